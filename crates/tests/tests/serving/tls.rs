@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use penstock_tests::certificates::Certificates;
-use penstock_tests::conn::PATIENCE;
-use penstock_tests::server::{Server, comes_true};
+use penstock_tests::conn::{Conn, PATIENCE};
+use penstock_tests::directory::Directory;
+use penstock_tests::server::{Server, comes_true, free_port, subject_program};
 use penstock_tests::tls_conn::{TlsClient, TlsConn};
 
 /// A server that asks for no certificate, its certificates, and a client of it.
@@ -380,4 +381,52 @@ fn redis_cli_and_openssl_understand_it() {
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(said.contains("+PONG\r\n+OK\r\n"), "{said}");
     }
+}
+
+/// What CONFIG SET has changed of TLS is in the file that CONFIG REWRITE writes, and the next start serves by it.
+#[test]
+fn a_rewritten_configuration_encrypts_as_before() {
+    let certificates = Certificates::create();
+    let directory = Directory::new();
+    let [cert, key, ca] = ["server.pem", "server.key", "ca.pem"].map(|name| certificates.text(name));
+    let ports = [free_port().unwrap(), free_port().unwrap()];
+    let conf =
+        directory.file("server.conf", &format!("# mine\nport {}\nsave \"\"\ndir {}\n", ports[0], directory.root()));
+    let start = || {
+        let mut child = Command::new(subject_program()).arg(&conf).spawn().unwrap();
+        assert!(comes_true(|| Conn::open(ports[0]).is_ok() || child.try_wait().unwrap().is_some()));
+        child
+    };
+    let mut child = start();
+    let mut conn = Conn::open(ports[0]).unwrap();
+    let port = ports[1].to_string();
+    let words: Vec<Vec<u8>> = [
+        "CONFIG",
+        "SET",
+        "tls-cert-file",
+        &cert,
+        "tls-key-file",
+        &key,
+        "tls-ca-cert-file",
+        &ca,
+        "tls-auth-clients",
+        "no",
+        "tls-protocols",
+        "TLSv1.3",
+        "tls-port",
+        &port,
+    ]
+    .map(|word| word.as_bytes().to_vec())
+    .into();
+    assert_eq!(conn.call(&words).unwrap().text(), b"OK");
+    assert_eq!(conn.cmd("CONFIG REWRITE").unwrap().text(), b"OK");
+    drop(conn);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(directory.read("server.conf").starts_with("# mine\n"));
+    let mut child = start();
+    let client = TlsClient::new(&certificates, None);
+    assert!(is_served(&client, ports[1]));
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
