@@ -3,6 +3,7 @@
 //! Source of the semantics: DEBUG HELP of a running server.
 
 mod digest;
+mod forms;
 mod object;
 mod reload;
 mod switches;
@@ -43,11 +44,21 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("debug", -2, ADMIN | NOSCRIPT | L
 /// Those that look at keys run alone, and so does SLEEP: it stops the server, not just a thread.
 fn scope(args: Args<'_>) -> Scope {
     let is = |word: &str| args.len() > 1 && args.get(1).eq_ignore_ascii_case(word.as_bytes());
-    if ["DIGEST", "DIGEST-VALUE", "LOADAOF", "OBJECT", "POPULATE", "RELOAD", "SLEEP"].into_iter().any(is) {
-        Scope::Whole
-    } else {
-        Scope::Keys
-    }
+    let whole = [
+        "DIGEST",
+        "DIGEST-VALUE",
+        "HTSTATS",
+        "HTSTATS-KEY",
+        "LISTPACK",
+        "LOADAOF",
+        "OBJECT",
+        "POPULATE",
+        "QUICKLIST",
+        "RELOAD",
+        "SDSLEN",
+        "SLEEP",
+    ];
+    if whole.into_iter().any(is) { Scope::Whole } else { Scope::Keys }
 }
 
 fn debug(turn: &mut Turn<'_, '_>) -> Outcome {
@@ -71,15 +82,21 @@ fn debug(turn: &mut Turn<'_, '_>) -> Outcome {
         (b"DIGEST-VALUE", 3..) => digest::digest_value(turn),
         (b"ERROR", 3) => error(turn),
         (b"HELP", 2) => debug_help(turn),
+        (b"HTSTATS", 3..=4) => forms::table(turn),
+        (b"HTSTATS-KEY", 3..=4) => forms::table_of_key(turn),
         (b"LEAK", 3) => switches::leak(turn),
+        (b"LISTPACK", 3) => forms::packed(turn),
         (b"LOADAOF", 2) => reload::load_append_only_file(turn),
         (b"LOG", 3) => log(turn),
         (b"OBJECT", 3..) => object::object(turn),
+        (b"PAUSE-CRON", 3) => pause_cron(turn),
         (b"POPULATE", 3..=5) => populate(turn),
         (b"PROTOCOL", 3) => protocol(turn),
+        (b"QUICKLIST", 3..=4) => forms::quicklist(turn),
         (b"QUICKLIST-PACKED-THRESHOLD", 3) => switches::packed_threshold(turn),
         (b"REPLYBUFFER", 4) => switches::reply_buffer(turn),
         (b"RELOAD", _) => reload::reload(turn),
+        (b"SDSLEN", 3) => forms::string_lengths(turn),
         (b"SET-ACTIVE-EXPIRE", 3) => set_active_expire(turn),
         (b"SLEEP", 3) => sleep(turn),
         _ => Err(Error::new(format!(
@@ -105,6 +122,14 @@ fn set_active_expire(turn: &mut Turn<'_, '_>) -> Outcome {
     // As in Redis, what is no number counts as 0.
     let on = num::parse_i64(turn.arg(2)).unwrap_or(0) != 0;
     turn.engine().active_expire.store(on, Ordering::Relaxed);
+    turn.reply.ok();
+    Ok(())
+}
+
+/// Redis's clock does more, all of which goes on here: expiry is what test suites wait for, or mean to keep away.
+fn pause_cron(turn: &mut Turn<'_, '_>) -> Outcome {
+    let is_paused = num::parse_i64(turn.arg(2)).unwrap_or(0) != 0;
+    turn.engine().active_expire.store(!is_paused, Ordering::Relaxed);
     turn.reply.ok();
     Ok(())
 }
@@ -213,6 +238,10 @@ fn debug_help(turn: &mut Turn<'_, '_>) -> Outcome {
         "ERROR <string>",
         "    Return a Redis protocol error with <string> as message. Useful for clients",
         "    unit tests to simulate Redis errors.",
+        "HTSTATS <dbid> [full]",
+        "    Answer how many keys a database has, and how many of them expire.",
+        "HTSTATS-KEY <key> [full], LISTPACK <key>, QUICKLIST <key> [<0|1>]",
+        "    Answer an error if the value isn't kept in this form.",
         "LEAK <string>",
         "    Create a memory leak of the input string.",
         "LOADAOF",
@@ -221,6 +250,8 @@ fn debug_help(turn: &mut Turn<'_, '_>) -> Outcome {
         "    Write <message> to the server log.",
         "OBJECT <key>",
         "    Show low level info about `key` and associated value.",
+        "PAUSE-CRON <0|1>",
+        "    Disable expiring keys in background, as SET-ACTIVE-EXPIRE; all else goes on.",
         "POPULATE <count> [<prefix>] [<size>]",
         "    Create <count> string keys named key:<num>. If <prefix> is specified then",
         "    it is used instead of the 'key' prefix.",
@@ -234,6 +265,8 @@ fn debug_help(turn: &mut Turn<'_, '_>) -> Outcome {
         "    * NOFLUSH: the existing database will not be removed before load, but",
         "      conflicting keys will generate an exception and kill the server.",
         "    * NOSAVE: the database will be loaded from an existing RDB file.",
+        "SDSLEN <key>",
+        "    Show how many bytes a key and its string have.",
         "SET-ACTIVE-EXPIRE <0|1>",
         "    Setting it to 0 disables expiring keys in background when they are not",
         "    accessed (otherwise the Redis behavior). Setting it to 1 reenables back the",
@@ -269,6 +302,42 @@ mod tests {
                    it from a local connection, otherwise you need to set this option in the configuration file, and \
                    then restart the server.";
         check_off(&[("DEBUG SLEEP 0", off), ("DEBUG HELP", off)]);
+    }
+
+    #[test]
+    fn forms_are_told_as_redis_tells_them() {
+        let table = "[Dictionary HT]|Hash table 0 stats (main hash table):| table size: 4| number of elements: 3|[Expires HT]|\
+                     No stats available for empty dictionaries|";
+        let in_table = "-ERR The value stored at the specified key is not represented using an hash table";
+        let long: String = (0..600).map(|i| format!(" {i}")).collect();
+        check(
+            Proto::Resp2,
+            &[
+                ("SET k hello", "+OK"),
+                ("SET n 12", "+OK"),
+                ("RPUSH l a b", ":2"),
+                ("DEBUG HTSTATS 0", &format!("${}|{table}", table.len())),
+                ("DEBUG HTSTATS 99 full", "-ERR Out of range database"),
+                ("DEBUG HTSTATS x", "-ERR value is not an integer or out of range"),
+                ("DEBUG HTSTATS-KEY l", in_table),
+                ("DEBUG HTSTATS-KEY no", "-ERR no such key"),
+                (&format!("SADD s a{long}"), ":601"),
+                ("DEBUG HTSTATS-KEY s", "$38|Hash table 0 stats (main hash table):|"),
+                ("DEBUG LISTPACK l", "+Listpack structure printed on stdout"),
+                ("DEBUG LISTPACK k", "-ERR Not a listpack encoded object."),
+                ("DEBUG QUICKLIST l", "-ERR Not a quicklist encoded object."),
+                (&format!("RPUSH l{}", " 0123456789abcdef".repeat(2000)), ":2002"),
+                ("DEBUG QUICKLIST l 1", "+Quicklist structure printed on stdout"),
+                (
+                    "DEBUG SDSLEN k",
+                    "+key_sds_len:1, key_sds_avail:0, key_zmalloc: 1, val_sds_len:5, val_sds_avail:0, val_zmalloc: 5",
+                ),
+                ("DEBUG SDSLEN n", "-ERR Not an sds encoded string."),
+                ("DEBUG SDSLEN l", "-ERR Not an sds encoded string."),
+                ("DEBUG PAUSE-CRON 1", "+OK"),
+                ("DEBUG PAUSE-CRON 0", "+OK"),
+            ],
+        );
     }
 
     #[test]
