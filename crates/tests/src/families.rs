@@ -686,6 +686,8 @@ pub const EFFECTS: Family = Family {
     3: XACKDEL <stream> (g1|g2) [(KEEPREF|DELREF|ACKED)] IDS 1 <id>
     XTRIM <stream> (MAXLEN|MINID) (2|5) (DELREF|ACKED)
     2: XADD <stream> (DELREF|ACKED) MAXLEN [~] 4 * <field> <val>
+    LMOVEM <list> <list> (LEFT|RIGHT) (LEFT|RIGHT) [(COUNT|EXACTLY) (1|2|3) (OBO|BULK)]
+    2: BLMOVEM <list> <list> (LEFT|RIGHT) (LEFT|RIGHT) (0|0.05) (COUNT|EXACTLY) (1|2|3) (OBO|BULK)
     4: BLPOP <list> <list> (0|0.05)
     2: BRPOP <list> (0|0.05)
     2: BLMOVE <list> <list> (LEFT|RIGHT) (LEFT|RIGHT) (0|0.05)

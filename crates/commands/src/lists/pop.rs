@@ -13,7 +13,7 @@ use crate::effects::Class;
 use crate::error::{Error, Outcome};
 
 /// The event of taking elements from an end, which is also the name of the command that does no more.
-fn pop_event(end: End) -> &'static str {
+pub(super) fn pop_event(end: End) -> &'static str {
     match end {
         End::Left => "lpop",
         End::Right => "rpop",
@@ -102,7 +102,7 @@ pub(super) fn multi_pop(call: &Call<'_, '_, '_>, index: usize) -> Result<MultiPo
 }
 
 /// The argument at `index` as a number above 0.
-fn positive(call: &Call<'_, '_, '_>, index: usize) -> Option<usize> {
+pub(super) fn positive(call: &Call<'_, '_, '_>, index: usize) -> Option<usize> {
     num::parse_i64(call.arg(index)).filter(|&number| number > 0).and_then(|number| usize::try_from(number).ok())
 }
 

@@ -300,6 +300,7 @@ fn blocking_commands_that_find_nothing() {
         ("blmove a b left right 0", None, Null),
         ("blmove a s left right 0", None, Null),
         ("brpoplpush a b 1", Some(1000), Null),
+        ("blmovem a s left right 1 count 5 bulk", Some(1000), NullArray),
     ] {
         assert_eq!(bench.run(line), "", "{line}");
         assert_eq!(bench.wait, Some(Wait { timeout_ms, reply }), "{line}");
@@ -348,6 +349,12 @@ fn each_change_has_its_events() {
         ("blmove l m left left 0", &["lpush m", "lpop l"]),
         ("brpoplpush l m 0", &["lpush m", "rpop l", "del l"]),
         ("lrange m 0 -1", &[]),
+        ("rpush l a b c", &["rpush l"]),
+        ("lmovem l m left right count 2 bulk", &["rpush m", "lpop l"]),
+        ("blmovem l m right left 0", &["lpush m", "rpop l", "del l"]),
+        ("rpush l a b", &["rpush l"]),
+        ("lmovem l l left left count 2 obo", &["lpush l", "lpop l"]),
+        ("lmovem l m left left exactly 3 obo", &[]),
     ] {
         bench.run(line);
         assert_eq!(bench.events(), expected, "{line}");
@@ -383,4 +390,85 @@ fn long_lists_keep_their_order() {
     assert_eq!(bench.run("lpos l 3"), format!(":{}", model.iter().position(|item| item == "3").unwrap()));
     assert_eq!(bench.run("ltrim l 7 -9"), "+OK");
     assert_eq!(bench.run("lrange l 0 -1"), array(&model[7..72]));
+}
+
+/// The replies and lists are those of the tests of Redis 8.10, and of its documentation.
+#[test]
+fn several_elements_are_moved_in_either_order() {
+    let rows = [
+        ("left left count 2 obo", "b a", "b a x y", "c d"),
+        ("left right count 2 obo", "a b", "x y a b", "c d"),
+        ("right left count 2 obo", "c d", "c d x y", "a b"),
+        ("right right count 2 obo", "d c", "x y d c", "a b"),
+        ("left left exactly 2 bulk", "a b", "a b x y", "c d"),
+        ("left right exactly 2 bulk", "a b", "x y a b", "c d"),
+        ("right left exactly 2 bulk", "c d", "c d x y", "a b"),
+        ("right right exactly 2 bulk", "c d", "x y c d", "a b"),
+        ("left right", "a", "x y a", "b c d"),
+        ("right right count 9 bulk", "a b c d", "x y a b c d", ""),
+    ];
+    let array = |words: &str| {
+        let words: Vec<&str> = words.split_whitespace().collect();
+        let items: String = words.iter().map(|word| format!("|$1|{word}")).collect();
+        format!("*{}{items}", words.len())
+    };
+    for (how, reply, destination, source) in rows {
+        for name in ["lmovem l m", "blmovem l m"] {
+            let mut bench = Bench::default();
+            bench.run("rpush l a b c d");
+            bench.run("rpush m x y");
+            let (ends, rest) = how.split_at(how.find(" count").or(how.find(" exactly")).unwrap_or(how.len()));
+            let timeout = if name.starts_with('b') { " 0" } else { "" };
+            bench.check(&[
+                (&format!("{name} {ends}{timeout}{rest}"), &array(reply)),
+                ("lrange m 0 -1", &array(destination)),
+                ("lrange l 0 -1", &array(source)),
+            ]);
+        }
+    }
+}
+
+/// Likewise.
+#[test]
+fn several_elements_of_one_list_are_taken_before_they_are_put_back() {
+    let rows = [
+        ("left left count 2 obo", "*4|$1|b|$1|a|$1|c|$1|d"),
+        ("left left count 2 bulk", "*4|$1|a|$1|b|$1|c|$1|d"),
+        ("left right count 2 bulk", "*4|$1|c|$1|d|$1|a|$1|b"),
+        ("right left exactly 3 obo", "*4|$1|b|$1|c|$1|d|$1|a"),
+        ("right right count 9 obo", "*4|$1|d|$1|c|$1|b|$1|a"),
+    ];
+    for (how, expected) in rows {
+        let mut bench = Bench::default();
+        bench.run("rpush l a b c d");
+        bench.run("expire l 100");
+        bench.run(&format!("lmovem l l {how}"));
+        bench.check(&[("lrange l 0 -1", expected), ("ttl l", ":100")]);
+    }
+}
+
+#[test]
+fn too_few_elements_are_not_moved() {
+    let positive = "-ERR count should be greater than 0";
+    let mut bench = Bench::default();
+    bench.check(&[
+        ("rpush l a b", ":2"),
+        ("set s x", "+OK"),
+        ("lmovem l m left right exactly 3 bulk", "*-1"),
+        ("lmovem nokey m left right", "*-1"),
+        ("lmovem nokey s left right count 5 bulk", "*-1"),
+        ("lmovem l s left right count 2 bulk", WRONG_TYPE),
+        ("lmovem s l left right", WRONG_TYPE),
+        ("lmovem l m left right count 0 bulk", positive),
+        ("lmovem l m left right exactly -1 bulk", positive),
+        ("lmovem l m left right count a bulk", positive),
+        ("lmovem l m left right count 2", SYNTAX),
+        ("lmovem l m left right count 2 obo extra", SYNTAX),
+        ("lmovem l m left right bad 2 obo", SYNTAX),
+        ("lmovem l m left right count 2 bad", SYNTAX),
+        ("lmovem l m bad right count 2 obo", SYNTAX),
+        ("blmovem l m left right x count 2 obo", "-ERR timeout is not a float or out of range"),
+        ("lrange l 0 -1", "*2|$1|a|$1|b"),
+        ("exists m", ":0"),
+    ]);
 }

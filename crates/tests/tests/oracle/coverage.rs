@@ -10,8 +10,19 @@ use penstock_tests::families::{self, EFFECTS, Family};
 
 /// Commands that aren't compared: no oracle of today knows most of them, and PFSELFTEST takes it seconds. Their families' own
 /// tests cover them.
-const NOT_COMPARED: &[&str] =
-    &["delex", "delifeq", "digest", "msetex", "sdiffcard", "sunioncard", "xdelex", "xackdel", "pfselftest"];
+const NOT_COMPARED: &[&str] = &[
+    "delex",
+    "delifeq",
+    "digest",
+    "msetex",
+    "blmovem",
+    "lmovem",
+    "sdiffcard",
+    "sunioncard",
+    "xdelex",
+    "xackdel",
+    "pfselftest",
+];
 
 /// The commands on keys that the templates of some families name; of a subcommand, "object|encoding".
 fn named<'f>(families: impl Iterator<Item = &'f Family>) -> BTreeSet<String> {
