@@ -10,7 +10,7 @@ use store::random::Random;
 use store::types::hash::HashLimits;
 use store::types::list::ListLimits;
 use store::types::set::SetLimits;
-use store::types::stream::StreamLimits;
+use store::types::stream::{IdentityLimits, StreamLimits};
 use store::types::zset::ZSetLimits;
 
 use crate::effects::{Class, Concerns, Effects};
@@ -59,6 +59,8 @@ pub struct Rules {
     pub stream: StreamLimits,
     /// Entries of a full block; no limit, if 0.
     pub stream_block_entries: usize,
+    /// What a new stream keeps of producers' messages (stream-idmp-duration, stream-idmp-maxsize).
+    pub identities: IdentityLimits,
     /// Bytes that a HyperLogLog may have in the sparse form (hll-sparse-max-bytes).
     pub hll_sparse_bytes_max: usize,
     /// Which kinds of deletion free large values in the background.
@@ -89,6 +91,7 @@ impl Default for Rules {
             zset: ZSetLimits::default(),
             stream: StreamLimits::default(),
             stream_block_entries: 100,
+            identities: IdentityLimits::default(),
             hll_sparse_bytes_max: 3000,
             lazy_free: LazyFree::default(),
             shares_integers: true,

@@ -1,12 +1,13 @@
 //! Streams: XADD, XREAD, groups of consumers and their relatives.
 //!
 //! A stream stays when its last entry goes: its last ID and its groups are worth keeping. Source of the semantics:
-//! Redis's command pages of the group "stream", as of 7.2, and the answers of a Redis server; `delete` is of 8.2.
+//! Redis's command pages of the group "stream", as of 7.2, and the answers of a Redis server; `delete` is of 8.2, `idempotence` of 8.6.
 
 mod add;
 mod claim;
 mod delete;
 mod group;
+mod idempotence;
 mod info;
 mod options;
 mod pending;

@@ -127,9 +127,23 @@ fn near(a: &Reply, b: &Reply, tolerance: i64) -> bool {
 }
 
 /// Fields of XINFO that depend on the clock, on how streams are kept or on the release: "active-time" and "inactive"
-/// are new in 7.2, and what was trimmed no longer counts for "entries-read" and "lag" as if it could still be read.
-const MOMENTARY_FIELDS: &[&[u8]] =
-    &[b"radix-tree-nodes", b"seen-time", b"active-time", b"idle", b"inactive", b"entries-read", b"lag"];
+/// are new in 7.2, those of producers' messages in 8.6, and what was trimmed no longer counts for "entries-read" and "lag" as if it
+/// could still be read.
+const MOMENTARY_FIELDS: &[&[u8]] = &[
+    b"radix-tree-nodes",
+    b"seen-time",
+    b"active-time",
+    b"idle",
+    b"inactive",
+    b"entries-read",
+    b"lag",
+    b"idmp-duration",
+    b"idmp-maxsize",
+    b"pids-tracked",
+    b"iids-tracked",
+    b"iids-added",
+    b"iids-duplicates",
+];
 
 /// What XPENDING and XINFO say, without moments: those of deliveries stand before their count, at the end of an array.
 pub fn timeless(reply: &Reply) -> Reply {

@@ -4,6 +4,7 @@ use store::keyspace::Key;
 use store::types::stream::{Entries, Stream, StreamId, StreamLimits, Trim};
 
 use super::delete::{self, References, Trimmed};
+use super::idempotence::{self, Message};
 use super::options::{NewId, check_ids, id, options};
 use super::{IdText, write_id};
 use crate::Call;
@@ -34,9 +35,21 @@ pub(super) fn xadd(call: &mut Call<'_, '_, '_>) -> Outcome {
         call.reply.null();
         return Ok(());
     }
+    let message = options.message.map(|message| message.message(call, pairs.clone()));
+    if let Some(message) = &message
+        && let Some(id) = message.sent_before(call, key, options.id)?
+    {
+        write_id(&mut call.reply, id);
+        return Ok(());
+    }
     let stream = call.db.object_or_new::<Stream>(key)?;
+    let is_new = stream.is_new();
     let id = next_id(&stream.entries, options.id, now_ms)?;
     stream.entries.push(id, pairs.clone(), limits);
+    if let Some(message) = &message {
+        // A record's message came when its entry was made, which the clock says differently now.
+        message.note(stream.producers_mut(), id, now_ms.min(id.ms));
+    }
     let trimmed = options.trim.map(|trim| delete::trim(stream, trim, options.references));
     let trimmed = trimmed.filter(|trimmed| trimmed.count > 0);
     let len = stream.entries.len();
@@ -48,9 +61,13 @@ pub(super) fn xadd(call: &mut Call<'_, '_, '_>) -> Outcome {
         if trimmed.as_ref().is_some_and(Trimmed::is_from_front) {
             words.extend([&b"MAXLEN"[..], b"=", len.as_bytes()]);
         }
+        words.extend(message.iter().flat_map(Message::words));
         words.push(id.as_bytes());
         pairs.for_each(|word| words.push(word));
         call.effects.record_as(call.db.index(), words.into_iter());
+    }
+    if is_new && idempotence::must_configure(call) {
+        idempotence::configure_new(call, key)?;
     }
     call.changed(key, Class::Stream, "xadd");
     if let Some(trimmed) = trimmed {

@@ -80,7 +80,7 @@ pub(super) fn xclaim(call: &mut Call<'_, '_, '_>) -> Outcome {
     let ids: Vec<StreamId> = call.args.from(5).map_while(|text| id(text).ok()).collect();
     let (claim, last_id) = claim_options(call, 5 + ids.len(), idle_ms_min)?;
     let database = call.db.index();
-    let Some(Stream { entries, groups }) = call.db.object_mut::<Stream>(key)? else { return Ok(()) };
+    let Some(Stream { entries, groups, .. }) = call.db.object_mut::<Stream>(key)? else { return Ok(()) };
     let Some(group) = groups.get_mut(name) else { return Ok(()) };
     let is_raised = last_id > group.last_id;
     group.last_id = group.last_id.max(last_id);
@@ -179,7 +179,7 @@ pub(super) fn xautoclaim(call: &mut Call<'_, '_, '_>) -> Outcome {
     let claim = Claim { consumer, idle_ms_min, at_ms: now_ms, now_ms, deliveries: None, force: false, just_id };
     // The search for a reader counts a hit or a miss, as in Redis.
     call.db.object::<Stream>(key)?;
-    let Some(Stream { entries, groups }) = call.db.object_mut::<Stream>(key)? else {
+    let Some(Stream { entries, groups, .. }) = call.db.object_mut::<Stream>(key)? else {
         return Err(no_group(key.bytes, name, ""));
     };
     let group = groups.get_mut(name).ok_or_else(|| no_group(key.bytes, name, ""))?;

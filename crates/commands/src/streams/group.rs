@@ -4,6 +4,7 @@ use std::collections::btree_map;
 
 use store::types::stream::{Group, Stream, StreamId};
 
+use super::idempotence;
 use super::options::id;
 use super::{no_such_group, wrong_subcommand};
 use crate::Call;
@@ -96,6 +97,13 @@ pub(super) fn create(call: &mut Call<'_, '_, '_>) -> Outcome {
         return Err(Error::fixed("BUSYGROUP Consumer Group name already exists"));
     };
     vacant.insert(Group::new(from, options.entries_read));
+    if last.is_none() && idempotence::must_configure(call) {
+        if call.is_recorded() {
+            let words: Vec<&[u8]> = call.args.from(0).collect();
+            call.record_as(&words);
+        }
+        idempotence::configure_new(call, key)?;
+    }
     // Only a new stream is something new.
     let concerns = if last.is_none() { Concerns::All } else { Concerns::Neither };
     call.changed_for(concerns, key, Class::Stream, "xgroup-create");

@@ -1,7 +1,7 @@
 //! XINFO: what there is to be known of a stream, its groups and their consumers.
 
 use resp::reply::Reply;
-use store::types::stream::{Consumer, Entries, Group, Stream, StreamId};
+use store::types::stream::{Consumer, Entries, Group, Producers, Stream, StreamId};
 
 use super::pending::idle_ms;
 use super::{no_such_group, write_entries, write_entry, write_id, wrong_subcommand};
@@ -35,6 +35,7 @@ pub(super) fn help(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 pub(super) fn stream(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let now_ms = call.db.now_ms();
     let stream = call.db.object::<Stream>(call.key(2))?.ok_or(Error::NO_SUCH_KEY)?;
     let count = match call.args.len() {
         3 => None,
@@ -45,8 +46,8 @@ pub(super) fn stream(call: &mut Call<'_, '_, '_>) -> Outcome {
         return full_with_count(call);
     }
     match count {
-        None => brief(&mut call.reply, stream),
-        Some(count) => full(&mut call.reply, stream, count),
+        None => brief(&mut call.reply, stream, now_ms),
+        Some(count) => full(&mut call.reply, stream, now_ms, count),
     }
     Ok(())
 }
@@ -56,14 +57,19 @@ fn full_with_count(call: &mut Call<'_, '_, '_>) -> Outcome {
         return Err(wrong_subcommand(call, "XINFO"));
     }
     let count = usize::try_from(call.int(5)?).unwrap_or(FULL_COUNT_DEFAULT);
+    let now_ms = call.db.now_ms();
     if let Some(stream) = call.db.peek_object::<Stream>(call.key(2))? {
-        full(&mut call.reply, stream, count);
+        full(&mut call.reply, stream, now_ms, count);
     }
     Ok(())
 }
 
-/// What both forms begin with: seven pairs.
-fn figures(reply: &mut Reply<'_>, entries: &Entries) {
+/// What both forms begin with.
+const FIGURES: usize = 13;
+
+/// The first [`FIGURES`] pairs. `now_ms` is in milliseconds of Unix time.
+fn figures(reply: &mut Reply<'_>, stream: &Stream, now_ms: u64) {
+    let entries = &stream.entries;
     reply.bulk("length");
     reply.int(entries.len() as i64);
     // Redis keeps blocks in a radix tree; of ours, one node is enough to tell of.
@@ -80,11 +86,30 @@ fn figures(reply: &mut Reply<'_>, entries: &Entries) {
     reply.int(entries.entries_added as i64);
     reply.bulk("recorded-first-entry-id");
     write_id(reply, entries.first_id());
+    producers(reply, stream.producers.as_deref().unwrap_or(&Producers::default()), now_ms);
 }
 
-fn brief(reply: &mut Reply<'_>, stream: &Stream) {
-    reply.map(10);
-    figures(reply, &stream.entries);
+/// What is known of the messages that producers name: six pairs.
+fn producers(reply: &mut Reply<'_>, producers: &Producers, now_ms: u64) {
+    let limits = producers.limits();
+    let (count, identities) = producers.count(now_ms);
+    let figures = [
+        ("idmp-duration", i64::from(limits.seconds)),
+        ("idmp-maxsize", i64::from(limits.count)),
+        ("pids-tracked", count as i64),
+        ("iids-tracked", identities as i64),
+        ("iids-added", producers.added as i64),
+        ("iids-duplicates", producers.duplicates as i64),
+    ];
+    for (name, figure) in figures {
+        reply.bulk(name);
+        reply.int(figure);
+    }
+}
+
+fn brief(reply: &mut Reply<'_>, stream: &Stream, now_ms: u64) {
+    reply.map(FIGURES + 3);
+    figures(reply, stream, now_ms);
     reply.bulk("groups");
     reply.count(stream.groups.len());
     for (name, entry) in [("first-entry", stream.entries.first()), ("last-entry", stream.entries.last())] {
@@ -97,9 +122,9 @@ fn brief(reply: &mut Reply<'_>, stream: &Stream) {
 }
 
 /// Everything; of entries and of what is pending, so many each. No limit, if 0.
-fn full(reply: &mut Reply<'_>, stream: &Stream, count: usize) {
-    reply.map(9);
-    figures(reply, &stream.entries);
+fn full(reply: &mut Reply<'_>, stream: &Stream, now_ms: u64, count: usize) {
+    reply.map(FIGURES + 2);
+    figures(reply, stream, now_ms);
     reply.bulk("entries");
     write_entries(reply, stream.entries.range(StreamId::MIN, StreamId::MAX), count, |_| ());
     reply.bulk("groups");

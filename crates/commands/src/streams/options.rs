@@ -4,6 +4,7 @@ use resp::num;
 use store::types::stream::{Keep, StreamId, Trim};
 
 use super::delete::References;
+use super::idempotence::MessageAt;
 use crate::Call;
 use crate::error::Error;
 
@@ -112,6 +113,8 @@ pub(super) struct AddOptions {
     pub references: References,
     /// The stream isn't created.
     pub no_create: bool,
+    /// XADD's message, if its producer names it.
+    pub message: Option<MessageAt>,
     /// XADD's ID, and its place.
     pub id: NewId,
     pub id_at: usize,
@@ -119,8 +122,14 @@ pub(super) struct AddOptions {
 
 /// Reads the options; XADD's end with its ID.
 pub(super) fn options(call: &Call<'_, '_, '_>, is_add: bool) -> Result<AddOptions, Error> {
-    let mut found =
-        AddOptions { trim: None, references: References::Keep, no_create: false, id: NewId::Auto, id_at: 0 };
+    let mut found = AddOptions {
+        trim: None,
+        references: References::Keep,
+        no_create: false,
+        message: None,
+        id: NewId::Auto,
+        id_at: 0,
+    };
     let (mut keep, mut whole_blocks, mut limit) = (None, false, None);
     let mut has_references = false;
     let mut at = 2;
@@ -145,6 +154,8 @@ pub(super) fn options(call: &Call<'_, '_, '_>, is_add: bool) -> Result<AddOption
             found.no_create = true;
         } else if let Some(references) = References::of(call.arg(at)).filter(|_| !has_references) {
             (found.references, has_references) = (references, true);
+        } else if is_add && let Some((message, last)) = MessageAt::read(call, at, found.message)? {
+            (found.message, at) = (Some(message), last);
         } else if is_add {
             found.id = new_id(call.arg(at))?;
             break;
@@ -154,6 +165,9 @@ pub(super) fn options(call: &Call<'_, '_, '_>, is_add: bool) -> Result<AddOption
         at += 1;
     }
     found.id_at = at;
+    if found.message.is_some() {
+        MessageAt::check(call, found.id)?;
+    }
     found.trim = trim(call, keep, whole_blocks, limit, is_add)?;
     Ok(found)
 }

@@ -238,7 +238,7 @@ fn serve(
     wanted: Wanted,
 ) -> Result<bool, Error> {
     let (now_ms, database) = (call.db.now_ms(), call.db.index());
-    let Some(Stream { entries, groups }) = call.db.object_mut::<Stream>(key)? else { return Ok(false) };
+    let Some(Stream { entries, groups, .. }) = call.db.object_mut::<Stream>(key)? else { return Ok(false) };
     let Some(group) = groups.get_mut(reader.group) else { return Ok(false) };
     let reply = &mut call.reply;
     match wanted {

@@ -2,7 +2,7 @@
 
 use store::value::Type;
 
-use super::{add, claim, delete, group, info, pending, range, read};
+use super::{add, claim, delete, group, idempotence, info, pending, range, read};
 use crate::Handler;
 use crate::spec::flag::{BLOCKING, DENYOOM, FAST, LOADING, MOVABLEKEYS, READONLY, STALE, WRITE};
 use crate::spec::key_flag::{ACCESS, DELETE, INSERT, RO, RW, UPDATE};
@@ -25,15 +25,33 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
             "5.0.0",
             "O(1) for the entry, and O(N) for trimming, where N is the number of entries removed",
             "Adds an entry to a stream.",
-            "key [NOMKSTREAM] [KEEPREF | DELREF | ACKED]:condition [<MAXLEN | MINID> [=:equal | ~:approximately] \
-             threshold [LIMIT count:integer]] <*:auto-id | id> field value [field value ...]",
+            "key [NOMKSTREAM] [KEEPREF | DELREF | ACKED]:condition [IDMPAUTO producer-id | IDMP producer-id \
+             idempotent-id]:idmp [<MAXLEN | MINID> [=:equal | ~:approximately] threshold [LIMIT count:integer]] \
+             <*:auto-id | id> field value [field value ...]",
         )
         .history(&[
             ("6.2.0", "`NOMKSTREAM`, `MINID` and `LIMIT`."),
             ("7.0.0", "IDs of the form `<ms>-*`."),
             ("8.2.0", "`KEEPREF`, `DELREF` and `ACKED`."),
+            ("8.6.0", "`IDMP` and `IDMPAUTO`."),
         ])
         .tips(UNPREDICTABLE),
+    Spec::new("xcfgset", -2, WRITE | FAST, idempotence::xcfgset as Handler).keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
+        Group::Stream,
+        "8.6.0",
+        "O(1)",
+        "Sets for how long, and how many, messages of a producer are known, so that they are not added twice.",
+        "key [IDMP-DURATION seconds:integer] [IDMP-MAXSIZE count:integer]",
+    ),
+    Spec::new("xidmprecord", 5, WRITE | DENYOOM | FAST, idempotence::xidmprecord as Handler)
+        .keys(&[KeySpec::at(1, RW | UPDATE)])
+        .docs(
+            Group::Stream,
+            "8.6.2",
+            "O(log(N)), where N is the number of entries",
+            "Adds a producer's identity of a message to an entry; append-only files have it.",
+            "key producer-id idempotent-id stream-id",
+        ),
     Spec::new("xlen", 2, READONLY | FAST, range::xlen as Handler).brief().keys(&[KeySpec::at(1, RO)]).docs(
         Group::Stream,
         "5.0.0",

@@ -456,6 +456,10 @@ settings! {
     stream_node_max_bytes: Bytes = Directive::bytes("stream-node-max-bytes", 0, "4096");
     /// Entries of one packed block of a stream, 0 for no limit.
     stream_node_max_entries: Int = Directive::count("stream-node-max-entries", "100");
+    /// Seconds for which a new stream knows messages that producers name (XADD IDMP).
+    stream_idmp_duration: Int = Directive::int("stream-idmp-duration", 1, 86400, "100");
+    /// Messages of each producer that a new stream knows.
+    stream_idmp_maxsize: Int = Directive::int("stream-idmp-maxsize", 1, 10_000, "100");
 
     /// Microseconds from which a command goes into the slow log; 0 logs all, -1 none.
     slowlog_log_slower_than_us: Int = Directive::int("slowlog-log-slower-than", -1, i64::MAX, "10000")

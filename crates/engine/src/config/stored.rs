@@ -32,7 +32,6 @@ pub(super) const STORED: &[Group] = &[
     CLUSTER,
     TLS,
     DIFFIE_HELLMAN,
-    IDEMPOTENT,
     MODULES,
     DATA,
     MEMORY,
@@ -179,15 +178,6 @@ const DIFFIE_HELLMAN: Group = Group {
     why: "Keys are agreed on by elliptic curves alone.",
     awaits: false,
     directives: &[Directive::text("tls-dh-params-file", "")],
-};
-
-const IDEMPOTENT: Group = Group {
-    why: "XADD has no IDMP yet.",
-    awaits: true,
-    directives: &[
-        Directive::int("stream-idmp-duration", 1, 86400, "100"),
-        Directive::int("stream-idmp-maxsize", 1, 10000, "100"),
-    ],
 };
 
 const MODULES: Group = Group {

@@ -4,7 +4,7 @@ use commands::call::{LazyFree, Rules};
 use store::types::hash::HashLimits;
 use store::types::list::ListLimits;
 use store::types::set::SetLimits;
-use store::types::stream::StreamLimits;
+use store::types::stream::{IdentityLimits, StreamLimits};
 use store::types::zset::ZSetLimits;
 
 use super::Worker;
@@ -47,6 +47,10 @@ impl Worker {
                 settings.stream_node_max_entries.get_usize(),
             ),
             stream_block_entries: settings.stream_node_max_entries.get_usize(),
+            identities: IdentityLimits {
+                seconds: settings.stream_idmp_duration.get() as u32,
+                count: settings.stream_idmp_maxsize.get() as u32,
+            },
             hll_sparse_bytes_max: settings.hll_sparse_max_bytes.get_usize(),
             lazy_free: LazyFree {
                 user_del: settings.lazyfree_lazy_user_del.get(),

@@ -89,12 +89,14 @@ pub enum Collection {
     List(u64),
     /// [`Writer::element`] for each of so many elements of a list, in their order.
     Elements(u64),
-    /// [`Writer::stream_block`] for each of so many blocks, then [`Writer::stream_rest`].
-    Stream(u64),
+    /// [`Writer::stream_block`] for each of so many blocks, then [`Writer::stream_rest`]; and whether producers name its messages.
+    Stream(u64, bool),
 }
 
 /// The first version that has fields that expire: Redis 7.4's.
 const TIMED_FIELDS_VERSION: u16 = 12;
+/// The first version that has streams with producers: Redis 8.6's.
+const PRODUCERS_VERSION: u16 = 13;
 /// A string of a listpack that has so many bytes or more has a node of its own, as Redis has it.
 const PLAIN_NODE_BYTES_MIN: usize = 1 << 30;
 /// A string that may be an integer has no more bytes.
@@ -132,6 +134,7 @@ impl Writer {
     pub(crate) fn version_of(&self, code: u8) -> u16 {
         match code {
             code::HASH_EXPIRING | code::HASH_LISTPACK_EXPIRING => self.version().max(TIMED_FIELDS_VERSION),
+            code::STREAM_4 => self.version().max(PRODUCERS_VERSION),
             _ => self.version(),
         }
     }
@@ -201,7 +204,7 @@ impl Writer {
             Collection::ZSet(count) => (code::ZSET_2, count),
             Collection::List(count) => (code::LIST_QUICKLIST_2, count),
             Collection::Elements(count) => (code::LIST, count),
-            Collection::Stream(count) => (self.stream_code(), count),
+            Collection::Stream(count, has_producers) => (self.stream_code(has_producers), count),
         };
         self.key_head(out, code, key, expiry, access);
         if let Collection::TimedHash(_, first_ms) = collection {
@@ -285,7 +288,7 @@ impl Writer {
             },
             Value::ZSet(zset) if zset.is_small() => code::ZSET_LISTPACK,
             Value::ZSet(_) => code::ZSET_2,
-            Value::Stream(_) => self.stream_code(),
+            Value::Stream(stream) => self.stream_code(stream.producers.is_some()),
         }
     }
 

@@ -8,6 +8,7 @@ mod block;
 mod group;
 mod id;
 mod listpack;
+mod producers;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,7 @@ use listpack::ListpackBytes;
 pub use block::Entry;
 pub use group::{Consumer, Delivery, Group, Pending};
 pub use id::StreamId;
+pub use producers::{Identities, IdentityLimits, Producers};
 
 use crate::tight::TightBox;
 use crate::value::{Object, Value};
@@ -98,6 +100,8 @@ pub struct Stream {
     pub entries: Entries,
     /// The consumer groups, by name.
     pub groups: BTreeMap<Box<[u8]>, Group>,
+    /// Which messages were sent, if a producer names its own or the limits for that aren't [`IdentityLimits::default`].
+    pub producers: Option<Box<Producers>>,
 }
 
 /// The entries of a stream, and what is to be known of those that are gone.
@@ -134,7 +138,19 @@ impl Stream {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let groups: usize = self.groups.iter().map(|(name, group)| name.len() + group.memory_bytes()).sum();
-        size_of::<Stream>() + self.entries.memory_bytes() + groups
+        let producers = self.producers.as_ref().map_or(0, |producers| producers.memory_bytes());
+        size_of::<Stream>() + self.entries.memory_bytes() + groups + producers
+    }
+
+    /// True if nothing has happened to it yet.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.entries.entries_added == 0 && self.entries.last_id.is_zero() && self.groups.is_empty()
+    }
+
+    /// The producers, of which there may be none yet.
+    pub fn producers_mut(&mut self) -> &mut Producers {
+        self.producers.get_or_insert_default()
     }
 }
 

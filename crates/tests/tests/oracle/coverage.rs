@@ -19,6 +19,8 @@ const NOT_COMPARED: &[&str] = &[
     "lmovem",
     "sdiffcard",
     "sunioncard",
+    "xcfgset",
+    "xidmprecord",
     "xdelex",
     "xackdel",
     "pfselftest",

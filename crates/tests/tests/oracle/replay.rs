@@ -244,6 +244,14 @@ fn history(seed: u64, of: Of, now_us: u64) -> (Bench, Merge) {
     (bench, journal)
 }
 
+/// The lines of XINFO STREAM about messages that producers name. How many came twice isn't recorded.
+fn producers(info: &[u8]) -> String {
+    let info = String::from_utf8_lossy(info).into_owned();
+    let from = info.find("idmp-duration").unwrap_or(info.len());
+    let to = info.find("iids-duplicates").unwrap_or(info.len());
+    info[from..to].to_owned()
+}
+
 /// What can be told of an engine's data, by what it is.
 fn contents(bench: &mut Bench) -> BTreeMap<String, String> {
     let mut session = bench.open();
@@ -264,6 +272,8 @@ fn contents(bench: &mut Bench) -> BTreeMap<String, String> {
             if ask(&[b"TYPE", key.text()]) == b"+stream\r\n" {
                 let groups = ask(&[b"XINFO", b"GROUPS", key.text()]);
                 all.insert(format!("{name} groups"), String::from_utf8_lossy(&groups).into_owned());
+                let info = ask(&[b"XINFO", b"STREAM", key.text()]);
+                all.insert(format!("{name} producers"), producers(&info));
                 for group in ["g1", "g2"] {
                     let pending = ask(&[b"XPENDING", key.text(), group.as_bytes(), b"-", b"+", b"1000"]);
                     all.insert(format!("{name} {group}"), String::from_utf8_lossy(&pending).into_owned());

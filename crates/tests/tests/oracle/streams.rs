@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use penstock_tests::bytes::{command, encode};
 use penstock_tests::conn::Conn;
+use penstock_tests::rng::Rng;
 use penstock_tests::server::Server;
 
 /// Runs a test on each server; on the oracle only where 7.0 answers as 7.2 does.
@@ -329,4 +330,115 @@ fn lengths_with_blocks(server: &Server) -> Vec<i64> {
 fn trimming_by_whole_blocks_leaves_what_it_leaves_in_redis() {
     let wanted = lengths_with_blocks(&Server::oracle(&[]));
     on_all(false, |server| assert_eq!(lengths_with_blocks(server), wanted));
+}
+
+/// Commands about messages that producers name, drawn from a seed. The streams' last IDs are in the far future, so that new IDs don't
+/// depend on the clock, and nothing is too old.
+fn named_messages(seed: u64) -> Vec<String> {
+    let mut rng = Rng::new(seed);
+    let mut lines: Vec<String> = ["s", "t"].map(|key| format!("XADD {key} 9999999999999-1 a b")).into();
+    let mut draw = |of: &[&'static str]| of[rng.below(of.len())];
+    for _ in 0..200 {
+        let key = draw(&["s", "t", "s", "new"]);
+        let (producer, identity) = (draw(&["p", "q", "r"]), draw(&["1", "2", "3", "4", "5", "6", "*"]));
+        let trim = draw(&["", "", " MAXLEN 3", " NOMKSTREAM", " KEEPREF"]);
+        lines.push(
+            match draw(&["add", "add", "add", "auto", "set", "record", "del", "info", "full", "copy", "wrong"]) {
+                "add" if key == "new" => format!("XADD new NOMKSTREAM IDMP {producer} {identity} * f v"),
+                "add" => {
+                    format!("XADD {key}{trim} IDMP {producer} {identity}{} * f v", draw(&["", "", " MAXLEN ~ 10"]))
+                }
+                "auto" if key != "new" => {
+                    format!("XADD {key} IDMPAUTO {producer}{trim} * {} x {} y", draw(&["a", "b"]), draw(&["a", "b"]))
+                }
+                "set" => format!(
+                    "XCFGSET {key} IDMP-{}",
+                    draw(&["MAXSIZE 2", "MAXSIZE 3 IDMP-DURATION 100", "DURATION 100", "MAXSIZE 0", "X"])
+                ),
+                "record" => {
+                    format!("XIDMPRECORD {key} {producer} {identity} 9999999999999-{}", draw(&["1", "2", "3", "x"]))
+                }
+                "del" => format!("XDEL {key} 9999999999999-{}", draw(&["2", "3", "4", "5"])),
+                "info" => format!("XINFO STREAM {key}"),
+                "full" => format!("XINFO STREAM {key} FULL"),
+                "copy" => "COPY s t REPLACE".to_owned(),
+                _ => format!(
+                    "XADD {key} {}",
+                    draw(&["IDMP p 1 1-1 a b", "IDMP p * a b", "IDMPAUTO p IDMP p 1 * a b", "IDMP p 1 *", "IDMPAUTO"])
+                ),
+            },
+        );
+    }
+    lines
+}
+
+#[test]
+fn messages_that_producers_name_are_added_once_as_in_redis_8() {
+    let Some(oracle) = Server::redis8(&[]) else { return };
+    let subject = Server::penstock(&["--threads", "2"]);
+    for seed in 0..60 {
+        let mut conns = [subject.connect(), oracle.connect()];
+        conns.each_mut().map(|conn| conn.cmd("FLUSHALL").unwrap());
+        for line in named_messages(seed) {
+            let [own, redis] = conns.each_mut().map(|conn| without_nodes(&conn.cmd(&line).unwrap().escaped()));
+            assert_eq!(own, redis, "seed {seed}: {line}");
+        }
+    }
+}
+
+/// Penstock has no radix tree to count the nodes of.
+fn without_nodes(reply: &str) -> String {
+    let Some((before, rest)) = reply.split_once("radix-tree-nodes\\r\\n") else { return reply.to_owned() };
+    let (_, after) = rest.split_once("\\r\\n").unwrap();
+    format!("{before}{after}")
+}
+
+/// What one server knows of messages, the other knows after DUMP and RESTORE.
+#[test]
+fn payloads_carry_what_producers_have_sent_to_and_from_redis_8() {
+    let Some(oracle) = Server::redis8(&[]) else { return };
+    let subject = Server::penstock(&[]);
+    for (from, to) in [(&subject, &oracle), (&oracle, &subject)] {
+        let (mut from, mut to) = (from.connect(), to.connect());
+        from.cmd("FLUSHALL").unwrap();
+        to.cmd("FLUSHALL").unwrap();
+        ask(&mut from, "XADD s 9999999999999-1 a b", "$15|9999999999999-1|");
+        ask(&mut from, "XCFGSET s IDMP-DURATION 50 IDMP-MAXSIZE 2", "+OK|");
+        for (producer, identity) in [("p", "1"), ("p", "2"), ("p", "3"), ("q", "1"), ("q", "1")] {
+            from.cmd(&format!("XADD s IDMP {producer} {identity} * f v")).unwrap();
+        }
+        from.cmd("XGROUP CREATE s g 0").unwrap();
+        from.cmd("XREADGROUP GROUP g c COUNT 1 STREAMS s >").unwrap();
+        let payload = from.cmd("DUMP s").unwrap().text().to_vec();
+        let restored = to.call(&[b"RESTORE".to_vec(), b"s".to_vec(), b"0".to_vec(), payload]).unwrap();
+        assert_eq!(restored.escaped(), "+OK\\r\\n");
+        let [before, after] =
+            [&mut from, &mut to].map(|conn| without_nodes(&conn.cmd("XINFO STREAM s").unwrap().escaped()));
+        assert_eq!(before, after);
+        ask(&mut to, "XADD s IDMP p 3 * f v", "$15|9999999999999-4|");
+        ask(&mut to, "XADD s IDMP p 1 * f v", "$15|9999999999999-6|");
+        ask(&mut to, "XADD s IDMP p 2 * f v", "$15|9999999999999-7|");
+    }
+}
+
+/// Snapshots and append-only files of one server, read by another start.
+#[test]
+fn files_keep_what_producers_have_sent() {
+    for preamble in ["yes", "no"] {
+        let server = Server::penstock(&["--appendonly", "yes", "--aof-use-rdb-preamble", preamble]);
+        let mut conn = server.connect();
+        conn.cmd("XADD s 9999999999999-1 a b").unwrap();
+        conn.cmd("XADD s IDMP p 1 * f v").unwrap();
+        conn.cmd("BGREWRITEAOF").unwrap();
+        server.wait_until("the rewrite to end", |server| server.figure("aof_rewrite_in_progress") == 0);
+        conn.cmd("XADD s IDMP p 2 * f v").unwrap();
+        conn.cmd("XADD s IDMPAUTO p * f v").unwrap();
+        let info = conn.cmd("XINFO STREAM s").unwrap().escaped();
+        for reload in ["DEBUG LOADAOF", "DEBUG RELOAD"] {
+            ask(&mut conn, reload, "+OK|");
+            assert_eq!(conn.cmd("XINFO STREAM s").unwrap().escaped(), info, "{reload}");
+        }
+        ask(&mut conn, "XADD s IDMP p 2 * f v", "$15|9999999999999-3|");
+        ask(&mut conn, "XADD s IDMPAUTO p * f v", "$15|9999999999999-4|");
+    }
 }

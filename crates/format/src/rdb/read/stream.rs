@@ -4,7 +4,7 @@ use std::io::Read;
 
 use store::tight::TightBox;
 use store::types::packed::{Item, ItemText};
-use store::types::stream::{Delivery, Entries, Group, Stream, StreamId, StreamLimits};
+use store::types::stream::{Delivery, Entries, Group, IdentityLimits, Producers, Stream, StreamId, StreamLimits};
 use store::value::Value;
 
 use super::error::{Error, Flaw};
@@ -49,7 +49,7 @@ pub(super) fn read<R: Read>(source: &mut Source<R>, code: u8, active_times: &[u8
             return Err(source.flaw(BAD_GROUP));
         }
     }
-    read_later_parts(source, code)?;
+    stream.producers = read_producers(source, code)?;
     Ok(Value::Stream(TightBox::new(stream)))
 }
 
@@ -201,19 +201,30 @@ fn read_consumer<R: Read>(
     Ok(())
 }
 
-/// What Redis has added at the end since 8.6: identities of producers' messages, by which they are not added twice.
-fn read_later_parts<R: Read>(source: &mut Source<R>, code: u8) -> Result<(), Error> {
+/// What Redis has added at the end since 8.6: identities of producers' messages, by which they are not added twice. A stream
+/// that has none, and Redis's limits for them, is as any other.
+fn read_producers<R: Read>(source: &mut Source<R>, code: u8) -> Result<Option<Box<Producers>>, Error> {
     if code != code::STREAM_4 && code != code::STREAM_5 {
-        return Ok(());
+        return Ok(None);
     }
-    // For how long identities are kept, and how many.
-    source.length()?;
-    source.length()?;
-    if source.length()? > 0 {
-        return Err(source.flaw(Flaw::Unsupported("a stream with identities of messages".into())));
+    let max = IdentityLimits::MAX;
+    let seconds = read_limit(source, max.seconds)?;
+    let limits = IdentityLimits { seconds, count: read_limit(source, max.count)? };
+    let mut producers = Producers::new(limits);
+    for _ in 0..source.length()? {
+        let name = source.string_owned()?;
+        for _ in 0..source.length()? {
+            let identity = source.string_owned()?;
+            producers.push(&name, &identity, read_id(source)?);
+        }
     }
-    // Identities so far, and those that came twice.
-    source.length()?;
-    source.length()?;
-    Ok(())
+    (producers.added, producers.duplicates) = (source.length()?, source.length()?);
+    let is_plain = limits == IdentityLimits::default() && producers.iter().len() == 0;
+    let is_new = (producers.added, producers.duplicates) == (0, 0);
+    Ok((!is_plain || !is_new).then(|| Box::new(producers)))
+}
+
+fn read_limit<R: Read>(source: &mut Source<R>, max: u32) -> Result<u32, Error> {
+    let limit = u32::try_from(source.length()?).ok().filter(|limit| (1..=max).contains(limit));
+    limit.ok_or_else(|| source.flaw(BAD_STREAM))
 }

@@ -302,7 +302,7 @@ fn write_in_parts(writer: &mut Writer, out: &mut Vec<u8>, entry: &Entry, access:
                 entry.key(),
                 entry.expiry(),
                 access,
-                Collection::Stream(stream.entries.block_count() as u64),
+                Collection::Stream(stream.entries.block_count() as u64, stream.producers.is_some()),
             );
             for (first, entries) in stream.entries.blocks() {
                 writer.stream_block(out, first, entries);

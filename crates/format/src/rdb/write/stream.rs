@@ -7,6 +7,11 @@
 //!   | name | last ID | entries read | count of pending | pending, each: ID of 16 bytes, ms of delivery i64, deliveries |
 //!   | count of consumers | consumers, each: name, ms seen i64, [ms active i64], count of pending, IDs of 16 bytes |
 //!
+//! type 26, of Redis 8.6, for streams whose producers name their messages, goes on:
+//! | seconds that identities are kept | how many of each producer | count of producers | producers, each:
+//!   | name | count of identities | identities from the oldest on, each: identity, ID: ms, number |
+//! | identities added | messages sent again |
+//!
 //! the listpack of a block:
 //! entries | deleted | count of fields | names of fields | 0
 //! and for each entry, where what is in brackets is missing if the fields are the block's:
@@ -16,7 +21,7 @@
 //! Source: the comments in Redis's `t_stream.c`. Deleted entries are left out.
 
 use store::types::packed::{Item, Packed};
-use store::types::stream::{Entry, Group, Range, Stream, StreamId};
+use store::types::stream::{Entry, Group, Producers, Range, Stream, StreamId};
 
 use super::{Target, Writer, length};
 use crate::rdb::{AUX_ACTIVE, ENTRY_SAME_FIELDS, ID_BYTES, code};
@@ -39,11 +44,18 @@ fn time(out: &mut Vec<u8>, ms: Option<u64>) {
 }
 
 impl Writer {
-    pub(super) fn stream_code(&self) -> u8 {
+    /// The type byte of a stream. Only Redis 8.6 and later have one for those whose producers name their messages.
+    pub(super) fn stream_code(&self, has_producers: bool) -> u8 {
         match self.options.target {
+            _ if has_producers => code::STREAM_4,
             Target::Redis70 => code::STREAM_2,
             Target::Redis72 => code::STREAM_3,
         }
+    }
+
+    /// Whether a consumer's record has when it was active.
+    fn has_active_times(&self, has_producers: bool) -> bool {
+        self.stream_code(has_producers) != code::STREAM_2
     }
 
     pub(super) fn stream(&mut self, out: &mut Vec<u8>, stream: &Stream) {
@@ -57,7 +69,7 @@ impl Writer {
     /// Keeps when consumers were active, which version 10 has no place for; belongs before the key.
     pub fn active_times(&mut self, out: &mut Vec<u8>, stream: &Stream) {
         let mut consumers = stream.groups.values().flat_map(Group::consumers).peekable();
-        if self.options.target != Target::Redis70 || consumers.peek().is_none() {
+        if self.has_active_times(stream.producers.is_some()) || consumers.peek().is_none() {
             return;
         }
         let mut times = Vec::new();
@@ -83,11 +95,31 @@ impl Writer {
         length(out, stream.groups.len() as u64);
         for (name, group) in &stream.groups {
             self.string(out, name);
-            self.group(out, group);
+            self.group(out, group, self.has_active_times(stream.producers.is_some()));
+        }
+        if let Some(producers) = &stream.producers {
+            self.producers(out, producers);
         }
     }
 
-    fn group(&mut self, out: &mut Vec<u8>, group: &Group) {
+    fn producers(&mut self, out: &mut Vec<u8>, producers: &Producers) {
+        let limits = producers.limits();
+        length(out, u64::from(limits.seconds));
+        length(out, u64::from(limits.count));
+        length(out, producers.iter().len() as u64);
+        for (name, identities) in producers.iter() {
+            self.string(out, name);
+            length(out, identities.len() as u64);
+            for (identity, entry) in identities {
+                self.string(out, identity);
+                id(out, entry);
+            }
+        }
+        length(out, producers.added);
+        length(out, producers.duplicates);
+    }
+
+    fn group(&mut self, out: &mut Vec<u8>, group: &Group, has_active_times: bool) {
         id(out, group.last_id);
         length(out, group.entries_read.unwrap_or(UNKNOWN));
         length(out, group.pending().len() as u64);
@@ -100,7 +132,7 @@ impl Writer {
         for consumer in group.consumers() {
             self.string(out, consumer.name());
             out.extend_from_slice(&consumer.seen_ms.to_le_bytes());
-            if self.options.target != Target::Redis70 {
+            if has_active_times {
                 time(out, consumer.active_ms);
             }
             length(out, consumer.pending().len() as u64);
