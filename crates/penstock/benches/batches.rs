@@ -11,7 +11,8 @@
 //! advisor.
 //!
 //! A name with `+waiters` is the batch while 1,000 connections wait for other keys and as many watch some, one with
-//! `+trackers` while 1,000 connections cache other keys, one with `+journal` while a reader has the journal.
+//! `+trackers` while 1,000 connections cache other keys, one with `+journal` while a reader has the journal. One with `+rules`, `+glob` or
+//! `+selector` is given by a user who may use keys that begin so, that match a glob, or both by a selector.
 //!
 //! `--count N` makes a round of N batches, and `--dry` makes the batches without running them: the difference between
 //! two runs under a tool that counts instructions is what the batches take (bench/instructions.py). `--still` has the engine
@@ -63,6 +64,22 @@ const CASES: &[(&str, &str)] = &[
     ("hexpire1", "HEXPIRE hash 1000 FIELDS 1 #"),
     ("hgetex", "HGETEX hash:# EX 1000 FIELDS 1 field"),
     ("hsetex", "HSETEX hash:# EX 1000 FIELDS 1 field vvvvvvvvvvvvvvvv"),
+    ("bitcount", "BITCOUNT key:#"),
+    ("bitfield", "BITFIELD bits:# INCRBY u8 64 1"),
+    ("bitop", "BITOP OR all:# bits:# bits:#"),
+    ("pfcount", "PFCOUNT hll:#"),
+    ("pfcount2", "PFCOUNT hll:# hll:#"),
+    ("geoadd", "GEOADD geo:# 13.4 52.5 member"),
+    ("geodist", "GEODIST geo:# member member"),
+    ("hgetdel", "HGETDEL hash:# FIELDS 1 nofield"),
+    ("httl", "HTTL hash:# FIELDS 1 field"),
+    ("xadd", "XADD stream:# MAXLEN 10 * field vvvvvvvvvvvvvvvv"),
+    ("xadd+idmp", "XADD stream:# IDMP producer # MAXLEN 10 * field vvvvvvvvvvvvvvvv"),
+    ("lmovem", "LMOVEM list:# list:# LEFT RIGHT COUNT 2 BULK"),
+    ("get+rules", "GET key:#"),
+    ("set+rules", "SET key:# vvvvvvvvvvvvvvvv"),
+    ("get+glob", "GET key:#"),
+    ("get+selector", "GET key:#"),
     ("set+waiters", "SET key:# vvvvvvvvvvvvvvvv"),
     ("get+trackers", "GET key:#"),
     ("set+trackers", "SET key:# vvvvvvvvvvvvvvvv"),
@@ -182,8 +199,18 @@ fn run_trips(bench: &mut Bench, sessions: &mut [Session], input: &[u8], out: &mu
 /// Gives every key that a case may draw what the case would leave there.
 fn fill(bench: &mut Bench, session: &mut Session, pattern: &str, keys: u64) {
     let (mut input, mut out) = (Vec::new(), Output::default());
-    let pattern = if pattern.starts_with("GET") || pattern.starts_with("MGET") {
+    let pattern = if pattern.starts_with("GET ") || pattern.starts_with("MGET") || pattern.starts_with("BITCOUNT") {
         "SET key:# vvvvvvvvvvvvvvvv"
+    } else if pattern.starts_with("BITFIELD") || pattern.starts_with("BITOP") {
+        "SETBIT bits:# 77 1"
+    } else if pattern.starts_with("PFCOUNT") {
+        "PFADD hll:# element"
+    } else if pattern.starts_with("GEODIST") {
+        "GEOADD geo:# 13.4 52.5 member"
+    } else if pattern.starts_with("HTTL") {
+        "HSETEX hash:# EX 1000 FIELDS 1 field vvvvvvvvvvvvvvvv"
+    } else if pattern.starts_with("LMOVEM") {
+        "RPUSH list:# a b c"
     } else if pattern.starts_with("HEXPIRE hash ") {
         "HSET hash # vvvvvvvvvvvvvvvv"
     } else if pattern.starts_with("HGET") || pattern.starts_with("HEXPIRE") {
@@ -216,6 +243,16 @@ fn listen(bench: &mut Bench) -> Vec<Session> {
     (0..LISTENERS)
         .flat_map(|i| [open(&format!("BLPOP idle:{i} 0"), bench), open(&format!("WATCH seen:{i}"), bench)])
         .collect()
+}
+
+/// The rules of the user who gives a batch, if that isn't one who may do everything.
+fn rules(name: &str) -> Option<&'static str> {
+    match name.split_once('+')?.1 {
+        "rules" => Some("~key:* +@all -@dangerous"),
+        "glob" => Some("~key:*[0-9] +@all -@dangerous"),
+        "selector" => Some("(~key:* +@all -@dangerous)"),
+        _ => None,
+    }
 }
 
 /// Connections that have read keys that no batch touches, and cache them.
@@ -255,6 +292,10 @@ fn main() -> ExitCode {
         let mut session = bench.open();
         let mut sessions: Vec<Session> = (0..CLIENTS).map(|_| bench.open()).collect();
         fill(&mut bench, &mut session, pattern, options.keys);
+        if let Some(rules) = rules(name) {
+            bench.line(&mut session, &format!("ACL SETUSER limited on nopass {rules}"));
+            bench.line(&mut session, "AUTH limited x");
+        }
         let listeners = match name {
             _ if name.ends_with("+waiters") => listen(&mut bench),
             _ if name.ends_with("+trackers") => track(&mut bench),
