@@ -378,7 +378,7 @@ fn messages_that_producers_name_are_added_once_as_in_redis_8() {
     let subject = Server::penstock(&["--threads", "2"]);
     for seed in 0..60 {
         let mut conns = [subject.connect(), oracle.connect()];
-        conns.each_mut().map(|conn| conn.cmd("FLUSHALL").unwrap());
+        conns.each_mut().into_iter().for_each(|conn| drop(conn.cmd("FLUSHALL").unwrap()));
         for line in named_messages(seed) {
             let [own, redis] = conns.each_mut().map(|conn| without_nodes(&conn.cmd(&line).unwrap().escaped()));
             assert_eq!(own, redis, "seed {seed}: {line}");

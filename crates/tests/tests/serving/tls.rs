@@ -391,7 +391,7 @@ fn a_rewritten_configuration_encrypts_as_before() {
     let [cert, key, ca] = ["server.pem", "server.key", "ca.pem"].map(|name| certificates.text(name));
     let ports = [free_port().unwrap(), free_port().unwrap()];
     let conf =
-        directory.file("server.conf", &format!("# mine\nport {}\nsave \"\"\ndir {}\n", ports[0], directory.root()));
+        directory.file("server.conf", format!("# mine\nport {}\nsave \"\"\ndir {}\n", ports[0], directory.root()));
     let start = || {
         let mut child = Command::new(subject_program()).arg(&conf).spawn().unwrap();
         assert!(comes_true(|| Conn::open(ports[0]).is_ok() || child.try_wait().unwrap().is_some()));

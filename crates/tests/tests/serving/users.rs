@@ -58,7 +58,7 @@ fn a_file_of_users_is_read_saved_and_read_again() {
 fn rules_about_commands_of_other_servers_are_kept() {
     let directory = Directory::new();
     let rules = "on nopass sanitize-payload ~* resetchannels -@all +@read +migrate -cluster|migration +vadd";
-    let path = directory.file("users", &format!("user bob {rules}\n"));
+    let path = directory.file("users", format!("user bob {rules}\n"));
     let server = Server::penstock(&["--aclfile", &path]);
     let mut admin = server.connect();
     assert_eq!(text(&mut admin, "ACL LIST"), format!("user bob {rules}\n{DEFAULT}"));
