@@ -213,6 +213,10 @@ pub const FIELD_EFFECTS: Family = Family {
     name: "field effects",
     is_replayed: true,
     table: "
+    4: XADD <stream> IDMP (p|q) (a|b|c|d) * <field> <val>
+    2: XADD <stream> NOMKSTREAM IDMPAUTO (p|q) MAXLEN 5 * <field> <smallint>
+    XCFGSET <stream> IDMP-MAXSIZE (1|2|3) [IDMP-DURATION (1|100)]
+    XIDMPRECORD <stream> (p|q) (a|b|e) <id>
     6: HSET <hash> {<field> <val>}
     HSET <hash> <many:pairs>
     6: HPEXPIRE <hash> (1|3|100|2000|500000) [(NX|XX|GT|LT)] FIELDS 3 <field> <field> <field>
@@ -686,10 +690,6 @@ pub const EFFECTS: Family = Family {
     3: XACKDEL <stream> (g1|g2) [(KEEPREF|DELREF|ACKED)] IDS 1 <id>
     XTRIM <stream> (MAXLEN|MINID) (2|5) (DELREF|ACKED)
     2: XADD <stream> (DELREF|ACKED) MAXLEN [~] 4 * <field> <val>
-    4: XADD <stream> IDMP (p|q) (a|b|c|d) * <field> <val>
-    2: XADD <stream> NOMKSTREAM IDMPAUTO (p|q) MAXLEN 5 * <field> <smallint>
-    XCFGSET <stream> IDMP-MAXSIZE (1|2|3) [IDMP-DURATION (1|100)]
-    XIDMPRECORD <stream> (p|q) (a|b|e) <id>
     LMOVEM <list> <list> (LEFT|RIGHT) (LEFT|RIGHT) [(COUNT|EXACTLY) (1|2|3) (OBO|BULK)]
     2: BLMOVEM <list> <list> (LEFT|RIGHT) (LEFT|RIGHT) (0|0.05) (COUNT|EXACTLY) (1|2|3) (OBO|BULK)
     4: BLPOP <list> <list> (0|0.05)

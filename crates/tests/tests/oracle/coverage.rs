@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use commands::spec::flag;
 use engine::command_table::Command;
 use engine::registry::table;
-use penstock_tests::families::{self, EFFECTS, Family};
+use penstock_tests::families::{self, EFFECTS, FIELD_EFFECTS, Family};
 
 /// Commands that aren't compared: no oracle of today knows most of them, and PFSELFTEST takes it seconds. Their families' own
 /// tests cover them.
@@ -57,7 +57,12 @@ fn every_command_on_keys_is_compared_with_the_oracle() {
 
 #[test]
 fn every_command_that_writes_is_replayed() {
-    let replayed =
-        named(families::ALL.iter().chain(families::NEWER).chain(&[EFFECTS]).filter(|family| family.is_replayed));
+    let replayed = named(
+        families::ALL
+            .iter()
+            .chain(families::NEWER)
+            .chain(&[EFFECTS, FIELD_EFFECTS])
+            .filter(|family| family.is_replayed),
+    );
     assert_eq!(missing(on_keys().filter(|command| command.info.has(flag::WRITE)), &replayed), [""; 0]);
 }

@@ -425,7 +425,14 @@ fn payloads_carry_what_producers_have_sent_to_and_from_redis_8() {
 #[test]
 fn files_keep_what_producers_have_sent() {
     for preamble in ["yes", "no"] {
-        let server = Server::penstock(&["--appendonly", "yes", "--aof-use-rdb-preamble", preamble]);
+        let server = Server::penstock(&[
+            "--appendonly",
+            "yes",
+            "--aof-use-rdb-preamble",
+            preamble,
+            "--enable-debug-command",
+            "yes",
+        ]);
         let mut conn = server.connect();
         conn.cmd("XADD s 9999999999999-1 a b").unwrap();
         conn.cmd("XADD s IDMP p 1 * f v").unwrap();
