@@ -6,7 +6,8 @@ use format::Limits;
 use format::rdb::{Access, Event, Options, Reader, Target, Writer, trailer};
 use libfuzzer_sys::fuzz_target;
 use penstock_fuzz::memory;
-use store::entry::Entry;
+use store::entry::{Entry, View};
+use store::value::Value;
 
 /// The keys that a file holds until it ends or is refused.
 fn keys(bytes: &[u8]) -> Vec<Entry> {
@@ -32,6 +33,16 @@ fn times(key: &Entry) -> Vec<(Vec<u8>, u64)> {
     times
 }
 
+/// The suggestions, their scores and payloads.
+fn suggestions(key: &Entry) -> Vec<String> {
+    let mut all = Vec::new();
+    if let View::Object(Value::Suggestions(suggestions)) = key.view() {
+        suggestions.for_each(|found| all.push(format!("{found:?}")));
+    }
+    all.sort();
+    all
+}
+
 fn written(keys: &[Entry]) -> Vec<u8> {
     let (mut writer, mut out) = (Writer::new(Options { target: Target::Redis72, compress: false }), Vec::new());
     writer.header(&mut out, true);
@@ -52,5 +63,6 @@ fuzz_target!(|data: &[u8]| {
     for (key, again) in keys.iter().zip(&again) {
         assert_eq!((key.key(), key.expiry(), key.encoding()), (again.key(), again.expiry(), again.encoding()));
         assert_eq!(times(key), times(again));
+        assert_eq!(suggestions(key), suggestions(again));
     }
 });

@@ -22,6 +22,7 @@ pub mod sets;
 pub mod spec;
 pub mod streams;
 pub mod strings;
+pub mod suggestions;
 pub mod syntax;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -47,4 +48,5 @@ pub const FAMILIES: &[&[Spec<Handler>]] = &[
     bits::COMMANDS,
     hyperloglog::COMMANDS,
     geo::COMMANDS,
+    suggestions::COMMANDS,
 ];

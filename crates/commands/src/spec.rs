@@ -187,6 +187,8 @@ pub mod acl {
         TRANSACTION = 19, "@transaction";
         /// Part of scripting.
         SCRIPTING = 20, "@scripting";
+        /// Searches, or changes what is searched: RediSearch's.
+        SEARCH = 21, "@search";
     }
 }
 
@@ -245,6 +247,7 @@ pub enum Group {
     Server,
     Scripting,
     Cluster,
+    Suggestion,
 }
 
 impl Group {
@@ -268,6 +271,7 @@ impl Group {
             Group::Server => "server",
             Group::Scripting => "scripting",
             Group::Cluster => "cluster",
+            Group::Suggestion => "suggestion",
         }
     }
 
@@ -289,6 +293,7 @@ impl Group {
             Group::Transactions => acl::TRANSACTION,
             Group::Connection => acl::CONNECTION,
             Group::Scripting => acl::SCRIPTING,
+            Group::Suggestion => acl::SEARCH,
             Group::Server | Group::Cluster => 0,
         }
     }

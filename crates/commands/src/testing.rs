@@ -197,7 +197,8 @@ fn check_documentation(info: &Info) -> Result<(), String> {
     let is_sentence_or_code =
         |text: &str| text.starts_with(|c: char| c.is_ascii_uppercase() || c == '`') && text.ends_with('.');
     let number = |version: &str| version.split('.').map(|n| n.parse::<u32>().unwrap_or(0)).collect::<Vec<u32>>();
-    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-');
+    // Names with a dot are those of a module: RediSearch's.
+    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-' | '.');
     demand([
         (!info.name.is_empty() && info.name.chars().all(is_name), "its name is not in lower case"),
         (is_version(info.since), "`since` is no version"),

@@ -80,7 +80,8 @@ fn reads_collection(info: &Info) -> bool {
     match info.value {
         Some(Type::Hash | Type::List | Type::Set | Type::ZSet) => true,
         // A string's bytes are with its entry or are sent by reference; of a stream, only its newest block is of use.
-        Some(Type::String | Type::Stream) | None => false,
+        // Of suggestions, a search reads what it finds on its way.
+        Some(Type::String | Type::Stream | Type::Suggestions) | None => false,
     }
 }
 

@@ -87,6 +87,7 @@ impl ElementSink for Counting {
             Element::Member(name) => digest(name, 0.0),
             Element::Field(name, value, _) => digest(name, 0.0).wrapping_add(digest(value, 0.0)),
             Element::Item(item) => digest(&item.to_vec(), 0.0).wrapping_mul(self.elements as u64),
+            Element::Suggestion(text, score, _) => digest(text, f64::from(score)),
         };
         self.sum = self.sum.wrapping_add(digest);
         if let Element::Scored(name, _) | Element::Member(name) | Element::Field(name, ..) = element {

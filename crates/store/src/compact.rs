@@ -6,8 +6,8 @@
 //! which pages these are; the caller passes that on ([`Mover`]). Blocks move one at a time, to wherever the allocator
 //! puts a new one of that size, which is a fuller page.
 //!
-//! Entries, long strings that aren't being sent, packed blocks, and the members and fields of large sets and hashes
-//! move. What has pointers into it from elsewhere (large sorted sets) and what is in larger blocks anyway (lists,
+//! Entries, long strings that aren't being sent, packed blocks, the members and fields of large sets and hashes, and blocks of
+//! suggestions move. What has pointers into it from elsewhere (large sorted sets) and what is in larger blocks anyway (lists,
 //! streams, the tables themselves) stays.
 
 /// Decides what moves, and counts it.
@@ -55,6 +55,7 @@ mod tests {
     use crate::types::hash::{Hash, HashLimits};
     use crate::types::list::{End, List, ListLimits};
     use crate::types::set::{Set, SetLimits};
+    use crate::types::suggestions::Suggestions;
     use crate::types::timed_hash::TimedHash;
     use crate::types::zset::{ZSet, ZSetLimits};
     use crate::value::Value;
@@ -97,6 +98,7 @@ mod tests {
             let ints = key("ints");
             let zset = key("zset");
             let list = key("list");
+            let suggestions = key("suggestions");
             for i in 0..count {
                 let element = number(i);
                 db.object_or_new::<Hash>(Key::new(&hash)).ok().unwrap().insert(&element, b"v", &HASH);
@@ -108,6 +110,7 @@ mod tests {
                 db.object_or_new::<ZSet>(Key::new(&zset)).ok().unwrap().insert(&element, i as f64, ZSET);
                 let elements = db.object_or_new::<List>(Key::new(&list)).ok().unwrap();
                 elements.push(End::Right, &element, ListLimits::default());
+                db.object_or_new::<Suggestions>(Key::new(&suggestions)).ok().unwrap().set(&element, i as f32, None);
             }
         }
     }
@@ -131,6 +134,11 @@ mod tests {
             }
             View::Object(Value::List(list)) => list.iter().map(|element| format!("{element:?}")).collect(),
             View::Object(Value::Stream(_)) => Vec::new(),
+            View::Object(Value::Suggestions(suggestions)) => {
+                let mut parts = Vec::new();
+                suggestions.for_each(|found| parts.push(format!("{found:?}")));
+                parts
+            }
         };
         if !matches!(entry.view(), View::Object(Value::List(_) | Value::ZSet(_))) {
             parts.sort();
@@ -181,7 +189,7 @@ mod tests {
         with(&keyspace, fill);
         let before = with(&keyspace, everything);
         let mut mover = Mover::new(&|_| true, AT_ONCE_MAX);
-        assert_eq!(pass(&keyspace, &mut mover), 4, "the large hashes and the large sets");
+        assert_eq!(pass(&keyspace, &mut mover), 5, "the large hashes, the large sets, and the suggestions");
         assert_eq!(with(&keyspace, everything), before);
         // Of each key its entry; the elements of the tables.
         let elements = (3 * (AT_ONCE_MAX - 10) + 3 * MANY) as u64;

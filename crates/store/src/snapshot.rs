@@ -339,7 +339,7 @@ pub(crate) struct Budget(usize);
 
 impl Budget {
     /// For what must be saved now.
-    fn unlimited() -> Budget {
+    pub(crate) fn unlimited() -> Budget {
         Budget(usize::MAX)
     }
 

@@ -10,6 +10,7 @@ use crate::types::hash::Hash;
 use crate::types::list::List;
 use crate::types::set::Set;
 use crate::types::stream::Stream;
+use crate::types::suggestions::Suggestions;
 use crate::types::timed_hash::TimedHash;
 use crate::types::zset::ZSet;
 
@@ -30,6 +31,8 @@ pub enum Value {
     Stream(TightBox<Stream>),
     /// A hash whose fields may expire.
     TimedHash(TimedHash),
+    /// Texts with scores, to complete what is typed.
+    Suggestions(TightBox<Suggestions>),
 }
 
 /// A string that grows beyond this leaves room for a quarter more instead of as much again, in bytes: the spare room of
@@ -51,6 +54,8 @@ pub enum Type {
     Hash,
     /// A stream.
     Stream,
+    /// Texts with scores, to complete what is typed.
+    Suggestions,
 }
 
 impl Type {
@@ -64,6 +69,8 @@ impl Type {
             Type::ZSet => "zset",
             Type::Hash => "hash",
             Type::Stream => "stream",
+            // RediSearch's module type.
+            Type::Suggestions => "trietype0",
         }
     }
 }
@@ -95,6 +102,7 @@ impl Value {
             Value::Hash(_) | Value::TimedHash(_) => Type::Hash,
             Value::ZSet(_) => Type::ZSet,
             Value::Stream(_) => Type::Stream,
+            Value::Suggestions(_) => Type::Suggestions,
         }
     }
 
@@ -109,6 +117,7 @@ impl Value {
             Value::ZSet(zset) => zset.encoding(),
             Value::Stream(stream) => stream.encoding(),
             Value::TimedHash(hash) => hash.encoding(),
+            Value::Suggestions(suggestions) => suggestions.encoding(),
         }
     }
 
@@ -124,6 +133,7 @@ impl Value {
             Value::ZSet(zset) => if_large(zset.encoding(), zset.len()),
             Value::Stream(stream) => stream.entries.block_count(),
             Value::TimedHash(hash) => if_large(hash.encoding(), hash.len()),
+            Value::Suggestions(suggestions) => suggestions.len(),
         }
     }
 
@@ -138,6 +148,7 @@ impl Value {
             Value::ZSet(zset) => zset.memory_bytes(),
             Value::Stream(stream) => stream.memory_bytes(),
             Value::TimedHash(hash) => hash.memory_bytes(),
+            Value::Suggestions(suggestions) => suggestions.memory_bytes(),
         }
     }
 
@@ -147,6 +158,7 @@ impl Value {
             Value::Set(set) => set.len(),
             Value::Hash(hash) => hash.len(),
             Value::TimedHash(hash) => hash.len(),
+            Value::Suggestions(suggestions) => suggestions.len(),
             _ => 0,
         };
         if elements > mover.at_once_max {
@@ -165,6 +177,12 @@ impl Value {
             Value::Set(set) => return set.compact(cursor, mover),
             Value::Hash(hash) => return hash.compact(cursor, mover),
             Value::TimedHash(hash) => return hash.compact(cursor, mover),
+            Value::Suggestions(suggestions) => {
+                if cursor == 0 {
+                    suggestions.compact_box(mover);
+                }
+                return suggestions.compact(cursor, mover);
+            }
             Value::Str(long) => {
                 long.compact_box(mover);
                 long.compact(mover);
@@ -184,6 +202,7 @@ impl Value {
             Value::TimedHash(hash) => hash.has_pieces() && hash.len() > WHOLE_ELEMENTS_MAX,
             Value::ZSet(zset) => zset.has_pieces() && zset.len() > WHOLE_ELEMENTS_MAX,
             Value::List(list) => list.has_pieces() && list.len() > WHOLE_ELEMENTS_MAX,
+            Value::Suggestions(suggestions) => suggestions.len() > WHOLE_ELEMENTS_MAX,
             Value::Str(_) | Value::Stream(_) => false,
         };
         is_large || self.has_walk()
@@ -197,6 +216,7 @@ impl Value {
             Value::TimedHash(hash) => hash.has_walk(),
             Value::ZSet(zset) => zset.has_walk(),
             Value::List(list) => list.has_walk(),
+            Value::Suggestions(suggestions) => suggestions.has_walk(),
             Value::Str(_) | Value::Stream(_) => false,
         }
     }
@@ -209,6 +229,7 @@ impl Value {
             Value::TimedHash(hash) => hash.set_walk(elements),
             Value::ZSet(zset) => zset.set_walk(elements),
             Value::List(list) => list.set_walk(elements),
+            Value::Suggestions(suggestions) => suggestions.set_walk(elements),
             Value::Str(_) | Value::Stream(_) => {}
         }
     }
@@ -221,6 +242,7 @@ impl Value {
             Value::TimedHash(hash) => hash.save_piece(budget),
             Value::ZSet(zset) => zset.save_piece(budget),
             Value::List(list) => list.save_piece(budget),
+            Value::Suggestions(suggestions) => suggestions.save_piece(budget),
             Value::Str(_) | Value::Stream(_) => None,
         }
     }
@@ -238,6 +260,10 @@ impl Value {
             Value::ZSet(zset) => zset.prefetch(ahead),
             Value::Stream(stream) => {
                 stream.prefetch();
+                false
+            }
+            Value::Suggestions(suggestions) => {
+                suggestions.prefetch();
                 false
             }
         }
@@ -275,6 +301,7 @@ impl Value {
             Value::ZSet(zset) => Value::ZSet(zset.clone()),
             Value::Stream(stream) => Value::Stream(stream.clone()),
             Value::TimedHash(hash) => Value::TimedHash(hash.clone()),
+            Value::Suggestions(suggestions) => Value::Suggestions(suggestions.clone()),
         }
     }
 }

@@ -13,6 +13,7 @@ use resp::num::{IntText, write_f64, write_u64};
 use store::entry::{Entry, View};
 use store::snapshot::{Element, ElementSink, Sink};
 use store::types::packed::Item;
+use store::types::suggestions::SuggestionOf;
 use store::value::Value;
 
 use super::Outlet;
@@ -86,6 +87,7 @@ impl ElementSink for ItemSink {
             }
             Element::Scored(member, score) => items.scored(record, member, score),
             Element::Item(Item::Int(int)) => items.item(record, [IntText::new().i64(int)]),
+            Element::Suggestion(text, score, payload) => items.suggestion(record, text, score, payload),
         }
         if record.bytes().len() >= PIECE_BYTES {
             flush(&self.outlet, record);
@@ -108,6 +110,7 @@ fn command_of(entry: &Entry) -> &'static str {
         View::Object(Value::Hash(_) | Value::TimedHash(_)) => "HSET",
         View::Object(Value::Set(_)) => "SADD",
         View::Object(Value::ZSet(_)) => "ZADD",
+        View::Object(Value::Suggestions(_)) => "FT.SUGADD",
         _ => "RPUSH",
     }
 }
@@ -129,6 +132,9 @@ fn write_entry(record: &mut Record, database: usize, entry: &Entry) {
             Value::ZSet(zset) => {
                 zset.visit_ranks(0..zset.len(), false, |member, score| items.scored(record, member, score));
             }
+            Value::Suggestions(suggestions) => suggestions.for_each(|SuggestionOf { text, score, payload }| {
+                items.suggestion(record, text, score, payload);
+            }),
             Value::List(list) => list.iter().for_each(|item| match item {
                 Item::Str(element) => items.item(record, [element]),
                 Item::Int(int) => items.item(record, [IntText::new().i64(int)]),
@@ -201,6 +207,15 @@ impl ItemWriter {
         let mut text = Vec::new();
         write_f64(&mut text, score);
         self.item(record, [&text, member]);
+    }
+
+    /// A suggestion, which has a command of its own.
+    fn suggestion(&mut self, record: &mut Record, text: &[u8], score: f32, payload: Option<&[u8]>) {
+        let mut digits = Vec::new();
+        write_f64(&mut digits, f64::from(score));
+        let words = [self.command.as_bytes(), &self.key, text, &digits, b"PAYLOAD", payload.unwrap_or_default()];
+        let count = if payload.is_some() { words.len() } else { words.len() - 2 };
+        record.push(self.database, Kind::Command, words[..count].iter().copied());
     }
 
     /// Ends the collection, which expires at this time in milliseconds of Unix time.

@@ -114,7 +114,8 @@ impl Sink for ShardSink {
         }
         let outlet = self.outlet.clone();
         let first_ms = if let Some(Collection::TimedHash(_, first_ms)) = collection { Some(first_ms) } else { None };
-        Box::new(RecordSink { record: outlet.begin_record(), outlet, options, part: record, first_ms })
+        let has_end = matches!(collection, Some(Collection::Suggestions(_)));
+        Box::new(RecordSink { record: outlet.begin_record(), outlet, options, part: record, first_ms, has_end })
     }
 
     fn is_full(&self) -> bool {
@@ -138,6 +139,7 @@ fn collection_of(entry: &Entry) -> Option<Collection> {
         Value::Set(set) => Some(Collection::Set(set.len() as u64)),
         Value::ZSet(zset) => Some(Collection::ZSet(zset.len() as u64)),
         Value::List(list) => Some(Collection::Elements(list.len() as u64)),
+        Value::Suggestions(suggestions) => Some(Collection::Suggestions(suggestions.len() as u64)),
         Value::Str(_) | Value::Stream(_) => None,
     }
 }
@@ -153,6 +155,8 @@ struct RecordSink {
     part: Vec<u8>,
     /// The time that the record of a hash with fields that expire has.
     first_ms: Option<u64>,
+    /// Whether the record is of suggestions, behind which there is a mark.
+    has_end: bool,
 }
 
 impl ElementSink for RecordSink {
@@ -171,6 +175,7 @@ impl ElementSink for RecordSink {
             },
             Element::Scored(member, score) => writer.member(part, member, score),
             Element::Item(Item::Int(int)) => writer.element(part, IntText::new().i64(int)),
+            Element::Suggestion(text, score, payload) => writer.suggestion(part, text, score, payload),
         });
         if self.part.len() >= PART_BYTES {
             self.outlet.send_part(self.record, std::mem::take(&mut self.part));
@@ -181,7 +186,10 @@ impl ElementSink for RecordSink {
         self.outlet.is_full()
     }
 
-    fn end(self: Box<Self>) {
+    fn end(mut self: Box<Self>) {
+        if self.has_end {
+            with_writer(self.options, |writer| writer.suggestions_end(&mut self.part));
+        }
         self.outlet.send_part(self.record, self.part);
         self.outlet.end_record(self.record);
     }

@@ -19,6 +19,7 @@
 //! `rdb.h` for numbers, and files of these servers.
 
 mod read;
+mod suggestions;
 mod write;
 
 pub use read::error::{Error, Flaw};

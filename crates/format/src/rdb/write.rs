@@ -89,6 +89,8 @@ pub enum Collection {
     List(u64),
     /// [`Writer::element`] for each of so many elements of a list, in their order.
     Elements(u64),
+    /// [`Writer::suggestion`] for each of so many suggestions, then [`Writer::suggestions_end`].
+    Suggestions(u64),
     /// [`Writer::stream_block`] for each of so many blocks, then [`Writer::stream_rest`]; and whether producers name its messages.
     Stream(u64, bool),
 }
@@ -205,8 +207,12 @@ impl Writer {
             Collection::List(count) => (code::LIST_QUICKLIST_2, count),
             Collection::Elements(count) => (code::LIST, count),
             Collection::Stream(count, has_producers) => (self.stream_code(has_producers), count),
+            Collection::Suggestions(count) => (code::MODULE, count),
         };
         self.key_head(out, code, key, expiry, access);
+        if let Collection::Suggestions(count) = collection {
+            return self.suggestions_head(out, count);
+        }
         if let Collection::TimedHash(_, first_ms) = collection {
             out.extend_from_slice(&first_ms.to_le_bytes());
         }
@@ -289,6 +295,7 @@ impl Writer {
             Value::ZSet(zset) if zset.is_small() => code::ZSET_LISTPACK,
             Value::ZSet(_) => code::ZSET_2,
             Value::Stream(stream) => self.stream_code(stream.producers.is_some()),
+            Value::Suggestions(_) => code::MODULE,
         }
     }
 
@@ -305,6 +312,7 @@ impl Writer {
                 Value::TimedHash(hash) => self.timed_hash(out, hash),
                 Value::ZSet(zset) => self.zset(out, zset),
                 Value::Stream(stream) => self.stream(out, stream),
+                Value::Suggestions(suggestions) => self.suggestions(out, suggestions),
             },
         }
     }

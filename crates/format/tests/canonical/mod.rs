@@ -60,6 +60,14 @@ fn parts(entry: &Entry) -> Vec<String> {
             zset.iter().map(|(member, score)| format!("{}={:016x}", text(&member), score.to_bits())).collect()
         }
         View::Object(Value::Stream(stream)) => return stream_parts(stream),
+        View::Object(Value::Suggestions(suggestions)) => {
+            let mut parts = Vec::new();
+            suggestions.for_each(|found| {
+                let payload = found.payload.map_or(String::new(), |payload| format!("@{}", text(payload)));
+                parts.push(format!("{}={:08x}{payload}", text(found.text), found.score.to_bits()));
+            });
+            parts
+        }
     };
     parts.sort();
     parts

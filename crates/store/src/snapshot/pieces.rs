@@ -11,6 +11,9 @@
 //! # Lists
 //! Their order must be kept, so what is about to change is copied and put aside, a node at a time: see `list::walk`.
 //!
+//! # Suggestions
+//! The walk goes through the texts in their order: see `suggestions::walk`.
+//!
 //! A walk belongs to the value: it goes with it when the key is renamed, moved, or removed.
 
 use super::{BUCKET_BYTES, Budget, Step};
@@ -53,13 +56,18 @@ pub enum Element<'a> {
     Scored(&'a [u8], f64),
     /// An element of a list.
     Item(Item<'a>),
+    /// A suggestion's text, its score, and what was added to it.
+    Suggestion(&'a [u8], f32, Option<&'a [u8]>),
 }
 
 impl<'a> Element<'a> {
     /// What tells it from the others of its collection; nothing does so in a list.
     fn name(&self) -> &'a [u8] {
         match *self {
-            Element::Member(name) | Element::Field(name, ..) | Element::Scored(name, _) => name,
+            Element::Member(name)
+            | Element::Field(name, ..)
+            | Element::Scored(name, _)
+            | Element::Suggestion(name, ..) => name,
             Element::Item(_) => b"",
         }
     }
@@ -70,6 +78,7 @@ impl<'a> Element<'a> {
             Element::Member(name) | Element::Scored(name, _) => name.len(),
             Element::Field(name, value, _) => name.len() + value.len(),
             Element::Item(item) => item.text_len(),
+            Element::Suggestion(text, _, payload) => text.len() + payload.map_or(0, <[u8]>::len),
         };
         own + ELEMENT_BYTES
     }

@@ -14,6 +14,7 @@ use crate::types::hash::{Hash, HashLimits};
 use crate::types::list::{End, List, ListLimits};
 use crate::types::set::{Set, SetLimits};
 use crate::types::stream::{Stream, StreamId, StreamLimits};
+use crate::types::suggestions::Suggestions;
 use crate::types::timed_hash::TimedHash;
 use crate::types::zset::{ZSet, ZSetLimits};
 use crate::value::{Type, Value};
@@ -47,6 +48,10 @@ fn text_of_field(field: &str, value: &str, expiry: Option<u64>) -> String {
     format!("{field}={value}{}", expiry.map_or(String::new(), |at| format!("@{at}")))
 }
 
+fn text_of_suggestion(text: &[u8], score: f32, payload: Option<&[u8]>) -> String {
+    format!("{} {score} {payload:?}", String::from_utf8_lossy(text))
+}
+
 fn shown(entry: &Entry) -> Shown {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let sorted = |mut parts: Vec<String>| {
@@ -69,6 +74,11 @@ fn shown(entry: &Entry) -> Shown {
         }
         View::Object(Value::List(list)) => list.iter().map(|e| text(&e.to_vec()) + " ").collect(),
         View::Object(Value::Stream(stream)) => format!("{:?} {}", stream.entries.last_id, stream.entries.len()),
+        View::Object(Value::Suggestions(suggestions)) => {
+            let mut parts = Vec::new();
+            suggestions.for_each(|found| parts.push(text_of_suggestion(found.text, found.score, found.payload)));
+            sorted(parts)
+        }
     };
     Shown { value: format!("{} {value}", entry.kind().name()), expiry: entry.expiry() }
 }
@@ -109,6 +119,7 @@ impl ElementSink for InPieces {
             Element::Field(field, value, expiry) => text_of_field(&text(field), &text(value), expiry),
             Element::Scored(member, score) => text(member) + &score.to_string(),
             Element::Item(item) => text(&item.to_vec()) + " ",
+            Element::Suggestion(text, score, payload) => text_of_suggestion(text, score, payload),
         });
     }
 
@@ -145,6 +156,7 @@ fn len(entry: &Entry) -> usize {
         View::Object(Value::Set(set)) => set.len(),
         View::Object(Value::ZSet(zset)) => zset.len(),
         View::Object(Value::List(list)) => list.len(),
+        View::Object(Value::Suggestions(suggestions)) => suggestions.len(),
         _ => panic!("not in pieces"),
     }
 }
@@ -320,7 +332,14 @@ impl History {
         let most = if self.of_collections { 150 } else { [3, 10, 60][self.random.below(3)] };
         let count = 1 + self.random.below(most);
         let items: Vec<_> = (0..count).map(|_| format!("m{}", self.random.below(100)).into_bytes()).collect();
-        match self.random.below(6) {
+        match self.random.below(7) {
+            6 => {
+                let mut suggestions = Suggestions::default();
+                for item in &items {
+                    suggestions.set(item, self.random.below(50) as f32, (item[1] == b'7').then_some(item));
+                }
+                Value::Suggestions(crate::tight::TightBox::new(suggestions))
+            }
             5 => {
                 let mut hash = TimedHash::new();
                 for item in &items {
@@ -477,6 +496,13 @@ fn change_collection(db: &mut Db<'_, '_>, key: Key<'_>, number: usize) {
         Some(Type::List) => db.object_mut::<List>(key).ok().flatten().is_some_and(|list| {
             change_list(list, number, &item);
             list.is_empty()
+        }),
+        Some(Type::Suggestions) => db.object_mut::<Suggestions>(key).ok().flatten().is_some_and(|suggestions| {
+            if number.is_multiple_of(3) || !suggestions.remove(&item) {
+                suggestions.set(&item, number as f32, (number < 50).then_some(b"new"));
+            }
+            suggestions.remove(format!("m{}", number * 7 % 100).as_bytes());
+            suggestions.is_empty()
         }),
         Some(Type::Stream) => db.object_mut::<Stream>(key).ok().flatten().is_some_and(|stream| {
             let id = StreamId { ms: stream.entries.last_id.ms + 1, seq: 0 };

@@ -8,6 +8,7 @@ pub mod list;
 pub mod packed;
 pub mod set;
 pub mod stream;
+pub mod suggestions;
 pub mod thin;
 pub mod timed_hash;
 pub mod zset;

@@ -11,6 +11,7 @@ use store::db::Db;
 use store::entry::{Entry, View};
 use store::keyspace::Key;
 use store::types::stream::StreamId;
+use store::types::suggestions::SuggestionOf;
 use store::value::{Type, Value};
 
 use crate::worker::turn::Turn;
@@ -48,6 +49,8 @@ fn number_of(kind: Type) -> u32 {
         Type::ZSet => 3,
         Type::Hash => 4,
         Type::Stream => 6,
+        // That of modules.
+        Type::Suggestions => 5,
     }
 }
 
@@ -85,6 +88,14 @@ fn mix_value(digest: &mut Digest, value: &Value) {
             let mut sum = Digest(pair(field, value));
             if expiry.is_some() {
                 sum.add(b"!!hexpire!!");
+            }
+            digest.add(&sum.0);
+        }),
+        // Redis has nothing but the type of a module's value that doesn't say more, and RediSearch's doesn't.
+        Value::Suggestions(suggestions) => suggestions.for_each(|SuggestionOf { text, score, payload }| {
+            let mut sum = Digest(pair(text, seventeen_digits(f64::from(score)).as_bytes()));
+            if let Some(payload) = payload {
+                sum.mix(payload);
             }
             digest.add(&sum.0);
         }),

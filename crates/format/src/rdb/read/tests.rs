@@ -10,6 +10,7 @@ use store::types::hash::{Hash, HashLimits};
 use store::types::list::{End, List, ListLimits};
 use store::types::set::{Set, SetLimits};
 use store::types::stream::{Delivery, Group, Stream, StreamId, StreamLimits};
+use store::types::suggestions::Suggestions;
 use store::types::timed_hash::TimedHash;
 use store::types::zset::{ZSet, ZSetLimits};
 use store::value::Value;
@@ -95,7 +96,7 @@ impl Draw {
 
     fn value(&mut self) -> Option<Value> {
         let count = self.count();
-        Some(match self.0.below(6) {
+        Some(match self.0.below(8) {
             0 => return None,
             1 => {
                 let mut list = List::new();
@@ -131,6 +132,16 @@ impl Draw {
                 let mut zset = ZSet::new();
                 (0..count).for_each(|_| _ = zset.insert(&self.text(), self.score(), ZSetLimits::default()));
                 Value::ZSet(zset)
+            }
+            6 => {
+                let mut suggestions = Suggestions::default();
+                for _ in 0..count {
+                    let (text, payload) = (self.text(), self.text());
+                    let payload = Some(&*payload).filter(|payload| !payload.is_empty());
+                    suggestions.set(&text, self.score() as f32, payload);
+                }
+                suggestions.set(b"one at least", 1.0, None);
+                Value::Suggestions(TightBox::new(suggestions))
             }
             _ => Value::Stream(TightBox::new(self.stream())),
         })
@@ -174,9 +185,18 @@ fn described(entry: &Entry) -> String {
             zset.iter().map(|(member, score)| format!("{}={}", escaped(&member), score.to_bits())).collect()
         }
         View::Object(Value::Stream(stream)) => described_stream(stream),
+        View::Object(Value::Suggestions(suggestions)) => {
+            let mut parts = Vec::new();
+            suggestions.for_each(|found| parts.push(format!("{found:?}")));
+            parts
+        }
     };
     let is_block = matches!(entry.view(), View::Object(Value::TimedHash(hash)) if hash.packed().is_some());
-    if matches!(entry.view(), View::Object(Value::Set(_) | Value::Hash(_) | Value::TimedHash(_))) && !is_block {
+    if matches!(
+        entry.view(),
+        View::Object(Value::Set(_) | Value::Hash(_) | Value::TimedHash(_) | Value::Suggestions(_))
+    ) && !is_block
+    {
         parts.sort();
     }
     format!("{} {:?} {} {}", escaped(entry.key()), entry.expiry(), entry.encoding(), parts.join(" "))
@@ -308,6 +328,11 @@ fn write_in_parts(writer: &mut Writer, out: &mut Vec<u8>, entry: &Entry, access:
                 writer.stream_block(out, first, entries);
             }
             writer.stream_rest(out, stream);
+        }
+        Value::Suggestions(suggestions) => {
+            begin(writer, Collection::Suggestions(suggestions.len() as u64));
+            suggestions.for_each(|found| writer.suggestion(out, found.text, found.score, found.payload));
+            writer.suggestions_end(out);
         }
     }
 }

@@ -10,8 +10,8 @@ use store::value::Value;
 
 use super::error::{Error, Flaw};
 use super::source::Source;
-use super::{Format, collections, module_name, stream};
-use crate::rdb::code;
+use super::{Format, collections, stream};
+use crate::rdb::{code, suggestions};
 use crate::{Limits, intset, listpack, ziplist, zipmap};
 
 /// What reading a value depends on.
@@ -72,6 +72,7 @@ fn read_object<R: Read>(source: &mut Source<R>, code: u8, context: &Context<'_>)
         code::STREAM | code::STREAM_2 | code::STREAM_3 | code::STREAM_4 | code::STREAM_5 => {
             stream::read(source, code, context.active_times)?
         }
+        code::MODULE => suggestions::read(source)?,
         code::HASH_EXPIRING_BEFORE_RELEASE if matches!(context.format, Format::Valkey(_)) => {
             collections::hash_of_valkey(source, limits)?
         }
@@ -133,12 +134,8 @@ fn of_items<'b>(
 
 /// That there is no such type here.
 #[cold]
-fn unsupported<R: Read>(source: &mut Source<R>, code: u8) -> Error {
+fn unsupported<R>(source: &Source<R>, code: u8) -> Error {
     let what = match code {
-        code::MODULE => match source.length() {
-            Ok(module) => format!("a value of the module '{}'", module_name(module)),
-            Err(error) => return error,
-        },
         code::MODULE_BEFORE_RELEASE => "a value of a module from before Redis 4.0".into(),
         code::ARRAY => "an array (type 28)".into(),
         code::HASH_TEMPLATE_FIRST..=code::HASH_TEMPLATE_LAST => format!("a hash with a template (type {code})"),

@@ -1,0 +1,254 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::random::Random;
+
+type Model = BTreeMap<Vec<u8>, (f32, Option<Vec<u8>>)>;
+
+/// Edits between what is searched for and the beginning of the text that needs the fewest, by the whole table.
+fn distance(query: &[char], text: &[char]) -> usize {
+    let mut row: Vec<usize> = (0..=query.len()).collect();
+    let mut least = query.len();
+    for letter in text {
+        let mut next = vec![row[0] + 1];
+        for (at, wanted) in query.iter().enumerate() {
+            let replaced = row[at] + usize::from(wanted != letter);
+            next.push(replaced.min(row[at + 1] + 1).min(next[at] + 1));
+        }
+        row = next;
+        least = least.min(row[query.len()]);
+    }
+    least
+}
+
+fn folded(text: &str) -> Vec<char> {
+    // None of the tests' letters folds to two.
+    text.to_lowercase().chars().collect()
+}
+
+/// What a search must find, by looking at every text.
+fn expected(model: &Model, query: &str, fuzziness: Fuzziness, count: usize) -> Vec<(Vec<u8>, f32)> {
+    let edits_max = usize::from(fuzziness == Fuzziness::Fuzzy);
+    let mut found = Vec::new();
+    for (text, (score, _)) in model {
+        let shown = std::str::from_utf8(text).unwrap();
+        let edits = distance(&folded(query), &folded(shown));
+        if edits > edits_max {
+            continue;
+        }
+        let is_same = shown.chars().collect::<Vec<_>>() == folded(query);
+        let mut rank = if is_same { i32::MAX as f32 } else { *score };
+        if edits > 0 {
+            rank = (f64::from(rank) * (-2.0f64).exp()) as f32;
+        }
+        let difference = shown.chars().count().abs_diff(query.len());
+        found.push((text.clone(), (f64::from(rank) / (1.0 + difference as f64).sqrt()) as f32));
+    }
+    found.sort_by(|one, other| other.1.partial_cmp(&one.1).unwrap().then_with(|| one.0.cmp(&other.0)));
+    found.truncate(count);
+    found
+}
+
+fn found(suggestions: &Suggestions, query: &str, fuzziness: Fuzziness, count: usize) -> Vec<(Vec<u8>, f32)> {
+    let query = Query::new(query.as_bytes(), fuzziness).unwrap();
+    suggestions.best(&query, count).iter().map(|(text, rank, _)| (text.to_vec(), rank)).collect()
+}
+
+fn contents(suggestions: &Suggestions) -> Model {
+    let mut all = Model::new();
+    suggestions.for_each(|SuggestionOf { text, score, payload }| {
+        assert!(all.insert(text.to_vec(), (score, payload.map(<[u8]>::to_vec))).is_none(), "twice");
+    });
+    all
+}
+
+/// Bytes of all allocations, counted anew.
+fn counted(node: &Node) -> usize {
+    match node {
+        Node::Bucket(bucket) => bucket.allocated_bytes(),
+        Node::Fork(fork) => {
+            let below: usize = fork.branches.iter().map(|branch| counted(&branch.node)).sum();
+            let branches = fork.branches.capacity() * size_of_val(&fork.branches[0]);
+            size_of_val(&**fork) + fork.label.len() + branches + fork.own.allocated_bytes() + below
+        }
+    }
+}
+
+/// Fails unless a fork's branches are in their order, and say what is below them.
+fn check(node: &Node) {
+    let Node::Fork(fork) = node else { return };
+    let shown = |summary: tree::Summary| (summary.shortest, summary.highest(), summary.heaviest());
+    for branch in &fork.branches {
+        assert_eq!(shown(branch.summary), shown(branch.node.summary()));
+        check(&branch.node);
+    }
+    assert!(fork.branches.is_sorted_by(|one, other| {
+        let (one_weight, other_weight) = (one.summary.heaviest(), other.summary.heaviest());
+        one_weight > other_weight || (one_weight == other_weight && one.byte < other.byte)
+    }));
+    assert!(fork.branches.len() + fork.own.len() > 1, "a fork that is none");
+}
+
+/// A text of few letters, so that many begin alike.
+fn text(random: &mut Random, letters_max: usize) -> String {
+    const LETTERS: [char; 9] = ['a', 'a', 'b', 'A', 'B', 'é', 'É', '€', '😀'];
+    let len = 1 + random.below(letters_max);
+    (0..len).map(|_| LETTERS[random.below(LETTERS.len())]).collect()
+}
+
+fn score(random: &mut Random) -> f32 {
+    match random.below(12) {
+        0 => -(random.below(5) as f32),
+        1 => 0.0,
+        2 => 1e9,
+        3..6 => 1.0,
+        _ => random.below(1000) as f32 / 8.0,
+    }
+}
+
+const SEEDS: u64 = if cfg!(miri) { 2 } else { 25 };
+const STEPS: usize = if cfg!(miri) { 60 } else { 800 };
+
+#[test]
+fn behaves_as_a_list_that_is_looked_through() {
+    for seed in 0..SEEDS {
+        let random = &mut Random::new(seed);
+        let (mut suggestions, mut model) = (Suggestions::default(), Model::new());
+        let letters_max = 2 + random.below(8);
+        let removals = random.below(7);
+        for step in 0..STEPS {
+            let name = text(random, letters_max).into_bytes();
+            if random.below(10) < removals {
+                assert_eq!(suggestions.remove(&name), model.remove(&name).is_some());
+            } else {
+                let payload = (random.below(4) == 0).then(|| vec![b'p'; 1 + random.below(300)]);
+                let score = score(random);
+                let is_new = suggestions.set(&name, score, payload.as_deref());
+                let kept = model.get(&name).and_then(|(_, payload)| payload.clone());
+                assert_eq!(is_new, model.insert(name.clone(), (score, payload.or(kept))).is_none());
+            }
+            assert_eq!(suggestions.len(), model.len());
+            let stored = suggestions.get(&name).map(|(score, payload)| (score, payload.map(<[u8]>::to_vec)));
+            assert_eq!(stored, model.get(&name).cloned());
+            let query = if random.below(10) == 0 { String::new() } else { text(random, letters_max) };
+            let fuzziness = if random.below(2) == 0 { Fuzziness::Exact } else { Fuzziness::Fuzzy };
+            let count = [1, 2, 5, 10, 1000][random.below(5)];
+            let wanted = expected(&model, &query, fuzziness, count);
+            assert_eq!(
+                found(&suggestions, &query, fuzziness, count),
+                wanted,
+                "{seed} {step} {query:?} {fuzziness:?} {count}"
+            );
+            if step % 50 == 0 {
+                check(&suggestions.root);
+                assert_eq!(suggestions.bytes, counted(&suggestions.root));
+                assert_eq!(contents(&suggestions), model);
+            }
+        }
+        assert_eq!(contents(&suggestions.clone()), model);
+        let names: Vec<Vec<u8>> = model.keys().cloned().collect();
+        names.iter().for_each(|name| assert!(suggestions.remove(name)));
+        assert!(suggestions.is_empty() && matches!(&suggestions.root, Node::Bucket(bucket) if bucket.is_empty()));
+        assert_eq!(suggestions.bytes, 0);
+    }
+}
+
+#[test]
+fn ranks_are_redisearch_s() {
+    let mut suggestions = Suggestions::default();
+    for i in 0..10u8 {
+        assert!(suggestions.set(&[b't', b'e', b's', b't', b'0' + i], f32::from(i) + 1.0, None));
+    }
+    let shown = |suggestions: &Suggestions, query: &str, fuzziness| -> Vec<String> {
+        let found = found(suggestions, query, fuzziness, 3);
+        found.iter().map(|(text, rank)| format!("{} {}", String::from_utf8_lossy(text), f64::from(*rank))).collect()
+    };
+    // As its tests have them.
+    let wanted = ["test9 7.071067810058594", "test8 6.363961219787598", "test7 5.656854152679443"];
+    assert_eq!(shown(&suggestions, "test", Fuzziness::Exact), wanted);
+    assert_eq!(shown(&suggestions, "TEST", Fuzziness::Exact), wanted);
+    // The text that is the query comes first, if its case is folded already.
+    assert_eq!(shown(&suggestions, "test0", Fuzziness::Exact), ["test0 2147483648"]);
+    suggestions.set(b"Test", 1.0, None);
+    assert_eq!(shown(&suggestions, "Test", Fuzziness::Exact)[0], wanted[0]);
+    assert_eq!(
+        shown(&suggestions, "tset9", Fuzziness::Fuzzy),
+        [] as [&str; 0],
+        "two letters in each other's place are two edits"
+    );
+    assert_eq!(shown(&suggestions, "tst9", Fuzziness::Fuzzy)[0], "test9 0.956964910030365");
+}
+
+#[test]
+fn what_is_no_text_is_not_taken() {
+    let mut suggestions = Suggestions::default();
+    let (long, longest) = ("é".repeat(256), "é".repeat(255));
+    for wrong in [&b""[..], long.as_bytes(), &[b'a'; 513]] {
+        assert!(!suggestions.set(wrong, 1.0, None) && !suggestions.remove(wrong), "{}", wrong.len());
+    }
+    assert!(!suggestions.set(b"a", f32::NAN, None));
+    assert!(suggestions.is_empty());
+    assert!(suggestions.set(longest.as_bytes(), f32::INFINITY, Some(b"")));
+    assert_eq!(suggestions.get(longest.as_bytes()), Some((f32::INFINITY, None)));
+    assert_eq!(found(&suggestions, "éé", Fuzziness::Exact, 9), [(longest.into_bytes(), f32::INFINITY)]);
+    let too_long = |text: &[u8]| Query::new(text, Fuzziness::Exact).err();
+    assert_eq!(too_long(&[b'a'; 201]), Some(QueryTooLong::Bytes));
+    assert_eq!(too_long(&[b'a'; 101]), Some(QueryTooLong::Characters));
+    assert_eq!(too_long(&[b'a'; 100]), None);
+}
+
+#[test]
+fn any_bytes_are_a_text() {
+    let mut suggestions = Suggestions::default();
+    let texts = [&b"\xFF\0a"[..], b"\xFF\0\xC3", b"\xC3\xA9t\xC3\xA9", b"\0", b"\xF0\x9F\x98\x80 smile"];
+    texts.iter().for_each(|text| assert!(suggestions.set(text, 1.0, None)));
+    for text in texts {
+        for len in 1..=text.len() {
+            // A query that ends within a character looks for its bytes alone.
+            let is_cut = std::str::from_utf8(text).is_ok() && std::str::from_utf8(&text[..len]).is_err();
+            let query = Query::new(&text[..len], Fuzziness::Exact).unwrap();
+            let best = suggestions.best(&query, 10);
+            assert_eq!(best.iter().any(|(found, ..)| found == text), !is_cut, "{text:?} {len}");
+        }
+    }
+}
+
+#[test]
+fn many_of_one_rank_are_not_all_looked_at() {
+    let mut suggestions = Suggestions::default();
+    for number in 0..if cfg!(miri) { 300 } else { 100_000 } {
+        suggestions.set(format!("title {number:06}").as_bytes(), 1.0, None);
+    }
+    let query = Query::new(b"t", Fuzziness::Exact).unwrap();
+    let looked_at = best::visited(&suggestions.root, &query, 10);
+    assert!(looked_at < 150, "{looked_at}");
+    let first = found(&suggestions, "t", Fuzziness::Exact, 2);
+    assert_eq!(first.iter().map(|(text, _)| &**text).collect::<Vec<_>>(), [b"title 000000", b"title 000001"]);
+}
+
+#[test]
+fn a_search_goes_to_its_results() {
+    let random = &mut Random::new(1);
+    let mut suggestions = Suggestions::default();
+    for _ in 0..if cfg!(miri) { 300 } else { 100_000 } {
+        let letters: String = (0..5 + random.below(30)).map(|_| char::from(b'a' + random.below(26) as u8)).collect();
+        suggestions.set(letters.as_bytes(), random.below(1000) as f32, None);
+    }
+    for query in ["", "a", "ab", "abc"] {
+        let looked_at = best::visited(&suggestions.root, &Query::new(query.as_bytes(), Fuzziness::Exact).unwrap(), 10);
+        assert!(looked_at < 700, "{query} {looked_at}");
+    }
+}
+
+#[test]
+fn trimming_leaves_out_what_is_far_behind() {
+    let mut suggestions = Suggestions::default();
+    for (text, score) in [("ha", 100.0), ("hb", 10.0), ("hc", 9.9), ("hd", 1.0)] {
+        suggestions.set(text.as_bytes(), score, None);
+    }
+    let query = Query::new(b"h", Fuzziness::Exact).unwrap();
+    let mut best = suggestions.best(&query, 10);
+    assert_eq!(best.len(), 4);
+    best.trim();
+    assert_eq!(best.iter().map(|(text, ..)| text).collect::<Vec<_>>(), [b"ha", b"hb"]);
+}

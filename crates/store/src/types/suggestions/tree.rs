@@ -1,0 +1,435 @@
+//! The tree: forks, where texts go apart, down to buckets of few texts.
+//!
+//! A fork's branches are in the order of the greatest weight below each, so that a search looks at the best first and leaves
+//! the rest alone. A bucket that is full becomes a fork; a fork with little left below it becomes a bucket again.
+
+use std::ops::ControlFlow;
+
+use super::bucket::{BUCKET_BYTES_MAX, BUCKET_COUNT_MAX, Bucket, Stored};
+use super::{Suggestion, SuggestionOf, weight};
+use crate::tight::TightBox;
+
+/// A place in the tree with all below it.
+#[derive(Clone)]
+pub(super) enum Node {
+    Bucket(Bucket),
+    Fork(TightBox<Fork>),
+}
+
+/// A place where texts go apart.
+#[derive(Clone)]
+pub(super) struct Fork {
+    /// What all texts below have in common behind the byte that led here.
+    pub label: Box<[u8]>,
+    /// The suggestion whose text ends behind the label; empty, if there is none.
+    pub own: Bucket,
+    pub branches: Vec<Branch>,
+}
+
+/// One way on from a fork.
+#[derive(Clone)]
+pub(super) struct Branch {
+    pub byte: u8,
+    pub summary: Summary,
+    pub node: Node,
+}
+
+/// Numbers in bytes, so that branches lie without gaps.
+const _: () = assert!(size_of::<Branch>() == 19);
+
+/// What holds for all suggestions of a place.
+#[derive(Clone, Copy)]
+pub(super) struct Summary {
+    /// Characters of the shortest text.
+    pub shortest: u8,
+    highest: [u8; 4],
+    heaviest: [u8; 4],
+}
+
+impl Summary {
+    /// Of no suggestions.
+    pub const NONE: Summary = Summary::new(u8::MAX, f32::NEG_INFINITY, f32::NEG_INFINITY);
+
+    const fn new(shortest: u8, highest: f32, heaviest: f32) -> Summary {
+        Summary { shortest, highest: highest.to_ne_bytes(), heaviest: heaviest.to_ne_bytes() }
+    }
+
+    pub fn of(stored: &Stored<'_>) -> Summary {
+        Summary::new(stored.characters, stored.score, stored.weight())
+    }
+
+    /// The highest score.
+    #[inline]
+    pub fn highest(&self) -> f32 {
+        f32::from_ne_bytes(self.highest)
+    }
+
+    /// The greatest weight.
+    #[inline]
+    pub fn heaviest(&self) -> f32 {
+        f32::from_ne_bytes(self.heaviest)
+    }
+
+    /// Of both places' suggestions.
+    #[inline]
+    pub fn and(self, other: Summary) -> Summary {
+        let (highest, heaviest) = (self.highest().max(other.highest()), self.heaviest().max(other.heaviest()));
+        Summary::new(self.shortest.min(other.shortest), highest, heaviest)
+    }
+
+    /// True if it may be another without a suggestion of this score and so many characters.
+    fn may_be_by(&self, score: f32, characters: u8) -> bool {
+        score >= self.highest() || weight(score, characters) >= self.heaviest() || characters <= self.shortest
+    }
+}
+
+/// Bytes that the allocations take; kept up as they change.
+pub(super) type Bytes = usize;
+
+impl Default for Node {
+    fn default() -> Self {
+        Node::Bucket(Bucket::default())
+    }
+}
+
+/// How many bytes two texts have in common at their beginnings.
+fn common(one: &[u8], other: &[u8]) -> usize {
+    one.iter().zip(other).take_while(|(one, other)| one == other).count()
+}
+
+impl Node {
+    fn is_empty(&self) -> bool {
+        matches!(self, Node::Bucket(bucket) if bucket.is_empty())
+    }
+
+    pub fn summary(&self) -> Summary {
+        match self {
+            Node::Bucket(bucket) => bucket.summary(),
+            Node::Fork(fork) => fork.branches.iter().fold(fork.own.summary(), |all, branch| all.and(branch.summary)),
+        }
+    }
+
+    /// The suggestion with this text.
+    pub fn find(&self, text: &[u8]) -> Option<Stored<'_>> {
+        let (mut node, mut rest) = (self, text);
+        loop {
+            match node {
+                Node::Bucket(bucket) => return bucket.find(rest),
+                Node::Fork(fork) => match rest.strip_prefix(&*fork.label)?.split_first() {
+                    None => return fork.own.find(b""),
+                    Some((byte, left)) => {
+                        node = &fork.branches.iter().find(|branch| branch.byte == *byte)?.node;
+                        rest = left;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Adds a suggestion or changes it, given what of its text isn't on the way here. Gives the score that it had.
+    pub fn set(&mut self, rest: &[u8], new: &Suggestion<'_>, bytes: &mut Bytes) -> Option<f32> {
+        let fork = match self {
+            Node::Bucket(bucket) => {
+                *bytes -= bucket.allocated_bytes();
+                let before = bucket.set(rest, new);
+                *bytes += bucket.allocated_bytes();
+                self.burst(bytes);
+                return before;
+            }
+            Node::Fork(fork) => fork,
+        };
+        let at = common(&fork.label, rest);
+        if at < fork.label.len() {
+            self.split(at, bytes);
+            return self.set(rest, new, bytes);
+        }
+        match rest[at..].split_first() {
+            None => {
+                *bytes -= fork.own.allocated_bytes();
+                let before = fork.own.set(b"", new);
+                *bytes += fork.own.allocated_bytes();
+                before
+            }
+            Some((byte, rest)) => fork.set_in_branch(*byte, rest, new, bytes),
+        }
+    }
+
+    /// Removes a suggestion, given what of its text isn't on the way here. Gives the score that it had.
+    pub fn remove(&mut self, rest: &[u8], characters: u8, bytes: &mut Bytes) -> Option<f32> {
+        let fork = match self {
+            Node::Bucket(bucket) => {
+                *bytes -= bucket.allocated_bytes();
+                let before = bucket.remove(rest);
+                *bytes += bucket.allocated_bytes();
+                return before;
+            }
+            Node::Fork(fork) => fork,
+        };
+        let before = match rest.strip_prefix(&*fork.label)?.split_first() {
+            None => {
+                *bytes -= fork.own.allocated_bytes();
+                let before = fork.own.remove(b"");
+                *bytes += fork.own.allocated_bytes();
+                before
+            }
+            Some((byte, rest)) => fork.remove_in_branch(*byte, rest, characters, bytes),
+        };
+        if before.is_some() {
+            self.gather(bytes);
+        }
+        before
+    }
+
+    /// Makes a bucket that is over its limits a fork, and those below it, too.
+    fn burst(&mut self, bytes: &mut Bytes) {
+        let Node::Bucket(bucket) = self else { return };
+        if !bucket.is_over() {
+            return;
+        }
+        let bucket = std::mem::take(bucket);
+        *bytes -= bucket.allocated_bytes();
+        let mut fork = Fork::of(&bucket);
+        *bytes += fork.allocated_bytes();
+        fork.branches.iter_mut().for_each(|branch| branch.node.burst(bytes));
+        *self = Node::Fork(TightBox::new(fork));
+    }
+
+    /// Cuts a fork's label, and puts a fork before it that has the label's beginning.
+    fn split(&mut self, at: usize, bytes: &mut Bytes) {
+        let Node::Fork(fork) = self else { return };
+        let label = std::mem::take(&mut fork.label);
+        fork.label = label[at + 1..].into();
+        let summary = self.summary();
+        let below = std::mem::take(self);
+        let mut above = Fork::new(&label[..at]);
+        above.branches.reserve_exact(2);
+        above.branches.push(Branch { byte: label[at], summary, node: below });
+        // The byte between both labels is the branch's.
+        *bytes = *bytes + above.shallow_bytes() - 1 - at;
+        *self = Node::Fork(TightBox::new(above));
+    }
+
+    /// Makes a fork with little below it a bucket, and joins one with a single way on with the fork at its end.
+    fn gather(&mut self, bytes: &mut Bytes) {
+        let Node::Fork(fork) = self else { return };
+        if let Some(bucket) = fork.gathered() {
+            *bytes = *bytes - fork.allocated_bytes() + bucket.allocated_bytes();
+            *self = Node::Bucket(bucket);
+            return;
+        }
+        let is_passage = fork.own.is_empty() && fork.branches.len() == 1;
+        if is_passage && matches!(fork.branches[0].node, Node::Fork(_)) {
+            *bytes -= fork.allocated_bytes();
+            if let Some(Branch { byte, node: Node::Fork(mut below), .. }) = fork.branches.pop() {
+                *bytes += 1 + fork.label.len();
+                below.label = [&fork.label, &[byte][..], &below.label].concat().into();
+                *self = Node::Fork(below);
+            }
+        }
+    }
+
+    /// Calls `visit` with every suggestion, those of a fork's best branch first. `beginning` is the way here.
+    pub fn each(&self, beginning: &mut Vec<u8>, visit: &mut impl FnMut(SuggestionOf<'_>)) {
+        let fork = match self {
+            Node::Bucket(bucket) => return bucket.each(beginning, visit),
+            Node::Fork(fork) => fork,
+        };
+        let len = beginning.len();
+        beginning.extend_from_slice(&fork.label);
+        fork.own.each(beginning, visit);
+        for branch in &fork.branches {
+            beginning.push(branch.byte);
+            branch.node.each(beginning, visit);
+            beginning.pop();
+        }
+        beginning.truncate(len);
+    }
+
+    /// Calls `visit` with every bucket that may have texts from `from` on, and the beginning of its texts, in the order of these. A fork's own
+    /// suggestion is a bucket before the others. When `visit` breaks, gives the beginning at which it did.
+    pub fn visit_from(
+        &mut self,
+        beginning: &mut Vec<u8>,
+        from: &[u8],
+        visit: &mut impl FnMut(&[u8], &mut Bucket) -> ControlFlow<()>,
+    ) -> ControlFlow<Vec<u8>> {
+        let mut call = |beginning: &[u8], bucket: &mut Bucket| match visit(beginning, bucket) {
+            ControlFlow::Break(()) => ControlFlow::Break(beginning.to_vec()),
+            ControlFlow::Continue(()) => ControlFlow::Continue(()),
+        };
+        let fork = match self {
+            Node::Bucket(bucket) => return call(beginning, bucket),
+            Node::Fork(fork) => fork,
+        };
+        let len = beginning.len();
+        beginning.extend_from_slice(&fork.label);
+        if !fork.own.is_empty() && from <= &**beginning {
+            call(beginning, &mut fork.own)?;
+        }
+        let mut order: Vec<(u8, u16)> = (0u16..).zip(&fork.branches).map(|(at, branch)| (branch.byte, at)).collect();
+        order.sort_unstable();
+        for (byte, at) in order {
+            beginning.push(byte);
+            // All texts that begin so are before `from` if this is, unless `from` begins so, too.
+            if from <= &**beginning || from.starts_with(beginning) {
+                fork.branches[usize::from(at)].node.visit_from(beginning, from, visit)?;
+            }
+            beginning.pop();
+        }
+        beginning.truncate(len);
+        ControlFlow::Continue(())
+    }
+}
+
+impl Fork {
+    fn new(label: &[u8]) -> Fork {
+        Fork { label: label.into(), own: Bucket::default(), branches: Vec::new() }
+    }
+
+    /// A fork of a bucket's suggestions.
+    fn of(bucket: &Bucket) -> Fork {
+        let first = bucket.records().next().map_or(&b""[..], |stored| stored.rest);
+        let at = bucket.records().fold(first.len(), |len, stored| common(&first[..len], stored.rest));
+        let mut fork = Fork::new(&first[..at]);
+        // In their order, by which the branches and the suggestions of each are in theirs.
+        for stored in bucket.records() {
+            let Some((&byte, rest)) = stored.rest[at..].split_first() else {
+                fork.own.push(&Stored { rest: b"", ..stored });
+                continue;
+            };
+            let index = fork.position(byte).unwrap_or_else(|| fork.add_branch(byte));
+            let branch = &mut fork.branches[index];
+            branch.summary = branch.summary.and(Summary::of(&stored));
+            if let Node::Bucket(bucket) = &mut branch.node {
+                bucket.push(&Stored { rest, ..stored });
+            }
+        }
+        fork
+    }
+
+    #[inline]
+    fn position(&self, byte: u8) -> Option<usize> {
+        self.branches.iter().position(|branch| branch.byte == byte)
+    }
+
+    /// Adds a branch with nothing on it yet, and gives its index.
+    fn add_branch(&mut self, byte: u8) -> usize {
+        let len = self.branches.len();
+        if len == self.branches.capacity() {
+            self.branches.reserve_exact(1 + len / 4);
+        }
+        self.branches.push(Branch { byte, summary: Summary::NONE, node: Node::default() });
+        len
+    }
+
+    /// True if a branch must not be before the other.
+    fn is_after(one: &Branch, other: &Branch) -> bool {
+        let (mine, theirs) = (one.summary.heaviest(), other.summary.heaviest());
+        mine < theirs || (mine == theirs && one.byte > other.byte)
+    }
+
+    /// Moves a branch to the front, as far as it belongs there.
+    fn raise(&mut self, index: usize) {
+        let (before, at) = self.branches[..=index].split_at(index);
+        let place = before.iter().rposition(|branch| !Fork::is_after(branch, &at[0])).map_or(0, |at| at + 1);
+        self.branches[place..=index].rotate_right(1);
+    }
+
+    /// Moves a branch to the back, as far as it belongs there.
+    fn lower(&mut self, index: usize) {
+        let (at, behind) = self.branches[index..].split_at(1);
+        let places = behind.iter().take_while(|branch| Fork::is_after(&at[0], branch)).count();
+        self.branches[index..=index + places].rotate_left(1);
+    }
+
+    fn set_in_branch(&mut self, byte: u8, rest: &[u8], new: &Suggestion<'_>, bytes: &mut Bytes) -> Option<f32> {
+        let index = self.position(byte).unwrap_or_else(|| {
+            *bytes -= self.branches_bytes();
+            let index = self.add_branch(byte);
+            *bytes += self.branches_bytes();
+            index
+        });
+        let branch = &mut self.branches[index];
+        let before = branch.node.set(rest, new, bytes);
+        let is_lower =
+            before.is_some_and(|before| new.score < before && branch.summary.may_be_by(before, new.characters));
+        if is_lower {
+            branch.summary = branch.node.summary();
+            self.lower(index);
+        } else {
+            let own = Summary::new(new.characters, new.score, weight(new.score, new.characters));
+            branch.summary = branch.summary.and(own);
+            self.raise(index);
+        }
+        before
+    }
+
+    fn remove_in_branch(&mut self, byte: u8, rest: &[u8], characters: u8, bytes: &mut Bytes) -> Option<f32> {
+        let index = self.position(byte)?;
+        let branch = &mut self.branches[index];
+        let before = branch.node.remove(rest, characters, bytes)?;
+        if branch.node.is_empty() {
+            *bytes -= self.branches_bytes();
+            self.branches.remove(index);
+            if self.branches.capacity() > 2 * self.branches.len() {
+                self.branches.shrink_to_fit();
+            }
+            *bytes += self.branches_bytes();
+        } else if branch.summary.may_be_by(before, characters) {
+            branch.summary = branch.node.summary();
+            self.lower(index);
+        }
+        Some(before)
+    }
+
+    fn branches_bytes(&self) -> usize {
+        self.branches.capacity() * size_of::<Branch>()
+    }
+
+    /// Bytes of what is the fork's own: all but what its branches lead to and its own suggestion has.
+    fn shallow_bytes(&self) -> usize {
+        size_of::<Fork>() + self.label.len() + self.branches_bytes()
+    }
+
+    /// The same with the buckets that it has.
+    fn allocated_bytes(&self) -> usize {
+        let buckets = self.branches.iter().map(|branch| match &branch.node {
+            Node::Bucket(bucket) => bucket.allocated_bytes(),
+            Node::Fork(_) => 0,
+        });
+        self.shallow_bytes() + self.own.allocated_bytes() + buckets.sum::<usize>()
+    }
+
+    /// All of them as one bucket, if that would be far from full.
+    fn gathered(&self) -> Option<Bucket> {
+        /// How much of a full bucket it may be: a bucket that is made so doesn't burst with the next suggestion.
+        const PART: usize = 2;
+        let (mut count, mut stored_bytes) = (self.own.len(), self.own.stored_bytes());
+        for branch in &self.branches {
+            let Node::Bucket(bucket) = &branch.node else { return None };
+            count += bucket.len();
+            stored_bytes += bucket.stored_bytes() + bucket.len();
+        }
+        stored_bytes += count * self.label.len();
+        if count > 1 && (count > BUCKET_COUNT_MAX / PART || stored_bytes > BUCKET_BYTES_MAX / PART) {
+            return None;
+        }
+        let (mut bucket, mut rest) = (Bucket::default(), Vec::new());
+        let mut put = |from: &Bucket, beginning: &[&[u8]]| {
+            for stored in from.records() {
+                rest.clear();
+                beginning.iter().for_each(|part| rest.extend_from_slice(part));
+                rest.extend_from_slice(stored.rest);
+                let Stored { score, characters, payload, .. } = stored;
+                bucket.set(&rest, &Suggestion { score, characters, payload });
+            }
+        };
+        put(&self.own, &[&self.label]);
+        for branch in &self.branches {
+            if let Node::Bucket(below) = &branch.node {
+                put(below, &[&self.label, &[branch.byte]]);
+            }
+        }
+        Some(bucket)
+    }
+}
