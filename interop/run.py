@@ -38,12 +38,14 @@ SCRIPTS = {
     "redis-py-scripts": ["{venv}/bin/python", "python/redis_py_scripts_test.py"],
     "redis-py-caching": ["{venv}/bin/python", "python/redis_py_caching_test.py"],
     "redis-py-resume": ["{venv}/bin/python", "python/redis_py_resume_test.py"],
+    "redis-py-suggestions": ["{venv}/bin/python", "python/redis_py_suggestions_test.py"],
     "ruby-api": ["/usr/bin/ruby", "ruby/api_test.rb"],
     "ruby-movies": ["/usr/bin/ruby", "ruby/movies_test.rb"],
     "ruby-pipelines": ["/usr/bin/ruby", "ruby/pipelines_test.rb"],
     "ruby-sidekiq": ["/usr/bin/ruby", "ruby/sidekiq_test.rb"],
     "ioredis": ["node", "node/ioredis_test.js"],
     "node-caching": ["node", "node/caching_test.js"],
+    "node-suggestions": ["node", "node/suggestions_test.js"],
     "node-scripts": ["node", "node/scripts_test.js"],
     "bullmq": ["node", "node/bullmq_test.js"],
     "upstash": ["node", "node/upstash_test.js"],
@@ -57,8 +59,11 @@ SCRIPTS = {
 # Scripts for which a machine may lack what they need: they run where it is.
 OPTIONAL = {"redisson": ROOT / ".cache/redisson"}
 
-# Scripts about what Penstock has and the oracle hasn't: redis-py caches from Redis 7.4 on, and Redis has no HTTP port.
-PENSTOCK_ONLY = {"redis-py-resume", "redis-py-caching", "advise-corpus", "upstash", "console", "http"}
+# Scripts about what Penstock has and the oracle hasn't: redis-py caches from Redis 7.4 on, suggestions are a module's, and Redis has no
+# HTTP port.
+PENSTOCK_ONLY = {
+    "redis-py-resume", "redis-py-caching", "advise-corpus", "redis-py-suggestions", "node-suggestions", "upstash", "console", "http",
+}
 
 # A script that is stuck waits for a reply that never comes; the slowest takes some 20 seconds on two cores, and over
 # three minutes on two that dozens of processes want.

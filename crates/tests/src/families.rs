@@ -509,6 +509,31 @@ pub const GEO: Family = Family {
     ",
 };
 
+/// Commands on suggestions, and what others do to them.
+pub const SUGGESTIONS: Family = Family {
+    name: "suggestions",
+    is_replayed: true,
+    table: "
+    12: FT.SUGADD <sug> <title> <score> [INCR] [PAYLOAD <val>]
+    8: FT.SUGADD <sug> <title> <smallint> [INCR]
+    FT.SUGADD <sug> <title> <score> [(BOGUS|PAYLOAD)]
+    6: FT.SUGGET <sug> <title> [FUZZY] [WITHSCORES] [WITHPAYLOADS] [MAX <count>] [TRIM]
+    3: FT.SUGGET <sug> (t|T|st|s|the|%) [FUZZY] [WITHSCORES] [MAX <smallint>]
+    6: FT.SUGDEL <sug> <title>
+    FT.SUGLEN <sug>
+    COPY <sug> <sug> [REPLACE]
+    RENAME <sug> <sug>
+    PEXPIRE <sug> (1|3|100000)
+    TYPE <sug>
+    DUMP <sug>
+    OBJECT ENCODING <sug>
+    GET <sug>
+    SCAN 0 TYPE trietype0
+    SET <sug> <val>
+    2: DEL <sug>
+    ",
+};
+
 /// The iterating commands, over collections of every size.
 pub const SCANS: Family = Family {
     name: "scans",
@@ -747,6 +772,9 @@ pub const ALL: &[Family] = &[
 /// Families that are compared with newer servers than the oracle, where those are installed.
 pub const NEWER: &[Family] = &[FIELDS];
 
+/// Families that no other server knows without a module: RediSearch's.
+pub const OWN: &[Family] = &[SUGGESTIONS];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -756,7 +784,7 @@ mod tests {
 
     #[test]
     fn every_template_parses_and_fills() {
-        for family in ALL.iter().chain(NEWER).chain(&[EFFECTS, FIELD_EFFECTS]) {
+        for family in ALL.iter().chain(NEWER).chain(OWN).chain(&[EFFECTS, FIELD_EFFECTS]) {
             let templates = Templates::parse(family.table);
             for seed in 0..2000 {
                 let command = templates.generate(&mut Rng::new(seed), &mut Vocabulary::default());

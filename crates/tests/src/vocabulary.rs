@@ -21,6 +21,8 @@ const BITS_KEYS: &[&[u8]] = &[b"b1", b"b2", b"b3", b"b4"];
 /// Keys of HyperLogLogs. Commands on other types don't change them: PFADD on one that they have broken leaves a part of its elements
 /// in Redis, and nothing in Penstock.
 const HLL_KEYS: &[&[u8]] = &[b"p1", b"p2", b"p3", b"p4"];
+/// Keys of suggestions: of types that the oracles know, no command is to be sent to them.
+const SUG_KEYS: &[&[u8]] = &[b"a1", b"a2", b"a3"];
 const GEO_KEYS: &[&[u8]] = &[b"g1", b"g2", b"g3"];
 const MISSING_KEYS: &[&[u8]] = &[b"nokey", b"nokey2"];
 
@@ -349,7 +351,7 @@ impl Vocabulary {
     }
 
     fn one(&self, slot: &str, rng: &mut Rng) -> Vec<u8> {
-        if matches!(slot, "key" | "hll") || POOLS.iter().any(|(name, _)| *name == slot) {
+        if matches!(slot, "key" | "hll" | "sug") || POOLS.iter().any(|(name, _)| *name == slot) {
             return key(slot, rng);
         }
         match slot {
@@ -398,6 +400,7 @@ impl Vocabulary {
             "db" => pick(rng, &[b"0", b"0", b"1", b"2", b"15", b"16", b"-1", b"abc"]),
             "blocktime" => pick(rng, &[b"0.001", b"0.001", b"0.001", b"-1", b"abc", b"1e100"]),
             "word" => pick(rng, &[b"a", b"ohmytext", b"mynewtext", b"aaaaaaaa", b"abcabcabc", b"", b"xbxcxdxe"]),
+            "title" => title(rng),
             _ => panic!("no such slot: <{slot}>"),
         }
     }
@@ -416,14 +419,27 @@ fn pick(rng: &mut Rng, pool: &[&[u8]]) -> Vec<u8> {
 }
 
 fn key(pool: &str, rng: &mut Rng) -> Vec<u8> {
-    let own = if pool == "hll" { Some(&("hll", HLL_KEYS)) } else { POOLS.iter().find(|(name, _)| *name == pool) };
+    let own = match pool {
+        "hll" => Some(HLL_KEYS),
+        "sug" => Some(SUG_KEYS),
+        _ => POOLS.iter().find(|(name, _)| *name == pool).map(|(_, keys)| *keys),
+    };
     match own {
-        Some((_, keys)) if !rng.chance(STRANGER_PERCENT) => pick(rng, keys),
+        Some(keys) if !rng.chance(STRANGER_PERCENT) => pick(rng, keys),
         _ => {
             let (_, keys) = *rng.pick(POOLS);
             pick(rng, keys)
         }
     }
+}
+
+/// A text of a few words that begin alike, with accents and capitals; sometimes any bytes.
+fn title(rng: &mut Rng) -> Vec<u8> {
+    if rng.chance(5) {
+        return value(rng);
+    }
+    let words = ["the ", "The ", "they", "th\u{e9}", "star ", "Star", "st\u{e4}r ", "a", "b", "\u{1f600}", " of "];
+    (0..1 + rng.below(4)).map(|_| *rng.pick(&words)).collect::<String>().into_bytes()
 }
 
 fn value(rng: &mut Rng) -> Vec<u8> {

@@ -13,4 +13,5 @@ mod script_differential;
 mod snapshots;
 mod split;
 mod streams;
+mod suggestions;
 mod tracking;

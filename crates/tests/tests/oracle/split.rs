@@ -130,7 +130,7 @@ fn random_streams_at_random_cuts() {
     let server = Server::penstock(&[]);
     for seed in 0..40 {
         let mut rng = Rng::new(seed);
-        let all: Vec<_> = families::ALL.iter().chain(families::NEWER).collect();
+        let all: Vec<_> = families::ALL.iter().chain(families::NEWER).chain(families::OWN).collect();
         let family = rng.pick(&all);
         let mut commands = generate(family, seed).commands;
         commands.retain(|command| repeats(command));
