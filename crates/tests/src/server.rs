@@ -24,6 +24,16 @@ pub struct Server {
     dir: PathBuf,
     /// Whether the test has ended it: then its end needs no explanation.
     killed: bool,
+    /// How it was started, for another start.
+    start: Start,
+}
+
+/// How a server is started.
+struct Start {
+    program: PathBuf,
+    args: Vec<String>,
+    /// What a shell runs, or sets, before it starts the server.
+    before: Option<String>,
 }
 
 impl Server {
@@ -108,38 +118,28 @@ impl Server {
     fn spawn(program: &Path, args: &[&str], before: Option<&str>) -> Result<Server, String> {
         let port = free_port().map_err(|e| format!("no free port: {e}"))?;
         let dir = fresh_dir().map_err(|e| format!("no directory: {e}"))?;
-        let log = fs::File::create(dir.join("log")).map_err(|e| format!("no log: {e}"))?;
-        let mut command = match before {
-            None => Command::new(program),
-            Some(before) => {
-                let mut shell = Command::new("sh");
-                shell.args(["-c", &format!("{before} exec \"$0\" \"$@\"")]).arg(program);
-                shell
-            }
+        let start = Start {
+            program: program.to_path_buf(),
+            args: args.iter().map(|&arg| arg.to_owned()).collect(),
+            before: before.map(str::to_owned),
         };
-        if is_penstock(program) {
-            command.arg("server");
-        }
-        let errors = log.try_clone().map_err(|e| format!("no log: {e}"))?;
-        // A file of configuration comes before all options.
-        let (file, options) = args.split_at(usize::from(args.first().is_some_and(|arg| !arg.starts_with("--"))));
-        let child = command
-            .args(file)
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
-            .args(options)
-            .current_dir(&dir)
-            // SORT ALPHA follows the locale in Redis; the plain order of bytes is the one to compare with.
-            .env("LC_ALL", "C")
-            .stdin(Stdio::null())
-            .stdout(log)
-            .stderr(errors)
-            .spawn()
-            .map_err(|e| e.to_string())?;
-        Ok(Server { child, port, dir, killed: false })
+        let child = start.launch(port, &dir)?;
+        Ok(Server { child, port, dir, killed: false, start })
+    }
+
+    /// Starts it again after [`Server::kill`]: with the same arguments, on the same port and in the same directory.
+    pub fn restart(&mut self) {
+        self.child = self.start.launch(self.port, &self.dir).unwrap_or_else(|why| panic!("it does not start: {why}"));
+        self.killed = false;
+        self.answers(|_| true).unwrap_or_else(|why| panic!("it does not start: {why}"));
     }
 
     /// Waits until PING has a reply that will do.
     fn wait_for_reply(mut self, will_do: impl Fn(&Reply) -> bool) -> Result<Server, String> {
+        self.answers(will_do).map(|()| self)
+    }
+
+    fn answers(&mut self, will_do: impl Fn(&Reply) -> bool) -> Result<(), String> {
         let start = Instant::now();
         while start.elapsed() < START_MAX {
             if let Ok(Some(status)) = self.child.try_wait() {
@@ -152,7 +152,7 @@ impl Server {
                 conn.read_to_close().map(|_| reply)
             });
             if asked.is_ok_and(|reply| will_do(&reply)) {
-                return Ok(self);
+                return Ok(());
             }
             thread::sleep(Duration::from_millis(10));
         }
@@ -261,6 +261,40 @@ impl Server {
     /// Waits until a condition holds; for as long as a busy machine may take.
     pub fn wait_until(&self, what: &str, mut holds: impl FnMut(&Server) -> bool) {
         assert!(comes_true(|| holds(self)), "waited in vain until {what}\n{}", self.log());
+    }
+}
+
+impl Start {
+    fn launch(&self, port: u16, dir: &Path) -> Result<Child, String> {
+        let log = fs::File::options().create(true).append(true).open(dir.join("log"));
+        let log = log.map_err(|e| format!("no log: {e}"))?;
+        let mut command = match &self.before {
+            None => Command::new(&self.program),
+            Some(before) => {
+                let mut shell = Command::new("sh");
+                shell.args(["-c", &format!("{before} exec \"$0\" \"$@\"")]).arg(&self.program);
+                shell
+            }
+        };
+        if is_penstock(&self.program) {
+            command.arg("server");
+        }
+        let errors = log.try_clone().map_err(|e| format!("no log: {e}"))?;
+        // A file of configuration comes before all options.
+        let is_file = self.args.first().is_some_and(|arg| !arg.starts_with("--"));
+        let (file, options) = self.args.split_at(usize::from(is_file));
+        command
+            .args(file)
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
+            .args(options)
+            .current_dir(dir)
+            // SORT ALPHA follows the locale in Redis; the plain order of bytes is the one to compare with.
+            .env("LC_ALL", "C")
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors)
+            .spawn()
+            .map_err(|e| e.to_string())
     }
 }
 

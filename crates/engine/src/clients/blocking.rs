@@ -9,7 +9,7 @@
 mod claim;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use commands::call::{KeyRef, TimeoutReply, Wait};
@@ -58,6 +58,8 @@ pub struct Waiter {
     /// Its place among all waiters: later ones have higher numbers.
     ticket: u64,
     right: Claim,
+    /// Whether its connection is closed once it is answered.
+    ends_connection: AtomicBool,
 }
 
 impl Waiter {
@@ -96,7 +98,18 @@ impl Waiter {
             pipeline,
             ticket,
             right,
+            ends_connection: AtomicBool::new(false),
         }
+    }
+
+    /// Has its connection be closed once it is answered. The caller has claimed the right to answer, and not used it yet.
+    pub(crate) fn end_connection(&self) {
+        self.ends_connection.store(true, Ordering::Release);
+    }
+
+    /// Whether its connection is closed once it is answered.
+    pub(crate) fn ends_connection(&self) -> bool {
+        self.ends_connection.load(Ordering::Acquire)
     }
 
     /// Takes the right to answer; false if another thread has it.

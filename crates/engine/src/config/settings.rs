@@ -664,6 +664,12 @@ impl Settings {
         Cell::store(&self.maxclients, &Value::Number(i128::from(most.max(1))));
     }
 
+    /// Notes which primary is followed from now on, a host and a port, or none: CONFIG GET tells it, and CONFIG REWRITE writes it.
+    pub(crate) fn note_replicaof(&self, primary: Option<(&str, u16)>) {
+        let words = primary.map(|(host, port)| format!("{host} {port}")).unwrap_or_default();
+        Cell::store(&self.replicaof, &Value::Text(words.into()));
+    }
+
     /// The pairs of `rename-command old new` in the file's order; an empty new name removes the command. Each
     /// can be done after those before it.
     pub fn renamed_commands(&self) -> Vec<(String, String)> {

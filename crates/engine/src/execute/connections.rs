@@ -78,7 +78,7 @@ impl Worker {
         awaited.is_some_and(|awaited| self.engine.has_acknowledged(awaited))
     }
 
-    /// Ends a connection's wait with the reply that it waited for.
+    /// Ends a connection's wait with the reply that it waited for. The session may be `closing` afterwards: then that reply is its last.
     pub fn resume(&mut self, session: &mut Session, reply: &mut Output, out: &mut Output) {
         if self.engine.journal.is_read() {
             // Another thread may have committed what the command has changed.
@@ -87,6 +87,7 @@ impl Worker {
         if let Some(waiter) = session.client.end_wait() {
             // It was counted when its wait was ended.
             self.note_if_slow(session, waiter.command, &waiter.args.args(), 0);
+            session.closing |= waiter.ends_connection();
         }
         match session.reply_mode() {
             ReplyMode::On => out.append(reply),

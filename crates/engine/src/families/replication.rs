@@ -10,6 +10,7 @@ use resp::num::parse_i64;
 use crate::config::LogLevel;
 use crate::replication::Primary;
 use crate::replication::replicas::{ReplicaFigures, ReplicaStage};
+use crate::services::closing;
 use crate::worker::turn::{Run, Turn};
 
 /// Flags of what changes the primary.
@@ -37,28 +38,41 @@ pub const COMMANDS: &[Spec<Run>] = &[
 ];
 
 fn replicaof(turn: &mut Turn<'_, '_>) -> Outcome {
-    let engine = turn.engine();
-    let stale = engine.settings.replica_serve_stale_data.get();
-    if turn.is(1, "no") && turn.is(2, "one") {
-        if engine.replication.follow(&engine.journal, None, stale) {
-            engine.follow_durability();
-            engine.host.log(LogLevel::Notice, "MASTER MODE enabled: this server follows none any more");
-        }
-        turn.reply.ok();
-        return Ok(());
-    }
-    let port = parse_i64(turn.arg(2)).and_then(|port| u16::try_from(port).ok());
-    let port = port.ok_or(Error::new("ERR Invalid master port"))?;
-    let host = String::from_utf8_lossy(turn.arg(1)).into_owned();
-    let text = format!("REPLICAOF {host}:{port} enabled: this server's data become that server's");
-    if engine.replication.follow(&engine.journal, Some(Primary { host, port }), stale) {
-        engine.follow_durability();
-        engine.host.log(LogLevel::Notice, &text);
+    let primary = if turn.is(1, "no") && turn.is(2, "one") { None } else { Some(named_primary(turn)?) };
+    let is_none = primary.is_none();
+    if follow(turn, primary) || is_none {
         turn.reply.ok();
     } else {
         turn.reply.simple("OK Already connected to specified master");
     }
     Ok(())
+}
+
+/// The primary that the arguments name.
+fn named_primary(turn: &Turn<'_, '_>) -> Result<Primary, Error> {
+    let port = parse_i64(turn.arg(2)).and_then(|port| u16::try_from(port).ok());
+    let port = port.ok_or(Error::new("ERR Invalid master port"))?;
+    Ok(Primary { host: String::from_utf8_lossy(turn.arg(1)).into_owned(), port })
+}
+
+/// Follows a primary, or none from here on. False if it is so already. The caller is alone behind the gate.
+fn follow(turn: &mut Turn<'_, '_>, primary: Option<Primary>) -> bool {
+    let engine = turn.engine();
+    let stale = engine.settings.replica_serve_stale_data.get();
+    if !engine.replication.follow(&engine.journal, primary.clone(), stale) {
+        return false;
+    }
+    engine.follow_durability();
+    engine.settings.note_replicaof(primary.as_ref().map(|primary| (&*primary.host, primary.port)));
+    match primary {
+        None => engine.host.log(LogLevel::Notice, "MASTER MODE enabled: this server follows none any more"),
+        Some(Primary { host, port }) => {
+            closing::end_waits(turn.worker);
+            let text = format!("REPLICAOF {host}:{port} enabled: this server's data become that server's");
+            engine.host.log(LogLevel::Notice, &text);
+        }
+    }
+    true
 }
 
 fn role(turn: &mut Turn<'_, '_>) -> Outcome {

@@ -51,7 +51,11 @@ impl EventLoop {
         }
         for client in unparked {
             let Some(&key) = self.by_client.get(&client) else { continue };
-            if self.connections.get(key).is_some_and(|connection| connection.hold == Hold::Parked) {
+            let Some(connection) = self.connections.get_mut(key) else { continue };
+            if connection.hold == Hold::Parked && connection.session.closing {
+                connection.hold = Hold::Closing;
+                self.queue_write(key);
+            } else if connection.hold == Hold::Parked {
                 self.go_on(key);
             } else {
                 // It has said meanwhile that it sends nothing more, and is closed when it has its replies.

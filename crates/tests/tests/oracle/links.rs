@@ -40,6 +40,15 @@ pub(crate) fn is_up(server: &Server) -> bool {
     text(server, "INFO replication").contains("master_link_status:up")
 }
 
+/// Sends a server's process a signal.
+pub(crate) fn signal(server: &Server, name: &str) {
+    let pid = server.pid().to_string();
+    assert!(std::process::Command::new("kill").args([&format!("-{name}"), &*pid]).status().unwrap().success());
+    // The other threads run on until the one has been scheduled that takes the signal.
+    let is_stopped = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") T ");
+    assert!(penstock_tests::server::comes_true(|| is_stopped() == (name == "STOP")));
+}
+
 /// Runs random commands of all families on several threads.
 pub(crate) fn work(server: &Server, seed: u64, streams: u64) {
     thread::scope(|scope| {

@@ -9,6 +9,7 @@ mod links;
 mod primary;
 mod replay;
 mod replication;
+mod roles;
 mod script_differential;
 mod snapshots;
 mod split;

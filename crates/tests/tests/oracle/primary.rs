@@ -12,7 +12,7 @@ use penstock_tests::certificates::Certificates;
 use penstock_tests::rng::Rng;
 use penstock_tests::server::Server;
 
-use super::links::{PRIMARY, STREAMS, is_up, oracle_of, persist_all, replica_of, text, wait_until_equal, work};
+use super::links::{PRIMARY, STREAMS, is_up, oracle_of, persist_all, replica_of, signal, text, wait_until_equal, work};
 
 /// A replica of some kind.
 type Kind = fn(u16, &[&str]) -> Server;
@@ -208,14 +208,6 @@ fn wait_tells_how_many_have_what_was_written() {
     assert_eq!(conn.cmd("WAIT 2 300").unwrap().integer(), Some(1));
     signal(&replicas[0], "CONT");
     assert_eq!(conn.cmd("WAIT 2 20000").unwrap().integer(), Some(2));
-}
-
-fn signal(server: &Server, name: &str) {
-    let pid = server.pid().to_string();
-    assert!(std::process::Command::new("kill").args([&format!("-{name}"), &*pid]).status().unwrap().success());
-    // The other threads run on until the one has been scheduled that takes the signal.
-    let is_stopped = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") T ");
-    assert!(penstock_tests::server::comes_true(|| is_stopped() == (name == "STOP")));
 }
 
 #[test]
