@@ -11,6 +11,7 @@ mod replay;
 mod replication;
 mod roles;
 mod script_differential;
+mod sentinel;
 mod snapshots;
 mod split;
 mod streams;

@@ -1,0 +1,283 @@
+//! Sentinel, Redis's and Valkey's, watches Penstock servers and mixed groups: it finds them, replaces a primary that has gone, and brings
+//! an old one back as a replica.
+//!
+//! `PENSTOCK_ORACLE` names another Redis or Valkey, which is the sentinels' program and that of the servers that aren't Penstock.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use penstock_tests::conn::Conn;
+use penstock_tests::directory::Directory;
+use penstock_tests::server::{Server, comes_true};
+
+use super::links::{is_up, signal, text, wait_until_equal};
+
+/// Sentinels of a group, and how many must agree.
+const SENTINELS: usize = 3;
+const QUORUM: usize = 2;
+/// After how long without an answer a server counts as gone: longer than a busy machine keeps one from answering.
+const DOWN_AFTER_MS: u32 = 2000;
+/// Clients that write while the primary goes.
+const CLIENTS: usize = 6;
+/// How long a write may take to get to the replicas. Beyond that it is not counted as safe.
+const WAIT_MS: u32 = 1000;
+
+/// What a server is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Penstock,
+    Other,
+}
+
+impl Kind {
+    fn start(self, more: &[&str]) -> Server {
+        let args = ["--enable-debug-command", "yes", "--repl-backlog-size", "64mb"];
+        match self {
+            Kind::Penstock => Server::penstock_that_loads(&[&args[..], &["--threads", "2"], more].concat()),
+            Kind::Other => Server::oracle(&[&args[..], &["--repl-diskless-sync-delay", "0"], more].concat()),
+        }
+    }
+}
+
+/// A primary, its replicas, and sentinels that watch them.
+struct Group {
+    servers: Vec<Server>,
+    sentinels: Vec<Server>,
+    _conf: Directory,
+}
+
+/// The first is the primary; the second is the replica that is to replace it.
+fn group(kinds: &[Kind], sentinel: impl Fn(&str) -> Server) -> Group {
+    let primary = kinds[0].start(&[]);
+    let port = primary.port().to_string();
+    let mut servers = vec![primary];
+    for (index, kind) in kinds.iter().enumerate().skip(1) {
+        let priority = (10 * index).to_string();
+        let replica = kind.start(&["--replicaof", "127.0.0.1", &port, "--replica-priority", &priority]);
+        replica.wait_until("the link is up", is_up);
+        servers.push(replica);
+    }
+    let conf = Directory::new();
+    let lines = format!(
+        "sentinel monitor group 127.0.0.1 {port} {QUORUM}\nsentinel down-after-milliseconds group {DOWN_AFTER_MS}\n\
+         sentinel failover-timeout group 10000\nsentinel parallel-syncs group 2\n"
+    );
+    let sentinels: Vec<Server> =
+        (0..SENTINELS).map(|number| sentinel(&conf.file(&format!("{number}.conf"), &lines))).collect();
+    let group = Group { servers, sentinels, _conf: conf };
+    let replicas = (kinds.len() - 1).to_string();
+    let others = (SENTINELS - 1).to_string();
+    group.until("the sentinels know all", |group| {
+        let knows = |sentinel: &Server| {
+            let one = fields(sentinel, "SENTINEL MASTER group");
+            one("num-slaves") == replicas && one("num-other-sentinels") == others && one("flags") == "master"
+        };
+        group.sentinels.iter().all(knows)
+    });
+    group
+}
+
+/// Asks a sentinel, and looks fields of its answer up.
+fn fields(sentinel: &Server, command: &str) -> impl Fn(&str) -> String + use<> {
+    let reply = sentinel.connect().cmd(command).unwrap();
+    let words: Vec<String> =
+        reply.items().iter().map(|word| String::from_utf8_lossy(word.text()).into_owned()).collect();
+    move |name| {
+        let found = words.chunks(2).find(|pair| pair[0] == name);
+        found.map_or_else(String::new, |pair| pair[1].clone())
+    }
+}
+
+fn oracle_sentinel(conf: &str) -> Server {
+    Server::oracle(&[conf, "--sentinel"])
+}
+
+impl Group {
+    fn until(&self, what: &str, holds: impl Fn(&Group) -> bool) {
+        // What sentinels wait for are seconds, whatever the machine does.
+        let came = (0..6).any(|_| comes_true(|| holds(self)));
+        let logs = || {
+            let all = self.servers.iter().chain(&self.sentinels);
+            all.map(|server| format!("-- {}\n{}", server.port(), server.log())).collect::<String>()
+        };
+        assert!(came, "waited in vain until {what}\n{}", logs());
+    }
+
+    /// Where a sentinel says that the primary is.
+    fn primary_port(&self) -> u16 {
+        let reply = self.sentinels[0].connect().cmd("SENTINEL GET-MASTER-ADDR-BY-NAME group").unwrap();
+        String::from_utf8_lossy(reply.items()[1].text()).parse().unwrap()
+    }
+
+    /// Writes from several clients that ask a sentinel where, while `run` does what it does and for a while longer. Returns what all
+    /// replicas of the first primary have acknowledged.
+    fn under_load(&self, run: impl FnOnce()) -> Vec<(String, String)> {
+        let replicas = self.servers.len() - 1;
+        let is_over = AtomicBool::new(false);
+        let port = AtomicU16::new(self.primary_port());
+        let safe = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            for client in 0..CLIENTS {
+                let (is_over, port, safe) = (&is_over, &port, &safe);
+                scope.spawn(move || {
+                    let mut conn: Option<Conn> = None;
+                    let mut number = 0u32;
+                    while !is_over.load(Ordering::Relaxed) {
+                        number += 1;
+                        let (key, value) = (format!("{client}:{}", number % 500), number.to_string());
+                        let written = conn.take().or_else(|| Conn::open(port.load(Ordering::Relaxed)).ok());
+                        let written = written.and_then(|conn| write(conn, &key, &value, replicas));
+                        match written {
+                            Some((reached, kept)) => {
+                                if reached {
+                                    safe.lock().unwrap().push((key, value));
+                                }
+                                conn = Some(kept);
+                            }
+                            None => {
+                                thread::sleep(Duration::from_millis(50));
+                                port.store(self.primary_port(), Ordering::Relaxed);
+                            }
+                        }
+                    }
+                });
+            }
+            thread::sleep(Duration::from_secs(1));
+            run();
+            thread::sleep(Duration::from_secs(1));
+            is_over.store(true, Ordering::Relaxed);
+        });
+        safe.into_inner().unwrap()
+    }
+
+    /// The promoted server has every write that all replicas had acknowledged, or a later one of the same key.
+    fn has_all(&self, safe: &[(String, String)]) {
+        let mut conn = self.servers[1].connect();
+        for (key, value) in safe {
+            let found = conn.cmd(&format!("GET {key}")).unwrap();
+            let number = |text: &[u8]| String::from_utf8_lossy(text).parse::<u32>().unwrap_or(0);
+            assert!(number(found.text()) >= number(value.as_bytes()), "{key} {value} {}", found.escaped());
+        }
+        assert!(safe.len() > 20, "{} writes were acknowledged", safe.len());
+    }
+
+    /// The second server is the primary, the others follow it, and have what it has.
+    fn follows_the_second(&self, among: &[usize]) {
+        let port = self.servers[1].port();
+        self.until("the sentinels name the replica", |group| group.primary_port() == port);
+        self.until("it is a primary", |group| text(&group.servers[1], "INFO replication").contains("role:master"));
+        let followed = format!("master_port:{port}\r\n");
+        self.until("the others follow it", |group| {
+            let follows = |&index: &usize| {
+                let info = text(&group.servers[index], "INFO replication");
+                info.contains(&followed) && info.contains("master_link_status:up")
+            };
+            among.iter().all(follows)
+        });
+        for &index in among {
+            wait_until_equal(&self.servers[1], &self.servers[index]);
+        }
+    }
+}
+
+/// One write, and whether that many replicas have it. None if the connection is of no more use.
+fn write(mut conn: Conn, key: &str, value: &str, replicas: usize) -> Option<(bool, Conn)> {
+    conn.set_patience(Duration::from_secs(3)).ok()?;
+    conn.send(format!("SET {key} {value}\r\nWAIT {replicas} {WAIT_MS}\r\n").as_bytes()).ok()?;
+    let (set, waited) = (conn.read().ok()?, conn.read().ok()?);
+    (set.text() == b"OK").then(|| (waited.integer() == Some(replicas as i64), conn))
+}
+
+/// The primary is killed under load, and comes back without anything.
+fn survives_the_primary(kinds: &[Kind], sentinel: impl Fn(&str) -> Server) {
+    let mut group = group(kinds, sentinel);
+    let pid = group.servers[0].pid().to_string();
+    let others: Vec<usize> = (2..kinds.len()).collect();
+    let before = group.servers[1].figure("sync_full");
+    let safe = group.under_load(|| {
+        assert!(std::process::Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
+        group.until("the replica is promoted", |group| group.primary_port() == group.servers[1].port());
+    });
+    group.servers[0].kill();
+    group.follows_the_second(&others);
+    group.has_all(&safe);
+    let full = group.servers[1].figure("sync_full") - before;
+    let partial = group.servers[1].figure("sync_partial_ok");
+    assert_eq!((full, partial), (0, others.len() as u64), "{}", group.servers[1].log());
+    group.servers[0].restart();
+    let all: Vec<usize> = [0].into_iter().chain(others).collect();
+    group.follows_the_second(&all);
+}
+
+#[test]
+fn a_penstock_is_replaced_by_a_penstock() {
+    survives_the_primary(&[Kind::Penstock, Kind::Penstock, Kind::Penstock], oracle_sentinel);
+}
+
+#[test]
+fn a_penstock_is_replaced_by_another_server() {
+    survives_the_primary(&[Kind::Penstock, Kind::Other, Kind::Penstock], oracle_sentinel);
+}
+
+#[test]
+fn another_server_is_replaced_by_a_penstock() {
+    survives_the_primary(&[Kind::Other, Kind::Penstock, Kind::Other, Kind::Penstock], oracle_sentinel);
+}
+
+#[test]
+fn a_penstock_that_valkey_watches_is_replaced() {
+    if Server::valkey9(&[]).is_none() {
+        return;
+    }
+    let sentinel = |conf: &str| Server::valkey9(&[conf, "--sentinel"]).unwrap();
+    survives_the_primary(&[Kind::Penstock, Kind::Penstock, Kind::Penstock], sentinel);
+}
+
+/// The primary stands still for so long that it is replaced. When it goes on, it believes to be the primary yet, until a sentinel tells.
+#[test]
+fn a_primary_that_stood_still_becomes_a_replica() {
+    let group = group(&[Kind::Penstock, Kind::Penstock, Kind::Penstock], oracle_sentinel);
+    let old = &group.servers[0];
+    let mut waits = old.connect();
+    waits.send(b"BLPOP nothing 0\r\n").unwrap();
+    let safe = group.under_load(|| {
+        signal(old, "STOP");
+        group.until("the replica is promoted", |group| group.primary_port() == group.servers[1].port());
+        signal(old, "CONT");
+    });
+    group.follows_the_second(&[0, 2]);
+    group.has_all(&safe);
+    // Sentinel has it end its clients' connections, in the transaction that has it follow the other one.
+    let end = waits.read_to_close().unwrap();
+    let end = String::from_utf8_lossy(&end);
+    assert!(end.is_empty() || end.starts_with("-UNBLOCKED force unblock from blocking operation"), "{end}");
+    assert!(old.log().contains("REPLICAOF 127.0.0.1:"));
+}
+
+/// SENTINEL FAILOVER, without any trouble, and back again.
+#[test]
+fn a_failover_that_is_asked_for_costs_no_snapshot() {
+    let group = group(&[Kind::Penstock, Kind::Penstock], oracle_sentinel);
+    let ports = [group.servers[0].port(), group.servers[1].port()];
+    for (from, to) in [(0, 1), (1, 0)] {
+        group.until("the sentinels have seen the last one", |group| {
+            let replica = fields(&group.sentinels[0], "SENTINEL MASTER group");
+            replica("num-slaves") == "1" && replica("flags") == "master" && group.primary_port() == ports[from]
+        });
+        group.until("it is accepted", |group| {
+            text(&group.sentinels[0], "SENTINEL FAILOVER group") == "OK" || group.primary_port() == ports[to]
+        });
+        group.until("the other one is the primary", |group| group.primary_port() == ports[to]);
+        group.until("the old one follows it", |group| {
+            let info = text(&group.servers[from], "INFO replication");
+            info.contains("role:slave") && is_up(&group.servers[from])
+        });
+        wait_until_equal(&group.servers[to], &group.servers[from]);
+    }
+    let full = [0, 1].map(|index| group.servers[index].figure("sync_full"));
+    assert_eq!(full, [1, 0], "{}\n{}", group.servers[0].log(), group.servers[1].log());
+}
