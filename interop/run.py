@@ -37,6 +37,7 @@ SCRIPTS = {
     "redis-py-asyncio": ["{venv}/bin/python", "python/redis_py_asyncio_test.py"],
     "redis-py-scripts": ["{venv}/bin/python", "python/redis_py_scripts_test.py"],
     "redis-py-caching": ["{venv}/bin/python", "python/redis_py_caching_test.py"],
+    "sharding": ["{venv}/bin/python", "python/sharding_test.py"],
     "redis-py-resume": ["{venv}/bin/python", "python/redis_py_resume_test.py"],
     "redis-py-suggestions": ["{venv}/bin/python", "python/redis_py_suggestions_test.py"],
     "ruby-api": ["/usr/bin/ruby", "ruby/api_test.rb"],
@@ -146,6 +147,8 @@ class Server:
             "PENSTOCK_PORT": str(self.port),
             "PENSTOCK_SOCKET": self.socket,
             "PENSTOCK_PROGRAM": self.command[0],
+            # Debian keeps nutcracker where only root's PATH looks.
+            "PATH": os.environ["PATH"] + ":/usr/sbin",
         }
 
 
