@@ -1,11 +1,14 @@
 //! The primary that this server follows, if it does, and how far it is: what REPLICAOF asks for, and what the link's thread tells.
 //!
 //! The link itself is the server's affair. It takes from here what is wanted, and notes here what it has; it has a worker apply what has
-//! arrived ([`Replication::applied`]). What this server sends its own replicas is in [`stream`], and how far they are in [`replicas`].
+//! arrived ([`Replication::applied`]). What this server sends its own replicas is in [`stream`], what each of them is sent next in
+//! [`peer`] and [`serving`], and how far they are in [`replicas`].
 
 pub mod failover;
 pub mod followed;
+pub mod peer;
 pub mod replicas;
+pub mod serving;
 pub mod stream;
 
 use std::collections::VecDeque;
@@ -21,7 +24,7 @@ use crate::journal::Journal;
 use crate::reasons::{CUT_OFF, EngineReasons, REPLICA};
 
 use self::failover::{Failover, FailoverStage};
-use self::replicas::Replicas;
+use self::replicas::{Replicas, Wanted};
 use self::stream::{Stream, UnitMark, note_mark};
 
 /// A server that is followed.
@@ -327,6 +330,52 @@ impl Replication {
         state.unsynced.clear();
         drop(state);
         self.stream.wake();
+    }
+
+    /// Where a replica can go on that has everything up to some offset of some history.
+    #[must_use]
+    pub fn can_go_on(&self, wanted: Wanted) -> Option<u64> {
+        let Wanted::Behind(id, offset) = wanted else { return None };
+        let history = self.history();
+        let is_this = history.id == id;
+        let is_before = history.before.is_some_and(|(before, next)| before == id && offset < next);
+        let is_kept = || self.stream.with_backlog(|backlog| backlog.reaches_back_to(offset));
+        (history.is_known && (is_this || is_before) && is_kept() == Some(true)).then_some(offset)
+    }
+
+    /// The history that this server has a part of, and the offset of the first byte that it lacks.
+    #[must_use]
+    pub fn known_part(&self) -> Option<(HistoryId, u64)> {
+        let state = self.lock();
+        state.history.is_known.then_some((state.history.id, state.link.applied + 1))
+    }
+
+    /// The primary goes on where this server is, perhaps under another name.
+    pub fn go_on(&self, renamed: Option<HistoryId>) {
+        let (link, history) = (self.link(), self.history());
+        if !self.stream.is_active() {
+            self.stream.restart(link.applied);
+        }
+        if let Some(id) = renamed.filter(|id| *id != history.id) {
+            self.set_history(History { id, before: Some((history.id, link.applied + 1)), is_known: true });
+        }
+    }
+
+    /// The data are no history's from here on: a primary's snapshot takes their place.
+    pub fn lose_history(&self) {
+        let known = self.history();
+        self.set_history(History { is_known: false, ..known });
+    }
+
+    /// The data are what this history has up to an offset: a snapshot of it has been loaded. Without effect if another primary is
+    /// followed than at `version`.
+    pub fn begin_history(&self, version: u64, id: HistoryId, offset: u64, stale_is_served: bool) {
+        self.stream.restart(offset);
+        self.set_history(History { id, before: None, is_known: true });
+        // The link's end tells if it isn't wanted any more.
+        let _ = self.note_link(version, stale_is_served, |link| {
+            (link.read, link.applied, link.full) = (offset, offset, link.full + 1);
+        });
     }
 
     /// Has the replicas be asked how far they are: a client waits for that.

@@ -11,7 +11,7 @@ use memchr::memmem;
 use resp::num::parse_i64;
 
 /// Bytes of the mark that ends a snapshot whose length isn't known.
-const MARK_BYTES: usize = 40;
+pub const MARK_BYTES: usize = 40;
 /// Bytes that are read from the socket at once.
 const READ_BYTES: usize = 256 << 10;
 /// Longest snapshot that a primary may announce: an exbibyte, so that sums don't overflow.

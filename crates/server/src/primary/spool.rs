@@ -10,8 +10,9 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// Bytes of the mark that ends a snapshot whose length isn't known.
-pub const MARK_BYTES: usize = 40;
+use engine::replication::peer::SentSnapshot;
+
+pub use replication::transfer::MARK_BYTES;
 
 /// What becomes of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,10 +29,8 @@ pub struct Spool {
     /// Bytes that can be read.
     len: AtomicU64,
     progress: AtomicU8,
-    /// The offset of the history that it is of.
-    pub cut: u64,
-    /// What ends it on the wire, where its length isn't told before.
-    pub mark: [u8; MARK_BYTES],
+    cut: u64,
+    mark: [u8; MARK_BYTES],
 }
 
 impl Spool {
@@ -63,26 +62,6 @@ impl Spool {
         self.progress.store(progress as u8, Ordering::Release);
     }
 
-    /// Bytes so far, and whether that is all.
-    #[must_use]
-    pub fn len(&self) -> (u64, bool) {
-        // The end before the length: what is whole has its last length.
-        let is_whole = self.progress.load(Ordering::Acquire) == Progress::Whole as u8;
-        (self.len.load(Ordering::Acquire), is_whole)
-    }
-
-    /// Whether it is whole, or has failed.
-    #[must_use]
-    pub fn has_ended(&self) -> bool {
-        self.progress.load(Ordering::Acquire) != Progress::Written as u8
-    }
-
-    /// Whether it has failed.
-    #[must_use]
-    pub fn has_failed(&self) -> bool {
-        self.progress.load(Ordering::Acquire) == Progress::Failed as u8
-    }
-
     /// Reads bytes that there are.
     ///
     /// # Errors
@@ -92,6 +71,30 @@ impl Spool {
         let left = self.len.load(Ordering::Acquire).saturating_sub(at);
         let room = into.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         file.read_at(into.get_mut(..room).unwrap_or_default(), at)
+    }
+}
+
+impl SentSnapshot for Spool {
+    fn cut(&self) -> u64 {
+        self.cut
+    }
+
+    fn mark(&self) -> [u8; MARK_BYTES] {
+        self.mark
+    }
+
+    fn written(&self) -> (u64, bool) {
+        // The end before the length: what is whole has its last length.
+        let is_whole = self.progress.load(Ordering::Acquire) == Progress::Whole as u8;
+        (self.len.load(Ordering::Acquire), is_whole)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.progress.load(Ordering::Acquire) != Progress::Written as u8
+    }
+
+    fn has_failed(&self) -> bool {
+        self.progress.load(Ordering::Acquire) == Progress::Failed as u8
     }
 }
 
@@ -105,7 +108,7 @@ mod tests {
         std::fs::write(&path, b"0123456789").unwrap();
         let spool = Spool::new(7, [b'm'; MARK_BYTES]);
         let mut bytes = [0; 4];
-        assert_eq!((spool.read(&mut bytes, 0).unwrap(), spool.len()), (0, (0, false)));
+        assert_eq!((spool.read(&mut bytes, 0).unwrap(), spool.written()), (0, (0, false)));
         spool.begin(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         spool.note_len(6);
@@ -114,6 +117,6 @@ mod tests {
         assert_eq!(spool.read(&mut bytes, 6).unwrap(), 0);
         spool.note_len(10);
         spool.end(true);
-        assert_eq!((spool.len(), spool.has_ended(), spool.has_failed()), ((10, true), true, false));
+        assert_eq!((spool.written(), spool.has_ended(), spool.has_failed()), ((10, true), true, false));
     }
 }

@@ -1,0 +1,285 @@
+//! All replicas of a server: which of them go on where they are, what snapshot the others get, and what is kept for them.
+//!
+//! It knows the stream and neither connections nor clocks: the server passes the time, and does what is answered here. `S` is a snapshot
+//! on its way to replicas, `L` what the server has of a replica's connection.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Duration;
+
+use journal::order::Position;
+
+use super::failover::Failover;
+use super::peer::{Ended, Peer, SentSnapshot};
+use super::replicas::{ReplicaFigures, ReplicaStage, Wanted};
+use super::{Primary, Replication};
+
+/// How often a replica that waits for its snapshot is told that this server lives.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+/// Bytes by which the stream may be ahead of a snapshot that another replica joins: more would have to be kept for it, and sent.
+const JOINED_BYTES_MAX: u64 = 64 << 20;
+/// Snapshots that fail in a row, after each of which the next one waits for so much longer.
+const RETRY_MIN: Duration = Duration::from_millis(500);
+/// The longest such wait.
+const RETRY_MAX: Duration = Duration::from_secs(30);
+
+/// What the configuration says of replicas.
+#[derive(Clone, Copy, Debug)]
+pub struct ServingRules {
+    /// After so much silence a link ends (`repl-timeout`).
+    pub timeout: Duration,
+    /// More bytes than that may not wait for a replica that takes none; 0 is no limit (`client-output-buffer-limit`).
+    pub waiting_bytes_max: u64,
+    /// How often the stream has a sign of life (`repl-ping-replica-period`).
+    pub ping_period: Duration,
+    /// The stream ends when no replica has been there for so long; never, if this is zero (`repl-backlog-ttl`).
+    pub backlog_ttl: Duration,
+    /// Bytes of the stream that are kept in any case (`repl-backlog-size`).
+    pub backlog_bytes: u64,
+    /// Whether a snapshot is sent while it is made (`repl-diskless-sync`).
+    pub sends_early: bool,
+    /// Commands that write are refused with fewer good replicas than these (`min-replicas-to-write`).
+    pub good_wanted: u64,
+    /// A replica is good that has said something within this time; any number of them is enough, if it is zero
+    /// (`min-replicas-max-lag`).
+    pub good_lag: Duration,
+}
+
+/// A replica and its connection.
+pub struct Served<S, L> {
+    /// The replica.
+    pub peer: Peer<S>,
+    /// What the server has of its connection.
+    pub link: L,
+}
+
+/// What becomes of a replica that asks for the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admitted {
+    /// It goes on behind this offset.
+    GoesOn(u64),
+    /// It waits for a snapshot.
+    AwaitsSnapshot,
+}
+
+/// What is to be done by the clock.
+pub struct Chores<S, L> {
+    /// These links have ended.
+    pub ended: Vec<(Served<S, L>, Ended)>,
+    /// A snapshot for replicas is to be begun.
+    pub wants_snapshot: bool,
+    /// No replica is expected back: the stream is to be ended, unless a snapshot for replicas is wanted.
+    pub ends_stream: bool,
+}
+
+/// See the module's documentation.
+pub struct Serving<S, L> {
+    /// The replicas.
+    pub all: Vec<Served<S, L>>,
+    /// The last snapshot, while there is use for it.
+    snapshot: Option<Arc<S>>,
+    /// Which history the stream is.
+    histories: u64,
+    pinged: Duration,
+    /// Since when there is no replica.
+    alone_since: Duration,
+    /// Snapshots that have failed in a row, and when the last one did.
+    failures: u32,
+    failed: Option<Duration>,
+    /// What has been told to the engine.
+    noted: Vec<ReplicaFigures>,
+}
+
+impl<S: SentSnapshot, L> Serving<S, L> {
+    /// There is no replica yet.
+    #[must_use]
+    pub fn new(replication: &Replication, now: Duration) -> Serving<S, L> {
+        Serving {
+            all: Vec::new(),
+            snapshot: None,
+            histories: replication.histories(),
+            pinged: now,
+            alone_since: now,
+            failures: 0,
+            failed: None,
+            noted: Vec::new(),
+        }
+    }
+
+    /// Ends links. Returns those that have ended.
+    #[must_use]
+    pub fn end_where(&mut self, is_over: impl Fn(&Served<S, L>) -> Option<Ended>) -> Vec<(Served<S, L>, Ended)> {
+        let mut ended = Vec::new();
+        for served in std::mem::take(&mut self.all) {
+            match is_over(&served) {
+                Some(why) => ended.push((served, why)),
+                None => self.all.push(served),
+            }
+        }
+        ended
+    }
+
+    /// Ends all links if the history is another one: replicas ask anew where they can go on, and learn its name.
+    #[must_use]
+    pub fn follow_history(&mut self, replication: &Replication) -> Vec<(Served<S, L>, Ended)> {
+        let histories = replication.histories();
+        if std::mem::replace(&mut self.histories, histories) == histories {
+            return Vec::new();
+        }
+        self.snapshot = None;
+        // Those that wait for a snapshot get one of the new history.
+        self.end_where(|served| (!served.peer.awaits_snapshot()).then_some(Ended::Renamed))
+    }
+
+    /// Takes a replica over. One that waits for a snapshot is given one by [`Serving::provide_snapshot`].
+    pub fn admit(
+        &mut self,
+        replication: &Replication,
+        mut served: Served<S, L>,
+        wanted: Wanted,
+        now: Duration,
+    ) -> Admitted {
+        let figures = &replication.replicas;
+        let admitted = match replication.can_go_on(wanted) {
+            Some(offset) => {
+                figures.change_figures(|figures| figures.partial += 1);
+                served.peer.go_on(replication.history().id, offset, now);
+                Admitted::GoesOn(offset)
+            }
+            None => {
+                let is_refused = matches!(wanted, Wanted::Behind(..));
+                figures.change_figures(|figures| figures.refused += u64::from(is_refused));
+                Admitted::AwaitsSnapshot
+            }
+        };
+        self.all.push(served);
+        admitted
+    }
+
+    /// Has the replicas that wait for a snapshot get one: the last one, if it is of use yet. Says whether another one is to be begun.
+    #[must_use]
+    pub fn provide_snapshot(&mut self, replication: &Replication, sends_early: bool, now: Duration) -> bool {
+        if let Some(snapshot) = self.snapshot.clone().filter(|snapshot| self.is_of_use(replication, snapshot)) {
+            self.begin_sending(replication, snapshot, sends_early, now);
+            return false;
+        }
+        let waits = RETRY_MIN.saturating_mul(1 << self.failures.min(8)).min(RETRY_MAX);
+        let may_try = self.failed.is_none_or(|failed| now.saturating_sub(failed) >= waits);
+        may_try && self.snapshot.as_ref().is_none_or(|snapshot| snapshot.has_ended())
+    }
+
+    fn is_of_use(&self, replication: &Replication, snapshot: &Arc<S>) -> bool {
+        let stream = &replication.stream;
+        let is_kept = stream.with_backlog(|backlog| backlog.reaches_back_to(snapshot.cut())) == Some(true);
+        let is_sent = self.all.iter().any(|served| served.peer.receives(snapshot));
+        !snapshot.has_failed()
+            && is_kept
+            && (is_sent || !snapshot.has_ended())
+            && stream.end() - snapshot.cut() <= JOINED_BYTES_MAX
+    }
+
+    /// Sends a snapshot to those that wait for one.
+    pub fn begin_sending(&mut self, replication: &Replication, snapshot: Arc<S>, sends_early: bool, now: Duration) {
+        let history = replication.history().id;
+        for served in self.all.iter_mut().filter(|served| served.peer.awaits_snapshot()) {
+            replication.replicas.change_figures(|figures| figures.full += 1);
+            served.peer.begin_snapshot(history, snapshot.clone(), sends_early, now);
+        }
+        self.snapshot = Some(snapshot);
+    }
+
+    /// Gives up what no replica needs of the backlog.
+    pub fn trim(&mut self, replication: &Replication, backlog_bytes: u64, now: Duration) {
+        let is_done =
+            |snapshot: &Arc<S>| snapshot.has_ended() && !self.all.iter().any(|served| served.peer.receives(snapshot));
+        if self.snapshot.as_ref().is_some_and(is_done) {
+            let failed = self.snapshot.take().is_some_and(|snapshot| snapshot.has_failed());
+            self.failures = if failed { self.failures + 1 } else { 0 };
+            self.failed = failed.then_some(now);
+        }
+        let cut = self.snapshot.as_ref().map(|snapshot| snapshot.cut());
+        let needed = self.all.iter().filter_map(|served| served.peer.needs_from()).chain(cut).min();
+        replication.stream.trim(backlog_bytes, needed.unwrap_or(u64::MAX));
+    }
+
+    /// Leaves those behind that lack more than so many bytes: they ask anew, and are sent a snapshot.
+    #[must_use]
+    pub fn leave_behind(&mut self, replication: &Replication, kept: u64) -> Vec<(Served<S, L>, Ended)> {
+        let end = replication.stream.end();
+        if self.snapshot.as_ref().is_some_and(|snapshot| end.saturating_sub(snapshot.cut()) > kept) {
+            self.snapshot = None;
+        }
+        self.end_where(|served| {
+            let waiting = served.peer.needs_from().map_or(0, |from| end.saturating_sub(from));
+            (waiting > kept).then_some(Ended::TooFarBehind(waiting))
+        })
+    }
+
+    /// The replica that can take this server's place, since it has everything; or any that is meant, if the failover is due and forced.
+    #[must_use]
+    pub fn successor(&self, replication: &Replication, failover: &Failover, is_due: bool) -> Option<Primary> {
+        let is_meant =
+            |peer: &Peer<S>| failover.target.as_ref().is_none_or(|target| peer.is_at(&target.host, target.port));
+        let has_all = |peer: &Peer<S>| peer.is_online() && peer.acknowledged() == replication.stream.end();
+        let is_forced = is_due && failover.is_forced;
+        let mut peers = self.all.iter().map(|served| &served.peer);
+        let found = peers.find(|peer| is_meant(peer) && (is_forced || has_all(peer)))?;
+        let (host, port) = found.place();
+        Some(Primary { host, port })
+    }
+
+    /// Up to which unit so many replicas have everything, as far as was noted last. None if there are fewer.
+    #[must_use]
+    pub fn safe_position(&self, replicas: u64) -> Option<Position> {
+        let online = self.noted.iter().filter(|replica| replica.stage == ReplicaStage::Online);
+        let mut positions: Vec<Position> = online.map(|replica| replica.position).collect();
+        positions.sort_unstable_by_key(|&position| Reverse(position));
+        let last = usize::try_from(replicas).ok()?.checked_sub(1)?;
+        positions.get(last).copied()
+    }
+
+    /// Does what is done by the clock, and says what is left to do.
+    #[must_use]
+    pub fn look_around(&mut self, replication: &Replication, rules: &ServingRules, now: Duration) -> Chores<S, L> {
+        let end = replication.stream.end();
+        let ended = self.end_where(|served| served.peer.is_over(rules.timeout, rules.waiting_bytes_max, end, now));
+        if now.saturating_sub(self.pinged) >= rules.ping_period && !self.all.is_empty() {
+            self.pinged = now;
+            replication.stream.ping();
+        }
+        for served in &mut self.all {
+            served.peer.sign_of_life(SIGN_OF_LIFE, now);
+        }
+        let awaits = self.all.iter().any(|served| served.peer.awaits_snapshot());
+        let wants_snapshot = awaits && self.provide_snapshot(replication, rules.sends_early, now);
+        if !self.all.is_empty() {
+            self.alone_since = now;
+        }
+        let is_due = !rules.backlog_ttl.is_zero() && now.saturating_sub(self.alone_since) >= rules.backlog_ttl;
+        self.count_good(replication, rules, now);
+        Chores { ended, wants_snapshot, ends_stream: is_due && replication.stream.is_own() }
+    }
+
+    fn count_good(&self, replication: &Replication, rules: &ServingRules, now: Duration) {
+        let good = self.all.iter().filter(|served| served.peer.is_good(rules.good_lag, now)).count() as u64;
+        replication.replicas.note_good(good, if rules.good_lag.is_zero() { 0 } else { rules.good_wanted });
+    }
+
+    /// Tells the engine how far the replicas are. None if that is what it knows; true if clients may wait for what they have now.
+    #[must_use]
+    pub fn note_figures(&mut self, replication: &Replication) -> Option<bool> {
+        let stream = &replication.stream;
+        let least = self.all.iter().map(|served| served.peer.acknowledged()).min().unwrap_or_else(|| stream.end());
+        let figures: Vec<ReplicaFigures> = self.all.iter().map(|served| served.peer.figures(stream, least)).collect();
+        if figures == self.noted {
+            return None;
+        }
+        let reached = |all: &[ReplicaFigures]| -> Vec<_> {
+            all.iter().map(|figures| (figures.position, figures.synced_position, figures.stage)).collect()
+        };
+        let has_moved = reached(&figures) != reached(&self.noted);
+        self.noted.clone_from(&figures);
+        replication.replicas.note(figures);
+        Some(has_moved && replication.replicas.are_awaited())
+    }
+}
