@@ -500,6 +500,13 @@ impl Engine {
         }
     }
 
+    /// Bytes of the primary's history whose changes this server's append-only file has on disk, if there is one.
+    #[must_use]
+    pub fn synced_offset(&self) -> Option<u64> {
+        let has_file = self.settings.appendonly.get() && self.durability.is_whole();
+        has_file.then(|| self.replication.synced_offset(self.durability.synced())).flatten()
+    }
+
     /// Whether as many have what was waited for as was asked.
     pub(crate) fn has_acknowledged(&self, awaited: &Acknowledgement) -> bool {
         let has_disk = awaited.on_disk != Some(true) || self.durability.synced() >= awaited.position;

@@ -21,6 +21,8 @@ use crate::worker::Worker;
 
 /// The id of what runs the commands: no client has it.
 const NO_CLIENT: u64 = 0;
+/// What empties the keyspace.
+const EMPTY: &[u8] = b"*1\r\n$8\r\nFLUSHALL\r\n*2\r\n$8\r\nFUNCTION\r\n$5\r\nFLUSH\r\n";
 /// Bytes of memory for replies that are kept.
 const KEPT_BYTES: usize = 64 * 1024;
 
@@ -47,6 +49,14 @@ impl<'w> Replay<'w> {
         // Not among the clients: it is no connection, and no thread serves it.
         let client = Client::new(NO_CLIENT, worker.id, String::new(), String::new(), -1, worker.clock.now_ms, 0);
         Replay { worker, session: Session::new(Arc::new(client), true) }
+    }
+
+    /// Empties the keyspace, before other data take the place of what there is.
+    ///
+    /// # Errors
+    /// Why it can't be emptied.
+    pub fn empty(&mut self) -> Result<(), String> {
+        self.commands(EMPTY).map_err(|(_, why)| why)
     }
 
     /// Applies whole commands that follow each other. A transaction may end with the commands of a later call.

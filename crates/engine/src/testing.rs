@@ -72,9 +72,19 @@ impl Bench {
     pub fn with_threads(settings: Settings, threads: usize) -> Bench {
         let used_memory = Arc::<AtomicU64>::default();
         let host = NoServer { used_memory: used_memory.clone() };
+        let mut bench = Bench::with_host(settings, threads, Box::new(host), STARTED_US, 1);
+        bench.used_memory = used_memory;
+        bench
+    }
+
+    /// The same with a server that does something, that starts at a time (in microseconds of Unix time), and whose randomness follows from
+    /// `seed`.
+    #[must_use]
+    pub fn with_host(settings: Settings, threads: usize, host: Box<dyn Host>, now_us: u64, seed: u64) -> Bench {
         let wakes = (0..threads).map(|_| Box::<NoServer>::default() as Box<dyn Wake>).collect();
-        let engine = Engine::start(table(), settings, None, wakes, Box::new(host), STARTED_US / 1000);
-        let mut bench = Bench { worker: Worker::new(0, engine, 1), now_us: STARTED_US, used_memory };
+        let engine = Engine::start(table(), settings, None, wakes, host, now_us / 1000);
+        let used_memory = Arc::<AtomicU64>::default();
+        let mut bench = Bench { worker: Worker::new(0, engine, seed), now_us, used_memory };
         // On a busy machine, what is tested would come later by chance.
         bench.worker.clock.stale_ticks = u64::MAX;
         bench

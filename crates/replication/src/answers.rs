@@ -9,6 +9,8 @@
 use resp::num::parse_i64;
 use resp::request::{Batch, Framer, Input, Limits};
 
+use crate::handshake::request;
+
 /// Requests that are looked at together.
 const WINDOW: usize = 64;
 /// Longest request of a replica that is waited for: it says nothing that is longer.
@@ -21,6 +23,17 @@ pub struct Answer {
     pub applied: Option<u64>,
     /// Bytes of it that its own append-only file has on disk.
     pub synced: Option<u64>,
+}
+
+/// What a replica says that has applied so many bytes of the history, and has so many of them on disk, if that is known.
+#[must_use]
+pub fn acknowledgement(applied: u64, synced: Option<u64>) -> Vec<u8> {
+    let (applied, synced) = (applied.to_string(), synced.map(|synced| synced.to_string()));
+    let mut words: Vec<&[u8]> = vec![b"REPLCONF", b"ACK", applied.as_bytes()];
+    if let Some(synced) = &synced {
+        words.extend([b"FACK", synced.as_bytes()]);
+    }
+    request(&words)
 }
 
 /// That a replica sends what is no request, or one without an end.
@@ -76,7 +89,6 @@ impl Answers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handshake::request;
 
     #[test]
     fn the_last_answer_counts_however_it_arrives() {

@@ -98,6 +98,69 @@ impl Splitter {
     }
 }
 
+/// What is to be done next with what has arrived of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StreamTask {
+    /// These whole commands and transactions are to be applied.
+    Apply {
+        /// The commands.
+        commands: Vec<u8>,
+        /// See [`Portion::cuts`].
+        cuts: Vec<usize>,
+    },
+    /// The primary asks for the offset, which is answered before this question counts as applied.
+    Answer {
+        /// The question.
+        question: Vec<u8>,
+    },
+}
+
+/// What has arrived of a stream and has not been applied.
+#[derive(Debug)]
+pub struct ArrivedStream {
+    splitter: Splitter,
+    bytes: Vec<u8>,
+    /// Bytes at the beginning by which the primary asks.
+    asks: usize,
+}
+
+impl ArrivedStream {
+    /// A stream that begins with these bytes.
+    #[must_use]
+    pub fn begin(splitter: Splitter, bytes: Vec<u8>) -> ArrivedStream {
+        ArrivedStream { splitter, bytes, asks: 0 }
+    }
+
+    /// Bytes that are not applied.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Adds bytes that have arrived.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// What is to be done next. None until more has arrived.
+    ///
+    /// # Errors
+    /// Nothing more can be applied; all that is before has been returned by earlier calls.
+    pub fn next_task(&mut self) -> Result<Option<StreamTask>, Unusable> {
+        if self.asks > 0 {
+            let question = self.bytes.drain(..std::mem::take(&mut self.asks)).collect();
+            return Ok(Some(StreamTask::Answer { question }));
+        }
+        let Portion { commands, asks, cuts } = self.splitter.portion(&self.bytes)?;
+        self.asks = asks;
+        if commands > 0 {
+            let commands = self.bytes.drain(..commands).collect();
+            return Ok(Some(StreamTask::Apply { commands, cuts }));
+        }
+        if asks > 0 { self.next_task() } else { Ok(None) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,6 +181,23 @@ mod tests {
             let asks = if cut >= 2 * set.len() + ask.len() { ask.len() } else { 0 };
             assert_eq!(found, Portion { commands: whole, asks, cuts: Vec::new() }, "{cut}");
         }
+    }
+
+    #[test]
+    fn questions_are_answered_where_they_stand() {
+        let set = request(&[b"SET", b"k", b"v"]);
+        let ask = request(&[b"REPLCONF", b"GETACK", b"*"]);
+        let bytes = [&ask[..], &set, &set, &ask, &ask, &set].concat();
+        let apply = |times: usize| StreamTask::Apply { commands: set.repeat(times), cuts: Vec::new() };
+        let answer = || StreamTask::Answer { question: ask.clone() };
+        let mut arrived = ArrivedStream::begin(fresh_splitter(), bytes);
+        let tasks: Vec<_> = std::iter::from_fn(|| arrived.next_task().unwrap()).collect();
+        assert_eq!(tasks, [answer(), apply(2), answer(), answer(), apply(1)]);
+        let (first, second) = ask.split_at(7);
+        arrived.add(first);
+        assert_eq!((arrived.next_task(), arrived.waiting()), (Ok(None), 7));
+        arrived.add(second);
+        assert_eq!((arrived.next_task(), arrived.waiting()), (Ok(Some(answer())), 0));
     }
 
     #[test]

@@ -181,9 +181,7 @@ impl AppendOnly {
     pub fn restart(&self, engine: &'static Engine, worker: &mut Worker) -> Result<(), String> {
         self.turn_off();
         self.wait_until_off();
-        let emptied = Replay::begin(worker, now_us())
-            .commands(b"*1\r\n$8\r\nFLUSHALL\r\n*2\r\n$8\r\nFUNCTION\r\n$5\r\nFLUSH\r\n");
-        emptied.map_err(|(_, why)| why)?;
+        Replay::begin(worker, now_us()).empty()?;
         self.start(engine, worker)
     }
 

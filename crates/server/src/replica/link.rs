@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use engine::engine::Engine;
 use engine::inbox::Message;
 use engine::replay::{Replay, runs_by_itself};
-use engine::replication::{Applied, History, LinkState, Primary};
+use engine::replication::{Applied, LinkState, Primary};
 use engine::snapshots::Purpose;
 use engine::snapshots::reading::LoadOptions;
 use engine::worker::Worker;
-use replication::handshake::{Beginning, Handshake, Introduction, Refused, Step, request};
+use replication::answers::acknowledgement;
+use replication::handshake::{Beginning, Handshake, Introduction, Refused, Step};
 use replication::id::HistoryId;
-use replication::stream::{Splitter, Unusable};
+use replication::stream::{ArrivedStream, Splitter, StreamTask, Unusable};
 use replication::transfer::{End, Transfer};
 
 use super::Trouble;
@@ -34,8 +35,6 @@ const LINE_BYTES_MAX: usize = 4 << 10;
 const ROOM_WAIT: Duration = Duration::from_millis(1);
 /// The worker that applies the stream.
 const APPLIES: usize = 0;
-/// What empties the keyspace before a snapshot is loaded.
-const EMPTY: &[u8] = b"*1\r\n$8\r\nFLUSHALL\r\n*2\r\n$8\r\nFUNCTION\r\n$5\r\nFLUSH\r\n";
 
 /// See the module's documentation.
 pub(super) struct Link<'f> {
@@ -96,7 +95,7 @@ impl<'f> Link<'f> {
         };
         self.note(|link| link.state = LinkState::Handshake)?;
         let (beginning, rest) = self.introduce(&mut socket)?;
-        let mut rest = match beginning {
+        let rest = match beginning {
             Beginning::Snapshot { .. } if self.hands_over => return Err(Trouble::NotTaken),
             Beginning::Snapshot { history, offset } => self.load(&mut socket, rest, history, offset)?,
             Beginning::GoesOn { history } => {
@@ -108,7 +107,7 @@ impl<'f> Link<'f> {
         self.engine.end_failover();
         self.note(|link| (link.state, link.snapshot_bytes) = (LinkState::Up, None))?;
         self.acknowledge(&mut socket)?;
-        self.stream(&mut socket, &mut rest)
+        self.stream(&mut socket, rest)
     }
 
     fn timeout(&self) -> Duration {
@@ -133,15 +132,13 @@ impl<'f> Link<'f> {
         let own = if settings.tls_replication.get() { settings.tls_port.get() } else { settings.port.get() };
         let port = if announced == 0 { own } else { announced };
         let address = settings.replica_announce_ip.get();
-        let history = self.engine.replication.history();
-        let next = self.engine.replication.link().applied + 1;
         Introduction {
             user: text(settings.masteruser.get()),
             password: text(settings.masterauth.get()),
             port: u16::try_from(port).unwrap_or_default(),
             address: (!address.is_empty()).then(|| address.to_string()),
             version: engine::machine::version::REDIS_VERSION.to_owned(),
-            known: history.is_known.then_some((history.id, next)),
+            known: self.engine.replication.known_part(),
             hands_over: self.hands_over,
         }
     }
@@ -168,16 +165,9 @@ impl<'f> Link<'f> {
 
     /// The primary goes on where this server is.
     fn go_on(&mut self, renamed: Option<HistoryId>) {
-        let replication = &self.engine.replication;
-        let (link, history) = (replication.link(), replication.history());
-        self.read = link.applied;
-        if !replication.stream.is_active() {
-            replication.stream.restart(link.applied);
-        }
-        if let Some(id) = renamed.filter(|id| *id != history.id) {
-            replication.set_history(History { id, before: Some((history.id, link.applied + 1)), is_known: true });
-        }
-        log::notice(format!("The primary goes on at offset {} of its history", link.applied + 1));
+        self.engine.replication.go_on(renamed);
+        self.read = self.applied();
+        log::notice(format!("The primary goes on at offset {} of its history", self.read + 1));
         // The link's end tells if it isn't wanted any more.
         let _ = self.note(|link| link.partial += 1);
     }
@@ -211,8 +201,7 @@ impl<'f> Link<'f> {
     /// Has all threads refuse commands until the data are there. From here on the data are no history's.
     fn begin_loading(&self, bytes: Option<u64>) {
         let engine = self.engine;
-        let known = engine.replication.history();
-        engine.replication.set_history(History { is_known: false, ..known });
+        engine.replication.lose_history();
         engine.begin_loading(now_us() / 1_000_000);
         engine.snapshots.loading.expect(bytes.unwrap_or_default());
         // Whatever runs when the data are refused has ended after this.
@@ -226,10 +215,8 @@ impl<'f> Link<'f> {
         if is_loaded {
             self.read = offset;
             self.stream_number += 1;
-            engine.replication.stream.restart(offset);
-            engine.replication.set_history(History { id: history, before: None, is_known: true });
-            // The link's end tells if it isn't wanted any more.
-            let _ = self.note(|link| (link.read, link.applied, link.full) = (offset, offset, link.full + 1));
+            let stale = engine.settings.replica_serve_stale_data.get();
+            engine.replication.begin_history(self.version, history, offset, stale);
         }
         if engine.settings.appendonly.get() {
             match self.append_only.turn_on(engine) {
@@ -246,8 +233,7 @@ impl<'f> Link<'f> {
         let began = Instant::now();
         // It has a number beyond those of the threads that serve clients.
         let mut worker = Worker::new(engine.inboxes.len(), engine, process::random_seed());
-        let emptied = Replay::begin(&mut worker, now_us()).commands(EMPTY);
-        emptied.map_err(|(_, why)| Trouble::Refused(why))?;
+        Replay::begin(&mut worker, now_us()).empty().map_err(Trouble::Refused)?;
         let options = LoadOptions { keeps_expired: true, checks: engine.settings.rdbchecksum.get(), replaces: false };
         let mut said = Instant::now();
         let progress = |read| {
@@ -277,50 +263,41 @@ impl<'f> Link<'f> {
             }
             Err(trouble) => {
                 // Half of the primary's data is of no use.
-                let _ = Replay::begin(&mut worker, now_us()).commands(EMPTY);
+                let _ = Replay::begin(&mut worker, now_us()).empty();
                 Err(trouble)
             }
         }
     }
 
     /// Has the stream applied as it arrives.
-    fn stream(&mut self, socket: &mut Patient, buffer: &mut Vec<u8>) -> Result<(), Trouble> {
-        let mut splitter = Splitter::new(self.engine.keyspace.databases(), runs_by_itself);
-        self.read = self.applied() + buffer.len() as u64;
+    fn stream(&mut self, socket: &mut Patient, first: Vec<u8>) -> Result<(), Trouble> {
+        let splitter = Splitter::new(self.engine.keyspace.databases(), runs_by_itself);
+        let mut arrived = ArrivedStream::begin(splitter, first);
+        let mut part = vec![0; PART_BYTES];
+        self.read = self.applied() + arrived.waiting() as u64;
         loop {
-            self.take_all(socket, &mut splitter, buffer)?;
-            let before = buffer.len();
-            buffer.resize(before + PART_BYTES, 0);
-            let room = buffer.get_mut(before..).unwrap_or_default();
-            let arrived = socket.read_or_look(room);
-            buffer.truncate(before + *arrived.as_ref().unwrap_or(&0));
-            self.read += arrived? as u64;
-            if self.acknowledged.elapsed() >= ACKNOWLEDGE_EVERY || self.synced() != self.told_synced {
+            while let Some(task) = arrived.next_task().map_err(unusable)? {
+                self.perform(task, socket)?;
+            }
+            let len = socket.read_or_look(&mut part)?;
+            arrived.add(part.get(..len).unwrap_or_default());
+            self.read += len as u64;
+            if self.acknowledged.elapsed() >= ACKNOWLEDGE_EVERY || self.engine.synced_offset() != self.told_synced {
                 self.acknowledge(socket)?;
             }
         }
     }
 
-    /// Has all whole commands of the buffer applied, and answers what the primary asks between them.
-    fn take_all(&mut self, socket: &mut Patient, splitter: &mut Splitter, buffer: &mut Vec<u8>) -> Result<(), Trouble> {
-        let mut at = 0;
-        loop {
-            let bytes = buffer.get(at..).unwrap_or_default();
-            let portion = splitter.portion(bytes).map_err(unusable)?;
-            let commands = bytes.get(..portion.commands).unwrap_or_default();
-            self.apply(commands, &portion.cuts)?;
-            at += portion.commands + portion.asks;
-            if portion.asks > 0 {
+    fn perform(&mut self, task: StreamTask, socket: &mut Patient) -> Result<(), Trouble> {
+        match task {
+            StreamTask::Apply { commands, cuts } => self.apply(&commands, &cuts),
+            StreamTask::Answer { question } => {
                 self.acknowledge(socket)?;
                 // The question is a part of the history, too.
-                let question = bytes.get(portion.commands..portion.commands + portion.asks).unwrap_or_default();
-                self.engine.replication.advance(self.version, question, self.engine.journal.position());
-            } else {
-                break;
+                self.engine.replication.advance(self.version, &question, self.engine.journal.position());
+                Ok(())
             }
         }
-        buffer.drain(..at);
-        Ok(())
     }
 
     /// Has a worker apply whole commands, and waits for it.
@@ -373,21 +350,8 @@ impl<'f> Link<'f> {
     /// Tells the primary how far this server is.
     fn acknowledge(&mut self, socket: &mut Patient) -> Result<(), Trouble> {
         self.acknowledged = Instant::now();
-        let offset = self.applied().to_string();
-        self.told_synced = self.synced();
-        let mut words: Vec<&[u8]> = vec![b"REPLCONF", b"ACK", offset.as_bytes()];
-        let synced = self.told_synced.map(|synced| synced.to_string());
-        if let Some(synced) = &synced {
-            words.extend([b"FACK", synced.as_bytes()]);
-        }
-        Ok(socket.write_all(&request(&words))?)
-    }
-
-    /// Bytes of the history whose changes this server's append-only file has on disk, if there is one.
-    fn synced(&self) -> Option<u64> {
-        let engine = self.engine;
-        let has_file = engine.settings.appendonly.get() && engine.durability.is_whole();
-        has_file.then(|| engine.replication.synced_offset(engine.durability.synced())).flatten()
+        self.told_synced = self.engine.synced_offset();
+        Ok(socket.write_all(&acknowledgement(self.applied(), self.told_synced))?)
     }
 }
 
