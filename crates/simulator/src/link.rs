@@ -1,0 +1,321 @@
+//! The link of a process to its primary: what the server's thread for it does, as far as bytes have arrived.
+
+use std::io::Read;
+
+use engine::engine::Engine;
+use engine::replay::{Replay, runs_by_itself};
+use engine::replication::LinkState;
+use engine::snapshots::reading::LoadOptions;
+use engine::worker::Worker;
+use replication::answers::acknowledgement;
+use replication::handshake::{Beginning, Handshake, Introduction, Step};
+use replication::id::HistoryId;
+use replication::stream::{ArrivedStream, Splitter, StreamTask};
+use replication::transfer::{End, Transfer};
+
+use crate::Wrong;
+use crate::network::{Network, WireId};
+
+/// How often the primary is told how far this process is, in microseconds.
+const ACKNOWLEDGE_US: u64 = 100_000;
+/// How long a link that has failed is not tried again, in microseconds.
+const RETRY_US: u64 = 20_000;
+
+enum Stage {
+    Down { until_us: u64 },
+    Handshake { handshake: Handshake, read: Vec<u8> },
+    AwaitsSnapshot { history: HistoryId, offset: u64, read: Vec<u8> },
+    Receives { history: HistoryId, offset: u64, end: End, read: Vec<u8> },
+    Streams { arrived: ArrivedStream, acknowledged_us: u64 },
+}
+
+/// What the link asks of its process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LinkEvent {
+    /// Nothing.
+    None,
+    /// A primary's snapshot begins to arrive: the append-only file ends.
+    LoadingBegins,
+    /// The snapshot has been loaded, or it couldn't be: the append-only file begins anew.
+    LoadingEnds,
+    /// The stream begins.
+    Up,
+    /// Commands have been applied.
+    Applied,
+}
+
+/// See the module's documentation.
+pub struct SimLink {
+    stage: Stage,
+    wire: Option<WireId>,
+    version: u64,
+    stream_number: u64,
+    /// Whether a snapshot has begun to arrive and its loading has not ended.
+    is_loading: bool,
+}
+
+impl Default for SimLink {
+    fn default() -> SimLink {
+        SimLink { stage: Stage::Down { until_us: 0 }, wire: None, version: 0, stream_number: 0, is_loading: false }
+    }
+}
+
+/// What a step sees of its process.
+pub struct LinkTurn<'t> {
+    /// The process's number.
+    pub process: usize,
+    /// Its engine.
+    pub engine: &'static Engine,
+    /// Its worker.
+    pub worker: &'t mut Worker,
+    /// The links.
+    pub network: &'t mut Network,
+    /// The time of the simulation.
+    pub now_us: u64,
+    /// The process's clock, in microseconds of Unix time.
+    pub unix_us: u64,
+}
+
+impl SimLink {
+    /// Whether the stream runs.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        matches!(self.stage, Stage::Streams { .. })
+    }
+
+    /// A step: takes what has arrived as far as it goes.
+    ///
+    /// # Errors
+    /// If what the primary sends can't be used: it never is unusable here.
+    pub fn step(&mut self, turn: &mut LinkTurn<'_>) -> Result<LinkEvent, Wrong> {
+        let (primary, version) = turn.engine.replication.primary();
+        if version != self.version {
+            if let Some(event) = self.end(turn) {
+                return Ok(event);
+            }
+            self.version = version;
+            self.stage = Stage::Down { until_us: turn.now_us };
+        }
+        let Some(primary) = primary else { return Ok(LinkEvent::None) };
+        if let Stage::Down { until_us } = self.stage {
+            if turn.now_us >= until_us {
+                self.open(turn, usize::from(primary.port));
+            }
+            return Ok(LinkEvent::None);
+        }
+        let Some(wire) = self.wire else { return Ok(LinkEvent::None) };
+        let (bytes, has_ended) = turn.network.receive(wire, 0, turn.now_us);
+        let event = self.take(turn, wire, &bytes)?;
+        if has_ended && event == LinkEvent::None {
+            return Ok(self.end(turn).unwrap_or(LinkEvent::None));
+        }
+        Ok(event)
+    }
+
+    fn note(&self, turn: &LinkTurn<'_>, state: LinkState) {
+        let stale = turn.engine.settings.replica_serve_stale_data.get();
+        turn.engine.replication.note_link(self.version, stale, |link| link.state = state);
+    }
+
+    fn open(&mut self, turn: &mut LinkTurn<'_>, primary: usize) {
+        let ends = [Some(turn.process), Some(primary)];
+        let Some(wire) = turn.network.open(ends) else {
+            self.stage = Stage::Down { until_us: turn.now_us + RETRY_US };
+            return;
+        };
+        self.note(turn, LinkState::Handshake);
+        let introduction = Introduction {
+            port: turn.process as u16,
+            version: "8.0.0".into(),
+            known: turn.engine.replication.known_part(),
+            ..Introduction::default()
+        };
+        let (handshake, first) = Handshake::begin(introduction);
+        turn.network.send(wire, 0, &first, turn.now_us);
+        self.wire = Some(wire);
+        self.stage = Stage::Handshake { handshake, read: Vec::new() };
+    }
+
+    /// Ends the link. What was loading is of no use.
+    fn end(&mut self, turn: &mut LinkTurn<'_>) -> Option<LinkEvent> {
+        if let Some(wire) = self.wire.take() {
+            turn.network.close(wire, 0);
+        }
+        let stage = std::mem::replace(&mut self.stage, Stage::Down { until_us: turn.now_us + RETRY_US });
+        self.note(turn, LinkState::Down);
+        let Stage::Receives { end, read, .. } = stage else { return None };
+        // The link's end shows when what has arrived has been read.
+        let _ = self.load(turn, end, &read);
+        self.end_loading(turn, None);
+        Some(LinkEvent::LoadingEnds)
+    }
+
+    fn take(&mut self, turn: &mut LinkTurn<'_>, wire: WireId, bytes: &[u8]) -> Result<LinkEvent, Wrong> {
+        match &mut self.stage {
+            Stage::Down { .. } => Ok(LinkEvent::None),
+            Stage::Handshake { read, .. } => {
+                read.extend_from_slice(bytes);
+                self.introduce(turn, wire)
+            }
+            Stage::AwaitsSnapshot { read, .. } => {
+                read.extend_from_slice(bytes);
+                self.await_snapshot(turn)
+            }
+            Stage::Receives { read, .. } => {
+                read.extend_from_slice(bytes);
+                self.receive(turn, wire)
+            }
+            Stage::Streams { arrived, .. } => {
+                arrived.add(bytes);
+                self.stream(turn, wire)
+            }
+        }
+    }
+
+    fn introduce(&mut self, turn: &mut LinkTurn<'_>, wire: WireId) -> Result<LinkEvent, Wrong> {
+        while let Stage::Handshake { handshake, read } = &mut self.stage {
+            let Some(line) = take_line(read) else { return Ok(LinkEvent::None) };
+            match handshake.line(&line) {
+                Ok(Step::Send(bytes)) => turn.network.send(wire, 0, &bytes, turn.now_us),
+                Ok(Step::Wait) => {}
+                Ok(Step::Begin(Beginning::GoesOn { history })) => {
+                    let rest = std::mem::take(read);
+                    turn.engine.replication.go_on(history);
+                    return Ok(self.begin_stream(turn, wire, rest));
+                }
+                Ok(Step::Begin(Beginning::Snapshot { history, offset })) => {
+                    let read = std::mem::take(read);
+                    self.stage = Stage::AwaitsSnapshot { history, offset, read };
+                    return self.await_snapshot(turn);
+                }
+                // The primary loads its data, or has no link to its own.
+                Err(_) => return Ok(self.end(turn).unwrap_or(LinkEvent::None)),
+            }
+        }
+        Ok(LinkEvent::None)
+    }
+
+    fn await_snapshot(&mut self, turn: &mut LinkTurn<'_>) -> Result<LinkEvent, Wrong> {
+        while let Stage::AwaitsSnapshot { history, offset, read } = &mut self.stage {
+            let Some(line) = take_line(read) else { return Ok(LinkEvent::None) };
+            if line.is_empty() {
+                continue;
+            }
+            let end = End::parse(&line).ok_or_else(|| format!("no snapshot comes, but {}", line.escape_ascii()))?;
+            self.stage = Stage::Receives { history: *history, offset: *offset, end, read: std::mem::take(read) };
+            self.note(turn, LinkState::Receiving);
+            let engine = turn.engine;
+            engine.replication.lose_history();
+            engine.begin_loading(turn.unix_us / 1_000_000);
+            drop(engine.keyspace.gate().close());
+            self.is_loading = true;
+            return Ok(LinkEvent::LoadingBegins);
+        }
+        Ok(LinkEvent::None)
+    }
+
+    fn receive(&mut self, turn: &mut LinkTurn<'_>, wire: WireId) -> Result<LinkEvent, Wrong> {
+        let Stage::Receives { history, offset, end, read } = &mut self.stage else { return Ok(LinkEvent::None) };
+        if !is_whole(end, read) {
+            return Ok(LinkEvent::None);
+        }
+        let (history, offset, end, read) = (*history, *offset, *end, std::mem::take(read));
+        let rest = self.load(turn, end, &read).map_err(|why| format!("a primary's snapshot: {why}"))?;
+        self.stream_number += 1;
+        self.end_loading(turn, Some((history, offset)));
+        self.begin_stream(turn, wire, rest);
+        Ok(LinkEvent::LoadingEnds)
+    }
+
+    /// Loads what has arrived of a snapshot. Returns what is behind it.
+    fn load(&mut self, turn: &mut LinkTurn<'_>, end: End, read: &[u8]) -> Result<Vec<u8>, String> {
+        let mut worker = Worker::new(turn.engine.inboxes.len(), turn.engine, 1);
+        Replay::begin(&mut worker, turn.unix_us).empty()?;
+        let options = LoadOptions { keeps_expired: true, checks: false, replaces: false };
+        let mut transfer = Transfer::new(std::io::empty(), end, read);
+        let loaded = Replay::begin(&mut worker, turn.unix_us).snapshot(&mut transfer as &mut dyn Read, options, |_| {});
+        let loaded = loaded.and_then(|_| transfer.skip_to_end().map_err(|error| error.to_string()));
+        if let Err(why) = loaded {
+            Replay::begin(&mut worker, turn.unix_us).empty()?;
+            return Err(why);
+        }
+        Ok(transfer.into_rest())
+    }
+
+    fn end_loading(&mut self, turn: &LinkTurn<'_>, loaded: Option<(HistoryId, u64)>) {
+        if let Some((history, offset)) = loaded {
+            let stale = turn.engine.settings.replica_serve_stale_data.get();
+            turn.engine.replication.begin_history(self.version, history, offset, stale);
+        }
+        self.is_loading = false;
+    }
+
+    fn begin_stream(&mut self, turn: &mut LinkTurn<'_>, wire: WireId, rest: Vec<u8>) -> LinkEvent {
+        self.note(turn, LinkState::Up);
+        let splitter = Splitter::new(turn.engine.keyspace.databases(), runs_by_itself);
+        let arrived = ArrivedStream::begin(splitter, rest);
+        self.stage = Stage::Streams { arrived, acknowledged_us: turn.now_us };
+        acknowledge(turn, wire);
+        LinkEvent::Up
+    }
+
+    fn stream(&mut self, turn: &mut LinkTurn<'_>, wire: WireId) -> Result<LinkEvent, Wrong> {
+        let Stage::Streams { arrived, acknowledged_us } = &mut self.stage else { return Ok(LinkEvent::None) };
+        let mut event = LinkEvent::None;
+        while let Some(task) = arrived.next_task().map_err(|why| format!("the stream is unusable: {why:?}"))? {
+            event = LinkEvent::Applied;
+            match task {
+                StreamTask::Apply { commands, cuts } => {
+                    apply(turn, (self.stream_number, self.version), &commands, &cuts)?;
+                }
+                StreamTask::Answer { question } => {
+                    acknowledge(turn, wire);
+                    turn.engine.replication.advance(self.version, &question, turn.engine.journal.position());
+                }
+            }
+        }
+        if turn.now_us - *acknowledged_us >= ACKNOWLEDGE_US {
+            *acknowledged_us = turn.now_us;
+            acknowledge(turn, wire);
+        }
+        Ok(event)
+    }
+}
+
+fn apply(turn: &mut LinkTurn<'_>, (stream, version): (u64, u64), commands: &[u8], cuts: &[usize]) -> Result<(), Wrong> {
+    let mut at = 0;
+    while at < commands.len() {
+        let later = cuts.iter().filter_map(|cut| cut.checked_sub(at)).collect::<Vec<_>>();
+        turn.worker.begin_turn(turn.unix_us);
+        let applied = turn.worker.apply_stream(stream, version, commands.get(at..).unwrap_or_default(), &later);
+        turn.worker.end_turn();
+        if let Some(failure) = applied.failure {
+            return Err(format!("a command of the primary's could not be applied: {failure}"));
+        }
+        if applied.taken == 0 {
+            return Err("nothing of the stream could be applied".into());
+        }
+        at += applied.taken;
+    }
+    Ok(())
+}
+
+fn acknowledge(turn: &mut LinkTurn<'_>, wire: WireId) {
+    let applied = turn.engine.replication.link().applied;
+    turn.network.send(wire, 0, &acknowledgement(applied, turn.engine.synced_offset()), turn.now_us);
+}
+
+/// Takes the first line, without its end, if it is whole.
+fn take_line(read: &mut Vec<u8>) -> Option<Vec<u8>> {
+    let end = read.iter().position(|&byte| byte == b'\n')?;
+    let line: Vec<u8> = read.drain(..=end).collect();
+    Some(line.trim_ascii_end().to_vec())
+}
+
+/// Whether all of a snapshot has arrived.
+fn is_whole(end: &End, read: &[u8]) -> bool {
+    match end {
+        End::After(bytes) => read.len() as u64 >= *bytes,
+        End::At(mark) => read.windows(mark.len()).any(|window| window == mark),
+    }
+}

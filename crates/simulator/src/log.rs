@@ -1,0 +1,182 @@
+//! The append-only file of a process: what the server's log thread and its start do, step by step, on a disk that may lose what was not
+//! synced.
+
+use std::io;
+use std::time::Duration;
+
+use engine::config::AppendFsync;
+use engine::durability::Safety;
+use engine::engine::Engine;
+use engine::inbox::Message;
+use engine::replay::Replay;
+use engine::snapshots::reading::LoadOptions;
+use engine::worker::Worker;
+use journal::lane::Audience;
+use journal::merge::Merge;
+use persistence::appender::Appender;
+use persistence::disk::Disk;
+use persistence::fake::{FakeDisk, FakeFile, FakeSync};
+use persistence::files::Files;
+use persistence::manifest::Role;
+use persistence::recovery::{Apply, read_file};
+use persistence::writer::{Policy, Writer};
+
+use crate::Wrong;
+
+const NAME: &str = "appendonly.aof";
+
+/// Files that are open to be written.
+pub struct OpenedFiles {
+    files: Files<FakeDisk>,
+    appender: Appender<FakeFile>,
+}
+
+/// See the module's documentation.
+pub struct SimLog {
+    writer: Writer<FakeDisk>,
+    /// The files and their manifest.
+    pub files: Files<FakeDisk>,
+    /// The sync that runs beside.
+    syncing: Option<FakeSync>,
+}
+
+fn policy(engine: &Engine) -> Policy {
+    match engine.settings.appendfsync.get() {
+        AppendFsync::Always => Policy::Always,
+        AppendFsync::EverySecond => Policy::EverySecond,
+        AppendFsync::No => Policy::Never,
+    }
+}
+
+/// Opens files that begin anew with the next base.
+///
+/// # Errors
+/// The disk's.
+pub fn open_anew(engine: &Engine, disk: &FakeDisk) -> Result<OpenedFiles, Wrong> {
+    let mut files = Files::open(disk.clone(), NAME).map_err(|why| format!("no files: {why:?}"))?;
+    files.begin_anew();
+    let appender = files.begin_increment().map_err(|error| error.to_string())?;
+    engine.durability.note_whole(false);
+    engine.snapshots.change_figures(|figures| figures.base_bytes = 0);
+    Ok(OpenedFiles { files, appender })
+}
+
+/// What files have is given to a worker.
+struct Reading<'w>(Replay<'w>);
+
+impl Apply for Reading<'_> {
+    fn commands(&mut self, commands: &[u8]) -> Result<(), (usize, String)> {
+        self.0.commands(commands)
+    }
+
+    fn own(&mut self, record: &[u8]) -> Result<(), String> {
+        self.0.own(record)
+    }
+}
+
+/// Has a worker apply all files, and opens them to be written on.
+///
+/// # Errors
+/// What is wrong with the files: a crash must not leave anything that is.
+pub fn recover(engine: &Engine, worker: &mut Worker, disk: &FakeDisk, now_us: u64) -> Result<OpenedFiles, Wrong> {
+    let mut files = Files::open(disk.clone(), NAME).map_err(|why| format!("no files after a crash: {why:?}"))?;
+    let parts: Vec<_> = files.manifest().base().into_iter().chain(files.manifest().increments()).cloned().collect();
+    let mut reading = Reading(Replay::begin(worker, now_us));
+    let mut whole = 0;
+    for (index, part) in parts.iter().enumerate() {
+        let (mut reader, _) = disk.read(&part.name).map_err(|error| format!("{}: {error}", part.name))?;
+        if part.role == Role::Base {
+            let options = LoadOptions { keeps_expired: true, checks: false, replaces: false };
+            reading.0.snapshot(reader, options, |_| {}).map_err(|why| format!("{}: {why}", part.name))?;
+            continue;
+        }
+        let extent = read_file(&mut reader, &mut reading).map_err(|damage| format!("{}: {damage}", part.name))?;
+        if extent.torn > 0 && index + 1 < parts.len() {
+            return Err(format!("{} is torn, and another file follows", part.name));
+        }
+        whole = extent.whole;
+    }
+    drop(reading);
+    let appender = files.last_increment(whole).map_err(|error| error.to_string())?;
+    let _ = engine;
+    Ok(OpenedFiles { files, appender })
+}
+
+/// Begins to read the journal for files that were opened. No command runs meanwhile.
+#[must_use]
+pub fn read_journal(engine: &Engine) -> Option<Merge> {
+    engine.journal.read(&engine.keyspace, Audience::File)
+}
+
+impl SimLog {
+    /// Begins to write what `merge` has from now on. No unit is committed meanwhile.
+    #[must_use]
+    pub fn begin(engine: &Engine, opened: OpenedFiles, merge: Merge) -> SimLog {
+        let last = engine.journal.position();
+        let writer = Writer::new(merge, last, opened.appender, policy(engine), Duration::ZERO);
+        engine.durability.note_safe(Safety::Log, last, |_| {});
+        let awaited = || policy(engine) == Policy::Always;
+        engine.durability.begin_log(std::thread::current(), awaited, last);
+        SimLog { writer, files: opened.files, syncing: None }
+    }
+
+    /// A step of the log's thread. It stops behind the write if `stops_early`, and the sync beside ends if `ends_sync`.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn step(&mut self, engine: &Engine, now: Duration, stops_early: bool, ends_sync: bool) -> io::Result<()> {
+        let durability = &engine.durability;
+        let policy = policy(engine);
+        self.writer.set_policy(policy);
+        if ends_sync && let Some(sync) = self.syncing.take() {
+            self.writer.end_sync(sync.end())?;
+        }
+        self.writer.write(durability.cut())?;
+        if stops_early {
+            return Ok(());
+        }
+        let stepped = self.writer.sync_if_due(now, durability.cut())?;
+        if let Some(file) = stepped.sync {
+            self.syncing = Some(file.begin_sync());
+        }
+        if stepped.reached_cut {
+            self.writer.sync(now)?;
+            let appender = self.files.begin_increment()?;
+            self.writer.go_on_in(appender);
+            durability.end_cut();
+        }
+        durability.note_file(self.writer.len(), self.writer.unsettled() as u64, self.syncing.is_some());
+        durability.note_safe(Safety::Log, stepped.safe, |_| {});
+        if durability.note_synced(stepped.synced) && engine.replication.replicas.are_awaited() {
+            engine.inboxes.iter().for_each(|inbox| inbox.send(Message::Acknowledged));
+        }
+        Ok(())
+    }
+
+    /// The process is killed: the system ends the sync that runs, or the power is gone before.
+    pub fn be_killed(&mut self) {
+        if let Some(sync) = self.syncing.take() {
+            // The process doesn't learn of it.
+            let _ = sync.end();
+        }
+    }
+
+    /// Ends the file: what there is is written and synced.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn end(mut self, engine: &Engine) -> io::Result<()> {
+        self.files.end();
+        if let Some(sync) = self.syncing.take() {
+            self.writer.end_sync(sync.end())?;
+        }
+        let alone = engine.keyspace.gate().close();
+        let (merge, mut appender) = self.writer.end();
+        let last = engine.journal.position();
+        engine.journal.end_alone(merge);
+        drop(alone);
+        appender.write().and_then(|()| appender.sync())?;
+        engine.durability.end_log(last, |_| {});
+        Ok(())
+    }
+}

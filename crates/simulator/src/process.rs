@@ -1,0 +1,693 @@
+//! One server: its engine and worker, its connections, its replicas, its link, its disk. Each part takes its steps by itself, as the
+//! server's threads do.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use engine::clients::session::Session;
+use engine::config::{Apply, ConfigHost, Loader, Settings};
+use engine::engine::Engine;
+use engine::host::Host;
+use engine::inbox::Message;
+use engine::machine::Machine;
+use engine::replication::peer::{Ended, Peer, ToSend};
+use engine::replication::replicas::{ReplicaIntroduction, Wanted};
+use engine::replication::serving::{Admitted, Served, Serving, ServingRules};
+use engine::snapshots::{Outcome, Outlet, Piece, Purpose, SnapshotForm};
+use engine::testing::{Bench, request};
+use engine::worker::Ran;
+use journal::merge::Merge;
+use journal::order::Position;
+use persistence::fake::FakeDisk;
+use replication::id::HistoryId;
+use replication::transfer::MARK_BYTES;
+use resp::reply::Output;
+use store::random::Random;
+
+use crate::Wrong;
+use crate::link::{LinkEvent, LinkTurn, SimLink};
+use crate::log::{self, OpenedFiles, SimLog};
+use crate::network::{Network, WireId};
+use crate::saving::{BegunSnapshot, MemorySpool, SimSaving};
+
+/// When the simulation begins, in microseconds of Unix time.
+const STARTED_US: u64 = 1_700_000_000_000_000;
+/// How often the thread that serves replicas looks around, in microseconds.
+const LOOK_US: u64 = 100_000;
+
+/// Whether the append-only file is written, and how safe it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keeps {
+    /// There is none.
+    Nothing,
+    /// It is synced every second.
+    EverySecond,
+    /// It is synced before a reply is sent.
+    Always,
+}
+
+/// How a process is set up. It stays so over its restarts.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Its append-only file.
+    pub keeps: Keeps,
+    /// Whether it sends snapshots while they are made.
+    pub sends_early: bool,
+}
+
+/// What the engine leaves for the server's threads.
+#[derive(Default)]
+struct HostState {
+    opened: Option<OpenedFiles>,
+    log: Option<SimLog>,
+    begun: VecDeque<BegunSnapshot>,
+}
+
+#[derive(Default)]
+struct HostDesk {
+    engine: OnceLock<&'static Engine>,
+    state: Mutex<HostState>,
+}
+
+impl HostDesk {
+    fn state(&self) -> MutexGuard<'_, HostState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct SimHost {
+    desk: Arc<HostDesk>,
+    replication_id: String,
+}
+
+impl ConfigHost for SimHost {
+    fn apply(&self, _: Apply, _: &Settings) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl Host for SimHost {
+    fn shut_down(&self) {}
+
+    fn machine(&self) -> Machine {
+        Machine { replication_id: self.replication_id.clone(), ..Machine::default() }
+    }
+
+    fn begin_append_only_file(&self, read: &mut dyn FnMut() -> Option<Merge>) -> Result<(), String> {
+        let mut state = self.desk.state();
+        let Some(engine) = self.desk.engine.get() else { return Ok(()) };
+        if let Some(opened) = state.opened.take() {
+            let merge = read().ok_or("the journal has a reader already")?;
+            state.log = Some(SimLog::begin(engine, opened, merge));
+        }
+        Ok(())
+    }
+
+    fn save(
+        &self,
+        purpose: Purpose,
+        _: SnapshotForm,
+        outlet: Arc<Outlet>,
+        pieces: Receiver<Piece>,
+    ) -> Result<(), String> {
+        self.desk.state().begun.push_back(BegunSnapshot { purpose, outlet, pieces });
+        Ok(())
+    }
+}
+
+/// A client's connection, as the process has it.
+struct ServerEnd {
+    session: Session,
+    input: Vec<u8>,
+    /// Replies that wait for the disk.
+    unsettled: VecDeque<(Position, Vec<u8>)>,
+    is_parked: bool,
+    deadline_us: Option<u64>,
+    is_closing: bool,
+}
+
+/// What a step of a process may reach.
+pub struct Surroundings<'s> {
+    /// The links.
+    pub network: &'s mut Network,
+    /// What is decided by chance.
+    pub random: &'s mut Random,
+    /// The time of the simulation, in microseconds.
+    pub now_us: u64,
+}
+
+/// The parts of a process that take steps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProcessPart {
+    /// The worker, which runs clients' commands.
+    Worker,
+    /// The thread that writes the append-only file.
+    Log,
+    /// The thread that writes a snapshot.
+    Saving,
+    /// The thread that serves replicas.
+    Replicas,
+    /// The thread that follows a primary.
+    Link,
+}
+
+impl ProcessPart {
+    /// All of them.
+    pub const ALL: [ProcessPart; 5] =
+        [ProcessPart::Worker, ProcessPart::Log, ProcessPart::Saving, ProcessPart::Replicas, ProcessPart::Link];
+}
+
+/// See the module's documentation.
+pub struct SimProcess {
+    /// Its number, which is its port, too.
+    pub number: usize,
+    /// Changes with each start.
+    pub incarnation: u64,
+    /// How it is set up.
+    pub setup: Setup,
+    /// How far its clock is from the simulation's, in microseconds.
+    pub clock_skew_us: i64,
+    /// How often its data have been replaced by older ones, or other ones.
+    pub rewinds: u64,
+    bench: Bench,
+    engine: &'static Engine,
+    desk: Arc<HostDesk>,
+    disk: FakeDisk,
+    ends: BTreeMap<WireId, ServerEnd>,
+    arrivals: Vec<(WireId, u64, ReplicaIntroduction, Wanted)>,
+    spools: Vec<Arc<MemorySpool>>,
+    serving: Serving<MemorySpool, WireId>,
+    looked_us: u64,
+    link: SimLink,
+    saving: Option<SimSaving>,
+    admin: Session,
+}
+
+fn settings(setup: Setup) -> Result<Settings, Wrong> {
+    let settings = Settings::new();
+    let mut loader = Loader::new(&settings);
+    let (appendonly, appendfsync) = match setup.keeps {
+        Keeps::Nothing => ("no", "everysec"),
+        Keeps::EverySecond => ("yes", "everysec"),
+        Keeps::Always => ("yes", "always"),
+    };
+    for (name, value) in [
+        ("databases", "2"),
+        ("enable-debug-command", "yes"),
+        ("rdbchecksum", "no"),
+        ("save", ""),
+        ("appendonly", appendonly),
+        ("appendfsync", appendfsync),
+        ("repl-diskless-sync", if setup.sends_early { "yes" } else { "no" }),
+        ("repl-ping-replica-period", "1"),
+        ("repl-timeout", "3"),
+    ] {
+        loader.directive(&[name.into(), value.into()])?;
+    }
+    Ok(settings)
+}
+
+impl SimProcess {
+    /// Starts a process on a disk that may have an append-only file.
+    ///
+    /// # Errors
+    /// If what is on the disk can't be read.
+    pub fn start(
+        number: usize,
+        incarnation: u64,
+        setup: Setup,
+        disk: FakeDisk,
+        around: &mut Surroundings<'_>,
+    ) -> Result<SimProcess, Wrong> {
+        let desk = Arc::<HostDesk>::default();
+        let name: [u8; HistoryId::LEN / 2] = std::array::from_fn(|_| around.random.next() as u8);
+        let host = SimHost { desk: desk.clone(), replication_id: HistoryId::new(name).to_string() };
+        let unix_us = STARTED_US + around.now_us;
+        let mut bench = Bench::with_host(settings(setup)?, 1, Box::new(host), unix_us, around.random.next());
+        bench.never_yield();
+        let engine: &'static Engine = bench.worker.engine;
+        let _ = desk.engine.set(engine);
+        bench.worker.begin_turn(unix_us);
+        if setup.keeps != Keeps::Nothing {
+            let opened = log::recover(engine, &mut bench.worker, &disk, unix_us)?;
+            let merge = log::read_journal(engine).ok_or("the journal has a reader already")?;
+            desk.state().log = Some(SimLog::begin(engine, opened, merge));
+        }
+        let admin = bench.open();
+        let serving = Serving::new(&engine.replication, Duration::from_micros(around.now_us));
+        Ok(SimProcess {
+            number,
+            incarnation,
+            setup,
+            clock_skew_us: 0,
+            rewinds: 0,
+            bench,
+            engine,
+            desk,
+            disk,
+            ends: BTreeMap::new(),
+            arrivals: Vec::new(),
+            spools: Vec::new(),
+            serving,
+            looked_us: around.now_us,
+            link: SimLink::default(),
+            saving: None,
+            admin,
+        })
+    }
+
+    /// Its disk, as it is when the process is killed, or when the power goes.
+    #[must_use]
+    pub fn be_killed(self, with_power: bool, seed: u64) -> FakeDisk {
+        if with_power {
+            return self.disk.crash(seed);
+        }
+        if let Some(log) = &mut self.desk.state().log {
+            log.be_killed();
+        }
+        self.disk.clone()
+    }
+
+    /// What the engine knows of replication.
+    #[must_use]
+    pub fn engine(&self) -> &'static Engine {
+        self.engine
+    }
+
+    /// Whether the link to its primary is up.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.link.is_up()
+    }
+
+    fn unix_us(&self, now_us: u64) -> u64 {
+        (STARTED_US + now_us).saturating_add_signed(self.clock_skew_us)
+    }
+
+    /// Runs a command at once, as an operator's program does.
+    pub fn admin(&mut self, words: &[&str], now_us: u64) -> String {
+        self.bench.now_us = self.unix_us(now_us);
+        let (reply, _) = self.bench.run(&mut self.admin, &request(words));
+        self.bench.worker.end_turn();
+        String::from_utf8_lossy(&reply).trim_end().to_owned()
+    }
+
+    /// A digest of all data.
+    pub fn digest(&mut self, now_us: u64) -> String {
+        self.admin(&["DEBUG", "DIGEST"], now_us)
+    }
+
+    /// A client has opened a connection.
+    pub fn accept(&mut self, wire: WireId, now_us: u64) {
+        self.bench.now_us = self.unix_us(now_us);
+        let session = self.bench.open();
+        let end = ServerEnd {
+            session,
+            input: Vec::new(),
+            unsettled: VecDeque::new(),
+            is_parked: false,
+            deadline_us: None,
+            is_closing: false,
+        };
+        self.ends.insert(wire, end);
+    }
+
+    /// A step of one of its parts.
+    ///
+    /// # Errors
+    /// What must not happen.
+    pub fn step(&mut self, part: ProcessPart, around: &mut Surroundings<'_>) -> Result<LinkEvent, Wrong> {
+        match part {
+            ProcessPart::Worker => self.work(around),
+            ProcessPart::Log => {
+                let (stops_early, ends_sync) = (around.random.below(3) == 0, around.random.below(3) == 0);
+                if let Some(log) = &mut self.desk.state().log {
+                    let stepped = log.step(self.engine, Duration::from_micros(around.now_us), stops_early, ends_sync);
+                    stepped.map_err(|error| format!("the log: {error}"))?;
+                }
+            }
+            ProcessPart::Saving => self.save(around)?,
+            ProcessPart::Replicas => self.serve_replicas(around),
+            ProcessPart::Link => return self.follow(around),
+        }
+        Ok(LinkEvent::None)
+    }
+
+    fn work(&mut self, around: &mut Surroundings<'_>) {
+        let unix_us = self.unix_us(around.now_us);
+        self.bench.worker.begin_turn(unix_us);
+        self.release_settled(around);
+        for wire in self.ends.keys().copied().collect::<Vec<_>>() {
+            self.read(wire, around);
+        }
+        self.take_inbox(around);
+        self.time_out(around);
+        if around.random.below(4) == 0 {
+            self.tick(around);
+        }
+        self.bench.worker.end_turn();
+    }
+
+    /// What happens by the clock.
+    fn tick(&mut self, around: &Surroundings<'_>) {
+        let worker = &mut self.bench.worker;
+        worker.serve_late();
+        worker.look_for_expired(Duration::from_secs(3600));
+        worker.begin_wanted_snapshot();
+        worker.walk_snapshot(Duration::ZERO);
+        self.engine.sample(worker.clock.now_ms, around.now_us / 1000);
+    }
+
+    fn release_settled(&mut self, around: &mut Surroundings<'_>) {
+        let safe = self.engine.durability.safe();
+        for (wire, end) in &mut self.ends {
+            while end.unsettled.front().is_some_and(|(until, _)| *until <= safe) {
+                if let Some((_, bytes)) = end.unsettled.pop_front() {
+                    around.network.send(*wire, 1, &bytes, around.now_us);
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, wire: WireId, around: &mut Surroundings<'_>) {
+        let (bytes, has_ended) = around.network.receive(wire, 1, around.now_us);
+        let Some(end) = self.ends.get_mut(&wire) else { return };
+        end.input.extend_from_slice(&bytes);
+        if has_ended && bytes.is_empty() {
+            return self.close(wire, around);
+        }
+        self.run(wire, around);
+    }
+
+    fn close(&mut self, wire: WireId, around: &mut Surroundings<'_>) {
+        if let Some(mut end) = self.ends.remove(&wire) {
+            self.bench.worker.close(&mut end.session);
+            around.network.close(wire, 1);
+        }
+    }
+
+    /// Runs what a connection has sent.
+    fn run(&mut self, wire: WireId, around: &mut Surroundings<'_>) {
+        let Some(end) = self.ends.get_mut(&wire) else { return };
+        if end.is_parked || end.is_closing || end.input.is_empty() {
+            return;
+        }
+        let worker = &mut self.bench.worker;
+        let (mut out, mut at) = (Output::default(), 0);
+        let ran = loop {
+            let (next, ran) = worker.run(&mut end.session, end.input.as_slice().into(), at, &mut out);
+            at = next;
+            if ran != Ran::Yielded {
+                break ran;
+            }
+        };
+        end.input.drain(..at);
+        self.answer(wire, &out, around);
+        let Some(end) = self.ends.get_mut(&wire) else { return };
+        if let Some(wanted) = end.session.departs.take() {
+            return self.depart(wire, wanted);
+        }
+        end.is_closing = ran == Ran::Closing;
+        if ran == Ran::Parked {
+            end.is_parked = true;
+            let timeout_ms = end.session.client.waiter().and_then(|waiter| waiter.wait.timeout_ms);
+            end.deadline_us = timeout_ms.map(|timeout_ms| around.now_us + timeout_ms * 1000);
+            if self.bench.worker.awaits_acknowledgement(&end.session) {
+                self.engine.replication.replicas.note_awaited(0, true);
+                self.engine.inboxes[0].send(Message::Acknowledged);
+            }
+        }
+    }
+
+    /// Sends replies, or has them wait for the disk.
+    fn answer(&mut self, wire: WireId, out: &Output, around: &mut Surroundings<'_>) {
+        let depends = self.bench.worker.take_depends();
+        let bytes = out.slices().collect::<Vec<_>>().concat();
+        let Some(end) = self.ends.get_mut(&wire) else { return };
+        if depends > self.engine.durability.safe() || !end.unsettled.is_empty() {
+            let until = end.unsettled.back().map_or(depends, |(last, _)| depends.max(*last));
+            end.unsettled.push_back((until, bytes));
+        } else {
+            around.network.send(wire, 1, &bytes, around.now_us);
+        }
+    }
+
+    /// Hands a connection over to the part that serves replicas.
+    fn depart(&mut self, wire: WireId, wanted: Wanted) {
+        let Some(mut end) = self.ends.remove(&wire) else { return };
+        let introduction = end.session.replica.take().map(|known| *known).unwrap_or_default();
+        self.bench.worker.close(&mut end.session);
+        self.arrivals.push((wire, end.session.client.id, introduction, wanted));
+    }
+
+    fn take_inbox(&mut self, around: &mut Surroundings<'_>) {
+        for message in self.engine.inboxes[0].take() {
+            match message {
+                Message::Close { client } => {
+                    let of_client = |(_, end): &(&WireId, &ServerEnd)| end.session.client.id == client;
+                    if let Some(wire) = self.ends.iter().find(of_client).map(|(wire, _)| *wire) {
+                        self.close(wire, around);
+                    }
+                }
+                Message::Acknowledged => self.answer_acknowledged(around),
+                _ => {}
+            }
+        }
+    }
+
+    fn answer_acknowledged(&mut self, around: &mut Surroundings<'_>) {
+        let worker = &self.bench.worker;
+        let has = |(_, end): &(&WireId, &ServerEnd)| end.is_parked && worker.has_acknowledged(&end.session);
+        let wires: Vec<WireId> = self.ends.iter().filter(has).map(|(wire, _)| *wire).collect();
+        for wire in wires {
+            self.end_wait(wire, around);
+        }
+        let worker = &self.bench.worker;
+        let is_awaited = self.ends.values().any(|end| worker.awaits_acknowledgement(&end.session));
+        self.engine.replication.replicas.note_awaited(0, is_awaited);
+    }
+
+    fn end_wait(&mut self, wire: WireId, around: &mut Surroundings<'_>) {
+        let Some(end) = self.ends.get_mut(&wire) else { return };
+        let mut out = Output::default();
+        if self.bench.worker.time_out(&mut end.session, &mut out) {
+            (end.is_parked, end.deadline_us) = (false, None);
+            self.answer(wire, &out, around);
+            self.run(wire, around);
+        }
+    }
+
+    fn time_out(&mut self, around: &mut Surroundings<'_>) {
+        let is_due = |end: &ServerEnd| end.deadline_us.is_some_and(|due| due <= around.now_us);
+        let due: Vec<WireId> = self.ends.iter().filter(|(_, end)| is_due(end)).map(|(wire, _)| *wire).collect();
+        for wire in due {
+            self.end_wait(wire, around);
+        }
+    }
+
+    fn save(&mut self, around: &mut Surroundings<'_>) -> Result<(), Wrong> {
+        let failed = |error: std::io::Error| format!("a snapshot: {error}");
+        let mut state = self.desk.state();
+        if self.saving.is_none()
+            && let Some(begun) = state.begun.pop_front()
+        {
+            let mark: [u8; MARK_BYTES] = std::array::from_fn(|_| b'a' + (around.random.next() % 26) as u8);
+            let begun = SimSaving::begin(self.engine, begun, &self.disk, state.log.as_ref(), mark);
+            let (saving, spool) = begun.map_err(failed)?;
+            self.saving = Some(saving);
+            self.spools.extend(spool);
+        }
+        let Some(saving) = &mut self.saving else { return Ok(()) };
+        let count = 1 + around.random.below(10);
+        let outcome: Option<Outcome> = saving.step(self.engine, state.log.as_mut(), count).map_err(failed)?;
+        drop(state);
+        if let Some(outcome) = outcome
+            && let Some(saving) = self.saving.take()
+        {
+            saving.end(self.engine, outcome, self.unix_us(around.now_us) / 1_000_000);
+        }
+        Ok(())
+    }
+
+    fn rules(&self) -> ServingRules {
+        ServingRules {
+            timeout: Duration::from_secs(3),
+            waiting_bytes_max: 0,
+            ping_period: Duration::from_secs(1),
+            backlog_ttl: Duration::ZERO,
+            backlog_bytes: self.engine.settings.repl_backlog_size.get(),
+            sends_early: self.setup.sends_early,
+            good_wanted: 0,
+            good_lag: Duration::ZERO,
+        }
+    }
+
+    fn serve_replicas(&mut self, around: &mut Surroundings<'_>) {
+        let (engine, now) = (self.engine, Duration::from_micros(around.now_us));
+        let replication = &engine.replication;
+        let ended = self.serving.follow_history(replication);
+        self.forget(ended, around);
+        self.take_arrivals(now);
+        for spool in std::mem::take(&mut self.spools) {
+            self.serving.begin_sending(replication, spool, self.setup.sends_early, now);
+        }
+        self.hear(around, now);
+        // As the thread does: some chunks, and the rest the next time.
+        let _ = (0..8).take_while(|_| replication.stream.take()).count();
+        if replication.take_request() {
+            replication.stream.ask();
+        }
+        self.send(around, now);
+        self.serving.trim(replication, engine.settings.repl_backlog_size.get(), now);
+        if around.now_us - self.looked_us >= LOOK_US {
+            self.looked_us = around.now_us;
+            let chores = self.serving.look_around(replication, &self.rules(), now);
+            self.forget(chores.ended, around);
+            if chores.wants_snapshot {
+                engine.snapshots.want(Purpose::Replicas);
+            }
+        }
+        if self.serving.note_figures(replication) == Some(true) {
+            engine.inboxes.iter().for_each(|inbox| inbox.send(Message::Acknowledged));
+        }
+    }
+
+    fn take_arrivals(&mut self, now: Duration) {
+        let replication = &self.engine.replication;
+        for (wire, client, introduction, wanted) in std::mem::take(&mut self.arrivals) {
+            let peer = Peer::new(client, "10.0.0.1".into(), introduction, wanted, now);
+            let admitted = self.serving.admit(replication, Served { peer, link: wire }, wanted, now);
+            if admitted == Admitted::AwaitsSnapshot
+                && self.serving.provide_snapshot(replication, self.setup.sends_early, now)
+            {
+                self.engine.snapshots.want(Purpose::Replicas);
+            }
+        }
+    }
+
+    fn hear(&mut self, around: &mut Surroundings<'_>, now: Duration) {
+        let (end, now_ms) = (self.engine.replication.stream.end(), self.unix_us(around.now_us) / 1000);
+        let mut over = BTreeMap::new();
+        for served in &mut self.serving.all {
+            let (bytes, has_ended) = around.network.receive(served.link, 1, around.now_us);
+            if !bytes.is_empty()
+                && let Err(why) = served.peer.hear(&bytes, now, now_ms, end)
+            {
+                over.insert(served.link, why);
+            }
+            if has_ended {
+                over.insert(served.link, Ended::Closed);
+            }
+        }
+        self.end_those(&over, around);
+    }
+
+    fn send(&mut self, around: &mut Surroundings<'_>, now: Duration) {
+        let stream = &self.engine.replication.stream;
+        let mut over = BTreeMap::new();
+        for served in &mut self.serving.all {
+            let (mut room, mut sent, mut budget) = (around.network.room(served.link, 1), 0, around.random.below(6));
+            while room > 0 && budget > 0 {
+                budget -= 1;
+                let bytes = match served.peer.next(now) {
+                    Err(why) => {
+                        over.insert(served.link, why);
+                        break;
+                    }
+                    Ok(ToSend::Nothing) => break,
+                    Ok(ToSend::Lines) => served.peer.lines().slices().next().unwrap_or_default().to_vec(),
+                    Ok(ToSend::Snapshot { of, at }) => of.read(at, room),
+                    Ok(ToSend::Stream { from }) => {
+                        let mut scratch = Vec::new();
+                        let piece = stream.with_backlog(|backlog| {
+                            backlog.piece(from, &mut scratch).ok().flatten().map(<[u8]>::to_vec)
+                        });
+                        match piece {
+                            Some(Some(piece)) => piece,
+                            Some(None) => {
+                                over.insert(served.link, Ended::Io("what it lacks is not kept any more".into()));
+                                break;
+                            }
+                            None => Vec::new(),
+                        }
+                    }
+                };
+                let taken = bytes.len().min(1 + around.random.below(room));
+                if taken == 0 {
+                    break;
+                }
+                around.network.send(served.link, 1, bytes.get(..taken).unwrap_or_default(), around.now_us);
+                served.peer.note_sent(taken);
+                (room, sent) = (room - taken, sent + taken);
+            }
+            served.peer.note_turn(sent > 0, room == 0, stream.end(), now);
+        }
+        self.end_those(&over, around);
+    }
+
+    fn end_those(&mut self, over: &BTreeMap<WireId, Ended>, around: &mut Surroundings<'_>) {
+        if !over.is_empty() {
+            let ended = self.serving.end_where(|served| over.get(&served.link).cloned());
+            self.forget(ended, around);
+        }
+    }
+
+    fn forget(&self, ended: Vec<(Served<MemorySpool, WireId>, Ended)>, around: &mut Surroundings<'_>) {
+        for (served, _) in ended {
+            around.network.close(served.link, 1);
+        }
+    }
+
+    fn follow(&mut self, around: &mut Surroundings<'_>) -> Result<LinkEvent, Wrong> {
+        let unix_us = self.unix_us(around.now_us);
+        let mut turn = LinkTurn {
+            process: self.number,
+            engine: self.engine,
+            worker: &mut self.bench.worker,
+            network: &mut *around.network,
+            now_us: around.now_us,
+            unix_us,
+        };
+        let event = self.link.step(&mut turn)?;
+        match event {
+            LinkEvent::LoadingBegins => {
+                self.rewinds += 1;
+                self.turn_off()?;
+            }
+            LinkEvent::LoadingEnds => {
+                self.turn_on()?;
+                self.engine.end_loading();
+            }
+            LinkEvent::None | LinkEvent::Up | LinkEvent::Applied => {}
+        }
+        Ok(event)
+    }
+
+    fn turn_off(&mut self) -> Result<(), Wrong> {
+        let mut state = self.desk.state();
+        state.opened = None;
+        let log = state.log.take();
+        drop(state);
+        log.map_or(Ok(()), |log| log.end(self.engine)).map_err(|error| format!("the log's end: {error}"))
+    }
+
+    fn turn_on(&mut self) -> Result<(), Wrong> {
+        if self.setup.keeps != Keeps::Nothing {
+            let opened = log::open_anew(self.engine, &self.disk)?;
+            self.desk.state().opened = Some(opened);
+            self.engine.snapshots.want(Purpose::Base);
+        }
+        Ok(())
+    }
+
+    /// The history that its data are from and how much of it they have, if that is known and nothing of it has yet to be taken.
+    #[must_use]
+    pub fn place(&self) -> Option<(HistoryId, u64)> {
+        let replication = &self.engine.replication;
+        let history = replication.history();
+        let is_settled = history.is_known && replication.stream.is_active() && !replication.stream.has_units();
+        (is_settled && !self.engine.is_loading()).then(|| (history.id, replication.offset()))
+    }
+}

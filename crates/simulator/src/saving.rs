@@ -1,0 +1,204 @@
+//! Snapshots of a process on their way: to replicas, or to a new base of the append-only file. What the server's thread for each does,
+//! some pieces a step.
+
+use std::io;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use engine::engine::Engine;
+use engine::replication::peer::SentSnapshot;
+use engine::snapshots::{Outcome, Outlet, Piece, Purpose};
+use persistence::fake::FakeDisk;
+use persistence::saving::{PartialRecords, SnapshotFile};
+use replication::transfer::MARK_BYTES;
+
+use crate::log::SimLog;
+
+/// What a snapshot ends with whose checksum isn't counted.
+const NO_CHECKSUM: [u8; 8] = [0; 8];
+
+/// A snapshot for replicas, in memory.
+pub struct MemorySpool {
+    cut: u64,
+    mark: [u8; MARK_BYTES],
+    bytes: Mutex<Vec<u8>>,
+    /// 0 while it is written, then 1 if it is whole, or 2.
+    end: AtomicU8,
+}
+
+impl MemorySpool {
+    fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Some of its bytes, from this one on.
+    #[must_use]
+    pub fn read(&self, at: u64, room: usize) -> Vec<u8> {
+        self.lock().iter().skip(at as usize).take(room).copied().collect()
+    }
+}
+
+impl SentSnapshot for MemorySpool {
+    fn cut(&self) -> u64 {
+        self.cut
+    }
+
+    fn mark(&self) -> [u8; MARK_BYTES] {
+        self.mark
+    }
+
+    fn written(&self) -> (u64, bool) {
+        (self.lock().len() as u64, self.end.load(Ordering::Relaxed) == 1)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.end.load(Ordering::Relaxed) != 0
+    }
+
+    fn has_failed(&self) -> bool {
+        self.end.load(Ordering::Relaxed) == 2
+    }
+}
+
+/// A snapshot that the engine has begun.
+pub struct BegunSnapshot {
+    /// What for.
+    pub purpose: Purpose,
+    /// Who hands over its pieces.
+    pub outlet: Arc<Outlet>,
+    /// Where they arrive.
+    pub pieces: Receiver<Piece>,
+}
+
+enum Target {
+    Replicas(Arc<MemorySpool>),
+    /// Behind this increment comes the one that the base is followed by.
+    Base {
+        file: Option<SnapshotFile<FakeDisk>>,
+        last: u64,
+    },
+}
+
+/// See the module's documentation.
+pub struct SimSaving {
+    outlet: Arc<Outlet>,
+    pieces: Receiver<Piece>,
+    target: Target,
+    records: PartialRecords<FakeDisk>,
+    has_all: bool,
+}
+
+impl SimSaving {
+    /// Begins to take a snapshot's pieces. `mark` is what no snapshot has in it.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn begin(
+        engine: &Engine,
+        begun: BegunSnapshot,
+        disk: &FakeDisk,
+        log: Option<&SimLog>,
+        mark: [u8; MARK_BYTES],
+    ) -> io::Result<(SimSaving, Option<Arc<MemorySpool>>)> {
+        let records = PartialRecords::new(disk.clone(), "temp".into());
+        let (target, spool) = if begun.purpose == Purpose::Replicas {
+            let cut = engine.replication.stream.cut();
+            let spool = Arc::new(MemorySpool { cut, mark, bytes: Mutex::default(), end: AtomicU8::new(0) });
+            (Target::Replicas(spool.clone()), Some(spool))
+        } else {
+            let last = log.and_then(|log| log.files.manifest().last_increment()).map_or(0, |part| part.sequence);
+            engine.durability.note_rewrite(true);
+            let file = SnapshotFile::begin(disk.clone(), "temp-base".into())?;
+            (Target::Base { file: Some(file), last }, None)
+        };
+        let saving = SimSaving { outlet: begun.outlet, pieces: begun.pieces, target, records, has_all: false };
+        Ok((saving, spool))
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.target {
+            Target::Replicas(spool) => spool.lock().extend_from_slice(bytes),
+            Target::Base { file, .. } => {
+                if let Some(file) = file {
+                    file.write(bytes)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes up to so many pieces. Says how the snapshot has ended, if it has.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn step(&mut self, engine: &Engine, log: Option<&mut SimLog>, count: usize) -> io::Result<Option<Outcome>> {
+        for _ in 0..count {
+            if self.has_all {
+                return self.finish(engine, log);
+            }
+            match self.pieces.try_recv() {
+                Ok(Piece::Bytes(bytes)) => {
+                    self.write(&bytes)?;
+                    self.note_done(engine, bytes.len());
+                }
+                Ok(Piece::Part { record, bytes }) => {
+                    self.records.add(record, &bytes)?;
+                    self.note_done(engine, bytes.len());
+                }
+                Ok(Piece::RecordEnd(record)) => {
+                    let mut whole = Vec::new();
+                    self.records.take(record, |bytes| {
+                        whole.extend_from_slice(bytes);
+                        Ok(())
+                    })?;
+                    self.write(&whole)?;
+                }
+                Ok(Piece::Whole) => {
+                    self.write(&NO_CHECKSUM)?;
+                    self.has_all = true;
+                }
+                Ok(Piece::Cancelled) | Err(TryRecvError::Disconnected) => return Ok(Some(Outcome::Cancelled)),
+                Err(TryRecvError::Empty) => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
+    fn note_done(&self, engine: &Engine, bytes: usize) {
+        self.outlet.note_done(bytes);
+        engine.snapshots.note_pending(self.outlet.pending());
+    }
+
+    fn finish(&mut self, engine: &Engine, log: Option<&mut SimLog>) -> io::Result<Option<Outcome>> {
+        let (file, last) = match &mut self.target {
+            Target::Replicas(spool) => return Ok(Some(Outcome::Saved { bytes: spool.written().0 })),
+            Target::Base { file, last } => (file, *last),
+        };
+        // The log begins the increment as soon as it has written what came before the cut.
+        if engine.durability.is_cut() {
+            return Ok(None);
+        }
+        let (Some(mut file), Some(log)) = (file.take(), log) else { return Ok(Some(Outcome::Cancelled)) };
+        file.sync()?;
+        let bytes = file.len();
+        let (name, sequence) = log.files.next_base("rdb");
+        let first = log.files.manifest().last_increment().map(|part| part.sequence).filter(|&sequence| sequence > last);
+        let Some(first) = first else { return Ok(Some(Outcome::Cancelled)) };
+        file.finish(&name)?;
+        log.files.install_base(name, sequence, first)?;
+        engine.durability.note_whole(true);
+        Ok(Some(Outcome::Saved { bytes }))
+    }
+
+    /// Notes how it has ended.
+    pub fn end(self, engine: &Engine, outcome: Outcome, now_s: u64) {
+        if let Target::Replicas(spool) = &self.target {
+            let end = if matches!(outcome, Outcome::Saved { .. }) { 1 } else { 2 };
+            spool.end.store(end, Ordering::Relaxed);
+        }
+        engine.durability.note_rewrite(false);
+        engine.snapshots.note_ended(outcome, now_s);
+        engine.follow_snapshots();
+    }
+}

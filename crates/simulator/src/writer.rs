@@ -1,0 +1,586 @@
+//! A client that writes under a pipeline token, goes on where it was after a broken connection, and knows what it has been promised.
+//!
+//! Its list has an element for each write, in order, so that what of its writes there is can be seen: each exactly once, or, after a
+//! failover, a beginning of them.
+
+use std::collections::VecDeque;
+
+use engine::testing::request;
+use store::random::Random;
+
+use crate::Wrong;
+use crate::network::{Network, WireId};
+use crate::reply::{SimReply, parse_reply};
+
+/// Whether a replica that becomes the primary knows its primary's tokens.
+pub const TOKENS_REACH_REPLICAS: bool = true;
+/// Writes that wait for their replies at once, at most.
+const UNANSWERED_MAX: usize = 12;
+/// What a script does that pushes and counts.
+const SCRIPT: &str = "redis.call('RPUSH', KEYS[1], ARGV[1]) return redis.call('INCR', KEYS[2])";
+
+/// What is done with one or several requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum OpKind {
+    Push,
+    Transaction,
+    Script,
+    Noise,
+    /// Waits until all replicas have what was written.
+    Wait,
+    /// Reads the list.
+    Look,
+}
+
+struct Op {
+    kind: OpKind,
+    bytes: Vec<u8>,
+    requests: usize,
+    elements: Vec<String>,
+    /// Whether it was refused, so that it has no effect.
+    is_refused: bool,
+}
+
+impl Op {
+    /// The elements that it has pushed.
+    fn pushed(&self) -> &[String] {
+        if self.is_refused { &[] } else { &self.elements }
+    }
+}
+
+/// Where a client is connected to.
+#[derive(Clone, Copy, Debug)]
+struct Seat {
+    wire: WireId,
+    process: usize,
+    line: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Away,
+    /// RESUME has been sent.
+    Resumes,
+    /// The list is being read, since no token tells how far it is.
+    Reads,
+    /// START has been sent.
+    Starts,
+    Writes,
+}
+
+/// What a client sees of the world.
+pub struct ClientTurn<'t> {
+    /// The links.
+    pub network: &'t mut Network,
+    /// The time, in microseconds.
+    pub now_us: u64,
+    /// The primary, if it runs.
+    pub primary: Option<usize>,
+    /// Changes whenever something may be lost that was acknowledged without WAIT.
+    pub line: u64,
+    /// Whether nothing new is begun.
+    pub finishes: bool,
+}
+
+/// See the module's documentation.
+pub struct WriterClient {
+    number: usize,
+    random: Random,
+    stage: Stage,
+    seat: Option<Seat>,
+    history: Vec<Op>,
+    token: Option<String>,
+    /// Where in the history the token begins to count.
+    token_base: usize,
+    /// The line that the token was last known in.
+    token_line: u64,
+    tokens: u64,
+    epoch: u64,
+    /// Of the history: what has been sent on this connection, and what has been answered.
+    sent: usize,
+    answered: usize,
+    /// What must be there whatever happens, and what must be there while the line is the same.
+    promised: usize,
+    kept: usize,
+    kept_line: u64,
+    /// Replies of the first operation that has not been answered wholly.
+    replies: Vec<SimReply>,
+    /// Whether one of them was an error, and whether any was on this connection.
+    is_refused: bool,
+    leaves: bool,
+    read: Vec<u8>,
+    retry_us: u64,
+    /// Whether the last look was at everything.
+    has_looked: bool,
+    /// Elements that it has ever pushed.
+    pub ever: std::collections::BTreeSet<String>,
+    trace: VecDeque<String>,
+}
+
+impl WriterClient {
+    /// A client that has written nothing yet.
+    #[must_use]
+    pub fn new(number: usize, seed: u64) -> WriterClient {
+        WriterClient {
+            number,
+            random: Random::new(seed),
+            stage: Stage::Away,
+            seat: None,
+            history: Vec::new(),
+            token: None,
+            token_base: 0,
+            token_line: 0,
+            tokens: 0,
+            epoch: 0,
+            sent: 0,
+            answered: 0,
+            promised: 0,
+            kept: 0,
+            kept_line: 0,
+            replies: Vec::new(),
+            is_refused: false,
+            leaves: false,
+            read: Vec::new(),
+            retry_us: 0,
+            has_looked: false,
+            ever: std::collections::BTreeSet::new(),
+            trace: VecDeque::new(),
+        }
+    }
+
+    /// Whether all that it has written has been answered, and is there.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.has_looked && self.stage == Stage::Writes && self.answered == self.history.len()
+    }
+
+    /// How many operations have been answered.
+    #[must_use]
+    pub fn answered(&self) -> usize {
+        self.answered
+    }
+
+    /// What it has done last, for a failure.
+    #[must_use]
+    pub fn story(&self) -> String {
+        let lines: Vec<&str> = self.trace.iter().map(String::as_str).collect();
+        format!("writer {}: {}", self.number, lines.join("; "))
+    }
+
+    fn note(&mut self, text: String) {
+        if self.trace.len() >= 12 {
+            self.trace.pop_front();
+        }
+        self.trace.push_back(text);
+    }
+
+    /// A step: takes what has arrived, and sends more.
+    ///
+    /// # Errors
+    /// What it was promised and isn't so.
+    pub fn step(&mut self, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
+        let Some(seat) = self.seat else {
+            self.connect(turn);
+            return Ok(());
+        };
+        let (bytes, has_ended) = turn.network.receive(seat.wire, 0, turn.now_us);
+        self.read.extend_from_slice(&bytes);
+        while let Some((reply, len)) = parse_reply(&self.read) {
+            self.read.drain(..len);
+            self.take(reply, seat, turn)?;
+            if self.seat.is_none() {
+                return Ok(());
+            }
+        }
+        let is_elsewhere = turn.primary != Some(seat.process) && (turn.finishes || self.random.below(40) == 0);
+        if has_ended || is_elsewhere || (self.leaves && self.answered == self.sent) {
+            self.leave(turn);
+        } else if self.stage == Stage::Writes && !self.leaves {
+            self.write(seat, turn);
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self, turn: &mut ClientTurn<'_>) {
+        let Some(process) = turn.primary.filter(|_| turn.now_us >= self.retry_us) else { return };
+        let Some(wire) = turn.network.open([None, Some(process)]) else { return };
+        self.seat = Some(Seat { wire, process, line: turn.line });
+        self.read.clear();
+        self.replies.clear();
+        (self.is_refused, self.leaves) = (false, false);
+        if self.token_line != turn.line && !TOKENS_REACH_REPLICAS {
+            self.token = None;
+        }
+        let first = match &self.token {
+            Some(token) => {
+                self.stage = Stage::Resumes;
+                request(&["PIPELINE", "RESUME", token])
+            }
+            None => self.look_anew(),
+        };
+        turn.network.send(wire, 0, &first, turn.now_us);
+    }
+
+    fn look_anew(&mut self) -> Vec<u8> {
+        self.stage = Stage::Reads;
+        request(&["LRANGE", &self.list(), "0", "-1"])
+    }
+
+    fn leave(&mut self, turn: &mut ClientTurn<'_>) {
+        if let Some(seat) = self.seat.take() {
+            turn.network.close(seat.wire, 0);
+        }
+        self.stage = Stage::Away;
+        self.retry_us = turn.now_us + self.random.below(30_000) as u64;
+        self.has_looked = false;
+    }
+
+    fn list(&self) -> String {
+        format!("list:{}", self.number)
+    }
+
+    fn take(&mut self, reply: SimReply, seat: Seat, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
+        match self.stage {
+            Stage::Away => Ok(()),
+            Stage::Resumes => self.resumed(&reply, seat, turn),
+            Stage::Reads => self.has_read(&reply, seat, turn),
+            Stage::Starts => {
+                if let SimReply::Error(why) = &reply {
+                    return self.refused(&why.clone(), seat, turn);
+                }
+                (self.token_base, self.token_line) = (self.history.len(), seat.line);
+                (self.sent, self.answered) = (self.history.len(), self.history.len());
+                self.stage = Stage::Writes;
+                Ok(())
+            }
+            Stage::Writes => self.answer(reply, seat, turn),
+        }
+    }
+
+    /// The server refuses what it has no reason to refuse unless it is no primary any more.
+    fn refused(&mut self, why: &str, seat: Seat, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
+        if turn.line == seat.line {
+            return Err(format!("writer {}: process {} refuses: {why}", self.number, seat.process));
+        }
+        self.note(format!("refused: {why}"));
+        self.token = None;
+        self.leave(turn);
+        Ok(())
+    }
+
+    fn resumed(&mut self, reply: &SimReply, seat: Seat, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
+        if let SimReply::Error(why) = reply {
+            if self.token_line == turn.line {
+                return Err(format!("writer {}: its token is gone: {why}", self.number));
+            }
+            self.token = None;
+            let look = self.look_anew();
+            turn.network.send(seat.wire, 0, &look, turn.now_us);
+            return Ok(());
+        }
+        let executed = reply.items().get(1).map_or(-1, SimReply::number);
+        let (mut at, mut counted) = (self.token_base, 0);
+        while at < self.history.len() && counted < executed {
+            counted += self.history[at].requests as i64;
+            at += 1;
+        }
+        self.note(format!("resumed at {at} of {} answered, {} sent", self.answered, self.sent));
+        if counted != executed || at > self.sent {
+            return Err(format!(
+                "writer {}: its token counts {executed} commands: within an operation, or beyond what was sent ({} of {})",
+                self.number, self.sent, at
+            ));
+        }
+        let least = if self.kept_line == turn.line { self.kept } else { self.promised };
+        if at < least.max(self.promised) {
+            return Err(format!("writer {}: {least} operations were acknowledged, the token counts {at}", self.number));
+        }
+        self.token_line = seat.line;
+        if !self.note_failures(reply) {
+            self.token = None;
+            let look = self.look_anew();
+            turn.network.send(seat.wire, 0, &look, turn.now_us);
+            return Ok(());
+        }
+        (self.sent, self.answered) = (at, at);
+        self.stage = Stage::Writes;
+        // What was sent behind is sent again.
+        self.write(seat, turn);
+        Ok(())
+    }
+
+    /// Takes from the answer to RESUME which operations were refused. False if it doesn't tell all of them.
+    fn note_failures(&mut self, reply: &SimReply) -> bool {
+        let failed = reply.items().get(3).map_or(0, SimReply::number);
+        let positions = reply.items().get(5).map_or(&[][..], SimReply::items);
+        let positions: Vec<i64> =
+            positions.iter().filter_map(|one| one.items().first()).map(SimReply::number).collect();
+        let mut position = 0;
+        for op in &mut self.history[self.token_base..] {
+            let own = position + 1..=position + op.requests as i64;
+            op.is_refused = positions.iter().any(|position| own.contains(position));
+            position += op.requests as i64;
+        }
+        failed == positions.len() as i64
+    }
+
+    /// Takes the list for what there is of its history.
+    fn has_read(&mut self, reply: &SimReply, seat: Seat, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
+        if let SimReply::Error(why) = reply {
+            return self.refused(&why.clone(), seat, turn);
+        }
+        let found: Vec<&str> = reply.items().iter().map(SimReply::text).collect();
+        let least = if self.kept_line == turn.line { self.kept.max(self.promised) } else { self.promised };
+        let (mut at, mut elements) = (0, 0);
+        for (index, op) in self.history.iter_mut().enumerate() {
+            let rest = found.get(elements..).unwrap_or_default();
+            let is_there =
+                rest.len() >= op.elements.len() && op.elements.iter().zip(rest).all(|(own, found)| own == found);
+            if is_there && !op.elements.is_empty() {
+                elements += op.elements.len();
+                (at, op.is_refused) = (index + 1, false);
+            } else if !op.elements.is_empty() {
+                if index < least && !op.is_refused {
+                    return Err(format!(
+                        "writer {}: process {} lacks operation {index} ({:?}), though {least} were acknowledged ({} by WAIT): {found:?}",
+                        self.number, seat.process, op.elements, self.promised
+                    ));
+                }
+                // It is not there, and nothing was promised: it was refused, or is lost with the primary of then.
+                op.is_refused = true;
+            }
+        }
+        if elements != found.len() {
+            return Err(format!(
+                "writer {}: process {} has what was not written in this order: {found:?}, of which {elements} agree",
+                self.number, seat.process
+            ));
+        }
+        at = at.max(least);
+        self.note(format!("read {} elements, {at} operations of {least}", found.len()));
+        self.history.truncate(at);
+        (self.promised, self.kept) = (self.promised.min(at), self.kept.min(at));
+        self.epoch += 1;
+        self.tokens += 1;
+        let token = format!("token:{}:{}", self.number, self.tokens);
+        turn.network.send(seat.wire, 0, &request(&["PIPELINE", "START", &token]), turn.now_us);
+        self.token = Some(token);
+        // Until START has been answered.
+        self.token_line = u64::MAX;
+        self.stage = Stage::Starts;
+        Ok(())
+    }
+
+    fn write(&mut self, seat: Seat, turn: &mut ClientTurn<'_>) {
+        let mut bytes = Vec::new();
+        while self.sent < self.history.len() && self.sent - self.answered < UNANSWERED_MAX {
+            bytes.extend_from_slice(&self.history[self.sent].bytes);
+            self.sent += 1;
+        }
+        let is_caught_up = self.sent == self.history.len();
+        if is_caught_up && turn.finishes && self.answered == self.sent && !self.has_looked {
+            let op = self.operation(OpKind::Look);
+            bytes.extend_from_slice(&op.bytes);
+            self.history.push(op);
+            self.sent += 1;
+        }
+        if is_caught_up && !turn.finishes && self.random.below(3) == 0 {
+            for _ in 0..1 + self.random.below(5) {
+                if self.sent - self.answered >= UNANSWERED_MAX {
+                    break;
+                }
+                let kind = self.kind();
+                let op = self.operation(kind);
+                bytes.extend_from_slice(&op.bytes);
+                self.history.push(op);
+                self.sent += 1;
+            }
+        }
+        turn.network.send(seat.wire, 0, &bytes, turn.now_us);
+    }
+
+    fn kind(&mut self) -> OpKind {
+        match self.random.below(16) {
+            0..=3 => OpKind::Push,
+            4..=6 => OpKind::Transaction,
+            7 => OpKind::Script,
+            8 => OpKind::Wait,
+            9 => OpKind::Look,
+            _ => OpKind::Noise,
+        }
+    }
+
+    fn element(&mut self, suffix: &str) -> String {
+        let number = self.history.iter().map(|op| op.elements.len()).sum::<usize>();
+        let element = format!("{number}-{}-{}{suffix}", self.epoch, self.random.below(1000));
+        self.ever.insert(element.clone());
+        element
+    }
+
+    fn operation(&mut self, kind: OpKind) -> Op {
+        let (list, count) = (self.list(), format!("count:{}", self.number));
+        let mut op = Op { kind, bytes: Vec::new(), requests: 0, elements: Vec::new(), is_refused: false };
+        let say = |words: &[&str], requests: &mut usize| {
+            *requests += 1;
+            request(words)
+        };
+        match kind {
+            OpKind::Push => {
+                let element = self.element("");
+                op.bytes = say(&["RPUSH", &list, &element], &mut op.requests);
+                op.elements.push(element);
+            }
+            OpKind::Transaction => {
+                let first = self.element("+");
+                let second = format!("{first}'+");
+                self.ever.insert(second.clone());
+                let commands: [&[&str]; 5] = [
+                    &["MULTI"],
+                    &["RPUSH", &list, &first],
+                    &["RPUSH", &list, &second],
+                    &["INCRBY", &count, "2"],
+                    &["EXEC"],
+                ];
+                for words in commands {
+                    op.bytes.extend(say(words, &mut op.requests));
+                }
+                op.elements = vec![first, second];
+            }
+            OpKind::Script => {
+                let element = self.element("+");
+                op.bytes = say(&["EVAL", SCRIPT, "2", &list, &count, &element], &mut op.requests);
+                op.elements.push(element);
+            }
+            OpKind::Wait => op.bytes = say(&["WAIT", "2", "60"], &mut op.requests),
+            OpKind::Look => {
+                let commands: [&[&str]; 4] = [&["MULTI"], &["LRANGE", &list, "0", "-1"], &["GET", &count], &["EXEC"]];
+                for words in commands {
+                    op.bytes.extend(say(words, &mut op.requests));
+                }
+            }
+            OpKind::Noise => {
+                let elsewhere = self.random.below(4) == 0;
+                if elsewhere {
+                    op.bytes.extend(say(&["SELECT", "1"], &mut op.requests));
+                }
+                let words = noise(&mut self.random);
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                op.bytes.extend(say(&words, &mut op.requests));
+                if elsewhere {
+                    op.bytes.extend(say(&["SELECT", "0"], &mut op.requests));
+                }
+            }
+        }
+        op
+    }
+
+    fn answer(&mut self, reply: SimReply, seat: Seat, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
+        let Some(op) = self.history.get(self.answered) else {
+            return Err(format!("writer {}: a reply to nothing: {reply:?}", self.number));
+        };
+        let error = std::iter::once(&reply).chain(reply.items()).find_map(|reply| match reply {
+            SimReply::Error(why) => Some(why.clone()),
+            _ => None,
+        });
+        if let Some(why) = error {
+            if turn.line == seat.line {
+                return Err(format!("writer {}: process {} refuses: {why}", self.number, seat.process));
+            }
+            self.is_refused = true;
+        }
+        self.replies.push(reply);
+        if self.replies.len() < op.requests {
+            return Ok(());
+        }
+        let replies = std::mem::take(&mut self.replies);
+        let kind = op.kind;
+        if std::mem::take(&mut self.is_refused) {
+            // Nothing of a transaction runs of which a command is refused.
+            self.history[self.answered].is_refused = true;
+            self.answered += 1;
+            self.leaves = true;
+            self.note("refused".into());
+            return Ok(());
+        }
+        self.answered += 1;
+        if turn.line == seat.line {
+            (self.kept, self.kept_line) = (self.answered, turn.line);
+        }
+        match kind {
+            OpKind::Wait if replies.iter().any(|reply| reply.number() >= 2) => {
+                self.promised = self.answered;
+                self.note(format!("WAIT has acknowledged {}", self.answered));
+            }
+            OpKind::Look => {
+                let at = self.answered;
+                self.check_look(&replies, at, seat)?;
+                self.has_looked = at == self.history.len();
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Holds what there is against what was written so far.
+    fn check_look(&self, replies: &[SimReply], until: usize, seat: Seat) -> Result<(), Wrong> {
+        let empty = SimReply::Text(None);
+        let items = replies.last().map_or(&[][..], SimReply::items);
+        let (list, count) = (items.first().unwrap_or(&empty), items.get(1).unwrap_or(&empty));
+        let found: Vec<&str> = list.items().iter().map(SimReply::text).collect();
+        let written = self.history.iter().take(until).flat_map(|op| op.pushed().iter().map(String::as_str));
+        let written: Vec<&str> = written.collect();
+        if found != written {
+            let same = found.iter().zip(&written).take_while(|(found, written)| found == written).count();
+            return Err(format!(
+                "writer {}: process {} has {} elements of {} that were written, the first {same} as written: {:?} instead of {:?}",
+                self.number,
+                seat.process,
+                found.len(),
+                written.len(),
+                found.get(same..).unwrap_or_default(),
+                written.get(same..).unwrap_or_default()
+            ));
+        }
+        check_count(&found, count).map_err(|why| format!("writer {}: {why}", self.number))
+    }
+}
+
+/// Holds a count against the elements that it counts.
+///
+/// # Errors
+/// If a transaction or a script is there by half.
+pub fn check_count(elements: &[&str], count: &SimReply) -> Result<(), Wrong> {
+    let counted = elements.iter().filter(|element| element.ends_with('+')).count() as i64;
+    if counted == count.number() {
+        return Ok(());
+    }
+    Err(format!("{counted} elements were pushed with the count, which is {}: half of a transaction", count.number()))
+}
+
+/// A command whose effects may depend on time or chance.
+fn noise(random: &mut Random) -> Vec<String> {
+    let number = random.below(4);
+    let text = |words: &str| words.split(' ').map(str::to_owned).collect();
+    let below = |random: &mut Random, end: usize| random.below(end) + 1;
+    match random.below(14) {
+        0 => text(&format!("SET string:{number} {} PX {}", random.below(100), below(random, 400))),
+        1 => text(&format!("SET string:{number} {}", random.below(100))),
+        2 => text(&format!("PEXPIRE string:{number} {}", below(random, 300))),
+        3 => text(&format!("SADD set:{number} {} {}", random.below(50), random.below(50))),
+        4 => text(&format!("SPOP set:{number} {}", below(random, 3))),
+        5 => text(&format!("HINCRBYFLOAT hash:{number} {} 0.5", random.below(5))),
+        6 => text(&format!("ZADD zset:{number} {} {}", random.below(9), random.below(9))),
+        7 => text(&format!("ZPOPMIN zset:{number}")),
+        8 => text(&format!("LPUSH queue:{number} {}", random.below(99))),
+        9 => text(&format!("RPOP queue:{number}")),
+        10 => text(&format!("DEL string:{number} set:{number}")),
+        11 => text(&format!("XADD stream:{number} MAXLEN 10 * field {}", random.below(99))),
+        12 => text(&format!("GETEX string:{number} PX {}", below(random, 100))),
+        _ => vec![
+            "SETRANGE".into(),
+            format!("long:{number}"),
+            below(random, 3000).to_string(),
+            "x".repeat(below(random, 300)),
+        ],
+    }
+}
