@@ -48,6 +48,17 @@ const ARROWS: &[(&str, &[&str])] = &[
             "penstock-store",
         ],
     ),
+    (
+        "penstock-simulator",
+        &[
+            "penstock-engine",
+            "penstock-journal",
+            "penstock-persistence",
+            "penstock-replication",
+            "penstock-resp",
+            "penstock-store",
+        ],
+    ),
     ("penstock-client", &["penstock-advisor", "penstock-resp"]),
     ("penstock-check", &["penstock-format", "penstock-persistence"]),
     ("penstock-cli", &["penstock-client", "penstock-resp"]),

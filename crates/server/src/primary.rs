@@ -215,7 +215,7 @@ impl Primary {
     fn spill(&mut self) {
         let settings = &self.engine.settings;
         let limit = settings.client_output_buffer_limit.get(ClientClass::Replica);
-        let memory_max = settings.repl_backlog_size.get().max(limit.soft_bytes as u64).max(MEMORY_MIN);
+        let memory_max = settings.repl_backlog_size.get().max(limit.soft_bytes).max(MEMORY_MIN);
         let stream = &self.engine.replication.stream;
         let spilled = stream.spill(memory_max, || FileShelf::make(&settings.in_dir("")));
         let bytes = stream.with_backlog(|backlog| backlog.bytes()).unwrap_or(0);

@@ -112,7 +112,11 @@ impl Host for SimHost {
         outlet: Arc<Outlet>,
         pieces: Receiver<Piece>,
     ) -> Result<(), String> {
-        self.desk.state().begun.push_back(BegunSnapshot { purpose, outlet, pieces });
+        let mut state = self.desk.state();
+        if purpose == Purpose::Base && state.log.is_none() {
+            return Err("there is no append-only file to be rewritten".into());
+        }
+        state.begun.push_back(BegunSnapshot { purpose, outlet, pieces });
         Ok(())
     }
 }
@@ -680,6 +684,23 @@ impl SimProcess {
             self.engine.snapshots.want(Purpose::Base);
         }
         Ok(())
+    }
+
+    /// How far its snapshots are, for a failure.
+    #[must_use]
+    pub fn story(&self) -> String {
+        let (engine, state) = (self.engine, self.desk.state());
+        format!(
+            "(loading {}, snapshot {:?}, wanted {:?}, saving {}, begun {}, cut {}, log {}, opened {})",
+            engine.is_loading(),
+            engine.snapshots.purpose(),
+            engine.snapshots.wanted(),
+            self.saving.is_some(),
+            state.begun.len(),
+            engine.durability.is_cut(),
+            state.log.is_some(),
+            state.opened.is_some()
+        )
     }
 
     /// The history that its data are from and how much of it they have, if that is known and nothing of it has yet to be taken.
