@@ -334,8 +334,20 @@ impl World {
         let before = writers[number].answered();
         writers[number].step(&mut turn)?;
         let after = writers[number].answered();
+        let was_promised = writers[number].take_promise();
         self.figures.operations += after.saturating_sub(before) as u64;
         self.later(3000, Actor::Writer(number));
+        // The moment at which a promise is most easily broken.
+        if was_promised && !self.is_peaceful && self.now_us >= self.quiet_until_us && self.random.below(6) == 0 {
+            self.tell(format!("writer {number} has been promised something"));
+            if self.random.below(2) == 0 {
+                self.stop_primary();
+            } else if self.primary.is_some_and(|primary| self.seats[primary].process.is_some())
+                && self.successor().is_some()
+            {
+                self.fail_over()?;
+            }
+        }
         Ok(())
     }
 

@@ -99,6 +99,8 @@ pub struct WriterClient {
     /// Of the history: what has been sent on this connection, and what has been answered.
     sent: usize,
     answered: usize,
+    /// Whether something has been promised since that was asked last.
+    has_promise: bool,
     /// What must be there whatever happens, and what must be there while the line is the same.
     promised: usize,
     kept: usize,
@@ -134,6 +136,7 @@ impl WriterClient {
             epoch: 0,
             sent: 0,
             answered: 0,
+            has_promise: false,
             promised: 0,
             kept: 0,
             kept_line: 0,
@@ -158,6 +161,11 @@ impl WriterClient {
     #[must_use]
     pub fn answered(&self) -> usize {
         self.answered
+    }
+
+    /// Whether WAIT has acknowledged something since the last call.
+    pub fn take_promise(&mut self) -> bool {
+        std::mem::take(&mut self.has_promise)
     }
 
     /// What it has done last, for a failure.
@@ -526,6 +534,7 @@ impl WriterClient {
         match kind {
             OpKind::Wait if replies.iter().any(|reply| reply.number() >= 2) => {
                 self.promised = self.written();
+                self.has_promise = true;
                 self.note(format!("WAIT has acknowledged {}", self.promised));
             }
             OpKind::Look => {
