@@ -431,6 +431,10 @@ impl World {
             return Err("no replica can take the primary's place: the simulation is wrong".into());
         };
         let before = self.primary.replace(successor);
+        // Its own branch of the history must not come back, which ends when it has followed the new one.
+        if let Some(before) = before {
+            (self.seats[before].is_complete, self.seats[before].completes_at) = (false, None);
+        }
         self.line += 1;
         self.figures.failovers += 1;
         let now_us = self.now_us;
@@ -482,8 +486,8 @@ impl World {
                     self.tell(format!("process {number} writes its file anew: {reply}"));
                 }
             }
-            7 => self.chain(),
             _ if self.now_us < self.quiet_until_us => {}
+            7 => self.chain(),
             8 | 9 => self.stop_replica(),
             10 => self.stop_primary(),
             _ => {
@@ -511,6 +515,10 @@ impl World {
             && self.primary.is_some()
         {
             let (follower, followed) = if self.random.below(2) == 0 { (a, b) } else { (b, a) };
+            // Else the follower would give up what was promised.
+            if !self.seats[followed].is_complete {
+                return;
+            }
             self.point(followed);
             self.follow(follower, followed);
             self.later(200_000, Actor::Point(follower));

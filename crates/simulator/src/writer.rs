@@ -200,7 +200,8 @@ impl WriterClient {
                 return Ok(());
             }
         }
-        let is_elsewhere = turn.primary != Some(seat.process) && (turn.finishes || self.random.below(40) == 0);
+        let is_old = turn.primary != Some(seat.process) || (turn.line != seat.line && turn.finishes);
+        let is_elsewhere = is_old && (turn.finishes || self.random.below(40) == 0);
         if has_ended || is_elsewhere || (self.leaves && self.answered == self.sent) {
             self.leave(turn);
         } else if self.stage == Stage::Writes && !self.leaves {
@@ -537,7 +538,8 @@ impl WriterClient {
                 self.has_promise = true;
                 self.note(format!("WAIT has acknowledged {}", self.promised));
             }
-            OpKind::Look => {
+            // Another process may be the primary by now, and this one have its data, or none.
+            OpKind::Look if turn.line == seat.line => {
                 let at = self.answered;
                 self.check_look(&replies, at, seat)?;
                 self.has_looked = at == self.history.len();

@@ -148,7 +148,7 @@ pub struct Peer<S> {
 }
 
 impl<S: SentSnapshot> Peer<S> {
-    /// A replica that has just asked for the stream, from this address. It waits for a snapshot unless [`Peer::go_on`] is called.
+    /// A replica that has just asked for the stream, from this address. It waits for a snapshot unless it goes on where it is.
     #[must_use]
     pub fn new(
         client: u64,
