@@ -52,7 +52,10 @@ fn main() {
             suggestions.set(title.as_bytes(), *votes, None);
         }
     });
-    println!("suggestions: {adding:5.0} ns to add one, {:.1} bytes each", suggestions.memory_bytes() as f64 / titles.len() as f64);
+    println!(
+        "suggestions: {adding:5.0} ns to add one, {:.1} bytes each",
+        suggestions.memory_bytes() as f64 / titles.len() as f64
+    );
     let adding = timed(titles.len(), || {
         for (title, votes) in &titles {
             for letters in 1..=LETTERS.min(title.chars().count()) {
@@ -63,7 +66,11 @@ fn main() {
     });
     // Names of keys and their entries come on top.
     let bytes: usize = sets.values().map(ZSet::memory_bytes).sum();
-    println!("sorted sets: {adding:5.0} ns to add one, {:.1} bytes each, {} sets", bytes as f64 / titles.len() as f64, sets.len());
+    println!(
+        "sorted sets: {adding:5.0} ns to add one, {:.1} bytes each, {} sets",
+        bytes as f64 / titles.len() as f64,
+        sets.len()
+    );
     println!("letters  suggestions  sorted sets  fuzzy");
     for letters in 1..=LETTERS {
         let random = &mut Random::new(letters as u64);
