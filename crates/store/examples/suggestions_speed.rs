@@ -7,6 +7,8 @@
 //!
 //! Needs Linux (/proc/thread-self/schedstat).
 
+#![allow(clippy::expect_used)]
+
 use std::collections::HashMap;
 
 use penstock_store::random::Random;
