@@ -5,8 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 count=${1:?usage: bench/simulate.sh <count> [<first seed>]}
 first=${2:-0}
-each=500
+each=100
 cargo build --quiet --release -p penstock-simulator
 program=${CARGO_TARGET_DIR:-target}/release/penstock-simulator
-seq "$first" "$each" $((first + count - 1)) | xargs -P "$(nproc)" -I{} sh -c "$program {} $each 2>&1 | grep -v ' 0 failed' || true"
+seq "$first" "$each" $((first + count - 1)) | xargs -P "$(nproc)" -I{} sh -c "$program {} $each 2>&1 | grep -v ' 0 failed:' || true"
 echo "$count histories from seed $first on: what failed is above"

@@ -96,6 +96,8 @@ pub struct WriterClient {
     token_line: u64,
     tokens: u64,
     epoch: u64,
+    /// Where in the history this connection begins.
+    seat_base: usize,
     /// Of the history: what has been sent on this connection, and what has been answered.
     sent: usize,
     answered: usize,
@@ -134,6 +136,7 @@ impl WriterClient {
             token_line: 0,
             tokens: 0,
             epoch: 0,
+            seat_base: 0,
             sent: 0,
             answered: 0,
             has_promise: false,
@@ -264,6 +267,7 @@ impl WriterClient {
                     return self.refused(&why.clone(), seat, turn);
                 }
                 (self.token_base, self.token_line) = (self.history.len(), seat.line);
+                self.seat_base = self.history.len();
                 (self.sent, self.answered) = (self.history.len(), self.history.len());
                 self.stage = Stage::Writes;
                 Ok(())
@@ -325,7 +329,7 @@ impl WriterClient {
             self.leave(turn);
             return Ok(());
         }
-        (self.sent, self.answered) = (at, at);
+        (self.seat_base, self.sent, self.answered) = (at, at, at);
         self.stage = Stage::Writes;
         // What was sent behind is sent again.
         self.write(seat, turn);
@@ -338,13 +342,16 @@ impl WriterClient {
         let positions = reply.items().get(5).map_or(&[][..], SimReply::items);
         let positions: Vec<i64> =
             positions.iter().filter_map(|one| one.items().first()).map(SimReply::number).collect();
+        if failed != positions.len() as i64 {
+            return false;
+        }
         let mut position = 0;
         for op in &mut self.history[self.token_base..] {
             let own = position + 1..=position + op.requests as i64;
             op.is_refused = positions.iter().any(|position| own.contains(position));
             position += op.requests as i64;
         }
-        failed == positions.len() as i64
+        true
     }
 
     /// Takes the list for what there is of its history.
@@ -388,8 +395,9 @@ impl WriterClient {
         let token = format!("token:{}:{}", self.number, self.tokens);
         turn.network.send(seat.wire, 0, &request(&["PIPELINE", "START", &token]), turn.now_us);
         self.token = Some(token);
-        // Until START has been answered.
-        self.token_line = u64::MAX;
+        // It may have been answered though the answer is lost. Until it is known, it need not be there.
+        (self.token_base, self.token_line) = (self.history.len(), u64::MAX);
+        (self.sent, self.answered) = (self.history.len(), self.history.len());
         self.stage = Stage::Starts;
         Ok(())
     }
@@ -533,7 +541,8 @@ impl WriterClient {
             (self.kept, self.kept_line) = (self.written(), turn.line);
         }
         match kind {
-            OpKind::Wait if replies.iter().any(|reply| reply.number() >= 2) => {
+            // It is for what this connection has written: not for what one before has, that it goes on from.
+            OpKind::Wait if self.written() > self.seat_base && replies.iter().any(|reply| reply.number() >= 2) => {
                 self.promised = self.written();
                 self.has_promise = true;
                 self.note(format!("WAIT has acknowledged {}", self.promised));
