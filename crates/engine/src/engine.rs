@@ -1,5 +1,7 @@
 //! What all threads share.
 
+mod following;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,6 +15,7 @@ use resp::reply::{Output, Reply};
 use resp::request::Args;
 use store::keyspace::Keyspace;
 
+pub(crate) use self::following::UNBLOCKED;
 use crate::access::Users;
 use crate::advice::Advice;
 use crate::clients::blocking::{Waiter, Waiters};
@@ -460,8 +463,7 @@ impl Engine {
     pub fn abort_failover(&self) -> bool {
         let Some(failover) = self.replication.take_failover() else { return false };
         if failover.stage == FailoverStage::Follows {
-            self.replication.follow(&self.journal, None, self.settings.replica_serve_stale_data.get());
-            self.follow_durability();
+            self.follow(None);
         }
         self.end_pause_of_failover();
         true

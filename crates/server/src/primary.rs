@@ -269,9 +269,7 @@ impl Primary {
                 let (host, port) = (&primary.host, primary.port);
                 log::notice(format!("The failover begins: {host}:{port} is to take this server's place"));
                 replication.note_failover_follows();
-                let stale = self.engine.settings.replica_serve_stale_data.get();
-                replication.follow(&self.engine.journal, Some(primary), stale);
-                self.engine.follow_durability();
+                self.engine.follow(Some(primary));
             }
             None if is_due => {
                 log::warning("The failover is given up: no replica has had all data in time.");

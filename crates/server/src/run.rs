@@ -235,8 +235,7 @@ fn follow_primary(engine: &'static Engine, append_only: Arc<AppendOnly>) -> Resu
     {
         let primary = Primary { host: host.to_owned(), port };
         let _alone = engine.keyspace.gate().close();
-        engine.replication.follow(&engine.journal, Some(primary), engine.settings.replica_serve_stale_data.get());
-        engine.follow_durability();
+        engine.follow(Some(primary));
     }
     replica::start(engine, append_only)
 }

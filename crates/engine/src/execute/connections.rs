@@ -87,7 +87,10 @@ impl Worker {
         if let Some(waiter) = session.client.end_wait() {
             // It was counted when its wait was ended.
             self.note_if_slow(session, waiter.command, &waiter.args.args(), 0);
-            session.closing |= waiter.ends_connection();
+            if waiter.ends_connection() {
+                self.count_ended_by_following(&waiter);
+                session.closing = true;
+            }
         }
         match session.reply_mode() {
             ReplyMode::On => out.append(reply),

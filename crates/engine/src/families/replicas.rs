@@ -128,8 +128,7 @@ fn take_over(turn: &mut Turn<'_, '_>) -> Outcome {
         return Err(Error::fixed("ERR PSYNC FAILOVER replid must match my replid."));
     }
     engine.host.log(LogLevel::Notice, "The primary hands over: this server takes its place");
-    engine.replication.follow(&engine.journal, None, engine.settings.replica_serve_stale_data.get());
-    engine.follow_durability();
+    engine.follow(None);
     Ok(())
 }
 

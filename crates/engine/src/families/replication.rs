@@ -10,7 +10,6 @@ use resp::num::parse_i64;
 use crate::config::LogLevel;
 use crate::replication::Primary;
 use crate::replication::replicas::{ReplicaFigures, ReplicaStage};
-use crate::services::closing;
 use crate::worker::turn::{Run, Turn};
 
 /// Flags of what changes the primary.
@@ -56,23 +55,19 @@ fn named_primary(turn: &Turn<'_, '_>) -> Result<Primary, Error> {
 }
 
 /// Follows a primary, or none from here on. False if it is so already. The caller is alone behind the gate.
-fn follow(turn: &mut Turn<'_, '_>, primary: Option<Primary>) -> bool {
+fn follow(turn: &Turn<'_, '_>, primary: Option<Primary>) -> bool {
     let engine = turn.engine();
-    let stale = engine.settings.replica_serve_stale_data.get();
-    if !engine.replication.follow(&engine.journal, primary.clone(), stale) {
-        return false;
-    }
-    engine.follow_durability();
-    engine.settings.note_replicaof(primary.as_ref().map(|primary| (&*primary.host, primary.port)));
-    match primary {
-        None => engine.host.log(LogLevel::Notice, "MASTER MODE enabled: this server follows none any more"),
+    let text = match &primary {
+        None => "MASTER MODE enabled: this server follows none any more".to_owned(),
         Some(Primary { host, port }) => {
-            closing::end_waits(turn.worker);
-            let text = format!("REPLICAOF {host}:{port} enabled: this server's data become that server's");
-            engine.host.log(LogLevel::Notice, &text);
+            format!("REPLICAOF {host}:{port} enabled: this server's data become that server's")
         }
+    };
+    let is_new = engine.follow(primary);
+    if is_new {
+        engine.host.log(LogLevel::Notice, &text);
     }
-    true
+    is_new
 }
 
 fn role(turn: &mut Turn<'_, '_>) -> Outcome {

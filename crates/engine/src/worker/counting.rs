@@ -2,12 +2,22 @@
 
 use super::Worker;
 use crate::clients::blocking::Waiter;
+use crate::engine::UNBLOCKED;
 
 impl Worker {
     /// Counts a waiter's command, which has ended with an error.
     pub(crate) fn count_failed(&mut self, waiter: &Waiter, error: &[u8]) {
-        self.count_as_run(waiter);
         waiter.count(Some(error));
+        self.count_error_of(waiter, error);
+    }
+
+    /// Counts a waiter's command that has ended since this server follows another one now. Its pipeline knows.
+    pub(crate) fn count_ended_by_following(&mut self, waiter: &Waiter) {
+        self.count_error_of(waiter, UNBLOCKED.as_bytes());
+    }
+
+    fn count_error_of(&mut self, waiter: &Waiter, error: &[u8]) {
+        self.count_as_run(waiter);
         let stats = self.stats();
         stats.count_error(error);
         stats.commands[waiter.command.id].failed.add(1);

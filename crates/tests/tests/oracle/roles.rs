@@ -122,6 +122,29 @@ fn the_configuration_says_what_is_followed() {
     }
 }
 
+/// FAILOVER is a change of parts, too: the same happens at both ends of it.
+#[test]
+fn a_failover_is_told_and_ends_waits() {
+    for start in BOTH {
+        let old = start(&[]);
+        let new = start(&["--replicaof", "127.0.0.1", &old.port().to_string()]);
+        new.wait_until("the link is up", is_up);
+        old.wait_until("it is online", |old| text(old, "INFO replication").contains("state=online"));
+        let mut waits = old.connect();
+        waits.send(b"BLPOP list 0\r\n").unwrap();
+        old.wait_until("it waits", |old| old.figure("blocked_clients") == 1);
+        assert_eq!(old.connect().cmd("FAILOVER").unwrap().text(), b"OK");
+        old.wait_until("the failover has ended", |old| {
+            let info = text(old, "INFO replication");
+            info.contains("role:slave") && info.contains("master_failover_state:no-failover")
+        });
+        assert_eq!(waits.read_to_close().unwrap(), FORCED);
+        let follows =
+            [&old, &new].map(|server| server.connect().cmd("CONFIG GET replicaof").unwrap().items()[1].text().to_vec());
+        assert_eq!(follows, [format!("127.0.0.1 {}", new.port()).into_bytes(), Vec::new()]);
+    }
+}
+
 /// The fields that INFO has, in Redis's order, and the shape of ROLE.
 #[test]
 fn both_tell_the_same_of_replication() {
