@@ -5,7 +5,7 @@
 //! thread of its own and takes nothing from the workers but what its requests cost as those of a client.
 //!
 //! A request goes: [`router`] tells what is asked for, [`guard`] whether a browser was tricked into asking, [`credentials`] for whom;
-//! then [`rest`], [`metrics`], [`files`] or [`console`] answers, the first two through [`lines`].
+//! then `rest`, [`metrics`], `files` or `console` answers, the first two through `lines`.
 
 #![forbid(unsafe_code)]
 

@@ -306,8 +306,8 @@ mod tests {
 
     #[test]
     fn forms_are_told_as_redis_tells_them() {
-        let table = "[Dictionary HT]|Hash table 0 stats (main hash table):| table size: 4| number of elements: 3|[Expires HT]|\
-                     No stats available for empty dictionaries|";
+        let table = "[Dictionary HT]\nHash table 0 stats (main hash table):\n table size: 4\n number of elements: 3\n[Expires HT]\n\
+                     No stats available for empty dictionaries\n";
         let in_table = "-ERR The value stored at the specified key is not represented using an hash table";
         let long: String = (0..600).map(|i| format!(" {i}")).collect();
         check(
@@ -322,7 +322,7 @@ mod tests {
                 ("DEBUG HTSTATS-KEY l", in_table),
                 ("DEBUG HTSTATS-KEY no", "-ERR no such key"),
                 (&format!("SADD s a{long}"), ":601"),
-                ("DEBUG HTSTATS-KEY s", "$38|Hash table 0 stats (main hash table):|"),
+                ("DEBUG HTSTATS-KEY s", "$38|Hash table 0 stats (main hash table):\n"),
                 ("DEBUG LISTPACK l", "+Listpack structure printed on stdout"),
                 ("DEBUG LISTPACK k", "-ERR Not a listpack encoded object."),
                 ("DEBUG QUICKLIST l", "-ERR Not a quicklist encoded object."),
