@@ -360,17 +360,14 @@ fn an_optional_address_that_is_not_there_is_passed_over_with_a_warning() {
 }
 
 #[test]
-fn replicas_are_not_demanded_of_a_server_that_has_none() {
-    let unsupported = "replication is not supported by this version of Penstock; remove this directive to do without";
+fn replicas_that_are_missing_hold_back_what_writes() {
     let port = free_port().unwrap();
-    let said = refused(&["--port", &port.to_string(), "--min-replicas-to-write", "1"]);
-    assert!(said.ends_with(&format!("{unsupported}\n")), "{said}");
-    let (child, _) = start(&["--port", &port.to_string(), "--bind", "127.0.0.1"], "");
+    let (child, _) = start(&["--port", &port.to_string(), "--bind", "127.0.0.1", "--min-replicas-to-write", "1"], "");
     let mut stream = connect(port);
-    for name in ["min-replicas-to-write", "min-slaves-to-write"] {
-        ask(&mut stream, &format!("CONFIG SET {name} 3\r\n"), &refusal(name, unsupported));
-        ask(&mut stream, &format!("CONFIG SET {name} 0\r\n"), "+OK\r\n");
-    }
+    ask(&mut stream, "SET k v\r\n", "-NOREPLICAS Not enough good replicas to write.\r\n");
+    ask(&mut stream, "GET k\r\n", "$-1\r\n");
+    ask(&mut stream, "CONFIG SET min-slaves-to-write 0\r\n", "+OK\r\n");
+    ask(&mut stream, "SET k v\r\n", "+OK\r\n");
     end(child, "-TERM");
 }
 
