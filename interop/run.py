@@ -51,6 +51,7 @@ SCRIPTS = {
     "bullmq": ["node", "node/bullmq_test.js"],
     "upstash": ["node", "node/upstash_test.js"],
     "console": ["node", "node/console_test.js"],
+    "movies": ["node", "node/movies_test.js"],
     "http": ["node", "node/http_test.js"],
     "go-redis": ["{cache}/go-redis-test"],
     "advise-corpus": ["{venv}/bin/python", "advise/corpus_test.py"],
@@ -63,7 +64,8 @@ OPTIONAL = {"redisson": ROOT / ".cache/redisson"}
 # Scripts about what Penstock has and the oracle hasn't: redis-py caches from Redis 7.4 on, suggestions are a module's, and Redis has no
 # HTTP port.
 PENSTOCK_ONLY = {
-    "redis-py-resume", "redis-py-caching", "advise-corpus", "redis-py-suggestions", "node-suggestions", "upstash", "console", "http",
+    "redis-py-resume", "redis-py-caching", "advise-corpus", "redis-py-suggestions", "node-suggestions", "upstash", "console", "movies",
+    "http",
 }
 
 # A script that is stuck waits for a reply that never comes; the slowest takes some 20 seconds on two cores, and over
