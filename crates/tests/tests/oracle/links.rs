@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use penstock_tests::bytes::encode_all;
-use penstock_tests::families;
+use penstock_tests::families::{self, Family};
 use penstock_tests::rng::Rng;
 use penstock_tests::server::Server;
 use penstock_tests::stream::generate;
@@ -51,13 +51,18 @@ pub(crate) fn signal(server: &Server, name: &str) {
 
 /// Runs random commands of all families on several threads.
 pub(crate) fn work(server: &Server, seed: u64, streams: u64) {
+    let replayed: Vec<_> = families::ALL.iter().filter(|family| family.is_replayed).collect();
+    work_of(&replayed, server, seed, streams);
+}
+
+/// The same with commands of these families.
+pub(crate) fn work_of(families: &[&Family], server: &Server, seed: u64, streams: u64) {
     thread::scope(|scope| {
         for thread in 0..THREADS {
             scope.spawn(move || {
                 let mut rng = Rng::new(seed + thread);
-                let families: Vec<_> = families::ALL.iter().filter(|family| family.is_replayed).collect();
                 for _ in 0..streams {
-                    let family = *rng.pick(&families);
+                    let family = *rng.pick(families);
                     let stream = generate(family, rng.next_u64());
                     let mut conn = server.connect();
                     // A command that the server closes the connection for ends the stream.

@@ -9,10 +9,13 @@ use std::time::{Duration, Instant};
 
 use penstock_tests::breaker::Breaker;
 use penstock_tests::certificates::Certificates;
+use penstock_tests::families;
 use penstock_tests::rng::Rng;
 use penstock_tests::server::Server;
 
-use super::links::{PRIMARY, STREAMS, is_up, oracle_of, persist_all, replica_of, signal, text, wait_until_equal, work};
+use super::links::{
+    PRIMARY, STREAMS, is_up, oracle_of, persist_all, replica_of, signal, text, wait_until_equal, work, work_of,
+};
 
 /// A replica of some kind.
 type Kind = fn(u16, &[&str]) -> Server;
@@ -49,6 +52,34 @@ fn a_penstock_has_what_its_primary_has() {
 #[test]
 fn another_server_has_what_its_primary_has() {
     has_all(&primary(&[]), oracle_of, 200);
+}
+
+/// Of what was there before the replica, of what came while it was sent that, and of what came afterwards: increments, payloads, removals.
+#[test]
+fn a_penstock_has_the_suggestions_that_its_primary_has() {
+    let families = [&families::SUGGESTIONS];
+    let primary = primary(&[]);
+    work_of(&families, &primary, 1000, STREAMS);
+    let replica = replica_of(primary.port(), &[]);
+    work_of(&families, &primary, 1010, STREAMS);
+    replica.wait_until("the link is up", is_up);
+    work_of(&families, &primary, 1020, STREAMS);
+    let mut conn = primary.connect();
+    for line in [
+        "FT.SUGADD kept text 0.1",
+        "FT.SUGADD kept text 0.2 INCR PAYLOAD p",
+        "FT.SUGADD kept t 3 PAYLOAD q",
+        "FT.SUGDEL kept t",
+    ] {
+        assert!(!conn.cmd(line).unwrap().is_error(), "{line}");
+    }
+    persist_all(&primary);
+    wait_until_equal(&primary, &replica);
+    assert_no_failures(&replica);
+    let found = "FT.SUGGET kept t WITHSCORES WITHPAYLOADS";
+    let best = replica.connect().cmd(found).unwrap();
+    assert_eq!(best.items().len(), 3, "{}", best.escaped());
+    assert_eq!(best, conn.cmd(found).unwrap());
 }
 
 /// With the snapshot whole before it is sent, and its length told.
