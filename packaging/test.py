@@ -304,6 +304,8 @@ def serve_container(context, scratch):
 
 
 def check_the_image_serves(options, directory):
+    if options.image is None:
+        raise Skipped("no --image is given")
     if os.geteuid() != 0:
         raise Skipped("only root can enter the image")
     scratch = pathlib.Path(tempfile.mkdtemp(dir=directory))
