@@ -13,6 +13,7 @@ mod answer;
 pub mod commands;
 mod console;
 pub mod credentials;
+mod encrypt;
 mod failure;
 mod files;
 pub mod guard;
@@ -32,8 +33,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio_rustls::rustls::ServerConfig;
+
 /// The server behind the port.
 pub trait Upstream: Send + Sync + 'static {
+    /// The port's thread begins: what calls this gives way to those that execute commands.
+    fn give_way(&self);
+
     /// A new connection to the server, not authenticated yet, as if a client had connected.
     ///
     /// # Errors
@@ -51,6 +57,9 @@ pub trait Upstream: Send + Sync + 'static {
 
     /// What is known of a command; its arguments begin with its name.
     fn nature(&self, args: &[Vec<u8>]) -> Nature;
+
+    /// The certificate and what else a new connection is encrypted by, if the port is encrypted and there is one.
+    fn encryption(&self) -> Option<Arc<ServerConfig>>;
 
     /// The present settings.
     fn terms(&self) -> Terms;
@@ -88,6 +97,8 @@ pub struct Terms {
     pub rest: bool,
     /// The directory, or the one file, that is given out under `/files/`.
     pub files: Option<PathBuf>,
+    /// Whether connections are encrypted.
+    pub is_encrypted: bool,
     /// Connections at a time.
     pub connections_max: usize,
     /// Bytes of a request's body.
@@ -105,6 +116,9 @@ pub struct Terms {
 /// # Errors
 /// The system gives no thread.
 pub fn start(listeners: Vec<TcpListener>, running_max: usize, upstream: Arc<dyn Upstream>) -> std::io::Result<()> {
-    let serve = move || serve::run(listeners, running_max, upstream);
+    let serve = move || {
+        upstream.give_way();
+        serve::run(listeners, running_max, upstream);
+    };
     std::thread::Builder::new().name("http".into()).spawn(serve).map(drop)
 }

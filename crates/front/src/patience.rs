@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep};
 
 /// Bytes that a peer must take within the time, or all that there are: one that takes a byte now and then holds a reply in memory.
 const WRITTEN_MIN: usize = 256 * 1024;
 
 /// See the module's documentation.
-pub(crate) struct Patient {
-    socket: TokioIo<TcpStream>,
+pub(crate) struct Patient<S> {
+    socket: TokioIo<S>,
     time: Duration,
     /// When the patience ends.
     end: Pin<Box<Sleep>>,
@@ -24,8 +24,8 @@ pub(crate) struct Patient {
     written: Option<usize>,
 }
 
-impl Patient {
-    pub(crate) fn new(socket: TcpStream, time: Duration) -> Patient {
+impl<S> Patient<S> {
+    pub(crate) fn new(socket: S, time: Duration) -> Patient<S> {
         Patient { socket: TokioIo::new(socket), time, end: Box::pin(sleep(time)), written: None }
     }
 
@@ -40,6 +40,18 @@ impl Patient {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
+    /// The end of what was written, which a socket that encrypts has still to send.
+    fn end_writing(&mut self, sent: Poll<io::Result<()>>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if sent.is_pending() {
+            self.written.get_or_insert(0);
+            return self.wait(context);
+        }
+        if self.written.take().is_some() {
+            self.begin_anew();
+        }
+        sent
+    }
+
     fn note_written(&mut self, bytes: usize) {
         match &mut self.written {
             Some(written) if *written + bytes < WRITTEN_MIN => *written += bytes,
@@ -51,7 +63,7 @@ impl Patient {
     }
 }
 
-impl Read for Patient {
+impl<S: AsyncRead + Unpin> Read for Patient<S> {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         match Pin::new(&mut this.socket).poll_read(context, buffer) {
@@ -67,7 +79,7 @@ impl Read for Patient {
     }
 }
 
-impl Write for Patient {
+impl<S: AsyncWrite + Unpin> Write for Patient<S> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         match Pin::new(&mut this.socket).poll_write(context, bytes) {
@@ -84,10 +96,14 @@ impl Write for Patient {
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().socket).poll_flush(context)
+        let this = self.get_mut();
+        let flushed = Pin::new(&mut this.socket).poll_flush(context);
+        this.end_writing(flushed, context)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().socket).poll_shutdown(context)
+        let this = self.get_mut();
+        let shut = Pin::new(&mut this.socket).poll_shutdown(context);
+        this.end_writing(shut, context)
     }
 }

@@ -10,13 +10,14 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioTimer;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{sleep, timeout};
 
 use crate::Upstream;
 use crate::answer::respond;
+use crate::encrypt::encrypt;
 use crate::lines::Lines;
 use crate::patience::Patient;
 
@@ -75,20 +76,28 @@ fn admit(port: &Rc<Port>, mut socket: TcpStream, peer: IpAddr) {
     let terms = port.upstream.terms();
     let port = port.clone();
     if port.connections.get() >= terms.connections_max {
-        // A new socket takes as much at once; nobody waits for it.
-        let _ = socket.try_write(NO_ROOM);
+        if !terms.is_encrypted {
+            // A new socket takes as much at once; nobody waits for it.
+            let _ = socket.try_write(NO_ROOM);
+        }
         spawn_local(async move { drop(timeout(PAUSE, socket.shutdown()).await) });
         return;
     }
     let _ = socket.set_nodelay(true);
     port.connections.set(port.connections.get() + 1);
     spawn_local(async move {
-        serve(&port, socket, peer.to_canonical(), terms.timeout).await;
+        if !terms.is_encrypted {
+            serve(&port, socket, peer.to_canonical(), terms.timeout).await;
+        } else if let Some(config) = port.upstream.encryption()
+            && let Some(stream) = encrypt(socket, config).await
+        {
+            serve(&port, stream, peer.to_canonical(), terms.timeout).await;
+        }
         port.connections.set(port.connections.get() - 1);
     });
 }
 
-async fn serve(port: &Rc<Port>, socket: TcpStream, peer: IpAddr, time: Duration) {
+async fn serve<S: AsyncRead + AsyncWrite + Unpin>(port: &Rc<Port>, socket: S, peer: IpAddr, time: Duration) {
     let service = service_fn(|request| {
         let port = port.clone();
         async move {

@@ -10,12 +10,14 @@ use commands::spec::{Info, fact, flag};
 use engine::config::{HttpConsole, LogLevel, Settings};
 use engine::registry::table;
 use front::{ConsoleMode, Nature, Terms, Upstream};
+use rustls::ServerConfig;
 
 use crate::connection::Socket;
 use crate::doorway::is_protected;
 use crate::event_loop::Shared;
 use crate::listener::{self, Accepted, Listener};
 use crate::log;
+use crate::process;
 
 /// What CLIENT LIST shows as the address of connections that run HTTP requests.
 const ADDRESS: &str = "http:0";
@@ -48,8 +50,9 @@ pub fn start(listeners: Vec<TcpListener>, shared: Arc<Shared>) -> Result<(), Str
     if listeners.is_empty() {
         return Ok(());
     }
+    let name = if shared.settings().http_tls.get() { "HTTPS" } else { "HTTP" };
     for address in listeners.iter().filter_map(|listener| listener.local_addr().ok()) {
-        log::notice(format!("Listening on {address} (HTTP)"));
+        log::notice(format!("Listening on {address} ({name})"));
     }
     let running_max = usize::try_from(shared.settings().http_max_running.get()).unwrap_or(1);
     let within = Within { shared, next: AtomicUsize::new(0) };
@@ -64,6 +67,10 @@ struct Within {
 }
 
 impl Upstream for Within {
+    fn give_way(&self) {
+        process::give_way();
+    }
+
     fn connect(&self) -> Result<UnixStream, String> {
         let settings = self.shared.settings();
         if self.shared.connected() as i64 >= settings.maxclients.get() {
@@ -102,6 +109,10 @@ impl Upstream for Within {
         nature_of(args)
     }
 
+    fn encryption(&self) -> Option<Arc<ServerConfig>> {
+        self.shared.handshakes.setup().map(|setup| setup.config.clone())
+    }
+
     fn terms(&self) -> Terms {
         let settings = self.shared.settings();
         let files = settings.http_files.get();
@@ -115,6 +126,7 @@ impl Upstream for Within {
             },
             rest: settings.http_rest.get(),
             files: (!files.is_empty()).then(|| settings.in_dir(&files)),
+            is_encrypted: settings.http_tls.get(),
             connections_max: number(settings.http_max_connections.get()),
             body_bytes_max: bytes(settings.http_max_body.get()),
             reply_bytes_max: bytes(settings.http_max_reply.get()),

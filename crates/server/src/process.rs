@@ -76,6 +76,13 @@ pub fn stand_back() {
     let _ = rustix::process::setpriority_process(None, 19);
 }
 
+/// Lets the calling thread wait for those that execute commands, where they want all cores, but not for ever: as nice(2) counts, it has a
+/// tenth of their share.
+pub fn give_way() {
+    // As above.
+    let _ = rustix::process::setpriority_process(None, 10);
+}
+
 /// How many threads to run by default: one per core that the process may use.
 #[must_use]
 pub fn cores() -> usize {

@@ -298,7 +298,9 @@ settings! {
     unixsocketgroup: Text = Directive::text("unixsocketgroup", "").startup();
     /// TCP port for HTTP (metrics, REST, the console), 0 for none.
     http_port: Int = Directive::port("http-port", "0").startup();
-    /// Addresses to listen on for HTTP, as `bind` has them. HTTP isn't encrypted here, so this machine's own by default.
+    /// Whether the HTTP port is encrypted, by the certificate of `tls-cert-file`: HTTPS.
+    http_tls: Flag = Directive::bool("http-tls", "no").applied(Apply::Tls);
+    /// Addresses to listen on for HTTP, as `bind` has them: this machine's own by default, since HTTP carries passwords.
     http_bind: Text = Directive::new("http-bind", ValueKind::Words(check_bind), "127.0.0.1 -::1").startup();
     /// Whether the HTTP port has the console, and whether that may change anything.
     http_console: Choice<HttpConsole> = Directive::choice("http-console", HTTP_CONSOLE, "yes");

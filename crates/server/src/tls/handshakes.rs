@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use engine::config::{LogLevel, Settings};
 use engine::inbox::Wake;
-use rustix::process::setpriority_process;
 use slab::Slab;
 
 use super::certificate::user_of;
@@ -28,9 +27,6 @@ use crate::poller::{Epoll, Poller, TICK, WakeFd};
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 /// Threads at most: a core signs about a thousand times a second with the slowest usual keys.
 const THREADS_MAX: usize = 4;
-/// The priority of these threads, as nice(2) counts: a tenth of a worker's share of a core that both want, and so more than
-/// starvation.
-const NICENESS: i32 = 10;
 
 /// See the module's documentation.
 #[derive(Default)]
@@ -60,12 +56,12 @@ struct Pending {
 }
 
 impl Handshakes {
-    /// Takes what new connections need from the settings, from now on, if they ask for a TLS port.
+    /// Takes what new connections need from the settings, from now on, if they ask for a port with TLS.
     ///
     /// # Errors
     /// What is wrong. Then all is as before.
     pub fn configure(&self, settings: &Settings) -> Result<(), String> {
-        if settings.tls_port.get() == 0 {
+        if !is_wanted(settings) {
             return Ok(());
         }
         let setup = Arc::new(TlsSetup::read(settings)?);
@@ -79,7 +75,7 @@ impl Handshakes {
     /// There is no further thread.
     pub fn serve(&self, shared: &Arc<Shared>, settings: &Settings) -> Result<(), String> {
         let _ = self.shared.set(shared.clone());
-        if settings.tls_port.get() == 0 { Ok(()) } else { self.begin() }
+        if is_wanted(settings) { self.begin() } else { Ok(()) }
     }
 
     /// Starts the threads, once there is something to hand connections to.
@@ -96,7 +92,8 @@ impl Handshakes {
         Ok(())
     }
 
-    fn setup(&self) -> Option<Arc<TlsSetup>> {
+    /// What the next connection is to be encrypted by.
+    pub(crate) fn setup(&self) -> Option<Arc<TlsSetup>> {
         self.setup.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -121,14 +118,18 @@ impl Handshakes {
     }
 }
 
+/// Whether a port asks for certificates. The HTTP port shakes hands on its own thread, and has files looked at for changes by these.
+fn is_wanted(settings: &Settings) -> bool {
+    settings.tls_port.get() != 0 || (settings.http_port.get() != 0 && settings.http_tls.get())
+}
+
 fn start(id: usize, shared: &Arc<Shared>) -> std::io::Result<Thread> {
     let wake = WakeFd::new()?;
     let thread = Thread { arrived: Arc::default(), wake: wake.try_clone()? };
     let (arrived, shared) = (thread.arrived.clone(), shared.clone());
     let reloads = id == 0;
     let run = move || {
-        // On Linux this is of the thread alone. Where it isn't allowed, workers share with it as with each other.
-        let _ = setpriority_process(None, NICENESS);
+        crate::process::give_way();
         match Epoll::new(wake) {
             Ok(poller) => {
                 let (pending, looked_at_files) = (Slab::new(), Instant::now());

@@ -13,6 +13,7 @@ mod half_closed;
 mod hanging_disk;
 mod heap;
 mod hostile;
+mod https;
 mod large_args;
 mod order;
 mod pipeline_bugs;
