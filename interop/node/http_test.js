@@ -54,6 +54,40 @@ async function figures() {
   guarded.remove();
 }
 
+// A primary and its replica, by redis_exporter's names.
+async function replication() {
+  const primary = await HttpServer.start();
+  const replica = await HttpServer.start("--replicaof", `127.0.0.1 ${primary.port}`);
+  const follows = `{master_host="127.0.0.1",master_port="${primary.port}"}`;
+  const read = async (server) => (await (await fetch(`${server.url}/metrics`)).text()).split("\n");
+  const value = (lines, name) => lines.find((line) => line.startsWith(`${name} `))?.split(" ").at(-1);
+  let lines = [];
+  while (value(lines, `redis_master_link_up${follows}`) !== "1") {
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    lines = await read(replica);
+  }
+  await fetch(`${primary.url}/set/a/b`, { method: "POST" });
+  const offset = value(await read(primary), "redis_master_repl_offset");
+  check("something was sent", Number(offset) > 0, true);
+  while (Number(value(lines, `redis_slave_repl_offset${follows}`)) < Number(offset)) lines = await read(replica);
+  for (const [name, expected] of [[`redis_master_sync_in_progress${follows}`, "0"], [`redis_slave_info{master_host="127.0.0.1",master_port="${primary.port}",read_only="1"}`, "1"], ["redis_connected_slaves", "0"]]) {
+    check(name, value(lines, name), expected);
+  }
+  check("when it heard", Number(value(lines, `redis_master_last_io_seconds_ago${follows}`)) >= 0, true);
+  const labels = `{slave_ip="127.0.0.1",slave_port="${replica.port}",slave_state="online"}`;
+  while (!(Number(value(lines, `redis_connected_slave_offset_bytes${labels}`)) >= Number(offset))) lines = await read(primary);
+  for (const [name, expected] of [["redis_connected_slaves", "1"], ["redis_replica_resyncs_full", "1"], ["redis_replica_partial_resync_accepted", "0"], ["redis_replica_partial_resync_denied", "0"], ["redis_repl_backlog_is_active", "1"]]) {
+    check(name, value(lines, name), expected);
+  }
+  check("lag", Number(value(lines, `redis_connected_slave_lag_seconds${labels}`)) >= 0, true);
+  const promtool = spawnSync("promtool", ["check", "metrics"], { input: lines.join("\n") });
+  check("promtool, a primary", [promtool.status, String(promtool.stdout) + String(promtool.stderr)], [0, ""]);
+  await primary.end();
+  while (value(lines, `redis_master_link_up${follows}`) !== "0") lines = await read(replica);
+  replica.remove();
+  primary.remove();
+}
+
 async function files() {
   const server = await HttpServer.start();
   check("none", (await fetch(`${server.url}/files/`)).status, 404);
@@ -137,6 +171,7 @@ async function off() {
 
 async function main() {
   await figures();
+  await replication();
   await files();
   await limits();
   await off();
