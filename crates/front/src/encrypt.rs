@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -29,6 +29,8 @@ async fn shake_hands(mut socket: TcpStream, config: Arc<ServerConfig>) -> Option
         // What goes wrong with one connection concerns its client alone, which sees it.
         let _ = socket.write_all(PLAIN).await;
         let _ = socket.shutdown().await;
+        // What is left unread when a socket closes has the system reset it, and the client may lose the answer.
+        while matches!(socket.read(&mut [0; 1024]).await, Ok(1..)) {}
         return None;
     }
     TlsAcceptor::from(config).accept(socket).await.ok()
