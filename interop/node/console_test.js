@@ -64,7 +64,7 @@ async function go(page, view) {
 }
 
 async function fill(server) {
-  for (const line of ["SET greeting hello", "SET counter 5 EX 5000", "HSET user:1 name Ada born 1815", "RPUSH queue a b c", "SADD tags x y", "ZADD scores 1 one 2.5 two", "XADD events 1-1 kind start",
+  for (const line of ["SET greeting hello", "SET counter 5 EX 5000", "HSET user:1 name Ada born 1815", "RPUSH queue a b c", "SADD tags x y", "ZADD scores 1 one 2.5 two", "XADD events 1-1 kind start", "FT.SUGADD titles Alien 1979 PAYLOAD sf",
     "SET markup <b>bold</b><script>document.title=1</script>", "CONFIG SET slowlog-log-slower-than 0", "PING", "CONFIG SET slowlog-log-slower-than 10000"]) {
     await command(server.port, line);
   }
@@ -112,7 +112,7 @@ async function keys(page, server) {
   await sees(page, "Grace", "#key");
   check("run", (await command(server.port, "HGET user:1 name")).includes("Grace"), true);
   await string(page, server);
-  for (const [type, name, part] of [["list", "queue", "element"], ["set", "tags", "member"], ["zset", "scores", "2.5"], ["stream", "events", "kind: start"]]) {
+  for (const [type, name, part] of [["list", "queue", "element"], ["set", "tags", "member"], ["zset", "scores", "2.5"], ["stream", "events", "kind: start"], ["trietype0", "titles", "Alien"]]) {
     await page.selectOption("select", type);
     await page.fill('input[type="search"]', name);
     await page.click("button:text-is('search')");

@@ -5,7 +5,7 @@ import * as value from "./value.js";
 import { h, table } from "./dom.js";
 import { bytes, count } from "./text.js";
 
-const TYPES = ["", "string", "hash", "list", "set", "zset", "stream"];
+const TYPES = ["", "string", "hash", "list", "set", "zset", "stream", "trietype0"];
 // Keys that are looked for at a time.
 const PAGE = 100;
 // How many keys one SCAN looks at: few while all of them match, many while few do.

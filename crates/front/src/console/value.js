@@ -81,6 +81,12 @@ const KINDS = {
     const fields = (list) => chunks(list, 2).map(([field, text]) => `${field}: ${text}`).join("\n");
     return [h("h3", {}, `${count(length)} entries, the latest first`), table([{ title: "id", of: ([id]) => String(id), mono: true }, { title: "fields", of: ([, list]) => h("pre", {}, fields(list)), long: true }], entries, "entries")];
   },
+  // Suggestions; the name is RediSearch's.
+  trietype0: async ({ key }) => {
+    const [length, best] = await run([["FT.SUGLEN", key], ["FT.SUGGET", key, "", "MAX", PAGE, "WITHSCORES", "WITHPAYLOADS"]]);
+    const columns = ["text", "rank", "payload"].map((title, index) => ({ title, of: (row) => String(row[index] ?? ""), long: index !== 1, mono: true }));
+    return [h("h3", {}, `${count(length)} suggestions, the best first`), table(columns, chunks(best, 3), "suggestions")];
+  },
 };
 
 function chunks(list, size) {
