@@ -4,7 +4,7 @@
 //! This crate knows no socket and no poller, and reads no clock of its own but the processor's cycle counter, to time
 //! commands. The server feeds it bytes that have arrived, and sends what it leaves in the outputs.
 //!
-//! It is cut into rooms, the modules below. A room knows only those that `tests/rooms.rs` declares for it, and they are
+//! It is cut into rooms, the modules below. A room knows only those that `tests/all/rooms.rs` declares for it, and they are
 //! declared from the bottom to the top. What all threads share is `engine.rs`, what a thread has of its own is
 //! `worker.rs`; the way of a batch is `execute/windows.rs`, of one command `execute.rs`.
 

@@ -4,9 +4,6 @@
 //! (`crate::room` or `super::`), or a call of a method that another room gives to [`SHARED`], which a path doesn't
 //! show.
 
-// Clippy knows that a test may unwrap, but not the functions that only tests call.
-#![allow(clippy::unwrap_used)]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 

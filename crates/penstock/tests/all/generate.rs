@@ -1,8 +1,5 @@
 //! `penstock --generate`: the manual pages and completions name every option of every tool.
 
-// Clippy knows that a test may unwrap, but not the functions that only tests call.
-#![allow(clippy::unwrap_used)]
-
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,10 +1,5 @@
 //! Plain load, end to end, against Penstock and against Redis itself.
 
-// Clippy knows that a test may unwrap, but not the functions that only tests call.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod common;
-
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -13,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{at, check_refusal, command, on_both, output, run, signal};
+use crate::common::{self, at, check_refusal, command, on_both, output, run, signal};
 use tests::certificates::Certificates;
 use tests::reply::Reply;
 use tests::server::{Server, free_port};

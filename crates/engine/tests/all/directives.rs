@@ -1,8 +1,5 @@
 //! The directives of Redis and Valkey, as `peers.tsv` lists them: each is known here, does what the page of directives says of it,
-//! and has its line there. `UPDATE_DOCS=1 cargo test -p penstock-engine --test directives` writes the lines anew.
-
-// Clippy knows that a test may unwrap, but not the functions that only tests call.
-#![allow(clippy::unwrap_used)]
+//! and has its line there. `UPDATE_DOCS=1 cargo test -p penstock-engine --test all directives::` writes the lines anew.
 
 use penstock_engine::config::{Loader, Settings, Standing, TABLE, get, is_refused, standing};
 

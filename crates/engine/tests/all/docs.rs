@@ -1,5 +1,5 @@
 //! The page of commands lists what the table has, and nothing else. `UPDATE_DOCS=1 cargo test -p penstock-engine --test
-//! docs` writes it anew.
+//! all docs::` writes it anew.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,9 +1,6 @@
 //! The workspace's arrows, as ARCHITECTURE.md draws them: which crate may know which, and what the lower ones never
 //! touch.
 
-// Clippy knows that a test may unwrap, but not the functions that only tests call.
-#![allow(clippy::unwrap_used)]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,8 +1,5 @@
 //! The pages under `docs/` name every flag of every tool, and the configuration that packages install has directives that are known.
 
-// Clippy knows that a test may unwrap, but not the functions that only tests call.
-#![allow(clippy::unwrap_used)]
-
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -93,7 +90,7 @@ fn examples(text: &str) -> Vec<&str> {
 
 #[test]
 fn every_directive_of_the_installed_configuration_is_known() {
-    let text = include_str!("../../../packaging/penstock.conf");
+    let text = include_str!("../../../../packaging/penstock.conf");
     // The package makes the directory, without which nothing starts.
     assert!(text.contains("\ndir /var/lib/penstock\n"));
     let installed = loaded(&text.replace("/var/lib/penstock", std::env::temp_dir().to_str().unwrap()));

@@ -1,16 +1,11 @@
 //! The experiments on pipelining, end to end and tiny, against Penstock and against Redis itself.
 
-// Clippy knows that a test may unwrap, but not the functions that only tests call.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod common;
-
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Ran, check_refusal, command, on_both, output, signal};
+use crate::common::{self, Ran, check_refusal, command, on_both, output, signal};
 use serde_json::Value as Json;
 use tests::conn::Conn;
 use tests::reply::Reply;

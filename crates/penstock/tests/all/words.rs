@@ -1,8 +1,5 @@
 //! What the program makes of its first word: a tool, help, or a configuration file.
 
-// Clippy knows that a test may unwrap, but not the functions that only tests call.
-#![allow(clippy::unwrap_used)]
-
 use std::process::{Command, Output};
 
 fn run(args: &[&str]) -> Output {

@@ -1,8 +1,5 @@
 //! What the release profile leaves in the binary.
 
-// Clippy knows that a test may unwrap, but not the functions that only tests call.
-#![allow(clippy::unwrap_used)]
-
 /// Names of functions, by which backtraces and profiles can be read, and no tables for a debugger, which are four times as
 /// large as all the rest.
 #[cfg(not(debug_assertions))]

@@ -1,8 +1,5 @@
 //! Running the tool as a user does.
 
-// Each test file uses a part of this.
-#![allow(dead_code, clippy::unwrap_used, clippy::panic)]
-
 use std::process::{Command, Output, Stdio};
 
 use tests::server::{Server, subject_program};
