@@ -198,7 +198,8 @@ impl Worker {
                 // Before the gate opens to a thread that asks what has run.
                 session.count(step);
                 if let Some(followed) = &mut session.followed {
-                    followed.note_single((&engine.replication, engine.journal.position()), session.multi.is_some());
+                    let after = (engine.journal.position(), session.database);
+                    followed.note_single(&engine.replication, after, session.multi.is_some());
                 }
                 step
             }

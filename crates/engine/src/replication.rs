@@ -7,6 +7,7 @@
 pub mod failover;
 pub mod followed;
 pub mod peer;
+mod refusals;
 pub mod replicas;
 pub mod serving;
 pub mod stream;
@@ -24,6 +25,7 @@ use crate::journal::Journal;
 use crate::reasons::{CUT_OFF, EngineReasons, REPLICA};
 
 use self::failover::{Failover, FailoverStage};
+use self::followed::StreamState;
 use self::replicas::{Replicas, Wanted};
 use self::stream::{Stream, UnitMark, note_mark};
 
@@ -109,8 +111,12 @@ struct Followed {
     history: History,
     /// Counts changes of `history` after which replicas can't go on in the stream that they are sent.
     histories: u64,
+    /// Why the last link could not be used, until one can.
+    link_error: Option<String>,
     /// The failover that was asked for, until it has ended.
     failover: Option<Failover>,
+    /// The database that the primary's stream has selected behind what has been applied of it.
+    database: usize,
     /// Places in the stream with the last unit before each, as far as that has yet to be on disk.
     unsynced: VecDeque<UnitMark>,
     /// What a worker has applied of the portion that it was given last.
@@ -154,7 +160,9 @@ impl Replication {
             link: LinkFigures::default(),
             history: History { id, before: None, is_known: false },
             histories: 0,
+            link_error: None,
             failover: None,
+            database: 0,
             unsynced: VecDeque::new(),
             applied: None,
         };
@@ -210,13 +218,23 @@ impl Replication {
             (Some(_), None) => {
                 self.stream.follow(journal);
                 state.history.is_known = was_active;
+                // A replica that takes this server's place in a failover that was asked for has all of the stream.
+                if state.failover.is_none() {
+                    self.stream.take_back_idle();
+                }
                 let end = self.stream.end();
                 (state.link.read, state.link.applied) = (end, end);
             }
-            (Some(_), Some(_)) => {}
+            (Some(_), Some(_)) => {
+                if state.history.is_known && was_active {
+                    self.stream.take_back_idle();
+                    let end = self.stream.end();
+                    (state.link.read, state.link.applied) = (end, end);
+                }
+            }
         }
         state.histories += 1;
-        state.primary = primary;
+        (state.primary, state.link_error) = (primary, None);
         self.version.fetch_add(1, Ordering::Release);
         (state.link.state, state.link.snapshot_bytes) = (LinkState::Down, None);
         self.changed.notify_all();
@@ -259,17 +277,31 @@ impl Replication {
     }
 
     /// Counts bytes of the primary's stream that have been applied, and has this server's replicas be sent them, unless the stream is that
-    /// of an earlier `version`. False if it is. `position` is that of the latest unit.
-    pub fn advance(&self, version: u64, bytes: &[u8], position: Position) -> bool {
+    /// of an earlier `version`. False if it is.
+    pub(crate) fn advance(&self, version: u64, bytes: &[u8], after: StreamState) -> bool {
         let mut state = self.lock();
         if self.version() != version {
             return false;
         }
         state.link.applied += bytes.len() as u64;
+        let (position, database) = after;
+        state.database = database;
         let mark = UnitMark { position, offset: state.link.applied };
         note_mark(&mut state.unsynced, mark);
         self.stream.append(bytes);
         true
+    }
+
+    /// Counts a question of the primary's, which is a part of its stream as commands are. See [`Replication::advance`].
+    pub fn pass_question(&self, version: u64, question: &[u8], position: Position) -> bool {
+        let database = self.stream_database();
+        self.advance(version, question, (position, database))
+    }
+
+    /// The database that the primary's stream has selected behind what has been applied of it.
+    #[must_use]
+    pub fn stream_database(&self) -> usize {
+        self.lock().database
     }
 
     /// Bytes of the primary's stream whose units are on disk, now that this one is: none, if that isn't known.
@@ -308,6 +340,21 @@ impl Replication {
         drop(state);
         self.reasons.set(CUT_OFF, is_down && !stale_is_served);
         true
+    }
+
+    /// Notes why what the primary says or sends can't be used, or that it can. Without effect if another primary is followed than at
+    /// `version`.
+    pub fn note_link_error(&self, version: u64, error: Option<String>) {
+        let mut state = self.lock();
+        if self.version() == version {
+            state.link_error = error;
+        }
+    }
+
+    /// Why what the primary says or sends can't be used, if the last link has ended for that.
+    #[must_use]
+    pub fn link_error(&self) -> Option<String> {
+        self.lock().link_error.clone()
     }
 
     /// What is known of the link.
@@ -367,9 +414,10 @@ impl Replication {
         self.set_history(History { is_known: false, ..known });
     }
 
-    /// The data are what this history has up to an offset: a snapshot of it has been loaded. Without effect if another primary is
-    /// followed than at `version`.
-    pub fn begin_history(&self, version: u64, id: HistoryId, offset: u64, stale_is_served: bool) {
+    /// The data are what this history has up to an offset: a snapshot of it has been loaded, behind which the stream has selected
+    /// `database`. Without effect if another primary is followed than at `version`.
+    pub fn begin_history(&self, version: u64, (id, offset): (HistoryId, u64), database: usize, stale_is_served: bool) {
+        self.lock().database = database;
         self.stream.restart(offset);
         self.set_history(History { id, before: None, is_known: true });
         // The link's end tells if it isn't wanted any more.

@@ -125,8 +125,8 @@ pub struct Worker {
     pub(crate) advice: Watch,
     /// What it knows of monitors.
     pub(crate) monitors: LocalMonitors,
-    /// The session in which it applies a primary's stream, and the number of that stream.
-    pub(crate) stream: Option<(u64, Box<Session>)>,
+    /// The session in which it applies a primary's stream, the number of that stream, and to which change of the primary it belongs.
+    pub(crate) stream: Option<((u64, u64), Box<Session>)>,
 }
 
 impl Worker {

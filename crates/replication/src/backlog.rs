@@ -101,6 +101,24 @@ impl Backlog {
         }
     }
 
+    /// Takes back what is behind this offset. False if that isn't in memory: then nothing changes.
+    pub fn take_back(&mut self, offset: u64) -> bool {
+        if !(self.memory_start..=self.end).contains(&offset) {
+            return false;
+        }
+        while let Some(block) = self.blocks.back_mut() {
+            let surplus = self.end - offset;
+            if surplus < block.len() as u64 {
+                block.truncate(block.len() - surplus as usize);
+                self.end = offset;
+                break;
+            }
+            self.end -= block.len() as u64;
+            self.blocks.pop_back();
+        }
+        true
+    }
+
     /// Gives up whole blocks of which `needed` has no need and without which `size` bytes are left. `needed` is the least offset that
     /// a replica is at.
     pub fn trim(&mut self, size: u64, needed: u64) {
@@ -223,6 +241,20 @@ mod tests {
         assert_eq!((backlog.bytes(), backlog.start()), (0, backlog.end()));
         backlog.append(b"x");
         assert_eq!(all(&backlog, block * 5), Some(b"x".to_vec()));
+    }
+
+    #[test]
+    fn what_is_taken_back_may_be_other_bytes_afterwards() {
+        let bytes: Vec<u8> = (0..BLOCK_BYTES * 3).map(|i| (i % 251) as u8).collect();
+        for kept in [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, BLOCK_BYTES * 3] {
+            let mut backlog = Backlog::begin(10);
+            backlog.append(&bytes);
+            assert!(!backlog.take_back(9) && !backlog.take_back(backlog.end() + 1));
+            assert!(backlog.take_back(10 + kept as u64));
+            assert_eq!((backlog.end(), backlog.bytes()), (10 + kept as u64, kept as u64));
+            backlog.append(b"other");
+            assert_eq!(all(&backlog, 10), Some([&bytes[..kept], b"other"].concat()), "{kept}");
+        }
     }
 
     /// A shelf in memory that takes so many bytes.

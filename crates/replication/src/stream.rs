@@ -17,7 +17,7 @@ pub struct Portion {
     /// Bytes of a request behind them by which the primary asks for the offset (REPLCONF GETACK); 0 if it doesn't. The answer
     /// has the offset before that request.
     pub asks: usize,
-    /// Where runs of commands end: before and behind each that is to be applied by itself.
+    /// Where runs of commands end: before and behind each that is to be applied by itself, and before a transaction.
     pub cuts: Vec<usize>,
 }
 
@@ -71,6 +71,10 @@ impl Splitter {
                 }
                 if is(0, b"SELECT") && !self.has_database(args.get(1)) {
                     return if portion.commands == 0 { Err(Unusable::Database) } else { Ok(portion) };
+                }
+                // What is before a transaction that runs by itself is told of before that is queued, of which nothing has run then.
+                if !is_within && is(0, b"MULTI") && (self.is_single)(b"EXEC") && at > 0 {
+                    portion.cuts.push(at);
                 }
                 // What a transaction queues runs with its EXEC.
                 if (!is_within || is(0, b"EXEC")) && (self.is_single)(args.get(0)) {
@@ -260,7 +264,9 @@ mod tests {
         let portion = Splitter::new(16, is_single).portion(&bytes).unwrap();
         let exec_at = set.len() + transaction.len();
         let flush_at = exec_at + exec.len() + set.len();
-        let cuts = vec![exec_at, exec_at + exec.len(), flush_at, flush_at + flush.len()];
-        assert_eq!(portion, Portion { commands: flush_at + flush.len(), asks: 0, cuts });
+        let flush_end = flush_at + flush.len();
+        // A run ends before a transaction, too, so that what is before it counts when it has run.
+        let cuts = vec![set.len(), exec_at, exec_at + exec.len(), flush_at, flush_end, flush_end];
+        assert_eq!(portion, Portion { commands: flush_end, asks: 0, cuts });
     }
 }

@@ -175,6 +175,7 @@ impl Primary {
         if event.read
             && let Err(ended) = served.link.read(&mut served.peer, now, now_ms, stream_end)
         {
+            let ended = self.serving.note_closed(|served| served.link.token == event.token, ended, now);
             self.end_where(|served| (served.link.token == event.token).then_some(ended.clone()));
         }
     }
@@ -205,6 +206,7 @@ impl Primary {
             }
         }
         for (token, why) in ended {
+            let why = self.serving.note_closed(|served| served.link.token == token, why, now);
             self.end_where(|served| (served.link.token == token).then_some(why.clone()));
         }
         self.serving.trim(&self.engine.replication, self.engine.settings.repl_backlog_size.get(), now);
@@ -310,7 +312,12 @@ impl Primary {
     /// Closes the connections of links that have ended.
     fn forget(&self, ended: Vec<(ServedReplica, Ended)>) {
         for (served, why) in ended {
-            log::notice(format!("The link to the replica {} ends: {why}", served.peer.name()));
+            let text = format!("The link to the replica {} ends: {why}", served.peer.name());
+            if matches!(why, Ended::NotTaken { .. }) {
+                log::warning(text)
+            } else {
+                log::notice(text)
+            }
             self.poller.remove(served.link.fd());
             self.engine.clients.remove(served.peer.client);
         }

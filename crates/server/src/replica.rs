@@ -93,6 +93,11 @@ impl Follower {
             self.streams = link.stream_number();
             self.note_end(version);
             match &ended {
+                Err(Trouble::Refused(why)) => replication.note_link_error(version, Some(why.clone())),
+                Err(Trouble::Io(_)) if !was_up => {}
+                _ => replication.note_link_error(version, None),
+            }
+            match &ended {
                 // The answer to an earlier try may have been lost: if it goes on where this server is, it has taken its place.
                 Err(Trouble::IsPrimary) => was_primary = true,
                 Err(Trouble::Refused(_) | Trouble::NotTaken) if failover.is_some() => self.abort_failover(),

@@ -220,32 +220,37 @@ impl SimLink {
             return Ok(LinkEvent::None);
         }
         let (history, offset, end, read) = (*history, *offset, *end, std::mem::take(read));
-        let rest = self.load(turn, end, &read).map_err(|why| format!("a primary's snapshot: {why}"))?;
+        let (database, rest) = self.load(turn, end, &read).map_err(|why| format!("a primary's snapshot: {why}"))?;
         self.stream_number += 1;
-        self.end_loading(turn, Some((history, offset)));
+        self.end_loading(turn, Some((history, offset, database)));
         self.begin_stream(turn, wire, rest);
         Ok(LinkEvent::LoadingEnds)
     }
 
-    /// Loads what has arrived of a snapshot. Returns what is behind it.
-    fn load(&mut self, turn: &mut LinkTurn<'_>, end: End, read: &[u8]) -> Result<Vec<u8>, String> {
+    /// Loads what has arrived of a snapshot. Returns what is behind it, and the database that is selected there.
+    fn load(&mut self, turn: &mut LinkTurn<'_>, end: End, read: &[u8]) -> Result<(usize, Vec<u8>), String> {
         let mut worker = Worker::new(turn.engine.inboxes.len(), turn.engine, 1);
         Replay::begin(&mut worker, turn.unix_us).empty()?;
         let options = LoadOptions { keeps_expired: true, checks: false, replaces: false };
         let mut transfer = Transfer::new(std::io::empty(), end, read);
         let loaded = Replay::begin(&mut worker, turn.unix_us).snapshot(&mut transfer as &mut dyn Read, options, |_| {});
-        let loaded = loaded.and_then(|_| transfer.skip_to_end().map_err(|error| error.to_string()));
-        if let Err(why) = loaded {
-            Replay::begin(&mut worker, turn.unix_us).empty()?;
-            return Err(why);
+        let loaded = loaded.and_then(|loaded| {
+            transfer.skip_to_end().map_err(|error| error.to_string())?;
+            Ok(loaded)
+        });
+        match loaded {
+            Ok(loaded) => Ok((loaded.stream_database.unwrap_or(0), transfer.into_rest())),
+            Err(why) => {
+                Replay::begin(&mut worker, turn.unix_us).empty()?;
+                Err(why)
+            }
         }
-        Ok(transfer.into_rest())
     }
 
-    fn end_loading(&mut self, turn: &LinkTurn<'_>, loaded: Option<(HistoryId, u64)>) {
-        if let Some((history, offset)) = loaded {
+    fn end_loading(&mut self, turn: &LinkTurn<'_>, loaded: Option<(HistoryId, u64, usize)>) {
+        if let Some((history, offset, database)) = loaded {
             let stale = turn.engine.settings.replica_serve_stale_data.get();
-            turn.engine.replication.begin_history(self.version, history, offset, stale);
+            turn.engine.replication.begin_history(self.version, (history, offset), database, stale);
         }
         self.is_loading = false;
     }
@@ -270,7 +275,7 @@ impl SimLink {
                 }
                 StreamTask::Answer { question } => {
                     acknowledge(turn, wire);
-                    turn.engine.replication.advance(self.version, &question, turn.engine.journal.position());
+                    turn.engine.replication.pass_question(self.version, &question, turn.engine.journal.position());
                 }
             }
         }

@@ -142,8 +142,8 @@ impl Worker {
         }
         if let Some(followed) = &mut session.followed {
             let commands = stint.input.bytes.get(from..stint.at).unwrap_or_default();
-            let at = (&self.engine.replication, self.engine.journal.position());
-            followed.note_run(at, commands, session.multi.is_some());
+            let after = (self.engine.journal.position(), session.database);
+            followed.note_run(&self.engine.replication, after, commands, session.multi.is_some());
         }
         drop(inside);
         tables.shrink();

@@ -26,14 +26,15 @@ impl Worker {
     /// is followed than with `version`.
     pub fn apply_stream(&mut self, stream: u64, version: u64, commands: &[u8], cuts: &[usize]) -> Applied {
         let mut session = match self.stream.take() {
-            Some((known, session)) if known == stream => session,
+            Some((known, session)) if known == (stream, version) => session,
+            // The session of another stream may be in the midst of a transaction.
             _ => Box::new(self.stream_session()),
         };
         session.followed.get_or_insert_default().begin(version);
         self.set_replays(true);
         let applied = self.apply_all(&mut session, commands, cuts);
         self.set_replays(false);
-        self.stream = Some((stream, session));
+        self.stream = Some(((stream, version), session));
         applied
     }
 
@@ -49,7 +50,9 @@ impl Worker {
     /// Not among the clients: no thread reads its connection.
     fn stream_session(&self) -> Session {
         let client = Client::new(NO_CLIENT, self.id, String::new(), String::new(), -1, self.clock.now_ms, 0);
-        Session::new(Arc::new(client), true)
+        let mut session = Session::new(Arc::new(client), true);
+        session.select(self.engine.replication.stream_database());
+        session
     }
 
     /// Has keys expire by the clock again, or not.

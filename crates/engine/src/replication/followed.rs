@@ -7,6 +7,9 @@ use journal::order::Position;
 
 use super::Replication;
 
+/// What is so behind bytes of a primary's stream that have been applied: the latest unit, and the database that the stream has selected.
+pub(crate) type StreamState = (Position, usize);
+
 /// A primary's stream, as the session that applies it knows it.
 #[derive(Debug, Default)]
 pub struct FollowedStream {
@@ -39,39 +42,34 @@ impl FollowedStream {
         replication.version() != self.version
     }
 
-    /// Tells that these commands have been applied, or queued (`is_within`: a transaction has begun and not ended), by the latest unit of
-    /// this `position`. The caller is inside the gate.
-    pub(crate) fn note_run(
-        &mut self,
-        (replication, position): (&Replication, Position),
-        commands: &[u8],
-        is_within: bool,
-    ) {
+    /// Tells that these commands have been applied, or queued (`is_within`: a transaction has begun and not ended). The caller is inside
+    /// the gate.
+    pub(crate) fn note_run(&mut self, replication: &Replication, after: StreamState, commands: &[u8], is_within: bool) {
         if self.is_single {
             if !commands.is_empty() {
-                self.note_single((replication, position), is_within);
+                self.note_single(replication, after, is_within);
             }
         } else {
-            self.note((replication, position), commands, is_within);
+            self.note(replication, after, commands, is_within);
         }
     }
 
     /// Tells that the command has been applied that is applied by itself. The caller is alone behind the gate, or inside it.
-    pub(crate) fn note_single(&mut self, (replication, position): (&Replication, Position), is_within: bool) {
+    pub(crate) fn note_single(&mut self, replication: &Replication, after: StreamState, is_within: bool) {
         if let Some(command) = self.single.take() {
-            self.note((replication, position), &command, is_within);
+            self.note(replication, after, &command, is_within);
         }
     }
 
-    fn note(&mut self, (replication, position): (&Replication, Position), commands: &[u8], is_within: bool) {
+    fn note(&mut self, replication: &Replication, after: StreamState, commands: &[u8], is_within: bool) {
         if is_within || !self.held.is_empty() {
             self.held.extend_from_slice(commands);
             if !is_within {
                 let held = std::mem::take(&mut self.held);
-                replication.advance(self.version, &held, position);
+                replication.advance(self.version, &held, after);
             }
         } else {
-            replication.advance(self.version, commands, position);
+            replication.advance(self.version, commands, after);
         }
     }
 }

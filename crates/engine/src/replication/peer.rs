@@ -99,6 +99,13 @@ pub enum Ended {
     Killed,
     /// Its snapshot has failed.
     NoSnapshot,
+    /// It has closed the connection before it had taken the snapshot that it was sent.
+    NotTaken {
+        /// Snapshots in a row.
+        times: u32,
+        /// How long it waits for the next one.
+        pause: Duration,
+    },
 }
 
 impl fmt::Display for Ended {
@@ -120,6 +127,12 @@ impl fmt::Display for Ended {
             Ended::Renamed => f.write_str("the history has another name now, which it learns when it asks again"),
             Ended::Killed => f.write_str("it was killed by a client"),
             Ended::NoSnapshot => f.write_str("its snapshot could not be made; see above"),
+            Ended::NotTaken { times, pause } => write!(
+                f,
+                "it has closed the connection without loading the snapshot it was sent ({times} in a row). It may not know a type, or the \
+                 version of the format, that the data need: see its own log. It gets no other one for {:.0} s",
+                pause.as_secs_f64()
+            ),
         }
     }
 }
@@ -145,6 +158,10 @@ pub struct Peer<S> {
     /// When its connection last took something, or there was nothing for it.
     moved: Duration,
     answers: Answers,
+    /// Whether it was sent bytes of a snapshot and has acknowledged nothing since.
+    has_yet_to_load: bool,
+    /// It is sent no snapshot until then.
+    held_back_until: Option<Duration>,
 }
 
 impl<S: SentSnapshot> Peer<S> {
@@ -171,6 +188,8 @@ impl<S: SentSnapshot> Peer<S> {
             heard_ms: 0,
             moved: now,
             answers: Answers::default(),
+            has_yet_to_load: false,
+            held_back_until: None,
         }
     }
 
@@ -202,6 +221,21 @@ impl<S: SentSnapshot> Peer<S> {
     #[must_use]
     pub fn awaits_snapshot(&self) -> bool {
         matches!(self.stage, Stage::AwaitsSnapshot)
+    }
+
+    /// Has it be sent no snapshot until then.
+    pub(super) fn hold_back(&mut self, until: Option<Duration>) {
+        self.held_back_until = until;
+    }
+
+    /// Whether it waits for a snapshot and may be sent one.
+    pub(super) fn may_receive(&self, now: Duration) -> bool {
+        self.awaits_snapshot() && self.held_back_until.is_none_or(|until| until <= now)
+    }
+
+    /// Whether it was sent a snapshot, and has not said that it has it.
+    pub(super) fn has_yet_to_load(&self) -> bool {
+        self.has_yet_to_load
     }
 
     /// Whether it is being sent this snapshot.
@@ -260,6 +294,7 @@ impl<S: SentSnapshot> Peer<S> {
         let known = |offset: u64| (offset <= stream_end).then_some(offset);
         if let Some(applied) = answer.applied.and_then(known) {
             self.acknowledged = self.acknowledged.max(applied);
+            self.has_yet_to_load = false;
             if matches!(self.stage, Stage::AwaitsAnswer) {
                 self.begin_stream(now);
             }
@@ -328,7 +363,10 @@ impl<S: SentSnapshot> Peer<S> {
             return self.lines.advance(bytes);
         }
         match &mut self.stage {
-            Stage::Receives { sent, .. } => *sent += bytes as u64,
+            Stage::Receives { sent, .. } => {
+                *sent += bytes as u64;
+                self.has_yet_to_load = true;
+            }
             Stage::Online => self.sent += bytes as u64,
             Stage::AwaitsSnapshot | Stage::AwaitsAnswer => {}
         }

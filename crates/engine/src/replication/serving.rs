@@ -11,6 +11,7 @@ use journal::order::Position;
 
 use super::failover::Failover;
 use super::peer::{Ended, Peer, SentSnapshot};
+use super::refusals::Refusals;
 use super::replicas::{ReplicaFigures, ReplicaStage, Wanted};
 use super::{Primary, Replication};
 
@@ -86,6 +87,7 @@ pub struct Serving<S, L> {
     /// Snapshots that have failed in a row, and when the last one did.
     failures: u32,
     failed: Option<Duration>,
+    refusals: Refusals,
     /// What has been told to the engine.
     noted: Vec<ReplicaFigures>,
 }
@@ -102,6 +104,7 @@ impl<S: SentSnapshot, L> Serving<S, L> {
             alone_since: now,
             failures: 0,
             failed: None,
+            refusals: Refusals::default(),
             noted: Vec::new(),
         }
     }
@@ -117,6 +120,20 @@ impl<S: SentSnapshot, L> Serving<S, L> {
             }
         }
         ended
+    }
+
+    /// Notes that a replica has ended its link. Says why the link ends, and has the replica wait for its next snapshot if it has not taken
+    /// the last one.
+    #[must_use]
+    pub fn note_closed(&mut self, is_it: impl Fn(&Served<S, L>) -> bool, why: Ended, now: Duration) -> Ended {
+        let peer = self.all.iter().find(|served| is_it(served)).map(|served| &served.peer);
+        match peer.filter(|peer| peer.has_yet_to_load()).map(Peer::place) {
+            Some(place) if matches!(why, Ended::Closed | Ended::Io(_)) => {
+                let (times, pause) = self.refusals.note_refused(place, now);
+                Ended::NotTaken { times, pause }
+            }
+            _ => why,
+        }
     }
 
     /// Ends all links if the history is another one: replicas ask anew where they can go on, and learn its name.
@@ -149,6 +166,7 @@ impl<S: SentSnapshot, L> Serving<S, L> {
             None => {
                 let is_refused = matches!(wanted, Wanted::Behind(..));
                 figures.change_figures(|figures| figures.refused += u64::from(is_refused));
+                served.peer.hold_back(self.refusals.pause_of(&served.peer.place()));
                 Admitted::AwaitsSnapshot
             }
         };
@@ -161,6 +179,9 @@ impl<S: SentSnapshot, L> Serving<S, L> {
     pub fn provide_snapshot(&mut self, replication: &Replication, sends_early: bool, now: Duration) -> bool {
         if let Some(snapshot) = self.snapshot.clone().filter(|snapshot| self.is_of_use(replication, snapshot)) {
             self.begin_sending(replication, snapshot, sends_early, now);
+            return false;
+        }
+        if !self.all.iter().any(|served| served.peer.may_receive(now)) {
             return false;
         }
         let waits = RETRY_MIN.saturating_mul(1 << self.failures.min(8)).min(RETRY_MAX);
@@ -181,7 +202,7 @@ impl<S: SentSnapshot, L> Serving<S, L> {
     /// Sends a snapshot to those that wait for one.
     pub fn begin_sending(&mut self, replication: &Replication, snapshot: Arc<S>, sends_early: bool, now: Duration) {
         let history = replication.history().id;
-        for served in self.all.iter_mut().filter(|served| served.peer.awaits_snapshot()) {
+        for served in self.all.iter_mut().filter(|served| served.peer.may_receive(now)) {
             replication.replicas.change_figures(|figures| figures.full += 1);
             served.peer.begin_snapshot(history, snapshot.clone(), sends_early, now);
         }
@@ -243,6 +264,7 @@ impl<S: SentSnapshot, L> Serving<S, L> {
     pub fn look_around(&mut self, replication: &Replication, rules: &ServingRules, now: Duration) -> Chores<S, L> {
         let end = replication.stream.end();
         let ended = self.end_where(|served| served.peer.is_over(rules.timeout, rules.waiting_bytes_max, end, now));
+        self.forgive();
         if now.saturating_sub(self.pinged) >= rules.ping_period && !self.all.is_empty() {
             self.pinged = now;
             replication.stream.ping();
@@ -258,6 +280,16 @@ impl<S: SentSnapshot, L> Serving<S, L> {
         let is_due = !rules.backlog_ttl.is_zero() && now.saturating_sub(self.alone_since) >= rules.backlog_ttl;
         self.count_good(replication, rules, now);
         Chores { ended, wants_snapshot, ends_stream: is_due && replication.stream.is_own() }
+    }
+
+    /// Forgets what those have not taken that have taken a snapshot since.
+    fn forgive(&mut self) {
+        if self.refusals.is_empty() {
+            return;
+        }
+        for served in self.all.iter().filter(|served| served.peer.is_online() && !served.peer.has_yet_to_load()) {
+            self.refusals.forget(&served.peer.place());
+        }
     }
 
     fn count_good(&self, replication: &Replication, rules: &ServingRules, now: Duration) {

@@ -55,6 +55,8 @@ struct Streaming {
     chunk: Vec<u8>,
     /// Where the snapshot begins that was begun last.
     cut: u64,
+    /// Behind it come no changes, but signs of life and questions: the data are the same at each offset from here on.
+    data_end: u64,
 }
 
 /// What there is of the stream, for INFO.
@@ -147,6 +149,7 @@ impl Stream {
         let Some(merge) = journal.read_alone(journal::lane::Audience::Replicas) else { return };
         let end = self.end();
         state.backlog.get_or_insert_with(|| Backlog::begin(end));
+        state.data_end = end;
         state.feed.forget_database();
         state.taken = journal.position();
         state.marks = VecDeque::from([UnitMark { position: state.taken, offset: end }]);
@@ -164,9 +167,19 @@ impl Stream {
         state.marks.clear();
     }
 
+    /// Takes back signs of life and questions behind the last change: another primary of this history may not have them.
+    pub(crate) fn take_back_idle(&self) {
+        let mut state = self.lock();
+        let data_end = state.data_end;
+        if state.backlog.as_mut().is_some_and(|backlog| backlog.take_back(data_end)) {
+            self.end.store(data_end, Ordering::Release);
+        }
+    }
+
     /// Begins anew behind this offset of a primary's history: its snapshot has taken the place of all data.
     pub fn restart(&self, offset: u64) {
-        self.lock().backlog = Some(Backlog::begin(offset));
+        let mut state = self.lock();
+        (state.backlog, state.data_end) = (Some(Backlog::begin(offset)), offset);
         self.end.store(offset, Ordering::Release);
     }
 
@@ -185,7 +198,11 @@ impl Stream {
         let mut state = self.lock();
         if let Some(backlog) = &mut state.backlog {
             backlog.append(bytes);
-            self.end.store(backlog.end(), Ordering::Release);
+            let end = backlog.end();
+            if !is_idle(bytes) {
+                state.data_end = end;
+            }
+            self.end.store(end, Ordering::Release);
         }
         drop(state);
         self.ring();
@@ -205,7 +222,16 @@ impl Stream {
     }
 
     fn take_some(&self, state: &mut Streaming) -> bool {
-        let Streaming { source: Source::Journal(merge), backlog: Some(backlog), feed, taken, marks, chunk, .. } = state
+        let Streaming {
+            source: Source::Journal(merge),
+            backlog: Some(backlog),
+            feed,
+            taken,
+            marks,
+            chunk,
+            data_end,
+            ..
+        } = state
         else {
             return false;
         };
@@ -222,6 +248,7 @@ impl Stream {
         chunk.clear();
         chunk.shrink_to(2 * CHUNK_BYTES);
         note_mark(marks, UnitMark { position: *taken, offset: backlog.end() });
+        *data_end = backlog.end();
         self.end.store(backlog.end(), Ordering::Release);
         true
     }
@@ -237,6 +264,8 @@ impl Stream {
         self.take_all(&mut state);
         state.feed.forget_database();
         state.cut = self.end();
+        // A replica that has the snapshot has nothing of what is before.
+        state.data_end = state.cut;
     }
 
     /// The offset at which the snapshot began that was begun last.
@@ -299,6 +328,14 @@ impl Stream {
         let after = marks.partition_point(|mark| mark.offset <= offset);
         after.checked_sub(1).and_then(|index| marks.get(index)).map_or(0, |mark| mark.position)
     }
+}
+
+/// Whether all of these bytes of a stream are signs of life and questions.
+fn is_idle(mut bytes: &[u8]) -> bool {
+    while let Some(rest) = bytes.strip_prefix(PING).or_else(|| bytes.strip_prefix(ASK)) {
+        bytes = rest;
+    }
+    bytes.is_empty()
 }
 
 pub(super) fn note_mark(marks: &mut VecDeque<UnitMark>, mark: UnitMark) {

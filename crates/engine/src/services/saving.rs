@@ -21,8 +21,8 @@ use crate::machine::ticks::{Ticks, per_microsecond};
 use crate::machine::version::{PENSTOCK_VERSION, REDIS_VERSION};
 use crate::services::slow;
 use crate::snapshots::{
-    AccessKind, CommandSink, Outlet, Purpose, Running, SCRIPT_FIELD, ShardSink, SinkOptions, SnapshotForm, TOKEN_FIELD,
-    WalkProgress,
+    AccessKind, CommandSink, Outlet, Purpose, Running, SCRIPT_FIELD, STREAM_DATABASE_FIELD, ShardSink, SinkOptions,
+    SnapshotForm, TOKEN_FIELD, WalkProgress,
 };
 use crate::statistics::stats::Totals;
 use crate::worker::Worker;
@@ -154,6 +154,11 @@ fn rdb_prologue(engine: &Engine, clock: &Clock, purpose: Purpose, sizes: &[Datab
         ("aof-base", is_base),
     ] {
         writer.aux(&mut out, name.as_bytes(), text.as_bytes());
+    }
+    if purpose == Purpose::Replicas && !engine.replication.stream.is_own() {
+        // A primary's stream goes on in the midst. This server's own selects a database first.
+        let database = engine.replication.stream_database().to_string();
+        writer.aux(&mut out, STREAM_DATABASE_FIELD, database.as_bytes());
     }
     let tokens = match purpose {
         Purpose::File => engine.pipelines.states(clock.now_ms),

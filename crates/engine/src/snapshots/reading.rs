@@ -4,12 +4,13 @@ use std::io::{self, Read};
 
 use format::Limits;
 use format::rdb::{Access, Checksum, Event, Reader};
+use resp::num::parse_i64;
 use store::db::{Clock, Db};
 use store::entry::Entry;
 use store::hash::KeyHash;
 use store::keyspace::Key;
 
-use super::{SCRIPT_FIELD, TOKEN_FIELD};
+use super::{SCRIPT_FIELD, STREAM_DATABASE_FIELD, TOKEN_FIELD};
 
 /// Keys that are put in at once, so that the waits for memory of all of them overlap.
 const AT_ONCE: usize = 64;
@@ -23,6 +24,8 @@ pub struct Loaded {
     pub expired: u64,
     /// Bytes of the snapshot.
     pub bytes: u64,
+    /// The database that the stream has selected that goes on behind it, if it tells.
+    pub stream_database: Option<usize>,
 }
 
 /// How a snapshot is loaded.
@@ -118,17 +121,12 @@ impl<T: SnapshotTarget> Reading<'_, T> {
             Event::Entry { entry, access } => self.arrive(entry, access)?,
             Event::Select(database) => {
                 self.target.put_in(&mut self.arriving)?;
-                let databases = self.databases;
-                self.arriving.database =
-                    usize::try_from(database).ok().filter(|index| *index < databases).ok_or_else(|| {
-                        format!(
-                            "it has keys in database {database}, and there are {databases}: raise the setting databases"
-                        )
-                    })?;
+                self.arriving.database = self.known_database(database, "has keys in")?;
             }
             Event::Aux { name, text } => match &*name {
                 SCRIPT_FIELD => self.target.script(&text)?,
                 TOKEN_FIELD => self.target.token(&text)?,
+                STREAM_DATABASE_FIELD => self.loaded.stream_database = self.stream_database(&text)?,
                 _ => {}
             },
             Event::Function(text) => self.target.function(&text)?,
@@ -139,6 +137,19 @@ impl<T: SnapshotTarget> Reading<'_, T> {
             }
         }
         Ok(None)
+    }
+
+    fn known_database(&self, database: u64, does: &str) -> Result<usize, String> {
+        let databases = self.databases;
+        usize::try_from(database).ok().filter(|index| *index < databases).ok_or_else(|| {
+            format!("it {does} database {database}, and there are {databases}: raise the setting databases")
+        })
+    }
+
+    /// The database that a stream has selected. A server that has selected none yet may say so by a number below 0.
+    fn stream_database(&self, text: &[u8]) -> Result<Option<usize>, String> {
+        let number = parse_i64(text).and_then(|number| u64::try_from(number).ok());
+        number.map(|number| self.known_database(number, "is followed by changes of")).transpose()
     }
 
     fn arrive(&mut self, mut entry: Entry, access: Access) -> Result<(), String> {

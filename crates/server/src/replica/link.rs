@@ -9,7 +9,7 @@ use engine::inbox::Message;
 use engine::replay::{Replay, runs_by_itself};
 use engine::replication::{Applied, LinkState, Primary};
 use engine::snapshots::Purpose;
-use engine::snapshots::reading::LoadOptions;
+use engine::snapshots::reading::{LoadOptions, Loaded};
 use engine::worker::Worker;
 use replication::answers::acknowledgement;
 use replication::handshake::{Beginning, Handshake, Introduction, Refused, Step};
@@ -193,7 +193,8 @@ impl<'f> Link<'f> {
         let mut transfer = Transfer::new(socket, end, &read);
         self.begin_loading(end.bytes());
         let loaded = self.load_from(&mut transfer);
-        self.end_loading(history, offset, loaded.is_ok());
+        let beginning = loaded.as_ref().ok().map(|loaded| (offset, loaded.stream_database.unwrap_or(0)));
+        self.end_loading(history, beginning);
         loaded?;
         Ok(transfer.into_rest())
     }
@@ -210,13 +211,14 @@ impl<'f> Link<'f> {
         self.append_only.wait_until_off();
     }
 
-    fn end_loading(&mut self, history: HistoryId, offset: u64, is_loaded: bool) {
+    /// Notes the offset and the selected database at which the stream begins, if the snapshot was loaded, and lets clients in.
+    fn end_loading(&mut self, history: HistoryId, beginning: Option<(u64, usize)>) {
         let engine = self.engine;
-        if is_loaded {
+        if let Some((offset, database)) = beginning {
             self.read = offset;
             self.stream_number += 1;
             let stale = engine.settings.replica_serve_stale_data.get();
-            engine.replication.begin_history(self.version, history, offset, stale);
+            engine.replication.begin_history(self.version, (history, offset), database, stale);
         }
         if engine.settings.appendonly.get() {
             match self.append_only.turn_on(engine) {
@@ -228,7 +230,7 @@ impl<'f> Link<'f> {
     }
 
     /// Empties the keyspace and puts in what a snapshot has. If that fails, the keyspace is empty.
-    fn load_from(&self, transfer: &mut Transfer<&mut Patient>) -> Result<(), Trouble> {
+    fn load_from(&self, transfer: &mut Transfer<&mut Patient>) -> Result<Loaded, Trouble> {
         let engine = self.engine;
         let began = Instant::now();
         // It has a number beyond those of the threads that serve clients.
@@ -259,7 +261,7 @@ impl<'f> Link<'f> {
                     loaded.keys,
                     loaded.bytes
                 ));
-                Ok(())
+                Ok(loaded)
             }
             Err(trouble) => {
                 // Half of the primary's data is of no use.
@@ -294,7 +296,7 @@ impl<'f> Link<'f> {
             StreamTask::Answer { question } => {
                 self.acknowledge(socket)?;
                 // The question is a part of the history, too.
-                self.engine.replication.advance(self.version, &question, self.engine.journal.position());
+                self.engine.replication.pass_question(self.version, &question, self.engine.journal.position());
                 Ok(())
             }
         }
@@ -341,7 +343,7 @@ impl<'f> Link<'f> {
     fn note_failures(&self, applied: &Applied) -> Result<(), Trouble> {
         let Some(failure) = &applied.failure else { return Ok(()) };
         log::warning(format!(
-            "{} commands of the primary's could not be applied, so that its data differ from this server's: {failure}",
+            "== CRITICAL == {} commands of the primary's could not be applied, so that its data differ from this server's: {failure}",
             applied.failures
         ));
         self.note(|link| link.failed += applied.failures)

@@ -1,6 +1,7 @@
 //! Penstock against redis-server, against its own journal, and against itself with its input cut elsewhere.
 
 mod access;
+mod chains;
 mod coverage;
 mod differential;
 mod fields;
@@ -17,3 +18,4 @@ mod split;
 mod streams;
 mod suggestions;
 mod tracking;
+mod unusable;

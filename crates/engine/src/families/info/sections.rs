@@ -236,7 +236,7 @@ pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.field("tracking_total_keys", engine.tracking.keys.len());
     text.field("tracking_total_items", engine.tracking.keys.items());
     text.field("tracking_total_prefixes", engine.tracking.prefix_count());
-    text.field("unexpected_error_replies", 0);
+    text.field("unexpected_error_replies", engine.replication.link().failed);
     text.field("total_error_replies", totals.errors);
     text.field("dump_payload_sanitizations", 0);
     text.field("total_reads_processed", totals.reads);
@@ -315,6 +315,9 @@ fn replica(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText, primary: &P
     if !is_up {
         let since = if link.down_since_s == 0 { -1 } else { now_s.saturating_sub(link.down_since_s) as i64 };
         text.field("master_link_down_since_seconds", since);
+        if let Some(error) = engine.replication.link_error() {
+            text.field("master_link_error", error.replace(['\r', '\n'], " "));
+        }
     }
     text.field("slave_priority", engine.settings.replica_priority.get());
     text.field("slave_read_only", u8::from(engine.settings.replica_read_only.get()));
