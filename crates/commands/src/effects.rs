@@ -178,6 +178,15 @@ impl Effects {
         }
     }
 
+    /// The same for a message, which only replicas are told.
+    #[cold]
+    pub fn record_message<'a>(&mut self, args: impl ExactSizeIterator<Item = &'a [u8]>) {
+        if self.recording {
+            self.is_instead = true;
+            self.instead.push(0, Kind::Message, args);
+        }
+    }
+
     /// Has the journal leave the running command out: what it has run itself is recorded already.
     #[inline]
     pub fn record_nothing(&mut self) {

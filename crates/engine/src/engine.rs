@@ -463,7 +463,8 @@ impl Engine {
     pub fn abort_failover(&self) -> bool {
         let Some(failover) = self.replication.take_failover() else { return false };
         if failover.stage == FailoverStage::Follows {
-            self.follow(None);
+            // It has taken no token back that it could give again.
+            self.follow(None, 0);
         }
         self.end_pause_of_failover();
         true

@@ -403,6 +403,20 @@ impl Pipelines {
         });
     }
 
+    /// Takes all tokens from the connections that have them, which are closed at their next command: the counts are another server's to
+    /// change from now on. The caller is alone behind the gate.
+    pub(crate) fn take_back_all(&self, now_ms: u64) {
+        self.with(now_ms, |all| {
+            for (token, pipeline) in &all.by_token {
+                if pipeline.holder.swap(NO_HOLDER, Ordering::Relaxed) != NO_HOLDER {
+                    let expires_ms = now_ms.saturating_add(pipeline.ttl_ms);
+                    pipeline.expires_ms.store(expires_ms, Ordering::Relaxed);
+                    all.expiring.insert((expires_ms, token.clone()));
+                }
+            }
+        });
+    }
+
     /// Does what a record of a token says (see the module's documentation), which is an array of bulk strings. A token that no connection
     /// has expires from now on. False if it is no such record.
     pub fn replay_record(&self, record: &[u8], now_ms: u64) -> bool {

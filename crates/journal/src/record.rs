@@ -21,6 +21,8 @@ pub enum Kind {
     Command = 0,
     /// A command that only Penstock understands: the state of a pipeline token.
     Own = 1,
+    /// A message that is published: replicas pass it on to their subscribers, and the file has no use for it.
+    Message = 2,
 }
 
 /// One command of a record.
@@ -135,7 +137,11 @@ pub fn entries(mut bytes: &[u8]) -> impl Iterator<Item = Entry<'_>> + Clone {
         let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let (command, rest) = rest.split_at_checked(number(0) as usize)?;
         bytes = rest;
-        let kind = if number(4) & 0xff == Kind::Command as u32 { Kind::Command } else { Kind::Own };
+        let kind = match number(4) & 0xff {
+            0 => Kind::Command,
+            1 => Kind::Own,
+            _ => Kind::Message,
+        };
         Some(Entry { database: (number(4) >> 8) as usize, kind, command })
     })
 }
@@ -160,6 +166,7 @@ mod tests {
         other.push(2, Kind::Own, [&b"PIPELINE"[..]].into_iter());
         record.append(&mut other);
         record.push_written(3, Kind::Command, b"*1\r\n$4\r\nPING\r\n");
+        record.push_written(4, Kind::Message, b"*1\r\n$4\r\nPING\r\n");
         assert!(other.is_empty());
         let read: Vec<_> = entries(record.bytes()).collect();
         assert_eq!(read.len(), record.len());
@@ -171,6 +178,7 @@ mod tests {
         assert_eq!((read[2].database, read[2].command.len()), (16_777_215, 100_000 + 34));
         assert_eq!((read[3].database, read[3].kind), (2, Kind::Own));
         assert_eq!((read[4].database, read[4].kind, read[4].command), (3, Kind::Command, read[1].command));
+        assert_eq!((read[5].database, read[5].kind, read[5].command), (4, Kind::Message, read[1].command));
     }
 
     #[test]

@@ -129,6 +129,10 @@ impl Encoder {
 
     /// Adds a unit behind what `out` has. Call [`Encoder::end_block`] before `out` is written.
     pub fn unit<'e>(&mut self, entries: impl Iterator<Item = Entry<'e>> + Clone, out: &mut Vec<u8>) {
+        let entries = entries.filter(|entry| entry.kind != Kind::Message);
+        if entries.clone().next().is_none() {
+            return;
+        }
         let start = *self.open.get_or_insert_with(|| {
             out.extend_from_slice(&[0; HEAD_BYTES]);
             out.len() - HEAD_BYTES
@@ -235,6 +239,7 @@ mod tests {
         encoder.unit(entries(record.bytes()), &mut out);
         record.push(3, Kind::Command, [&b"DEL"[..], b"k"].into_iter());
         record.push(0, Kind::Own, [&b"PIPELINE"[..], &[0xab; 100]].into_iter());
+        record.push(0, Kind::Message, [&b"PUBLISH"[..], b"channel", b"message"].into_iter());
         encoder.unit(entries(record.bytes()), &mut out);
         encoder.end_block(&mut out);
         let (line, bytes) = out.split_at(HEAD_BYTES);

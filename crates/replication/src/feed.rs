@@ -40,6 +40,7 @@ impl Feed {
                     self.select(entry.database, out);
                     out.extend_from_slice(entry.command);
                 }
+                Kind::Message => out.extend_from_slice(entry.command),
                 Kind::Own => {
                     out.extend_from_slice(b"*2\r\n$4\r\nPING\r\n");
                     bulk(entry.command, out);
@@ -108,5 +109,13 @@ mod tests {
         let unit = [(0, Kind::Command, "DEL a"), (0, Kind::Own, "PIPELINE COUNT")];
         assert_eq!(fed(feed, &unit), "; SELECT 0 ; MULTI ; DEL a ; PING ; PIPELINE COUNT ; EXEC");
         assert_eq!(fed(feed, &[(0, Kind::Own, "PIPELINE END")]), "; PING ; PIPELINE END");
+    }
+
+    #[test]
+    fn messages_need_no_database() {
+        let feed = &mut Feed::default();
+        assert_eq!(fed(feed, &[(3, Kind::Message, "PUBLISH c m")]), "; PUBLISH c m");
+        let unit = [(3, Kind::Message, "PUBLISH c m"), (0, Kind::Command, "DEL a")];
+        assert_eq!(fed(feed, &unit), "; SELECT 0 ; MULTI ; PUBLISH c m ; DEL a ; EXEC");
     }
 }

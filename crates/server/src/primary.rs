@@ -271,7 +271,7 @@ impl Primary {
                 let (host, port) = (&primary.host, primary.port);
                 log::notice(format!("The failover begins: {host}:{port} is to take this server's place"));
                 replication.note_failover_follows();
-                self.engine.follow(Some(primary));
+                self.engine.follow(Some(primary), now_us() / 1000);
             }
             None if is_due => {
                 log::warning("The failover is given up: no replica has had all data in time.");

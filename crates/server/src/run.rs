@@ -235,7 +235,7 @@ fn follow_primary(engine: &'static Engine, append_only: Arc<AppendOnly>) -> Resu
     {
         let primary = Primary { host: host.to_owned(), port };
         let _alone = engine.keyspace.gate().close();
-        engine.follow(Some(primary));
+        engine.follow(Some(primary), now_us() / 1000);
     }
     replica::start(engine, append_only)
 }

@@ -287,12 +287,16 @@ impl SimLink {
     }
 }
 
+/// Applies whole commands and transactions: in one call, or in one for each run of them, between which others may look at the data.
 fn apply(turn: &mut LinkTurn<'_>, (stream, version): (u64, u64), commands: &[u8], cuts: &[usize]) -> Result<(), Wrong> {
+    let (before, by_runs) = (turn.engine.replication.link().applied, commands.len().is_multiple_of(2));
     let mut at = 0;
     while at < commands.len() {
         let later = cuts.iter().filter_map(|cut| cut.checked_sub(at)).collect::<Vec<_>>();
+        let end = later.iter().copied().find(|&cut| by_runs && cut > 0).unwrap_or(commands.len() - at);
         turn.worker.begin_turn(turn.unix_us);
-        let applied = turn.worker.apply_stream(stream, version, commands.get(at..).unwrap_or_default(), &later);
+        let part = commands.get(at..at + end).unwrap_or_default();
+        let applied = turn.worker.apply_stream(stream, version, part, if by_runs { &[] } else { &later });
         turn.worker.end_turn();
         if let Some(failure) = applied.failure {
             return Err(format!("a command of the primary's could not be applied: {failure}"));
@@ -301,8 +305,19 @@ fn apply(turn: &mut LinkTurn<'_>, (stream, version): (u64, u64), commands: &[u8]
             return Err("nothing of the stream could be applied".into());
         }
         at += applied.taken;
+        let counted = turn.engine.replication.link().applied - before;
+        let whole = whole_bytes(turn.engine, commands.get(..at).unwrap_or_default());
+        if counted != whole {
+            return Err(format!("{counted} bytes of the stream count, of {at}, where {whole} are whole"));
+        }
     }
     Ok(())
+}
+
+/// Bytes of the whole commands and transactions at the beginning of some.
+fn whole_bytes(engine: &Engine, commands: &[u8]) -> u64 {
+    let portion = Splitter::new(engine.keyspace.databases(), |_| false).portion(commands);
+    portion.map_or(0, |portion| portion.commands as u64)
 }
 
 fn acknowledge(turn: &mut LinkTurn<'_>, wire: WireId) {

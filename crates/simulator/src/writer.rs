@@ -96,7 +96,7 @@ pub struct WriterClient {
     token_line: u64,
     tokens: u64,
     epoch: u64,
-    /// Where in the history this connection begins.
+    /// Up to where in the history WAIT covers nothing on this connection.
     seat_base: usize,
     /// Of the history: what has been sent on this connection, and what has been answered.
     sent: usize,
@@ -289,8 +289,12 @@ impl WriterClient {
 
     fn resumed(&mut self, reply: &SimReply, seat: Seat, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
         if let SimReply::Error(why) = reply {
-            if self.token_line == turn.line {
+            if self.token_line == turn.line && turn.line == seat.line {
                 return Err(format!("writer {}: its token is gone: {why}", self.number));
+            }
+            if why.starts_with("READONLY") {
+                self.leave(turn);
+                return Ok(());
             }
             self.token = None;
             let look = self.look_anew();
@@ -323,27 +327,22 @@ impl WriterClient {
             return Err(format!("writer {}: {least} operations were acknowledged, the token counts {at}", self.number));
         }
         self.token_line = seat.line;
-        if !self.note_failures(reply) {
-            // This connection counts for it, so that another one is to read.
-            self.token = None;
-            self.leave(turn);
-            return Ok(());
-        }
-        (self.seat_base, self.sent, self.answered) = (at, at, at);
+        self.note_failures(reply)?;
+        (self.seat_base, self.sent, self.answered) = (0, at, at);
         self.stage = Stage::Writes;
         // What was sent behind is sent again.
         self.write(seat, turn);
         Ok(())
     }
 
-    /// Takes from the answer to RESUME which operations were refused. False if it doesn't tell all of them.
-    fn note_failures(&mut self, reply: &SimReply) -> bool {
+    /// Takes from the answer to RESUME which operations were refused.
+    fn note_failures(&mut self, reply: &SimReply) -> Result<(), Wrong> {
         let failed = reply.items().get(3).map_or(0, SimReply::number);
         let positions = reply.items().get(5).map_or(&[][..], SimReply::items);
         let positions: Vec<i64> =
             positions.iter().filter_map(|one| one.items().first()).map(SimReply::number).collect();
         if failed != positions.len() as i64 {
-            return false;
+            return Err(format!("writer {}: {failed} of its commands have failed, at {positions:?}", self.number));
         }
         let mut position = 0;
         for op in &mut self.history[self.token_base..] {
@@ -351,7 +350,7 @@ impl WriterClient {
             op.is_refused = positions.iter().any(|position| own.contains(position));
             position += op.requests as i64;
         }
-        true
+        Ok(())
     }
 
     /// Takes the list for what there is of its history.
@@ -541,7 +540,7 @@ impl WriterClient {
             (self.kept, self.kept_line) = (self.written(), turn.line);
         }
         match kind {
-            // It is for what this connection has written: not for what one before has, that it goes on from.
+            // It is for what this connection has written or goes on from: not for what it has only read.
             OpKind::Wait if self.written() > self.seat_base && replies.iter().any(|reply| reply.number() >= 2) => {
                 self.promised = self.written();
                 self.has_promise = true;
@@ -599,7 +598,7 @@ fn noise(random: &mut Random) -> Vec<String> {
     let number = random.below(4);
     let text = |words: &str| words.split(' ').map(str::to_owned).collect();
     let below = |random: &mut Random, end: usize| random.below(end) + 1;
-    match random.below(14) {
+    match random.below(15) {
         0 => text(&format!("SET string:{number} {} PX {}", random.below(100), below(random, 400))),
         1 => text(&format!("SET string:{number} {}", random.below(100))),
         2 => text(&format!("PEXPIRE string:{number} {}", below(random, 300))),
@@ -613,6 +612,11 @@ fn noise(random: &mut Random) -> Vec<String> {
         10 => text(&format!("DEL string:{number} set:{number}")),
         11 => text(&format!("XADD stream:{number} MAXLEN 10 * field {}", random.below(99))),
         12 => text(&format!("GETEX string:{number} PX {}", below(random, 100))),
+        // A part of the stream that isn't small, and one of several reads.
+        13 => {
+            let bytes = if random.below(20) == 0 { 100_000 } else { 400 };
+            vec!["SET".into(), format!("large:{number}"), "y".repeat(below(random, bytes))]
+        }
         _ => vec![
             "SETRANGE".into(),
             format!("long:{number}"),

@@ -24,7 +24,7 @@ use crate::access::User;
 use crate::command_table::Command;
 use crate::listening::listeners::Listeners;
 use crate::listening::watch::DbKey;
-use crate::pipelines::Pipeline;
+use crate::pipelines::{Hold, Pipeline};
 use crate::replication::replicas::Acknowledgement;
 
 pub use claim::Parked;
@@ -140,7 +140,8 @@ impl Waiter {
     /// Counts the command, which its connection's pipeline has executed now that it is answered, be it with an error.
     /// The caller is inside the gate and has claimed the right to answer.
     pub fn count(&self, error: Option<&[u8]>) {
-        if let Some(pipeline) = &self.pipeline {
+        // The token may have been taken back since the connection parked.
+        if let Some(pipeline) = self.pipeline.as_ref().filter(|pipeline| pipeline.hold_of(self.client) != Hold::Lost) {
             pipeline.count_one(error);
         }
     }

@@ -11,7 +11,8 @@ pub(crate) const UNBLOCKED: &str =
 
 impl Engine {
     /// Follows a primary, or none from here on. False if it is so already. The caller is alone behind the gate.
-    pub fn follow(&self, primary: Option<Primary>) -> bool {
+    /// `now_ms` is Unix time.
+    pub fn follow(&self, primary: Option<Primary>, now_ms: u64) -> bool {
         let stale = self.settings.replica_serve_stale_data.get();
         if !self.replication.follow(&self.journal, primary.clone(), stale) {
             return false;
@@ -19,6 +20,8 @@ impl Engine {
         self.follow_durability();
         self.settings.note_replicaof(primary.as_ref().map(|primary| (&*primary.host, primary.port)));
         if primary.is_some() {
+            // Before the waits end: what they answer is in no history.
+            self.pipelines.take_back_all(now_ms);
             self.end_waits();
         }
         true

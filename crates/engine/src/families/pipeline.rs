@@ -30,6 +30,10 @@ const OTHER_TOKEN: Error = Error::fixed(
     "ERR This connection counts for another pipeline token; PIPELINE END ends that, or use another connection",
 );
 
+const IS_REPLICA: Error = Error::fixed(
+    "READONLY This server is a replica, whose pipeline tokens are its primary's: ask the primary, or PIPELINE STATUS how far one is",
+);
+
 /// None of these count, and none makes sense within a transaction: commands count when that ends.
 const ALL: u32 = NOSCRIPT | NO_MULTI;
 
@@ -99,6 +103,7 @@ fn container(_: &mut Turn<'_, '_>) -> Outcome {
 
 fn start(turn: &mut Turn<'_, '_>) -> Outcome {
     turn.session.count_not();
+    check_primary(turn)?;
     let state = TokenState {
         token: checked_token(turn)?.into(),
         user: user_of(turn).into(),
@@ -128,6 +133,11 @@ fn start(turn: &mut Turn<'_, '_>) -> Outcome {
     Ok(())
 }
 
+/// A replica's tokens change with its primary's stream only.
+fn check_primary(turn: &Turn<'_, '_>) -> Outcome {
+    if turn.engine().is_replica() { Err(IS_REPLICA) } else { Ok(()) }
+}
+
 fn checked_token<'t>(turn: &Turn<'t, '_>) -> Result<&'t [u8], Error> {
     let token = turn.arg(2);
     if (1..=TOKEN_BYTES_MAX).contains(&token.len()) {
@@ -150,6 +160,7 @@ fn ttl_ms(turn: &Turn<'_, '_>) -> Result<u64, Error> {
 
 fn resume(turn: &mut Turn<'_, '_>) -> Outcome {
     turn.session.count_not();
+    check_primary(turn)?;
     let (engine, now_ms, me) = (turn.engine(), turn.now_ms(), turn.session.client.id);
     let pipeline = find(turn)?;
     if turn.session.tally().is_some_and(|tally| !Arc::ptr_eq(tally.pipeline(), &pipeline)) {
@@ -165,6 +176,8 @@ fn resume(turn: &mut Turn<'_, '_>) -> Outcome {
     // What follows is meant for the database that it would have found over the old connection.
     turn.session.select(pipeline.database());
     turn.worker.depend_on_all();
+    // What the old connection has written is this one's to wait for (WAIT).
+    turn.worker.wrote = turn.engine().journal.position();
     write_progress(&mut turn.reply, &pipeline.progress());
     Ok(())
 }
@@ -207,6 +220,7 @@ fn write_progress(reply: &mut Reply<'_>, progress: &PipelineProgress) {
 
 fn end(turn: &mut Turn<'_, '_>) -> Outcome {
     turn.session.count_not();
+    check_primary(turn)?;
     find(turn)?;
     if !turn.engine().pipelines.remove(turn.arg(2), turn.now_ms()) {
         return Err(NO_TOKEN);

@@ -259,6 +259,10 @@ fn publish_to(turn: &mut Turn<'_, '_>, kind: ChannelKind) -> Outcome {
     turn.worker.tell(Some(&mut *turn.session));
     let receivers = publish_from(turn.worker, Some(&mut *turn.session), kind, channel, payload);
     turn.reply.count(receivers);
+    if turn.engine().replication.stream.is_own() {
+        let name: &[u8] = if kind == ChannelKind::Shard { b"SPUBLISH" } else { b"PUBLISH" };
+        turn.worker.effects.record_message([name, channel, payload].into_iter());
+    }
     Ok(())
 }
 

@@ -128,7 +128,7 @@ fn take_over(turn: &mut Turn<'_, '_>) -> Outcome {
         return Err(Error::fixed("ERR PSYNC FAILOVER replid must match my replid."));
     }
     engine.host.log(LogLevel::Notice, "The primary hands over: this server takes its place");
-    engine.follow(None);
+    engine.follow(None, turn.now_ms());
     Ok(())
 }
 

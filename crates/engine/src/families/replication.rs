@@ -63,7 +63,7 @@ fn follow(turn: &Turn<'_, '_>, primary: Option<Primary>) -> bool {
             format!("REPLICAOF {host}:{port} enabled: this server's data become that server's")
         }
     };
-    let is_new = engine.follow(primary);
+    let is_new = engine.follow(primary, turn.now_ms());
     if is_new {
         engine.host.log(LogLevel::Notice, &text);
     }

@@ -76,6 +76,8 @@ pub struct Stream {
     state: Mutex<Streaming>,
     /// Bytes of the history so far.
     end: AtomicU64,
+    /// Whether it is made of this server's units.
+    is_own: AtomicBool,
     /// Whether the thread that takes units sleeps until it is told that there are some.
     sleeps: AtomicBool,
     wake: OnceLock<Box<dyn Wake>>,
@@ -154,6 +156,7 @@ impl Stream {
         state.taken = journal.position();
         state.marks = VecDeque::from([UnitMark { position: state.taken, offset: end }]);
         state.source = Source::Journal(merge);
+        self.is_own.store(true, Ordering::Relaxed);
     }
 
     /// Has the stream be a primary's bytes from now on, which continue behind what this server's units have made so far. The caller is
@@ -164,6 +167,7 @@ impl Stream {
         if let Source::Journal(merge) = std::mem::replace(&mut state.source, Source::Primary) {
             journal.end_alone(merge);
         }
+        self.is_own.store(false, Ordering::Relaxed);
         state.marks.clear();
     }
 
@@ -189,6 +193,7 @@ impl Stream {
         if let Source::Journal(merge) = std::mem::take(&mut state.source) {
             journal.end_alone(merge);
         }
+        self.is_own.store(false, Ordering::Relaxed);
         state.backlog = None;
         state.marks.clear();
     }
@@ -292,10 +297,11 @@ impl Stream {
         }
     }
 
-    /// Whether the stream is made of this server's units.
+    /// Whether the stream is made of this server's units. It doesn't change while a thread is inside the gate.
+    #[inline]
     #[must_use]
     pub fn is_own(&self) -> bool {
-        matches!(self.lock().source, Source::Journal(_))
+        self.is_own.load(Ordering::Relaxed)
     }
 
     /// Calls `look` with the backlog, if there is one.
