@@ -22,7 +22,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECORD = ROOT / "bench" / "instructions.json"
 BATCHES = ["ping", "get", "set", "incr", "hset", "zadd", "lpush1", "sadd1", "zadd1", "mset10", "mget10", "zrange100",
-           "setbit", "getbit", "hexpire", "hgetex", "set+waiters", "get+trackers", "set+trackers", "set+journal"]
+           "setbit", "getbit", "bitcount", "bitfield", "bitop", "pfadd", "pfcount", "pfcount2", "geoadd", "geodist", "hexpire", "hgetex",
+           "hsetex", "hgetdel", "httl", "xadd", "xadd+idmp", "lmovem", "get+rules", "set+rules", "get+glob", "get+selector",
+           "set+waiters", "get+trackers", "set+trackers", "set+journal"]
 # By how much a batch may exceed its record.
 TOLERANCE = 0.05
 # Batches that are counted, and commands of each; keys few enough that filling takes no time.
