@@ -267,6 +267,7 @@ impl Worker {
         let mut ahead = 0;
         let mut is_plain = self.may_be_quick(session);
         let mut len = out.len();
+        let turn_end = stint.began.after(self.pace.turn_ticks);
         for (index, (request, plan)) in batch.requests().iter().zip(planned.iter()).enumerate() {
             if index == ahead
                 && let Some(inside) = inside
@@ -284,10 +285,11 @@ impl Worker {
                     return end_early(session, Step::Reframe);
                 }
             }
-            let step = if is_plain && plan.quick.is_some() && inside.is_some() {
+            let may_be_quick = is_plain && inside.is_some();
+            let step = if may_be_quick && plan.quick.is_some() {
                 self.step_quickly(session, plan, args, keys, out, inside)
             } else {
-                let step = if is_plain && plan.is_keyless && inside.is_some() {
+                let step = if may_be_quick && plan.is_keyless {
                     self.step_keyless(session, plan, args, out, inside)
                 } else {
                     self.step(session, plan, args, keys, out, inside)
@@ -296,21 +298,22 @@ impl Worker {
                 step
             };
             let step = if self.effects.took_much { self.mind_memory_next(step) } else { step };
-            let has_run = !matches!(step, Step::Pause | Step::AwaitRoom);
-            if has_run {
-                stint.at = request.end as usize;
-            }
             let before = std::mem::replace(&mut len, out.len());
             if len >= stint.look_at {
                 self.look_at_last(session, plan, (args, keys), len.saturating_sub(before), stint);
                 stint.look_at = stint.end_of_small(len);
             }
             if step != Step::Next {
+                let has_run = !matches!(step, Step::Pause | Step::AwaitRoom);
+                if has_run {
+                    stint.at = request.end as usize;
+                }
                 stint.commands += index as u32 + u32::from(has_run);
                 return end_early(session, step);
             }
+            stint.at = request.end as usize;
             // A window of slow commands may take much longer than a turn, and its replies much memory.
-            if stint.is_over(self.ticks, self.pace.turn_ticks, out) && Some(stint.at) != last_end {
+            if (self.ticks > turn_end || len > stint.replies_end) && Some(stint.at) != last_end {
                 stint.commands += index as u32 + 1;
                 session.framer.forget();
                 return ControlFlow::Break(Ran::Yielded);

@@ -35,6 +35,13 @@ impl Ticks {
     pub fn since(self, earlier: Ticks) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
+
+    /// The reading so many ticks later.
+    #[inline]
+    #[must_use]
+    pub fn after(self, ticks: u64) -> Ticks {
+        Ticks(self.0.saturating_add(ticks))
+    }
 }
 
 /// Nanoseconds since the first call.

@@ -374,19 +374,20 @@ impl<T: Tie> Iterator for Iter<'_, T> {
                 at..leaf.len().min(at + self.left.len())
             };
             let (scores, ties) = (&leaf.scores[part.clone()], &leaf.ties[part.clone()]);
-            let entries = scores.iter().copied().zip(ties.iter().copied()).enumerate();
-            if self.reverse {
+            // One loop for both directions: with two, the compiler calls `visit` for each entry instead of making it part of them.
+            // An index below 0 wraps around, and ends the loop as one beyond the end does.
+            let (mut at, step) = if self.reverse {
                 self.left.end -= part.len();
-                result = entries.rev().fold(result, |result, (at, entry)| {
-                    at.checked_sub(PREFETCH_ENTRIES).inspect(|&ahead| ties[ahead].prefetch());
-                    visit(result, entry)
-                });
+                (part.len().wrapping_sub(1), usize::MAX)
             } else {
                 self.left.start += part.len();
-                result = entries.fold(result, |result, (at, entry)| {
-                    ties.get(at + PREFETCH_ENTRIES).inspect(|ahead| ahead.prefetch());
-                    visit(result, entry)
-                });
+                (0, 1)
+            };
+            let lead = step.wrapping_mul(PREFETCH_ENTRIES);
+            while let (Some(&score), Some(&tie)) = (scores.get(at), ties.get(at)) {
+                ties.get(at.wrapping_add(lead)).inspect(|ahead| ahead.prefetch());
+                result = visit(result, (score, tie));
+                at = at.wrapping_add(step);
             }
         }
         result
