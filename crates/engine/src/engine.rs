@@ -269,6 +269,7 @@ impl Engine {
         self.durability.settings_changed(awaited, self.journal.position());
         self.follow_snapshots();
         self.replication.serve_stale(self.settings.replica_serve_stale_data.get());
+        self.replication.replicas.want_good(self.settings.good_replicas_wanted());
         self.users.require_password(&self.settings.requirepass.get());
         self.settings_version.fetch_add(1, Ordering::Release);
     }

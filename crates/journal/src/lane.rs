@@ -114,8 +114,9 @@ pub struct Reader {
     segment: Arc<Segment>,
     /// Words of the segment that have been read.
     at: usize,
-    /// What was read and not handed out: whole frames from `head` on.
+    /// What was read: whole frames up to `filled`, of which those before `head` have been handed out.
     read: Vec<u8>,
+    filled: usize,
     head: usize,
 }
 
@@ -144,7 +145,7 @@ impl Lane {
         seat.taken.store(self.shared.appended.load(Ordering::Relaxed), Ordering::Relaxed);
         let segment = lock(&self.shared.current).clone();
         let at = segment.ready.load(Ordering::Acquire) & !CLOSED;
-        Some(Reader { shared: self.shared.clone(), audience, segment, at, read: Vec::new(), head: 0 })
+        Some(Reader { shared: self.shared.clone(), audience, segment, at, read: Vec::new(), filled: 0, head: 0 })
     }
 }
 
@@ -224,10 +225,10 @@ impl Writer {
 impl Reader {
     /// The position of the first unit that has not been taken.
     pub fn head(&mut self) -> Option<Position> {
-        if self.head == self.read.len() {
+        if self.head == self.filled {
             self.fill();
         }
-        self.read.get(self.head..self.head + WORD).map(number)
+        self.read[..self.filled].get(self.head..self.head + WORD).map(number)
     }
 
     /// Takes the first unit's record. Empty if there is no unit.
@@ -243,22 +244,25 @@ impl Reader {
 
     /// Copies some of what the segment has, and goes on to the next one behind its end.
     fn fill(&mut self) {
-        self.read.clear();
-        self.head = 0;
+        (self.head, self.filled) = (0, 0);
         loop {
             let ready = self.segment.ready.load(Ordering::Acquire);
             let end = self.copied_to(ready & !CLOSED);
             let words = &self.segment.words[self.at..end];
-            self.read.resize(words.len() * WORD, 0);
+            self.filled = words.len() * WORD;
+            // It never shrinks: to make it longer writes zeros first.
+            if self.read.len() < self.filled {
+                self.read.resize(self.filled, 0);
+            }
             let (copies, _) = self.read.as_chunks_mut::<WORD>();
             for (copy, word) in copies.iter_mut().zip(words) {
                 *copy = word.load(Ordering::Relaxed).to_le_bytes();
             }
             self.at = end;
             let seat = &self.shared.seats[self.audience as usize];
-            let taken = seat.taken.load(Ordering::Relaxed).wrapping_add(self.read.len());
-            if !self.read.is_empty() || ready & CLOSED == 0 {
-                if self.read.is_empty() {
+            let taken = seat.taken.load(Ordering::Relaxed).wrapping_add(self.filled);
+            if self.filled != 0 || ready & CLOSED == 0 {
+                if self.filled == 0 {
                     self.give_back();
                 }
                 return seat.taken.store(taken, Ordering::Relaxed);

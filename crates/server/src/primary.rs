@@ -334,7 +334,7 @@ fn serving_rules(settings: &Settings) -> ServingRules {
         backlog_ttl: seconds(settings.repl_backlog_ttl_s.get()),
         backlog_bytes: settings.repl_backlog_size.get(),
         sends_early: settings.repl_diskless_sync.get(),
-        good_wanted: settings.min_replicas_to_write.get().unsigned_abs(),
+        good_wanted: settings.good_replicas_wanted(),
         good_lag: seconds(settings.min_replicas_max_lag_s.get()),
     }
 }

@@ -651,6 +651,14 @@ impl Settings {
         settings
     }
 
+    /// How many replicas must have said of late how far they are for commands to write (`min-replicas-to-write`); none, if it doesn't
+    /// matter when they have (`min-replicas-max-lag`).
+    #[must_use]
+    pub fn good_replicas_wanted(&self) -> u64 {
+        let any_will_do = self.min_replicas_max_lag_s.get() == 0;
+        if any_will_do { 0 } else { self.min_replicas_to_write.get().unsigned_abs() }
+    }
+
     /// The present save points; none if snapshots are off.
     pub fn save_points(&self) -> Vec<SavePoint> {
         save_points(&self.save.get())

@@ -184,6 +184,11 @@ impl Replicas {
         self.reasons.set(FEW_REPLICAS, good < wanted);
     }
 
+    /// The same where only what is wanted has changed.
+    pub fn want_good(&self, wanted: u64) {
+        self.note_good(self.good(), wanted);
+    }
+
     /// How many have said so.
     #[must_use]
     pub fn good(&self) -> u64 {

@@ -39,10 +39,9 @@ pub struct ServingRules {
     pub backlog_bytes: u64,
     /// Whether a snapshot is sent while it is made (`repl-diskless-sync`).
     pub sends_early: bool,
-    /// Commands that write are refused with fewer good replicas than these (`min-replicas-to-write`).
+    /// Commands that write are refused with fewer good replicas than these (`Settings::good_replicas_wanted`).
     pub good_wanted: u64,
-    /// A replica is good that has said something within this time; any number of them is enough, if it is zero
-    /// (`min-replicas-max-lag`).
+    /// A replica is good that has said something within this time (`min-replicas-max-lag`).
     pub good_lag: Duration,
 }
 
@@ -294,7 +293,7 @@ impl<S: SentSnapshot, L> Serving<S, L> {
 
     fn count_good(&self, replication: &Replication, rules: &ServingRules, now: Duration) {
         let good = self.all.iter().filter(|served| served.peer.is_good(rules.good_lag, now)).count() as u64;
-        replication.replicas.note_good(good, if rules.good_lag.is_zero() { 0 } else { rules.good_wanted });
+        replication.replicas.note_good(good, rules.good_wanted);
     }
 
     /// Tells the engine how far the replicas are. None if that is what it knows; true if clients may wait for what they have now.

@@ -151,6 +151,8 @@ fn repeats(command: &[Vec<u8>]) -> bool {
             false
         }
         (b"HTTL" | b"HPTTL" | b"HEXPIRETIME" | b"HPEXPIRETIME", _) => false,
+        // What soon expires is there or not when it is asked for again.
+        (b"PEXPIRE", _) => command.get(2).is_none_or(|ms| ms.len() > 4),
         (b"EXPIRETIME" | b"PEXPIRETIME", _) | (b"CLIENT", b"ID" | b"INFO" | b"LIST") => false,
         (b"OBJECT", b"IDLETIME" | b"FREQ") | (b"COMMAND", _) => false,
         // The scan family's cursors and every unordered reply may follow a table's history.

@@ -263,7 +263,7 @@ pub(super) fn replication(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoTe
     }
     let replicas = engine.replication.replicas.all();
     text.field("connected_slaves", replicas.len());
-    if engine.settings.min_replicas_to_write.get() > 0 && engine.settings.min_replicas_max_lag_s.get() > 0 {
+    if engine.settings.good_replicas_wanted() > 0 {
         text.field("min_slaves_good_slaves", engine.replication.replicas.good());
     }
     let now_ms = gathered.turn.now_ms();
