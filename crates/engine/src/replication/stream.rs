@@ -11,8 +11,10 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use journal::merge::Merge;
 use journal::order::Position;
+use journal::record::Kind;
 use replication::backlog::{Backlog, Shelf};
 use replication::feed::{ASK, Feed, PING};
+use resp::num::parse_i64;
 
 use crate::inbox::Wake;
 use crate::journal::Journal;
@@ -55,7 +57,7 @@ struct Streaming {
     chunk: Vec<u8>,
     /// Where the snapshot begins that was begun last.
     cut: u64,
-    /// Behind it come no changes, but signs of life and questions: the data are the same at each offset from here on.
+    /// Behind it come no changes, but messages, signs of life and questions: the data are the same at each offset from here on.
     data_end: u64,
 }
 
@@ -171,7 +173,8 @@ impl Stream {
         state.marks.clear();
     }
 
-    /// Takes back signs of life and questions behind the last change: another primary of this history may not have them.
+    /// Takes back messages, signs of life and questions behind the last change: another primary of this history may not have them. Sentinel
+    /// publishes every two seconds, also to a primary that it has just replaced.
     pub(crate) fn take_back_idle(&self) {
         let mut state = self.lock();
         let data_end = state.data_end;
@@ -245,6 +248,9 @@ impl Stream {
         {
             *taken = unit.position;
             feed.unit(unit.entries(), chunk);
+            if unit.entries().any(|entry| entry.kind != Kind::Message) {
+                *data_end = backlog.end() + chunk.len() as u64;
+            }
         }
         if chunk.is_empty() {
             return false;
@@ -253,7 +259,6 @@ impl Stream {
         chunk.clear();
         chunk.shrink_to(2 * CHUNK_BYTES);
         note_mark(marks, UnitMark { position: *taken, offset: backlog.end() });
-        *data_end = backlog.end();
         self.end.store(backlog.end(), Ordering::Release);
         true
     }
@@ -336,12 +341,31 @@ impl Stream {
     }
 }
 
-/// Whether all of these bytes of a stream are signs of life and questions.
+/// Whether all of these whole commands of a stream change nothing: messages, signs of life and questions.
 fn is_idle(mut bytes: &[u8]) -> bool {
-    while let Some(rest) = bytes.strip_prefix(PING).or_else(|| bytes.strip_prefix(ASK)) {
+    while let Some(rest) =
+        bytes.strip_prefix(PING).or_else(|| bytes.strip_prefix(ASK)).or_else(|| behind_message(bytes))
+    {
         bytes = rest;
     }
     bytes.is_empty()
+}
+
+/// What comes behind a message at the beginning of these bytes, if there is one.
+fn behind_message(bytes: &[u8]) -> Option<&[u8]> {
+    let (name, rest) = split_bulk(bytes.strip_prefix(b"*3\r\n")?)?;
+    let is_message = name.eq_ignore_ascii_case(b"PUBLISH") || name.eq_ignore_ascii_case(b"SPUBLISH");
+    let (_, rest) = if is_message { split_bulk(rest)? } else { return None };
+    split_bulk(rest).map(|(_, rest)| rest)
+}
+
+/// A bulk string and what comes behind it.
+fn split_bulk(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let bytes = bytes.strip_prefix(b"$")?;
+    let digits = bytes.iter().position(|&byte| byte == b'\r')?;
+    let len = usize::try_from(parse_i64(&bytes[..digits])?).ok()?;
+    let (text, rest) = bytes.get(digits + 2..)?.split_at_checked(len)?;
+    Some((text, rest.strip_prefix(b"\r\n")?))
 }
 
 pub(super) fn note_mark(marks: &mut VecDeque<UnitMark>, mark: UnitMark) {
@@ -355,6 +379,14 @@ pub(super) fn note_mark(marks: &mut VecDeque<UnitMark>, mark: UnitMark) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_changes_nothing_is_known() {
+        let message = b"*3\r\n$7\r\npublish\r\n$1\r\nc\r\n$2\r\n\r\n\r\n";
+        let change = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n";
+        assert!(is_idle(&[PING, message, ASK, message].concat()) && is_idle(b""));
+        assert!(!is_idle(&[&message[..], change].concat()) && !is_idle(&message[..message.len() - 1]));
+    }
 
     #[test]
     fn what_a_replica_has_is_told_in_units() {
