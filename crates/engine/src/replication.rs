@@ -292,7 +292,7 @@ impl Replication {
         true
     }
 
-    /// Counts a question of the primary's, which is a part of its stream as commands are. See [`Replication::advance`].
+    /// Counts a question of the primary's, which is a part of its stream as commands are. See `advance`.
     pub fn pass_question(&self, version: u64, question: &[u8], position: Position) -> bool {
         let database = self.stream_database();
         self.advance(version, question, (position, database))
