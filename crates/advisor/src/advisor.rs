@@ -48,6 +48,10 @@ const ARGUMENTS_MAX: usize = 8;
 /// A read and the write that repeats it are a pair if there are no more trips between.
 const PAIR_DISTANCE_MAX: u32 = 4;
 
+/// Trips for which a shape that was sent without waiting counts as part of a pipeline: some pipelines' lengths, and few beside a loop that is
+/// worth telling.
+const UNWAITED_TRIPS: u32 = 32;
+
 /// A thread that waits for a core has it after so long: the slice that the kernel gives another one, and its delay.
 const HELD_UP_NS_MAX: u64 = 5_000_000;
 /// A client that pauses more often than once in so many trips may do so by itself: two rounds of the longest loop.
@@ -289,6 +293,7 @@ impl<'t> Watch<'_, 't> {
             let (_, key) = key(self.trip, &found);
             self.last.pipeline = self.advisor.shape(&self.trip.command, &found, key);
         }
+        (self.last.unwaited, self.last.unwaited_trip) = (self.last.pipeline, self.last.trip);
         if self.connection.counts.first_shape == 0 {
             self.connection.counts.first_shape = self.last.pipeline;
         }
@@ -304,7 +309,9 @@ impl<'t> Watch<'_, 't> {
     fn single(&mut self, found: Found, gap: Gap) {
         self.last.trip = self.last.trip.wrapping_add(1);
         let mut seen = self.reduce(found, gap);
-        if self.is_held_up(&seen, gap) {
+        if self.is_pipelined(&seen, gap) {
+            self.end();
+        } else if self.is_held_up(&seen, gap) {
             // The loop goes on. What the trip takes otherwise is known.
             (seen.gap_ns, seen.is_paced) = (self.connection.round_trip.low_ns(), false);
         } else if !matches!(gap, Gap::RoundTrip(_)) {
@@ -337,6 +344,16 @@ impl<'t> Watch<'_, 't> {
         if self.begins_pipeline() {
             self.last.pipeline = seen.shape;
         }
+    }
+
+    /// True if the client sent this without waiting, or sent the same shape so a moment ago: some clients write a pipeline's commands one by
+    /// one, and a server that is quicker than they are has answered each before the next one comes.
+    #[inline]
+    fn is_pipelined(&mut self, seen: &Seen<'_>, gap: Gap) -> bool {
+        if matches!(gap, Gap::Overlap) {
+            (self.last.unwaited, self.last.unwaited_trip) = (seen.shape, self.last.trip);
+        }
+        self.last.unwaited == seen.shape && self.last.trip.wrapping_sub(self.last.unwaited_trip) <= UNWAITED_TRIPS
     }
 
     /// True if a pause is one that the client didn't choose: it is short, long none was before, and the loop goes on as if there had been

@@ -67,6 +67,9 @@ pub(crate) struct Last {
     pub samples: Samples,
     /// The shape of the first command of what was sent before a reply was waited for; 0: not known.
     pub pipeline: u64,
+    /// The shape of what was last sent without waiting for a reply, and the number of the trip.
+    pub unwaited: u64,
+    pub unwaited_trip: u32,
     /// From the last trip's request to its reply, where those are seen.
     pub served_ns: u64,
 }

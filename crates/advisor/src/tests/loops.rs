@@ -205,6 +205,21 @@ fn requests_that_do_not_wait_for_replies_are_clean() {
     traffic.assert_clean();
 }
 
+/// A pipeline of ten, written one by one, of which the server has answered all but one before the next one came.
+#[test]
+fn a_pipeline_that_is_written_one_by_one_is_clean() {
+    let mut traffic = Traffic::new();
+    for number in 0..100 {
+        traffic.send(&format!("ZSCORE all title{number}"), "1");
+        for place in 0..10 {
+            traffic.gap_ns = if place == 5 { 0 } else { 30_000 };
+            traffic.now_ns -= if place == 5 { 1000 } else { 0 };
+            traffic.send(&format!("ZADD prefix:{place} 1 title{number}"), "1");
+        }
+    }
+    traffic.assert_clean();
+}
+
 #[test]
 fn a_few_different_commands_are_clean() {
     let mut traffic = Traffic::logged_in();
