@@ -77,7 +77,7 @@ fn admit(port: &Rc<Port>, mut socket: TcpStream, peer: IpAddr) {
     let port = port.clone();
     if port.connections.get() >= terms.connections_max {
         if !terms.is_encrypted {
-            // A new socket takes as much at once; nobody waits for it.
+            // The empty send buffer of a new socket holds these bytes: the write does not block.
             let _ = socket.try_write(NO_ROOM);
         }
         spawn_local(async move { drop(timeout(PAUSE, socket.shutdown()).await) });

@@ -5,7 +5,7 @@ use resp::reply::{Output, Reply};
 use super::Engine;
 use crate::replication::Primary;
 
-/// What a blocking command answers whose server becomes a replica: Redis's text.
+/// The reply of a blocking command that ends because its server becomes a replica: Redis's text.
 pub(crate) const UNBLOCKED: &str =
     "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
 

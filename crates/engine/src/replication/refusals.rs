@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Replicas that are remembered: far more than a server has. The one whose last try is the longest ago is forgotten first.
+/// How many replicas are remembered: far more than a server has. The entry of the oldest refusal makes room for a new one.
 const REMEMBERED_MAX: usize = 64;
 /// The pause after the first snapshot that was not taken. Each further one doubles it.
 const PAUSE_MIN: Duration = Duration::from_secs(1);

@@ -118,7 +118,8 @@ impl Handshakes {
     }
 }
 
-/// Whether a port asks for certificates. The HTTP port shakes hands on its own thread, and has files looked at for changes by these.
+/// Whether a port needs certificates. The HTTP port's own thread runs its handshakes; these threads only notice for it that the
+/// certificates' files have changed.
 fn is_wanted(settings: &Settings) -> bool {
     settings.tls_port.get() != 0 || (settings.http_port.get() != 0 && settings.http_tls.get())
 }

@@ -5,18 +5,7 @@
 use penstock_tests::conn::Conn;
 use penstock_tests::server::Server;
 
-use super::links::{PRIMARY, is_up, oracle_of, replica_of, wait_until_equal};
-
-/// A replica of some kind.
-type Kind = fn(u16, &[&str]) -> Server;
-
-fn penstock() -> Server {
-    Server::penstock(&["--threads", "2", "--enable-debug-command", "yes"])
-}
-
-fn oracle() -> Server {
-    Server::oracle(PRIMARY)
-}
+use super::links::{Kind, is_up, oracle, oracle_of, penstock, replica_of, wait_until_equal};
 
 fn set(conn: &mut Conn, key: &str) {
     assert_eq!(conn.cmd(&format!("SET {key} v")).unwrap().text(), b"OK");
@@ -92,7 +81,7 @@ fn a_new_primary_selects_its_database_anew() {
     assert_eq!((new.figure("sync_full"), old.figure("sync_full")), (0, 2), "{} {}", new.log(), old.log());
 }
 
-/// Signs of life behind the last change are no data: who has one more than the server that takes the primary's place goes on all the same.
+/// A PING behind the last change is no data: a replica that has received one more than the new primary goes on without a snapshot.
 #[test]
 fn a_sign_of_life_after_a_failover_costs_no_snapshot() {
     for kind in [replica_of as Kind, oracle_of] {

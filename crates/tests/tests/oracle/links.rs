@@ -20,6 +20,19 @@ pub(crate) const STREAMS: u64 = 40;
 /// How long a stream's replies may take; what waits for longer is blocked.
 const PATIENCE: Duration = Duration::from_millis(50);
 
+/// Starts a server of some kind that follows the one at a port, with further arguments.
+pub(crate) type Kind = fn(u16, &[&str]) -> Server;
+
+/// A server on two threads.
+pub(crate) fn penstock() -> Server {
+    Server::penstock(&["--threads", "2", "--enable-debug-command", "yes"])
+}
+
+/// A primary of the oracle's kind.
+pub(crate) fn oracle() -> Server {
+    Server::oracle(PRIMARY)
+}
+
 pub(crate) fn replica_of(port: u16, more: &[&str]) -> Server {
     let port = port.to_string();
     let args = ["--replicaof", "127.0.0.1", &port, "--threads", "2", "--enable-debug-command", "yes"];

@@ -6,18 +6,7 @@ use penstock_tests::conn::Conn;
 use penstock_tests::directory::Directory;
 use penstock_tests::server::Server;
 
-use super::links::{PRIMARY, is_up, oracle_of, replica_of, wait_until_equal};
-
-/// A replica of some kind.
-type Kind = fn(u16, &[&str]) -> Server;
-
-fn penstock() -> Server {
-    Server::penstock(&["--threads", "2", "--enable-debug-command", "yes"])
-}
-
-fn oracle() -> Server {
-    Server::oracle(PRIMARY)
-}
+use super::links::{Kind, is_up, oracle, oracle_of, penstock, replica_of, wait_until_equal};
 
 /// A client that listens to the channel `news`, to its shard channel, and to all channels that begin with `n`.
 fn listener(server: &Server) -> Conn {

@@ -14,11 +14,8 @@ use penstock_tests::rng::Rng;
 use penstock_tests::server::Server;
 
 use super::links::{
-    PRIMARY, STREAMS, is_up, oracle_of, persist_all, replica_of, signal, text, wait_until_equal, work, work_of,
+    Kind, PRIMARY, STREAMS, is_up, oracle_of, persist_all, replica_of, signal, text, wait_until_equal, work, work_of,
 };
-
-/// A replica of some kind.
-type Kind = fn(u16, &[&str]) -> Server;
 
 /// A primary on two threads that has all that a replica may have missed.
 fn primary(more: &[&str]) -> Server {

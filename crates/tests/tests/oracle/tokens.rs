@@ -4,11 +4,7 @@
 
 use penstock_tests::server::Server;
 
-use super::links::{is_up, replica_of, signal, text, wait_until_equal};
-
-fn penstock() -> Server {
-    Server::penstock(&["--threads", "2", "--enable-debug-command", "yes"])
-}
+use super::links::{is_up, penstock, replica_of, signal, text, wait_until_equal};
 
 fn follow(server: &Server, primary: &Server) {
     let command = format!("REPLICAOF 127.0.0.1 {}", primary.port());

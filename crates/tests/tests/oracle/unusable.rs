@@ -12,14 +12,10 @@ use std::time::{Duration, Instant};
 use penstock_tests::conn::Conn;
 use penstock_tests::server::Server;
 
-use super::links::{PRIMARY, is_up, oracle_of, replica_of, text, wait_until_equal};
+use super::links::{PRIMARY, is_up, oracle_of, penstock, replica_of, text, wait_until_equal};
 
 /// How long the sides are watched: without pauses there are dozens of tries in it.
 const WATCHED: Duration = Duration::from_secs(5);
-
-fn penstock() -> Server {
-    Server::penstock(&["--threads", "2", "--enable-debug-command", "yes"])
-}
 
 /// Asks for all data as a replica of this port does, and waits for the beginning of the snapshot, but not beyond this time.
 fn ask_for_snapshot(port: u16, listens: u16, until: Instant) -> Conn {
@@ -54,7 +50,7 @@ fn a_replica_that_can_not_load_is_sent_few_snapshots() {
     wait_until_equal(&primary, &replica);
 }
 
-/// A primary whose snapshots have a type that doesn't exist.
+/// A made-up primary. Its snapshots contain a value of a type that doesn't exist.
 fn unknown_primary(tries: Arc<AtomicUsize>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

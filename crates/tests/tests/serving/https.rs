@@ -11,7 +11,7 @@ use penstock_tests::conn::PATIENCE;
 use penstock_tests::server::{Server, comes_true, free_port};
 use penstock_tests::tls_conn::TlsClient;
 
-/// A server whose only encrypted port is that for HTTP, and that port.
+/// A server with TLS on its HTTP port alone, and the number of that port.
 fn subject(certificates: &Certificates, asks: &str, args: &[&str]) -> (Server, u16) {
     let port = free_port().unwrap();
     let (number, cert, key) = (port.to_string(), certificates.text("server.pem"), certificates.text("server.key"));
