@@ -7,7 +7,7 @@
 mod tests;
 
 use resp::num::{self, write_f64};
-use store::types::suggestions::{Fuzziness, PAYLOAD_BYTES_MAX, Query, QueryTooLong, Suggestions};
+use store::types::suggestions::{Fuzziness, PAYLOAD_BYTES_MAX, QUERY_BYTES_MAX, Query, Suggestions};
 use store::value::Type;
 
 use crate::effects::Class;
@@ -199,12 +199,11 @@ fn sugget(call: &mut Call<'_, '_, '_>) -> Outcome {
     if call.len() > SUGGET_ARGS_MAX {
         return Err(Error::arity("ft.sugget"));
     }
-    let wanted_query = |fuzziness| Query::new(call.arg(2), fuzziness);
-    if matches!(wanted_query(Fuzziness::Exact), Err(QueryTooLong::Bytes)) {
+    if call.arg(2).len() > QUERY_BYTES_MAX {
         return Err(QUERY_TOO_LONG);
     }
     let wanted = wanted(call)?;
-    let query = wanted_query(wanted.fuzziness);
+    let query = Query::new(call.arg(2), wanted.fuzziness);
     let Some(suggestions) = call.db.object::<Suggestions>(call.key(1))? else {
         call.reply.array(0);
         return Ok(());

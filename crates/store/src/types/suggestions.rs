@@ -1,7 +1,8 @@
 //! Suggestions: texts with scores, of which the best that begin with something are found at once.
 //!
 //! What RediSearch keeps behind FT.SUGADD and FT.SUGGET. A tree of forks and small blocks (`tree`, `bucket`), in which every branch
-//! knows the best of what is below it, so that a search goes to its results and to little else (`best`), whatever the number of texts. A text
+//! knows the best of what is below it, so that a search goes to its results and to little else (`best`), whatever the number of texts. Each
+//! fork has the first few of them in a block (`kept`), where most searches find all that they ask for (`direct`). A text
 //! takes about as many bytes as it differs from others, and 20 to 30 beside them.
 //!
 //! # Ranks
@@ -16,6 +17,8 @@
 
 mod best;
 mod bucket;
+mod direct;
+mod kept;
 mod letters;
 mod query;
 #[cfg(test)]
@@ -25,7 +28,8 @@ mod walk;
 
 use std::ops::ControlFlow;
 
-use self::tree::{Bytes, Node};
+use self::kept::Way;
+use self::tree::{Bytes, Node, Visited};
 use self::walk::SuggestionWalk;
 use crate::compact::Mover;
 use crate::snapshot::{Budget, ElementSink, Step};
@@ -33,7 +37,7 @@ use crate::tight::TightBox;
 use crate::value::{Object, Value};
 
 pub use best::Best;
-pub use query::{Fuzziness, Query, QueryTooLong};
+pub use query::{Fuzziness, QUERY_BYTES_MAX, Query, QueryTooLong};
 
 /// Bytes that a text may have: RediSearch's figure.
 pub const TEXT_BYTES_MAX: usize = 512;
@@ -125,7 +129,7 @@ impl Suggestions {
         self.save_before(text);
         let payload = payload.filter(|payload| !payload.is_empty());
         let characters = letters::count(text) as u8;
-        let before = self.root.set(text, &Suggestion { score, characters, payload }, &mut self.bytes);
+        let before = self.root.set(text, Way::default(), &Suggestion { score, characters, payload }, &mut self.bytes);
         self.len += usize::from(before.is_none());
         before.is_none()
     }
@@ -136,7 +140,8 @@ impl Suggestions {
             return false;
         }
         self.save_before(text);
-        let is_removed = self.root.remove(text, letters::count(text) as u8, &mut self.bytes).is_some();
+        let characters = letters::count(text) as u8;
+        let is_removed = self.root.remove(text, Way::default(), characters, &mut self.bytes).is_some();
         self.len -= usize::from(is_removed);
         is_removed
     }
@@ -144,7 +149,8 @@ impl Suggestions {
     /// The best, up to `count`, that begin with what is searched for.
     #[must_use]
     pub fn best(&self, query: &Query, count: usize) -> Best<'_> {
-        best::find(&self.root, query, count.min(self.len))
+        let count = count.min(self.len);
+        direct::find(&self.root, query, count).unwrap_or_else(|| best::find(&self.root, query, count))
     }
 
     /// Calls `visit` with each, in no order that means anything.
@@ -173,12 +179,15 @@ impl Suggestions {
         }
         let from = std::mem::take(&mut self.compacted);
         let mut left = COMPACTED_AT_ONCE;
-        let stopped = self.root.visit_from(&mut Vec::new(), &from, &mut |_, bucket| {
+        let stopped = self.root.visit_from(&mut Vec::new(), &from, &mut |_, visited| {
             if left == 0 {
                 return ControlFlow::Break(());
             }
             left -= 1;
-            bucket.compact(mover);
+            match visited {
+                Visited::Bucket(bucket) => bucket.compact(mover),
+                Visited::Kept(kept) => kept.records_mut().compact(mover),
+            }
             ControlFlow::Continue(())
         });
         match stopped {

@@ -22,7 +22,28 @@ struct Ranked<'a> {
     payload: Option<&'a [u8]>,
 }
 
-impl Best<'_> {
+impl<'a> Best<'a> {
+    pub(super) fn with_capacity(count: usize) -> Self {
+        /// Room for a title.
+        const TEXT_BYTES: usize = 32;
+        Best { texts: Vec::with_capacity(TEXT_BYTES * count), results: Vec::with_capacity(count) }
+    }
+
+    /// Adds a result without a payload, given its text in parts, and gives the text.
+    pub(super) fn push(&mut self, parts: &[&[u8]], rank: f32) -> &[u8] {
+        let start = self.texts.len();
+        parts.iter().for_each(|part| self.texts.extend_from_slice(part));
+        self.results.push(Ranked { text_end: self.texts.len(), rank, payload: None });
+        &self.texts[start..]
+    }
+
+    /// Gives the last result a payload.
+    pub(super) fn set_payload(&mut self, payload: Option<&'a [u8]>) {
+        if let Some(last) = self.results.last_mut() {
+            last.payload = payload;
+        }
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -55,7 +76,7 @@ impl Best<'_> {
 }
 
 /// What the text that is the query itself has for its score: RediSearch's `INT_MAX`.
-const SAME_SCORE: f32 = i32::MAX as f32;
+pub(super) const SAME_SCORE: f32 = i32::MAX as f32;
 
 /// Where all texts agree with the query, or a text that does.
 struct Start<'a> {

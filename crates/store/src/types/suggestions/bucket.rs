@@ -35,6 +35,13 @@ pub(super) struct Stored<'a> {
     pub payload: Option<&'a [u8]>,
 }
 
+/// What a suggestion was before a change.
+#[derive(Clone, Copy)]
+pub(super) struct Old {
+    pub score: f32,
+    pub has_payload: bool,
+}
+
 impl Stored<'_> {
     pub fn weight(&self) -> f32 {
         weight(self.score, self.characters)
@@ -161,18 +168,18 @@ impl Bucket {
         self.records().fold(Summary::NONE, |summary, stored| summary.and(Summary::of(&stored)))
     }
 
-    /// Adds a suggestion, or changes it: without a payload, it keeps the one that it has. Gives the score that it had.
-    pub fn set(&mut self, rest: &[u8], new: &Suggestion<'_>) -> Option<f32> {
+    /// Adds a suggestion, or changes it: without a payload, it keeps the one that it has. Gives what it was.
+    pub fn set(&mut self, rest: &[u8], new: &Suggestion<'_>) -> Option<Old> {
         let Some((at, old)) = self.position(rest) else {
             self.insert(&Stored { rest, score: new.score, characters: new.characters, payload: new.payload });
             return None;
         };
-        let (old_score, size) = (old.score, old.size());
+        let (before, size) = (Old { score: old.score, has_payload: old.payload.is_some() }, old.size());
         let kept = if new.payload.is_none() { old.payload.map(<[u8]>::to_vec) } else { None };
         let payload = new.payload.or(kept.as_deref());
         self.cut(at, size);
         self.insert(&Stored { rest, score: new.score, characters: new.characters, payload });
-        Some(old_score)
+        Some(before)
     }
 
     /// Removes a suggestion, and gives the score that it had.
@@ -200,7 +207,8 @@ impl Bucket {
         }
     }
 
-    fn insert(&mut self, stored: &Stored<'_>) {
+    /// Adds a suggestion that is not there.
+    pub fn insert(&mut self, stored: &Stored<'_>) {
         let weight = stored.weight();
         let mut records = self.records();
         let at = loop {

@@ -11,7 +11,7 @@ use super::letters::{self, Letters};
 /// Characters that may be searched for: RediSearch's figure.
 const QUERY_CHARACTERS_MAX: usize = 100;
 /// Bytes that these may have: RediSearch's figure.
-const QUERY_BYTES_MAX: usize = 200;
+pub const QUERY_BYTES_MAX: usize = 200;
 /// More edits than any search allows.
 const FAR: u8 = 2;
 /// By what ranks are multiplied if one edit is needed: e^-2.
@@ -24,7 +24,7 @@ const _: () = assert!(TEXT_CHARACTERS_MAX < LENGTHS && QUERY_BYTES_MAX < LENGTHS
 
 /// The square root of one more than a length, from a table: a search needs hundreds.
 #[inline]
-fn root(length: usize) -> f64 {
+pub(super) fn root(length: usize) -> f64 {
     static ROOTS: LazyLock<[f64; LENGTHS]> =
         LazyLock::new(|| std::array::from_fn(|length| (1.0 + length as f64).sqrt()));
     ROOTS[length % LENGTHS]
@@ -78,6 +78,11 @@ impl Query {
             return Err(QueryTooLong::Characters);
         }
         Ok(Query { letters: all, folded, bytes: text.len(), fuzziness })
+    }
+
+    /// Whether all of it is ASCII, as it was given.
+    pub(super) fn is_ascii(&self) -> bool {
+        self.folded.len() == self.bytes && self.folded.is_ascii()
     }
 
     /// Its characters.

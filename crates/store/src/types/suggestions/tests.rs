@@ -69,7 +69,8 @@ fn counted(node: &Node) -> usize {
         Node::Fork(fork) => {
             let below: usize = fork.branches.iter().map(|branch| counted(&branch.node)).sum();
             let branches = fork.branches.capacity() * size_of_val(&fork.branches[0]);
-            size_of_val(&**fork) + fork.label.len() + branches + fork.own.allocated_bytes() + below
+            let own = fork.own.allocated_bytes() + fork.kept.allocated_bytes();
+            size_of_val(&**fork) + fork.label.len() + branches + own + below
         }
     }
 }
@@ -89,6 +90,38 @@ fn check(node: &Node) {
     assert!(fork.branches.len() + fork.own.len() > 1, "a fork that is none");
 }
 
+/// What a fork keeps, found by looking at all that is below it: for each length those that come first.
+fn check_kept(node: &Node, beginning: &[u8], forks: &mut [usize; 2]) {
+    let Node::Fork(fork) = node else { return };
+    let way = [beginning, &fork.label].concat();
+    for branch in &fork.branches {
+        check_kept(&branch.node, &[&*way, &[branch.byte]].concat(), forks);
+    }
+    let Some(kept) = fork.kept.records() else { return forks[0] += 1 };
+    forks[1] += 1;
+    let has = |text: &[u8]| kept.records().any(|stored| [&*way, stored.rest].concat() == text);
+    for len in 0..=way.iter().take_while(|byte| byte.is_ascii()).count() {
+        let query = Query::new(&vec![b'a'; len], Fuzziness::Exact).unwrap();
+        let mut all = Vec::new();
+        node.each(&mut beginning.to_vec(), &mut |SuggestionOf { text, score, payload }| {
+            let rank = query.rank(score, letters::count(text) as u8, 0);
+            all.push((text.to_vec(), rank, payload.is_some()));
+        });
+        all.sort_by(|one, other| other.1.partial_cmp(&one.1).unwrap().then_with(|| one.0.cmp(&other.0)));
+        all.truncate(kept::KEPT_FOR);
+        all.iter()
+            .for_each(|(text, ..)| assert!(has(text), "{:?} is not kept at {way:?}", String::from_utf8_lossy(text)));
+    }
+    for stored in kept.records() {
+        let text = [&*way, stored.rest].concat();
+        let there = node.find(&text[beginning.len()..]).unwrap();
+        assert_eq!(
+            (stored.score, stored.characters, stored.payload.is_some()),
+            (there.score, there.characters, there.payload.is_some())
+        );
+    }
+}
+
 /// A text of few letters, so that many begin alike.
 fn text(random: &mut Random, letters_max: usize) -> String {
     const LETTERS: [char; 9] = ['a', 'a', 'b', 'A', 'B', 'é', 'É', '€', '😀'];
@@ -100,7 +133,7 @@ fn score(random: &mut Random) -> f32 {
     match random.below(12) {
         0 => -(random.below(5) as f32),
         1 => 0.0,
-        2 => 1e9,
+        2 => [1e9, 1e-40, 1.000_000_1, f32::INFINITY, f32::NEG_INFINITY][random.below(5)],
         3..6 => 1.0,
         _ => random.below(1000) as f32 / 8.0,
     }
@@ -114,6 +147,7 @@ fn behaves_as_a_list_that_is_looked_through() {
     for seed in 0..SEEDS {
         let random = &mut Random::new(seed);
         let (mut suggestions, mut model) = (Suggestions::default(), Model::new());
+        let (mut searches, mut forks) = ([0; 2], [0; 2]);
         let letters_max = 2 + random.below(8);
         let removals = random.below(7);
         for step in 0..STEPS {
@@ -132,25 +166,89 @@ fn behaves_as_a_list_that_is_looked_through() {
             assert_eq!(stored, model.get(&name).cloned());
             let query = if random.below(10) == 0 { String::new() } else { text(random, letters_max) };
             let fuzziness = if random.below(2) == 0 { Fuzziness::Exact } else { Fuzziness::Fuzzy };
-            let count = [1, 2, 5, 10, 1000][random.below(5)];
+            let count = [1, 2, 3, 10, 1000][random.below(5)];
             let wanted = expected(&model, &query, fuzziness, count);
             assert_eq!(
                 found(&suggestions, &query, fuzziness, count),
                 wanted,
                 "{seed} {step} {query:?} {fuzziness:?} {count}"
             );
+            let query = Query::new(query.as_bytes(), fuzziness).unwrap();
+            searches[usize::from(direct::find(&suggestions.root, &query, count).is_some())] += 1;
+            if step % 200 == 0 {
+                check_kept(&suggestions.root, b"", &mut forks);
+            }
             if step % 50 == 0 {
                 check(&suggestions.root);
                 assert_eq!(suggestions.bytes, counted(&suggestions.root));
                 assert_eq!(contents(&suggestions), model);
             }
         }
+        assert!(cfg!(miri) || (searches[1] > 20 && forks[1] > forks[0]), "{searches:?} {forks:?}");
         assert_eq!(contents(&suggestions.clone()), model);
         let names: Vec<Vec<u8>> = model.keys().cloned().collect();
         names.iter().for_each(|name| assert!(suggestions.remove(name)));
         assert!(suggestions.is_empty() && matches!(&suggestions.root, Node::Bucket(bucket) if bucket.is_empty()));
         assert_eq!(suggestions.bytes, 0);
     }
+}
+
+#[test]
+fn letters_that_are_the_same_by_other_bytes_are_found() {
+    let mut suggestions = Suggestions::default();
+    let few = ["so", "ſo", "ßo", "Ko", "ko", "\u{212A}o", "™o", "éo", "\u{1F600}o"];
+    let many: Vec<String> = few.iter().flat_map(|text| (0..9).map(move |n| format!("{text}{n}"))).collect();
+    for texts in [few.map(str::to_owned).as_slice(), &many] {
+        texts.iter().for_each(|text| assert!(suggestions.set(text.as_bytes(), 1.0, None)));
+        for (query, letters) in [("so", "sſß"), ("SO", "sſß"), ("ko", "kK\u{212A}"), ("k", "kK\u{212A}"), ("s", "sſß")]
+        {
+            let wanted = texts.iter().filter(|text| letters.contains(text.chars().next().unwrap())).count();
+            let shown = found(&suggestions, query, Fuzziness::Exact, 3);
+            let all = found(&suggestions, query, Fuzziness::Exact, 1000);
+            assert_eq!(shown, all[..3], "{query}");
+            assert!(all.len() >= wanted, "{query}: {all:?}");
+        }
+    }
+}
+
+#[test]
+fn long_texts_are_not_kept_and_found_all_the_same() {
+    let (mut suggestions, mut model) = (Suggestions::default(), Model::new());
+    let text = |number: usize| format!("a{number:03}{}", "x".repeat(if number < 50 { 5 } else { 100 })).into_bytes();
+    let steps = (0..100).map(|number| (number, true)).chain((50..100).map(|number| (number, false)));
+    for (number, is_added) in steps {
+        if is_added {
+            let score = if number < 50 { 1.0 } else { 1000.0 + number as f32 };
+            suggestions.set(&text(number), score, None);
+            model.insert(text(number), (score, None));
+        } else {
+            suggestions.remove(&text(number));
+            model.remove(&text(number));
+        }
+        assert_eq!(found(&suggestions, "a", Fuzziness::Exact, 3), expected(&model, "a", Fuzziness::Exact, 3));
+        assert_eq!(suggestions.bytes, counted(&suggestions.root));
+        let Node::Fork(fork) = &suggestions.root else { continue };
+        assert!(number < 53 || fork.kept.records().is_none(), "{number} {is_added}");
+    }
+}
+
+#[test]
+fn payloads_are_found_beside_what_is_kept() {
+    let mut suggestions = Suggestions::default();
+    for number in 0..200 {
+        let payload = format!("payload {number}");
+        let payload = (number % 2 == 0).then_some(payload.as_bytes());
+        suggestions.set(format!("text {number}").as_bytes(), number as f32, payload);
+    }
+    let query = Query::new(b"text", Fuzziness::Exact).unwrap();
+    assert!(direct::find(&suggestions.root, &query, 3).is_some());
+    let payloads = |suggestions: &Suggestions| -> Vec<Option<Vec<u8>>> {
+        suggestions.best(&query, 3).iter().map(|(.., payload)| payload.map(<[u8]>::to_vec)).collect()
+    };
+    assert_eq!(payloads(&suggestions), [None, Some(b"payload 198".to_vec()), None]);
+    suggestions.set(b"text 199", 199.0, Some(b"new"));
+    suggestions.set(b"text 198", 198.0, None);
+    assert_eq!(payloads(&suggestions), [Some(b"new".to_vec()), Some(b"payload 198".to_vec()), None]);
 }
 
 #[test]

@@ -5,7 +5,8 @@
 
 use std::ops::ControlFlow;
 
-use super::bucket::{BUCKET_BYTES_MAX, BUCKET_COUNT_MAX, Bucket, Stored};
+use super::bucket::{BUCKET_BYTES_MAX, BUCKET_COUNT_MAX, Bucket, Old, Stored};
+use super::kept::{Kept, Way};
 use super::{Suggestion, SuggestionOf, weight};
 use crate::tight::TightBox;
 
@@ -24,6 +25,8 @@ pub(super) struct Fork {
     /// The suggestion whose text ends behind the label; empty, if there is none.
     pub own: Bucket,
     pub branches: Vec<Branch>,
+    /// The best of all of these.
+    pub kept: Kept,
 }
 
 /// One way on from a fork.
@@ -83,6 +86,14 @@ impl Summary {
     }
 }
 
+/// A block that [`Node::visit_from`] comes to.
+pub(super) enum Visited<'a> {
+    /// Suggestions.
+    Bucket(&'a mut Bucket),
+    /// What a fork has of some of them besides.
+    Kept(&'a mut Kept),
+}
+
 /// Bytes that the allocations take; kept up as they change.
 pub(super) type Bytes = usize;
 
@@ -126,36 +137,39 @@ impl Node {
         }
     }
 
-    /// Adds a suggestion or changes it, given what of its text isn't on the way here. Gives the score that it had.
-    pub fn set(&mut self, rest: &[u8], new: &Suggestion<'_>, bytes: &mut Bytes) -> Option<f32> {
+    /// Adds a suggestion or changes it, given what of its text isn't on the way here. Gives what it was.
+    pub fn set(&mut self, rest: &[u8], way: Way, new: &Suggestion<'_>, bytes: &mut Bytes) -> Option<Old> {
         let fork = match self {
             Node::Bucket(bucket) => {
                 *bytes -= bucket.allocated_bytes();
                 let before = bucket.set(rest, new);
                 *bytes += bucket.allocated_bytes();
-                self.burst(bytes);
+                self.burst(way, bytes);
                 return before;
             }
             Node::Fork(fork) => fork,
         };
         let at = common(&fork.label, rest);
         if at < fork.label.len() {
-            self.split(at, bytes);
-            return self.set(rest, new, bytes);
+            self.split(at, way, bytes);
+            return self.set(rest, way, new, bytes);
         }
-        match rest[at..].split_first() {
+        let (way, rest) = (way.and(&fork.label), &rest[at..]);
+        let before = match rest.split_first() {
             None => {
                 *bytes -= fork.own.allocated_bytes();
                 let before = fork.own.set(b"", new);
                 *bytes += fork.own.allocated_bytes();
                 before
             }
-            Some((byte, rest)) => fork.set_in_branch(*byte, rest, new, bytes),
-        }
+            Some((byte, rest)) => fork.set_in_branch(*byte, rest, way, new, bytes),
+        };
+        fork.note_set(rest, way, new, before, bytes);
+        before
     }
 
     /// Removes a suggestion, given what of its text isn't on the way here. Gives the score that it had.
-    pub fn remove(&mut self, rest: &[u8], characters: u8, bytes: &mut Bytes) -> Option<f32> {
+    pub fn remove(&mut self, rest: &[u8], way: Way, characters: u8, bytes: &mut Bytes) -> Option<f32> {
         let fork = match self {
             Node::Bucket(bucket) => {
                 *bytes -= bucket.allocated_bytes();
@@ -165,23 +179,26 @@ impl Node {
             }
             Node::Fork(fork) => fork,
         };
-        let before = match rest.strip_prefix(&*fork.label)?.split_first() {
+        let (way, rest) = (way.and(&fork.label), rest.strip_prefix(&*fork.label)?);
+        let before = match rest.split_first() {
             None => {
                 *bytes -= fork.own.allocated_bytes();
                 let before = fork.own.remove(b"");
                 *bytes += fork.own.allocated_bytes();
                 before
             }
-            Some((byte, rest)) => fork.remove_in_branch(*byte, rest, characters, bytes),
-        };
-        if before.is_some() {
-            self.gather(bytes);
+            Some((byte, rest)) => fork.remove_in_branch(*byte, rest, way, characters, bytes),
+        }?;
+        if !self.gather(bytes)
+            && let Node::Fork(fork) = self
+        {
+            fork.note_lowered(rest, way, bytes);
         }
-        before
+        Some(before)
     }
 
     /// Makes a bucket that is over its limits a fork, and those below it, too.
-    fn burst(&mut self, bytes: &mut Bytes) {
+    fn burst(&mut self, way: Way, bytes: &mut Bytes) {
         let Node::Bucket(bucket) = self else { return };
         if !bucket.is_over() {
             return;
@@ -190,12 +207,14 @@ impl Node {
         *bytes -= bucket.allocated_bytes();
         let mut fork = Fork::of(&bucket);
         *bytes += fork.allocated_bytes();
-        fork.branches.iter_mut().for_each(|branch| branch.node.burst(bytes));
+        let way = way.and(&fork.label);
+        fork.branches.iter_mut().for_each(|branch| branch.node.burst(way.and(&[branch.byte]), bytes));
+        fork.keep(way, bytes);
         *self = Node::Fork(TightBox::new(fork));
     }
 
     /// Cuts a fork's label, and puts a fork before it that has the label's beginning.
-    fn split(&mut self, at: usize, bytes: &mut Bytes) {
+    fn split(&mut self, at: usize, way: Way, bytes: &mut Bytes) {
         let Node::Fork(fork) = self else { return };
         let label = std::mem::take(&mut fork.label);
         fork.label = label[at + 1..].into();
@@ -206,26 +225,30 @@ impl Node {
         above.branches.push(Branch { byte: label[at], summary, node: below });
         // The byte between both labels is the branch's.
         *bytes = *bytes + above.shallow_bytes() - 1 - at;
+        above.keep(way.and(&above.label), bytes);
         *self = Node::Fork(TightBox::new(above));
     }
 
-    /// Makes a fork with little below it a bucket, and joins one with a single way on with the fork at its end.
-    fn gather(&mut self, bytes: &mut Bytes) {
-        let Node::Fork(fork) = self else { return };
+    /// Makes a fork with little below it a bucket, and joins one with a single way on with the fork at its end, which has kept the best of the
+    /// same suggestions. Says whether it has.
+    fn gather(&mut self, bytes: &mut Bytes) -> bool {
+        let Node::Fork(fork) = self else { return false };
         if let Some(bucket) = fork.gathered() {
             *bytes = *bytes - fork.allocated_bytes() + bucket.allocated_bytes();
             *self = Node::Bucket(bucket);
-            return;
+            return true;
         }
         let is_passage = fork.own.is_empty() && fork.branches.len() == 1;
-        if is_passage && matches!(fork.branches[0].node, Node::Fork(_)) {
-            *bytes -= fork.allocated_bytes();
-            if let Some(Branch { byte, node: Node::Fork(mut below), .. }) = fork.branches.pop() {
-                *bytes += 1 + fork.label.len();
-                below.label = [&fork.label, &[byte][..], &below.label].concat().into();
-                *self = Node::Fork(below);
-            }
+        if !is_passage || !matches!(fork.branches[0].node, Node::Fork(_)) {
+            return false;
         }
+        *bytes -= fork.allocated_bytes();
+        if let Some(Branch { byte, node: Node::Fork(mut below), .. }) = fork.branches.pop() {
+            *bytes += 1 + fork.label.len();
+            below.label = [&fork.label, &[byte][..], &below.label].concat().into();
+            *self = Node::Fork(below);
+        }
+        true
     }
 
     /// Calls `visit` with every suggestion, those of a fork's best branch first. `beginning` is the way here.
@@ -246,25 +269,28 @@ impl Node {
     }
 
     /// Calls `visit` with every bucket that may have texts from `from` on, and the beginning of its texts, in the order of these. A fork's own
-    /// suggestion is a bucket before the others. When `visit` breaks, gives the beginning at which it did.
+    /// suggestion is a bucket before the others; before that comes what it has kept. When `visit` breaks, gives the beginning at which it did.
     pub fn visit_from(
         &mut self,
         beginning: &mut Vec<u8>,
         from: &[u8],
-        visit: &mut impl FnMut(&[u8], &mut Bucket) -> ControlFlow<()>,
+        visit: &mut impl FnMut(&[u8], Visited<'_>) -> ControlFlow<()>,
     ) -> ControlFlow<Vec<u8>> {
-        let mut call = |beginning: &[u8], bucket: &mut Bucket| match visit(beginning, bucket) {
+        let mut call = |beginning: &[u8], visited: Visited<'_>| match visit(beginning, visited) {
             ControlFlow::Break(()) => ControlFlow::Break(beginning.to_vec()),
             ControlFlow::Continue(()) => ControlFlow::Continue(()),
         };
         let fork = match self {
-            Node::Bucket(bucket) => return call(beginning, bucket),
+            Node::Bucket(bucket) => return call(beginning, Visited::Bucket(bucket)),
             Node::Fork(fork) => fork,
         };
         let len = beginning.len();
         beginning.extend_from_slice(&fork.label);
-        if !fork.own.is_empty() && from <= &**beginning {
-            call(beginning, &mut fork.own)?;
+        if from <= &**beginning {
+            call(beginning, Visited::Kept(&mut fork.kept))?;
+            if !fork.own.is_empty() {
+                call(beginning, Visited::Bucket(&mut fork.own))?;
+            }
         }
         let mut order: Vec<(u8, u16)> = (0u16..).zip(&fork.branches).map(|(at, branch)| (branch.byte, at)).collect();
         order.sort_unstable();
@@ -283,7 +309,7 @@ impl Node {
 
 impl Fork {
     fn new(label: &[u8]) -> Fork {
-        Fork { label: label.into(), own: Bucket::default(), branches: Vec::new() }
+        Fork { label: label.into(), own: Bucket::default(), branches: Vec::new(), kept: Kept::default() }
     }
 
     /// A fork of a bucket's suggestions.
@@ -342,7 +368,14 @@ impl Fork {
         self.branches[index..=index + places].rotate_left(1);
     }
 
-    fn set_in_branch(&mut self, byte: u8, rest: &[u8], new: &Suggestion<'_>, bytes: &mut Bytes) -> Option<f32> {
+    fn set_in_branch(
+        &mut self,
+        byte: u8,
+        rest: &[u8],
+        way: Way,
+        new: &Suggestion<'_>,
+        bytes: &mut Bytes,
+    ) -> Option<Old> {
         let index = self.position(byte).unwrap_or_else(|| {
             *bytes -= self.branches_bytes();
             let index = self.add_branch(byte);
@@ -350,9 +383,9 @@ impl Fork {
             index
         });
         let branch = &mut self.branches[index];
-        let before = branch.node.set(rest, new, bytes);
-        let is_lower =
-            before.is_some_and(|before| new.score < before && branch.summary.may_be_by(before, new.characters));
+        let before = branch.node.set(rest, way.and(&[byte]), new, bytes);
+        let is_lower = before
+            .is_some_and(|before| new.score < before.score && branch.summary.may_be_by(before.score, new.characters));
         if is_lower {
             branch.summary = branch.node.summary();
             self.lower(index);
@@ -364,10 +397,10 @@ impl Fork {
         before
     }
 
-    fn remove_in_branch(&mut self, byte: u8, rest: &[u8], characters: u8, bytes: &mut Bytes) -> Option<f32> {
+    fn remove_in_branch(&mut self, byte: u8, rest: &[u8], way: Way, characters: u8, bytes: &mut Bytes) -> Option<f32> {
         let index = self.position(byte)?;
         let branch = &mut self.branches[index];
-        let before = branch.node.remove(rest, characters, bytes)?;
+        let before = branch.node.remove(rest, way.and(&[byte]), characters, bytes)?;
         if branch.node.is_empty() {
             *bytes -= self.branches_bytes();
             self.branches.remove(index);
@@ -380,6 +413,55 @@ impl Fork {
             self.lower(index);
         }
         Some(before)
+    }
+
+    /// A suggestion, of whose text this follows the label, was added or changed.
+    fn note_set(&mut self, rest: &[u8], way: Way, new: &Suggestion<'_>, before: Option<Old>, bytes: &mut Bytes) {
+        if before.is_some_and(|before| new.score < before.score) {
+            return self.note_lowered(rest, way, bytes);
+        }
+        let has_payload = new.payload.is_some() || before.is_some_and(|before| before.has_payload);
+        let payload = has_payload.then_some(&b""[..]);
+        *bytes -= self.kept.allocated_bytes();
+        self.kept.raise(&Stored { rest, score: new.score, characters: new.characters, payload }, way);
+        *bytes += self.kept.allocated_bytes();
+    }
+
+    /// A suggestion, of whose text this follows the label, was removed, or its score has fallen.
+    fn note_lowered(&mut self, rest: &[u8], way: Way, bytes: &mut Bytes) {
+        if self.kept.has(rest) {
+            self.keep(way, bytes);
+        }
+    }
+
+    /// Keeps the best of what is below, given the way to behind the label.
+    fn keep(&mut self, way: Way, bytes: &mut Bytes) {
+        let Fork { own, branches, kept, .. } = self;
+        *bytes -= kept.allocated_bytes();
+        let mut is_whole = true;
+        kept.make(way, |keep| {
+            own.records().for_each(|stored| keep(&stored));
+            let mut rest = Vec::new();
+            for Branch { byte, node, .. } in branches {
+                let (label, best) = match node {
+                    Node::Bucket(bucket) => (&b""[..], Some(&*bucket)),
+                    Node::Fork(fork) => (&*fork.label, fork.kept.records()),
+                };
+                is_whole &= best.is_some();
+                for stored in best.into_iter().flat_map(|best| best.records()) {
+                    rest.clear();
+                    rest.push(*byte);
+                    rest.extend_from_slice(label);
+                    rest.extend_from_slice(stored.rest);
+                    keep(&Stored { rest: &rest, ..stored });
+                }
+            }
+        });
+        // Of a branch that keeps nothing, anything may be the best.
+        if !is_whole {
+            *kept = Kept::default();
+        }
+        *bytes += kept.allocated_bytes();
     }
 
     fn branches_bytes(&self) -> usize {
@@ -397,7 +479,8 @@ impl Fork {
             Node::Bucket(bucket) => bucket.allocated_bytes(),
             Node::Fork(_) => 0,
         });
-        self.shallow_bytes() + self.own.allocated_bytes() + buckets.sum::<usize>()
+        let own = self.own.allocated_bytes() + self.kept.allocated_bytes();
+        self.shallow_bytes() + own + buckets.sum::<usize>()
     }
 
     /// All of them as one bucket, if that would be far from full.

@@ -8,8 +8,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use super::SuggestionOf;
-use super::bucket::Bucket;
-use super::tree::Node;
+use super::tree::{Node, Visited};
 use crate::snapshot::pieces::Target;
 use crate::snapshot::{Budget, Element, ElementSink, Step};
 
@@ -58,7 +57,8 @@ impl SuggestionWalk {
     fn step(&mut self, root: &mut Node, budget: &mut Budget) -> Option<Step> {
         let SuggestionWalk { target, from, settled, .. } = self;
         let (start, mut stopped) = (std::mem::take(from), None);
-        let save = &mut |beginning: &[u8], bucket: &mut Bucket| {
+        let save = &mut |beginning: &[u8], visited: Visited<'_>| {
+            let Visited::Bucket(bucket) = visited else { return ControlFlow::Continue(()) };
             stopped = target.stops(budget);
             if stopped.is_some() {
                 return ControlFlow::Break(());
