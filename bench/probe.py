@@ -45,11 +45,16 @@ class Prober:
         return Seen(*map(float, self.process.communicate(b"")[0].split()))
 
 
-def serving_thread(pid):
-    """The file that tells the CPU time of the thread that serves: the first worker, or the first thread of all."""
+def serving_threads(pid):
+    """The files that tell the CPU time of the threads that serve: the workers, or the first thread of all."""
     tasks = pathlib.Path(f"/proc/{pid}/task")
     workers = [task for task in tasks.iterdir() if (task / "comm").read_text().startswith("worker-")]
-    return (workers[0] if workers else tasks / str(pid)) / "schedstat"
+    return [task / "schedstat" for task in workers or [tasks / str(pid)]]
+
+
+def serving_thread(pid):
+    """The first of them."""
+    return serving_threads(pid)[0]
 
 
 def cpu_ns(schedstat):
