@@ -8,7 +8,9 @@ const SAMPLES_MAX = 300;
 const COMMANDS_SHOWN = 12;
 // Keys that are looked at to tell what types take. Each is drawn by chance, whatever the number of keys.
 const SAMPLED_KEYS = 400;
-const CLASSES = { string: "s1", hash: "s2", list: "s3", set: "s4", zset: "s5", stream: "s6" };
+const CLASSES = { string: "s1", hash: "s2", list: "s3", set: "s4", zset: "s5", stream: "s6", trietype0: "s7" };
+// Types whose names say little: RediSearch has this one of suggestions.
+const NAMES = { trietype0: "suggestions" };
 
 /** Figures so far, kept while other views are shown. */
 const history = [];
@@ -110,7 +112,7 @@ function sampleParts() {
     at += (part.bytes / total) * 1000;
     return bar;
   });
-  const line = (part) => h("span", {}, h(`span.dot.${CLASSES[part.type] ?? "s6"}`), `${part.type}: about ${bytes(part.bytes)} in ${count(Math.round(part.keys))} keys`);
+  const line = (part) => h("span", {}, h(`span.dot.${CLASSES[part.type] ?? "s6"}`), `${NAMES[part.type] ?? part.type}: about ${bytes(part.bytes)} in ${count(Math.round(part.keys))} keys`);
   return [svg("svg", { class: "stack", viewBox: "0 0 1000 10", preserveAspectRatio: "none", role: "img", "aria-label": "memory by type" }, ...bars),
     h("p.legend", {}, sample.found.map(line)), h("p.quiet", {}, `estimated from ${sample.seen} keys of this database, drawn by chance`)];
 }
