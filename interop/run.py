@@ -56,16 +56,17 @@ SCRIPTS = {
     "go-redis": ["{cache}/go-redis-test"],
     "advise-corpus": ["{venv}/bin/python", "advise/corpus_test.py"],
     "redisson": ["java", "-cp", "{cache}/redisson/*", "java/RedissonTest.java"],
+    "jedis-suggestions": ["java", "-cp", "{cache}/redisson/*", "java/JedisSuggestionsTest.java"],
 }
 
 # Scripts for which a machine may lack what they need: they run where it is.
-OPTIONAL = {"redisson": ROOT / ".cache/redisson"}
+OPTIONAL = {"redisson": ROOT / ".cache/redisson", "jedis-suggestions": ROOT / ".cache/redisson"}
 
 # Scripts about what Penstock has and the oracle hasn't: redis-py caches from Redis 7.4 on, suggestions are a module's, and Redis has no
 # HTTP port.
 PENSTOCK_ONLY = {
-    "redis-py-resume", "redis-py-caching", "advise-corpus", "redis-py-suggestions", "node-suggestions", "upstash", "console", "movies",
-    "http",
+    "redis-py-resume", "redis-py-caching", "advise-corpus", "redis-py-suggestions", "node-suggestions", "jedis-suggestions", "upstash",
+    "console", "movies", "http",
 }
 
 # A script that is stuck waits for a reply that never comes; the slowest takes some 20 seconds on two cores, and over
