@@ -7,6 +7,10 @@
 //! Order of acquisition, everywhere: the gate, then shards by ascending index. A thread inside the gate waits for
 //! nothing but shard locks, and the holder of a shard lock waits for nothing but those of a higher index, so there is
 //! no deadlock.
+//!
+//! A thread that keeps all others out may share its work: it lets them in as its guests ([`Inside::let_guests_in`]) and sees them off
+//! before it opens the gate or leaves. Guests pass the gate though it is closed, so a thread that waits to be alone holds none of them up.
+//! A guest waits for nothing but shard locks, as any thread inside.
 
 #[cfg(loom)]
 use loom::{
@@ -149,6 +153,8 @@ pub struct Gate {
     closing: AtomicUsize,
     /// How often a thread has found the gate closed.
     waits: AtomicUsize,
+    /// True while a thread that keeps the others out has them in as guests.
+    has_guests: AtomicBool,
     places: Box<[Place]>,
     /// Held by the one that is alone.
     alone: ShardLock,
@@ -158,8 +164,18 @@ pub struct Gate {
 pub struct Inside<'g> {
     gate: &'g Gate,
     place: &'g Place,
-    /// True if the gate is closed to all other threads, and none of them is inside.
-    keeps_out: bool,
+    others: Others,
+}
+
+/// Which other threads may be inside.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Others {
+    /// Any, or this thread is a guest.
+    Any,
+    /// None: this thread has closed the gate to them.
+    None,
+    /// This thread's guests: it has closed the gate to all others.
+    Guests,
 }
 
 /// Proof of being alone; opening the gate is dropping it.
@@ -174,6 +190,7 @@ impl Gate {
         Gate {
             closing: AtomicUsize::new(0),
             waits: AtomicUsize::new(0),
+            has_guests: AtomicBool::new(false),
             places: (0..threads).map(|_| Place { inside: AtomicBool::new(false) }).collect(),
             alone: ShardLock::new(),
         }
@@ -199,7 +216,7 @@ impl Gate {
             // Announce before looking, so that either this thread sees the gate closing or the closer sees it inside.
             fence(Ordering::SeqCst);
             if self.closing.load(Ordering::Acquire) == 0 {
-                return Some(Inside { gate: self, place, keeps_out: false });
+                return Some(Inside { gate: self, place, others: Others::Any });
             }
             place.inside.store(false, Ordering::Release);
             self.waits.fetch_add(1, Ordering::Relaxed);
@@ -210,6 +227,23 @@ impl Gate {
                 backoff.wait();
             }
         }
+    }
+
+    /// Passes the gate as a guest of the thread that keeps the others out, if that lets guests in now. Never waits. `thread` must not
+    /// be inside already.
+    pub fn enter_as_guest(&self, thread: usize) -> Option<Inside<'_>> {
+        // A look first: mostly no thread has guests, and then nothing is written.
+        if !self.has_guests.load(Ordering::Relaxed) {
+            return None;
+        }
+        let place = &self.places[thread];
+        place.inside.store(true, Ordering::Relaxed);
+        // Announce before looking, as in `enter_unless`: either this thread sees that no guests are wanted any more, or the thread that
+        // sees them off sees it inside.
+        fence(Ordering::SeqCst);
+        let guest = Inside { gate: self, place, others: Others::Any };
+        // Dropped, it leaves.
+        self.has_guests.load(Ordering::Acquire).then_some(guest)
     }
 
     /// Closes the gate and waits until all threads have left. The calling thread must not be inside.
@@ -267,25 +301,41 @@ impl Inside<'_> {
     ///
     /// For what is done quickly: others wait meanwhile, whatever they want.
     pub fn keep_out(&mut self) -> bool {
-        let gate = self.gate;
         // A look first: where others are busy, too, no line that they read is written.
-        if self.keeps_out || gate.closing.load(Ordering::Relaxed) != 0 || gate.has_others(self.place) {
-            return self.keeps_out;
+        if self.others != Others::Any || self.gate.has_others(self.place) {
+            return self.keeps_out();
         }
-        let closers = gate.closing.fetch_add(1, Ordering::SeqCst);
-        // A thread that enters after this fence sees the gate closed; one that entered before it is seen here.
-        fence(Ordering::SeqCst);
-        self.keeps_out = closers == 0 && !gate.has_others(self.place);
-        if !self.keeps_out {
-            gate.closing.fetch_sub(1, Ordering::Release);
-        }
-        self.keeps_out
+        self.keep_out_within(0)
     }
 
-    /// Opens the gate to the others again, if it was closed to them.
+    /// The same, but looks up to `looks` times, with ever longer pauses, whether the others that are inside have left. None enters
+    /// meanwhile.
+    pub fn keep_out_within(&mut self, looks: u32) -> bool {
+        let gate = self.gate;
+        if self.others != Others::Any || gate.closing.load(Ordering::Relaxed) != 0 {
+            return self.keeps_out();
+        }
+        let is_first = gate.closing.fetch_add(1, Ordering::SeqCst) == 0;
+        // A thread that enters after this fence sees the gate closed; one that entered before it is seen here.
+        fence(Ordering::SeqCst);
+        let mut backoff = Backoff(0);
+        // If it isn't the first, another thread wants to be alone, or keeps others out while this one is entering.
+        while is_first && backoff.0 < looks && gate.has_others(self.place) {
+            backoff.wait();
+        }
+        if is_first && !gate.has_others(self.place) {
+            self.others = Others::None;
+        } else {
+            gate.closing.fetch_sub(1, Ordering::Release);
+        }
+        self.keeps_out()
+    }
+
+    /// Opens the gate to the others again, if it was closed to them. Without effect while there are guests: see them off first.
     #[inline]
     pub fn let_in(&mut self) {
-        if std::mem::take(&mut self.keeps_out) {
+        if self.others == Others::None {
+            self.others = Others::Any;
             self.gate.closing.fetch_sub(1, Ordering::Release);
         }
     }
@@ -294,13 +344,39 @@ impl Inside<'_> {
     #[inline]
     #[must_use]
     pub fn keeps_out(&self) -> bool {
-        self.keeps_out
+        self.others == Others::None
+    }
+
+    /// Lets other threads in as guests, if this one keeps them out. True if it does.
+    pub fn let_guests_in(&mut self) -> bool {
+        if self.others == Others::None {
+            self.others = Others::Guests;
+            self.gate.has_guests.store(true, Ordering::Release);
+        }
+        self.others == Others::Guests
+    }
+
+    /// Lets no more guests in, and waits until those that are inside have left. What they did is seen from here on, and the gate stays
+    /// closed to the others.
+    pub fn see_guests_off(&mut self) {
+        if self.others != Others::Guests {
+            return;
+        }
+        self.gate.has_guests.store(false, Ordering::Relaxed);
+        // A guest that enters after this fence sees that it isn't wanted; one that entered before it is seen here.
+        fence(Ordering::SeqCst);
+        let mut backoff = Backoff(0);
+        while self.gate.has_others(self.place) {
+            backoff.wait();
+        }
+        self.others = Others::None;
     }
 }
 
 impl Drop for Inside<'_> {
     #[inline]
     fn drop(&mut self) {
+        self.see_guests_off();
         self.let_in();
         self.place.inside.store(false, Ordering::Release);
     }
@@ -409,6 +485,91 @@ mod tests {
         assert!(second.keep_out());
         drop(second);
         assert!(gate.close_unless(|| true).is_some());
+    }
+
+    #[test]
+    fn guests_are_inside_until_they_are_seen_off() {
+        let gate = Gate::new(3);
+        let mut host = gate.enter(0);
+        assert!(!host.let_guests_in() && gate.enter_as_guest(1).is_none());
+        assert!(host.keep_out() && gate.enter_as_guest(1).is_none());
+        assert!(host.let_guests_in() && !host.keeps_out() && !host.keep_out());
+        let mut guest = gate.enter_as_guest(1).unwrap();
+        // Neither opens the gate, and a guest keeps out none.
+        host.let_in();
+        assert!(!guest.keep_out() && !guest.let_guests_in());
+        guest.let_in();
+        assert!(gate.enter_unless(2, || true).is_none() && gate.close_unless(|| true).is_none());
+        drop(guest);
+        assert!(gate.enter_as_guest(2).is_some());
+        host.see_guests_off();
+        assert!(host.keeps_out() && gate.enter_as_guest(1).is_none());
+        host.let_in();
+        assert!(!host.let_guests_in() && gate.enter_unless(2, || true).is_some());
+        assert!(host.keep_out() && host.let_guests_in());
+        drop(host);
+        assert!(gate.enter_as_guest(1).is_none() && gate.close_unless(|| true).is_some());
+    }
+
+    #[test]
+    fn others_that_leave_soon_are_waited_for() {
+        let gate = Gate::new(2);
+        let mut first = gate.enter(0);
+        let second = gate.enter(1);
+        assert!(!first.keep_out_within(10));
+        assert_eq!(gate.closing.load(Ordering::Relaxed), 0);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                drop(second);
+            });
+            assert!(first.keep_out_within(u32::MAX));
+        });
+    }
+
+    #[test]
+    fn the_work_of_guests_is_done_when_they_are_seen_off() {
+        let shared = Arc::new((Gate::new(4), [0, 1, 2].map(|_| Counter(UnsafeCell::new(0)))));
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for id in 1..=2 {
+                let (shared, is_over) = (shared.clone(), &is_over);
+                scope.spawn(move || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        if let Some(_guest) = shared.0.enter_as_guest(id) {
+                            // SAFETY: of the guests, this one alone touches it, and its host doesn't until the guest has left.
+                            unsafe { *shared.1[id].0.get() += 1 };
+                        }
+                        thread::yield_now();
+                    }
+                });
+            }
+            let (other, is_over) = (shared.clone(), &is_over);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let _alone = other.0.close();
+                    // SAFETY: alone.
+                    assert!(other.1.iter().all(|counter| unsafe { *counter.0.get() } == 0));
+                }
+            });
+            let mut rounds = 0;
+            while rounds < ROUNDS / 20 {
+                let mut host = shared.0.enter(0);
+                if !host.keep_out_within(100) {
+                    continue;
+                }
+                rounds += 1;
+                assert!(host.let_guests_in());
+                // SAFETY: the guests don't touch it.
+                unsafe { *shared.1[0].0.get() += 1 };
+                thread::yield_now();
+                host.see_guests_off();
+                // SAFETY: none but the host is inside.
+                shared.1.iter().for_each(|counter| unsafe { *counter.0.get() = 0 });
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(shared.0.closing.load(Ordering::Relaxed), 0);
     }
 
     #[test]
@@ -565,6 +726,88 @@ mod loom_tests {
     #[test]
     fn loom_keeping_others_out_and_being_alone_take_turns() {
         race(1, |shared| keeping_out(shared, 0), alone);
+    }
+
+    /// What is guarded, and what a guest has for itself meanwhile.
+    struct Rooms {
+        gate: Gate,
+        host: UnsafeCell<i32>,
+        guest: UnsafeCell<i32>,
+    }
+
+    impl Rooms {
+        /// Touches both, which is for the thread that has all to itself.
+        fn add_both(&self) {
+            self.add_host();
+            self.add_guest();
+        }
+
+        fn add_host(&self) {
+            // SAFETY: the caller has it to itself; loom checks that.
+            self.host.with_mut(|p| unsafe { *p += 1 });
+        }
+
+        fn add_guest(&self) {
+            // SAFETY: the caller has it to itself; loom checks that.
+            self.guest.with_mut(|p| unsafe { *p += 1 });
+        }
+    }
+
+    /// Has a guest in beside it, and has all to itself before and afterwards.
+    fn hosting(rooms: &Rooms, sees_off: bool) {
+        let mut host = rooms.gate.enter(0);
+        if host.keep_out_within(1) {
+            rooms.add_both();
+            assert!(host.let_guests_in());
+            rooms.add_host();
+            if sees_off {
+                host.see_guests_off();
+                rooms.add_both();
+            }
+        }
+    }
+
+    /// Runs a host and another thread beside each other, in every interleaving.
+    fn beside_host(other: fn(&Rooms)) {
+        for sees_off in [false, true] {
+            loom::model(move || {
+                let gate = Gate::new(2);
+                let rooms = Arc::new(Rooms { gate, host: UnsafeCell::new(0), guest: UnsafeCell::new(0) });
+                let others = rooms.clone();
+                let thread = thread::spawn(move || other(&others));
+                hosting(&rooms, sees_off);
+                thread.join().unwrap();
+                assert!(rooms.gate.enter_as_guest(1).is_none());
+                assert!(rooms.gate.close_unless(|| true).is_some());
+            });
+        }
+    }
+
+    #[test]
+    fn loom_a_guest_has_left_when_its_host_has_all_to_itself() {
+        beside_host(|rooms| {
+            if let Some(_guest) = rooms.gate.enter_as_guest(1) {
+                rooms.add_guest();
+            }
+        });
+    }
+
+    #[test]
+    fn loom_a_thread_that_is_no_guest_is_inside_before_the_host_or_after_it() {
+        beside_host(|rooms| {
+            let mut inside = rooms.gate.enter(1);
+            if inside.keep_out() {
+                rooms.add_both();
+            }
+        });
+    }
+
+    #[test]
+    fn loom_to_be_alone_is_to_be_without_guests() {
+        beside_host(|rooms| {
+            let _alone = rooms.gate.close();
+            rooms.add_both();
+        });
     }
 
     #[test]
