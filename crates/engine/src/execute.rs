@@ -163,9 +163,13 @@ impl Worker {
         self.answer_busy(session, invoked, out)
     }
 
-    /// Answers a command that can't have what it needs as long as a script runs.
+    /// Answers a command that can't have what it needs as long as a script runs. One of a primary's stream waits.
     #[cold]
     pub(crate) fn answer_busy(&mut self, session: &mut Session, invoked: Invocation<'_>, out: &mut Output) -> Step {
+        if session.applies_stream() {
+            // Without the command, the data would not be the primary's any more: it waits.
+            return Step::Pause;
+        }
         let error = self.engine.busy.error();
         self.refuse(session, Some(invoked.command), invoked.args, &error, out);
         Step::Next

@@ -28,7 +28,7 @@ pub enum Ran {
     Yielded,
     /// It waits in a blocking command.
     Parked,
-    /// CLIENT PAUSE holds it back.
+    /// CLIENT PAUSE holds it back; a primary's stream, a script that takes too long.
     Paused,
     /// There is no room in an inbox for what it publishes.
     Overfilled,

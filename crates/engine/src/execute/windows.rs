@@ -126,7 +126,10 @@ impl Worker {
             counts_keys: self.engine.hot_keys.ratio() != 0,
         };
         stint.look_at = stint.end_of_small(stint.written);
-        let ran = if self.may_go_on(session) {
+        let ran = if session.applies_stream() && inside.is_none() {
+            // A script that takes too long keeps the gate closed.
+            Ran::Paused
+        } else if self.may_go_on(session) {
             self.run_windows(session, &mut stint, out, &mut tables, &mut inside)
         } else {
             Ran::Closing
@@ -279,6 +282,11 @@ impl Worker {
             if inside.is_none() && !in_script {
                 *inside = self.pass();
                 self.clock.follow(Ticks::now());
+                if session.applies_stream() && inside.is_none() {
+                    stint.commands += index as u32;
+                    session.framer.forget();
+                    return ControlFlow::Break(Ran::Paused);
+                }
                 session.follow_summons();
                 if session.has_changed() {
                     stint.commands += index as u32;
@@ -417,7 +425,9 @@ fn end_early(session: &mut Session, step: Step) -> ControlFlow<Ran, Window> {
         Step::Park => Ran::Parked,
         Step::Pause => {
             // Redis counts those that CLIENT PAUSE holds back among the blocked.
-            session.client.block(Blocked::Paused);
+            if !session.applies_stream() {
+                session.client.block(Blocked::Paused);
+            }
             Ran::Paused
         }
         Step::AwaitRoom => Ran::Overfilled,

@@ -118,3 +118,87 @@ fn failed(commands: &[u8], replies: &Output) -> Option<String> {
     let words = words.get(..words.len().min(SHOWN_BYTES)).unwrap_or_default();
     Some(format!("{error}: {}", words.escape_ascii()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clients::client::client_flag;
+    use crate::config::{Loader, Settings};
+    use crate::replication::Primary;
+    use crate::scripts::busy::Caller;
+    use crate::testing::{Bench, request};
+
+    /// A bench that follows a primary, with so many threads.
+    fn following(threads: usize) -> Bench {
+        let settings = Settings::new();
+        Loader::new(&settings).directive(&[b"busy-reply-threshold".to_vec(), b"1".to_vec()]).unwrap();
+        let bench = Bench::with_threads(settings, threads);
+        let engine = bench.worker.engine;
+        let alone = engine.keyspace.gate().close();
+        let primary = Primary { host: "primary".into(), port: 1 };
+        assert!(engine.replication.follow(&engine.journal, Some(primary), true));
+        drop(alone);
+        bench
+    }
+
+    /// Applies commands in the runs that the link would have them applied in, as far as they can be applied now.
+    fn apply(bench: &mut Bench, commands: &[u8]) -> Applied {
+        bench.worker.begin_turn(bench.now_us);
+        let mut splitter = replication::stream::Splitter::new(16, runs_by_itself);
+        let portion = splitter.portion(commands).unwrap();
+        let version = bench.worker.engine.replication.version();
+        bench.worker.apply_stream(1, version, commands, &portion.cuts)
+    }
+
+    /// A script that takes too long must not cost a replica any of its primary's commands: they wait for it.
+    #[test]
+    fn the_stream_waits_for_what_a_busy_script_holds() {
+        let words = |line: &str| request(&line.split(' ').collect::<Vec<_>>());
+        let streams: [&[&str]; 6] = [
+            &["set k v"],
+            &["ping", "mset k v j v"],
+            &["flushall", "set k v"],
+            &["multi", "set j v", "set k v", "exec"],
+            &["set j v", "eval return(redis.call('set',KEYS[1],'v')) 1 k"],
+            &["multi", "flushall", "set k v", "exec"],
+        ];
+        for script in ["eval while(true)do(function()end)()end 1 k", "eval while(true)do(redis).call('dbsize')end 0"] {
+            for stream in streams {
+                let mut bench = following(2);
+                let engine = bench.worker.engine;
+                let commands = stream.iter().flat_map(|line| words(line)).collect::<Vec<_>>();
+                let (script, now_us) = (words(script), bench.now_us);
+                // What is found in the midst of the script is looked at when it has ended.
+                let (mut taken, mut before) = (0, Vec::new());
+                std::thread::scope(|scope| {
+                    let thread = scope.spawn(move || {
+                        let mut worker = Worker::new(1, engine, 2);
+                        worker.begin_turn(now_us);
+                        let mut session = worker.open("127.0.0.1:2".into(), "127.0.0.1:6379".into(), 9, 0, true);
+                        let mut out = Output::default();
+                        worker.run(&mut session, script[..].into(), 0, &mut out);
+                    });
+                    while !engine.busy.any() && !thread.is_finished() {
+                        std::thread::yield_now();
+                    }
+                    for _ in 0..3 {
+                        let applied = apply(&mut bench, &commands[taken..]);
+                        taken += applied.taken;
+                        before.push(applied);
+                    }
+                    engine.busy.kill(Caller::Eval).unwrap();
+                });
+                assert!(
+                    taken < commands.len() && before.iter().all(|applied| applied.failures == 0),
+                    "{stream:?} {before:?}"
+                );
+                let applied = apply(&mut bench, &commands[taken..]);
+                assert_eq!((taken + applied.taken, applied.failures), (commands.len(), 0), "{stream:?}");
+                assert_eq!(engine.replication.link().applied, commands.len() as u64, "{stream:?}");
+                let mut session = bench.open();
+                assert_eq!(bench.line(&mut session, "get k"), "$1|v", "{stream:?}");
+                assert!(!bench.worker.stream.as_ref().unwrap().1.client.has(client_flag::BLOCKED));
+            }
+        }
+    }
+}
