@@ -11,8 +11,8 @@ use crate::snapshots::{Outlet, Piece, Purpose, SnapshotForm};
 
 /// See the module's documentation.
 pub trait Host: ConfigHost + Send + Sync {
-    /// Ends the server as SIGTERM does.
-    fn shut_down(&self);
+    /// Ends the server as SIGTERM does. Replicas are waited for to have everything, unless it ends at once.
+    fn shut_down(&self, at_once: bool);
 
     /// Begins to write the append-only file if it has been turned on and isn't written yet: `read` gives the journal's reading end. All
     /// shards are held.

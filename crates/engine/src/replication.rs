@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use journal::order::Position;
-use replication::id::HistoryId;
+use replication::id::{HistoryId, HistoryPoint};
 use store::random::Random;
 
 use crate::journal::Journal;
@@ -26,7 +26,7 @@ use crate::reasons::{CUT_OFF, EngineReasons, REPLICA};
 
 use self::failover::{Failover, FailoverStage};
 use self::followed::StreamState;
-use self::replicas::{Replicas, Wanted};
+use self::replicas::{ReplicaStage, Replicas, Wanted};
 use self::stream::{Stream, UnitMark, note_mark};
 
 /// A server that is followed.
@@ -111,6 +111,8 @@ struct Followed {
     history: History,
     /// Counts changes of `history` after which replicas can't go on in the stream that they are sent.
     histories: u64,
+    /// True if a replica may know the history's name.
+    is_told: bool,
     /// Why the last link could not be used, until one can.
     link_error: Option<String>,
     /// The failover that was asked for, until it has ended.
@@ -160,6 +162,7 @@ impl Replication {
             link: LinkFigures::default(),
             history: History { id, before: None, is_known: false },
             histories: 0,
+            is_told: true,
             link_error: None,
             failover: None,
             database: 0,
@@ -209,7 +212,7 @@ impl Replication {
                 let next = state.link.applied + 1;
                 let is_known = state.history.is_known && was_active;
                 let before = is_known.then_some((state.history.id, next));
-                state.history = History { id: self.fresh_name(), before, is_known: true };
+                (state.history, state.is_told) = (History { id: self.fresh_name(), before, is_known: true }, true);
                 if was_active {
                     self.stream.begin(journal);
                 }
@@ -224,6 +227,12 @@ impl Replication {
                 }
                 let end = self.stream.end();
                 (state.link.read, state.link.applied) = (end, end);
+                // Nothing has changed since the start, and no other server knows the name that the history has had since then.
+                if !state.is_told
+                    && let Some((id, _)) = state.history.before.filter(|(_, next)| *next == end + 1)
+                {
+                    (state.history, state.is_told) = (History { id, before: None, ..state.history }, true);
+                }
             }
             (Some(_), Some(_)) => {
                 if state.history.is_known && was_active {
@@ -241,6 +250,44 @@ impl Replication {
         drop(state);
         self.stream.wake();
         true
+    }
+
+    /// The data are what a history has up to a point: a file of it was loaded at the start. A server that is to follow a primary
+    /// (`follows`) can go on there with it. One that follows none goes on from that history under another name, since it may have had more of
+    /// it that the file lacks. The caller is alone behind the gate, and no command has run yet.
+    pub fn resume(&self, journal: &Journal, point: HistoryPoint, follows: bool) {
+        let HistoryPoint { id, offset, database } = point;
+        let mut state = self.lock();
+        self.stream.resume(offset);
+        if follows {
+            state.history = History { id, before: None, is_known: true };
+            state.database = database;
+        } else {
+            state.history = History { id: self.fresh_name(), before: Some((id, offset + 1)), is_known: true };
+            state.is_told = false;
+            self.stream.begin(journal);
+        }
+        (state.link.read, state.link.applied) = (offset, offset);
+        state.histories += 1;
+    }
+
+    /// What the data are at this moment, if a history has them. The caller is alone behind the gate.
+    pub(crate) fn point(&self) -> Option<HistoryPoint> {
+        let state = self.lock();
+        let is_known = state.history.is_known && self.stream.is_active();
+        let id = state.history.id;
+        match &state.primary {
+            _ if !is_known => None,
+            Some(_) => Some(HistoryPoint { id, offset: state.link.applied, database: state.database }),
+            None => self.stream.cut_for_file().map(|offset| HistoryPoint { id, offset, database: 0 }),
+        }
+    }
+
+    /// The history's name, which a replica is told.
+    pub(crate) fn tell_name(&self) -> HistoryId {
+        let mut state = self.lock();
+        state.is_told = true;
+        state.history.id
     }
 
     /// Has there be a stream that replicas can be sent, if there is none. It is a new history. The caller is alone behind the gate.
@@ -414,16 +461,23 @@ impl Replication {
         self.set_history(History { is_known: false, ..known });
     }
 
-    /// The data are what this history has up to an offset: a snapshot of it has been loaded, behind which the stream has selected
-    /// `database`. Without effect if another primary is followed than at `version`.
-    pub fn begin_history(&self, version: u64, (id, offset): (HistoryId, u64), database: usize, stale_is_served: bool) {
-        self.lock().database = database;
+    /// The data are what a history has up to a point: a snapshot of it has been loaded. Without effect if another primary is followed than
+    /// at `version`, or none: then the data stay no history's.
+    pub fn begin_history(&self, version: u64, point: HistoryPoint) {
+        let HistoryPoint { id, offset, database } = point;
+        let mut state = self.lock();
+        if self.version() != version {
+            return;
+        }
         self.stream.restart(offset);
-        self.set_history(History { id, before: None, is_known: true });
-        // The link's end tells if it isn't wanted any more.
-        let _ = self.note_link(version, stale_is_served, |link| {
-            (link.read, link.applied, link.full) = (offset, offset, link.full + 1);
-        });
+        state.database = database;
+        state.history = History { id, before: None, is_known: true };
+        state.histories += 1;
+        state.unsynced.clear();
+        let link = &mut state.link;
+        (link.read, link.applied, link.full) = (offset, offset, link.full + 1);
+        drop(state);
+        self.stream.wake();
     }
 
     /// Has the replicas be asked how far they are: a client waits for that.
@@ -435,6 +489,22 @@ impl Replication {
     /// Whether they are to be asked. From now on, they are not.
     pub fn take_request(&self) -> bool {
         self.asks.swap(false, Ordering::SeqCst)
+    }
+
+    /// Ends what this server's units add to the stream with a question, which replicas answer at once. The caller is alone behind the gate.
+    pub(crate) fn stop_stream(&self) {
+        if !self.replicas.all().is_empty() {
+            self.stream.ask();
+        }
+        self.stream.hold(true);
+        self.stream.wake();
+    }
+
+    /// True unless a replica lacks some of the stream.
+    #[must_use]
+    pub fn replicas_have_all(&self) -> bool {
+        let end = self.stream.end();
+        self.replicas.all().iter().all(|replica| replica.stage != ReplicaStage::Online || replica.offset >= end)
     }
 
     /// The failover that was asked for, if it has not ended.
@@ -517,6 +587,43 @@ mod tests {
         // What the old link notes is too late.
         assert!(!replication.note_link(version, true, |link| link.applied = 200));
         assert_eq!(replication.link().applied, 100);
+    }
+
+    /// Another primary is followed by then, or none: what is loaded is of no use, and of no history that is known here.
+    #[test]
+    fn a_snapshot_of_a_primary_that_is_followed_no_more_begins_no_history() {
+        let replication = Replication::new(id(1), 1, Arc::default());
+        let journal = Journal::new(1, Arc::default());
+        let primary = |port| Some(Primary { host: "10.0.0.1".into(), port });
+        replication.follow(&journal, primary(1), true);
+        let version = replication.primary().1;
+        replication.lose_history();
+        replication.follow(&journal, primary(2), true);
+        replication.begin_history(version, HistoryPoint { id: id(2), offset: 70, database: 3 });
+        assert_eq!((replication.known_part(), replication.stream_database(), replication.offset()), (None, 0, 0));
+        let version = replication.primary().1;
+        replication.begin_history(version, HistoryPoint { id: id(2), offset: 70, database: 3 });
+        assert_eq!((replication.known_part(), replication.stream_database()), (Some((id(2), 71)), 3));
+    }
+
+    /// The name that its history has since the start is known to none but this server, until a replica is told it.
+    #[test]
+    fn a_server_that_goes_on_from_a_file_is_known_by_the_files_history_while_nothing_has_changed() {
+        for (is_told, known) in [(false, Some((id(7), 51))), (true, None)] {
+            let replication = Replication::new(id(1), 1, Arc::default());
+            let journal = Journal::new(1, Arc::default());
+            replication.resume(&journal, HistoryPoint { id: id(7), offset: 50, database: 1 }, false);
+            let fresh = replication.history().id;
+            assert_eq!(replication.can_go_on(Wanted::Behind(id(7), 50)), Some(50));
+            assert_eq!([49, 51].map(|offset| replication.can_go_on(Wanted::Behind(id(7), offset))), [None, None]);
+            if is_told {
+                replication.tell_name();
+            }
+            // A sign of life is no change.
+            replication.stream.ping();
+            replication.follow(&journal, Some(Primary { host: "10.0.0.1".into(), port: 1 }), true);
+            assert_eq!(replication.known_part(), known.or(Some((fresh, 51))));
+        }
     }
 
     #[test]

@@ -29,8 +29,12 @@ pub(crate) const TOKEN_FIELD: &[u8] = b"penstock-pipeline";
 /// The same of a script that SCRIPT LOAD has loaded: the name that Redis had for it before version 7.
 pub(crate) const SCRIPT_FIELD: &[u8] = b"lua";
 
-/// The same of the database that the stream has selected which goes on behind a replica's snapshot, as Redis names it.
+/// The same of the database that the stream has selected behind the data, as Redis names it.
 pub(crate) const STREAM_DATABASE_FIELD: &[u8] = b"repl-stream-db";
+/// The same of the history that the data are of.
+pub(crate) const HISTORY_FIELD: &[u8] = b"repl-id";
+/// The same of the bytes that the history has up to there.
+pub(crate) const OFFSET_FIELD: &[u8] = b"repl-offset";
 
 /// What a snapshot is made for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -33,7 +33,7 @@ impl ConfigHost for NoServer {
 }
 
 impl Host for NoServer {
-    fn shut_down(&self) {}
+    fn shut_down(&self, _: bool) {}
 
     fn used_memory(&self) -> u64 {
         self.used_memory.load(Ordering::Relaxed)

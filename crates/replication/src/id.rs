@@ -1,4 +1,4 @@
-//! The name of a history.
+//! The names of histories, and places in them.
 
 use std::fmt;
 
@@ -48,6 +48,17 @@ impl fmt::Debug for HistoryId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
+}
+
+/// What data are: all that a history has up to an offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryPoint {
+    /// The history's name.
+    pub id: HistoryId,
+    /// Bytes of the history.
+    pub offset: u64,
+    /// The database that the stream has selected behind them.
+    pub database: usize,
 }
 
 #[cfg(test)]

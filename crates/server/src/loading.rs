@@ -9,14 +9,16 @@ use std::time::{Duration, Instant};
 use engine::config::Settings;
 use engine::engine::Engine;
 use engine::replay::Replay;
-use engine::snapshots::reading::LoadOptions;
+use engine::snapshots::reading::{ExpiredKeys, LoadOptions};
 use engine::worker::Worker;
+use replication::id::HistoryPoint;
 
 use crate::append_only::AppendOnly;
 use crate::conf_file::system_text;
 use crate::event_loop::now_us;
 use crate::log;
 use crate::process;
+use crate::replica::configured_primary;
 
 /// How often the log says how far a file has been read.
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
@@ -43,6 +45,8 @@ impl Loader {
             let mut worker = Worker::new(engine.inboxes.len(), engine, process::random_seed());
             let loaded = load(engine, &append_only, &mut worker);
             if loaded.is_ok() {
+                // Before clients may write.
+                follow_primary(engine);
                 engine.end_loading();
             }
             // The receiver has gone if the server ends.
@@ -71,6 +75,14 @@ impl Loader {
                 loaded => return loaded,
             }
         }
+    }
+}
+
+/// Begins to follow the primary that the configuration names, if it names one.
+fn follow_primary(engine: &'static Engine) {
+    if let Some(primary) = configured_primary(&engine.settings) {
+        let _alone = engine.keyspace.gate().close();
+        engine.follow(Some(primary), now_us() / 1000);
     }
 }
 
@@ -131,7 +143,8 @@ fn load_snapshot(engine: &'static Engine, worker: &mut Worker) -> Result<(), Str
     let bytes = file.metadata().map_or(0, |metadata| metadata.len());
     engine.snapshots.loading.expect(bytes);
     let (began, mut said) = (Instant::now(), Instant::now());
-    let options = LoadOptions { keeps_expired: false, checks: engine.settings.rdbchecksum.get(), replaces: false };
+    let options =
+        LoadOptions { expired: ExpiredKeys::KeptInHistory, checks: engine.settings.rdbchecksum.get(), replaces: false };
     let progress = |read| say_progress(engine, &name, read, bytes, &mut said);
     let loaded = Replay::begin(worker, now_us()).snapshot(file, options, progress);
     let loaded = loaded.map_err(|why| bad_snapshot(&name, &why))?;
@@ -145,7 +158,19 @@ fn load_snapshot(engine: &'static Engine, worker: &mut Worker) -> Result<(), Str
     engine.snapshots.change_figures(|figures| {
         (figures.loaded_keys, figures.loaded_expired) = (loaded.keys, loaded.expired);
     });
+    if let Some(point) = loaded.point() {
+        resume_history(engine, point);
+    }
     Ok(())
+}
+
+/// Goes on in the history that the data are of: with a primary, or with replicas that come back.
+fn resume_history(engine: &'static Engine, point: HistoryPoint) {
+    let HistoryPoint { id, offset, .. } = point;
+    log::notice(format!("The data are those of the history {id} at offset {offset}"));
+    let follows = configured_primary(&engine.settings).is_some();
+    let _alone = engine.keyspace.gate().close();
+    engine.replication.resume(&engine.journal, point, follows);
 }
 
 /// Notes how far a file has been read, and says so in the log now and then.

@@ -11,6 +11,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::config::Settings;
 use engine::engine::Engine;
 use engine::replication::failover::FailoverStage;
 use engine::replication::{LinkState, Primary};
@@ -60,6 +61,13 @@ struct Follower {
     /// Counts snapshots that were loaded. A worker keeps the state of the stream behind one, the database that it has selected, and
     /// a link that goes on needs it.
     streams: u64,
+}
+
+/// The primary that the configuration names.
+pub fn configured_primary(settings: &Settings) -> Option<Primary> {
+    let words = settings.replicaof.get();
+    let (host, port) = words.split_once(' ')?;
+    Some(Primary { host: host.to_owned(), port: port.parse().ok()? })
 }
 
 /// Starts the thread that follows a primary whenever there is one to be followed.

@@ -10,13 +10,13 @@ use engine::engine::Engine;
 use engine::host::Host;
 use engine::inbox::Wake;
 use engine::machine::{Machine, Usage};
-use engine::replication::Primary;
 use engine::snapshots::{Outlet, Piece, Purpose, SnapshotForm};
 use engine::worker::Worker;
 use journal::merge::Merge;
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use store::db::{Access, Clock};
+use store::sync::Alone;
 
 use crate::allocator;
 use crate::append_only::AppendOnly;
@@ -45,9 +45,19 @@ use crate::tls::handshakes::Handshakes;
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// How long threads get to send their last replies when the server ends.
 const FAREWELL: Duration = Duration::from_millis(500);
+/// How long a server that ends waits before it looks again whether its replicas have everything.
+const REPLICAS_LOOK: Duration = Duration::from_millis(1);
 /// How long data may be loaded before clients are served, which are told of it from then on: shorter than clients wait for a connection
 /// by default, and longer than it takes to load what most tests and small services have.
 const LOADS_UNSEEN: Duration = Duration::from_millis(200);
+
+/// Whether a command has asked for the server's end.
+#[derive(Default)]
+struct AskedToEnd {
+    is_asked: AtomicBool,
+    /// True if the server waits for nothing then.
+    at_once: AtomicBool,
+}
 
 /// Acts for the engine on the process and its sockets.
 struct ServerHost {
@@ -55,8 +65,8 @@ struct ServerHost {
     new_listeners: NewListeners,
     supervisor: Supervisor,
     title: Title,
-    /// Whether a command has asked for the server's end, and no signal.
-    asked_to_end: Arc<AtomicBool>,
+    /// What a command has asked for, and no signal.
+    asked_to_end: Arc<AskedToEnd>,
     /// The engine, as soon as it is there.
     engine: Arc<OnceLock<&'static Engine>>,
     append_only: Arc<AppendOnly>,
@@ -147,8 +157,9 @@ impl ConfigHost for ServerHost {
 }
 
 impl Host for ServerHost {
-    fn shut_down(&self) {
-        self.asked_to_end.store(true, Ordering::Relaxed);
+    fn shut_down(&self, at_once: bool) {
+        self.asked_to_end.at_once.store(at_once, Ordering::Relaxed);
+        self.asked_to_end.is_asked.store(true, Ordering::Relaxed);
         // The way that SIGTERM goes: the main thread waits for it.
         let _ = signal_hook::low_level::raise(SIGTERM);
     }
@@ -227,19 +238,6 @@ fn begin_log(settings: &Settings) -> Result<(), String> {
     log::set_file(settings.in_dir(&name)).map_err(|e| format!("{FATAL}Can't open the log file: {}", system_text(&e)))
 }
 
-/// Begins to follow the primary that the configuration names, if it names one, and has a thread follow whichever is named later.
-fn follow_primary(engine: &'static Engine, append_only: Arc<AppendOnly>) -> Result<(), String> {
-    let words = engine.settings.replicaof.get();
-    if let Some((host, port)) = words.split_once(' ')
-        && let Ok(port) = port.parse()
-    {
-        let primary = Primary { host: host.to_owned(), port };
-        let _alone = engine.keyspace.gate().close();
-        engine.follow(Some(primary), now_us() / 1000);
-    }
-    replica::start(engine, append_only)
-}
-
 /// Where the server runs, as its log and its terminal go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -286,7 +284,7 @@ pub fn run(loaded: Loaded, place: Place) -> Result<(), String> {
     let new_listeners = NewListeners::default();
     let listening = InUse::of(&listeners);
     let supervisor = Supervisor::of(&settings);
-    let asked_to_end = Arc::<AtomicBool>::default();
+    let asked_to_end = Arc::<AskedToEnd>::default();
     let (later_engine, append_only) = (Arc::<OnceLock<_>>::default(), Arc::<AppendOnly>::default());
     let desk = Arc::<Desk>::default();
     let host = ServerHost {
@@ -351,12 +349,12 @@ pub fn run(loaded: Loaded, place: Place) -> Result<(), String> {
         log::warning(why);
     }
     loaded?;
-    follow_primary(engine, append_only.clone())?;
+    replica::start(engine, append_only.clone())?;
     log::notice("Ready to accept connections");
     supervisor.ready();
 
     for signal in signals.forever() {
-        let is_asked = asked_to_end.load(Ordering::Relaxed);
+        let is_asked = asked_to_end.is_asked.load(Ordering::Relaxed);
         match signal {
             _ if is_asked => {}
             SIGINT => log::notice("Received SIGINT scheduling shutdown..."),
@@ -369,6 +367,9 @@ pub fn run(loaded: Loaded, place: Place) -> Result<(), String> {
         }
     }
     supervisor.stopping();
+    if !asked_to_end.at_once.load(Ordering::Relaxed) {
+        await_replicas(engine);
+    }
     stopping.store(true, Ordering::Release);
     engine.inboxes.iter().for_each(engine::inbox::Inbox::wake);
     let deadline = Instant::now() + FAREWELL;
@@ -382,6 +383,20 @@ pub fn run(loaded: Loaded, place: Place) -> Result<(), String> {
     Ok(())
 }
 
+/// Waits until the replicas have all that this server has, but no longer than `shutdown-timeout`. Commands that write wait meanwhile.
+fn await_replicas(engine: &Engine) {
+    let timeout = Duration::from_secs(engine.settings.shutdown_timeout_s.get().unsigned_abs());
+    let deadline = Instant::now() + timeout;
+    while engine.replication.stream.is_own() && !engine.replication.replicas_have_all() {
+        if Instant::now() >= deadline {
+            return log::warning(
+                "Replicas lack some of the data after shutdown-timeout: the server ends all the same.",
+            );
+        }
+        std::thread::sleep(REPLICAS_LOOK);
+    }
+}
+
 /// Whether a signal ends the server while it loads its data. Nothing is saved then: there is nothing new, and what has been loaded so
 /// far isn't all.
 fn is_to_end(signals: &mut Signals) -> bool {
@@ -392,26 +407,35 @@ fn is_to_end(signals: &mut Signals) -> bool {
     is_to_end
 }
 
-/// Saves a snapshot before a signal ends the server, where the configuration has it so. False, if that has failed and the server
-/// goes on for that.
+/// Saves a snapshot before a signal ends the server, where the configuration has it so, and ends writes. False, if that has failed and the
+/// server goes on for that.
 fn save_at_end(engine: &'static Engine, signal: i32) -> bool {
     let settings = &engine.settings;
     let words = if signal == SIGINT { settings.shutdown_on_sigint.get() } else { settings.shutdown_on_sigterm.get() };
     let has = |word: &str| words.split(' ').any(|given| given == word);
     let saves = has("save") || (!has("nosave") && !settings.save.is_empty());
-    if !saves {
-        return true;
+    if saves {
+        let saved = end_writes(engine, &engine.keyspace.gate().close(), true);
+        if saved.is_ok() {
+            return true;
+        }
+        if !has("force") {
+            log::warning("Error trying to save the DB, can't exit.");
+            return false;
+        }
     }
-    let clock = clock_of(engine);
-    let saved = {
-        let alone = engine.keyspace.gate().close();
-        engine::services::saving::save_last(engine, &mut engine.keyspace.all(&alone), &clock, true)
-    };
-    if saved.is_err() && !has("force") {
-        log::warning("Error trying to save the DB, can't exit.");
-        return false;
+    let deadline = Instant::now() + FAREWELL;
+    // A script that takes longer isn't waited for.
+    if let Some(alone) = engine.keyspace.gate().close_unless(|| Instant::now() > deadline) {
+        // Nothing is saved that could fail.
+        let _ = end_writes(engine, &alone, false);
     }
     true
+}
+
+fn end_writes(engine: &'static Engine, alone: &Alone<'_>, saves: bool) -> Result<(), commands::error::Error> {
+    let clock = clock_of(engine);
+    engine::services::saving::save_last(engine, &mut engine.keyspace.all(alone), &clock, saves)
 }
 
 /// The time, for what the main thread does with the data.

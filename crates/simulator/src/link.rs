@@ -5,11 +5,11 @@ use std::io::Read;
 use engine::engine::Engine;
 use engine::replay::{Replay, runs_by_itself};
 use engine::replication::LinkState;
-use engine::snapshots::reading::LoadOptions;
+use engine::snapshots::reading::{ExpiredKeys, LoadOptions};
 use engine::worker::Worker;
 use replication::answers::acknowledgement;
 use replication::handshake::{Beginning, Handshake, Introduction, Step};
-use replication::id::HistoryId;
+use replication::id::{HistoryId, HistoryPoint};
 use replication::stream::{ArrivedStream, Splitter, StreamTask};
 use replication::transfer::{End, Transfer};
 
@@ -222,7 +222,7 @@ impl SimLink {
         let (history, offset, end, read) = (*history, *offset, *end, std::mem::take(read));
         let (database, rest) = self.load(turn, end, &read).map_err(|why| format!("a primary's snapshot: {why}"))?;
         self.stream_number += 1;
-        self.end_loading(turn, Some((history, offset, database)));
+        self.end_loading(turn, Some(HistoryPoint { id: history, offset, database }));
         self.begin_stream(turn, wire, rest);
         Ok(LinkEvent::LoadingEnds)
     }
@@ -231,7 +231,7 @@ impl SimLink {
     fn load(&mut self, turn: &mut LinkTurn<'_>, end: End, read: &[u8]) -> Result<(usize, Vec<u8>), String> {
         let mut worker = Worker::new(turn.engine.inboxes.len(), turn.engine, 1);
         Replay::begin(&mut worker, turn.unix_us).empty()?;
-        let options = LoadOptions { keeps_expired: true, checks: false, replaces: false };
+        let options = LoadOptions { expired: ExpiredKeys::Kept, checks: false, replaces: false };
         let mut transfer = Transfer::new(std::io::empty(), end, read);
         let loaded = Replay::begin(&mut worker, turn.unix_us).snapshot(&mut transfer as &mut dyn Read, options, |_| {});
         let loaded = loaded.and_then(|loaded| {
@@ -247,10 +247,9 @@ impl SimLink {
         }
     }
 
-    fn end_loading(&mut self, turn: &LinkTurn<'_>, loaded: Option<(HistoryId, u64, usize)>) {
-        if let Some((history, offset, database)) = loaded {
-            let stale = turn.engine.settings.replica_serve_stale_data.get();
-            turn.engine.replication.begin_history(self.version, (history, offset), database, stale);
+    fn end_loading(&mut self, turn: &LinkTurn<'_>, loaded: Option<HistoryPoint>) {
+        if let Some(point) = loaded {
+            turn.engine.replication.begin_history(self.version, point);
         }
         self.is_loading = false;
     }

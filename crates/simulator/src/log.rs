@@ -9,7 +9,7 @@ use engine::durability::Safety;
 use engine::engine::Engine;
 use engine::inbox::Message;
 use engine::replay::Replay;
-use engine::snapshots::reading::LoadOptions;
+use engine::snapshots::reading::{ExpiredKeys, LoadOptions};
 use engine::worker::Worker;
 use journal::lane::Audience;
 use journal::merge::Merge;
@@ -86,7 +86,7 @@ pub fn recover(engine: &Engine, worker: &mut Worker, disk: &FakeDisk, now_us: u6
     for (index, part) in parts.iter().enumerate() {
         let (mut reader, _) = disk.read(&part.name).map_err(|error| format!("{}: {error}", part.name))?;
         if part.role == Role::Base {
-            let options = LoadOptions { keeps_expired: true, checks: false, replaces: false };
+            let options = LoadOptions { expired: ExpiredKeys::Kept, checks: false, replaces: false };
             reading.0.snapshot(reader, options, |_| {}).map_err(|why| format!("{}: {why}", part.name))?;
             continue;
         }

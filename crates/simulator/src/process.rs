@@ -89,7 +89,7 @@ impl ConfigHost for SimHost {
 }
 
 impl Host for SimHost {
-    fn shut_down(&self) {}
+    fn shut_down(&self, _: bool) {}
 
     fn machine(&self) -> Machine {
         Machine { replication_id: self.replication_id.clone(), ..Machine::default() }

@@ -525,6 +525,8 @@ settings! {
     repl_backlog_size: Bytes = Directive::bytes("repl-backlog-size", 1, "1mb");
     /// Seconds after the last replica has left for which the stream goes on, 0 for ever.
     repl_backlog_ttl_s: Int = Directive::count("repl-backlog-ttl", "3600");
+    /// Seconds that a server which ends waits for its replicas to have everything.
+    shutdown_timeout_s: Int = Directive::natural("shutdown-timeout", "10");
     /// Whether replicas are sent a snapshot while it is made, and not only when it is whole.
     repl_diskless_sync: Flag = Directive::bool("repl-diskless-sync", "yes");
     /// Replicas that have to keep up; with fewer, commands that write are refused.

@@ -120,7 +120,6 @@ const REPLICATION: Group = Group {
         Directive::choice("repl-diskless-load", &["disabled", "on-empty-db", "swapdb"], "disabled"),
         Directive::bool("repl-disable-tcp-nodelay", "no"),
         Directive::choice("propagation-error-behavior", &["ignore", "panic", "panic-on-replicas"], "ignore"),
-        Directive::natural("shutdown-timeout", "10"),
         Directive::bytes("replica-full-sync-buffer-limit", 0, "0"),
         Directive::bool("dual-channel-replication-enabled", "no"),
         Directive::bool("repl-mptcp", "no").immutable(),

@@ -103,14 +103,17 @@ fn shutdown(turn: &mut Turn<'_, '_>) -> Outcome {
     }
     let saves = save || (!nosave && !turn.engine().settings.save.is_empty());
     if turn.locked.holds_all() {
-        let saved = saving::save_last(turn.engine(), turn.locked, &turn.worker.clock, saves);
-        if saved.is_err() && !force {
+        let mut saved = saving::save_last(turn.engine(), turn.locked, &turn.worker.clock, saves);
+        if saved.is_err() && force {
+            saved = saving::save_last(turn.engine(), turn.locked, &turn.worker.clock, false);
+        }
+        if saved.is_err() {
             return Err(Error::new("ERR Errors trying to SHUTDOWN. Check logs."));
         }
     }
     // As in Redis, the client that ends the server is answered by the end of its connection.
     turn.session.closing = true;
-    turn.engine().host.shut_down();
+    turn.engine().host.shut_down(now);
     Ok(())
 }
 

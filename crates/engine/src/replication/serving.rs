@@ -159,7 +159,7 @@ impl<S: SentSnapshot, L> Serving<S, L> {
         let admitted = match replication.can_go_on(wanted) {
             Some(offset) => {
                 figures.change_figures(|figures| figures.partial += 1);
-                served.peer.go_on(replication.history().id, offset, now);
+                served.peer.go_on(replication.tell_name(), offset, now);
                 Admitted::GoesOn(offset)
             }
             None => {
@@ -200,7 +200,7 @@ impl<S: SentSnapshot, L> Serving<S, L> {
 
     /// Sends a snapshot to those that wait for one.
     pub fn begin_sending(&mut self, replication: &Replication, snapshot: Arc<S>, sends_early: bool, now: Duration) {
-        let history = replication.history().id;
+        let history = replication.tell_name();
         for served in self.all.iter_mut().filter(|served| served.peer.may_receive(now)) {
             replication.replicas.change_figures(|figures| figures.full += 1);
             served.peer.begin_snapshot(history, snapshot.clone(), sends_early, now);

@@ -57,6 +57,8 @@ struct Streaming {
     chunk: Vec<u8>,
     /// Where the snapshot begins that was begun last.
     cut: u64,
+    /// True while nothing is added to what the stream is of this server's.
+    is_held: bool,
     /// Behind it come no changes, but messages, signs of life and questions: the data are the same at each offset from here on.
     data_end: u64,
 }
@@ -190,6 +192,17 @@ impl Stream {
         self.end.store(offset, Ordering::Release);
     }
 
+    /// Begins anew behind this offset of a history, which the data are of: they were loaded from a file of it. The source stays. The caller is
+    /// alone behind the gate.
+    pub(crate) fn resume(&self, offset: u64) {
+        let mut state = self.lock();
+        self.take_all(&mut state);
+        (state.backlog, state.data_end) = (Some(Backlog::begin(offset)), offset);
+        state.feed.forget_database();
+        state.marks = VecDeque::from([UnitMark { position: state.taken, offset }]);
+        self.end.store(offset, Ordering::Release);
+    }
+
     /// Ends the stream: no replica is there, nor expected back. The caller is alone behind the gate.
     pub fn end_stream(&self, journal: &Journal) {
         let mut state = self.lock();
@@ -233,6 +246,7 @@ impl Stream {
         let Streaming {
             source: Source::Journal(merge),
             backlog: Some(backlog),
+            is_held: false,
             feed,
             taken,
             marks,
@@ -263,6 +277,13 @@ impl Stream {
         true
     }
 
+    /// Has nothing be added to what there is of this server's units by now, or goes on with it. The caller is alone behind the gate.
+    pub(crate) fn hold(&self, is_held: bool) {
+        let mut state = self.lock();
+        self.take_all(&mut state);
+        state.is_held = is_held;
+    }
+
     fn take_all(&self, state: &mut Streaming) {
         while self.take_some(state) {}
     }
@@ -276,6 +297,18 @@ impl Stream {
         state.cut = self.end();
         // A replica that has the snapshot has nothing of what is before.
         state.data_end = state.cut;
+    }
+
+    /// The offset of the data at this moment, if the stream is made of this server's units. What follows begins by selecting its database:
+    /// it is read by a server that has a file of this moment. The caller is alone behind the gate.
+    pub(crate) fn cut_for_file(&self) -> Option<u64> {
+        let mut state = self.lock();
+        if !matches!(state.source, Source::Journal(_)) {
+            return None;
+        }
+        self.take_all(&mut state);
+        state.feed.forget_database();
+        Some(self.end())
     }
 
     /// The offset at which the snapshot began that was begun last.
@@ -296,7 +329,7 @@ impl Stream {
 
     fn add(&self, bytes: &[u8]) {
         let mut state = self.lock();
-        if let Streaming { source: Source::Journal(_), backlog: Some(backlog), .. } = &mut *state {
+        if let Streaming { source: Source::Journal(_), backlog: Some(backlog), is_held: false, .. } = &mut *state {
             backlog.append(bytes);
             self.end.store(backlog.end(), Ordering::Release);
         }

@@ -21,8 +21,8 @@ use crate::machine::ticks::{Ticks, per_microsecond};
 use crate::machine::version::{PENSTOCK_VERSION, REDIS_VERSION};
 use crate::services::slow;
 use crate::snapshots::{
-    AccessKind, CommandSink, Outlet, Purpose, Running, SCRIPT_FIELD, STREAM_DATABASE_FIELD, ShardSink, SinkOptions,
-    SnapshotForm, TOKEN_FIELD, WalkProgress,
+    AccessKind, CommandSink, HISTORY_FIELD, OFFSET_FIELD, Outlet, Purpose, Running, SCRIPT_FIELD,
+    STREAM_DATABASE_FIELD, ShardSink, SinkOptions, SnapshotForm, TOKEN_FIELD, WalkProgress,
 };
 use crate::statistics::stats::Totals;
 use crate::worker::Worker;
@@ -155,10 +155,14 @@ fn rdb_prologue(engine: &Engine, clock: &Clock, purpose: Purpose, sizes: &[Datab
     ] {
         writer.aux(&mut out, name.as_bytes(), text.as_bytes());
     }
-    if purpose == Purpose::Replicas && !engine.replication.stream.is_own() {
+    // The changes behind a base are in the append-only file: what is loaded with them is of no offset.
+    if purpose != Purpose::Base
+        && let Some(point) = engine.replication.point()
+    {
         // A primary's stream goes on in the midst. This server's own selects a database first.
-        let database = engine.replication.stream_database().to_string();
-        writer.aux(&mut out, STREAM_DATABASE_FIELD, database.as_bytes());
+        writer.aux(&mut out, STREAM_DATABASE_FIELD, point.database.to_string().as_bytes());
+        writer.aux(&mut out, HISTORY_FIELD, point.id.as_str().as_bytes());
+        writer.aux(&mut out, OFFSET_FIELD, point.offset.to_string().as_bytes());
     }
     let tokens = match purpose {
         Purpose::File => engine.pipelines.states(clock.now_ms),
@@ -229,21 +233,23 @@ fn walk_all(engine: &Engine, locked: &mut Locked<'_>) {
     finish(engine, locked);
 }
 
-/// What is to be done before the server ends: a snapshot that is being made is given up, one is saved if `saves`, and commands that
-/// write wait from then on. All shards are held.
+/// What is to be done before the server ends: a snapshot that is being made is given up, one is saved if `saves`, commands that write wait
+/// from then on, and the stream for replicas ends where the snapshot does. All shards are held.
 ///
 /// # Errors
-/// If it can't be saved. Then nothing waits.
+/// If it can't be saved. Then nothing waits, and the stream goes on.
 pub fn save_last(engine: &'static Engine, locked: &mut Locked<'_>, clock: &Clock, saves: bool) -> Result<(), Error> {
     engine.snapshots.forget_all_wanted();
     cancel(engine, locked);
     // One that has been walked is finished.
     engine.snapshots.wait_for_end();
+    // Before the snapshot: a replica that has all of the stream has what the snapshot has, and goes on when the server is back.
+    engine.replication.stop_stream();
     if engine.is_loading() {
         engine.host.log(LogLevel::Notice, "The data are being loaded: no snapshot is saved.");
     } else if saves {
         engine.host.log(LogLevel::Notice, "Saving the final RDB snapshot before exiting.");
-        save_now(engine, locked, clock)?;
+        save_now(engine, locked, clock).inspect_err(|_| engine.replication.stream.hold(false))?;
     }
     engine.pause.begin(false, clock.now_ms, u64::MAX);
     Ok(())

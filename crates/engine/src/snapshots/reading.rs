@@ -4,13 +4,14 @@ use std::io::{self, Read};
 
 use format::Limits;
 use format::rdb::{Access, Checksum, Event, Reader};
+use replication::id::{HistoryId, HistoryPoint};
 use resp::num::parse_i64;
 use store::db::{Clock, Db};
 use store::entry::Entry;
 use store::hash::KeyHash;
 use store::keyspace::Key;
 
-use super::{SCRIPT_FIELD, STREAM_DATABASE_FIELD, TOKEN_FIELD};
+use super::{HISTORY_FIELD, OFFSET_FIELD, SCRIPT_FIELD, STREAM_DATABASE_FIELD, TOKEN_FIELD};
 
 /// Keys that are put in at once, so that the waits for memory of all of them overlap.
 const AT_ONCE: usize = 64;
@@ -26,13 +27,38 @@ pub struct Loaded {
     pub bytes: u64,
     /// The database that the stream has selected that goes on behind it, if it tells.
     pub stream_database: Option<usize>,
+    /// The history that it is of, and its bytes up to there, if it tells.
+    history: Option<HistoryId>,
+    offset: Option<u64>,
+}
+
+impl Loaded {
+    /// The point of a history that it is of, if it tells.
+    #[must_use]
+    pub fn point(&self) -> Option<HistoryPoint> {
+        let Loaded { history: Some(id), offset: Some(offset), stream_database: Some(database), .. } = *self else {
+            return None;
+        };
+        Some(HistoryPoint { id, offset, database })
+    }
+}
+
+/// What becomes of keys that have expired.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ExpiredKeys {
+    /// They are put in: what follows the snapshot tells of their end.
+    Kept,
+    /// They are left out.
+    LeftOut,
+    /// They are put in if the snapshot is of a history, which goes on with their end.
+    KeptInHistory,
 }
 
 /// How a snapshot is loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadOptions {
-    /// Whether keys are put in that have expired: commands that follow the snapshot may tell of their end.
-    pub keeps_expired: bool,
+    /// What becomes of keys that have expired.
+    pub expired: ExpiredKeys,
     /// Whether a wrong checksum is an error (`rdbchecksum`).
     pub checks: bool,
     /// Whether a key takes the place of one that is there. Else that is an error.
@@ -127,6 +153,8 @@ impl<T: SnapshotTarget> Reading<'_, T> {
                 SCRIPT_FIELD => self.target.script(&text)?,
                 TOKEN_FIELD => self.target.token(&text)?,
                 STREAM_DATABASE_FIELD => self.loaded.stream_database = self.stream_database(&text)?,
+                HISTORY_FIELD => self.loaded.history = HistoryId::parse(&text),
+                OFFSET_FIELD => self.loaded.offset = parse_i64(&text).and_then(|number| u64::try_from(number).ok()),
                 _ => {}
             },
             Event::Function(text) => self.target.function(&text)?,
@@ -152,8 +180,16 @@ impl<T: SnapshotTarget> Reading<'_, T> {
         number.map(|number| self.known_database(number, "is followed by changes of")).transpose()
     }
 
+    fn keeps_expired(&self) -> bool {
+        match self.options.expired {
+            ExpiredKeys::Kept => true,
+            ExpiredKeys::LeftOut => false,
+            ExpiredKeys::KeptInHistory => self.loaded.point().is_some(),
+        }
+    }
+
     fn arrive(&mut self, mut entry: Entry, access: Access) -> Result<(), String> {
-        if !self.options.keeps_expired && entry.is_expired(self.clock.now_ms) {
+        if !self.keeps_expired() && entry.is_expired(self.clock.now_ms) {
             self.loaded.expired += 1;
             return Ok(());
         }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use engine::config::Settings;
 use engine::engine::Engine;
 use engine::replay::Replay;
-use engine::snapshots::reading::LoadOptions;
+use engine::snapshots::reading::{ExpiredKeys, LoadOptions};
 use engine::worker::Worker;
 use persistence::disk::{Directory, Disk, DiskFile};
 use persistence::files::Files;
@@ -109,7 +109,8 @@ impl Loading<'_> {
     fn base(&mut self, name: &str, reader: Box<dyn Read>) -> Result<u64, String> {
         let (engine, bytes, mut said) = (self.engine, self.bytes, Instant::now());
         // What has expired is removed by the commands that follow, as they tell.
-        let options = LoadOptions { keeps_expired: true, checks: engine.settings.rdbchecksum.get(), replaces: false };
+        let options =
+            LoadOptions { expired: ExpiredKeys::Kept, checks: engine.settings.rdbchecksum.get(), replaces: false };
         let progress = |read| say_progress(engine, name, read, bytes, &mut said);
         let loaded = self.replay.snapshot(reader, options, progress).map_err(|why| bad_snapshot(name, &why))?;
         engine.snapshots.change_figures(|figures| {

@@ -9,11 +9,11 @@ use engine::inbox::Message;
 use engine::replay::{Replay, runs_by_itself};
 use engine::replication::{Applied, LinkState, Primary};
 use engine::snapshots::Purpose;
-use engine::snapshots::reading::{LoadOptions, Loaded};
+use engine::snapshots::reading::{ExpiredKeys, LoadOptions, Loaded};
 use engine::worker::Worker;
 use replication::answers::acknowledgement;
 use replication::handshake::{Beginning, Handshake, Introduction, Refused, Step};
-use replication::id::HistoryId;
+use replication::id::{HistoryId, HistoryPoint};
 use replication::stream::{ArrivedStream, Splitter, StreamTask, Unusable};
 use replication::transfer::{End, Transfer};
 
@@ -193,8 +193,9 @@ impl<'f> Link<'f> {
         let mut transfer = Transfer::new(socket, end, &read);
         self.begin_loading(end.bytes());
         let loaded = self.load_from(&mut transfer);
-        let beginning = loaded.as_ref().ok().map(|loaded| (offset, loaded.stream_database.unwrap_or(0)));
-        self.end_loading(history, beginning);
+        let database = |loaded: &Loaded| loaded.stream_database.unwrap_or(0);
+        let point = loaded.as_ref().ok().map(|loaded| HistoryPoint { id: history, offset, database: database(loaded) });
+        self.end_loading(point);
         loaded?;
         Ok(transfer.into_rest())
     }
@@ -211,14 +212,13 @@ impl<'f> Link<'f> {
         self.append_only.wait_until_off();
     }
 
-    /// Notes the offset and the selected database at which the stream begins, if the snapshot was loaded, and lets clients in.
-    fn end_loading(&mut self, history: HistoryId, beginning: Option<(u64, usize)>) {
+    /// Notes where the stream begins, if the snapshot was loaded, and lets clients in.
+    fn end_loading(&mut self, point: Option<HistoryPoint>) {
         let engine = self.engine;
-        if let Some((offset, database)) = beginning {
-            self.read = offset;
+        if let Some(point) = point {
+            self.read = point.offset;
             self.stream_number += 1;
-            let stale = engine.settings.replica_serve_stale_data.get();
-            engine.replication.begin_history(self.version, (history, offset), database, stale);
+            engine.replication.begin_history(self.version, point);
         }
         if engine.settings.appendonly.get() {
             match self.append_only.turn_on(engine) {
@@ -236,7 +236,8 @@ impl<'f> Link<'f> {
         // It has a number beyond those of the threads that serve clients.
         let mut worker = Worker::new(engine.inboxes.len(), engine, process::random_seed());
         Replay::begin(&mut worker, now_us()).empty().map_err(Trouble::Refused)?;
-        let options = LoadOptions { keeps_expired: true, checks: engine.settings.rdbchecksum.get(), replaces: false };
+        let options =
+            LoadOptions { expired: ExpiredKeys::Kept, checks: engine.settings.rdbchecksum.get(), replaces: false };
         let mut said = Instant::now();
         let progress = |read| {
             engine.snapshots.loading.note(read);

@@ -15,7 +15,7 @@ impl ConfigHost for NoServer {
 }
 
 impl Host for NoServer {
-    fn shut_down(&self) {}
+    fn shut_down(&self, _: bool) {}
 }
 
 impl Wake for NoServer {

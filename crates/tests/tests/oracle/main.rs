@@ -11,6 +11,7 @@ mod messages;
 mod primary;
 mod replay;
 mod replication;
+mod restarts;
 mod roles;
 mod script_differential;
 mod sentinel;

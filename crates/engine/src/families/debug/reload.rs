@@ -9,7 +9,7 @@ use crate::config::LogLevel;
 use crate::families::{functions, scripting};
 use crate::services::saving;
 use crate::snapshots::Purpose;
-use crate::snapshots::reading::{self, Arriving, LoadOptions, SnapshotTarget};
+use crate::snapshots::reading::{self, Arriving, ExpiredKeys, LoadOptions, SnapshotTarget};
 use crate::worker::turn::Turn;
 
 /// What is to be done of a whole reload.
@@ -88,7 +88,7 @@ fn load(turn: &mut Turn<'_, '_>, merges: bool) -> Result<(), String> {
     let path = engine.settings.in_dir(&engine.settings.dbfilename.get());
     let file = File::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let checks = engine.settings.rdbchecksum.get();
-    let options = LoadOptions { keeps_expired: false, checks, replaces: merges };
+    let options = LoadOptions { expired: ExpiredKeys::LeftOut, checks, replaces: merges };
     let (limits, clock) = (turn.worker.rules.limits(), *turn.worker.clock);
     let databases = engine.keyspace.databases();
     reading::read(file, (limits, &clock, databases), options, |_| {}, &mut Reload(turn))?;

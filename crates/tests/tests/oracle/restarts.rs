@@ -1,0 +1,257 @@
+//! Servers that start again with a snapshot of a history: primaries, replicas, and those that change parts. They go on where the snapshot
+//! ends, if that is what their data are.
+
+#![allow(clippy::unwrap_used)]
+
+use penstock_tests::server::Server;
+
+use super::links::{Kind, is_up, oracle, oracle_of, penstock, persist_all, replica_of, text, wait_until_equal, work};
+
+/// Each kind of primary with each kind of replica, but for redis-server with its own.
+const PAIRS: [(fn() -> Server, Kind); 3] = [(penstock, replica_of), (oracle, replica_of), (penstock, oracle_of)];
+
+/// Ends a server with a snapshot of all that it has.
+fn end_with_snapshot(server: &mut Server) {
+    let _ = server.connect().cmd("SHUTDOWN SAVE");
+    server.wait_until_ended();
+}
+
+/// Ends a server without one.
+fn end_without_snapshot(server: &mut Server) {
+    let _ = server.connect().cmd("SHUTDOWN NOSAVE");
+    server.wait_until_ended();
+}
+
+fn save(server: &Server) {
+    assert_eq!(server.connect().cmd("SAVE").unwrap().text(), b"OK");
+}
+
+/// Snapshots that a primary has sent, and links that went on.
+fn syncs(primary: &Server) -> (u64, u64) {
+    (primary.figure("sync_full"), primary.figure("sync_partial_ok"))
+}
+
+fn linked(pair: (fn() -> Server, Kind), seed: u64) -> (Server, Server) {
+    let primary = pair.0();
+    let replica = pair.1(primary.port(), &[]);
+    replica.wait_until("the link is up", is_up);
+    work(&primary, seed, 8);
+    persist_all(&primary);
+    wait_until_equal(&primary, &replica);
+    (primary, replica)
+}
+
+fn wait_until_linked(primary: &Server, replica: &Server) {
+    replica.wait_until("the link is up", is_up);
+    persist_all(primary);
+    wait_until_equal(primary, replica);
+    let log = replica.log();
+    assert!(!log.contains("could not be applied") && !log.contains("CRITICAL"), "{log}");
+}
+
+#[test]
+fn a_replica_that_ends_and_starts_goes_on() {
+    for (seed, pair) in (100..).step_by(10).zip(PAIRS) {
+        let (primary, mut replica) = linked(pair, seed);
+        let before = syncs(&primary);
+        end_with_snapshot(&mut replica);
+        work(&primary, seed + 3, 8);
+        replica.restart();
+        wait_until_linked(&primary, &replica);
+        assert_eq!(syncs(&primary), (before.0, before.1 + 1), "{}", replica.log());
+    }
+}
+
+/// It has forgotten what came behind its last snapshot, and is sent that again.
+#[test]
+fn a_replica_that_is_killed_goes_on_from_its_last_snapshot() {
+    for (seed, pair) in (200..).step_by(10).zip(PAIRS) {
+        let (primary, mut replica) = linked(pair, seed);
+        let before = syncs(&primary);
+        // In the midst of a database other than 0, and of work.
+        let mut conn = primary.connect();
+        conn.cmd("SELECT 1").unwrap();
+        conn.cmd("INCR counted").unwrap();
+        work(&primary, seed + 3, 4);
+        save(&replica);
+        conn.cmd("INCR counted").unwrap();
+        work(&primary, seed + 5, 4);
+        persist_all(&primary);
+        wait_until_equal(&primary, &replica);
+        replica.kill();
+        work(&primary, seed + 7, 4);
+        replica.restart();
+        wait_until_linked(&primary, &replica);
+        assert_eq!(syncs(&primary), (before.0, before.1 + 1), "{}", replica.log());
+    }
+}
+
+/// What a transaction has changed so far is in no snapshot of an offset, though a snapshot is asked for in its midst.
+#[test]
+fn a_snapshot_within_a_transaction_is_of_whole_units() {
+    for start in [penstock as fn() -> Server, oracle] {
+        let (mut primary, replica) = linked((start, replica_of), 300);
+        let mut conn = primary.connect();
+        for command in ["MULTI", "INCR counted", "BGSAVE", "INCR counted", "EXEC"] {
+            assert!(!conn.cmd(command).unwrap().is_error(), "{command}");
+        }
+        primary.wait_until("it is saved", |primary| {
+            let info = text(primary, "INFO persistence");
+            info.contains("rdb_bgsave_in_progress:0") && !info.contains("rdb_last_save_time:0")
+        });
+        wait_until_equal(&primary, &replica);
+        end_with_snapshot(&mut primary);
+        primary.restart();
+        wait_until_linked(&primary, &replica);
+        assert_eq!(text(&primary, "GET counted"), "2");
+    }
+}
+
+/// Replicas have all of it when it ends, and go on when it is back.
+#[test]
+fn a_primary_that_ends_and_starts_goes_on() {
+    for (seed, pair) in (400..).step_by(10).zip(PAIRS) {
+        let (mut primary, replica) = linked(pair, seed);
+        for round in 0..2 {
+            work(&primary, seed + 3 + round, 8);
+            // A PING or a message more would be behind the snapshot.
+            primary.connect().cmd("PUBLISH channel message").unwrap();
+            end_with_snapshot(&mut primary);
+            primary.restart();
+            replica.wait_until("the link is up", is_up);
+            assert_eq!(syncs(&primary), (0, 1), "{}", primary.log());
+            wait_until_linked(&primary, &replica);
+        }
+    }
+}
+
+/// Keys that expire while it is gone expire on the replicas, too.
+#[test]
+fn what_expires_while_the_primary_is_gone_is_told() {
+    for pair in PAIRS {
+        let (mut primary, replica) = linked(pair, 500);
+        let mut conn = primary.connect();
+        for number in 0..50 {
+            conn.cmd(&format!("SET short:{number} v PX 1500")).unwrap();
+        }
+        end_with_snapshot(&mut primary);
+        std::thread::sleep(std::time::Duration::from_millis(1600));
+        primary.restart();
+        replica.wait_until("the link is up", is_up);
+        assert_eq!(syncs(&primary), (0, 1), "{}", primary.log());
+        wait_until_linked(&primary, &replica);
+        assert_eq!(replica.connect().cmd("DBSIZE").unwrap(), primary.connect().cmd("DBSIZE").unwrap());
+    }
+}
+
+/// Its snapshot lacks what its replica has: the replica begins anew, and none of that is left.
+#[test]
+fn a_primary_that_is_killed_does_not_go_on_from_an_older_snapshot() {
+    for pair in PAIRS {
+        let (mut primary, replica) = linked(pair, 600);
+        save(&primary);
+        primary.connect().cmd("SET lost v").unwrap();
+        wait_until_equal(&primary, &replica);
+        primary.kill();
+        primary.restart();
+        replica.wait_until("the link is down and up", |replica| is_up(replica) && syncs(&primary) == (1, 0));
+        wait_until_linked(&primary, &replica);
+        assert!(replica.connect().cmd("GET lost").unwrap().is_null());
+    }
+}
+
+/// What is written before its replica is back is told to it, in whichever database that is.
+#[test]
+fn a_primary_that_starts_and_is_written_to_first_goes_on() {
+    let (mut primary, replica) = linked((penstock, replica_of), 700);
+    let mut conn = primary.connect();
+    conn.cmd("SELECT 1").unwrap();
+    conn.cmd("SET k v").unwrap();
+    end_with_snapshot(&mut primary);
+    primary.restart();
+    primary.wait_until("it is loaded", |primary| primary.connect().cmd("SET k w").unwrap().text() == b"OK");
+    work(&primary, 703, 8);
+    replica.wait_until("the link is up", is_up);
+    assert_eq!(syncs(&primary), (0, 1), "{}", primary.log());
+    wait_until_linked(&primary, &replica);
+}
+
+/// As Sentinel has it: its replica has taken its place, and it is told so only when it is back.
+#[test]
+fn a_primary_that_was_replaced_while_it_was_gone_goes_on_as_a_replica() {
+    for (old_is_killed, new_kind) in [(false, replica_of as Kind), (false, oracle_of), (true, replica_of)] {
+        let (mut old, new) = linked((penstock, new_kind), 800);
+        if old_is_killed {
+            save(&old);
+            old.kill();
+        } else {
+            end_with_snapshot(&mut old);
+        }
+        assert_eq!(new.connect().cmd("REPLICAOF NO ONE").unwrap().text(), b"OK");
+        work(&new, 803, 8);
+        old.restart();
+        old.wait_until("it is loaded", |old| text(old, "INFO persistence").contains("\nloading:0"));
+        let port = new.port();
+        assert_eq!(old.connect().cmd(&format!("REPLICAOF 127.0.0.1 {port}")).unwrap().text(), b"OK");
+        wait_until_linked(&new, &old);
+        assert_eq!(syncs(&new), (0, 1), "{}", new.log());
+    }
+}
+
+/// Its own changes since the start are in no history that the new primary knows.
+#[test]
+fn a_primary_that_was_replaced_and_written_to_begins_anew() {
+    let (mut old, new) = linked((penstock, replica_of), 900);
+    end_with_snapshot(&mut old);
+    assert_eq!(new.connect().cmd("REPLICAOF NO ONE").unwrap().text(), b"OK");
+    old.restart();
+    old.wait_until("it is loaded", |old| old.connect().cmd("SET own v").unwrap().text() == b"OK");
+    old.connect().cmd(&format!("REPLICAOF 127.0.0.1 {}", new.port())).unwrap();
+    wait_until_linked(&new, &old);
+    assert_eq!(syncs(&new), (1, 0), "{}", new.log());
+    assert!(old.connect().cmd("GET own").unwrap().is_null());
+}
+
+/// A snapshot that no replica was ever made from is of no history, and one is begun only for replicas.
+#[test]
+fn a_server_without_replicas_has_no_history() {
+    let mut server = penstock();
+    server.connect().cmd("SET k v").unwrap();
+    end_with_snapshot(&mut server);
+    server.restart();
+    server.wait_until("it is loaded", |server| text(server, "GET k") == "v");
+    assert_eq!(server.figure("repl_backlog_active"), 0);
+    assert!(!server.log().contains("history"), "{}", server.log());
+}
+
+/// A server that ends waits for its replicas, but for a time, and not at all if it is told so.
+#[test]
+fn a_server_that_ends_waits_for_its_replicas() {
+    let (mut primary, replica) = linked((penstock, replica_of), 1000);
+    let mut conn = primary.connect();
+    super::links::signal(&replica, "STOP");
+    for number in 0..1000 {
+        conn.cmd(&format!("SET late:{number} v")).unwrap();
+    }
+    conn.send(b"SHUTDOWN NOSAVE\r\n").unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(primary.is_alive());
+    super::links::signal(&replica, "CONT");
+    primary.wait_until_ended();
+    assert_eq!(text(&replica, "GET late:999"), "v");
+    assert!(!primary.log().contains("shutdown-timeout"), "{}", primary.log());
+    for ends in ["SHUTDOWN NOSAVE NOW", "CONFIG SET shutdown-timeout 0"] {
+        primary.restart();
+        replica.wait_until("the link is up", is_up);
+        super::links::signal(&replica, "STOP");
+        let began = std::time::Instant::now();
+        primary.connect().cmd("SET k v").unwrap();
+        let _ = primary.connect().cmd(ends);
+        if ends.starts_with("CONFIG") {
+            end_without_snapshot(&mut primary);
+        }
+        primary.wait_until_ended();
+        super::links::signal(&replica, "CONT");
+        assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
+    }
+}
