@@ -522,7 +522,7 @@ settings! {
     repl_ping_replica_period_s: Int = Directive::int("repl-ping-replica-period", 1, i32::MAX as i64, "10")
         .alias(&["repl-ping-slave-period"]);
     /// Bytes of the stream that are kept for replicas whose link breaks.
-    repl_backlog_size: Bytes = Directive::bytes("repl-backlog-size", 1, "1mb");
+    repl_backlog_size: Bytes = Directive::bytes("repl-backlog-size", 1, "10mb");
     /// Seconds after the last replica has left for which the stream goes on, 0 for ever.
     repl_backlog_ttl_s: Int = Directive::count("repl-backlog-ttl", "3600");
     /// Seconds that a server which ends waits for its replicas to have everything.
