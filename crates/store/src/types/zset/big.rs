@@ -204,6 +204,36 @@ fn by_score_and_bytes(a: &(f64, Handle), b: &(f64, Handle)) -> Ordering {
     by_score.then_with(|| a.1.bytes().cmp(b.1.bytes()))
 }
 
+/// Puts entries into the order of a sorted set: by their scores first, which takes no memory but theirs, then those of the same score
+/// by their members' bytes, which are asked for ahead.
+fn sort(entries: &mut [(f64, Handle)]) {
+    /// Entries between what is asked for and what is sorted: some hundred nanoseconds.
+    const AHEAD: usize = 32;
+    entries.sort_unstable_by_key(|(score, _)| order_of(*score));
+    let mut start = 0;
+    for end in 1..=entries.len() {
+        if let Some([(before, _), (score, handle), (next, _)]) = entries.get(end + AHEAD - 1..end + AHEAD + 2)
+            && (score == before || score == next)
+        {
+            handle.prefetch();
+        }
+        if entries.get(end).is_none_or(|(score, _)| *score != entries[start].0) {
+            if end - start > 1 {
+                entries[start..end].sort_unstable_by(by_score_and_bytes);
+            }
+            start = end;
+        }
+    }
+}
+
+/// A number by which scores are in their order, that of both zeros being the same: numbers are compared without branches.
+fn order_of(score: f64) -> i64 {
+    // The other zero becomes this one.
+    let bits = (score + 0.0).to_bits().cast_signed();
+    // Of negative numbers, a greater magnitude comes first.
+    bits ^ (bits >> 63).cast_unsigned().wrapping_shr(1).cast_signed()
+}
+
 /// Members and scores whose order is found at the end, once.
 pub struct Unordered {
     members: Table<Member>,
@@ -261,7 +291,7 @@ impl Unordered {
         // SAFETY: nothing removes a record from here; `finish` sees to the rest.
         let handles = self.members.iter().map(|member| (member.score(), unsafe { member.handle() }));
         let mut entries: Vec<_> = handles.collect();
-        entries.sort_unstable_by(by_score_and_bytes);
+        sort(&mut entries);
         entries
     }
 

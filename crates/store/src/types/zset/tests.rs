@@ -362,3 +362,26 @@ fn memory_is_counted() {
     emptied.remove_range_by_rank(1..usize::MAX);
     assert!(emptied.memory_bytes() < 3000, "{}", emptied.memory_bytes());
 }
+
+#[test]
+fn gathered_members_come_in_their_order() {
+    const SCORES: [f64; 11] =
+        [0.0, -0.0, 1.0, -1.0, 1.5, -1.5, 1e300, -1e300, 5e-324, f64::INFINITY, f64::NEG_INFINITY];
+    for (seed, len) in [(1, 1), (2, 2), (3, 40), (4, if cfg!(miri) { 200 } else { 5000 })] {
+        let random = &mut Random::new(seed);
+        let (mut gathered, mut wanted) = (ZSetBuilder::new(), Vec::new());
+        for number in 0..len {
+            // Numbers of different lengths, so that their order as texts is another one.
+            let member = (number * 7919 % 100_000).to_string().into_bytes();
+            let score = SCORES[random.below(SCORES.len())];
+            gathered.upsert(&member, |_| score);
+            wanted.push((member, score));
+        }
+        wanted.sort_by(|(one, score), (other, others)| score.partial_cmp(others).unwrap().then_with(|| one.cmp(other)));
+        let sorted = gathered.sorted();
+        assert!(sorted.iter().zip(&wanted).all(|(one, other)| (one.0, one.1) == (&*other.0, other.1)), "{seed}");
+        let set = gathered.finish(limits(0, 0));
+        assert!(set.iter().zip(&wanted).all(|((member, score), other)| *member == *other.0 && score == other.1));
+        assert_eq!(set.len(), len);
+    }
+}
