@@ -287,6 +287,21 @@ impl Engine {
         self.settings_version.load(Ordering::Acquire)
     }
 
+    /// Bytes in use that `maxmemory` is the limit of: what waits for slow replicas or the disk makes no key go, as in Redis, since each
+    /// key that went would add to it.
+    #[must_use]
+    pub fn limited_memory(&self) -> u64 {
+        self.host.used_memory().saturating_sub(self.waiting_memory())
+    }
+
+    /// Bytes that wait for replicas beyond `repl-backlog-size`, and for the disk.
+    #[must_use]
+    pub fn waiting_memory(&self) -> u64 {
+        let stream_bytes = self.replication.stream.memory_bytes();
+        let (_, unsynced_bytes) = self.durability.file_bytes();
+        stream_bytes.saturating_sub(self.settings.repl_backlog_size.get()) + unsynced_bytes
+    }
+
     /// Does what the clock asks for: samples what is shown as a rate or a peak, forgets pipeline tokens that have
     /// expired. Call it several times a second, with the present time as Unix has it and by a clock that is never set.
     pub fn sample(&self, now_ms: u64, steady_ms: u64) {

@@ -500,6 +500,12 @@ impl Replication {
         self.stream.wake();
     }
 
+    /// Bytes in memory of the part of the stream that is kept in any case (`size`: `repl-backlog-size`).
+    #[must_use]
+    pub fn backlog_memory(&self, size: u64) -> u64 {
+        self.stream.memory_bytes().min(size)
+    }
+
     /// True unless a replica lacks some of the stream.
     #[must_use]
     pub fn replicas_have_all(&self) -> bool {

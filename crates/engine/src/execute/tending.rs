@@ -22,7 +22,7 @@ impl Worker {
     /// more to do.
     pub fn relieve_memory(&mut self) -> bool {
         let max = self.engine.settings.maxmemory.get();
-        if max == 0 || self.engine.host.used_memory() <= max || self.engine.keeps_keys() {
+        if max == 0 || self.engine.limited_memory() <= max || self.engine.keeps_keys() {
             return false;
         }
         let mut inside = self.pass();
@@ -30,7 +30,7 @@ impl Worker {
             return false;
         }
         self.mind_memory(1, &mut inside);
-        !self.memory.full && self.engine.host.used_memory() > max
+        !self.memory.full && self.engine.limited_memory() > max
     }
 
     /// Removes expired keys, for as long as is due when that is done once a `tick`, and remembered keys that are too many. Says

@@ -98,6 +98,8 @@ struct MemoryFigures {
     /// Texts of scripts, and of libraries: INFO's `used_memory_scripts_eval` and `used_memory_functions`.
     scripts: u64,
     functions: u64,
+    /// What is kept of the stream for replicas in any case.
+    backlog: u64,
     keys: usize,
 }
 
@@ -114,13 +116,14 @@ impl MemoryFigures {
             tables: surveys.iter().map(|s| s.overhead_bytes as u64).sum(),
             scripts: engine.scripts.figures().memory_bytes as u64,
             functions: engine.libraries.figures().2 as u64,
+            backlog: engine.replication.backlog_memory(engine.settings.repl_backlog_size.get()),
             keys: surveys.iter().map(|s| s.keys).sum(),
         }
     }
 
     /// All that isn't keys and values.
     fn overhead(&self) -> u64 {
-        self.start + self.clients + self.tables + self.scripts + self.functions
+        self.start + self.clients + self.tables + self.scripts + self.functions + self.backlog
     }
 
     fn dataset(&self) -> u64 {
@@ -177,7 +180,7 @@ fn rows(figures: &MemoryFigures, surveys: &[Survey]) -> Vec<(String, Stat)> {
         int("peak.allocated", figures.peak),
         int("total.allocated", figures.used),
         int("startup.allocated", figures.start),
-        int("replication.backlog", 0),
+        int("replication.backlog", figures.backlog),
         int("clients.slaves", 0),
         int("clients.normal", figures.clients),
         int("cluster.links", 0),
@@ -344,6 +347,7 @@ mod tests {
             tables: 0,
             scripts: 0,
             functions: 0,
+            backlog: 0,
             keys: 1,
         };
         assert!(report(&healthy, 1).contains("Nothing unusual"));

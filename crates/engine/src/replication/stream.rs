@@ -80,6 +80,8 @@ pub struct Stream {
     state: Mutex<Streaming>,
     /// Bytes of the history so far.
     end: AtomicU64,
+    /// Bytes of it that are in memory.
+    memory_bytes: AtomicU64,
     /// Whether it is made of this server's units.
     is_own: AtomicBool,
     /// Whether the thread that takes units sleeps until it is told that there are some.
@@ -97,6 +99,16 @@ impl Stream {
     #[must_use]
     pub fn end(&self) -> u64 {
         self.end.load(Ordering::Acquire)
+    }
+
+    /// Bytes of it that are in memory.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes.load(Ordering::Relaxed)
+    }
+
+    fn note_memory(&self, backlog: &Backlog) {
+        self.memory_bytes.store(backlog.memory_bytes(), Ordering::Relaxed);
     }
 
     /// What there is of it.
@@ -211,6 +223,7 @@ impl Stream {
         }
         self.is_own.store(false, Ordering::Relaxed);
         state.backlog = None;
+        self.memory_bytes.store(0, Ordering::Relaxed);
         state.marks.clear();
     }
 
@@ -270,6 +283,7 @@ impl Stream {
             return false;
         }
         backlog.append(chunk);
+        self.note_memory(backlog);
         chunk.clear();
         chunk.shrink_to(2 * CHUNK_BYTES);
         note_mark(marks, UnitMark { position: *taken, offset: backlog.end() });
@@ -351,6 +365,7 @@ impl Stream {
     pub fn trim(&self, size: u64, needed: u64) {
         if let Some(backlog) = &mut self.lock().backlog {
             backlog.trim(size, needed);
+            self.note_memory(backlog);
         }
     }
 
@@ -359,7 +374,11 @@ impl Stream {
     /// # Errors
     /// If there can't be one, or it takes no more.
     pub fn spill(&self, memory_max: u64, make: impl FnOnce() -> io::Result<Box<dyn Shelf>>) -> io::Result<()> {
-        self.lock().backlog.as_mut().map_or(Ok(()), |backlog| backlog.spill(memory_max, make))
+        let mut state = self.lock();
+        let Some(backlog) = &mut state.backlog else { return Ok(()) };
+        let spilled = backlog.spill(memory_max, make);
+        self.note_memory(backlog);
+        spilled
     }
 
     /// The last unit that is known to be in the first `offset` bytes. `acknowledged` is the least offset that is asked for from now on.

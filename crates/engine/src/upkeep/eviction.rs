@@ -56,7 +56,7 @@ impl Worker {
             return;
         }
         self.memory.read_at = now;
-        let used = self.engine.host.used_memory();
+        let used = self.engine.limited_memory();
         self.memory.left = max.saturating_sub(used);
         self.memory.full = used > max && !self.evict(max, commands, serve);
     }
@@ -78,7 +78,7 @@ impl Worker {
         let budget = budget_ticks(self.engine.settings.maxmemory_eviction_tenacity.get());
         let budget = budget.saturating_mul(commands as u64);
         let mut found = true;
-        while found && self.engine.host.used_memory() > max {
+        while found && self.engine.limited_memory() > max {
             found = self.evict_one();
             if Ticks::now().since(began) > budget {
                 break;

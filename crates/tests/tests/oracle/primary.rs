@@ -498,6 +498,37 @@ fn a_replica_that_is_far_behind_catches_up_from_disk() {
     }
 }
 
+/// What waits for a replica makes no key go: that would be more to wait for it.
+#[test]
+fn a_replica_that_is_far_behind_has_no_keys_evicted() {
+    let primary = primary(&["--maxmemory-policy", "allkeys-lru", "--repl-backlog-size", "1mb"]);
+    let replica = replica_of(primary.port(), &["--maxmemory", "1mb"]);
+    replica.wait_until("the link is up", is_up);
+    signal(&replica, "STOP");
+    let mut conn = primary.connect();
+    let limit = primary.figure("used_memory") + (16 << 20);
+    assert_eq!(conn.cmd(&format!("CONFIG SET maxmemory {limit}")).unwrap().text(), b"OK");
+    let value = "v".repeat(10_000);
+    let mut write = |numbers: std::ops::Range<usize>| {
+        for number in numbers {
+            assert_eq!(conn.cmd(&format!("SET k{number} {value}")).unwrap().text(), b"OK");
+        }
+    };
+    write(0..1000);
+    // As much again, but no more data.
+    (0..3).for_each(|_| write(0..1000));
+    assert_eq!(primary.figure("evicted_keys"), 0);
+    assert!(primary.figure("mem_not_counted_for_evict") > 10 << 20);
+    assert_eq!(primary.figure("mem_replication_backlog"), 1 << 20);
+    // Of more data some go.
+    write(1000..3000);
+    assert!(primary.figure("evicted_keys") > 0);
+    assert!(primary.connect().cmd("DBSIZE").unwrap().integer().unwrap() > 1000);
+    signal(&replica, "CONT");
+    wait_until_equal(&primary, &replica);
+    primary.wait_until("nothing waits", |primary| primary.figure("mem_not_counted_for_evict") < 1 << 20);
+}
+
 /// With no room on disk for it, it is left behind, and gets a snapshot.
 #[test]
 fn a_replica_that_is_too_far_behind_gets_a_snapshot() {

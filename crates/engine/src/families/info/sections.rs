@@ -135,7 +135,9 @@ pub(super) fn memory(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     let (peak, start, resident) = (engine.memory.peak(), engine.memory.start(), engine.host.resident_memory());
     let clients = clients_bytes(engine);
     let tables: usize = gathered.surveys().iter().map(|s| s.overhead_bytes).sum();
-    let overhead = start + clients + tables as u64;
+    let stream_bytes = engine.replication.stream.memory_bytes();
+    let backlog = engine.replication.backlog_memory(engine.settings.repl_backlog_size.get());
+    let overhead = start + clients + tables as u64 + backlog;
     let dataset = used.saturating_sub(overhead);
     text.bytes("used_memory", used);
     text.bytes("used_memory_rss", resident);
@@ -160,8 +162,10 @@ pub(super) fn memory(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.constants(&[("rss_overhead_ratio", "1.00"), ("rss_overhead_bytes", "0")]);
     text.field("mem_fragmentation_ratio", format!("{ratio:.2}"));
     text.field("mem_fragmentation_bytes", beyond);
-    text.constants(&[("mem_not_counted_for_evict", "0"), ("mem_replication_backlog", "0")]);
-    text.constants(&[("mem_total_replication_buffers", "0"), ("mem_clients_slaves", "0")]);
+    text.field("mem_not_counted_for_evict", engine.waiting_memory());
+    text.field("mem_replication_backlog", backlog);
+    text.field("mem_total_replication_buffers", stream_bytes);
+    text.constants(&[("mem_clients_slaves", "0")]);
     text.field("mem_clients_normal", clients);
     text.constants(&[("mem_cluster_links", "0"), ("mem_aof_buffer", "0")]);
     text.field("mem_allocator", engine.machine.allocator);
