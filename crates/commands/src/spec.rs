@@ -319,6 +319,8 @@ pub enum Scope {
 pub enum Begin {
     /// At this argument.
     Index(usize),
+    /// The same, unless that is empty. COMMAND INFO calls it an index.
+    UnlessEmpty(usize),
     /// After this word, which is looked for from this argument on; negative: from the end backwards.
     Keyword(&'static str, i32),
     /// After this word, an option that may stand anywhere from this argument on: where this function says, if it is
@@ -436,6 +438,7 @@ impl KeySpec {
     fn begin(&self, args: Args<'_>) -> Option<usize> {
         match self.begin {
             Begin::Index(index) => Some(index),
+            Begin::UnlessEmpty(index) => Some(index).filter(|&index| index < args.len() && !args.get(index).is_empty()),
             Begin::Unknown(find) | Begin::Option(_, _, find) => find(args),
             Begin::Keyword(word, from) => {
                 let is_word = |&i: &usize| args.get(i).eq_ignore_ascii_case(word.as_bytes());

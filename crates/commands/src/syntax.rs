@@ -409,7 +409,7 @@ fn repeat(token: Option<Word<'_>>, before: &mut Sequence, inner: Vec<Argument>) 
 fn begins_with(spec: &KeySpec, word: &str) -> bool {
     match spec.begin {
         Begin::Keyword(begin, _) | Begin::Option(begin, ..) => begin.eq_ignore_ascii_case(word),
-        Begin::Index(_) | Begin::Unknown(_) => false,
+        Begin::Index(_) | Begin::UnlessEmpty(_) | Begin::Unknown(_) => false,
     }
 }
 
@@ -451,10 +451,12 @@ impl KeyFinder<'_> {
 
     fn settle(&mut self, argument: &mut Argument, place: Option<usize>, word: Option<&str>) {
         let is_here = |spec: &KeySpec, found: bool| match (spec.begin, spec.find) {
-            (Begin::Index(begin), Find::Range { last, .. }) => {
+            (Begin::Index(begin) | Begin::UnlessEmpty(begin), Find::Range { last, .. }) => {
                 place.is_some_and(|place| (begin..=begin + last.max(0) as usize).contains(&place))
             }
-            (Begin::Index(begin), Find::Count { first, .. }) => place == Some(begin + first),
+            (Begin::Index(begin) | Begin::UnlessEmpty(begin), Find::Count { first, .. }) => {
+                place == Some(begin + first)
+            }
             (Begin::Keyword(..) | Begin::Option(..), _) => word.is_some_and(|word| begins_with(spec, word)),
             // Nothing tells but that the entry calls the argument a key.
             (Begin::Unknown(_), _) => argument.kind == ArgumentType::Key && !found,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use commands::error::Error;
-use commands::spec::flag;
+use commands::spec::{Scope, flag};
 use journal::order::Position;
 use replication::id::HistoryId;
 use resp::reply::{Output, Reply};
@@ -21,7 +21,7 @@ use crate::advice::Advice;
 use crate::clients::blocking::{Waiter, Waiters};
 use crate::clients::client::Clients;
 use crate::clients::client_memory::ClientLimit;
-use crate::clients::session::Session;
+use crate::clients::session::{Queued, Session};
 use crate::clients::transaction::is_exec;
 use crate::command_table::{Command, Table};
 use crate::config::{AppendFsync, SavePoint, Settings};
@@ -36,12 +36,14 @@ use crate::listening::watch::Watchers;
 use crate::machine::Machine;
 use crate::machine::ticks::per_microsecond;
 use crate::memory::compaction::{Compaction, Thresholds};
+use crate::migrations::Migrations;
 use crate::pause::Pause;
 use crate::pipelines::Pipelines;
 use crate::pubsub::PubSub;
 use crate::pubsub::monitors::Monitors;
 use crate::reasons::{
-    EngineReasons, HOLDS, KEEPS_KEYS, LOADING, NOTIFIES, PAUSED, REFUSES_WRITES, RELOADING, REPLICA, UNSNAPPED,
+    EngineReasons, HOLDS, KEEPS_KEYS, LOADING, MIGRATES, NOTIFIES, PAUSED, REFUSES_WRITES, RELOADING, REPLICA,
+    UNSNAPPED,
 };
 use crate::replication::Replication;
 use crate::replication::failover::FailoverStage;
@@ -130,6 +132,8 @@ pub struct Engine {
     pub replication: Replication,
     /// Which snapshot is being made.
     pub snapshots: Snapshots,
+    /// Keys that are on their way to other servers.
+    pub migrations: Migrations,
     /// Which keys may be watched or waited for.
     pub listeners: Arc<Listeners>,
     /// The sessions that watch keys.
@@ -222,6 +226,7 @@ impl Engine {
             durability: Durability::new(shards, threads, reasons.clone()),
             replication: Replication::new(history, threads, reasons.clone()),
             snapshots: Snapshots::default(),
+            migrations: Migrations::new(threads, reasons.clone()),
             watchers: Watchers::new(shards, listeners.clone()),
             waiters: Waiters::new(shards, listeners.clone()),
             tracking: Tracking::new(reasons.clone()),
@@ -424,7 +429,7 @@ impl Engine {
     #[inline]
     #[must_use]
     pub fn is_held_up(&self) -> bool {
-        self.reasons.has(PAUSED)
+        self.reasons.has(PAUSED | MIGRATES)
     }
 
     /// Whether expired keys are to stay where they are, unseen: commands are held back, or a primary says what expires.
@@ -500,7 +505,7 @@ impl Engine {
 
     /// What a blocking command answers when its time has run out.
     pub(crate) fn timeout_reply(&self, waiter: &Waiter) -> Output {
-        let Some(awaited) = &waiter.acknowledgement else { return waiter.timeout_reply() };
+        let Some(awaited) = waiter.acknowledgement() else { return waiter.timeout_reply() };
         let mut output = Output::default();
         self.write_acknowledged(awaited, &mut Reply::new(&mut output, waiter.proto));
         output
@@ -625,13 +630,45 @@ impl Engine {
         self.pause.holds(now_ms)
     }
 
-    /// Whether this command has to wait because of CLIENT PAUSE: all of them, even CLIENT UNPAUSE, or those that may
-    /// change keys or publish. Monitors are never held up.
+    /// Whether this command has to wait: because of CLIENT PAUSE, all of them, even CLIENT UNPAUSE, or those that may change keys or
+    /// publish; or because it would change a key that is being migrated. Monitors are never held up.
     #[must_use]
     pub fn holds_up(&self, session: &Session, command: &Command, args: &Args<'_>, now_ms: u64) -> bool {
-        if !self.is_paused(now_ms) || session.is_monitoring() {
-            return false;
+        // Within a transaction, commands are queued, and EXEC waits for all of them.
+        let is_migrated = || match &session.multi {
+            Some(multi) => is_exec(command) && self.queue_changes_migrating(session.database, &multi.queue),
+            None => self.reasons.has(MIGRATES) && self.changes_migrating(session.database, command, *args),
+        };
+        !session.is_monitoring() && (self.is_paused(now_ms) && self.pauses(session, command, args) || is_migrated())
+    }
+
+    /// Whether a command may change a key of a database that is on its way to another server. A script that writes may change any, and so
+    /// may what concerns whole databases.
+    #[cold]
+    pub(crate) fn changes_migrating(&self, database: usize, command: &Command, args: Args<'_>) -> bool {
+        let changes = flag::WRITE | flag::MAY_REPLICATE;
+        if command.info.script.is_some() {
+            let says = rights::may_write(&self.scripts, &self.libraries, command, &args);
+            return says.unwrap_or(command.info.has(changes));
         }
+        if matches!(command.info.scope_for(args), Scope::Whole) {
+            return command.info.has(flag::WRITE);
+        }
+        let mut any = false;
+        if command.info.has(changes) {
+            command.info.visit_keys(args, |key| any |= self.migrations.holds(database, args.get(key)));
+        }
+        any
+    }
+
+    /// The same for the commands of a transaction.
+    pub(crate) fn queue_changes_migrating(&self, database: usize, queue: &[Queued]) -> bool {
+        self.reasons.has(MIGRATES)
+            && queue.iter().any(|queued| self.changes_migrating(database, queued.command, queued.args.args()))
+    }
+
+    /// Whether a pause concerns a command.
+    fn pauses(&self, session: &Session, command: &Command, args: &Args<'_>) -> bool {
         let writes = |c: &Command| c.info.has(flag::WRITE | flag::MAY_REPLICATE);
         let queued = || session.multi.as_ref().is_some_and(|m| m.queue.iter().any(|q| writes(q.command)));
         // What a script says of itself counts, not what its command may do.

@@ -6,6 +6,7 @@ mod caching;
 mod connections;
 mod guarded;
 pub mod lookahead;
+mod migration;
 mod room;
 mod script;
 mod steps;
@@ -27,13 +28,13 @@ use store::db::Db;
 use store::keyspace::Locked;
 
 use crate::access::Context;
-use crate::clients::blocking::write_no_wait;
+use crate::clients::blocking::{Awaited, write_no_wait};
 use crate::clients::session::Session;
 use crate::clients::transaction::is_exec;
 use crate::command_table::Command;
 use crate::commit::{Changed, TokenCount};
 use crate::machine::ticks::Ticks;
-use crate::reasons::AWAITED;
+use crate::reasons::{AWAITED, MIGRATES};
 use crate::services::{access, monitors, slow};
 use crate::worker::turn::{Invocation, Run, SessionHandler, Turn};
 use crate::worker::{Pass, Step, Worker, hash_keys};
@@ -244,6 +245,11 @@ impl Worker {
         may_park: bool,
     ) -> Step {
         let reasons = self.reasons();
+        // It may have been admitted before the key's migration began, which takes the same locks.
+        let may_be_late = may_park && reasons & MIGRATES != 0;
+        if may_be_late && self.engine.changes_migrating(session.database, invoked.command, *invoked.args) {
+            return Step::Pause;
+        }
         let caches = session.caches();
         if caches && !invoked.keys.is_empty() {
             self.show_invalidations(session, out);
@@ -413,8 +419,9 @@ impl Worker {
             Some(wait) => {
                 let reply = &mut Reply::new(out, session.proto);
                 match session.awaited.take() {
-                    Some(awaited) => engine.write_acknowledged(&awaited, reply),
-                    None => write_no_wait(reply, wait.reply),
+                    Some(Awaited::Acknowledgement(awaited)) => engine.write_acknowledged(&awaited, reply),
+                    // MIGRATE runs neither in transactions nor in scripts.
+                    Some(Awaited::Migration { .. }) | None => write_no_wait(reply, wait.reply),
                 }
                 Step::Next
             }

@@ -7,6 +7,7 @@ use journal::merge::Merge;
 
 use crate::config::{ConfigHost, LogLevel};
 use crate::machine::{Machine, Usage};
+use crate::migrations::Migration;
 use crate::snapshots::{Outlet, Piece, Purpose, SnapshotForm};
 
 /// See the module's documentation.
@@ -75,6 +76,15 @@ pub trait Host: ConfigHost + Send + Sync {
         _pieces: Receiver<Piece>,
     ) -> Result<(), String> {
         Err("snapshots can't be written here".into())
+    }
+
+    /// Begins to send keys to another server. When that has ended, well or not, the server leaves the migration in
+    /// `Engine::migrations` and tells its thread ([`crate::inbox::Message::Migrated`]).
+    ///
+    /// # Errors
+    /// The migration, and why it can't be begun.
+    fn migrate(&self, migration: Box<Migration>) -> Result<(), (Box<Migration>, String)> {
+        Err((migration, "keys can't be migrated here".into()))
     }
 
     /// Writes a line into the server's log, unless `loglevel` leaves its level out.

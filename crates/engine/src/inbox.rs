@@ -123,6 +123,8 @@ pub enum Message {
     },
     /// Replicas or the disk have more than before: look at connections that wait for that.
     Acknowledged,
+    /// The migration of a connection has ended: take it up in `engine::migrations`.
+    Migrated,
     /// Something that concerns all connections has changed (CLIENT PAUSE ended): look again at those that wait.
     Look,
     /// The receiver has room again in an inbox that it had overfilled.

@@ -18,6 +18,7 @@ pub mod inbox;
 pub mod journal;
 pub mod listening;
 pub mod machine;
+pub mod migrations;
 pub mod pause;
 pub mod pipelines;
 pub mod pubsub;

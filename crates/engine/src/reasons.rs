@@ -28,12 +28,14 @@ pub const REPLICA: u64 = 1 << 9;
 pub const CUT_OFF: u64 = 1 << 10;
 /// Fewer replicas keep up than `min-replicas-to-write` asks for: commands that write are refused.
 pub const FEW_REPLICAS: u64 = 1 << 11;
+/// Keys are on their way to another server: commands that would change them wait.
+pub const MIGRATES: u64 = 1 << 12;
 /// Reasons for which commands that write are refused since there is something wrong with the disk.
 pub const REFUSES_WRITES: u64 = UNSAVED | UNSNAPPED;
 /// Reasons for which keys stay as they are: nothing expires, is evicted or moved.
 pub const KEEPS_KEYS: u64 = PAUSED | LOADING | REPLICA;
 /// Reasons for which any command may have to wait, or be refused.
-pub const HOLDS: u64 = PAUSED | REFUSES_WRITES | LOADING | REPLICA | CUT_OFF | FEW_REPLICAS;
+pub const HOLDS: u64 = PAUSED | REFUSES_WRITES | LOADING | REPLICA | CUT_OFF | FEW_REPLICAS | MIGRATES;
 /// A client caches what it reads (CLIENT TRACKING), so that keys may be remembered for it.
 pub const TRACKED: u64 = 1 << 30;
 /// Such a client is told of all keys that begin in some way (CLIENT TRACKING BCAST).

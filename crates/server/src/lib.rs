@@ -22,6 +22,8 @@ pub mod listener;
 mod loading;
 pub mod log;
 mod mailbox;
+mod migrating;
+mod peer_socket;
 pub mod pid_file;
 pub mod poller;
 mod primary;

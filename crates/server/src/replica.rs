@@ -5,7 +5,6 @@
 //! its commands are prefetched, recorded and told to listeners as a client's are. What was applied is acknowledged once a second.
 
 mod link;
-mod socket;
 
 use std::io;
 use std::sync::Arc;
@@ -21,6 +20,7 @@ use crate::append_only::AppendOnly;
 use crate::conf_file::system_text;
 use crate::event_loop::now_us;
 use crate::log;
+use crate::peer_socket::CannotOpen;
 
 /// How long the thread waits after a link has failed until it tries another one, at first; each failure in a row doubles it.
 const RETRY_MIN: Duration = Duration::from_millis(100);
@@ -46,6 +46,15 @@ enum Trouble {
     IsPrimary,
     /// The server that was asked to take this one's place doesn't go on where this one is.
     NotTaken,
+}
+
+impl From<CannotOpen> for Trouble {
+    fn from(why: CannotOpen) -> Trouble {
+        match why {
+            CannotOpen::Io(error) => Trouble::Io(error),
+            CannotOpen::Unusable(why) => Trouble::Refused(why),
+        }
+    }
 }
 
 impl From<io::Error> for Trouble {

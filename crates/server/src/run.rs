@@ -10,6 +10,7 @@ use engine::engine::Engine;
 use engine::host::Host;
 use engine::inbox::Wake;
 use engine::machine::{Machine, Usage};
+use engine::migrations::Migration;
 use engine::snapshots::{Outlet, Piece, Purpose, SnapshotForm};
 use engine::worker::Worker;
 use journal::merge::Merge;
@@ -29,6 +30,7 @@ use crate::http;
 use crate::listener::{self, Listener};
 use crate::loading::{self, Loader};
 use crate::log;
+use crate::migrating::Migrators;
 use crate::pid_file::PidFile;
 use crate::poller::{Epoll, WakeFd};
 use crate::primary::{self, Desk};
@@ -72,6 +74,7 @@ struct ServerHost {
     append_only: Arc<AppendOnly>,
     desk: Arc<Desk>,
     handshakes: Arc<Handshakes>,
+    migrators: Arc<Migrators>,
 }
 
 impl ServerHost {
@@ -206,6 +209,13 @@ impl Host for ServerHost {
         allocator::is_sparse(block)
     }
 
+    fn migrate(&self, migration: Box<Migration>) -> Result<(), (Box<Migration>, String)> {
+        match self.engine() {
+            Ok(engine) => self.migrators.send(engine, migration),
+            Err(why) => Err((migration, why)),
+        }
+    }
+
     fn log(&self, level: LogLevel, message: &str) {
         log::write(level, message);
     }
@@ -297,6 +307,7 @@ pub fn run(loaded: Loaded, place: Place) -> Result<(), String> {
         append_only: append_only.clone(),
         desk: desk.clone(),
         handshakes: handshakes.clone(),
+        migrators: Arc::default(),
     };
     let shared_wakes = wakes.iter().map(|w| w.try_clone().map(|w| Box::new(w) as Box<dyn Wake>));
     let shared_wakes = shared_wakes.collect::<Result<Vec<_>, _>>().map_err(cannot_poll)?;

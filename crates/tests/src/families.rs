@@ -106,6 +106,7 @@ pub const KEYS: Family = Family {
     3: RESTORE <key> (0|<farms>|<past>) <payload> [REPLACE]
     RESTORE <key> (0|<farmsat>|<past>) <payload> [REPLACE] ABSTTL [(IDLETIME 5|FREQ 9|IDLETIME -1|FREQ 256)]
     RESTORE <key> (0|<farms>|x) <payload> REPLACE [IDLETIME 5] [FREQ 9]
+    RESTORE-ASKING <key> (0|<farms>|<past>) <payload> [REPLACE]
     3: RENAME <key> <key>
     2: RENAMENX <key> <key>
     TOUCH {<key>}

@@ -7,7 +7,7 @@ use super::{
     touch, type_of, unlink,
 };
 use crate::Handler;
-use crate::spec::flag::{DENYOOM, FAST, LOADING, MOVABLEKEYS, READONLY, STALE, WRITE};
+use crate::spec::flag::{ASKING, DENYOOM, FAST, LOADING, MOVABLEKEYS, READONLY, STALE, WRITE};
 use crate::spec::key_flag::{ACCESS, DELETE, INSERT, OW, RM, RO, RW, UPDATE};
 use crate::spec::{Group, KeySpec, Scope, Spec, acl, fact};
 
@@ -201,6 +201,17 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "2.6.0",
             "O(N) in the size of the value, O(N*log(N)) for sorted sets",
             "Creates a key from what DUMP has returned.",
+            "key ttl:integer serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds:integer] [FREQ frequency:integer]",
+        )
+        .history(&[("3.0.0", "`REPLACE`."), ("5.0.0", "`ABSTTL`, `IDLETIME` and `FREQ`.")]),
+    Spec::new("restore-asking", -4, WRITE | DENYOOM | ASKING, payload::restore as Handler)
+        .keys(&[KeySpec::at(1, OW | UPDATE)])
+        .categories(acl::KEYSPACE | acl::DANGEROUS)
+        .docs(
+            Group::Server,
+            "3.0.0",
+            "O(N) in the size of the value, O(N*log(N)) for sorted sets",
+            "As RESTORE, for servers that move keys within a cluster.",
             "key ttl:integer serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds:integer] [FREQ frequency:integer]",
         )
         .history(&[("3.0.0", "`REPLACE`."), ("5.0.0", "`ABSTTL`, `IDLETIME` and `FREQ`.")]),

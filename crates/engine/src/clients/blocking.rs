@@ -29,6 +29,30 @@ use crate::replication::replicas::Acknowledgement;
 
 pub use claim::Parked;
 
+/// What a command waits for, other than keys.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Awaited {
+    /// Replicas and the disk (WAIT, WAITAOF).
+    Acknowledgement(Acknowledgement),
+    /// The end of a migration.
+    Migration {
+        /// Its number.
+        id: u64,
+    },
+}
+
+impl Awaited {
+    /// The wait as a blocking command's. What it answers when its time has run out is counted then.
+    pub(crate) fn wait(&self) -> Wait {
+        let timeout_ms = match self {
+            Awaited::Acknowledgement(awaited) => awaited.timeout_ms,
+            // The server ends it, which has a time limit for each step.
+            Awaited::Migration { .. } => None,
+        };
+        Wait { timeout_ms, reply: TimeoutReply::NullArray }
+    }
+}
+
 /// A parked connection with its command.
 pub struct Waiter {
     /// The connection.
@@ -49,8 +73,8 @@ pub struct Waiter {
     pub wait: Wait,
     /// The keys under which it is registered, with their shards.
     pub registered: Vec<(usize, DbKey)>,
-    /// What it waits for instead of keys (WAIT, WAITAOF).
-    pub acknowledgement: Option<Box<Acknowledgement>>,
+    /// What it waits for instead of keys.
+    pub awaited: Option<Awaited>,
     /// The user that the connection is; none of what the server runs itself.
     pub(crate) user: Option<Arc<User>>,
     /// What the connection counts for. The command counts when it is answered.
@@ -77,7 +101,7 @@ impl Waiter {
         proto: Proto,
         wait: Wait,
         registered: Vec<(usize, DbKey)>,
-        acknowledgement: Option<Box<Acknowledgement>>,
+        awaited: Option<Awaited>,
         user: Option<Arc<User>>,
         pipeline: Option<Arc<Pipeline>>,
         ticket: u64,
@@ -93,7 +117,7 @@ impl Waiter {
             proto,
             wait,
             registered,
-            acknowledgement,
+            awaited,
             user,
             pipeline,
             ticket,
@@ -151,6 +175,21 @@ impl Waiter {
         if let Some(pipeline) = &self.pipeline {
             pipeline.record(0, 0, &[], pipeline.database(), record);
         }
+    }
+
+    /// What it waits for of replicas and the disk, if it does.
+    #[must_use]
+    pub(crate) fn acknowledgement(&self) -> Option<&Acknowledgement> {
+        match &self.awaited {
+            Some(Awaited::Acknowledgement(awaited)) => Some(awaited),
+            _ => None,
+        }
+    }
+
+    /// Whether it waits for a migration, which only its server or its connection ends.
+    #[must_use]
+    pub(crate) fn is_migrating(&self) -> bool {
+        matches!(self.awaited, Some(Awaited::Migration { .. }))
     }
 
     /// Its place among all waiters.

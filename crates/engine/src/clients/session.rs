@@ -11,6 +11,7 @@ use resp::request::{Framer, OwnedArgs};
 use store::hash::KeyHash;
 
 use crate::access::{Permissions, User};
+use crate::clients::blocking::Awaited;
 use crate::clients::client::{Client, client_flag};
 use crate::clients::trips::Trips;
 use crate::command_table::Command;
@@ -20,7 +21,7 @@ use crate::listening::watch::{DbKey, Mark};
 use crate::pipelines::Tally;
 use crate::reasons::{SessionReason, SessionReasons};
 use crate::replication::followed::FollowedStream;
-use crate::replication::replicas::{Acknowledgement, ReplicaIntroduction, Wanted};
+use crate::replication::replicas::{ReplicaIntroduction, Wanted};
 
 /// A command that waits for EXEC.
 pub struct Queued {
@@ -141,8 +142,8 @@ pub struct Session {
     pub(crate) followed: Option<Box<FollowedStream>>,
     /// The last unit that it has committed, as far as units were recorded.
     pub wrote: Position,
-    /// What its present command waits for of replicas and the disk.
-    pub awaited: Option<Box<Acknowledgement>>,
+    /// What its present command waits for, other than keys.
+    pub awaited: Option<Awaited>,
     /// What is known of an incomplete request.
     pub framer: Framer,
     /// What tells its round trips from pipelines.

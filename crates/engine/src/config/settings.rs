@@ -539,6 +539,8 @@ settings! {
     durability_timeout_ms: Int = Directive::count("durability-timeout", "5000");
     /// Whether the link to a primary is encrypted.
     tls_replication: Flag = Directive::bool("tls-replication", "no");
+    /// Whether connections to other servers than a primary are encrypted: those of MIGRATE.
+    tls_cluster: Flag = Directive::bool("tls-cluster", "no");
     /// The certificate that is shown to a primary, with its key and the key's password; empty for the server's own.
     tls_client_cert_file: Text = Directive::text("tls-client-cert-file", "").refers();
     /// See `tls_client_cert_file`.

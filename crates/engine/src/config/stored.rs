@@ -23,20 +23,8 @@ const INT_MAX: i64 = i32::MAX as i64;
 const INT_MIN: i64 = i32::MIN as i64;
 
 /// All of them, by reason.
-pub(super) const STORED: &[Group] = &[
-    PROCESS,
-    NETWORK,
-    SNAPSHOT,
-    APPEND_ONLY,
-    REPLICATION,
-    CLUSTER,
-    TLS,
-    DIFFIE_HELLMAN,
-    MODULES,
-    DATA,
-    MEMORY,
-    EVICTION,
-];
+pub(super) const STORED: &[Group] =
+    &[PROCESS, NETWORK, SNAPSHOT, APPEND_ONLY, REPLICATION, CLUSTER, DIFFIE_HELLMAN, MODULES, DATA, MEMORY, EVICTION];
 
 const PROCESS: Group = Group {
     why: "The log has no logo and shows no keys or values, and the process's properties are left to what starts it.",
@@ -165,12 +153,6 @@ const CLUSTER: Group = Group {
         Directive::bytes("slot-migration-max-failover-repl-bytes", 0, "0"),
         Directive::choice("cluster-preferred-endpoint-type", &["ip", "hostname", "unknown-endpoint"], "ip"),
     ],
-};
-
-const TLS: Group = Group {
-    why: "There is no cluster that could be encrypted yet.",
-    awaits: true,
-    directives: &[Directive::bool("tls-cluster", "no")],
 };
 
 const DIFFIE_HELLMAN: Group = Group {

@@ -67,14 +67,14 @@ impl Worker {
     /// Whether a connection waits for what replicas and the disk have.
     #[must_use]
     pub fn awaits_acknowledgement(&self, session: &Session) -> bool {
-        session.client.waiter().is_some_and(|waiter| waiter.acknowledgement.is_some())
+        session.client.waiter().is_some_and(|waiter| waiter.acknowledgement().is_some())
     }
 
     /// Whether a connection waits for what replicas and the disk have, and they have it.
     #[must_use]
     pub fn has_acknowledged(&self, session: &Session) -> bool {
         let waiter = session.client.waiter();
-        let awaited = waiter.as_ref().and_then(|waiter| waiter.acknowledgement.as_deref());
+        let awaited = waiter.as_ref().and_then(|waiter| waiter.acknowledgement());
         awaited.is_some_and(|awaited| self.engine.has_acknowledged(awaited))
     }
 

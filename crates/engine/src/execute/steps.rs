@@ -198,6 +198,9 @@ impl Worker {
                     worker.execute(session, Invocation { command, args, keys }, out, inside)
                 });
                 self.clock.keeps_due = self.engine.is_replica();
+                if step == Step::Pause {
+                    return step;
+                }
                 step
             }
             Err(error) => {

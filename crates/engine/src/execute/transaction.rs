@@ -52,6 +52,10 @@ impl Worker {
             session.multi = Some(multi);
             return self.answer_busy(session, invoked, out);
         };
+        if step == Step::Pause {
+            session.multi = Some(multi);
+            return step;
+        }
         // Others see that the transaction has ended only now that it has.
         session.set_multi(None);
         if step != Step::Gone {
@@ -68,6 +72,9 @@ impl Worker {
         locked: &mut Locked<'_>,
         out: &mut Output,
     ) -> Step {
+        if self.engine.queue_changes_migrating(session.database, queue) {
+            return Step::Pause;
+        }
         if session.caches() {
             self.show_invalidations(session, out);
         }

@@ -35,8 +35,9 @@ impl Worker {
         let Invocation { command, args, keys } = invoked;
         let mut registered: Vec<(usize, DbKey)> = Vec::new();
         let mut known: HashSet<&[u8]> = HashSet::new();
-        // Only keys that the command takes or reads from can end its wait.
-        for spec in command.info.keys.iter().filter(|k| k.flags & key_flag::ACCESS != 0) {
+        // Only keys that the command takes or reads from can end its wait, if keys can.
+        let ends_by_keys = session.awaited.is_none();
+        for spec in command.info.keys.iter().filter(|k| ends_by_keys && k.flags & key_flag::ACCESS != 0) {
             spec.visit(*args, |i| {
                 let key = args.get(i);
                 if known.insert(key) {

@@ -375,7 +375,7 @@ fn unblock(turn: &mut Turn<'_, '_>) -> Outcome {
     let engine = turn.engine();
     let target = u64::try_from(id).ok().and_then(|id| engine.clients.get(id));
     let waiter = target.as_ref().and_then(|client| client.waiter());
-    let Some(waiter) = waiter.filter(|waiter| claim(waiter)) else {
+    let Some(waiter) = waiter.filter(|waiter| !waiter.is_migrating() && claim(waiter)) else {
         turn.reply.int(0);
         return Ok(());
     };

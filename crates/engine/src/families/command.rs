@@ -12,7 +12,7 @@ mod tests;
 
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{LOADING, STALE};
-use commands::spec::{Group, Spec, acl, fact};
+use commands::spec::{Group, Spec, acl, fact, key_flag};
 use store::glob;
 
 use crate::command_table::{Command, Table};
@@ -196,7 +196,8 @@ fn get_keys_and_flags(turn: &mut Turn<'_, '_>) -> Outcome {
     for key in keys {
         turn.reply.array(2);
         turn.reply.bulk(key.name);
-        info::write_key_flags(&mut turn.reply, key.flags);
+        // That the entry doesn't say where all keys are is no matter here, where they have been found.
+        info::write_key_flags(&mut turn.reply, key.flags & !key_flag::INCOMPLETE);
     }
     Ok(())
 }

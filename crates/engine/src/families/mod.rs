@@ -20,6 +20,7 @@ pub mod hotkeys;
 pub mod info;
 pub mod latency;
 pub mod memory;
+pub mod migrate;
 pub mod module;
 pub mod monitor;
 pub mod persistence;
@@ -53,6 +54,7 @@ pub const ALL: &[&[Spec<Run>]] = &[
     info::COMMANDS,
     latency::COMMANDS,
     memory::COMMANDS,
+    migrate::COMMANDS,
     module::COMMANDS,
     monitor::COMMANDS,
     persistence::COMMANDS,

@@ -9,6 +9,7 @@ use replication::id::HistoryId;
 use resp::num::parse_i64;
 use resp::request::Args;
 
+use crate::clients::blocking::Awaited;
 use crate::config::LogLevel;
 use crate::replication::LinkState;
 use crate::replication::replicas::{Acknowledgement, Wanted};
@@ -195,7 +196,7 @@ fn acknowledged(turn: &mut Turn<'_, '_>, name: &str, mut awaited: Acknowledgemen
         engine.write_acknowledged(&awaited, &mut turn.reply);
     } else {
         engine.replication.request_answers();
-        turn.session.awaited = Some(Box::new(awaited));
+        turn.session.awaited = Some(Awaited::Acknowledgement(awaited));
     }
     Ok(())
 }

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use commands::call::{TimeoutReply, Wait};
 use journal::order::Position;
 
 use crate::reasons::{EngineReasons, FEW_REPLICAS};
@@ -45,13 +44,6 @@ pub struct Acknowledgement {
     pub on_disk: Option<bool>,
     /// How long it waits, in milliseconds; for ever, if none.
     pub timeout_ms: Option<u64>,
-}
-
-impl Acknowledgement {
-    /// The wait as a blocking command's. What it answers when its time has run out is counted then.
-    pub(crate) fn wait(&self) -> Wait {
-        Wait { timeout_ms: self.timeout_ms, reply: TimeoutReply::NullArray }
-    }
 }
 
 /// How far a replica is.

@@ -8,6 +8,7 @@
 pub mod access;
 pub(crate) mod closing;
 pub(crate) mod invalidations;
+pub(crate) mod migrating;
 pub mod monitors;
 pub(crate) mod notifications;
 pub(crate) mod publishing;

@@ -87,6 +87,7 @@ impl EventLoop {
         // In the first tick of a pass, it isn't known.
         let idle = self.idleness.take().map_or(0.0, |since| since.part());
         self.worker.serve_late();
+        self.worker.end_migrations();
         let removing = self.worker.look_for_expired(BUSY_TICK) | self.worker.relieve_memory();
         let compacting = self.worker.compact_memory(BUSY_TICK, now.elapsed(), idle);
         self.ticks_early = removing | compacting | self.save();

@@ -42,6 +42,7 @@ impl EventLoop {
                     self.shared.engine.replication.note_applied(applied);
                 }
                 Message::Acknowledged => self.answer_acknowledged(),
+                Message::Migrated => self.worker.end_migrations(),
                 Message::Look => look = true,
                 Message::Room { inbox } => {
                     self.worker.note_room(inbox);

@@ -18,9 +18,9 @@ use replication::stream::{ArrivedStream, Splitter, StreamTask, Unusable};
 use replication::transfer::{End, Transfer};
 
 use super::Trouble;
-use super::socket::LinkSocket;
 use crate::append_only::AppendOnly;
 use crate::event_loop::now_us;
+use crate::peer_socket::PeerSocket;
 use crate::{log, process};
 
 /// How long the thread waits for bytes before it looks whether the link is still wanted, and whether something is to be said.
@@ -88,8 +88,10 @@ impl<'f> Link<'f> {
     pub(super) fn follow(&mut self, primary: &Primary) -> Result<(), Trouble> {
         self.note(|link| link.state = LinkState::Connecting)?;
         let timeout = self.timeout();
+        let settings = &self.engine.settings;
+        let encryption = settings.tls_replication.get().then_some(settings);
         let mut socket = Patient {
-            socket: LinkSocket::open(primary, &self.engine.settings, timeout, LOOK_EVERY)?,
+            socket: PeerSocket::open((&primary.host, primary.port), encryption, timeout, LOOK_EVERY)?,
             link: Wanted::of(self),
             heard: Instant::now(),
         };
@@ -383,7 +385,7 @@ impl Wanted {
 
 /// The socket: reading waits no longer than `repl-timeout`, and no longer than the link is wanted.
 struct Patient {
-    socket: LinkSocket,
+    socket: PeerSocket,
     link: Wanted,
     heard: Instant,
 }

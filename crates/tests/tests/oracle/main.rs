@@ -8,6 +8,7 @@ mod fields;
 mod function_differential;
 mod links;
 mod messages;
+mod migrate;
 mod primary;
 mod replay;
 mod replication;

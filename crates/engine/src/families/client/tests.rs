@@ -21,6 +21,7 @@ fn deliver(bench: &mut Bench, session: &mut Session) -> (String, Vec<u64>) {
             Message::Dropped { .. }
             | Message::Apply { .. }
             | Message::Acknowledged
+            | Message::Migrated
             | Message::Look
             | Message::Room { .. } => {}
         }

@@ -49,7 +49,7 @@ pub(super) fn write_key_spec(reply: &mut Reply<'_>, keys: &KeySpec) {
     write_key_flags(reply, keys.flags);
     reply.bulk("begin_search");
     match keys.begin {
-        Begin::Index(index) => {
+        Begin::Index(index) | Begin::UnlessEmpty(index) => {
             begin_spec(reply, "index", 1);
             field(reply, "index", index as i64);
         }
@@ -135,7 +135,7 @@ impl Positions {
 /// A range's first key, last key (negative: from the end) and step.
 fn range(keys: &KeySpec) -> Option<(usize, i32, i32)> {
     match (keys.begin, keys.find) {
-        (Begin::Index(first), Find::Range { last, step, .. }) => {
+        (Begin::Index(first) | Begin::UnlessEmpty(first), Find::Range { last, step, .. }) => {
             Some((first, if last < 0 { last } else { first as i32 + last }, step))
         }
         _ => None,

@@ -1,0 +1,192 @@
+//! MIGRATE: keys are moved to another server. What happens at its end is in `execute::migration`.
+//!
+//! Source of the semantics: Redis's page of MIGRATE, and the replies of a running server.
+
+use commands::error::{Error, Outcome};
+use commands::spec::flag::{MOVABLEKEYS, NO_MULTI, NOSCRIPT, WRITE};
+use commands::spec::key_flag::{ACCESS, DELETE, INCOMPLETE, RW};
+use commands::spec::{Begin, Find, Group, KeySpec, Spec, acl};
+use resp::num::parse_i64;
+use resp::request::Args;
+use store::keyspace::Key;
+
+use crate::clients::blocking::Awaited;
+use crate::migrations::{CANNOT_CONNECT, Credentials, MigratingKey, Migration};
+use crate::services::migrating::{self, dump};
+use crate::worker::turn::{Run, Turn};
+
+/// How long each step may take where the command says 0 or less: Redis's figure.
+const TIMEOUT_DEFAULT_MS: u64 = 1000;
+/// What is answered while too many bytes are on their way.
+const TOO_MUCH: &str = "ERR Too many values are being migrated at this moment. Try again later";
+
+const KEY_FLAGS: u32 = RW | ACCESS | DELETE;
+const ALL_THAT_FOLLOW: Find = Find::Range { last: -1, step: 1, limit: 0 };
+
+/// The family's entries.
+pub const COMMANDS: &[Spec<Run>] = &[Spec::new("migrate", -6, WRITE | NOSCRIPT | NO_MULTI | MOVABLEKEYS, Run::Session(migrate))
+    .keys(&[
+        KeySpec { begin: Begin::UnlessEmpty(3), ..KeySpec::at(3, KEY_FLAGS) },
+        KeySpec {
+            flags: KEY_FLAGS | INCOMPLETE,
+            begin: Begin::Option("KEYS", -2, first_of_many),
+            find: ALL_THAT_FOLLOW,
+            notes: "",
+        },
+    ])
+    .secret(is_secret)
+    .categories(acl::DANGEROUS)
+    .docs(
+        Group::Generic,
+        "2.6.0",
+        "O(N) in the sizes of the values: DUMP and DEL here, RESTORE there",
+        "Moves keys to another server.",
+        "host port:integer <key | \"\">:key-selector destination-db:integer timeout:integer [COPY] [REPLACE] [AUTH password \
+         | AUTH2 username password]:authentication [KEYS key [key ...]]",
+    )
+    .history(&[
+        ("3.0.0", "`COPY` and `REPLACE`."),
+        ("3.0.6", "`KEYS`."),
+        ("4.0.7", "`AUTH`."),
+        ("6.0.0", "`AUTH2`."),
+    ])
+    .tips(&["nondeterministic_output"])];
+
+/// What an option of the command is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Word {
+    Copy,
+    Replace,
+    Auth,
+    Auth2,
+    Keys,
+}
+
+impl Word {
+    fn of(arg: &[u8]) -> Option<Word> {
+        let words = [("copy", Word::Copy), ("replace", Word::Replace), ("auth", Word::Auth), ("auth2", Word::Auth2)];
+        let found = words.into_iter().chain([("keys", Word::Keys)]);
+        found.into_iter().find(|(name, _)| arg.eq_ignore_ascii_case(name.as_bytes())).map(|(_, word)| word)
+    }
+
+    /// Arguments that belong to it.
+    fn values(self) -> usize {
+        match self {
+            Word::Copy | Word::Replace | Word::Keys => 0,
+            Word::Auth => 1,
+            Word::Auth2 => 2,
+        }
+    }
+}
+
+/// Where the options begin.
+const OPTIONS: usize = 6;
+
+/// The options, as far as there are any that are known, with the places of their words.
+fn words(args: Args<'_>) -> impl Iterator<Item = (usize, Word)> {
+    let mut at = OPTIONS;
+    std::iter::from_fn(move || {
+        let word = (at < args.len()).then(|| Word::of(args.get(at))).flatten()?;
+        let found = (at, word);
+        at = if word == Word::Keys { args.len() } else { at + 1 + word.values() };
+        Some(found)
+    })
+}
+
+/// Where the keys begin, if there are several.
+fn first_of_many(args: Args<'_>) -> Option<usize> {
+    let many = args.len() > OPTIONS && args.get(3).is_empty();
+    words(args).find(|(_, word)| many && *word == Word::Keys).map(|(at, _)| at + 1)
+}
+
+fn is_secret(args: Args<'_>, index: usize) -> bool {
+    words(args).any(|(at, word)| (at + 1..=at + word.values()).contains(&index))
+}
+
+#[derive(Default)]
+struct Options {
+    copies: bool,
+    replaces: bool,
+    credentials: Option<Credentials>,
+}
+
+impl Options {
+    fn parse(turn: &Turn<'_, '_>) -> Result<Options, Error> {
+        let mut options = Options::default();
+        let mut end = OPTIONS;
+        for (at, word) in words(*turn.args) {
+            end = at + 1 + word.values();
+            if end > turn.len() {
+                return Err(Error::SYNTAX);
+            }
+            let value = |offset: usize| turn.arg(at + offset).to_vec();
+            match word {
+                Word::Copy => options.copies = true,
+                Word::Replace => options.replaces = true,
+                Word::Auth => options.credentials = Some(Credentials::Password(value(1))),
+                Word::Auth2 => options.credentials = Some(Credentials::User(value(1), value(2))),
+                Word::Keys if !turn.arg(3).is_empty() => {
+                    return Err(Error::fixed(
+                        "ERR When using MIGRATE KEYS option, the key argument must be set to the empty string",
+                    ));
+                }
+                Word::Keys => end = turn.len(),
+            }
+        }
+        if end < turn.len() { Err(Error::SYNTAX) } else { Ok(options) }
+    }
+}
+
+fn migrate(turn: &mut Turn<'_, '_>) -> Outcome {
+    let options = Options::parse(turn)?;
+    let timeout_ms = u64::try_from(turn.int(5)?).ok().filter(|&ms| ms > 0).unwrap_or(TIMEOUT_DEFAULT_MS);
+    let target_database = turn.int(4)?;
+    let keys = dump_all(turn);
+    if keys.is_empty() {
+        turn.reply.simple("NOKEY");
+        return Ok(());
+    }
+    let port = port(turn.arg(2))?;
+    let engine = turn.engine();
+    let migration = Box::new(Migration {
+        id: engine.migrations.next_id(),
+        client: turn.session.client.id,
+        worker: turn.worker.id,
+        host: String::from_utf8_lossy(turn.arg(1)).into_owned(),
+        port,
+        credentials: options.credentials,
+        target_database,
+        database: turn.session.database,
+        timeout_ms,
+        copies: options.copies,
+        replaces: options.replaces,
+        keys,
+        error: None,
+        rounds: 0,
+    });
+    if !engine.migrations.reserve(migration.bytes()) {
+        return Err(Error::fixed(TOO_MUCH));
+    }
+    let (id, bytes) = (migration.id, migration.bytes());
+    // Before anything is sent, and with the shards held: no change is missed.
+    migrating::hold(engine, &migration);
+    if let Err((migration, why)) = engine.host.migrate(migration) {
+        engine.migrations.release(bytes);
+        migrating::let_go(engine, &migration);
+        return Err(Error::new(format!("ERR {why}")));
+    }
+    turn.session.awaited = Some(Awaited::Migration { id });
+    Ok(())
+}
+
+/// A server's port. What is no number is 0, as in Redis, where no server is.
+fn port(text: &[u8]) -> Result<u16, Error> {
+    u16::try_from(parse_i64(text).unwrap_or_default()).map_err(|_| Error::fixed(CANNOT_CONNECT))
+}
+
+/// The command's keys that there are.
+fn dump_all(turn: &mut Turn<'_, '_>) -> Vec<MigratingKey> {
+    let names: Vec<Key<'_>> = turn.each_key().collect();
+    let mut db = turn.db();
+    names.into_iter().filter_map(|key| dump(&mut db, key)).collect()
+}
