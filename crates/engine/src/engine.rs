@@ -311,7 +311,7 @@ impl Engine {
     /// expired. Call it several times a second, with the present time as Unix has it and by a clock that is never set.
     pub fn sample(&self, now_ms: u64, steady_ms: u64) {
         self.rates.sample(steady_ms, || Totals::of(&self.stats));
-        self.memory.note(self.host.used_memory());
+        self.memory.note(self.host.used_memory(), now_ms / 1000);
         self.pipelines.remove_expired(now_ms);
         self.mind_snapshots(now_ms);
         if self.hot_keys.ratio() != 0 {

@@ -10,6 +10,15 @@ use crate::machine::{Machine, Usage};
 use crate::migrations::Migration;
 use crate::snapshots::{Outlet, Piece, Purpose, SnapshotForm};
 
+/// What is told of a certificate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CertificateFigures {
+    /// Its number, in hexadecimal digits.
+    pub serial: String,
+    /// When it ends, in seconds of Unix time.
+    pub ends_s: u64,
+}
+
 /// See the module's documentation.
 pub trait Host: ConfigHost + Send + Sync {
     /// Ends the server as SIGTERM does. Replicas are waited for to have everything, unless it ends at once.
@@ -46,6 +55,11 @@ pub trait Host: ConfigHost + Send + Sync {
     /// Processor time that the process has had so far.
     fn usage(&self) -> Usage {
         Usage::default()
+    }
+
+    /// The certificates that the server shows its clients, that it shows other servers, and of the first authority.
+    fn certificates(&self) -> [Option<CertificateFigures>; 3] {
+        Default::default()
     }
 
     /// Bytes of memory that the process has asked for and not given back. Cheap enough to be asked once per batch.

@@ -56,6 +56,12 @@ impl Pause {
         }
     }
 
+    /// For how long commands are still to wait, in milliseconds.
+    #[must_use]
+    pub fn left_ms(&self, now_ms: u64) -> u64 {
+        self.until_ms.load(Ordering::Relaxed).saturating_sub(now_ms)
+    }
+
     /// Whether commands wait now.
     #[must_use]
     pub fn holds(&self, now_ms: u64) -> bool {

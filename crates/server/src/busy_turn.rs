@@ -202,6 +202,7 @@ fn answer(connection: &mut Connection, worker: &mut Worker, shared: &Shared) {
     let limit = shared.settings().client_query_buffer_limit.get();
     if let Some(bytes) = connection.input_over(limit) {
         connection.log_input_over(bytes, limit);
+        worker.stats().input_limit_closes.add(1);
         give_up(connection);
     }
     connection.note_input(worker);

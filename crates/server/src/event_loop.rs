@@ -564,6 +564,7 @@ impl EventLoop {
         let limit = self.shared.settings().client_query_buffer_limit.get();
         if let Some(bytes) = connection.input_over(limit) {
             connection.log_input_over(bytes, limit);
+            self.worker.stats().input_limit_closes.add(1);
             self.close(key);
         }
     }

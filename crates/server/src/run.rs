@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use engine::config::{Apply, ConfigHost, LogLevel, Settings};
 use engine::engine::Engine;
-use engine::host::Host;
+use engine::host::{CertificateFigures, Host};
 use engine::inbox::Wake;
 use engine::machine::{Machine, Usage};
 use engine::migrations::Migration;
@@ -195,6 +195,10 @@ impl Host for ServerHost {
 
     fn usage(&self) -> Usage {
         process::usage(&worker_name(0))
+    }
+
+    fn certificates(&self) -> [Option<CertificateFigures>; 3] {
+        self.handshakes.certificates()
     }
 
     fn used_memory(&self) -> u64 {

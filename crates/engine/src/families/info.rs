@@ -53,6 +53,7 @@ const DEBUG: &str = "debug";
 /// All sections, in order.
 const SECTIONS: &[Section] = &[
     Section { name: "server", title: "Server", by_default: true, write: sections::server },
+    Section { name: "tls", title: "TLS", by_default: true, write: sections::tls },
     Section { name: "clients", title: "Clients", by_default: true, write: sections::clients },
     Section { name: "replies", title: "Replies", by_default: true, write: replies::replies },
     Section { name: "advisor", title: "Advisor", by_default: true, write: sections::advisor },
@@ -61,11 +62,18 @@ const SECTIONS: &[Section] = &[
     Section { name: "stats", title: "Stats", by_default: true, write: sections::stats },
     Section { name: "replication", title: "Replication", by_default: true, write: sections::replication },
     Section { name: "cpu", title: "CPU", by_default: true, write: sections::cpu },
+    Section { name: "hotkeys", title: "Hotkeys", by_default: true, write: sections::hot_keys },
     Section { name: "modules", title: "Modules", by_default: true, write: |_, _| {} },
     Section { name: "commandstats", title: "Commandstats", by_default: false, write: by_command::calls },
     Section { name: "errorstats", title: "Errorstats", by_default: true, write: by_command::errors },
     Section { name: "latencystats", title: "Latencystats", by_default: false, write: by_command::latencies },
     Section { name: "cluster", title: "Cluster", by_default: true, write: sections::cluster },
+    Section {
+        name: "scriptingengines",
+        title: "Scripting Engines",
+        by_default: false,
+        write: sections::script_engines,
+    },
     Section { name: "keyspace", title: "Keyspace", by_default: true, write: sections::keyspace },
     Section { name: DEBUG, title: "Debug", by_default: false, write: sections::debug },
 ];
@@ -184,9 +192,9 @@ mod tests {
     #[test]
     fn sections_come_once_and_in_order() {
         let mut bench = Bench::default();
-        let all = "Server Clients Replies Advisor Memory Persistence Stats Replication CPU Modules Commandstats Errorstats \
-                   Latencystats Cluster Keyspace";
-        let default = all.replace("Commandstats ", "").replace("Latencystats ", "");
+        let all = "Server TLS Clients Replies Advisor Memory Persistence Stats Replication CPU Hotkeys Modules Commandstats \
+                   Errorstats Latencystats Cluster Scripting Engines Keyspace";
+        let default = all.replace("Commandstats ", "").replace("Latencystats ", "").replace("Scripting Engines ", "");
         for (command, expected) in [
             ("INFO", &*default),
             ("INFO default nosuch", &*default),
@@ -359,6 +367,44 @@ mod tests {
             (u64::MAX, "16384.00P"),
         ] {
             assert_eq!(human_bytes(bytes), shown);
+        }
+    }
+
+    #[test]
+    fn pauses_are_told_with_what_is_left_of_them() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        let mut paused = |bench: &mut Bench| {
+            let reply = bench.line(&mut session, "info clients");
+            let lines: Vec<_> = reply.split('|').filter_map(|line| line.strip_prefix("paused_")).collect();
+            lines.join(" ")
+        };
+        assert_eq!(paused(&mut bench), "reason:none actions:none timeout_milliseconds:0");
+        let mut other = bench.open();
+        bench.line(&mut other, "client pause 500 write");
+        bench.now_us += 100_000;
+        let shown = paused(&mut bench);
+        let (what, left_ms) = shown.rsplit_once(':').unwrap();
+        assert_eq!(what, "reason:client_pause actions:write timeout_milliseconds");
+        // A millisecond that has begun counts in full.
+        assert!(["400", "401"].contains(&left_ms), "{shown}");
+        bench.now_us += 500_000;
+        assert_eq!(paused(&mut bench), "reason:none actions:none timeout_milliseconds:0");
+    }
+
+    #[test]
+    fn keys_that_were_looked_for_are_told_apart() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        for line in ["set met 1 px 10", "set found 1 px 10", "hset h f 1 g 2", "hpexpire h 10 fields 1 f"] {
+            bench.line(&mut session, line);
+        }
+        bench.now_us += 20_000;
+        bench.line(&mut session, "get met");
+        bench.worker.look_for_expired(std::time::Duration::from_millis(100));
+        let reply = bench.line(&mut session, "info stats");
+        for line in ["expired_keys:2", "expired_keys_active:1", "expired_subkeys:1", "expired_subkeys_active:1"] {
+            assert!(reply.split('|').any(|found| found == line), "{line} {reply}");
         }
     }
 }

@@ -104,9 +104,9 @@ struct MemoryFigures {
 }
 
 impl MemoryFigures {
-    fn gather(engine: &Engine, surveys: &[Survey]) -> MemoryFigures {
+    fn gather(engine: &Engine, surveys: &[Survey], now_ms: u64) -> MemoryFigures {
         let used = engine.host.used_memory();
-        engine.memory.note(used);
+        engine.memory.note(used, now_ms / 1000);
         MemoryFigures {
             used,
             peak: engine.memory.peak(),
@@ -152,7 +152,7 @@ enum Stat {
 fn stats(turn: &mut Turn<'_, '_>) -> Outcome {
     let engine = turn.engine();
     let surveys = surveys(turn);
-    let figures = MemoryFigures::gather(engine, &surveys);
+    let figures = MemoryFigures::gather(engine, &surveys, turn.now_ms());
     let rows = rows(&figures, &surveys);
     turn.reply.map(rows.len());
     for (name, stat) in rows {
@@ -214,7 +214,7 @@ fn rows(figures: &MemoryFigures, surveys: &[Survey]) -> Vec<(String, Stat)> {
 }
 
 fn doctor(turn: &mut Turn<'_, '_>) -> Outcome {
-    let figures = MemoryFigures::gather(turn.engine(), &[]);
+    let figures = MemoryFigures::gather(turn.engine(), &[], turn.now_ms());
     turn.reply.verbatim("txt", report(&figures, turn.engine().clients.len()));
     Ok(())
 }

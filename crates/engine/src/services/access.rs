@@ -23,7 +23,9 @@ impl Worker {
     /// is. False if there is no such user, or it is off.
     pub fn log_in(&self, session: &mut Session, name: &[u8]) -> bool {
         let user = self.engine.users.get(name).filter(|user| user.permissions().is_on());
-        user.inspect(|user| become_user(session, user.clone())).is_some()
+        let found = user.inspect(|user| become_user(session, user.clone())).is_some();
+        self.stats().certificate_refusals.add(u64::from(!found));
+        found
     }
 
     /// Whether a session's user may run a command. What it is denied is counted, and entered into the log.

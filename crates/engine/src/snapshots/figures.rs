@@ -27,6 +27,8 @@ pub struct SnapshotFigures {
     pub saved_dirty: u64,
     /// Whether the last attempt at a file has failed.
     pub has_failed: bool,
+    /// How many in a row.
+    pub failures: u64,
     /// How long it took, in seconds.
     pub file_s: Option<u64>,
     /// Files that have been saved.
@@ -57,7 +59,10 @@ impl SnapshotFigures {
     /// Notes that a snapshot could not be begun, at this time in seconds of Unix time.
     pub(crate) fn note_not_begun(&mut self, purpose: Purpose, now_s: u64) {
         match purpose {
-            Purpose::File => (self.tried_s, self.has_failed) = (now_s, true),
+            Purpose::File => {
+                (self.tried_s, self.has_failed) = (now_s, true);
+                self.failures += 1;
+            }
             Purpose::Base => {
                 (self.base_tried_s, self.base_has_failed) = (now_s, true);
                 self.base_failures += 1;
@@ -74,6 +79,7 @@ impl SnapshotFigures {
                 self.tried_s = now_s;
                 if outcome != Outcome::Cancelled {
                     (self.file_s, self.has_failed) = (seconds, has_failed);
+                    self.failures = if has_failed { self.failures + 1 } else { 0 };
                 }
                 if let Outcome::Saved { .. } = outcome {
                     (self.saved_s, self.saved_dirty) = (now_s, running.dirty_at_cut);

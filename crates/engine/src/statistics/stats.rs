@@ -109,6 +109,10 @@ pub struct WorkerStats {
     pub expired: Counter,
     /// Fields of hashes removed because their time had come.
     pub expired_fields: Counter,
+    /// Keys and fields among them that were looked for, and not met by a command.
+    pub expired_by_search: Counter,
+    /// See above.
+    pub expired_fields_by_search: Counter,
     /// Ticks spent on looking for them.
     pub reclaim_ticks: Counter,
     /// Keys removed to make room.
@@ -133,6 +137,10 @@ pub struct WorkerStats {
     pub writes: Counter,
     /// Connections closed because of client-output-buffer-limit.
     pub output_limit_closes: Counter,
+    /// Connections closed because of client-query-buffer-limit.
+    pub input_limit_closes: Counter,
+    /// Certificates that named no user that there is.
+    pub certificate_refusals: Counter,
     /// Bytes of memory that one connection's requests took while they waited to be complete.
     pub recent_input: RecentMax,
     /// The same of its replies while they waited to be read.
@@ -160,6 +168,8 @@ impl WorkerStats {
             command_ticks: Counter::default(),
             expired: Counter::default(),
             expired_fields: Counter::default(),
+            expired_by_search: Counter::default(),
+            expired_fields_by_search: Counter::default(),
             reclaim_ticks: Counter::default(),
             evicted: Counter::default(),
             evicted_clients: Counter::default(),
@@ -172,6 +182,8 @@ impl WorkerStats {
             reads: Counter::default(),
             writes: Counter::default(),
             output_limit_closes: Counter::default(),
+            input_limit_closes: Counter::default(),
+            certificate_refusals: Counter::default(),
             recent_input: RecentMax::default(),
             recent_output: RecentMax::default(),
             lua_bytes: AtomicU64::new(0),
@@ -246,6 +258,10 @@ impl WorkerStats {
             &self.reads,
             &self.writes,
             &self.output_limit_closes,
+            &self.input_limit_closes,
+            &self.certificate_refusals,
+            &self.expired_by_search,
+            &self.expired_fields_by_search,
         ];
         counters.into_iter().for_each(Counter::reset);
         self.errors_by_code.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -278,6 +294,14 @@ pub struct Totals {
     pub reads: u64,
     pub writes: u64,
     pub output_limit_closes: u64,
+    /// Connections closed because of client-query-buffer-limit.
+    pub input_limit_closes: u64,
+    /// Certificates that named no user that there is.
+    pub certificate_refusals: u64,
+    /// Keys removed because they were looked for.
+    pub expired_by_search: u64,
+    /// The same of fields of hashes.
+    pub expired_fields_by_search: u64,
     pub batches: u64,
     /// Batches as their clients sent them.
     pub trips: u64,
@@ -311,6 +335,10 @@ impl Totals {
             reads: sum(|s| &s.reads),
             writes: sum(|s| &s.writes),
             output_limit_closes: sum(|s| &s.output_limit_closes),
+            input_limit_closes: sum(|s| &s.input_limit_closes),
+            certificate_refusals: sum(|s| &s.certificate_refusals),
+            expired_by_search: sum(|s| &s.expired_by_search),
+            expired_fields_by_search: sum(|s| &s.expired_fields_by_search),
             batches: sum(|s| &s.batches),
             trips: sum(|s| &s.trips),
             lone_commands: sum(|s| &s.lone_commands),
@@ -332,14 +360,23 @@ pub fn errors_by_code(all: &[WorkerStats]) -> BTreeMap<String, u64> {
 #[derive(Default, Debug)]
 pub struct MemoryMarks {
     peak: AtomicU64,
+    peak_s: AtomicU64,
     start: AtomicU64,
 }
 
 impl MemoryMarks {
-    /// Notes what is in use now. The first time is the start, before there are keys.
-    pub fn note(&self, bytes: u64) {
+    /// Notes what is in use now, at this time in seconds of Unix time. The first time is the start, before there are keys.
+    pub fn note(&self, bytes: u64, now_s: u64) {
         let _ = self.start.compare_exchange(0, bytes, Ordering::Relaxed, Ordering::Relaxed);
-        self.peak.fetch_max(bytes, Ordering::Relaxed);
+        if self.peak.fetch_max(bytes, Ordering::Relaxed) < bytes {
+            self.peak_s.store(now_s, Ordering::Relaxed);
+        }
+    }
+
+    /// When that was, in seconds of Unix time.
+    #[must_use]
+    pub fn peak_s(&self) -> u64 {
+        self.peak_s.load(Ordering::Relaxed)
     }
 
     /// The most that any look at it has shown.

@@ -46,7 +46,11 @@ impl Worker {
         if inside.is_none() {
             return false;
         }
+        self.note_observed();
         let more = self.reclaim_shards(began, (budget_us * per_microsecond()) as u64, AT_ONCE);
+        let (keys, fields) = (self.observed.expired, self.observed.expired_fields);
+        self.stats().expired_by_search.add(keys);
+        self.stats().expired_fields_by_search.add(fields);
         serve(self, &mut inside);
         self.note_observed();
         let ticks = Ticks::now().since(began);

@@ -1,6 +1,7 @@
 //! `tls-auth-clients-user`: which user a client's certificate names.
 
 use engine::config::CertificateUser;
+use engine::host::CertificateFigures;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -22,6 +23,15 @@ pub fn user_of(certificate: &[u8], field: CertificateUser) -> Option<String> {
             })
         }
     }
+}
+
+/// What INFO tells of a certificate, in DER.
+#[must_use]
+pub fn figures_of(certificate: &[u8]) -> Option<CertificateFigures> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let serial = certificate.raw_serial().iter().map(|byte| format!("{byte:02X}")).collect();
+    let ends_s = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or_default();
+    Some(CertificateFigures { serial, ends_s })
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use engine::config::{LogLevel, Settings};
+use engine::host::CertificateFigures;
 use engine::inbox::Wake;
 use slab::Slab;
 
@@ -32,6 +33,7 @@ const THREADS_MAX: usize = 4;
 #[derive(Default)]
 pub struct Handshakes {
     setup: Mutex<Option<Arc<TlsSetup>>>,
+    certificates: Mutex<[Option<CertificateFigures>; 3]>,
     threads: OnceLock<Vec<Thread>>,
     shared: OnceLock<Arc<Shared>>,
     /// Which of them gets the next connection.
@@ -65,6 +67,7 @@ impl Handshakes {
             return Ok(());
         }
         let setup = Arc::new(TlsSetup::read(settings)?);
+        *self.certificates.lock().unwrap_or_else(PoisonError::into_inner) = TlsSetup::certificates(settings);
         *self.setup.lock().unwrap_or_else(PoisonError::into_inner) = Some(setup);
         self.begin()
     }
@@ -90,6 +93,11 @@ impl Handshakes {
         let threads = threads.map_err(|e| format!("can't start a thread for handshakes: {e}"))?;
         let _ = self.threads.set(threads);
         Ok(())
+    }
+
+    /// What INFO tells of the certificates in use.
+    pub fn certificates(&self) -> [Option<CertificateFigures>; 3] {
+        self.certificates.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What the next connection is to be encrypted by.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use engine::config::{AuthClients, CertificateUser, Settings};
+use engine::host::CertificateFigures;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -15,6 +16,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, SupportedCipherSuite, SupportedProtocolVersion};
 
+use super::certificate::figures_of;
 use super::sessions::Sessions;
 
 /// Sessions that are kept where the configuration sets no bound (`tls-session-cache-size 0`): Redis's default.
@@ -56,6 +58,15 @@ impl TlsSetup {
         config.ignore_client_order = settings.tls_prefer_server_ciphers.get();
         keep_sessions(&mut config, settings);
         Ok(TlsSetup { config: Arc::new(config), user: settings.tls_auth_clients_user.get(), files: files.read })
+    }
+
+    /// What INFO tells of the certificates: see [`engine::host::Host::certificates`].
+    #[must_use]
+    pub fn certificates(settings: &Settings) -> [Option<CertificateFigures>; 3] {
+        [&settings.tls_cert_file, &settings.tls_client_cert_file, &settings.tls_ca_cert_file].map(|name| {
+            let found = Files::of(settings).certificates("", &name.get()).ok()?;
+            found.first().and_then(|certificate| figures_of(certificate))
+        })
     }
 
     /// Whether one of the files has been changed since it was read.

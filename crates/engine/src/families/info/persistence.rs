@@ -57,6 +57,7 @@ fn snapshots(engine: &Engine, figures: &SnapshotFigures, text: &mut InfoText) {
     text.field("rdb_last_bgsave_time_sec", seconds(figures.file_s));
     text.field("rdb_current_bgsave_time_sec", seconds(running.filter(|_| is_file).map(|(.., seconds)| seconds)));
     text.field("rdb_saves", figures.saves);
+    text.field("rdb_saves_consecutive_failures", figures.failures);
 }
 
 fn append_only_file(engine: &Engine, figures: &SnapshotFigures, text: &mut InfoText) {

@@ -6,6 +6,8 @@ use replication::id::HistoryId;
 
 use crate::clients::client::{Client, client_flag};
 use crate::clients::client_memory::memory_bytes;
+use crate::config;
+use crate::engine::Engine;
 use crate::machine::CpuTime;
 use crate::machine::ticks::to_microseconds;
 use crate::machine::version::{PENSTOCK_VERSION, REDIS_VERSION};
@@ -13,6 +15,7 @@ use crate::pubsub::ChannelKind;
 use crate::replication::failover::Failover;
 use crate::replication::replicas::ReplicaStage;
 use crate::replication::{LinkFigures, LinkState, Primary};
+use crate::statistics::hot_keys::ServerFigures;
 use crate::statistics::stats::{RecentMax, Totals, WorkerStats};
 
 use store::db::Survey;
@@ -31,7 +34,7 @@ pub(super) fn server(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.field("redis_version", REDIS_VERSION);
     text.field("penstock_version", PENSTOCK_VERSION);
     text.constants(&[("redis_git_sha1", "00000000"), ("redis_git_dirty", "0"), ("redis_build_id", "0")]);
-    text.field("redis_mode", "standalone");
+    text.constants(&[("redis_mode", "standalone"), ("server_mode", "standalone")]);
     text.field("os", &machine.os);
     text.field("arch_bits", usize::BITS);
     text.field("monotonic_clock", "POSIX clock_gettime");
@@ -46,11 +49,14 @@ pub(super) fn server(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.field("uptime_in_days", uptime_s / SECONDS_PER_DAY);
     text.field("hz", settings.hz.get());
     text.field("configured_hz", settings.hz.get());
+    text.field("clients_hz", settings.hz.get());
     text.field("lru_clock", (now_ms / 1000) & LRU_CLOCK_MASK);
     text.field("executable", &machine.executable);
     text.field("config_file", engine.config_file.as_ref().map(|p| p.to_string_lossy()).unwrap_or_default());
     text.field("io_threads_active", 0);
     text.field("worker_threads", engine.inboxes.len());
+    let zone = config::get(settings, &[b"availability-zone"]).pop().map(|(_, zone)| zone);
+    text.field("availability_zone", zone.unwrap_or_default());
     listeners(gathered, text);
 }
 
@@ -99,6 +105,18 @@ pub(super) fn clients(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) 
     text.field("total_watched_keys", watched.map(u64::from).sum::<u64>());
     text.field("total_blocking_keys", engine.waiters.key_count());
     text.field("total_blocking_keys_on_nokey", engine.waiters.group_key_count());
+    paused(engine, gathered.turn.now_ms(), text);
+}
+
+/// Which commands wait, why, and for how long. A failover's time is its own.
+fn paused(engine: &Engine, now_ms: u64, text: &mut InfoText) {
+    let holds = engine.is_paused(now_ms);
+    let fails_over = engine.replication.failover().is_some();
+    let reason = if fails_over { "failover_in_progress" } else { "client_pause" };
+    let actions = if engine.pause.is_of_all() { "all" } else { "write" };
+    text.field("paused_reason", if holds { reason } else { "none" });
+    text.field("paused_actions", if holds { actions } else { "none" });
+    text.field("paused_timeout_milliseconds", if fails_over { 0 } else { engine.pause.left_ms(now_ms) });
 }
 
 /// How many wait with a timeout.
@@ -108,7 +126,7 @@ fn with_timeouts(all: &[std::sync::Arc<Client>]) -> usize {
 }
 
 /// Estimated bytes that connections take: their state and buffers.
-pub(crate) fn clients_bytes(engine: &crate::engine::Engine) -> u64 {
+pub(crate) fn clients_bytes(engine: &Engine) -> u64 {
     engine.clients.all().iter().map(|client| memory_bytes(client)).sum()
 }
 
@@ -131,7 +149,7 @@ pub(super) fn advisor(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) 
 pub(super) fn memory(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     let engine = gathered.turn.engine();
     let used = engine.host.used_memory();
-    engine.memory.note(used);
+    engine.memory.note(used, gathered.turn.now_ms() / 1000);
     let (peak, start, resident) = (engine.memory.peak(), engine.memory.start(), engine.host.resident_memory());
     let clients = clients_bytes(engine);
     let tables: usize = gathered.surveys().iter().map(|s| s.overhead_bytes).sum();
@@ -142,6 +160,7 @@ pub(super) fn memory(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.bytes("used_memory", used);
     text.bytes("used_memory_rss", resident);
     text.bytes("used_memory_peak", peak);
+    text.field("used_memory_peak_time", engine.memory.peak_s());
     text.field("used_memory_peak_perc", percent(used, peak));
     text.field("used_memory_overhead", overhead);
     text.field("used_memory_startup", start);
@@ -150,6 +169,7 @@ pub(super) fn memory(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.field("allocator_allocated", used);
     text.field("allocator_active", resident);
     text.field("allocator_resident", resident);
+    text.constants(&[("allocator_muzzy", "0")]);
     text.bytes("total_system_memory", engine.machine.memory_bytes);
     scripts(gathered, text);
     text.bytes("maxmemory", engine.settings.maxmemory.get());
@@ -168,6 +188,8 @@ pub(super) fn memory(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.constants(&[("mem_clients_slaves", "0")]);
     text.field("mem_clients_normal", clients);
     text.constants(&[("mem_cluster_links", "0"), ("mem_aof_buffer", "0")]);
+    text.constants(&[("mem_replica_full_sync_buffer", "0"), ("mem_replicas_repl_buffer", "0")]);
+    text.constants(&[("mem_overhead_db_hashtable_rehashing", "0")]);
     text.field("mem_allocator", engine.machine.allocator);
     text.field("active_defrag_running", engine.compaction.running_percent());
     text.field("lazyfree_pending_objects", engine.keyspace.reaper().pending());
@@ -218,8 +240,12 @@ pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.field("sync_partial_ok", syncs.partial);
     text.field("sync_partial_err", syncs.refused);
     text.field("expired_subkeys", totals.expired_fields);
+    text.field("expired_subkeys_active", totals.expired_fields_by_search);
+    text.field("expired_fields", totals.expired_fields);
     text.field("expired_keys", totals.expired);
-    text.constants(&[("expired_stale_perc", "0.00"), ("expired_time_cap_reached_count", "0")]);
+    text.field("expired_keys_active", totals.expired_by_search);
+    text.constants(&[("expired_stale_perc", "0.00"), ("expired_keys_with_volatile_items_stale_perc", "0.00")]);
+    text.constants(&[("expired_time_cap_reached_count", "0")]);
     text.field("expire_cycle_cpu_milliseconds", to_microseconds(totals.reclaim_ticks) as u64 / 1000);
     text.field("evicted_keys", totals.evicted);
     text.field("evicted_clients", totals.evicted_clients);
@@ -246,11 +272,16 @@ pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.field("total_reads_processed", totals.reads);
     text.field("total_writes_processed", totals.writes);
     text.constants(&[("io_threaded_reads_processed", "0"), ("io_threaded_writes_processed", "0")]);
+    text.constants(&[("io_threaded_freed_objects", "0"), ("io_threaded_accept_processed", "0")]);
+    text.constants(&[("io_threaded_poll_processed", "0"), ("io_threaded_total_prefetch_batches", "0")]);
+    text.constants(&[("io_threaded_total_prefetch_entries", "0")]);
+    text.field("client_query_buffer_limit_disconnections", totals.input_limit_closes);
     text.field("client_output_buffer_limit_disconnections", totals.output_limit_closes);
     text.constants(&[("reply_buffer_shrinks", "0"), ("reply_buffer_expands", "0")]);
     for (kind, count) in ["auth", "cmd", "key", "channel", "db"].iter().zip(engine.users.denials.counts()) {
         text.field(&format!("acl_access_denied_{kind}"), count);
     }
+    text.field("acl_access_denied_tls_cert", totals.certificate_refusals);
     text.field("eventloop_cycles", totals.turns);
     text.field("eventloop_duration_sum", to_microseconds(totals.turn_ticks) as u64);
     text.field("eventloop_duration_cmd_sum", to_microseconds(totals.command_ticks) as u64);
@@ -267,6 +298,7 @@ pub(super) fn replication(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoTe
     }
     let replicas = engine.replication.replicas.all();
     text.field("connected_slaves", replicas.len());
+    text.constants(&[("replicas_waiting_psync", "0")]);
     if engine.settings.good_replicas_wanted() > 0 {
         text.field("min_slaves_good_slaves", engine.replication.replicas.good());
     }
@@ -342,6 +374,36 @@ pub(super) fn cpu(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
 
 pub(super) fn cluster(_: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.field("cluster_enabled", 0);
+}
+
+/// Whether HOTKEYS counts, and milliseconds of the commands that it has counted.
+pub(super) fn hot_keys(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
+    let report = gathered.turn.engine().hot_keys.report(ServerFigures::default());
+    text.field("hotkeys-tracking-active", u8::from(report.as_ref().is_some_and(|report| report.is_active)));
+    text.field("hotkeys-cmd-cpu-time", report.map_or(0, |report| report.us / 1000));
+}
+
+/// What runs scripts: as Valkey tells of its engines.
+pub(super) fn script_engines(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
+    let machines = gathered.turn.engine().stats.iter().map(|s| s.lua_bytes.load(Ordering::Relaxed)).sum::<u64>();
+    text.field("engines_count", 1);
+    text.field("engines_total_used_memory", machines);
+    text.field("engines_total_memory_overhead", 0);
+    text.field(
+        "engine_0",
+        format_args!("name=LUA,module=built-in,abi_version=4,used_memory={machines},memory_overhead=0"),
+    );
+}
+
+/// The certificates that the TLS port shows, that this server shows to others, and of the first authority.
+pub(super) fn tls(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
+    let now_s = gathered.turn.now_ms() / 1000;
+    let certificates = gathered.turn.engine().host.certificates();
+    for (name, certificate) in ["server", "client", "ca"].iter().zip(certificates) {
+        let (serial, ends_s) = certificate.map_or(("none".into(), 0), |known| (known.serial, known.ends_s));
+        text.field(&format!("tls_{name}_cert_serial"), serial);
+        text.field(&format!("tls_{name}_cert_expires_in_seconds"), ends_s.saturating_sub(now_s));
+    }
 }
 
 /// What Redis tells of its loop beyond the statistics. Nothing is written to the append-only file within it, and the greatest
