@@ -132,7 +132,14 @@ pub(super) fn zscan(call: &mut Call<'_, '_, '_>) -> Outcome {
         scan_options::reply_nothing(&mut call.reply);
         return Ok(());
     };
-    let options = ScanOptions::parse(call, 3, |_| Err(Error::SYNTAX))?;
+    let mut with_scores = true;
+    let options = ScanOptions::parse(call, 3, |index| {
+        if !call.is(index, "noscores") {
+            return Err(Error::SYNTAX);
+        }
+        with_scores = false;
+        Ok(1)
+    })?;
     let is_big = zset.encoding() == "skiplist";
     options.run(cursor, &mut call.reply, |cursor, found| {
         zset.scan(cursor, |member, score| {
@@ -140,6 +147,7 @@ pub(super) fn zscan(call: &mut Call<'_, '_, '_>) -> Outcome {
                 found.show(member);
                 // Redis prints the scores of its two forms differently here.
                 match is_big {
+                    _ if !with_scores => {}
                     true => found.show(resp::num::seventeen_digits(score).as_bytes()),
                     false => found.show(resp::num::FloatText::new(score).as_bytes()),
                 }

@@ -113,8 +113,9 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "2.8.0",
             "O(1) for every call; O(N) for a complete iteration, where N is the number of members",
             "Iterates over members and scores.",
-            "key cursor:integer [MATCH pattern:pattern] [COUNT count:integer]",
+            "key cursor:integer [MATCH pattern:pattern] [COUNT count:integer] [NOSCORES]",
         )
+        .history(&[("8.0.0", "`NOSCORES`, in Valkey.")])
         .tips(&["nondeterministic_output"]),
     Spec::new("zcount", 4, READONLY | FAST, range::zcount as Handler)
         .brief()

@@ -101,6 +101,9 @@ fn looking_up() {
         ("zscan z 0", "*2|$1|0|*4|$1|a|$1|1|$1|b|$3|2.5"),
         ("zscan z 0 match b", "*2|$1|0|*2|$1|b|$3|2.5"),
         ("zscan z 0 novalues", SYNTAX),
+        ("zscan z 0 noscores bad", SYNTAX),
+        ("zscan z 0 noscores", "*2|$1|0|*2|$1|a|$1|b"),
+        ("zscan z 0 match b NOSCORES count 5", "*2|$1|0|*1|$1|b"),
     ]);
     check_resp3(&[
         ("zadd z 1 a 2.5 b", ":2"),

@@ -36,9 +36,9 @@ pub const COMMANDS: &[Spec<Run>] = &[
             "1.0.0",
             "O(N) when saving, where N is the total number of keys in all databases when saving data, otherwise O(1)",
             "Saves a snapshot if there are save points, and ends the server.",
-            "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
+            "[NOSAVE | SAVE] [NOW] [FORCE] [SAFE] [FAILOVER] [ABORT]",
         )
-        .history(&[("7.0.0", "`NOW`, `FORCE` and `ABORT`.")]),
+        .history(&[("7.0.0", "`NOW`, `FORCE` and `ABORT`."), ("9.0.0", "`SAFE` and `FAILOVER`, in Valkey.")]),
     Spec::new("swapdb", 3, WRITE | FAST, Run::Session(swapdb))
         .scope(Scope::Whole)
         .databases(|_, visit| (1..3).for_each(visit))
@@ -94,7 +94,9 @@ fn scope_of_shutdown(args: Args<'_>) -> Scope {
 fn shutdown(turn: &mut Turn<'_, '_>) -> Outcome {
     let given = |word: &str| turn.args.from(1).any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
     let [nosave, save, now, force, abort] = ["NOSAVE", "SAVE", "NOW", "FORCE", "ABORT"].map(given);
-    let known = [nosave, save, now, force, abort].iter().filter(|&&given| given).count();
+    // They ask for what a server in a cluster does: it refuses to end if slots would be lost, or hands them over first.
+    let [safe, failover] = ["SAFE", "FAILOVER"].map(given);
+    let known = [nosave, save, now, force, abort, safe, failover].iter().filter(|&&given| given).count();
     if known < turn.len() - 1 || (nosave && save) || (abort && turn.len() > 2) {
         return Err(Error::SYNTAX);
     }
@@ -188,6 +190,9 @@ mod tests {
         let mut bench = Bench::default();
         let mut session = bench.open();
         assert_eq!(bench.run(&mut session, &request(&["SHUTDOWN", "nosave", "NOW"])), (vec![], Ran::Closing));
+        let mut session = bench.open();
+        let cluster_words = request(&["SHUTDOWN", "safe", "nosave", "failover"]);
+        assert_eq!(bench.run(&mut session, &cluster_words), (vec![], Ran::Closing));
     }
 
     #[test]
