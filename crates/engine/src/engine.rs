@@ -42,7 +42,7 @@ use crate::pipelines::Pipelines;
 use crate::pubsub::PubSub;
 use crate::pubsub::monitors::Monitors;
 use crate::reasons::{
-    EngineReasons, HOLDS, KEEPS_KEYS, LOADING, MIGRATES, NOTIFIES, PAUSED, REFUSES_WRITES, RELOADING, REPLICA,
+    EngineReasons, HOLDS, IMPORTS, KEEPS_KEYS, LOADING, MIGRATES, NOTIFIES, PAUSED, REFUSES_WRITES, RELOADING, REPLICA,
     UNSNAPPED,
 };
 use crate::replication::Replication;
@@ -273,6 +273,7 @@ impl Engine {
         let awaited = self.settings.appendfsync.get() == AppendFsync::Always;
         self.durability.settings_changed(awaited, self.journal.position());
         self.follow_snapshots();
+        self.reasons.set(IMPORTS, self.settings.import_mode.get());
         self.replication.serve_stale(self.settings.replica_serve_stale_data.get());
         self.replication.replicas.want_good(self.settings.good_replicas_wanted());
         self.users.require_password(&self.settings.requirepass.get());
@@ -432,10 +433,16 @@ impl Engine {
         self.reasons.has(PAUSED | MIGRATES)
     }
 
-    /// Whether expired keys are to stay where they are, unseen: commands are held back, or a primary says what expires.
+    /// Whether expired keys are to stay where they are, unseen: commands are held back, or another server says what expires.
     #[must_use]
     pub(crate) fn keeps_due_keys(&self, now_ms: u64) -> bool {
-        self.reasons.has(REPLICA) || self.is_paused(now_ms)
+        self.always_keeps_due_keys() || self.is_paused(now_ms)
+    }
+
+    /// The same, pauses apart.
+    #[must_use]
+    pub(crate) fn always_keeps_due_keys(&self) -> bool {
+        self.reasons.has(REPLICA | IMPORTS)
     }
 
     /// Whether the data follow a primary's.

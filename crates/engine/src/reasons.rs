@@ -30,12 +30,14 @@ pub const CUT_OFF: u64 = 1 << 10;
 pub const FEW_REPLICAS: u64 = 1 << 11;
 /// Keys are on their way to another server: commands that would change them wait.
 pub const MIGRATES: u64 = 1 << 12;
+/// The server imports another one's data (`import-mode`): nothing expires or is evicted, and connections that import see what is due.
+pub const IMPORTS: u64 = 1 << 13;
 /// Reasons for which commands that write are refused since there is something wrong with the disk.
 pub const REFUSES_WRITES: u64 = UNSAVED | UNSNAPPED;
 /// Reasons for which keys stay as they are: nothing expires, is evicted or moved.
-pub const KEEPS_KEYS: u64 = PAUSED | LOADING | REPLICA;
+pub const KEEPS_KEYS: u64 = PAUSED | LOADING | REPLICA | IMPORTS;
 /// Reasons for which any command may have to wait, or be refused.
-pub const HOLDS: u64 = PAUSED | REFUSES_WRITES | LOADING | REPLICA | CUT_OFF | FEW_REPLICAS | MIGRATES;
+pub const HOLDS: u64 = PAUSED | REFUSES_WRITES | LOADING | REPLICA | CUT_OFF | FEW_REPLICAS | MIGRATES | IMPORTS;
 /// A client caches what it reads (CLIENT TRACKING), so that keys may be remembered for it.
 pub const TRACKED: u64 = 1 << 30;
 /// Such a client is told of all keys that begin in some way (CLIENT TRACKING BCAST).

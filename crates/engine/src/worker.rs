@@ -229,7 +229,7 @@ impl Worker {
     pub(crate) fn begin_turn_at(&mut self, now_us: u64) -> bool {
         let has_changed = self.follow_settings();
         self.clock.begin_turn(now_us);
-        self.clock.keeps_due = self.engine.is_replica();
+        self.clock.keeps_due = self.engine.always_keeps_due_keys();
         has_changed
     }
 

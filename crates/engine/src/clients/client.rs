@@ -50,6 +50,8 @@ pub mod client_flag {
     pub const ON_RESERVE: u32 = 1024;
     /// It is a replica of this server.
     pub const REPLICA: u32 = 32768;
+    /// CLIENT IMPORT-SOURCE: it copies another server's data here.
+    pub const IMPORT_SOURCE: u32 = 65536;
     /// CLIENT CAPA redirect: it follows a server that takes another one's place.
     pub const CAN_REDIRECT: u32 = 16384;
     /// CLIENT TRACKING, shown only: see [`super::Client::tracking_flags`].

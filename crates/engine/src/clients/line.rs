@@ -62,6 +62,7 @@ const LETTERS: &[(u32, char)] = &[
     (client_flag::UNIX_SOCKET, 'U'),
     (client_flag::NO_EVICT, 'e'),
     (client_flag::NO_TOUCH, 'T'),
+    (client_flag::IMPORT_SOURCE, 'I'),
 ];
 
 /// The letters of a connection's flags, in Redis's order.

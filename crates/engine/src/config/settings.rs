@@ -506,6 +506,8 @@ settings! {
     /// Whether clients are served what there is while the link to the primary is down.
     replica_serve_stale_data: Flag = Directive::bool("replica-serve-stale-data", "yes")
         .alias(&["slave-serve-stale-data"]);
+    /// Whether another server's data are imported: nothing expires, and nothing is evicted.
+    import_mode: Flag = Directive::bool("import-mode", "no");
     /// Whether clients of a server that follows a primary may only read.
     replica_read_only: Flag = Directive::bool("replica-read-only", "yes").alias(&["slave-read-only"]);
     /// Whether Sentinel counts this server among the replicas.

@@ -78,7 +78,6 @@ const SNAPSHOT: Group = Group {
         Directive::bool("rdb-del-sync-files", "no"),
         Directive::choice("rdb-version-check", &["strict", "relaxed"], "strict"),
         Directive::bool("key-memory-histograms", "no"),
-        Directive::bool("import-mode", "no").missing("import mode"),
         Directive::choice("sanitize-dump-payload", &["no", "yes", "clients"], "no"),
         Directive::int("key-load-delay", INT_MIN, INT_MAX, "0").hidden(),
         Directive::int("rdb-key-save-delay", INT_MIN, INT_MAX, "0").hidden(),

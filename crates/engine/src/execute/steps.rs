@@ -11,9 +11,10 @@ use resp::request::Args;
 use super::Invocation;
 use super::admission::{Admitted, SENT_HTTP, is_http};
 use super::transaction::{queue, runs_within_multi};
+use crate::clients::client::client_flag;
 use crate::clients::session::{ReplyMode, Session};
 use crate::command_table::Command;
-use crate::reasons::{HOLDS, REPLICA};
+use crate::reasons::{HOLDS, IMPORTS, REPLICA};
 use crate::worker::tables::Planned;
 use crate::worker::turn::Run;
 use crate::worker::{Pass, Step, Worker};
@@ -194,10 +195,13 @@ impl Worker {
             Ok(Admitted::Now(command)) => {
                 // While commands are held back, keys stay as they are, as far as anybody can tell.
                 self.clock.keeps_due = self.engine.keeps_due_keys(self.clock.now_ms);
+                let imports = self.engine.reasons.has(IMPORTS) && session.client.has(client_flag::IMPORT_SOURCE);
+                self.clock.see_due(imports);
                 let step = self.with_lookups(session, command, *args, |worker, session| {
                     worker.execute(session, Invocation { command, args, keys }, out, inside)
                 });
-                self.clock.keeps_due = self.engine.is_replica();
+                self.clock.keeps_due = self.engine.always_keeps_due_keys();
+                self.clock.see_due(false);
                 if step == Step::Pause {
                     return step;
                 }

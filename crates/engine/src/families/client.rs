@@ -85,7 +85,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         Group::Connection,
         "8.1.0",
         "O(1)",
-        "Marks the connection as one that copies another server's data here; there is no mode for that.",
+        "Marks the connection as one that copies another server's data here: for it, no key has expired.",
         "<ON | OFF>",
     ),
     Spec::new("info", 2, BASIC, Run::Session(info)).facts(fact::TELLS).tips(&["nondeterministic_output"]).docs(
@@ -303,9 +303,11 @@ fn capa(turn: &mut Turn<'_, '_>) -> Outcome {
 
 /// As a server of Valkey answers that isn't in the mode in which others' data are copied to it.
 fn import_source(turn: &mut Turn<'_, '_>) -> Outcome {
-    if !turn.is(2, "off") {
+    if !turn.is(2, "off") && !turn.engine().settings.import_mode.get() {
         return Err(Error::fixed("ERR Server is not in import mode"));
     }
+    let on = switch(turn)?;
+    turn.session.client.set(client_flag::IMPORT_SOURCE, on);
     turn.reply.ok();
     Ok(())
 }
@@ -417,7 +419,7 @@ fn client_help(turn: &mut Turn<'_, '_>) -> Outcome {
             "ID",
             "    Answer the number of the connection.",
             "IMPORT-SOURCE (ON|OFF)",
-            "    Mark the connection as one that copies another server's data; refused, but for OFF.",
+            "    Mark the connection as one that copies another server's data, while `import-mode` is on.",
             "INFO",
             "    Tell all about the connection.",
             "KILL <ip:port>",

@@ -287,7 +287,10 @@ fn reset(turn: &mut Turn<'_, '_>) -> Outcome {
     access::become_default(turn.worker.engine, session);
     session.client.rename(|names| names.name.clear());
     session.no_touch = false;
-    session.client.set(client_flag::NO_EVICT | client_flag::NO_TOUCH | client_flag::REPLY_OFF, false);
+    session.client.set(
+        client_flag::NO_EVICT | client_flag::NO_TOUCH | client_flag::REPLY_OFF | client_flag::IMPORT_SOURCE,
+        false,
+    );
     // A reply that is to be skipped still is.
     if session.reply_mode() != ReplyMode::Skip {
         session.set_reply_mode(ReplyMode::On);

@@ -26,6 +26,8 @@ pub struct Clockwork {
     untouching: Clock,
     /// True while the thread replays the journal.
     pub(crate) replays: bool,
+    /// True while a command of a connection runs that imports another server's data: nothing is due for it.
+    sees_due: bool,
     /// When the server started, in milliseconds of Unix time.
     started_ms: u64,
     /// When the turn began, in microseconds of Unix time.
@@ -47,6 +49,7 @@ impl Clockwork {
             seen,
             untouching: seen,
             replays: false,
+            sees_due: false,
             started_ms,
             turn_us: 0,
             turn_began: now,
@@ -89,12 +92,21 @@ impl Clockwork {
         }
     }
 
+    /// Has keys be there whose time has come, or not be there any more.
+    #[inline]
+    pub(crate) fn see_due(&mut self, sees_due: bool) {
+        if self.sees_due != sees_due {
+            self.sees_due = sees_due;
+            self.seen.due_ms = if self.replays || sees_due { 0 } else { self.seen.now_ms };
+        }
+    }
+
     /// Sets the clock.
     #[inline(never)]
     pub(crate) fn set(&mut self, now: Ticks) {
         self.set_at = now;
         self.seen.now_ms = self.unix_us(now) / 1000;
-        self.seen.due_ms = if self.replays { 0 } else { self.seen.now_ms };
+        self.seen.due_ms = if self.replays || self.sees_due { 0 } else { self.seen.now_ms };
         self.seen.uptime_s = (self.seen.now_ms.saturating_sub(self.started_ms) / 1000) as u32;
         if let Some(frequency) = &mut self.seen.frequency {
             frequency.minutes = self.seen.uptime_s / 60;

@@ -323,3 +323,34 @@ fn a_pause_within_a_transaction_keeps_keys_from_there_on() {
         bench.check(&mut session, &[("exec", replies), ("client unpause", "+OK")]);
     }
 }
+
+#[test]
+fn nothing_expires_while_data_are_imported() {
+    let mut bench = Bench::default();
+    let [mut importer, mut other] = [bench.open(), bench.open()];
+    const REFUSED: &str = "-ERR Server is not in import mode";
+    bench.check(&mut importer, &[("client import-source on", REFUSED), ("config set import-mode yes", "+OK")]);
+    bench.check(
+        &mut importer,
+        &[("client import-source maybe", "-ERR syntax error"), ("client import-source on", "+OK")],
+    );
+    bench.check(&mut importer, &[("mset k v l w", "+OK"), ("pexpire k 10", ":1"), ("pexpire l 10", ":1")]);
+    bench.now_us += 1_000_000;
+    assert!(!bench.worker.look_for_expired(std::time::Duration::from_millis(100)));
+    bench.check(&mut other, &[("get k", "$-1"), ("exists k", ":0"), ("dbsize", ":2"), ("keys *", "*0")]);
+    bench.check(
+        &mut importer,
+        &[
+            ("get k", "$1|v"),
+            ("pttl k", ":0"),
+            ("append k x", ":2"),
+            ("eval \"return redis.call('get', 'k')\" 1 k", "$2|vx"),
+        ],
+    );
+    assert!(bench.line(&mut importer, "client info").contains(" flags=I "));
+    // A write finds no key whose time has come.
+    bench.check(&mut other, &[("append l y", ":1"), ("get l", "$1|y")]);
+    bench.check(&mut importer, &[("reset", "+RESET"), ("get k", "$-1"), ("config set import-mode no", "+OK")]);
+    bench.worker.look_for_expired(std::time::Duration::from_millis(100));
+    bench.check(&mut other, &[("dbsize", ":1"), ("client import-source off", "+OK")]);
+}
