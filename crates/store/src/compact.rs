@@ -115,38 +115,41 @@ mod tests {
         }
     }
 
-    /// All that an entry is, as text.
-    fn shown(entry: &Entry) -> String {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let mut parts: Vec<String> = match entry.view() {
-            View::Int(int) => vec![int.to_string()],
-            View::Bytes(bytes) => vec![text(bytes)],
-            View::Object(Value::Str(long)) => vec![text(long)],
-            View::Object(Value::Hash(hash)) => hash.iter().map(|(f, v)| text(&f) + "=" + &text(&v)).collect(),
+    /// All that an entry is, in bytes: Miri takes long for texts that are formatted.
+    fn shown(entry: &Entry) -> Vec<u8> {
+        let joined = |parts: &[&[u8]]| parts.join(&b'=');
+        let mut parts: Vec<Vec<u8>> = match entry.view() {
+            View::Int(int) => vec![int.to_le_bytes().to_vec()],
+            View::Bytes(bytes) => vec![bytes.to_vec()],
+            View::Object(Value::Str(long)) => vec![long.to_vec()],
+            View::Object(Value::Hash(hash)) => hash.iter().map(|(field, value)| joined(&[&field, &value])).collect(),
             View::Object(Value::TimedHash(hash)) => {
                 let mut parts = Vec::new();
-                hash.for_each(|f, v, expiry| parts.push(format!("{}={} {expiry:?}", text(f), text(v))));
+                hash.for_each(|field, value, expiry| {
+                    parts.push(joined(&[field, value, &expiry.unwrap_or_default().to_le_bytes()]));
+                });
                 parts
             }
-            View::Object(Value::Set(set)) => set.iter().map(|member| text(&member)).collect(),
+            View::Object(Value::Set(set)) => set.iter().map(|member| member.to_vec()).collect(),
             View::Object(Value::ZSet(zset)) => {
-                zset.iter().map(|(member, score)| format!("{score} {}", text(&member))).collect()
+                zset.iter().map(|(member, score)| joined(&[&score.to_le_bytes(), &member])).collect()
             }
-            View::Object(Value::List(list)) => list.iter().map(|element| format!("{element:?}")).collect(),
+            View::Object(Value::List(list)) => list.iter().map(|element| format!("{element:?}").into()).collect(),
             View::Object(Value::Stream(_)) => Vec::new(),
             View::Object(Value::Suggestions(suggestions)) => {
                 let mut parts = Vec::new();
-                suggestions.for_each(|found| parts.push(format!("{found:?}")));
+                suggestions.for_each(|found| parts.push(joined(&[found.text, &found.score.to_le_bytes()])));
                 parts
             }
         };
         if !matches!(entry.view(), View::Object(Value::List(_) | Value::ZSet(_))) {
             parts.sort();
         }
-        format!("{} {:?} {:?} {parts:?}", text(entry.key()), entry.expiry(), entry.encoding())
+        let expiry = entry.expiry().unwrap_or_default().to_le_bytes();
+        joined(&[entry.key(), &expiry, entry.encoding().as_bytes(), &parts.join(&b' ')])
     }
 
-    fn everything(db: &mut Db<'_, '_>) -> Vec<String> {
+    fn everything(db: &mut Db<'_, '_>) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         let mut cursor = 0;
         loop {

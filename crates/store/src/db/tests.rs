@@ -78,7 +78,7 @@ fn a_survey_counts_keys_and_estimates_their_time() {
 
 #[test]
 fn what_has_expired_is_reclaimed_without_being_met() {
-    let keyspace = Keyspace::new(2, 4);
+    let keyspace = Keyspace::new(2, if cfg!(miri) { 1 } else { 4 });
     with(&keyspace, 0, |db| {
         for i in 0..COUNT {
             let name = format!("{i}");
@@ -107,7 +107,7 @@ fn what_has_expired_is_reclaimed_without_being_met() {
 
 #[test]
 fn a_scan_sees_every_key_once_the_cursor_is_back() {
-    let keyspace = Keyspace::new(1, 2);
+    let keyspace = Keyspace::new(1, if cfg!(miri) { 1 } else { 2 });
     let names: BTreeSet<String> = (0..COUNT).map(|i| format!("key{i}")).collect();
     with(&keyspace, 0, |db| {
         names.iter().for_each(|n| db.set_string(Key::new(n.as_bytes()), b"", Ttl::Clear));
