@@ -184,11 +184,14 @@ impl Worker {
 
     /// Notes what the reply of a command depends on that begins to run, with its shards held: the last changes of its keys.
     /// One that may look at any key, or has none, depends on all changes; one that may run while data are loaded, as INFO and
-    /// PUBLISH may, tells nothing of the data. Each command that a script or a transaction runs comes here, too.
+    /// PUBLISH may, tells nothing of the data, nor does an operator's that may run on a replica which is cut off: REPLICAOF is answered
+    /// though what was changed before may be lost by it. Each command that a script or a transaction runs comes here, too.
     #[cold]
     pub(crate) fn depend_on(&mut self, command: &Command, args: &Args<'_>, keys: &[KeyRef]) {
         let engine = self.engine;
-        let tells_nothing = !command.sees_keys && (command.is_keyless || command.info.has(flag::LOADING));
+        let is_operators = command.info.has(flag::ADMIN) && command.info.has(flag::STALE);
+        let tells_nothing =
+            !command.sees_keys && (command.is_keyless || command.info.has(flag::LOADING) || is_operators);
         if keys.is_empty() && tells_nothing {
             return;
         }

@@ -73,6 +73,21 @@ pub enum DiskChange {
     Answers,
 }
 
+/// Units of which no replica will tell any more that it has them: those behind one position, up to another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GivenUp {
+    behind: Position,
+    last: Position,
+}
+
+impl GivenUp {
+    /// Whether a reply that depends on units up to this one would have waited for these.
+    #[must_use]
+    pub fn concerns(&self, depends: Position) -> bool {
+        self.behind < depends && depends <= self.last
+    }
+}
+
 /// See the module's documentation.
 pub struct Durability {
     /// Units up to this one are as safe as the configuration promises: the least of what follows.
@@ -81,6 +96,9 @@ pub struct Durability {
     safe_in_log: AtomicU64,
     /// The same for replicas; all are, if none are asked for.
     safe_on_replicas: AtomicU64,
+    /// Units that replicas may lack, as they stood when this server became a replica itself, and how often it has.
+    given_up: Mutex<GivenUp>,
+    given_up_count: AtomicU64,
     /// Held where `safe` is made of the two.
     summing: Mutex<()>,
     /// Which of the two replies wait for.
@@ -129,6 +147,8 @@ impl Durability {
             safe: AtomicU64::new(ALL),
             safe_in_log: AtomicU64::new(ALL),
             safe_on_replicas: AtomicU64::new(ALL),
+            given_up: Mutex::default(),
+            given_up_count: AtomicU64::new(0),
             summing: Mutex::default(),
             awaited: AtomicU8::new(0),
             synced: AtomicU64::new(0),
@@ -226,6 +246,27 @@ impl Durability {
     #[must_use]
     pub fn lacks_replicas(&self, position: Position) -> bool {
         self.is_awaited(Safety::Replicas) && self.safe_on_replicas.load(Ordering::SeqCst) < position
+    }
+
+    /// Notes that no replica will tell any more what it has, since this server becomes one itself. `last` is the latest unit.
+    pub(crate) fn give_up_on_replicas(&self, last: Position) {
+        let mut given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        *given_up = GivenUp { behind: self.safe_on_replicas.load(Ordering::SeqCst), last };
+        self.given_up_count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The units that were given up since a thread has `seen` so many times, if any were. It has to answer errors in place of what depends
+    /// on them.
+    #[inline]
+    pub fn take_given_up(&self, seen: &mut u64) -> Option<GivenUp> {
+        let count = self.given_up_count.load(Ordering::SeqCst);
+        let times = count - std::mem::replace(seen, count);
+        if times == 0 {
+            return None;
+        }
+        let given_up = *self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        // Of several times the last one is known: what waits since before that was given up, too.
+        Some(if times == 1 { given_up } else { GivenUp { behind: 0, ..given_up } })
     }
 
     /// The last unit that changed a shard. The caller has the shard.

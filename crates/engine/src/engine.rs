@@ -557,6 +557,9 @@ impl Engine {
             // Before replies wait: what comes is safe when replicas have said so.
             self.durability.note_safe(Safety::Replicas, last, |_| {});
         }
+        if !awaited && self.is_replica() {
+            self.durability.give_up_on_replicas(last);
+        }
         self.durability.have_replies_wait(Safety::Replicas, awaited, last);
         if !awaited {
             self.durability.note_safe(Safety::Replicas, Position::MAX, |thread| self.inboxes[thread].wake());

@@ -165,6 +165,8 @@ pub struct EventLoop {
     fresh_replies: Output,
     /// How much of the log connections' replies wait for, with the connections.
     unsettled: BinaryHeap<Reverse<(Position, u64)>>,
+    /// How often replies were given up that this thread has seen (`Durability::take_given_up`).
+    given_up_seen: u64,
     /// Connections that wait until the log has room for what they write.
     log_waiters: Vec<u64>,
     /// The connections that wait for what replicas and the disk have.
@@ -250,6 +252,7 @@ impl EventLoop {
             spare_output: Vec::new(),
             fresh_replies: Output::default(),
             unsettled: BinaryHeap::new(),
+            given_up_seen: 0,
             log_waiters: Vec::new(),
             acknowledged_waiters: Vec::new(),
             waiting: BTreeSet::new(),

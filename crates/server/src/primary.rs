@@ -252,7 +252,7 @@ impl Primary {
     }
 
     /// Has the replica take this server's place that has everything, if that was asked for.
-    fn mind_failover(&self) {
+    fn mind_failover(&mut self) {
         let replication = &self.engine.replication;
         let Some(failover) = replication.failover().filter(|failover| failover.stage == FailoverStage::AwaitsReplica)
         else {
@@ -270,6 +270,8 @@ impl Primary {
             Some(primary) => {
                 let (host, port) = (&primary.host, primary.port);
                 log::notice(format!("The failover begins: {host}:{port} is to take this server's place"));
+                // What it has acknowledged is safe. What waits for others is not, from here on.
+                self.note_figures();
                 replication.note_failover_follows();
                 self.engine.follow(Some(primary), now_us() / 1000);
             }

@@ -16,6 +16,20 @@ const BYTES_MAX: usize = 256 * 1024;
 /// The same of chunks: each takes some memory of its own.
 const CHUNKS_MAX: usize = 1024;
 
+/// An error for each of these replies.
+///
+/// # Errors
+/// If one can't be read.
+pub fn errors_instead(replies: &Output, error: &[u8]) -> Result<Output, ReplyError> {
+    let mut skimmer = Skimmer::new();
+    for slice in replies.slices() {
+        skimmer.feed(slice, |_| ())?;
+    }
+    let mut errors = Output::default();
+    (0..skimmer.replies()).for_each(|_| errors.extend(error));
+    Ok(errors)
+}
+
 /// What one run of a connection's requests has answered.
 struct Chunk {
     until: Position,
@@ -43,19 +57,15 @@ impl Unsettled {
         until
     }
 
-    /// Puts an error in the place of each reply that has waited since this moment, or longer. They are sent as soon as nothing is before
-    /// them that waits. Says whether there was any; none is left if one could not be read.
-    pub fn give_up(&mut self, since_ms: u64, error: &[u8]) -> Result<bool, ReplyError> {
+    /// Puts an error in the place of each reply that waits in vain, by the position and the moment that it waits for and since. They are
+    /// sent as soon as nothing is before them that waits. Says whether there was any; none is left if one could not be read.
+    pub fn give_up(&mut self, is_over: impl Fn(Position, u64) -> bool, error: &[u8]) -> Result<bool, ReplyError> {
         let mut has_any = false;
-        for chunk in self.chunks.iter_mut().take_while(|chunk| chunk.since_ms <= since_ms && chunk.until > 0) {
-            let mut skimmer = Skimmer::new();
-            for slice in chunk.replies.slices() {
-                skimmer.feed(slice, |_| ())?;
+        for chunk in &mut self.chunks {
+            if is_over(chunk.until, chunk.since_ms) {
+                (chunk.replies, chunk.until) = (errors_instead(&chunk.replies, error)?, 0);
+                has_any = true;
             }
-            let mut errors = Output::default();
-            (0..skimmer.replies()).for_each(|_| errors.extend(error));
-            (chunk.replies, chunk.until) = (errors, 0);
-            has_any = true;
         }
         let all_but_last = self.chunks.len().saturating_sub(1);
         self.ended_bytes = self.chunks.iter().take(all_but_last).map(|chunk| chunk.replies.len()).sum();
@@ -143,13 +153,14 @@ mod tests {
         unsettled.push(3, &mut Output::from(b"+OK\r\n$1\r\nx\r\n".to_vec()), 10);
         unsettled.push(4, &mut Output::from(b"*1\r\n:1\r\n".to_vec()), 20);
         unsettled.push(5, &mut Output::from(b":2\r\n".to_vec()), 30);
-        assert!(!unsettled.give_up(9, b"-E\r\n").unwrap());
-        assert!(unsettled.give_up(20, b"-E\r\n").unwrap());
+        let since = |since_ms: u64| move |until: Position, began_ms: u64| until > 0 && began_ms <= since_ms;
+        assert!(!unsettled.give_up(since(9), b"-E\r\n").unwrap());
+        assert!(unsettled.give_up(since(20), b"-E\r\n").unwrap());
         assert!(!unsettled.release(2, &mut output));
         assert_eq!(bytes(&output), b"-E\r\n-E\r\n-E\r\n");
         assert!(unsettled.release(5, &mut output));
         assert_eq!(bytes(&output), b"-E\r\n-E\r\n-E\r\n:2\r\n");
         unsettled.push(6, &mut Output::from(b"?\r\n".to_vec()), 40);
-        assert!(unsettled.give_up(40, b"-E\r\n").is_err());
+        assert!(unsettled.give_up(since(40), b"-E\r\n").is_err());
     }
 }

@@ -6,8 +6,11 @@ use std::collections::BTreeSet;
 use journal::order::Position;
 use resp::reply::Output;
 
+use engine::durability::GivenUp;
+
 use super::EventLoop;
 use crate::connection::Hold;
+use crate::unsettled::errors_instead;
 
 /// What is answered in place of a reply that too few replicas have acknowledged in time.
 const NOT_ACKNOWLEDGED: &[u8] =
@@ -17,7 +20,15 @@ const NOT_ACKNOWLEDGED: &[u8] =
 impl EventLoop {
     /// Gives a connection what its requests were answered, which depends on the log up to `depends`.
     pub(super) fn take_replies(&mut self, key: usize, replies: &mut Output, depends: Position) {
+        // In this order: what was given up counts as safe from then on.
         let (safe, now_ms) = (self.shared.engine.durability.safe(), self.steady_ms());
+        let given_up = self.give_up_where_replaced();
+        if given_up.is_some_and(|given_up| given_up.concerns(depends)) {
+            match errors_instead(replies, NOT_ACKNOWLEDGED) {
+                Ok(errors) => *replies = errors,
+                Err(_) => return self.close(key),
+            }
+        }
         let Some(connection) = self.connections.get_mut(key) else { return replies.clear(0) };
         if let Some(until) = connection.take_replies(replies, depends, safe, now_ms) {
             self.unsettled.push(Reverse((until, connection.session.client.id)));
@@ -42,7 +53,9 @@ impl EventLoop {
 
     /// Has replies be sent that wait no longer, and connections go on that have waited for that, or for the log.
     pub(super) fn release_settled(&mut self) {
+        // In this order: what was given up counts as safe from then on.
         let safe = self.shared.engine.durability.safe();
+        self.give_up_where_replaced();
         while let Some(&Reverse((until, client))) = self.unsettled.peek()
             && until <= safe
         {
@@ -69,12 +82,25 @@ impl EventLoop {
             return;
         }
         let since_ms = self.steady_ms().saturating_sub(timeout_ms);
+        self.give_up(|until, began_ms| until > 0 && began_ms <= since_ms);
+    }
+
+    /// Answers errors in place of replies that wait for replicas on a server that has become one itself: what they tell of may be lost.
+    /// Which those are, if it has since the last look.
+    fn give_up_where_replaced(&mut self) -> Option<GivenUp> {
+        let given_up = self.shared.engine.durability.take_given_up(&mut self.given_up_seen)?;
+        self.give_up(|until, _| given_up.concerns(until));
+        Some(given_up)
+    }
+
+    fn give_up(&mut self, is_over: impl Fn(Position, u64) -> bool) {
+        let engine = self.shared.engine;
         let waiting: BTreeSet<u64> = self.unsettled.iter().map(|Reverse((_, client))| *client).collect();
         for client in waiting {
             let Some(&key) = self.by_client.get(&client) else { continue };
             let Some(connection) = self.connections.get_mut(key) else { continue };
             let Some(unsettled) = &mut connection.unsettled else { continue };
-            match unsettled.give_up(since_ms, NOT_ACKNOWLEDGED) {
+            match unsettled.give_up(&is_over, NOT_ACKNOWLEDGED) {
                 Ok(false) => {}
                 // What is pushed to a client tells it what its cache may not have any more: better none than a wrong one.
                 Ok(true) if connection.session.gets_pushes() => self.close(key),

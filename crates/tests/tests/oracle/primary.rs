@@ -597,3 +597,28 @@ fn links_are_encrypted() {
     nameless.wait_until("it says what to do", |server| server.log().contains("tls-replication needs tls-ca-cert-file"));
     assert!(![stranger, plain, nameless].iter().any(is_up));
 }
+
+/// A primary that is replaced doesn't know whether replicas have what waits for them: it says so, and never that it is safe.
+#[test]
+fn replies_that_wait_for_replicas_when_the_primary_is_replaced_say_so() {
+    for more in [&[][..], &["--appendonly", "yes", "--appendfsync", "always"]] {
+        let old = primary(&[&["--durability-replicas", "1", "--durability-timeout", "0"], more].concat());
+        let replica = replica_of(old.port(), &[]);
+        replica.wait_until("the link is up", is_up);
+        let mut conn = old.connect();
+        assert!(penstock_tests::server::comes_true(|| conn.cmd("SET k v").unwrap().text() == b"OK"));
+        signal(&replica, "STOP");
+        conn.send(b"SET k w\r\nINCR n\r\nGET other\r\n").unwrap();
+        thread::sleep(Duration::from_millis(200));
+        assert_eq!(old.connect().cmd("REPLICAOF 127.0.0.1 1").unwrap().text(), b"OK");
+        for _ in 0..3 {
+            let reply = conn.read().unwrap();
+            assert!(reply.text().starts_with(NOT_ACKNOWLEDGED), "{}", reply.escaped());
+        }
+        // What it answers from then on waits for none.
+        assert_eq!(conn.cmd("GET k").unwrap().text(), b"w");
+        signal(&replica, "CONT");
+        assert_eq!(old.connect().cmd("REPLICAOF NO ONE").unwrap().text(), b"OK");
+        assert!(penstock_tests::server::comes_true(|| conn.cmd("SET k x").unwrap().text() == b"OK"));
+    }
+}
