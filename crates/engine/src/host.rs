@@ -67,6 +67,19 @@ pub trait Host: ConfigHost + Send + Sync {
         0
     }
 
+    /// The memory allocator's own figures, as text for people, if it has any.
+    fn allocator_statistics(&self) -> Option<String> {
+        None
+    }
+
+    /// Ends the process at once, or as [`Host::shut_down`] does, and starts it anew with the same arguments after so many milliseconds.
+    ///
+    /// # Errors
+    /// Why it can't be.
+    fn restart(&self, _gracefully: bool, _after_ms: u64) -> Result<(), String> {
+        Err("the server can't start itself anew here".into())
+    }
+
     /// Bytes of memory that the process holds. Asked once a second, and by INFO.
     fn resident_memory(&self) -> u64 {
         0

@@ -290,6 +290,14 @@ impl Replication {
         state.history.id
     }
 
+    /// Gives the history another name, which goes on from none. The caller is alone behind the gate.
+    pub(crate) fn rename_history(&self) {
+        let mut state = self.lock();
+        let (id, is_known) = (self.fresh_name(), state.history.is_known);
+        state.history = History { id, before: None, is_known };
+        state.histories += 1;
+    }
+
     /// Has there be a stream that replicas can be sent, if there is none. It is a new history. The caller is alone behind the gate.
     pub(crate) fn begin_stream(&self, journal: &Journal) {
         let mut state = self.lock();

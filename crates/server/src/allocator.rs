@@ -17,7 +17,7 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
-use std::ffi::c_void;
+use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libmimalloc_sys as mi;
@@ -45,6 +45,22 @@ pub fn allocated_bytes() -> u64 {
     let sum = ALL[..taken].iter().fold(0usize, |sum, c| sum.wrapping_add(c.0.load(Ordering::Relaxed)));
     // The threads go on counting while they are summed up: what one has freed may be seen before another's allocation.
     (sum as isize).max(0) as u64
+}
+
+/// mimalloc's own figures, as it prints them for people.
+#[must_use]
+pub fn statistics() -> String {
+    /// Bytes that the text takes, about, so that it seldom grows while mimalloc is at it.
+    const TEXT_BYTES: usize = 16 << 10;
+    extern "C" fn add(part: *const c_char, text: *mut c_void) {
+        // SAFETY: mimalloc hands on the pointer below, while the text is borrowed for it alone, and a string that ends.
+        let (text, part) = unsafe { (&mut *text.cast::<Vec<u8>>(), CStr::from_ptr(part)) };
+        text.extend_from_slice(part.to_bytes());
+    }
+    let mut text = Vec::<u8>::with_capacity(TEXT_BYTES);
+    // SAFETY: `add` is called before this returns, and never again.
+    unsafe { mi_stats_print_out(add, (&raw mut text).cast()) };
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 #[cold]
@@ -122,6 +138,8 @@ const SPARSE_PERCENT: usize = 90;
 unsafe extern "C" {
     /// See `mimalloc.h`. Is not among the functions that the crate declares.
     fn mi_unsafe_heap_page_is_under_utilized(heap: *mut c_void, block: *const c_void, percent: usize) -> bool;
+    /// The same.
+    fn mi_stats_print_out(out: extern "C" fn(*const c_char, *mut c_void), argument: *mut c_void);
 }
 
 /// Whether a block of mimalloc's lies in a page that isn't much used. A hint: other threads may be using the page.
@@ -419,5 +437,17 @@ mod tests {
         });
         other.join().unwrap();
         assert_eq!(allocated_bytes(), most - block_bytes(100_000) as u64);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "calls C")]
+    fn the_allocator_tells_of_its_pages() {
+        // Figures that are zero may be left out.
+        // SAFETY: the block is freed below, and not used.
+        let block = unsafe { mi::mi_malloc(100) };
+        let text = statistics();
+        // SAFETY: it was allocated above.
+        unsafe { mi::mi_free(block) };
+        assert!(text.contains("pages"), "{text}");
     }
 }

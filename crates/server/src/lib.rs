@@ -31,6 +31,7 @@ pub mod process;
 pub mod rebind;
 mod replica;
 pub mod reply_queue;
+mod restart;
 pub mod run;
 mod saving;
 pub mod spill;

@@ -37,6 +37,7 @@ use crate::primary::{self, Desk};
 use crate::process;
 use crate::rebind::InUse;
 use crate::replica;
+use crate::restart::Restart;
 use crate::saving;
 use crate::spill::Spill;
 use crate::supervisor::Supervisor;
@@ -75,6 +76,7 @@ struct ServerHost {
     desk: Arc<Desk>,
     handshakes: Arc<Handshakes>,
     migrators: Arc<Migrators>,
+    restart: Arc<Restart>,
 }
 
 impl ServerHost {
@@ -197,6 +199,19 @@ impl Host for ServerHost {
         process::usage(&worker_name(0))
     }
 
+    fn allocator_statistics(&self) -> Option<String> {
+        Some(allocator::statistics())
+    }
+
+    fn restart(&self, gracefully: bool, after_ms: u64) -> Result<(), String> {
+        if gracefully {
+            let _ = self.restart.after_ms.set(after_ms);
+            self.shut_down(false);
+            return Ok(());
+        }
+        Err(self.restart.start_anew(after_ms))
+    }
+
     fn certificates(&self) -> [Option<CertificateFigures>; 3] {
         self.handshakes.certificates()
     }
@@ -285,6 +300,8 @@ pub fn run(loaded: Loaded, place: Place) -> Result<(), String> {
     let too_large = signal_hook::flag::register(SIGXFSZ, Arc::default());
     too_large.map_err(|e| format!("can't handle signals: {e}"))?;
     arrange_huge_pages(&settings);
+    // Before the title takes the place of the arguments.
+    let restart = Arc::new(Restart::of_this_process());
     let title = Title::prepare(&settings, config_file.as_deref());
     title.show(&settings);
     let handshakes = Arc::<Handshakes>::default();
@@ -312,6 +329,7 @@ pub fn run(loaded: Loaded, place: Place) -> Result<(), String> {
         desk: desk.clone(),
         handshakes: handshakes.clone(),
         migrators: Arc::default(),
+        restart: restart.clone(),
     };
     let shared_wakes = wakes.iter().map(|w| w.try_clone().map(|w| Box::new(w) as Box<dyn Wake>));
     let shared_wakes = shared_wakes.collect::<Result<Vec<_>, _>>().map_err(cannot_poll)?;
@@ -353,7 +371,7 @@ pub fn run(loaded: Loaded, place: Place) -> Result<(), String> {
     }
     http::start(http_listeners, shared)?;
     // Before it is said that clients are served. Where the file is, a server runs, which may be loading its data.
-    let _pid_file = PidFile::write(&engine.settings);
+    let pid_file = PidFile::write(&engine.settings);
     if place == Place::Background {
         daemon::serves();
     }
@@ -395,6 +413,10 @@ pub fn run(loaded: Loaded, place: Place) -> Result<(), String> {
     append_only.end();
     give_up_snapshot(engine);
     log::notice("Penstock is now ready to exit, bye bye...");
+    if let Some(&after_ms) = restart.after_ms.get() {
+        drop(pid_file);
+        return Err(restart.start_anew(after_ms));
+    }
     Ok(())
 }
 

@@ -53,7 +53,7 @@ pub use kind::ValueKind;
 pub(crate) use kind::quoted;
 pub use load::{CheckUser, Loader};
 pub(crate) use rewrite::replace_file;
-pub use rewrite::{RewriteError, UserLines, rewrite};
+pub use rewrite::{RewriteError, UserLines, rewrite, rewrite_whole};
 pub use settings::{
     Access, AppendFsync, AuthClients, CertificateUser, HttpConsole, LogFormat, LogLevel, LogTimestamp, MaxmemoryPolicy,
     NewChannels, PIPELINE_TOKEN_TTL_S_MAX, QUERY_BYTES_MAX, Settings, Supervised, SyslogFacility,

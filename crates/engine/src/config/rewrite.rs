@@ -60,6 +60,21 @@ pub struct UserLines {
 /// # Errors
 /// [`RewriteError`]; the file is as it was then.
 pub fn rewrite(settings: &Settings, users: UserLines, path: Option<&Path>) -> Result<(), RewriteError> {
+    write(settings, users, path, needed)
+}
+
+/// The same with all settings, those that have their defaults among them.
+///
+/// # Errors
+/// As above.
+pub fn rewrite_whole(settings: &Settings, users: UserLines, path: Option<&Path>) -> Result<(), RewriteError> {
+    write(settings, users, path, wanted)
+}
+
+/// The lines for a directive that the file doesn't mention.
+type Missing = fn(&Directive, &Value) -> Vec<String>;
+
+fn write(settings: &Settings, users: UserLines, path: Option<&Path>, missing: Missing) -> Result<(), RewriteError> {
     let path = path.ok_or(RewriteError::NoFile)?;
     let _guard = settings.lock_changes();
     // A link stays a link: it is the file behind it that is replaced.
@@ -68,11 +83,11 @@ pub fn rewrite(settings: &Settings, users: UserLines, path: Option<&Path>) -> Re
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         read => read?,
     };
-    Ok(replace_file(&path, &rewritten(settings, users, &old))?)
+    Ok(replace_file(&path, &rewritten(settings, users, &old, missing))?)
 }
 
 /// The text of the file that was `old`.
-fn rewritten(settings: &Settings, users: UserLines, old: &[u8]) -> Vec<u8> {
+fn rewritten(settings: &Settings, users: UserLines, old: &[u8], missing: Missing) -> Vec<u8> {
     let mut lines: Vec<Option<Vec<u8>>> = split_lines(old).map(|line| Some(line.to_vec())).collect();
     let places = places(&lines);
     let mut appended = Vec::new();
@@ -81,7 +96,7 @@ fn rewritten(settings: &Settings, users: UserLines, old: &[u8]) -> Vec<u8> {
         match places.get(&index) {
             Some(places) if says(index, places, &lines) == Some(value.clone()) => {}
             Some(places) => put(&mut lines, places, wanted(directive, &value), &mut appended),
-            None => appended.extend(needed(directive, &value)),
+            None => appended.extend(missing(directive, &value)),
         }
     }
     put_users(&mut lines, users, &mut appended);
@@ -255,10 +270,10 @@ mod tests {
         let (old, new) = (format!("{here}{old}"), format!("{here}{new}"));
         let settings = load(old.as_bytes());
         set_all(&settings, words);
-        let found = rewritten(&settings, UserLines::default(), old.as_bytes());
+        let found = rewritten(&settings, UserLines::default(), old.as_bytes(), needed);
         assert_eq!(String::from_utf8_lossy(&found), new);
         assert_eq!(get(&load(&found), &[b"*"]), get(&settings, &[b"*"]));
-        let again = rewritten(&settings, UserLines::default(), &found);
+        let again = rewritten(&settings, UserLines::default(), &found, needed);
         assert_eq!(again, found, "a second time changes nothing");
     }
 
@@ -330,7 +345,7 @@ mod tests {
             let settings = Settings::new();
             let here = format!("dir \"{}\"\n", settings.dir.get());
             let users = UserLines { lines: lines.iter().map(|line| line.to_string()).collect(), are_needed };
-            let found = rewritten(&settings, users, format!("{here}{old}").as_bytes());
+            let found = rewritten(&settings, users, format!("{here}{old}").as_bytes(), needed);
             assert_eq!(String::from_utf8_lossy(&found), format!("{here}{new}"));
         };
         let default = "user default on nopass ~* &* +@all";
@@ -373,8 +388,19 @@ mod tests {
         );
         set_all(&settings, &["shutdown-on-sigterm", "save now", "oom-score-adj-values", "1 2 3", "maxmemory", "3k"]);
         set_all(&settings, &["masterauth", "\u{7f}\t\\x41", "slowlog-log-slower-than", "-1", "dynamic-hz", "no"]);
-        let text = rewritten(&settings, UserLines::default(), b"");
+        let text = rewritten(&settings, UserLines::default(), b"", needed);
         assert_eq!(get(&load(&text), &[b"*"]), get(&settings, &[b"*"]), "{}", String::from_utf8_lossy(&text));
+    }
+
+    #[test]
+    fn defaults_are_written_where_that_is_asked_for() {
+        let settings = Settings::new();
+        let text = rewritten(&settings, UserLines::default(), b"maxmemory 0\n", wanted);
+        let whole = String::from_utf8_lossy(&text);
+        for line in ["maxmemory 0", "hz 10", "appendonly no", "client-output-buffer-limit normal 0 0 0"] {
+            assert_eq!(whole.lines().filter(|found| *found == line).count(), 1, "{line}: {whole}");
+        }
+        assert_eq!(get(&load(&text), &[b"*"]), get(&settings, &[b"*"]), "{whole}");
     }
 
     #[test]

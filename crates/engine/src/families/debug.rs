@@ -19,8 +19,10 @@ use resp::request::Args;
 use store::db::{Db, Ttl};
 use store::keyspace::Key;
 
-use crate::config::{Access, LogLevel};
+use crate::config::{Access, LogLevel, rewrite_whole};
 use crate::families::help::help;
+use crate::scripts::cache::digest_of_text;
+use crate::services::access::lines_for_config;
 use crate::worker::turn::{Run, Turn};
 
 /// The longest SLEEP: longer than any test waits, and far below what a clock overflows at.
@@ -54,7 +56,9 @@ fn scope(args: Args<'_>) -> Scope {
         "OBJECT",
         "POPULATE",
         "QUICKLIST",
+        "CHANGE-REPL-ID",
         "RELOAD",
+        "RESTART",
         "SDSLEN",
         "SLEEP",
     ];
@@ -76,8 +80,14 @@ fn debug(turn: &mut Turn<'_, '_>) -> Outcome {
     }
     let subcommand = turn.arg(1).to_ascii_uppercase();
     match (&*subcommand, turn.len()) {
-        (b"ASSERT" | b"PANIC" | b"SEGFAULT", 2) => switches::crash(turn),
-        (b"CLIENT-ENFORCE-REPLY-LIST" | b"DICT-RESIZING", 3) => switches::nothing(turn),
+        (b"ASSERT" | b"OOM" | b"PANIC" | b"SEGFAULT", 2) => switches::crash(turn),
+        (b"CHANGE-REPL-ID", 2) => change_history(turn),
+        (
+            b"CLIENT-ENFORCE-REPLY-LIST" | b"DICT-RESIZING" | b"HASHTABLE-CAN-ABORT-SHRINK" | b"REPLY-COPY-AVOIDANCE",
+            3,
+        ) => switches::nothing(turn),
+        (b"CONFIG-REWRITE-FORCE-ALL", 2) => rewrite_all(turn),
+        (b"CRASH-AND-RECOVER", 2..=3) => reload::restart(turn, false),
         (b"DIGEST", 2) => digest::digest(turn),
         (b"DIGEST-VALUE", 3..) => digest::digest_value(turn),
         (b"ERROR", 3) => error(turn),
@@ -96,6 +106,8 @@ fn debug(turn: &mut Turn<'_, '_>) -> Outcome {
         (b"QUICKLIST-PACKED-THRESHOLD", 3) => switches::packed_threshold(turn),
         (b"REPLYBUFFER", 4) => switches::reply_buffer(turn),
         (b"RELOAD", _) => reload::reload(turn),
+        (b"RESTART", 2..=3) => reload::restart(turn, true),
+        (b"SCRIPT", 3) => script(turn),
         (b"SDSLEN", 3) => forms::string_lengths(turn),
         (b"SET-ACTIVE-EXPIRE", 3) => set_active_expire(turn),
         (b"SLEEP", 3) => sleep(turn),
@@ -115,6 +127,42 @@ fn log(turn: &mut Turn<'_, '_>) -> Outcome {
     let message = String::from_utf8_lossy(turn.arg(2)).replace(char::is_control, " ");
     turn.engine().host.log(LogLevel::Warning, &format!("DEBUG LOG: {message}"));
     turn.reply.ok();
+    Ok(())
+}
+
+/// The history of this server's data gets another name, as if it were another server's: replicas that come back take a snapshot.
+fn change_history(turn: &mut Turn<'_, '_>) -> Outcome {
+    turn.engine().replication.rename_history();
+    turn.engine().host.log(LogLevel::Notice, "DEBUG CHANGE-REPL-ID: the replication ID is another one now");
+    turn.reply.ok();
+    Ok(())
+}
+
+/// CONFIG REWRITE, with directives that have their defaults, too.
+fn rewrite_all(turn: &mut Turn<'_, '_>) -> Outcome {
+    let engine = turn.engine();
+    let users = lines_for_config(engine);
+    let written = rewrite_whole(&engine.settings, users, engine.config_file.as_deref());
+    written.map_err(|error| Error::new(error.to_string()))?;
+    turn.reply.ok();
+    Ok(())
+}
+
+/// `SCRIPT LIST` or `SCRIPT sha`: the texts of the scripts that were loaded.
+fn script(turn: &mut Turn<'_, '_>) -> Outcome {
+    let scripts = &turn.engine().scripts;
+    if !turn.is(2, "LIST") {
+        let text = scripts.text(turn.arg(2)).ok_or(Error::fixed("NOSCRIPT No matching script. Please use EVAL."))?;
+        turn.reply.bulk(&*text);
+        return Ok(());
+    }
+    let all = scripts.loaded();
+    turn.reply.array(all.len());
+    for text in all {
+        turn.reply.array(2);
+        turn.reply.bulk(digest_of_text(&text));
+        turn.reply.bulk(&*text);
+    }
     Ok(())
 }
 
@@ -226,11 +274,19 @@ fn protocol(turn: &mut Turn<'_, '_>) -> Outcome {
 
 fn debug_help(turn: &mut Turn<'_, '_>) -> Outcome {
     const LINES: &[&str] = &[
-        "ASSERT, PANIC, SEGFAULT",
+        "ASSERT, OOM, PANIC, SEGFAULT",
         "    End the server at once, as in a crash.",
-        "CLIENT-ENFORCE-REPLY-LIST <0|1>, DICT-RESIZING <0|1>, REPLYBUFFER RESIZING <0|1>,",
-        "REPLYBUFFER PEAK-RESET-TIME <time>, QUICKLIST-PACKED-THRESHOLD <size>",
+        "CHANGE-REPL-ID",
+        "    Change the replication IDs of the instance.",
+        "CLIENT-ENFORCE-REPLY-LIST <0|1>, DICT-RESIZING <0|1>, HASHTABLE-CAN-ABORT-SHRINK <0|1>,",
+        "QUICKLIST-PACKED-THRESHOLD <size>, REPLYBUFFER PEAK-RESET-TIME <time>,",
+        "REPLYBUFFER RESIZING <0|1>, REPLY-COPY-AVOIDANCE <0|1>",
         "    Are accepted, and turn nothing: they are about Redis's own structures.",
+        "CONFIG-REWRITE-FORCE-ALL",
+        "    Like CONFIG REWRITE but writes all configuration options, including",
+        "    keywords not listed in original configuration file or default values.",
+        "CRASH-AND-RECOVER [<milliseconds>]",
+        "    Hard crash and restart after a <milliseconds> delay (default 0).",
         "DIGEST",
         "    Answer a hash of all data, the same as on any server with the same data.",
         "DIGEST-VALUE <key> [<key> ...]",
@@ -265,6 +321,10 @@ fn debug_help(turn: &mut Turn<'_, '_>) -> Outcome {
         "    * NOFLUSH: the existing database will not be removed before load, but",
         "      conflicting keys will generate an exception and kill the server.",
         "    * NOSAVE: the database will be loaded from an existing RDB file.",
+        "RESTART [<milliseconds>]",
+        "    Graceful restart: save config, db, restart after a <milliseconds> delay (default 0).",
+        "SCRIPT <LIST|<sha>>",
+        "    Output SHA and content of all scripts or of a specific script with its SHA.",
         "SDSLEN <key>",
         "    Show how many bytes a key and its string have.",
         "SET-ACTIVE-EXPIRE <0|1>",
@@ -426,5 +486,34 @@ mod tests {
             assert!(line.starts_with("+Value at:0x") && line.contains(expected), "{line}");
             assert!(line.contains(" refcount:1 ") && line.contains(" lru_seconds_idle:0"), "{line}");
         }
+    }
+
+    #[test]
+    fn histories_are_renamed_and_scripts_shown() {
+        let mut bench = bench();
+        let mut session = bench.open();
+        let id = |bench: &mut Bench, session: &mut _| {
+            let reply = bench.line(session, "info replication");
+            reply.split('|').find_map(|line| line.strip_prefix("master_replid:")).map(str::to_owned)
+        };
+        let before = id(&mut bench, &mut session);
+        bench.check(&mut session, &[("debug change-repl-id", "+OK")]);
+        assert!(before.is_some() && id(&mut bench, &mut session) != before);
+        const DIGEST: &str = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
+        bench.check(
+            &mut session,
+            &[
+                ("debug script list", "*0"),
+                ("script load 'return 1'", &format!("$40|{DIGEST}")),
+                ("debug script list", &format!("*1|*2|$40|{DIGEST}|$8|return 1")),
+                (&format!("debug script {DIGEST}"), "$8|return 1"),
+                ("debug script nosuch", "-NOSCRIPT No matching script. Please use EVAL."),
+                ("debug config-rewrite-force-all", "-ERR The server is running without a config file"),
+                ("debug crash-and-recover x", "-ERR value is not an integer or out of range"),
+                ("debug restart", "-ERR snapshots can't be written here"),
+                ("config set save ''", "+OK"),
+                ("debug restart 5", "-ERR the server can't start itself anew here"),
+            ],
+        );
     }
 }

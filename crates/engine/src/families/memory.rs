@@ -251,7 +251,18 @@ fn report(figures: &MemoryFigures, clients: usize) -> String {
 }
 
 fn malloc_stats(turn: &mut Turn<'_, '_>) -> Outcome {
-    turn.reply.bulk("Stats not supported for the current allocator");
+    let engine = turn.engine();
+    let figures = MemoryFigures::gather(engine, &[], turn.now_ms());
+    let Some(own) = engine.host.allocator_statistics() else {
+        turn.reply.bulk("Stats not supported for the current allocator");
+        return Ok(());
+    };
+    let MemoryFigures { used, peak, resident, .. } = figures;
+    let text = format!(
+        "Counted by the server: {used} bytes in use, {peak} at the most; the process holds {resident}, {:.2} for each in use.\n\n{own}",
+        figures.fragmentation()
+    );
+    turn.reply.verbatim("txt", text);
     Ok(())
 }
 

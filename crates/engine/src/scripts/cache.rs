@@ -274,7 +274,7 @@ pub(super) fn digest_of(name: &[u8]) -> Option<Digest> {
 }
 
 /// The name of a text.
-pub(super) fn digest_of_text(text: &[u8]) -> Digest {
+pub(crate) fn digest_of_text(text: &[u8]) -> Digest {
     sha1_hex(text)
 }
 

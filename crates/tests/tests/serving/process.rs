@@ -594,3 +594,36 @@ fn all_mistakes_of_a_file_are_named_at_once() {
     assert!(said.contains(">>> 'hz x'\n"), "{said}");
     fs::remove_dir_all(dir).unwrap();
 }
+
+/// DEBUG RESTART saves what there is; CRASH-AND-RECOVER does not. The process is the same one by its number.
+#[test]
+fn a_server_starts_itself_anew() {
+    let server = Server::penstock(&["--enable-debug-command", "yes", "--save", "3600 1"]);
+    let run_id = |server: &Server| {
+        let reply = server.connect().cmd("INFO server").unwrap();
+        let text = String::from_utf8_lossy(reply.text()).into_owned();
+        text.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().to_owned()
+    };
+    let start_anew = |server: &Server, command: &str| {
+        let before = run_id(server);
+        let mut conn = server.connect();
+        conn.send(format!("{command}\r\n").as_bytes()).unwrap();
+        assert_eq!(conn.read_to_close().unwrap_or_default(), b"");
+        let deadline = Instant::now() + PATIENCE;
+        let answers =
+            || Conn::open(server.port()).and_then(|mut conn| conn.cmd("PING")).is_ok_and(|reply| !reply.is_error());
+        while !answers() || run_id(server) == before {
+            assert!(Instant::now() < deadline, "{}", server.log());
+            sleep(Duration::from_millis(10));
+        }
+    };
+    let mut conn = server.connect();
+    conn.cmd("SET saved 1").unwrap();
+    start_anew(&server, "DEBUG RESTART 20");
+    let mut conn = server.connect();
+    assert_eq!(conn.cmd("GET saved").unwrap().text(), b"1");
+    conn.cmd("SET lost 1").unwrap();
+    start_anew(&server, "DEBUG CRASH-AND-RECOVER");
+    let mut conn = server.connect();
+    assert_eq!(conn.cmd("EXISTS saved lost").unwrap().integer(), Some(1));
+}

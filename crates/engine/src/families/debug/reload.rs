@@ -5,8 +5,9 @@ use std::fs::File;
 use commands::error::{Error, Outcome};
 use store::db::Db;
 
-use crate::config::LogLevel;
+use crate::config::{LogLevel, rewrite};
 use crate::families::{functions, scripting};
+use crate::services::access::lines_for_config;
 use crate::services::saving;
 use crate::snapshots::Purpose;
 use crate::snapshots::reading::{self, Arriving, ExpiredKeys, LoadOptions, SnapshotTarget};
@@ -41,6 +42,25 @@ pub(super) fn reload(turn: &mut Turn<'_, '_>) -> Outcome {
     }
     engine.host.log(LogLevel::Warning, "DB reloaded by DEBUG RELOAD");
     turn.reply.ok();
+    Ok(())
+}
+
+/// `RESTART` and `CRASH-AND-RECOVER`, with milliseconds to wait: the process starts anew. In good order, what is set and what there is of the
+/// data are saved first, as far as there is a file of configuration and there are save points.
+pub(super) fn restart(turn: &mut Turn<'_, '_>, gracefully: bool) -> Outcome {
+    let engine = turn.engine();
+    let after_ms = if turn.len() > 2 { u64::try_from(turn.int(2)?).unwrap_or_default() } else { 0 };
+    if gracefully {
+        if let Some(file) = engine.config_file.as_deref() {
+            let written = rewrite(&engine.settings, lines_for_config(engine), Some(file));
+            written.map_err(|error| Error::new(error.to_string()))?;
+        }
+        let saves = !engine.settings.save.is_empty();
+        saving::save_last(engine, turn.locked, &turn.worker.clock, saves)?;
+    }
+    engine.host.log(LogLevel::Warning, "DEBUG: the server starts anew");
+    engine.host.restart(gracefully, after_ms).map_err(|why| Error::new(format!("ERR {why}")))?;
+    turn.session.closing = true;
     Ok(())
 }
 
