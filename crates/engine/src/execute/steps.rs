@@ -119,10 +119,10 @@ impl Worker {
     }
 
     /// Whether these reasons of the engine's may have a command wait or be refused: because of CLIENT PAUSE, of the disk, or
-    /// until there is room for what is published. Without any reason nothing is.
+    /// until there is room for what is published. Without any reason nothing is. What is replayed has been accepted already.
     #[inline]
     fn hold_up(&self, reasons: u64) -> bool {
-        reasons != 0 && (reasons & HOLDS != 0 || self.overfilled.any())
+        reasons != 0 && (reasons & HOLDS != 0 && !self.clock.replays || self.overfilled.any())
     }
 
     /// True if a command only reads, of data that follow a primary's, and nothing else is to be looked at before it. It finds no key
@@ -144,8 +144,8 @@ impl Worker {
     /// needs none: see [`Worker::step`].
     #[inline]
     fn plain(&self, session: &Session, plan: &Planned) -> Option<&'static Command> {
-        let needs_care =
-            !session.is_plain_but_counted() || self.is_short() || self.scripts.busy_turn || self.engine.needs_care();
+        let is_held_up = self.engine.needs_care() && !self.clock.replays;
+        let needs_care = !session.is_plain_but_counted() || self.is_short() || self.scripts.busy_turn || is_held_up;
         plan.command.filter(|_| plan.fits && !needs_care)
     }
 
