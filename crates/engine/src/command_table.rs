@@ -69,6 +69,13 @@ impl Command {
         args.wrapping_sub(self.args_min) <= self.args_more
     }
 
+    /// Whether so many arguments, the name included, are the fewest that it takes: none of them is an option.
+    #[inline]
+    #[must_use]
+    pub fn needs_all(&self, args: usize) -> bool {
+        args == self.args_min
+    }
+
     /// Whether clients can't call it by any name, nor its subcommands.
     fn is_removed(&self) -> bool {
         self.called.is_empty()

@@ -5,6 +5,7 @@ mod batch;
 mod caching;
 mod connections;
 mod guarded;
+pub(crate) mod lanes;
 pub mod lookahead;
 mod migration;
 mod room;
@@ -14,7 +15,7 @@ mod tending;
 mod transaction;
 mod trips;
 mod waiting;
-mod windows;
+pub(crate) mod windows;
 
 use std::sync::atomic::Ordering;
 

@@ -121,6 +121,8 @@ pub enum Message {
         /// Where runs of commands end that are applied together: some are applied by themselves.
         cuts: Vec<usize>,
     },
+    /// There are lanes of a primary's stream that this thread may apply: see `engine::replication::rounds`.
+    Lanes,
     /// Replicas or the disk have more than before: look at connections that wait for that.
     Acknowledged,
     /// The migration of a connection has ended: take it up in `engine::migrations`.

@@ -4,6 +4,8 @@
 //! where it was removed. Nothing that was recorded answers an error when it is replayed in order, so an error tells that
 //! the journal and the data don't belong together.
 
+mod lanes;
+mod sharing;
 mod snapshot;
 mod stream;
 
@@ -17,14 +19,11 @@ use resp::reply::Output;
 
 use crate::clients::client::Client;
 use crate::clients::session::Session;
+use crate::execute::lanes::{KEPT_BYTES, NO_CLIENT};
 use crate::worker::Worker;
 
-/// The id of what runs the commands: no client has it.
-const NO_CLIENT: u64 = 0;
 /// What empties the keyspace.
 const EMPTY: &[u8] = b"*1\r\n$8\r\nFLUSHALL\r\n*2\r\n$8\r\nFUNCTION\r\n$5\r\nFLUSH\r\n";
-/// Bytes of memory for replies that are kept.
-const KEPT_BYTES: usize = 64 * 1024;
 
 /// Why a unit could not be applied.
 #[derive(Debug, PartialEq, Eq)]

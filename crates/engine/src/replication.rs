@@ -9,6 +9,7 @@ pub mod followed;
 pub mod peer;
 mod refusals;
 pub mod replicas;
+pub mod rounds;
 pub mod serving;
 pub mod stream;
 
@@ -27,6 +28,7 @@ use crate::reasons::{CUT_OFF, EngineReasons, REPLICA};
 use self::failover::{Failover, FailoverStage};
 use self::followed::StreamState;
 use self::replicas::{ReplicaStage, Replicas, Wanted};
+use self::rounds::Rounds;
 use self::stream::{Stream, UnitMark, note_mark};
 
 /// A server that is followed.
@@ -142,6 +144,8 @@ pub struct Replication {
     pub stream: Stream,
     /// The replicas.
     pub replicas: Replicas,
+    /// What several threads apply of the primary's stream.
+    pub rounds: Rounds,
     state: Mutex<Followed>,
     /// Counts changes of the primary. Changed under the lock and behind the closed gate.
     version: AtomicU64,
@@ -176,6 +180,7 @@ impl Replication {
         Replication {
             stream,
             replicas,
+            rounds: Rounds::new(threads),
             state: Mutex::new(state),
             version: 0.into(),
             changed: Condvar::new(),

@@ -36,6 +36,7 @@ use crate::memory::expiry::ExpirySearch;
 use crate::pubsub::monitors::LocalMonitors;
 use crate::pubsub::overfilled::Overfilled;
 use crate::reasons::MONITORED;
+use crate::replication::rounds::RoundBounds;
 use crate::scripts::LocalScripts;
 use crate::snapshots::WalkProgress;
 use crate::statistics::stats::WorkerStats;
@@ -127,6 +128,11 @@ pub struct Worker {
     pub(crate) monitors: LocalMonitors,
     /// The session in which it applies a primary's stream, the number of that stream, and to which change of the primary it belongs.
     pub(crate) stream: Option<((u64, u64), Box<Session>)>,
+    /// Which parts of such a stream other threads may apply.
+    pub round_bounds: RoundBounds,
+    /// The session in which it applies lanes of a primary's stream, and whether it does so now.
+    pub(crate) lane_session: Option<Box<Session>>,
+    pub(crate) applies_lane: bool,
 }
 
 impl Worker {
@@ -169,6 +175,9 @@ impl Worker {
             advice: Watch::new(engine.advice.of(id)),
             monitors: LocalMonitors::default(),
             stream: None,
+            round_bounds: RoundBounds::default(),
+            lane_session: None,
+            applies_lane: false,
         }
     }
 

@@ -229,11 +229,18 @@ impl Gate {
         }
     }
 
+    /// Whether a thread that keeps the others out lets guests in now.
+    #[inline]
+    #[must_use]
+    pub fn has_guests(&self) -> bool {
+        self.has_guests.load(Ordering::Relaxed)
+    }
+
     /// Passes the gate as a guest of the thread that keeps the others out, if that lets guests in now. Never waits. `thread` must not
     /// be inside already.
     pub fn enter_as_guest(&self, thread: usize) -> Option<Inside<'_>> {
         // A look first: mostly no thread has guests, and then nothing is written.
-        if !self.has_guests.load(Ordering::Relaxed) {
+        if !self.has_guests() {
             return None;
         }
         let place = &self.places[thread];

@@ -43,6 +43,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         .docs(Group::Server, "1.0.0", "O(1)", "Returns how many keys the database has.", "")
         .tips(&["request_policy:all_shards", "response_policy:agg_sum"]),
     Spec::new("del", -2, WRITE, del as Handler)
+        .facts(fact::BRIEF_IF_LAZY)
         .keys(&[KeySpec::range(1, -1, 1, RM | DELETE)])
         .docs(
             Group::Generic,
@@ -180,6 +181,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         .docs(Group::Generic, "1.0.0", "O(1)", "Returns a key of the database, picked at random.", "")
         .tips(&["request_policy:all_shards", "response_policy:special", "nondeterministic_output"]),
     Spec::new("rename", 3, WRITE, rename as Handler)
+        .facts(fact::BRIEF_IF_LAZY)
         .keys(&[KeySpec::at(1, RW | ACCESS | DELETE), KeySpec::at(2, OW | UPDATE)])
         .docs(
             Group::Generic,

@@ -39,7 +39,7 @@ impl Worker {
     pub fn foresee(&self, session: &Session, input: &[u8]) -> Option<Foreseen> {
         let foreseen = Foreseen { database: session.database, hash: Key::new(likely_key(input)?).hash };
         // The gate would be waited for in vain.
-        if self.engine.busy.any() {
+        if self.engine.busy.any() || self.engine.keyspace.gate().has_guests() {
             return None;
         }
         let inside = self.look_inside();

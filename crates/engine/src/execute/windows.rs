@@ -107,11 +107,29 @@ impl Worker {
     }
 
     fn run_input(&mut self, session: &mut Session, input: Input<'_>, from: usize, out: &mut Output) -> (usize, Ran) {
+        // In the midst of a script, this thread is inside already.
+        let mut inside = if self.scripts.busy_turn { None } else { self.pass_or_help() };
+        let (at, ran) = self.run_inside(session, input, from, out, &mut inside);
+        if let Some(followed) = &mut session.followed {
+            let commands = input.bytes.get(from..at).unwrap_or_default();
+            let after = (self.engine.journal.position(), session.database);
+            followed.note_run(&self.engine.replication, after, commands, session.multi.is_some());
+        }
+        (at, ran)
+    }
+
+    /// The same, inside the gate.
+    pub(super) fn run_inside(
+        &mut self,
+        session: &mut Session,
+        input: Input<'_>,
+        from: usize,
+        out: &mut Output,
+        inside: &mut Pass,
+    ) -> (usize, Ran) {
         self.arrived_bytes = input.bytes.len() + input.blocks.memory_bytes();
         // The batch's tables are taken out for the time, so that they can be borrowed beside the rest.
         let mut tables = std::mem::take(&mut self.tables);
-        // In the midst of a script, this thread is inside already.
-        let mut inside = if self.scripts.busy_turn { None } else { self.pass() };
         let mut stint = Stint {
             input,
             at: from,
@@ -130,7 +148,7 @@ impl Worker {
             // A script that takes too long keeps the gate closed.
             Ran::Paused
         } else if self.may_go_on(session) {
-            self.run_windows(session, &mut stint, out, &mut tables, &mut inside)
+            self.run_windows(session, &mut stint, out, &mut tables, inside)
         } else {
             Ran::Closing
         };
@@ -143,12 +161,6 @@ impl Worker {
         if inside.is_some() {
             self.commit_count(session);
         }
-        if let Some(followed) = &mut session.followed {
-            let commands = stint.input.bytes.get(from..stint.at).unwrap_or_default();
-            let after = (self.engine.journal.position(), session.database);
-            followed.note_run(&self.engine.replication, after, commands, session.multi.is_some());
-        }
-        drop(inside);
         tables.shrink();
         self.shards.clear();
         self.shards.shrink_to(KEPT_KEYS_MAX);
@@ -231,8 +243,11 @@ impl Worker {
     fn must_await_log(&self, planned: &[Planned]) -> bool {
         let writes = |plan: &Planned| plan.command.is_some_and(|c| c.info.has(flag::WRITE | flag::MAY_REPLICATE));
         let is_late = || self.lane.waiting_bytes() > LANE_BYTES_MAX || self.engine.durability.is_behind();
-        let is_full = self.effects.recording && is_late();
-        (is_full || self.engine.snapshots.is_overfull()) && !self.engine.refuses_writes() && planned.iter().any(writes)
+        // A round of a primary's stream is looked at as a whole, before it begins.
+        let is_full = self.effects.recording && !self.applies_lane && is_late();
+        (is_full || !self.applies_lane && self.engine.snapshots.is_overfull())
+            && !self.engine.refuses_writes()
+            && planned.iter().any(writes)
     }
 
     /// Frames and plans the requests that are run next. Says where the last of them ends, and why there are no more.
@@ -400,7 +415,8 @@ impl Worker {
     #[inline]
     fn choose_company(&mut self, inside: &mut Inside<'_>, group: &[Planned], keys: &[KeyRef], bytes: usize) {
         inside.let_in();
-        if keys_of(group, keys).len() < KEYS_WORTH_IT
+        if self.applies_lane
+            || keys_of(group, keys).len() < KEYS_WORTH_IT
             || bytes > BRIEF_BYTES_MAX
             || self.company.has_just_met(self.ticks)
             || !group.iter().all(|plan| plan.is_brief)
@@ -483,7 +499,7 @@ impl Found {
 /// Looks every request's command up, and hashes its keys.
 // On its own for the registers' sake, as framing is.
 #[inline(never)]
-pub(super) fn plan(batch: &Batch, input: Input<'_>, planned: &mut Vec<Planned>, keys: &mut Vec<KeyRef>) {
+pub(crate) fn plan(batch: &Batch, input: Input<'_>, planned: &mut Vec<Planned>, keys: &mut Vec<KeyRef>) {
     planned.clear();
     keys.clear();
     // Pipelines are made of runs of one command.

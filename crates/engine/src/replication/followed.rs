@@ -6,6 +6,7 @@
 use journal::order::Position;
 
 use super::Replication;
+use super::rounds::RoundSearch;
 
 /// What is so behind bytes of a primary's stream that have been applied: the latest unit, and the database that the stream has selected.
 pub(crate) type StreamState = (Position, usize);
@@ -20,6 +21,8 @@ pub struct FollowedStream {
     /// The command that is being applied by itself, since it may leave the gate: until it has been told of.
     single: Option<Vec<u8>>,
     is_single: bool,
+    /// When to look for what other threads can apply of it.
+    pub(crate) search: RoundSearch,
 }
 
 impl FollowedStream {

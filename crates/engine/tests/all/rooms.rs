@@ -68,6 +68,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "reasons",
             "machine",
             "command_table",
+            "replication",
             "listening",
             "statistics",
             "replies",
@@ -139,6 +140,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "reasons",
             "machine",
             "command_table",
+            "replication",
             "config",
             "listening",
             "replies",
@@ -155,7 +157,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "migrations",
         ],
     ),
-    ("replay", &["machine", "replication", "clients", "worker", "registry", "execute", "snapshots"]),
+    ("replay", &["reasons", "replication", "inbox", "clients", "worker", "registry", "execute", "snapshots"]),
 ];
 
 /// The worker's methods are spread over rooms: calling one is an arrow to the room that defines it.

@@ -41,6 +41,7 @@ impl EventLoop {
                     let applied = self.worker.apply_stream(stream, version, &commands, &cuts);
                     self.shared.engine.replication.note_applied(applied);
                 }
+                Message::Lanes => self.worker.apply_lanes(),
                 Message::Acknowledged => self.answer_acknowledged(),
                 Message::Migrated => self.worker.end_migrations(),
                 Message::Look => look = true,

@@ -20,6 +20,7 @@ fn deliver(bench: &mut Bench, session: &mut Session) -> (String, Vec<u64>) {
             Message::Close { client } => closed.push(client),
             Message::Dropped { .. }
             | Message::Apply { .. }
+            | Message::Lanes
             | Message::Acknowledged
             | Message::Migrated
             | Message::Look

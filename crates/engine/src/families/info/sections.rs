@@ -267,6 +267,9 @@ pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.field("tracking_total_items", engine.tracking.keys.items());
     text.field("tracking_total_prefixes", engine.tracking.prefix_count());
     text.field("unexpected_error_replies", engine.replication.link().failed);
+    let (lanes, shared) = engine.replication.rounds.figures();
+    text.field("replication_lanes", lanes);
+    text.field("replication_lanes_shared", shared);
     text.field("total_error_replies", totals.errors);
     text.field("dump_payload_sanitizations", 0);
     text.field("total_reads_processed", totals.reads);
