@@ -6,6 +6,7 @@ mod coverage;
 mod differential;
 mod fields;
 mod function_differential;
+mod lanes;
 mod links;
 mod messages;
 mod migrate;

@@ -55,7 +55,7 @@ fn with_blanks(mut command: Command) -> Command {
     command
 }
 
-fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     let settings = Settings::new();
     let mut loader = Loader::new(&settings);
     for (name, value) in [
@@ -72,7 +72,7 @@ fn settings() -> Settings {
 
 /// What histories are made of.
 #[derive(Clone, Copy)]
-enum Of {
+pub(crate) enum Of {
     /// All that the oracle knows.
     Everything,
     /// Hashes whose fields expire.
@@ -212,7 +212,7 @@ impl Driver<'_> {
 }
 
 /// Runs a history, and gives the engine that it ran on with the reader of its journal.
-fn history(seed: u64, of: Of, now_us: u64) -> (Bench, Merge) {
+pub(crate) fn history(seed: u64, of: Of, now_us: u64) -> (Bench, Merge) {
     let mut bench = Bench::with_threads(settings(), THREADS);
     bench.now_us = now_us;
     let engine: &'static Engine = bench.worker.engine;
@@ -256,7 +256,7 @@ fn producers(info: &[u8]) -> String {
 }
 
 /// What can be told of an engine's data, by what it is.
-fn contents(bench: &mut Bench) -> BTreeMap<String, String> {
+pub(crate) fn contents(bench: &mut Bench) -> BTreeMap<String, String> {
     let mut session = bench.open();
     let mut all = BTreeMap::new();
     // Nothing expires any more: what is due is equally there on both sides, or isn't.
@@ -295,7 +295,7 @@ fn contents(bench: &mut Bench) -> BTreeMap<String, String> {
 }
 
 /// The time an hour from now: what the history lets expire is not due by Redis's clock.
-fn in_an_hour_us() -> u64 {
+pub(crate) fn in_an_hour_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64 + 3_600_000_000
 }
 
