@@ -8,6 +8,7 @@ mod fields;
 mod function_differential;
 mod lanes;
 mod links;
+mod matrix;
 mod messages;
 mod migrate;
 mod primary;
