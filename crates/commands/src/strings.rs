@@ -59,7 +59,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
             "key [IFEQ comparison-value | IFNE comparison-value | IFDEQ comparison-digest | IFDNE \
              comparison-digest]:condition",
         ),
-    Spec::new("delifeq", 3, WRITE, condition::delifeq as Handler).brief().keys(&[KeySpec::at(1, RM_IF)]).docs(
+    Spec::new("delifeq", 3, WRITE | FAST, condition::delifeq as Handler).brief().keys(&[KeySpec::at(1, RM_IF)]).docs(
         Group::String,
         "9.0.0",
         "O(1)",

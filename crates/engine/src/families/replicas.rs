@@ -48,6 +48,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
     ),
     Spec::new("wait", 3, NOSCRIPT, Run::Session(wait))
         .facts(fact::HOLDS_CONNECTION)
+        .not_in_group_category()
         .categories(acl::CONNECTION)
         .docs(
             Group::Generic,
@@ -59,6 +60,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
         .tips(&["request_policy:all_shards", "response_policy:agg_min"]),
     Spec::new("waitaof", 4, NOSCRIPT, Run::Session(waitaof))
         .facts(fact::HOLDS_CONNECTION)
+        .not_in_group_category()
         .categories(acl::CONNECTION)
         .docs(
             Group::Generic,
