@@ -9,7 +9,7 @@ use store::keyspace::Key;
 use store::long::Long;
 use store::table::Ref;
 use store::value::Value;
-use store::wide::with_wide_vectors;
+use store::wide::{WideWork, with_wide_vectors};
 
 use crate::Call;
 use crate::effects::Class;
@@ -86,17 +86,25 @@ impl Operation {
         result.resize(start + len, 0);
         let bits = &mut result[start..];
         match self {
-            Operation::And => rest.for_each(|y| keep(bits, y)),
-            Operation::Or => rest.for_each(|y| each(bits, y, |x, y| x | y)),
-            Operation::Xor => rest.for_each(|y| each(bits, y, |x, y| x ^ y)),
-            Operation::Not => bits.iter_mut().for_each(|byte| *byte = !*byte),
-            Operation::Diff => rest.for_each(|y| each(bits, y, |x, y| x & !y)),
+            Operation::And => {
+                for y in rest {
+                    keep(bits, y);
+                }
+            }
+            Operation::Or => each_of(bits, rest, |x, y| x | y),
+            Operation::Xor => each_of(bits, rest, |x, y| x ^ y),
+            Operation::Not => {
+                for byte in bits {
+                    *byte = !*byte;
+                }
+            }
+            Operation::Diff => each_of(bits, rest, |x, y| x & !y),
             Operation::Diff1 => {
-                rest.for_each(|y| each(bits, y, |all, y| all | y));
+                each_of(bits, rest, |all, y| all | y);
                 each(bits, x, |all, x| all & !x);
             }
             Operation::AndOr => {
-                rest.for_each(|y| each(bits, y, |all, y| all | y));
+                each_of(bits, rest, |all, y| all | y);
                 keep(bits, x);
             }
             Operation::One => keep_single(bits, rest),
@@ -107,7 +115,18 @@ impl Operation {
 /// Changes bytes by those of `other`, as far as it goes.
 #[inline(always)]
 fn each(bits: &mut [u8], other: &[u8], combine: impl Fn(u8, u8) -> u8) {
-    bits.iter_mut().zip(other).for_each(|(byte, other)| *byte = combine(*byte, *other));
+    // No closure of a loop's, which might not be inlined: see `WideWork`.
+    for (byte, other) in bits.iter_mut().zip(other) {
+        *byte = combine(*byte, *other);
+    }
+}
+
+/// The same by each of the others.
+#[inline(always)]
+fn each_of<'s>(bits: &mut [u8], others: impl Iterator<Item = &'s [u8]>, combine: impl Fn(u8, u8) -> u8) {
+    for other in others {
+        each(bits, other, &combine);
+    }
 }
 
 /// Clears the bits of `bits` that aren't set in `other`. Bits behind the end of `other` count as not set.
@@ -122,13 +141,29 @@ fn keep(bits: &mut [u8], other: &[u8]) {
 fn keep_single<'s>(bits: &mut [u8], others: impl Iterator<Item = &'s [u8]>) {
     let mut several = [0; CHUNK_BYTES];
     for other in others {
-        let seen = bits.iter_mut().zip(&mut several).zip(other);
-        seen.for_each(|((any, several), other)| {
+        for ((any, several), other) in bits.iter_mut().zip(&mut several).zip(other) {
             *several |= *any & *other;
             *any |= *other;
-        });
+        }
     }
     each(bits, &several, |any, several| any & !several);
+}
+
+/// See [`Operation::append`].
+struct Append<'r, P> {
+    operation: Operation,
+    parts: P,
+    len: usize,
+    result: &'r mut Vec<u8>,
+}
+
+impl<'s, P: Iterator<Item = &'s [u8]> + Clone> WideWork for Append<'_, P> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        self.operation.append(self.parts, self.len, self.result);
+    }
 }
 
 /// Combines strings, in the memory of `buffer` if that has the right size.
@@ -141,7 +176,7 @@ fn combine(operation: Operation, strings: &[Cow<'_, [u8]>], mut buffer: Vec<u8>)
     for start in (0..total).step_by(CHUNK_BYTES) {
         let end = (start + CHUNK_BYTES).min(total);
         let parts = strings.iter().map(|string| &string[start.min(string.len())..end.min(string.len())]);
-        with_wide_vectors(|| operation.append(parts, end - start, &mut result));
+        with_wide_vectors(Append { operation, parts, len: end - start, result: &mut result });
     }
     result
 }

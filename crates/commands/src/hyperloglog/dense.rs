@@ -10,7 +10,7 @@
 //! Each register's lowest bit comes first. Eight registers are six bytes, of which a little-endian word is made: register
 //! `i` of the eight is its bits from `6 * i` on.
 
-use store::wide::with_wide_vectors;
+use store::wide::{WideWork, with_wide_vectors};
 
 /// Bits of a hash that say which register an element is counted in.
 pub(super) const INDEX_BITS: u32 = 14;
@@ -68,26 +68,8 @@ pub(super) fn raise(packed: &mut [u8], register: usize, value: u8) -> bool {
     is_below
 }
 
-/// Eight registers of six bytes, which are the lower ones of a little-endian word, a byte each.
-#[inline(always)]
-fn spread(six: u64) -> u64 {
-    let halves = six & 0xff_ffff | (six & 0xffff_ff00_0000) << 8;
-    let quarters = halves & 0x0000_0fff_0000_0fff | (halves & 0x00ff_f000_00ff_f000) << 4;
-    quarters & 0x003f_003f_003f_003f | (quarters & 0x0fc0_0fc0_0fc0_0fc0) << 2
-}
-
-/// Registers that are unpacked and packed at a time: four words that take three.
+/// Registers that are packed at a time: four words that become three.
 const LANES: usize = 4;
-
-/// Four times eight registers of three words.
-#[inline(always)]
-fn spread_words([a, b, c]: [u64; 3]) -> [u64; LANES] {
-    let mut eights = [a, a >> 48 | b << 16, b >> 32 | c << 32, c >> 16];
-    for eight in &mut eights {
-        *eight = spread(*eight);
-    }
-    eights
-}
 
 /// The three words of four times eight registers.
 #[inline(always)]
@@ -101,55 +83,44 @@ fn pack_words(mut eights: [u64; LANES]) -> [u64; 3] {
     [a | b << 48, b >> 16 | c << 32, c >> 32 | d << 16]
 }
 
-/// Visits each four times eight registers, and the bytes that they are packed in.
-#[inline(always)]
-fn each_quarter(
-    registers: &mut Registers,
-    packed: &[u8; REGISTERS_BYTES],
-    mut visit: impl FnMut(&mut [u8; 32], [u64; LANES]),
-) {
-    let (quarters, _) = registers.as_chunks_mut::<32>();
-    let (words, _) = packed.as_chunks::<24>();
-    for (quarter, words) in quarters.iter_mut().zip(words) {
-        let (words, _) = words.as_chunks::<8>();
-        visit(quarter, spread_words([0, 1, 2].map(|at: usize| u64::from_le_bytes(words[at]))));
-    }
-}
+/// Raises registers to those of a dense HyperLogLog. Both loops are long and plain, so that the compiler makes wide instructions of them: it
+/// leaves alone what goes through short arrays.
+struct Merge<'r>(&'r mut Registers, &'r [u8; REGISTERS_BYTES]);
 
-/// The registers of a dense HyperLogLog, a byte each.
-fn unpack(packed: &[u8; REGISTERS_BYTES]) -> Registers {
-    let mut registers = [0; REGISTERS];
-    with_wide_vectors(|| each_quarter(&mut registers, packed, |quarter, words| *quarter = bytes_of(words)));
-    registers
-}
+impl WideWork for Merge<'_> {
+    type Output = ();
 
-#[inline(always)]
-fn bytes_of(words: [u64; LANES]) -> [u8; 32] {
-    let mut bytes = [0; 32];
-    let (eights, _) = bytes.as_chunks_mut::<8>();
-    for (eight, word) in eights.iter_mut().zip(words) {
-        *eight = word.to_le_bytes();
+    #[inline(always)]
+    fn run(self) {
+        let mut others = [0; REGISTERS];
+        let (quads, _) = others.as_chunks_mut::<4>();
+        let (threes, _) = self.1.as_chunks::<3>();
+        for (quad, &[a, b, c]) in quads.iter_mut().zip(threes) {
+            let bits = u32::from(a) | u32::from(b) << 8 | u32::from(c) << 16;
+            let spread = bits & 0x3f | (bits & 0xfc0) << 2 | (bits & 0x3_f000) << 4 | (bits & 0xfc_0000) << 6;
+            *quad = spread.to_le_bytes();
+        }
+        for (register, other) in self.0.iter_mut().zip(&others) {
+            *register = (*register).max(*other);
+        }
     }
-    bytes
 }
 
 /// Raises registers to those of a dense HyperLogLog.
 pub(super) fn merge(registers: &mut Registers, packed: &[u8; REGISTERS_BYTES]) {
-    with_wide_vectors(|| {
-        each_quarter(registers, packed, |quarter, words| {
-            let others = bytes_of(words);
-            for (register, other) in quarter.iter_mut().zip(others) {
-                *register = (*register).max(other);
-            }
-        });
-    });
+    with_wide_vectors(Merge(registers, packed));
 }
 
 /// Writes registers in the dense form.
-pub(super) fn pack(registers: &Registers, packed: &mut [u8]) {
-    with_wide_vectors(|| {
-        let (quarters, _) = registers.as_chunks::<32>();
-        let (threes, _) = packed.as_chunks_mut::<24>();
+struct Pack<'r>(&'r Registers, &'r mut [u8]);
+
+impl WideWork for Pack<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let (quarters, _) = self.0.as_chunks::<32>();
+        let (threes, _) = self.1.as_chunks_mut::<24>();
         for (three, quarter) in threes.iter_mut().zip(quarters) {
             let (eights, _) = quarter.as_chunks::<8>();
             let words = pack_words([0, 1, 2, 3].map(|at: usize| u64::from_le_bytes(eights[at])));
@@ -158,30 +129,52 @@ pub(super) fn pack(registers: &Registers, packed: &mut [u8]) {
                 *to = word.to_le_bytes();
             }
         }
-    });
+    }
 }
 
-/// Tables that registers are counted in, which are added up in the end: registers that follow each other are often equal,
-/// and counting in one table would wait for the count before.
-const TABLES: usize = 8;
+/// Writes registers in the dense form.
+pub(super) fn pack(registers: &Registers, packed: &mut [u8]) {
+    with_wide_vectors(Pack(registers, packed));
+}
+
+/// Registers that are compared at a time: the count of those that are equal fits in a byte, and vectors of bytes count them.
+const PART: usize = 128;
+
+/// Counts how many registers have each value: each value is compared with all registers, which takes half as long with wide vectors as to
+/// count the registers one by one. Values beyond the greatest aren't looked for.
+struct Count<'r>(&'r Registers);
+
+impl WideWork for Count<'_> {
+    type Output = Histogram;
+
+    #[inline(always)]
+    fn run(self) -> Histogram {
+        let mut greatest = 0u8;
+        for register in self.0 {
+            greatest = greatest.max(*register);
+        }
+        let mut histogram = [0; VALUE_MAX + 1];
+        for (value, count) in histogram.iter_mut().enumerate().take(usize::from(greatest) + 1) {
+            for part in self.0.chunks(PART) {
+                let mut equal = 0u8;
+                for register in part {
+                    equal = equal.wrapping_add(u8::from(*register == value as u8));
+                }
+                *count += u32::from(equal);
+            }
+        }
+        histogram
+    }
+}
 
 /// How many registers have each value. Values are 63 at most.
 pub(super) fn histogram_of(registers: &Registers) -> Histogram {
-    let mut tables = [[0; VALUE_MAX + 1]; TABLES];
-    let (rows, _) = registers.as_chunks::<TABLES>();
-    for row in rows {
-        for (table, value) in tables.iter_mut().zip(row) {
-            table[usize::from(*value) % (VALUE_MAX + 1)] += 1;
-        }
-    }
-    let mut histogram = [0; VALUE_MAX + 1];
-    for table in &tables {
-        histogram.iter_mut().zip(table).for_each(|(sum, count)| *sum += count);
-    }
-    histogram
+    with_wide_vectors(Count(registers))
 }
 
 /// How many registers of a dense HyperLogLog have each value.
 pub(super) fn histogram(packed: &[u8; REGISTERS_BYTES]) -> Histogram {
-    histogram_of(&unpack(packed))
+    let mut registers = [0; REGISTERS];
+    merge(&mut registers, packed);
+    histogram_of(&registers)
 }
