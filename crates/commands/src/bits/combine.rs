@@ -45,6 +45,25 @@ enum Operation {
     One,
 }
 
+/// Changes bytes by those of another string, as far as it goes. No function, since its closure might not be inlined: see `WideWork`.
+macro_rules! each {
+    ($bits:expr, $other:expr, |$x:ident, $y:ident| $combined:expr) => {
+        for (byte, other) in $bits.iter_mut().zip($other) {
+            let ($x, $y) = (*byte, *other);
+            *byte = $combined;
+        }
+    };
+}
+
+/// The same by each of several others.
+macro_rules! each_of {
+    ($bits:expr, $others:expr, |$x:ident, $y:ident| $combined:expr) => {
+        for other in $others {
+            each!($bits, other, |$x, $y| $combined);
+        }
+    };
+}
+
 impl Operation {
     const ALL: [(&str, Operation); 8] = [
         ("and", Operation::And),
@@ -91,20 +110,20 @@ impl Operation {
                     keep(bits, y);
                 }
             }
-            Operation::Or => each_of(bits, rest, |x, y| x | y),
-            Operation::Xor => each_of(bits, rest, |x, y| x ^ y),
+            Operation::Or => each_of!(bits, rest, |x, y| x | y),
+            Operation::Xor => each_of!(bits, rest, |x, y| x ^ y),
             Operation::Not => {
                 for byte in bits {
                     *byte = !*byte;
                 }
             }
-            Operation::Diff => each_of(bits, rest, |x, y| x & !y),
+            Operation::Diff => each_of!(bits, rest, |x, y| x & !y),
             Operation::Diff1 => {
-                each_of(bits, rest, |all, y| all | y);
-                each(bits, x, |all, x| all & !x);
+                each_of!(bits, rest, |all, y| all | y);
+                each!(bits, x, |all, x| all & !x);
             }
             Operation::AndOr => {
-                each_of(bits, rest, |all, y| all | y);
+                each_of!(bits, rest, |all, y| all | y);
                 keep(bits, x);
             }
             Operation::One => keep_single(bits, rest),
@@ -112,27 +131,10 @@ impl Operation {
     }
 }
 
-/// Changes bytes by those of `other`, as far as it goes.
-#[inline(always)]
-fn each(bits: &mut [u8], other: &[u8], combine: impl Fn(u8, u8) -> u8) {
-    // No closure of a loop's, which might not be inlined: see `WideWork`.
-    for (byte, other) in bits.iter_mut().zip(other) {
-        *byte = combine(*byte, *other);
-    }
-}
-
-/// The same by each of the others.
-#[inline(always)]
-fn each_of<'s>(bits: &mut [u8], others: impl Iterator<Item = &'s [u8]>, combine: impl Fn(u8, u8) -> u8) {
-    for other in others {
-        each(bits, other, &combine);
-    }
-}
-
 /// Clears the bits of `bits` that aren't set in `other`. Bits behind the end of `other` count as not set.
 #[inline(always)]
 fn keep(bits: &mut [u8], other: &[u8]) {
-    each(bits, other, |bit, other| bit & other);
+    each!(bits, other, |bit, mask| bit & mask);
     bits[other.len()..].fill(0);
 }
 
@@ -146,7 +148,7 @@ fn keep_single<'s>(bits: &mut [u8], others: impl Iterator<Item = &'s [u8]>) {
             *any |= *other;
         }
     }
-    each(bits, &several, |any, several| any & !several);
+    each!(bits, &several, |any, twice| any & !twice);
 }
 
 /// See [`Operation::append`].

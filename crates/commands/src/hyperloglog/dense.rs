@@ -7,8 +7,8 @@
 //! └──────────┴──────────┴──────────┴──────────┘
 //! ```
 //!
-//! Each register's lowest bit comes first. Eight registers are six bytes, of which a little-endian word is made: register
-//! `i` of the eight is its bits from `6 * i` on.
+//! Each register's lowest bit comes first. Four registers are three bytes, of which a little-endian word is made: register `i` of the four
+//! is its bits from `6 * i` on.
 
 use store::wide::{WideWork, with_wide_vectors};
 
@@ -68,21 +68,6 @@ pub(super) fn raise(packed: &mut [u8], register: usize, value: u8) -> bool {
     is_below
 }
 
-/// Registers that are packed at a time: four words that become three.
-const LANES: usize = 4;
-
-/// The three words of four times eight registers.
-#[inline(always)]
-fn pack_words(mut eights: [u64; LANES]) -> [u64; 3] {
-    for eight in &mut eights {
-        let twelve = *eight & 0x003f_003f_003f_003f | (*eight & 0x3f00_3f00_3f00_3f00) >> 2;
-        let twenty_four = twelve & 0x0fff_0000_0fff | (twelve & 0x0fff_0000_0fff_0000) >> 4;
-        *eight = twenty_four & 0xff_ffff | (twenty_four & 0x00ff_ffff_0000_0000) >> 8;
-    }
-    let [a, b, c, d] = eights;
-    [a | b << 48, b >> 16 | c << 32, c >> 32 | d << 16]
-}
-
 /// Raises registers to those of a dense HyperLogLog. Both loops are long and plain, so that the compiler makes wide instructions of them: it
 /// leaves alone what goes through short arrays.
 struct Merge<'r>(&'r mut Registers, &'r [u8; REGISTERS_BYTES]);
@@ -119,15 +104,13 @@ impl WideWork for Pack<'_> {
 
     #[inline(always)]
     fn run(self) {
-        let (quarters, _) = self.0.as_chunks::<32>();
-        let (threes, _) = self.1.as_chunks_mut::<24>();
-        for (three, quarter) in threes.iter_mut().zip(quarters) {
-            let (eights, _) = quarter.as_chunks::<8>();
-            let words = pack_words([0, 1, 2, 3].map(|at: usize| u64::from_le_bytes(eights[at])));
-            let (to, _) = three.as_chunks_mut::<8>();
-            for (to, word) in to.iter_mut().zip(words) {
-                *to = word.to_le_bytes();
-            }
+        let (quads, _) = self.0.as_chunks::<4>();
+        let (threes, _) = self.1.as_chunks_mut::<3>();
+        for (three, quad) in threes.iter_mut().zip(quads) {
+            let spread = u32::from_le_bytes(*quad);
+            let bits = spread & 0x3f | spread >> 2 & 0xfc0 | spread >> 4 & 0x3_f000 | spread >> 6 & 0xfc_0000;
+            let [a, b, c, _] = bits.to_le_bytes();
+            *three = [a, b, c];
         }
     }
 }
