@@ -4,18 +4,8 @@
 //! Each lane is taken once, by a guest or by the thread itself, so that a thread that is busy or asleep holds nothing up. A lane is taken
 //! inside the gate alone: when the guests have been seen off, all that were taken have been applied.
 
-use std::sync::{Arc, PoisonError};
-
-#[cfg(loom)]
-use loom::sync::{
-    Mutex, MutexGuard,
-    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-};
-#[cfg(not(loom))]
-use std::sync::{
-    Mutex, MutexGuard,
-    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Applied;
 
