@@ -336,8 +336,15 @@ impl Worker {
         let Some(mut locked) = engine.keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { return false };
         self.begin_effects(&[], None, engine.reasons.get());
         let more = Db::new(&mut locked, database, &self.clock, &mut self.observed).reclaim(shard, limit);
-        self.gather_and_commit(TokenCount::None, shard);
+        self.commit_upkeep(shard);
         more
+    }
+
+    /// Commits what upkeep has changed in a shard. No reply depends on it, or a replica's handshake would wait for replicas.
+    pub(crate) fn commit_upkeep(&mut self, shard: usize) {
+        let depends = self.depends;
+        self.gather_and_commit(TokenCount::None, shard);
+        self.depends = depends;
     }
 
     /// Removes the keys that a command has met after their time while it visited one shard after the other, each in a

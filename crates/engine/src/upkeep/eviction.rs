@@ -11,7 +11,6 @@ use store::db::Db;
 use store::db::evict::{Candidate, Order};
 use store::keyspace::{Key, Locked};
 
-use crate::commit::TokenCount;
 use crate::machine::ticks::{Ticks, per_microsecond, to_microseconds};
 use crate::memory::eviction::{CANDIDATES_MAX, order_of};
 use crate::services::slow;
@@ -168,7 +167,7 @@ impl Worker {
             // As in Redis, it is no change that snapshots go by.
             self.effects.event_for(Concerns::All, candidate.database, key.bytes, Class::Evicted, "evicted");
             self.effects.record_as(candidate.database, [&b"DEL"[..], key.bytes].into_iter());
-            self.gather_and_commit(TokenCount::None, shard);
+            self.commit_upkeep(shard);
         }
         evicted
     }

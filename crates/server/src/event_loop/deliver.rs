@@ -39,6 +39,8 @@ impl EventLoop {
                 }
                 Message::Apply { stream, version, commands, cuts } => {
                     let applied = self.worker.apply_stream(stream, version, &commands, &cuts);
+                    // No client is answered.
+                    let _ = self.worker.take_depends();
                     self.shared.engine.replication.note_applied(applied);
                 }
                 Message::Lanes => self.worker.apply_lanes(),
