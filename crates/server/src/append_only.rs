@@ -128,11 +128,12 @@ impl AppendOnly {
             }
             FileState::Off | FileState::Ending(_) => {}
         }
+        // What there is on disk is of before, though nothing can be written there.
+        engine.durability.note_whole(false);
         let (mut files, directory) = open_files(&engine.settings)?;
         files.begin_anew();
         let appender =
             files.begin_increment().map_err(|e| format!("Can't write to {directory}: {}", system_text(&e)))?;
-        engine.durability.note_whole(false);
         engine.snapshots.change_figures(|figures| figures.base_bytes = 0);
         *state = FileState::Ready(Opened { files, appender, directory });
         Ok(())

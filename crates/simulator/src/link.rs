@@ -297,6 +297,7 @@ fn apply(turn: &mut LinkTurn<'_>, (stream, version): (u64, u64), commands: &[u8]
         let part = commands.get(at..at + end).unwrap_or_default();
         let applied = turn.worker.apply_stream(stream, version, part, if by_runs { &[] } else { &later });
         turn.worker.end_turn();
+        let _ = turn.worker.take_depends();
         if let Some(failure) = applied.failure {
             return Err(format!("a command of the primary's could not be applied: {failure}"));
         }

@@ -38,6 +38,7 @@ pub struct SimLog {
     pub files: Files<FakeDisk>,
     /// The sync that runs beside.
     syncing: Option<FakeSync>,
+    is_in_trouble: bool,
 }
 
 fn policy(engine: &Engine) -> Policy {
@@ -53,10 +54,10 @@ fn policy(engine: &Engine) -> Policy {
 /// # Errors
 /// The disk's.
 pub fn open_anew(engine: &Engine, disk: &FakeDisk) -> Result<OpenedFiles, Wrong> {
+    engine.durability.note_whole(false);
     let mut files = Files::open(disk.clone(), NAME).map_err(|why| format!("no files: {why:?}"))?;
     files.begin_anew();
     let appender = files.begin_increment().map_err(|error| error.to_string())?;
-    engine.durability.note_whole(false);
     engine.snapshots.change_figures(|figures| figures.base_bytes = 0);
     Ok(OpenedFiles { files, appender })
 }
@@ -117,14 +118,26 @@ impl SimLog {
         engine.durability.note_safe(Safety::Log, last, |_| {});
         let awaited = || policy(engine) == Policy::Always;
         engine.durability.begin_log(std::thread::current(), awaited, last);
-        SimLog { writer, files: opened.files, syncing: None }
+        SimLog { writer, files: opened.files, syncing: None, is_in_trouble: false }
     }
 
-    /// A step of the log's thread. It stops behind the write if `stops_early`, and the sync beside ends if `ends_sync`.
-    ///
-    /// # Errors
-    /// The disk's.
-    pub fn step(&mut self, engine: &Engine, now: Duration, stops_early: bool, ends_sync: bool) -> io::Result<()> {
+    /// A step of the log's thread. It stops behind the write if `stops_early`, and the sync beside ends if `ends_sync`. While the disk fails,
+    /// commands that write are refused.
+    pub fn step(&mut self, engine: &Engine, now: Duration, stops_early: bool, ends_sync: bool) {
+        match self.write_and_sync(engine, now, stops_early, ends_sync) {
+            Ok(()) => {
+                if std::mem::take(&mut self.is_in_trouble) {
+                    engine.durability.set_trouble(None);
+                }
+            }
+            Err(error) => {
+                self.is_in_trouble = true;
+                engine.durability.set_trouble(Some(error.to_string()));
+            }
+        }
+    }
+
+    fn write_and_sync(&mut self, engine: &Engine, now: Duration, stops_early: bool, ends_sync: bool) -> io::Result<()> {
         let durability = &engine.durability;
         let policy = policy(engine);
         self.writer.set_policy(policy);
@@ -141,8 +154,10 @@ impl SimLog {
         }
         if stepped.reached_cut {
             self.writer.sync(now)?;
-            let appender = self.files.begin_increment()?;
-            self.writer.go_on_in(appender);
+            // Else the log goes on in the present one.
+            if let Ok(appender) = self.files.begin_increment() {
+                self.writer.go_on_in(appender);
+            }
             durability.end_cut();
         }
         durability.note_file(self.writer.len(), self.writer.unsettled() as u64, self.syncing.is_some());
@@ -161,22 +176,19 @@ impl SimLog {
         }
     }
 
-    /// Ends the file: what there is is written and synced.
-    ///
-    /// # Errors
-    /// The disk's.
-    pub fn end(mut self, engine: &Engine) -> io::Result<()> {
+    /// Ends the file: what there is is written and synced, if the disk takes it.
+    pub fn end(mut self, engine: &Engine) {
         self.files.end();
         if let Some(sync) = self.syncing.take() {
-            self.writer.end_sync(sync.end())?;
+            // What could not be synced is written and synced again.
+            let _ = self.writer.end_sync(sync.end());
         }
         let alone = engine.keyspace.gate().close();
         let (merge, mut appender) = self.writer.end();
         let last = engine.journal.position();
         engine.journal.end_alone(merge);
         drop(alone);
-        appender.write().and_then(|()| appender.sync())?;
+        let _ = appender.write().and_then(|()| appender.sync());
         engine.durability.end_log(last, |_| {});
-        Ok(())
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use engine::clients::session::Session;
 use engine::config::{Apply, ConfigHost, Loader, Settings};
+use engine::durability::Safety;
 use engine::engine::Engine;
 use engine::host::Host;
 use engine::inbox::Message;
@@ -55,6 +56,8 @@ pub struct Setup {
     pub keeps: Keeps,
     /// Whether it sends snapshots while they are made.
     pub sends_early: bool,
+    /// Replicas that have what a reply tells of before it is sent.
+    pub durability_replicas: u64,
 }
 
 /// What the engine leaves for the server's threads.
@@ -186,6 +189,8 @@ pub struct SimProcess {
     looked_us: u64,
     link: SimLink,
     saving: Option<SimSaving>,
+    /// How often replies were given up that wait for replicas.
+    given_up_seen: u64,
     admin: Session,
 }
 
@@ -197,8 +202,11 @@ fn settings(setup: Setup) -> Result<Settings, Wrong> {
         Keeps::EverySecond => ("yes", "everysec"),
         Keeps::Always => ("yes", "always"),
     };
+    let replicas = setup.durability_replicas.to_string();
     for (name, value) in [
         ("databases", "2"),
+        ("durability-replicas", &*replicas),
+        ("durability-timeout", "0"),
         ("enable-debug-command", "yes"),
         ("rdbchecksum", "no"),
         ("save", ""),
@@ -225,6 +233,7 @@ impl SimProcess {
         disk: FakeDisk,
         around: &mut Surroundings<'_>,
     ) -> Result<SimProcess, Wrong> {
+        disk.fail(0, 0);
         let desk = Arc::<HostDesk>::default();
         let name: [u8; HistoryId::LEN / 2] = std::array::from_fn(|_| around.random.next() as u8);
         let host = SimHost { desk: desk.clone(), replication_id: HistoryId::new(name).to_string() };
@@ -258,6 +267,7 @@ impl SimProcess {
             looked_us: around.now_us,
             link: SimLink::default(),
             saving: None,
+            given_up_seen: 0,
             admin,
         })
     }
@@ -294,6 +304,8 @@ impl SimProcess {
     pub fn admin(&mut self, words: &[&str], now_us: u64) -> String {
         self.bench.now_us = self.unix_us(now_us);
         let (reply, _) = self.bench.run(&mut self.admin, &request(words));
+        // It waits for nothing.
+        let _ = self.bench.worker.take_depends();
         self.bench.worker.end_turn();
         String::from_utf8_lossy(&reply).trim_end().to_owned()
     }
@@ -328,11 +340,10 @@ impl SimProcess {
             ProcessPart::Log => {
                 let (stops_early, ends_sync) = (around.random.below(3) == 0, around.random.below(3) == 0);
                 if let Some(log) = &mut self.desk.state().log {
-                    let stepped = log.step(self.engine, Duration::from_micros(around.now_us), stops_early, ends_sync);
-                    stepped.map_err(|error| format!("the log: {error}"))?;
+                    log.step(self.engine, Duration::from_micros(around.now_us), stops_early, ends_sync);
                 }
             }
-            ProcessPart::Saving => self.save(around)?,
+            ProcessPart::Saving => self.save(around),
             ProcessPart::Replicas => self.serve_replicas(around),
             ProcessPart::Link => return self.follow(around),
         }
@@ -366,6 +377,7 @@ impl SimProcess {
 
     fn release_settled(&mut self, around: &mut Surroundings<'_>) {
         let safe = self.engine.durability.safe();
+        self.give_up_where_replaced(around);
         for (wire, end) in &mut self.ends {
             while end.unsettled.front().is_some_and(|(until, _)| *until <= safe) {
                 if let Some((_, bytes)) = end.unsettled.pop_front() {
@@ -373,6 +385,14 @@ impl SimProcess {
                 }
             }
         }
+    }
+
+    /// Ends the connections with replies that wait for replicas, where this process has become one itself: the server answers errors.
+    fn give_up_where_replaced(&mut self, around: &mut Surroundings<'_>) {
+        let Some(given_up) = self.engine.durability.take_given_up(&mut self.given_up_seen) else { return };
+        let waits = |end: &ServerEnd| end.unsettled.iter().any(|(until, _)| given_up.concerns(*until));
+        let over: Vec<WireId> = self.ends.iter().filter(|(_, end)| waits(end)).map(|(wire, _)| *wire).collect();
+        over.into_iter().for_each(|wire| self.close(wire, around));
     }
 
     fn read(&mut self, wire: WireId, around: &mut Surroundings<'_>) {
@@ -428,6 +448,7 @@ impl SimProcess {
     /// Sends replies, or has them wait for the disk.
     fn answer(&mut self, wire: WireId, out: &Output, around: &mut Surroundings<'_>) {
         let depends = self.bench.worker.take_depends();
+        self.give_up_where_replaced(around);
         let bytes = out.slices().collect::<Vec<_>>().concat();
         let Some(end) = self.ends.get_mut(&wire) else { return };
         if depends > self.engine.durability.safe() || !end.unsettled.is_empty() {
@@ -491,28 +512,25 @@ impl SimProcess {
         }
     }
 
-    fn save(&mut self, around: &mut Surroundings<'_>) -> Result<(), Wrong> {
-        let failed = |error: std::io::Error| format!("a snapshot: {error}");
+    fn save(&mut self, around: &mut Surroundings<'_>) {
         let mut state = self.desk.state();
         if self.saving.is_none()
             && let Some(begun) = state.begun.pop_front()
         {
             let mark: [u8; MARK_BYTES] = std::array::from_fn(|_| b'a' + (around.random.next() % 26) as u8);
-            let begun = SimSaving::begin(self.engine, begun, &self.disk, state.log.as_ref(), mark);
-            let (saving, spool) = begun.map_err(failed)?;
+            let (saving, spool) = SimSaving::begin(self.engine, begun, &self.disk, state.log.as_ref(), mark);
             self.saving = Some(saving);
             self.spools.extend(spool);
         }
-        let Some(saving) = &mut self.saving else { return Ok(()) };
+        let Some(saving) = &mut self.saving else { return };
         let count = 1 + around.random.below(10);
-        let outcome: Option<Outcome> = saving.step(self.engine, state.log.as_mut(), count).map_err(failed)?;
+        let outcome: Option<Outcome> = saving.step(self.engine, state.log.as_mut(), count);
         drop(state);
         if let Some(outcome) = outcome
             && let Some(saving) = self.saving.take()
         {
             saving.end(self.engine, outcome, self.unix_us(around.now_us) / 1_000_000);
         }
-        Ok(())
     }
 
     fn rules(&self) -> ServingRules {
@@ -539,8 +557,9 @@ impl SimProcess {
         }
         self.hear(around, now);
         // As the thread does: some chunks, and the rest the next time.
-        let _ = (0..8).take_while(|_| replication.stream.take()).count();
-        if replication.take_request() {
+        let has_units = (0..8).take_while(|_| replication.stream.take()).count() > 0;
+        let is_awaited = has_units && engine.durability.is_awaited(Safety::Replicas);
+        if replication.take_request() || is_awaited {
             replication.stream.ask();
         }
         self.send(around, now);
@@ -553,7 +572,14 @@ impl SimProcess {
                 engine.snapshots.want(Purpose::Replicas);
             }
         }
-        if self.serving.note_figures(replication) == Some(true) {
+        let Some(is_awaited) = self.serving.note_figures(replication) else { return };
+        if self.setup.durability_replicas > 0
+            && engine.durability.is_awaited(Safety::Replicas)
+            && let Some(position) = self.serving.safe_position(self.setup.durability_replicas)
+        {
+            engine.durability.note_safe(Safety::Replicas, position, |_| {});
+        }
+        if is_awaited {
             engine.inboxes.iter().for_each(|inbox| inbox.send(Message::Acknowledged));
         }
     }
@@ -658,10 +684,10 @@ impl SimProcess {
         match event {
             LinkEvent::LoadingBegins => {
                 self.rewinds += 1;
-                self.turn_off()?;
+                self.turn_off();
             }
             LinkEvent::LoadingEnds => {
-                self.turn_on()?;
+                self.turn_on();
                 self.engine.end_loading();
             }
             LinkEvent::None | LinkEvent::Up | LinkEvent::Applied => {}
@@ -669,21 +695,29 @@ impl SimProcess {
         Ok(event)
     }
 
-    fn turn_off(&mut self) -> Result<(), Wrong> {
+    fn turn_off(&mut self) {
         let mut state = self.desk.state();
         state.opened = None;
         let log = state.log.take();
         drop(state);
-        log.map_or(Ok(()), |log| log.end(self.engine)).map_err(|error| format!("the log's end: {error}"))
+        if let Some(log) = log {
+            log.end(self.engine);
+        }
     }
 
-    fn turn_on(&mut self) -> Result<(), Wrong> {
-        if self.setup.keeps != Keeps::Nothing {
-            let opened = log::open_anew(self.engine, &self.disk)?;
+    /// Begins the append-only file anew. If the disk takes none, there is none.
+    fn turn_on(&mut self) {
+        if self.setup.keeps != Keeps::Nothing
+            && let Ok(opened) = log::open_anew(self.engine, &self.disk)
+        {
             self.desk.state().opened = Some(opened);
             self.engine.snapshots.want(Purpose::Base);
         }
-        Ok(())
+    }
+
+    /// Has some calls of its disk fail, after some that succeed.
+    pub fn spoil_disk(&self, after: u64, count: u64) {
+        self.disk.fail(after, count);
     }
 
     /// How far its snapshots are, for a failure.

@@ -87,20 +87,19 @@ pub struct SimSaving {
     target: Target,
     records: PartialRecords<FakeDisk>,
     has_all: bool,
+    /// Whether the disk has failed: the walk goes on, and is of no use.
+    is_broken: bool,
 }
 
 impl SimSaving {
     /// Begins to take a snapshot's pieces. `mark` is what no snapshot has in it.
-    ///
-    /// # Errors
-    /// The disk's.
     pub fn begin(
         engine: &Engine,
         begun: BegunSnapshot,
         disk: &FakeDisk,
         log: Option<&SimLog>,
         mark: [u8; MARK_BYTES],
-    ) -> io::Result<(SimSaving, Option<Arc<MemorySpool>>)> {
+    ) -> (SimSaving, Option<Arc<MemorySpool>>) {
         let records = PartialRecords::new(disk.clone(), "temp".into());
         let (target, spool) = if begun.purpose == Purpose::Replicas {
             let cut = engine.replication.stream.cut();
@@ -109,11 +108,15 @@ impl SimSaving {
         } else {
             let last = log.and_then(|log| log.files.manifest().last_increment()).map_or(0, |part| part.sequence);
             engine.durability.note_rewrite(true);
-            let file = SnapshotFile::begin(disk.clone(), "temp-base".into())?;
-            (Target::Base { file: Some(file), last }, None)
+            let file = SnapshotFile::begin(disk.clone(), "temp-base".into()).ok();
+            (Target::Base { file, last }, None)
         };
-        let saving = SimSaving { outlet: begun.outlet, pieces: begun.pieces, target, records, has_all: false };
-        Ok((saving, spool))
+        let is_broken = matches!(&target, Target::Base { file: None, .. });
+        if is_broken {
+            begun.outlet.note_broken();
+        }
+        let (outlet, pieces) = (begun.outlet, begun.pieces);
+        (SimSaving { outlet, pieces, target, records, has_all: false, is_broken }, spool)
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -129,10 +132,31 @@ impl SimSaving {
     }
 
     /// Takes up to so many pieces. Says how the snapshot has ended, if it has.
-    ///
-    /// # Errors
-    /// The disk's.
-    pub fn step(&mut self, engine: &Engine, log: Option<&mut SimLog>, count: usize) -> io::Result<Option<Outcome>> {
+    pub fn step(&mut self, engine: &Engine, log: Option<&mut SimLog>, count: usize) -> Option<Outcome> {
+        if self.is_broken {
+            return self.wait_for_walk(engine);
+        }
+        self.take(engine, log, count).unwrap_or_else(|_| {
+            self.is_broken = true;
+            self.outlet.note_broken();
+            None
+        })
+    }
+
+    /// Waits for the end of the walk, which gives nothing more that is of use.
+    fn wait_for_walk(&mut self, engine: &Engine) -> Option<Outcome> {
+        while !self.has_all {
+            match self.pieces.try_recv() {
+                Ok(Piece::Bytes(bytes) | Piece::Part { bytes, .. }) => self.note_done(engine, bytes.len()),
+                Ok(Piece::RecordEnd(_)) => {}
+                Ok(Piece::Whole | Piece::Cancelled) | Err(TryRecvError::Disconnected) => self.has_all = true,
+                Err(TryRecvError::Empty) => return None,
+            }
+        }
+        Some(Outcome::Failed)
+    }
+
+    fn take(&mut self, engine: &Engine, log: Option<&mut SimLog>, count: usize) -> io::Result<Option<Outcome>> {
         for _ in 0..count {
             if self.has_all {
                 return self.finish(engine, log);
@@ -155,8 +179,8 @@ impl SimSaving {
                     self.write(&whole)?;
                 }
                 Ok(Piece::Whole) => {
-                    self.write(&NO_CHECKSUM)?;
                     self.has_all = true;
+                    self.write(&NO_CHECKSUM)?;
                 }
                 Ok(Piece::Cancelled) | Err(TryRecvError::Disconnected) => return Ok(Some(Outcome::Cancelled)),
                 Err(TryRecvError::Empty) => return Ok(None),

@@ -2,6 +2,7 @@
 //!
 //! Promises that are checked:
 //! - what `WAIT` has acknowledged for all replicas outlives a failover to one that has been a whole replica since;
+//! - so does all that was answered with `durability-replicas` of all replicas;
 //! - what was answered with `appendfsync always` outlives the loss of power, where the same process starts again as the primary;
 //! - the count of a token is that of the effects, whatever happens;
 //! - two processes at the same offset of the same history have the same data, at each moment at which it can be told, and all in the end;
@@ -103,6 +104,8 @@ struct World {
     /// No process is stopped, and none takes another's place, until then.
     quiet_until_us: u64,
     is_peaceful: bool,
+    /// Replicas that have what a reply tells of before it is sent.
+    durability_replicas: u64,
     /// Whether no process is left that has what was promised, by the operator's doing.
     is_over: bool,
     /// The data at places of histories.
@@ -139,6 +142,7 @@ impl World {
     fn new(seed: u64) -> Result<World, Wrong> {
         let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5eed);
         let network = Network::new(random.next());
+        let durability_replicas = if random.below(4) == 0 { PROCESSES as u64 - 1 } else { 0 };
         let mut world = World {
             now_us: 0,
             queue: BinaryHeap::new(),
@@ -152,6 +156,7 @@ impl World {
             line: 1,
             quiet_until_us: 0,
             is_peaceful: false,
+            durability_replicas,
             is_over: false,
             digests: HashMap::new(),
             last_place: vec![None; PROCESSES],
@@ -160,7 +165,7 @@ impl World {
         };
         for number in 0..PROCESSES {
             let keeps = [Keeps::Nothing, Keeps::EverySecond, Keeps::Always, Keeps::Always][world.random.below(4)];
-            let setup = Setup { keeps, sends_early: world.random.below(3) > 0 };
+            let setup = Setup { keeps, sends_early: world.random.below(3) > 0, durability_replicas };
             let disk = Some(FakeDisk::new(world.random.next()));
             let is_complete = number == 0;
             world.seats.push(Seat { process: None, disk, setup, starts: 0, is_complete, completes_at: None });
@@ -332,6 +337,7 @@ impl World {
             primary: runs,
             line: self.line,
             finishes: self.is_peaceful,
+            promises_all: self.durability_replicas > 0,
         };
         (turn, &mut self.writers, &mut self.readers)
     }
@@ -424,14 +430,17 @@ impl World {
     /// Tells a process to follow the primary.
     fn point(&mut self, number: usize) {
         let Some(primary) = self.primary.filter(|&primary| primary != number) else { return };
-        self.follow(number, primary);
+        if self.follow(number, primary).starts_with("-LOADING") {
+            self.later(30_000, Actor::Point(number));
+        }
     }
 
-    fn follow(&mut self, number: usize, primary: usize) {
+    fn follow(&mut self, number: usize, primary: usize) -> String {
         let now_us = self.now_us;
-        let Some(process) = &mut self.seats[number].process else { return };
+        let Some(process) = &mut self.seats[number].process else { return String::new() };
         let reply = process.admin(&["REPLICAOF", &format!("p{primary}"), &primary.to_string()], now_us);
         self.tell(format!("process {number} is to follow {primary}: {reply}"));
+        reply
     }
 
     /// The replica that has the most, of those that have all that was promised.
@@ -479,7 +488,8 @@ impl World {
             return Ok(());
         }
         self.later(80_000, Actor::Nemesis);
-        match self.random.below(12) {
+        match self.random.below(13) {
+            12 => self.spoil_disk(),
             0..=2 => {
                 if let Some(wire) = self.network.any() {
                     self.network.cut(wire);
@@ -516,6 +526,15 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Has a disk fail for a while. It recovers by itself.
+    fn spoil_disk(&mut self) {
+        let (number, after, count) = (self.random.below(PROCESSES), self.random.below(20), self.random.below(30));
+        if let Some(process) = &self.seats[number].process {
+            process.spoil_disk(after as u64, 1 + count as u64);
+            self.tell(format!("the disk of process {number} fails {} times, {after} calls from now", count + 1));
+        }
     }
 
     fn shift_clock(&mut self) {

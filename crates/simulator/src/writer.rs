@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use engine::pipelines::FAILURES_MAX;
 use engine::testing::request;
 use store::random::Random;
 
@@ -80,6 +81,8 @@ pub struct ClientTurn<'t> {
     pub line: u64,
     /// Whether nothing new is begun.
     pub finishes: bool,
+    /// Whether each reply is from when all replicas have what it tells of.
+    pub promises_all: bool,
 }
 
 /// See the module's documentation.
@@ -278,7 +281,7 @@ impl WriterClient {
 
     /// The server refuses what it has no reason to refuse unless it is no primary any more.
     fn refused(&mut self, why: &str, seat: Seat, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
-        if turn.line == seat.line {
+        if turn.line == seat.line && !is_of_disk(why) {
             return Err(format!("writer {}: process {} refuses: {why}", self.number, seat.process));
         }
         self.note(format!("refused: {why}"));
@@ -325,6 +328,12 @@ impl WriterClient {
         let least = if self.kept_line == turn.line { self.kept } else { self.promised };
         if at < least.max(self.promised) {
             return Err(format!("writer {}: {least} operations were acknowledged, the token counts {at}", self.number));
+        }
+        if reply.items().get(3).map_or(0, SimReply::number) > FAILURES_MAX as i64 {
+            // Of so many, the disk's as a rule, it isn't told which they are.
+            self.token = None;
+            self.leave(turn);
+            return Ok(());
         }
         self.token_line = seat.line;
         self.note_failures(reply)?;
@@ -516,7 +525,7 @@ impl WriterClient {
             _ => None,
         });
         if let Some(why) = error {
-            if turn.line == seat.line {
+            if turn.line == seat.line && !is_of_disk(&why) {
                 return Err(format!("writer {}: process {} refuses: {why}", self.number, seat.process));
             }
             self.is_refused = true;
@@ -538,6 +547,9 @@ impl WriterClient {
         self.answered += 1;
         if turn.line == seat.line {
             (self.kept, self.kept_line) = (self.written(), turn.line);
+            if turn.promises_all && self.kept > self.promised.max(self.seat_base) {
+                (self.promised, self.has_promise) = (self.kept, true);
+            }
         }
         match kind {
             // It is for what this connection has written or goes on from: not for what it has only read.
@@ -579,6 +591,11 @@ impl WriterClient {
         }
         check_count(&found, count).map_err(|why| format!("writer {}: {why}", self.number))
     }
+}
+
+/// Whether this is how commands are refused while the disk fails, at once or with the transaction that they are in.
+fn is_of_disk(why: &str) -> bool {
+    why.starts_with("MISCONF") || why.starts_with("EXECABORT")
 }
 
 /// Holds a count against the elements that it counts.
