@@ -57,19 +57,19 @@ fn a_file_of_users_is_read_saved_and_read_again() {
 #[test]
 fn rules_about_commands_of_other_servers_are_kept() {
     let directory = Directory::new();
-    let rules = "on nopass sanitize-payload ~* resetchannels -@all +@read +migrate -cluster|migration +vadd";
+    let rules = "on nopass sanitize-payload ~* resetchannels -@all +@read +vcard -cluster|migration +vadd";
     let path = directory.file("users", format!("user bob {rules}\n"));
     let server = Server::penstock(&["--aclfile", &path]);
     let mut admin = server.connect();
     assert_eq!(text(&mut admin, "ACL LIST"), format!("user bob {rules}\n{DEFAULT}"));
-    let line = "Rules of users name commands that this server doesn't have, and are kept as they are: cluster|migration, migrate, vadd.";
+    let line = "Rules of users name commands that this server doesn't have, and are kept as they are: cluster|migration, vadd, vcard.";
     assert_eq!(server.log().matches(line).count(), 1, "{}", server.log());
     assert_eq!(text(&mut admin, "ACL SAVE"), "OK");
     assert_eq!(directory.read("users"), format!("user bob {rules}\n{DEFAULT}\n"));
     assert_eq!(text(&mut admin, "ACL LOAD"), "OK");
     assert_eq!(server.log().matches(line).count(), 2);
-    assert_eq!(text(&mut admin, "ACL SETUSER eve +vsim (+migrate)"), "OK");
-    assert!(server.log().contains("kept as they are: migrate, vsim."));
+    assert_eq!(text(&mut admin, "ACL SETUSER eve +vsim (+vcard)"), "OK");
+    assert!(server.log().contains("kept as they are: vcard, vsim."));
     let unknown = "ERR Error in ACL SETUSER modifier '+nosuch': Unknown command or category name in ACL";
     assert_eq!(text(&mut admin, "ACL SETUSER eve +vdim +nosuch"), unknown);
     assert!(!text(&mut admin, "ACL LIST").contains("vdim"));
