@@ -118,6 +118,8 @@ pub struct Wait {
     pub timeout_ms: Option<u64>,
     /// What to answer at once if it may not wait.
     pub reply: TimeoutReply,
+    /// When to run it again though no key has changed, in milliseconds of Unix time; never, if none.
+    pub again_ms: Option<u64>,
 }
 
 /// One call of a command.
@@ -339,7 +341,7 @@ impl<'c> Call<'c, '_, '_> {
 
     /// Asks for the call to be run again when one of its keys changes. The handler must have written no reply.
     pub fn wait(&mut self, timeout_ms: Option<u64>, reply: TimeoutReply) {
-        self.wait = Some(Wait { timeout_ms, reply });
+        self.wait = Some(Wait { timeout_ms, reply, again_ms: None });
         self.effects.again = None;
     }
 

@@ -65,12 +65,24 @@ fn write_id(reply: &mut Reply<'_>, id: StreamId) {
 /// Writes an entry: its ID, and its fields and values.
 fn write_entry(reply: &mut Reply<'_>, entry: Entry<'_>) {
     reply.array(2);
+    write_id_and_fields(reply, entry);
+}
+
+fn write_id_and_fields(reply: &mut Reply<'_>, entry: Entry<'_>) {
     write_id(reply, entry.id);
     reply.array(entry.len * 2);
     for (field, value) in entry {
         reply.bulk(field);
         reply.bulk(value);
     }
+}
+
+/// Writes an entry with how long it was pending before, and how often it had been delivered.
+fn write_entry_with_delivery(reply: &mut Reply<'_>, entry: Entry<'_>, idle_ms: i64, deliveries: u64) {
+    reply.array(4);
+    write_id_and_fields(reply, entry);
+    reply.int(idle_ms);
+    reply.int(i64::try_from(deliveries).unwrap_or(i64::MAX));
 }
 
 /// Writes entries, at most so many; no limit, if 0. `each` sees the ID of every one that is written.

@@ -36,6 +36,8 @@ pub const IMPORTS: u64 = 1 << 13;
 pub const REFUSES_WRITES: u64 = UNSAVED | UNSNAPPED;
 /// Reasons for which keys stay as they are: nothing expires, is evicted or moved.
 pub const KEEPS_KEYS: u64 = PAUSED | LOADING | REPLICA | IMPORTS;
+/// Reasons for which nothing that is pending in a stream's group changes its consumer by the clock.
+pub const KEEPS_PENDING: u64 = PAUSED | REFUSES_WRITES | LOADING | REPLICA | FEW_REPLICAS | MIGRATES;
 /// Reasons for which any command may have to wait, or be refused.
 pub const HOLDS: u64 = PAUSED | REFUSES_WRITES | LOADING | REPLICA | CUT_OFF | FEW_REPLICAS | MIGRATES | IMPORTS;
 /// A client caches what it reads (CLIENT TRACKING), so that keys may be remembered for it.

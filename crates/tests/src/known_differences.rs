@@ -2,7 +2,7 @@
 //!
 //! Not generated at all, because 7.0 does not know them (the families' own tests cover them): ZRANK and ZREVRANK
 //! WITHSCORE, CLIENT SETINFO and NO-TOUCH (7.2), HSCAN NOVALUES (7.4), SET IFEQ and DELIFEQ (Valkey),
-//! BYPOLYGON (Valkey), MSETEX, DELEX, DIGEST and SET's IFNE, IFDEQ and IFDNE (Redis 8.4),
+//! BYPOLYGON (Valkey), MSETEX, DELEX, DIGEST, SET's IFNE, IFDEQ and IFDNE and XREADGROUP's CLAIM (Redis 8.4),
 //! XDELEX, XACKDEL and KEEPREF, DELREF and ACKED of trims (8.2), AGGREGATE COUNT (8.8), SUNIONCARD and SDIFFCARD (8.10).
 
 use crate::dataset::Entry;

@@ -303,7 +303,7 @@ fn blocking_commands_that_find_nothing() {
         ("blmovem a s left right 1 count 5 bulk", Some(1000), NullArray),
     ] {
         assert_eq!(bench.run(line), "", "{line}");
-        assert_eq!(bench.wait, Some(Wait { timeout_ms, reply }), "{line}");
+        assert_eq!(bench.wait, Some(Wait { timeout_ms, reply, again_ms: None }), "{line}");
     }
     assert_eq!(bench.run("blpop s 0"), WRONG_TYPE);
     assert_eq!(bench.wait, None);

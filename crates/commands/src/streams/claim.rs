@@ -195,6 +195,46 @@ pub(super) fn xautoclaim(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
+/// What XREADGROUP takes over by CLAIM: as it was before.
+pub(super) struct Overdue {
+    pub id: StreamId,
+    /// How long it was pending.
+    pub idle_ms: i64,
+    /// How often it had been delivered.
+    pub deliveries: u64,
+}
+
+/// Gives a consumer what has been pending for so long, the longest first, and at most `count` of it. What is deleted from the
+/// stream stays pending for the consumers that it was delivered to, as in Redis.
+pub(super) fn claim_overdue(
+    entries: &Entries,
+    group: &mut Group,
+    consumer: &[u8],
+    idle_ms_min: i64,
+    now_ms: u64,
+    count: usize,
+) -> Vec<Overdue> {
+    let overdue: Vec<Overdue> = group
+        .by_delivery()
+        .map(|(id, p)| Overdue { id, idle_ms: idle_ms(now_ms, p.delivered_ms).max(0), deliveries: p.deliveries })
+        .take_while(|overdue| overdue.idle_ms >= idle_ms_min)
+        .filter(|overdue| entries.contains(overdue.id))
+        .take(count)
+        .collect();
+    let claim = Claim { consumer, idle_ms_min, at_ms: now_ms, now_ms, deliveries: None, force: false, just_id: false };
+    for Overdue { id, .. } in &overdue {
+        claim.take(group, *id);
+    }
+    overdue
+}
+
+/// When the first pending entry will have been pending for so long, in milliseconds of Unix time. If there is none, none will
+/// have been earlier than an entry that is delivered now.
+pub(super) fn overdue_at_ms(entries: &Entries, group: &mut Group, idle_ms_min: i64, now_ms: u64) -> u64 {
+    let first = group.by_delivery().find(|(id, _)| entries.contains(*id)).map(|(_, pending)| pending.delivered_ms);
+    first.unwrap_or(now_ms).saturating_add(idle_ms_min.unsigned_abs())
+}
+
 const COUNT_NOT_POSITIVE: Error = Error::fixed("ERR COUNT must be > 0");
 
 /// What XAUTOCLAIM found.

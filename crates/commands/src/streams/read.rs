@@ -1,12 +1,14 @@
 //! Waiting for entries: XREAD, XREADGROUP.
 
+use resp::reply::Reply;
 use resp::request::OwnedArgs;
 use store::keyspace::Key;
-use store::types::stream::{Delivery, Entries, Group, Pending, Stream, StreamId};
+use store::types::stream::{Delivery, Entries, Entry, Group, Stream, StreamId};
 
+use super::claim::{Overdue, claim_overdue, overdue_at_ms};
 use super::options::id;
 use super::record::Owner;
-use super::{IdText, begin_stream, no_group, write_entries, write_entry, write_id};
+use super::{IdText, begin_stream, no_group, write_entries, write_entry, write_entry_with_delivery, write_id};
 use crate::Call;
 use crate::call::TimeoutReply;
 use crate::effects::{Class, Concerns};
@@ -36,6 +38,8 @@ struct Read<'c> {
     block_ms: Option<u64>,
     /// Nothing is to be acknowledged.
     no_ack: bool,
+    /// What has been pending for so many milliseconds is claimed before new entries are read.
+    claim_ms: Option<i64>,
     /// Where the keys begin.
     keys_at: usize,
     /// How many there are; as many IDs follow.
@@ -108,7 +112,7 @@ fn wait(call: &mut Call<'_, '_, '_>, read: &Read<'_>, ids: Option<&[StreamId]>) 
 }
 
 fn read_options<'c>(call: &Call<'c, '_, '_>, in_group: bool) -> Result<Read<'c>, Error> {
-    let mut read = Read { reader: None, count: 0, block_ms: None, no_ack: false, keys_at: 0, keys: 0 };
+    let mut read = Read { reader: None, count: 0, block_ms: None, no_ack: false, claim_ms: None, keys_at: 0, keys: 0 };
     let only_in_group = |option: &str| {
         let text = "option is only supported by XREADGROUP. You called XREAD instead.";
         if in_group { Ok(()) } else { Err(Error::new(format!("ERR The {option} {text}"))) }
@@ -135,6 +139,10 @@ fn read_options<'c>(call: &Call<'c, '_, '_>, in_group: bool) -> Result<Read<'c>,
         } else if call.is(at, "noack") {
             only_in_group("NOACK")?;
             read.no_ack = true;
+        } else if more >= 1 && call.is(at, "claim") {
+            only_in_group("CLAIM")?;
+            at += 1;
+            read.claim_ms = Some(claim_ms(call, at)?);
         } else {
             return Err(Error::SYNTAX);
         }
@@ -156,6 +164,12 @@ fn unbalanced(in_group: bool) -> Error {
     ))
 }
 
+/// CLAIM's milliseconds.
+fn claim_ms(call: &Call<'_, '_, '_>, at: usize) -> Result<i64, Error> {
+    let ms = call.int(at).map_err(|_| Error::fixed("ERR min-idle-time is not an integer or out of range"))?;
+    if ms >= 0 { Ok(ms) } else { Err(Error::fixed("ERR min-idle-time must be a positive integer")) }
+}
+
 /// BLOCK's milliseconds.
 fn timeout_ms(call: &Call<'_, '_, '_>, at: usize) -> Result<u64, Error> {
     let ms = call.int(at).map_err(|_| Error::fixed("ERR timeout is not an integer or out of range"))?;
@@ -175,7 +189,7 @@ enum Wanted {
 }
 
 pub(super) fn xreadgroup(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let read = read_options(call, true)?;
+    let mut read = read_options(call, true)?;
     let Some(reader) = read.reader else { return Err(Error::SYNTAX) };
     let keys = read.keys_at..read.keys_at + read.keys;
     let mut wanted = Vec::with_capacity(read.keys);
@@ -187,14 +201,26 @@ pub(super) fn xreadgroup(call: &mut Call<'_, '_, '_>) -> Outcome {
         wanted.push(wanted_of(call.args.get(at + read.keys))?);
     }
     let mark = call.reply.deferred();
-    let mut served = 0;
+    let (mut served, mut again_ms) = (0, None::<u64>);
     for (at, wanted) in keys.zip(wanted) {
+        if wanted != Wanted::New {
+            // As in Redis, CLAIM counts neither for this stream nor for those after it.
+            read.claim_ms = None;
+        }
         let key = call.key(at);
         see(call, key, reader)?;
-        served += usize::from(serve(call, key, &read, reader, wanted)?);
+        match serve(call, key, &read, reader, wanted)? {
+            Served::Written => served += 1,
+            Served::Nothing => {}
+            Served::NothingUntil(at_ms) => again_ms = Some(again_ms.map_or(at_ms, |before| before.min(at_ms))),
+        }
     }
     if served == 0 {
-        return wait(call, &read, None);
+        wait(call, &read, None)?;
+        if let Some(wait) = &mut call.wait {
+            wait.again_ms = again_ms;
+        }
+        return Ok(());
     }
     call.effects.count(served as u64);
     match call.reply.is_resp3() {
@@ -229,37 +255,61 @@ fn see(call: &mut Call<'_, '_, '_>, key: Key<'_>, reader: Reader<'_>) -> Outcome
     Ok(())
 }
 
-/// Writes what a consumer wants of a stream, with the key; says whether there was anything to write.
+/// What a stream had for a consumer.
+enum Served {
+    /// It is written.
+    Written,
+    Nothing,
+    /// Nothing, but pending entries can be claimed from this moment on, in milliseconds of Unix time, if they aren't
+    /// acknowledged.
+    NothingUntil(u64),
+}
+
+/// Writes what a consumer wants of a stream, with the key.
 fn serve(
     call: &mut Call<'_, '_, '_>,
     key: Key<'_>,
     read: &Read<'_>,
     reader: Reader<'_>,
     wanted: Wanted,
-) -> Result<bool, Error> {
+) -> Result<Served, Error> {
     let (now_ms, database) = (call.db.now_ms(), call.db.index());
-    let Some(Stream { entries, groups, .. }) = call.db.object_mut::<Stream>(key)? else { return Ok(false) };
-    let Some(group) = groups.get_mut(reader.group) else { return Ok(false) };
+    let Some(Stream { entries, groups, .. }) = call.db.object_mut::<Stream>(key)? else { return Ok(Served::Nothing) };
+    let Some(group) = groups.get_mut(reader.group) else { return Ok(Served::Nothing) };
     let reply = &mut call.reply;
+    let owner = Owner { database, key: key.bytes, group: reader.group, consumer: reader.consumer };
     match wanted {
-        Wanted::New if !has_after(entries, group.last_id) => return Ok(false),
         Wanted::New => {
+            let count = if read.count == 0 { usize::MAX } else { read.count };
+            let claim = |ms| claim_overdue(entries, group, reader.consumer, ms, now_ms, count);
+            let overdue = read.claim_ms.map(claim).unwrap_or_default();
+            if overdue.is_empty() && !has_after(entries, group.last_id) {
+                let at_ms = read.claim_ms.map(|ms| overdue_at_ms(entries, group, ms, now_ms));
+                return Ok(at_ms.map_or(Served::Nothing, Served::NothingUntil));
+            }
             begin_stream(reply, key.bytes);
+            let mark = reply.deferred();
+            let claimed = write_overdue(reply, entries, &overdue);
+            // Only the journal wants to know them.
+            let is_recorded = call.effects.recording;
+            let mut delivered: Vec<_> = overdue.iter().filter(|_| is_recorded).map(|overdue| overdue.id).collect();
             let from = group.last_id.next().unwrap_or(StreamId::MAX);
-            let mut delivered = Vec::new();
-            write_entries(reply, entries.range(from, StreamId::MAX), read.count, |id| {
+            let unread = entries.range(from, StreamId::MAX).take(count - overdue.len());
+            let new = write_new(reply, unread, read.claim_ms.is_some(), |id| {
                 advance(entries, group, id);
                 if !read.no_ack {
                     group.deliver(id, reader.consumer, Delivery { at_ms: now_ms, deliveries: 1 });
-                    if call.effects.recording {
+                    if is_recorded {
                         delivered.push(id);
                     }
                 }
             });
-            let owner = Owner { database, key: key.bytes, group: reader.group, consumer: reader.consumer };
+            reply.fill_array(mark, claimed + new);
             owner.record_deliveries(call.effects, group, &delivered);
-            owner.record_progress(call.effects, group);
-            // As in Redis, NOACK deliveries don't make the consumer active.
+            if new > 0 {
+                owner.record_progress(call.effects, group);
+            }
+            // As in Redis, NOACK deliveries don't make the consumer active; what it claims does.
             if let Some(consumer) = group.consumer_mut(reader.consumer).filter(|_| !read.no_ack) {
                 consumer.active_ms = Some(now_ms);
             }
@@ -267,11 +317,41 @@ fn serve(
         Wanted::History(after) => {
             begin_stream(reply, key.bytes);
             let delivered = write_history(reply, entries, group, reader.consumer, after, read.count, now_ms);
-            let owner = Owner { database, key: key.bytes, group: reader.group, consumer: reader.consumer };
             owner.record_deliveries(call.effects, group, &delivered);
         }
     }
-    Ok(true)
+    Ok(Served::Written)
+}
+
+/// Writes what was claimed. Says how many entries that is.
+fn write_overdue(reply: &mut Reply<'_>, entries: &Entries, overdue: &[Overdue]) -> usize {
+    let mut written = 0;
+    for Overdue { id, idle_ms, deliveries } in overdue {
+        if let Some(entry) = entries.get(*id) {
+            write_entry_with_delivery(reply, entry, *idle_ms, *deliveries);
+            written += 1;
+        }
+    }
+    written
+}
+
+/// Writes entries that were delivered to no consumer yet, and says how many. `each` sees the ID of every one.
+fn write_new<'s>(
+    reply: &mut Reply<'_>,
+    entries: impl Iterator<Item = Entry<'s>>,
+    with_delivery: bool,
+    mut each: impl FnMut(StreamId),
+) -> usize {
+    let mut written = 0;
+    for entry in entries {
+        each(entry.id);
+        match with_delivery {
+            true => write_entry_with_delivery(reply, entry, 0, 0),
+            false => write_entry(reply, entry),
+        }
+        written += 1;
+    }
+    written
 }
 
 /// Notes that a group has read up to this ID.
@@ -292,7 +372,7 @@ fn advance(entries: &Entries, group: &mut Group, id: StreamId) {
 /// Writes what is pending for a consumer after an ID, which counts as another delivery. Gives the IDs of what was
 /// delivered.
 fn write_history(
-    reply: &mut resp::reply::Reply<'_>,
+    reply: &mut Reply<'_>,
     entries: &Entries,
     group: &mut Group,
     consumer: &[u8],
@@ -310,10 +390,7 @@ fn write_history(
         match entries.get(id) {
             Some(entry) => {
                 write_entry(reply, entry);
-                if let Some(Pending { delivered_ms, deliveries, .. }) = group.pending_mut(id) {
-                    (*delivered_ms, *deliveries) = (now_ms, *deliveries + 1);
-                    delivered.push(id);
-                }
+                delivered.extend(group.deliver_again(id, now_ms).then_some(id));
             }
             // Deleted since.
             None => {

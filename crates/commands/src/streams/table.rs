@@ -138,9 +138,10 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
             "5.0.0",
             "O(M) for each stream, where M is the number of entries returned",
             "Returns entries of streams for a consumer of a group, or waits for them.",
-            "GROUP group consumer [COUNT count:integer] [BLOCK milliseconds:integer] [NOACK] STREAMS key [key ...] id \
-         [id ...]",
-        ),
+            "GROUP group consumer [COUNT count:integer] [BLOCK milliseconds:integer] [CLAIM min-idle-time:integer] \
+             [NOACK] STREAMS key [key ...] id [id ...]",
+        )
+        .history(&[("8.4.0", "`CLAIM`.")]),
     Spec::new("xack", -4, WRITE | FAST, pending::xack as Handler).brief().keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
         Group::Stream,
         "5.0.0",

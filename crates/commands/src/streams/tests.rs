@@ -127,7 +127,7 @@ fn a_read_that_finds_nothing_may_wait() {
     let waits = [("0", None), ("25", Some(25))];
     for (block, timeout_ms) in waits {
         assert_eq!(bench.run(&format!("XREAD BLOCK {block} STREAMS s t $ 3")), "");
-        assert_eq!(bench.wait, Some(Wait { timeout_ms, reply: TimeoutReply::NullArray }));
+        assert_eq!(bench.wait, Some(Wait { timeout_ms, reply: TimeoutReply::NullArray, again_ms: None }));
         let again = bench.effects.again.take().unwrap();
         let ids: Vec<&[u8]> = again.args().from(6).collect();
         assert_eq!(ids, [&b"0-0"[..], b"3-0"]);
@@ -320,4 +320,116 @@ fn what_is_deleted_and_released_is_told_once() {
     bench.run("xdelex s acked ids 1 1-4");
     assert_eq!(bench.events(), ["xdel s", "xdel s"]);
     assert_eq!(bench.effects.dirty - before, 2 + 1 + 1);
+}
+
+/// A stream, "s", of which consumers of "g" have four entries: 3-1 for 60 ms, 1-1 for 50, 2-1 for 10, and 4-1 was deleted.
+fn stream_with_overdue_entries() -> Bench {
+    let mut bench = Bench::default();
+    (1..=6).for_each(|ms| drop(bench.run(&format!("xadd s {ms}-1 f {ms}"))));
+    bench.run("xgroup create s g 0");
+    bench.run("xreadgroup group g a count 4 streams s >");
+    bench.now_ms += 100;
+    for (id, idle_ms, deliveries) in [("3-1", 60, 7), ("1-1", 50, 2), ("2-1", 10, 1), ("4-1", 70, 1)] {
+        bench.run(&format!("xclaim s g a 0 {id} idle {idle_ms} retrycount {deliveries} justid"));
+    }
+    bench.run("xdel s 4-1");
+    bench
+}
+
+/// An entry as XREADGROUP's CLAIM shows it.
+fn claimed(number: u64, idle_ms: u64, deliveries: u64) -> String {
+    format!("*4|$3|{number}-1|*2|$1|f|$1|{number}|:{idle_ms}|:{deliveries}")
+}
+
+/// The replies are those of Redis 8.6.
+#[test]
+fn what_has_been_pending_for_long_is_claimed_before_new_entries_are_read() {
+    let mut bench = stream_with_overdue_entries();
+    let of = |entries: &[String]| format!("*1|*2|$1|s|*{}|{}", entries.len(), entries.join("|"));
+    bench.check(&[
+        ("xreadgroup group g b count 1 claim 50 streams s >", &of(&[claimed(3, 60, 7)])),
+        ("xreadgroup group g b claim 50 count 2 streams s >", &of(&[claimed(1, 50, 2), claimed(5, 0, 0)])),
+        (
+            "xpending s g - + 9",
+            "*5|*4|$3|1-1|$1|b|:0|:3|*4|$3|2-1|$1|a|:10|:1|*4|$3|3-1|$1|b|:0|:8|*4|$3|4-1|$1|a|:70|:1|*4|$3|5-1|$1|b|:0|:1",
+        ),
+        ("xreadgroup group g b claim 50 streams s >", &of(&[claimed(6, 0, 0)])),
+        ("xreadgroup group g b claim 50 streams s >", "*-1"),
+        // The oldest first, the lower ID first of those of one time.
+        (
+            "xreadgroup group g c claim 0 count 3 streams s 18446744073709551615-18446744073709551615",
+            &of(&[claimed(2, 10, 1), claimed(1, 0, 3), claimed(3, 0, 8)]),
+        ),
+        ("xack s g 1-1 2-1 3-1 4-1 5-1 6-1", ":6"),
+        ("xreadgroup group g c claim 0 streams s >", "*-1"),
+        ("xadd s 7-1 f 7", "$3|7-1"),
+        ("xreadgroup group g c streams s >", "*1|*2|$1|s|*1|*2|$3|7-1|*2|$1|f|$1|7"),
+        ("xgroup delconsumer s g c", ":1"),
+        ("xreadgroup group g d claim 0 streams s >", "*-1"),
+    ]);
+}
+
+/// The replies are those of Redis 8.6.
+#[test]
+fn claims_stay_pending_without_acknowledgements_and_concern_new_entries_only() {
+    let mut bench = stream_with_overdue_entries();
+    let entry = |number| format!("*2|$3|{number}-1|*2|$1|f|$1|{number}");
+    bench.check(&[
+        (
+            "xreadgroup group g n noack claim 60 count 2 streams s >",
+            &format!("*1|*2|$1|s|*2|{}|{}", claimed(3, 60, 7), claimed(5, 0, 0)),
+        ),
+        ("xpending s g - + 9 n", "*1|*4|$3|3-1|$1|n|:0|:8"),
+        ("xgroup create s h 0", "+OK"),
+        ("xreadgroup group h n noack claim 0 count 1 streams s >", &format!("*1|*2|$1|s|*1|{}", claimed(1, 0, 0))),
+        ("xinfo consumers s h", "*1|*8|$4|name|$1|n|$7|pending|:0|$4|idle|:0|$8|inactive|:-1"),
+        ("xreadgroup group g n claim 0 streams s 0", &format!("*1|*2|$1|s|*1|{}", entry(3))),
+        ("xadd t 1-1 f 1", "$3|1-1"),
+        ("xgroup create t g 0", "+OK"),
+        // An ID of its own ends CLAIM's effect, for the streams after it, too.
+        (
+            "xreadgroup group g n claim 0 streams s t 0 >",
+            &format!("*2|*2|$1|s|*1|{}|*2|$1|t|*1|{}", entry(3), entry(1)),
+        ),
+        ("xreadgroup group g m claim 0 streams t s > 0", &format!("*2|*2|$1|t|*1|{}|*2|$1|s|*0", claimed(1, 0, 1))),
+    ]);
+}
+
+/// The texts are those of Redis 8.6.
+#[test]
+fn the_time_that_claims_need_is_a_number() {
+    let not_a_number = "-ERR min-idle-time is not an integer or out of range";
+    let only_in_group = "-ERR The CLAIM option is only supported by XREADGROUP. You called XREAD instead.";
+    let mut bench = stream_with_overdue_entries();
+    bench.check(&[
+        ("xreadgroup group g c claim streams s >", not_a_number),
+        ("xreadgroup claim x group none c streams s >", not_a_number),
+        ("xreadgroup group g c claim 9223372036854775808 streams s >", not_a_number),
+        ("xreadgroup group g c claim -1 streams s >", "-ERR min-idle-time must be a positive integer"),
+        ("xreadgroup group g c block -1 claim -1 streams s >", "-ERR timeout is negative"),
+        ("xreadgroup group g c count 1 claim", "-ERR syntax error"),
+        ("xread claim x streams s 0", only_in_group),
+        ("xread count 1 claim", "-ERR syntax error"),
+        (
+            "xreadgroup group none c claim 1 streams s >",
+            "-NOGROUP No such key 's' or consumer group 'none' in XREADGROUP with GROUP option",
+        ),
+    ]);
+}
+
+#[test]
+fn a_read_that_claims_is_run_again_when_something_may_be_overdue() {
+    let mut bench = stream_with_overdue_entries();
+    bench.run("xgroup setid s g 6-1");
+    bench.run("xgroup create t g $ mkstream");
+    let mut again_ms = |line: &str| {
+        assert_eq!(bench.run(line), "", "{line}");
+        bench.wait.unwrap().again_ms.map(|ms| ms - bench.now_ms)
+    };
+    assert_eq!(again_ms("xreadgroup group g b block 0 streams s >"), None);
+    assert_eq!(again_ms("xreadgroup group g b block 0 claim 61 streams s >"), Some(1), "3-1 is the first that exists");
+    assert_eq!(again_ms("xreadgroup group g b block 0 claim 61 streams t >"), Some(61), "nothing is pending");
+    assert_eq!(again_ms("xreadgroup group g b block 0 claim 61 streams t s > >"), Some(1));
+    let far_ms = again_ms("xreadgroup group g b block 0 claim 9223372036854775807 streams s >");
+    assert!(far_ms > Some(1 << 60), "{far_ms:?}");
 }

@@ -8,7 +8,7 @@
 
 mod claim;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -49,7 +49,7 @@ impl Awaited {
             // The server ends it, which has a time limit for each step.
             Awaited::Migration { .. } => None,
         };
-        Wait { timeout_ms, reply: TimeoutReply::NullArray }
+        Wait { timeout_ms, reply: TimeoutReply::NullArray, again_ms: None }
     }
 }
 
@@ -82,6 +82,9 @@ pub struct Waiter {
     /// Its place among all waiters: later ones have higher numbers.
     ticket: u64,
     right: Claim,
+    /// When its command is run again though no key has changed, in milliseconds of Unix time; [`NEVER`] if not. The command says
+    /// when each time that it has found nothing.
+    again_ms: AtomicU64,
     /// Whether its connection is closed once it is answered.
     ends_connection: AtomicBool,
 }
@@ -122,8 +125,14 @@ impl Waiter {
             pipeline,
             ticket,
             right,
+            again_ms: AtomicU64::new(wait.again_ms.unwrap_or(NEVER)),
             ends_connection: AtomicBool::new(false),
         }
+    }
+
+    /// Has its command be run again at this time though no key has changed.
+    pub(crate) fn run_again_at(&self, ms: Option<u64>) {
+        self.again_ms.store(ms.unwrap_or(NEVER), Ordering::Relaxed);
     }
 
     /// Has its connection be closed once it is answered. The caller has claimed the right to answer, and not used it yet.
@@ -219,6 +228,9 @@ impl Waiter {
     }
 }
 
+/// The time of waiters that only keys and deadlines end.
+const NEVER: u64 = u64::MAX;
+
 /// Writes what a blocking command answers when it found nothing and may not wait.
 pub fn write_no_wait(reply: &mut Reply<'_>, kind: TimeoutReply) {
     match kind {
@@ -241,6 +253,10 @@ pub struct Waiters {
     /// Those of them that read in a group.
     in_groups: AtomicUsize,
     tickets: AtomicU64,
+    /// Those that the clock serves, too, by ticket.
+    by_clock: Mutex<BTreeMap<u64, Arc<Waiter>>>,
+    /// How many these are.
+    clocked: AtomicUsize,
     listeners: Arc<Listeners>,
 }
 
@@ -253,12 +269,31 @@ impl Waiters {
             count: AtomicUsize::new(0),
             in_groups: AtomicUsize::new(0),
             tickets: AtomicU64::new(1),
+            by_clock: Mutex::default(),
+            clocked: AtomicUsize::new(0),
             listeners,
         }
     }
 
     fn with<T>(&self, shard: usize, run: impl FnOnce(&mut Queues) -> T) -> T {
         run(&mut self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn with_clocked<T>(&self, run: impl FnOnce(&mut BTreeMap<u64, Arc<Waiter>>) -> T) -> T {
+        let mut waiters = self.by_clock.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = run(&mut waiters);
+        self.clocked.store(waiters.len(), Ordering::Relaxed);
+        result
+    }
+
+    /// The waiters that are to be tried again at this time though no key has changed, in the order in which they came.
+    #[must_use]
+    pub fn due(&self, now_ms: u64) -> Vec<Arc<Waiter>> {
+        if self.clocked.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        let is_due = |waiter: &&Arc<Waiter>| waiter.again_ms.load(Ordering::Relaxed) <= now_ms;
+        self.with_clocked(|waiters| waiters.values().filter(is_due).cloned().collect())
     }
 
     /// Whether anybody waits for anything.
@@ -297,6 +332,9 @@ impl Waiters {
     pub fn add(&self, waiter: &Arc<Waiter>) {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.in_groups.fetch_add(usize::from(waiter.reads_in_group()), Ordering::Relaxed);
+        if waiter.wait.again_ms.is_some() {
+            self.with_clocked(|waiters| waiters.insert(waiter.ticket, waiter.clone()));
+        }
         for (shard, key) in &waiter.registered {
             self.listeners.add(KeyHash::of(&key.1));
             self.with(*shard, |queues| queues.entry(key.clone()).or_default().push_back(waiter.clone()));
@@ -307,6 +345,9 @@ impl Waiters {
     pub fn remove(&self, waiter: &Arc<Waiter>) {
         self.count.fetch_sub(1, Ordering::Relaxed);
         self.in_groups.fetch_sub(usize::from(waiter.reads_in_group()), Ordering::Relaxed);
+        if waiter.wait.again_ms.is_some() {
+            self.with_clocked(|waiters| waiters.remove(&waiter.ticket));
+        }
         for (shard, key) in &waiter.registered {
             self.listeners.remove(KeyHash::of(&key.1));
             self.with(*shard, |queues| {
@@ -380,7 +421,7 @@ mod tests {
     fn waiter(client: u64, ticket: u64, registered: &[(usize, DbKey)]) -> Arc<Waiter> {
         let command = table().find(b"blpop").unwrap();
         let args = OwnedArgs::new([&b"blpop"[..], b"k", b"0"].into_iter());
-        let wait = Wait { timeout_ms: None, reply: TimeoutReply::NullArray };
+        let wait = Wait { timeout_ms: None, reply: TimeoutReply::NullArray, again_ms: None };
         Arc::new(Waiter::new(
             client,
             0,

@@ -20,7 +20,7 @@ use crate::clients::session::Session;
 use crate::commit::{Changed, TokenCount};
 use crate::listening::watch::DbKey;
 use crate::machine::ticks::Ticks;
-use crate::reasons::AWAITED;
+use crate::reasons::{AWAITED, KEEPS_PENDING};
 use crate::worker::turn::Run;
 use crate::worker::{Pass, Step, Worker};
 
@@ -87,8 +87,10 @@ impl Worker {
         }
     }
 
-    /// Looks again at the waiters that a busy script has kept from being served. Call it many times a second.
+    /// Looks again at the waiters that a busy script has kept from being served, and at those that the clock serves. Call it many
+    /// times a second.
     pub fn serve_late(&mut self) {
+        self.serve_due();
         if (self.late.is_empty() && self.ready.is_empty()) || self.engine.busy.any() {
             return;
         }
@@ -98,6 +100,28 @@ impl Worker {
             self.serve_ready(&mut inside);
             self.note_observed();
         }
+    }
+
+    /// Serves the waiters that wait for a moment as well as for keys: entries that will have been pending for long enough. Keys stay
+    /// as they are while something holds up commands that write; these waiters come afterwards then.
+    fn serve_due(&mut self) {
+        let due = self.engine.waiters.due(self.clock.now_ms);
+        if due.is_empty() || self.engine.busy.any() || self.engine.reasons.has(KEEPS_PENDING) {
+            return;
+        }
+        let mut inside = self.pass();
+        if inside.is_none() {
+            return;
+        }
+        self.clock.follow(Ticks::now());
+        for waiter in due {
+            if waiter.claim_to_serve() && self.serve(&waiter).is_err() {
+                // It stays due.
+                break;
+            }
+        }
+        self.serve_ready(&mut inside);
+        self.note_observed();
     }
 
     /// Serves the waiters for a key, in the order in which they came. A waiter is tried if its command takes from the type that the key
@@ -207,7 +231,10 @@ impl Worker {
             (run(&mut call), call.wait)
         };
         let answer = match (outcome, wait) {
-            (_, Some(_)) => None,
+            (_, Some(wait)) => {
+                waiter.run_again_at(wait.again_ms);
+                None
+            }
             (Ok(()), None) => {
                 self.count_ended(waiter);
                 Some(output)

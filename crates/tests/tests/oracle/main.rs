@@ -2,6 +2,7 @@
 
 mod access;
 mod chains;
+mod claims;
 mod coverage;
 mod differential;
 mod fields;

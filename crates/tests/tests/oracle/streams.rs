@@ -20,11 +20,11 @@ fn on_all(with_oracle: bool, test: impl Fn(&Server)) {
     }
 }
 
-fn expect(conn: &mut Conn, reply: &str) {
+pub(super) fn expect(conn: &mut Conn, reply: &str) {
     assert_eq!(conn.read().unwrap().escaped(), reply.replace('|', "\\r\\n"));
 }
 
-fn ask(conn: &mut Conn, line: &str, reply: &str) {
+pub(super) fn ask(conn: &mut Conn, line: &str, reply: &str) {
     assert_eq!(conn.cmd(line).unwrap().escaped(), reply.replace('|', "\\r\\n"), "{line}");
 }
 
@@ -41,7 +41,7 @@ fn wait_until_blocked(server: &Server, n: usize) {
 }
 
 /// A connection that waits for the reply to a command. `n` wait then.
-fn waiting(server: &Server, line: &str, n: usize) -> Conn {
+pub(super) fn waiting(server: &Server, line: &str, n: usize) -> Conn {
     let mut conn = server.connect();
     conn.send(&encode(&command(line))).unwrap();
     wait_until_blocked(server, n);

@@ -60,6 +60,8 @@ pub struct Group {
     pub entries_read: Option<u64>,
     consumers: BTreeMap<Arc<[u8]>, Consumer>,
     pending: BTreeMap<StreamId, Pending>,
+    /// What is pending, by when it was delivered and by ID; see [`Group::by_delivery`].
+    by_delivery: Option<BTreeSet<(u64, StreamId)>>,
 }
 
 /// Bytes of a node of a map or set for each element, beside the element: they are about two thirds full.
@@ -83,7 +85,8 @@ impl Group {
         // What is pending is so for one consumer each.
         let pending =
             map_bytes::<StreamId, Pending>(self.pending.len()) + map_bytes::<StreamId, ()>(self.pending.len());
-        size_of::<Group>() + map_bytes::<Arc<[u8]>, Consumer>(self.consumers.len()) + names + pending
+        let index = self.by_delivery.as_ref().map_or(0, |index| map_bytes::<(u64, StreamId), ()>(index.len()));
+        size_of::<Group>() + map_bytes::<Arc<[u8]>, Consumer>(self.consumers.len()) + names + pending + index
     }
 
     /// The consumers by name.
@@ -118,7 +121,9 @@ impl Group {
     pub fn remove_consumer(&mut self, name: &[u8]) -> Option<usize> {
         let consumer = self.consumers.remove(name)?;
         for id in &consumer.pending {
-            self.pending.remove(id);
+            if let Some(pending) = self.pending.remove(id) {
+                self.drop_from_index(pending.delivered_ms, *id);
+            }
         }
         Some(consumer.pending.len())
     }
@@ -129,9 +134,33 @@ impl Group {
         &self.pending
     }
 
-    /// A pending delivery, to be changed; its consumer must stay the same.
-    pub fn pending_mut(&mut self, id: StreamId) -> Option<&mut Pending> {
-        self.pending.get_mut(&id)
+    /// All that is pending, what was delivered first before the rest; by ID, if at one time.
+    ///
+    /// The first call sorts what is pending. The order is kept from then on, which takes memory: groups that are never
+    /// asked for it don't have it.
+    pub fn by_delivery(&mut self) -> impl Iterator<Item = (StreamId, &Pending)> {
+        let Group { pending, by_delivery, .. } = self;
+        let sort = || pending.iter().map(|(id, pending)| (pending.delivered_ms, *id)).collect();
+        let index = by_delivery.get_or_insert_with(sort);
+        index.iter().filter_map(|(_, id)| pending.get(id).map(|pending| (*id, pending)))
+    }
+
+    fn drop_from_index(&mut self, delivered_ms: u64, id: StreamId) {
+        if let Some(index) = &mut self.by_delivery {
+            index.remove(&(delivered_ms, id));
+        }
+    }
+
+    /// Notes that a pending entry was delivered once more to its consumer. False if it isn't pending.
+    pub fn deliver_again(&mut self, id: StreamId, at_ms: u64) -> bool {
+        let Some(pending) = self.pending.get_mut(&id) else { return false };
+        let before_ms = std::mem::replace(&mut pending.delivered_ms, at_ms);
+        pending.deliveries += 1;
+        if let Some(index) = &mut self.by_delivery {
+            index.remove(&(before_ms, id));
+            index.insert((at_ms, id));
+        }
+        true
     }
 
     /// Notes that an entry was delivered to a consumer that exists, even if another one had it before.
@@ -140,7 +169,14 @@ impl Group {
         to.pending.insert(id);
         let Delivery { at_ms, deliveries } = delivery;
         let pending = Pending { consumer: to.name.clone(), delivered_ms: at_ms, deliveries };
-        if let Some(before) = self.pending.insert(id, pending)
+        let before = self.pending.insert(id, pending);
+        if let Some(index) = &mut self.by_delivery {
+            if let Some(before) = &before {
+                index.remove(&(before.delivered_ms, id));
+            }
+            index.insert((at_ms, id));
+        }
+        if let Some(before) = before
             && *before.consumer != *consumer
             && let Some(from) = self.consumers.get_mut(&before.consumer)
         {
@@ -151,6 +187,7 @@ impl Group {
     /// An entry needs no delivery any more. Says whether it was pending.
     pub fn acknowledge(&mut self, id: StreamId) -> bool {
         let Some(pending) = self.pending.remove(&id) else { return false };
+        self.drop_from_index(pending.delivered_ms, id);
         if let Some(consumer) = self.consumers.get_mut(&pending.consumer) {
             consumer.pending.remove(&id);
         }

@@ -311,6 +311,40 @@ fn what_is_pending_belongs_to_one_consumer() {
     assert_eq!(pending(&group), (0, None, Some(0)));
 }
 
+/// The order is kept through every kind of change, and takes memory only once it is asked for.
+#[test]
+fn what_is_pending_is_known_by_age() {
+    let ids: Vec<StreamId> = (1..=6).map(|ms| StreamId::new(ms, 0)).collect();
+    let mut rng = Random::new(7);
+    let mut group = Group::new(StreamId::MIN, None);
+    assert!(group.add_consumer(b"a", 1) && group.add_consumer(b"b", 1));
+    let delivery = |rng: &mut Random| Delivery { at_ms: rng.below(4) as u64, deliveries: 1 };
+    ids.iter().for_each(|id| group.deliver(*id, b"a", delivery(&mut rng)));
+    let before = group.memory_bytes();
+    assert_eq!(group.by_delivery().count(), 6);
+    assert!(group.memory_bytes() > before);
+    for turn in 0..500 {
+        let id = ids[rng.below(ids.len())];
+        match rng.below(20) {
+            0 => {
+                group.remove_consumer(b"b");
+                group.add_consumer(b"b", 1);
+            }
+            1..5 => {
+                group.acknowledge(id);
+            }
+            5..9 => {
+                group.deliver_again(id, rng.below(4) as u64);
+            }
+            _ => group.deliver(id, if rng.below(2) == 0 { b"a" } else { b"b" }, delivery(&mut rng)),
+        }
+        let mut expected: Vec<_> = group.pending().iter().map(|(id, pending)| (pending.delivered_ms, *id)).collect();
+        expected.sort_unstable();
+        let got: Vec<_> = group.by_delivery().map(|(id, pending)| (pending.delivered_ms, id)).collect();
+        assert_eq!(got, expected, "turn {turn}");
+    }
+}
+
 #[test]
 fn blocks_hold_all_entries_and_end_where_they_are_told_to() {
     let mut entries = Entries::default();
