@@ -710,6 +710,7 @@ pub const EFFECTS: Family = Family {
     4: XREADGROUP GROUP (g1|g2) <consumer> [COUNT (1|3)] [NOACK] CLAIM (0|20|200) STREAMS <stream> >
     2: XREADGROUP GROUP (g1|g2) <consumer> BLOCK 500 CLAIM (20|200) STREAMS <stream> >
     XREADGROUP GROUP (g1|g2) <consumer> CLAIM 0 STREAMS <stream> <stream> (0|>) >
+    2: XREADGROUP GROUP (g1|g2) <consumer> CLAIM 0 STREAMS <stream> 0
     2: XCLAIM <stream> (g1|g2) <consumer> 0 <id> <id> [FORCE] [JUSTID]
     XCLAIM <stream> (g1|g2) <consumer> 0 <id> LASTID <id>
     3: XAUTOCLAIM <stream> (g1|g2) <consumer> 0 0 COUNT 3

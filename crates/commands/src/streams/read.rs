@@ -223,6 +223,8 @@ pub(super) fn xreadgroup(call: &mut Call<'_, '_, '_>) -> Outcome {
         return Ok(());
     }
     call.effects.count(served as u64);
+    // What it has delivered is recorded. Older servers, which may follow this one, don't know CLAIM.
+    call.effects.record_nothing();
     match call.reply.is_resp3() {
         true => call.reply.fill_map(mark, served),
         false => call.reply.fill_array(mark, served),
