@@ -27,7 +27,7 @@ impl ConfigHost for Nothing {
 }
 
 impl Host for Nothing {
-    fn shut_down(&self) {}
+    fn shut_down(&self, _at_once: bool) {}
 }
 
 static ENGINE: LazyLock<&'static Engine> =
