@@ -61,7 +61,7 @@ impl Worker {
         }
         let context = if session.multi.is_some() { Context::Multi } else { Context::TopLevel };
         self.allow(session, command, *args, context).map_err(|denial| access::error(session, command, denial))?;
-        // What a primary sends has been accepted, and is applied whatever stands against it here.
+        // What a primary sends or the append-only file has was accepted before, and is applied whatever stands against it here.
         let replays = self.clock.replays;
         if self.memory.full && !replays && needs_memory(session, command) {
             return Err(Error::OUT_OF_MEMORY);
@@ -69,7 +69,7 @@ impl Worker {
         if self.engine.reasons.has(REFUSES_WRITES) && !replays && is_refused_unsaved(session, command) {
             return Err(self.engine.unsaved());
         }
-        if self.engine.reasons.has(FEW_REPLICAS) && !self.engine.is_replica() && writes(session, command) {
+        if self.engine.reasons.has(FEW_REPLICAS) && !replays && !self.engine.is_replica() && writes(session, command) {
             return Err(Error::new("NOREPLICAS Not enough good replicas to write."));
         }
         if self.engine.reasons.has(REPLICA) && !replays && self.engine.is_read_only() && writes(session, command) {

@@ -431,3 +431,21 @@ fn a_file_that_tells_the_time_can_be_cut_at_one_by_redis() {
     let counts = ["before", "after"].map(|key| number(&server, key));
     assert_eq!(counts, [1, 0], "{cut:?}");
 }
+
+/// What is in the file was accepted when it was written: nothing that stands against new writes keeps it from being loaded.
+#[test]
+fn a_file_is_loaded_though_new_writes_are_refused() {
+    let directory = Directory::new();
+    let mut server = start(&directory, "always");
+    let mut conn = server.connect();
+    for command in ["SET a 1", "MSET b 2 c 3", "RPUSH list x y", "MULTI", "SET d 4", "INCR a", "EXEC"] {
+        conn.cmd(command).unwrap();
+    }
+    server.kill();
+    let args = ["--appendonly", "yes", "--dir", directory.root(), "--min-replicas-to-write", "1", "--maxmemory", "1"];
+    let server = Server::penstock(&args);
+    let mut conn = server.connect();
+    assert_eq!(conn.cmd("DBSIZE").unwrap().integer(), Some(5));
+    assert_eq!(conn.cmd("GET a").unwrap().text(), b"2");
+    assert_eq!(conn.cmd("DEL a").unwrap().escaped(), "-NOREPLICAS Not enough good replicas to write.\\r\\n");
+}
