@@ -24,7 +24,7 @@ const CHANGES_TOO_OFTEN: &[u8] =
     b"ERR Keys that are migrated are changed again and again: they are kept here, with copies on the target instance";
 
 /// How far a migration is once what has arrived is removed.
-struct Settled {
+struct SettledKeys {
     /// Keys that have changed since they were sent.
     again: Vec<MigratingKey>,
     /// Whether they are sent again.
@@ -81,7 +81,7 @@ impl Worker {
     }
 
     /// Removes what has arrived, in one unit, which counts the command if that ends now. None, if a script holds the keys for long.
-    fn settle(&mut self, migration: &mut Migration) -> Option<Settled> {
+    fn settle(&mut self, migration: &mut Migration) -> Option<SettledKeys> {
         let hashes: Vec<KeyRef> = migration.keys.iter().map(|key| KeyRef { arg: 0, hash: key.hash }).collect();
         let shards = self.take_shards(&hashes);
         let Some(mut locked) = self.lock(|keyspace, give_up| keyspace.lock_many_unless(&shards, give_up)) else {
@@ -103,7 +103,7 @@ impl Worker {
         self.commit(waiter.as_ref().map_or(TokenCount::None, |waiter| TokenCount::Waiter(waiter)));
         drop(locked);
         self.shards = shards;
-        Some(Settled { again, goes_on, waiter, error })
+        Some(SettledKeys { again, goes_on, waiter, error })
     }
 
     /// Removes the keys that the other server has. Those that have changed since they were sent are taken out of the migration and returned

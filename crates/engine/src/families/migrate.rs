@@ -54,7 +54,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("migrate", -6, WRITE | NOSCRIPT |
 
 /// What an option of the command is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Word {
+enum MigrateOption {
     Copy,
     Replace,
     Auth,
@@ -62,19 +62,24 @@ enum Word {
     Keys,
 }
 
-impl Word {
-    fn of(arg: &[u8]) -> Option<Word> {
-        let words = [("copy", Word::Copy), ("replace", Word::Replace), ("auth", Word::Auth), ("auth2", Word::Auth2)];
-        let found = words.into_iter().chain([("keys", Word::Keys)]);
+impl MigrateOption {
+    fn of(arg: &[u8]) -> Option<MigrateOption> {
+        let words = [
+            ("copy", MigrateOption::Copy),
+            ("replace", MigrateOption::Replace),
+            ("auth", MigrateOption::Auth),
+            ("auth2", MigrateOption::Auth2),
+        ];
+        let found = words.into_iter().chain([("keys", MigrateOption::Keys)]);
         found.into_iter().find(|(name, _)| arg.eq_ignore_ascii_case(name.as_bytes())).map(|(_, word)| word)
     }
 
     /// Arguments that belong to it.
     fn values(self) -> usize {
         match self {
-            Word::Copy | Word::Replace | Word::Keys => 0,
-            Word::Auth => 1,
-            Word::Auth2 => 2,
+            MigrateOption::Copy | MigrateOption::Replace | MigrateOption::Keys => 0,
+            MigrateOption::Auth => 1,
+            MigrateOption::Auth2 => 2,
         }
     }
 }
@@ -83,12 +88,12 @@ impl Word {
 const OPTIONS: usize = 6;
 
 /// The options, as far as there are any that are known, with the places of their words.
-fn words(args: Args<'_>) -> impl Iterator<Item = (usize, Word)> {
+fn words(args: Args<'_>) -> impl Iterator<Item = (usize, MigrateOption)> {
     let mut at = OPTIONS;
     std::iter::from_fn(move || {
-        let word = (at < args.len()).then(|| Word::of(args.get(at))).flatten()?;
+        let word = (at < args.len()).then(|| MigrateOption::of(args.get(at))).flatten()?;
         let found = (at, word);
-        at = if word == Word::Keys { args.len() } else { at + 1 + word.values() };
+        at = if word == MigrateOption::Keys { args.len() } else { at + 1 + word.values() };
         Some(found)
     })
 }
@@ -96,7 +101,7 @@ fn words(args: Args<'_>) -> impl Iterator<Item = (usize, Word)> {
 /// Where the keys begin, if there are several.
 fn first_of_many(args: Args<'_>) -> Option<usize> {
     let many = args.len() > OPTIONS && args.get(3).is_empty();
-    words(args).find(|(_, word)| many && *word == Word::Keys).map(|(at, _)| at + 1)
+    words(args).find(|(_, word)| many && *word == MigrateOption::Keys).map(|(at, _)| at + 1)
 }
 
 fn is_secret(args: Args<'_>, index: usize) -> bool {
@@ -121,16 +126,16 @@ impl Options {
             }
             let value = |offset: usize| turn.arg(at + offset).to_vec();
             match word {
-                Word::Copy => options.copies = true,
-                Word::Replace => options.replaces = true,
-                Word::Auth => options.credentials = Some(Credentials::Password(value(1))),
-                Word::Auth2 => options.credentials = Some(Credentials::User(value(1), value(2))),
-                Word::Keys if !turn.arg(3).is_empty() => {
+                MigrateOption::Copy => options.copies = true,
+                MigrateOption::Replace => options.replaces = true,
+                MigrateOption::Auth => options.credentials = Some(Credentials::Password(value(1))),
+                MigrateOption::Auth2 => options.credentials = Some(Credentials::User(value(1), value(2))),
+                MigrateOption::Keys if !turn.arg(3).is_empty() => {
                     return Err(Error::fixed(
                         "ERR When using MIGRATE KEYS option, the key argument must be set to the empty string",
                     ));
                 }
-                Word::Keys => end = turn.len(),
+                MigrateOption::Keys => end = turn.len(),
             }
         }
         if end < turn.len() { Err(Error::SYNTAX) } else { Ok(options) }

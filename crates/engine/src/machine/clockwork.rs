@@ -92,7 +92,7 @@ impl Clockwork {
         }
     }
 
-    /// Has keys be there whose time has come, or not be there any more.
+    /// Sets whether expired keys are still visible, as they are to a client that imports data.
     #[inline]
     pub(crate) fn see_due(&mut self, sees_due: bool) {
         if self.sees_due != sees_due {

@@ -73,9 +73,9 @@ pub(super) enum Section {
     Lanes { end: usize, lanes: Vec<Lane>, databases: [usize; 2] },
 }
 
-/// What a unit is for the cutter.
+/// How the cutter can apply a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum UnitRoute {
     /// It can be applied in this lane.
     Lane(usize),
     /// It is no change, but selects a database.
@@ -149,8 +149,8 @@ impl<'c> Cutter<'c> {
                 return self.end_stretch(end, self.at, selected);
             };
             match kind {
-                Kind::Selects(database) => self.database = database,
-                Kind::Lane(lane) => {
+                UnitRoute::Selects(database) => self.database = database,
+                UnitRoute::Lane(lane) => {
                     let unit = self.commands.get(start..self.at).unwrap_or_default();
                     if let Some(lane) = self.lanes.get_mut(lane) {
                         lane.add(unit, self.database);
@@ -162,7 +162,7 @@ impl<'c> Cutter<'c> {
                         return Some(Section::InOrder { end });
                     }
                 }
-                Kind::Single => {
+                UnitRoute::Single => {
                     if self.is_worth_it() {
                         return self.end_stretch(start, self.at, selected);
                     }
@@ -197,36 +197,36 @@ impl<'c> Cutter<'c> {
     }
 
     /// Takes the next unit, up to `at`. None if there is no more, or nothing that can be understood.
-    fn next_unit(&mut self) -> Option<Kind> {
+    fn next_unit(&mut self) -> Option<UnitRoute> {
         let start = self.at;
         let kind = match self.next_request()? {
-            Request::Begins => self.rest_of_transaction()?,
-            Request::Ends => Kind::Single,
-            Request::Selects(database) => return Some(Kind::Selects(database)),
-            Request::Command(lane) => lane.map_or(Kind::Single, Kind::Lane),
+            StreamRequest::Begins => self.rest_of_transaction()?,
+            StreamRequest::Ends => UnitRoute::Single,
+            StreamRequest::Selects(database) => return Some(UnitRoute::Selects(database)),
+            StreamRequest::Command(lane) => lane.map_or(UnitRoute::Single, UnitRoute::Lane),
         };
-        Some(if self.at - start > self.bounds.unit_bytes_max { Kind::Single } else { kind })
+        Some(if self.at - start > self.bounds.unit_bytes_max { UnitRoute::Single } else { kind })
     }
 
     /// Takes a transaction up to its end.
-    fn rest_of_transaction(&mut self) -> Option<Kind> {
+    fn rest_of_transaction(&mut self) -> Option<UnitRoute> {
         let mut kind = None;
         loop {
             let request = self.next_request()?;
-            if let Request::Selects(database) = request {
+            if let StreamRequest::Selects(database) = request {
                 self.database = database;
             }
             kind = match (request, kind) {
-                (Request::Ends, _) => return Some(kind.unwrap_or(Kind::Single)),
-                (Request::Command(Some(lane)), None) => Some(Kind::Lane(lane)),
-                (Request::Command(Some(lane)), Some(Kind::Lane(one))) if one == lane => kind,
-                _ => Some(Kind::Single),
+                (StreamRequest::Ends, _) => return Some(kind.unwrap_or(UnitRoute::Single)),
+                (StreamRequest::Command(Some(lane)), None) => Some(UnitRoute::Lane(lane)),
+                (StreamRequest::Command(Some(lane)), Some(UnitRoute::Lane(one))) if one == lane => kind,
+                _ => Some(UnitRoute::Single),
             }
         }
     }
 
     /// Takes the next request.
-    fn next_request(&mut self) -> Option<Request> {
+    fn next_request(&mut self) -> Option<StreamRequest> {
         if self.taken == self.window.batch.requests().len() && !self.fill_window() {
             return None;
         }
@@ -254,19 +254,19 @@ impl<'c> Cutter<'c> {
         !batch.requests().is_empty()
     }
 
-    fn look_at(&self, args: Args<'_>, plan: &Planned) -> Request {
+    fn look_at(&self, args: Args<'_>, plan: &Planned) -> StreamRequest {
         if is_short(plan, args) {
-            return Request::Command(self.lane_of(plan));
+            return StreamRequest::Command(self.lane_of(plan));
         }
         let is = |word: &[u8]| args.get(0).eq_ignore_ascii_case(word);
         match args.len() {
-            1 if is(b"MULTI") => Request::Begins,
-            1 if is(b"EXEC") => Request::Ends,
+            1 if is(b"MULTI") => StreamRequest::Begins,
+            1 if is(b"EXEC") => StreamRequest::Ends,
             2 if is(b"SELECT") => {
                 let number = parse_i64(args.get(1)).and_then(|number| usize::try_from(number).ok());
-                number.map_or(Request::Command(None), Request::Selects)
+                number.map_or(StreamRequest::Command(None), StreamRequest::Selects)
             }
-            _ => Request::Command(None),
+            _ => StreamRequest::Command(None),
         }
     }
 
@@ -288,7 +288,7 @@ fn is_short(plan: &Planned, args: Args<'_>) -> bool {
 
 /// What the cutter sees in a request.
 #[derive(Clone, Copy, Debug)]
-enum Request {
+enum StreamRequest {
     /// A transaction begins.
     Begins,
     /// It ends.

@@ -1,4 +1,4 @@
-//! A part of the primary's stream that several threads apply: a round, whose lanes any thread may take.
+//! Rounds: parts of the primary's stream that several threads apply. A round consists of lanes, and each lane is applied by one thread.
 //!
 //! The thread that applies the stream opens a round while it keeps all others out of the keyspace's gate, and lets them in as its guests.
 //! Each lane is taken once, by a guest or by the thread itself, so that a thread that is busy or asleep holds nothing up. A lane is taken

@@ -321,7 +321,7 @@ fn check(primary: &Server, replicas: [&Server; 4], breakers: [&Breaker; 2], mut 
         let log = replica.log();
         assert!(!log.contains("could not be applied") && !log.contains("CRITICAL"), "{log}");
     }
-    // One whose link is down when its primary ends can't have everything.
+    // A replica without a link when its primary shuts down lacks the end of the stream, and needs a full sync after the restart.
     let most = 1 + restarts as usize;
     assert!(
         snapshots[0] <= most && snapshots[2] <= most,

@@ -17,7 +17,7 @@ use super::links::{oracle, penstock, text};
 const MEANWHILE: Duration = Duration::from_millis(100);
 const DEBUG: &[&str] = &["--enable-debug-command", "yes"];
 
-/// Sends a command whose words are parted by spaces; `''` is an empty one.
+/// Sends a command, given as a line: spaces separate the arguments, and `''` is an empty argument.
 fn run(conn: &mut Conn, line: &str) -> Reply {
     send(conn, line);
     conn.read().unwrap()

@@ -349,7 +349,7 @@ fn nothing_expires_while_data_are_imported() {
         ],
     );
     assert!(bench.line(&mut importer, "client info").contains(" flags=I "));
-    // A write finds no key whose time has come.
+    // A write of a client that doesn't import removes the expired key first.
     bench.check(&mut other, &[("append l y", ":1"), ("get l", "$1|y")]);
     bench.check(&mut importer, &[("reset", "+RESET"), ("get k", "$-1"), ("config set import-mode no", "+OK")]);
     bench.worker.look_for_expired(std::time::Duration::from_millis(100));

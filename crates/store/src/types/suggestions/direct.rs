@@ -11,26 +11,26 @@ use super::kept::KEPT_FOR;
 use super::query::{Fuzziness, Query};
 use super::tree::{Branch, Fork, Node};
 
-/// Places where candidates may lie, by the case of letters.
-const STARTS_MAX: usize = 4;
+/// Blocks that a search may look at: more than one where texts begin with the same letters in another case.
+const BLOCKS_MAX: usize = 4;
 /// Room for the candidates of most searches.
 const ROOM: usize = 40;
 
-/// A place in the tree, as far as a query leads.
-struct Start<'a> {
+/// A block in which candidates lie, at the end of a query's way through the tree.
+struct CandidateBlock<'a> {
     /// The bytes of the texts there up to the records' own, as they are stored.
     path: Vec<u8>,
     records: &'a Bucket,
     /// How much of the query the records themselves are to begin with.
     left: usize,
-    /// The suggestion whose text is the path, if that is a fork's.
+    /// The suggestion that ends at this fork: its text is the path. None for a bucket.
     own: Option<Stored<'a>>,
 }
 
 /// A suggestion that may be a result.
 struct Candidate<'a> {
     rank: f32,
-    start: usize,
+    block: usize,
     stored: Stored<'a>,
 }
 
@@ -39,28 +39,28 @@ pub(super) fn find<'a>(root: &'a Node, query: &Query, count: usize) -> Option<Be
     if query.fuzziness != Fuzziness::Exact || count > KEPT_FOR || !query.is_ascii() {
         return None;
     }
-    let mut direct = Direct { query, starts: Vec::with_capacity(STARTS_MAX), candidates: Vec::with_capacity(ROOM) };
+    let mut direct = Direct { query, blocks: Vec::with_capacity(BLOCKS_MAX), candidates: Vec::with_capacity(ROOM) };
     direct.follow(root, 0, Vec::with_capacity(query.folded.len() + 1))?;
-    for start in 0..direct.starts.len() {
-        direct.gather(start)?;
+    for block in 0..direct.blocks.len() {
+        direct.gather(block)?;
     }
     Some(direct.best(root, count))
 }
 
 struct Direct<'a, 'q> {
     query: &'q Query,
-    starts: Vec<Start<'a>>,
+    blocks: Vec<CandidateBlock<'a>>,
     candidates: Vec<Candidate<'a>>,
 }
 
 impl<'a> Direct<'a, '_> {
-    /// Finds the starts at and below a node, to which so many bytes of the query lead by `path`. None if they can't all be told so.
+    /// Finds the blocks at and below a node, to which so many bytes of the query lead by `path`. None if they can't all be told so.
     fn follow(&mut self, mut node: &'a Node, mut read: usize, mut path: Vec<u8>) -> Option<()> {
         loop {
             let query = &self.query.folded;
             let fork = match node {
                 Node::Bucket(records) => {
-                    return self.start(Start { path, records, left: query.len() - read, own: None });
+                    return self.add(CandidateBlock { path, records, left: query.len() - read, own: None });
                 }
                 Node::Fork(fork) => fork,
             };
@@ -72,7 +72,7 @@ impl<'a> Direct<'a, '_> {
             path.extend_from_slice(&fork.label);
             let Some(&byte) = query.get(read) else {
                 let own = fork.own.records().next();
-                return self.start(Start { path, records: fork.kept.records()?, left: 0, own });
+                return self.add(CandidateBlock { path, records: fork.kept.records()?, left: 0, own });
             };
             read += 1;
             let mut ways = Direct::ways(fork, byte)?.into_iter().flatten();
@@ -100,19 +100,19 @@ impl<'a> Direct<'a, '_> {
         Some(ways)
     }
 
-    fn start(&mut self, start: Start<'a>) -> Option<()> {
-        self.starts.push(start);
-        (self.starts.len() <= STARTS_MAX).then_some(())
+    fn add(&mut self, block: CandidateBlock<'a>) -> Option<()> {
+        self.blocks.push(block);
+        (self.blocks.len() <= BLOCKS_MAX).then_some(())
     }
 
-    /// Makes those of a start's suggestions candidates that agree. None if one of them has to be looked at letter by letter.
+    /// Makes those of a block's suggestions candidates that agree. None if one of them has to be looked at letter by letter.
     fn gather(&mut self, at: usize) -> Option<()> {
-        let Start { path, records, left, own } = &self.starts[at];
+        let CandidateBlock { path, records, left, own } = &self.blocks[at];
         let query = &self.query.folded;
         let wanted = &query[query.len() - left..];
         let candidate = |stored: Stored<'a>, score| Candidate {
             rank: self.query.rank(score, stored.characters, 0),
-            start: at,
+            block: at,
             stored,
         };
         // The text that is the query comes first, and need not be among those that a fork has kept.
@@ -135,12 +135,12 @@ impl<'a> Direct<'a, '_> {
 
     /// The first of the candidates, in their order.
     fn best(mut self, root: &'a Node, count: usize) -> Best<'a> {
-        let Direct { starts, candidates, .. } = &mut self;
-        candidates.sort_unstable_by(|one, other| Direct::order(starts, one, other));
+        let Direct { blocks, candidates, .. } = &mut self;
+        candidates.sort_unstable_by(|one, other| Direct::order(blocks, one, other));
         candidates.truncate(count);
         let mut best = Best::with_capacity(count);
-        for Candidate { rank, start, stored } in candidates.iter() {
-            let path = &starts[*start].path;
+        for Candidate { rank, block, stored } in candidates.iter() {
+            let path = &blocks[*block].path;
             let text = best.push(&[path, stored.rest], *rank);
             // What is kept knows only that there is one.
             if stored.payload.is_some() {
@@ -151,13 +151,13 @@ impl<'a> Direct<'a, '_> {
         best
     }
 
-    fn order(starts: &[Start<'_>], one: &Candidate<'_>, other: &Candidate<'_>) -> Ordering {
+    fn order(blocks: &[CandidateBlock<'_>], one: &Candidate<'_>, other: &Candidate<'_>) -> Ordering {
         let by_rank = other.rank.partial_cmp(&one.rank).unwrap_or(Ordering::Equal);
         by_rank.then_with(|| {
-            if one.start == other.start {
+            if one.block == other.block {
                 return one.stored.rest.cmp(other.stored.rest);
             }
-            let text = |it: &Candidate<'_>| [&*starts[it.start].path, it.stored.rest].concat();
+            let text = |it: &Candidate<'_>| [&*blocks[it.block].path, it.stored.rest].concat();
             text(one).cmp(&text(other))
         })
     }

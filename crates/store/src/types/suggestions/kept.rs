@@ -5,8 +5,8 @@
 //! fewer than [`KEPT_FOR`] dominate. With one length more, the quotient of two ranks only grows or only falls, so that the first
 //! and the last length decide. The lengths go as far as the way to the fork is ASCII, by which no text is shorter than what is searched for.
 //!
-//! What more than a few hundred suggestions can't be told apart by (their scores differ by less than a millionth) or what takes
-//! too many bytes isn't kept: a search looks for it then.
+//! Where too many suggestions would have to be kept, since their scores differ by less than a millionth, or where those take too many bytes, none
+//! are: a search walks there.
 
 use super::bucket::{Bucket, Stored};
 use super::query::root;

@@ -415,7 +415,7 @@ impl Fork {
         Some(before)
     }
 
-    /// A suggestion, of whose text this follows the label, was added or changed.
+    /// Updates what is kept here after a suggestion below this fork was added or changed. `rest` is the part of its text behind the label.
     fn note_set(&mut self, rest: &[u8], way: Way, new: &Suggestion<'_>, before: Option<Old>, bytes: &mut Bytes) {
         if before.is_some_and(|before| new.score < before.score) {
             return self.note_lowered(rest, way, bytes);
@@ -427,7 +427,7 @@ impl Fork {
         *bytes += self.kept.allocated_bytes();
     }
 
-    /// A suggestion, of whose text this follows the label, was removed, or its score has fallen.
+    /// Updates what is kept here after a suggestion below this fork was removed or its score has fallen. `rest` is as in `note_set`.
     fn note_lowered(&mut self, rest: &[u8], way: Way, bytes: &mut Bytes) {
         if self.kept.has(rest) {
             self.keep(way, bytes);
