@@ -113,7 +113,8 @@ fn repeat(port: u16, is_enough: &AtomicBool, mut work: impl FnMut(&mut Conn) -> 
 }
 
 /// True for what other versions take otherwise: numbers in hexadecimal, which Valkey 9 refuses; an index of LSET beyond 32 bits, of which Redis
-/// since 7.2 and Valkey look at 32; the least count of LREM, which they refuse; numbers at their limits, by which Redis 8 sorts.
+/// since 7.2 and Valkey look at 32; the least count of LREM, which they refuse; numbers at their limits, by which Redis 8 sorts; BITFIELD with
+/// OVERFLOW FAIL, which in Redis makes a missing key of zeros though it changes no field, and tells no replica of it.
 fn is_taken_otherwise(command: &[Vec<u8>]) -> bool {
     let is = |name: &str| command[0].eq_ignore_ascii_case(name.as_bytes());
     let has = |word: &str| command.iter().any(|given| given.eq_ignore_ascii_case(word.as_bytes()));
@@ -125,6 +126,7 @@ fn is_taken_otherwise(command: &[Vec<u8>]) -> bool {
     command.iter().any(is_hexadecimal)
         || (is("LSET") && index.is_some_and(|index| i32::try_from(index).is_err()))
         || (is("LREM") && index == Some(i64::MIN))
+        || (is("BITFIELD") && has("FAIL"))
         || (is("SORT") && has("STORE") && !has("ALPHA") && !has("nosort"))
 }
 
@@ -263,6 +265,19 @@ fn limit_memory(server: &Server) {
     assert_eq!(text(server, &format!("CONFIG SET maxmemory {limit}")), "OK");
 }
 
+/// Removes what has a score of zero from sorted sets. Redis keeps the sign of a zero in a large sorted set and forgets it in a small one, and which
+/// it is depends on the way there: its own replicas show the other sign after a snapshot.
+fn remove_zeros(primary: &Server) {
+    let mut conn = primary.connect();
+    for database in 0..16 {
+        conn.cmd(&format!("SELECT {database}")).unwrap();
+        for key in conn.cmd("KEYS *").unwrap().items() {
+            let command = [&b"ZREMRANGEBYSCORE"[..], key.text(), b"0", b"0"];
+            conn.call(&command.map(<[u8]>::to_vec)).unwrap();
+        }
+    }
+}
+
 fn matrix(pair: &Pair, seed: u64) {
     let seed = number("PENSTOCK_SEED", seed);
     let time = Duration::from_secs(number("PENSTOCK_MATRIX_SECONDS", 4));
@@ -303,6 +318,7 @@ fn matrix(pair: &Pair, seed: u64) {
     let replicas = [&cut, &stalls, &chained, &dies];
     replicas.iter().for_each(|replica| replica.wait_until("the link is up", is_up));
     persist_all(&primary);
+    remove_zeros(&primary);
     replicas.iter().for_each(|replica| wait_until_equal(&primary, replica));
     check(&primary, replicas, [&breaker, &behind], tally);
 }

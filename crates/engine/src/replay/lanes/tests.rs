@@ -43,19 +43,20 @@ impl Keys {
     }
 }
 
-/// The units of some commands with the database that each is for, which is `database` before the first.
+/// The units of some commands with the database that is selected where each begins, which is `database` before the first.
 fn units(commands: &[u8], database: &mut usize) -> Vec<(usize, Vec<u8>)> {
     let (mut batch, input) = (Batch::default(), Input::from(commands));
     let (end, _) = Framer::default().frame(input, 0, &Limits::default(), usize::MAX, &mut batch);
     assert_eq!(end, commands.len());
     let (mut all, mut begins, mut at) = (Vec::new(), None, 0);
+    let mut before = *database;
     for request in batch.requests() {
         let args = batch.args(request, input);
         let start = std::mem::replace(&mut at, request.end as usize);
         match args.get(0) {
-            b"SELECT" if begins.is_none() => *database = parse_i64(args.get(1)).unwrap() as usize,
-            b"MULTI" => begins = Some(start),
-            b"EXEC" => all.push((*database, commands[begins.take().unwrap()..at].to_vec())),
+            b"SELECT" => *database = parse_i64(args.get(1)).unwrap() as usize,
+            b"MULTI" => (begins, before) = (Some(start), *database),
+            b"EXEC" => all.push((before, commands[begins.take().unwrap()..at].to_vec())),
             _ if begins.is_none() => all.push((*database, commands[start..at].to_vec())),
             _ => {}
         }
@@ -71,7 +72,7 @@ fn lanes_of(keys: &Keys, unit: &[u8]) -> Vec<usize> {
     for request in batch.requests() {
         let args = batch.args(request, input);
         let found: Vec<&[u8]> = match args.get(0) {
-            b"MULTI" | b"EXEC" => continue,
+            b"MULTI" | b"EXEC" | b"SELECT" => continue,
             b"SET" | b"HSET" | b"RPUSH" => vec![args.get(1)],
             b"MSET" => (1..args.len()).step_by(2).map(|i| args.get(i)).collect(),
             b"DEL" => args.from(1).collect(),
@@ -111,6 +112,9 @@ fn a_round_has_each_unit_once_and_a_lane_has_its_own_in_their_order() {
                     commands.extend(words("MULTI"));
                     for _ in 0..below(3) {
                         commands.extend(words(&format!("HSET {} f {number}", keys.of(lane, number))));
+                        if below(3) == 0 {
+                            commands.extend(words(&format!("SELECT {}", below(3))));
+                        }
                     }
                     if below(3) == 0 {
                         commands.extend(words(&one(&mut below)));
