@@ -88,7 +88,7 @@ async fn answer(
     execute(ask, route, body, form).await
 }
 
-/// What the headers say of who asks.
+/// What the headers say of the client.
 struct Asker {
     identity: Identity,
     database: u32,

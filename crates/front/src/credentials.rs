@@ -5,7 +5,7 @@ use std::fmt;
 /// The user that clients are which say nothing of one.
 const DEFAULT_USER: &[u8] = b"default";
 
-/// A user with a password, or nobody in particular.
+/// A user with a password, or none.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Identity {
     /// What a client is that doesn't authenticate.

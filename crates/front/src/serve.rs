@@ -117,7 +117,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(port: &Rc<Port>, socket: S, pe
     let _ = connection.await;
 }
 
-/// Has a task close connections to the server that nobody uses any more. There is none while none are kept: a port that isn't used
+/// Has a task close connections to the server that are no longer used. There is none while none are kept: a port that isn't used
 /// wakes up for nothing.
 fn tidy_later(port: &Rc<Port>) {
     if !port.lines.keeps_any() || port.is_tidying.replace(true) {

@@ -38,12 +38,12 @@ fn monitor(turn: &mut Turn<'_, '_>) -> Outcome {
         let refused = Error::new("ERR this connection is shown commands already; RESET ends that");
         return choice.map_or(Ok(()), |_| Err(refused));
     }
-    let who = subscriber(turn.session);
+    let subscriber = subscriber(turn.session);
     turn.session.set_monitoring(true);
     turn.session.client.set(client_flag::MONITOR, true);
     turn.engine().monitors.change(|shown| match choice {
-        None => shown.audience.add(who),
-        Some(choice) => shown.add(who, choice),
+        None => shown.audience.add(subscriber),
+        Some(choice) => shown.add(subscriber, choice),
     });
     turn.reply.ok();
     Ok(())

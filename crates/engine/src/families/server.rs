@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(bench.run(&mut waiter, &request(&["BLPOP", "l", "0"])).1, Ran::Parked);
         bench.check(&mut other, &[("SELECT 1", "+OK"), ("RPUSH l a", ":1"), ("SWAPDB 0 1", "+OK")]);
         let message = bench.worker.engine.inboxes[0].take().pop_front();
-        let Some(Message::Unpark { client, output, .. }) = message else { panic!("nobody was served: {message:?}") };
+        let Some(Message::Unpark { client, output, .. }) = message else { panic!("no waiter was served: {message:?}") };
         assert_eq!(client, waiter.client.id);
         let text = |output: &Output| output.slices().collect::<Vec<_>>().concat();
         assert_eq!(text(&output), b"*2\r\n$1\r\nl\r\n$1\r\na\r\n");

@@ -95,8 +95,8 @@ pub struct Audience {
 
 impl Audience {
     /// Adds a connection, if it isn't there yet.
-    pub fn add(&mut self, who: Subscriber) {
-        let Subscriber { client, worker, proto } = who;
+    pub fn add(&mut self, subscriber: Subscriber) {
+        let Subscriber { client, worker, proto } = subscriber;
         match self.groups.iter_mut().find(|g| g.worker == worker && g.proto == proto) {
             None => self.groups.push(Group { worker, proto, clients: Arc::new(vec![client]) }),
             Some(group) => {
@@ -108,10 +108,13 @@ impl Audience {
     }
 
     /// Removes a connection.
-    pub fn remove(&mut self, who: Subscriber) {
-        let Some(at) = self.groups.iter().position(|g| g.worker == who.worker && g.proto == who.proto) else { return };
+    pub fn remove(&mut self, subscriber: Subscriber) {
+        let Some(at) = self.groups.iter().position(|g| g.worker == subscriber.worker && g.proto == subscriber.proto)
+        else {
+            return;
+        };
         let clients = &mut self.groups[at].clients;
-        if let Ok(place) = clients.binary_search(&who.client) {
+        if let Ok(place) = clients.binary_search(&subscriber.client) {
             Arc::make_mut(clients).remove(place);
         }
         if clients.is_empty() {
@@ -170,22 +173,22 @@ impl Audience {
 
 type Audiences = HashMap<Box<[u8]>, Audience>;
 
-fn enter(audiences: &mut Audiences, name: &[u8], who: Subscriber) -> bool {
+fn enter(audiences: &mut Audiences, name: &[u8], subscriber: Subscriber) -> bool {
     match audiences.get_mut(name) {
         Some(audience) => {
-            audience.add(who);
+            audience.add(subscriber);
             false
         }
         None => {
-            audiences.entry(name.into()).or_default().add(who);
+            audiences.entry(name.into()).or_default().add(subscriber);
             true
         }
     }
 }
 
-fn strike(audiences: &mut Audiences, name: &[u8], who: Subscriber) -> bool {
+fn strike(audiences: &mut Audiences, name: &[u8], subscriber: Subscriber) -> bool {
     let Some(audience) = audiences.get_mut(name) else { return false };
-    audience.remove(who);
+    audience.remove(subscriber);
     audience.is_empty() && audiences.remove(name).is_some()
 }
 
@@ -240,27 +243,27 @@ impl PubSub {
     }
 
     /// Subscribes a connection; it gets every message that is published after this returns.
-    pub fn subscribe(&self, kind: ChannelKind, name: &[u8], who: Subscriber) {
+    pub fn subscribe(&self, kind: ChannelKind, name: &[u8], subscriber: Subscriber) {
         if kind == ChannelKind::Pattern {
             let mut patterns = self.patterns.write().unwrap_or_else(PoisonError::into_inner);
-            enter(&mut patterns, name, who);
+            enter(&mut patterns, name, subscriber);
             self.pattern_count.store(patterns.len(), Ordering::Release);
         } else {
             let channels = self.channels(kind);
-            let is_new = channels.with(name, |audiences| enter(audiences, name, who));
+            let is_new = channels.with(name, |audiences| enter(audiences, name, subscriber));
             channels.count.fetch_add(usize::from(is_new), Ordering::Release);
         }
     }
 
     /// Ends a subscription. Nothing is enqueued for it once this returns; what was, still is.
-    pub fn unsubscribe(&self, kind: ChannelKind, name: &[u8], who: Subscriber) {
+    pub fn unsubscribe(&self, kind: ChannelKind, name: &[u8], subscriber: Subscriber) {
         if kind == ChannelKind::Pattern {
             let mut patterns = self.patterns.write().unwrap_or_else(PoisonError::into_inner);
-            strike(&mut patterns, name, who);
+            strike(&mut patterns, name, subscriber);
             self.pattern_count.store(patterns.len(), Ordering::Release);
         } else {
             let channels = self.channels(kind);
-            let is_gone = channels.with(name, |audiences| strike(audiences, name, who));
+            let is_gone = channels.with(name, |audiences| strike(audiences, name, subscriber));
             channels.count.fetch_sub(usize::from(is_gone), Ordering::Release);
         }
     }

@@ -46,7 +46,7 @@ pub(crate) struct Chooser {
     /// Tells it from others, earlier ones of the same connection included.
     pub serial: u64,
     /// The connection.
-    pub who: Subscriber,
+    pub subscriber: Subscriber,
     /// What it is shown.
     pub choice: Choice,
 }
@@ -60,7 +60,7 @@ impl Chooser {
     /// The audience that it is alone.
     pub fn audience(&self) -> Audience {
         let mut audience = Audience::default();
-        audience.add(self.who);
+        audience.add(self.subscriber);
         audience
     }
 }
@@ -89,16 +89,16 @@ pub(crate) struct Shown {
 
 impl Shown {
     /// Adds a connection that has chosen what it is shown.
-    pub fn add(&mut self, who: Subscriber, choice: Choice) {
+    pub fn add(&mut self, subscriber: Subscriber, choice: Choice) {
         self.serial += 1;
-        Arc::make_mut(&mut self.choosers).push(Chooser { serial: self.serial, who, choice });
+        Arc::make_mut(&mut self.choosers).push(Chooser { serial: self.serial, subscriber, choice });
     }
 
     /// Removes a connection.
-    pub fn remove(&mut self, who: Subscriber) {
-        self.audience.remove(who);
-        if self.choosers.iter().any(|chooser| chooser.who == who) {
-            Arc::make_mut(&mut self.choosers).retain(|chooser| chooser.who != who);
+    pub fn remove(&mut self, subscriber: Subscriber) {
+        self.audience.remove(subscriber);
+        if self.choosers.iter().any(|chooser| chooser.subscriber == subscriber) {
+            Arc::make_mut(&mut self.choosers).retain(|chooser| chooser.subscriber != subscriber);
         }
     }
 
@@ -238,8 +238,8 @@ mod tests {
     fn monitors(samples: &[u32]) -> LocalMonitors {
         let monitors = Monitors::new(Arc::default());
         for (client, sample) in samples.iter().enumerate() {
-            let who = Subscriber { client: client as u64, worker: 0, proto: Proto::Resp2 };
-            monitors.change(|shown| shown.add(who, Choice { sample: *sample, ..Choice::default() }));
+            let subscriber = Subscriber { client: client as u64, worker: 0, proto: Proto::Resp2 };
+            monitors.change(|shown| shown.add(subscriber, Choice { sample: *sample, ..Choice::default() }));
         }
         let mut local = LocalMonitors::default();
         local.follow(&monitors);

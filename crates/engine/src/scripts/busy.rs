@@ -210,7 +210,7 @@ mod tests {
         let command = OwnedArgs::new([&b"eval"[..]].into_iter());
         busy.begin(0, Caller::Eval, false, BusyScript::new("x", command.args(), Ticks::now()));
         let ends = busy.ends_waits();
-        assert!(!ends(), "who holds it may be about to give it back");
+        assert!(!ends(), "the holder may be about to give it back");
         thread::sleep(while_it_takes);
         assert!(ends());
     }

@@ -134,7 +134,7 @@ fn tell<'t>(
     let mut audience = Audience::default();
     for tracker in trackers {
         match receiver(worker, tracker) {
-            Receiver::Connection(who) => audience.add(who),
+            Receiver::Connection(subscriber) => audience.add(subscriber),
             Receiver::None => {}
             Receiver::Gone(redirect) => tell_of_broken_way(worker, session.as_deref_mut(), tracker, redirect),
         }

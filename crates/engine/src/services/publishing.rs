@@ -44,11 +44,11 @@ pub(crate) fn publish_from(
 
 /// Ends all subscriptions of a session without a word.
 pub(crate) fn leave_all(worker: &mut Worker, session: &mut Session) {
-    let who = subscriber(session);
+    let subscriber = subscriber(session);
     for kind in [ChannelKind::Channel, ChannelKind::Pattern, ChannelKind::Shard] {
         for name in names(&mut session.subscriptions, kind).drain() {
             forget_name(&session.client, &name);
-            worker.engine.pubsub.unsubscribe(kind, &name, who);
+            worker.engine.pubsub.unsubscribe(kind, &name, subscriber);
         }
     }
     session.publish_subscriptions();

@@ -315,7 +315,7 @@ fn a_blocking_command_that_was_not_served_has_not_run() {
     let (mut old, mut other) = (started(&mut bench, "t"), bench.open());
     assert_eq!(bench.run(&mut old, b"BLPOP l 0\r\n"), (Vec::new(), Ran::Parked));
     bench.check(&mut other, &[("pipeline resume t", &counted(0, &[])), ("rpush l a", ":1"), ("llen l", ":1")]);
-    assert!(!bench.worker.time_out(&mut old, &mut Output::default()), "nobody answers it any more");
+    assert!(!bench.worker.time_out(&mut old, &mut Output::default()), "no thread answers it any more");
     bench.worker.close(&mut old);
     assert_eq!(executed(&mut bench, "t"), 2);
     // The same when the connection is closed first, or by CLIENT KILL.
