@@ -363,6 +363,14 @@ impl Keyspace {
         taken.then(|| Locked { keyspace: self, held: Held::One(shard) })
     }
 
+    /// Lets another thread have a shard that it has waited for longer than a command takes. The locks are unfair: a thread that takes a shard
+    /// again and again calls this in between, when it holds none.
+    pub fn give_way(&self, shard: usize) {
+        if self.contended {
+            self.locks[shard].0.give_way();
+        }
+    }
+
     /// As [`Keyspace::lock_one`], unless the wait becomes long and `give_up` says so.
     #[inline]
     #[must_use]

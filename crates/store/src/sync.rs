@@ -38,6 +38,9 @@ const YIELDS: u32 = if cfg!(loom) { u32::MAX } else { 200 };
 /// threads end what they do while one waits, so it looks at once.
 const PATIENCE: u32 = if cfg!(loom) { 0 } else { SPINS };
 
+/// Turns for which a thread leaves an open lock to one that has waited for it: about ten microseconds.
+const WAY_YIELDS: u32 = if cfg!(loom) { 1 } else { 30 };
+
 /// Waits a little longer each time.
 struct Backoff(u32);
 
@@ -64,13 +67,15 @@ impl Backoff {
 #[derive(Default)]
 pub struct ShardLock {
     taken: AtomicBool,
+    /// True if a thread has waited for the lock for long since this was last looked at. It guards nothing.
+    was_waited_for: AtomicBool,
 }
 
 impl ShardLock {
     /// An open lock.
     #[must_use]
     pub fn new() -> Self {
-        ShardLock { taken: AtomicBool::new(false) }
+        ShardLock { taken: AtomicBool::new(false), was_waited_for: AtomicBool::new(false) }
     }
 
     /// Takes the lock, waiting as long as it takes.
@@ -85,6 +90,7 @@ impl ShardLock {
     fn lock_contended(&self) {
         let mut backoff = Backoff(0);
         loop {
+            self.note_wait(&backoff);
             backoff.wait();
             // Look before trying: an exchange would pull the cache line away from the holder.
             if !self.taken.load(Ordering::Relaxed) && self.try_lock() {
@@ -106,10 +112,32 @@ impl ShardLock {
             if backoff.is_long() && give_up() {
                 return false;
             }
+            self.note_wait(&backoff);
             backoff.wait();
             if !self.taken.load(Ordering::Relaxed) && self.try_lock() {
                 return true;
             }
+        }
+    }
+
+    /// Notes a wait when it has become long, so that a thread that takes the lock again and again can give way.
+    fn note_wait(&self, backoff: &Backoff) {
+        if backoff.is_long() && !self.was_waited_for.load(Ordering::Relaxed) {
+            self.was_waited_for.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets a thread in that has waited for long, if it takes the lock within some microseconds. The caller has just opened the lock.
+    pub fn give_way(&self) {
+        if !self.was_waited_for.load(Ordering::Relaxed) {
+            return;
+        }
+        self.was_waited_for.store(false, Ordering::Relaxed);
+        for _ in 0..WAY_YIELDS {
+            if self.taken.load(Ordering::Relaxed) {
+                return;
+            }
+            thread::yield_now();
         }
     }
 

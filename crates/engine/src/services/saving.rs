@@ -319,7 +319,7 @@ impl Worker {
             let begun = &mut self.saving.begun;
             match step {
                 Step::Done => _ = begun.pop_front(),
-                Step::More if begun.len() == 1 && engine.inboxes.len() > 1 => return true,
+                Step::More if begun.len() == 1 => engine.keyspace.give_way(shard),
                 Step::More => begun.rotate_left(1),
                 Step::Full => return true,
             }
