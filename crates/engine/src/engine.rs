@@ -475,8 +475,20 @@ impl Engine {
         self.reasons.set(LOADING, false);
     }
 
-    /// Begins to load data again: all commands wait until [`Engine::end_reloading`].
-    pub(crate) fn begin_reloading(&self, now_ms: u64) {
+    /// Begins to read data that are to take the place of those that there are, which clients are served until
+    /// [`Engine::begin_reloading`]. `now_s` is Unix time in seconds.
+    pub fn begin_loading_beside(&self, now_s: u64) {
+        self.snapshots.loading.begin(now_s);
+        self.snapshots.loading.set_beside(true);
+    }
+
+    /// The data have been read, or can't be.
+    pub fn end_loading_beside(&self) {
+        self.snapshots.loading.set_beside(false);
+    }
+
+    /// Begins to load data again, or to exchange them: all commands wait until [`Engine::end_reloading`]. `now_ms` is Unix time.
+    pub fn begin_reloading(&self, now_ms: u64) {
         self.reasons.set(RELOADING, true);
         self.pause.begin(true, now_ms, u64::MAX);
     }

@@ -4,11 +4,13 @@
 //! where it was removed. Nothing that was recorded answers an error when it is replayed in order, so an error tells that
 //! the journal and the data don't belong together.
 
+mod beside;
 mod lanes;
 mod sharing;
 mod snapshot;
 mod stream;
 
+pub use self::beside::DataBeside;
 pub use self::stream::runs_by_itself;
 
 use std::sync::Arc;

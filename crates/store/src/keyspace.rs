@@ -670,6 +670,34 @@ impl<'k> Locked<'k> {
         physical[b].store(at_a, Ordering::Relaxed);
     }
 
+    /// Exchanges all databases with those of another keyspace, which was made for as many databases and threads: data that were put in there
+    /// take the place of what is here. Everything must be held, and no snapshot run here but a cancelled one. False, and nothing is
+    /// exchanged, if one does, or if the other keyspace isn't alike.
+    pub fn exchange(&mut self, other: &mut Keyspace) -> bool {
+        assert!(self.holds_all(), "keyspaces are exchanged alone");
+        let keyspace = self.keyspace;
+        let is_alike = other.shard_count() == keyspace.shard_count() && other.databases() == keyspace.databases();
+        if !is_alike || keyspace.snapshots.saves() || other.snapshots.runs() {
+            return false;
+        }
+        for database in 0..keyspace.databases() {
+            let (ours, theirs) = (keyspace.first_shard(database), other.first_shard(database));
+            for shard in 0..keyspace.shard_count() {
+                // Entries that were made while no snapshot ran have the mark 0, which is good in any keyspace.
+                std::mem::swap(self.shard_mut(ours, shard), other.shards[theirs.0 + shard].get_mut());
+            }
+            let (ours, theirs) = (&keyspace.had[keyspace.physical(database)], &other.had[other.physical(database)]);
+            for (ours, theirs) in
+                [(&ours.keys, &theirs.keys), (&ours.expiries, &theirs.expiries), (&ours.fields, &theirs.fields)]
+            {
+                let had = ours.load(Ordering::Acquire);
+                ours.store(theirs.load(Ordering::Acquire), Ordering::Release);
+                theirs.store(had, Ordering::Release);
+            }
+        }
+        true
+    }
+
     #[inline]
     pub(crate) fn shard(&self, first: FirstShard, shard: usize) -> &Shard {
         self.check(shard);
@@ -778,6 +806,8 @@ impl Drop for Locked<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::db::{Access, Clock, Db, Observed};
+    use crate::expiry::Ttl;
 
     #[test]
     #[cfg_attr(miri, ignore = "there are fewer shards, and nothing here is unsafe")]
@@ -787,6 +817,40 @@ mod tests {
             assert_eq!(shards_of(databases, threads), shards, "{databases} databases, {threads} threads");
         }
         assert_eq!(shards_of(usize::MAX, usize::MAX), SHARDS_MAX);
+    }
+
+    #[test]
+    fn keyspaces_exchange_their_databases() {
+        let (ours, mut theirs) = (Keyspace::new(3, 1), Keyspace::new(3, 1));
+        let clock =
+            Clock { now_ms: 1, due_ms: 1, uptime_s: 1, access: Access::Noted, frequency: None, keeps_due: false };
+        let put = |keyspace: &Keyspace, database: usize, key: &[u8], expires: bool| {
+            let alone = keyspace.gate().close();
+            let mut locked = keyspace.all(&alone);
+            let mut observed = Observed::default();
+            let mut db = Db::new(&mut locked, database, &clock, &mut observed);
+            db.set_string(Key::new(key), key, Ttl::Clear);
+            if expires {
+                db.set_expiry(Key::new(key), Some(1 << 40));
+            }
+        };
+        let keys = |keyspace: &Keyspace| -> Vec<(usize, usize, bool, bool)> {
+            let alone = keyspace.gate().close();
+            let mut locked = keyspace.all(&alone);
+            let mut sizes = |database| Db::new(&mut locked, database, &clock, &mut Observed::default()).sizes();
+            let flags = |database| (keyspace.had_keys(database), keyspace.had_expiries(database));
+            (0..3).map(|database| (sizes(database), flags(database))).map(|(s, f)| (s.0, s.1, f.0, f.1)).collect()
+        };
+        put(&ours, 0, b"a", true);
+        put(&ours, 0, b"b", false);
+        put(&theirs, 1, b"c", true);
+        put(&theirs, 2, b"d", false);
+        // The numbers of databases are those that clients have.
+        ours.all(&ours.gate().close()).swap(0, 2);
+        assert!(ours.all(&ours.gate().close()).exchange(&mut theirs));
+        assert_eq!(keys(&ours), [(0, 0, false, false), (1, 1, true, true), (1, 0, true, false)]);
+        assert_eq!(keys(&theirs), [(0, 0, false, false), (0, 0, false, false), (2, 1, true, true)]);
+        assert!(!ours.all(&ours.gate().close()).exchange(&mut Keyspace::new(2, 1)));
     }
 
     #[test]

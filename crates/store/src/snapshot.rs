@@ -178,6 +178,12 @@ impl Snapshots {
         self.mark.load(Ordering::Relaxed)
     }
 
+    /// Whether a snapshot runs that has not been cancelled.
+    pub fn saves(&self) -> bool {
+        let rounds = self.rounds();
+        rounds.running.is_some() && !rounds.is_sweep
+    }
+
     fn rounds(&self) -> MutexGuard<'_, Rounds> {
         self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
     }

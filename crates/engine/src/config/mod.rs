@@ -55,8 +55,8 @@ pub use load::{CheckUser, Loader};
 pub(crate) use rewrite::replace_file;
 pub use rewrite::{RewriteError, UserLines, rewrite, rewrite_whole};
 pub use settings::{
-    Access, AppendFsync, AuthClients, CertificateUser, HttpConsole, LogFormat, LogLevel, LogTimestamp, MaxmemoryPolicy,
-    NewChannels, PIPELINE_TOKEN_TTL_S_MAX, QUERY_BYTES_MAX, Settings, Supervised, SyslogFacility,
+    Access, AppendFsync, AuthClients, CertificateUser, DisklessLoad, HttpConsole, LogFormat, LogLevel, LogTimestamp,
+    MaxmemoryPolicy, NewChannels, PIPELINE_TOKEN_TTL_S_MAX, QUERY_BYTES_MAX, Settings, Supervised, SyslogFacility,
 };
 pub(crate) use special::system_text;
 pub use special::{SavePoint, keyspace_events};

@@ -126,6 +126,18 @@ choices! {
 }
 
 choices! {
+    /// What becomes of a replica's data while it loads its primary's.
+    DisklessLoad, DISKLESS_LOADS {
+        /// They are gone when loading begins.
+        Disabled = "disabled",
+        /// As `Disabled`. In Redis, a snapshot goes to a file first unless there are no data.
+        OnEmptyDb = "on-empty-db",
+        /// Clients are served them until all of the primary's are there.
+        Swapdb = "swapdb",
+    }
+}
+
+choices! {
     /// When the append-only file is synced.
     AppendFsync, APPEND_FSYNC {
         /// Once a second.
@@ -531,6 +543,8 @@ settings! {
     shutdown_timeout_s: Int = Directive::natural("shutdown-timeout", "10");
     /// Whether replicas are sent a snapshot while it is made, and not only when it is whole.
     repl_diskless_sync: Flag = Directive::bool("repl-diskless-sync", "yes");
+    /// What becomes of the data that there are while the primary's are loaded.
+    repl_diskless_load: Choice<DisklessLoad> = Directive::choice("repl-diskless-load", DISKLESS_LOADS, "disabled");
     /// Replicas that have to keep up; with fewer, commands that write are refused.
     min_replicas_to_write: Int = Directive::natural("min-replicas-to-write", "0").alias(&["min-slaves-to-write"]);
     /// Seconds within which a replica has to have said how far it is.

@@ -96,7 +96,7 @@ const APPEND_ONLY: Group = Group {
 };
 
 const REPLICATION: Group = Group {
-    why: "Replicas share one snapshot, also those that come while it is sent; a primary's data take the place of this server's at once.",
+    why: "Replicas share one snapshot, also those that come while it is sent; what a primary sends is taken in any case.",
     awaits: false,
     directives: &[
         Directive::bool("replica-lazy-flush", "no").alias(&["slave-lazy-flush"]),
@@ -104,7 +104,6 @@ const REPLICATION: Group = Group {
         Directive::bool("replica-ignore-disk-write-errors", "no"),
         Directive::natural("repl-diskless-sync-delay", "5"),
         Directive::natural("repl-diskless-sync-max-replicas", "0"),
-        Directive::choice("repl-diskless-load", &["disabled", "on-empty-db", "swapdb"], "disabled"),
         Directive::bool("repl-disable-tcp-nodelay", "no"),
         Directive::choice("propagation-error-behavior", &["ignore", "panic", "panic-on-replicas"], "ignore"),
         Directive::bytes("replica-full-sync-buffer-limit", 0, "0"),

@@ -1,10 +1,12 @@
 //! How far the loading of data is, for INFO.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct LoadProgress {
+    /// Clients are served other data meanwhile.
+    is_beside: AtomicBool,
     began_s: AtomicU64,
     all: AtomicU64,
     /// Those of the files before the present one, and of this one.
@@ -17,6 +19,15 @@ impl LoadProgress {
     pub(crate) fn begin(&self, now_s: u64) {
         self.began_s.store(now_s, Ordering::Relaxed);
         [&self.all, &self.before, &self.loaded].into_iter().for_each(|figure| figure.store(0, Ordering::Relaxed));
+    }
+
+    pub(crate) fn set_beside(&self, is_beside: bool) {
+        self.is_beside.store(is_beside, Ordering::Relaxed);
+    }
+
+    /// Whether data are being loaded while clients are served other data.
+    pub(crate) fn is_beside(&self) -> bool {
+        self.is_beside.load(Ordering::Relaxed)
     }
 
     /// Notes that all files together have this many bytes.

@@ -157,7 +157,10 @@ const ARROWS: &[(&str, &[&str])] = &[
             "migrations",
         ],
     ),
-    ("replay", &["reasons", "replication", "inbox", "clients", "worker", "registry", "execute", "snapshots"]),
+    (
+        "replay",
+        &["reasons", "replication", "inbox", "clients", "worker", "services", "registry", "execute", "snapshots"],
+    ),
 ];
 
 /// The worker's methods are spread over rooms: calling one is an arrow to the room that defines it.

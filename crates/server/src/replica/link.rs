@@ -4,9 +4,10 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use engine::config::DisklessLoad;
 use engine::engine::Engine;
 use engine::inbox::Message;
-use engine::replay::{Replay, runs_by_itself};
+use engine::replay::{DataBeside, Replay, runs_by_itself};
 use engine::replication::{Applied, LinkState, Primary};
 use engine::snapshots::Purpose;
 use engine::snapshots::reading::{ExpiredKeys, LoadOptions, Loaded};
@@ -193,29 +194,91 @@ impl<'f> Link<'f> {
         };
         self.note(|link| link.snapshot_bytes = end.bytes())?;
         let mut transfer = Transfer::new(socket, end, &read);
-        self.begin_loading(end.bytes());
-        let loaded = self.load_from(&mut transfer);
-        let database = |loaded: &Loaded| loaded.stream_database.unwrap_or(0);
-        let point = loaded.as_ref().ok().map(|loaded| HistoryPoint { id: history, offset, database: database(loaded) });
-        self.end_loading(point);
-        loaded?;
+        let point =
+            |loaded: &Loaded| HistoryPoint { id: history, offset, database: loaded.stream_database.unwrap_or(0) };
+        match self.engine.settings.repl_diskless_load.get() {
+            DisklessLoad::Swapdb => self.load_beside(&mut transfer, end.bytes(), point)?,
+            DisklessLoad::Disabled | DisklessLoad::OnEmptyDb => {
+                self.load_in_place(&mut transfer, end.bytes(), point)?
+            }
+        }
         Ok(transfer.into_rest())
     }
 
-    /// Has all threads refuse commands until the data are there. From here on the data are no history's.
-    fn begin_loading(&self, bytes: Option<u64>) {
+    /// Empties the keyspace and puts in what a snapshot has. Clients' commands are refused meanwhile.
+    fn load_in_place(
+        &mut self,
+        transfer: &mut Transfer<&mut Patient>,
+        bytes: Option<u64>,
+        point: impl Fn(&Loaded) -> HistoryPoint,
+    ) -> Result<(), Trouble> {
         let engine = self.engine;
-        engine.replication.lose_history();
         engine.begin_loading(now_us() / 1_000_000);
         engine.snapshots.loading.expect(bytes.unwrap_or_default());
-        // Whatever runs when the data are refused has ended after this.
-        drop(engine.keyspace.gate().close());
-        self.append_only.turn_off();
-        self.append_only.wait_until_off();
+        let loaded = self.give_data_up().and_then(|()| {
+            let loaded = self.load_from(transfer);
+            self.begin_data(loaded.as_ref().ok().map(point));
+            loaded
+        });
+        engine.end_loading();
+        loaded.map(|_| ())
     }
 
-    /// Notes where the stream begins, if the snapshot was loaded, and lets clients in.
-    fn end_loading(&mut self, point: Option<HistoryPoint>) {
+    /// Reads a snapshot while clients are served what there is, which it then takes the place of. If it can't be read, nothing has changed, and
+    /// the history goes on.
+    fn load_beside(
+        &mut self,
+        transfer: &mut Transfer<&mut Patient>,
+        bytes: Option<u64>,
+        point: impl Fn(&Loaded) -> HistoryPoint,
+    ) -> Result<(), Trouble> {
+        let engine = self.engine;
+        engine.begin_loading_beside(now_us() / 1_000_000);
+        engine.snapshots.loading.expect(bytes.unwrap_or_default());
+        let mut worker = self.loader();
+        let read = self.read_beside(&mut worker, transfer);
+        engine.end_loading_beside();
+        let (data, loaded) = read?;
+        engine.begin_reloading(now_us() / 1000);
+        let exchanged = self.give_data_up().and_then(|()| {
+            let exchanged = Replay::begin(&mut worker, now_us()).exchange(data);
+            if exchanged.is_err() {
+                let _ = Replay::begin(&mut worker, now_us()).empty();
+            }
+            self.begin_data(exchanged.is_ok().then(|| point(&loaded)));
+            exchanged.map_err(Trouble::Refused)
+        });
+        engine.end_reloading();
+        exchanged
+    }
+
+    fn read_beside(
+        &self,
+        worker: &mut Worker,
+        transfer: &mut Transfer<&mut Patient>,
+    ) -> Result<(DataBeside, Loaded), Trouble> {
+        let began = Instant::now();
+        let read = Replay::begin(worker, now_us()).read_beside(&mut *transfer, self.options(), self.progress());
+        let read = read.map_err(unloadable)?;
+        transfer.skip_to_end()?;
+        tell_loaded(&read.1, began);
+        Ok(read)
+    }
+
+    /// From here on the data are no history's, and no file's. Not if another primary is to be followed meanwhile, or none: whatever runs when
+    /// commands are refused, or wait, has ended here, REPLICAOF too.
+    fn give_data_up(&self) -> Result<(), Trouble> {
+        let engine = self.engine;
+        drop(engine.keyspace.gate().close());
+        self.note(|_| {})?;
+        engine.replication.lose_history();
+        self.append_only.turn_off();
+        self.append_only.wait_until_off();
+        Ok(())
+    }
+
+    /// Notes where the stream begins, if there are data of the primary's now.
+    fn begin_data(&mut self, point: Option<HistoryPoint>) {
         let engine = self.engine;
         if let Some(point) = point {
             self.read = point.offset;
@@ -228,50 +291,48 @@ impl<'f> Link<'f> {
                 Err(why) => log::warning(format!("{why}. The primary's data are not in the append-only file.")),
             }
         }
-        engine.end_loading();
     }
 
-    /// Empties the keyspace and puts in what a snapshot has. If that fails, the keyspace is empty.
-    fn load_from(&self, transfer: &mut Transfer<&mut Patient>) -> Result<Loaded, Trouble> {
-        let engine = self.engine;
-        let began = Instant::now();
-        // It has a number beyond those of the threads that serve clients.
-        let mut worker = Worker::new(engine.inboxes.len(), engine, process::random_seed());
-        Replay::begin(&mut worker, now_us()).empty().map_err(Trouble::Refused)?;
-        let options =
-            LoadOptions { expired: ExpiredKeys::Kept, checks: engine.settings.rdbchecksum.get(), replaces: false };
+    /// A worker without clients. It has a number beyond those of the threads that serve some.
+    fn loader(&self) -> Worker {
+        Worker::new(self.engine.inboxes.len(), self.engine, process::random_seed())
+    }
+
+    fn options(&self) -> LoadOptions {
+        let checks = self.engine.settings.rdbchecksum.get();
+        LoadOptions { expired: ExpiredKeys::Kept, checks, replaces: false }
+    }
+
+    /// Notes how many bytes of a snapshot have been read.
+    fn progress(&self) -> impl FnMut(u64) {
         let mut said = Instant::now();
-        let progress = |read| {
-            engine.snapshots.loading.note(read);
+        move |read| {
+            self.engine.snapshots.loading.note(read);
             if said.elapsed() >= LOOK_EVERY {
                 said = Instant::now();
                 // A link that isn't wanted any more ends with the next byte that is read.
                 let _ = self.note(|link| link.snapshot_read = read);
             }
-        };
-        let loaded = Replay::begin(&mut worker, now_us()).snapshot(&mut *transfer, options, progress);
-        let loaded = loaded.map_err(|why| Trouble::Refused(format!("the primary's snapshot can't be loaded: {why}")));
-        let loaded = loaded.and_then(|loaded| {
+        }
+    }
+
+    /// Empties the keyspace and puts in what a snapshot has. If that fails, the keyspace is empty.
+    fn load_from(&self, transfer: &mut Transfer<&mut Patient>) -> Result<Loaded, Trouble> {
+        let began = Instant::now();
+        let mut worker = self.loader();
+        Replay::begin(&mut worker, now_us()).empty().map_err(Trouble::Refused)?;
+        let loaded = Replay::begin(&mut worker, now_us()).snapshot(&mut *transfer, self.options(), self.progress());
+        let loaded = loaded.map_err(unloadable).and_then(|loaded| {
             // A reader ends with the snapshot's last byte, which may not be the transfer's.
             transfer.skip_to_end()?;
             Ok(loaded)
         });
-        match loaded {
-            Ok(loaded) => {
-                log::notice(format!(
-                    "The primary's data are loaded: {:.3} seconds, {} keys, {} bytes",
-                    began.elapsed().as_secs_f64(),
-                    loaded.keys,
-                    loaded.bytes
-                ));
-                Ok(loaded)
-            }
-            Err(trouble) => {
-                // Half of the primary's data is of no use.
-                let _ = Replay::begin(&mut worker, now_us()).empty();
-                Err(trouble)
-            }
+        match &loaded {
+            Ok(loaded) => tell_loaded(loaded, began),
+            // Half of the primary's data is of no use.
+            Err(_) => _ = Replay::begin(&mut worker, now_us()).empty(),
         }
+        loaded
     }
 
     /// Has the stream applied as it arrives.
@@ -358,6 +419,19 @@ impl<'f> Link<'f> {
         self.told_synced = self.engine.synced_offset();
         Ok(socket.write_all(&acknowledgement(self.applied(), self.told_synced))?)
     }
+}
+
+fn unloadable(why: String) -> Trouble {
+    Trouble::Refused(format!("the primary's snapshot can't be loaded: {why}"))
+}
+
+fn tell_loaded(loaded: &Loaded, began: Instant) {
+    log::notice(format!(
+        "The primary's data are loaded: {:.3} seconds, {} keys, {} bytes",
+        began.elapsed().as_secs_f64(),
+        loaded.keys,
+        loaded.bytes
+    ));
 }
 
 fn unusable(why: Unusable) -> Trouble {

@@ -13,6 +13,9 @@ use penstock_tests::server::Server;
 
 use super::links::{PRIMARY, STREAMS, is_up, persist_all, replica_of, text, wait_until_equal, work};
 
+/// A library with a function that answers 2.
+const FUNCTION: &str = "#!lua name=l\nredis.register_function{function_name='answer',callback=function() return 2 end,flags={'no-writes'}}";
+
 #[test]
 fn a_replica_has_what_its_primary_has() {
     let primary = Server::oracle(PRIMARY);
@@ -176,4 +179,73 @@ fn a_replica_writes_its_own_append_only_file() {
     // DEBUG runs while data are loaded, too.
     alone.wait_until("the data are loaded", |server| text(server, "INFO persistence").contains("\r\nloading:0\r\n"));
     assert_eq!(text(&alone, "DEBUG DIGEST"), digest);
+}
+
+/// With `repl-diskless-load swapdb`: no command is refused, and none sees a part of the primary's data, be the link cut amid the snapshot.
+#[test]
+fn old_data_are_served_until_all_of_the_new_ones_are_there() {
+    const KEYS: usize = 1500;
+    let primary = Server::oracle(&[PRIMARY, &["--rdb-key-save-delay", "1000"]].concat());
+    let mut conn = primary.connect();
+    for key in 0..KEYS {
+        conn.cmd(&format!("SET k:{key} {key} EX 10000")).unwrap();
+    }
+    conn.cmd("SELECT 3").unwrap();
+    conn.cmd("HSET h f v").unwrap();
+    conn.call(&["FUNCTION", "LOAD", FUNCTION].map(|word| word.as_bytes().to_vec())).unwrap();
+    let mut is_first = true;
+    let breaker = Breaker::start_with(primary.port(), move || {
+        [usize::MAX, if std::mem::take(&mut is_first) { 10_000 } else { usize::MAX }]
+    });
+    let replica = Server::penstock(&[
+        "--threads",
+        "2",
+        "--enable-debug-command",
+        "yes",
+        "--repl-diskless-load",
+        "swapdb",
+        "--appendonly",
+        "yes",
+    ]);
+    let (mut conn, mut watcher) = (replica.connect(), replica.connect());
+    for command in ["SET old 1", "SELECT 3", "SET old:too 1", "SELECT 0"] {
+        conn.cmd(command).unwrap();
+    }
+    assert_eq!(watcher.cmd("WATCH k:0").unwrap().text(), b"OK");
+    assert_eq!(conn.cmd(&format!("REPLICAOF 127.0.0.1 {}", breaker.port())).unwrap().text(), b"OK");
+    let last = format!("GET k:{}", KEYS - 1);
+    let mut seen_beside = 0;
+    loop {
+        for command in ["MULTI", "GET old", "GET k:0", &last] {
+            conn.cmd(command).unwrap();
+        }
+        let replies = conn.cmd("EXEC").unwrap();
+        let is_there: Vec<bool> = replies.items().iter().map(|reply| !reply.is_null()).collect();
+        if is_there == [false, true, true] {
+            break;
+        }
+        assert_eq!(is_there, [true, false, false], "{}", replica.log());
+        let info = text(&replica, "INFO persistence");
+        seen_beside += usize::from(info.contains("async_loading:1") && info.contains("\r\nloading:0"));
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(seen_beside > 100 && breaker.broken() == 1, "{seen_beside} {}\n{}", breaker.broken(), replica.log());
+    watcher.cmd("MULTI").unwrap();
+    watcher.cmd("GET k:0").unwrap();
+    assert!(watcher.cmd("EXEC").unwrap().is_null());
+    replica.wait_until("the link is up", is_up);
+    assert_eq!(conn.cmd("FCALL_RO answer 0").unwrap(), conn.cmd("STRLEN k:10").unwrap());
+    primary.connect().cmd("SET k:0 changed").unwrap();
+    persist_all(&primary);
+    wait_until_equal(&primary, &replica);
+    // The file has what there is now, and nothing of before.
+    replica.wait_until("the file has it", |replica| {
+        let info = text(replica, "INFO persistence");
+        info.contains("aof_rewrite_in_progress:0") && info.contains("aof_last_bgrewrite_status:ok")
+    });
+    assert_eq!(conn.cmd("REPLICAOF NO ONE").unwrap().text(), b"OK");
+    for command in ["DEBUG RELOAD", "DEBUG LOADAOF"] {
+        assert_eq!(conn.cmd(command).unwrap().text(), b"OK", "{command}");
+        assert_eq!(text(&primary, "DEBUG DIGEST"), text(&replica, "DEBUG DIGEST"), "{command}");
+    }
 }

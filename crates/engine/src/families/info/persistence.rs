@@ -8,7 +8,9 @@ use crate::statistics::stats::Totals;
 pub(super) fn write(engine: &Engine, now_s: u64, text: &mut InfoText) {
     let figures = engine.snapshots.figures();
     text.field("loading", u8::from(engine.is_loading()));
-    text.constants(&[("async_loading", "0"), ("current_cow_peak", "0"), ("current_cow_size", "0")]);
+    let is_beside = engine.snapshots.loading.is_beside();
+    text.field("async_loading", u8::from(is_beside));
+    text.constants(&[("current_cow_peak", "0"), ("current_cow_size", "0")]);
     text.constants(&[("current_cow_size_age", "0"), ("current_fork_perc", "0.00")]);
     snapshots(engine, &figures, text);
     text.constants(&[("rdb_last_cow_size", "0")]);
@@ -16,7 +18,7 @@ pub(super) fn write(engine: &Engine, now_s: u64, text: &mut InfoText) {
     text.field("rdb_last_load_keys_loaded", figures.loaded_keys);
     append_only_file(engine, &figures, text);
     text.constants(&[("module_fork_in_progress", "0"), ("module_fork_last_cow_size", "0")]);
-    if engine.is_loading() {
+    if engine.is_loading() || is_beside {
         loading(engine, now_s, text);
     }
 }

@@ -1,0 +1,104 @@
+//! A snapshot that is read beside the data that there are, which clients are served meanwhile (`repl-diskless-load swapdb`), and takes their
+//! place when all of it is there.
+
+use std::cell::RefCell;
+use std::io::Read;
+
+use store::db::{Clock, Db, Observed};
+use store::keyspace::{Key, Keyspace};
+
+use super::Replay;
+use crate::services::saving;
+use crate::snapshots::reading::{self, Arriving, LoadOptions, Loaded, SnapshotTarget};
+
+/// What empties the keyspace, and frees what there was in the background: clients wait.
+const EMPTY_SOON: &[u8] = b"*2\r\n$8\r\nFLUSHALL\r\n$5\r\nASYNC\r\n*2\r\n$8\r\nFUNCTION\r\n$5\r\nFLUSH\r\n";
+
+/// What a snapshot has, in a keyspace of its own.
+pub struct DataBeside {
+    keyspace: Keyspace,
+    clock: Clock,
+    observed: Observed,
+    functions: Vec<Vec<u8>>,
+    scripts: Vec<Vec<u8>>,
+    tokens: Vec<Vec<u8>>,
+}
+
+impl Replay<'_> {
+    /// Reads a snapshot without changing anything. `progress` is told after each piece how many bytes have been read.
+    ///
+    /// # Errors
+    /// What is wrong with the snapshot, and where.
+    pub fn read_beside(
+        &self,
+        from: impl Read,
+        options: LoadOptions,
+        progress: impl FnMut(u64),
+    ) -> Result<(DataBeside, Loaded), String> {
+        let engine = self.worker.engine;
+        let databases = engine.keyspace.databases();
+        let mut data = DataBeside {
+            keyspace: Keyspace::new(databases, engine.inboxes.len()),
+            clock: *self.worker.clock,
+            observed: Observed::default(),
+            functions: Vec::new(),
+            scripts: Vec::new(),
+            tokens: Vec::new(),
+        };
+        let (limits, clock) = (self.worker.rules.limits(), data.clock);
+        let loaded = reading::read(from, (limits, &clock, databases), options, progress, &mut data)?;
+        Ok((data, loaded))
+    }
+
+    /// Puts these data in the place of what there is. A snapshot that is being made is given up. Clients' commands wait meanwhile, by
+    /// [`crate::engine::Engine::begin_reloading`].
+    ///
+    /// # Errors
+    /// What can't be put in. The keyspace has some of the data then.
+    pub fn exchange(&mut self, mut data: DataBeside) -> Result<(), String> {
+        // What listens to keys is told by this.
+        self.commands(EMPTY_SOON).map_err(|(_, why)| why)?;
+        self.exchange_keys(&mut data)?;
+        data.functions.iter().try_for_each(|text| self.function(text))?;
+        data.scripts.iter().try_for_each(|text| self.script(text))?;
+        data.tokens.iter().try_for_each(|record| self.token(record))
+    }
+
+    fn exchange_keys(&mut self, data: &mut DataBeside) -> Result<(), String> {
+        let engine = self.worker.engine;
+        let alone = engine.keyspace.gate().close();
+        let mut locked = engine.keyspace.all(&alone);
+        saving::cancel(engine, &mut locked);
+        if !locked.exchange(&mut data.keyspace) {
+            return Err("the keyspaces differ".into());
+        }
+        let (clock, mut observed) = (*self.worker.clock, Observed::default());
+        let db = RefCell::new(Db::new(&mut locked, 0, &clock, &mut observed));
+        // A key that was missing when it was watched may be there now.
+        engine.watchers.touch_where(|database, key| db.borrow_mut().other(database).peek(Key::new(key)).is_some());
+        Ok(())
+    }
+}
+
+impl SnapshotTarget for DataBeside {
+    fn put_in(&mut self, arriving: &mut Arriving) -> Result<(), String> {
+        let alone = self.keyspace.gate().close();
+        let mut locked = self.keyspace.all(&alone);
+        arriving.put_into(&mut Db::new(&mut locked, arriving.database, &self.clock, &mut self.observed))
+    }
+
+    fn function(&mut self, text: &[u8]) -> Result<(), String> {
+        self.functions.push(text.to_vec());
+        Ok(())
+    }
+
+    fn script(&mut self, text: &[u8]) -> Result<(), String> {
+        self.scripts.push(text.to_vec());
+        Ok(())
+    }
+
+    fn token(&mut self, record: &[u8]) -> Result<(), String> {
+        self.tokens.push(record.to_vec());
+        Ok(())
+    }
+}
