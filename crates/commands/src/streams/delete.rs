@@ -125,8 +125,10 @@ struct Request {
 }
 
 impl Request {
-    /// Reads the arguments from `at` on. The later one of two lists of IDs counts.
-    fn read(call: &Call<'_, '_, '_>, mut at: usize) -> Result<Request, Error> {
+    /// Reads the arguments from `at` on. The later one of two lists of IDs counts. As in Redis, a key of another type is the
+    /// first mistake to be told.
+    fn read(call: &mut Call<'_, '_, '_>, mut at: usize) -> Result<Request, Error> {
+        call.db.object::<Stream>(call.key(1))?;
         let (mut references, mut ids) = (None, None);
         while at < call.len() {
             if let Some(found) = References::of(call.arg(at)).filter(|_| references.is_none()) {

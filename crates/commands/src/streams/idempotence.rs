@@ -203,14 +203,14 @@ pub(super) fn xcfgset(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 pub(super) fn xidmprecord(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let [producer, identity, entry] = [2, 3, 4].map(|at| call.arg(at));
+    let (producer, identity, entry) = (call.arg(2), call.arg(3), id(call.arg(4))?);
     if producer.is_empty() {
         return Err(Error::fixed("ERR producer ID must be non-empty"));
     }
     if identity.is_empty() {
         return Err(Error::fixed("ERR idempotent ID must be non-empty"));
     }
-    let (entry, key) = (id(entry)?, call.key(1));
+    let key = call.key(1);
     let (is_replay, now_ms) = (call.db.is_replay(), call.db.now_ms());
     let stream = call.db.object_mut::<Stream>(key)?.ok_or(Error::NO_SUCH_KEY)?;
     if !stream.entries.contains(entry) {
@@ -363,8 +363,9 @@ mod tests {
             ("XIDMPRECORD s p k 7-5", "-ERR No such message in stream"),
             ("XIDMPRECORD nokey p k 7-5", "-ERR no such key"),
             ("XIDMPRECORD nokey p k x", "-ERR Invalid stream ID specified as stream command argument"),
-            ("XIDMPRECORD nokey \"\" k x", "-ERR producer ID must be non-empty"),
-            ("XIDMPRECORD nokey p \"\" x", "-ERR idempotent ID must be non-empty"),
+            ("XIDMPRECORD nokey \"\" k x", "-ERR Invalid stream ID specified as stream command argument"),
+            ("XIDMPRECORD nokey \"\" \"\" 5-5", "-ERR producer ID must be non-empty"),
+            ("XIDMPRECORD nokey p \"\" 5-5", "-ERR idempotent ID must be non-empty"),
         ]);
         assert_eq!(figures(&mut bench), [100, 100, 0, 0, 2, 0]);
     }

@@ -264,6 +264,10 @@ fn xdelex_and_xackdel_regard_groups() {
         ("set str x", "+OK"),
         ("xdelex str ids 1 x", wrong_type),
         ("xackdel str g ids 1 1-1", wrong_type),
+        ("xdelex str ids 0 x", wrong_type),
+        ("xdelex str nonsense", "-ERR wrong number of arguments for 'xdelex' command"),
+        ("xdelex str a b c", wrong_type),
+        ("xackdel str g a b c", wrong_type),
     ]);
 }
 
