@@ -344,7 +344,9 @@ impl Worker {
         let outcome = run(&mut turn);
         let errors = turn.reply.errors();
         let wait = turn.session.awaited.as_ref().map(|awaited| awaited.wait());
-        let is_noted = if reasons == 0 { self.scripts.start_over } else { self.is_noted() } || wait.is_some();
+        // What listens to a script's declared keys isn't all that matters: its commands may have changed others.
+        let is_noted = if reasons == 0 { self.scripts.start_over || !self.unit.is_empty() } else { self.is_noted() };
+        let is_noted = is_noted || wait.is_some();
         if outcome.is_ok() && errors == 0 && !is_noted {
             self.account_for::<COUNT_LATER>(session, invoked.command, invoked.args, began);
             return None;

@@ -259,6 +259,8 @@ fn script_help(turn: &mut Turn<'_, '_>) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use resp::reply::Proto;
+
     use crate::config::{Loader, Settings};
     use crate::testing::{Bench, check, check_resp3};
 
@@ -289,6 +291,24 @@ mod tests {
         let unknown = format!("-ERR Unknown Redis command called from script script: {sha}, on @user_script:1.");
         check(&[("EVAL \"return redis.call('nosuch')\" 0", &unknown)]);
         check_resp3(&[("EVAL 'redis.setresp(3) return {true, {double=1.5}}' 0", "*2|#t|,1.5")]);
+    }
+
+    #[test]
+    fn what_listens_to_undeclared_keys_is_told_at_once() {
+        for declared in ["0", "1 other", "2 other one"] {
+            let mut bench = Bench::default();
+            let mut caching = bench.open_with(Proto::Resp3);
+            bench.check(&mut caching, &[("CLIENT TRACKING ON", "+OK")]);
+            let script = "redis.call('get', 'k') return redis.call('set', 'k', 1)";
+            let told = "+OK|>2|$10|invalidate|*1|$1|k";
+            bench.check(&mut caching, &[(&format!("EVAL \"{script}\" {declared}"), told)]);
+
+            let (mut waiting, mut other) = (bench.open(), bench.open());
+            assert_eq!(bench.line(&mut waiting, "BLPOP q 0"), "");
+            let script = format!("EVAL \"return redis.call('rpush', 'q', 1)\" {declared}");
+            bench.check(&mut other, &[(&script, ":1")]);
+            assert!(!bench.worker.engine.inboxes[0].take().is_empty(), "BLPOP is served: {declared}");
+        }
     }
 
     #[test]
