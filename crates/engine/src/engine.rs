@@ -66,6 +66,9 @@ const RETRY_AFTER_S: u64 = 5;
 /// rarely after so many.
 const FAILURES_MAX: u64 = 3;
 
+/// Why WAITAOF doesn't wait for this server's own disk.
+const NO_FILE: &str = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
+
 /// Why a command is in a log of commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogKind {
@@ -533,11 +536,13 @@ impl Engine {
     /// Answers how many have what was waited for (WAIT, WAITAOF).
     pub(crate) fn write_acknowledged(&self, awaited: &Acknowledgement, reply: &mut Reply<'_>) {
         let replicas = &self.replication.replicas;
+        let has_file = self.settings.appendonly.get();
         match awaited.on_disk {
             None => reply.int(replicas.having(awaited.position, false) as i64),
+            Some(true) if !has_file => reply.error(NO_FILE),
             Some(_) => {
                 reply.array(2);
-                reply.int(i64::from(self.durability.synced() >= awaited.position));
+                reply.int(i64::from(has_file && self.durability.synced() >= awaited.position));
                 reply.int(replicas.having(awaited.position, true) as i64);
             }
         }
@@ -552,6 +557,10 @@ impl Engine {
 
     /// Whether as many have what was waited for as was asked.
     pub(crate) fn has_acknowledged(&self, awaited: &Acknowledgement) -> bool {
+        if awaited.on_disk == Some(true) && !self.settings.appendonly.get() {
+            // There is nothing to wait for any more.
+            return true;
+        }
         let has_disk = awaited.on_disk != Some(true) || self.durability.synced() >= awaited.position;
         has_disk && self.replication.replicas.having(awaited.position, awaited.on_disk.is_some()) >= awaited.replicas
     }

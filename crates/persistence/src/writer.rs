@@ -68,9 +68,11 @@ pub struct Writer<D: Disk> {
     holds_syncs: bool,
     /// The time that is told before what comes next, in seconds of Unix time, if times are told.
     time_s: Option<u64>,
-    /// Positions of the last unit that was taken from the journal, written, and synced.
+    /// Positions of the last unit that was taken from the journal, written, and settled: synced, or left to the system to sync.
     taken: Position,
     written: Position,
+    settled: Position,
+    /// Position of the last unit that a sync has made durable.
     synced: Position,
     /// The last unit that is durable once the sync has succeeded that another thread runs.
     syncing: Position,
@@ -94,6 +96,7 @@ impl<D: Disk> Writer<D> {
             time_s: None,
             taken: last,
             written: last,
+            settled: last,
             synced: last,
             syncing: last,
             sync_began: now,
@@ -159,7 +162,7 @@ impl<D: Disk> Writer<D> {
     /// # Errors
     /// The disk's. Nothing is lost: [`Writer::write`] is to be called again.
     pub fn sync_if_due(&mut self, now: Duration, cut: &AtomicU64) -> io::Result<Stepped<D::File>> {
-        let before = self.synced;
+        let before = (self.settled, self.synced);
         let is_at_cut = self.taken == cut.load(Ordering::Acquire);
         let sync = if self.appender.is_syncing() { None } else { self.follow_policy(now, is_at_cut)? };
         let is_syncing = self.appender.is_syncing();
@@ -167,12 +170,11 @@ impl<D: Disk> Writer<D> {
             self.gave_back = now;
             self.appender.give_back();
         }
-        let again_after =
-            (self.written != self.synced && !is_syncing).then(|| SYNC_EVERY.saturating_sub(self.since_sync(now)));
+        let again_after = (!self.is_settled() && !is_syncing).then(|| SYNC_EVERY.saturating_sub(self.since_sync(now)));
         Ok(Stepped {
             safe: if self.policy == Policy::Always { self.synced } else { self.written },
             synced: self.synced,
-            has_synced: self.synced != before,
+            has_synced: (self.settled, self.synced) != before,
             again_after,
             sync,
             has_no_room: is_syncing && !self.has_room(),
@@ -180,9 +182,15 @@ impl<D: Disk> Writer<D> {
         })
     }
 
+    /// Whether the policy asks for nothing more of what has been written. What a policy of before has left to the system is still to be
+    /// synced by one that syncs.
+    fn is_settled(&self) -> bool {
+        self.written == if self.policy == Policy::Never { self.settled } else { self.synced }
+    }
+
     /// Does what the policy says of what has been written. Returns the file if another thread is to sync it.
     fn follow_policy(&mut self, now: Duration, is_at_cut: bool) -> io::Result<Option<D::File>> {
-        if self.written == self.synced {
+        if self.is_settled() {
             return Ok(None);
         }
         match self.policy {
@@ -190,7 +198,7 @@ impl<D: Disk> Writer<D> {
             Policy::Always => self.sync(now)?,
             Policy::Never => {
                 self.appender.settle();
-                self.synced = self.written;
+                self.settled = self.written;
             }
             // At a cut, the caller syncs.
             Policy::EverySecond => {
@@ -200,6 +208,12 @@ impl<D: Disk> Writer<D> {
             }
         }
         Ok(None)
+    }
+
+    /// Notes that a sync has made the units up to this one durable.
+    fn note_synced(&mut self, last: Position) {
+        self.synced = last;
+        self.settled = self.settled.max(last);
     }
 
     fn since_sync(&self, now: Duration) -> Duration {
@@ -219,7 +233,7 @@ impl<D: Disk> Writer<D> {
     pub fn end_sync(&mut self, result: io::Result<()>) -> io::Result<()> {
         self.sync_failed = result.is_err();
         self.appender.end_sync(result)?;
-        self.synced = self.syncing;
+        self.note_synced(self.syncing);
         Ok(())
     }
 
@@ -240,7 +254,7 @@ impl<D: Disk> Writer<D> {
         let result = self.appender.sync();
         self.sync_failed = result.is_err();
         result?;
-        self.synced = self.written;
+        self.note_synced(self.written);
         self.sync_began = now;
         Ok(())
     }

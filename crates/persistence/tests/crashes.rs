@@ -276,6 +276,29 @@ fn synced_file() -> (FakeDisk, String) {
     (disk, name)
 }
 
+/// What is left to the system to sync is not told of as durable (WAITAOF, a replica's acknowledgements) until a sync has made it so.
+#[test]
+fn what_the_system_is_to_sync_is_durable_after_a_sync_only() {
+    let disk = FakeDisk::new(3);
+    let mut log = begin(&disk, 0, 0, Policy::Never).unwrap();
+    let step = |log: &mut Log, number: u64| {
+        log.lane.append(number, record(number, 30).bytes());
+        log.step(Duration::from_secs(2 * number)).unwrap()
+    };
+    assert_eq!(step(&mut log, 1), (1, 0));
+    log.cut.store(2, Ordering::Release);
+    assert_eq!(step(&mut log, 2), (2, 0));
+    assert_eq!(step(&mut log, 3), (3, 2), "the increment that has ended was synced");
+    log.writer.set_policy(Policy::Always);
+    assert_eq!(log.step(Duration::from_secs(6)).unwrap(), (3, 3), "what was written before is synced, too");
+    log.writer.set_policy(Policy::Never);
+    assert_eq!(step(&mut log, 4), (4, 3));
+    log.writer.set_policy(Policy::EverySecond);
+    assert_eq!(log.step(Duration::from_secs(9)).unwrap(), (4, 3));
+    log.end_sync().unwrap();
+    assert_eq!(log.step(Duration::from_secs(9)).unwrap(), (4, 4));
+}
+
 #[test]
 fn rot_before_the_last_block_is_found_wherever_it_is() {
     let (disk, name) = synced_file();

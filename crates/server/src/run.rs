@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use engine::config::{Apply, ConfigHost, LogLevel, Settings};
 use engine::engine::Engine;
 use engine::host::{CertificateFigures, Host};
-use engine::inbox::Wake;
+use engine::inbox::{Message, Wake};
 use engine::machine::{Machine, Usage};
 use engine::migrations::Migration;
 use engine::snapshots::{Outlet, Piece, Purpose, SnapshotForm};
@@ -92,6 +92,8 @@ impl ServerHost {
         }
         if !settings.appendonly.get() {
             self.append_only.turn_off();
+            // What waits for this disk waits for nothing any more (WAITAOF).
+            engine.inboxes.iter().for_each(|inbox| inbox.send(Message::Acknowledged));
             return Ok(());
         }
         let turned_on = self.append_only.turn_on(engine);

@@ -155,7 +155,8 @@ fn depart(turn: &mut Turn<'_, '_>, wanted: Wanted) -> Outcome {
 }
 
 fn wait(turn: &mut Turn<'_, '_>) -> Outcome {
-    let replicas = count(turn, 1)?;
+    // Redis takes fewer than none, and doesn't wait for them.
+    let replicas = turn.int(1)?.max(0).unsigned_abs();
     let timeout_ms = timeout(turn, 2)?;
     acknowledged(turn, "WAIT", Acknowledgement { position: turn.session.wrote, replicas, on_disk: None, timeout_ms })
 }
@@ -163,18 +164,11 @@ fn wait(turn: &mut Turn<'_, '_>) -> Outcome {
 fn waitaof(turn: &mut Turn<'_, '_>) -> Outcome {
     let local = parse_i64(turn.arg(1)).filter(|local| (0..=1).contains(local));
     let local = local.ok_or(Error::new("ERR value is out of range, value must between 0 and 1"))?;
-    let replicas = count(turn, 2)?;
+    let replicas = turn.int(2)?;
+    let replicas = u64::try_from(replicas).map_err(|_| Error::new("ERR value is out of range, must be positive"))?;
     let timeout_ms = timeout(turn, 3)?;
-    if local == 1 && !turn.engine().settings.appendonly.get() {
-        return Err(Error::new("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."));
-    }
     let awaited = Acknowledgement { position: turn.session.wrote, replicas, on_disk: Some(local == 1), timeout_ms };
     acknowledged(turn, "WAITAOF", awaited)
-}
-
-fn count(turn: &Turn<'_, '_>, index: usize) -> Result<u64, Error> {
-    let count = turn.int(index)?;
-    u64::try_from(count).map_err(|_| Error::new("ERR value is out of range, must be positive"))
 }
 
 fn timeout(turn: &Turn<'_, '_>, index: usize) -> Result<Option<u64>, Error> {

@@ -386,6 +386,22 @@ fn waiting_for_disks_is_told_which_have_it() {
     let refused = conn.cmd("WAITAOF 1 0 0").unwrap();
     assert_eq!(refused.text(), b"ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.");
     assert_eq!(conn.cmd("WAITAOF 2 0 0").unwrap().text(), b"ERR value is out of range, value must between 0 and 1");
+    assert_eq!(has(conn.cmd("WAITAOF 0 1 30000").unwrap()), [0, 1], "without a file, nothing is on this disk");
+    assert_eq!(conn.cmd("WAIT -1 0").unwrap().integer(), Some(2), "fewer than none is none");
+}
+
+#[test]
+fn a_wait_for_the_own_disk_ends_with_its_file() {
+    let server = primary(&["--appendonly", "yes", "--appendfsync", "no"]);
+    let (mut conn, mut operator) = (server.connect(), server.connect());
+    conn.cmd("SET k v").unwrap();
+    // The system syncs it at some time, which is not known of.
+    assert_eq!(conn.cmd("WAITAOF 1 0 100").unwrap().items()[0].integer(), Some(0));
+    conn.send(b"WAITAOF 1 0 0\r\n").unwrap();
+    server.wait_until("it waits", |server| server.figure("blocked_clients") == 1);
+    operator.cmd("CONFIG SET appendonly no").unwrap();
+    let ended = conn.read().unwrap();
+    assert_eq!(ended.text(), b"ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.");
 }
 
 /// FAILOVER: a replica takes the primary's place under load, and no acknowledged write is lost.
