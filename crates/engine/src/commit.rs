@@ -374,6 +374,8 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
+    use resp::reply::Output;
+
     use crate::testing::Bench;
 
     #[test]
@@ -409,5 +411,23 @@ mod tests {
             bench.line(&mut session, line);
             assert_eq!(bench.worker.take_depends(), expected, "{line}");
         }
+    }
+    /// What the end of a wait has counted is recorded with its connection's next batch, or with its end, and not with another's reply.
+    #[test]
+    fn no_reply_depends_on_what_a_connection_has_counted_that_is_gone() {
+        let mut bench = Bench::default();
+        let (mut holder, mut session) = (bench.open(), bench.open());
+        let engine = bench.worker.engine;
+        let _reader = engine.journal.read(&engine.keyspace, journal::lane::Audience::File);
+        engine.durability.have_replies_wait(crate::durability::Safety::Log, true, engine.journal.position());
+        bench.line(&mut holder, "pipeline start t");
+        bench.line(&mut holder, "blpop l 1");
+        assert!(bench.worker.time_out(&mut holder, &mut Output::default()));
+        let _ = bench.worker.take_depends();
+        let before = engine.journal.position();
+        bench.worker.close(&mut holder);
+        assert_eq!((engine.journal.position(), bench.worker.take_depends()), (before + 1, 0));
+        bench.line(&mut session, "ping");
+        assert_eq!((engine.journal.position(), bench.worker.take_depends()), (before + 1, 0));
     }
 }

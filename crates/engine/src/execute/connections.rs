@@ -26,8 +26,23 @@ impl Worker {
     pub fn close(&mut self, session: &mut Session) {
         self.unpark(session);
         self.end_trips(session);
+        self.record_last_count(session);
         services::closing::leave(self, session);
         self.engine.clients.remove(session.client.id);
+    }
+
+    /// Records what a connection that ends has counted since its last batch, as the end of a wait. It must not become a part of the next unit:
+    /// another connection's reply would wait for it, be it that of a replica's handshake, which replicas can't acknowledge.
+    fn record_last_count(&mut self, session: &mut Session) {
+        if !session.has_unrecorded_count() {
+            return;
+        }
+        let inside = self.pass();
+        if inside.is_some() {
+            let depends = self.depends;
+            self.commit_count(session);
+            self.depends = depends;
+        }
     }
 
     /// Lists a connection again that is closed once its peer has read its replies.
