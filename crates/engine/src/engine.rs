@@ -513,9 +513,9 @@ impl Engine {
         true
     }
 
-    /// The replica has taken this server's place.
-    pub fn end_failover(&self) {
-        if self.replication.take_failover().is_some() {
+    /// The replica has taken this server's place, as the link to the primary of `version` shows.
+    pub fn end_failover(&self, version: u64) {
+        if self.replication.take_failover_of(version).is_some() {
             self.end_pause_of_failover();
         }
     }
@@ -705,6 +705,9 @@ impl Engine {
         // What a script says of itself counts, not what its command may do.
         let runs =
             || rights::may_write(&self.scripts, &self.libraries, command, args).unwrap_or_else(|| writes(command));
-        self.pause.is_of_all() || runs() || (is_exec(command) && queued())
+        // What is counted for a token is a unit of the stream, too: a failover would never find a replica that has everything.
+        let counts =
+            || session.tally().is_some() && !command.info.has(flag::ADMIN) && self.replication.is_failing_over();
+        self.pause.is_of_all() || runs() || (is_exec(command) && queued()) || counts()
     }
 }

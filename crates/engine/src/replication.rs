@@ -532,6 +532,11 @@ impl Replication {
         self.lock().failover.clone()
     }
 
+    /// Whether there is one.
+    pub(crate) fn is_failing_over(&self) -> bool {
+        self.lock().failover.is_some()
+    }
+
     /// Begins a failover.
     pub(crate) fn begin_failover(&self, failover: Failover) {
         self.lock().failover = Some(failover);
@@ -546,8 +551,14 @@ impl Replication {
     }
 
     /// Ends it. What it was, if there was one.
-    pub fn take_failover(&self) -> Option<Failover> {
+    pub(crate) fn take_failover(&self) -> Option<Failover> {
         self.lock().failover.take()
+    }
+
+    /// The same, unless another primary is followed than at `version`: then it is another failover, if any.
+    pub(crate) fn take_failover_of(&self, version: u64) -> Option<Failover> {
+        let mut state = self.lock();
+        if self.version() == version { state.failover.take() } else { None }
     }
 
     /// How often the history has changed, so that replicas can't go on in the stream that they are sent.

@@ -16,7 +16,7 @@ use engine::config::{ClientClass, Settings};
 use engine::durability::Safety;
 use engine::engine::Engine;
 use engine::inbox::Message;
-use engine::replication::failover::FailoverStage;
+use engine::replication::failover::FailoverVerdict;
 use engine::replication::peer::Ended;
 use engine::replication::serving::{Admitted, Serving, ServingRules};
 use engine::snapshots::Purpose;
@@ -254,32 +254,28 @@ impl Primary {
     /// Has the replica take this server's place that has everything, if that was asked for.
     fn mind_failover(&mut self) {
         let replication = &self.engine.replication;
-        let Some(failover) = replication.failover().filter(|failover| failover.stage == FailoverStage::AwaitsReplica)
-        else {
-            return;
-        };
-        let is_due = failover.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_us() / 1000);
-        if self.serving.successor(replication, &failover, is_due).is_none() && !is_due {
+        let now_ms = now_us() / 1000;
+        if self.serving.judge_failover(replication, now_ms) == FailoverVerdict::Waits {
             // A question would be in the stream behind what its answer tells of. Replicas tell by themselves, once a second.
             return;
         }
         let alone = self.engine.keyspace.gate().close();
         while replication.stream.take() {}
         // None has written since, or the failover waits on.
-        match self.serving.successor(replication, &failover, is_due) {
-            Some(primary) => {
+        match self.serving.judge_failover(replication, now_ms) {
+            FailoverVerdict::HandsOver(primary) => {
                 let (host, port) = (&primary.host, primary.port);
                 log::notice(format!("The failover begins: {host}:{port} is to take this server's place"));
                 // What it has acknowledged is safe. What waits for others is not, from here on.
                 self.note_figures();
                 replication.note_failover_follows();
-                self.engine.follow(Some(primary), now_us() / 1000);
+                self.engine.follow(Some(primary), now_ms);
             }
-            None if is_due => {
+            FailoverVerdict::IsGivenUp => {
                 log::warning("The failover is given up: no replica has had all data in time.");
                 self.engine.abort_failover();
             }
-            None => {}
+            FailoverVerdict::Waits => {}
         }
         drop(alone);
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use engine::config::Settings;
 use engine::engine::Engine;
-use engine::replication::failover::FailoverStage;
+use engine::replication::failover::{HandOver, HandOvers};
 use engine::replication::{LinkState, Primary};
 
 use self::link::Link;
@@ -94,17 +94,15 @@ impl Follower {
     fn run(mut self) {
         let replication = &self.engine.replication;
         let mut wait = RETRY_MIN;
-        // Whether the server that is to take this one's place follows none already.
-        let mut was_primary = false;
+        let mut hand_overs = HandOvers::default();
         loop {
             let (primary, version) = replication.primary();
             let Some(primary) = primary else {
                 replication.wait_for_change(version, IDLE);
                 continue;
             };
-            let failover = replication.failover().filter(|failover| failover.stage == FailoverStage::Follows);
-            let hands_over = failover.is_some() && !std::mem::take(&mut was_primary);
-            let mut link = Link::new(self.engine, &self.append_only, version, self.streams, hands_over);
+            let hand_over = hand_overs.next(replication);
+            let mut link = Link::new(self.engine, &self.append_only, version, self.streams, hand_over);
             let ended = link.follow(&primary);
             let was_up = link.was_up();
             self.streams = link.stream_number();
@@ -115,9 +113,8 @@ impl Follower {
                 _ => replication.note_link_error(version, None),
             }
             match &ended {
-                // The answer to an earlier try may have been lost: if it goes on where this server is, it has taken its place.
-                Err(Trouble::IsPrimary) => was_primary = true,
-                Err(Trouble::Refused(_) | Trouble::NotTaken) if failover.is_some() => self.abort_failover(),
+                Err(Trouble::IsPrimary) => hand_overs.note_follows_none(),
+                Err(Trouble::Refused(_) | Trouble::NotTaken) if hand_over != HandOver::None => self.abort_failover(),
                 _ => {}
             }
             wait = match &ended {

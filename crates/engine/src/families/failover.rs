@@ -111,7 +111,46 @@ fn is_at(replica: &ReplicaFigures, target: &Primary) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::check;
+    use super::{Failover, FailoverStage};
+    use crate::testing::{Bench, check};
+    use crate::worker::Ran;
+
+    fn failover() -> Failover {
+        Failover { target: None, deadline_ms: None, is_forced: false, stage: FailoverStage::AwaitsReplica }
+    }
+
+    /// What is counted for a token is a unit of the stream, too: no replica would ever have everything.
+    #[test]
+    fn what_counts_for_a_token_waits_as_writes_do() {
+        let mut bench = Bench::default();
+        let (mut counts, mut other) = (bench.open(), bench.open());
+        let engine = bench.worker.engine;
+        bench.check(&mut counts, &[("pipeline start t", "+OK"), ("get k", "$-1")]);
+        engine.pause.begin(false, bench.now_us / 1000, u64::MAX);
+        // CLIENT PAUSE leaves it alone.
+        bench.check(&mut counts, &[("get k", "$-1")]);
+        engine.replication.begin_failover(failover());
+        bench.check(&mut other, &[("get k", "$-1")]);
+        assert_eq!(bench.run(&mut counts, b"GET k\r\n"), (Vec::new(), Ran::Paused));
+        bench.check(&mut other, &[("failover abort", "+OK")]);
+        assert_eq!(bench.run(&mut counts, b"GET k\r\n"), (b"$-1\r\n".to_vec(), Ran::Idle));
+    }
+
+    /// Else clients would wait for a failover that can't come to its end.
+    #[test]
+    fn no_primary_is_chosen_while_a_replica_is_to_take_over() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        bench.worker.engine.replication.begin_failover(failover());
+        const NOT_NOW: &str = "-ERR REPLICAOF not allowed while failing over.";
+        let script = [
+            ("replicaof no one", NOT_NOW),
+            ("slaveof 127.0.0.1 1", NOT_NOW),
+            ("failover abort", "+OK"),
+            ("replicaof no one", "+OK"),
+        ];
+        bench.check(&mut session, &script);
+    }
 
     #[test]
     fn without_replicas_there_is_none() {

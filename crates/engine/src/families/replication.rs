@@ -37,6 +37,9 @@ pub const COMMANDS: &[Spec<Run>] = &[
 ];
 
 fn replicaof(turn: &mut Turn<'_, '_>) -> Outcome {
+    if turn.engine().replication.is_failing_over() {
+        return Err(Error::fixed("ERR REPLICAOF not allowed while failing over."));
+    }
     let primary = if turn.is(1, "no") && turn.is(2, "one") { None } else { Some(named_primary(turn)?) };
     let is_none = primary.is_none();
     if follow(turn, primary) || is_none {

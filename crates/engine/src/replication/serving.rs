@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use journal::order::Position;
 
-use super::failover::Failover;
+use super::failover::{Failover, FailoverStage, FailoverVerdict};
 use super::peer::{Ended, Peer, SentSnapshot};
 use super::refusals::Refusals;
 use super::replicas::{ReplicaFigures, ReplicaStage, Wanted};
@@ -235,9 +235,24 @@ impl<S: SentSnapshot, L> Serving<S, L> {
         })
     }
 
-    /// The replica that can take this server's place, since it has everything; or any that is meant, if the failover is due and forced.
+    /// What is to be done about the failover that was asked for. Where that is more than to wait, the caller closes the gate, takes all units
+    /// into the stream, and asks again: something may have been written since.
     #[must_use]
-    pub fn successor(&self, replication: &Replication, failover: &Failover, is_due: bool) -> Option<Primary> {
+    pub fn judge_failover(&self, replication: &Replication, now_ms: u64) -> FailoverVerdict {
+        let failover = replication.failover();
+        let Some(failover) = failover.filter(|failover| failover.stage == FailoverStage::AwaitsReplica) else {
+            return FailoverVerdict::Waits;
+        };
+        let is_due = failover.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms);
+        match self.successor(replication, &failover, is_due) {
+            Some(primary) => FailoverVerdict::HandsOver(primary),
+            None if is_due => FailoverVerdict::IsGivenUp,
+            None => FailoverVerdict::Waits,
+        }
+    }
+
+    /// The replica that can take this server's place, since it has everything; or any that is meant, if the failover is due and forced.
+    fn successor(&self, replication: &Replication, failover: &Failover, is_due: bool) -> Option<Primary> {
         let is_meant =
             |peer: &Peer<S>| failover.target.as_ref().is_none_or(|target| peer.is_at(&target.host, target.port));
         let has_all = |peer: &Peer<S>| peer.is_online() && peer.acknowledged() == replication.stream.end();

@@ -8,6 +8,7 @@ use engine::config::DisklessLoad;
 use engine::engine::Engine;
 use engine::inbox::Message;
 use engine::replay::{DataBeside, Replay, runs_by_itself};
+use engine::replication::failover::HandOver;
 use engine::replication::{Applied, LinkState, Primary};
 use engine::snapshots::Purpose;
 use engine::snapshots::reading::{ExpiredKeys, LoadOptions, Loaded};
@@ -45,8 +46,7 @@ pub(super) struct Link<'f> {
     version: u64,
     stream_number: u64,
     was_up: bool,
-    /// Whether the other server is asked to take this one's place.
-    hands_over: bool,
+    hand_over: HandOver,
     /// Bytes of the history that have arrived.
     read: u64,
     acknowledged: Instant,
@@ -60,7 +60,7 @@ impl<'f> Link<'f> {
         append_only: &'f Arc<AppendOnly>,
         version: u64,
         stream_number: u64,
-        hands_over: bool,
+        hand_over: HandOver,
     ) -> Link<'f> {
         Link {
             engine,
@@ -68,7 +68,7 @@ impl<'f> Link<'f> {
             version,
             stream_number,
             was_up: false,
-            hands_over,
+            hand_over,
             read: 0,
             acknowledged: Instant::now(),
             told_synced: None,
@@ -98,8 +98,13 @@ impl<'f> Link<'f> {
         };
         self.note(|link| link.state = LinkState::Handshake)?;
         let (beginning, rest) = self.introduce(&mut socket)?;
+        if self.hand_over == HandOver::Verifies && matches!(beginning, Beginning::Snapshot { .. }) {
+            return Err(Trouble::NotTaken);
+        }
+        // It is the primary from here on, even if it lacks something, as after a failover that was forced: to give the failover up now would
+        // leave two.
+        self.engine.end_failover(self.version);
         let rest = match beginning {
-            Beginning::Snapshot { .. } if self.hands_over => return Err(Trouble::NotTaken),
             Beginning::Snapshot { history, offset } => self.load(&mut socket, rest, history, offset)?,
             Beginning::GoesOn { history } => {
                 self.go_on(history);
@@ -107,7 +112,6 @@ impl<'f> Link<'f> {
             }
         };
         self.was_up = true;
-        self.engine.end_failover();
         self.note(|link| (link.state, link.snapshot_bytes) = (LinkState::Up, None))?;
         self.acknowledge(&mut socket)?;
         self.stream(&mut socket, rest)
@@ -142,7 +146,7 @@ impl<'f> Link<'f> {
             address: (!address.is_empty()).then(|| address.to_string()),
             version: engine::machine::version::REDIS_VERSION.to_owned(),
             known: self.engine.replication.known_part(),
-            hands_over: self.hands_over,
+            hands_over: self.hand_over == HandOver::Asks,
         }
     }
 
