@@ -216,7 +216,7 @@ struct Works<'w> {
     cut: &'w Server,
     /// The one that stalls.
     stalls: &'w Server,
-    /// The one that is killed as soon as it receives a snapshot.
+    /// The one that is killed as soon as it receives a snapshot, beside its own data if it has any.
     dies: &'w mut Server,
     rng: Rng,
     tally: Tally,
@@ -289,7 +289,7 @@ fn matrix(pair: &Pair, seed: u64) {
     let behind = cutter(cut.port(), seed + 1, is_calm.clone());
     let stalls = (pair.replica)(primary.port(), &["--maxmemory", "1mb", "--maxmemory-policy", "noeviction"]);
     let chained = (pair.replica)(behind.port(), &[]);
-    let mut dies = (pair.replica)(primary.port(), &[]);
+    let mut dies = (pair.replica)(primary.port(), &["--repl-diskless-load", "swapdb"]);
     [&cut, &stalls, &chained].iter().for_each(|replica| replica.wait_until("the link is up", is_up));
     let rounds = if time.as_secs() > 30 { 3 } else { 1 };
     let tally = thread::scope(|scope| {
