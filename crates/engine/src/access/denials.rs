@@ -15,17 +15,20 @@ const GROUPED_MS: u64 = 60_000;
 pub(crate) enum Reason {
     /// A wrong password, or no such user.
     Auth,
+    /// A certificate of a user that doesn't exist, or is off.
+    Certificate,
     /// The user's rules.
     Rules(Denied),
 }
 
 impl Reason {
-    const COUNT: usize = 5;
+    const COUNT: usize = 6;
 
     /// What ACL LOG calls it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Reason::Auth => "auth",
+            Reason::Certificate => "tls-cert",
             Reason::Rules(Denied::Command) => "command",
             Reason::Rules(Denied::Key) => "key",
             Reason::Rules(Denied::Channel) => "channel",
@@ -40,6 +43,7 @@ impl Reason {
             Reason::Rules(Denied::Key) => 2,
             Reason::Rules(Denied::Channel) => 3,
             Reason::Rules(Denied::Database) => 4,
+            Reason::Certificate => 5,
         }
     }
 }
@@ -213,6 +217,6 @@ mod tests {
         assert_eq!(shown(&denials), [(3, 1, of("c")), (2, 1, of("b"))]);
         enter(&denials, "c", GROUPED_MS, 0);
         assert!(shown(&denials).is_empty());
-        assert_eq!(denials.counts(), [0, 0, 6, 0, 0]);
+        assert_eq!(denials.counts(), [0, 0, 6, 0, 0, 0]);
     }
 }

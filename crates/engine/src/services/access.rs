@@ -20,11 +20,14 @@ use crate::worker::Worker;
 
 impl Worker {
     /// Has a session be a user, as if it had authenticated as that one: for whatever else than a password tells that it
-    /// is. False if there is no such user, or it is off.
+    /// is. False if there is no such user, or it is off, which is entered into the log as a refused certificate: as in Valkey, without
+    /// an object, since no command has been given.
     pub fn log_in(&self, session: &mut Session, name: &[u8]) -> bool {
         let user = self.engine.users.get(name).filter(|user| user.permissions().is_on());
         let found = user.inspect(|user| become_user(session, user.clone())).is_some();
-        self.stats().certificate_refusals.add(u64::from(!found));
+        if !found {
+            self.enter_denial(&session.client, "NULL", Reason::Certificate, Context::TopLevel, b"", name);
+        }
         found
     }
 
@@ -87,19 +90,19 @@ impl Worker {
             Denied::Database if denial.at == 0 => command.name.as_bytes(),
             _ => args.get(denial.at),
         };
-        self.enter_denial(client, command, Reason::Rules(denial.what), context, object, user.name());
+        self.enter_denial(client, &command.name, Reason::Rules(denial.what), context, object, user.name());
     }
 
     /// Counts that a session could not authenticate as a user, and enters it into the log.
     pub(crate) fn note_wrong_password(&self, session: &Session, command: &Command, args: Args<'_>, user: &[u8]) {
         let context = if session.in_exec || session.multi.is_some() { Context::Multi } else { Context::TopLevel };
-        self.enter_denial(&session.client, command, Reason::Auth, context, args.get(0), user);
+        self.enter_denial(&session.client, &command.name, Reason::Auth, context, args.get(0), user);
     }
 
     fn enter_denial(
         &self,
         client: &Client,
-        command: &Command,
+        command: &str,
         reason: Reason,
         context: Context,
         object: &[u8],
@@ -108,7 +111,7 @@ impl Worker {
         let engine = self.engine;
         let entries_max = engine.settings.acllog_max_len.get_usize();
         if engine.users.denials.count(reason, entries_max) {
-            let own = Own { command: &command.name, arrived_bytes: self.arrived_bytes() };
+            let own = Own { command, arrived_bytes: self.arrived_bytes() };
             let shown = line(engine.table, client, self.clock.now_ms, Some(own));
             let entry = Entry::new(reason, context, object, user, shown, self.clock.now_ms);
             engine.users.denials.enter(entry, entries_max);

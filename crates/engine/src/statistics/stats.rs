@@ -139,8 +139,6 @@ pub struct WorkerStats {
     pub output_limit_closes: Counter,
     /// Connections closed because of client-query-buffer-limit.
     pub input_limit_closes: Counter,
-    /// Certificates that named no user that there is.
-    pub certificate_refusals: Counter,
     /// Bytes of memory that one connection's requests took while they waited to be complete.
     pub recent_input: RecentMax,
     /// The same of its replies while they waited to be read.
@@ -183,7 +181,6 @@ impl WorkerStats {
             writes: Counter::default(),
             output_limit_closes: Counter::default(),
             input_limit_closes: Counter::default(),
-            certificate_refusals: Counter::default(),
             recent_input: RecentMax::default(),
             recent_output: RecentMax::default(),
             lua_bytes: AtomicU64::new(0),
@@ -259,7 +256,6 @@ impl WorkerStats {
             &self.writes,
             &self.output_limit_closes,
             &self.input_limit_closes,
-            &self.certificate_refusals,
             &self.expired_by_search,
             &self.expired_fields_by_search,
         ];
@@ -296,8 +292,6 @@ pub struct Totals {
     pub output_limit_closes: u64,
     /// Connections closed because of client-query-buffer-limit.
     pub input_limit_closes: u64,
-    /// Certificates that named no user that there is.
-    pub certificate_refusals: u64,
     /// Keys removed because they were looked for.
     pub expired_by_search: u64,
     /// The same of fields of hashes.
@@ -336,7 +330,6 @@ impl Totals {
             writes: sum(|s| &s.writes),
             output_limit_closes: sum(|s| &s.output_limit_closes),
             input_limit_closes: sum(|s| &s.input_limit_closes),
-            certificate_refusals: sum(|s| &s.certificate_refusals),
             expired_by_search: sum(|s| &s.expired_by_search),
             expired_fields_by_search: sum(|s| &s.expired_fields_by_search),
             batches: sum(|s| &s.batches),

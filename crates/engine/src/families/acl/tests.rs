@@ -414,6 +414,10 @@ fn a_session_can_be_made_a_user() {
     let mut other = bench.open();
     assert!(bench.worker.log_in(&mut other, b"al") && !bench.worker.log_in(&mut other, b"nobody"));
     bench.check(&mut other, &[("acl whoami", &no_command("acl|whoami")), ("get k", "$-1")]);
+    let log = bench.line(&mut admin, "acl log 2");
+    let entry = "$6|reason|$8|tls-cert|$7|context|$8|toplevel|$6|object|$0||$8|username|$6|nobody|";
+    assert!(log.contains(entry) && log.contains(" cmd=NULL user=al "), "{log}");
+    assert!(bench.line(&mut admin, "info stats").contains("acl_access_denied_tls_cert:1|"));
     bench.check(
         &mut admin,
         &[

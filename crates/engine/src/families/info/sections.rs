@@ -281,10 +281,9 @@ pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.field("client_query_buffer_limit_disconnections", totals.input_limit_closes);
     text.field("client_output_buffer_limit_disconnections", totals.output_limit_closes);
     text.constants(&[("reply_buffer_shrinks", "0"), ("reply_buffer_expands", "0")]);
-    for (kind, count) in ["auth", "cmd", "key", "channel", "db"].iter().zip(engine.users.denials.counts()) {
+    for (kind, count) in ["auth", "cmd", "key", "channel", "db", "tls_cert"].iter().zip(engine.users.denials.counts()) {
         text.field(&format!("acl_access_denied_{kind}"), count);
     }
-    text.field("acl_access_denied_tls_cert", totals.certificate_refusals);
     text.field("eventloop_cycles", totals.turns);
     text.field("eventloop_duration_sum", to_microseconds(totals.turn_ticks) as u64);
     text.field("eventloop_duration_cmd_sum", to_microseconds(totals.command_ticks) as u64);
