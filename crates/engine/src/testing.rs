@@ -90,6 +90,15 @@ impl Bench {
         bench
     }
 
+    /// Another thread of the engine, whose time stands still, too.
+    #[must_use]
+    pub fn another_worker(&self, id: usize, seed: u64) -> Worker {
+        let mut worker = Worker::new(id, self.worker.engine, seed);
+        worker.clock.stale_ticks = u64::MAX;
+        worker.pace.turn_ticks = self.worker.pace.turn_ticks;
+        worker
+    }
+
     /// Has the time pass within what is run, as it does in a server, and not only by `now_us`.
     pub fn let_time_pass(&mut self) {
         self.worker.clock.stale_ticks = 0;

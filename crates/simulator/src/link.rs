@@ -5,6 +5,7 @@ use std::io::Read;
 use engine::engine::Engine;
 use engine::replay::{Replay, runs_by_itself};
 use engine::replication::LinkState;
+use engine::replication::failover::{HandOver, HandOvers};
 use engine::snapshots::reading::{ExpiredKeys, LoadOptions};
 use engine::worker::Worker;
 use replication::answers::acknowledgement;
@@ -52,11 +53,21 @@ pub struct SimLink {
     stream_number: u64,
     /// Whether a snapshot has begun to arrive and its loading has not ended.
     is_loading: bool,
+    hand_overs: HandOvers,
+    hand_over: HandOver,
 }
 
 impl Default for SimLink {
     fn default() -> SimLink {
-        SimLink { stage: Stage::Down { until_us: 0 }, wire: None, version: 0, stream_number: 0, is_loading: false }
+        SimLink {
+            stage: Stage::Down { until_us: 0 },
+            wire: None,
+            version: 0,
+            stream_number: 0,
+            is_loading: false,
+            hand_overs: HandOvers::default(),
+            hand_over: HandOver::None,
+        }
     }
 }
 
@@ -124,7 +135,9 @@ impl SimLink {
             return;
         };
         self.note(turn, LinkState::Handshake);
+        self.hand_over = self.hand_overs.next(&turn.engine.replication);
         let introduction = Introduction {
+            hands_over: self.hand_over == HandOver::Asks,
             port: turn.process as u16,
             version: "8.0.0".into(),
             known: turn.engine.replication.known_part(),
@@ -178,21 +191,39 @@ impl SimLink {
             match handshake.line(&line) {
                 Ok(Step::Send(bytes)) => turn.network.send(wire, 0, &bytes, turn.now_us),
                 Ok(Step::Wait) => {}
+                Ok(Step::Begin(Beginning::Snapshot { .. })) if self.hand_over == HandOver::Verifies => {
+                    self.abort_failover(turn);
+                    return Ok(self.end(turn).unwrap_or(LinkEvent::None));
+                }
                 Ok(Step::Begin(Beginning::GoesOn { history })) => {
                     let rest = std::mem::take(read);
+                    turn.engine.end_failover(self.version);
                     turn.engine.replication.go_on(history);
                     return Ok(self.begin_stream(turn, wire, rest));
                 }
                 Ok(Step::Begin(Beginning::Snapshot { history, offset })) => {
                     let read = std::mem::take(read);
+                    turn.engine.end_failover(self.version);
                     self.stage = Stage::AwaitsSnapshot { history, offset, read };
                     return self.await_snapshot(turn);
                 }
-                // The primary loads its data, or has no link to its own.
-                Err(_) => return Ok(self.end(turn).unwrap_or(LinkEvent::None)),
+                // The primary loads its data, or has no link to its own; or the replica doesn't take this process's place.
+                Err(refused) => {
+                    if refused.is_primary {
+                        self.hand_overs.note_follows_none();
+                    } else if !refused.is_for_now && self.hand_over != HandOver::None {
+                        self.abort_failover(turn);
+                    }
+                    return Ok(self.end(turn).unwrap_or(LinkEvent::None));
+                }
             }
         }
         Ok(LinkEvent::None)
+    }
+
+    fn abort_failover(&self, turn: &LinkTurn<'_>) {
+        let _alone = turn.engine.keyspace.gate().close();
+        turn.engine.abort_failover();
     }
 
     fn await_snapshot(&mut self, turn: &mut LinkTurn<'_>) -> Result<LinkEvent, Wrong> {

@@ -24,6 +24,10 @@ use persistence::writer::{Policy, Writer};
 use crate::Wrong;
 
 const NAME: &str = "appendonly.aof";
+/// How much faster than the simulation's time the time of the file passes, since a history is short: a second of `everysec` is a tenth of one.
+const TIMES_FASTER: u64 = 10;
+/// What `everysec` calls a second, in microseconds of the simulation.
+const SECOND_US: u64 = 1_000_000 / TIMES_FASTER;
 
 /// Files that are open to be written.
 pub struct OpenedFiles {
@@ -39,6 +43,26 @@ pub struct SimLog {
     /// The sync that runs beside.
     syncing: Option<FakeSync>,
     is_in_trouble: bool,
+    times: SyncTimes,
+}
+
+/// When the file was written and synced, for what `everysec` promises. Times are the simulation's, in microseconds.
+#[derive(Clone, Copy, Default)]
+struct SyncTimes {
+    /// When all there was had been written last.
+    written_us: u64,
+    /// When the last step came to its end that could begin a sync, and the longest time between two such steps, since the last sync ended and
+    /// before that.
+    stepped_us: u64,
+    gap_us: u64,
+    gap_before_us: u64,
+    /// When the sync began that runs, and how long the last one took.
+    began_us: u64,
+    took_us: u64,
+    /// Whether another increment has begun since the last sync ended.
+    was_cut: bool,
+    /// Whether the disk has failed since then.
+    has_failed: bool,
 }
 
 fn policy(engine: &Engine) -> Policy {
@@ -118,13 +142,32 @@ impl SimLog {
         engine.durability.note_safe(Safety::Log, last, |_| {});
         let awaited = || policy(engine) == Policy::Always;
         engine.durability.begin_log(std::thread::current(), awaited, last);
-        SimLog { writer, files: opened.files, syncing: None, is_in_trouble: false }
+        let times = SyncTimes::default();
+        SimLog { writer, files: opened.files, syncing: None, is_in_trouble: false, times }
+    }
+
+    /// What was answered before this moment is there after the process is killed now, or after the power is lost: what `everysec` promises. None
+    /// while the disk fails.
+    #[must_use]
+    pub fn kept_until_us(&self, engine: &Engine, now_us: u64, with_power: bool) -> Option<u64> {
+        let times = &self.times;
+        if times.has_failed || times.stepped_us == 0 {
+            return None;
+        }
+        if !with_power {
+            return (!engine.durability.is_cut()).then_some(times.written_us);
+        }
+        let running_us = self.syncing.as_ref().map_or(0, |_| now_us - times.began_us);
+        // A sync that takes longer than a second has the next one wait, and what follows a cut is written when the sync of then has ended.
+        let wait_us = if times.was_cut { SECOND_US + times.took_us } else { SECOND_US.max(times.took_us) };
+        let gap_us = times.gap_us.max(times.gap_before_us).max(now_us - times.stepped_us);
+        now_us.checked_sub(wait_us + running_us + 3 * gap_us)
     }
 
     /// A step of the log's thread. It stops behind the write if `stops_early`, and the sync beside ends if `ends_sync`. While the disk fails,
     /// commands that write are refused.
-    pub fn step(&mut self, engine: &Engine, now: Duration, stops_early: bool, ends_sync: bool) {
-        match self.write_and_sync(engine, now, stops_early, ends_sync) {
+    pub fn step(&mut self, engine: &Engine, now_us: u64, stops_early: bool, ends_sync: bool) {
+        match self.write_and_sync(engine, now_us, stops_early, ends_sync) {
             Ok(()) => {
                 if std::mem::take(&mut self.is_in_trouble) {
                     engine.durability.set_trouble(None);
@@ -132,28 +175,43 @@ impl SimLog {
             }
             Err(error) => {
                 self.is_in_trouble = true;
+                self.times.has_failed = true;
                 engine.durability.set_trouble(Some(error.to_string()));
             }
         }
     }
 
-    fn write_and_sync(&mut self, engine: &Engine, now: Duration, stops_early: bool, ends_sync: bool) -> io::Result<()> {
-        let durability = &engine.durability;
+    fn write_and_sync(&mut self, engine: &Engine, now_us: u64, stops_early: bool, ends_sync: bool) -> io::Result<()> {
+        let (durability, now) = (&engine.durability, Duration::from_micros(now_us * TIMES_FASTER));
         let policy = policy(engine);
         self.writer.set_policy(policy);
         if ends_sync && let Some(sync) = self.syncing.take() {
             self.writer.end_sync(sync.end())?;
+            self.note_sync(now_us - self.times.began_us);
         }
+        let is_cut = durability.is_cut();
         self.writer.write(durability.cut())?;
+        if !is_cut {
+            self.times.written_us = now_us;
+        }
         if stops_early {
             return Ok(());
         }
+        if self.times.stepped_us > 0 {
+            self.times.gap_us = self.times.gap_us.max(now_us - self.times.stepped_us);
+        }
+        self.times.stepped_us = now_us;
         let stepped = self.writer.sync_if_due(now, durability.cut())?;
+        if stepped.has_synced {
+            self.note_sync(0);
+        }
         if let Some(file) = stepped.sync {
             self.syncing = Some(file.begin_sync());
+            self.times.began_us = now_us;
         }
         if stepped.reached_cut {
             self.writer.sync(now)?;
+            self.times.was_cut = true;
             // Else the log goes on in the present one.
             if let Ok(appender) = self.files.begin_increment() {
                 self.writer.go_on_in(appender);
@@ -166,6 +224,12 @@ impl SimLog {
             engine.inboxes.iter().for_each(|inbox| inbox.send(Message::Acknowledged));
         }
         Ok(())
+    }
+
+    fn note_sync(&mut self, took_us: u64) {
+        let times = &mut self.times;
+        (times.took_us, times.was_cut, times.has_failed) = (took_us, false, false);
+        (times.gap_before_us, times.gap_us) = (times.gap_us, 0);
     }
 
     /// The process is killed: the system ends the sync that runs, or the power is gone before.

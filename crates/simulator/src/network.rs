@@ -165,11 +165,23 @@ impl Network {
         }
     }
 
+    fn all_of(&self, process: usize) -> Vec<WireId> {
+        let of_process = |wire: &Wire| wire.ends.contains(&Some(process));
+        self.wires.iter().filter(|(_, wire)| of_process(wire)).map(|(id, _)| *id).collect()
+    }
+
     /// Breaks all links of a process.
     pub fn cut_all_of(&mut self, process: usize) {
-        let of_process = |wire: &Wire| wire.ends.contains(&Some(process));
-        let ids: Vec<WireId> = self.wires.iter().filter(|(_, wire)| of_process(wire)).map(|(id, _)| *id).collect();
-        ids.into_iter().for_each(|id| self.cut(id));
+        self.all_of(process).into_iter().for_each(|id| self.cut(id));
+    }
+
+    /// The same, and nothing arrives of what is on its way.
+    pub fn sever_all_of(&mut self, process: usize) {
+        for id in self.all_of(process) {
+            if let Some(wire) = self.wires.get_mut(&id) {
+                wire.flights = [(); 2].map(|()| Flight { is_ended: true, ..Flight::default() });
+            }
+        }
     }
 
     /// A link that there is, if any: any of them.

@@ -13,12 +13,13 @@ use engine::engine::Engine;
 use engine::host::Host;
 use engine::inbox::Message;
 use engine::machine::Machine;
+use engine::replication::failover::FailoverVerdict;
 use engine::replication::peer::{Ended, Peer, ToSend};
 use engine::replication::replicas::{ReplicaIntroduction, Wanted};
 use engine::replication::serving::{Admitted, Served, Serving, ServingRules};
 use engine::snapshots::{Outcome, Outlet, Piece, Purpose, SnapshotForm};
 use engine::testing::{Bench, request};
-use engine::worker::Ran;
+use engine::worker::{Ran, Worker};
 use journal::merge::Merge;
 use journal::order::Position;
 use persistence::fake::FakeDisk;
@@ -37,6 +38,8 @@ use crate::saving::{BegunSnapshot, MemorySpool, SimSaving};
 const STARTED_US: u64 = 1_700_000_000_000_000;
 /// How often the thread that serves replicas looks around, in microseconds.
 const LOOK_US: u64 = 100_000;
+/// The longest that a failover may hold a client back, in microseconds: longer than a history's trouble takes.
+const PAUSE_MAX_US: u64 = 8_000_000;
 
 /// Whether the append-only file is written, and how safe it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,6 +61,10 @@ pub struct Setup {
     pub sends_early: bool,
     /// Replicas that have what a reply tells of before it is sent.
     pub durability_replicas: u64,
+    /// Its workers, which take their turns one after the other.
+    pub workers: usize,
+    /// The disk syncs in one of so many steps of the log.
+    pub sync_odds: usize,
 }
 
 /// What the engine leaves for the server's threads.
@@ -127,10 +134,14 @@ impl Host for SimHost {
 /// A client's connection, as the process has it.
 struct ServerEnd {
     session: Session,
+    /// The worker that it belongs to.
+    thread: usize,
     input: Vec<u8>,
     /// Replies that wait for the disk.
     unsettled: VecDeque<(Position, Vec<u8>)>,
     is_parked: bool,
+    /// Since when a pause holds it back.
+    paused_us: Option<u64>,
     deadline_us: Option<u64>,
     is_closing: bool,
 }
@@ -150,6 +161,8 @@ pub struct Surroundings<'s> {
 pub enum ProcessPart {
     /// The worker, which runs clients' commands.
     Worker,
+    /// The second one, if there are two.
+    SecondWorker,
     /// The thread that writes the append-only file.
     Log,
     /// The thread that writes a snapshot.
@@ -162,8 +175,14 @@ pub enum ProcessPart {
 
 impl ProcessPart {
     /// All of them.
-    pub const ALL: [ProcessPart; 5] =
-        [ProcessPart::Worker, ProcessPart::Log, ProcessPart::Saving, ProcessPart::Replicas, ProcessPart::Link];
+    pub const ALL: [ProcessPart; 6] = [
+        ProcessPart::Worker,
+        ProcessPart::SecondWorker,
+        ProcessPart::Log,
+        ProcessPart::Saving,
+        ProcessPart::Replicas,
+        ProcessPart::Link,
+    ];
 }
 
 /// See the module's documentation.
@@ -178,7 +197,7 @@ pub struct SimProcess {
     pub clock_skew_us: i64,
     /// How often its data have been replaced by older ones, or other ones.
     pub rewinds: u64,
-    bench: Bench,
+    workers: Vec<Worker>,
     engine: &'static Engine,
     desk: Arc<HostDesk>,
     disk: FakeDisk,
@@ -189,8 +208,8 @@ pub struct SimProcess {
     looked_us: u64,
     link: SimLink,
     saving: Option<SimSaving>,
-    /// How often replies were given up that wait for replicas.
-    given_up_seen: u64,
+    /// How often each worker has given replies up that wait for replicas.
+    given_up_seen: Vec<u64>,
     admin: Session,
 }
 
@@ -221,6 +240,18 @@ fn settings(setup: Setup) -> Result<Settings, Wrong> {
     Ok(settings)
 }
 
+/// Runs what a connection has sent. Says how much of it has been taken, what is answered, and how it has ended.
+fn run_all(worker: &mut Worker, session: &mut Session, input: &[u8]) -> (usize, Vec<u8>, Ran) {
+    let (mut out, mut at) = (Output::default(), 0);
+    loop {
+        let (next, ran) = worker.run(session, input.into(), at, &mut out);
+        at = next;
+        if ran != Ran::Yielded {
+            return (at, out.slices().collect::<Vec<_>>().concat(), ran);
+        }
+    }
+}
+
 impl SimProcess {
     /// Starts a process on a disk that may have an append-only file.
     ///
@@ -238,7 +269,8 @@ impl SimProcess {
         let name: [u8; HistoryId::LEN / 2] = std::array::from_fn(|_| around.random.next() as u8);
         let host = SimHost { desk: desk.clone(), replication_id: HistoryId::new(name).to_string() };
         let unix_us = STARTED_US + around.now_us;
-        let mut bench = Bench::with_host(settings(setup)?, 1, Box::new(host), unix_us, around.random.next());
+        let (seed, seeds) = (around.random.next(), [around.random.next()]);
+        let mut bench = Bench::with_host(settings(setup)?, setup.workers, Box::new(host), unix_us, seed);
         bench.never_yield();
         let engine: &'static Engine = bench.worker.engine;
         let _ = desk.engine.set(engine);
@@ -248,7 +280,12 @@ impl SimProcess {
             let merge = log::read_journal(engine).ok_or("the journal has a reader already")?;
             desk.state().log = Some(SimLog::begin(engine, opened, merge));
         }
+        // No reply waits for what was read from the file.
+        let _ = bench.worker.take_depends();
         let admin = bench.open();
+        let others: Vec<Worker> =
+            (1..setup.workers).zip(seeds).map(|(id, seed)| bench.another_worker(id, seed)).collect();
+        let workers = std::iter::once(bench.worker).chain(others).collect();
         let serving = Serving::new(&engine.replication, Duration::from_micros(around.now_us));
         Ok(SimProcess {
             number,
@@ -256,7 +293,7 @@ impl SimProcess {
             setup,
             clock_skew_us: 0,
             rewinds: 0,
-            bench,
+            workers,
             engine,
             desk,
             disk,
@@ -267,7 +304,7 @@ impl SimProcess {
             looked_us: around.now_us,
             link: SimLink::default(),
             saving: None,
-            given_up_seen: 0,
+            given_up_seen: vec![0; setup.workers],
             admin,
         })
     }
@@ -302,12 +339,14 @@ impl SimProcess {
 
     /// Runs a command at once, as an operator's program does.
     pub fn admin(&mut self, words: &[&str], now_us: u64) -> String {
-        self.bench.now_us = self.unix_us(now_us);
-        let (reply, _) = self.bench.run(&mut self.admin, &request(words));
+        let unix_us = self.unix_us(now_us);
+        let Some(worker) = self.workers.first_mut() else { return String::new() };
+        worker.begin_turn(unix_us);
+        let (_, out, _) = run_all(worker, &mut self.admin, &request(words));
         // It waits for nothing.
-        let _ = self.bench.worker.take_depends();
-        self.bench.worker.end_turn();
-        String::from_utf8_lossy(&reply).trim_end().to_owned()
+        let _ = worker.take_depends();
+        worker.end_turn();
+        String::from_utf8_lossy(&out).trim_end().to_owned()
     }
 
     /// A digest of all data.
@@ -317,13 +356,17 @@ impl SimProcess {
 
     /// A client has opened a connection.
     pub fn accept(&mut self, wire: WireId, now_us: u64) {
-        self.bench.now_us = self.unix_us(now_us);
-        let session = self.bench.open();
+        let (unix_us, thread) = (self.unix_us(now_us), wire as usize % self.workers.len());
+        let worker = &mut self.workers[thread];
+        worker.begin_turn(unix_us);
+        let session = worker.open("127.0.0.1:1".into(), "127.0.0.1:6379".into(), 8, 0, true);
         let end = ServerEnd {
             session,
+            thread,
             input: Vec::new(),
             unsettled: VecDeque::new(),
             is_parked: false,
+            paused_us: None,
             deadline_us: None,
             is_closing: false,
         };
@@ -336,11 +379,14 @@ impl SimProcess {
     /// What must not happen.
     pub fn step(&mut self, part: ProcessPart, around: &mut Surroundings<'_>) -> Result<LinkEvent, Wrong> {
         match part {
-            ProcessPart::Worker => self.work(around),
+            ProcessPart::Worker => self.work(0, around)?,
+            ProcessPart::SecondWorker if self.workers.len() < 2 => {}
+            ProcessPart::SecondWorker => self.work(1, around)?,
             ProcessPart::Log => {
-                let (stops_early, ends_sync) = (around.random.below(3) == 0, around.random.below(3) == 0);
+                let odds = self.setup.sync_odds;
+                let (stops_early, ends_sync) = (around.random.below(odds) > 0, around.random.below(odds) == 0);
                 if let Some(log) = &mut self.desk.state().log {
-                    log.step(self.engine, Duration::from_micros(around.now_us), stops_early, ends_sync);
+                    log.step(self.engine, around.now_us, stops_early, ends_sync);
                 }
             }
             ProcessPart::Saving => self.save(around),
@@ -350,35 +396,75 @@ impl SimProcess {
         Ok(LinkEvent::None)
     }
 
-    fn work(&mut self, around: &mut Surroundings<'_>) {
+    fn work(&mut self, thread: usize, around: &mut Surroundings<'_>) -> Result<(), Wrong> {
         let unix_us = self.unix_us(around.now_us);
-        self.bench.worker.begin_turn(unix_us);
-        self.release_settled(around);
-        for wire in self.ends.keys().copied().collect::<Vec<_>>() {
+        self.workers[thread].begin_turn(unix_us);
+        self.release_settled(thread, around);
+        for wire in self.wires_of(thread, |_| true) {
             self.read(wire, around);
         }
-        self.take_inbox(around);
-        self.time_out(around);
-        if around.random.below(4) == 0 {
-            self.tick(around);
+        self.take_inbox(thread, around);
+        self.time_out(thread, around);
+        for wire in self.wires_of(thread, |end| end.is_closing && end.unsettled.is_empty()) {
+            self.close(wire, around);
         }
-        self.bench.worker.end_turn();
+        if around.random.below(4) == 0 {
+            self.tick(thread, around);
+        }
+        self.workers[thread].end_turn();
+        self.check_pauses(around.now_us)
+    }
+
+    /// A worker's connections of which something is true.
+    fn wires_of(&self, thread: usize, is_meant: impl Fn(&ServerEnd) -> bool) -> Vec<WireId> {
+        let ends = self.ends.iter().filter(|(_, end)| end.thread == thread && is_meant(end));
+        ends.map(|(wire, _)| *wire).collect()
+    }
+
+    /// A client that a failover has held back is answered when that has ended, or has been given up.
+    fn check_pauses(&self, now_us: u64) -> Result<(), Wrong> {
+        let is_late = |end: &ServerEnd| end.paused_us.is_some_and(|since_us| now_us - since_us > PAUSE_MAX_US);
+        match self.ends.iter().find(|(_, end)| is_late(end)) {
+            Some((wire, _)) => Err(format!("client {wire} has been held back for {PAUSE_MAX_US} us")),
+            None => Ok(()),
+        }
     }
 
     /// What happens by the clock.
-    fn tick(&mut self, around: &Surroundings<'_>) {
-        let worker = &mut self.bench.worker;
+    fn tick(&mut self, thread: usize, around: &mut Surroundings<'_>) {
+        let worker = &mut self.workers[thread];
         worker.serve_late();
         worker.look_for_expired(Duration::from_secs(3600));
         worker.begin_wanted_snapshot();
         worker.walk_snapshot(Duration::ZERO);
-        self.engine.sample(worker.clock.now_ms, around.now_us / 1000);
+        let now_ms = worker.clock.now_ms;
+        self.engine.pause.end_if_due(now_ms);
+        if !self.engine.is_held_up() {
+            self.run_paused(thread, around);
+        }
+        if thread == 0 {
+            self.engine.sample(now_ms, around.now_us / 1000);
+        }
     }
 
-    fn release_settled(&mut self, around: &mut Surroundings<'_>) {
+    /// Goes on with the connections that a pause has held back.
+    fn run_paused(&mut self, thread: usize, around: &mut Surroundings<'_>) {
+        for wire in self.wires_of(thread, |end| end.paused_us.is_some()) {
+            let Some(end) = self.ends.get_mut(&wire) else { continue };
+            let since_us = end.paused_us.take();
+            self.run(wire, around);
+            if let Some(end) = self.ends.get_mut(&wire)
+                && end.paused_us.is_some()
+            {
+                end.paused_us = since_us;
+            }
+        }
+    }
+
+    fn release_settled(&mut self, thread: usize, around: &mut Surroundings<'_>) {
         let safe = self.engine.durability.safe();
-        self.give_up_where_replaced(around);
-        for (wire, end) in &mut self.ends {
+        self.give_up_where_replaced(thread, around);
+        for (wire, end) in self.ends.iter_mut().filter(|(_, end)| end.thread == thread) {
             while end.unsettled.front().is_some_and(|(until, _)| *until <= safe) {
                 if let Some((_, bytes)) = end.unsettled.pop_front() {
                     around.network.send(*wire, 1, &bytes, around.now_us);
@@ -388,10 +474,10 @@ impl SimProcess {
     }
 
     /// Ends the connections with replies that wait for replicas, where this process has become one itself: the server answers errors.
-    fn give_up_where_replaced(&mut self, around: &mut Surroundings<'_>) {
-        let Some(given_up) = self.engine.durability.take_given_up(&mut self.given_up_seen) else { return };
-        let waits = |end: &ServerEnd| end.unsettled.iter().any(|(until, _)| given_up.concerns(*until));
-        let over: Vec<WireId> = self.ends.iter().filter(|(_, end)| waits(end)).map(|(wire, _)| *wire).collect();
+    fn give_up_where_replaced(&mut self, thread: usize, around: &mut Surroundings<'_>) {
+        let seen = &mut self.given_up_seen[thread];
+        let Some(given_up) = self.engine.durability.take_given_up(seen) else { return };
+        let over = self.wires_of(thread, |end| end.unsettled.iter().any(|(until, _)| given_up.concerns(*until)));
         over.into_iter().for_each(|wire| self.close(wire, around));
     }
 
@@ -407,7 +493,7 @@ impl SimProcess {
 
     fn close(&mut self, wire: WireId, around: &mut Surroundings<'_>) {
         if let Some(mut end) = self.ends.remove(&wire) {
-            self.bench.worker.close(&mut end.session);
+            self.workers[end.thread].close(&mut end.session);
             around.network.close(wire, 1);
         }
     }
@@ -415,41 +501,34 @@ impl SimProcess {
     /// Runs what a connection has sent.
     fn run(&mut self, wire: WireId, around: &mut Surroundings<'_>) {
         let Some(end) = self.ends.get_mut(&wire) else { return };
-        if end.is_parked || end.is_closing || end.input.is_empty() {
+        if end.is_parked || end.paused_us.is_some() || end.is_closing || end.input.is_empty() {
             return;
         }
-        let worker = &mut self.bench.worker;
-        let (mut out, mut at) = (Output::default(), 0);
-        let ran = loop {
-            let (next, ran) = worker.run(&mut end.session, end.input.as_slice().into(), at, &mut out);
-            at = next;
-            if ran != Ran::Yielded {
-                break ran;
-            }
-        };
+        let (at, out, ran) = run_all(&mut self.workers[end.thread], &mut end.session, &end.input);
         end.input.drain(..at);
-        self.answer(wire, &out, around);
+        self.answer(wire, out, around);
         let Some(end) = self.ends.get_mut(&wire) else { return };
         if let Some(wanted) = end.session.departs.take() {
             return self.depart(wire, wanted);
         }
+        end.paused_us = (ran == Ran::Paused).then_some(around.now_us);
         end.is_closing = ran == Ran::Closing;
         if ran == Ran::Parked {
             end.is_parked = true;
             let timeout_ms = end.session.client.waiter().and_then(|waiter| waiter.wait.timeout_ms);
             end.deadline_us = timeout_ms.map(|timeout_ms| around.now_us + timeout_ms * 1000);
-            if self.bench.worker.awaits_acknowledgement(&end.session) {
-                self.engine.replication.replicas.note_awaited(0, true);
-                self.engine.inboxes[0].send(Message::Acknowledged);
+            if self.workers[end.thread].awaits_acknowledgement(&end.session) {
+                self.engine.replication.replicas.note_awaited(end.thread, true);
+                self.engine.inboxes[end.thread].send(Message::Acknowledged);
             }
         }
     }
 
     /// Sends replies, or has them wait for the disk.
-    fn answer(&mut self, wire: WireId, out: &Output, around: &mut Surroundings<'_>) {
-        let depends = self.bench.worker.take_depends();
-        self.give_up_where_replaced(around);
-        let bytes = out.slices().collect::<Vec<_>>().concat();
+    fn answer(&mut self, wire: WireId, bytes: Vec<u8>, around: &mut Surroundings<'_>) {
+        let Some(thread) = self.ends.get(&wire).map(|end| end.thread) else { return };
+        let depends = self.workers[thread].take_depends();
+        self.give_up_where_replaced(thread, around);
         let Some(end) = self.ends.get_mut(&wire) else { return };
         if depends > self.engine.durability.safe() || !end.unsettled.is_empty() {
             let until = end.unsettled.back().map_or(depends, |(last, _)| depends.max(*last));
@@ -463,51 +542,66 @@ impl SimProcess {
     fn depart(&mut self, wire: WireId, wanted: Wanted) {
         let Some(mut end) = self.ends.remove(&wire) else { return };
         let introduction = end.session.replica.take().map(|known| *known).unwrap_or_default();
-        self.bench.worker.close(&mut end.session);
+        self.workers[end.thread].close(&mut end.session);
         self.arrivals.push((wire, end.session.client.id, introduction, wanted));
     }
 
-    fn take_inbox(&mut self, around: &mut Surroundings<'_>) {
-        for message in self.engine.inboxes[0].take() {
+    fn take_inbox(&mut self, thread: usize, around: &mut Surroundings<'_>) {
+        for message in self.engine.inboxes[thread].take() {
             match message {
                 Message::Close { client } => {
-                    let of_client = |(_, end): &(&WireId, &ServerEnd)| end.session.client.id == client;
-                    if let Some(wire) = self.ends.iter().find(of_client).map(|(wire, _)| *wire) {
-                        self.close(wire, around);
-                    }
+                    let wires = self.wires_of(thread, |end| end.session.client.id == client);
+                    wires.into_iter().for_each(|wire| self.close(wire, around));
                 }
-                Message::Acknowledged => self.answer_acknowledged(around),
+                Message::Unpark { client, mut output, .. } => {
+                    let wires = self.wires_of(thread, |end| end.is_parked && end.session.client.id == client);
+                    wires.into_iter().for_each(|wire| self.unpark(wire, &mut output, around));
+                }
+                Message::Acknowledged => self.answer_acknowledged(thread, around),
+                Message::Look => self.run_paused(thread, around),
+                Message::Lanes => self.workers[thread].apply_lanes(),
                 _ => {}
             }
         }
     }
 
-    fn answer_acknowledged(&mut self, around: &mut Surroundings<'_>) {
-        let worker = &self.bench.worker;
-        let has = |(_, end): &(&WireId, &ServerEnd)| end.is_parked && worker.has_acknowledged(&end.session);
-        let wires: Vec<WireId> = self.ends.iter().filter(has).map(|(wire, _)| *wire).collect();
-        for wire in wires {
+    fn answer_acknowledged(&mut self, thread: usize, around: &mut Surroundings<'_>) {
+        let worker = &self.workers[thread];
+        for wire in self.wires_of(thread, |end| end.is_parked && worker.has_acknowledged(&end.session)) {
             self.end_wait(wire, around);
         }
-        let worker = &self.bench.worker;
-        let is_awaited = self.ends.values().any(|end| worker.awaits_acknowledgement(&end.session));
-        self.engine.replication.replicas.note_awaited(0, is_awaited);
+        let worker = &self.workers[thread];
+        let is_awaited = !self.wires_of(thread, |end| worker.awaits_acknowledgement(&end.session)).is_empty();
+        self.engine.replication.replicas.note_awaited(thread, is_awaited);
     }
 
     fn end_wait(&mut self, wire: WireId, around: &mut Surroundings<'_>) {
         let Some(end) = self.ends.get_mut(&wire) else { return };
         let mut out = Output::default();
-        if self.bench.worker.time_out(&mut end.session, &mut out) {
-            (end.is_parked, end.deadline_us) = (false, None);
-            self.answer(wire, &out, around);
-            self.run(wire, around);
+        if self.workers[end.thread].time_out(&mut end.session, &mut out) {
+            self.go_on(wire, &out, around);
         }
     }
 
-    fn time_out(&mut self, around: &mut Surroundings<'_>) {
-        let is_due = |end: &ServerEnd| end.deadline_us.is_some_and(|due| due <= around.now_us);
-        let due: Vec<WireId> = self.ends.iter().filter(|(_, end)| is_due(end)).map(|(wire, _)| *wire).collect();
-        for wire in due {
+    /// Another thread, or this one, has ended a connection's wait: the reply is its last if this process has become a replica.
+    fn unpark(&mut self, wire: WireId, reply: &mut Output, around: &mut Surroundings<'_>) {
+        let Some(end) = self.ends.get_mut(&wire) else { return };
+        let (worker, mut out) = (&mut self.workers[end.thread], Output::default());
+        worker.resume(&mut end.session, reply, &mut out);
+        self.go_on(wire, &out, around);
+    }
+
+    /// Goes on with a connection that has waited, unless what it is answered is its last.
+    fn go_on(&mut self, wire: WireId, out: &Output, around: &mut Surroundings<'_>) {
+        let Some(end) = self.ends.get_mut(&wire) else { return };
+        (end.is_parked, end.deadline_us, end.is_closing) = (false, None, end.session.closing);
+        self.answer(wire, out.slices().collect::<Vec<_>>().concat(), around);
+        self.run(wire, around);
+    }
+
+    fn time_out(&mut self, thread: usize, around: &mut Surroundings<'_>) {
+        let now_us = around.now_us;
+        for wire in self.wires_of(thread, |end| end.deadline_us.is_some_and(|due| due <= now_us)) {
             self.end_wait(wire, around);
         }
     }
@@ -571,8 +665,35 @@ impl SimProcess {
             if chores.wants_snapshot {
                 engine.snapshots.want(Purpose::Replicas);
             }
+            self.mind_failover(around);
         }
-        let Some(is_awaited) = self.serving.note_figures(replication) else { return };
+        self.note_figures();
+    }
+
+    /// Has the replica take this process's place that has everything, if that was asked for.
+    fn mind_failover(&mut self, around: &Surroundings<'_>) {
+        let (engine, now_ms) = (self.engine, self.unix_us(around.now_us) / 1000);
+        let replication = &engine.replication;
+        if self.serving.judge_failover(replication, now_ms) == FailoverVerdict::Waits {
+            return;
+        }
+        let _alone = engine.keyspace.gate().close();
+        while replication.stream.take() {}
+        match self.serving.judge_failover(replication, now_ms) {
+            FailoverVerdict::HandsOver(primary) => {
+                self.note_figures();
+                replication.note_failover_follows();
+                engine.follow(Some(primary), now_ms);
+            }
+            FailoverVerdict::IsGivenUp => _ = engine.abort_failover(),
+            FailoverVerdict::Waits => {}
+        }
+    }
+
+    /// Tells the engine how far the replicas are, and has clients look that wait for that.
+    fn note_figures(&mut self) {
+        let engine = self.engine;
+        let Some(is_awaited) = self.serving.note_figures(&engine.replication) else { return };
         if self.setup.durability_replicas > 0
             && engine.durability.is_awaited(Safety::Replicas)
             && let Some(position) = self.serving.safe_position(self.setup.durability_replicas)
@@ -672,10 +793,11 @@ impl SimProcess {
 
     fn follow(&mut self, around: &mut Surroundings<'_>) -> Result<LinkEvent, Wrong> {
         let unix_us = self.unix_us(around.now_us);
+        let Some(worker) = self.workers.first_mut() else { return Ok(LinkEvent::None) };
         let mut turn = LinkTurn {
             process: self.number,
             engine: self.engine,
-            worker: &mut self.bench.worker,
+            worker,
             network: &mut *around.network,
             now_us: around.now_us,
             unix_us,
@@ -713,6 +835,13 @@ impl SimProcess {
             self.desk.state().opened = Some(opened);
             self.engine.snapshots.want(Purpose::Base);
         }
+    }
+
+    /// What was answered before this moment is there after it is killed now, where replies don't wait for the disk. None if that isn't known.
+    #[must_use]
+    pub fn kept_until_us(&self, now_us: u64, with_power: bool) -> Option<u64> {
+        let state = self.desk.state();
+        state.log.as_ref()?.kept_until_us(self.engine, now_us, with_power)
     }
 
     /// Has some calls of its disk fail, after some that succeed.

@@ -3,7 +3,10 @@
 //! Promises that are checked:
 //! - what `WAIT` has acknowledged for all replicas outlives a failover to one that has been a whole replica since;
 //! - so does all that was answered with `durability-replicas` of all replicas;
-//! - what was answered with `appendfsync always` outlives the loss of power, where the same process starts again as the primary;
+//! - what was answered with `appendfsync always` outlives the loss of power, where the same process starts again as the primary; with
+//!   `everysec`, so does what was answered a second before, and what was answered a moment before outlives the end of the process;
+//! - FAILOVER loses nothing that was answered, unless it is forced; two processes never both take writes; and clients that it holds back are
+//!   answered when it has ended;
 //! - the count of a token is that of the effects, whatever happens;
 //! - two processes at the same offset of the same history have the same data, at each moment at which it can be told, and all in the end;
 //! - a reader sees nothing that was never written, no half of a transaction, and nothing older than before.
@@ -11,6 +14,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 
+use engine::replication::failover::FailoverStage;
+use journal::order::Position;
 use persistence::fake::FakeDisk;
 use replication::id::HistoryId;
 use store::random::Random;
@@ -31,6 +36,10 @@ const READERS: usize = 2;
 const TROUBLE_US: u64 = 900_000;
 /// How long everything may take to come together again, likewise.
 const PEACE_US: u64 = 30_000_000;
+/// The address of all processes: their ports tell them apart.
+const ADDRESS: &str = "10.0.0.1";
+/// How long a reply may be on its way to a client, and be left unread there, in microseconds.
+const REFUSED_US: u64 = 50_000;
 /// Events that a failure tells.
 const EVENTS_TOLD: usize = 60;
 
@@ -62,6 +71,23 @@ struct Seat {
     is_complete: bool,
     /// The offset from which on it is.
     completes_at: Option<u64>,
+    /// Since when it is, in microseconds.
+    complete_since_us: u64,
+    /// The last unit that it had as it became the primary.
+    took_over_at: Position,
+}
+
+/// A failover that was asked of the primary (FAILOVER).
+#[derive(Clone, Copy)]
+struct HandingOver {
+    from: usize,
+    /// The history that the replica goes on from that takes its place.
+    history: HistoryId,
+    is_forced: bool,
+    /// Whether it has been disturbed already.
+    is_disturbed: bool,
+    /// The replica that has done so.
+    taker: Option<usize>,
 }
 
 /// What a history has had in it.
@@ -71,6 +97,8 @@ pub struct HistoryFigures {
     pub operations: u64,
     /// Failovers.
     pub failovers: u64,
+    /// Failovers by FAILOVER.
+    pub handed_over: u64,
     /// Starts of a process after the first.
     pub restarts: u64,
     /// Places at which two processes were held against each other.
@@ -84,6 +112,7 @@ impl HistoryFigures {
     pub fn add(&mut self, other: &HistoryFigures) {
         self.operations += other.operations;
         self.failovers += other.failovers;
+        self.handed_over += other.handed_over;
         self.restarts += other.restarts;
         self.compared += other.compared;
         self.looks += other.looks;
@@ -100,7 +129,11 @@ struct World {
     writers: Vec<WriterClient>,
     readers: Vec<ReaderClient>,
     primary: Option<usize>,
+    handing_over: Option<HandingOver>,
+    /// Until then, what the primary has refused may arrive that was a replica for a moment.
+    refuses_until_us: u64,
     line: u64,
+    losses: u64,
     /// No process is stopped, and none takes another's place, until then.
     quiet_until_us: u64,
     is_peaceful: bool,
@@ -153,7 +186,10 @@ impl World {
             writers: Vec::new(),
             readers: Vec::new(),
             primary: Some(0),
+            handing_over: None,
+            refuses_until_us: 0,
             line: 1,
+            losses: 0,
             quiet_until_us: 0,
             is_peaceful: false,
             durability_replicas,
@@ -165,12 +201,27 @@ impl World {
         };
         for number in 0..PROCESSES {
             let keeps = [Keeps::Nothing, Keeps::EverySecond, Keeps::Always, Keeps::Always][world.random.below(4)];
-            let setup = Setup { keeps, sends_early: world.random.below(3) > 0, durability_replicas };
+            let (workers, sync_odds) =
+                (1 + usize::from(world.random.below(16) == 0), [2, 3, 12][world.random.below(3)]);
+            let setup =
+                Setup { keeps, sends_early: world.random.below(3) > 0, durability_replicas, workers, sync_odds };
             let disk = Some(FakeDisk::new(world.random.next()));
             let is_complete = number == 0;
-            world.seats.push(Seat { process: None, disk, setup, starts: 0, is_complete, completes_at: None });
+            world.seats.push(Seat {
+                process: None,
+                disk,
+                setup,
+                starts: 0,
+                is_complete,
+                completes_at: None,
+                complete_since_us: 0,
+                took_over_at: 0,
+            });
             world.start(number)?;
-            for part in 0..ProcessPart::ALL.len() {
+            for (part, kind) in ProcessPart::ALL.into_iter().enumerate() {
+                if kind == ProcessPart::SecondWorker && setup.workers < 2 {
+                    continue;
+                }
                 world.later(1000, Actor::Part(number, part));
             }
         }
@@ -212,6 +263,7 @@ impl World {
                 self.make_peace()?;
             }
             self.act(actor)?;
+            self.follow_handing_over()?;
             self.accept();
             if self.is_over {
                 return Ok(());
@@ -245,7 +297,7 @@ impl World {
             Actor::Reader(number) => self.step_reader(number)?,
             Actor::Nemesis => self.make_trouble()?,
             Actor::Restart(number) => self.restart(number)?,
-            Actor::Failover => self.fail_over()?,
+            Actor::Failover => self.fail_over(),
             Actor::Point(number) => self.point(number),
             Actor::Unblock(a, b) => {
                 self.network.block(a, b, false);
@@ -288,11 +340,11 @@ impl World {
         if matches!(event, LinkEvent::Up | LinkEvent::LoadingEnds) && is_up {
             self.seats[number].completes_at = self.end_of_upstream(number);
         }
-        let Seat { process, is_complete, completes_at, .. } = &mut self.seats[number];
+        let Seat { process, is_complete, completes_at, complete_since_us, .. } = &mut self.seats[number];
         if let (Some(process), Some(at)) = (process, *completes_at)
             && process.engine().replication.link().applied >= at
         {
-            (*is_complete, *completes_at) = (true, None);
+            (*is_complete, *completes_at, *complete_since_us) = (true, None, self.now_us);
         }
     }
 
@@ -336,6 +388,8 @@ impl World {
             now_us: self.now_us,
             primary: runs,
             line: self.line,
+            losses: self.losses,
+            hands_over: self.handing_over.is_some() || self.now_us < self.refuses_until_us,
             finishes: self.is_peaceful,
             promises_all: self.durability_replicas > 0,
         };
@@ -360,18 +414,42 @@ impl World {
         let was_promised = writers[number].take_promise();
         self.figures.operations += after.saturating_sub(before) as u64;
         self.later(3000, Actor::Writer(number));
-        // The moment at which a promise is most easily broken.
-        if was_promised && !self.is_peaceful && self.now_us >= self.quiet_until_us && self.random.below(6) == 0 {
-            self.tell(format!("writer {number} has been promised something"));
-            if self.random.below(2) == 0 {
-                self.stop_primary();
-            } else if self.primary.is_some_and(|primary| self.seats[primary].process.is_some())
-                && self.successor().is_some()
-            {
-                self.fail_over()?;
-            }
-        }
+        self.break_promises(number, was_promised);
         Ok(())
+    }
+
+    /// At times, stops the primary, or has another process take its place, when a client has just been told something: the moment at which a
+    /// promise is most easily broken.
+    fn break_promises(&mut self, writer: usize, was_promised: bool) {
+        let was_answered = self.writers[writer].take_answer();
+        if self.is_peaceful || self.now_us < self.quiet_until_us {
+            return;
+        }
+        if was_promised && self.random.below(6) == 0 {
+            self.tell(format!("writer {writer} has been promised something"));
+            match self.random.below(3) {
+                0 => self.stop_primary(),
+                1 => self.hand_over(),
+                _ if self.primary.is_some_and(|primary| self.seats[primary].process.is_some())
+                    && self.successor().is_some() =>
+                {
+                    self.fail_over();
+                }
+                _ => {}
+            }
+        } else if was_answered && self.has_unsynced() && self.random.below(40) == 0 {
+            self.tell(format!("writer {writer} has been answered while something has yet to be synced"));
+            self.stop_primary();
+        }
+    }
+
+    /// Whether the primary has units that its file has not on disk.
+    fn has_unsynced(&self) -> bool {
+        let process = self.primary.and_then(|primary| self.seats[primary].process.as_ref());
+        process.is_some_and(|process| {
+            let engine = process.engine();
+            process.setup.keeps == Keeps::Always && engine.durability.synced() < engine.journal.position()
+        })
     }
 
     fn step_reader(&mut self, number: usize) -> Result<(), Wrong> {
@@ -401,13 +479,16 @@ impl World {
         Ok(())
     }
 
-    fn stop(&mut self, number: usize) {
-        let with_power = self.random.below(2) == 0;
+    fn stop(&mut self, number: usize, with_power: bool) {
         let seed = self.random.next();
         let seat = &mut self.seats[number];
         let Some(process) = seat.process.take() else { return };
         seat.disk = Some(process.be_killed(with_power, seed));
         seat.completes_at = None;
+        if self.handing_over.take_if(|handing| handing.from == number && handing.taker.is_none()).is_some() {
+            // Else what it has asked may be heard when another process has taken its place, or it has come back.
+            self.network.sever_all_of(number);
+        }
         self.network.cut_all_of(number);
         self.tell(format!("process {number} is killed{}", if with_power { ", with the power" } else { "" }));
     }
@@ -430,7 +511,8 @@ impl World {
     /// Tells a process to follow the primary.
     fn point(&mut self, number: usize) {
         let Some(primary) = self.primary.filter(|&primary| primary != number) else { return };
-        if self.follow(number, primary).starts_with("-LOADING") {
+        let reply = self.follow(number, primary);
+        if reply.starts_with("-LOADING") || reply.starts_with("-ERR REPLICAOF not allowed") {
             self.later(30_000, Actor::Point(number));
         }
     }
@@ -438,25 +520,37 @@ impl World {
     fn follow(&mut self, number: usize, primary: usize) -> String {
         let now_us = self.now_us;
         let Some(process) = &mut self.seats[number].process else { return String::new() };
-        let reply = process.admin(&["REPLICAOF", &format!("p{primary}"), &primary.to_string()], now_us);
+        let reply = process.admin(&["REPLICAOF", ADDRESS, &primary.to_string()], now_us);
         self.tell(format!("process {number} is to follow {primary}: {reply}"));
         reply
     }
 
-    /// The replica that has the most, of those that have all that was promised.
-    fn successor(&self) -> Option<usize> {
-        let offset =
-            |number: &usize| self.seats[*number].process.as_ref().map(|process| process.engine().replication.offset());
+    /// A replica that has all that was promised: any of them, also one that has less than another.
+    fn successor(&mut self) -> Option<usize> {
         let others = (0..PROCESSES).filter(|&number| self.primary != Some(number));
         let able = others.filter(|&number| self.seats[number].is_complete && self.seats[number].process.is_some());
-        able.max_by_key(offset)
+        let able: Vec<usize> = able.collect();
+        able.get(self.random.below(able.len().max(1))).copied()
     }
 
-    fn fail_over(&mut self) -> Result<(), Wrong> {
+    /// Has an operator make a replica the primary.
+    fn fail_over(&mut self) {
+        match self.handing_over {
+            Some(HandingOver { taker: None, .. }) => return,
+            // The one that has taken over has stopped before the old primary had learnt of it.
+            Some(HandingOver { from, .. }) => {
+                let now_us = self.now_us;
+                self.handing_over = None;
+                if let Some(process) = &mut self.seats[from].process {
+                    process.admin(&["FAILOVER", "ABORT"], now_us);
+                }
+            }
+            None => {}
+        }
         let Some(successor) = self.successor() else {
             // The last whole one has begun to load the data of another one just before: nothing is promised any more.
             self.is_over = true;
-            return Ok(());
+            return;
         };
         let before = self.primary.replace(successor);
         // Its own branch of the history must not come back, which ends when it has followed the new one.
@@ -469,6 +563,7 @@ impl World {
         if let Some(process) = &mut self.seats[successor].process {
             process.admin(&["REPLICAOF", "NO", "ONE"], now_us);
         }
+        self.note_taken_over(successor);
         self.tell(format!("process {successor} takes the place of {before:?}"));
         for number in (0..PROCESSES).filter(|&number| number != successor) {
             // The old primary may take writes for a while that are lost then.
@@ -479,7 +574,133 @@ impl World {
                 self.point(number);
             }
         }
+    }
+
+    fn note_taken_over(&mut self, number: usize) {
+        let seat = &mut self.seats[number];
+        let process = seat.process.as_ref();
+        seat.took_over_at = process.map_or(0, |process| process.engine().journal.position());
+    }
+
+    /// Has a replica take the primary's place by FAILOVER.
+    fn hand_over(&mut self) {
+        let Some(from) = self.primary.filter(|_| self.handing_over.is_none()) else { return };
+        let to = (from + 1 + self.random.below(PROCESSES - 1)) % PROCESSES;
+        let (to, timeout_ms) = (to.to_string(), (1 + self.random.below(200)).to_string());
+        let forms: [&[&str]; 4] = [
+            &["FAILOVER"],
+            &["FAILOVER", "TIMEOUT", &timeout_ms],
+            &["FAILOVER", "TO", ADDRESS, &to, "TIMEOUT", &timeout_ms],
+            &["FAILOVER", "TO", ADDRESS, &to, "FORCE", "TIMEOUT", &timeout_ms],
+        ];
+        let words = forms[self.random.below(forms.len())];
+        let now_us = self.now_us;
+        let Some(process) = &mut self.seats[from].process else { return };
+        let reply = process.admin(words, now_us);
+        if reply == "+OK" {
+            let history = process.engine().replication.history().id;
+            let is_forced = words.contains(&"FORCE");
+            self.handing_over = Some(HandingOver { from, history, is_forced, is_disturbed: false, taker: None });
+        }
+        self.tell(format!("process {from} is to hand over: {}: {reply}", words.join(" ")));
+    }
+
+    /// Gives a failover up. Once a replica has been asked, it may have taken the primary's place, and there would be two.
+    fn abort_handing_over(&mut self) {
+        let now_us = self.now_us;
+        let Some(HandingOver { from, .. }) = self.handing_over else { return };
+        let Some(process) = &mut self.seats[from].process else { return };
+        let failover = process.engine().replication.failover();
+        if failover.is_some_and(|failover| failover.stage == FailoverStage::AwaitsReplica) {
+            let reply = process.admin(&["FAILOVER", "ABORT"], now_us);
+            self.tell(format!("process {from} is not to hand over: {reply}"));
+        }
+    }
+
+    /// Looks whether a replica has taken the primary's place, or the failover has been given up.
+    fn follow_handing_over(&mut self) -> Result<(), Wrong> {
+        let Some(HandingOver { from, history, is_forced, taker, .. }) = self.handing_over else { return Ok(()) };
+        self.refuses_until_us = self.now_us + REFUSED_US;
+        let follows_none = |seat: &Seat| {
+            let replication = &seat.process.as_ref()?.engine().replication;
+            let before = replication.history().before.map(|(before, _)| before);
+            replication.primary().0.is_none().then_some(before)
+        };
+        let has_taken = |seat: &Seat| follows_none(seat).is_some_and(|before| before == Some(history));
+        let old = self.seats[from].process.as_ref().map(|process| process.engine());
+        let has_ended = old.is_none_or(|engine| engine.replication.failover().is_none());
+        let is_primary = follows_none(&self.seats[from]).is_some();
+        let Some(taker) = taker else {
+            let taker = (0..PROCESSES).find(|&number| number != from && has_taken(&self.seats[number]));
+            match taker {
+                Some(taker) => self.note_handed_over(taker),
+                None if has_ended => {
+                    self.tell(format!("process {from} does not hand over"));
+                    self.handing_over = None;
+                }
+                None => self.disturb_handing_over(),
+            }
+            return Ok(());
+        };
+        if is_primary && !is_forced && has_taken(&self.seats[taker]) {
+            return Err(format!("processes {from} and {taker} both take writes"));
+        }
+        if has_ended {
+            self.handing_over = None;
+            self.later(30_000, Actor::Point(from));
+        }
         Ok(())
+    }
+
+    /// The moment at which it is easily mistaken who is the primary: the replica has been asked, and the answer has yet to arrive. At times the replica
+    /// starts anew then, or a link is cut.
+    fn disturb_handing_over(&mut self) {
+        let Some(handing) = &mut self.handing_over else { return };
+        let Some(process) = &self.seats[handing.from].process else { return };
+        let replication = &process.engine().replication;
+        let (followed, failover) = (replication.primary().0, replication.failover());
+        let is_asked = failover.is_some_and(|failover| failover.stage == FailoverStage::Follows);
+        // It may have got its name since the failover was asked for.
+        handing.history = replication.history().id;
+        if !is_asked || std::mem::replace(&mut handing.is_disturbed, true) || self.is_peaceful {
+            return;
+        }
+        let (from, taker) = (handing.from, followed.map(|primary| usize::from(primary.port)));
+        match (self.random.below(4), taker) {
+            (0, Some(taker)) => {
+                self.stop(taker, false);
+                self.seats[taker].is_complete = false;
+                self.later(10_000, Actor::Restart(taker));
+            }
+            (1, _) => {
+                self.network.cut_all_of(from);
+                self.tell(format!("all links of process {from} are cut"));
+            }
+            _ => {}
+        }
+    }
+
+    /// A replica has taken the primary's place. It has all that the primary had, unless that was forced.
+    fn note_handed_over(&mut self, taker: usize) {
+        let Some(handing) = &mut self.handing_over else { return };
+        handing.taker = Some(taker);
+        let HandingOver { from, is_forced, .. } = *handing;
+        self.figures.handed_over += 1;
+        self.primary = Some(taker);
+        self.tell(format!("process {taker} has the place of process {from}"));
+        self.note_taken_over(taker);
+        if is_forced {
+            self.line += 1;
+            // It may lack what was promised before it had all.
+            self.is_over |= !self.seats[taker].is_complete;
+            (self.seats[from].is_complete, self.seats[from].completes_at) = (false, None);
+        } else if !self.seats[taker].is_complete {
+            let seat = &mut self.seats[taker];
+            (seat.is_complete, seat.completes_at, seat.complete_since_us) = (true, None, self.now_us);
+        }
+        for number in (0..PROCESSES).filter(|&number| number != taker && number != from) {
+            self.later(60_000, Actor::Point(number));
+        }
     }
 
     /// Something goes wrong.
@@ -488,8 +709,9 @@ impl World {
             return Ok(());
         }
         self.later(80_000, Actor::Nemesis);
-        match self.random.below(13) {
+        match self.random.below(16) {
             12 => self.spoil_disk(),
+            15 => self.abort_handing_over(),
             0..=2 => {
                 if let Some(wire) = self.network.any() {
                     self.network.cut(wire);
@@ -516,12 +738,13 @@ impl World {
                 }
             }
             _ if self.now_us < self.quiet_until_us => {}
+            13 | 14 => self.hand_over(),
             7 => self.chain(),
             8 | 9 => self.stop_replica(),
             10 => self.stop_primary(),
             _ => {
                 if self.successor().is_some() {
-                    self.fail_over()?;
+                    self.fail_over();
                 }
             }
         }
@@ -551,6 +774,7 @@ impl World {
         let replicas: Vec<usize> = (0..PROCESSES).filter(|&number| self.primary != Some(number)).collect();
         if let [a, b] = replicas[..]
             && self.primary.is_some()
+            && self.handing_over.is_none()
         {
             let (follower, followed) = if self.random.below(2) == 0 { (a, b) } else { (b, a) };
             // Else the follower would give up what was promised.
@@ -569,36 +793,65 @@ impl World {
         if self.primary == Some(number) || !is_safe || self.seats[number].process.is_none() {
             return;
         }
-        self.stop(number);
+        let with_power = self.random.below(2) == 0;
+        self.stop(number, with_power);
         self.seats[number].is_complete = false;
         self.later(50_000, Actor::Restart(number));
     }
 
     fn stop_primary(&mut self) {
         let Some(primary) = self.primary.filter(|&primary| self.seats[primary].process.is_some()) else { return };
-        let keeps_all = self.seats[primary].setup.keeps == Keeps::Always;
-        let has_successor = self.successor().is_some();
-        let fails_over = has_successor && (!keeps_all || self.random.below(2) == 0);
-        if !fails_over && !self.is_file_whole(primary) {
+        let with_power = self.random.below(2) == 0;
+        let kept_until_us = self.kept_until_us(primary, with_power);
+        let fails_over = self.successor().is_some() && (kept_until_us.is_none() || self.random.below(2) == 0);
+        if !fails_over && kept_until_us.is_none() {
             return;
         }
-        self.stop(primary);
+        self.stop(primary, with_power);
         self.quiet_until_us = self.now_us + 120_000;
         if fails_over {
             self.seats[primary].is_complete = false;
             self.later(40_000, Actor::Failover);
             self.queued += 1;
             self.queue.push(Reverse((self.now_us + 60_000, self.queued, Actor::Restart(primary))));
-        } else {
-            self.later(60_000, Actor::Restart(primary));
+            return;
+        }
+        if self.seats[primary].setup.keeps == Keeps::EverySecond {
+            self.lose_all_since(kept_until_us.unwrap_or_default());
+        }
+        self.later(60_000, Actor::Restart(primary));
+    }
+
+    /// The primary starts again by itself from a file that has what was answered before this moment, and perhaps not all.
+    fn lose_all_since(&mut self, until_us: u64) {
+        self.tell(format!("what was answered before {until_us} us is there"));
+        let line = self.line;
+        self.writers.iter_mut().for_each(|writer| writer.lose_all_since(until_us, line));
+        (self.line, self.losses) = (self.line + 1, self.losses + 1);
+        // Others may lack what this one had answered, until they follow it again.
+        for (number, seat) in self.seats.iter_mut().enumerate() {
+            (seat.is_complete, seat.completes_at) = (self.primary == Some(number), None);
         }
     }
 
-    /// Whether the append-only file of a process has all data: after a snapshot of another primary's it has none for a while.
-    fn is_file_whole(&self, number: usize) -> bool {
+    /// Before which moment all that was answered is in the append-only file of the primary, if it can start again by itself. After a snapshot of
+    /// another primary's, the file has not all for a while.
+    fn kept_until_us(&self, number: usize, with_power: bool) -> Option<u64> {
         let seat = &self.seats[number];
-        let is_whole = |process: &SimProcess| process.engine().durability.is_whole();
-        seat.setup.keeps == Keeps::Always && seat.process.as_ref().is_some_and(is_whole)
+        let process = seat.process.as_ref()?;
+        let durability = &process.engine().durability;
+        if !durability.is_whole() {
+            return None;
+        }
+        match seat.setup.keeps {
+            Keeps::Nothing => None,
+            // What it had as a replica may have been acknowledged before it was synced.
+            Keeps::Always => (durability.synced() >= seat.took_over_at).then_some(self.now_us),
+            Keeps::EverySecond => {
+                let until_us = process.kept_until_us(self.now_us, with_power)?;
+                (seat.complete_since_us < until_us).then_some(until_us)
+            }
+        }
     }
 
     fn make_peace(&mut self) -> Result<(), Wrong> {
@@ -639,6 +892,7 @@ impl World {
         let now_us = self.now_us;
         for seat in &mut self.seats {
             if let Some(process) = &mut seat.process {
+                process.admin(&["FAILOVER", "ABORT"], now_us);
                 process.admin(&["REPLICAOF", "NO", "ONE"], now_us);
                 process.admin(&["FLUSHALL"], now_us);
             }

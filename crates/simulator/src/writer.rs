@@ -40,6 +40,9 @@ struct Op {
     elements: Vec<String>,
     /// Whether it was refused, so that it has no effect.
     is_refused: bool,
+    /// Since when it must be there while the line is the same, and whatever happens, in microseconds.
+    kept_us: u64,
+    promised_us: u64,
 }
 
 impl Op {
@@ -55,6 +58,7 @@ struct Seat {
     wire: WireId,
     process: usize,
     line: u64,
+    losses: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,10 +83,21 @@ pub struct ClientTurn<'t> {
     pub primary: Option<usize>,
     /// Changes whenever something may be lost that was acknowledged without WAIT.
     pub line: u64,
+    /// Changes whenever something may be lost that WAIT has acknowledged, since the primary starts again from an older file.
+    pub losses: u64,
+    /// Whether it is being asked to hand over to a replica, so that it may be a replica by now.
+    pub hands_over: bool,
     /// Whether nothing new is begun.
     pub finishes: bool,
     /// Whether each reply is from when all replicas have what it tells of.
     pub promises_all: bool,
+}
+
+impl ClientTurn<'_> {
+    /// Whether the process that a client is connected to is the primary for sure, and has been since then.
+    fn is_primary(&self, seat: Seat) -> bool {
+        self.line == seat.line && self.primary.is_none_or(|primary| primary == seat.process) && !self.hands_over
+    }
 }
 
 /// See the module's documentation.
@@ -106,6 +121,8 @@ pub struct WriterClient {
     answered: usize,
     /// Whether something has been promised since that was asked last.
     has_promise: bool,
+    /// Whether something has been answered by the primary since that was asked last.
+    has_answer: bool,
     /// What must be there whatever happens, and what must be there while the line is the same.
     promised: usize,
     kept: usize,
@@ -143,6 +160,7 @@ impl WriterClient {
             sent: 0,
             answered: 0,
             has_promise: false,
+            has_answer: false,
             promised: 0,
             kept: 0,
             kept_line: 0,
@@ -172,6 +190,36 @@ impl WriterClient {
     /// Whether WAIT has acknowledged something since the last call.
     pub fn take_promise(&mut self) -> bool {
         std::mem::take(&mut self.has_promise)
+    }
+
+    /// Whether the primary has answered something since the last call.
+    pub fn take_answer(&mut self) -> bool {
+        std::mem::take(&mut self.has_answer)
+    }
+
+    /// The primary has been killed and starts again by itself. Only what was promised or answered in `line` before `until_us` is there for sure.
+    pub fn lose_all_since(&mut self, until_us: u64, line: u64) {
+        let kept = if self.kept_line == line { self.kept } else { 0 };
+        let is_there = |(index, op): &(usize, &Op)| {
+            (*index < kept && op.kept_us < until_us) || (*index < self.promised && op.promised_us < until_us)
+        };
+        self.promised = self.history.iter().enumerate().take_while(is_there).count();
+        self.kept = self.promised;
+    }
+
+    /// Notes that what was answered is to be there while the line is the same.
+    fn keep(&mut self, line: u64, now_us: u64) {
+        let before = if self.kept_line == line { self.kept } else { 0 };
+        (self.kept, self.kept_line) = (self.written(), line);
+        self.history[..self.kept].iter_mut().skip(before).for_each(|op| op.kept_us = now_us);
+    }
+
+    /// Notes that what was answered is to be there whatever happens.
+    fn promise(&mut self, now_us: u64) {
+        let written = self.written();
+        let before = std::mem::replace(&mut self.promised, written);
+        self.history[..self.promised].iter_mut().skip(before).for_each(|op| op.promised_us = now_us);
+        self.has_promise = true;
     }
 
     /// What it has done last, for a failure.
@@ -219,7 +267,7 @@ impl WriterClient {
     fn connect(&mut self, turn: &mut ClientTurn<'_>) {
         let Some(process) = turn.primary.filter(|_| turn.now_us >= self.retry_us) else { return };
         let Some(wire) = turn.network.open([None, Some(process)]) else { return };
-        self.seat = Some(Seat { wire, process, line: turn.line });
+        self.seat = Some(Seat { wire, process, line: turn.line, losses: turn.losses });
         self.read.clear();
         self.replies.clear();
         (self.is_refused, self.leaves) = (false, false);
@@ -281,7 +329,7 @@ impl WriterClient {
 
     /// The server refuses what it has no reason to refuse unless it is no primary any more.
     fn refused(&mut self, why: &str, seat: Seat, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
-        if turn.line == seat.line && !is_of_disk(why) {
+        if turn.is_primary(seat) && !is_of_disk(why) {
             return Err(format!("writer {}: process {} refuses: {why}", self.number, seat.process));
         }
         self.note(format!("refused: {why}"));
@@ -292,10 +340,10 @@ impl WriterClient {
 
     fn resumed(&mut self, reply: &SimReply, seat: Seat, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
         if let SimReply::Error(why) = reply {
-            if self.token_line == turn.line && turn.line == seat.line {
+            if self.token_line == turn.line && turn.is_primary(seat) {
                 return Err(format!("writer {}: its token is gone: {why}", self.number));
             }
-            if why.starts_with("READONLY") {
+            if why.starts_with("READONLY") || why.starts_with("LOADING") {
                 self.leave(turn);
                 return Ok(());
             }
@@ -458,7 +506,15 @@ impl WriterClient {
 
     fn operation(&mut self, kind: OpKind) -> Op {
         let (list, count) = (self.list(), format!("count:{}", self.number));
-        let mut op = Op { kind, bytes: Vec::new(), requests: 0, elements: Vec::new(), is_refused: false };
+        let mut op = Op {
+            kind,
+            bytes: Vec::new(),
+            requests: 0,
+            elements: Vec::new(),
+            is_refused: false,
+            kept_us: 0,
+            promised_us: 0,
+        };
         let say = |words: &[&str], requests: &mut usize| {
             *requests += 1;
             request(words)
@@ -525,7 +581,7 @@ impl WriterClient {
             _ => None,
         });
         if let Some(why) = error {
-            if turn.line == seat.line && !is_of_disk(&why) {
+            if turn.is_primary(seat) && !is_of_disk(&why) {
                 return Err(format!("writer {}: process {} refuses: {why}", self.number, seat.process));
             }
             self.is_refused = true;
@@ -546,20 +602,21 @@ impl WriterClient {
         }
         self.answered += 1;
         if turn.line == seat.line {
-            (self.kept, self.kept_line) = (self.written(), turn.line);
+            self.keep(turn.line, turn.now_us);
+            self.has_answer = true;
             if turn.promises_all && self.kept > self.promised.max(self.seat_base) {
-                (self.promised, self.has_promise) = (self.kept, true);
+                self.promise(turn.now_us);
             }
         }
         match kind {
             // It is for what this connection has written or goes on from: not for what it has only read.
+            OpKind::Wait if seat.losses != turn.losses => {}
             OpKind::Wait if self.written() > self.seat_base && replies.iter().any(|reply| reply.number() >= 2) => {
-                self.promised = self.written();
-                self.has_promise = true;
+                self.promise(turn.now_us);
                 self.note(format!("WAIT has acknowledged {}", self.promised));
             }
             // Another process may be the primary by now, and this one have its data, or none.
-            OpKind::Look if turn.line == seat.line => {
+            OpKind::Look if turn.is_primary(seat) => {
                 let at = self.answered;
                 self.check_look(&replies, at, seat)?;
                 self.has_looked = at == self.history.len();
