@@ -7,7 +7,7 @@ mod syncer;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -17,6 +17,7 @@ use engine::durability::{HANG_MAX, LogThread, Safety};
 use engine::engine::Engine;
 use engine::inbox::Message;
 use engine::replay::Replay;
+use engine::snapshots::Purpose;
 use engine::worker::Worker;
 use journal::lane::Audience;
 use journal::merge::Merge;
@@ -38,6 +39,8 @@ const DOZE: Duration = Duration::from_millis(10);
 const DOZES_MAX: u32 = 100;
 /// How long it waits before a disk that failed is tried again.
 const RETRY: Duration = Duration::from_millis(100);
+/// How long is waited before a file is turned on again that couldn't be.
+const TURN_ON_AGAIN: Duration = Duration::from_secs(5);
 /// How long it sleeps at most: it looks whether the server ends, and whether the policy has changed.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
 
@@ -52,7 +55,11 @@ pub fn lock(files: &SharedFiles) -> MutexGuard<'_, Files<Directory>> {
 
 /// The append-only file as the server has it.
 #[derive(Default)]
-pub struct AppendOnly(Mutex<FileState>);
+pub struct AppendOnly {
+    state: Mutex<FileState>,
+    /// Whether a thread tries to turn it on again.
+    is_retried: AtomicBool,
+}
 
 #[derive(Default)]
 enum FileState {
@@ -90,7 +97,7 @@ const ENDS: u8 = 2;
 impl AppendOnly {
     fn state(&self) -> MutexGuard<'_, FileState> {
         // What is behind the lock is always whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads the files, has `worker` apply what they have, and begins to write on. No other thread changes data yet.
@@ -137,6 +144,43 @@ impl AppendOnly {
         engine.snapshots.change_figures(|figures| figures.base_bytes = 0);
         *state = FileState::Ready(Opened { files, appender, directory });
         Ok(())
+    }
+
+    /// Tries again to turn it on, every few seconds until it can be or isn't wanted any more. `why` says why it couldn't be now.
+    pub fn turn_on_later(self: &Arc<Self>, engine: &'static Engine, why: &str) {
+        log::warning(format!(
+            "{why}. The primary's data are not in the append-only file. Another try follows in {} s.",
+            TURN_ON_AGAIN.as_secs()
+        ));
+        if self.is_retried.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let own = self.clone();
+        let retry = move || {
+            while !own.try_again(engine) {}
+            own.is_retried.store(false, Ordering::Release);
+        };
+        if let Err(error) = std::thread::Builder::new().name("log-retry".into()).spawn(retry) {
+            self.is_retried.store(false, Ordering::Release);
+            log::warning(format!("can't start a thread: {error}"));
+        }
+    }
+
+    /// Waits a while, and tries to turn it on. True if that is done, or not to be done.
+    fn try_again(&self, engine: &Engine) -> bool {
+        std::thread::sleep(TURN_ON_AGAIN);
+        if !engine.settings.appendonly.get() {
+            return true;
+        }
+        // The end of the loading turns it on.
+        if engine.is_loading() {
+            return false;
+        }
+        let is_on = self.turn_on(engine);
+        if is_on.is_ok() && !engine.durability.is_whole() {
+            engine.snapshots.want(Purpose::Base);
+        }
+        is_on.is_ok()
     }
 
     /// Begins to write if it is ready to. `read` gives the journal's end. All shards are held.

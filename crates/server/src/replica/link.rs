@@ -292,7 +292,7 @@ impl<'f> Link<'f> {
         if engine.settings.appendonly.get() {
             match self.append_only.turn_on(engine) {
                 Ok(()) => engine.snapshots.want(Purpose::Base),
-                Err(why) => log::warning(format!("{why}. The primary's data are not in the append-only file.")),
+                Err(why) => self.append_only.turn_on_later(engine, &why),
             }
         }
     }

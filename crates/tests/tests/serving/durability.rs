@@ -374,6 +374,29 @@ fn the_server_does_not_start_empty_beside_data_that_it_does_not_read() {
     assert_eq!(start(&directory, "always").connect().cmd("GET k").unwrap().text(), b"v");
 }
 
+/// The files are begun anew behind a primary's snapshot. A directory that can't be opened at that moment is tried again.
+#[test]
+fn a_replica_whose_file_could_not_be_begun_behind_a_snapshot_begins_it_later() {
+    let directory = Directory::new();
+    let primary = Server::penstock(&[]);
+    primary.connect().cmd("SET k of-the-primary").unwrap();
+    let mut replica = start(&directory, "always");
+    let files = directory.join("appendonlydir");
+    std::fs::rename(&files, directory.join("elsewhere")).unwrap();
+    std::fs::write(&files, "in the way").unwrap();
+    replica.connect().cmd(&format!("REPLICAOF 127.0.0.1 {}", primary.port())).unwrap();
+    replica.wait_until("it has the data", |replica| {
+        replica.connect().cmd("GET k").is_ok_and(|reply| reply.text() == b"of-the-primary")
+    });
+    std::fs::remove_file(&files).unwrap();
+    let manifest = files.join("appendonly.aof.manifest");
+    replica.wait_until("the file has a base", |_| {
+        std::fs::read_to_string(&manifest).is_ok_and(|text| text.contains("type b"))
+    });
+    replica.kill();
+    assert_eq!(start(&directory, "always").connect().cmd("GET k").unwrap().text(), b"of-the-primary");
+}
+
 #[test]
 fn replies_wait_for_the_disk_as_soon_as_the_configuration_says_so() {
     let directory = Directory::new();
