@@ -45,10 +45,11 @@ fn set_pairs(call: &mut Call<'_, '_, '_>, ttl: Ttl) {
         for key in window {
             let (value, key) = (call.arg(key.arg as usize + 1), call.key_of(key));
             call.set_string(key, value, ttl);
-            call.changed(key, Class::String, "set");
+            // In Redis's order, which is not that of SET.
             if matches!(ttl, Ttl::At(_)) {
                 call.event(key, Class::Generic, "expire");
             }
+            call.changed(key, Class::String, "set");
             call.record_set(key, value, ttl);
         }
     }
