@@ -18,6 +18,10 @@ const MEANINGLESS_LAST: Error = Error::fixed(
     "ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by \
      specifying a proper ID, or use the > ID to get new messages. The $ ID would just return an empty result set.",
 );
+const MEANINGLESS_LAST_ENTRY: Error = Error::fixed(
+    "ERR The + ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by \
+     specifying a proper ID, or use the > ID to get new messages. The + ID would just return an empty result set.",
+);
 const NEW_WITHOUT_GROUP: Error = Error::fixed(
     "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.",
 );
@@ -54,6 +58,7 @@ pub(super) fn xread(call: &mut Call<'_, '_, '_>) -> Outcome {
         let wanted = call.args.get(at + read.keys);
         ids.push(match wanted {
             b"$" => stream.map_or(StreamId::MIN, |stream| stream.entries.last_id),
+            b"+" => stream.map_or(StreamId::MIN, |stream| before_last(&stream.entries)),
             b">" => return Err(NEW_WITHOUT_GROUP),
             _ => id(wanted)?,
         });
@@ -84,6 +89,11 @@ pub(super) fn xread(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
+/// The ID that only the last entry comes after; without entries, the last that there was.
+fn before_last(entries: &Entries) -> StreamId {
+    entries.last().map_or(entries.last_id, |last| last.id.previous().unwrap_or(StreamId::MIN))
+}
+
 /// Whether there is an entry after this ID.
 fn has_after(entries: &Entries, id: StreamId) -> bool {
     entries.last_id > id && entries.last().is_some_and(|last| last.id > id)
@@ -98,7 +108,7 @@ fn wait(call: &mut Call<'_, '_, '_>, read: &Read<'_>, ids: Option<&[StreamId]>) 
     };
     let timeout_ms = (block_ms > 0).then_some(block_ms);
     let ids_at = read.keys_at + read.keys;
-    let wants_last = call.args.from(ids_at).any(|id| id == b"$");
+    let wants_last = call.args.from(ids_at).any(|id| matches!(id, b"$" | b"+"));
     match ids.filter(|_| wants_last) {
         None => call.wait(timeout_ms, TimeoutReply::NullArray),
         Some(ids) => {
@@ -235,6 +245,7 @@ pub(super) fn xreadgroup(call: &mut Call<'_, '_, '_>) -> Outcome {
 fn wanted_of(text: &[u8]) -> Result<Wanted, Error> {
     match text {
         b"$" => Err(MEANINGLESS_LAST),
+        b"+" => Err(MEANINGLESS_LAST_ENTRY),
         b">" => Ok(Wanted::New),
         // Redis keeps `>` as the last ID that there can be.
         _ => id(text).map(|id| if id == StreamId::MAX { Wanted::New } else { Wanted::History(id) }),

@@ -142,6 +142,29 @@ fn a_read_that_finds_nothing_may_wait() {
 }
 
 #[test]
+fn a_read_may_ask_for_the_last_entry() {
+    let mut bench = Bench::default();
+    let of = |id: &str| format!("*1|*2|$1|s|*1|*2|$3|{id}|*2|$1|a|$1|1");
+    bench.check(&[
+        ("XADD s 0-1 a 1", "$3|0-1"),
+        ("XREAD STREAMS s +", &of("0-1")),
+        ("XADD s 1-1 a 1", "$3|1-1"),
+        ("XADD s 2-0 a 1", "$3|2-0"),
+        ("XREAD COUNT 5 STREAMS s none + +", &of("2-0")),
+        ("XDEL s 2-0", ":1"),
+        ("XREAD STREAMS s +", &of("1-1")),
+        ("XTRIM s MAXLEN 0", ":2"),
+        ("XREAD STREAMS s +", "*-1"),
+    ]);
+    // It waits for what comes next, however many entries that are.
+    assert_eq!(bench.run("XREAD BLOCK 0 STREAMS s none + +"), "");
+    let again = bench.effects.again.take().unwrap();
+    assert_eq!(again.args().from(6).collect::<Vec<_>>(), [&b"2-0"[..], b"0-0"]);
+    bench.run("XGROUP CREATE s g $");
+    assert!(bench.run("XREADGROUP GROUP g c STREAMS s +").starts_with("-ERR The + ID is meaningless"));
+}
+
+#[test]
 fn a_consumer_comes_into_being_by_asking() {
     let mut bench = Bench::default();
     bench.check(&[("XADD s 1-1 a 1", "$3|1-1"), ("XGROUP CREATE s g $", "+OK")]);
