@@ -7,7 +7,7 @@
 
 use commands::call::KeyRef;
 use commands::effects::{ALL_CLASSES, Class, Concerns};
-use commands::spec::{Scope, flag};
+use commands::spec::{Scope, fact, flag};
 use journal::order::Position;
 use journal::record::{Kind, entry_head};
 use resp::request::Args;
@@ -185,11 +185,13 @@ impl Worker {
     /// Notes what the reply of a command depends on that begins to run, with its shards held: the last changes of its keys.
     /// One that may look at any key, or has none, depends on all changes; one that may run while data are loaded, as INFO and
     /// PUBLISH may, tells nothing of the data, nor does an operator's that may run on a replica which is cut off: REPLICAOF is answered
-    /// though what was changed before may be lost by it. Each command that a script or a transaction runs comes here, too.
+    /// though what was changed before may be lost by it. Nor does what makes a connection a replica's: replicas can't acknowledge what a
+    /// replica's own handshake waits for. Each command that a script or a transaction runs comes here, too.
     #[cold]
     pub(crate) fn depend_on(&mut self, command: &Command, args: &Args<'_>, keys: &[KeyRef]) {
         let engine = self.engine;
-        let is_operators = command.info.has(flag::ADMIN) && command.info.has(flag::STALE);
+        let makes_replica = command.info.is(fact::HOLDS_CONNECTION);
+        let is_operators = command.info.has(flag::ADMIN) && (command.info.has(flag::STALE) || makes_replica);
         let tells_nothing =
             !command.sees_keys && (command.is_keyless || command.info.has(flag::LOADING) || is_operators);
         if keys.is_empty() && tells_nothing {
@@ -400,6 +402,7 @@ mod tests {
             ("ping", 0),
             ("info persistence", 0),
             ("publish c m", 0),
+            ("psync 0000000000000000000000000000000000000000 5 failover", 0),
             ("dbsize", last),
             ("scan 0", last),
             ("sort l by w_* get k_*", last),
