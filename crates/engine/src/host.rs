@@ -24,6 +24,11 @@ pub trait Host: ConfigHost + Send + Sync {
     /// Ends the server as SIGTERM does. Replicas are waited for to have everything, unless it ends at once.
     fn shut_down(&self, at_once: bool);
 
+    /// Ends the wait for replicas of a server that is about to end, so that it goes on. False if there is none.
+    fn abort_shut_down(&self) -> bool {
+        false
+    }
+
     /// Begins to write the append-only file if it has been turned on and isn't written yet: `read` gives the journal's reading end. All
     /// shards are held.
     ///

@@ -513,6 +513,11 @@ impl Replication {
         self.stream.wake();
     }
 
+    /// The server doesn't end: the stream goes on.
+    pub fn resume_stream(&self) {
+        self.stream.hold(false);
+    }
+
     /// Bytes in memory of the part of the stream that is kept in any case (`size`: `repl-backlog-size`).
     #[must_use]
     pub fn backlog_memory(&self, size: u64) -> u64 {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use engine::config::{Apply, ConfigHost, LogLevel, Settings};
@@ -60,6 +60,32 @@ struct AskedToEnd {
     is_asked: AtomicBool,
     /// True if the server waits for nothing then.
     at_once: AtomicBool,
+    wait: Mutex<ReplicaWait>,
+}
+
+/// Whether a server that ends waits for its replicas, which can be aborted (SHUTDOWN ABORT).
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum ReplicaWait {
+    #[default]
+    None,
+    Waits,
+    Aborted,
+}
+
+impl AskedToEnd {
+    /// Changes the wait, and says what it was.
+    fn change_wait(&self, change: impl FnOnce(&mut ReplicaWait)) -> ReplicaWait {
+        let mut wait = self.wait.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *wait;
+        change(&mut wait);
+        before
+    }
+
+    /// Forgets what was asked for.
+    fn forget(&self) {
+        self.is_asked.store(false, Ordering::Relaxed);
+        self.at_once.store(false, Ordering::Relaxed);
+    }
 }
 
 /// Acts for the engine on the process and its sockets.
@@ -169,6 +195,15 @@ impl Host for ServerHost {
         self.asked_to_end.is_asked.store(true, Ordering::Relaxed);
         // The way that SIGTERM goes: the main thread waits for it.
         let _ = signal_hook::low_level::raise(SIGTERM);
+    }
+
+    fn abort_shut_down(&self) -> bool {
+        let abort = |wait: &mut ReplicaWait| {
+            if *wait == ReplicaWait::Waits {
+                *wait = ReplicaWait::Aborted;
+            }
+        };
+        self.asked_to_end.change_wait(abort) == ReplicaWait::Waits
     }
 
     fn save(
@@ -388,7 +423,7 @@ pub fn run(loaded: Loaded, place: Place) -> Result<(), String> {
     log::notice("Ready to accept connections");
     supervisor.ready();
 
-    for signal in signals.forever() {
+    while let Some(signal) = signals.forever().next() {
         let is_asked = asked_to_end.is_asked.load(Ordering::Relaxed);
         match signal {
             _ if is_asked => {}
@@ -396,15 +431,16 @@ pub fn run(loaded: Loaded, place: Place) -> Result<(), String> {
             _ => log::notice("Received SIGTERM scheduling shutdown..."),
         }
         log::notice("User requested shutdown...");
+        // What begins anew can't be aborted.
+        let may_abort = restart.after_ms.get().is_none();
         // A command has saved what was to be saved.
-        if is_asked || save_at_end(engine, signal) {
+        if (is_asked || save_at_end(engine, signal))
+            && has_awaited_replicas(engine, &asked_to_end, may_abort, &mut signals)
+        {
             break;
         }
     }
     supervisor.stopping();
-    if !asked_to_end.at_once.load(Ordering::Relaxed) {
-        await_replicas(engine);
-    }
     stopping.store(true, Ordering::Release);
     engine.inboxes.iter().for_each(engine::inbox::Inbox::wake);
     let deadline = Instant::now() + FAREWELL;
@@ -422,18 +458,35 @@ pub fn run(loaded: Loaded, place: Place) -> Result<(), String> {
     Ok(())
 }
 
-/// Waits until the replicas have all that this server has, but no longer than `shutdown-timeout`. Commands that write wait meanwhile.
-fn await_replicas(engine: &Engine) {
+/// Waits until the replicas have all that this server has, but no longer than `shutdown-timeout`, and not beyond another signal. Commands that
+/// write wait meanwhile. False if the end is aborted: then the server goes on.
+fn has_awaited_replicas(engine: &Engine, asked_to_end: &AskedToEnd, may_abort: bool, signals: &mut Signals) -> bool {
     let timeout = Duration::from_secs(engine.settings.shutdown_timeout_s.get().unsigned_abs());
     let deadline = Instant::now() + timeout;
-    while engine.replication.stream.is_own() && !engine.replication.replicas_have_all() {
-        if Instant::now() >= deadline {
-            return log::warning(
-                "Replicas lack some of the data after shutdown-timeout: the server ends all the same.",
-            );
+    let is_due = || Instant::now() >= deadline;
+    let have_all = || !engine.replication.stream.is_own() || engine.replication.replicas_have_all();
+    if may_abort {
+        asked_to_end.change_wait(|wait| *wait = ReplicaWait::Waits);
+    }
+    let mut is_aborted = false;
+    while !is_aborted && !have_all() && !asked_to_end.at_once.load(Ordering::Relaxed) {
+        if is_due() || signals.pending().next().is_some() {
+            let why = if is_due() { "after shutdown-timeout" } else { "at another signal" };
+            log::warning(format!("Replicas lack some of the data {why}: the server ends all the same."));
+            break;
         }
         std::thread::sleep(REPLICAS_LOOK);
+        is_aborted = asked_to_end.change_wait(|_| ()) == ReplicaWait::Aborted;
     }
+    if asked_to_end.change_wait(|wait| *wait = ReplicaWait::None) != ReplicaWait::Aborted {
+        return true;
+    }
+    log::notice("Shutdown manually aborted.");
+    asked_to_end.forget();
+    let _alone = engine.keyspace.gate().close();
+    engine.replication.resume_stream();
+    engine.pause.end();
+    false
 }
 
 /// Whether a signal ends the server while it loads its data. Nothing is saved then: there is nothing new, and what has been loaded so

@@ -101,7 +101,11 @@ fn shutdown(turn: &mut Turn<'_, '_>) -> Outcome {
         return Err(Error::SYNTAX);
     }
     if abort {
-        return Err(Error::new("ERR No shutdown in progress."));
+        if !turn.engine().host.abort_shut_down() {
+            return Err(Error::new("ERR No shutdown in progress."));
+        }
+        turn.reply.ok();
+        return Ok(());
     }
     let saves = save || (!nosave && !turn.engine().settings.save.is_empty());
     if turn.locked.holds_all() {

@@ -249,7 +249,7 @@ pub fn save_last(engine: &'static Engine, locked: &mut Locked<'_>, clock: &Clock
         engine.host.log(LogLevel::Notice, "The data are being loaded: no snapshot is saved.");
     } else if saves {
         engine.host.log(LogLevel::Notice, "Saving the final RDB snapshot before exiting.");
-        save_now(engine, locked, clock).inspect_err(|_| engine.replication.stream.hold(false))?;
+        save_now(engine, locked, clock).inspect_err(|_| engine.replication.resume_stream())?;
     }
     engine.pause.begin(false, clock.now_ms, u64::MAX);
     Ok(())

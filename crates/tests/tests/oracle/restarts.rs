@@ -255,3 +255,41 @@ fn a_server_that_ends_waits_for_its_replicas() {
         assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
     }
 }
+
+/// The wait for replicas can be aborted, and another signal ends it.
+#[test]
+fn a_server_that_waits_for_its_replicas_can_go_on_or_end_at_once() {
+    let (mut primary, replica) = linked((penstock, replica_of), 10);
+    let terminate = |server: &Server| {
+        assert!(std::process::Command::new("kill").arg(server.pid().to_string()).status().unwrap().success());
+    };
+    super::links::signal(&replica, "STOP");
+    let mut conn = primary.connect();
+    assert_eq!(conn.cmd("SHUTDOWN ABORT").unwrap().text(), b"ERR No shutdown in progress.");
+    for way in ["SHUTDOWN NOSAVE", "TERM"] {
+        conn.cmd("SET k before").unwrap();
+        match way {
+            "TERM" => terminate(&primary),
+            _ => primary.connect().send(format!("{way}\r\n").as_bytes()).unwrap(),
+        }
+        primary.wait_until("the end is near", |primary| primary.log().contains("User requested shutdown"));
+        // It has been asked for and not begun yet, for a moment.
+        primary.wait_until("it is aborted", |primary| text(primary, "SHUTDOWN ABORT") == "OK");
+        assert_eq!(text(&primary, "SHUTDOWN ABORT"), "ERR No shutdown in progress.");
+        assert_eq!(conn.cmd("SET k behind").unwrap().text(), b"OK");
+        primary.wait_until("it is told", |primary| primary.log().contains("Shutdown manually aborted."));
+    }
+    super::links::signal(&replica, "CONT");
+    wait_until_equal(&primary, &replica);
+    super::links::signal(&replica, "STOP");
+    conn.cmd("SET k last").unwrap();
+    let began = std::time::Instant::now();
+    terminate(&primary);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(primary.is_alive());
+    terminate(&primary);
+    primary.wait_until_ended();
+    super::links::signal(&replica, "CONT");
+    assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(primary.log().contains("at another signal"), "{}", primary.log());
+}
