@@ -7,7 +7,8 @@ PROGRAM is `penstock` or anything that takes redis.conf's directives as options 
 of the scripts themselves). SCRIPT is a name of `SCRIPTS` below; without one, all of them run.
 
 A script is an ordinary program that is told the server's address in the environment, PENSTOCK_URL (redis://host:port),
-PENSTOCK_PORT, and PENSTOCK_SOCKET (a Unix socket), and the server's program, PENSTOCK_PROGRAM. It prints what it has checked, and
+PENSTOCK_PORT, and PENSTOCK_SOCKET (a Unix socket), and the server's program, PENSTOCK_PROGRAM. A script of `SEVERAL_SERVERS` is told the
+ports of all its servers, too: PENSTOCK_PORTS, separated by commas. It may end all but the first. A script prints what it has checked, and
 ends with status 0 only if every reply was right. Its last line says how many checks that were: `N checks`.
 
 Nothing here relies on port 6379: the server gets a free one, and a new directory for its files.
@@ -43,6 +44,7 @@ SCRIPTS = {
     "ruby-api": ["/usr/bin/ruby", "ruby/api_test.rb"],
     "ruby-movies": ["/usr/bin/ruby", "ruby/movies_test.rb"],
     "ruby-pipelines": ["/usr/bin/ruby", "ruby/pipelines_test.rb"],
+    "ruby-sharding": ["/usr/bin/ruby", "ruby/sharding_test.rb"],
     "ruby-sidekiq": ["/usr/bin/ruby", "ruby/sidekiq_test.rb"],
     "ioredis": ["node", "node/ioredis_test.js"],
     "node-caching": ["node", "node/caching_test.js"],
@@ -61,6 +63,9 @@ SCRIPTS = {
 
 # Scripts for which a machine may lack what they need: they run where it is.
 OPTIONAL = {"redisson": ROOT / ".cache/redisson", "jedis-suggestions": ROOT / ".cache/redisson"}
+
+# How many servers a script gets, where it is not one.
+SEVERAL_SERVERS = {"ruby-sharding": 4}
 
 # Scripts about what Penstock has and the oracle hasn't: redis-py caches from Redis 7.4 on, suggestions are a module's, and Redis has no
 # HTTP port.
@@ -181,9 +186,13 @@ def run_script(name, program, arguments):
     paths = {"venv": ROOT / ".cache/venv", "cache": ROOT / ".cache"}
     command = [part.format(**paths) for part in SCRIPTS[name]]
     started = time.monotonic()
-    with Server(program, arguments) as server:
-        status, output = run_bounded(command, server.environment(), HERE, SCRIPT_SECONDS_MAX)
-        defect = server.defect()
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(Server(program, arguments)) for _ in range(SEVERAL_SERVERS.get(name, 1))]
+        server = servers[0]
+        environment = server.environment() | {"PENSTOCK_PORTS": ",".join(str(each.port) for each in servers)}
+        status, output = run_bounded(command, environment, HERE, SCRIPT_SECONDS_MAX)
+        ended = [each.process.poll() for each in servers[1:]]
+        defect = server.defect() or next((f"another server ended with status {end}" for end in ended if end), None)
         if status is None:
             defect = defect or f"no end after {SCRIPT_SECONDS_MAX} seconds"
         elif status != 0:
