@@ -56,6 +56,7 @@ SCRIPTS = {
     "movies": ["node", "node/movies_test.js"],
     "http": ["node", "node/http_test.js"],
     "go-redis": ["{cache}/go-redis-test"],
+    "go-redis-ring": ["{cache}/go-redis-test", "ring"],
     "advise-corpus": ["{venv}/bin/python", "advise/corpus_test.py"],
     "redisson": ["java", "-cp", "{cache}/redisson/*", "java/RedissonTest.java"],
     "jedis-suggestions": ["java", "-cp", "{cache}/redisson/*", "java/JedisSuggestionsTest.java"],
@@ -65,7 +66,7 @@ SCRIPTS = {
 OPTIONAL = {"redisson": ROOT / ".cache/redisson", "jedis-suggestions": ROOT / ".cache/redisson"}
 
 # How many servers a script gets, where it is not one.
-SEVERAL_SERVERS = {"ruby-sharding": 4}
+SEVERAL_SERVERS = {"ruby-sharding": 4, "go-redis-ring": 4}
 
 # Scripts about what Penstock has and the oracle hasn't: redis-py caches from Redis 7.4 on, suggestions are a module's, and Redis has no
 # HTTP port.

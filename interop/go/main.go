@@ -1,5 +1,6 @@
 // Command clients runs go-redis, unmodified, against a server: one table of calls, each made on its own, in a pipeline
-// and in MULTI/EXEC, in RESP2 and in RESP3; then what a table can't hold.
+// and in MULTI/EXEC, in RESP2 and in RESP3; then what a table can't hold. With the argument `ring` it runs the client's Ring
+// over several servers instead.
 //
 // It ends with status 1 and the wrong reply at the first one.
 package main
@@ -71,6 +72,15 @@ func main() {
 			fail("%v", failure)
 		}
 	}()
+	if len(os.Args) > 1 && os.Args[1] == "ring" {
+		ring(ctx)
+	} else {
+		oneServer(ctx)
+	}
+	fmt.Printf("%d checks\n", checks)
+}
+
+func oneServer(ctx context.Context) {
 	for _, protocol := range []int{2, 3} {
 		client := connect(protocol)
 		must(client.FlushAll(ctx).Result())
@@ -81,7 +91,6 @@ func main() {
 		}
 		must(0, client.Close())
 	}
-	fmt.Printf("%d checks\n", checks)
 }
 
 func pipelineErrors(ctx context.Context, client *redis.Client) {
