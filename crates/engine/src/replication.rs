@@ -513,6 +513,12 @@ impl Replication {
         self.stream.wake();
     }
 
+    /// Whether the stream has been stopped, since the server ends.
+    #[must_use]
+    pub fn has_stopped_stream(&self) -> bool {
+        self.stream.is_held()
+    }
+
     /// The server doesn't end: the stream goes on.
     pub fn resume_stream(&self) {
         self.stream.hold(false);

@@ -433,7 +433,10 @@ pub fn run(loaded: Loaded, place: Place) -> Result<(), String> {
         log::notice("User requested shutdown...");
         // What begins anew can't be aborted.
         let may_abort = restart.after_ms.get().is_none();
-        // A command has saved what was to be saved.
+        // A command has saved what was to be saved. One that saves nothing doesn't wait for all shards, which a busy script may hold.
+        if is_asked && !engine.replication.has_stopped_stream() && !asked_to_end.at_once.load(Ordering::Relaxed) {
+            end_writes_unsaved(engine);
+        }
         if (is_asked || save_at_end(engine, signal))
             && has_awaited_replicas(engine, &asked_to_end, may_abort, &mut signals)
         {
@@ -516,13 +519,18 @@ fn save_at_end(engine: &'static Engine, signal: i32) -> bool {
             return false;
         }
     }
+    end_writes_unsaved(engine);
+    true
+}
+
+/// Ends writes without a snapshot, so that replicas can have all that is answered.
+fn end_writes_unsaved(engine: &'static Engine) {
     let deadline = Instant::now() + FAREWELL;
     // A script that takes longer isn't waited for.
     if let Some(alone) = engine.keyspace.gate().close_unless(|| Instant::now() > deadline) {
         // Nothing is saved that could fail.
         let _ = end_writes(engine, &alone, false);
     }
-    true
 }
 
 fn end_writes(engine: &'static Engine, alone: &Alone<'_>, saves: bool) -> Result<(), commands::error::Error> {

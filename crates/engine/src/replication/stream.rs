@@ -298,6 +298,11 @@ impl Stream {
         state.is_held = is_held;
     }
 
+    /// Whether nothing is added.
+    pub(crate) fn is_held(&self) -> bool {
+        self.lock().is_held
+    }
+
     fn take_all(&self, state: &mut Streaming) {
         while self.take_some(state) {}
     }

@@ -293,3 +293,26 @@ fn a_server_that_waits_for_its_replicas_can_go_on_or_end_at_once() {
     assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
     assert!(primary.log().contains("at another signal"), "{}", primary.log());
 }
+
+/// What is answered while a server is about to end is on its replicas, and nothing is answered any more while it waits for them.
+#[test]
+fn what_is_answered_before_the_end_is_on_the_replica() {
+    for ends in ["SHUTDOWN NOSAVE", "SHUTDOWN SAVE"] {
+        let (mut primary, replica) = linked((penstock, replica_of), 10);
+        let (mut writer, began) = (primary.connect(), std::time::Instant::now());
+        let answered = std::thread::spawn(move || {
+            let is_answered =
+                |number: &u64| writer.cmd(&format!("SET last {number}")).is_ok_and(|reply| reply.text() == b"OK");
+            (1..).take_while(is_answered).last().unwrap()
+        });
+        replica.wait_until("it is written to", |replica| {
+            text(replica, "GET last").parse().is_ok_and(|last: u64| last > 0)
+        });
+        primary.connect().send(format!("{ends}\r\n").as_bytes()).unwrap();
+        primary.wait_until_ended();
+        let answered = answered.join().unwrap();
+        assert!(text(&replica, "GET last").parse::<u64>().unwrap() >= answered, "{ends}");
+        assert!(began.elapsed() < std::time::Duration::from_secs(8), "{ends}: {:?}", began.elapsed());
+        assert!(!primary.log().contains("lack some of the data"), "{ends}: {}", primary.log());
+    }
+}
