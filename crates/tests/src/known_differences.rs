@@ -27,6 +27,8 @@ pub fn incomparable(command: &[Vec<u8>]) -> bool {
         }
         // 7.2 refuses an ID below that of an entry that was deleted; this one is above all.
         b"XSETID" => command.get(2).is_some_and(|id| id != b"100000-0"),
+        // 7.4 has an ID for the last entry.
+        b"XREAD" | b"XREADGROUP" => command.iter().any(|arg| arg == b"+"),
         // 7.2 reads a name up to a NUL; 7.0 refuses it.
         b"CLIENT" => is_sub(command, "SETNAME") && command.iter().any(|arg| arg.contains(&0)),
         _ => false,
