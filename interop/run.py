@@ -60,13 +60,14 @@ SCRIPTS = {
     "advise-corpus": ["{venv}/bin/python", "advise/corpus_test.py"],
     "redisson": ["java", "-cp", "{cache}/redisson/*", "java/RedissonTest.java"],
     "jedis-suggestions": ["java", "-cp", "{cache}/redisson/*", "java/JedisSuggestionsTest.java"],
+    "jedis-sharding": ["java", "-cp", "{cache}/redisson/*", "java/JedisShardingTest.java"],
 }
 
 # Scripts for which a machine may lack what they need: they run where it is.
-OPTIONAL = {"redisson": ROOT / ".cache/redisson", "jedis-suggestions": ROOT / ".cache/redisson"}
+OPTIONAL = {name: ROOT / ".cache/redisson" for name in ("redisson", "jedis-suggestions", "jedis-sharding")}
 
 # How many servers a script gets, where it is not one.
-SEVERAL_SERVERS = {"ruby-sharding": 4, "go-redis-ring": 4}
+SEVERAL_SERVERS = {"ruby-sharding": 4, "go-redis-ring": 4, "jedis-sharding": 4}
 
 # Scripts about what Penstock has and the oracle hasn't: redis-py caches from Redis 7.4 on, suggestions are a module's, and Redis has no
 # HTTP port.
