@@ -16,6 +16,7 @@ pub mod population;
 pub mod prefetch;
 pub mod random;
 pub mod reaper;
+pub mod six_bits;
 pub mod snapshot;
 pub mod sync;
 pub mod table;

@@ -7,9 +7,9 @@
 //! └──────────┴──────────┴──────────┴──────────┘
 //! ```
 //!
-//! Each register's lowest bit comes first. Four registers are three bytes, of which a little-endian word is made: register `i` of the four
-//! is its bits from `6 * i` on.
+//! Each register's lowest bit comes first.
 
+use store::six_bits;
 use store::wide::{WideWork, with_wide_vectors};
 
 /// Bits of a hash that say which register an element is counted in.
@@ -21,7 +21,7 @@ const REGISTER_BITS: usize = 6;
 /// The greatest value of a register of the dense form.
 const VALUE_MAX: usize = (1 << REGISTER_BITS) - 1;
 /// Bytes of all registers.
-pub(super) const REGISTERS_BYTES: usize = REGISTERS * REGISTER_BITS / 8;
+pub(super) const REGISTERS_BYTES: usize = six_bits::packed_bytes(REGISTERS);
 
 /// Registers with a byte each, as they are merged and counted.
 pub(super) type Registers = [u8; REGISTERS];
@@ -68,56 +68,14 @@ pub(super) fn raise(packed: &mut [u8], register: usize, value: u8) -> bool {
     is_below
 }
 
-/// Raises registers to those of a dense HyperLogLog. Both loops are long and plain, so that the compiler makes wide instructions of them: it
-/// leaves alone what goes through short arrays.
-struct Merge<'r>(&'r mut Registers, &'r [u8; REGISTERS_BYTES]);
-
-impl WideWork for Merge<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        let mut others = [0; REGISTERS];
-        let (quads, _) = others.as_chunks_mut::<4>();
-        let (threes, _) = self.1.as_chunks::<3>();
-        for (quad, &[a, b, c]) in quads.iter_mut().zip(threes) {
-            let bits = u32::from(a) | u32::from(b) << 8 | u32::from(c) << 16;
-            let spread = bits & 0x3f | (bits & 0xfc0) << 2 | (bits & 0x3_f000) << 4 | (bits & 0xfc_0000) << 6;
-            *quad = spread.to_le_bytes();
-        }
-        for (register, other) in self.0.iter_mut().zip(&others) {
-            *register = (*register).max(*other);
-        }
-    }
-}
-
 /// Raises registers to those of a dense HyperLogLog.
 pub(super) fn merge(registers: &mut Registers, packed: &[u8; REGISTERS_BYTES]) {
-    with_wide_vectors(Merge(registers, packed));
-}
-
-/// Writes registers in the dense form.
-struct Pack<'r>(&'r Registers, &'r mut [u8]);
-
-impl WideWork for Pack<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        let (quads, _) = self.0.as_chunks::<4>();
-        let (threes, _) = self.1.as_chunks_mut::<3>();
-        for (three, quad) in threes.iter_mut().zip(quads) {
-            let spread = u32::from_le_bytes(*quad);
-            let bits = spread & 0x3f | spread >> 2 & 0xfc0 | spread >> 4 & 0x3_f000 | spread >> 6 & 0xfc_0000;
-            let [a, b, c, _] = bits.to_le_bytes();
-            *three = [a, b, c];
-        }
-    }
+    six_bits::raise(registers, packed);
 }
 
 /// Writes registers in the dense form.
 pub(super) fn pack(registers: &Registers, packed: &mut [u8]) {
-    with_wide_vectors(Pack(registers, packed));
+    six_bits::pack(registers, packed);
 }
 
 /// Registers that are compared at a time: the count of those that are equal fits in a byte, and vectors of bytes count them.

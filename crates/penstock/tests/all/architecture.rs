@@ -244,6 +244,7 @@ const UNSAFE: &[&str] = &[
     "crates/store/src/keyspace.rs",
     "crates/store/src/population.rs",
     "crates/store/src/prefetch.rs",
+    "crates/store/src/six_bits/",
     "crates/store/src/sync.rs",
     "crates/store/src/table.rs",
     "crates/store/src/table/",
