@@ -24,7 +24,8 @@ type ringServers struct {
 	clients []*redis.Client
 }
 
-// ring is what docs/scaling.md says of go-redis's Ring: three servers that the client spreads keys over, and a fourth that replaces one of them.
+// ring is what docs/scaling.md says of go-redis's Ring: three servers that the client spreads keys over, and a fourth that
+// replaces one of them.
 func ring(ctx context.Context) {
 	servers := ringServers{ports: strings.Split(os.Getenv("PENSTOCK_PORTS"), ",")}
 	for _, port := range servers.ports {
@@ -172,7 +173,12 @@ func ringTransactions(ctx context.Context, client *redis.Ring, servers ringServe
 	}, "{t}count")
 	check("a transaction after a change", errors.Is(err, redis.TxFailedErr), true)
 	check("what is there", []any{attempts, must(client.Get(ctx, "{t}count").Result())}, []any{2, "7"})
-	err = client.Watch(ctx, func(*redis.Tx) error { return nil }, "key:1", "key:2", "key:3", "key:4", "key:5", "key:6", "key:7", "key:8", "key:9")
+	var keys []string
+	for number := range ringKeys {
+		key, _ := ringKey(number)
+		keys = append(keys, key)
+	}
+	err = client.Watch(ctx, func(*redis.Tx) error { return nil }, keys...)
 	refused("WATCH of keys on several servers", "redis: Watch requires all keys to be in the same shard", err)
 	// A transaction on several servers is not refused: it is one on each of them.
 	for _, server := range servers.clients[:shards] {
@@ -286,6 +292,8 @@ func ringReplacement(ctx context.Context, client *redis.Ring, servers ringServer
 	}
 	keys := must(replica.Keys(ctx, "key:*").Result())
 	check("keys that are missed", missed, int64(len(keys)))
+	must(client.Set(ctx, keys[0], "written to another server", 0).Result())
+	check("what is written meanwhile", must(client.Get(ctx, keys[0]).Result()), "written to another server")
 	// With a check that always says yes, they are errors.
 	strict := redis.NewRing(&redis.RingOptions{
 		Addrs: servers.addresses(1), HeartbeatFrequency: 10 * time.Millisecond, MaxRetries: -1, DialerRetries: 1,
