@@ -61,7 +61,17 @@ impl Replay<'_> {
         self.exchange_keys(&mut data)?;
         data.functions.iter().try_for_each(|text| self.function(text))?;
         data.scripts.iter().try_for_each(|text| self.script(text))?;
-        data.tokens.iter().try_for_each(|record| self.token(record))
+        data.tokens.iter().try_for_each(|record| self.token(record))?;
+        self.serve_all_waiters();
+        Ok(())
+    }
+
+    /// What clients wait for may have come with the data.
+    fn serve_all_waiters(&mut self) {
+        let engine = self.worker.engine;
+        let awaited = (0..engine.keyspace.databases()).flat_map(|database| engine.waiters.keys(database));
+        self.worker.ready.extend(awaited);
+        self.worker.serve_late();
     }
 
     fn exchange_keys(&mut self, data: &mut DataBeside) -> Result<(), String> {

@@ -192,6 +192,7 @@ fn old_data_are_served_until_all_of_the_new_ones_are_there() {
     }
     conn.cmd("SELECT 3").unwrap();
     conn.cmd("HSET h f v").unwrap();
+    conn.cmd("XADD s 1-1 f v").unwrap();
     conn.call(&["FUNCTION", "LOAD", FUNCTION].map(|word| word.as_bytes().to_vec())).unwrap();
     let mut is_first = true;
     let breaker = Breaker::start_with(primary.port(), move || {
@@ -213,6 +214,9 @@ fn old_data_are_served_until_all_of_the_new_ones_are_there() {
     }
     assert_eq!(watcher.cmd("WATCH k:0").unwrap().text(), b"OK");
     assert_eq!(conn.cmd(&format!("REPLICAOF 127.0.0.1 {}", breaker.port())).unwrap().text(), b"OK");
+    let mut waiter = replica.connect();
+    waiter.cmd("SELECT 3").unwrap();
+    waiter.send(b"XREAD BLOCK 0 STREAMS s 0\r\n").unwrap();
     let last = format!("GET k:{}", KEYS - 1);
     let mut seen_beside = 0;
     loop {
@@ -233,6 +237,7 @@ fn old_data_are_served_until_all_of_the_new_ones_are_there() {
     watcher.cmd("MULTI").unwrap();
     watcher.cmd("GET k:0").unwrap();
     assert!(watcher.cmd("EXEC").unwrap().is_null());
+    assert_eq!(waiter.read_n(1).unwrap()[0].items().len(), 1, "what has been waited for is there");
     replica.wait_until("the link is up", is_up);
     assert_eq!(conn.cmd("FCALL_RO answer 0").unwrap(), conn.cmd("STRLEN k:10").unwrap());
     primary.connect().cmd("SET k:0 changed").unwrap();
