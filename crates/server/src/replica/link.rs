@@ -200,31 +200,34 @@ impl<'f> Link<'f> {
         let mut transfer = Transfer::new(socket, end, &read);
         let point =
             |loaded: &Loaded| HistoryPoint { id: history, offset, database: loaded.stream_database.unwrap_or(0) };
-        match self.engine.settings.repl_diskless_load.get() {
-            DisklessLoad::Swapdb => self.load_beside(&mut transfer, end.bytes(), point)?,
-            DisklessLoad::Disabled | DisklessLoad::OnEmptyDb => {
-                self.load_in_place(&mut transfer, end.bytes(), point)?
-            }
+        let (engine, now_s) = (self.engine, now_us() / 1_000_000);
+        let is_beside = engine.settings.repl_diskless_load.get() == DisklessLoad::Swapdb;
+        if is_beside {
+            engine.begin_loading_beside(now_s);
+        } else {
+            engine.begin_loading(now_s);
+        }
+        engine.snapshots.loading.expect(end.bytes().unwrap_or_default());
+        if is_beside {
+            self.load_beside(&mut transfer, point)?;
+        } else {
+            self.load_in_place(&mut transfer, point)?;
         }
         Ok(transfer.into_rest())
     }
 
-    /// Empties the keyspace and puts in what a snapshot has. Clients' commands are refused meanwhile.
+    /// Empties the keyspace and puts in what a snapshot has. Clients' commands are refused until then.
     fn load_in_place(
         &mut self,
         transfer: &mut Transfer<&mut Patient>,
-        bytes: Option<u64>,
         point: impl Fn(&Loaded) -> HistoryPoint,
     ) -> Result<(), Trouble> {
-        let engine = self.engine;
-        engine.begin_loading(now_us() / 1_000_000);
-        engine.snapshots.loading.expect(bytes.unwrap_or_default());
         let loaded = self.give_data_up().and_then(|()| {
             let loaded = self.load_from(transfer);
             self.begin_data(loaded.as_ref().ok().map(point));
             loaded
         });
-        engine.end_loading();
+        self.engine.end_loading();
         loaded.map(|_| ())
     }
 
@@ -233,12 +236,9 @@ impl<'f> Link<'f> {
     fn load_beside(
         &mut self,
         transfer: &mut Transfer<&mut Patient>,
-        bytes: Option<u64>,
         point: impl Fn(&Loaded) -> HistoryPoint,
     ) -> Result<(), Trouble> {
         let engine = self.engine;
-        engine.begin_loading_beside(now_us() / 1_000_000);
-        engine.snapshots.loading.expect(bytes.unwrap_or_default());
         let mut worker = self.loader();
         let read = self.read_beside(&mut worker, transfer);
         engine.end_loading_beside();
