@@ -376,22 +376,31 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
+    use journal::lane::Audience;
+    use journal::merge::Merge;
     use resp::reply::Output;
 
+    use crate::durability::Safety;
     use crate::testing::Bench;
+
+    /// A server whose replies wait for the append-only file, and the file's end of the journal.
+    fn logged() -> (Bench, Option<Merge>) {
+        let bench = Bench::default();
+        let engine = bench.worker.engine;
+        let reader = engine.journal.read(&engine.keyspace, Audience::File);
+        engine.durability.have_replies_wait(Safety::Log, true, engine.journal.position());
+        (bench, reader)
+    }
 
     #[test]
     fn a_reply_depends_on_what_its_command_may_have_seen() {
-        let mut bench = Bench::default();
+        let (mut bench, _reader) = logged();
         let (mut holder, mut session) = (bench.open(), bench.open());
-        let engine = bench.worker.engine;
-        let _reader = engine.journal.read(&engine.keyspace, journal::lane::Audience::File);
-        engine.durability.have_replies_wait(crate::durability::Safety::Log, true, engine.journal.position());
         bench.line(&mut holder, "pipeline start t");
         bench.line(&mut session, "rpush l 1 2");
         bench.line(&mut session, "set settled v");
         let settled = bench.worker.take_depends();
-        assert_eq!(settled, engine.journal.position());
+        assert_eq!(settled, bench.worker.engine.journal.position());
         bench.line(&mut session, "set k v");
         let last = bench.worker.take_depends();
         assert!(last > settled);
@@ -415,18 +424,17 @@ mod tests {
             assert_eq!(bench.worker.take_depends(), expected, "{line}");
         }
     }
+
     /// What the end of a wait has counted is recorded with its connection's next batch, or with its end, and not with another's reply.
     #[test]
     fn no_reply_depends_on_what_a_connection_has_counted_that_is_gone() {
-        let mut bench = Bench::default();
+        let (mut bench, _reader) = logged();
         let (mut holder, mut session) = (bench.open(), bench.open());
-        let engine = bench.worker.engine;
-        let _reader = engine.journal.read(&engine.keyspace, journal::lane::Audience::File);
-        engine.durability.have_replies_wait(crate::durability::Safety::Log, true, engine.journal.position());
         bench.line(&mut holder, "pipeline start t");
         bench.line(&mut holder, "blpop l 1");
         assert!(bench.worker.time_out(&mut holder, &mut Output::default()));
         let _ = bench.worker.take_depends();
+        let engine = bench.worker.engine;
         let before = engine.journal.position();
         bench.worker.close(&mut holder);
         assert_eq!((engine.journal.position(), bench.worker.take_depends()), (before + 1, 0));

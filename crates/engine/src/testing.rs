@@ -90,7 +90,7 @@ impl Bench {
         bench
     }
 
-    /// Another thread of the engine, whose time stands still, too.
+    /// Another thread of the engine. Its clock stands still, as the first one's does.
     #[must_use]
     pub fn another_worker(&self, id: usize, seed: u64) -> Worker {
         let mut worker = Worker::new(id, self.worker.engine, seed);

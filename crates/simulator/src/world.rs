@@ -652,8 +652,8 @@ impl World {
         Ok(())
     }
 
-    /// The moment at which it is easily mistaken who is the primary: the replica has been asked, and the answer has yet to arrive. At times the replica
-    /// starts anew then, or a link is cut.
+    /// Disturbs a failover when the replica has been asked to take over and its answer has yet to arrive, so that the old primary can't know yet which
+    /// server is the primary: at times the replica starts anew, or all links are cut.
     fn disturb_handing_over(&mut self) {
         let Some(handing) = &mut self.handing_over else { return };
         let Some(process) = &self.seats[handing.from].process else { return };

@@ -1,4 +1,4 @@
-//! With vectors of 64 bytes, whose bytes move anywhere within them, which AVX-512 has with its extension VBMI.
+//! With vectors of 64 bytes. AVX-512 has them, and its extension VBMI moves each byte to any other's position.
 
 use std::arch::x86_64::{
     __m512i, __mmask64, _mm512_and_si512, _mm512_loadu_epi8, _mm512_madd_epi16, _mm512_maddubs_epi16,
