@@ -301,8 +301,8 @@ impl Locked<'_> {
     /// Walks on in a shard, which is held, until entries of about `budget_bytes` of memory were looked at. A single
     /// entry may exceed that. 16 KB take some hundred microseconds.
     ///
-    /// The locks of shards are unfair. A caller that goes on with the same shard must leave it free for as long as the
-    /// step has taken; otherwise other threads wait for it for many steps (`examples/snapshot_pauses.rs` shows 60 ms).
+    /// The locks of shards are unfair. A caller that goes on with the same shard calls [`Keyspace::give_way`] between two steps; otherwise other
+    /// threads wait for it for many steps (`examples/snapshot_pauses.rs` shows 60 ms).
     pub fn snapshot_step(&mut self, shard: usize, budget_bytes: usize) -> Step {
         let reaper = self.keyspace().reaper();
         let mut budget = Budget(budget_bytes);
