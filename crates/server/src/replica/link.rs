@@ -95,6 +95,7 @@ impl<'f> Link<'f> {
             socket: PeerSocket::open((&primary.host, primary.port), encryption, timeout, LOOK_EVERY)?,
             link: Wanted::of(self),
             heard: Instant::now(),
+            ended: None,
         };
         self.note(|link| link.state = LinkState::Handshake)?;
         let (beginning, rest) = self.introduce(&mut socket)?;
@@ -421,7 +422,7 @@ impl<'f> Link<'f> {
     fn acknowledge(&mut self, socket: &mut Patient) -> Result<(), Trouble> {
         self.acknowledged = Instant::now();
         self.told_synced = self.engine.synced_offset();
-        Ok(socket.write_all(&acknowledgement(self.applied(), self.told_synced))?)
+        Ok(socket.tell(&acknowledgement(self.applied(), self.told_synced))?)
     }
 }
 
@@ -466,14 +467,34 @@ struct Patient {
     socket: PeerSocket,
     link: Wanted,
     heard: Instant,
+    /// Why nothing can be written any more. What had arrived before the connection ended is read yet.
+    ended: Option<io::Error>,
 }
 
 impl Patient {
+    /// Writes what the primary is told. If the connection has ended, reading tells, behind all that had arrived: a replica that gave that up would
+    /// have less than others, and might be the one that replaces the primary.
+    fn tell(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.ended.is_some() {
+            return Ok(());
+        }
+        match self.socket.write_all(bytes) {
+            Err(error) if is_end(&error) => {
+                self.ended = Some(error);
+                Ok(())
+            }
+            told => told,
+        }
+    }
+
     /// Reads what there is. Nothing after a moment without any.
     fn read_or_look(&mut self, room: &mut [u8]) -> io::Result<usize> {
         let over = |text: &str| Err(io::Error::new(io::ErrorKind::TimedOut, text));
         match self.socket.read(room) {
-            Ok(0) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the primary closed the connection")),
+            Ok(0) => Err(self
+                .ended
+                .take()
+                .unwrap_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the primary closed the connection"))),
             Ok(len) => {
                 self.heard = Instant::now();
                 Ok(len)
@@ -506,6 +527,11 @@ impl Patient {
             read.extend_from_slice(room.get(..len).unwrap_or_default());
         }
     }
+}
+
+/// Whether an error of writing says that the connection has ended, so that nothing more arrives.
+fn is_end(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
 
 impl Read for Patient {

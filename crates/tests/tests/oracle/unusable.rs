@@ -1,4 +1,5 @@
-//! What one side of a link can't use of the other's: snapshots that can't be loaded, and commands that fail on the replica.
+//! What one side of a link can't use of the other's: snapshots that can't be loaded, commands that fail on the replica, and a connection that has
+//! ended.
 
 #![allow(clippy::unwrap_used)]
 
@@ -88,6 +89,40 @@ fn a_snapshot_that_can_not_be_loaded_is_told_and_asked_for_less_and_less() {
     // It is told no longer when another primary is followed, or none.
     server.connect().cmd("REPLICAOF NO ONE").unwrap();
     assert!(!text(&server, "INFO replication").contains("master_link_error"));
+}
+
+/// A made-up primary without data that sends `stream` to the first replica that asks, and closes the connection without having read what it is told.
+fn ending_primary(stream: Vec<u8>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        let (mut socket, mut buffer) = (listener.accept().unwrap().0, [0; 4096]);
+        let full = format!("+FULLRESYNC {} 0\r\n$18\r\n", "a".repeat(40));
+        let snapshot = [full.as_bytes(), b"REDIS0011\xff", &[0; 8]].concat();
+        for answer in [&b"+PONG\r\n"[..], b"+OK\r\n+OK\r\n+OK\r\n", &snapshot] {
+            assert!(socket.read(&mut buffer).unwrap() > 0);
+            socket.write_all(answer).unwrap();
+        }
+        // The snapshot is loaded, and the first acknowledgement waits here, unread: so the system ends the connection with a reset.
+        socket.peek(&mut buffer).unwrap();
+        socket.write_all(&stream).unwrap();
+    });
+    port
+}
+
+/// It can't tell how far it is any more, which is no reason to forget what it has been sent: another replica may have the same and no more.
+#[test]
+fn what_had_arrived_before_the_link_ended_is_applied() {
+    const WRITES: usize = 400;
+    let write = |number| {
+        format!(
+            "*3\r\n$3\r\nSET\r\n$4\r\n{number:04}\r\n$1\r\nv\r\n*3\r\n$8\r\nREPLCONF\r\n$6\r\nGETACK\r\n$1\r\n*\r\n"
+        )
+    };
+    let port = ending_primary((0..WRITES).map(write).collect::<String>().into_bytes());
+    let replica = replica_of(port, &["--replica-serve-stale-data", "yes"]);
+    replica.wait_until("the link has ended", |replica| replica.log().contains("is down: Connection reset by peer"));
+    assert_eq!(replica.connect().cmd("DBSIZE").unwrap().integer(), Some(WRITES as i64), "{}", replica.log());
 }
 
 /// As Redis tells it: a line in the log, and a figure.
