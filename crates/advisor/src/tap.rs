@@ -20,7 +20,7 @@ const REPLY_BYTES_MAX: usize = 512;
 const TURNAROUND_NS: u64 = 10_000;
 
 /// What passes on one connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Tap {
     requests: Requests,
     replies: Skimmer,
@@ -32,6 +32,8 @@ pub struct Tap {
     arrived_ns: u64,
     /// When the last reply came.
     replied_ns: Option<u64>,
+    /// A request that comes sooner after it was on its way before.
+    turnaround_ns: u64,
     /// Beginning and length of the batch's first reply, and whether that has ended.
     reply: Vec<u8>,
     reply_bytes: u64,
@@ -41,17 +43,53 @@ pub struct Tap {
     is_lost: bool,
 }
 
+impl Default for Tap {
+    fn default() -> Tap {
+        Tap::new()
+    }
+}
+
 impl Tap {
     /// A connection on which nothing has passed.
     #[must_use]
     pub fn new() -> Tap {
-        Tap::default()
+        Tap::with_turnaround(TURNAROUND_NS)
+    }
+
+    /// The same, looked at where the client is: it is seen there whether a request leaves before the reply has come, however soon it does. A
+    /// server on the same machine may take less than a turnaround for a whole trip.
+    #[must_use]
+    pub fn at_client() -> Tap {
+        Tap::with_turnaround(0)
+    }
+
+    fn with_turnaround(turnaround_ns: u64) -> Tap {
+        Tap {
+            requests: Requests::default(),
+            replies: Skimmer::default(),
+            owed: 0,
+            depth: 0,
+            first: ArgsBuffer::default(),
+            arrived_ns: 0,
+            replied_ns: None,
+            turnaround_ns,
+            reply: Vec::new(),
+            reply_bytes: 0,
+            has_reply: false,
+            is_lost: false,
+        }
     }
 
     /// True once nothing more can be told of the connection.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.is_lost
+    }
+
+    /// True if the client has the replies to all that it has sent.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.owed == 0
     }
 
     /// The client has sent bytes. `seen` is shown each request.
@@ -118,7 +156,7 @@ impl Tap {
             command: self.first.args(),
             key: None,
             depth: self.depth,
-            overlaps: self.replied_ns.is_some_and(|replied_ns| self.arrived_ns < replied_ns + TURNAROUND_NS),
+            overlaps: self.replied_ns.is_some_and(|replied_ns| self.arrived_ns < replied_ns + self.turnaround_ns),
             arrived_ns: self.arrived_ns,
             replied_ns: now_ns,
             reply,
@@ -139,8 +177,8 @@ mod tests {
     use super::*;
 
     /// What passes: `>` requests and `<` replies, each a microsecond or more after the one before.
-    fn trips(lines: &[(char, &str, u64)], piece: usize) -> (Vec<String>, bool) {
-        let (mut tap, mut seen) = (Tap::new(), Vec::new());
+    fn trips(mut tap: Tap, lines: &[(char, &str, u64)], piece: usize) -> (Vec<String>, bool) {
+        let mut seen = Vec::new();
         for &(direction, bytes, now_us) in lines {
             for bytes in bytes.as_bytes().chunks(piece) {
                 if direction == '>' {
@@ -160,7 +198,11 @@ mod tests {
 
     fn check(lines: &[(char, &str, u64)], expected: &[&str], is_lost: bool) {
         for piece in 1..100 {
-            assert_eq!(trips(lines, piece), (expected.iter().map(ToString::to_string).collect(), is_lost), "{piece}");
+            assert_eq!(
+                trips(Tap::new(), lines, piece),
+                (expected.iter().map(ToString::to_string).collect(), is_lost),
+                "{piece}"
+            );
         }
     }
 
@@ -183,6 +225,16 @@ mod tests {
             &["GET 4 5 (10, 40) false"],
             false,
         );
+    }
+
+    /// A proxy sees a reply before the client has it, the client when it has it.
+    #[test]
+    fn where_the_client_is_the_order_tells_whether_it_waited() {
+        let lines = [('>', GET, 1), ('<', "$-1\r\n", 5), ('>', GET, 6), ('<', "$-1\r\n", 9)];
+        let seen = |tap| trips(tap, &lines, 100).0.pop().unwrap();
+        assert_eq!(seen(Tap::new()), "GET 1 5 (6, 9) true");
+        assert_eq!(seen(Tap::at_client()), "GET 1 5 (6, 9) false");
+        assert!(Tap::new().is_idle());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ::client::{Acceptance, Config};
 use advisor::client::Client;
-use advisor::tap::Tapped;
+use advisor::tap::{Tap, Tapped};
 use advisor::{Advisor, Connection, Trip};
 use proxy::{Proxy, Wait, Watcher};
 
@@ -114,7 +114,7 @@ impl Shared {
         let client = Client { address: peer.ip().to_string(), ..Client::default() };
         let now_ns = shared.ns(Instant::now());
         shared.record(|recorder| recorder.opened(id, &client, now_ns));
-        let tapped = Arc::new(Mutex::new(Tapped::opened(id, client, now_ns)));
+        let tapped = Arc::new(Mutex::new(Tapped::opened(id, client, now_ns, Tap::new())));
         lock(&shared.open).push(Arc::clone(&tapped));
         Watched { shared: Arc::clone(shared), tapped }
     }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use advisor::client::Client;
 use advisor::report::{self, Style};
-use advisor::tap::Tapped;
+use advisor::tap::{Tap, Tapped};
 use advisor::{Advisor, Config as AdvisorConfig};
 
 use crate::config::Config;
@@ -136,7 +136,7 @@ impl Connector for Watching {
         let shared = Arc::clone(&self.advice.0);
         let id = shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
         let client = Client { address: "this process".to_owned(), ..Client::default() };
-        let tapped = Arc::new(Mutex::new(Tapped::opened(id, client, shared.now_ns())));
+        let tapped = Arc::new(Mutex::new(Tapped::opened(id, client, shared.now_ns(), Tap::at_client())));
         shared.open(&tapped);
         Ok(Box::new(Watched { stream, shared, tapped, sent_ns: None, round_trip_ns: None }))
     }
@@ -148,7 +148,8 @@ struct Watched {
     shared: Arc<Shared>,
     /// A report looks at it, too.
     tapped: Arc<Mutex<Tapped>>,
-    /// When the first bytes were sent that no byte has come for.
+    /// When a batch's first bytes were sent, until the first byte of its replies comes. What is sent behind them tells nothing of the round trip: a
+    /// reply that comes next may be one to what was sent before.
     sent_ns: Option<u64>,
     /// The shortest time from a request to its reply.
     round_trip_ns: Option<u64>,
@@ -188,8 +189,12 @@ impl Write for Watched {
         // Before they are sent: a thread that is interrupted in between would see the reply first.
         let now_ns = self.shared.now_ns();
         let len = self.stream.write(bytes)?;
-        self.sent_ns.get_or_insert(now_ns);
-        lock(&self.tapped).request(bytes.get(..len).unwrap_or_default(), now_ns + self.way_ns());
+        let way_ns = self.way_ns();
+        let mut tapped = lock(&self.tapped);
+        if tapped.is_idle() {
+            self.sent_ns = Some(now_ns);
+        }
+        tapped.request(bytes.get(..len).unwrap_or_default(), now_ns + way_ns);
         Ok(len)
     }
 

@@ -17,10 +17,16 @@ pub struct Tapped {
 }
 
 impl Tapped {
-    /// A connection that was opened at `now_ns`.
+    /// A connection that was opened at `now_ns`, and what looks at its bytes.
     #[must_use]
-    pub fn opened(id: u64, client: Client, now_ns: u64) -> Tapped {
-        Tapped { id, connection: Connection::opened(id, client.clone(), now_ns), client, tap: Tap::new() }
+    pub fn opened(id: u64, client: Client, now_ns: u64, tap: Tap) -> Tapped {
+        Tapped { id, connection: Connection::opened(id, client.clone(), now_ns), client, tap }
+    }
+
+    /// True if the client has the replies to all that it has sent.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.tap.is_idle()
     }
 
     /// The client has sent bytes. True if it has said something of itself in them.

@@ -169,7 +169,12 @@ fn a_counter_that_is_read_and_written_is_found() {
 fn without_the_advisor_nothing_is_found() {
     let server = Server::penstock(&["--advisor", "no"]);
     let mut conn = server.connect();
-    let send = |conn: &mut Conn| (0..100).for_each(|i| drop(conn.cmd(&format!("GET key:{i}")).unwrap()));
+    let send = |conn: &mut Conn| {
+        for i in 0..100 {
+            sleep(THINKS);
+            conn.cmd(&format!("GET key:{i}")).unwrap();
+        }
+    };
     send(&mut conn);
     assert_eq!(listed(&mut server.connect()), []);
     assert_eq!(server.figure("advisor_enabled"), 0);
