@@ -22,7 +22,7 @@ pub use table::COMMANDS;
 
 use resp::num::IntText;
 use resp::reply::Reply;
-use store::types::stream::{Entry, StreamId};
+use store::types::stream::{StreamEntry, StreamId};
 
 use crate::Call;
 use crate::error::{Error, SHOWN_BYTES, shown};
@@ -63,12 +63,12 @@ fn write_id(reply: &mut Reply<'_>, id: StreamId) {
 }
 
 /// Writes an entry: its ID, and its fields and values.
-fn write_entry(reply: &mut Reply<'_>, entry: Entry<'_>) {
+fn write_entry(reply: &mut Reply<'_>, entry: StreamEntry<'_>) {
     reply.array(2);
     write_id_and_fields(reply, entry);
 }
 
-fn write_id_and_fields(reply: &mut Reply<'_>, entry: Entry<'_>) {
+fn write_id_and_fields(reply: &mut Reply<'_>, entry: StreamEntry<'_>) {
     write_id(reply, entry.id);
     reply.array(entry.len * 2);
     for (field, value) in entry {
@@ -78,7 +78,7 @@ fn write_id_and_fields(reply: &mut Reply<'_>, entry: Entry<'_>) {
 }
 
 /// Writes an entry with how long it was pending before, and how often it had been delivered.
-fn write_entry_with_delivery(reply: &mut Reply<'_>, entry: Entry<'_>, idle_ms: i64, deliveries: u64) {
+fn write_entry_with_delivery(reply: &mut Reply<'_>, entry: StreamEntry<'_>, idle_ms: i64, deliveries: u64) {
     reply.array(4);
     write_id_and_fields(reply, entry);
     reply.int(idle_ms);
@@ -88,7 +88,7 @@ fn write_entry_with_delivery(reply: &mut Reply<'_>, entry: Entry<'_>, idle_ms: i
 /// Writes entries, at most so many; no limit, if 0. `each` sees the ID of every one that is written.
 fn write_entries<'s>(
     reply: &mut Reply<'_>,
-    entries: impl Iterator<Item = Entry<'s>>,
+    entries: impl Iterator<Item = StreamEntry<'s>>,
     count: usize,
     mut each: impl FnMut(StreamId),
 ) {

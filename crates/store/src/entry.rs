@@ -49,14 +49,14 @@ pub(crate) const MARK_MAX: u8 = 7;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Header {
+struct EntryHeader {
     kind: u8,
     flags: u8,
     key_len: u16,
     access: u32,
 }
 
-const HEADER: usize = size_of::<Header>();
+const HEADER: usize = size_of::<EntryHeader>();
 const WORD: usize = 8;
 
 /// A key with its value and, where it has one, its expiry. See the module's documentation.
@@ -166,7 +166,7 @@ impl Entry {
         // SAFETY: the layout is not empty; every write below is within `size`, in the order of the module's drawing.
         unsafe {
             let Some(base) = NonNull::new(alloc::alloc(layout)) else { alloc::handle_alloc_error(layout) };
-            base.cast::<Header>().write(Header { kind, flags, key_len, access: 0 });
+            base.cast::<EntryHeader>().write(EntryHeader { kind, flags, key_len, access: 0 });
             let mut at = base.add(HEADER);
             if let Some(expiry) = expiry {
                 at.cast::<u64>().write(expiry);
@@ -191,15 +191,15 @@ impl Entry {
     }
 
     #[inline]
-    fn header(&self) -> Header {
+    fn header(&self) -> EntryHeader {
         // SAFETY: every entry begins with its header.
-        unsafe { self.0.cast::<Header>().read() }
+        unsafe { self.0.cast::<EntryHeader>().read() }
     }
 
     #[inline]
-    fn set_header(&mut self, header: Header) {
+    fn set_header(&mut self, header: EntryHeader) {
         // SAFETY: as above, and `self` is borrowed mutably.
-        unsafe { self.0.cast::<Header>().write(header) }
+        unsafe { self.0.cast::<EntryHeader>().write(header) }
     }
 
     #[inline]
@@ -241,7 +241,7 @@ impl Entry {
     unsafe fn key_at<'a>(base: NonNull<u8>) -> &'a [u8] {
         // SAFETY: the caller's entry is alive; the layout is the module's.
         unsafe {
-            let header = base.cast::<Header>().read();
+            let header = base.cast::<EntryHeader>().read();
             let head = head_len(header.flags);
             let len = if header.flags & LONG_KEY != 0 {
                 base.add(head - WORD).cast::<u64>().read() as usize
@@ -441,7 +441,7 @@ impl Entry {
     }
 
     /// Takes the access word and some of the flags over from the entry that this one replaces.
-    fn inherit(&mut self, from: Header, flags: u8) {
+    fn inherit(&mut self, from: EntryHeader, flags: u8) {
         let mut header = self.header();
         header.access = from.access;
         header.flags |= from.flags & flags;

@@ -361,10 +361,10 @@ impl Budget {
 /// Saves one shard of all databases.
 pub(crate) struct Saver {
     cut: Arc<Cut>,
-    target: Target,
+    target: EntryTarget,
     /// The index of the database of the cut that is being walked.
     at: usize,
-    walk: TableWalk,
+    walk: ShardWalk,
     /// Keys whose values are being saved in pieces, of any database. Those that are there no more are passed over: their
     /// values are with the keys that they went to.
     begun: VecDeque<Begun>,
@@ -387,7 +387,7 @@ struct Begun {
 struct Flushed {
     number: usize,
     shard: Shard,
-    walk: TableWalk,
+    walk: ShardWalk,
 }
 
 /// What a saver has to do next.
@@ -401,9 +401,9 @@ enum Next {
     Nothing,
 }
 
-/// How far the walk through a table of entries has come.
+/// How far the walk through a shard of a database has come.
 #[derive(Default)]
-struct TableWalk {
+struct ShardWalk {
     cursor: u64,
     /// Whether the cursor has come to the end.
     is_scanned: bool,
@@ -412,7 +412,7 @@ struct TableWalk {
 }
 
 /// Where a saver puts entries, and what it marks them with.
-struct Target {
+struct EntryTarget {
     /// None, if the snapshot was cancelled and entries are only marked.
     sink: Option<Box<dyn Sink>>,
     mark: u8,
@@ -420,7 +420,7 @@ struct Target {
     saved: usize,
 }
 
-impl Target {
+impl EntryTarget {
     /// Whether an entry is to be saved in pieces, if it is to be saved.
     fn is_piecewise(&self, entry: &Entry) -> bool {
         self.sink.is_some() && entry.mark() != self.mark && entry.is_piecewise()
@@ -497,7 +497,7 @@ impl Target {
         &mut self,
         number: usize,
         table: &mut Table<Entry>,
-        walk: &mut TableWalk,
+        walk: &mut ShardWalk,
         budget: &mut Budget,
     ) -> Option<Step> {
         loop {
@@ -527,12 +527,12 @@ impl Target {
 
 impl Saver {
     fn new(cut: Arc<Cut>, sink: Box<dyn Sink>) -> Saver {
-        let target = Target { sink: Some(sink), mark: cut.mark, saved: 0 };
+        let target = EntryTarget { sink: Some(sink), mark: cut.mark, saved: 0 };
         Saver {
             cut,
             target,
             at: 0,
-            walk: TableWalk::default(),
+            walk: ShardWalk::default(),
             begun: VecDeque::new(),
             flushed: Vec::new(),
             removed: Vec::new(),
@@ -566,7 +566,7 @@ impl Saver {
         self.publish_count();
         if stopped.is_none() {
             self.at += 1;
-            self.walk = TableWalk::default();
+            self.walk = ShardWalk::default();
         }
         stopped
     }
@@ -715,7 +715,7 @@ impl<'a> Saving<'a> {
             return Some(shard);
         }
         let number = saver.cut.numbers[self.physical];
-        saver.flushed.push(Flushed { number, shard, walk: TableWalk::default() });
+        saver.flushed.push(Flushed { number, shard, walk: ShardWalk::default() });
         None
     }
 }

@@ -168,9 +168,9 @@ impl ShardLock {
     }
 }
 
-/// A thread's place at the gate, on a cache line of its own: every thread writes its place once per batch.
+/// Whether a thread is inside the gate, on a cache line of its own: every thread writes its own once per batch.
 #[repr(align(128))]
-struct Place {
+struct Presence {
     inside: AtomicBool,
 }
 
@@ -183,7 +183,7 @@ pub struct Gate {
     waits: AtomicUsize,
     /// True while a thread that keeps the others out has them in as guests.
     has_guests: AtomicBool,
-    places: Box<[Place]>,
+    presences: Box<[Presence]>,
     /// Held by the one that is alone.
     alone: ShardLock,
 }
@@ -191,7 +191,7 @@ pub struct Gate {
 /// Proof of being inside, together with others or, for a while, without; leaving is dropping it.
 pub struct Inside<'g> {
     gate: &'g Gate,
-    place: &'g Place,
+    presence: &'g Presence,
     others: Others,
 }
 
@@ -219,7 +219,7 @@ impl Gate {
             closing: AtomicUsize::new(0),
             waits: AtomicUsize::new(0),
             has_guests: AtomicBool::new(false),
-            places: (0..threads).map(|_| Place { inside: AtomicBool::new(false) }).collect(),
+            presences: (0..threads).map(|_| Presence { inside: AtomicBool::new(false) }).collect(),
             alone: ShardLock::new(),
         }
     }
@@ -237,16 +237,16 @@ impl Gate {
     /// The same, unless the wait becomes long and `give_up` says so.
     #[inline]
     pub fn enter_unless(&self, thread: usize, give_up: impl Fn() -> bool) -> Option<Inside<'_>> {
-        let place = &self.places[thread];
+        let presence = &self.presences[thread];
         let mut backoff = Backoff(0);
         loop {
-            place.inside.store(true, Ordering::Relaxed);
+            presence.inside.store(true, Ordering::Relaxed);
             // Announce before looking, so that either this thread sees the gate closing or the closer sees it inside.
             fence(Ordering::SeqCst);
             if self.closing.load(Ordering::Acquire) == 0 {
-                return Some(Inside { gate: self, place, others: Others::Any });
+                return Some(Inside { gate: self, presence, others: Others::Any });
             }
-            place.inside.store(false, Ordering::Release);
+            presence.inside.store(false, Ordering::Release);
             self.waits.fetch_add(1, Ordering::Relaxed);
             while self.closing.load(Ordering::Relaxed) != 0 {
                 if backoff.is_long() && give_up() {
@@ -271,12 +271,12 @@ impl Gate {
         if !self.has_guests() {
             return None;
         }
-        let place = &self.places[thread];
-        place.inside.store(true, Ordering::Relaxed);
+        let presence = &self.presences[thread];
+        presence.inside.store(true, Ordering::Relaxed);
         // Announce before looking, as in `enter_unless`: either this thread sees that no guests are wanted any more, or the thread that
         // sees them off sees it inside.
         fence(Ordering::SeqCst);
-        let guest = Inside { gate: self, place, others: Others::Any };
+        let guest = Inside { gate: self, presence, others: Others::Any };
         // Dropped, it leaves.
         self.has_guests.load(Ordering::Acquire).then_some(guest)
     }
@@ -309,17 +309,17 @@ impl Gate {
         self.waits.load(Ordering::Relaxed)
     }
 
-    /// Whether a thread other than that of `place` is inside.
-    fn has_others(&self, place: &Place) -> bool {
-        self.places.iter().any(|other| !ptr::eq(other, place) && other.inside.load(Ordering::Acquire))
+    /// Whether a thread other than that of `presence` is inside.
+    fn has_others(&self, presence: &Presence) -> bool {
+        self.presences.iter().any(|other| !ptr::eq(other, presence) && other.inside.load(Ordering::Acquire))
     }
 
     /// Waits until no thread is inside, or `give_up` says so. True if none is.
     fn wait_for_all(&self, give_up: &dyn Fn() -> bool) -> bool {
         fence(Ordering::SeqCst);
-        for place in &self.places {
+        for presence in &self.presences {
             let mut backoff = Backoff(0);
-            while place.inside.load(Ordering::Acquire) {
+            while presence.inside.load(Ordering::Acquire) {
                 if backoff.is_long() && give_up() {
                     return false;
                 }
@@ -337,7 +337,7 @@ impl Inside<'_> {
     /// For what is done quickly: others wait meanwhile, whatever they want.
     pub fn keep_out(&mut self) -> bool {
         // A look first: where others are busy, too, no line that they read is written.
-        if self.others != Others::Any || self.gate.has_others(self.place) {
+        if self.others != Others::Any || self.gate.has_others(self.presence) {
             return self.keeps_out();
         }
         self.keep_out_within(0)
@@ -355,10 +355,10 @@ impl Inside<'_> {
         fence(Ordering::SeqCst);
         let mut backoff = Backoff(0);
         // If it isn't the first, another thread wants to be alone, or keeps others out while this one is entering.
-        while is_first && backoff.0 < looks && gate.has_others(self.place) {
+        while is_first && backoff.0 < looks && gate.has_others(self.presence) {
             backoff.wait();
         }
-        if is_first && !gate.has_others(self.place) {
+        if is_first && !gate.has_others(self.presence) {
             self.others = Others::None;
         } else {
             gate.closing.fetch_sub(1, Ordering::Release);
@@ -401,7 +401,7 @@ impl Inside<'_> {
         // A guest that enters after this fence sees that it isn't wanted; one that entered before it is seen here.
         fence(Ordering::SeqCst);
         let mut backoff = Backoff(0);
-        while self.gate.has_others(self.place) {
+        while self.gate.has_others(self.presence) {
             backoff.wait();
         }
         self.others = Others::None;
@@ -413,7 +413,7 @@ impl Drop for Inside<'_> {
     fn drop(&mut self) {
         self.see_guests_off();
         self.let_in();
-        self.place.inside.store(false, Ordering::Release);
+        self.presence.inside.store(false, Ordering::Release);
     }
 }
 
@@ -432,15 +432,15 @@ mod tests {
 
     use super::*;
 
-    struct Counter(UnsafeCell<u64>);
+    struct Unguarded(UnsafeCell<u64>);
     // SAFETY: the tests touch it only under the lock or the gate that they test.
-    unsafe impl Sync for Counter {}
+    unsafe impl Sync for Unguarded {}
 
     const ROUNDS: u64 = if cfg!(miri) { 20 } else { 20_000 };
 
     #[test]
     fn a_lock_excludes() {
-        let shared = Arc::new((ShardLock::new(), Counter(UnsafeCell::new(0))));
+        let shared = Arc::new((ShardLock::new(), Unguarded(UnsafeCell::new(0))));
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let shared = shared.clone();
@@ -461,7 +461,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_keeps_others_out_is_the_only_one_inside() {
-        let shared = Arc::new((Gate::new(3), Counter(UnsafeCell::new(0)), AtomicUsize::new(0)));
+        let shared = Arc::new((Gate::new(3), Unguarded(UnsafeCell::new(0)), AtomicUsize::new(0)));
         let kept_out: Vec<_> = (0..3)
             .map(|id| {
                 let shared = shared.clone();
@@ -564,7 +564,7 @@ mod tests {
 
     #[test]
     fn the_work_of_guests_is_done_when_they_are_seen_off() {
-        let shared = Arc::new((Gate::new(4), [0, 1, 2].map(|_| Counter(UnsafeCell::new(0)))));
+        let shared = Arc::new((Gate::new(4), [0, 1, 2].map(|_| Unguarded(UnsafeCell::new(0)))));
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for id in 1..=2 {
@@ -609,7 +609,7 @@ mod tests {
 
     #[test]
     fn the_thread_that_closes_the_gate_is_alone() {
-        let shared = Arc::new((Gate::new(3), Counter(UnsafeCell::new(0)), AtomicUsize::new(0)));
+        let shared = Arc::new((Gate::new(3), Unguarded(UnsafeCell::new(0)), AtomicUsize::new(0)));
         let threads: Vec<_> = (0..3)
             .map(|id| {
                 let shared = shared.clone();

@@ -3,7 +3,8 @@
 use resp::num::{self, FixedText};
 use resp::reply::Reply;
 use resp::request::Args;
-use store::types::zset::{Member, ZSet};
+use store::types::packed::ItemText;
+use store::types::zset::ZSet;
 
 use super::cell::{Point, point_of};
 use super::earth::metres_of_unit;
@@ -305,7 +306,7 @@ fn corners_at(args: &Args<'_>, index: usize) -> Result<Vec<Point>, Error> {
 
 /// A member in the area.
 struct FoundMember<'z> {
-    member: Member<'z>,
+    member: ItemText<'z>,
     score: f64,
     point: Point,
     distance_m: f64,

@@ -3,7 +3,7 @@
 use resp::reply::Reply;
 use resp::request::OwnedArgs;
 use store::keyspace::Key;
-use store::types::stream::{Delivery, Entries, Entry, Group, Stream, StreamId};
+use store::types::stream::{Delivery, Entries, Group, Stream, StreamEntry, StreamId};
 
 use super::claim::{Overdue, claim_overdue, overdue_at_ms};
 use super::options::id;
@@ -351,7 +351,7 @@ fn write_overdue(reply: &mut Reply<'_>, entries: &Entries, overdue: &[Overdue]) 
 /// Writes entries that were delivered to no consumer yet, and says how many. `each` sees the ID of every one.
 fn write_new<'s>(
     reply: &mut Reply<'_>,
-    entries: impl Iterator<Item = Entry<'s>>,
+    entries: impl Iterator<Item = StreamEntry<'s>>,
     with_delivery: bool,
     mut each: impl FnMut(StreamId),
 ) -> usize {

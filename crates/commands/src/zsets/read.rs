@@ -1,7 +1,8 @@
 //! Looking members up: ZCARD, ZSCORE, ZMSCORE, ZRANK, ZRANDMEMBER, ZSCAN.
 
 use resp::reply::Reply;
-use store::types::zset::{Member, ZSet};
+use store::types::packed::ItemText;
+use store::types::zset::ZSet;
 
 use super::Form;
 use crate::Call;
@@ -83,7 +84,7 @@ pub(super) fn zrevrank(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 impl Sampled for ZSet {
-    type Member<'m> = (Member<'m>, f64);
+    type Member<'m> = (ItemText<'m>, f64);
 
     fn size(&self) -> usize {
         self.len()

@@ -1,7 +1,7 @@
 //! Which keys are evicted first (maxmemory-policy), and what a thread remembers for it. The eviction itself is
 //! `upkeep::eviction`.
 
-use store::db::evict::{Candidate, Order};
+use store::db::evict::{EvictionCandidate, Order};
 use store::frequency::Frequency;
 
 use crate::config::{MaxmemoryPolicy, Settings};
@@ -18,7 +18,7 @@ pub(crate) struct MemoryWatch {
     /// Bytes that were left then.
     pub left: u64,
     /// The best candidate is the last.
-    pub candidates: Vec<Candidate>,
+    pub candidates: Vec<EvictionCandidate>,
     /// Which keys the candidates were chosen by.
     pub order: Order,
     /// True if only keys that expire are candidates.

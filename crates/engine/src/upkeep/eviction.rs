@@ -8,7 +8,7 @@
 use commands::call::KeyRef;
 use commands::effects::{Class, Concerns};
 use store::db::Db;
-use store::db::evict::{Candidate, Order};
+use store::db::evict::{EvictionCandidate, Order};
 use store::keyspace::{Key, Locked};
 
 use crate::machine::ticks::{Ticks, per_microsecond, to_microseconds};
@@ -154,7 +154,7 @@ impl Worker {
     }
 
     /// Removes a key. False if it is gone already or may not go any more, or is held by a script that takes too long.
-    fn evict_key(&mut self, candidate: &Candidate) -> bool {
+    fn evict_key(&mut self, candidate: &EvictionCandidate) -> bool {
         let key = Key::new(&candidate.key);
         let engine = self.engine;
         let shard = engine.keyspace.shard_of(key.hash);

@@ -26,7 +26,7 @@ pub enum Order {
 
 /// A key that may be evicted.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Candidate {
+pub struct EvictionCandidate {
     /// Its database.
     pub database: usize,
     /// Its name.
@@ -61,7 +61,7 @@ impl Db<'_, '_> {
         volatile: bool,
         order: Order,
         random: &mut Random,
-    ) -> Vec<Candidate> {
+    ) -> Vec<EvictionCandidate> {
         let (clock, database) = (*self.clock, self.database);
         let mut candidates = Vec::new();
         self.locked.visit(database, shard, |s| {
@@ -69,7 +69,7 @@ impl Db<'_, '_> {
                 let score = order.score(&entry, &clock, random);
                 // The hash's high bits are the shard's.
                 let tie = Key::new(entry.key()).hash.tie();
-                candidates.push(Candidate { database, key: entry.key().into(), score, tie });
+                candidates.push(EvictionCandidate { database, key: entry.key().into(), score, tie });
             };
             let count = count.min(if volatile { s.volatile } else { s.table.len() });
             if !volatile {

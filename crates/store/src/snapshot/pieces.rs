@@ -20,7 +20,7 @@ use super::{BUCKET_BYTES, Budget, Step};
 use crate::hash::{ItemHash, TableHash};
 use crate::table::{Record, Table};
 use crate::types::packed::Item;
-use crate::types::thin::Member;
+use crate::types::thin::SetMember;
 
 /// Elements that a collection may have to be saved whole, which takes some tens of microseconds. Fewer in tests, whose
 /// collections are small.
@@ -85,11 +85,11 @@ impl<'a> Element<'a> {
 }
 
 /// Where the elements of a collection go, and at what expense.
-pub(crate) struct Target(Box<dyn ElementSink>);
+pub(crate) struct ElementTarget(Box<dyn ElementSink>);
 
-impl Target {
-    pub fn new(elements: Box<dyn ElementSink>) -> Target {
-        Target(elements)
+impl ElementTarget {
+    pub fn new(elements: Box<dyn ElementSink>) -> ElementTarget {
+        ElementTarget(elements)
     }
 
     pub fn save(&mut self, element: Element<'_>, budget: &mut Budget) {
@@ -112,12 +112,12 @@ pub(crate) type OnTable = Option<Box<TableWalk>>;
 
 /// See the module's documentation.
 pub(crate) struct TableWalk {
-    target: Target,
+    target: ElementTarget,
     /// The cursor of the next step; 0 before the first.
     cursor: u64,
     /// Elements before which the walk is, and which are not to be saved when it comes to them: their old form has been,
     /// or they are new.
-    settled: Table<Member>,
+    settled: Table<SetMember>,
 }
 
 /// Whether a cursor has passed the place of this hash.
@@ -127,7 +127,7 @@ fn has_passed(cursor: u64, hash: ItemHash) -> bool {
 
 impl TableWalk {
     pub fn begin(elements: Box<dyn ElementSink>) -> Box<TableWalk> {
-        Box::new(TableWalk { target: Target::new(elements), cursor: 0, settled: Table::new() })
+        Box::new(TableWalk { target: ElementTarget::new(elements), cursor: 0, settled: Table::new() })
     }
 
     /// An element with this name is about to be changed or removed, and is `old` as yet; or it is being added.
@@ -136,7 +136,7 @@ impl TableWalk {
         if has_passed(self.cursor, hash) || self.settled.find(hash, name).is_some() {
             return;
         }
-        self.settled.insert(hash, Member::new(name));
+        self.settled.insert(hash, SetMember::new(name));
         if let Some(old) = old {
             self.target.save(old, &mut Budget::unlimited());
         }

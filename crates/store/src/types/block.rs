@@ -26,18 +26,18 @@ use crate::prefetch::prefetch_block;
 /// What is before the bytes.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
-struct Header {
+struct BlockHeader {
     len: u32,
     mark: u32,
 }
 
-const HEADER: usize = size_of::<Header>();
+const HEADER: usize = size_of::<BlockHeader>();
 
 /// Of all allocations, in bytes.
-const ALIGN: usize = align_of::<Header>();
+const ALIGN: usize = align_of::<BlockHeader>();
 
 /// What all empty blocks point to.
-static EMPTY: Header = Header { len: 0, mark: 0 };
+static EMPTY: BlockHeader = BlockHeader { len: 0, mark: 0 };
 
 /// Allocations of up to so many bytes are multiples of 8.
 const STEPS_BYTES_MAX: usize = 64;
@@ -63,7 +63,7 @@ fn layout(len: usize) -> Layout {
 
 /// Bytes behind a thin pointer. See the module's documentation.
 #[repr(C, packed)]
-pub struct Block(NonNull<Header>);
+pub struct Block(NonNull<BlockHeader>);
 
 const _: () = assert!(align_of::<Block>() == 1 && size_of::<Block>() == 8);
 
@@ -94,7 +94,7 @@ impl Block {
     }
 
     #[inline]
-    fn header(&self) -> Header {
+    fn header(&self) -> BlockHeader {
         // SAFETY: every block has one, the empty one too.
         unsafe { { self.0 }.read() }
     }
@@ -123,7 +123,7 @@ impl Block {
         let header = self.header();
         if header.len > 0 {
             // SAFETY: a block that isn't empty owns its allocation.
-            unsafe { { self.0 }.write(Header { mark, ..header }) }
+            unsafe { { self.0 }.write(BlockHeader { mark, ..header }) }
         }
     }
 
@@ -201,7 +201,7 @@ impl Block {
         unsafe {
             let from = self.start().add(at + removed);
             from.copy_to(self.start().add(at + added), len - at - removed);
-            { self.0 }.write(Header { len: new_len as u32, ..self.header() });
+            { self.0 }.write(BlockHeader { len: new_len as u32, ..self.header() });
         }
     }
 
@@ -222,7 +222,7 @@ impl Block {
                 let raw = spare::take(layout.size()).or_else(|| NonNull::new(alloc::alloc(layout)));
                 let Some(raw) = raw else { handle_alloc_error(layout) };
                 new.0 = raw.cast();
-                { new.0 }.write(Header { len: new_len as u32, mark: self.mark() });
+                { new.0 }.write(BlockHeader { len: new_len as u32, mark: self.mark() });
                 let (from, to) = (self.start(), new.start());
                 to.copy_from_nonoverlapping(from, at);
                 to.add(at).write_bytes(0, added);

@@ -27,10 +27,10 @@ use std::mem::take;
 use std::ops::Range;
 
 pub(super) use entries::compare;
-use entries::{Entries, scores_below, scores_up_to};
+use entries::{NodeEntries, scores_below, scores_up_to};
 use finger::Finger;
 use hints::Sought;
-use node::{INNER_MAX, Inner, LEAF_MAX, Leaf, Node, Way, build_fill, leaf_of, spread};
+use node::{Descent, INNER_MAX, Inner, LEAF_MAX, Leaf, Node, build_fill, leaf_of, spread};
 
 /// What lies beside a score: a handle, cheap to copy, that leads to the bytes which order entries of equal score. Two
 /// are equal if they are handles of the same entry, whatever their hints.
@@ -60,9 +60,9 @@ pub trait Tie: Copy + PartialEq {
 /// How many entries ahead an iterator asks for: about as many cache lines as a core has under way at a time.
 const PREFETCH_ENTRIES: usize = 12;
 
-/// A place between entries.
+/// A boundary between entries.
 #[derive(Clone, Copy, Debug)]
-pub enum Place<'a> {
+pub enum Boundary<'a> {
     /// Before all entries.
     Start,
     /// After all entries.
@@ -77,8 +77,8 @@ pub enum Place<'a> {
     AfterBytes(&'a [u8]),
 }
 
-impl Place<'_> {
-    /// Whether an entry lies before this place.
+impl Boundary<'_> {
+    /// Whether an entry lies before this boundary.
     #[must_use]
     pub fn is_after(&self, score: f64, bytes: &[u8]) -> bool {
         match *self {
@@ -91,8 +91,8 @@ impl Place<'_> {
         }
     }
 
-    /// How many of the ascending entries lie before this place.
-    fn entries_before<T: Tie, const N: usize>(&self, entries: &Entries<T, N>) -> usize {
+    /// How many of the ascending entries lie before this boundary.
+    fn entries_before<T: Tie, const N: usize>(&self, entries: &NodeEntries<T, N>) -> usize {
         match *self {
             Self::Start => 0,
             Self::End => entries.len(),
@@ -158,7 +158,7 @@ impl<T: Tie> Tree<T> {
         if self.finger.insert(&mut self.root, score, tie) {
             return;
         }
-        let right = self.root.insert(score, tie, Way::new(&mut self.finger));
+        let right = self.root.insert(score, tie, Descent::new(&mut self.finger));
         if !matches!(right, Node::Empty) {
             self.root = Inner::of([take(&mut self.root), right]);
         }
@@ -230,21 +230,21 @@ impl<T: Tie> Tree<T> {
         }
     }
 
-    /// How many entries lie before a place.
+    /// How many entries lie before a boundary.
     #[must_use]
-    pub fn entries_before(&self, place: Place<'_>) -> usize {
-        match place {
-            Place::Start => return 0,
-            Place::End => return self.len,
+    pub fn entries_before(&self, boundary: Boundary<'_>) -> usize {
+        match boundary {
+            Boundary::Start => return 0,
+            Boundary::End => return self.len,
             _ => {}
         }
         let (mut node, mut before) = (&self.root, 0);
         loop {
             match node {
                 Node::Empty => return before,
-                Node::Leaf(leaf) => return before + place.entries_before(leaf),
+                Node::Leaf(leaf) => return before + boundary.entries_before(leaf),
                 Node::Inner(inner) => {
-                    let kid = place.entries_before(&inner.firsts).saturating_sub(1);
+                    let kid = boundary.entries_before(&inner.firsts).saturating_sub(1);
                     before += inner.counts[..kid].iter().sum::<usize>();
                     node = &inner.kids[kid];
                 }

@@ -226,9 +226,9 @@ impl Hash {
     pub fn iter(&self) -> Iter<'_> {
         Iter {
             left: self.len(),
-            walk: match &self.0 {
-                Form::Packed(packed) => Walk::Packed(packed.iter()),
-                Form::Table(fields) => Walk::Table(fields.table.iter()),
+            form: match &self.0 {
+                Form::Packed(packed) => FormIter::Packed(packed.iter()),
+                Form::Table(fields) => FormIter::Table(fields.table.iter()),
             },
         }
     }
@@ -410,10 +410,11 @@ impl fmt::Debug for Fields {
 /// The fields and values of a hash; see [`Hash::iter`].
 pub struct Iter<'a> {
     left: usize,
-    walk: Walk<'a>,
+    form: FormIter<'a>,
 }
 
-enum Walk<'a> {
+/// The iterator of a form.
+enum FormIter<'a> {
     Packed(packed::Iter<'a>),
     Table(table::Iter<'a, Field>),
 }
@@ -423,9 +424,9 @@ impl<'a> Iterator for Iter<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<(ItemText<'a>, ItemText<'a>)> {
-        let (field, value) = match &mut self.walk {
-            Walk::Packed(items) => (items.next()?, items.next()?),
-            Walk::Table(fields) => {
+        let (field, value) = match &mut self.form {
+            FormIter::Packed(items) => (items.next()?, items.next()?),
+            FormIter::Table(fields) => {
                 let (field, value) = Field::pair_in(&fields.next()?);
                 (Item::Str(field), Item::Str(value))
             }

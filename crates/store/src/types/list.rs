@@ -24,7 +24,7 @@ use std::mem;
 use std::ops::Range;
 
 use super::packed::{self, Item, Packed};
-use node::Node;
+use node::ListNode;
 use quick::Quick;
 
 use crate::compact::Mover;
@@ -81,7 +81,7 @@ impl ListLimits {
 
     /// Whether a node is small enough for its list to be called a listpack again: half the limit that was set, of the
     /// two only that one.
-    fn allow_listpack_again(self, node: &Node) -> bool {
+    fn allow_listpack_again(self, node: &ListNode) -> bool {
         if self.items_max == usize::MAX {
             node.bytes() + LISTPACK_FRAME_BYTES <= self.bytes_max / 2
         } else {
@@ -130,23 +130,24 @@ enum Form {
     Big(TightBox<Big>),
 }
 
+/// A list that is too big for a packed block: one node, or several.
 #[derive(Clone, Debug)]
 enum Big {
-    Node(Node),
+    Node(ListNode),
     Quick(Quick),
 }
 
 /// The three forms, borrowed.
-enum View<'a> {
+enum FormRef<'a> {
     Packed(&'a Packed),
-    Node(&'a Node),
+    Node(&'a ListNode),
     Quick(&'a Quick),
 }
 
 /// The three forms, to be changed.
-enum ViewMut<'a> {
+enum FormMut<'a> {
     Packed(&'a mut Packed),
-    Node(&'a mut Node),
+    Node(&'a mut ListNode),
     Quick(&'a mut Quick),
 }
 
@@ -176,9 +177,9 @@ impl List {
     /// How many elements there are.
     pub fn len(&self) -> usize {
         match self.view() {
-            View::Packed(block) => block.len(),
-            View::Node(node) => node.len(),
-            View::Quick(quick) => quick.len(),
+            FormRef::Packed(block) => block.len(),
+            FormRef::Node(node) => node.len(),
+            FormRef::Quick(quick) => quick.len(),
         }
     }
 
@@ -189,24 +190,24 @@ impl List {
 
     /// Whether a snapshot can save it in pieces.
     pub(crate) fn has_pieces(&self) -> bool {
-        matches!(self.view(), View::Quick(_))
+        matches!(self.view(), FormRef::Quick(_))
     }
 
     /// Whether a snapshot is saving it in pieces.
     pub(crate) fn has_walk(&self) -> bool {
-        matches!(self.view(), View::Quick(quick) if quick.has_walk())
+        matches!(self.view(), FormRef::Quick(quick) if quick.has_walk())
     }
 
     /// Begins to save it in pieces, or gives that up.
     pub(crate) fn set_walk(&mut self, elements: Option<Box<dyn ElementSink>>) {
-        if let ViewMut::Quick(quick) = self.view_mut() {
+        if let FormMut::Quick(quick) = self.view_mut() {
             quick.set_walk(elements);
         }
     }
 
     /// Saves a piece. Says why that has stopped before the end.
     pub(crate) fn save_piece(&mut self, budget: &mut Budget) -> Option<Step> {
-        if let ViewMut::Quick(quick) = self.view_mut() { quick.save_piece(budget) } else { None }
+        if let FormMut::Quick(quick) = self.view_mut() { quick.save_piece(budget) } else { None }
     }
 
     /// Moves what `mover` wants moved. A long list's nodes are large blocks, and stay.
@@ -219,16 +220,16 @@ impl List {
     /// The name of the list's form, as `OBJECT ENCODING` gives it.
     pub fn encoding(&self) -> &'static str {
         match self.view() {
-            View::Packed(_) | View::Node(_) => "listpack",
-            View::Quick(_) => "quicklist",
+            FormRef::Packed(_) | FormRef::Node(_) => "listpack",
+            FormRef::Quick(_) => "quicklist",
         }
     }
 
     /// How many blocks the elements are in.
     pub fn node_count(&self) -> usize {
         match self.view() {
-            View::Packed(_) | View::Node(_) => 1,
-            View::Quick(quick) => quick.node_count(),
+            FormRef::Packed(_) | FormRef::Node(_) => 1,
+            FormRef::Quick(quick) => quick.node_count(),
         }
     }
 
@@ -240,9 +241,9 @@ impl List {
 
     fn block(&self, node: usize) -> (&[u8], usize) {
         match self.view() {
-            View::Packed(block) => (block.items(), block.len()),
-            View::Node(only) => (only.items(), only.len()),
-            View::Quick(quick) => quick.nodes().get(node).map_or((&[], 0), |node| (node.items(), node.len())),
+            FormRef::Packed(block) => (block.items(), block.len()),
+            FormRef::Node(only) => (only.items(), only.len()),
+            FormRef::Quick(quick) => quick.nodes().get(node).map_or((&[], 0), |node| (node.items(), node.len())),
         }
     }
 
@@ -250,9 +251,9 @@ impl List {
     /// longer for a long list.
     pub fn memory_bytes(&self) -> usize {
         match self.view() {
-            View::Packed(block) => block.allocated_bytes(),
-            View::Node(node) => size_of::<Big>() + node.capacity(),
-            View::Quick(quick) => size_of::<Big>() + quick.allocated(),
+            FormRef::Packed(block) => block.allocated_bytes(),
+            FormRef::Node(node) => size_of::<Big>() + node.capacity(),
+            FormRef::Quick(quick) => size_of::<Big>() + quick.allocated(),
         }
     }
 
@@ -272,10 +273,10 @@ impl List {
         let (count, bytes) = sizes.fold((0, 0usize), |(count, sum), len| (count + 1, sum.saturating_add(len)));
         self.make_room(bytes, count, limits);
         match self.view_mut() {
-            ViewMut::Packed(block) if end == End::Right => block.extend(elements),
-            ViewMut::Packed(block) => elements.for_each(|element| block.push_front(element)),
-            ViewMut::Node(node) => elements.for_each(|element| node.push(end, Item::from(element))),
-            ViewMut::Quick(quick) => {
+            FormMut::Packed(block) if end == End::Right => block.extend(elements),
+            FormMut::Packed(block) => elements.for_each(|element| block.push_front(element)),
+            FormMut::Node(node) => elements.for_each(|element| node.push(end, Item::from(element))),
+            FormMut::Quick(quick) => {
                 elements.for_each(|element| quick.push(end, Item::from(element), element.len(), limits));
             }
         }
@@ -348,9 +349,9 @@ impl List {
         let item = Item::from(element);
         self.unpack();
         match self.view_mut() {
-            ViewMut::Packed(_) => {}
-            ViewMut::Node(node) => node.set(index, item),
-            ViewMut::Quick(quick) => quick.set(index, item, element.len()),
+            FormMut::Packed(_) => {}
+            FormMut::Node(node) => node.set(index, item),
+            FormMut::Quick(quick) => quick.set(index, item, element.len()),
         }
         self.shrink(limits);
         true
@@ -368,9 +369,9 @@ impl List {
         let item = Item::from(element);
         self.unpack();
         match self.view_mut() {
-            ViewMut::Packed(_) => {}
-            ViewMut::Node(node) => node.insert(if side == End::Left { index } else { index + 1 }, item),
-            ViewMut::Quick(quick) => quick.insert(index, side, item, element.len(), limits),
+            FormMut::Packed(_) => {}
+            FormMut::Node(node) => node.insert(if side == End::Left { index } else { index + 1 }, item),
+            FormMut::Quick(quick) => quick.insert(index, side, item, element.len(), limits),
         }
         self.pack();
         Some(())
@@ -384,9 +385,9 @@ impl List {
         let max = if count == 0 { usize::MAX } else { usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX) };
         self.unpack();
         let removed = match self.view_mut() {
-            ViewMut::Packed(_) => 0,
-            ViewMut::Node(node) => node.remove_equal(end, needle, max),
-            ViewMut::Quick(quick) => quick.remove_equal(end, needle, max),
+            FormMut::Packed(_) => 0,
+            FormMut::Node(node) => node.remove_equal(end, needle, max),
+            FormMut::Quick(quick) => quick.remove_equal(end, needle, max),
         };
         if removed > 0 {
             self.shrink(limits);
@@ -410,12 +411,12 @@ impl List {
         }
         match self.view_mut() {
             // Nothing is to go: a list that is kept short is trimmed more often than it needs to be.
-            ViewMut::Packed(_) => {}
-            ViewMut::Node(node) => {
+            FormMut::Packed(_) => {}
+            FormMut::Node(node) => {
                 node.truncate(keep.end);
                 node.drop_front(keep.start);
             }
-            ViewMut::Quick(quick) => quick.trim(keep.start, len - keep.end),
+            FormMut::Quick(quick) => quick.trim(keep.start, len - keep.end),
         }
         self.shrink(limits);
     }
@@ -423,19 +424,19 @@ impl List {
     /// Removes the element at an end without thought of the form.
     fn take<R>(&mut self, end: End, visit: impl FnOnce(Item<'_>) -> R) -> Option<R> {
         match self.view_mut() {
-            ViewMut::Packed(block) if end == End::Left => block.pop_front_with(visit),
-            ViewMut::Packed(block) => block.pop_back_with(visit),
-            ViewMut::Node(node) => node.pop_with(end, visit),
-            ViewMut::Quick(quick) => quick.pop_with(end, visit),
+            FormMut::Packed(block) if end == End::Left => block.pop_front_with(visit),
+            FormMut::Packed(block) => block.pop_back_with(visit),
+            FormMut::Node(node) => node.pop_with(end, visit),
+            FormMut::Quick(quick) => quick.pop_with(end, visit),
         }
     }
 
     /// Brings the list into the form that holds `count` more elements of `bytes` together.
     fn make_room(&mut self, bytes: usize, count: usize, limits: ListLimits) {
         let (own_bytes, own_count) = match self.view() {
-            View::Packed(block) => (block.bytes(), block.len()),
-            View::Node(node) => (node.bytes(), node.len()),
-            View::Quick(_) => return,
+            FormRef::Packed(block) => (block.bytes(), block.len()),
+            FormRef::Node(node) => (node.bytes(), node.len()),
+            FormRef::Quick(_) => return,
         };
         if limits.exceeded(own_bytes.saturating_add(bytes), own_count + count) {
             let quick = Quick::from(self.take_node());
@@ -448,7 +449,7 @@ impl List {
     /// Brings the list into a smaller form after elements have gone, if it is due.
     #[inline]
     fn shrink(&mut self, limits: ListLimits) {
-        if let ViewMut::Quick(quick) = self.view_mut() {
+        if let FormMut::Quick(quick) = self.view_mut() {
             if quick.nodes().len() > 1 || quick.has_walk() {
                 return;
             }
@@ -472,17 +473,17 @@ impl List {
     /// Turns a small node into a packed block.
     #[inline]
     fn pack(&mut self) {
-        if matches!(self.view(), View::Node(node) if node.bytes() <= PACKED_BYTES_BACK) {
+        if matches!(self.view(), FormRef::Node(node) if node.bytes() <= PACKED_BYTES_BACK) {
             self.0 = Form::Packed(self.take_node().into_packed());
         }
     }
 
     /// Takes the only node out of a list that is not a ring; another form is to follow.
-    fn take_node(&mut self) -> Node {
+    fn take_node(&mut self) -> ListNode {
         match self.view_mut() {
-            ViewMut::Packed(block) => Node::from(mem::take(block)),
-            ViewMut::Node(node) => mem::take(node),
-            ViewMut::Quick(_) => Node::default(),
+            FormMut::Packed(block) => ListNode::from(mem::take(block)),
+            FormMut::Node(node) => mem::take(node),
+            FormMut::Quick(_) => ListNode::default(),
         }
     }
 
@@ -494,23 +495,23 @@ impl List {
     }
 
     #[inline]
-    fn view(&self) -> View<'_> {
+    fn view(&self) -> FormRef<'_> {
         match &self.0 {
-            Form::Packed(block) => View::Packed(block),
+            Form::Packed(block) => FormRef::Packed(block),
             Form::Big(big) => match &**big {
-                Big::Node(node) => View::Node(node),
-                Big::Quick(quick) => View::Quick(quick),
+                Big::Node(node) => FormRef::Node(node),
+                Big::Quick(quick) => FormRef::Quick(quick),
             },
         }
     }
 
     #[inline]
-    fn view_mut(&mut self) -> ViewMut<'_> {
+    fn view_mut(&mut self) -> FormMut<'_> {
         match &mut self.0 {
-            Form::Packed(block) => ViewMut::Packed(block),
+            Form::Packed(block) => FormMut::Packed(block),
             Form::Big(big) => match &mut **big {
-                Big::Node(node) => ViewMut::Node(node),
-                Big::Quick(quick) => ViewMut::Quick(quick),
+                Big::Node(node) => FormMut::Node(node),
+                Big::Quick(quick) => FormMut::Quick(quick),
             },
         }
     }
@@ -518,9 +519,9 @@ impl List {
     /// The node with this index as a run of items, if there is one; a list that is no ring is one node.
     fn run(&self, node: usize) -> Option<packed::Iter<'_>> {
         let items = match self.view() {
-            View::Quick(quick) => quick.nodes().get(node)?.items(),
-            View::Packed(block) if node == 0 => block.items(),
-            View::Node(only) if node == 0 => only.items(),
+            FormRef::Quick(quick) => quick.nodes().get(node)?.items(),
+            FormRef::Packed(block) if node == 0 => block.items(),
+            FormRef::Node(only) if node == 0 => only.items(),
             _ => return None,
         };
         Some(packed::Iter::of(items))
@@ -529,7 +530,7 @@ impl List {
     /// The node that holds the element with this index, and the element's index there.
     fn locate(&self, index: usize) -> Option<(usize, usize)> {
         match self.view() {
-            View::Quick(quick) => quick.locate(index),
+            FormRef::Quick(quick) => quick.locate(index),
             _ => (index < self.len()).then_some((0, index)),
         }
     }
@@ -537,7 +538,7 @@ impl List {
     /// The number of elements in a node.
     fn run_len(&self, node: usize) -> usize {
         match self.view() {
-            View::Quick(quick) => quick.nodes().get(node).map_or(0, Node::len),
+            FormRef::Quick(quick) => quick.nodes().get(node).map_or(0, ListNode::len),
             _ => self.len(),
         }
     }

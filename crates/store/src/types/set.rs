@@ -11,7 +11,7 @@ use std::iter::FusedIterator;
 
 use super::intset::{self, IntSet};
 use super::packed::{self, ITEM_BYTES_MAX, Item, ItemText, Packed};
-use super::thin::Member;
+use super::thin::SetMember;
 use crate::compact::Mover;
 use crate::hash::ItemHash;
 use crate::prefetch::Ahead;
@@ -260,10 +260,10 @@ impl Set {
     pub fn iter(&self) -> Iter<'_> {
         Iter {
             left: self.len(),
-            walk: match &self.0 {
-                Form::Ints(ints) => Walk::Ints(ints.iter()),
-                Form::Packed(packed) => Walk::Packed(packed.iter()),
-                Form::Table(members) => Walk::Table(members.table.iter()),
+            form: match &self.0 {
+                Form::Ints(ints) => FormIter::Ints(ints.iter()),
+                Form::Packed(packed) => FormIter::Packed(packed.iter()),
+                Form::Table(members) => FormIter::Table(members.table.iter()),
             },
         }
     }
@@ -291,7 +291,7 @@ impl Set {
         match &self.0 {
             Form::Ints(ints) => Some(Item::Int(ints.get(below(ints.len(), random))?).text()),
             Form::Packed(packed) => Some(packed.get(below(packed.len(), random))?.text()),
-            Form::Table(members) => Some(Item::Str(Member::bytes_in(&members.table.pick(random)?)).text()),
+            Form::Table(members) => Some(Item::Str(SetMember::bytes_in(&members.table.pick(random)?)).text()),
         }
     }
 
@@ -411,7 +411,7 @@ pub(super) fn below(len: usize, random: &mut dyn FnMut() -> u64) -> usize {
 /// The big form: the members, and what their allocations take.
 #[derive(Default)]
 struct Members {
-    table: Table<Member>,
+    table: Table<SetMember>,
     /// Bytes of the members' allocations.
     bytes: usize,
     /// The walk of a snapshot that is saving them.
@@ -432,13 +432,13 @@ impl Members {
         if let Some(walk) = &mut self.walk {
             walk.settle(hash, member, None);
         }
-        self.add(hash, Member::new(member));
+        self.add(hash, SetMember::new(member));
         true
     }
 
     /// Adds a member that is not there.
     #[inline]
-    fn add(&mut self, hash: ItemHash, member: Member) {
+    fn add(&mut self, hash: ItemHash, member: SetMember) {
         self.bytes += member.allocated_bytes();
         self.table.insert(hash, member);
     }
@@ -477,13 +477,14 @@ impl fmt::Debug for Members {
 /// The members of a set; see [`Set::iter`].
 pub struct Iter<'a> {
     left: usize,
-    walk: Walk<'a>,
+    form: FormIter<'a>,
 }
 
-enum Walk<'a> {
+/// The iterator of a form.
+enum FormIter<'a> {
     Ints(intset::Iter<'a>),
     Packed(packed::Iter<'a>),
-    Table(table::Iter<'a, Member>),
+    Table(table::Iter<'a, SetMember>),
 }
 
 impl<'a> Iterator for Iter<'a> {
@@ -491,10 +492,10 @@ impl<'a> Iterator for Iter<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<ItemText<'a>> {
-        let item = match &mut self.walk {
-            Walk::Ints(ints) => Item::Int(ints.next()?),
-            Walk::Packed(items) => items.next()?,
-            Walk::Table(members) => Item::Str(Member::bytes_in(&members.next()?)),
+        let item = match &mut self.form {
+            FormIter::Ints(ints) => Item::Int(ints.next()?),
+            FormIter::Packed(items) => items.next()?,
+            FormIter::Table(members) => Item::Str(SetMember::bytes_in(&members.next()?)),
         };
         self.left -= 1;
         Some(item.text())

@@ -16,10 +16,10 @@ use std::collections::{BTreeMap, btree_map};
 use std::mem;
 use std::ops::Bound;
 
-use block::{Block, BlockRange};
+use block::{BlockRange, EntryBlock};
 use listpack::ListpackBytes;
 
-pub use block::Entry;
+pub use block::StreamEntry;
 pub use group::{Consumer, Delivery, Group, Pending};
 pub use id::StreamId;
 pub use producers::{Identities, IdentityLimits, Producers};
@@ -77,7 +77,7 @@ pub struct Trim {
 
 /// Blocks that were taken out at once. A caller that gets many should drop them where no other thread waits for it.
 #[derive(Debug, Default)]
-pub struct Blocks(BTreeMap<StreamId, Block>);
+pub struct Blocks(BTreeMap<StreamId, EntryBlock>);
 
 impl Blocks {
     /// How many there are.
@@ -107,8 +107,8 @@ pub struct Stream {
 /// The entries of a stream, and what is to be known of those that are gone.
 #[derive(Clone, Debug, Default)]
 pub struct Entries {
-    blocks: BTreeMap<StreamId, Block>,
-    tail: Block,
+    blocks: BTreeMap<StreamId, EntryBlock>,
+    tail: EntryBlock,
     /// What the last block would take in Redis; anything, as long as it is empty.
     tail_listpack: ListpackBytes,
     len: u64,
@@ -123,7 +123,7 @@ pub struct Entries {
 }
 
 /// Bytes of the map for a block: the ID and the block, in nodes that are filled from the right and so are half full.
-const BLOCK_OVERHEAD_BYTES: usize = 2 * (size_of::<StreamId>() + size_of::<Block>());
+const BLOCK_OVERHEAD_BYTES: usize = 2 * (size_of::<StreamId>() + size_of::<EntryBlock>());
 /// From so many blocks on that go at once, the map is cut instead of emptied one by one.
 const CUT_BLOCKS_MIN: usize = 64;
 
@@ -225,7 +225,7 @@ impl Entries {
 
     /// Puts the last block to the others, and begins a new one that is likely to become as large.
     fn seal(&mut self) {
-        let next = Block::with_capacity(self.tail.len());
+        let next = EntryBlock::with_capacity(self.tail.len());
         let mut full = mem::replace(&mut self.tail, next);
         full.shrink();
         self.sealed_bytes += full.allocated();
@@ -244,13 +244,13 @@ impl Entries {
 
     /// The first entry.
     #[must_use]
-    pub fn first(&self) -> Option<Entry<'_>> {
+    pub fn first(&self) -> Option<StreamEntry<'_>> {
         self.range(StreamId::MIN, StreamId::MAX).next()
     }
 
     /// The last entry.
     #[must_use]
-    pub fn last(&self) -> Option<Entry<'_>> {
+    pub fn last(&self) -> Option<StreamEntry<'_>> {
         self.range(StreamId::MIN, StreamId::MAX).next_back()
     }
 
@@ -262,7 +262,7 @@ impl Entries {
 
     /// The entry with this ID.
     #[must_use]
-    pub fn get(&self, id: StreamId) -> Option<Entry<'_>> {
+    pub fn get(&self, id: StreamId) -> Option<StreamEntry<'_>> {
         self.range(id, id).next()
     }
 
@@ -304,7 +304,7 @@ impl Entries {
         let removed = self.tail.remove(id);
         if removed {
             if self.tail.live == 0 {
-                self.tail = Block::default();
+                self.tail = EntryBlock::default();
             }
             self.note_removed(id);
         }
@@ -355,7 +355,7 @@ impl Entries {
         if cut.is_none() && !self.tail.is_empty() {
             bytes -= self.tail.allocated();
             count -= 1;
-            self.tail = Block::default();
+            self.tail = EntryBlock::default();
         }
         self.sealed_bytes -= bytes;
         (self.take_blocks(count, cut), is_done)
@@ -391,7 +391,7 @@ impl Entries {
         } else {
             self.len -= self.tail.remove_front(goes) as u64;
             if self.tail.live == 0 {
-                self.tail = Block::default();
+                self.tail = EntryBlock::default();
             }
         }
     }
@@ -445,16 +445,16 @@ pub struct Range<'s> {
     from: StreamId,
     to: StreamId,
     front: Option<BlockRange<'s>>,
-    blocks: btree_map::Range<'s, StreamId, Block>,
+    blocks: btree_map::Range<'s, StreamId, EntryBlock>,
     back: Option<BlockRange<'s>>,
     tail: Option<BlockRange<'s>>,
 }
 
 impl<'s> Iterator for Range<'s> {
-    type Item = Entry<'s>;
+    type Item = StreamEntry<'s>;
 
     #[inline]
-    fn next(&mut self) -> Option<Entry<'s>> {
+    fn next(&mut self) -> Option<StreamEntry<'s>> {
         loop {
             if let Some(front) = &mut self.front {
                 if let Some(entry) = front.next() {

@@ -28,8 +28,8 @@ mod walk;
 
 use std::ops::ControlFlow;
 
-use self::kept::Way;
-use self::tree::{Bytes, Node, Visited};
+use self::kept::AsciiPrefix;
+use self::tree::{Bytes, TrieNode, Visited};
 use self::walk::SuggestionWalk;
 use crate::compact::Mover;
 use crate::snapshot::{Budget, ElementSink, Step};
@@ -77,7 +77,7 @@ fn weight(score: f32, characters: u8) -> f32 {
 /// Texts with scores. See the module's documentation.
 #[derive(Default)]
 pub struct Suggestions {
-    root: Node,
+    root: TrieNode,
     len: usize,
     bytes: Bytes,
     /// What is saving them in pieces.
@@ -129,7 +129,8 @@ impl Suggestions {
         self.save_before(text);
         let payload = payload.filter(|payload| !payload.is_empty());
         let characters = letters::count(text) as u8;
-        let before = self.root.set(text, Way::default(), &Suggestion { score, characters, payload }, &mut self.bytes);
+        let before =
+            self.root.set(text, AsciiPrefix::default(), &Suggestion { score, characters, payload }, &mut self.bytes);
         self.len += usize::from(before.is_none());
         before.is_none()
     }
@@ -141,7 +142,7 @@ impl Suggestions {
         }
         self.save_before(text);
         let characters = letters::count(text) as u8;
-        let is_removed = self.root.remove(text, Way::default(), characters, &mut self.bytes).is_some();
+        let is_removed = self.root.remove(text, AsciiPrefix::default(), characters, &mut self.bytes).is_some();
         self.len -= usize::from(is_removed);
         is_removed
     }

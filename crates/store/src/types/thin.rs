@@ -120,21 +120,21 @@ unsafe fn part<'a>(at: NonNull<u8>) -> &'a [u8] {
 }
 
 /// A member of a set.
-pub struct Member(NonNull<u8>);
+pub struct SetMember(NonNull<u8>);
 
 // SAFETY: a member owns its bytes as a box would, and shares them for reading only.
-unsafe impl Send for Member {}
+unsafe impl Send for SetMember {}
 // SAFETY: as above.
-unsafe impl Sync for Member {}
+unsafe impl Sync for SetMember {}
 
-impl Member {
+impl SetMember {
     /// A member with these bytes.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Self {
         let raw = allocate(part_size(bytes.len()));
         // SAFETY: the allocation has just been made for this part.
         unsafe { write_part(raw, bytes) };
-        Member(raw)
+        SetMember(raw)
     }
 
     /// Its bytes.
@@ -148,7 +148,7 @@ impl Member {
     /// The bytes of a member in its table, for as long as the table is borrowed.
     #[inline]
     #[must_use]
-    pub fn bytes_in<'a>(member: &Ref<'a, Member>) -> &'a [u8] {
+    pub fn bytes_in<'a>(member: &Ref<'a, SetMember>) -> &'a [u8] {
         // SAFETY: the table keeps the record, unchanged, as long as it is borrowed, which is `'a`.
         unsafe { part(member.0) }
     }
@@ -161,7 +161,7 @@ impl Member {
     }
 }
 
-impl Member {
+impl SetMember {
     /// Moves it to another allocation, if `mover` wants that.
     pub fn compact(&mut self, mover: &mut Mover<'_>) {
         if mover.wants(self.0.as_ptr()) {
@@ -170,7 +170,7 @@ impl Member {
     }
 }
 
-impl Drop for Member {
+impl Drop for SetMember {
     fn drop(&mut self) {
         let layout = layout(part_size(self.bytes().len()));
         // SAFETY: the record owns the allocation, whose layout its length yields.
@@ -178,14 +178,14 @@ impl Drop for Member {
     }
 }
 
-impl Clone for Member {
+impl Clone for SetMember {
     fn clone(&self) -> Self {
-        Member::new(self.bytes())
+        SetMember::new(self.bytes())
     }
 }
 
 // SAFETY: allocations are aligned to eight bytes, and addresses of user space are below 2^48; a member never changes.
-unsafe impl Record for Member {
+unsafe impl Record for SetMember {
     type Hash = crate::hash::ItemHash;
 
     #[inline]
@@ -195,7 +195,7 @@ unsafe impl Record for Member {
 
     #[inline]
     unsafe fn from_raw(raw: NonNull<u8>) -> Self {
-        Member(raw)
+        SetMember(raw)
     }
 
     #[inline]
@@ -536,7 +536,7 @@ mod tests {
     #[test]
     fn members_hold_their_bytes() {
         for len in LENGTHS {
-            let member = Member::new(&text(len));
+            let member = SetMember::new(&text(len));
             assert_eq!(member.clone().bytes(), text(len));
             let header = if len < 254 { 1 } else { [3, 9][usize::from(len > 65_535)] };
             assert_eq!(member.allocated_bytes(), (len + header).div_ceil(8) * 8);
@@ -544,8 +544,8 @@ mod tests {
             assert!(raw.addr().get().is_multiple_of(ALIGN));
             // SAFETY: `raw` came from `into_raw`.
             unsafe {
-                assert_eq!(Member::key(raw), text(len));
-                drop(Member::from_raw(raw));
+                assert_eq!(SetMember::key(raw), text(len));
+                drop(SetMember::from_raw(raw));
             }
         }
     }

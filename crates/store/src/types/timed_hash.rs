@@ -23,7 +23,7 @@ use crate::prefetch::Ahead;
 use crate::snapshot::{Budget, ElementSink, Step};
 use crate::tight::TightBox;
 use big::TimedFields;
-use small::Small;
+use small::PackedTimedFields;
 
 /// See the module's documentation.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub struct TimedHash(Form);
 
 #[derive(Clone, Debug)]
 enum Form {
-    Small(Small),
+    Small(PackedTimedFields),
     Big(TightBox<TimedFields>),
 }
 
@@ -74,7 +74,7 @@ impl From<Hash> for TimedHash {
     /// The same fields, none of which expires. A table's are not touched.
     fn from(hash: Hash) -> TimedHash {
         TimedHash(match hash.into_parts() {
-            Parts::Packed(pairs) => Form::Small(Small::of_pairs(&pairs)),
+            Parts::Packed(pairs) => Form::Small(PackedTimedFields::of_pairs(&pairs)),
             Parts::Table(table, bytes, walk) => {
                 Form::Big(TightBox::new(TimedFields::of_table(table.into_table_of(), bytes, walk)))
             }
@@ -86,14 +86,14 @@ impl TimedHash {
     /// An empty hash, which allocates nothing.
     #[must_use]
     pub fn new() -> TimedHash {
-        TimedHash(Form::Small(Small::default()))
+        TimedHash(Form::Small(PackedTimedFields::default()))
     }
 
     /// A hash of fields, values and times in turn: the small form, whatever the limits say. No field may occur twice. None if the times
     /// aren't in order, or are no times.
     #[must_use]
     pub fn from_packed(items: Packed) -> Option<TimedHash> {
-        Small::of_items(items).map(|small| TimedHash(Form::Small(small)))
+        PackedTimedFields::of_items(items).map(|small| TimedHash(Form::Small(small)))
     }
 
     /// As [`Hash::prepare`].

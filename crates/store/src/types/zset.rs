@@ -15,15 +15,15 @@ mod tests;
 
 use std::ops::Range;
 
-use big::{Big, Unordered};
-use small::Small;
+use big::{IndexedZSet, Unordered};
+use small::PackedZSet;
 
 use crate::compact::Mover;
 use crate::prefetch::Ahead;
 use crate::random::Random;
 use crate::snapshot::{Budget, ElementSink, Step};
 use crate::tight::TightBox;
-use crate::types::bptree::Place;
+use crate::types::bptree::Boundary;
 use crate::types::packed::{Item, ItemText};
 
 /// Up to which size a set stays packed.
@@ -56,10 +56,10 @@ pub struct ScoreRange {
 }
 
 impl ScoreRange {
-    fn places(&self) -> [Place<'static>; 2] {
+    fn boundaries(&self) -> [Boundary<'static>; 2] {
         [
-            if self.min_excluded { Place::AfterScore(self.min) } else { Place::BeforeScore(self.min) },
-            if self.max_excluded { Place::BeforeScore(self.max) } else { Place::AfterScore(self.max) },
+            if self.min_excluded { Boundary::AfterScore(self.min) } else { Boundary::BeforeScore(self.min) },
+            if self.max_excluded { Boundary::BeforeScore(self.max) } else { Boundary::AfterScore(self.max) },
         ]
     }
 }
@@ -88,19 +88,19 @@ pub struct LexRange<'a> {
 }
 
 impl<'a> LexRange<'a> {
-    fn places(&self) -> [Place<'a>; 2] {
+    fn boundaries(&self) -> [Boundary<'a>; 2] {
         [
             match self.min {
-                LexBound::Lowest => Place::Start,
-                LexBound::Highest => Place::End,
-                LexBound::Included(bytes) => Place::BeforeBytes(bytes),
-                LexBound::Excluded(bytes) => Place::AfterBytes(bytes),
+                LexBound::Lowest => Boundary::Start,
+                LexBound::Highest => Boundary::End,
+                LexBound::Included(bytes) => Boundary::BeforeBytes(bytes),
+                LexBound::Excluded(bytes) => Boundary::AfterBytes(bytes),
             },
             match self.max {
-                LexBound::Lowest => Place::Start,
-                LexBound::Highest => Place::End,
-                LexBound::Included(bytes) => Place::AfterBytes(bytes),
-                LexBound::Excluded(bytes) => Place::BeforeBytes(bytes),
+                LexBound::Lowest => Boundary::Start,
+                LexBound::Highest => Boundary::End,
+                LexBound::Included(bytes) => Boundary::AfterBytes(bytes),
+                LexBound::Excluded(bytes) => Boundary::BeforeBytes(bytes),
             },
         ]
     }
@@ -121,17 +121,14 @@ pub fn limit_ranks(ranks: Range<usize>, reverse: bool, offset: usize, count: Opt
     }
 }
 
-/// A member as it is read from a set: dereferences to its bytes, and allocates nothing.
-pub type Member<'a> = ItemText<'a>;
-
 /// A sorted set. See the module's description.
 #[derive(Clone)]
 pub struct ZSet(Form);
 
 #[derive(Clone)]
 enum Form {
-    Small(Small),
-    Big(TightBox<Big>),
+    Small(PackedZSet),
+    Big(TightBox<IndexedZSet>),
 }
 
 /// Calls the same method of either form.
@@ -160,7 +157,7 @@ impl ZSet {
     /// An empty set, which allocates nothing.
     #[must_use]
     pub fn new() -> Self {
-        Self(Form::Small(Small::default()))
+        Self(Form::Small(PackedZSet::default()))
     }
 
     /// A set of these members. If one occurs more than once, its last score counts.
@@ -248,7 +245,7 @@ impl ZSet {
     pub fn prefetch(&self, ahead: Ahead<'_>) -> bool {
         match &self.0 {
             Form::Small(small) => small.prefetch(ahead),
-            Form::Big(big) => Big::prefetch(big, ahead),
+            Form::Big(big) => IndexedZSet::prefetch(big, ahead),
         }
         matches!(self.0, Form::Big(_))
     }
@@ -305,26 +302,26 @@ impl ZSet {
 
     /// The member of a rank, counted from the lowest.
     #[must_use]
-    pub fn get(&self, rank: usize) -> Option<(Member<'_>, f64)> {
+    pub fn get(&self, rank: usize) -> Option<(ItemText<'_>, f64)> {
         self.range_by_rank(rank..rank.saturating_add(1), false).next()
     }
 
-    /// The ranks between two places; none if the second lies before the first.
-    fn ranks_between(&self, places: [Place<'_>; 2]) -> Range<usize> {
-        let [start, end] = places.map(|place| either!(self, form => form.entries_before(place)));
+    /// The ranks between two boundaries; none if the second lies before the first.
+    fn ranks_between(&self, boundaries: [Boundary<'_>; 2]) -> Range<usize> {
+        let [start, end] = boundaries.map(|boundary| either!(self, form => form.entries_before(boundary)));
         start..end.max(start)
     }
 
     /// The ranks of the members in a range of scores.
     #[must_use]
     pub fn ranks_by_score(&self, range: &ScoreRange) -> Range<usize> {
-        self.ranks_between(range.places())
+        self.ranks_between(range.boundaries())
     }
 
     /// The ranks of the members in a range of bytes.
     #[must_use]
     pub fn ranks_by_lex(&self, range: &LexRange<'_>) -> Range<usize> {
-        self.ranks_between(range.places())
+        self.ranks_between(range.boundaries())
     }
 
     /// The members of these ranks from the lowest on, or if `reverse` from the highest down. Ranks count from the
@@ -354,7 +351,7 @@ impl ZSet {
         min: f64,
         max: f64,
         mut wanted: impl FnMut(f64) -> bool,
-        mut visit: impl FnMut(Member<'a>, f64) -> bool,
+        mut visit: impl FnMut(ItemText<'a>, f64) -> bool,
     ) -> bool {
         match &self.0 {
             Form::Small(small) => {
@@ -445,16 +442,16 @@ impl ZSet {
     }
 
     /// A member, each as likely as any other.
-    pub fn random(&self, random: &mut Random) -> Option<(Member<'_>, f64)> {
+    pub fn random(&self, random: &mut Random) -> Option<(ItemText<'_>, f64)> {
         self.get(random.below(self.len()))
     }
 }
 
 /// The big form of a set, with room for some more members.
 #[cold]
-fn grown(small: &Small, more: usize) -> TightBox<Big> {
+fn grown(small: &PackedZSet, more: usize) -> TightBox<IndexedZSet> {
     let len = small.len();
-    TightBox::new(Big::from_sorted(len + more.min(GROW_MAX), small.iter(0..len, false)))
+    TightBox::new(IndexedZSet::from_sorted(len + more.min(GROW_MAX), small.iter(0..len, false)))
 }
 
 /// For how many members to come a table makes room at most: their number is a client's word.
@@ -470,13 +467,14 @@ impl ZSetLimits {
 /// Members and scores in order of rank.
 pub struct Iter<'a>(FormIter<'a>);
 
+/// The iterator of a form.
 enum FormIter<'a> {
     Small(small::Iter<'a>),
     Big(big::Iter<'a>),
 }
 
 impl<'a> Iterator for Iter<'a> {
-    type Item = (Member<'a>, f64);
+    type Item = (ItemText<'a>, f64);
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
@@ -565,8 +563,8 @@ impl ZSetBuilder {
     #[must_use]
     pub fn finish(self, limits: ZSetLimits) -> ZSet {
         let (len, bytes) = (self.len(), self.members.members_bytes());
-        ZSet(if limits.fit(len, self.longest) && Small::default().has_room_for(len, bytes) {
-            Form::Small(Small::from_sorted(self.members.sorted()))
+        ZSet(if limits.fit(len, self.longest) && PackedZSet::default().has_room_for(len, bytes) {
+            Form::Small(PackedZSet::from_sorted(self.members.sorted()))
         } else {
             Form::Big(TightBox::new(self.members.into_big()))
         })

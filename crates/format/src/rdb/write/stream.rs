@@ -21,7 +21,7 @@
 //! Source: the comments in Redis's `t_stream.c`. Deleted entries are left out.
 
 use store::types::packed::{Item, Packed};
-use store::types::stream::{Entry, Group, Producers, Range, Stream, StreamId};
+use store::types::stream::{Group, Producers, Range, Stream, StreamEntry, StreamId};
 
 use super::{Target, Writer, length};
 use crate::rdb::{AUX_ACTIVE, ENTRY_SAME_FIELDS, ID_BYTES, code};
@@ -156,7 +156,7 @@ fn block_items(first: StreamId, entries: Range<'_>) -> Packed {
     block
 }
 
-fn entry_items<'s>(items: &mut Vec<Item<'s>>, first: StreamId, names: &[&[u8]], entry: Entry<'s>) {
+fn entry_items<'s>(items: &mut Vec<Item<'s>>, first: StreamId, names: &[&[u8]], entry: StreamEntry<'s>) {
     let start = items.len();
     let same = entry.len == names.len() && entry.map(|(name, _)| name).eq(names.iter().copied());
     let beyond = [entry.id.ms.wrapping_sub(first.ms), entry.id.seq.wrapping_sub(first.seq)];

@@ -50,7 +50,7 @@ pub(super) fn give_left<T>(left: &mut [T], left_len: usize, right: &mut [T], rig
 }
 
 /// Scores and handles side by side, ascending. Past `len` lie leftovers that nothing reads.
-pub(super) struct Entries<T, const N: usize> {
+pub(super) struct NodeEntries<T, const N: usize> {
     len: u32,
     /// Of how many bits the handles' hints are those that follow. See [`hints`](super::hints).
     skip: u32,
@@ -58,7 +58,7 @@ pub(super) struct Entries<T, const N: usize> {
     pub(super) ties: [T; N],
 }
 
-impl<T: Tie, const N: usize> Entries<T, N> {
+impl<T: Tie, const N: usize> NodeEntries<T, N> {
     /// Room for entries, filled with copies of one, which saves marking it as unused.
     pub(super) fn empty((score, tie): (f64, T)) -> Self {
         Self { len: 0, skip: 0, scores: [score; N], ties: [tie; N] }

@@ -4,7 +4,7 @@ use std::mem::size_of;
 use std::ops::Range;
 
 use super::Tie;
-use super::entries::{Entries, give_left, give_right, scores_below, slot_in};
+use super::entries::{NodeEntries, give_left, give_right, scores_below, slot_in};
 use super::finger::Finger;
 use super::hints::Sought;
 
@@ -42,7 +42,7 @@ const _: () = assert!(merged_max(INNER_MAX) / 2 >= items_min(INNER_MAX));
 const _: () = assert!(items_min(INNER_MAX) >= 2);
 
 /// A leaf is nothing but its entries.
-pub(super) type Leaf<T> = Entries<T, LEAF_MAX>;
+pub(super) type Leaf<T> = NodeEntries<T, LEAF_MAX>;
 
 /// Where to cut a full node of `len` items into which one more goes at `at`. In the middle, except at the very ends of
 /// the tree: adding in ascending or descending order would otherwise leave half-empty nodes behind.
@@ -61,8 +61,8 @@ pub(super) struct Edge {
     pub(super) last: bool,
 }
 
-/// The way of an insertion from the root, and how far down it has come.
-pub(super) struct Way<'a> {
+/// The descent of an insertion from the root, and how far down it has come.
+pub(super) struct Descent<'a> {
     /// Takes note of it.
     finger: &'a mut Finger,
     /// The root's is 0.
@@ -70,7 +70,7 @@ pub(super) struct Way<'a> {
     edge: Edge,
 }
 
-impl<'a> Way<'a> {
+impl<'a> Descent<'a> {
     pub(super) fn new(finger: &'a mut Finger) -> Self {
         finger.start();
         Self { finger, level: 0, edge: Edge { first: true, last: true } }
@@ -88,7 +88,7 @@ pub(super) enum Node<T> {
 
 /// Children with what is known of each; `firsts.len` is their number.
 pub(super) struct Inner<T> {
-    pub(super) firsts: Entries<T, INNER_MAX>,
+    pub(super) firsts: NodeEntries<T, INNER_MAX>,
     pub(super) counts: [usize; INNER_MAX],
     pub(super) kids: [Node<T>; INNER_MAX],
 }
@@ -143,12 +143,12 @@ impl<T: Tie> Node<T> {
     }
 
     /// Inserts an entry that isn't there. What comes back is a new right neighbour, if the node had no room.
-    pub(super) fn insert(&mut self, score: f64, tie: T, way: Way<'_>) -> Node<T> {
+    pub(super) fn insert(&mut self, score: f64, tie: T, descent: Descent<'_>) -> Node<T> {
         match self {
             Self::Empty => *self = leaf_of(&[(score, tie)]),
-            Self::Inner(inner) => return inner.insert(score, tie, way),
+            Self::Inner(inner) => return inner.insert(score, tie, descent),
             Self::Leaf(leaf) => {
-                let Way { finger, level, edge } = way;
+                let Descent { finger, level, edge } = descent;
                 let at = leaf.position(score, tie.bytes());
                 finger.arrive(level, at);
                 if leaf.len() == LEAF_MAX {
@@ -224,7 +224,7 @@ pub(super) fn split_leaf<T: Tie>(leaf: &mut Leaf<T>, at: usize, (score, tie): (f
 impl<T: Tie> Inner<T> {
     /// A node without children. `filler` goes into the unused room.
     pub(super) fn empty(filler: (f64, T)) -> Self {
-        Self { firsts: Entries::empty(filler), counts: [0; INNER_MAX], kids: [const { Node::Empty }; INNER_MAX] }
+        Self { firsts: NodeEntries::empty(filler), counts: [0; INNER_MAX], kids: [const { Node::Empty }; INNER_MAX] }
     }
 
     /// A node of these children: none of them empty, and at most [`INNER_MAX`].
@@ -281,12 +281,12 @@ impl<T: Tie> Inner<T> {
         (last, before - self.counts[last])
     }
 
-    pub(super) fn insert(&mut self, score: f64, tie: T, way: Way<'_>) -> Node<T> {
-        let Way { finger, level, edge } = way;
+    pub(super) fn insert(&mut self, score: f64, tie: T, descent: Descent<'_>) -> Node<T> {
+        let Descent { finger, level, edge } = descent;
         let at = self.kid_of(score, tie.bytes());
         finger.enter(level, at);
         let edge = Edge { first: edge.first && at == 0, last: edge.last && at + 1 == self.len() };
-        let new = self.kids[at].insert(score, tie, Way { finger, level: level + 1, edge });
+        let new = self.kids[at].insert(score, tie, Descent { finger, level: level + 1, edge });
         if matches!(new, Node::Empty) {
             self.counts[at] += 1;
             if at == 0 {

@@ -91,13 +91,13 @@ fn check_path(tree: &Tree<Name>, rank: usize) {
 fn check_lookups(tree: &Tree<Name>, model: &Model, rng: &mut Rng, names: usize, scores: usize) {
     let (score, tie) = (rng.below(scores) as f64, name(rng.below(names) as u32));
     let before = |f: &dyn Fn(f64, Name) -> bool| model.0.iter().filter(|(s, t)| f(*s, *t)).count();
-    assert_eq!(tree.entries_before(Place::BeforeScore(score)), before(&|s, _| s < score));
-    assert_eq!(tree.entries_before(Place::AfterScore(score)), before(&|s, _| s <= score));
+    assert_eq!(tree.entries_before(Boundary::BeforeScore(score)), before(&|s, _| s < score));
+    assert_eq!(tree.entries_before(Boundary::AfterScore(score)), before(&|s, _| s <= score));
     let rank = model.0.iter().position(|entry| *entry == (score, tie));
     assert_eq!(tree.rank(score, tie), rank);
     if scores == 1 {
-        assert_eq!(tree.entries_before(Place::BeforeBytes(tie.bytes())), before(&|_, t| t.0 < tie.0));
-        assert_eq!(tree.entries_before(Place::AfterBytes(tie.bytes())), before(&|_, t| t.0 <= tie.0));
+        assert_eq!(tree.entries_before(Boundary::BeforeBytes(tie.bytes())), before(&|_, t| t.0 < tie.0));
+        assert_eq!(tree.entries_before(Boundary::AfterBytes(tie.bytes())), before(&|_, t| t.0 <= tie.0));
     }
     let rank = rng.below(names);
     assert_eq!(tree.get(rank), model.0.get(rank).copied());
@@ -235,7 +235,7 @@ fn infinities_and_zeros() {
     }
     let order: Vec<_> = tree.iter(0..5, false).map(|(_, tie)| tie).collect();
     assert_eq!(order, [2, 1, 3, 4, 0].map(name));
-    assert_eq!(tree.entries_before(Place::BeforeScore(0.0)), 1);
-    assert_eq!(tree.entries_before(Place::AfterScore(-0.0)), 3);
+    assert_eq!(tree.entries_before(Boundary::BeforeScore(0.0)), 1);
+    assert_eq!(tree.entries_before(Boundary::AfterScore(-0.0)), 3);
     assert!(tree.remove(0.0, name(1)), "either zero finds it");
 }

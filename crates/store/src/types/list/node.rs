@@ -22,7 +22,7 @@ const HALVES_BYTES_MAX: usize = 64 * 1024;
 
 /// A run of items with slack at both ends.
 #[derive(Clone, Debug, Default)]
-pub struct Node {
+pub struct ListNode {
     buffer: Box<[u8]>,
     start: u32,
     end: u32,
@@ -32,9 +32,9 @@ pub struct Node {
 }
 
 // A long list is a ring of these; the smaller, the less a node of 8 KB costs beside its elements.
-const _: () = assert!(size_of::<Node>() == 32);
+const _: () = assert!(size_of::<ListNode>() == 32);
 
-impl Node {
+impl ListNode {
     /// Its number in the walk of a snapshot.
     #[inline]
     pub fn number(&self) -> u32 {
@@ -297,7 +297,7 @@ impl Node {
     }
 }
 
-impl From<Packed> for Node {
+impl From<Packed> for ListNode {
     fn from(block: Packed) -> Self {
         let buffer: Box<[u8]> = Box::from(block.items());
         Self { start: 0, end: buffer.len() as u32, buffer, count: block.len() as u32, number: 0 }

@@ -9,7 +9,7 @@ use std::fmt;
 
 use crate::types::packed::{self, Item};
 
-use super::node::Node;
+use super::node::ListNode;
 use super::walk::{self, ListWalk};
 use super::{End, ListLimits};
 use crate::snapshot::{Budget, ElementSink, Step};
@@ -26,7 +26,7 @@ const REPLACED_NODE_BYTES_MAX: usize = 1 << 20;
 /// A ring of nodes, none of them empty.
 #[derive(Default)]
 pub struct Quick {
-    nodes: VecDeque<Node>,
+    nodes: VecDeque<ListNode>,
     /// The number of elements.
     len: usize,
     /// The capacity of all nodes' buffers together, in bytes.
@@ -62,18 +62,18 @@ impl Quick {
     }
 
     /// The nodes, first to last.
-    pub fn nodes(&self) -> &VecDeque<Node> {
+    pub fn nodes(&self) -> &VecDeque<ListNode> {
         &self.nodes
     }
 
     /// What the ring and its nodes have allocated, in bytes.
     pub fn allocated(&self) -> usize {
-        self.buffers + self.nodes.capacity() * size_of::<Node>()
+        self.buffers + self.nodes.capacity() * size_of::<ListNode>()
     }
 
     /// The only node, taken out, where there is exactly one and `fits` says so. A snapshot that is saving the list keeps
     /// it in this form.
-    pub fn take_only(&mut self, fits: impl FnOnce(&Node) -> bool) -> Option<Node> {
+    pub fn take_only(&mut self, fits: impl FnOnce(&ListNode) -> bool) -> Option<ListNode> {
         if self.has_walk() || self.nodes.len() != 1 || !self.nodes.front().is_some_and(fits) {
             return None;
         }
@@ -103,7 +103,7 @@ impl Quick {
 
     #[cold]
     fn push_node(&mut self, end: End, item: Item<'_>) {
-        let mut node = Node::default();
+        let mut node = ListNode::default();
         node.push(end, item);
         self.buffers += node.capacity();
         match end {
@@ -115,7 +115,7 @@ impl Quick {
             End::Left => 1,
             End::Right => self.nodes.len().wrapping_sub(2),
         };
-        self.change(full, Node::seal);
+        self.change(full, ListNode::seal);
     }
 
     /// Removes the element at an end after handing it to `visit`.
@@ -179,10 +179,10 @@ impl Quick {
 
     /// Replaces an element by one that gets a node of its own, between what was before and what was behind it.
     fn set_apart(&mut self, at: usize, within: usize, item: Item<'_>) {
-        let mut tail = Node::default();
+        let mut tail = ListNode::default();
         self.change(at, |node| tail = node.split_off(within));
         tail.drop_front(1);
-        let mut own = Node::default();
+        let mut own = ListNode::default();
         own.push(End::Right, item);
         for node in [tail, own] {
             if node.len() > 0 {
@@ -226,7 +226,7 @@ impl Quick {
                 self.change(neighbour, |node| node.push(near, item));
             }
             _ => {
-                let mut node = Node::default();
+                let mut node = ListNode::default();
                 node.push(near, item);
                 self.insert_node(at, node);
             }
@@ -236,7 +236,7 @@ impl Quick {
     /// Cuts a full node in two where the element belongs, adds it to the half that its pivot isn't in, and merges what
     /// fits together about the half that the pivot is in.
     fn insert_splitting(&mut self, at: usize, index: usize, side: End, item: Item<'_>, limits: ListLimits) {
-        let mut tail = Node::default();
+        let mut tail = ListNode::default();
         self.change(at, |node| tail = node.split_off(index));
         self.insert_node(at + 1, tail);
         let (target, end, centre) = match side {
@@ -278,7 +278,7 @@ impl Quick {
         let mut removed = 0;
         let mut drained = false;
         let walk = &mut self.walk;
-        let mut remove = |node: &mut Node| {
+        let mut remove = |node: &mut ListNode| {
             if removed < max {
                 if let Some(walk) = walk.as_mut()
                     && walk.needs(node)
@@ -297,7 +297,7 @@ impl Quick {
         self.len -= removed;
         if drained {
             self.nodes.retain(|node| node.len() > 0);
-            self.buffers = self.nodes.iter().map(Node::capacity).sum();
+            self.buffers = self.nodes.iter().map(ListNode::capacity).sum();
         }
         removed
     }
@@ -320,7 +320,7 @@ impl Quick {
     }
 
     /// Applies a change to a node, if there is that node, and keeps the sum of capacities right.
-    fn change(&mut self, at: usize, change: impl FnOnce(&mut Node)) {
+    fn change(&mut self, at: usize, change: impl FnOnce(&mut ListNode)) {
         if let Some(node) = self.nodes.get_mut(at) {
             if let Some(walk) = &mut self.walk {
                 walk.keep(node);
@@ -335,12 +335,12 @@ impl Quick {
         self.nodes.get(at).is_some_and(|node| has_room(node, len, limits))
     }
 
-    fn insert_node(&mut self, at: usize, node: Node) {
+    fn insert_node(&mut self, at: usize, node: ListNode) {
         self.buffers += node.capacity();
         self.nodes.insert(at, node);
     }
 
-    fn remove_node(&mut self, at: usize) -> Option<Node> {
+    fn remove_node(&mut self, at: usize) -> Option<ListNode> {
         let mut node = self.nodes.remove(at)?;
         if let Some(walk) = &mut self.walk {
             walk.keep(&mut node);
@@ -373,8 +373,8 @@ impl fmt::Debug for Quick {
 }
 
 /// A list's only node becomes a ring.
-impl From<Node> for Quick {
-    fn from(node: Node) -> Self {
+impl From<ListNode> for Quick {
+    fn from(node: ListNode) -> Self {
         let mut quick = Self { len: node.len(), ..Self::default() };
         if node.len() > 0 {
             quick.insert_node(0, node);
@@ -384,7 +384,7 @@ impl From<Node> for Quick {
 }
 
 /// Whether an element of `len` bytes may be added to a node.
-fn has_room(node: &Node, len: usize, limits: ListLimits) -> bool {
+fn has_room(node: &ListNode, len: usize, limits: ListLimits) -> bool {
     !limits.exceeded(node.bytes().saturating_add(len).saturating_add(ITEM_OVERHEAD_BYTES), node.len() + 1)
 }
 
@@ -393,7 +393,7 @@ impl Quick {
     /// Panics unless the sums are what the nodes say and no node is empty.
     pub fn check(&self) {
         assert!(self.nodes.iter().all(|node| node.len() > 0));
-        assert_eq!(self.len, self.nodes.iter().map(Node::len).sum::<usize>());
-        assert_eq!(self.buffers, self.nodes.iter().map(Node::capacity).sum::<usize>());
+        assert_eq!(self.len, self.nodes.iter().map(ListNode::len).sum::<usize>());
+        assert_eq!(self.buffers, self.nodes.iter().map(ListNode::capacity).sum::<usize>());
     }
 }

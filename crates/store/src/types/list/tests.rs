@@ -39,7 +39,7 @@ fn check_same(list: &List, model: &Model) {
     assert_eq!(list.iter().len(), model.len());
     assert!(list.iter().map(Item::to_vec).eq(model.iter().cloned()));
     assert!(list.iter().rev().map(Item::to_vec).eq(model.iter().rev().cloned()));
-    if let View::Quick(quick) = list.view() {
+    if let FormRef::Quick(quick) = list.view() {
         quick.check();
     }
     if model.is_empty() {
@@ -265,8 +265,8 @@ fn an_inserted_element_splits_a_full_node() {
     "abcdefgh".bytes().for_each(|letter| list.push(End::Right, &[letter], limits));
     assert_eq!(list.insert(End::Right, b"b", b"1", limits), Some(()));
     assert_eq!(list.insert(End::Left, b"g", b"2", limits), Some(()));
-    let View::Quick(quick) = list.view() else { panic!("{}", list.encoding()) };
-    let lens: Vec<_> = quick.nodes().iter().map(Node::len).collect();
+    let FormRef::Quick(quick) = list.view() else { panic!("{}", list.encoding()) };
+    let lens: Vec<_> = quick.nodes().iter().map(ListNode::len).collect();
     assert_eq!(lens, [2, 3, 3, 2]);
     assert!(list.iter().flat_map(Item::to_vec).eq("ab1cdef2gh".bytes()));
 }
@@ -287,7 +287,7 @@ fn a_huge_replacement_gets_its_own_node() {
             model[index] = element.to_vec();
             check_same(&list, &model);
         }
-        let View::Quick(quick) = list.view() else { panic!("{}", list.encoding()) };
+        let FormRef::Quick(quick) = list.view() else { panic!("{}", list.encoding()) };
         assert_eq!(quick.nodes().len(), if index % 3 == 0 { 2 } else { 3 });
     }
 }

@@ -8,42 +8,48 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::node::Node;
-use crate::snapshot::pieces::{Element, Target};
+use super::node::ListNode;
+use crate::snapshot::pieces::{Element, ElementTarget};
 use crate::snapshot::{Budget, ElementSink, Step};
 use crate::types::packed;
 
 /// See the module's documentation.
 pub struct ListWalk {
-    target: Target,
+    target: ElementTarget,
     /// The number of the node that is to be saved next.
     next: u32,
     /// The number of the last node.
     last: u32,
-    aside: BTreeMap<u32, Node>,
+    aside: BTreeMap<u32, ListNode>,
     /// Where in the ring the next node is, unless others were added or removed before it.
     expected_at: usize,
 }
 
 impl ListWalk {
     /// Begins to save the nodes of a ring.
-    pub fn begin(elements: Box<dyn ElementSink>, nodes: &mut VecDeque<Node>) -> Box<ListWalk> {
+    pub fn begin(elements: Box<dyn ElementSink>, nodes: &mut VecDeque<ListNode>) -> Box<ListWalk> {
         // A list of more nodes would take a terabyte; the rest would be missing, and the snapshot's reader would say so.
         let numbers = 1..=u32::MAX;
         let numbered = nodes.iter_mut().zip(numbers).map(|(node, number)| node.set_number(number));
         let last = numbered.count() as u32;
-        Box::new(ListWalk { target: Target::new(elements), next: 1, last, aside: BTreeMap::new(), expected_at: 0 })
+        Box::new(ListWalk {
+            target: ElementTarget::new(elements),
+            next: 1,
+            last,
+            aside: BTreeMap::new(),
+            expected_at: 0,
+        })
     }
 
     /// Whether a node has not been saved.
     #[inline]
-    pub fn needs(&self, node: &Node) -> bool {
+    pub fn needs(&self, node: &ListNode) -> bool {
         (self.next..=self.last).contains(&node.number())
     }
 
     /// A node is about to be changed.
     #[cold]
-    pub fn keep(&mut self, node: &mut Node) {
+    pub fn keep(&mut self, node: &mut ListNode) {
         if self.needs(node) {
             self.aside.insert(node.number(), node.clone());
             node.set_number(0);
@@ -52,14 +58,14 @@ impl ListWalk {
 
     /// A node has been removed as a whole.
     #[cold]
-    pub fn keep_removed(&mut self, node: Node) {
+    pub fn keep_removed(&mut self, node: ListNode) {
         if self.needs(&node) {
             self.aside.insert(node.number(), node);
         }
     }
 
     /// Saves what the budget allows. Says why it has stopped before the end.
-    fn step(&mut self, nodes: &VecDeque<Node>, budget: &mut Budget) -> Option<Step> {
+    fn step(&mut self, nodes: &VecDeque<ListNode>, budget: &mut Budget) -> Option<Step> {
         while self.next <= self.last {
             let stopped = self.target.stops(budget);
             if stopped.is_some() {
@@ -77,18 +83,18 @@ impl ListWalk {
     }
 
     /// Where the next node is in the ring.
-    fn find(&self, nodes: &VecDeque<Node>) -> Option<usize> {
+    fn find(&self, nodes: &VecDeque<ListNode>) -> Option<usize> {
         let is_next = |at: &usize| nodes.get(*at).is_some_and(|node| node.number() == self.next);
         Some(self.expected_at).filter(is_next).or_else(|| (0..nodes.len()).find(is_next))
     }
 }
 
-fn save(node: &Node, target: &mut Target, budget: &mut Budget) {
+fn save(node: &ListNode, target: &mut ElementTarget, budget: &mut Budget) {
     packed::Iter::of(node.items()).for_each(|item| target.save(Element::Item(item), budget));
 }
 
 /// Goes on with a walk, and ends it if nothing is left. Says why it has stopped before the end.
-pub fn step(walk: &mut Option<Box<ListWalk>>, nodes: &VecDeque<Node>, budget: &mut Budget) -> Option<Step> {
+pub fn step(walk: &mut Option<Box<ListWalk>>, nodes: &VecDeque<ListNode>, budget: &mut Budget) -> Option<Step> {
     let stopped = walk.as_mut()?.step(nodes, budget);
     if stopped.is_none()
         && let Some(walk) = walk.take()

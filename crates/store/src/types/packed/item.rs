@@ -47,8 +47,8 @@ impl<'a> Item<'a> {
     /// The item's bytes, an integer's digits included.
     pub fn text(self) -> ItemText<'a> {
         match self {
-            Item::Str(bytes) => ItemText(Text::Borrowed(bytes)),
-            Item::Int(value) => ItemText(Text::Digits(Digits::of(value))),
+            Item::Str(bytes) => ItemText(TextBytes::Borrowed(bytes)),
+            Item::Int(value) => ItemText(TextBytes::Digits(Digits::of(value))),
         }
     }
 
@@ -78,10 +78,11 @@ impl<'a> Item<'a> {
 
 /// An item's bytes: borrowed from the block, or an integer's digits on the stack. Dereferences to `[u8]`.
 #[derive(Clone, Copy)]
-pub struct ItemText<'a>(Text<'a>);
+pub struct ItemText<'a>(TextBytes<'a>);
 
+/// The two kinds of them.
 #[derive(Clone, Copy)]
-enum Text<'a> {
+enum TextBytes<'a> {
     Borrowed(&'a [u8]),
     Digits(Digits),
 }
@@ -91,8 +92,8 @@ impl Deref for ItemText<'_> {
 
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Text::Borrowed(bytes) => bytes,
-            Text::Digits(digits) => digits.as_bytes(),
+            TextBytes::Borrowed(bytes) => bytes,
+            TextBytes::Digits(digits) => digits.as_bytes(),
         }
     }
 }

@@ -108,7 +108,7 @@ impl<'b> Reader<'b> {
 
 /// An entry, as it lies in its block.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry<'b> {
+pub struct StreamEntry<'b> {
     /// Its ID.
     pub id: StreamId,
     /// How many fields it has.
@@ -119,7 +119,7 @@ pub struct Entry<'b> {
     rest: Reader<'b>,
 }
 
-impl<'b> Iterator for Entry<'b> {
+impl<'b> Iterator for StreamEntry<'b> {
     type Item = (&'b [u8], &'b [u8]);
 
     /// The next field with its value.
@@ -138,10 +138,10 @@ impl<'b> Iterator for Entry<'b> {
     }
 }
 
-impl ExactSizeIterator for Entry<'_> {}
+impl ExactSizeIterator for StreamEntry<'_> {}
 
 /// Where an entry lies.
-struct Place {
+struct EntrySpan {
     flags: u8,
     id: StreamId,
     /// Where what follows the ID begins, and ends.
@@ -152,7 +152,7 @@ struct Place {
 
 /// See the module's documentation. An empty one allocates nothing.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Block {
+pub(super) struct EntryBlock {
     /// The ID of the first entry that was put in, deleted or not.
     pub(super) first: StreamId,
     /// The ID of the last one.
@@ -168,10 +168,10 @@ pub(super) struct Block {
     bytes: Vec<u8>,
 }
 
-impl Block {
+impl EntryBlock {
     /// An empty block that has room for so many bytes.
-    pub(super) fn with_capacity(bytes: usize) -> Block {
-        Block { bytes: Vec::with_capacity(bytes), ..Block::default() }
+    pub(super) fn with_capacity(bytes: usize) -> EntryBlock {
+        EntryBlock { bytes: Vec::with_capacity(bytes), ..EntryBlock::default() }
     }
 
     /// Whether nothing was put in yet.
@@ -255,13 +255,13 @@ impl Block {
 
     /// What lies at this offset, which is an entry's.
     #[inline]
-    fn place(&self, at: usize) -> Place {
+    fn span(&self, at: usize) -> EntrySpan {
         let mut reader = Reader(&self.bytes[at + 1..]);
         let len = reader.number() as usize;
         let end = self.bytes.len() - reader.0.len() + len;
         let (ms, number) = (reader.number(), reader.number());
         let seq = if ms == 0 { self.first.seq.wrapping_add(number) } else { number };
-        Place {
+        EntrySpan {
             flags: self.bytes[at],
             id: StreamId { ms: self.first.ms.wrapping_add(ms), seq },
             rest: (self.bytes.len() - reader.0.len(), end),
@@ -270,13 +270,13 @@ impl Block {
     }
 
     #[inline]
-    fn entry(&self, place: &Place) -> Entry<'_> {
-        let mut rest = Reader(&self.bytes[place.rest.0..place.rest.1]);
-        if place.flags & SAME_FIELDS == 0 {
-            return Entry { id: place.id, len: rest.number() as usize, fields: None, rest };
+    fn entry(&self, span: &EntrySpan) -> StreamEntry<'_> {
+        let mut rest = Reader(&self.bytes[span.rest.0..span.rest.1]);
+        if span.flags & SAME_FIELDS == 0 {
+            return StreamEntry { id: span.id, len: rest.number() as usize, fields: None, rest };
         }
         let mut fields = self.fields();
-        Entry { id: place.id, len: fields.number() as usize, fields: Some(fields), rest }
+        StreamEntry { id: span.id, len: fields.number() as usize, fields: Some(fields), rest }
     }
 
     /// Where the entry before this offset begins.
@@ -305,18 +305,18 @@ impl Block {
         if is_late {
             while at > self.start as usize {
                 let before = self.before(at);
-                if self.place(before).id < id {
+                if self.span(before).id < id {
                     break;
                 }
                 at = before;
             }
         } else {
             while at < end {
-                let place = self.place(at);
-                if place.id >= id {
+                let span = self.span(at);
+                if span.id >= id {
                     break;
                 }
-                at = place.next;
+                at = span.next;
             }
         }
         at
@@ -324,7 +324,7 @@ impl Block {
 
     /// The ID of the first entry that is not deleted. There must be one.
     pub(super) fn first_live(&self) -> StreamId {
-        self.place(self.head as usize).id
+        self.span(self.head as usize).id
     }
 
     /// Deletes an entry. Says whether it was there.
@@ -333,8 +333,8 @@ impl Block {
         if at >= self.bytes.len() {
             return false;
         }
-        let place = self.place(at);
-        if place.id != id || place.flags & DELETED != 0 {
+        let span = self.span(at);
+        if span.id != id || span.flags & DELETED != 0 {
             return false;
         }
         self.mark(at);
@@ -346,7 +346,7 @@ impl Block {
         self.live -= 1;
         self.dead += 1;
         while (self.head as usize) < self.bytes.len() && self.bytes[self.head as usize] & DELETED != 0 {
-            self.head = self.place(self.head as usize).next as u32;
+            self.head = self.span(self.head as usize).next as u32;
         }
     }
 
@@ -373,7 +373,7 @@ const FIRST_ENTRY_BYTES: usize = 8;
 /// Iterates over the entries of a block.
 #[derive(Clone, Debug)]
 pub(super) struct BlockRange<'b> {
-    block: &'b Block,
+    block: &'b EntryBlock,
     start: usize,
     end: Option<usize>,
     to: StreamId,
@@ -388,19 +388,19 @@ impl<'b> BlockRange<'b> {
 }
 
 impl<'b> Iterator for BlockRange<'b> {
-    type Item = Entry<'b>;
+    type Item = StreamEntry<'b>;
 
     #[inline]
-    fn next(&mut self) -> Option<Entry<'b>> {
+    fn next(&mut self) -> Option<StreamEntry<'b>> {
         while self.start < self.end.unwrap_or(self.block.bytes.len()) {
-            let place = self.block.place(self.start);
-            if place.id > self.to {
+            let span = self.block.span(self.start);
+            if span.id > self.to {
                 self.start = self.block.bytes.len();
                 break;
             }
-            self.start = place.next;
-            if place.flags & DELETED == 0 {
-                return Some(self.block.entry(&place));
+            self.start = span.next;
+            if span.flags & DELETED == 0 {
+                return Some(self.block.entry(&span));
             }
         }
         None
@@ -413,9 +413,9 @@ impl DoubleEndedIterator for BlockRange<'_> {
         while end > self.start {
             end = self.block.before(end);
             self.end = Some(end);
-            let place = self.block.place(end);
-            if place.flags & DELETED == 0 {
-                return Some(self.block.entry(&place));
+            let span = self.block.span(end);
+            if span.flags & DELETED == 0 {
+                return Some(self.block.entry(&span));
             }
         }
         None

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::random::Random;
 
-type Fields = Vec<Vec<u8>>;
+type Pairs = Vec<Vec<u8>>;
 
 /// What is drawn, from a seed, so that a failure can be repeated.
 trait Draw {
     fn text(&mut self) -> Vec<u8>;
     /// Mostly the same names, so that entries share them.
-    fn fields(&mut self) -> Fields;
+    fn fields(&mut self) -> Pairs;
     fn limits(&mut self) -> StreamLimits;
 }
 
@@ -21,7 +21,7 @@ impl Draw for Random {
         vec![b'a' + self.below(26) as u8; len]
     }
 
-    fn fields(&mut self) -> Fields {
+    fn fields(&mut self) -> Pairs {
         if self.below(4) > 0 {
             return vec![b"name".to_vec(), self.text(), b"value".to_vec(), self.text()];
         }
@@ -35,12 +35,12 @@ impl Draw for Random {
 
 struct Pair {
     entries: Entries,
-    model: BTreeMap<StreamId, Fields>,
+    model: BTreeMap<StreamId, Pairs>,
     max_deleted: StreamId,
     added: u64,
 }
 
-fn collect(entry: Entry<'_>) -> (StreamId, Fields) {
+fn collect(entry: StreamEntry<'_>) -> (StreamId, Pairs) {
     (entry.id, entry.flat_map(|(field, value)| [field.to_vec(), value.to_vec()]).collect())
 }
 
@@ -89,7 +89,7 @@ impl Pair {
         let before = self.model.len();
         let (count, _) = self.entries.trim(Trim { keep, whole_blocks, limit });
         // Whole blocks: as many of the first ones as it says, and no more than wanted.
-        let is_wanted = |model: &BTreeMap<StreamId, Fields>| match keep {
+        let is_wanted = |model: &BTreeMap<StreamId, Pairs>| match keep {
             Keep::Last(keep) => model.len() as u64 > keep,
             Keep::From(id) => model.keys().next().is_some_and(|first| *first < id),
         };
@@ -117,11 +117,11 @@ impl Pair {
         assert_eq!(reversed, expected, "{to} back to {from}");
         self.check_both_ends(from, to, &expected, random);
         assert!(self.entries.blocks.values().all(|block| block.live > 0));
-        let sealed: usize = self.entries.blocks.values().map(Block::allocated).sum();
+        let sealed: usize = self.entries.blocks.values().map(EntryBlock::allocated).sum();
         assert_eq!(self.entries.sealed_bytes, sealed);
     }
 
-    fn check_both_ends(&self, from: StreamId, to: StreamId, expected: &[(StreamId, Fields)], random: &mut Random) {
+    fn check_both_ends(&self, from: StreamId, to: StreamId, expected: &[(StreamId, Pairs)], random: &mut Random) {
         let (mut left, mut right) = (0, expected.len());
         let mut range = self.entries.range(from, to);
         while left < right {
@@ -180,7 +180,7 @@ fn entries_with_the_same_fields_take_little_more_than_their_values() {
 }
 
 /// The first entries of the second block and the third in a stream of these, with Redis's limit on bytes alone.
-fn block_starts(id: impl Fn(u64) -> StreamId, pairs: impl Fn(u64) -> Fields) -> [u64; 2] {
+fn block_starts(id: impl Fn(u64) -> StreamId, pairs: impl Fn(u64) -> Pairs) -> [u64; 2] {
     let (mut entries, mut starts) = (Entries::default(), [0; 2]);
     for n in 1.. {
         let fields = pairs(n);
@@ -200,7 +200,7 @@ fn block_starts(id: impl Fn(u64) -> StreamId, pairs: impl Fn(u64) -> Fields) -> 
 
 #[test]
 fn blocks_end_where_they_do_in_redis() {
-    let texts = |texts: &[&str]| texts.iter().map(|text| text.as_bytes().to_vec()).collect::<Fields>();
+    let texts = |texts: &[&str]| texts.iter().map(|text| text.as_bytes().to_vec()).collect::<Pairs>();
     let by_1_ms = |n| StreamId::new(n, 1);
     let by_7_ms = |n| StreamId::new(1_795_453_820_547 + n * 7, 0);
     // redis-server 7.0.15 told where (XINFO STREAM).

@@ -1,13 +1,13 @@
 //! Finding the best suggestions that begin with something.
 //!
-//! First the places are found from which on every text agrees with the query (`Search::agree`): few, unless the search is fuzzy. Then the best of
+//! First the places are found from which on every text agrees with the query (`BestFirstSearch::agree`): few, unless the search is fuzzy. Then the best of
 //! what there is is taken from a heap, again and again: a text is a result, a bucket is replaced by its next text and the rest, a fork by its
 //! next branch and the rest. What isn't reached has no better rank. Where ranks are equal the order of the texts decides, which is then that
 //! of what the heap gives, too: so the results don't depend on the form that the tree has.
 
 use super::bucket::{Records, Stored};
 use super::query::{Agreement, Outlook, Query};
-use super::tree::{Fork, Node, Summary};
+use super::tree::{Fork, Summary, TrieNode};
 
 /// The best suggestions, in their order.
 #[derive(Default)]
@@ -87,13 +87,13 @@ struct Start<'a> {
 }
 
 enum StartAt<'a> {
-    Node(&'a Node, Summary),
+    Node(&'a TrieNode, Summary),
     Text(Stored<'a>),
 }
 
-/// A step of the way from a start to what is in the heap.
-struct Place<'a> {
-    /// The place before; the start's own, if none.
+/// A step of the path from a start to what is in the heap.
+struct PathStep<'a> {
+    /// The step before; the start itself, if none.
     parent: Option<u32>,
     /// The byte of the branch.
     byte: &'a [u8],
@@ -123,7 +123,7 @@ impl Lead {
 
 /// What the heap orders: the best rank first, then the order of the texts.
 #[derive(Clone, Copy)]
-struct Key {
+struct Priority {
     rank: f32,
     start: u32,
     lead: u64,
@@ -131,7 +131,7 @@ struct Key {
 }
 
 struct Found<'a> {
-    place: u32,
+    step: u32,
     at: FoundAt<'a>,
 }
 
@@ -144,26 +144,27 @@ enum FoundAt<'a> {
     Branches(&'a Fork, u16, Summary),
 }
 
-struct Search<'a, 'q> {
+/// See the module's documentation.
+struct BestFirstSearch<'a, 'q> {
     query: &'q Query,
     /// The suggestion whose text is the query's.
     same: Option<Stored<'a>>,
     starts: Vec<Start<'a>>,
-    places: Vec<Place<'a>>,
+    steps: Vec<PathStep<'a>>,
     found: Vec<Found<'a>>,
-    heap: Vec<Key>,
+    heap: Vec<Priority>,
 }
 
 /// Room for what most searches find on their way.
 const ROOM: usize = 200;
 
 /// The best, up to `count`.
-pub(super) fn find<'a>(root: &'a Node, query: &Query, count: usize) -> Best<'a> {
+pub(super) fn find<'a>(root: &'a TrieNode, query: &Query, count: usize) -> Best<'a> {
     let mut best = Best::default();
     if count == 0 {
         return best;
     }
-    let mut search = Search::new(root, query);
+    let mut search = BestFirstSearch::new(root, query);
     best.results.reserve(count.min(ROOM));
     search.run(count, &mut best);
     best
@@ -171,20 +172,20 @@ pub(super) fn find<'a>(root: &'a Node, query: &Query, count: usize) -> Best<'a> 
 
 /// How many things a search for so many has to do with.
 #[cfg(test)]
-pub(super) fn visited(root: &Node, query: &Query, count: usize) -> usize {
-    let mut search = Search::new(root, query);
+pub(super) fn visited(root: &TrieNode, query: &Query, count: usize) -> usize {
+    let mut search = BestFirstSearch::new(root, query);
     search.run(count, &mut Best::default());
     search.found.len()
 }
 
-impl<'a, 'q> Search<'a, 'q> {
+impl<'a, 'q> BestFirstSearch<'a, 'q> {
     /// A search that has found where it starts.
-    fn new(root: &'a Node, query: &'q Query) -> Search<'a, 'q> {
-        let mut search = Search {
+    fn new(root: &'a TrieNode, query: &'q Query) -> BestFirstSearch<'a, 'q> {
+        let mut search = BestFirstSearch {
             query,
             same: root.find(&query.folded).map(|stored| Stored { rest: b"", ..stored }),
             starts: Vec::new(),
-            places: Vec::with_capacity(ROOM),
+            steps: Vec::with_capacity(ROOM),
             found: Vec::with_capacity(ROOM),
             heap: Vec::with_capacity(ROOM),
         };
@@ -194,7 +195,7 @@ impl<'a, 'q> Search<'a, 'q> {
     }
 
     /// Finds the starts at and below a place, to which `path` leads; of the root, nothing is known of what is below it.
-    fn agree(&mut self, node: &'a Node, summary: Option<Summary>, mut agreement: Agreement, path: &mut Vec<u8>) {
+    fn agree(&mut self, node: &'a TrieNode, summary: Option<Summary>, mut agreement: Agreement, path: &mut Vec<u8>) {
         match self.query.outlook(&agreement) {
             Outlook::Found(distance) => {
                 let at = StartAt::Node(node, summary.unwrap_or_else(|| node.summary()));
@@ -204,10 +205,10 @@ impl<'a, 'q> Search<'a, 'q> {
             Outlook::Open => {}
         }
         let fork = match node {
-            Node::Bucket(bucket) => {
+            TrieNode::Bucket(bucket) => {
                 return bucket.records().for_each(|stored| self.agree_text(stored, agreement, path));
             }
-            Node::Fork(fork) => fork,
+            TrieNode::Fork(fork) => fork,
         };
         for byte in &fork.label {
             self.query.go_on(&mut agreement, *byte);
@@ -263,23 +264,23 @@ impl<'a, 'q> Search<'a, 'q> {
     fn begin(&mut self) {
         self.starts.sort_unstable_by(|one, other| one.path.cmp(&other.path));
         for start in 0..self.starts.len() {
-            let key = match self.starts[start].at {
+            let priority = match self.starts[start].at {
                 StartAt::Node(node, summary) => self.enter(node, summary, start as u32, None, &[]),
                 StartAt::Text(stored) => {
-                    let place = self.add_place(None, &[], &[], Lead::default());
-                    self.text(stored, start as u32, place)
+                    let step = self.add_step(None, &[], &[], Lead::default());
+                    self.text(stored, start as u32, step)
                 }
             };
-            self.push(key);
+            self.push(priority);
         }
         if let Some(stored) = self.same {
             let (path, at) = (self.query.folded.clone(), StartAt::Text(stored));
             let start = self.starts.len() as u32;
             self.starts.push(Start { path, distance: 0, at });
-            let place = self.add_place(None, &[], &[], Lead::default());
+            let step = self.add_step(None, &[], &[], Lead::default());
             let rank = self.query.rank(SAME_SCORE, stored.characters, 0);
-            let key = self.key(rank, start, Lead::default(), place, FoundAt::Text(stored));
-            self.push(Some(key));
+            let priority = self.priority(rank, start, Lead::default(), step, FoundAt::Text(stored));
+            self.push(Some(priority));
         }
     }
 
@@ -287,75 +288,75 @@ impl<'a, 'q> Search<'a, 'q> {
     fn run(&mut self, count: usize, best: &mut Best<'a>) {
         let mut next = self.pop();
         while best.len() < count
-            && let Some(key) = next
+            && let Some(priority) = next
         {
-            next = self.follow(key, best);
+            next = self.follow(priority, best);
         }
     }
 
-    fn add_place(&mut self, parent: Option<u32>, byte: &'a [u8], label: &'a [u8], lead: Lead) -> u32 {
-        self.places.push(Place { parent, byte, label, lead });
-        self.places.len() as u32 - 1
+    fn add_step(&mut self, parent: Option<u32>, byte: &'a [u8], label: &'a [u8], lead: Lead) -> u32 {
+        self.steps.push(PathStep { parent, byte, label, lead });
+        self.steps.len() as u32 - 1
     }
 
     /// What a place of the tree is in the heap, to which a branch has led.
     fn enter(
         &mut self,
-        node: &'a Node,
+        node: &'a TrieNode,
         summary: Summary,
         start: u32,
         parent: Option<u32>,
         byte: &'a [u8],
-    ) -> Option<Key> {
-        let lead = parent.map_or(Lead::default(), |parent| self.places[parent as usize].lead).and(byte);
+    ) -> Option<Priority> {
+        let lead = parent.map_or(Lead::default(), |parent| self.steps[parent as usize].lead).and(byte);
         match node {
-            Node::Bucket(bucket) => {
-                let place = self.add_place(parent, byte, &[], lead);
-                self.records(bucket.records(), summary, start, place)
+            TrieNode::Bucket(bucket) => {
+                let step = self.add_step(parent, byte, &[], lead);
+                self.records(bucket.records(), summary, start, step)
             }
-            Node::Fork(fork) => {
-                let place = self.add_place(parent, byte, &fork.label, lead.and(&fork.label));
+            TrieNode::Fork(fork) => {
+                let step = self.add_step(parent, byte, &fork.label, lead.and(&fork.label));
                 if let Some(own) = fork.own.records().next() {
-                    let key = self.text(own, start, place);
-                    self.push(key);
+                    let priority = self.text(own, start, step);
+                    self.push(priority);
                 }
-                self.branches(fork, 0, summary, start, place)
+                self.branches(fork, 0, summary, start, step)
             }
         }
     }
 
-    fn text(&mut self, stored: Stored<'a>, start: u32, place: u32) -> Option<Key> {
-        if self.is_same(&stored, start, place) {
+    fn text(&mut self, stored: Stored<'a>, start: u32, step: u32) -> Option<Priority> {
+        if self.is_same(&stored, start, step) {
             return None;
         }
         let distance = self.starts[start as usize].distance;
         let rank = self.query.rank(stored.score, stored.characters, distance);
-        let lead = self.places[place as usize].lead.and(stored.rest);
-        Some(self.key(rank, start, lead, place, FoundAt::Text(stored)))
+        let lead = self.steps[step as usize].lead.and(stored.rest);
+        Some(self.priority(rank, start, lead, step, FoundAt::Text(stored)))
     }
 
     /// True for the text that is the query: it is in the heap already.
-    fn is_same(&self, stored: &Stored<'_>, start: u32, place: u32) -> bool {
+    fn is_same(&self, stored: &Stored<'_>, start: u32, step: u32) -> bool {
         if self.same.is_none() || usize::from(stored.characters) != self.query.characters() {
             return false;
         }
         let mut text = Vec::new();
-        self.write_path(start, place, stored.rest, &mut text);
+        self.write_path(start, step, stored.rest, &mut text);
         text == self.query.folded
     }
 
-    fn records(&mut self, mut records: Records<'a>, summary: Summary, start: u32, place: u32) -> Option<Key> {
+    fn records(&mut self, mut records: Records<'a>, summary: Summary, start: u32, step: u32) -> Option<Priority> {
         let first = records.next()?;
         let rank = self.bound(summary, first.weight(), start);
-        let lead = self.places[place as usize].lead;
-        Some(self.key(rank, start, lead, place, FoundAt::Records(first, records, summary)))
+        let lead = self.steps[step as usize].lead;
+        Some(self.priority(rank, start, lead, step, FoundAt::Records(first, records, summary)))
     }
 
-    fn branches(&mut self, fork: &'a Fork, next: u16, summary: Summary, start: u32, place: u32) -> Option<Key> {
+    fn branches(&mut self, fork: &'a Fork, next: u16, summary: Summary, start: u32, step: u32) -> Option<Priority> {
         let branch = fork.branches.get(usize::from(next))?;
         let rank = self.bound(summary, branch.summary.heaviest(), start);
-        let lead = self.places[place as usize].lead;
-        Some(self.key(rank, start, lead, place, FoundAt::Branches(fork, next, summary)))
+        let lead = self.steps[step as usize].lead;
+        Some(self.priority(rank, start, lead, step, FoundAt::Branches(fork, next, summary)))
     }
 
     fn bound(&self, summary: Summary, weight: f32, start: u32) -> f32 {
@@ -364,23 +365,23 @@ impl<'a, 'q> Search<'a, 'q> {
     }
 
     /// What has come first is a result, or is replaced by what it consists of. Gives what comes first then.
-    fn follow(&mut self, key: Key, best: &mut Best<'a>) -> Option<Key> {
-        let Key { start, rank, .. } = key;
-        let Found { place, at } = self.found[key.found as usize];
+    fn follow(&mut self, priority: Priority, best: &mut Best<'a>) -> Option<Priority> {
+        let Priority { start, rank, .. } = priority;
+        let Found { step, at } = self.found[priority.found as usize];
         let (first, rest) = match at {
             FoundAt::Text(stored) => {
-                self.write_path(start, place, stored.rest, &mut best.texts);
+                self.write_path(start, step, stored.rest, &mut best.texts);
                 best.results.push(Ranked { text_end: best.texts.len(), rank, payload: stored.payload });
                 return self.pop();
             }
             FoundAt::Records(stored, records, summary) => {
-                (self.text(stored, start, place), self.records(records, summary, start, place))
+                (self.text(stored, start, step), self.records(records, summary, start, step))
             }
             FoundAt::Branches(fork, next, summary) => {
                 let branch = &fork.branches[usize::from(next)];
                 let byte = std::slice::from_ref(&branch.byte);
-                let first = self.enter(&branch.node, branch.summary, start, Some(place), byte);
-                (first, self.branches(fork, next + 1, summary, start, place))
+                let first = self.enter(&branch.node, branch.summary, start, Some(step), byte);
+                (first, self.branches(fork, next + 1, summary, start, step))
             }
         };
         self.push(rest);
@@ -392,12 +393,12 @@ impl<'a, 'q> Search<'a, 'q> {
     }
 
     /// Appends the text, or the beginning of texts, that something found has.
-    fn write_path(&self, start: u32, place: u32, rest: &[u8], out: &mut Vec<u8>) {
+    fn write_path(&self, start: u32, step: u32, rest: &[u8], out: &mut Vec<u8>) {
         let mut parts = Vec::new();
-        let mut next = Some(place);
-        while let Some(place) = next.map(|place| &self.places[place as usize]) {
-            parts.push((place.byte, place.label));
-            next = place.parent;
+        let mut next = Some(step);
+        while let Some(step) = next.map(|step| &self.steps[step as usize]) {
+            parts.push((step.byte, step.label));
+            next = step.parent;
         }
         out.extend_from_slice(&self.starts[start as usize].path);
         for (byte, label) in parts.iter().rev() {
@@ -407,15 +408,15 @@ impl<'a, 'q> Search<'a, 'q> {
         out.extend_from_slice(rest);
     }
 
-    fn key(&mut self, rank: f32, start: u32, lead: Lead, place: u32, at: FoundAt<'a>) -> Key {
-        self.found.push(Found { place, at });
-        Key { rank, start, lead: lead.bytes, found: self.found.len() as u32 - 1 }
+    fn priority(&mut self, rank: f32, start: u32, lead: Lead, step: u32, at: FoundAt<'a>) -> Priority {
+        self.found.push(Found { step, at });
+        Priority { rank, start, lead: lead.bytes, found: self.found.len() as u32 - 1 }
     }
 
     /// Puts something into the heap.
-    fn push(&mut self, key: Option<Key>) {
-        let Some(key) = key else { return };
-        self.heap.push(key);
+    fn push(&mut self, priority: Option<Priority>) {
+        let Some(priority) = priority else { return };
+        self.heap.push(priority);
         let mut at = self.heap.len() - 1;
         while at > 0 && self.is_before(self.heap[at], self.heap[(at - 1) / 2]) {
             self.heap.swap(at, (at - 1) / 2);
@@ -424,7 +425,7 @@ impl<'a, 'q> Search<'a, 'q> {
     }
 
     /// Takes the first out of the heap.
-    fn pop(&mut self) -> Option<Key> {
+    fn pop(&mut self) -> Option<Priority> {
         let last = self.heap.pop()?;
         let Some(first) = self.heap.first_mut() else { return Some(last) };
         let popped = std::mem::replace(first, last);
@@ -433,14 +434,14 @@ impl<'a, 'q> Search<'a, 'q> {
     }
 
     /// The first of the heap and this one; the other is in the heap then.
-    fn exchange(&mut self, key: Key) -> Key {
+    fn exchange(&mut self, priority: Priority) -> Priority {
         match self.heap.first() {
-            Some(first) if self.is_before(*first, key) => {
-                let popped = std::mem::replace(&mut self.heap[0], key);
+            Some(first) if self.is_before(*first, priority) => {
+                let popped = std::mem::replace(&mut self.heap[0], priority);
                 self.sink();
                 popped
             }
-            _ => key,
+            _ => priority,
         }
     }
 
@@ -462,7 +463,7 @@ impl<'a, 'q> Search<'a, 'q> {
     }
 
     #[inline]
-    fn is_before(&self, one: Key, other: Key) -> bool {
+    fn is_before(&self, one: Priority, other: Priority) -> bool {
         if one.rank != other.rank {
             return one.rank > other.rank;
         }
@@ -472,13 +473,13 @@ impl<'a, 'q> Search<'a, 'q> {
         self.path(one) < self.path(other)
     }
 
-    /// The text, or the beginning of texts, that a key stands for.
+    /// The text, or the beginning of texts, that a priority stands for.
     #[cold]
-    fn path(&self, key: Key) -> Vec<u8> {
-        let Found { place, at } = &self.found[key.found as usize];
+    fn path(&self, priority: Priority) -> Vec<u8> {
+        let Found { step, at } = &self.found[priority.found as usize];
         let rest = if let FoundAt::Text(stored) = at { stored.rest } else { b"" };
         let mut path = Vec::new();
-        self.write_path(key.start, *place, rest, &mut path);
+        self.write_path(priority.start, *step, rest, &mut path);
         path
     }
 }

@@ -24,7 +24,7 @@ const HEAD: usize = 5;
 
 /// See the module's documentation.
 #[derive(Clone, Default)]
-pub(super) struct Bucket(Block);
+pub(super) struct TrieBucket(Block);
 
 /// A suggestion as its bucket has it.
 #[derive(Clone, Copy)]
@@ -127,7 +127,7 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-impl Bucket {
+impl TrieBucket {
     #[inline]
     pub fn len(&self) -> usize {
         self.0.mark() as usize

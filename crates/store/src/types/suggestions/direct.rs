@@ -6,10 +6,10 @@
 use std::cmp::Ordering;
 
 use super::best::{Best, SAME_SCORE};
-use super::bucket::{Bucket, Stored};
+use super::bucket::{Stored, TrieBucket};
 use super::kept::KEPT_FOR;
 use super::query::{Fuzziness, Query};
-use super::tree::{Branch, Fork, Node};
+use super::tree::{Branch, Fork, TrieNode};
 
 /// Blocks that a search may look at: more than one where texts begin with the same letters in another case.
 const BLOCKS_MAX: usize = 4;
@@ -20,7 +20,7 @@ const ROOM: usize = 40;
 struct CandidateBlock<'a> {
     /// The bytes of the texts there up to the records' own, as they are stored.
     path: Vec<u8>,
-    records: &'a Bucket,
+    records: &'a TrieBucket,
     /// How much of the query the records themselves are to begin with.
     left: usize,
     /// The suggestion that ends at this fork: its text is the path. None for a bucket.
@@ -35,7 +35,7 @@ struct Candidate<'a> {
 }
 
 /// The best, up to `count`; None if a walk has to find them.
-pub(super) fn find<'a>(root: &'a Node, query: &Query, count: usize) -> Option<Best<'a>> {
+pub(super) fn find<'a>(root: &'a TrieNode, query: &Query, count: usize) -> Option<Best<'a>> {
     if query.fuzziness != Fuzziness::Exact || count > KEPT_FOR || !query.is_ascii() {
         return None;
     }
@@ -55,14 +55,14 @@ struct Direct<'a, 'q> {
 
 impl<'a> Direct<'a, '_> {
     /// Finds the blocks at and below a node, to which so many bytes of the query lead by `path`. None if they can't all be told so.
-    fn follow(&mut self, mut node: &'a Node, mut read: usize, mut path: Vec<u8>) -> Option<()> {
+    fn follow(&mut self, mut node: &'a TrieNode, mut read: usize, mut path: Vec<u8>) -> Option<()> {
         loop {
             let query = &self.query.folded;
             let fork = match node {
-                Node::Bucket(records) => {
+                TrieNode::Bucket(records) => {
                     return self.add(CandidateBlock { path, records, left: query.len() - read, own: None });
                 }
-                Node::Fork(fork) => fork,
+                TrieNode::Fork(fork) => fork,
             };
             let compared = fork.label.len().min(query.len() - read);
             if !agree(&fork.label[..compared], &query[read..read + compared])? {
@@ -87,7 +87,7 @@ impl<'a> Direct<'a, '_> {
 
     /// The ways on by a letter and by its upper case. None if there is one that may be the same letter by other bytes.
     #[inline]
-    fn ways(fork: &'a Fork, byte: u8) -> Option<[Option<(u8, &'a Node)>; 2]> {
+    fn ways(fork: &'a Fork, byte: u8) -> Option<[Option<(u8, &'a TrieNode)>; 2]> {
         let (mut ways, mut count) = ([None; 2], 0);
         for branch in &fork.branches {
             if branch.byte.to_ascii_lowercase() == byte {
@@ -134,7 +134,7 @@ impl<'a> Direct<'a, '_> {
     }
 
     /// The first of the candidates, in their order.
-    fn best(mut self, root: &'a Node, count: usize) -> Best<'a> {
+    fn best(mut self, root: &'a TrieNode, count: usize) -> Best<'a> {
         let Direct { blocks, candidates, .. } = &mut self;
         candidates.sort_unstable_by(|one, other| Direct::order(blocks, one, other));
         candidates.truncate(count);
@@ -177,9 +177,9 @@ fn agree(stored: &[u8], query: &[u8]) -> Option<bool> {
 fn may_lead_to(branch: &Branch, letter: u8) -> bool {
     let may_be = |second: Option<&u8>| second.is_none_or(|second| may_be(letter, branch.byte, *second));
     match &branch.node {
-        Node::Bucket(bucket) => bucket.records().any(|stored| may_be(stored.rest.first())),
-        Node::Fork(fork) if !fork.label.is_empty() => may_be(fork.label.first()),
-        Node::Fork(fork) => fork.branches.iter().any(|branch| may_be(Some(&branch.byte))),
+        TrieNode::Bucket(bucket) => bucket.records().any(|stored| may_be(stored.rest.first())),
+        TrieNode::Fork(fork) if !fork.label.is_empty() => may_be(fork.label.first()),
+        TrieNode::Fork(fork) => fork.branches.iter().any(|branch| may_be(Some(&branch.byte))),
     }
 }
 

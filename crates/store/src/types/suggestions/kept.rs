@@ -3,12 +3,12 @@
 //! A rank depends on the length of what is searched for, so that the best ten of one length aren't those of another. What is kept is enough for all
 //! lengths that end at the fork or before it: a suggestion **dominates** another if it is ahead of it for all of these, and those are kept that
 //! fewer than [`KEPT_FOR`] dominate. With one length more, the quotient of two ranks only grows or only falls, so that the first
-//! and the last length decide. The lengths go as far as the way to the fork is ASCII, by which no text is shorter than what is searched for.
+//! and the last length decide. The lengths go as far as the path to the fork is ASCII, by which no text is shorter than what is searched for.
 //!
 //! Where too many suggestions would have to be kept, since their scores differ by less than a millionth, or where those take too many bytes, none
 //! are: a search walks there.
 
-use super::bucket::{Bucket, Stored};
+use super::bucket::{Stored, TrieBucket};
 use super::query::root;
 
 /// Results for which what is kept is enough.
@@ -23,17 +23,17 @@ const MARGIN: f64 = 1e-6;
 /// Ranks nearer to 0 are rounded more.
 const RANK_MIN: f64 = 1e-30;
 
-/// How far the way to a place is ASCII.
+/// How far the path to a place is ASCII, from the root on.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Way {
+pub(super) struct AsciiPrefix {
     /// Bytes before the first one that isn't.
     ascii: usize,
     has_others: bool,
 }
 
-impl Way {
-    /// The way on by these bytes.
-    pub fn and(mut self, bytes: &[u8]) -> Way {
+impl AsciiPrefix {
+    /// That of the path that goes on with these bytes.
+    pub fn and(mut self, bytes: &[u8]) -> AsciiPrefix {
         if !self.has_others {
             let ascii = bytes.iter().take_while(|byte| byte.is_ascii()).count();
             self.ascii += ascii;
@@ -51,9 +51,9 @@ struct Ranks {
 }
 
 impl Ranks {
-    fn of(stored: &Stored<'_>, way: Way) -> Ranks {
+    fn of(stored: &Stored<'_>, prefix: AsciiPrefix) -> Ranks {
         let (score, characters) = (f64::from(stored.score), usize::from(stored.characters));
-        Ranks { near: score / root(characters), far: score / root(characters.saturating_sub(way.ascii)) }
+        Ranks { near: score / root(characters), far: score / root(characters.saturating_sub(prefix.ascii)) }
     }
 
     fn are_ahead(self, other: Ranks, margin: f64) -> bool {
@@ -78,18 +78,18 @@ fn dominates((one, ranks): &(Stored<'_>, Ranks), (other, others): &(Stored<'_>, 
 #[derive(Clone, Default)]
 pub(super) struct Kept {
     /// What follows the fork's label of each text. Instead of a payload they have an empty one. Empty if nothing is kept.
-    records: Bucket,
+    records: TrieBucket,
     /// Ranks that enough of them have for the shortest query, and for the longest.
     floors: Option<[f32; 2]>,
 }
 
 impl Kept {
     /// The suggestions, if they are enough.
-    pub fn records(&self) -> Option<&Bucket> {
+    pub fn records(&self) -> Option<&TrieBucket> {
         Some(&self.records).filter(|records| !records.is_empty())
     }
 
-    pub fn records_mut(&mut self) -> &mut Bucket {
+    pub fn records_mut(&mut self) -> &mut TrieBucket {
         &mut self.records
     }
 
@@ -98,13 +98,13 @@ impl Kept {
     }
 
     /// A text is new below the fork, or its score has risen, or it has a payload now.
-    pub fn raise(&mut self, stored: &Stored<'_>, way: Way) {
-        if self.records.is_empty() || self.is_far_behind(stored, way) {
+    pub fn raise(&mut self, stored: &Stored<'_>, prefix: AsciiPrefix) {
+        if self.records.is_empty() || self.is_far_behind(stored, prefix) {
             return;
         }
         self.records.remove(stored.rest);
-        self.admit(stored, way);
-        self.set_floors(way);
+        self.admit(stored, prefix);
+        self.set_floors(prefix);
     }
 
     /// Whether something is kept of which this text is a part.
@@ -113,34 +113,34 @@ impl Kept {
     }
 
     /// Keeps the best of all that `each` gives.
-    pub fn make(&mut self, way: Way, each: impl FnOnce(&mut dyn FnMut(&Stored<'_>))) {
+    pub fn make(&mut self, prefix: AsciiPrefix, each: impl FnOnce(&mut dyn FnMut(&Stored<'_>))) {
         *self = Kept::default();
         let mut is_enough = true;
         each(&mut |stored| {
-            if is_enough && !self.is_far_behind(stored, way) {
-                self.admit(stored, way);
+            if is_enough && !self.is_far_behind(stored, prefix) {
+                self.admit(stored, prefix);
                 is_enough = !self.records.is_empty();
-                self.set_floors(way);
+                self.set_floors(prefix);
             }
         });
     }
 
     /// A quick look: true if enough others dominate this one.
-    fn is_far_behind(&self, stored: &Stored<'_>, way: Way) -> bool {
+    fn is_far_behind(&self, stored: &Stored<'_>, prefix: AsciiPrefix) -> bool {
         /// What the rounding of the floors may make out comes on top.
         const FLOOR_MARGIN: f64 = 2.0 * MARGIN;
         self.floors.is_some_and(|[near, far]| {
-            Ranks { near: near.into(), far: far.into() }.are_ahead(Ranks::of(stored, way), FLOOR_MARGIN)
+            Ranks { near: near.into(), far: far.into() }.are_ahead(Ranks::of(stored, prefix), FLOOR_MARGIN)
         })
     }
 
     /// Adds a suggestion that isn't there, unless enough others dominate it, and leaves out those of which that is true now.
-    fn admit(&mut self, stored: &Stored<'_>, way: Way) {
-        let new = (Stored { payload: stored.payload.map(|_| &b""[..]), ..*stored }, Ranks::of(stored, way));
+    fn admit(&mut self, stored: &Stored<'_>, prefix: AsciiPrefix) {
+        let new = (Stored { payload: stored.payload.map(|_| &b""[..]), ..*stored }, Ranks::of(stored, prefix));
         let mut kept = [(new.0, new.1); KEPT_MAX];
         let mut count = 0;
         for (to, stored) in kept.iter_mut().zip(self.records.records()) {
-            *to = (stored, Ranks::of(&stored, way));
+            *to = (stored, Ranks::of(&stored, prefix));
             count += 1;
         }
         let kept = &kept[..count];
@@ -161,8 +161,8 @@ impl Kept {
         }
     }
 
-    fn set_floors(&mut self, way: Way) {
-        let mut ranks = self.records.records().take(KEPT_FOR).map(|stored| Ranks::of(&stored, way));
+    fn set_floors(&mut self, prefix: AsciiPrefix) {
+        let mut ranks = self.records.records().take(KEPT_FOR).map(|stored| Ranks::of(&stored, prefix));
         let Some(first) = ranks.next() else { return self.floors = None };
         let lower = |one: Ranks, other: Ranks| Ranks { near: one.near.min(other.near), far: one.far.min(other.far) };
         let Ranks { near, far } = ranks.fold(first, lower);

@@ -63,10 +63,10 @@ fn contents(suggestions: &Suggestions) -> Model {
 }
 
 /// Bytes of all allocations, counted anew.
-fn counted(node: &Node) -> usize {
+fn counted(node: &TrieNode) -> usize {
     match node {
-        Node::Bucket(bucket) => bucket.allocated_bytes(),
-        Node::Fork(fork) => {
+        TrieNode::Bucket(bucket) => bucket.allocated_bytes(),
+        TrieNode::Fork(fork) => {
             let below: usize = fork.branches.iter().map(|branch| counted(&branch.node)).sum();
             let branches = fork.branches.capacity() * size_of_val(&fork.branches[0]);
             let own = fork.own.allocated_bytes() + fork.kept.allocated_bytes();
@@ -76,8 +76,8 @@ fn counted(node: &Node) -> usize {
 }
 
 /// Fails unless a fork's branches are in their order, and say what is below them.
-fn check(node: &Node) {
-    let Node::Fork(fork) = node else { return };
+fn check(node: &TrieNode) {
+    let TrieNode::Fork(fork) = node else { return };
     let shown = |summary: tree::Summary| (summary.shortest, summary.highest(), summary.heaviest());
     for branch in &fork.branches {
         assert_eq!(shown(branch.summary), shown(branch.node.summary()));
@@ -91,8 +91,8 @@ fn check(node: &Node) {
 }
 
 /// What a fork keeps, found by looking at all that is below it: for each length those that come first.
-fn check_kept(node: &Node, beginning: &[u8], forks: &mut [usize; 2]) {
-    let Node::Fork(fork) = node else { return };
+fn check_kept(node: &TrieNode, beginning: &[u8], forks: &mut [usize; 2]) {
+    let TrieNode::Fork(fork) = node else { return };
     let way = [beginning, &fork.label].concat();
     for branch in &fork.branches {
         check_kept(&branch.node, &[&*way, &[branch.byte]].concat(), forks);
@@ -188,7 +188,7 @@ fn behaves_as_a_list_that_is_looked_through() {
         assert_eq!(contents(&suggestions.clone()), model);
         let names: Vec<Vec<u8>> = model.keys().cloned().collect();
         names.iter().for_each(|name| assert!(suggestions.remove(name)));
-        assert!(suggestions.is_empty() && matches!(&suggestions.root, Node::Bucket(bucket) if bucket.is_empty()));
+        assert!(suggestions.is_empty() && matches!(&suggestions.root, TrieNode::Bucket(bucket) if bucket.is_empty()));
         assert_eq!(suggestions.bytes, 0);
     }
 }
@@ -227,7 +227,7 @@ fn long_texts_are_not_kept_and_found_all_the_same() {
         }
         assert_eq!(found(&suggestions, "a", Fuzziness::Exact, 3), expected(&model, "a", Fuzziness::Exact, 3));
         assert_eq!(suggestions.bytes, counted(&suggestions.root));
-        let Node::Fork(fork) = &suggestions.root else { continue };
+        let TrieNode::Fork(fork) = &suggestions.root else { continue };
         assert!(number < 53 || fork.kept.records().is_none(), "{number} {is_added}");
     }
 }

@@ -5,15 +5,15 @@
 
 use std::ops::ControlFlow;
 
-use super::bucket::{BUCKET_BYTES_MAX, BUCKET_COUNT_MAX, Bucket, Old, Stored};
-use super::kept::{Kept, Way};
+use super::bucket::{BUCKET_BYTES_MAX, BUCKET_COUNT_MAX, Old, Stored, TrieBucket};
+use super::kept::{AsciiPrefix, Kept};
 use super::{Suggestion, SuggestionOf, weight};
 use crate::tight::TightBox;
 
 /// A place in the tree with all below it.
 #[derive(Clone)]
-pub(super) enum Node {
-    Bucket(Bucket),
+pub(super) enum TrieNode {
+    Bucket(TrieBucket),
     Fork(TightBox<Fork>),
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Fork {
     /// What all texts below have in common behind the byte that led here.
     pub label: Box<[u8]>,
     /// The suggestion whose text ends behind the label; empty, if there is none.
-    pub own: Bucket,
+    pub own: TrieBucket,
     pub branches: Vec<Branch>,
     /// The best of all of these.
     pub kept: Kept,
@@ -34,7 +34,7 @@ pub(super) struct Fork {
 pub(super) struct Branch {
     pub byte: u8,
     pub summary: Summary,
-    pub node: Node,
+    pub node: TrieNode,
 }
 
 /// Numbers in bytes, so that branches lie without gaps.
@@ -86,10 +86,10 @@ impl Summary {
     }
 }
 
-/// A block that [`Node::visit_from`] comes to.
+/// A block that [`TrieNode::visit_from`] comes to.
 pub(super) enum Visited<'a> {
     /// Suggestions.
-    Bucket(&'a mut Bucket),
+    Bucket(&'a mut TrieBucket),
     /// What a fork has of some of them besides.
     Kept(&'a mut Kept),
 }
@@ -97,9 +97,9 @@ pub(super) enum Visited<'a> {
 /// Bytes that the allocations take; kept up as they change.
 pub(super) type Bytes = usize;
 
-impl Default for Node {
+impl Default for TrieNode {
     fn default() -> Self {
-        Node::Bucket(Bucket::default())
+        TrieNode::Bucket(TrieBucket::default())
     }
 }
 
@@ -108,15 +108,17 @@ fn common(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }
 
-impl Node {
+impl TrieNode {
     fn is_empty(&self) -> bool {
-        matches!(self, Node::Bucket(bucket) if bucket.is_empty())
+        matches!(self, TrieNode::Bucket(bucket) if bucket.is_empty())
     }
 
     pub fn summary(&self) -> Summary {
         match self {
-            Node::Bucket(bucket) => bucket.summary(),
-            Node::Fork(fork) => fork.branches.iter().fold(fork.own.summary(), |all, branch| all.and(branch.summary)),
+            TrieNode::Bucket(bucket) => bucket.summary(),
+            TrieNode::Fork(fork) => {
+                fork.branches.iter().fold(fork.own.summary(), |all, branch| all.and(branch.summary))
+            }
         }
     }
 
@@ -125,8 +127,8 @@ impl Node {
         let (mut node, mut rest) = (self, text);
         loop {
             match node {
-                Node::Bucket(bucket) => return bucket.find(rest),
-                Node::Fork(fork) => match rest.strip_prefix(&*fork.label)?.split_first() {
+                TrieNode::Bucket(bucket) => return bucket.find(rest),
+                TrieNode::Fork(fork) => match rest.strip_prefix(&*fork.label)?.split_first() {
                     None => return fork.own.find(b""),
                     Some((byte, left)) => {
                         node = &fork.branches.iter().find(|branch| branch.byte == *byte)?.node;
@@ -138,23 +140,23 @@ impl Node {
     }
 
     /// Adds a suggestion or changes it, given what of its text isn't on the way here. Gives what it was.
-    pub fn set(&mut self, rest: &[u8], way: Way, new: &Suggestion<'_>, bytes: &mut Bytes) -> Option<Old> {
+    pub fn set(&mut self, rest: &[u8], prefix: AsciiPrefix, new: &Suggestion<'_>, bytes: &mut Bytes) -> Option<Old> {
         let fork = match self {
-            Node::Bucket(bucket) => {
+            TrieNode::Bucket(bucket) => {
                 *bytes -= bucket.allocated_bytes();
                 let before = bucket.set(rest, new);
                 *bytes += bucket.allocated_bytes();
-                self.burst(way, bytes);
+                self.burst(prefix, bytes);
                 return before;
             }
-            Node::Fork(fork) => fork,
+            TrieNode::Fork(fork) => fork,
         };
         let at = common(&fork.label, rest);
         if at < fork.label.len() {
-            self.split(at, way, bytes);
-            return self.set(rest, way, new, bytes);
+            self.split(at, prefix, bytes);
+            return self.set(rest, prefix, new, bytes);
         }
-        let (way, rest) = (way.and(&fork.label), &rest[at..]);
+        let (prefix, rest) = (prefix.and(&fork.label), &rest[at..]);
         let before = match rest.split_first() {
             None => {
                 *bytes -= fork.own.allocated_bytes();
@@ -162,24 +164,24 @@ impl Node {
                 *bytes += fork.own.allocated_bytes();
                 before
             }
-            Some((byte, rest)) => fork.set_in_branch(*byte, rest, way, new, bytes),
+            Some((byte, rest)) => fork.set_in_branch(*byte, rest, prefix, new, bytes),
         };
-        fork.note_set(rest, way, new, before, bytes);
+        fork.note_set(rest, prefix, new, before, bytes);
         before
     }
 
     /// Removes a suggestion, given what of its text isn't on the way here. Gives the score that it had.
-    pub fn remove(&mut self, rest: &[u8], way: Way, characters: u8, bytes: &mut Bytes) -> Option<f32> {
+    pub fn remove(&mut self, rest: &[u8], prefix: AsciiPrefix, characters: u8, bytes: &mut Bytes) -> Option<f32> {
         let fork = match self {
-            Node::Bucket(bucket) => {
+            TrieNode::Bucket(bucket) => {
                 *bytes -= bucket.allocated_bytes();
                 let before = bucket.remove(rest);
                 *bytes += bucket.allocated_bytes();
                 return before;
             }
-            Node::Fork(fork) => fork,
+            TrieNode::Fork(fork) => fork,
         };
-        let (way, rest) = (way.and(&fork.label), rest.strip_prefix(&*fork.label)?);
+        let (prefix, rest) = (prefix.and(&fork.label), rest.strip_prefix(&*fork.label)?);
         let before = match rest.split_first() {
             None => {
                 *bytes -= fork.own.allocated_bytes();
@@ -187,19 +189,19 @@ impl Node {
                 *bytes += fork.own.allocated_bytes();
                 before
             }
-            Some((byte, rest)) => fork.remove_in_branch(*byte, rest, way, characters, bytes),
+            Some((byte, rest)) => fork.remove_in_branch(*byte, rest, prefix, characters, bytes),
         }?;
         if !self.gather(bytes)
-            && let Node::Fork(fork) = self
+            && let TrieNode::Fork(fork) = self
         {
-            fork.note_lowered(rest, way, bytes);
+            fork.note_lowered(rest, prefix, bytes);
         }
         Some(before)
     }
 
     /// Makes a bucket that is over its limits a fork, and those below it, too.
-    fn burst(&mut self, way: Way, bytes: &mut Bytes) {
-        let Node::Bucket(bucket) = self else { return };
+    fn burst(&mut self, prefix: AsciiPrefix, bytes: &mut Bytes) {
+        let TrieNode::Bucket(bucket) = self else { return };
         if !bucket.is_over() {
             return;
         }
@@ -207,15 +209,15 @@ impl Node {
         *bytes -= bucket.allocated_bytes();
         let mut fork = Fork::of(&bucket);
         *bytes += fork.allocated_bytes();
-        let way = way.and(&fork.label);
-        fork.branches.iter_mut().for_each(|branch| branch.node.burst(way.and(&[branch.byte]), bytes));
-        fork.keep(way, bytes);
-        *self = Node::Fork(TightBox::new(fork));
+        let prefix = prefix.and(&fork.label);
+        fork.branches.iter_mut().for_each(|branch| branch.node.burst(prefix.and(&[branch.byte]), bytes));
+        fork.keep(prefix, bytes);
+        *self = TrieNode::Fork(TightBox::new(fork));
     }
 
     /// Cuts a fork's label, and puts a fork before it that has the label's beginning.
-    fn split(&mut self, at: usize, way: Way, bytes: &mut Bytes) {
-        let Node::Fork(fork) = self else { return };
+    fn split(&mut self, at: usize, prefix: AsciiPrefix, bytes: &mut Bytes) {
+        let TrieNode::Fork(fork) = self else { return };
         let label = std::mem::take(&mut fork.label);
         fork.label = label[at + 1..].into();
         let summary = self.summary();
@@ -225,28 +227,28 @@ impl Node {
         above.branches.push(Branch { byte: label[at], summary, node: below });
         // The byte between both labels is the branch's.
         *bytes = *bytes + above.shallow_bytes() - 1 - at;
-        above.keep(way.and(&above.label), bytes);
-        *self = Node::Fork(TightBox::new(above));
+        above.keep(prefix.and(&above.label), bytes);
+        *self = TrieNode::Fork(TightBox::new(above));
     }
 
     /// Makes a fork with little below it a bucket, and joins one with a single way on with the fork at its end, which has kept the best of the
     /// same suggestions. Says whether it has.
     fn gather(&mut self, bytes: &mut Bytes) -> bool {
-        let Node::Fork(fork) = self else { return false };
+        let TrieNode::Fork(fork) = self else { return false };
         if let Some(bucket) = fork.gathered() {
             *bytes = *bytes - fork.allocated_bytes() + bucket.allocated_bytes();
-            *self = Node::Bucket(bucket);
+            *self = TrieNode::Bucket(bucket);
             return true;
         }
         let is_passage = fork.own.is_empty() && fork.branches.len() == 1;
-        if !is_passage || !matches!(fork.branches[0].node, Node::Fork(_)) {
+        if !is_passage || !matches!(fork.branches[0].node, TrieNode::Fork(_)) {
             return false;
         }
         *bytes -= fork.allocated_bytes();
-        if let Some(Branch { byte, node: Node::Fork(mut below), .. }) = fork.branches.pop() {
+        if let Some(Branch { byte, node: TrieNode::Fork(mut below), .. }) = fork.branches.pop() {
             *bytes += 1 + fork.label.len();
             below.label = [&fork.label, &[byte][..], &below.label].concat().into();
-            *self = Node::Fork(below);
+            *self = TrieNode::Fork(below);
         }
         true
     }
@@ -254,8 +256,8 @@ impl Node {
     /// Calls `visit` with every suggestion, those of a fork's best branch first. `beginning` is the way here.
     pub fn each(&self, beginning: &mut Vec<u8>, visit: &mut impl FnMut(SuggestionOf<'_>)) {
         let fork = match self {
-            Node::Bucket(bucket) => return bucket.each(beginning, visit),
-            Node::Fork(fork) => fork,
+            TrieNode::Bucket(bucket) => return bucket.each(beginning, visit),
+            TrieNode::Fork(fork) => fork,
         };
         let len = beginning.len();
         beginning.extend_from_slice(&fork.label);
@@ -281,8 +283,8 @@ impl Node {
             ControlFlow::Continue(()) => ControlFlow::Continue(()),
         };
         let fork = match self {
-            Node::Bucket(bucket) => return call(beginning, Visited::Bucket(bucket)),
-            Node::Fork(fork) => fork,
+            TrieNode::Bucket(bucket) => return call(beginning, Visited::Bucket(bucket)),
+            TrieNode::Fork(fork) => fork,
         };
         let len = beginning.len();
         beginning.extend_from_slice(&fork.label);
@@ -309,11 +311,11 @@ impl Node {
 
 impl Fork {
     fn new(label: &[u8]) -> Fork {
-        Fork { label: label.into(), own: Bucket::default(), branches: Vec::new(), kept: Kept::default() }
+        Fork { label: label.into(), own: TrieBucket::default(), branches: Vec::new(), kept: Kept::default() }
     }
 
     /// A fork of a bucket's suggestions.
-    fn of(bucket: &Bucket) -> Fork {
+    fn of(bucket: &TrieBucket) -> Fork {
         let first = bucket.records().next().map_or(&b""[..], |stored| stored.rest);
         let at = bucket.records().fold(first.len(), |len, stored| common(&first[..len], stored.rest));
         let mut fork = Fork::new(&first[..at]);
@@ -326,7 +328,7 @@ impl Fork {
             let index = fork.position(byte).unwrap_or_else(|| fork.add_branch(byte));
             let branch = &mut fork.branches[index];
             branch.summary = branch.summary.and(Summary::of(&stored));
-            if let Node::Bucket(bucket) = &mut branch.node {
+            if let TrieNode::Bucket(bucket) = &mut branch.node {
                 bucket.push(&Stored { rest, ..stored });
             }
         }
@@ -344,7 +346,7 @@ impl Fork {
         if len == self.branches.capacity() {
             self.branches.reserve_exact(1 + len / 4);
         }
-        self.branches.push(Branch { byte, summary: Summary::NONE, node: Node::default() });
+        self.branches.push(Branch { byte, summary: Summary::NONE, node: TrieNode::default() });
         len
     }
 
@@ -372,7 +374,7 @@ impl Fork {
         &mut self,
         byte: u8,
         rest: &[u8],
-        way: Way,
+        prefix: AsciiPrefix,
         new: &Suggestion<'_>,
         bytes: &mut Bytes,
     ) -> Option<Old> {
@@ -383,7 +385,7 @@ impl Fork {
             index
         });
         let branch = &mut self.branches[index];
-        let before = branch.node.set(rest, way.and(&[byte]), new, bytes);
+        let before = branch.node.set(rest, prefix.and(&[byte]), new, bytes);
         let is_lower = before
             .is_some_and(|before| new.score < before.score && branch.summary.may_be_by(before.score, new.characters));
         if is_lower {
@@ -397,10 +399,17 @@ impl Fork {
         before
     }
 
-    fn remove_in_branch(&mut self, byte: u8, rest: &[u8], way: Way, characters: u8, bytes: &mut Bytes) -> Option<f32> {
+    fn remove_in_branch(
+        &mut self,
+        byte: u8,
+        rest: &[u8],
+        prefix: AsciiPrefix,
+        characters: u8,
+        bytes: &mut Bytes,
+    ) -> Option<f32> {
         let index = self.position(byte)?;
         let branch = &mut self.branches[index];
-        let before = branch.node.remove(rest, way.and(&[byte]), characters, bytes)?;
+        let before = branch.node.remove(rest, prefix.and(&[byte]), characters, bytes)?;
         if branch.node.is_empty() {
             *bytes -= self.branches_bytes();
             self.branches.remove(index);
@@ -416,36 +425,43 @@ impl Fork {
     }
 
     /// Updates what is kept here after a suggestion below this fork was added or changed. `rest` is the part of its text behind the label.
-    fn note_set(&mut self, rest: &[u8], way: Way, new: &Suggestion<'_>, before: Option<Old>, bytes: &mut Bytes) {
+    fn note_set(
+        &mut self,
+        rest: &[u8],
+        prefix: AsciiPrefix,
+        new: &Suggestion<'_>,
+        before: Option<Old>,
+        bytes: &mut Bytes,
+    ) {
         if before.is_some_and(|before| new.score < before.score) {
-            return self.note_lowered(rest, way, bytes);
+            return self.note_lowered(rest, prefix, bytes);
         }
         let has_payload = new.payload.is_some() || before.is_some_and(|before| before.has_payload);
         let payload = has_payload.then_some(&b""[..]);
         *bytes -= self.kept.allocated_bytes();
-        self.kept.raise(&Stored { rest, score: new.score, characters: new.characters, payload }, way);
+        self.kept.raise(&Stored { rest, score: new.score, characters: new.characters, payload }, prefix);
         *bytes += self.kept.allocated_bytes();
     }
 
     /// Updates what is kept here after a suggestion below this fork was removed or its score has fallen. `rest` is as in `note_set`.
-    fn note_lowered(&mut self, rest: &[u8], way: Way, bytes: &mut Bytes) {
+    fn note_lowered(&mut self, rest: &[u8], prefix: AsciiPrefix, bytes: &mut Bytes) {
         if self.kept.has(rest) {
-            self.keep(way, bytes);
+            self.keep(prefix, bytes);
         }
     }
 
-    /// Keeps the best of what is below, given the way to behind the label.
-    fn keep(&mut self, way: Way, bytes: &mut Bytes) {
+    /// Keeps the best of what is below, given that of the path, the label included.
+    fn keep(&mut self, prefix: AsciiPrefix, bytes: &mut Bytes) {
         let Fork { own, branches, kept, .. } = self;
         *bytes -= kept.allocated_bytes();
         let mut is_whole = true;
-        kept.make(way, |keep| {
+        kept.make(prefix, |keep| {
             own.records().for_each(|stored| keep(&stored));
             let mut rest = Vec::new();
             for Branch { byte, node, .. } in branches {
                 let (label, best) = match node {
-                    Node::Bucket(bucket) => (&b""[..], Some(&*bucket)),
-                    Node::Fork(fork) => (&*fork.label, fork.kept.records()),
+                    TrieNode::Bucket(bucket) => (&b""[..], Some(&*bucket)),
+                    TrieNode::Fork(fork) => (&*fork.label, fork.kept.records()),
                 };
                 is_whole &= best.is_some();
                 for stored in best.into_iter().flat_map(|best| best.records()) {
@@ -476,20 +492,20 @@ impl Fork {
     /// The same with the buckets that it has.
     fn allocated_bytes(&self) -> usize {
         let buckets = self.branches.iter().map(|branch| match &branch.node {
-            Node::Bucket(bucket) => bucket.allocated_bytes(),
-            Node::Fork(_) => 0,
+            TrieNode::Bucket(bucket) => bucket.allocated_bytes(),
+            TrieNode::Fork(_) => 0,
         });
         let own = self.own.allocated_bytes() + self.kept.allocated_bytes();
         self.shallow_bytes() + own + buckets.sum::<usize>()
     }
 
     /// All of them as one bucket, if that would be far from full.
-    fn gathered(&self) -> Option<Bucket> {
+    fn gathered(&self) -> Option<TrieBucket> {
         /// How much of a full bucket it may be: a bucket that is made so doesn't burst with the next suggestion.
         const PART: usize = 2;
         let (mut count, mut stored_bytes) = (self.own.len(), self.own.stored_bytes());
         for branch in &self.branches {
-            let Node::Bucket(bucket) = &branch.node else { return None };
+            let TrieNode::Bucket(bucket) = &branch.node else { return None };
             count += bucket.len();
             stored_bytes += bucket.stored_bytes() + bucket.len();
         }
@@ -497,8 +513,8 @@ impl Fork {
         if count > 1 && (count > BUCKET_COUNT_MAX / PART || stored_bytes > BUCKET_BYTES_MAX / PART) {
             return None;
         }
-        let (mut bucket, mut rest) = (Bucket::default(), Vec::new());
-        let mut put = |from: &Bucket, beginning: &[&[u8]]| {
+        let (mut bucket, mut rest) = (TrieBucket::default(), Vec::new());
+        let mut put = |from: &TrieBucket, beginning: &[&[u8]]| {
             for stored in from.records() {
                 rest.clear();
                 beginning.iter().for_each(|part| rest.extend_from_slice(part));
@@ -509,7 +525,7 @@ impl Fork {
         };
         put(&self.own, &[&self.label]);
         for branch in &self.branches {
-            if let Node::Bucket(below) = &branch.node {
+            if let TrieNode::Bucket(below) = &branch.node {
                 put(below, &[&self.label, &[branch.byte]]);
             }
         }

@@ -8,13 +8,13 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use super::SuggestionOf;
-use super::tree::{Node, Visited};
-use crate::snapshot::pieces::Target;
+use super::tree::{TrieNode, Visited};
+use crate::snapshot::pieces::ElementTarget;
 use crate::snapshot::{Budget, Element, ElementSink, Step};
 
 /// See the module's documentation.
 pub(super) struct SuggestionWalk {
-    target: Target,
+    target: ElementTarget,
     /// All texts before this have been saved.
     from: Vec<u8>,
     /// Texts from there on that are not to be saved when the walk comes to them.
@@ -30,7 +30,7 @@ fn element(suggestion: SuggestionOf<'_>) -> Element<'_> {
 
 impl SuggestionWalk {
     pub fn begin(elements: Box<dyn ElementSink>) -> Box<SuggestionWalk> {
-        let target = Target::new(elements);
+        let target = ElementTarget::new(elements);
         Box::new(SuggestionWalk { target, from: Vec::new(), settled: BTreeSet::new(), settled_bytes: 0 })
     }
 
@@ -41,7 +41,7 @@ impl SuggestionWalk {
 
     /// A text is about to be added, changed or removed.
     #[cold]
-    pub fn settle(&mut self, root: &Node, text: &[u8]) {
+    pub fn settle(&mut self, root: &TrieNode, text: &[u8]) {
         if text < &*self.from || self.settled.contains(text) {
             return;
         }
@@ -54,7 +54,7 @@ impl SuggestionWalk {
     }
 
     /// Saves what the budget allows. Says why it has stopped before the end.
-    fn step(&mut self, root: &mut Node, budget: &mut Budget) -> Option<Step> {
+    fn step(&mut self, root: &mut TrieNode, budget: &mut Budget) -> Option<Step> {
         let SuggestionWalk { target, from, settled, .. } = self;
         let (start, mut stopped) = (std::mem::take(from), None);
         let save = &mut |beginning: &[u8], visited: Visited<'_>| {
@@ -80,7 +80,7 @@ impl SuggestionWalk {
 }
 
 /// Goes on with a walk, and ends it if nothing is left. Says why it has stopped before the end.
-pub(super) fn step(walk: &mut Option<Box<SuggestionWalk>>, root: &mut Node, budget: &mut Budget) -> Option<Step> {
+pub(super) fn step(walk: &mut Option<Box<SuggestionWalk>>, root: &mut TrieNode, budget: &mut Budget) -> Option<Step> {
     let stopped = walk.as_mut()?.step(root, budget);
     if stopped.is_none()
         && let Some(walk) = walk.take()

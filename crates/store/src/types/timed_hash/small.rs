@@ -19,11 +19,11 @@ const TIME_MAX: i64 = EXPIRY_MS_MAX as i64;
 
 /// See the module's documentation.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Small(Packed);
+pub(super) struct PackedTimedFields(Packed);
 
-/// The places of a field in the block.
+/// The positions of a field in the block.
 #[derive(Clone, Copy)]
-struct Place {
+struct FieldPositions {
     field: Pos,
     value: Pos,
     time: Pos,
@@ -46,24 +46,24 @@ fn goes_before(expiry: u64, other: Option<u64>) -> bool {
     other.is_none_or(|other| other >= expiry)
 }
 
-impl Small {
+impl PackedTimedFields {
     /// These fields and values, which don't expire.
-    pub fn of_pairs(pairs: &Packed) -> Small {
+    pub fn of_pairs(pairs: &Packed) -> PackedTimedFields {
         let mut items = Packed::new();
         let never = [Item::Int(NEVER)];
         // A block of that size needs no iterator that is walked once more for the sizes.
         let all: Vec<Item<'_>> = pairs.iter().collect();
         items.extend(all.chunks(2).flat_map(|pair| pair.iter().chain(&never).copied()));
-        Small(items)
+        PackedTimedFields(items)
     }
 
     /// These items, if they are as they must be.
-    pub fn of_items(items: Packed) -> Option<Small> {
+    pub fn of_items(items: Packed) -> Option<PackedTimedFields> {
         let times = items.iter().skip(2).step_by(STRIDE);
         let is_time = |time: &Item<'_>| matches!(time, Item::Int(NEVER..=TIME_MAX));
         let rank = |time: Item<'_>| expiry_of(time).unwrap_or(u64::MAX);
         let fits = items.len().is_multiple_of(STRIDE) && times.clone().all(|time| is_time(&time));
-        (fits && times.is_sorted_by_key(rank)).then_some(Small(items))
+        (fits && times.is_sorted_by_key(rank)).then_some(PackedTimedFields(items))
     }
 
     /// The items.
@@ -103,83 +103,83 @@ impl Small {
     }
 
     #[inline]
-    fn place(&self, field: Pos) -> Option<Place> {
+    fn positions(&self, field: Pos) -> Option<FieldPositions> {
         let (_, value) = self.0.read(field)?;
         let (_, time) = self.0.read(value)?;
         let (_, end) = self.0.read(time)?;
-        Some(Place { field, value, time, end })
+        Some(FieldPositions { field, value, time, end })
     }
 
     #[inline]
-    fn place_of(&self, field: &[u8]) -> Option<Place> {
-        self.0.find(field, STRIDE).and_then(|pos| self.place(pos))
+    fn positions_of(&self, field: &[u8]) -> Option<FieldPositions> {
+        self.0.find(field, STRIDE).and_then(|pos| self.positions(pos))
     }
 
     #[inline]
     pub fn find(&self, field: &[u8]) -> Option<(Item<'_>, Option<u64>)> {
-        let place = self.place_of(field)?;
-        Some((self.0.item_at(place.value), expiry_of(self.0.item_at(place.time))))
+        let positions = self.positions_of(field)?;
+        Some((self.0.item_at(positions.value), expiry_of(self.0.item_at(positions.time))))
     }
 
     /// Sets a field to a value; false if the field was there.
     pub fn set(&mut self, field: &[u8], value: &[u8], ttl: Ttl) -> bool {
-        let Some(place) = self.place_of(field) else {
+        let Some(positions) = self.positions_of(field) else {
             let expiry = after(ttl, None);
             let at = expiry.map_or(self.0.end_pos(), |at| self.pos_for(at));
             self.0.insert_all_at(at, [field.into(), value.into(), item_of(expiry)]);
             return true;
         };
-        self.0.replace_at(place.value, value);
-        if let Some(place) = self.place(place.field) {
-            let before = expiry_of(self.0.item_at(place.time));
-            self.set_time(place, before, after(ttl, before), ttl != Ttl::Keep);
+        self.0.replace_at(positions.value, value);
+        if let Some(positions) = self.positions(positions.field) {
+            let before = expiry_of(self.0.item_at(positions.time));
+            self.set_time(positions, before, after(ttl, before), ttl != Ttl::Keep);
         }
         false
     }
 
     pub fn set_expiry(&mut self, field: &[u8], expiry: Option<u64>) {
-        if let Some(place) = self.place_of(field) {
-            let before = expiry_of(self.0.item_at(place.time));
-            self.set_time(place, before, expiry, true);
+        if let Some(positions) = self.positions_of(field) {
+            let before = expiry_of(self.0.item_at(positions.time));
+            self.set_time(positions, before, expiry, true);
         }
     }
 
     /// Where a field that expires then is put.
     fn pos_for(&self, expiry: u64) -> Pos {
         let mut pos = Pos::default();
-        while let Some(place) = self.place(pos) {
-            if goes_before(expiry, expiry_of(self.0.item_at(place.time))) {
+        while let Some(positions) = self.positions(pos) {
+            if goes_before(expiry, expiry_of(self.0.item_at(positions.time))) {
                 return pos;
             }
-            pos = place.end;
+            pos = positions.end;
         }
         self.0.end_pos()
     }
 
     /// Sets the time of a field, and moves it to where it belongs then. One whose time is merely kept stays.
-    fn set_time(&mut self, place: Place, before: Option<u64>, expiry: Option<u64>, moves: bool) {
+    fn set_time(&mut self, positions: FieldPositions, before: Option<u64>, expiry: Option<u64>, moves: bool) {
         if !moves || before.is_none() && expiry.is_none() {
             return;
         }
         if before != expiry {
-            self.0.replace_at(place.time, item_of(expiry));
+            self.0.replace_at(positions.time, item_of(expiry));
         }
-        let Some(place) = self.place(place.field) else { return };
+        let Some(positions) = self.positions(positions.field) else { return };
         let to = match expiry {
             None => self.0.end_pos(),
-            Some(at) => self.pos_among_others(place, at),
+            Some(at) => self.pos_among_others(positions, at),
         };
-        self.0.move_items(place.field, place.end, to);
+        self.0.move_items(positions.field, positions.end, to);
     }
 
     /// Where a field that expires then belongs among the others.
-    fn pos_among_others(&self, own: Place, expiry: u64) -> Pos {
+    fn pos_among_others(&self, own: FieldPositions, expiry: u64) -> Pos {
         let mut pos = Pos::default();
-        while let Some(place) = self.place(pos) {
-            if pos != own.field && goes_before(expiry, expiry_of(self.0.item_at(place.time))) {
+        while let Some(positions) = self.positions(pos) {
+            if pos != own.field && goes_before(expiry, expiry_of(self.0.item_at(positions.time))) {
                 return pos;
             }
-            pos = place.end;
+            pos = positions.end;
         }
         self.0.end_pos()
     }
@@ -200,12 +200,12 @@ impl Small {
     /// One of the fields that aren't due, of which `due` are before them.
     pub fn pick(&self, due: usize, random: &mut dyn FnMut() -> u64) -> Option<(ItemText<'_>, ItemText<'_>)> {
         let living = self.len().checked_sub(due).filter(|living| *living > 0)?;
-        let place = self.place(self.0.pos_of((due + below(living, random)) * STRIDE)?)?;
-        Some((self.0.item_at(place.field).text(), self.0.item_at(place.value).text()))
+        let positions = self.positions(self.0.pos_of((due + below(living, random)) * STRIDE)?)?;
+        Some((self.0.item_at(positions.field).text(), self.0.item_at(positions.value).text()))
     }
 }
 
-/// See [`Small::iter`].
+/// See [`PackedTimedFields::iter`].
 pub(super) struct Triples<'a>(packed::Iter<'a>);
 
 impl<'a> Iterator for Triples<'a> {

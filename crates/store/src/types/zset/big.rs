@@ -8,17 +8,17 @@ use std::mem::size_of;
 use std::ops::Range;
 use std::ptr;
 
-use super::member::{Handle, Member};
+use super::member::{Handle, ScoredMember};
 use crate::hash::ItemHash;
 use crate::prefetch::{Ahead, prefetch};
 use crate::snapshot::pieces::{Element, OnTable, TableWalk, step_on_table};
 use crate::snapshot::{Budget, ElementSink, Step};
 use crate::table::Table;
-use crate::types::bptree::{self, Place, Tie, Tree};
+use crate::types::bptree::{self, Boundary, Tie, Tree};
 
 /// See the module's description.
-pub struct Big {
-    members: Table<Member>,
+pub struct IndexedZSet {
+    members: Table<ScoredMember>,
     order: Tree<Handle>,
     /// Bytes of all records' allocations.
     members_bytes: usize,
@@ -26,7 +26,7 @@ pub struct Big {
     walk: OnTable,
 }
 
-impl Big {
+impl IndexedZSet {
     /// A set of these members, unique and in ascending order.
     pub fn from_sorted<B: AsRef<[u8]>>(len: usize, sorted: impl IntoIterator<Item = (B, f64)>) -> Self {
         let mut unordered = Unordered::with_capacity(len);
@@ -58,7 +58,7 @@ impl Big {
             if let Some(walk) = &mut self.walk {
                 walk.settle(hash, member, None);
             }
-            let record = Member::new(member, score);
+            let record = ScoredMember::new(member, score);
             self.members_bytes += record.allocated_bytes();
             // SAFETY: the record goes into the table, and this handle leaves the tree before it leaves that.
             let handle = unsafe { record.handle() };
@@ -99,8 +99,8 @@ impl Big {
         Some((rank, found.score()))
     }
 
-    pub fn entries_before(&self, place: Place<'_>) -> usize {
-        self.order.entries_before(place)
+    pub fn entries_before(&self, boundary: Boundary<'_>) -> usize {
+        self.order.entries_before(boundary)
     }
 
     pub fn iter(&self, ranks: Range<usize>, reverse: bool) -> Iter<'_> {
@@ -169,7 +169,7 @@ impl Big {
 }
 
 /// The copy is no part of the snapshot that is saving the original.
-impl Clone for Big {
+impl Clone for IndexedZSet {
     fn clone(&self) -> Self {
         Self::from_sorted(self.len(), self.iter(0..self.len(), false))
     }
@@ -236,7 +236,7 @@ fn order_of(score: f64) -> i64 {
 
 /// Members and scores whose order is found at the end, once.
 pub struct Unordered {
-    members: Table<Member>,
+    members: Table<ScoredMember>,
     members_bytes: usize,
 }
 
@@ -256,7 +256,7 @@ impl Unordered {
 
     /// Adds a member that isn't there yet.
     fn add(&mut self, bytes: &[u8], score: f64) -> Handle {
-        let record = Member::new(bytes, score);
+        let record = ScoredMember::new(bytes, score);
         self.members_bytes += record.allocated_bytes();
         // SAFETY: the record stays in the table, which nothing here removes from; `finish` sees to the rest.
         let handle = unsafe { record.handle() };
@@ -296,15 +296,15 @@ impl Unordered {
     }
 
     /// The set of these members.
-    pub fn into_big(self) -> Big {
+    pub fn into_big(self) -> IndexedZSet {
         let entries = self.entries();
         self.finish(&entries)
     }
 
     /// The set whose order is that of `entries`: all records, and no other.
-    fn finish(self, entries: &[(f64, Handle)]) -> Big {
+    fn finish(self, entries: &[(f64, Handle)]) -> IndexedZSet {
         debug_assert_eq!(entries.len(), self.members.len());
         let order = Tree::from_sorted(entries);
-        Big { members: self.members, order, members_bytes: self.members_bytes, walk: None }
+        IndexedZSet { members: self.members, order, members_bytes: self.members_bytes, walk: None }
     }
 }

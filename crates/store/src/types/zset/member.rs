@@ -6,10 +6,10 @@
 //! ```
 //!
 //! This module is `unsafe` because the table and the tree both point to a record, and a pointer to it must be thin:
-//! that saves 16 bytes a member and a cache miss a lookup. The invariant: **a [`Member`] is the only owner of a live
-//! allocation of this layout whose length never changes; only the score is ever written again, through `&mut Member`,
+//! that saves 16 bytes a member and a cache miss a lookup. The invariant: **a [`ScoredMember`] is the only owner of a live
+//! allocation of this layout whose length never changes; only the score is ever written again, through `&mut ScoredMember`,
 //! and never while something else reads it.** A [`Handle`] is a copy of the pointer; the caller that takes one promises
-//! not to use it after its `Member`.
+//! not to use it after its `ScoredMember`.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::mem::size_of;
@@ -54,14 +54,14 @@ unsafe fn bytes_of<'a>(raw: NonNull<u8>) -> &'a [u8] {
 }
 
 /// A member and its score, owned.
-pub struct Member(NonNull<u8>);
+pub struct ScoredMember(NonNull<u8>);
 
 // SAFETY: a member owns its allocation alone, and gives no way to write through a shared reference.
-unsafe impl Send for Member {}
+unsafe impl Send for ScoredMember {}
 // SAFETY: as above.
-unsafe impl Sync for Member {}
+unsafe impl Sync for ScoredMember {}
 
-impl Member {
+impl ScoredMember {
     /// A record with a copy of `bytes`.
     pub fn new(bytes: &[u8], score: f64) -> Self {
         let layout = layout(bytes.len());
@@ -117,7 +117,7 @@ impl Member {
     }
 }
 
-impl Drop for Member {
+impl Drop for ScoredMember {
     fn drop(&mut self) {
         let layout = layout(self.bytes().len());
         // SAFETY: the allocation was made with the layout of this length, and isn't used any more: see `handle`.
@@ -127,7 +127,7 @@ impl Drop for Member {
 
 // SAFETY: the address is that of an allocation aligned to 8 bytes in user space, `from_raw` rebuilds what `into_raw`
 // took apart, and the bytes never change.
-unsafe impl Record for Member {
+unsafe impl Record for ScoredMember {
     type Hash = crate::hash::ItemHash;
 
     fn into_raw(self) -> NonNull<u8> {
@@ -144,7 +144,7 @@ unsafe impl Record for Member {
     }
 }
 
-/// A member as the tree knows it: its address, and above that a hint of the tree's. See [`Member::handle`].
+/// A member as the tree knows it: its address, and above that a hint of the tree's. See [`ScoredMember::handle`].
 #[derive(Clone, Copy)]
 pub struct Handle(NonNull<u8>);
 
@@ -154,7 +154,7 @@ const HINT_SHIFT: u32 = 48;
 /// The bits of the address.
 const ADDRESS: usize = (1 << HINT_SHIFT) - 1;
 
-// SAFETY: a handle can only read bytes that never change, and only while they are there: see `Member::handle`.
+// SAFETY: a handle can only read bytes that never change, and only while they are there: see `ScoredMember::handle`.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
@@ -215,13 +215,13 @@ mod tests {
     fn keeps_bytes_of_every_length() {
         for len in [0, 1, 7, 8, 253, 254, 255, 256, 70_000] {
             let bytes: Vec<_> = (0..len).map(|at| at as u8).collect();
-            let mut member = Member::new(&bytes, -0.5);
+            let mut member = ScoredMember::new(&bytes, -0.5);
             member.set_score(f64::INFINITY);
             // SAFETY: the handle is not used after the member.
             let handle = unsafe { member.handle() };
             assert_eq!((handle.bytes(), member.bytes()), (&*bytes, &*bytes));
             // SAFETY: the pointer is that of `member`, given up just now.
-            let member = unsafe { Member::from_raw(member.into_raw()) };
+            let member = unsafe { ScoredMember::from_raw(member.into_raw()) };
             assert_eq!(member.score(), f64::INFINITY);
             assert!(member.allocated_bytes() <= len + 17);
         }
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_hint_lies_beside_the_address() {
-        let (member, other) = (Member::new(b"abc", 1.0), Member::new(b"abc", 1.0));
+        let (member, other) = (ScoredMember::new(b"abc", 1.0), ScoredMember::new(b"abc", 1.0));
         // SAFETY: the handles are not used after the members.
         let (handle, other) = unsafe { (member.handle(), other.handle()) };
         for hint in [0, 1, 0x8000, u16::MAX, 0] {

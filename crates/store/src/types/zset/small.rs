@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use crate::compact::Mover;
 use crate::prefetch::Ahead;
-use crate::types::bptree::Place;
+use crate::types::bptree::Boundary;
 use crate::types::packed::{Item, ItemText, Needle, Packed, Pos, decode};
 use crate::words::compare;
 
@@ -53,16 +53,16 @@ pub struct Seek {
 
 /// See the module's description.
 #[derive(Clone, Default)]
-pub struct Small(Packed);
+pub struct PackedZSet(Packed);
 
-impl Small {
+impl PackedZSet {
     /// Moves the block, if `mover` wants that.
     pub fn compact(&mut self, mover: &mut Mover<'_>) {
         self.0.compact(mover);
     }
 }
 
-impl Small {
+impl PackedZSet {
     /// A set of these members, unique and in ascending order.
     pub fn from_sorted<'a>(sorted: impl IntoIterator<Item = (&'a [u8], f64)>) -> Self {
         let pairs: Vec<_> = sorted.into_iter().map(|(member, score)| (member, Score::new(score))).collect();
@@ -169,12 +169,12 @@ impl Small {
         }
     }
 
-    /// How many pairs come before the first that doesn't lie before `place`.
-    pub fn entries_before(&self, place: Place<'_>) -> usize {
+    /// How many pairs come before the first that doesn't lie before `boundary`.
+    pub fn entries_before(&self, boundary: Boundary<'_>) -> usize {
         let Some(mut pos) = self.0.first_pos() else { return 0 };
         let mut count = 0;
         while let Some((member, _, score, end)) = self.pair(pos) {
-            if !member.with_bytes(|member| place.is_after(score, member)) {
+            if !member.with_bytes(|member| boundary.is_after(score, member)) {
                 break;
             }
             (pos, count) = (end, count + 1);

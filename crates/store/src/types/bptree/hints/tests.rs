@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use super::*;
 use crate::random::Random;
-use crate::types::bptree::{Place, Tree, compare};
+use crate::types::bptree::{Boundary, Tree, compare};
 
 thread_local! {
     /// How often the bytes of a word were looked at by this thread.
@@ -130,8 +130,8 @@ fn check_places<const LIES: bool>(
     assert_eq!(tree.rank(score, Word::new(word)), is_there.then_some(before));
     if one_score {
         let up_to = model.partition_point(|(_, other)| *other <= word);
-        assert_eq!(tree.entries_before(Place::BeforeBytes(word)), before);
-        assert_eq!(tree.entries_before(Place::AfterBytes(word)), up_to);
+        assert_eq!(tree.entries_before(Boundary::BeforeBytes(word)), before);
+        assert_eq!(tree.entries_before(Boundary::AfterBytes(word)), up_to);
     }
 }
 
