@@ -8,7 +8,7 @@ use crate::catalogue::{self, Catalogue, Class, Found, SET_WITH_OPTIONS};
 use crate::connection::{Connection, Last, Pair, Transaction};
 use crate::findings::{Confidence, Findings, Kind, Sighting};
 use crate::hash::{self, mix};
-use crate::loops::{Ended, Entry, PERIOD_MAX, Steps};
+use crate::loops::{Ended, LoopTrip, PERIOD_MAX, Steps};
 use crate::pattern::Words;
 use crate::polls::Answered;
 use crate::reads::{Asked, Reads, Repeated, Repetition};
@@ -384,7 +384,7 @@ impl<'t> Watch<'_, 't> {
             self.tell(|reads, tell| reads.settle(tell));
         }
         let is_paired = class == Class::Write && self.is_paired(seen);
-        let entry = Entry {
+        let trip = LoopTrip {
             shape: seen.shape,
             key: seen.key_hash,
             gap_ns: seen.gap_ns,
@@ -395,7 +395,7 @@ impl<'t> Watch<'_, 't> {
             is_empty: seen.answer.is_empty,
             is_paired,
         };
-        if let Some(ended) = self.last.loops.push(entry) {
+        if let Some(ended) = self.last.loops.push(trip) {
             self.loop_ended(&ended);
         }
     }
@@ -491,13 +491,13 @@ impl<'t> Watch<'_, 't> {
     #[inline]
     fn read_before(&self, seen: &Seen<'_>) -> Option<u64> {
         let loops = &self.last.loops;
-        let is_read_here = |entry: &&Entry| entry.class == Class::Read && entry.key == seen.key_hash;
+        let is_read_here = |trip: &&LoopTrip| trip.class == Class::Read && trip.key == seen.key_hash;
         let origin = &seen.origin;
         let repeats = origin.evidence != Evidence::None && origin.distance <= PAIR_DISTANCE_MAX;
         let repeated = repeats.then(|| loops.ago(origin.distance)).flatten().filter(is_read_here);
         let deletes = matches!(seen.found.verb.name, "DEL" | "UNLINK") && self.trip.command.len() == 2;
         let deleted = || deletes.then(|| loops.ago(1)).flatten().filter(is_read_here);
-        repeated.or_else(deleted).map(|entry| entry.shape)
+        repeated.or_else(deleted).map(|trip| trip.shape)
     }
 
     /// A pair that waits is one, unless its read turned out to be the first of several with the same answer.

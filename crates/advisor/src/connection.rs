@@ -22,13 +22,13 @@ pub struct Connection {
     /// When its last replies were sent.
     pub(crate) replied_ns: Option<u64>,
     pub(crate) round_trip: RoundTrip,
-    pub(crate) counts: Counts,
+    pub(crate) counts: ConnectionCounts,
     pub(crate) last: Option<Box<Last>>,
 }
 
 /// Counters of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct ConnectionCounts {
     /// Batches.
     pub batches: u64,
     /// Commands.
@@ -175,7 +175,7 @@ impl Connection {
             opened_ns: None,
             replied_ns: None,
             round_trip: RoundTrip::default(),
-            counts: Counts::default(),
+            counts: ConnectionCounts::default(),
             last: None,
         }
     }
@@ -211,7 +211,7 @@ impl Connection {
 
     /// Its counters.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> ConnectionCounts {
         self.counts
     }
 

@@ -19,7 +19,7 @@ pub const CHUNK: u32 = 1000;
 
 /// A trip as a loop sees it.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Entry {
+pub struct LoopTrip {
     /// Command and key pattern.
     pub shape: u64,
     /// The key's hash.
@@ -111,12 +111,12 @@ struct Rounds {
     empty: u32,
     /// Trips that are the second of a read and a write that belong together.
     paired: u32,
-    steps: [Step; PERIOD_MAX],
+    steps: [RoundStep; PERIOD_MAX],
 }
 
 /// What is known of one step of a round.
 #[derive(Clone, Copy, Debug, Default)]
-struct Step {
+struct RoundStep {
     shape: u64,
     key: u64,
     class: Class,
@@ -128,7 +128,7 @@ struct Step {
     from_before: u32,
 }
 
-impl Step {
+impl RoundStep {
     /// True if more than half of the times one of its arguments came from this round.
     fn depends(&self) -> bool {
         self.from_round * 2 > self.made
@@ -145,13 +145,13 @@ impl Step {
 }
 
 impl Rounds {
-    fn add(&mut self, entry: &Entry, is_first: bool) {
+    fn add(&mut self, trip: &LoopTrip, is_first: bool) {
         let position = self.position;
         let step = &mut self.steps[usize::from(position) % PERIOD_MAX];
-        step.same_key += u32::from(step.made > 0 && step.key == entry.key);
-        (step.shape, step.key, step.class) = (entry.shape, entry.key, entry.class);
+        step.same_key += u32::from(step.made > 0 && step.key == trip.key);
+        (step.shape, step.key, step.class) = (trip.shape, trip.key, trip.class);
         step.made += 1;
-        match entry.origin {
+        match trip.origin {
             0 => {}
             distance if distance <= position => step.from_round += 1,
             _ => step.from_before += 1,
@@ -160,20 +160,20 @@ impl Rounds {
         self.made += 1;
         if !is_first {
             self.gaps += 1;
-            self.gaps_ns += entry.gap_ns;
+            self.gaps_ns += trip.gap_ns;
         }
-        self.unknown += u32::from(!entry.is_known);
-        self.empty += u32::from(entry.is_empty);
-        self.paired += u32::from(entry.is_paired);
+        self.unknown += u32::from(!trip.is_known);
+        self.empty += u32::from(trip.is_empty);
+        self.paired += u32::from(trip.is_paired);
     }
 
-    fn steps(&self) -> &[Step] {
+    fn steps(&self) -> &[RoundStep] {
         self.steps.get(..usize::from(self.period)).unwrap_or_default()
     }
 
     /// The steps in the order in which they belong together. The run may have begun in the midst of a round: one that ends with a read
     /// of the very key that the next one begins to write is turned, so that the write follows its read.
-    fn round(&self) -> ([Step; PERIOD_MAX], usize) {
+    fn round(&self) -> ([RoundStep; PERIOD_MAX], usize) {
         let (mut steps, period) = (self.steps, usize::from(self.period));
         if let ([first, .., last], Some(round)) = (self.steps(), steps.get_mut(..period))
             && last.asks()
@@ -246,7 +246,7 @@ impl Rounds {
 /// The last trips of a connection and the loop that it is in.
 #[derive(Clone, Debug)]
 pub struct Loops {
-    entries: [Entry; REMEMBERED],
+    trips: [LoopTrip; REMEMBERED],
     /// Trips since the last pause.
     len: u32,
     /// For each period: trips in a row with the shape of one period before.
@@ -256,16 +256,16 @@ pub struct Loops {
 
 impl Default for Loops {
     fn default() -> Loops {
-        Loops { entries: [Entry::default(); REMEMBERED], len: 0, matches: [0; PERIOD_MAX], run: Rounds::default() }
+        Loops { trips: [LoopTrip::default(); REMEMBERED], len: 0, matches: [0; PERIOD_MAX], run: Rounds::default() }
     }
 }
 
 impl Loops {
     /// The trip so many trips ago: 1 is the last one.
     #[inline]
-    pub fn ago(&self, trips: u32) -> Option<&Entry> {
+    pub fn ago(&self, trips: u32) -> Option<&LoopTrip> {
         let index = self.len.checked_sub(trips)?;
-        (trips as usize <= REMEMBERED).then(|| &self.entries[index as usize % REMEMBERED])
+        (trips as usize <= REMEMBERED).then(|| &self.trips[index as usize % REMEMBERED])
     }
 
     /// True if a trip of this shape ends the loop.
@@ -290,46 +290,46 @@ impl Loops {
 
     /// Adds a trip. Returns the loop that it ends, or a thousand trips of the one that goes on.
     #[inline]
-    pub fn push(&mut self, entry: Entry) -> Option<Ended> {
+    pub fn push(&mut self, trip: LoopTrip) -> Option<Ended> {
         if self.run.period == 0 {
-            self.count_matches(&entry);
-            self.remember(&entry);
+            self.count_matches(&trip);
+            self.remember(&trip);
             self.begin();
             return None;
         }
-        let fits = self.ago(self.run.period.into()).is_some_and(|before| before.shape == entry.shape);
-        self.remember(&entry);
+        let fits = self.ago(self.run.period.into()).is_some_and(|before| before.shape == trip.shape);
+        self.remember(&trip);
         if !fits {
-            return self.broken(&entry);
+            return self.broken(&trip);
         }
-        self.run.add(&entry, false);
+        self.run.add(&trip, false);
         let is_full = self.run.made + u32::from(self.run.period) > CHUNK && self.run.position == 0;
         if is_full { self.cut() } else { None }
     }
 
     #[inline]
-    fn remember(&mut self, entry: &Entry) {
-        self.entries[self.len as usize % REMEMBERED] = *entry;
+    fn remember(&mut self, trip: &LoopTrip) {
+        self.trips[self.len as usize % REMEMBERED] = *trip;
         self.len += 1;
     }
 
     /// Counts for each period whether the trip fits.
     #[inline]
-    fn count_matches(&mut self, entry: &Entry) {
+    fn count_matches(&mut self, trip: &LoopTrip) {
         for period in 1..=PERIOD_MAX as u32 {
-            let fits = self.ago(period).is_some_and(|before| before.shape == entry.shape);
+            let fits = self.ago(period).is_some_and(|before| before.shape == trip.shape);
             let matches = &mut self.matches[period as usize - 1];
             *matches = if fits { *matches + 1 } else { 0 };
         }
     }
 
     /// The last trip doesn't fit the loop. Within a loop only its own period was looked at: the others are counted now.
-    fn broken(&mut self, entry: &Entry) -> Option<Ended> {
-        let ended = self.run.ended(Some((entry.shape, entry.gap_ns)));
+    fn broken(&mut self, trip: &LoopTrip) -> Option<Ended> {
+        let ended = self.run.ended(Some((trip.shape, trip.gap_ns)));
         self.run = Rounds::default();
         for period in 1..=PERIOD_MAX as u32 {
             let fits = |ago: &u32| match (self.ago(*ago), self.ago(ago + period)) {
-                (Some(trip), Some(before)) => trip.shape == before.shape,
+                (Some(after), Some(before)) => after.shape == before.shape,
                 _ => false,
             };
             self.matches[period as usize - 1] = (1..=REMEMBERED as u32).take_while(fits).count() as u32;
@@ -357,8 +357,8 @@ impl Loops {
     fn begin_run(&mut self, period: u8, trips: u32) {
         self.run = Rounds { period, ..Rounds::default() };
         for ago in (1..=trips).rev() {
-            let Some(entry) = self.ago(ago).copied() else { continue };
-            self.run.add(&entry, ago == trips);
+            let Some(trip) = self.ago(ago).copied() else { continue };
+            self.run.add(&trip, ago == trips);
         }
     }
 
@@ -387,8 +387,8 @@ impl Loops {
 mod tests {
     use super::*;
 
-    fn entry(shape: u8) -> Entry {
-        Entry { shape: shape.into(), gap_ns: 10, class: Class::Write, is_known: true, ..Entry::default() }
+    fn trip(shape: u8) -> LoopTrip {
+        LoopTrip { shape: shape.into(), gap_ns: 10, class: Class::Write, is_known: true, ..LoopTrip::default() }
     }
 
     /// The loops in a text in which each letter is a trip's shape and a blank is a pause: steps, trips made, trips needed.
@@ -396,7 +396,7 @@ mod tests {
         let mut loops = Loops::default();
         let mut found = Vec::new();
         for byte in text.bytes() {
-            found.extend(if byte == b' ' { loops.end() } else { loops.push(entry(byte)) });
+            found.extend(if byte == b' ' { loops.end() } else { loops.push(trip(byte)) });
         }
         found.extend(loops.end());
         let shown = |ended: &Ended| {
@@ -448,9 +448,9 @@ mod tests {
     fn gaps_are_those_between_the_trips_that_fall_away() {
         let mut loops = Loops::default();
         for _ in 0..5 {
-            assert!(loops.push(entry(b'a')).is_none());
+            assert!(loops.push(trip(b'a')).is_none());
         }
-        let after = Entry { gap_ns: 7, ..entry(b'b') };
+        let after = LoopTrip { gap_ns: 7, ..trip(b'b') };
         let ended = loops.push(after).unwrap();
         assert_eq!((ended.lost_ns, ended.after), (40, Some((u64::from(b'b'), 7))));
     }
@@ -459,7 +459,7 @@ mod tests {
     fn what_is_accounted_for_elsewhere_is_not_counted_twice() {
         let mut loops = Loops::default();
         for _ in 0..10 {
-            loops.push(entry(b'a'));
+            loops.push(trip(b'a'));
         }
         loops.spare(4, 40);
         let ended = loops.end().unwrap();
@@ -470,7 +470,7 @@ mod tests {
     fn a_chain_is_no_loop() {
         let mut loops = Loops::default();
         for _ in 0..10 {
-            loops.push(Entry { origin: 1, class: Class::Read, ..entry(b'a') });
+            loops.push(LoopTrip { origin: 1, class: Class::Read, ..trip(b'a') });
         }
         assert!(loops.end().is_none());
     }
@@ -479,8 +479,8 @@ mod tests {
     fn a_step_that_needs_its_round_is_a_stage_of_its_own() {
         let mut loops = Loops::default();
         for _ in 0..10 {
-            loops.push(Entry { class: Class::Read, ..entry(b'a') });
-            loops.push(Entry { origin: 1, class: Class::Read, ..entry(b'b') });
+            loops.push(LoopTrip { class: Class::Read, ..trip(b'a') });
+            loops.push(LoopTrip { origin: 1, class: Class::Read, ..trip(b'b') });
         }
         let ended = loops.end().unwrap();
         assert_eq!((ended.made, ended.needed, ended.may_depend), (20, 2, false));
@@ -493,8 +493,8 @@ mod tests {
             let mut loops = Loops::default();
             for key in 0..10 {
                 let key = if one_key { 5 } else { key };
-                loops.push(Entry { key, ..entry(b'w') });
-                loops.push(Entry { key, class: Class::Read, ..entry(b'r') });
+                loops.push(LoopTrip { key, ..trip(b'w') });
+                loops.push(LoopTrip { key, class: Class::Read, ..trip(b'r') });
             }
             let ended = loops.end().unwrap();
             let shapes = (ended.steps.shapes[0] as u8, ended.steps.shapes[1] as u8);
@@ -507,8 +507,8 @@ mod tests {
     fn a_step_with_one_key_is_told_from_one_with_many() {
         let mut loops = Loops::default();
         for key in 0..10 {
-            loops.push(Entry { key: 5, ..entry(b'a') });
-            loops.push(Entry { key, ..entry(b'b') });
+            loops.push(LoopTrip { key: 5, ..trip(b'a') });
+            loops.push(LoopTrip { key, ..trip(b'b') });
         }
         let one_key: Vec<bool> = loops.end().unwrap().steps.iter().map(|(_, one_key)| one_key).collect();
         assert_eq!(one_key, [true, false]);

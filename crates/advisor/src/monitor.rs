@@ -174,14 +174,14 @@ pub struct Reader {
     /// The beginning of a line whose end hasn't come.
     line: Vec<u8>,
     texts: Texts,
-    counts: Counts,
+    counts: LogCounts,
     /// Clients that were introduced, by their address and port.
     known: HashMap<Box<[u8]>, Client>,
 }
 
 /// What a log had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct LogCounts {
     /// Commands of clients.
     pub commands: u64,
     /// Connections.
@@ -322,7 +322,7 @@ impl Reader {
 
     /// What the log had so far.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> LogCounts {
         self.counts
     }
 

@@ -14,7 +14,7 @@ const TEXT_BYTES_MAX: usize = 96;
 
 /// What a token is by its form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum TokenKind {
     /// Digits.
     Number,
     /// A day, as 2026-11-25 or 20261125.
@@ -33,18 +33,18 @@ enum Kind {
     Word { stem: usize },
 }
 
-impl Kind {
+impl TokenKind {
     /// How the hole is written.
     fn text(self) -> &'static str {
         match self {
-            Kind::Number => "<n>",
-            Kind::Date => "<date>",
-            Kind::Uuid => "<uuid>",
-            Kind::Hash => "<hash>",
-            Kind::Identifier => "<id>",
-            Kind::Binary => "<binary>",
-            Kind::Rest => "<...>",
-            Kind::Word { .. } => "<word>",
+            TokenKind::Number => "<n>",
+            TokenKind::Date => "<date>",
+            TokenKind::Uuid => "<uuid>",
+            TokenKind::Hash => "<hash>",
+            TokenKind::Identifier => "<id>",
+            TokenKind::Binary => "<binary>",
+            TokenKind::Rest => "<...>",
+            TokenKind::Word { .. } => "<word>",
         }
     }
 
@@ -52,14 +52,14 @@ impl Kind {
     #[inline]
     fn mark(self) -> u64 {
         match self {
-            Kind::Number => 1,
-            Kind::Date => 2,
-            Kind::Uuid => 3,
-            Kind::Hash => 4,
-            Kind::Identifier => 5,
-            Kind::Binary => 6,
-            Kind::Rest => 7,
-            Kind::Word { .. } => 8,
+            TokenKind::Number => 1,
+            TokenKind::Date => 2,
+            TokenKind::Uuid => 3,
+            TokenKind::Hash => 4,
+            TokenKind::Identifier => 5,
+            TokenKind::Binary => 6,
+            TokenKind::Rest => 7,
+            TokenKind::Word { .. } => 8,
         }
     }
 }
@@ -99,7 +99,7 @@ fn class(byte: u8) -> u8 {
 struct Piece<'a> {
     separator: &'a [u8],
     token: &'a [u8],
-    kind: Kind,
+    kind: TokenKind,
     /// True if nothing follows.
     is_last: bool,
 }
@@ -175,7 +175,7 @@ impl<'a> Iterator for Pieces<'a> {
             if !std::mem::take(&mut self.is_cut) {
                 return None;
             }
-            return Some(Piece { separator: b"", token: b"", kind: Kind::Rest, is_last: true });
+            return Some(Piece { separator: b"", token: b"", kind: TokenKind::Rest, is_last: true });
         }
         let begin = self.at;
         let mut start = begin;
@@ -188,7 +188,7 @@ impl<'a> Iterator for Pieces<'a> {
             self.at = key.len();
             self.is_cut = false;
             let token = key.get(start..).unwrap_or_default();
-            return Some(Piece { separator, token, kind: Kind::Binary, is_last: true });
+            return Some(Piece { separator, token, kind: TokenKind::Binary, is_last: true });
         }
         let (kind, end) = form(key, start, &run);
         self.at = end;
@@ -199,41 +199,41 @@ impl<'a> Iterator for Pieces<'a> {
 
 /// What the token is that begins at `start` with this run, and where it ends: dates and UUIDs go on behind the run.
 #[inline]
-fn form(key: &[u8], start: usize, run: &Characters) -> (Kind, usize) {
+fn form(key: &[u8], start: usize, run: &Characters) -> (TokenKind, usize) {
     let len = run.end - start;
     let digits = run.digits as usize;
     if len == 8 && run.classes & LETTER == 0 && is_uuid(key.get(start..).unwrap_or_default()) {
-        return (Kind::Uuid, start + UUID_BYTES);
+        return (TokenKind::Uuid, start + UUID_BYTES);
     }
     if digits == len && len > 0 {
         return number(key, start, run.end);
     }
     let is_hexadecimal = run.classes & LETTER == 0;
     if is_hexadecimal && len >= 8 && digits >= 2 && len > run.last_digits as usize + 2 {
-        return (Kind::Hash, run.end);
+        return (TokenKind::Hash, run.end);
     }
     let is_mixed = digits >= 3 && (run.last_digits as usize) < digits;
     if len >= 16 && is_mixed {
-        return (Kind::Identifier, run.end);
+        return (TokenKind::Identifier, run.end);
     }
-    (Kind::Word { stem: len - run.last_digits as usize }, run.end)
+    (TokenKind::Word { stem: len - run.last_digits as usize }, run.end)
 }
 
 /// A number, or the date that begins with it.
 #[inline]
-fn number(key: &[u8], start: usize, end: usize) -> (Kind, usize) {
+fn number(key: &[u8], start: usize, end: usize) -> (TokenKind, usize) {
     let is_year = |bytes: &[u8]| matches!(bytes, [b'1', b'9', ..] | [b'2', b'0', ..]);
     let token = key.get(start..end).unwrap_or_default();
     if token.len() == 4 && is_year(token) && is_rest_of_date(key.get(end..).unwrap_or_default()) {
-        return (Kind::Date, end + REST_OF_DATE_BYTES);
+        return (TokenKind::Date, end + REST_OF_DATE_BYTES);
     }
     if let [_, _, _, _, month_tens, month, day_tens, day] = *token
         && is_year(token)
         && is_month_and_day([month_tens, month], [day_tens, day])
     {
-        return (Kind::Date, end);
+        return (TokenKind::Date, end);
     }
-    (Kind::Number, end)
+    (TokenKind::Number, end)
 }
 
 /// Bytes of "-11-25".
@@ -334,33 +334,33 @@ impl Words {
     /// The hash of a key's pattern.
     #[inline]
     pub fn pattern(&self, seed: u64, key: &[u8]) -> u64 {
-        Pieces::of(key).fold(seed, |hash, piece| self.step(hash, &piece).pattern)
+        Pieces::of(key).fold(seed, |hash, piece| self.hashes(hash, &piece).pattern)
     }
 
     /// One piece further.
     #[inline]
-    fn step(&self, hash: u64, piece: &Piece) -> Step {
+    fn hashes(&self, hash: u64, piece: &Piece) -> PieceHashes {
         let place = place(hash, piece);
-        let Kind::Word { stem } = piece.kind else {
-            return Step { place, word: 0, pattern: mix(place, piece.kind.mark()), is_hole: true };
+        let TokenKind::Word { stem } = piece.kind else {
+            return PieceHashes { place, word: 0, pattern: mix(place, piece.kind.mark()), is_hole: true };
         };
         let word = word(piece.token, stem);
         if self.is_hole(place) {
-            return Step { place, word, pattern: mix(place, piece.kind.mark()), is_hole: true };
+            return PieceHashes { place, word, pattern: mix(place, piece.kind.mark()), is_hole: true };
         }
-        Step { place, word, pattern: mix(place, word), is_hole: false }
+        PieceHashes { place, word, pattern: mix(place, word), is_hole: false }
     }
 
     /// Learns the words of a key whose pattern is new.
     pub fn learn_key(&mut self, seed: u64, key: &[u8]) {
         let mut hash = seed;
         for (index, piece) in Pieces::of(key).enumerate() {
-            let step = self.step(hash, &piece);
-            if !step.is_hole && !piece.token.is_empty() {
+            let hashes = self.hashes(hash, &piece);
+            if !hashes.is_hole && !piece.token.is_empty() {
                 let is_kind_of_key = index == 0 && !piece.is_last;
-                self.learn(step.place, step.word, if is_kind_of_key { FIRST_WORDS_MAX } else { WORDS_MAX });
+                self.learn(hashes.place, hashes.word, if is_kind_of_key { FIRST_WORDS_MAX } else { WORDS_MAX });
             }
-            hash = step.pattern;
+            hash = hashes.pattern;
         }
     }
 
@@ -370,17 +370,17 @@ impl Words {
         let mut hash = seed;
         for piece in Pieces::of(key) {
             if text.len() >= TEXT_BYTES_MAX {
-                text += Kind::Rest.text();
+                text += TokenKind::Rest.text();
                 break;
             }
-            let step = self.step(hash, &piece);
-            hash = step.pattern;
+            let hashes = self.hashes(hash, &piece);
+            hash = hashes.pattern;
             text += &piece.separator.escape_ascii().to_string();
             match piece.kind {
-                Kind::Word { stem } if !step.is_hole => {
+                TokenKind::Word { stem } if !hashes.is_hole => {
                     let (stem, digits) = piece.token.split_at(stem.min(piece.token.len()));
                     text += &shown(stem);
-                    text += if digits.is_empty() { "" } else { Kind::Number.text() };
+                    text += if digits.is_empty() { "" } else { TokenKind::Number.text() };
                 }
                 kind => text += kind.text(),
             }
@@ -397,8 +397,8 @@ fn shown(word: &[u8]) -> String {
     }
 }
 
-/// The result of looking at one piece.
-struct Step {
+/// The hashes that one piece of a key leads to.
+struct PieceHashes {
     /// The hash of what precedes the token, and of whether it is the last.
     place: u64,
     /// The hash of the word.

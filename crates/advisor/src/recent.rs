@@ -34,8 +34,9 @@ pub struct Origin {
     pub payload: u64,
 }
 
+/// A short reply that is remembered.
 #[derive(Clone, Copy, Debug, Default)]
-struct Entry {
+struct RecentReply {
     payload: u64,
     /// The trip whose reply it was.
     trip: u32,
@@ -45,7 +46,7 @@ struct Entry {
 /// The last short replies.
 #[derive(Clone, Debug, Default)]
 pub struct Recent {
-    entries: [Entry; ENTRIES],
+    replies: [RecentReply; ENTRIES],
     next: u8,
     /// A bit for each remembered payload, by its hash, so that most arguments are compared with none.
     filter: u64,
@@ -73,13 +74,14 @@ impl Recent {
         if payload.is_empty() || payload.len() > PAYLOAD_BYTES_MAX {
             return;
         }
-        let entry = Entry { payload: hash::bytes(seed, payload), trip, is_telling: payload.len() >= TELLING_BYTES };
-        self.entries[usize::from(self.next) % ENTRIES] = entry;
+        let reply =
+            RecentReply { payload: hash::bytes(seed, payload), trip, is_telling: payload.len() >= TELLING_BYTES };
+        self.replies[usize::from(self.next) % ENTRIES] = reply;
         self.next = self.next.wrapping_add(1);
         if usize::from(self.next).is_multiple_of(ENTRIES) {
-            self.filter = self.entries.iter().fold(0, |filter, entry| filter | bit(entry.payload));
+            self.filter = self.replies.iter().fold(0, |filter, reply| filter | bit(reply.payload));
         }
-        self.filter |= bit(entry.payload);
+        self.filter |= bit(reply.payload);
     }
 
     /// A number, and the ones next to it.
@@ -99,11 +101,11 @@ impl Recent {
         if self.filter & bit(argument) == 0 {
             return Origin::default();
         }
-        let found = self.entries.iter().filter(|entry| entry.payload == argument && entry.trip != 0);
+        let found = self.replies.iter().filter(|reply| reply.payload == argument && reply.trip != 0);
         // The last reply that says so.
-        let Some(entry) = found.min_by_key(|entry| trip.wrapping_sub(entry.trip)) else { return Origin::default() };
-        let evidence = if entry.is_telling { Evidence::Strong } else { Evidence::Weak };
-        Origin { evidence, distance: trip.wrapping_sub(entry.trip), payload: argument }
+        let Some(reply) = found.min_by_key(|reply| trip.wrapping_sub(reply.trip)) else { return Origin::default() };
+        let evidence = if reply.is_telling { Evidence::Strong } else { Evidence::Weak };
+        Origin { evidence, distance: trip.wrapping_sub(reply.trip), payload: argument }
     }
 
     /// Remembers what a reply says, and tells it in short.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use advisor::Advisor;
 use advisor::client::Client;
-use advisor::monitor::{Counts, Reader};
+use advisor::monitor::{LogCounts, Reader};
 use client::{Config, Connection, Proto, Stream, Value};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -30,7 +30,7 @@ pub struct Limits {
 ///
 /// # Errors
 /// A line for the user: the server can't be reached, or it refuses.
-pub fn look(server: &Config, limits: Limits, advisor: &mut Advisor, is_over: &AtomicBool) -> Result<Counts, String> {
+pub fn look(server: &Config, limits: Limits, advisor: &mut Advisor, is_over: &AtomicBool) -> Result<LogCounts, String> {
     let mut config = server.clone();
     config.proto = Proto::Resp2;
     config.fallback_name = Some(b"penstock-advise".to_vec());

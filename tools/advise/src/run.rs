@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use advisor::Advisor;
-use advisor::monitor::{Counts, Reader};
+use advisor::monitor::{LogCounts, Reader};
 use advisor::report::{self, Style};
 use clap::Parser;
 use client::{Acceptance, Config, TlsOptions};
@@ -40,7 +40,7 @@ const READ_BYTES: usize = 64 * 1024;
 /// What was looked at.
 #[derive(Default)]
 struct Seen {
-    counts: Counts,
+    counts: LogCounts,
     /// Batches with their replies, of proxies and recordings.
     batches: u64,
 }
@@ -170,7 +170,7 @@ fn look_as_proxy(
     };
     let (advisor, passed) = tapped::look(asked, advisor, is_over).map_err(|message| (Exit::Input, message))?;
     say(&format!("connections: {}, batches: {}", passed.connections, passed.batches));
-    Ok((advisor, Seen { counts: Counts::default(), batches: passed.batches }))
+    Ok((advisor, Seen { counts: LogCounts::default(), batches: passed.batches }))
 }
 
 /// What the proxy shows to clients, if they are to speak TLS.

@@ -57,7 +57,7 @@ fn log() -> String {
     log
 }
 
-fn read(log: &[u8], piece: usize) -> (Advisor, Counts) {
+fn read(log: &[u8], piece: usize) -> (Advisor, LogCounts) {
     let (mut reader, mut advisor) = (Reader::new(), Advisor::new(Config::default()));
     log.chunks(piece).for_each(|bytes| reader.feed(bytes, &mut advisor));
     let counts = reader.counts();
