@@ -116,7 +116,7 @@ pub struct Advanced {
 pub struct Parser {
     limits: ReplyLimits,
     /// The aggregates that have begun and lack elements, the innermost last.
-    open: Vec<Open>,
+    open: Vec<PartialAggregate>,
     /// Bytes of the current reply that were consumed.
     bytes: usize,
     /// Elements that the current reply's aggregates have announced.
@@ -127,7 +127,7 @@ pub struct Parser {
 
 /// An aggregate that lacks elements.
 #[derive(Debug)]
-struct Open {
+struct PartialAggregate {
     kind: Aggregate,
     missing: usize,
     elements: Vec<Value>,
@@ -167,7 +167,7 @@ impl Parser {
                     self.begin(kind, missing)?;
                     continue;
                 }
-                Item::Head(kind, _) => Open { kind, missing: 0, elements: Vec::new() }.finish(),
+                Item::Head(kind, _) => PartialAggregate { kind, missing: 0, elements: Vec::new() }.finish(),
                 Item::Value(value) => value,
             };
             if let Some(value) = self.complete(value) {
@@ -189,7 +189,11 @@ impl Parser {
         if self.elements > self.limits.elements_max {
             return Err(ReplyError::Limit("elements_max"));
         }
-        self.open.push(Open { kind, missing, elements: Vec::with_capacity(missing.min(ELEMENTS_AT_FIRST)) });
+        self.open.push(PartialAggregate {
+            kind,
+            missing,
+            elements: Vec::with_capacity(missing.min(ELEMENTS_AT_FIRST)),
+        });
         Ok(())
     }
 
@@ -269,7 +273,7 @@ impl Parser {
     }
 }
 
-impl Open {
+impl PartialAggregate {
     /// The value of an aggregate that has all its elements.
     fn finish(self) -> Value {
         let mut elements = self.elements;

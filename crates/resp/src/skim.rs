@@ -31,7 +31,7 @@ pub struct Skimmer {
     /// Replies that were complete.
     replies: u64,
     /// The aggregates that have begun and lack elements, the innermost last.
-    open: Vec<Open>,
+    open: Vec<OpenFrame>,
     state: SkimState,
     /// A line that arrived in part, its type byte first; only as much of it as is needed.
     line: Vec<u8>,
@@ -51,7 +51,7 @@ enum SkimState {
 
 /// An aggregate that lacks elements.
 #[derive(Debug)]
-struct Open {
+struct OpenFrame {
     kind: FrameKind,
     elements: u64,
     missing: u64,
@@ -188,7 +188,7 @@ impl Skimmer {
         if self.open.len() >= DEPTH_MAX {
             return Err(ReplyError::Limit("depth_max"));
         }
-        self.open.push(Open { kind, elements, missing: elements });
+        self.open.push(OpenFrame { kind, elements, missing: elements });
         self.close_complete();
         Ok(())
     }
@@ -207,7 +207,7 @@ impl Skimmer {
 
     /// Ends the aggregates that lack nothing any more.
     fn close_complete(&mut self) {
-        while let Some(Open { kind, missing: 0, .. }) = self.open.last() {
+        while let Some(OpenFrame { kind, missing: 0, .. }) = self.open.last() {
             let kind = *kind;
             self.open.pop();
             match (kind, self.open.last_mut()) {
