@@ -175,16 +175,16 @@ fn pack_map(state: &mut LuaState, out: &mut Vec<u8>, level: usize) -> Result<(),
 // --- Unpacking.
 
 /// Why bytes could not be unpacked.
-enum Failure {
+enum UnpackFailure {
     Missing,
     BadFormat,
     /// An error lies on the stack.
     Raised,
 }
 
-impl From<Raise> for Failure {
-    fn from(_: Raise) -> Failure {
-        Failure::Raised
+impl From<Raise> for UnpackFailure {
+    fn from(_: Raise) -> UnpackFailure {
+        UnpackFailure::Raised
     }
 }
 
@@ -224,9 +224,9 @@ fn unpack_some(state: &mut LuaState, limit: c_int, offset: c_int) -> Result<c_in
     let mut count = 0;
     while !rest.is_empty() && (all || count < limit) {
         unpack_value(state, &mut rest, 0).map_err(|failure| match failure {
-            Failure::Missing => state.error("Missing bytes in input."),
-            Failure::BadFormat => state.error("Bad data format in input."),
-            Failure::Raised => Raise,
+            UnpackFailure::Missing => state.error("Missing bytes in input."),
+            UnpackFailure::BadFormat => state.error("Bad data format in input."),
+            UnpackFailure::Raised => Raise,
         })?;
         count += 1;
     }
@@ -241,7 +241,7 @@ fn unpack_some(state: &mut LuaState, limit: c_int, offset: c_int) -> Result<c_in
     Ok(count + 1)
 }
 
-fn unpack_value(state: &mut LuaState, rest: &mut &[u8], level: c_int) -> Result<(), Failure> {
+fn unpack_value(state: &mut LuaState, rest: &mut &[u8], level: c_int) -> Result<(), UnpackFailure> {
     const TOO_MANY: &str = "too many return values at once; use unpack_one or unpack_limit instead.";
     state.poll()?;
     if level > NESTING_MAX {
@@ -282,24 +282,24 @@ fn unpack_value(state: &mut LuaState, rest: &mut &[u8], level: c_int) -> Result<
                 _ => unpack_map(state, rest, len, level + 1)?,
             }
         }
-        0xc1 | 0xc4..=0xc9 | 0xd4..=0xd8 => return Err(Failure::BadFormat),
+        0xc1 | 0xc4..=0xc9 | 0xd4..=0xd8 => return Err(UnpackFailure::BadFormat),
     }
     Ok(())
 }
 
-fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], Failure> {
-    let (taken, after) = rest.split_first_chunk::<N>().ok_or(Failure::Missing)?;
+fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], UnpackFailure> {
+    let (taken, after) = rest.split_first_chunk::<N>().ok_or(UnpackFailure::Missing)?;
     *rest = after;
     Ok(*taken)
 }
 
-fn unpack_string(state: &mut LuaState, rest: &mut &[u8], len: usize) -> Result<(), Failure> {
-    let (text, after) = rest.split_at_checked(len).ok_or(Failure::Missing)?;
+fn unpack_string(state: &mut LuaState, rest: &mut &[u8], len: usize) -> Result<(), UnpackFailure> {
+    let (text, after) = rest.split_at_checked(len).ok_or(UnpackFailure::Missing)?;
     *rest = after;
     Ok(state.push_bytes(text)?)
 }
 
-fn unpack_array(state: &mut LuaState, rest: &mut &[u8], len: usize, level: c_int) -> Result<(), Failure> {
+fn unpack_array(state: &mut LuaState, rest: &mut &[u8], len: usize, level: c_int) -> Result<(), UnpackFailure> {
     // The length is a claim: no room is made for what may never come.
     state.push_table(0, 0)?;
     ensure_for(state, 1, "in function mp_decode_to_lua_array")?;
@@ -312,7 +312,7 @@ fn unpack_array(state: &mut LuaState, rest: &mut &[u8], len: usize, level: c_int
     Ok(())
 }
 
-fn unpack_map(state: &mut LuaState, rest: &mut &[u8], len: usize, level: c_int) -> Result<(), Failure> {
+fn unpack_map(state: &mut LuaState, rest: &mut &[u8], len: usize, level: c_int) -> Result<(), UnpackFailure> {
     state.push_table(0, 0)?;
     for _ in 0..len {
         unpack_value(state, rest, level)?;
