@@ -22,7 +22,8 @@ const ACKNOWLEDGE_US: u64 = 100_000;
 /// How long a link that has failed is not tried again, in microseconds.
 const RETRY_US: u64 = 20_000;
 
-enum Stage {
+/// How far a link to a primary is.
+enum LinkStage {
     Down { until_us: u64 },
     Handshake { handshake: Handshake, read: Vec<u8> },
     AwaitsSnapshot { history: HistoryId, offset: u64, read: Vec<u8> },
@@ -47,7 +48,7 @@ pub enum LinkEvent {
 
 /// See the module's documentation.
 pub struct SimLink {
-    stage: Stage,
+    stage: LinkStage,
     wire: Option<WireId>,
     version: u64,
     stream_number: u64,
@@ -60,7 +61,7 @@ pub struct SimLink {
 impl Default for SimLink {
     fn default() -> SimLink {
         SimLink {
-            stage: Stage::Down { until_us: 0 },
+            stage: LinkStage::Down { until_us: 0 },
             wire: None,
             version: 0,
             stream_number: 0,
@@ -91,7 +92,7 @@ impl SimLink {
     /// Whether the stream runs.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        matches!(self.stage, Stage::Streams { .. })
+        matches!(self.stage, LinkStage::Streams { .. })
     }
 
     /// A step: takes what has arrived as far as it goes.
@@ -105,10 +106,10 @@ impl SimLink {
                 return Ok(event);
             }
             self.version = version;
-            self.stage = Stage::Down { until_us: turn.now_us };
+            self.stage = LinkStage::Down { until_us: turn.now_us };
         }
         let Some(primary) = primary else { return Ok(LinkEvent::None) };
-        if let Stage::Down { until_us } = self.stage {
+        if let LinkStage::Down { until_us } = self.stage {
             if turn.now_us >= until_us {
                 self.open(turn, usize::from(primary.port));
             }
@@ -131,7 +132,7 @@ impl SimLink {
     fn open(&mut self, turn: &mut LinkTurn<'_>, primary: usize) {
         let ends = [Some(turn.process), Some(primary)];
         let Some(wire) = turn.network.open(ends) else {
-            self.stage = Stage::Down { until_us: turn.now_us + RETRY_US };
+            self.stage = LinkStage::Down { until_us: turn.now_us + RETRY_US };
             return;
         };
         self.note(turn, LinkState::Handshake);
@@ -146,7 +147,7 @@ impl SimLink {
         let (handshake, first) = Handshake::begin(introduction);
         turn.network.send(wire, 0, &first, turn.now_us);
         self.wire = Some(wire);
-        self.stage = Stage::Handshake { handshake, read: Vec::new() };
+        self.stage = LinkStage::Handshake { handshake, read: Vec::new() };
     }
 
     /// Ends the link. What was loading is of no use.
@@ -154,9 +155,9 @@ impl SimLink {
         if let Some(wire) = self.wire.take() {
             turn.network.close(wire, 0);
         }
-        let stage = std::mem::replace(&mut self.stage, Stage::Down { until_us: turn.now_us + RETRY_US });
+        let stage = std::mem::replace(&mut self.stage, LinkStage::Down { until_us: turn.now_us + RETRY_US });
         self.note(turn, LinkState::Down);
-        let Stage::Receives { end, read, .. } = stage else { return None };
+        let LinkStage::Receives { end, read, .. } = stage else { return None };
         // The link's end shows when what has arrived has been read.
         let _ = self.load(turn, end, &read);
         self.end_loading(turn, None);
@@ -165,20 +166,20 @@ impl SimLink {
 
     fn take(&mut self, turn: &mut LinkTurn<'_>, wire: WireId, bytes: &[u8]) -> Result<LinkEvent, Wrong> {
         match &mut self.stage {
-            Stage::Down { .. } => Ok(LinkEvent::None),
-            Stage::Handshake { read, .. } => {
+            LinkStage::Down { .. } => Ok(LinkEvent::None),
+            LinkStage::Handshake { read, .. } => {
                 read.extend_from_slice(bytes);
                 self.introduce(turn, wire)
             }
-            Stage::AwaitsSnapshot { read, .. } => {
+            LinkStage::AwaitsSnapshot { read, .. } => {
                 read.extend_from_slice(bytes);
                 self.await_snapshot(turn)
             }
-            Stage::Receives { read, .. } => {
+            LinkStage::Receives { read, .. } => {
                 read.extend_from_slice(bytes);
                 self.receive(turn, wire)
             }
-            Stage::Streams { arrived, .. } => {
+            LinkStage::Streams { arrived, .. } => {
                 arrived.add(bytes);
                 self.stream(turn, wire)
             }
@@ -186,7 +187,7 @@ impl SimLink {
     }
 
     fn introduce(&mut self, turn: &mut LinkTurn<'_>, wire: WireId) -> Result<LinkEvent, Wrong> {
-        while let Stage::Handshake { handshake, read } = &mut self.stage {
+        while let LinkStage::Handshake { handshake, read } = &mut self.stage {
             let Some(line) = take_line(read) else { return Ok(LinkEvent::None) };
             match handshake.line(&line) {
                 Ok(Step::Send(bytes)) => turn.network.send(wire, 0, &bytes, turn.now_us),
@@ -204,7 +205,7 @@ impl SimLink {
                 Ok(Step::Begin(Beginning::Snapshot { history, offset })) => {
                     let read = std::mem::take(read);
                     turn.engine.end_failover(self.version);
-                    self.stage = Stage::AwaitsSnapshot { history, offset, read };
+                    self.stage = LinkStage::AwaitsSnapshot { history, offset, read };
                     return self.await_snapshot(turn);
                 }
                 // The primary loads its data, or has no link to its own; or the replica doesn't take this process's place.
@@ -227,13 +228,13 @@ impl SimLink {
     }
 
     fn await_snapshot(&mut self, turn: &mut LinkTurn<'_>) -> Result<LinkEvent, Wrong> {
-        while let Stage::AwaitsSnapshot { history, offset, read } = &mut self.stage {
+        while let LinkStage::AwaitsSnapshot { history, offset, read } = &mut self.stage {
             let Some(line) = take_line(read) else { return Ok(LinkEvent::None) };
             if line.is_empty() {
                 continue;
             }
             let end = End::parse(&line).ok_or_else(|| format!("no snapshot comes, but {}", line.escape_ascii()))?;
-            self.stage = Stage::Receives { history: *history, offset: *offset, end, read: std::mem::take(read) };
+            self.stage = LinkStage::Receives { history: *history, offset: *offset, end, read: std::mem::take(read) };
             self.note(turn, LinkState::Receiving);
             let engine = turn.engine;
             engine.replication.lose_history();
@@ -246,7 +247,7 @@ impl SimLink {
     }
 
     fn receive(&mut self, turn: &mut LinkTurn<'_>, wire: WireId) -> Result<LinkEvent, Wrong> {
-        let Stage::Receives { history, offset, end, read } = &mut self.stage else { return Ok(LinkEvent::None) };
+        let LinkStage::Receives { history, offset, end, read } = &mut self.stage else { return Ok(LinkEvent::None) };
         if !is_whole(end, read) {
             return Ok(LinkEvent::None);
         }
@@ -289,13 +290,13 @@ impl SimLink {
         self.note(turn, LinkState::Up);
         let splitter = Splitter::new(turn.engine.keyspace.databases(), runs_by_itself);
         let arrived = ArrivedStream::begin(splitter, rest);
-        self.stage = Stage::Streams { arrived, acknowledged_us: turn.now_us };
+        self.stage = LinkStage::Streams { arrived, acknowledged_us: turn.now_us };
         acknowledge(turn, wire);
         LinkEvent::Up
     }
 
     fn stream(&mut self, turn: &mut LinkTurn<'_>, wire: WireId) -> Result<LinkEvent, Wrong> {
-        let Stage::Streams { arrived, acknowledged_us } = &mut self.stage else { return Ok(LinkEvent::None) };
+        let LinkStage::Streams { arrived, acknowledged_us } = &mut self.stage else { return Ok(LinkEvent::None) };
         let mut event = LinkEvent::None;
         while let Some(task) = arrived.next_task().map_err(|why| format!("the stream is unusable: {why:?}"))? {
             event = LinkEvent::Applied;

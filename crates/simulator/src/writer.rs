@@ -54,15 +54,16 @@ impl Op {
 
 /// Where a client is connected to.
 #[derive(Clone, Copy, Debug)]
-struct Seat {
+struct Attachment {
     wire: WireId,
     process: usize,
     line: u64,
     losses: u64,
 }
 
+/// How far a writer is with its connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+enum WriterStage {
     Away,
     /// RESUME has been sent.
     Resumes,
@@ -95,8 +96,10 @@ pub struct ClientTurn<'t> {
 
 impl ClientTurn<'_> {
     /// Whether the process that a client is connected to is the primary for sure, and has been since then.
-    fn is_primary(&self, seat: Seat) -> bool {
-        self.line == seat.line && self.primary.is_none_or(|primary| primary == seat.process) && !self.hands_over
+    fn is_primary(&self, attachment: Attachment) -> bool {
+        self.line == attachment.line
+            && self.primary.is_none_or(|primary| primary == attachment.process)
+            && !self.hands_over
     }
 }
 
@@ -104,8 +107,8 @@ impl ClientTurn<'_> {
 pub struct WriterClient {
     number: usize,
     random: Random,
-    stage: Stage,
-    seat: Option<Seat>,
+    stage: WriterStage,
+    attachment: Option<Attachment>,
     history: Vec<Op>,
     token: Option<String>,
     /// Where in the history the token begins to count.
@@ -115,7 +118,7 @@ pub struct WriterClient {
     tokens: u64,
     epoch: u64,
     /// Up to where in the history WAIT covers nothing on this connection.
-    seat_base: usize,
+    attachment_base: usize,
     /// Of the history: what has been sent on this connection, and what has been answered.
     sent: usize,
     answered: usize,
@@ -148,15 +151,15 @@ impl WriterClient {
         WriterClient {
             number,
             random: Random::new(seed),
-            stage: Stage::Away,
-            seat: None,
+            stage: WriterStage::Away,
+            attachment: None,
             history: Vec::new(),
             token: None,
             token_base: 0,
             token_line: 0,
             tokens: 0,
             epoch: 0,
-            seat_base: 0,
+            attachment_base: 0,
             sent: 0,
             answered: 0,
             has_promise: false,
@@ -178,7 +181,7 @@ impl WriterClient {
     /// Whether all that it has written has been answered, and is there.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        self.has_looked && self.stage == Stage::Writes && self.answered == self.history.len()
+        self.has_looked && self.stage == WriterStage::Writes && self.answered == self.history.len()
     }
 
     /// How many operations have been answered.
@@ -241,25 +244,25 @@ impl WriterClient {
     /// # Errors
     /// What it was promised and isn't so.
     pub fn step(&mut self, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
-        let Some(seat) = self.seat else {
+        let Some(attachment) = self.attachment else {
             self.connect(turn);
             return Ok(());
         };
-        let (bytes, has_ended) = turn.network.receive(seat.wire, 0, turn.now_us);
+        let (bytes, has_ended) = turn.network.receive(attachment.wire, 0, turn.now_us);
         self.read.extend_from_slice(&bytes);
         while let Some((reply, len)) = parse_reply(&self.read) {
             self.read.drain(..len);
-            self.take(reply, seat, turn)?;
-            if self.seat.is_none() {
+            self.take(reply, attachment, turn)?;
+            if self.attachment.is_none() {
                 return Ok(());
             }
         }
-        let is_old = turn.primary != Some(seat.process) || (turn.line != seat.line && turn.finishes);
+        let is_old = turn.primary != Some(attachment.process) || (turn.line != attachment.line && turn.finishes);
         let is_elsewhere = is_old && (turn.finishes || self.random.below(40) == 0);
         if has_ended || is_elsewhere || (self.leaves && self.answered == self.sent) {
             self.leave(turn);
-        } else if self.stage == Stage::Writes && !self.leaves {
-            self.write(seat, turn);
+        } else if self.stage == WriterStage::Writes && !self.leaves {
+            self.write(attachment, turn);
         }
         Ok(())
     }
@@ -267,7 +270,7 @@ impl WriterClient {
     fn connect(&mut self, turn: &mut ClientTurn<'_>) {
         let Some(process) = turn.primary.filter(|_| turn.now_us >= self.retry_us) else { return };
         let Some(wire) = turn.network.open([None, Some(process)]) else { return };
-        self.seat = Some(Seat { wire, process, line: turn.line, losses: turn.losses });
+        self.attachment = Some(Attachment { wire, process, line: turn.line, losses: turn.losses });
         self.read.clear();
         self.replies.clear();
         (self.is_refused, self.leaves) = (false, false);
@@ -276,7 +279,7 @@ impl WriterClient {
         }
         let first = match &self.token {
             Some(token) => {
-                self.stage = Stage::Resumes;
+                self.stage = WriterStage::Resumes;
                 request(&["PIPELINE", "RESUME", token])
             }
             None => self.look_anew(),
@@ -285,15 +288,15 @@ impl WriterClient {
     }
 
     fn look_anew(&mut self) -> Vec<u8> {
-        self.stage = Stage::Reads;
+        self.stage = WriterStage::Reads;
         request(&["LRANGE", &self.list(), "0", "-1"])
     }
 
     fn leave(&mut self, turn: &mut ClientTurn<'_>) {
-        if let Some(seat) = self.seat.take() {
-            turn.network.close(seat.wire, 0);
+        if let Some(attachment) = self.attachment.take() {
+            turn.network.close(attachment.wire, 0);
         }
-        self.stage = Stage::Away;
+        self.stage = WriterStage::Away;
         self.retry_us = turn.now_us + self.random.below(30_000) as u64;
         self.has_looked = false;
     }
@@ -308,29 +311,29 @@ impl WriterClient {
         format!("list:{}", self.number)
     }
 
-    fn take(&mut self, reply: SimReply, seat: Seat, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
+    fn take(&mut self, reply: SimReply, attachment: Attachment, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
         match self.stage {
-            Stage::Away => Ok(()),
-            Stage::Resumes => self.resumed(&reply, seat, turn),
-            Stage::Reads => self.has_read(&reply, seat, turn),
-            Stage::Starts => {
+            WriterStage::Away => Ok(()),
+            WriterStage::Resumes => self.resumed(&reply, attachment, turn),
+            WriterStage::Reads => self.has_read(&reply, attachment, turn),
+            WriterStage::Starts => {
                 if let SimReply::Error(why) = &reply {
-                    return self.refused(&why.clone(), seat, turn);
+                    return self.refused(&why.clone(), attachment, turn);
                 }
-                (self.token_base, self.token_line) = (self.history.len(), seat.line);
-                self.seat_base = self.history.len();
+                (self.token_base, self.token_line) = (self.history.len(), attachment.line);
+                self.attachment_base = self.history.len();
                 (self.sent, self.answered) = (self.history.len(), self.history.len());
-                self.stage = Stage::Writes;
+                self.stage = WriterStage::Writes;
                 Ok(())
             }
-            Stage::Writes => self.answer(reply, seat, turn),
+            WriterStage::Writes => self.answer(reply, attachment, turn),
         }
     }
 
     /// The server refuses what it has no reason to refuse unless it is no primary any more.
-    fn refused(&mut self, why: &str, seat: Seat, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
-        if turn.is_primary(seat) && !is_of_disk(why) {
-            return Err(format!("writer {}: process {} refuses: {why}", self.number, seat.process));
+    fn refused(&mut self, why: &str, attachment: Attachment, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
+        if turn.is_primary(attachment) && !is_of_disk(why) {
+            return Err(format!("writer {}: process {} refuses: {why}", self.number, attachment.process));
         }
         self.note(format!("refused: {why}"));
         self.token = None;
@@ -338,9 +341,9 @@ impl WriterClient {
         Ok(())
     }
 
-    fn resumed(&mut self, reply: &SimReply, seat: Seat, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
+    fn resumed(&mut self, reply: &SimReply, attachment: Attachment, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
         if let SimReply::Error(why) = reply {
-            if self.token_line == turn.line && turn.is_primary(seat) {
+            if self.token_line == turn.line && turn.is_primary(attachment) {
                 return Err(format!("writer {}: its token is gone: {why}", self.number));
             }
             if why.starts_with("READONLY") || why.starts_with("LOADING") {
@@ -349,7 +352,7 @@ impl WriterClient {
             }
             self.token = None;
             let look = self.look_anew();
-            turn.network.send(seat.wire, 0, &look, turn.now_us);
+            turn.network.send(attachment.wire, 0, &look, turn.now_us);
             return Ok(());
         }
         let executed = reply.items().get(1).map_or(-1, SimReply::number);
@@ -383,12 +386,12 @@ impl WriterClient {
             self.leave(turn);
             return Ok(());
         }
-        self.token_line = seat.line;
+        self.token_line = attachment.line;
         self.note_failures(reply)?;
-        (self.seat_base, self.sent, self.answered) = (0, at, at);
-        self.stage = Stage::Writes;
+        (self.attachment_base, self.sent, self.answered) = (0, at, at);
+        self.stage = WriterStage::Writes;
         // What was sent behind is sent again.
-        self.write(seat, turn);
+        self.write(attachment, turn);
         Ok(())
     }
 
@@ -411,9 +414,9 @@ impl WriterClient {
     }
 
     /// Takes the list for what there is of its history.
-    fn has_read(&mut self, reply: &SimReply, seat: Seat, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
+    fn has_read(&mut self, reply: &SimReply, attachment: Attachment, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
         if let SimReply::Error(why) = reply {
-            return self.refused(&why.clone(), seat, turn);
+            return self.refused(&why.clone(), attachment, turn);
         }
         let found: Vec<&str> = reply.items().iter().map(SimReply::text).collect();
         let least = if self.kept_line == turn.line { self.kept.max(self.promised) } else { self.promised };
@@ -429,7 +432,7 @@ impl WriterClient {
                 if index < least && !op.is_refused {
                     return Err(format!(
                         "writer {}: process {} lacks operation {index} ({:?}), though {least} were acknowledged ({} by WAIT): {found:?}",
-                        self.number, seat.process, op.elements, self.promised
+                        self.number, attachment.process, op.elements, self.promised
                     ));
                 }
                 // It is not there, and nothing was promised: it was refused, or is lost with the primary of then.
@@ -439,7 +442,7 @@ impl WriterClient {
         if elements != found.len() {
             return Err(format!(
                 "writer {}: process {} has what was not written in this order: {found:?}, of which {elements} agree",
-                self.number, seat.process
+                self.number, attachment.process
             ));
         }
         at = at.max(least);
@@ -449,16 +452,16 @@ impl WriterClient {
         self.epoch += 1;
         self.tokens += 1;
         let token = format!("token:{}:{}", self.number, self.tokens);
-        turn.network.send(seat.wire, 0, &request(&["PIPELINE", "START", &token]), turn.now_us);
+        turn.network.send(attachment.wire, 0, &request(&["PIPELINE", "START", &token]), turn.now_us);
         self.token = Some(token);
         // It may have been answered though the answer is lost. Until it is known, it need not be there.
         (self.token_base, self.token_line) = (self.history.len(), u64::MAX);
         (self.sent, self.answered) = (self.history.len(), self.history.len());
-        self.stage = Stage::Starts;
+        self.stage = WriterStage::Starts;
         Ok(())
     }
 
-    fn write(&mut self, seat: Seat, turn: &mut ClientTurn<'_>) {
+    fn write(&mut self, attachment: Attachment, turn: &mut ClientTurn<'_>) {
         let mut bytes = Vec::new();
         while self.sent < self.history.len() && self.sent - self.answered < UNANSWERED_MAX {
             bytes.extend_from_slice(&self.history[self.sent].bytes);
@@ -483,7 +486,7 @@ impl WriterClient {
                 self.sent += 1;
             }
         }
-        turn.network.send(seat.wire, 0, &bytes, turn.now_us);
+        turn.network.send(attachment.wire, 0, &bytes, turn.now_us);
     }
 
     fn kind(&mut self) -> OpKind {
@@ -572,7 +575,7 @@ impl WriterClient {
         op
     }
 
-    fn answer(&mut self, reply: SimReply, seat: Seat, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
+    fn answer(&mut self, reply: SimReply, attachment: Attachment, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
         let Some(op) = self.history.get(self.answered) else {
             return Err(format!("writer {}: a reply to nothing: {reply:?}", self.number));
         };
@@ -581,8 +584,8 @@ impl WriterClient {
             _ => None,
         });
         if let Some(why) = error {
-            if turn.is_primary(seat) && !is_of_disk(&why) {
-                return Err(format!("writer {}: process {} refuses: {why}", self.number, seat.process));
+            if turn.is_primary(attachment) && !is_of_disk(&why) {
+                return Err(format!("writer {}: process {} refuses: {why}", self.number, attachment.process));
             }
             self.is_refused = true;
         }
@@ -601,24 +604,26 @@ impl WriterClient {
             return Ok(());
         }
         self.answered += 1;
-        if turn.line == seat.line {
+        if turn.line == attachment.line {
             self.keep(turn.line, turn.now_us);
             self.has_answer = true;
-            if turn.promises_all && self.kept > self.promised.max(self.seat_base) {
+            if turn.promises_all && self.kept > self.promised.max(self.attachment_base) {
                 self.promise(turn.now_us);
             }
         }
         match kind {
             // It is for what this connection has written or goes on from: not for what it has only read.
-            OpKind::Wait if seat.losses != turn.losses => {}
-            OpKind::Wait if self.written() > self.seat_base && replies.iter().any(|reply| reply.number() >= 2) => {
+            OpKind::Wait if attachment.losses != turn.losses => {}
+            OpKind::Wait
+                if self.written() > self.attachment_base && replies.iter().any(|reply| reply.number() >= 2) =>
+            {
                 self.promise(turn.now_us);
                 self.note(format!("WAIT has acknowledged {}", self.promised));
             }
             // Another process may be the primary by now, and this one have its data, or none.
-            OpKind::Look if turn.is_primary(seat) => {
+            OpKind::Look if turn.is_primary(attachment) => {
                 let at = self.answered;
-                self.check_look(&replies, at, seat)?;
+                self.check_look(&replies, at, attachment)?;
                 self.has_looked = at == self.history.len();
             }
             _ => {}
@@ -627,7 +632,7 @@ impl WriterClient {
     }
 
     /// Holds what there is against what was written so far.
-    fn check_look(&self, replies: &[SimReply], until: usize, seat: Seat) -> Result<(), Wrong> {
+    fn check_look(&self, replies: &[SimReply], until: usize, attachment: Attachment) -> Result<(), Wrong> {
         let empty = SimReply::Text(None);
         let items = replies.last().map_or(&[][..], SimReply::items);
         let (list, count) = (items.first().unwrap_or(&empty), items.get(1).unwrap_or(&empty));
@@ -639,7 +644,7 @@ impl WriterClient {
             return Err(format!(
                 "writer {}: process {} has {} elements of {} that were written, the first {same} as written: {:?} instead of {:?}",
                 self.number,
-                seat.process,
+                attachment.process,
                 found.len(),
                 written.len(),
                 found.get(same..).unwrap_or_default(),
