@@ -17,7 +17,7 @@ const DAMAGED: &str = "Restore the file from a backup or a replica. Without one,
 /// # Errors
 /// What is wrong. If that is a torn end, `commands.whole_bytes` says where it begins.
 pub fn read(bytes: &mut dyn Read, start: u64, commands: &mut Commands) -> Result<(), Flaw> {
-    let mut counting = Counting { commands, is_in_transaction: false, args: Args::default() };
+    let mut counting = Counting { commands, is_in_transaction: false, args: ArgumentRanges::default() };
     let read = read_file(bytes, &mut counting);
     match read {
         Ok(Extent { whole, torn }) => {
@@ -61,13 +61,13 @@ fn damage(offset: u64, why: &str) -> Flaw {
 
 /// Positions of a command's arguments that are kept from one command to the next.
 #[derive(Default)]
-struct Args(Vec<std::ops::Range<usize>>);
+struct ArgumentRanges(Vec<std::ops::Range<usize>>);
 
 /// Counts commands instead of running them.
 struct Counting<'c> {
     commands: &'c mut Commands,
     is_in_transaction: bool,
-    args: Args,
+    args: ArgumentRanges,
 }
 
 impl Counting<'_> {

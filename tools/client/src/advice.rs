@@ -28,9 +28,10 @@ use crate::stream::{Connector, Stream, open_stream};
 ///
 /// It takes at most 16 MB for what it has found, keeps no arguments but a few keys, and one to two microseconds of each round trip.
 #[derive(Clone)]
-pub struct Advice(Arc<Shared>);
+pub struct Advice(Arc<AdviceInner>);
 
-struct Shared {
+/// The advisor, and the connections that it watches.
+struct AdviceInner {
     advisor: Mutex<Advisor>,
     /// How many connections there were, and those that may be open.
     connections: AtomicU64,
@@ -43,7 +44,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
+impl AdviceInner {
     /// Has the advisor tell what the open connections are in the midst of, and gives it.
     fn settled(&self) -> MutexGuard<'_, Advisor> {
         let open: Vec<_> = lock(&self.open).iter().filter_map(Weak::upgrade).collect();
@@ -70,7 +71,7 @@ impl Shared {
 impl Default for Advice {
     fn default() -> Advice {
         let advisor = Mutex::new(Advisor::new(AdvisorConfig::default()));
-        Advice(Arc::new(Shared {
+        Advice(Arc::new(AdviceInner {
             advisor,
             connections: AtomicU64::new(0),
             open: Mutex::default(),
@@ -133,19 +134,19 @@ impl Connector for Watching {
     fn connect(&self, config: &Config) -> Result<Box<dyn Stream>, Error> {
         let plain = Config { connector: self.opened_by.clone(), ..config.clone() };
         let stream = open_stream(&plain)?;
-        let shared = Arc::clone(&self.advice.0);
-        let id = shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
+        let advice = Arc::clone(&self.advice.0);
+        let id = advice.connections.fetch_add(1, Ordering::Relaxed) + 1;
         let client = Client { address: "this process".to_owned(), ..Client::default() };
-        let tapped = Arc::new(Mutex::new(Tapped::opened(id, client, shared.now_ns(), Tap::at_client())));
-        shared.open(&tapped);
-        Ok(Box::new(Watched { stream, shared, tapped, sent_ns: None, round_trip_ns: None }))
+        let tapped = Arc::new(Mutex::new(Tapped::opened(id, client, advice.now_ns(), Tap::at_client())));
+        advice.open(&tapped);
+        Ok(Box::new(Watched { stream, advice, tapped, sent_ns: None, round_trip_ns: None }))
     }
 }
 
 /// A stream that shows the advisor what passes.
 struct Watched {
     stream: Box<dyn Stream>,
-    shared: Arc<Shared>,
+    advice: Arc<AdviceInner>,
     /// A report looks at it, too.
     tapped: Arc<Mutex<Tapped>>,
     /// When a batch's first bytes were sent, until the first byte of its replies comes. What is sent behind them tells nothing of the round trip: a
@@ -175,11 +176,11 @@ impl Watched {
 impl Read for Watched {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let len = self.stream.read(buffer)?;
-        let now_ns = self.shared.now_ns();
+        let now_ns = self.advice.now_ns();
         self.learn(now_ns);
         let at_ns = now_ns.saturating_sub(self.way_ns());
         let bytes = buffer.get(..len).unwrap_or_default();
-        lock(&self.tapped).reply(bytes, at_ns, |connection, trip| lock(&self.shared.advisor).trip(connection, trip));
+        lock(&self.tapped).reply(bytes, at_ns, |connection, trip| lock(&self.advice.advisor).trip(connection, trip));
         Ok(len)
     }
 }
@@ -187,7 +188,7 @@ impl Read for Watched {
 impl Write for Watched {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // Before they are sent: a thread that is interrupted in between would see the reply first.
-        let now_ns = self.shared.now_ns();
+        let now_ns = self.advice.now_ns();
         let len = self.stream.write(bytes)?;
         let way_ns = self.way_ns();
         let mut tapped = lock(&self.tapped);
@@ -219,7 +220,7 @@ impl Stream for Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        let (now_ns, mut tapped) = (self.shared.now_ns(), lock(&self.tapped));
-        lock(&self.shared.advisor).closed(&mut tapped.connection, now_ns);
+        let (now_ns, mut tapped) = (self.advice.now_ns(), lock(&self.tapped));
+        lock(&self.advice.advisor).closed(&mut tapped.connection, now_ns);
     }
 }

@@ -27,7 +27,7 @@ use crate::unshareable::{self, Sharing, kind_of};
 pub use dedicated::Dedicated;
 use dedicated::Pool;
 use queue::Batch;
-use shared::Shared;
+use shared::SharedConnection;
 use slot::Slot;
 
 /// How a [`Client`] behaves: its limits, and what it does when the server has gone.
@@ -96,13 +96,14 @@ impl Default for ClientOptions {
 /// connection: write and wait on a dedicated one.
 #[derive(Clone)]
 pub struct Client {
-    inner: Arc<Inner>,
+    inner: Arc<ClientInner>,
 }
 
-struct Inner {
+/// What the clones of a client share.
+struct ClientInner {
     config: Config,
     options: ClientOptions,
-    shared: Arc<Shared>,
+    shared: Arc<SharedConnection>,
     pool: Pool,
     /// Hashes of scripts that were loaded at least once.
     scripts: Mutex<HashSet<String>>,
@@ -127,10 +128,11 @@ impl Client {
     /// # Errors
     /// As [`Connection::connect`]; there is no second attempt.
     pub fn with_options(config: &Config, options: ClientOptions) -> Result<Self, Error> {
-        let shared = Arc::new(Shared::new(config, &options, Connection::connect(config)?)?);
+        let shared = Arc::new(SharedConnection::new(config, &options, Connection::connect(config)?)?);
         let pool = Pool::new(config.clone(), options.dedicated_max);
         let multi_accepted = AtomicU64::new(MULTI_UNKNOWN);
-        let inner = Inner { config: config.clone(), options, shared, pool, scripts: Mutex::default(), multi_accepted };
+        let inner =
+            ClientInner { config: config.clone(), options, shared, pool, scripts: Mutex::default(), multi_accepted };
         Ok(Self { inner: Arc::new(inner) })
     }
 

@@ -26,7 +26,7 @@ use crate::pipelining::PipeliningArgs;
 )]
 pub struct BenchArgs {
     #[command(subcommand)]
-    pub experiment: Option<Experiment>,
+    pub experiment: Option<ExperimentCommand>,
     #[command(flatten)]
     pub server: ServerArgs,
     /// Parallel connections.
@@ -97,7 +97,7 @@ pub const PIPELINING: &str = "pipelining";
 
 /// The experiments beside plain load.
 #[derive(Subcommand, Clone, Debug)]
-pub enum Experiment {
+pub enum ExperimentCommand {
     #[command(name = PIPELINING)]
     Pipelining(PipeliningArgs),
 }

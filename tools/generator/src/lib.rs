@@ -27,7 +27,7 @@ use clap::{CommandFactory, Parser};
 
 pub use embedded::{END_WITH, end_with_parent};
 
-use args::{BenchArgs, Experiment};
+use args::{BenchArgs, ExperimentCommand};
 use failure::Failure;
 use interrupt::Interrupt;
 
@@ -41,7 +41,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     let result = match BenchArgs::try_parse_from(argv) {
         Ok(args) => Interrupt::watch().map_err(Failure::from).and_then(|interrupt| match &args.experiment {
             None => load::run(&args, &interrupt),
-            Some(Experiment::Pipelining(args)) => pipelining::run(args, &interrupt),
+            Some(ExperimentCommand::Pipelining(args)) => pipelining::run(args, &interrupt),
         }),
         Err(error) => told_by_clap(&error),
     };

@@ -13,7 +13,7 @@ use crate::generator::{self, Address, Greeting, Load, Outcome, Random, RunProgre
 use crate::host::Process;
 use crate::idle;
 use crate::interrupt::Interrupt;
-use crate::progress::Line;
+use crate::progress::ProgressLine;
 use crate::report::{Figures, Report, Setup};
 use crate::tests_table;
 use crate::title::title;
@@ -217,7 +217,7 @@ impl BenchSession<'_> {
     fn measure(&self, job: &Job) -> Result<(Outcome, Option<crate::host::Usage>), Failure> {
         let load = Load { template: job.template.clone(), ..self.load.clone() };
         let before = self.process.map(|process| process.usage());
-        let mut line = Line::new(&job.title, self.args.show_errors);
+        let mut line = ProgressLine::new(&job.title, self.args.show_errors);
         let mut last = RunProgress::default();
         let outcome = generator::run(&load, self.interrupt.flag(), &mut |progress| {
             line.update(progress);

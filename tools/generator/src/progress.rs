@@ -11,7 +11,7 @@ const ERROR_INTERVAL: Duration = Duration::from_secs(1);
 const ERASE_TO_END: &str = "\x1b[K";
 
 /// What has been told of a test so far.
-pub struct Line<'a> {
+pub struct ProgressLine<'a> {
     title: &'a str,
     shown: bool,
     before: RunProgress,
@@ -20,12 +20,12 @@ pub struct Line<'a> {
     error_told_at: Option<Instant>,
 }
 
-impl<'a> Line<'a> {
+impl<'a> ProgressLine<'a> {
     /// Nothing is shown yet. Without a terminal at standard error, only errors will be, if they are asked for.
     #[must_use]
-    pub fn new(title: &'a str, show_errors: bool) -> Line<'a> {
+    pub fn new(title: &'a str, show_errors: bool) -> ProgressLine<'a> {
         let shown = io::stderr().is_terminal();
-        Line { title, shown, before: RunProgress::default(), show_errors, errors_told: 0, error_told_at: None }
+        ProgressLine { title, shown, before: RunProgress::default(), show_errors, errors_told: 0, error_told_at: None }
     }
 
     /// Shows how far the test is.
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn every_error_is_told_in_the_end() {
-        let mut line = Line::new("INCR", true);
+        let mut line = ProgressLine::new("INCR", true);
         let at = |errors| RunProgress { errors, latest_error: "ERR no".to_owned(), ..RunProgress::default() };
         assert_eq!(line.untold_errors(&at(0), false), None);
         let first = line.untold_errors(&at(3), false);

@@ -10,10 +10,11 @@ use crate::error::Error;
 /// Connections that are in use or kept for the next one.
 #[derive(Clone)]
 pub(super) struct Pool {
-    inner: Arc<Inner>,
+    inner: Arc<PoolInner>,
 }
 
-struct Inner {
+/// What a pool shares with the connections that it has given out.
+struct PoolInner {
     config: Config,
     taken_max: usize,
     state: Mutex<PoolState>,
@@ -40,7 +41,7 @@ pub struct Dedicated {
 
 impl Pool {
     pub(super) fn new(config: Config, taken_max: usize) -> Self {
-        let inner = Inner { config, taken_max, state: Mutex::default(), returned: Condvar::new() };
+        let inner = PoolInner { config, taken_max, state: Mutex::default(), returned: Condvar::new() };
         Self { inner: Arc::new(inner) }
     }
 

@@ -30,7 +30,7 @@ use crate::connection::Connection;
 use crate::error::{Error, Fate, Interrupted, Lost};
 
 /// A connection and the callers that share it.
-pub(super) struct Shared {
+pub(super) struct SharedConnection {
     config: Config,
     options: ClientOptions,
     state: Mutex<SharedState>,
@@ -57,7 +57,7 @@ struct SharedState {
 
 type Guard<'a> = MutexGuard<'a, SharedState>;
 
-impl Shared {
+impl SharedConnection {
     pub(super) fn new(config: &Config, options: &ClientOptions, connection: Connection) -> Result<Self, Error> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let bell = bell

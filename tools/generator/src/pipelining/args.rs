@@ -180,7 +180,7 @@ mod tests {
         let parse = |words: &[&str]| {
             let words = [&["penstock bench", "pipelining"][..], words].concat();
             match crate::args::BenchArgs::try_parse_from(words).unwrap().experiment {
-                Some(crate::args::Experiment::Pipelining(args)) => args,
+                Some(crate::args::ExperimentCommand::Pipelining(args)) => args,
                 None => panic!("no experiment"),
             }
         };

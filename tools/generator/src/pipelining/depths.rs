@@ -134,38 +134,39 @@ fn kept(target: &mut Target, id: &str) -> Option<(u64, u64)> {
     Some((number("omem=")?, number("qbuf=")?))
 }
 
-enum Socket {
+/// A socket that its thread waits for.
+enum BlockingSocket {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-impl Socket {
+impl BlockingSocket {
     fn try_clone(&self) -> Result<Box<dyn Write + Send>, Failure> {
         Ok(match self {
-            Socket::Tcp(stream) => Box::new(stream.try_clone()?),
-            Socket::Unix(stream) => Box::new(stream.try_clone()?),
+            BlockingSocket::Tcp(stream) => Box::new(stream.try_clone()?),
+            BlockingSocket::Unix(stream) => Box::new(stream.try_clone()?),
         })
     }
 
     /// Has reading return after so much time without a byte.
     fn set_read_timeout(&self, timeout: Duration) -> std::io::Result<()> {
         match self {
-            Socket::Tcp(stream) => stream.set_read_timeout(Some(timeout)),
-            Socket::Unix(stream) => stream.set_read_timeout(Some(timeout)),
+            BlockingSocket::Tcp(stream) => stream.set_read_timeout(Some(timeout)),
+            BlockingSocket::Unix(stream) => stream.set_read_timeout(Some(timeout)),
         }
     }
 
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         match self {
-            Socket::Tcp(stream) => stream.read(buffer),
-            Socket::Unix(stream) => stream.read(buffer),
+            BlockingSocket::Tcp(stream) => stream.read(buffer),
+            BlockingSocket::Unix(stream) => stream.read(buffer),
         }
     }
 }
 
 /// A connection that reads when it is told to, not before.
 struct Reader {
-    socket: Socket,
+    socket: BlockingSocket,
     scanner: Scanner,
     interrupt: Interrupt,
 }
@@ -229,7 +230,7 @@ impl Reader {
 }
 
 /// Connects with a small receive buffer, which has to be set before.
-fn open(address: &Address) -> std::io::Result<Socket> {
+fn open(address: &Address) -> std::io::Result<BlockingSocket> {
     let (family, cloexec) = match address {
         Address::Tcp(address) if address.is_ipv4() => (AddressFamily::INET, SocketFlags::CLOEXEC),
         Address::Tcp(_) => (AddressFamily::INET6, SocketFlags::CLOEXEC),
@@ -240,11 +241,11 @@ fn open(address: &Address) -> std::io::Result<Socket> {
     match address {
         Address::Tcp(to) => {
             rustix::net::connect(&socket, to)?;
-            Ok(Socket::Tcp(socket.into()))
+            Ok(BlockingSocket::Tcp(socket.into()))
         }
         Address::Unix(path) => {
             rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-            Ok(Socket::Unix(socket.into()))
+            Ok(BlockingSocket::Unix(socket.into()))
         }
     }
 }

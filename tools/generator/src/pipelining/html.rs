@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::experiments::grouped;
-use super::results::{Cell, Depth, DepthCell, Experiment, Line, Results, Row, Server, Sweep};
+use super::results::{Cell, Depth, DepthCell, Experiment, Results, Row, Server, Sweep, TranscriptLine};
 use super::svg::{self, Bar, Group, Series, escaped};
 use super::table::{COUNTED, COUNTED_EXPERIMENT, UNCOUNTED, bytes, fewer, spread, times, whole};
 
@@ -128,13 +128,13 @@ fn mark(cell: &Cell) -> &'static str {
     if cell.is_cut_off() { "~" } else { "" }
 }
 
-fn exchanges(page: &mut String, transcript: &[Line], servers: &[Server]) {
+fn exchanges(page: &mut String, transcript: &[TranscriptLine], servers: &[Server]) {
     let longest = transcript.iter().map(|line| line.at_ms).fold(0.0, f64::max);
     let mut rest = transcript;
     while let Some(first) = rest.first() {
-        let is_same = |line: &&Line| (line.server, &line.way) == (first.server, &first.way);
+        let is_same = |line: &&TranscriptLine| (line.server, &line.way) == (first.server, &first.way);
         let count = rest.iter().take_while(is_same).count();
-        let lines: Vec<&Line> = rest[..count].iter().collect();
+        let lines: Vec<&TranscriptLine> = rest[..count].iter().collect();
         let title = if servers.len() > 1 {
             format!("{} {}", (b'A' + first.server as u8) as char, first.way)
         } else {

@@ -26,7 +26,7 @@ use crate::interrupt::Interrupt;
 use args::Topic;
 use experiments::Plan;
 use page::Page;
-use results::{Cell, Depth, DepthCell, Experiment, Line, Results, Row, Sweep};
+use results::{Cell, Depth, DepthCell, Experiment, Results, Row, Sweep, TranscriptLine};
 use target::Target;
 use way::Way;
 
@@ -209,7 +209,7 @@ impl ExperimentSession<'_> {
     }
 
     /// Measures one way on all servers in alternation, which server first alternating, too.
-    fn row(&mut self, plan: &Plan<'_>, way: &Way<'_>) -> Result<(Row, Vec<Line>), Failure> {
+    fn row(&mut self, plan: &Plan<'_>, way: &Way<'_>) -> Result<(Row, Vec<TranscriptLine>), Failure> {
         let mut rounds: Vec<Vec<Cell>> = vec![Vec::new(); self.targets.len()];
         let (mut transcript, mut longest, mut round) = (Vec::new(), Duration::ZERO, 0);
         while self.args.wants_round(round, longest) {
@@ -224,7 +224,7 @@ impl ExperimentSession<'_> {
                 longest = longest.max(began.elapsed());
                 rounds[index].push(cell);
                 if round == 0 {
-                    transcript.extend(lines.into_iter().map(|line| Line { server: index, ..line }));
+                    transcript.extend(lines.into_iter().map(|line| TranscriptLine { server: index, ..line }));
                 }
             }
             round += 1;
@@ -233,7 +233,7 @@ impl ExperimentSession<'_> {
         Ok((Row { label: way.label.clone(), does: way.does, document_s: way.document_s, servers }, transcript))
     }
 
-    fn cell(&mut self, way: &Way<'_>, index: usize) -> Result<(Cell, Vec<Line>), Failure> {
+    fn cell(&mut self, way: &Way<'_>, index: usize) -> Result<(Cell, Vec<TranscriptLine>), Failure> {
         let ran = way::run(way, &mut self.targets[index], self.args.limit(), self.interrupt.flag());
         if self.interrupt.is_pressed() {
             return Err(Failure::Interrupted);

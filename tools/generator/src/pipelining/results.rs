@@ -63,7 +63,7 @@ pub struct Experiment {
     pub rows: Vec<Row>,
     /// What was said, for the one that shows it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub transcript: Vec<Line>,
+    pub transcript: Vec<TranscriptLine>,
 }
 
 /// One way to do it.
@@ -225,7 +225,7 @@ impl Cell {
 
 /// One line of a transcript.
 #[derive(Serialize)]
-pub struct Line {
+pub struct TranscriptLine {
     /// The server's number, from 0.
     pub server: usize,
     /// Milliseconds since the way began.

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::results::Line;
+use super::results::TranscriptLine;
 
 /// Width of every chart in its own units; the page scales it.
 const WIDTH: f64 = 760.0;
@@ -159,9 +159,10 @@ const LANE_WIDTH: f64 = 620.0;
 const LANE_HEIGHT: f64 = 132.0;
 
 /// What client and server said to each other, over time: each request leads down to the server and its reply back up.
-pub fn exchange(title: &str, lines: &[&Line], longest_ms: f64) -> String {
-    let at = |line: &Line| LANE_LEFT + LANE_WIDTH * line.at_ms / longest_ms.max(f64::MIN_POSITIVE);
-    let (sent, received): (Vec<&Line>, Vec<&Line>) = lines.iter().partition(|line| line.speaker == "Client");
+pub fn exchange(title: &str, lines: &[&TranscriptLine], longest_ms: f64) -> String {
+    let at = |line: &TranscriptLine| LANE_LEFT + LANE_WIDTH * line.at_ms / longest_ms.max(f64::MIN_POSITIVE);
+    let (sent, received): (Vec<&TranscriptLine>, Vec<&TranscriptLine>) =
+        lines.iter().partition(|line| line.speaker == "Client");
     let mut svg = open(title, LANE_HEIGHT);
     for (name, y) in [("client", LANE_CLIENT), ("server", LANE_SERVER)] {
         let end = LANE_LEFT + LANE_WIDTH;

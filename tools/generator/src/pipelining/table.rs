@@ -261,7 +261,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::results::Line;
+    use super::super::results::TranscriptLine;
     use super::*;
 
     #[test]
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn each_servers_conversation_is_shown() {
         let mut incr = experiment("incr", vec![cell(1.0, 1.0, 1.0), cell(1.0, 1.0, 1.0)]);
-        let line = |server| Line {
+        let line = |server| TranscriptLine {
             server,
             at_ms: 1.0,
             way: "one by one".to_owned(),

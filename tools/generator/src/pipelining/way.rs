@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use client::{Connection, Request, Value, Window};
 use nix::sys::resource::{UsageWho, getrusage};
 
-use super::results::{Cell, Counts, Line};
+use super::results::{Cell, Counts, TranscriptLine};
 use super::target::Target;
 use crate::failure::Failure;
 
@@ -38,7 +38,7 @@ pub struct Runner<'a> {
     parts: u64,
     begun: u64,
     commands: u64,
-    transcript: Vec<Line>,
+    transcript: Vec<TranscriptLine>,
 }
 
 impl Runner<'_> {
@@ -86,7 +86,7 @@ impl Runner<'_> {
     pub fn note(&mut self, way: &str, speaker: &'static str, text: String) {
         let at_ms = self.began.elapsed().as_secs_f64() * 1e3;
         // There is one server for a way that runs.
-        self.transcript.push(Line { server: 0, at_ms, way: way.to_owned(), speaker, text });
+        self.transcript.push(TranscriptLine { server: 0, at_ms, way: way.to_owned(), speaker, text });
     }
 }
 
@@ -96,7 +96,7 @@ pub fn run(
     target: &mut Target,
     limit: Duration,
     interrupt: &AtomicBool,
-) -> Result<(Cell, Vec<Line>), Failure> {
+) -> Result<(Cell, Vec<TranscriptLine>), Failure> {
     let connection = target.connect()?;
     let counts_before = target.counts();
     let server_before = target.usage();
