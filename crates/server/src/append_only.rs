@@ -269,7 +269,7 @@ impl Running {
         let syncer = Syncer::start().map_err(|e| format!("can't start a thread: {e}"))?;
         let mut gathering = Gathering::default();
         gathering.follow(last);
-        let mut thread = Thread {
+        let mut thread = WriterThread {
             engine,
             writer,
             syncer,
@@ -383,7 +383,7 @@ fn no_files(directory: &str, why: NoFiles) -> String {
 }
 
 /// The thread that writes.
-struct Thread {
+struct WriterThread {
     engine: &'static Engine,
     writer: Writer<Directory>,
     syncer: Syncer<Arc<File>>,
@@ -401,7 +401,7 @@ struct Thread {
     is_in_trouble: bool,
 }
 
-impl Thread {
+impl WriterThread {
     fn run(&mut self) {
         let mut dozes = 0;
         loop {

@@ -43,7 +43,7 @@ pub fn directives() -> impl Iterator<Item = DirectiveOption> {
 
 /// What the command line asks for: a server with these settings.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedSettings {
     /// Defaults, file, standard input and options, in this order.
     pub settings: Settings,
     /// The file, absolute; what CONFIG REWRITE writes to.
@@ -105,7 +105,7 @@ Examples:
 ///
 /// # Errors
 /// [`Exit`], with a text that names the file and line or the option at fault.
-pub fn load(argv: &[OsString], stdin: &mut dyn Read) -> Result<Loaded, Exit> {
+pub fn load(argv: &[OsString], stdin: &mut dyn Read) -> Result<LoadedSettings, Exit> {
     let line = CommandLine::parse(argv)?;
     let settings = Settings::new();
     let mut loader =
@@ -125,7 +125,7 @@ pub fn load(argv: &[OsString], stdin: &mut dyn Read) -> Result<Loaded, Exit> {
         option.load(&mut loader)?;
     }
     let notes = loader.notes();
-    Ok(Loaded { settings, config_file, stdin: text, notes })
+    Ok(LoadedSettings { settings, config_file, stdin: text, notes })
 }
 
 /// The command line, taken apart.

@@ -264,17 +264,17 @@ mod tests {
     }
 
     /// A directory for one test, gone at its end.
-    struct Scratch(PathBuf);
+    struct ScratchDirectory(PathBuf);
 
-    impl Scratch {
-        fn new(name: &str, files: &[(&str, &str)]) -> Scratch {
+    impl ScratchDirectory {
+        fn new(name: &str, files: &[(&str, &str)]) -> ScratchDirectory {
             let path = std::env::temp_dir().join(format!("penstock-{name}-{}", std::process::id()));
             for (file, text) in files {
                 let file = path.join(file);
                 std::fs::create_dir_all(file.parent().unwrap()).unwrap();
                 std::fs::write(file, text).unwrap();
             }
-            Scratch(path)
+            ScratchDirectory(path)
         }
 
         fn load(&self, file: &str) -> Result<Settings, String> {
@@ -287,7 +287,7 @@ mod tests {
         }
     }
 
-    impl Drop for Scratch {
+    impl Drop for ScratchDirectory {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.0);
         }
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn includes_are_read_in_place() {
-        let scratch = Scratch::new(
+        let scratch = ScratchDirectory::new(
             "include",
             &[
                 ("a.conf", "hz 11\ninclude b.conf\ntimeout 1\ninclude c/*/[xy].conf\nINCLUDE none*\n"),
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn errors_in_includes_name_the_included_file() {
-        let scratch = Scratch::new(
+        let scratch = ScratchDirectory::new(
             "include-errors",
             &[
                 ("a.conf", "\ninclude b.conf\n"),

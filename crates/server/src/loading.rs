@@ -27,10 +27,10 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Whether data have been loaded, or why they can't be.
-pub type Loaded = Result<(), String>;
+pub type LoadOutcome = Result<(), String>;
 
 /// The thread that loads the data.
-pub struct Loader(Receiver<Loaded>);
+pub struct Loader(Receiver<LoadOutcome>);
 
 impl Loader {
     /// Begins to load. Commands are refused until all is there; then the append-only file is written, if there is to be one.
@@ -58,7 +58,7 @@ impl Loader {
     }
 
     /// Waits for the end, but no longer than this. None if it isn't there yet.
-    pub fn wait(&self, duration: Duration) -> Option<Loaded> {
+    pub fn wait(&self, duration: Duration) -> Option<LoadOutcome> {
         match self.0.recv_timeout(duration) {
             Ok(loaded) => Some(loaded),
             Err(RecvTimeoutError::Timeout) => None,
@@ -67,7 +67,7 @@ impl Loader {
     }
 
     /// Waits for the end. None if `gives_up` says so before.
-    pub fn wait_unless(&self, mut gives_up: impl FnMut() -> bool) -> Option<Loaded> {
+    pub fn wait_unless(&self, mut gives_up: impl FnMut() -> bool) -> Option<LoadOutcome> {
         loop {
             match self.wait(LOOK_EVERY) {
                 None if gives_up() => return None,
@@ -106,7 +106,7 @@ pub fn reload(engine: &'static Engine, append_only: Arc<AppendOnly>) -> Result<(
 }
 
 /// Reads the append-only file if there is to be one, and begins to write it; else the snapshot, if there is one.
-fn load(engine: &'static Engine, append_only: &AppendOnly, worker: &mut Worker) -> Loaded {
+fn load(engine: &'static Engine, append_only: &AppendOnly, worker: &mut Worker) -> LoadOutcome {
     if engine.settings.appendonly.get() {
         return append_only.start(engine, worker);
     }

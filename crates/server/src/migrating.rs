@@ -32,12 +32,13 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 /// What the threads share.
 #[derive(Default)]
 pub struct Migrators {
-    queue: Mutex<Queue>,
+    queue: Mutex<MigrationQueue>,
     filled: Condvar,
 }
 
+/// The migrations that wait for a thread, and the threads.
 #[derive(Default)]
-struct Queue {
+struct MigrationQueue {
     waiting: VecDeque<Box<Migration>>,
     threads: usize,
     idle: usize,
@@ -46,7 +47,7 @@ struct Queue {
 }
 
 impl Migrators {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, MigrationQueue> {
         // What is behind the lock is always whole.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }

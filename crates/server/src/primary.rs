@@ -23,7 +23,7 @@ use engine::snapshots::Purpose;
 
 use self::peer::{PeerLink, ServedReplica, serve};
 use self::shelf::FileShelf;
-use self::spool::Spool;
+use self::spool::SnapshotSpool;
 use crate::event_loop::now_us;
 use crate::log;
 use crate::poller::{Epoll, Poller, Ready, WakeFd};
@@ -47,7 +47,7 @@ struct Primary {
     engine: &'static Engine,
     desk: Arc<Desk>,
     poller: Epoll,
-    serving: Serving<Spool, PeerLink>,
+    serving: Serving<SnapshotSpool, PeerLink>,
     next_token: u64,
     /// Looks in vain since there was something.
     dozes: u32,

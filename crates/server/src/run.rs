@@ -21,7 +21,7 @@ use store::sync::Alone;
 
 use crate::allocator;
 use crate::append_only::AppendOnly;
-use crate::cli_args::Loaded;
+use crate::cli_args::LoadedSettings;
 use crate::conf_file::{FATAL, system_text};
 use crate::daemon;
 use crate::event_loop::{EventLoop, NewListeners, Shared, now_us};
@@ -314,8 +314,8 @@ pub enum Place {
 }
 
 /// Runs the server until a signal or SHUTDOWN ends it. The error is for the terminal, and says what to change.
-pub fn run(loaded: Loaded, place: Place) -> Result<(), String> {
-    let Loaded { settings, config_file, notes, .. } = loaded;
+pub fn run(loaded: LoadedSettings, place: Place) -> Result<(), String> {
+    let LoadedSettings { settings, config_file, notes, .. } = loaded;
     begin_log(&settings)?;
     notes.iter().for_each(log::notice);
     // Before the first command is looked up.

@@ -20,7 +20,7 @@ use crate::conf_file::system_text;
 use crate::event_loop::now_us;
 use crate::log;
 use crate::primary::Desk;
-use crate::primary::spool::{MARK_BYTES, Spool};
+use crate::primary::spool::{MARK_BYTES, SnapshotSpool};
 use crate::process;
 
 /// What becomes of a file that is whole.
@@ -30,7 +30,7 @@ enum Destination {
     /// It becomes the base of the append-only file, before the increment that the cut began: one behind `last`.
     Base { files: SharedFiles, last: u64 },
     /// Replicas are sent it while it is written.
-    Replicas(Arc<Spool>),
+    Replicas(Arc<SnapshotSpool>),
 }
 
 /// Begins to write a snapshot. `files` are those of the append-only file, if there is one.
@@ -62,7 +62,7 @@ pub fn start(
         }
         Purpose::Replicas => {
             let directory = Directory::open(settings.in_dir("")).map_err(|error| system_text(&error).to_string())?;
-            let spool = Arc::new(Spool::new(engine.replication.stream.cut(), mark()));
+            let spool = Arc::new(SnapshotSpool::new(engine.replication.stream.cut(), mark()));
             desk.begin_snapshot(spool.clone());
             (directory, format!("temp-replicas-{process}.rdb"), Destination::Replicas(spool))
         }

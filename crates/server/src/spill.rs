@@ -93,7 +93,7 @@ impl Spill {
         let mailboxes: Arc<[Mailbox<Done>]> = engine.inboxes.iter().map(|_| Mailbox::default()).collect();
         let start = |id: usize| {
             let (sender, receiver) = mpsc::channel();
-            let (mailboxes, files) = (mailboxes.clone(), Files::new(engine, Spools::new(engine)));
+            let (mailboxes, files) = (mailboxes.clone(), SpillFiles::new(engine, Spools::new(engine)));
             let thread = std::thread::Builder::new().name(format!("spill-{id}"));
             thread.spawn(move || serve(engine, files, &receiver, &mailboxes)).map(|_| sender)
         };
@@ -131,7 +131,7 @@ impl Spill {
 }
 
 /// A thread's life.
-fn serve(engine: &Engine, mut files: Files<Spools>, requests: &Receiver<Request>, mailboxes: &[Mailbox<Done>]) {
+fn serve(engine: &Engine, mut files: SpillFiles<Spools>, requests: &Receiver<Request>, mailboxes: &[Mailbox<Done>]) {
     while let Ok(Request { client, worker, task }) = requests.recv() {
         let event = match task {
             Task::Write(_) => "reply-spill-write",
@@ -150,7 +150,7 @@ fn serve(engine: &Engine, mut files: Files<Spools>, requests: &Receiver<Request>
 }
 
 /// A connection's file, as a queue.
-struct Queue<F> {
+struct FileQueue<F> {
     file: F,
     /// What is before has been given back.
     given_back: u64,
@@ -160,27 +160,27 @@ struct Queue<F> {
     end: u64,
 }
 
-impl<F> Queue<F> {
+impl<F> FileQueue<F> {
     fn disk_bytes(&self) -> u64 {
         self.end - self.given_back
     }
 }
 
 /// One thread's files.
-struct Files<D: Disk> {
+struct SpillFiles<D: Disk> {
     engine: &'static Engine,
     disk: D,
-    queues: HashMap<u64, Queue<D::File>>,
+    queues: HashMap<u64, FileQueue<D::File>>,
     last_logged: Option<Instant>,
 }
 
-impl<D: Disk> Files<D> {
-    fn new(engine: &'static Engine, disk: D) -> Files<D> {
-        Files { engine, disk, queues: HashMap::new(), last_logged: None }
+impl<D: Disk> SpillFiles<D> {
+    fn new(engine: &'static Engine, disk: D) -> SpillFiles<D> {
+        SpillFiles { engine, disk, queues: HashMap::new(), last_logged: None }
     }
 
     fn disk_bytes(&self, client: u64) -> u64 {
-        self.queues.get(&client).map_or(0, Queue::disk_bytes)
+        self.queues.get(&client).map_or(0, FileQueue::disk_bytes)
     }
 
     /// Does what a worker asks for; nothing is to be said of an end.
@@ -211,7 +211,7 @@ impl<D: Disk> Files<D> {
     fn try_write(&mut self, client: u64, rest: &mut Output) -> Result<(), Option<io::Error>> {
         if !self.queues.contains_key(&client) {
             let file = self.disk.create()?;
-            self.queues.insert(client, Queue { file, given_back: 0, read: 0, end: 0 });
+            self.queues.insert(client, FileQueue { file, given_back: 0, read: 0, end: 0 });
             self.engine.replies.spilling.add(1);
         }
         let Some(queue) = self.queues.get_mut(&client) else { return Ok(()) };

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use server::cli_args::{Loaded, load};
+use server::cli_args::{LoadedSettings, load};
 
 /// Whether a text names a flag, which stands alone or before its value: `--json` isn't named by `--json-lines`.
 fn names(text: &str, flag: &str) -> bool {
@@ -78,7 +78,7 @@ fn a_flag_is_named_where_it_stands_alone() {
 }
 
 /// What the server makes of a configuration's text.
-fn loaded(text: &str) -> Loaded {
+fn loaded(text: &str) -> LoadedSettings {
     load(&[OsString::from("-")], &mut text.as_bytes()).unwrap()
 }
 

@@ -6,7 +6,7 @@ use engine::clients::client::Client;
 use engine::engine::Engine;
 use engine::replication::replicas::{ReplicaIntroduction, Wanted};
 
-use super::spool::Spool;
+use super::spool::SnapshotSpool;
 use crate::connection::Socket;
 use crate::mailbox::Mailbox;
 
@@ -27,7 +27,7 @@ pub struct Arrival {
 pub struct Desk {
     pub(super) arrivals: Mailbox<Arrival>,
     pub(super) closed: Mailbox<u64>,
-    pub(super) spools: Mailbox<Arc<Spool>>,
+    pub(super) spools: Mailbox<Arc<SnapshotSpool>>,
     engine: std::sync::OnceLock<&'static Engine>,
 }
 
@@ -56,7 +56,7 @@ impl Desk {
     }
 
     /// Tells that a snapshot for replicas is being made.
-    pub fn begin_snapshot(&self, spool: Arc<Spool>) {
+    pub fn begin_snapshot(&self, spool: Arc<SnapshotSpool>) {
         self.spools.leave(spool);
         self.wake();
     }

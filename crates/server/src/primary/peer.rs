@@ -15,7 +15,7 @@ use resp::reply::Output;
 use rustix::io::Errno;
 
 use super::desk::Arrival;
-use super::spool::Spool;
+use super::spool::SnapshotSpool;
 use crate::connection::{self, Socket};
 
 /// Bytes that are sent to one replica before the others have their turn.
@@ -24,7 +24,7 @@ const SENT_AT_ONCE: usize = 1 << 20;
 const READ_BYTES: usize = 256 << 10;
 
 /// A replica of this server.
-pub(super) type ServedReplica = Served<Spool, PeerLink>;
+pub(super) type ServedReplica = Served<SnapshotSpool, PeerLink>;
 
 /// See the module's documentation.
 pub struct PeerLink {
@@ -53,7 +53,7 @@ impl PeerLink {
     /// Hears what its replica says.
     pub(super) fn read(
         &mut self,
-        peer: &mut Peer<Spool>,
+        peer: &mut Peer<SnapshotSpool>,
         now: Duration,
         now_ms: u64,
         stream_end: u64,
@@ -85,7 +85,7 @@ impl PeerLink {
     }
 
     /// Sends its replica what the socket takes.
-    pub(super) fn send(&mut self, peer: &mut Peer<Spool>, stream: &Stream, now: Duration) -> Result<(), Ended> {
+    pub(super) fn send(&mut self, peer: &mut Peer<SnapshotSpool>, stream: &Stream, now: Duration) -> Result<(), Ended> {
         let mut sent = 0;
         while !self.is_full && sent < SENT_AT_ONCE {
             match self.send_next(peer, stream, now)? {
@@ -97,7 +97,12 @@ impl PeerLink {
         Ok(())
     }
 
-    fn send_next(&mut self, peer: &mut Peer<Spool>, stream: &Stream, now: Duration) -> Result<Option<usize>, Ended> {
+    fn send_next(
+        &mut self,
+        peer: &mut Peer<SnapshotSpool>,
+        stream: &Stream,
+        now: Duration,
+    ) -> Result<Option<usize>, Ended> {
         let sent = match peer.next(now)? {
             ToSend::Nothing => return Ok(None),
             ToSend::Lines => send_output(&mut self.socket, peer.lines()),
@@ -131,7 +136,7 @@ impl PeerLink {
 
 const FLAGS: rustix::net::SendFlags = rustix::net::SendFlags::NOSIGNAL;
 
-fn read_snapshot(spool: &Spool, at: u64) -> Result<Vec<u8>, Ended> {
+fn read_snapshot(spool: &SnapshotSpool, at: u64) -> Result<Vec<u8>, Ended> {
     let mut buffer = vec![0; READ_BYTES];
     let read = spool.read(&mut buffer, at).map_err(|error| Ended::Io(error.to_string()))?;
     if read == 0 {

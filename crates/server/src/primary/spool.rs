@@ -24,7 +24,7 @@ enum Progress {
 }
 
 /// See the module's documentation.
-pub struct Spool {
+pub struct SnapshotSpool {
     file: OnceLock<File>,
     /// Bytes that can be read.
     len: AtomicU64,
@@ -33,11 +33,11 @@ pub struct Spool {
     mark: [u8; MARK_BYTES],
 }
 
-impl Spool {
+impl SnapshotSpool {
     /// A snapshot of this offset that has no bytes yet.
     #[must_use]
-    pub fn new(cut: u64, mark: [u8; MARK_BYTES]) -> Spool {
-        Spool { file: OnceLock::new(), len: 0.into(), progress: (Progress::Written as u8).into(), cut, mark }
+    pub fn new(cut: u64, mark: [u8; MARK_BYTES]) -> SnapshotSpool {
+        SnapshotSpool { file: OnceLock::new(), len: 0.into(), progress: (Progress::Written as u8).into(), cut, mark }
     }
 
     /// Says where its bytes are written. The name may be gone afterwards.
@@ -74,7 +74,7 @@ impl Spool {
     }
 }
 
-impl SentSnapshot for Spool {
+impl SentSnapshot for SnapshotSpool {
     fn cut(&self) -> u64 {
         self.cut
     }
@@ -106,7 +106,7 @@ mod tests {
     fn what_was_written_so_far_is_read() {
         let path = std::env::temp_dir().join(format!("penstock-spool-{}", std::process::id()));
         std::fs::write(&path, b"0123456789").unwrap();
-        let spool = Spool::new(7, [b'm'; MARK_BYTES]);
+        let spool = SnapshotSpool::new(7, [b'm'; MARK_BYTES]);
         let mut bytes = [0; 4];
         assert_eq!((spool.read(&mut bytes, 0).unwrap(), spool.written()), (0, (0, false)));
         spool.begin(&path).unwrap();

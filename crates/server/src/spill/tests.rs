@@ -128,7 +128,7 @@ impl Disk for FakeDisk {
 }
 
 struct Bench {
-    files: Files<FakeDisk>,
+    files: SpillFiles<FakeDisk>,
     /// What each file should hold.
     expected: HashMap<u64, Vec<u8>>,
 }
@@ -136,7 +136,7 @@ struct Bench {
 impl Bench {
     fn new(engine: &'static Engine, room: u64) -> Bench {
         let disk = FakeDisk { room, ..FakeDisk::default() };
-        Bench { files: Files::new(engine, disk), expected: HashMap::new() }
+        Bench { files: SpillFiles::new(engine, disk), expected: HashMap::new() }
     }
 
     /// Writes so many bytes, as a worker does, and returns how many got there, and why not all.

@@ -34,7 +34,7 @@ const THREADS_MAX: usize = 4;
 pub struct Handshakes {
     setup: Mutex<Option<Arc<TlsSetup>>>,
     certificates: Mutex<[Option<CertificateFigures>; 3]>,
-    threads: OnceLock<Vec<Thread>>,
+    threads: OnceLock<Vec<HandshakeThread>>,
     shared: OnceLock<Arc<Shared>>,
     /// Which of them gets the next connection.
     next: AtomicUsize,
@@ -42,7 +42,8 @@ pub struct Handshakes {
     next_worker: AtomicUsize,
 }
 
-struct Thread {
+/// A thread that shakes hands: how connections get to it, and how it is woken.
+struct HandshakeThread {
     arrived: Arc<Mailbox<Accepted>>,
     wake: WakeFd,
 }
@@ -132,9 +133,9 @@ fn is_wanted(settings: &Settings) -> bool {
     settings.tls_port.get() != 0 || (settings.http_port.get() != 0 && settings.http_tls.get())
 }
 
-fn start(id: usize, shared: &Arc<Shared>) -> std::io::Result<Thread> {
+fn start(id: usize, shared: &Arc<Shared>) -> std::io::Result<HandshakeThread> {
     let wake = WakeFd::new()?;
-    let thread = Thread { arrived: Arc::default(), wake: wake.try_clone()? };
+    let thread = HandshakeThread { arrived: Arc::default(), wake: wake.try_clone()? };
     let (arrived, shared) = (thread.arrived.clone(), shared.clone());
     let reloads = id == 0;
     let run = move || {

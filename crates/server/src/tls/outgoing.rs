@@ -8,14 +8,14 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
-use super::setup::{Files, provider, versions};
+use super::setup::{CertificateFiles, provider, versions};
 
 /// What such connections share, made from the configuration.
 ///
 /// # Errors
 /// What is wrong, and what to do.
 pub fn client_config(settings: &Settings) -> Result<Arc<ClientConfig>, String> {
-    let mut files = Files::of(settings);
+    let mut files = CertificateFiles::of(settings);
     let provider = Arc::new(provider(settings)?);
     let roots = files.authorities()?;
     if roots.is_empty() {

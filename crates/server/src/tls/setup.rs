@@ -40,7 +40,7 @@ impl TlsSetup {
     /// # Errors
     /// What is wrong, and what to do.
     pub fn read(settings: &Settings) -> Result<TlsSetup, String> {
-        let mut files = Files::of(settings);
+        let mut files = CertificateFiles::of(settings);
         let chain = files.certificates("tls-cert-file", &settings.tls_cert_file.get())?;
         let key = files.key("tls-key-file", &settings.tls_key_file.get(), &settings.tls_key_file_pass.get())?;
         let provider = Arc::new(provider(settings)?);
@@ -64,7 +64,7 @@ impl TlsSetup {
     #[must_use]
     pub fn certificates(settings: &Settings) -> [Option<CertificateFigures>; 3] {
         [&settings.tls_cert_file, &settings.tls_client_cert_file, &settings.tls_ca_cert_file].map(|name| {
-            let found = Files::of(settings).certificates("", &name.get()).ok()?;
+            let found = CertificateFiles::of(settings).certificates("", &name.get()).ok()?;
             found.first().and_then(|certificate| figures_of(certificate))
         })
     }
@@ -91,20 +91,20 @@ fn keep_sessions(config: &mut ServerConfig, settings: &Settings) {
     config.session_storage = Arc::new(Sessions::new(size.unwrap_or(SESSIONS_MAX), timeout));
 }
 
-/// Reads files, and notes which.
-pub(super) struct Files<'s> {
+/// Reads the files of certificates and keys, and notes which.
+pub(super) struct CertificateFiles<'s> {
     settings: &'s Settings,
     read: Vec<(PathBuf, Option<SystemTime>)>,
 }
 
-impl<'s> Files<'s> {
+impl<'s> CertificateFiles<'s> {
     /// None have been read.
-    pub(super) fn of(settings: &'s Settings) -> Files<'s> {
-        Files { settings, read: Vec::new() }
+    pub(super) fn of(settings: &'s Settings) -> CertificateFiles<'s> {
+        CertificateFiles { settings, read: Vec::new() }
     }
 }
 
-impl Files<'_> {
+impl CertificateFiles<'_> {
     fn bytes(&mut self, directive: &str, name: &str) -> Result<Vec<u8>, String> {
         if name.is_empty() {
             return Err(format!("No {directive} configured: TLS needs one"));
@@ -194,7 +194,7 @@ fn decrypted(directive: &str, pem: &str, password: &str) -> Result<PrivateKeyDer
 
 fn verifier(
     settings: &Settings,
-    files: &mut Files<'_>,
+    files: &mut CertificateFiles<'_>,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
     let asks = settings.tls_auth_clients.get();
