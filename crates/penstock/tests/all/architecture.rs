@@ -171,15 +171,40 @@ fn sources(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The part of a file that isn't tests: those stand at its end by this project's habit, or in a file called `tests`.
+/// The part of a file that isn't tests: no comment, nothing of a file called `tests`, and no item that is compiled for tests alone.
 fn without_tests(path: &Path) -> String {
-    if path.components().any(|part| part.as_os_str().to_string_lossy().starts_with("tests")) {
+    let in_crate = path.iter().skip_while(|part| *part != "src");
+    if in_crate.clone().any(|part| part.to_string_lossy().starts_with("tests")) {
         return String::new();
     }
-    let text = std::fs::read_to_string(path).unwrap();
-    let tests = |line: &str| line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test");
-    let lines = text.lines().take_while(|line| !tests(line));
-    lines.filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+    code_of(&std::fs::read_to_string(path).unwrap())
+}
+
+/// The lines of a source that are neither comments nor for tests alone.
+fn code_of(text: &str) -> String {
+    let is_for_tests = |line: &str| line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test");
+    // As rustfmt leaves it, the last line of an item stands at the margin.
+    let ends_item = |line: &&str| !line.starts_with([' ', '#']) && line.ends_with([';', '}']);
+    let (mut code, mut lines) = (Vec::new(), text.lines());
+    while let Some(line) = lines.next() {
+        if is_for_tests(line) {
+            let _ = lines.find(ends_item);
+        } else if !line.trim_start().starts_with("//") {
+            code.push(line);
+        }
+    }
+    code.join("\n")
+}
+
+#[test]
+fn code_goes_on_behind_tests() {
+    let check = |text: &str, expected: &str| assert_eq!(code_of(text), expected, "{text}");
+    check("mod a;\n#[cfg(test)]\nmod tests;\n\n// Why.\nfn b() {}", "mod a;\n\nfn b() {}");
+    check(
+        "fn a() {}\n#[cfg(all(test, unix))]\n#[path = \"x\"]\nmod tests {\n    fn b() {\n    }\n}\nfn c() {}",
+        "fn a() {}\nfn c() {}",
+    );
+    check("#[cfg(test)]\nuse a::{\n    b,\n};\nuse c;", "use c;");
 }
 
 #[test]
