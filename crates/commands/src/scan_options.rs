@@ -69,12 +69,12 @@ impl<'c> ScanOptions<'c> {
         &self,
         cursor: u64,
         reply: &mut Reply<'_>,
-        mut step: impl FnMut(u64, &mut Found<'_, '_>) -> u64,
+        mut step: impl FnMut(u64, &mut ScanResults<'_, '_>) -> u64,
     ) -> Outcome {
         // The cursor that comes first in the reply is known last.
         let mut output = Output::default();
         let texts = Reply::new(&mut output, reply.proto());
-        let mut found = Found { options: self, texts, visited: 0, len: 0 };
+        let mut found = ScanResults { options: self, texts, visited: 0, len: 0 };
         let mut next = cursor;
         for _ in 0..=self.count.saturating_mul(STEPS_PER_MEMBER) {
             next = step(next, &mut found);
@@ -92,14 +92,14 @@ impl<'c> ScanOptions<'c> {
 }
 
 /// What a call has come across so far.
-pub struct Found<'o, 'c> {
+pub struct ScanResults<'o, 'c> {
     options: &'o ScanOptions<'c>,
     texts: Reply<'o>,
     visited: usize,
     len: usize,
 }
 
-impl Found<'_, '_> {
+impl ScanResults<'_, '_> {
     /// Notes that a member was visited; says whether it is to be shown.
     #[inline]
     pub fn wants(&mut self, name: &[u8]) -> bool {

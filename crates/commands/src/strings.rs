@@ -11,7 +11,7 @@ mod set;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use set::Unit;
+pub(crate) use set::TimeUnit;
 
 use std::borrow::Cow;
 

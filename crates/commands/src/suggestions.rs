@@ -159,7 +159,7 @@ fn suglen(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 /// What FT.SUGGET is told beside the prefix.
-struct Wanted {
+struct SearchOptions {
     fuzziness: Fuzziness,
     count: usize,
     trims: bool,
@@ -167,17 +167,22 @@ struct Wanted {
     with_payloads: bool,
 }
 
-fn wanted(call: &Call<'_, '_, '_>) -> Result<Wanted, Error> {
-    let mut wanted =
-        Wanted { fuzziness: Fuzziness::Exact, count: COUNT, trims: false, with_scores: false, with_payloads: false };
+fn search_options(call: &Call<'_, '_, '_>) -> Result<SearchOptions, Error> {
+    let mut options = SearchOptions {
+        fuzziness: Fuzziness::Exact,
+        count: COUNT,
+        trims: false,
+        with_scores: false,
+        with_payloads: false,
+    };
     let mut words = call.args.from(3);
     while let Some(word) = words.next() {
         match word {
-            _ if word.eq_ignore_ascii_case(b"fuzzy") => wanted.fuzziness = Fuzziness::Fuzzy,
-            _ if word.eq_ignore_ascii_case(b"max") => wanted.count = count(words.next().ok_or(NO_MAX)?)?,
-            _ if word.eq_ignore_ascii_case(b"withscores") => wanted.with_scores = true,
-            _ if word.eq_ignore_ascii_case(b"withpayloads") => wanted.with_payloads = true,
-            _ if word.eq_ignore_ascii_case(b"trim") => wanted.trims = true,
+            _ if word.eq_ignore_ascii_case(b"fuzzy") => options.fuzziness = Fuzziness::Fuzzy,
+            _ if word.eq_ignore_ascii_case(b"max") => options.count = count(words.next().ok_or(NO_MAX)?)?,
+            _ if word.eq_ignore_ascii_case(b"withscores") => options.with_scores = true,
+            _ if word.eq_ignore_ascii_case(b"withpayloads") => options.with_payloads = true,
+            _ if word.eq_ignore_ascii_case(b"trim") => options.trims = true,
             // Asks for nothing that shows.
             _ if word.eq_ignore_ascii_case(b"optimize") => {}
             _ => {
@@ -186,7 +191,7 @@ fn wanted(call: &Call<'_, '_, '_>) -> Result<Wanted, Error> {
             }
         }
     }
-    Ok(wanted)
+    Ok(options)
 }
 
 /// A number of suggestions: what is behind its point doesn't count.
@@ -202,23 +207,23 @@ fn sugget(call: &mut Call<'_, '_, '_>) -> Outcome {
     if call.arg(2).len() > QUERY_BYTES_MAX {
         return Err(QUERY_TOO_LONG);
     }
-    let wanted = wanted(call)?;
-    let query = Query::new(call.arg(2), wanted.fuzziness);
+    let options = search_options(call)?;
+    let query = Query::new(call.arg(2), options.fuzziness);
     let Some(suggestions) = call.db.object::<Suggestions>(call.key(1))? else {
         call.reply.array(0);
         return Ok(());
     };
-    let mut best = suggestions.best(&query.map_err(|_| INVALID_QUERY)?, wanted.count);
-    if wanted.trims {
+    let mut best = suggestions.best(&query.map_err(|_| INVALID_QUERY)?, options.count);
+    if options.trims {
         best.trim();
     }
-    call.reply.array(best.len() * (1 + usize::from(wanted.with_scores) + usize::from(wanted.with_payloads)));
+    call.reply.array(best.len() * (1 + usize::from(options.with_scores) + usize::from(options.with_payloads)));
     for (text, rank, payload) in best.iter() {
         call.reply.bulk(text);
-        if wanted.with_scores {
+        if options.with_scores {
             call.reply.double(f64::from(rank));
         }
-        if wanted.with_payloads {
+        if options.with_payloads {
             call.reply.bulk_or_null(payload);
         }
     }

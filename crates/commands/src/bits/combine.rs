@@ -26,7 +26,7 @@ const REUSED_BYTES_MIN: usize = 128 * 1024;
 
 /// What becomes of the bits of the strings X, Y1, Y2 and so on at a place.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Operation {
+enum BitOperation {
     /// Set in all.
     And,
     /// Set in one at least.
@@ -64,27 +64,27 @@ macro_rules! each_of {
     };
 }
 
-impl Operation {
-    const ALL: [(&str, Operation); 8] = [
-        ("and", Operation::And),
-        ("or", Operation::Or),
-        ("xor", Operation::Xor),
-        ("not", Operation::Not),
-        ("diff", Operation::Diff),
-        ("diff1", Operation::Diff1),
-        ("andor", Operation::AndOr),
-        ("one", Operation::One),
+impl BitOperation {
+    const ALL: [(&str, BitOperation); 8] = [
+        ("and", BitOperation::And),
+        ("or", BitOperation::Or),
+        ("xor", BitOperation::Xor),
+        ("not", BitOperation::Not),
+        ("diff", BitOperation::Diff),
+        ("diff1", BitOperation::Diff1),
+        ("andor", BitOperation::AndOr),
+        ("one", BitOperation::One),
     ];
 
     /// Reads the operation's name, and checks that it works on so many strings.
-    fn parse(word: &[u8], strings: usize) -> Result<Operation, Error> {
-        let is_named = |(name, _): &&(&str, Operation)| word.eq_ignore_ascii_case(name.as_bytes());
-        let (name, operation) = Operation::ALL.iter().find(is_named).ok_or(Error::SYNTAX)?;
+    fn parse(word: &[u8], strings: usize) -> Result<BitOperation, Error> {
+        let is_named = |(name, _): &&(&str, BitOperation)| word.eq_ignore_ascii_case(name.as_bytes());
+        let (name, operation) = BitOperation::ALL.iter().find(is_named).ok_or(Error::SYNTAX)?;
         match operation {
-            Operation::Not if strings != 1 => {
+            BitOperation::Not if strings != 1 => {
                 Err(Error::fixed("ERR BITOP NOT must be called with a single source key."))
             }
-            Operation::Diff | Operation::Diff1 | Operation::AndOr if strings < 2 => {
+            BitOperation::Diff | BitOperation::Diff1 | BitOperation::AndOr if strings < 2 => {
                 let name = name.to_ascii_uppercase();
                 Err(Error::new(format!("ERR BITOP {name} must be called with at least two source keys.")))
             }
@@ -99,34 +99,34 @@ impl Operation {
         let mut rest = parts.clone();
         let x = rest.next().unwrap_or_default();
         match self {
-            Operation::Diff1 | Operation::AndOr => {}
+            BitOperation::Diff1 | BitOperation::AndOr => {}
             _ => result.extend_from_slice(x),
         }
         result.resize(start + len, 0);
         let bits = &mut result[start..];
         match self {
-            Operation::And => {
+            BitOperation::And => {
                 for y in rest {
                     keep(bits, y);
                 }
             }
-            Operation::Or => each_of!(bits, rest, |x, y| x | y),
-            Operation::Xor => each_of!(bits, rest, |x, y| x ^ y),
-            Operation::Not => {
+            BitOperation::Or => each_of!(bits, rest, |x, y| x | y),
+            BitOperation::Xor => each_of!(bits, rest, |x, y| x ^ y),
+            BitOperation::Not => {
                 for byte in bits {
                     *byte = !*byte;
                 }
             }
-            Operation::Diff => each_of!(bits, rest, |x, y| x & !y),
-            Operation::Diff1 => {
+            BitOperation::Diff => each_of!(bits, rest, |x, y| x & !y),
+            BitOperation::Diff1 => {
                 each_of!(bits, rest, |all, y| all | y);
                 each!(bits, x, |all, x| all & !x);
             }
-            Operation::AndOr => {
+            BitOperation::AndOr => {
                 each_of!(bits, rest, |all, y| all | y);
                 keep(bits, x);
             }
-            Operation::One => keep_single(bits, rest),
+            BitOperation::One => keep_single(bits, rest),
         }
     }
 }
@@ -151,9 +151,9 @@ fn keep_single<'s>(bits: &mut [u8], others: impl Iterator<Item = &'s [u8]>) {
     each!(bits, &several, |any, twice| any & !twice);
 }
 
-/// See [`Operation::append`].
+/// See [`BitOperation::append`].
 struct Append<'r, P> {
-    operation: Operation,
+    operation: BitOperation,
     parts: P,
     len: usize,
     result: &'r mut Vec<u8>,
@@ -169,7 +169,7 @@ impl<'s, P: Iterator<Item = &'s [u8]> + Clone> WideWork for Append<'_, P> {
 }
 
 /// Combines strings, in the memory of `buffer` if that has the right size.
-fn combine(operation: Operation, strings: &[Cow<'_, [u8]>], mut buffer: Vec<u8>) -> Vec<u8> {
+fn combine(operation: BitOperation, strings: &[Cow<'_, [u8]>], mut buffer: Vec<u8>) -> Vec<u8> {
     let total = strings.iter().map(|string| string.len()).max().unwrap_or(0);
     buffer.clear();
     // One that is too small would be copied to a larger one, and one that is too large keep what nothing needs.
@@ -213,7 +213,7 @@ fn strings_at<'d, 'k>(db: &'d Db<'_, '_>, keys: impl Iterator<Item = Key<'k>>) -
 }
 
 pub(super) fn bitop(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let operation = Operation::parse(call.arg(1), call.len() - 3)?;
+    let operation = BitOperation::parse(call.arg(1), call.len() - 3)?;
     let sources = call.each_key().skip(1);
     check_types(&mut call.db, sources.clone())?;
     let buffer = buffer(call);

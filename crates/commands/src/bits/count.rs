@@ -2,20 +2,20 @@
 
 use store::population::count_ones;
 
-use super::range::{BitRange, Bounds};
+use super::range::{BitRange, RelativeRange};
 use crate::Call;
 use crate::error::Outcome;
 use crate::strings::text;
 
 pub(super) fn bitcount(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let bounds = Bounds::of_count(call, 2);
+    let relative = RelativeRange::of_count(call, 2);
     let Some(view) = call.db.view(call.key(1)) else {
         // As in Redis 7, whatever the other arguments are.
         call.reply.int(0);
         return Ok(());
     };
     let bytes = text(view)?;
-    let range = bounds?.and_then(|bounds| bounds.within(&bytes));
+    let range = relative?.and_then(|relative| relative.within(&bytes));
     let count = range.map_or(0, |range| count_within(&bytes, range));
     call.reply.int(count.cast_signed());
     Ok(())

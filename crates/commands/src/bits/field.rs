@@ -33,17 +33,19 @@ enum Overflow {
     Fail,
 }
 
+/// What is done with a field.
 #[derive(Clone, Copy)]
-enum Action {
+enum FieldAction {
     Get,
     Set(i64),
     Add(i64),
 }
 
+/// An operation of BITFIELD.
 #[derive(Clone, Copy)]
-struct Operation {
+struct FieldOperation {
     field: Field,
-    action: Action,
+    action: FieldAction,
     overflow: Overflow,
 }
 
@@ -129,9 +131,9 @@ impl Field {
     }
 }
 
-impl Operation {
+impl FieldOperation {
     /// Reads all operations of a call.
-    fn parse_all(call: &Call<'_, '_, '_>) -> Result<Vec<Operation>, Error> {
+    fn parse_all(call: &Call<'_, '_, '_>) -> Result<Vec<FieldOperation>, Error> {
         let (mut operations, mut overflow, mut index) = (Vec::new(), Overflow::Wrap, 2);
         while index < call.len() {
             let following = call.len() - index - 1;
@@ -140,32 +142,32 @@ impl Operation {
                 index += 2;
                 continue;
             }
-            let with_value: Option<fn(i64) -> Action> = match following {
+            let with_value: Option<fn(i64) -> FieldAction> = match following {
                 2.. if call.is(index, "get") => None,
-                3.. if call.is(index, "set") => Some(Action::Set),
-                3.. if call.is(index, "incrby") => Some(Action::Add),
+                3.. if call.is(index, "set") => Some(FieldAction::Set),
+                3.. if call.is(index, "incrby") => Some(FieldAction::Add),
                 _ => return Err(Error::SYNTAX),
             };
             let field = Field::parse(call.arg(index + 1), call.arg(index + 2), call.rules.string_bytes_max)?;
-            let action = with_value.map_or(Ok(Action::Get), |action| call.int(index + 3).map(action))?;
-            operations.push(Operation { field, action, overflow });
+            let action = with_value.map_or(Ok(FieldAction::Get), |action| call.int(index + 3).map(action))?;
+            operations.push(FieldOperation { field, action, overflow });
             index += if with_value.is_some() { 4 } else { 3 };
         }
         Ok(operations)
     }
 
     fn writes(&self) -> bool {
-        !matches!(self.action, Action::Get)
+        !matches!(self.action, FieldAction::Get)
     }
 
     /// What the field is set to; none if it is left alone.
     fn new_value(&self, old: i64) -> Option<i64> {
         let value = match self.action {
-            Action::Get => return None,
-            Action::Add(increment) => i128::from(old) + i128::from(increment),
-            Action::Set(value) if self.field.is_signed => self.field.as_redis_compares(value),
+            FieldAction::Get => return None,
+            FieldAction::Add(increment) => i128::from(old) + i128::from(increment),
+            FieldAction::Set(value) if self.field.is_signed => self.field.as_redis_compares(value),
             // A negative number is the large one that has the same bits.
-            Action::Set(value) => i128::from(value.cast_unsigned()),
+            FieldAction::Set(value) => i128::from(value.cast_unsigned()),
         };
         self.field.fit(value, self.overflow)
     }
@@ -180,26 +182,26 @@ impl Overflow {
 }
 
 pub(super) fn bitfield(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let operations = Operation::parse_all(call)?;
-    if operations.iter().any(Operation::writes) { write(call, &operations) } else { read(call, &operations) }
+    let operations = FieldOperation::parse_all(call)?;
+    if operations.iter().any(FieldOperation::writes) { write(call, &operations) } else { read(call, &operations) }
 }
 
 pub(super) fn bitfield_ro(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let operations = Operation::parse_all(call)?;
-    if operations.iter().any(Operation::writes) {
+    let operations = FieldOperation::parse_all(call)?;
+    if operations.iter().any(FieldOperation::writes) {
         return Err(Error::fixed("ERR BITFIELD_RO only supports the GET subcommand"));
     }
     read(call, &operations)
 }
 
-fn read(call: &mut Call<'_, '_, '_>, operations: &[Operation]) -> Outcome {
+fn read(call: &mut Call<'_, '_, '_>, operations: &[FieldOperation]) -> Outcome {
     let bytes = call.db.view(call.key(1)).map(text).transpose()?.unwrap_or_default();
     call.reply.array(operations.len());
     operations.iter().for_each(|operation| call.reply.int(operation.field.read(&bytes)));
     Ok(())
 }
 
-fn write(call: &mut Call<'_, '_, '_>, operations: &[Operation]) -> Outcome {
+fn write(call: &mut Call<'_, '_, '_>, operations: &[FieldOperation]) -> Outcome {
     let key = call.key(1);
     let before = string_for_write(call, key)?;
     // The string grows for operations that fail, too.
@@ -214,12 +216,12 @@ fn write(call: &mut Call<'_, '_, '_>, operations: &[Operation]) -> Outcome {
     for operation in operations {
         let old = operation.field.read(bytes);
         match (operation.action, operation.new_value(old)) {
-            (Action::Get, _) => call.reply.int(old),
+            (FieldAction::Get, _) => call.reply.int(old),
             (_, None) => call.reply.null(),
             (action, Some(new)) => {
                 operation.field.write(bytes, new);
                 changes += usize::from(is_longer || old != new);
-                call.reply.int(if matches!(action, Action::Set(_)) { old } else { new });
+                call.reply.int(if matches!(action, FieldAction::Set(_)) { old } else { new });
             }
         }
     }

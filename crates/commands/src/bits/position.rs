@@ -1,6 +1,6 @@
 //! BITPOS: the first bit with a value.
 
-use super::range::{BitRange, Bounds};
+use super::range::{BitRange, RelativeRange};
 use crate::Call;
 use crate::error::{Error, Outcome};
 use crate::strings::text;
@@ -11,18 +11,18 @@ pub(super) fn bitpos(call: &mut Call<'_, '_, '_>) -> Outcome {
         1 => true,
         _ => return Err(Error::fixed("ERR The bit argument must be 1 or 0.")),
     };
-    let bounds = Bounds::of_position(call, 3);
+    let relative = RelativeRange::of_position(call, 3);
     let Some(view) = call.db.view(call.key(1)) else {
         // As if it were zeros without end, whatever the other arguments are.
         call.reply.int(if wanted { -1 } else { 0 });
         return Ok(());
     };
     let bytes = text(view)?;
-    let bounds = bounds?;
-    let found = match bounds.within(&bytes) {
+    let relative = relative?;
+    let found = match relative.within(&bytes) {
         None => None,
         // Zeros follow the string, unless the range has an end.
-        Some(range) if !wanted && !bounds.has_end() => find(&bytes, range, wanted).or(Some(bytes.len() as u64 * 8)),
+        Some(range) if !wanted && !relative.has_end() => find(&bytes, range, wanted).or(Some(bytes.len() as u64 * 8)),
         Some(range) => find(&bytes, range, wanted),
     };
     call.reply.int(found.map_or(-1, u64::cast_signed));

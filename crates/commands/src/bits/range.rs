@@ -5,18 +5,18 @@ use crate::error::Error;
 
 /// What the ends of a range count.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Unit {
+enum RangeUnit {
     Byte,
     Bit,
 }
 
-impl Unit {
+impl RangeUnit {
     /// The unit that the argument at `index` names; bytes, if there is none.
-    fn parse(call: &Call<'_, '_, '_>, index: usize) -> Result<Unit, Error> {
+    fn parse(call: &Call<'_, '_, '_>, index: usize) -> Result<RangeUnit, Error> {
         if index >= call.len() || call.is(index, "byte") {
-            Ok(Unit::Byte)
+            Ok(RangeUnit::Byte)
         } else if call.is(index, "bit") {
-            Ok(Unit::Bit)
+            Ok(RangeUnit::Bit)
         } else {
             Err(Error::SYNTAX)
         }
@@ -24,8 +24,8 @@ impl Unit {
 
     fn bits(self) -> u64 {
         match self {
-            Unit::Byte => 8,
-            Unit::Bit => 1,
+            RangeUnit::Byte => 8,
+            RangeUnit::Bit => 1,
         }
     }
 }
@@ -33,44 +33,44 @@ impl Unit {
 /// The range that a command's arguments ask for, before the string is known that it is of. Both ends are included, and a
 /// negative one counts from the end of the string.
 #[derive(Clone, Copy)]
-pub(super) struct Bounds {
+pub(super) struct RelativeRange {
     start: i64,
     /// The string's end, if none.
     end: Option<i64>,
-    unit: Unit,
+    unit: RangeUnit,
 }
 
-impl Bounds {
+impl RelativeRange {
     /// The whole string.
-    pub(super) const WHOLE: Bounds = Bounds { start: 0, end: None, unit: Unit::Byte };
+    pub(super) const WHOLE: RelativeRange = RelativeRange { start: 0, end: None, unit: RangeUnit::Byte };
 
-    /// BITCOUNT's bounds, from the argument at `index` on. None if the end is before the beginning, both counted from
+    /// BITCOUNT's range, from the argument at `index` on. None if the end is before the beginning, both counted from
     /// the string's end.
-    pub(super) fn of_count(call: &Call<'_, '_, '_>, index: usize) -> Result<Option<Bounds>, Error> {
+    pub(super) fn of_count(call: &Call<'_, '_, '_>, index: usize) -> Result<Option<RelativeRange>, Error> {
         match call.len() - index {
-            0 => Ok(Some(Bounds::WHOLE)),
+            0 => Ok(Some(RelativeRange::WHOLE)),
             2 | 3 => {
                 let (start, end) = (call.int(index)?, call.int(index + 1)?);
                 if start < 0 && end < 0 && start > end {
                     // As in Redis 7, a unit that there isn't goes unnoticed then.
                     return Ok(None);
                 }
-                Ok(Some(Bounds { start, end: Some(end), unit: Unit::parse(call, index + 2)? }))
+                Ok(Some(RelativeRange { start, end: Some(end), unit: RangeUnit::parse(call, index + 2)? }))
             }
             _ => Err(Error::SYNTAX),
         }
     }
 
-    /// BITPOS's bounds, from the argument at `index` on.
-    pub(super) fn of_position(call: &Call<'_, '_, '_>, index: usize) -> Result<Bounds, Error> {
+    /// BITPOS's range, from the argument at `index` on.
+    pub(super) fn of_position(call: &Call<'_, '_, '_>, index: usize) -> Result<RelativeRange, Error> {
         match call.len() - index {
-            0 => Ok(Bounds::WHOLE),
-            1 => Ok(Bounds { start: call.int(index)?, ..Bounds::WHOLE }),
+            0 => Ok(RelativeRange::WHOLE),
+            1 => Ok(RelativeRange { start: call.int(index)?, ..RelativeRange::WHOLE }),
             2 | 3 => {
                 let start = call.int(index)?;
                 // The unit is looked at before the end is.
-                let unit = Unit::parse(call, index + 2)?;
-                Ok(Bounds { start, end: Some(call.int(index + 1)?), unit })
+                let unit = RangeUnit::parse(call, index + 2)?;
+                Ok(RelativeRange { start, end: Some(call.int(index + 1)?), unit })
             }
             _ => Err(Error::SYNTAX),
         }

@@ -74,7 +74,7 @@ const RADIUS_BY_MEMBER_OPTIONS: usize = 5;
 
 /// In which order results are.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Order {
+enum DistanceOrder {
     /// As they are found.
     Found,
     NearestFirst,
@@ -108,13 +108,13 @@ struct Target {
 }
 
 /// How a search reads its arguments.
-struct Query {
+struct GeoQuery {
     centre: Centre,
     area: Area,
     with_distance: bool,
     with_hash: bool,
     with_point: bool,
-    order: Order,
+    order: DistanceOrder,
     /// The most results; all, if 0.
     count: usize,
     /// Whether the search ends with the first `count` results, wherever they are.
@@ -122,16 +122,16 @@ struct Query {
     target: Option<Target>,
 }
 
-impl Query {
+impl GeoQuery {
     /// Reads the arguments. `source` is the key's sorted set, if it exists.
-    fn read(args: &Args<'_>, kind: Kind, source: Option<&ZSet>) -> Result<Query, Error> {
-        let mut query = Query {
+    fn read(args: &Args<'_>, kind: Kind, source: Option<&ZSet>) -> Result<GeoQuery, Error> {
+        let mut query = GeoQuery {
             centre: Centre::Unsaid,
             area: Area::Unsaid,
             with_distance: false,
             with_hash: false,
             with_point: false,
-            order: Order::Found,
+            order: DistanceOrder::Found,
             count: 0,
             any: false,
             target: (kind == Kind::SearchStore).then_some(Target { arg: 1, distances: false }),
@@ -167,8 +167,8 @@ impl Query {
             () if is("withhash") => self.with_hash = true,
             () if is("withcoord") => self.with_point = true,
             () if is("any") => self.any = true,
-            () if is("asc") => self.order = Order::NearestFirst,
-            () if is("desc") => self.order = Order::FarthestFirst,
+            () if is("asc") => self.order = DistanceOrder::NearestFirst,
+            () if is("desc") => self.order = DistanceOrder::FarthestFirst,
             () if is("count") && has_next => {
                 let count = num::parse_i64(args.get(at + 1)).ok_or(Error::NOT_INTEGER)?;
                 self.count = usize::try_from(count).ok().filter(|&count| count > 0).ok_or(COUNT_NOT_POSITIVE)?;
@@ -258,8 +258,12 @@ impl Query {
     }
 
     /// The order in which results are wanted. Without one, the nearest of a count are meant.
-    fn order(&self) -> Order {
-        if self.order == Order::Found && self.count > 0 && !self.any { Order::NearestFirst } else { self.order }
+    fn order(&self) -> DistanceOrder {
+        if self.order == DistanceOrder::Found && self.count > 0 && !self.any {
+            DistanceOrder::NearestFirst
+        } else {
+            self.order
+        }
     }
 }
 
@@ -338,12 +342,12 @@ fn search<'z>(zset: &'z ZSet, shape: &Shape, limit: usize) -> Vec<FoundMember<'z
 }
 
 /// The results in order, without those that are too many. Of equally far ones, the first found comes first.
-fn arranged<'f, 'z>(found: &'f [FoundMember<'z>], order: Order, count: usize) -> Vec<&'f FoundMember<'z>> {
+fn arranged<'f, 'z>(found: &'f [FoundMember<'z>], order: DistanceOrder, count: usize) -> Vec<&'f FoundMember<'z>> {
     let count = if count == 0 { found.len() } else { count.min(found.len()) };
-    if order == Order::Found {
+    if order == DistanceOrder::Found {
         return found[..count].iter().collect();
     }
-    let sign = if order == Order::FarthestFirst { -1.0 } else { 1.0 };
+    let sign = if order == DistanceOrder::FarthestFirst { -1.0 } else { 1.0 };
     let mut keys: Vec<(f64, usize)> = found.iter().map(|f| sign * f.distance_m).zip(0..).collect();
     let compare = |a: &(f64, usize), b: &(f64, usize)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
     if count < keys.len() {
@@ -354,7 +358,7 @@ fn arranged<'f, 'z>(found: &'f [FoundMember<'z>], order: Order, count: usize) ->
     keys.iter().map(|&(_, index)| &found[index]).collect()
 }
 
-impl Query {
+impl GeoQuery {
     /// Writes a result.
     fn write(&self, reply: &mut Reply<'_>, found: &FoundMember<'_>, metres: f64) {
         let parts = [self.with_distance, self.with_hash, self.with_point].into_iter().filter(|&part| part).count();
@@ -384,7 +388,7 @@ pub(super) fn write_point(reply: &mut Reply<'_>, point: Point) {
 fn run(call: &mut Call<'_, '_, '_>, kind: Kind) -> Outcome {
     let limits = call.rules.zset;
     let source = call.db.object::<ZSet>(call.key(kind.source()))?;
-    let mut query = Query::read(call.args, kind, source)?;
+    let mut query = GeoQuery::read(call.args, kind, source)?;
     let (shape, order) = (query.shape(), query.order());
     let limit = if query.any { query.count } else { usize::MAX };
     let found = source.zip(shape.as_ref()).map_or_else(Vec::new, |(zset, shape)| search(zset, shape, limit));

@@ -16,12 +16,12 @@ use store::types::timed_hash::{Living, TimedHash};
 use store::value::{Type, Value};
 
 use super::change::note_removed;
-use super::options::{Condition, Options, OptionsOf, Requires, only_fields, time};
+use super::options::{HashCommand, HashOptions, Requires, TtlCondition, only_fields, time};
 use super::timed;
 use crate::Call;
 use crate::effects::Class;
 use crate::error::{Error, Outcome};
-use crate::strings::Unit;
+use crate::strings::TimeUnit;
 
 /// That there is no such field, or no such key.
 const NO_FIELD: i64 = -2;
@@ -82,26 +82,26 @@ fn note_expiry(call: &mut Call<'_, '_, '_>, key: Key<'_>, at_ms: u64, fields: &[
 }
 
 pub(super) fn hexpire(call: &mut Call<'_, '_, '_>) -> Outcome {
-    set_expiry(call, Unit::Seconds, "hexpire")
+    set_expiry(call, TimeUnit::Seconds, "hexpire")
 }
 
 pub(super) fn hpexpire(call: &mut Call<'_, '_, '_>) -> Outcome {
-    set_expiry(call, Unit::Millis, "hpexpire")
+    set_expiry(call, TimeUnit::Millis, "hpexpire")
 }
 
 pub(super) fn hexpireat(call: &mut Call<'_, '_, '_>) -> Outcome {
-    set_expiry(call, Unit::UnixSeconds, "hexpireat")
+    set_expiry(call, TimeUnit::UnixSeconds, "hexpireat")
 }
 
 pub(super) fn hpexpireat(call: &mut Call<'_, '_, '_>) -> Outcome {
-    set_expiry(call, Unit::UnixMillis, "hpexpireat")
+    set_expiry(call, TimeUnit::UnixMillis, "hpexpireat")
 }
 
-fn set_expiry(call: &mut Call<'_, '_, '_>, unit: Unit, name: &str) -> Outcome {
+fn set_expiry(call: &mut Call<'_, '_, '_>, unit: TimeUnit, name: &str) -> Outcome {
     let key = call.key(1);
     let exists = is_hash(call, key)?;
     let at = time(call, unit, 2, name)?;
-    let (condition, fields) = Condition::and_fields(call, 3)?;
+    let (condition, fields) = TtlCondition::and_fields(call, 3)?;
     if !exists {
         reply_all(call, &fields, NO_FIELD);
         return Ok(());
@@ -160,48 +160,48 @@ fn seconds(millis: u64) -> u64 {
 }
 
 /// What a key holds, for a command that takes a hash of either kind and looks at it only.
-enum Found<'d> {
+enum PeekedHash<'d> {
     Nothing,
     Plain(&'d Hash),
     Timed(Living<'d>),
 }
 
-impl<'d> Found<'d> {
+impl<'d> PeekedHash<'d> {
     /// What is there, without a trace of the look.
     ///
     /// # Errors
     /// If the key holds something else.
-    fn peek(db: &'d Db<'_, '_>, key: Key<'_>) -> Result<Found<'d>, Error> {
+    fn peek(db: &'d Db<'_, '_>, key: Key<'_>) -> Result<PeekedHash<'d>, Error> {
         match db.peek(key).map(Ref::into_view) {
-            None => Ok(Found::Nothing),
-            Some(View::Object(Value::Hash(hash))) => Ok(Found::Plain(hash)),
-            Some(View::Object(Value::TimedHash(hash))) => Ok(Found::Timed(hash.living(db.due_ms()))),
+            None => Ok(PeekedHash::Nothing),
+            Some(View::Object(Value::Hash(hash))) => Ok(PeekedHash::Plain(hash)),
+            Some(View::Object(Value::TimedHash(hash))) => Ok(PeekedHash::Timed(hash.living(db.due_ms()))),
             Some(_) => Err(Error::WRONG_TYPE),
         }
     }
 
     fn get(&self, field: &[u8]) -> Option<ItemText<'d>> {
         match self {
-            Found::Nothing => None,
-            Found::Plain(hash) => hash.get(field),
-            Found::Timed(hash) => hash.get(field),
+            PeekedHash::Nothing => None,
+            PeekedHash::Plain(hash) => hash.get(field),
+            PeekedHash::Timed(hash) => hash.get(field),
         }
     }
 
     fn contains(&self, field: &[u8]) -> bool {
         match self {
-            Found::Nothing => false,
-            Found::Plain(hash) => hash.contains(field),
-            Found::Timed(hash) => hash.contains(field),
+            PeekedHash::Nothing => false,
+            PeekedHash::Plain(hash) => hash.contains(field),
+            PeekedHash::Timed(hash) => hash.contains(field),
         }
     }
 
     /// When a field expires, or that it doesn't; none if there is no such field.
     fn expiry(&self, field: &[u8]) -> Option<Option<u64>> {
         match self {
-            Found::Nothing => None,
-            Found::Plain(hash) => hash.contains(field).then_some(None),
-            Found::Timed(hash) => hash.expiry(field),
+            PeekedHash::Nothing => None,
+            PeekedHash::Plain(hash) => hash.contains(field).then_some(None),
+            PeekedHash::Timed(hash) => hash.expiry(field),
         }
     }
 }
@@ -210,7 +210,7 @@ impl<'d> Found<'d> {
 fn reply_expiry(call: &mut Call<'_, '_, '_>, figure: fn(u64, u64) -> u64) -> Outcome {
     let (key, now, fields) = (call.key(1), call.db.now_ms(), only_fields(call, 2));
     call.db.get(key);
-    let found = Found::peek(&call.db, key)?;
+    let found = PeekedHash::peek(&call.db, key)?;
     let fields = fields?;
     call.reply.array(fields.len());
     for field in fields.map(|at| call.args.get(at)) {
@@ -226,7 +226,7 @@ fn reply_expiry(call: &mut Call<'_, '_, '_>, figure: fn(u64, u64) -> u64) -> Out
 pub(super) fn hpersist(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (key, fields, args) = (call.key(1), only_fields(call, 2), call.args);
     is_hash(call, key)?;
-    let found = Found::peek(&call.db, key)?;
+    let found = PeekedHash::peek(&call.db, key)?;
     let fields = fields?;
     call.reply.array(fields.len());
     let mut persisted = Vec::new();
@@ -255,12 +255,12 @@ fn persist(call: &mut Call<'_, '_, '_>, key: Key<'_>, fields: &[&[u8]], changes:
 }
 
 pub(super) fn hgetex(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let (key, options, args) = (call.key(1), Options::parse(call, OptionsOf::HGetEx), call.args);
+    let (key, options, args) = (call.key(1), HashOptions::parse(call, HashCommand::HGetEx), call.args);
     call.db.get(key);
-    let found = Found::peek(&call.db, key)?;
-    let Options { ttl, fields, .. } = options?;
+    let found = PeekedHash::peek(&call.db, key)?;
+    let HashOptions { ttl, fields, .. } = options?;
     let fields = fields.map(|at| args.get(at));
-    let (Some(Ttl::At(at)), false) = (ttl, matches!(found, Found::Nothing)) else {
+    let (Some(Ttl::At(at)), false) = (ttl, matches!(found, PeekedHash::Nothing)) else {
         call.reply.array(fields.len());
         fields.clone().for_each(|field| call.reply.bulk_or_null(found.get(field)));
         let expires = |field: &&[u8]| matches!(found.expiry(field), Some(Some(_)));
@@ -268,7 +268,7 @@ pub(super) fn hgetex(call: &mut Call<'_, '_, '_>) -> Outcome {
         // A field may be named twice.
         persisted.sort_unstable();
         persisted.dedup();
-        let (changes, is_plain) = (persisted.len(), matches!(found, Found::Plain(_)));
+        let (changes, is_plain) = (persisted.len(), matches!(found, PeekedHash::Plain(_)));
         if ttl == Some(Ttl::Clear) && is_plain {
             // As in Redis, OBJECT ENCODING tells that it was asked.
             call.db.change_timed(key, |_| ())?;
@@ -339,13 +339,13 @@ pub(super) fn hgetdel(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 pub(super) fn hsetex(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let options = Options::parse(call, OptionsOf::HSetEx)?;
+    let options = HashOptions::parse(call, HashCommand::HSetEx)?;
     let key = call.key(1);
     let exists = is_hash(call, key)?;
     let args = call.args;
     let pairs = options.fields.clone().map(|at| args.get(at));
     let holds = {
-        let found = Found::peek(&call.db, key)?;
+        let found = PeekedHash::peek(&call.db, key)?;
         let mut fields = pairs.clone().step_by(2);
         options.key_exists.is_none_or(|wanted| wanted == exists)
             && match options.requires {

@@ -10,7 +10,7 @@ use store::types::timed_hash::EXPIRY_MS_MAX;
 
 use crate::Call;
 use crate::error::{Error, shown};
-use crate::strings::Unit;
+use crate::strings::TimeUnit;
 
 const NEGATIVE: Error = Error::fixed("ERR invalid expire time, must be >= 0");
 const NO_TIME: Error = Error::fixed("ERR missing expire time");
@@ -50,7 +50,7 @@ fn fields(
 }
 
 /// The time in the argument at `at`, in milliseconds of Unix time. `name` is the command's, for the error.
-pub(super) fn time(call: &Call<'_, '_, '_>, unit: Unit, at: usize, name: &str) -> Result<u64, Error> {
+pub(super) fn time(call: &Call<'_, '_, '_>, unit: TimeUnit, at: usize, name: &str) -> Result<u64, Error> {
     let time = call.int(at)?;
     if time < 0 {
         return Err(NEGATIVE);
@@ -65,7 +65,7 @@ fn unknown(argument: &[u8]) -> Error {
 
 /// In which case a field's time is set.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Condition {
+pub(super) enum TtlCondition {
     Always,
     /// It has none.
     Nx,
@@ -77,29 +77,30 @@ pub(super) enum Condition {
     Lt,
 }
 
-impl Condition {
-    fn of(word: &[u8]) -> Option<Condition> {
-        let words = [("nx", Condition::Nx), ("xx", Condition::Xx), ("gt", Condition::Gt), ("lt", Condition::Lt)];
+impl TtlCondition {
+    fn of(word: &[u8]) -> Option<TtlCondition> {
+        let words =
+            [("nx", TtlCondition::Nx), ("xx", TtlCondition::Xx), ("gt", TtlCondition::Gt), ("lt", TtlCondition::Lt)];
         words.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes())).map(|&(_, condition)| condition)
     }
 
     pub fn allows(self, at_ms: u64, current_ms: Option<u64>) -> bool {
         match self {
-            Condition::Always => true,
-            Condition::Nx => current_ms.is_none(),
-            Condition::Xx => current_ms.is_some(),
-            Condition::Gt => current_ms.is_some_and(|current| current < at_ms),
-            Condition::Lt => current_ms.is_none_or(|current| current > at_ms),
+            TtlCondition::Always => true,
+            TtlCondition::Nx => current_ms.is_none(),
+            TtlCondition::Xx => current_ms.is_some(),
+            TtlCondition::Gt => current_ms.is_some_and(|current| current < at_ms),
+            TtlCondition::Lt => current_ms.is_none_or(|current| current > at_ms),
         }
     }
 
     /// HEXPIRE's condition and the arguments that are its fields, from the argument at `at` on.
-    pub fn and_fields(call: &Call<'_, '_, '_>, mut at: usize) -> Result<(Condition, Range<usize>), Error> {
-        let (mut condition, mut several, mut found) = (Condition::Always, false, None);
+    pub fn and_fields(call: &Call<'_, '_, '_>, mut at: usize) -> Result<(TtlCondition, Range<usize>), Error> {
+        let (mut condition, mut several, mut found) = (TtlCondition::Always, false, None);
         while at < call.len() {
             let word = call.arg(at);
-            if let Some(given) = Condition::of(word) {
-                several |= condition != Condition::Always && condition != given;
+            if let Some(given) = TtlCondition::of(word) {
+                several |= condition != TtlCondition::Always && condition != given;
                 condition = given;
                 at += 1;
             } else if call.is(at, "fields") {
@@ -119,27 +120,27 @@ impl Condition {
     }
 }
 
-/// Which command's options are read.
+/// The command of hashes of which options are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum OptionsOf {
+pub(super) enum HashCommand {
     HGetEx,
     HSetEx,
 }
 
-impl OptionsOf {
+impl HashCommand {
     fn name(self) -> &'static str {
         match self {
-            OptionsOf::HGetEx => "hgetex",
-            OptionsOf::HSetEx => "hsetex",
+            HashCommand::HGetEx => "hgetex",
+            HashCommand::HSetEx => "hsetex",
         }
     }
 
     fn one_time_only(self) -> Error {
         match self {
-            OptionsOf::HGetEx => {
+            HashCommand::HGetEx => {
                 Error::fixed("ERR Only one of EX, PX, EXAT, PXAT or PERSIST arguments can be specified")
             }
-            OptionsOf::HSetEx => {
+            HashCommand::HSetEx => {
                 Error::fixed("ERR Only one of EX, PX, EXAT, PXAT or KEEPTTL arguments can be specified")
             }
         }
@@ -157,7 +158,7 @@ pub(super) enum Requires {
 }
 
 /// The options of HGETEX and HSETEX.
-pub(super) struct Options {
+pub(super) struct HashOptions {
     /// What becomes of the fields' times; none, if nothing is said.
     pub ttl: Option<Ttl>,
     pub requires: Requires,
@@ -167,16 +168,16 @@ pub(super) struct Options {
     pub fields: Range<usize>,
 }
 
-impl Options {
+impl HashOptions {
     /// Reads them from the third argument on.
-    pub fn parse(call: &Call<'_, '_, '_>, of: OptionsOf) -> Result<Options, Error> {
+    pub fn parse(call: &Call<'_, '_, '_>, of: HashCommand) -> Result<HashOptions, Error> {
         let (mut keeps, mut ttl, mut persists, mut requires, mut key_exists, mut found) =
             (false, None, false, Requires::Nothing, None, None);
         let mut at = 2;
         while at < call.len() {
             let word = call.arg(at);
             let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
-            let unit = Unit::of(word);
+            let unit = TimeUnit::of(word);
             let is_timed = matches!(ttl, Some(Ttl::At(_)));
             // KEEPTTL and PERSIST don't exclude each other: no command takes both.
             let excluded = unit.is_some() && ttl.is_some()
@@ -200,13 +201,13 @@ impl Options {
                     return Err(Error::fixed("ERR Only one of FXX or FNX arguments can be specified"));
                 }
                 requires = if is("fxx") { Requires::AllFields } else { Requires::NoField };
-            } else if of == OptionsOf::HSetEx
+            } else if of == HashCommand::HSetEx
                 && (is("nx") || is("xx"))
                 && key_exists.is_none_or(|exists| exists == is("xx"))
             {
                 key_exists = Some(is("xx"));
             } else if is("fields") {
-                let per_item = if of == OptionsOf::HSetEx { 2 } else { 1 };
+                let per_item = if of == HashCommand::HSetEx { 2 } else { 1 };
                 if found.is_none() && at + 1 >= call.len() {
                     return Err(Error::arity(of.name()));
                 }
@@ -221,13 +222,13 @@ impl Options {
         let fields = found.ok_or(FIELDS_MISSING)?;
         // What the other command has is known, but not taken.
         let is_others = match of {
-            OptionsOf::HGetEx => keeps || requires != Requires::Nothing,
-            OptionsOf::HSetEx => persists,
+            HashCommand::HGetEx => keeps || requires != Requires::Nothing,
+            HashCommand::HSetEx => persists,
         };
         if is_others {
             Err(Error::fixed("ERR unknown argument"))
         } else {
-            Ok(Options { ttl, requires, key_exists, fields })
+            Ok(HashOptions { ttl, requires, key_exists, fields })
         }
     }
 }

@@ -12,20 +12,20 @@ use crate::error::{Error, Outcome, shown};
 
 /// What PFDEBUG does.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Action {
+enum DebugAction {
     Encoding,
     Decode,
     GetRegisters,
     ToDense,
 }
 
-impl Action {
-    fn parse(word: &[u8]) -> Result<Action, Error> {
+impl DebugAction {
+    fn parse(word: &[u8]) -> Result<DebugAction, Error> {
         let words = [
-            ("encoding", Action::Encoding),
-            ("decode", Action::Decode),
-            ("getreg", Action::GetRegisters),
-            ("todense", Action::ToDense),
+            ("encoding", DebugAction::Encoding),
+            ("decode", DebugAction::Decode),
+            ("getreg", DebugAction::GetRegisters),
+            ("todense", DebugAction::ToDense),
         ];
         let found = words.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes()));
         found.map(|(_, action)| *action).ok_or_else(|| {
@@ -35,7 +35,7 @@ impl Action {
 }
 
 pub(super) fn pfdebug(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let action = Action::parse(call.arg(1));
+    let action = DebugAction::parse(call.arg(1));
     let Some(mut entry) = call.db.get_mut(call.key(2)) else {
         return Err(Error::fixed("ERR The specified key does not exist"));
     };
@@ -44,10 +44,10 @@ pub(super) fn pfdebug(call: &mut Call<'_, '_, '_>) -> Outcome {
     let found = HyperLogLog::of(entry.view())?;
     let is_sparse = matches!(found.encoding, Encoding::Sparse(_));
     match (action?, found.encoding) {
-        (Action::Encoding, Encoding::Sparse(_)) => call.reply.simple("sparse"),
-        (Action::Encoding, Encoding::Dense(_)) => call.reply.simple("dense"),
-        (Action::Decode, Encoding::Sparse(opcodes)) => call.reply.bulk(sparse::decode(opcodes)),
-        (Action::Decode, Encoding::Dense(_)) => return Err(Error::fixed("ERR HLL encoding is not sparse")),
+        (DebugAction::Encoding, Encoding::Sparse(_)) => call.reply.simple("sparse"),
+        (DebugAction::Encoding, Encoding::Dense(_)) => call.reply.simple("dense"),
+        (DebugAction::Decode, Encoding::Sparse(opcodes)) => call.reply.bulk(sparse::decode(opcodes)),
+        (DebugAction::Decode, Encoding::Dense(_)) => return Err(Error::fixed("ERR HLL encoding is not sparse")),
         (action, _) => {
             let mut draft = Draft::of(found.bytes.to_vec());
             if is_sparse {
@@ -56,7 +56,7 @@ pub(super) fn pfdebug(call: &mut Call<'_, '_, '_>) -> Outcome {
                 // As in Redis, it is recorded, but no watcher is told.
                 call.effects.count(1);
             }
-            if action == Action::ToDense {
+            if action == DebugAction::ToDense {
                 call.reply.int(i64::from(is_sparse));
             } else {
                 call.reply.array(REGISTERS);

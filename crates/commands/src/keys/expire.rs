@@ -4,7 +4,7 @@ use super::peeked;
 use crate::Call;
 use crate::effects::{Class, Concerns};
 use crate::error::{Error, Outcome, shown};
-use crate::strings::Unit;
+use crate::strings::TimeUnit;
 
 /// In which cases EXPIRE sets the expiry.
 #[derive(Default)]
@@ -58,22 +58,22 @@ fn signed(at_ms: u64) -> i64 {
 }
 
 pub(super) fn expire(call: &mut Call<'_, '_, '_>) -> Outcome {
-    set_expiry(call, Unit::Seconds, "expire")
+    set_expiry(call, TimeUnit::Seconds, "expire")
 }
 
 pub(super) fn pexpire(call: &mut Call<'_, '_, '_>) -> Outcome {
-    set_expiry(call, Unit::Millis, "pexpire")
+    set_expiry(call, TimeUnit::Millis, "pexpire")
 }
 
 pub(super) fn expireat(call: &mut Call<'_, '_, '_>) -> Outcome {
-    set_expiry(call, Unit::UnixSeconds, "expireat")
+    set_expiry(call, TimeUnit::UnixSeconds, "expireat")
 }
 
 pub(super) fn pexpireat(call: &mut Call<'_, '_, '_>) -> Outcome {
-    set_expiry(call, Unit::UnixMillis, "pexpireat")
+    set_expiry(call, TimeUnit::UnixMillis, "pexpireat")
 }
 
-fn set_expiry(call: &mut Call<'_, '_, '_>, unit: Unit, name: &str) -> Outcome {
+fn set_expiry(call: &mut Call<'_, '_, '_>, unit: TimeUnit, name: &str) -> Outcome {
     let key = call.key(1);
     let conditions = Conditions::parse(call)?;
     // Any time in the past will do: the key is deleted then.

@@ -30,16 +30,16 @@ enum Use {
 }
 
 /// RESTORE's options.
-struct Options {
+struct RestoreOptions {
     replace: bool,
     /// The time to live is a time of expiry.
     absolute: bool,
     usage: Use,
 }
 
-impl Options {
-    fn parse(call: &Call<'_, '_, '_>) -> Result<Options, Error> {
-        let mut options = Options { replace: false, absolute: false, usage: Use::Unknown };
+impl RestoreOptions {
+    fn parse(call: &Call<'_, '_, '_>) -> Result<RestoreOptions, Error> {
+        let mut options = RestoreOptions { replace: false, absolute: false, usage: Use::Unknown };
         let mut index = 4;
         while index < call.len() {
             let has_value = index + 1 < call.len();
@@ -72,41 +72,41 @@ fn frequency(call: &Call<'_, '_, '_>, index: usize) -> Result<u8, Error> {
 
 /// When a restored key expires.
 #[derive(Clone, Copy)]
-enum Expiry {
+enum RestoredExpiry {
     Never,
     /// At a time to come, in milliseconds of Unix time.
     At(u64),
     Past,
 }
 
-impl Expiry {
+impl RestoredExpiry {
     /// What RESTORE's time to live says, or its time of expiry.
-    fn parse(call: &Call<'_, '_, '_>, absolute: bool) -> Result<Expiry, Error> {
+    fn parse(call: &Call<'_, '_, '_>, absolute: bool) -> Result<RestoredExpiry, Error> {
         let ms = call.int(2)?;
         let ms = u64::try_from(ms).map_err(|_| Error::fixed("ERR Invalid TTL value, must be >= 0"))?;
         let at = if absolute { ms } else { ms.saturating_add(call.db.now_ms()) };
         Ok(match ms {
-            0 => Expiry::Never,
+            0 => RestoredExpiry::Never,
             // As in Redis, where a time beyond 63 bits is one in the past.
-            _ if at > call.db.due_ms() && i64::try_from(at).is_ok() => Expiry::At(at),
-            _ => Expiry::Past,
+            _ if at > call.db.due_ms() && i64::try_from(at).is_ok() => RestoredExpiry::At(at),
+            _ => RestoredExpiry::Past,
         })
     }
 }
 
 pub(super) fn restore(call: &mut Call<'_, '_, '_>) -> Outcome {
     let key = call.key(1);
-    let options = Options::parse(call)?;
+    let options = RestoreOptions::parse(call)?;
     if !options.replace && call.db.get_mut(key).is_some() {
         return Err(Error::fixed("BUSYKEY Target key name already exists."));
     }
-    let expiry = Expiry::parse(call, options.absolute)?;
-    let at = if let Expiry::At(at) = expiry { Some(at) } else { None };
+    let expiry = RestoredExpiry::parse(call, options.absolute)?;
+    let at = if let RestoredExpiry::At(at) = expiry { Some(at) } else { None };
     let entry = read_value(call.arg(3), key.bytes, at, &call.rules.limits()).map_err(|bad| match bad {
         BadPayload::Footer => Error::fixed("ERR DUMP payload version or checksum are wrong"),
         BadPayload::Contents(_) => Error::fixed("ERR Bad data format"),
     })?;
-    if matches!(expiry, Expiry::Past) {
+    if matches!(expiry, RestoredExpiry::Past) {
         remove_replaced(call, key);
     } else {
         call.overwrite(key);

@@ -263,7 +263,7 @@ struct Row {
 }
 
 /// The order of rows.
-struct Order<'t> {
+struct RowOrder<'t> {
     elements: &'t Texts,
     /// The texts to compare, where they are not the elements.
     texts: Option<Texts>,
@@ -271,7 +271,7 @@ struct Order<'t> {
     descending: bool,
 }
 
-impl Order<'_> {
+impl RowOrder<'_> {
     fn compare(&self, a: &Row, b: &Row) -> Ordering {
         let by_element = || self.elements.get(a.element).cmp(self.elements.get(b.element));
         let order = match &self.texts {
@@ -300,7 +300,7 @@ fn number(text: &[u8]) -> Option<f64> {
 /// The indexes of the elements in the order asked for.
 fn sorted(db: &mut Db<'_, '_>, elements: &Texts, options: &SortOptions<'_>, alpha: bool) -> Result<Vec<usize>, Error> {
     let by = options.by.as_ref().filter(|_| !options.keeps_order);
-    let mut order = Order { elements, texts: None, alpha, descending: options.descending };
+    let mut order = RowOrder { elements, texts: None, alpha, descending: options.descending };
     let mut texts = Texts::default();
     let mut rows = Vec::with_capacity(elements.len());
     let mut name = Vec::new();

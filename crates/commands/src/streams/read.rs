@@ -189,9 +189,9 @@ fn timeout_ms(call: &Call<'_, '_, '_>, at: usize) -> Result<u64, Error> {
     if fits { Ok(ms) } else { Err(Error::TIMEOUT_OUT_OF_RANGE) }
 }
 
-/// What XREADGROUP wants of a stream.
+/// Which entries of a stream XREADGROUP wants.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum GroupEntries {
     /// `>`: what was delivered to no consumer yet.
     New,
     /// What is pending for the consumer after this ID.
@@ -213,7 +213,7 @@ pub(super) fn xreadgroup(call: &mut Call<'_, '_, '_>) -> Outcome {
     let mark = call.reply.deferred();
     let (mut served, mut again_ms) = (0, None::<u64>);
     for (at, wanted) in keys.zip(wanted) {
-        if wanted != Wanted::New {
+        if wanted != GroupEntries::New {
             // As in Redis, CLAIM counts neither for this stream nor for those after it.
             read.claim_ms = None;
         }
@@ -242,13 +242,13 @@ pub(super) fn xreadgroup(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-fn wanted_of(text: &[u8]) -> Result<Wanted, Error> {
+fn wanted_of(text: &[u8]) -> Result<GroupEntries, Error> {
     match text {
         b"$" => Err(MEANINGLESS_LAST),
         b"+" => Err(MEANINGLESS_LAST_ENTRY),
-        b">" => Ok(Wanted::New),
+        b">" => Ok(GroupEntries::New),
         // Redis keeps `>` as the last ID that there can be.
-        _ => id(text).map(|id| if id == StreamId::MAX { Wanted::New } else { Wanted::History(id) }),
+        _ => id(text).map(|id| if id == StreamId::MAX { GroupEntries::New } else { GroupEntries::History(id) }),
     }
 }
 
@@ -284,7 +284,7 @@ fn serve(
     key: Key<'_>,
     read: &Read<'_>,
     reader: Reader<'_>,
-    wanted: Wanted,
+    wanted: GroupEntries,
 ) -> Result<Served, Error> {
     let (now_ms, database) = (call.db.now_ms(), call.db.index());
     let Some(Stream { entries, groups, .. }) = call.db.object_mut::<Stream>(key)? else { return Ok(Served::Nothing) };
@@ -292,7 +292,7 @@ fn serve(
     let reply = &mut call.reply;
     let owner = Owner { database, key: key.bytes, group: reader.group, consumer: reader.consumer };
     match wanted {
-        Wanted::New => {
+        GroupEntries::New => {
             let count = if read.count == 0 { usize::MAX } else { read.count };
             let claim = |ms| claim_overdue(entries, group, reader.consumer, ms, now_ms, count);
             let overdue = read.claim_ms.map(claim).unwrap_or_default();
@@ -327,7 +327,7 @@ fn serve(
                 consumer.active_ms = Some(now_ms);
             }
         }
-        Wanted::History(after) => {
+        GroupEntries::History(after) => {
             begin_stream(reply, key.bytes);
             let delivered = write_history(reply, entries, group, reader.consumer, after, read.count, now_ms);
             owner.record_deliveries(call.effects, group, &delivered);

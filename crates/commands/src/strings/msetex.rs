@@ -4,7 +4,7 @@
 
 use store::db::Ttl;
 
-use super::set::{Condition, Expiry, expiry, options_of_msetex};
+use super::set::{ExpiryOption, SetCondition, expiry, options_of_msetex};
 use crate::Call;
 use crate::effects::Class;
 use crate::error::{Error, Outcome};
@@ -23,14 +23,14 @@ pub(super) fn msetex(call: &mut Call<'_, '_, '_>) -> Outcome {
     }
     let options = options_of_msetex(call, FIRST_PAIR + 2 * pairs)?;
     let ttl = match options.expiry {
-        Expiry::Keep => Ttl::Keep,
-        Expiry::Set(unit, index) => Ttl::At(expiry(call, unit, index, "msetex")?),
-        Expiry::Unsaid | Expiry::Persist => Ttl::Clear,
+        ExpiryOption::Keep => Ttl::Keep,
+        ExpiryOption::Set(unit, index) => Ttl::At(expiry(call, unit, index, "msetex")?),
+        ExpiryOption::Unsaid | ExpiryOption::Persist => Ttl::Clear,
     };
     let holds = match options.condition {
-        Condition::IfAbsent => !call.each_key().any(|key| call.db.exists_for_write(key)),
-        Condition::IfExists => call.each_key().all(|key| call.db.exists_for_write(key)),
-        Condition::Always | Condition::If(_) => true,
+        SetCondition::IfAbsent => !call.each_key().any(|key| call.db.exists_for_write(key)),
+        SetCondition::IfExists => call.each_key().all(|key| call.db.exists_for_write(key)),
+        SetCondition::Always | SetCondition::If(_) => true,
     };
     if holds {
         set_pairs(call, ttl);

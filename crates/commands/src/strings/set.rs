@@ -21,7 +21,7 @@ pub(super) fn flags_of_key(args: Args<'_>) -> u32 {
 
 /// When SET or MSETEX sets.
 #[derive(Clone, Copy)]
-pub(super) enum Condition<'c> {
+pub(super) enum SetCondition<'c> {
     Always,
     IfAbsent,
     IfExists,
@@ -30,7 +30,7 @@ pub(super) enum Condition<'c> {
 
 /// A unit of time, and what it counts from.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unit {
+pub(crate) enum TimeUnit {
     /// Seconds from now.
     Seconds,
     /// Milliseconds from now.
@@ -41,45 +41,49 @@ pub(crate) enum Unit {
     UnixMillis,
 }
 
-impl Unit {
-    pub(crate) fn of(word: &[u8]) -> Option<Unit> {
-        let words =
-            [("ex", Unit::Seconds), ("px", Unit::Millis), ("exat", Unit::UnixSeconds), ("pxat", Unit::UnixMillis)];
+impl TimeUnit {
+    pub(crate) fn of(word: &[u8]) -> Option<TimeUnit> {
+        let words = [
+            ("ex", TimeUnit::Seconds),
+            ("px", TimeUnit::Millis),
+            ("exat", TimeUnit::UnixSeconds),
+            ("pxat", TimeUnit::UnixMillis),
+        ];
         words.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes())).map(|&(_, unit)| unit)
     }
 
     /// Milliseconds of Unix time; none if that is too far away to be written in 63 bits.
     pub(crate) fn to_unix_ms(self, time: i64, now_ms: u64) -> Option<i64> {
         let millis = match self {
-            Unit::Seconds | Unit::UnixSeconds => time.checked_mul(1000)?,
-            Unit::Millis | Unit::UnixMillis => time,
+            TimeUnit::Seconds | TimeUnit::UnixSeconds => time.checked_mul(1000)?,
+            TimeUnit::Millis | TimeUnit::UnixMillis => time,
         };
         match self {
-            Unit::Seconds | Unit::Millis => millis.checked_add_unsigned(now_ms),
-            Unit::UnixSeconds | Unit::UnixMillis => Some(millis),
+            TimeUnit::Seconds | TimeUnit::Millis => millis.checked_add_unsigned(now_ms),
+            TimeUnit::UnixSeconds | TimeUnit::UnixMillis => Some(millis),
         }
     }
 }
 
 /// What is to become of the expiry.
 #[derive(Clone, Copy)]
-pub(super) enum Expiry {
+pub(super) enum ExpiryOption {
     Unsaid,
     Keep,
     Persist,
     /// The time is in this argument.
-    Set(Unit, usize),
+    Set(TimeUnit, usize),
 }
 
 pub(super) struct SetOptions<'c> {
-    pub condition: Condition<'c>,
+    pub condition: SetCondition<'c>,
     get: bool,
-    pub expiry: Expiry,
+    pub expiry: ExpiryOption,
 }
 
-/// Which command's options are read.
+/// The command of strings of which options are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum OptionsOf {
+enum StringCommand {
     Set,
     GetEx,
     MSetEx,
@@ -87,34 +91,34 @@ enum OptionsOf {
 
 /// Reads MSETEX's options, from the argument at `index` on.
 pub(super) fn options_of_msetex<'c>(call: &Call<'c, '_, '_>, index: usize) -> Result<SetOptions<'c>, Error> {
-    options(call, index, OptionsOf::MSetEx)
+    options(call, index, StringCommand::MSetEx)
 }
 
 /// Reads the options from the argument at `index` on. A repeated option is taken as Redis takes it: the last counts,
 /// where the two don't exclude each other.
-fn options<'c>(call: &Call<'c, '_, '_>, mut index: usize, of: OptionsOf) -> Result<SetOptions<'c>, Error> {
-    let mut options = SetOptions { condition: Condition::Always, get: false, expiry: Expiry::Unsaid };
+fn options<'c>(call: &Call<'c, '_, '_>, mut index: usize, of: StringCommand) -> Result<SetOptions<'c>, Error> {
+    let mut options = SetOptions { condition: SetCondition::Always, get: false, expiry: ExpiryOption::Unsaid };
     while index < call.len() {
         let word = call.arg(index);
         let has_next = index + 1 < call.len();
-        if let Some(unit) = Unit::of(word) {
+        if let Some(unit) = TimeUnit::of(word) {
             match options.expiry {
                 _ if !has_next => return Err(Error::SYNTAX),
-                Expiry::Unsaid => {}
-                Expiry::Set(before, _) if before == unit => {}
+                ExpiryOption::Unsaid => {}
+                ExpiryOption::Set(before, _) if before == unit => {}
                 _ => return Err(Error::SYNTAX),
             }
-            options.expiry = Expiry::Set(unit, index + 1);
+            options.expiry = ExpiryOption::Set(unit, index + 1);
             index += 2;
-        } else if of == OptionsOf::GetEx {
+        } else if of == StringCommand::GetEx {
             options.persist(word)?;
             index += 1;
-        } else if of == OptionsOf::Set
+        } else if of == StringCommand::Set
             && has_next
-            && matches!(options.condition, Condition::Always)
+            && matches!(options.condition, SetCondition::Always)
             && let Some(comparison) = Comparison::of(word, call.arg(index + 1))
         {
-            options.condition = Condition::If(comparison);
+            options.condition = SetCondition::If(comparison);
             index += 2;
         } else {
             options.word_alone(word, of)?;
@@ -128,20 +132,22 @@ impl SetOptions<'_> {
     /// The one word that GETEX has beside the units.
     fn persist(&mut self, word: &[u8]) -> Outcome {
         match self.expiry {
-            Expiry::Unsaid | Expiry::Persist if word.eq_ignore_ascii_case(b"persist") => self.expiry = Expiry::Persist,
+            ExpiryOption::Unsaid | ExpiryOption::Persist if word.eq_ignore_ascii_case(b"persist") => {
+                self.expiry = ExpiryOption::Persist
+            }
             _ => return Err(Error::SYNTAX),
         }
         Ok(())
     }
 
     /// The words of SET and MSETEX that stand alone.
-    fn word_alone(&mut self, word: &[u8], of: OptionsOf) -> Outcome {
+    fn word_alone(&mut self, word: &[u8], of: StringCommand) -> Outcome {
         let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
         match (self.condition, self.expiry) {
-            (Condition::Always | Condition::IfAbsent, _) if is("nx") => self.condition = Condition::IfAbsent,
-            (Condition::Always | Condition::IfExists, _) if is("xx") => self.condition = Condition::IfExists,
-            (_, Expiry::Unsaid | Expiry::Keep) if is("keepttl") => self.expiry = Expiry::Keep,
-            _ if is("get") && of == OptionsOf::Set => self.get = true,
+            (SetCondition::Always | SetCondition::IfAbsent, _) if is("nx") => self.condition = SetCondition::IfAbsent,
+            (SetCondition::Always | SetCondition::IfExists, _) if is("xx") => self.condition = SetCondition::IfExists,
+            (_, ExpiryOption::Unsaid | ExpiryOption::Keep) if is("keepttl") => self.expiry = ExpiryOption::Keep,
+            _ if is("get") && of == StringCommand::Set => self.get = true,
             _ => return Err(Error::SYNTAX),
         }
         Ok(())
@@ -149,7 +155,7 @@ impl SetOptions<'_> {
 }
 
 /// The expiry in the argument at `index`, in milliseconds of Unix time. `name` is the command's, for the error.
-pub(super) fn expiry(call: &Call<'_, '_, '_>, unit: Unit, index: usize, name: &str) -> Result<u64, Error> {
+pub(super) fn expiry(call: &Call<'_, '_, '_>, unit: TimeUnit, index: usize, name: &str) -> Result<u64, Error> {
     let time = call.int(index)?;
     let at = if time <= 0 { None } else { unit.to_unix_ms(time, call.db.now_ms()) };
     at.and_then(|at| u64::try_from(at).ok()).ok_or_else(|| Error::invalid_expire(name))
@@ -176,11 +182,11 @@ pub(super) fn set(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 fn set_with_options(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let options = options(call, 3, OptionsOf::Set)?;
+    let options = options(call, 3, StringCommand::Set)?;
     let ttl = match options.expiry {
-        Expiry::Keep => Ttl::Keep,
-        Expiry::Set(unit, index) => Ttl::At(expiry(call, unit, index, "set")?),
-        Expiry::Unsaid | Expiry::Persist => Ttl::Clear,
+        ExpiryOption::Keep => Ttl::Keep,
+        ExpiryOption::Set(unit, index) => Ttl::At(expiry(call, unit, index, "set")?),
+        ExpiryOption::Unsaid | ExpiryOption::Persist => Ttl::Clear,
     };
     let key = call.key(1);
     // Before the reply is begun, since it may be an error.
@@ -200,28 +206,28 @@ fn set_with_options(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-fn holds(call: &Call<'_, '_, '_>, key: Key<'_>, condition: Condition<'_>) -> Result<bool, Error> {
-    if matches!(condition, Condition::Always) {
+fn holds(call: &Call<'_, '_, '_>, key: Key<'_>, condition: SetCondition<'_>) -> Result<bool, Error> {
+    if matches!(condition, SetCondition::Always) {
         return Ok(true);
     }
     let entry = call.db.peek(key);
     Ok(match (condition, &entry) {
-        (Condition::If(comparison), Some(entry)) => comparison.holds_for(entry.view())?,
-        (Condition::If(comparison), None) => comparison.holds_without_value(),
-        (Condition::IfAbsent, entry) => entry.is_none(),
+        (SetCondition::If(comparison), Some(entry)) => comparison.holds_for(entry.view())?,
+        (SetCondition::If(comparison), None) => comparison.holds_without_value(),
+        (SetCondition::IfAbsent, entry) => entry.is_none(),
         (_, entry) => entry.is_some(),
     })
 }
 
 pub(super) fn setex(call: &mut Call<'_, '_, '_>) -> Outcome {
-    set_expiring(call, Unit::Seconds, "setex")
+    set_expiring(call, TimeUnit::Seconds, "setex")
 }
 
 pub(super) fn psetex(call: &mut Call<'_, '_, '_>) -> Outcome {
-    set_expiring(call, Unit::Millis, "psetex")
+    set_expiring(call, TimeUnit::Millis, "psetex")
 }
 
-fn set_expiring(call: &mut Call<'_, '_, '_>, unit: Unit, name: &str) -> Outcome {
+fn set_expiring(call: &mut Call<'_, '_, '_>, unit: TimeUnit, name: &str) -> Outcome {
     let ttl = Ttl::At(expiry(call, unit, 2, name)?);
     store(call, call.key(1), call.arg(3), ttl);
     call.record_set(call.key(1), call.arg(3), ttl);
@@ -230,7 +236,7 @@ fn set_expiring(call: &mut Call<'_, '_, '_>, unit: Unit, name: &str) -> Outcome 
 }
 
 pub(super) fn getex(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let options = options(call, 2, OptionsOf::GetEx)?;
+    let options = options(call, 2, StringCommand::GetEx)?;
     let key = call.key(1);
     // A key that doesn't exist or has another type is answered before the time is looked at.
     match call.db.get(key) {
@@ -242,12 +248,12 @@ pub(super) fn getex(call: &mut Call<'_, '_, '_>) -> Outcome {
         Some(_) => {}
     }
     match options.expiry {
-        Expiry::Set(unit, index) => {
+        ExpiryOption::Set(unit, index) => {
             let at = expiry(call, unit, index, "getex")?;
             reply_current(call, key)?;
             expire_at(call, key, at);
         }
-        Expiry::Persist => {
+        ExpiryOption::Persist => {
             reply_current(call, key)?;
             if call.db.peek(key).is_some_and(|entry| entry.expiry().is_some()) {
                 call.db.set_expiry(key, None);
@@ -255,7 +261,7 @@ pub(super) fn getex(call: &mut Call<'_, '_, '_>) -> Outcome {
                 call.record_as(&[b"PERSIST", key.bytes]);
             }
         }
-        Expiry::Unsaid | Expiry::Keep => reply_current(call, key)?,
+        ExpiryOption::Unsaid | ExpiryOption::Keep => reply_current(call, key)?,
     }
     Ok(())
 }

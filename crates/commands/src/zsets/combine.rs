@@ -16,7 +16,7 @@ const LIMIT_NEGATIVE: Error = Error::fixed("ERR LIMIT can't be negative");
 
 /// What is made of the inputs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Operation {
+enum SetOperation {
     Union,
     Intersection,
     Difference,
@@ -90,7 +90,7 @@ impl Source<'_> {
 }
 
 /// The arguments of a command of this family.
-struct Query {
+struct CombineQuery {
     /// The index of the first key.
     first: usize,
     numkeys: usize,
@@ -113,15 +113,15 @@ enum OptionsTaken {
     Counts,
 }
 
-impl Query {
+impl CombineQuery {
     /// Reads the arguments from the number of keys, at `index`, on. The keys' types are checked before the options are
     /// read, as in Redis.
     fn read(
         call: &mut Call<'_, '_, '_>,
         index: usize,
-        operation: Operation,
+        operation: SetOperation,
         options: OptionsTaken,
-    ) -> Result<Query, Error> {
+    ) -> Result<CombineQuery, Error> {
         let numkeys = call.int(index)?;
         let numkeys = usize::try_from(numkeys).ok().filter(|&n| n > 0).ok_or_else(|| {
             let name = String::from_utf8_lossy(call.arg(0)).to_ascii_lowercase();
@@ -134,14 +134,20 @@ impl Query {
         for key in first..first + numkeys {
             check_type(call, call.key(key))?;
         }
-        let mut query =
-            Query { first, numkeys, weights: Vec::new(), aggregate: Aggregate::Sum, form: Form::Members, limit: 0 };
+        let mut query = CombineQuery {
+            first,
+            numkeys,
+            weights: Vec::new(),
+            aggregate: Aggregate::Sum,
+            form: Form::Members,
+            limit: 0,
+        };
         query.read_options(call, operation, options)?;
         Ok(query)
     }
 
-    fn read_options(&mut self, call: &Call<'_, '_, '_>, operation: Operation, options: OptionsTaken) -> Outcome {
-        let scored = operation != Operation::Difference && options != OptionsTaken::Counts;
+    fn read_options(&mut self, call: &Call<'_, '_, '_>, operation: SetOperation, options: OptionsTaken) -> Outcome {
+        let scored = operation != SetOperation::Difference && options != OptionsTaken::Counts;
         let mut at = self.first + self.numkeys;
         while at < call.len() {
             let left = call.len() - at;
@@ -201,20 +207,20 @@ fn source<'d>(call: &'d Call<'_, '_, '_>, key: Key<'_>) -> Source<'d> {
 
 /// The inputs with their weights and whether they are the first key again. Except for differences, the smallest comes
 /// first: fewer members are looked up, and sums are made in the same order as in Redis.
-fn sources<'d>(call: &'d Call<'_, '_, '_>, query: &Query, operation: Operation) -> Vec<(Source<'d>, f64)> {
+fn sources<'d>(call: &'d Call<'_, '_, '_>, query: &CombineQuery, operation: SetOperation) -> Vec<(Source<'d>, f64)> {
     let mut sources: Vec<(Source<'_>, f64)> =
         (0..query.numkeys).map(|i| (source(call, call.key(query.first + i)), query.weight(i))).collect();
-    if operation != Operation::Difference {
+    if operation != SetOperation::Difference {
         sources.sort_by_key(|(source, _)| source.len());
     }
     sources
 }
 
-fn combine(call: &Call<'_, '_, '_>, query: &Query, operation: Operation) -> ZSetBuilder {
+fn combine(call: &Call<'_, '_, '_>, query: &CombineQuery, operation: SetOperation) -> ZSetBuilder {
     let sources = sources(call, query, operation);
     let mut result = ZSetBuilder::new();
     match operation {
-        Operation::Union => {
+        SetOperation::Union => {
             for (source, weight) in &sources {
                 source.visit(|member, score| {
                     let score = not_nan(query.aggregate.part(score, *weight));
@@ -223,11 +229,11 @@ fn combine(call: &Call<'_, '_, '_>, query: &Query, operation: Operation) -> ZSet
                 });
             }
         }
-        Operation::Intersection => intersect(&sources, query, |member, score| {
+        SetOperation::Intersection => intersect(&sources, query, |member, score| {
             result.upsert(member, |_| score);
             true
         }),
-        Operation::Difference => {
+        SetOperation::Difference => {
             let Some(((first, _), others)) = sources.split_first() else { return result };
             first.visit(|member, score| {
                 if others.iter().all(|(other, _)| other.score(member).is_none()) {
@@ -241,7 +247,7 @@ fn combine(call: &Call<'_, '_, '_>, query: &Query, operation: Operation) -> ZSet
 }
 
 /// Visits the members that all inputs have, until `visit` is false.
-fn intersect(sources: &[(Source<'_>, f64)], query: &Query, mut visit: impl FnMut(&[u8], f64) -> bool) {
+fn intersect(sources: &[(Source<'_>, f64)], query: &CombineQuery, mut visit: impl FnMut(&[u8], f64) -> bool) {
     let Some(((first, weight), others)) = sources.split_first() else { return };
     first.visit(|member, score| {
         let mut score = not_nan(query.aggregate.part(score, *weight));
@@ -254,8 +260,8 @@ fn intersect(sources: &[(Source<'_>, f64)], query: &Query, mut visit: impl FnMut
     });
 }
 
-fn reply(call: &mut Call<'_, '_, '_>, operation: Operation) -> Outcome {
-    let query = Query::read(call, 1, operation, OptionsTaken::Replies)?;
+fn reply(call: &mut Call<'_, '_, '_>, operation: SetOperation) -> Outcome {
+    let query = CombineQuery::read(call, 1, operation, OptionsTaken::Replies)?;
     let result = combine(call, &query, operation);
     query.form.header(&mut call.reply, result.len());
     for (member, score) in result.sorted() {
@@ -264,8 +270,8 @@ fn reply(call: &mut Call<'_, '_, '_>, operation: Operation) -> Outcome {
     Ok(())
 }
 
-fn reply_stored(call: &mut Call<'_, '_, '_>, operation: Operation, event: &'static str) -> Outcome {
-    let query = Query::read(call, 2, operation, OptionsTaken::Stores)?;
+fn reply_stored(call: &mut Call<'_, '_, '_>, operation: SetOperation, event: &'static str) -> Outcome {
+    let query = CombineQuery::read(call, 2, operation, OptionsTaken::Stores)?;
     let result = combine(call, &query, operation).finish(call.rules.zset);
     let destination = call.key(1);
     let count = if matches!(query.aggregate, Aggregate::Count) {
@@ -279,33 +285,33 @@ fn reply_stored(call: &mut Call<'_, '_, '_>, operation: Operation, event: &'stat
 }
 
 pub(super) fn zunion(call: &mut Call<'_, '_, '_>) -> Outcome {
-    reply(call, Operation::Union)
+    reply(call, SetOperation::Union)
 }
 
 pub(super) fn zinter(call: &mut Call<'_, '_, '_>) -> Outcome {
-    reply(call, Operation::Intersection)
+    reply(call, SetOperation::Intersection)
 }
 
 pub(super) fn zdiff(call: &mut Call<'_, '_, '_>) -> Outcome {
-    reply(call, Operation::Difference)
+    reply(call, SetOperation::Difference)
 }
 
 pub(super) fn zunionstore(call: &mut Call<'_, '_, '_>) -> Outcome {
-    reply_stored(call, Operation::Union, "zunionstore")
+    reply_stored(call, SetOperation::Union, "zunionstore")
 }
 
 pub(super) fn zinterstore(call: &mut Call<'_, '_, '_>) -> Outcome {
-    reply_stored(call, Operation::Intersection, "zinterstore")
+    reply_stored(call, SetOperation::Intersection, "zinterstore")
 }
 
 pub(super) fn zdiffstore(call: &mut Call<'_, '_, '_>) -> Outcome {
-    reply_stored(call, Operation::Difference, "zdiffstore")
+    reply_stored(call, SetOperation::Difference, "zdiffstore")
 }
 
 pub(super) fn zintercard(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let query = Query::read(call, 1, Operation::Intersection, OptionsTaken::Counts)?;
+    let query = CombineQuery::read(call, 1, SetOperation::Intersection, OptionsTaken::Counts)?;
     let mut count = 0;
-    intersect(&sources(call, &query, Operation::Intersection), &query, |_, _| {
+    intersect(&sources(call, &query, SetOperation::Intersection), &query, |_, _| {
         count += 1;
         count != query.limit
     });

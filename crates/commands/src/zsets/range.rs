@@ -82,7 +82,7 @@ fn rank_window(start: i64, stop: i64, len: usize) -> Range<usize> {
 }
 
 /// How a command of the ZRANGE family reads its arguments.
-struct Query<'c> {
+struct RangeQuery<'c> {
     bounds: Bounds<'c>,
     reverse: bool,
     limit: Option<(i64, i64)>,
@@ -97,9 +97,9 @@ struct Fixed {
     stores: bool,
 }
 
-impl<'c> Query<'c> {
+impl<'c> RangeQuery<'c> {
     /// Reads the arguments from the first bound, at `index`, on.
-    fn read(call: &Call<'c, '_, '_>, index: usize, fixed: Fixed) -> Result<Query<'c>, Error> {
+    fn read(call: &Call<'c, '_, '_>, index: usize, fixed: Fixed) -> Result<RangeQuery<'c>, Error> {
         let (mut by, mut reverse, mut limit, mut scores) = (fixed.by, fixed.reverse, None, false);
         let mut at = index + 2;
         while at < call.len() {
@@ -130,7 +130,7 @@ impl<'c> Query<'c> {
             return Err(NO_SCORES_BY_LEX);
         }
         let bounds = Bounds::read(call, by, index, reverse && by != By::Rank)?;
-        Ok(Query { bounds, reverse, limit, form: Form::with_scores(scores) })
+        Ok(RangeQuery { bounds, reverse, limit, form: Form::with_scores(scores) })
     }
 
     fn ranks(&self, zset: &ZSet) -> Range<usize> {
@@ -147,7 +147,7 @@ impl<'c> Query<'c> {
 }
 
 fn reply_range(call: &mut Call<'_, '_, '_>, fixed: Fixed) -> Outcome {
-    let query = Query::read(call, 2, fixed)?;
+    let query = RangeQuery::read(call, 2, fixed)?;
     let Some(zset) = call.db.object::<ZSet>(call.key(1))? else {
         call.reply.array(0);
         return Ok(());
@@ -189,7 +189,7 @@ pub(super) fn zrevrangebylex(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 pub(super) fn zrangestore(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let query = Query::read(call, 3, Fixed { by: None, reverse: None, stores: true })?;
+    let query = RangeQuery::read(call, 3, Fixed { by: None, reverse: None, stores: true })?;
     let limits = call.rules.zset;
     let stored = call.db.object::<ZSet>(call.key(2))?.map(|zset| {
         let ranks = query.ranks(zset);
