@@ -300,14 +300,15 @@ impl From<TokenState> for Pipeline {
     }
 }
 
+/// The pipelines by their tokens.
 #[derive(Default)]
-struct All {
+struct PipelineTable {
     by_token: BTreeMap<Box<[u8]>, Arc<Pipeline>>,
     /// Those that no connection has, by the time at which they expire, in milliseconds of Unix time.
     expiring: BTreeSet<(u64, Box<[u8]>)>,
 }
 
-impl All {
+impl PipelineTable {
     fn remove_expired(&mut self, now_ms: u64) {
         while self.expiring.first().is_some_and(|(expires_ms, _)| *expires_ms <= now_ms) {
             let Some((_, token)) = self.expiring.pop_first() else { return };
@@ -335,31 +336,31 @@ pub enum Refused {
 /// All tokens.
 #[derive(Default)]
 pub struct Pipelines {
-    all: Mutex<All>,
+    table: Mutex<PipelineTable>,
     count: AtomicUsize,
 }
 
 impl Pipelines {
     /// Does something with all tokens that have not expired by now.
-    fn with<T>(&self, now_ms: u64, run: impl FnOnce(&mut All) -> T) -> T {
-        let mut all = lock(&self.all);
-        all.remove_expired(now_ms);
-        let result = run(&mut all);
-        self.count.store(all.by_token.len(), Ordering::Relaxed);
+    fn with<T>(&self, now_ms: u64, run: impl FnOnce(&mut PipelineTable) -> T) -> T {
+        let mut table = lock(&self.table);
+        table.remove_expired(now_ms);
+        let result = run(&mut table);
+        self.count.store(table.by_token.len(), Ordering::Relaxed);
         result
     }
 
     /// Adds a token, unless there are `max` already.
     pub fn add(&self, state: TokenState, max: usize, now_ms: u64) -> Result<Arc<Pipeline>, Refused> {
-        self.with(now_ms, |all| {
-            if all.by_token.contains_key(&state.token) {
+        self.with(now_ms, |table| {
+            if table.by_token.contains_key(&state.token) {
                 return Err(Refused::Exists);
             }
-            if all.by_token.len() >= max {
+            if table.by_token.len() >= max {
                 return Err(Refused::Full);
             }
             let pipeline = Arc::new(Pipeline::from(state));
-            all.by_token.insert(pipeline.token.clone(), pipeline.clone());
+            table.by_token.insert(pipeline.token.clone(), pipeline.clone());
             Ok(pipeline)
         })
     }
@@ -367,10 +368,10 @@ impl Pipelines {
     /// Gives a token to a connection, and says which one had it before. The caller is alone behind the gate.
     #[must_use]
     pub fn hand_over(&self, token: &[u8], to: u64, now_ms: u64) -> Option<(Arc<Pipeline>, Option<u64>)> {
-        self.with(now_ms, |all| {
-            let pipeline = all.by_token.get(token)?.clone();
+        self.with(now_ms, |table| {
+            let pipeline = table.by_token.get(token)?.clone();
             let before = pipeline.holder.swap(to, Ordering::Relaxed);
-            all.keep(&pipeline);
+            table.keep(&pipeline);
             Some((pipeline, Some(before).filter(|&holder| holder != NO_HOLDER)))
         })
     }
@@ -378,14 +379,14 @@ impl Pipelines {
     /// A token's pipeline.
     #[must_use]
     pub fn get(&self, token: &[u8], now_ms: u64) -> Option<Arc<Pipeline>> {
-        self.with(now_ms, |all| all.by_token.get(token).cloned())
+        self.with(now_ms, |table| table.by_token.get(token).cloned())
     }
 
     /// Removes a token. The connection that has it goes on without being counted. False if there is none.
     pub fn remove(&self, token: &[u8], now_ms: u64) -> bool {
-        self.with(now_ms, |all| {
-            let Some(pipeline) = all.by_token.remove(token) else { return false };
-            all.keep(&pipeline);
+        self.with(now_ms, |table| {
+            let Some(pipeline) = table.by_token.remove(token) else { return false };
+            table.keep(&pipeline);
             pipeline.holder.store(ENDED, Ordering::Relaxed);
             true
         })
@@ -393,12 +394,12 @@ impl Pipelines {
 
     /// A connection has no more use for a token, which expires from now on. Nothing happens if it has it no longer.
     pub(crate) fn let_go(&self, pipeline: &Pipeline, client: u64, now_ms: u64) {
-        self.with(now_ms, |all| {
+        self.with(now_ms, |table| {
             let change = pipeline.holder.compare_exchange(client, NO_HOLDER, Ordering::Relaxed, Ordering::Relaxed);
             if change.is_ok() {
                 let expires_ms = now_ms.saturating_add(pipeline.ttl_ms);
                 pipeline.expires_ms.store(expires_ms, Ordering::Relaxed);
-                all.expiring.insert((expires_ms, pipeline.token.clone()));
+                table.expiring.insert((expires_ms, pipeline.token.clone()));
             }
         });
     }
@@ -406,12 +407,12 @@ impl Pipelines {
     /// Takes all tokens from the connections that have them, which are closed at their next command: the counts are another server's to
     /// change from now on. The caller is alone behind the gate.
     pub(crate) fn take_back_all(&self, now_ms: u64) {
-        self.with(now_ms, |all| {
-            for (token, pipeline) in &all.by_token {
+        self.with(now_ms, |table| {
+            for (token, pipeline) in &table.by_token {
                 if pipeline.holder.swap(NO_HOLDER, Ordering::Relaxed) != NO_HOLDER {
                     let expires_ms = now_ms.saturating_add(pipeline.ttl_ms);
                     pipeline.expires_ms.store(expires_ms, Ordering::Relaxed);
-                    all.expiring.insert((expires_ms, token.clone()));
+                    table.expiring.insert((expires_ms, token.clone()));
                 }
             }
         });
@@ -467,14 +468,14 @@ impl Pipelines {
 
     /// Adds a token that no connection has, in place of what there was.
     fn keep(&self, state: TokenState, now_ms: u64) {
-        self.with(now_ms, |all| {
-            if let Some(before) = all.by_token.get(&state.token).cloned() {
-                all.keep(&before);
+        self.with(now_ms, |table| {
+            if let Some(before) = table.by_token.get(&state.token).cloned() {
+                table.keep(&before);
             }
             if let Some(expires_ms) = state.expires_ms {
-                all.expiring.insert((expires_ms, state.token.clone()));
+                table.expiring.insert((expires_ms, state.token.clone()));
             }
-            all.by_token.insert(state.token.clone(), Arc::new(Pipeline::from(state)));
+            table.by_token.insert(state.token.clone(), Arc::new(Pipeline::from(state)));
         });
     }
 
@@ -494,13 +495,13 @@ impl Pipelines {
     /// The state of every token, in their order. Counts and data fit each other if the caller is alone behind the gate.
     #[must_use]
     pub fn states(&self, now_ms: u64) -> Vec<TokenState> {
-        self.with(now_ms, |all| all.by_token.values().map(|pipeline| pipeline.state()).collect())
+        self.with(now_ms, |table| table.by_token.values().map(|pipeline| pipeline.state()).collect())
     }
 
     /// The same for a snapshot that the units from now on follow: they tell what is new to it. The caller is alone behind the gate.
     #[must_use]
     pub fn states_before_units(&self, now_ms: u64) -> Vec<TokenState> {
-        self.with(now_ms, |all| all.by_token.values().for_each(|pipeline| pipeline.note_recorded()));
+        self.with(now_ms, |table| table.by_token.values().for_each(|pipeline| pipeline.note_recorded()));
         self.states(now_ms)
     }
 }

@@ -47,7 +47,7 @@ pub struct Multi {
 }
 
 /// A key that the session watches.
-pub struct Watched {
+pub struct WatchedKey {
     /// Its shard.
     pub shard: usize,
     /// Its hash.
@@ -107,7 +107,7 @@ pub struct Session {
     /// The transaction that has begun.
     pub multi: Option<Box<Multi>>,
     /// Keys watched for the next transaction.
-    pub watched: HashMap<DbKey, Watched>,
+    pub watched: HashMap<DbKey, WatchedKey>,
     /// Set when one of them changes.
     pub mark: Mark,
     /// What it has subscribed to.

@@ -145,13 +145,13 @@ mod tests {
 
     /// Records what it is told, with `port` and `maxclients` as they are then, and fails at one thing.
     #[derive(Default)]
-    struct Host {
+    struct TestHost {
         told: RefCell<Vec<(Apply, i64, i64)>>,
         fails_at: Option<Apply>,
         local: bool,
     }
 
-    impl ConfigHost for Host {
+    impl ConfigHost for TestHost {
         fn apply(&self, what: Apply, settings: &Settings) -> Result<(), String> {
             self.told.borrow_mut().push((what, settings.port.get(), settings.maxclients.get()));
             if self.fails_at == Some(what) { Err("no luck".into()) } else { Ok(()) }
@@ -168,14 +168,14 @@ mod tests {
         pairs.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(";")
     }
 
-    fn set_all(settings: &Settings, words: &[&str], host: &Host) -> Result<(), String> {
+    fn set_all(settings: &Settings, words: &[&str], host: &TestHost) -> Result<(), String> {
         let pairs: Vec<(&[u8], &[u8])> = words.chunks(2).map(|pair| (pair[0].as_bytes(), pair[1].as_bytes())).collect();
         set(settings, &pairs, host)
     }
 
     /// Sets `words` on fresh settings and expects this error, and nothing changed.
     fn check_error(words: &[&str], error: &str) {
-        let (settings, host) = (Settings::new(), Host::default());
+        let (settings, host) = (Settings::new(), TestHost::default());
         let before = shown(&settings, &["*"]);
         assert_eq!(set_all(&settings, words, &host), Err(format!("ERR {error}")), "{words:?}");
         assert_eq!(shown(&settings, &["*"]), before, "{words:?} changed something");
@@ -188,7 +188,7 @@ mod tests {
     /// Sets one directive on fresh settings and looks how it is shown then.
     fn check_set(name: &str, value: &str, expected: &str) {
         let settings = Settings::new();
-        assert_eq!(set_all(&settings, &[name, value], &Host::default()), Ok(()), "{name} {value}");
+        assert_eq!(set_all(&settings, &[name, value], &TestHost::default()), Ok(()), "{name} {value}");
         assert_eq!(shown(&settings, &[name]), format!("{name}={expected}"));
     }
 
@@ -247,8 +247,8 @@ mod tests {
     fn protected_settings_can_be_opened_to_this_machine() {
         let settings = Settings::new();
         settings.cell(TABLE.find(b"enable-protected-configs").unwrap()).store(&Value::Number(2));
-        assert!(set_all(&settings, &["dbfilename", "x"], &Host::default()).is_err());
-        let local = Host { local: true, ..Host::default() };
+        assert!(set_all(&settings, &["dbfilename", "x"], &TestHost::default()).is_err());
+        let local = TestHost { local: true, ..TestHost::default() };
         assert_eq!(set_all(&settings, &["dbfilename", "x"], &local), Ok(()));
         assert!(set_all(&settings, &["dbfilename", "a/b"], &local).unwrap_err().ends_with("just a filename"));
         assert!(
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn the_host_hears_of_each_change_once() {
-        let (settings, host) = (Settings::new(), Host::default());
+        let (settings, host) = (Settings::new(), TestHost::default());
         let words = ["maxmemory", "1gb", "maxmemory-policy", "allkeys-lru", "port", "7000", "timeout", "5"];
         assert_eq!(set_all(&settings, &words, &host), Ok(()));
         assert_eq!(*host.told.borrow(), [(Apply::MemoryLimit, 7000, 10000), (Apply::Port, 7000, 10000)]);
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn what_the_host_refuses_is_taken_back() {
         let settings = Settings::new();
-        let host = Host { fails_at: Some(Apply::MaxClients), ..Host::default() };
+        let host = TestHost { fails_at: Some(Apply::MaxClients), ..TestHost::default() };
         let before = shown(&settings, &["*"]);
         let words = [
             &["port", "7000", "hash-max-ziplist-value", "1", "hash-max-listpack-value", "2"][..],

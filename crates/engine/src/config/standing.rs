@@ -46,7 +46,7 @@ pub fn standing(name: &str) -> Option<Standing> {
     let (name, index) = TABLE.entry(name.as_bytes())?;
     let directive = &TABLE.directives[index];
     if directive.effect == Effect::Stored {
-        let has = |group: &&super::stored::Group| group.directives.iter().any(|d| d.name == directive.name);
+        let has = |group: &&super::stored::InertDirectives| group.directives.iter().any(|d| d.name == directive.name);
         let awaits = STORED.iter().find(has).is_some_and(|group| group.awaits);
         let why = directive.docs;
         return Some(if awaits { Standing::NotYet(why) } else { Standing::NoMeaning(why) });

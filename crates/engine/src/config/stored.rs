@@ -10,7 +10,7 @@ use super::kind::ValueKind;
 use super::special::{check_hostname, check_oom_score_adj_values};
 
 /// Directives without effect that share the reason for it.
-pub(super) struct Group {
+pub(super) struct InertDirectives {
     /// The reason, as a sentence.
     pub(super) why: &'static str,
     /// Whether they will have an effect once the feature exists that they belong to.
@@ -23,10 +23,10 @@ const INT_MAX: i64 = i32::MAX as i64;
 const INT_MIN: i64 = i32::MIN as i64;
 
 /// All of them, by reason.
-pub(super) const STORED: &[Group] =
+pub(super) const STORED: &[InertDirectives] =
     &[PROCESS, NETWORK, SNAPSHOT, APPEND_ONLY, REPLICATION, CLUSTER, DIFFIE_HELLMAN, MODULES, DATA, MEMORY, EVICTION];
 
-const PROCESS: Group = Group {
+const PROCESS: InertDirectives = InertDirectives {
     why: "The log has no logo and shows no keys or values, and the process's properties are left to what starts it.",
     awaits: false,
     directives: &[
@@ -50,7 +50,7 @@ const PROCESS: Group = Group {
     ],
 };
 
-const NETWORK: Group = Group {
+const NETWORK: InertDirectives = InertDirectives {
     why: "Every thread reads and sends for its own connections, each wakeup takes all that wait to be accepted, and sockets \
           are plain TCP.",
     awaits: false,
@@ -71,7 +71,7 @@ const NETWORK: Group = Group {
     ],
 };
 
-const SNAPSHOT: Group = Group {
+const SNAPSHOT: InertDirectives = InertDirectives {
     why: "What a snapshot has is checked in any case, and nothing is saved or loaded more slowly than it can be.",
     awaits: false,
     directives: &[
@@ -85,7 +85,7 @@ const SNAPSHOT: Group = Group {
     ],
 };
 
-const APPEND_ONLY: Group = Group {
+const APPEND_ONLY: InertDirectives = InertDirectives {
     why: "What the manifest of the append-only file no longer names is removed, and a damaged tail is for penstock check to \
           cut off.",
     awaits: false,
@@ -95,7 +95,7 @@ const APPEND_ONLY: Group = Group {
     ],
 };
 
-const REPLICATION: Group = Group {
+const REPLICATION: InertDirectives = InertDirectives {
     why: "Replicas share one snapshot, also those that come while it is sent; what a primary sends is taken in any case.",
     awaits: false,
     directives: &[
@@ -112,7 +112,7 @@ const REPLICATION: Group = Group {
     ],
 };
 
-const CLUSTER: Group = Group {
+const CLUSTER: InertDirectives = InertDirectives {
     why: "Cluster mode doesn't exist yet.",
     awaits: true,
     directives: &[
@@ -153,13 +153,13 @@ const CLUSTER: Group = Group {
     ],
 };
 
-const DIFFIE_HELLMAN: Group = Group {
+const DIFFIE_HELLMAN: InertDirectives = InertDirectives {
     why: "Keys are agreed on by elliptic curves alone.",
     awaits: false,
     directives: &[Directive::text("tls-dh-params-file", "")],
 };
 
-const MODULES: Group = Group {
+const MODULES: InertDirectives = InertDirectives {
     why: "There are no modules and no vector sets.",
     awaits: false,
     directives: &[
@@ -168,13 +168,13 @@ const MODULES: Group = Group {
     ],
 };
 
-const DATA: Group = Group {
+const DATA: InertDirectives = InertDirectives {
     why: "Lists aren't compressed.",
     awaits: false,
     directives: &[Directive::natural("list-compress-depth", "0")],
 };
 
-const MEMORY: Group = Group {
+const MEMORY: InertDirectives = InertDirectives {
     why: "The keyspace grows its tables bit by bit and needs no help from a rehashing timer or an allocator's thread.",
     awaits: false,
     directives: &[
@@ -185,7 +185,7 @@ const MEMORY: Group = Group {
     ],
 };
 
-const EVICTION: Group = Group {
+const EVICTION: InertDirectives = InertDirectives {
     why: "Evicted values are freed on the spot: memory that a thread in the background has yet to free is still in use, \
           and more keys than necessary would go.",
     awaits: false,

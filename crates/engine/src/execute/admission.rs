@@ -28,8 +28,8 @@ const HTTP_WARNING_MS: u64 = 60_000;
 /// What a connection is told that finds `maxclients` others.
 pub const TOO_MANY_CLIENTS: &str = "ERR max number of clients reached";
 
-/// A command that may run.
-pub(super) enum Admitted {
+/// When an admitted command runs.
+pub(super) enum Admission {
     /// At once.
     Now(&'static Command),
     /// Not yet; this is how its batch ends.
@@ -44,7 +44,7 @@ impl Worker {
         session: &mut Session,
         command: Option<&'static Command>,
         args: &Args<'_>,
-    ) -> Result<Admitted, Error> {
+    ) -> Result<Admission, Error> {
         if session.is_on_reserve() {
             self.admit_on_reserve(session, command)?;
         }
@@ -95,10 +95,10 @@ impl Worker {
             return Err(Error::new("ERR Replica can't interact with the keyspace"));
         }
         if self.overfilled.any() && self.must_wait_for_room(session, command, args) {
-            return Ok(Admitted::Later(Step::AwaitRoom));
+            return Ok(Admission::Later(Step::AwaitRoom));
         }
         let is_paused = !replays && self.engine.holds_up(session, command, args, self.clock.now_ms);
-        Ok(if is_paused { Admitted::Later(Step::Pause) } else { Admitted::Now(command) })
+        Ok(if is_paused { Admission::Later(Step::Pause) } else { Admission::Now(command) })
     }
 
     /// Whether a connection beyond `maxclients` may give this command. Else it is told what it would have been told when it came, and

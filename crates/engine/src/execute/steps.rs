@@ -9,7 +9,7 @@ use resp::reply::{Mark, Output, Reply};
 use resp::request::Args;
 
 use super::Invocation;
-use super::admission::{Admitted, SENT_HTTP, is_http};
+use super::admission::{Admission, SENT_HTTP, is_http};
 use super::transaction::{queue, runs_within_multi};
 use crate::clients::client::client_flag;
 use crate::clients::session::{ReplyMode, Session};
@@ -186,13 +186,13 @@ impl Worker {
         let wanted = session.reply_mode();
         let was_authenticated = session.is_authenticated();
         let mut step = match self.admit(session, command, args) {
-            Ok(Admitted::Later(step)) => return step,
-            Ok(Admitted::Now(command)) if session.multi.is_some() && !runs_within_multi(command) => {
+            Ok(Admission::Later(step)) => return step,
+            Ok(Admission::Now(command)) if session.multi.is_some() && !runs_within_multi(command) => {
                 queue(session, Invocation { command, args, keys });
                 Reply::new(out, session.proto).simple("QUEUED");
                 Step::Next
             }
-            Ok(Admitted::Now(command)) => {
+            Ok(Admission::Now(command)) => {
                 // While commands are held back, keys stay as they are, as far as anybody can tell.
                 self.clock.keeps_due = self.engine.keeps_due_keys(self.clock.now_ms);
                 let imports = self.engine.reasons.has(IMPORTS) && session.client.has(client_flag::IMPORT_SOURCE);

@@ -67,27 +67,27 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("advise", -2, 0, Run::Session(adv
     ])];
 
 /// What LIST is asked for.
-struct Asked<'t> {
+struct ListRequest<'t> {
     count: usize,
     client: Option<&'t [u8]>,
 }
 
-fn parse_list<'t>(turn: &Turn<'t, '_>) -> Result<Asked<'t>, Error> {
-    let mut asked = Asked { count: SHOWN_BY_DEFAULT as usize, client: None };
+fn parse_list<'t>(turn: &Turn<'t, '_>) -> Result<ListRequest<'t>, Error> {
+    let mut request = ListRequest { count: SHOWN_BY_DEFAULT as usize, client: None };
     for at in (2..turn.len()).step_by(2) {
         if at + 1 == turn.len() {
             return Err(Error::SYNTAX);
         } else if turn.is(at, "count") {
             let count = turn.int(at + 1).ok().filter(|&count| count >= -1);
             let count = count.ok_or(Error::new("ERR count should be greater than or equal to -1"))?;
-            asked.count = usize::try_from(count).unwrap_or(usize::MAX);
+            request.count = usize::try_from(count).unwrap_or(usize::MAX);
         } else if turn.is(at, "client") {
-            asked.client = Some(turn.arg(at + 1));
+            request.client = Some(turn.arg(at + 1));
         } else {
             return Err(Error::SYNTAX);
         }
     }
-    Ok(asked)
+    Ok(request)
 }
 
 /// The findings of all threads, of the clients with this name if one is given. What connections of other threads are in the midst of
@@ -103,7 +103,7 @@ fn groups(turn: &mut Turn<'_, '_>, client: Option<&[u8]>) -> Vec<Group> {
 }
 
 fn list(turn: &mut Turn<'_, '_>) -> Outcome {
-    let Asked { count, client } = parse_list(turn)?;
+    let ListRequest { count, client } = parse_list(turn)?;
     let mut groups = groups(turn, client);
     groups.truncate(count);
     turn.reply.array(groups.len());

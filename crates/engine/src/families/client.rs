@@ -14,7 +14,7 @@ use crate::clients::blocking::Waiter;
 use crate::clients::client::{Client, client_flag};
 use crate::clients::line::{Own, line};
 use crate::clients::session::ReplyMode;
-use crate::families::client_filter::{Filter, Of};
+use crate::families::client_filter::{ClientFilter, Of};
 use crate::families::client_kill::kill;
 use crate::families::client_tracking::{caching, getredir, tracking, trackinginfo};
 use crate::families::connection::{bad_name, printable};
@@ -251,7 +251,7 @@ fn info(turn: &mut Turn<'_, '_>) -> Outcome {
 }
 
 fn list(turn: &mut Turn<'_, '_>) -> Outcome {
-    let filter = Filter::parse(turn, Of::List)?;
+    let filter = ClientFilter::parse(turn, Of::List)?;
     let (now_ms, me) = (turn.now_ms(), turn.session.client.id);
     let is_skipped = |client: &Client| client.id == me && filter.skip_me == Some(true);
     let candidates = filter.candidates(&turn.engine().clients).into_iter();

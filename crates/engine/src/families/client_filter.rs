@@ -73,7 +73,7 @@ fn ip(addr: &str) -> &str {
 
 /// See the module's documentation: those that pass everything that is given.
 #[derive(Default)]
-pub(super) struct Filter<'t> {
+pub(super) struct ClientFilter<'t> {
     is: Traits<'t>,
     is_not: Traits<'t>,
     /// Connected for at least so many seconds.
@@ -91,15 +91,15 @@ pub(super) enum Of {
     Kill,
 }
 
-impl<'t> Filter<'t> {
+impl<'t> ClientFilter<'t> {
     /// Those from this address.
-    pub(super) fn from_address(addr: &'t [u8]) -> Filter<'t> {
-        Filter { is: Traits { addr: Some(addr), ..Traits::default() }, ..Filter::default() }
+    pub(super) fn from_address(addr: &'t [u8]) -> ClientFilter<'t> {
+        ClientFilter { is: Traits { addr: Some(addr), ..Traits::default() }, ..ClientFilter::default() }
     }
 
     /// Reads the options, which begin at the third argument.
-    pub(super) fn parse(turn: &Turn<'t, '_>, of: Of) -> Result<Filter<'t>, Error> {
-        let mut filter = Filter::default();
+    pub(super) fn parse(turn: &Turn<'t, '_>, of: Of) -> Result<ClientFilter<'t>, Error> {
+        let mut filter = ClientFilter::default();
         let mut at = 2;
         while at < turn.len() {
             if at + 1 >= turn.len() {

@@ -2,14 +2,14 @@
 
 use commands::error::{Error, Outcome};
 
-use super::client_filter::{Filter, Of};
+use super::client_filter::{ClientFilter, Of};
 use crate::services::closing::close_client;
 use crate::worker::turn::Turn;
 
 pub(super) fn kill(turn: &mut Turn<'_, '_>) -> Outcome {
     // The old form may close the one that asks.
     let is_old = turn.len() == 3;
-    let filter = if is_old { Filter::from_address(turn.arg(2)) } else { Filter::parse(turn, Of::Kill)? };
+    let filter = if is_old { ClientFilter::from_address(turn.arg(2)) } else { ClientFilter::parse(turn, Of::Kill)? };
     let skip_me = filter.skip_me.unwrap_or(!is_old);
     let (engine, now_ms, me) = (turn.engine(), turn.now_ms(), turn.session.client.id);
     let mut killed = 0;

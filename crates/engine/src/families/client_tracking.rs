@@ -11,15 +11,15 @@ use crate::worker::turn::Turn;
 
 /// What CLIENT TRACKING has been given.
 #[derive(Default)]
-struct Options<'t> {
+struct TrackingOptions<'t> {
     /// Of `tracking_flag`.
     flags: u32,
     redirect: u64,
     prefixes: Vec<&'t [u8]>,
 }
 
-fn parse<'t>(turn: &Turn<'t, '_>) -> Result<Options<'t>, Error> {
-    let mut options = Options::default();
+fn parse<'t>(turn: &Turn<'t, '_>) -> Result<TrackingOptions<'t>, Error> {
+    let mut options = TrackingOptions::default();
     let mut at = 3;
     while at < turn.len() {
         let has_more = at + 1 < turn.len();
@@ -52,7 +52,7 @@ fn find_receiver(turn: &Turn<'_, '_>, at: usize) -> Result<u64, Error> {
 }
 
 /// Why a connection with these flags can't choose these options.
-fn contradiction(has: u32, options: &Options<'_>) -> Option<&'static str> {
+fn contradiction(has: u32, options: &TrackingOptions<'_>) -> Option<&'static str> {
     let wants = options.flags;
     let switches = |from: u32, to: u32| has & from != 0 && wants & to != 0;
     if wants & BCAST == 0 && !options.prefixes.is_empty() {
@@ -115,7 +115,7 @@ pub(super) fn tracking(turn: &mut Turn<'_, '_>) -> Outcome {
     Ok(())
 }
 
-fn begin(turn: &mut Turn<'_, '_>, options: &Options<'_>) -> Outcome {
+fn begin(turn: &mut Turn<'_, '_>, options: &TrackingOptions<'_>) -> Outcome {
     if let Some(text) = contradiction(turn.session.client.tracking_flags(), options) {
         return Err(Error::fixed(text));
     }

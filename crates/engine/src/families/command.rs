@@ -142,7 +142,7 @@ fn docs(turn: &mut Turn<'_, '_>) -> Outcome {
 }
 
 /// What COMMAND LIST shows.
-enum Filter<'a> {
+enum CommandFilter<'a> {
     All,
     /// What a loaded module brought: there are no modules.
     Module,
@@ -152,13 +152,13 @@ enum Filter<'a> {
     Pattern(&'a [u8]),
 }
 
-impl Filter<'_> {
+impl CommandFilter<'_> {
     fn admits(&self, command: &Command) -> bool {
         match self {
-            Filter::All => true,
-            Filter::Module => false,
-            Filter::Category(category) => category.is_some_and(|c| command.info.all_categories() & c != 0),
-            Filter::Pattern(pattern) => glob::matches(pattern, command.name.as_bytes(), true),
+            CommandFilter::All => true,
+            CommandFilter::Module => false,
+            CommandFilter::Category(category) => category.is_some_and(|c| command.info.all_categories() & c != 0),
+            CommandFilter::Pattern(pattern) => glob::matches(pattern, command.name.as_bytes(), true),
         }
     }
 }
@@ -171,10 +171,10 @@ fn category(name: &[u8]) -> Option<u32> {
 
 fn list(turn: &mut Turn<'_, '_>) -> Outcome {
     let filter = match turn.len() {
-        2 => Filter::All,
-        5 if turn.is(2, "filterby") && turn.is(3, "module") => Filter::Module,
-        5 if turn.is(2, "filterby") && turn.is(3, "aclcat") => Filter::Category(category(turn.arg(4))),
-        5 if turn.is(2, "filterby") && turn.is(3, "pattern") => Filter::Pattern(turn.arg(4)),
+        2 => CommandFilter::All,
+        5 if turn.is(2, "filterby") && turn.is(3, "module") => CommandFilter::Module,
+        5 if turn.is(2, "filterby") && turn.is(3, "aclcat") => CommandFilter::Category(category(turn.arg(4))),
+        5 if turn.is(2, "filterby") && turn.is(3, "pattern") => CommandFilter::Pattern(turn.arg(4)),
         _ => return Err(Error::SYNTAX),
     };
     let shown: Vec<_> = turn.engine().table.callable().filter(|c| filter.admits(c)).collect();

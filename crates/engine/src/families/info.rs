@@ -36,8 +36,8 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("info", -1, LOADING | STALE, Run:
     .history(&[("7.0.0", "Several sections.")])
     .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])];
 
-/// A section of the text.
-struct Section {
+/// A section of INFO's text.
+struct InfoSection {
     /// The name that asks for it, in lower case.
     name: &'static str,
     /// The name in its header.
@@ -51,31 +51,31 @@ struct Section {
 const DEBUG: &str = "debug";
 
 /// All sections, in order.
-const SECTIONS: &[Section] = &[
-    Section { name: "server", title: "Server", by_default: true, write: sections::server },
-    Section { name: "tls", title: "TLS", by_default: true, write: sections::tls },
-    Section { name: "clients", title: "Clients", by_default: true, write: sections::clients },
-    Section { name: "replies", title: "Replies", by_default: true, write: replies::replies },
-    Section { name: "advisor", title: "Advisor", by_default: true, write: sections::advisor },
-    Section { name: "memory", title: "Memory", by_default: true, write: sections::memory },
-    Section { name: "persistence", title: "Persistence", by_default: true, write: sections::persistence },
-    Section { name: "stats", title: "Stats", by_default: true, write: sections::stats },
-    Section { name: "replication", title: "Replication", by_default: true, write: sections::replication },
-    Section { name: "cpu", title: "CPU", by_default: true, write: sections::cpu },
-    Section { name: "hotkeys", title: "Hotkeys", by_default: true, write: sections::hot_keys },
-    Section { name: "modules", title: "Modules", by_default: true, write: |_, _| {} },
-    Section { name: "commandstats", title: "Commandstats", by_default: false, write: by_command::calls },
-    Section { name: "errorstats", title: "Errorstats", by_default: true, write: by_command::errors },
-    Section { name: "latencystats", title: "Latencystats", by_default: false, write: by_command::latencies },
-    Section { name: "cluster", title: "Cluster", by_default: true, write: sections::cluster },
-    Section {
+const SECTIONS: &[InfoSection] = &[
+    InfoSection { name: "server", title: "Server", by_default: true, write: sections::server },
+    InfoSection { name: "tls", title: "TLS", by_default: true, write: sections::tls },
+    InfoSection { name: "clients", title: "Clients", by_default: true, write: sections::clients },
+    InfoSection { name: "replies", title: "Replies", by_default: true, write: replies::replies },
+    InfoSection { name: "advisor", title: "Advisor", by_default: true, write: sections::advisor },
+    InfoSection { name: "memory", title: "Memory", by_default: true, write: sections::memory },
+    InfoSection { name: "persistence", title: "Persistence", by_default: true, write: sections::persistence },
+    InfoSection { name: "stats", title: "Stats", by_default: true, write: sections::stats },
+    InfoSection { name: "replication", title: "Replication", by_default: true, write: sections::replication },
+    InfoSection { name: "cpu", title: "CPU", by_default: true, write: sections::cpu },
+    InfoSection { name: "hotkeys", title: "Hotkeys", by_default: true, write: sections::hot_keys },
+    InfoSection { name: "modules", title: "Modules", by_default: true, write: |_, _| {} },
+    InfoSection { name: "commandstats", title: "Commandstats", by_default: false, write: by_command::calls },
+    InfoSection { name: "errorstats", title: "Errorstats", by_default: true, write: by_command::errors },
+    InfoSection { name: "latencystats", title: "Latencystats", by_default: false, write: by_command::latencies },
+    InfoSection { name: "cluster", title: "Cluster", by_default: true, write: sections::cluster },
+    InfoSection {
         name: "scriptingengines",
         title: "Scripting Engines",
         by_default: false,
         write: sections::script_engines,
     },
-    Section { name: "keyspace", title: "Keyspace", by_default: true, write: sections::keyspace },
-    Section { name: DEBUG, title: "Debug", by_default: false, write: sections::debug },
+    InfoSection { name: "keyspace", title: "Keyspace", by_default: true, write: sections::keyspace },
+    InfoSection { name: DEBUG, title: "Debug", by_default: false, write: sections::debug },
 ];
 
 /// What the sections are written from.
@@ -149,7 +149,7 @@ fn asked_for<'a>(args: impl Iterator<Item = &'a [u8]>) -> BTreeSet<usize> {
     let mut places = BTreeSet::new();
     for arg in args {
         let arg = arg.to_ascii_lowercase();
-        let wanted = |section: &Section| match &*arg {
+        let wanted = |section: &InfoSection| match &*arg {
             b"all" | b"everything" => section.name != DEBUG,
             b"default" => section.by_default,
             name => section.name.as_bytes() == name,

@@ -108,16 +108,17 @@ fn is_secret(args: Args<'_>, index: usize) -> bool {
     words(args).any(|(at, word)| (at + 1..=at + word.values()).contains(&index))
 }
 
+/// MIGRATE's options.
 #[derive(Default)]
-struct Options {
+struct MigrateOptions {
     copies: bool,
     replaces: bool,
     credentials: Option<Credentials>,
 }
 
-impl Options {
-    fn parse(turn: &Turn<'_, '_>) -> Result<Options, Error> {
-        let mut options = Options::default();
+impl MigrateOptions {
+    fn parse(turn: &Turn<'_, '_>) -> Result<MigrateOptions, Error> {
+        let mut options = MigrateOptions::default();
         let mut end = OPTIONS;
         for (at, word) in words(*turn.args) {
             end = at + 1 + word.values();
@@ -143,7 +144,7 @@ impl Options {
 }
 
 fn migrate(turn: &mut Turn<'_, '_>) -> Outcome {
-    let options = Options::parse(turn)?;
+    let options = MigrateOptions::parse(turn)?;
     let timeout_ms = u64::try_from(turn.int(5)?).ok().filter(|&ms| ms > 0).unwrap_or(TIMEOUT_DEFAULT_MS);
     let target_database = turn.int(4)?;
     let keys = dump_all(turn);

@@ -7,7 +7,7 @@ use commands::spec::{Group, Spec, fact};
 use resp::num;
 
 use crate::clients::client::client_flag;
-use crate::pubsub::monitors::Choice;
+use crate::pubsub::monitors::MonitorFilter;
 use crate::services::monitors::subscriber;
 use crate::worker::turn::{Run, Turn};
 
@@ -32,34 +32,34 @@ fn monitor(turn: &mut Turn<'_, '_>) -> Outcome {
     if turn.session.in_exec {
         return Err(Error::new("ERR MONITOR isn't allowed for DENY BLOCKING client"));
     }
-    let choice = if turn.len() > 1 { Some(parse(turn)?) } else { None };
+    let filter = if turn.len() > 1 { Some(parse(turn)?) } else { None };
     // A second one is ignored, without an answer, as in Redis.
     if turn.session.is_monitoring() {
         let refused = Error::new("ERR this connection is shown commands already; RESET ends that");
-        return choice.map_or(Ok(()), |_| Err(refused));
+        return filter.map_or(Ok(()), |_| Err(refused));
     }
     let subscriber = subscriber(turn.session);
     turn.session.set_monitoring(true);
     turn.session.client.set(client_flag::MONITOR, true);
-    turn.engine().monitors.change(|shown| match choice {
+    turn.engine().monitors.change(|shown| match filter {
         None => shown.audience.add(subscriber),
-        Some(choice) => shown.add(subscriber, choice),
+        Some(filter) => shown.add(subscriber, filter),
     });
     turn.reply.ok();
     Ok(())
 }
 
 /// What the options choose.
-fn parse(turn: &Turn<'_, '_>) -> Result<Choice, Error> {
-    let mut choice = Choice { sample: 1, ..Choice::default() };
+fn parse(turn: &Turn<'_, '_>) -> Result<MonitorFilter, Error> {
+    let mut filter = MonitorFilter { sample: 1, ..MonitorFilter::default() };
     let mut at = 1;
     while at < turn.len() {
-        at = parse_option(turn, at, &mut choice)?;
+        at = parse_option(turn, at, &mut filter)?;
     }
-    if [choice.patterns.len(), choice.commands.len(), choice.clients.ids.len()].iter().any(|len| *len > CHOICES_MAX) {
+    if [filter.patterns.len(), filter.commands.len(), filter.clients.ids.len()].iter().any(|len| *len > CHOICES_MAX) {
         return Err(Error::new("ERR too many names, patterns or numbers"));
     }
-    Ok(choice)
+    Ok(filter)
 }
 
 /// True if this argument is an option's name: it ends a list of names of commands.
@@ -68,14 +68,14 @@ fn is_option(turn: &Turn<'_, '_>, at: usize) -> bool {
 }
 
 /// Takes the option at `at`, and returns where the next one is.
-fn parse_option(turn: &Turn<'_, '_>, at: usize, choice: &mut Choice) -> Result<usize, Error> {
+fn parse_option(turn: &Turn<'_, '_>, at: usize, filter: &mut MonitorFilter) -> Result<usize, Error> {
     let has_value = at + 1 < turn.len();
     if turn.is(at, "batches") {
-        choice.batches = true;
+        filter.batches = true;
         return Ok(at + 1);
     }
     if turn.is(at, "replies") {
-        choice.replies = true;
+        filter.replies = true;
         return Ok(at + 1);
     }
     if !has_value {
@@ -84,15 +84,15 @@ fn parse_option(turn: &Turn<'_, '_>, at: usize, choice: &mut Choice) -> Result<u
     let value = turn.arg(at + 1);
     if turn.is(at, "sample") {
         let count = positive(value).filter(|count| *count <= SAMPLE_MAX);
-        choice.sample = count.ok_or_else(|| Error::new("ERR SAMPLE is not a number from 1 to 1000000000"))? as u32;
+        filter.sample = count.ok_or_else(|| Error::new("ERR SAMPLE is not a number from 1 to 1000000000"))? as u32;
         Ok(at + 2)
     } else if turn.is(at, "match") {
-        choice.patterns.push(value.into());
+        filter.patterns.push(value.into());
         Ok(at + 2)
     } else if turn.is(at, "command") {
-        parse_commands(turn, at + 1, choice)
+        parse_commands(turn, at + 1, filter)
     } else if turn.is(at, "client") && at + 2 < turn.len() {
-        parse_client(turn, at + 1, choice)?;
+        parse_client(turn, at + 1, filter)?;
         Ok(at + 3)
     } else {
         Err(Error::SYNTAX)
@@ -100,20 +100,20 @@ fn parse_option(turn: &Turn<'_, '_>, at: usize, choice: &mut Choice) -> Result<u
 }
 
 /// Takes the names of commands from `at` on, of subcommands as `client|list`.
-fn parse_commands(turn: &Turn<'_, '_>, mut at: usize, choice: &mut Choice) -> Result<usize, Error> {
+fn parse_commands(turn: &Turn<'_, '_>, mut at: usize, filter: &mut MonitorFilter) -> Result<usize, Error> {
     let first = at;
     while at < turn.len() && !is_option(turn, at) {
         let name = turn.arg(at);
         let unknown = || Error::new(format!("ERR Unknown command '{}'", String::from_utf8_lossy(name)));
-        choice.commands.push(turn.engine().table.find_full(name).ok_or_else(unknown)?.id);
+        filter.commands.push(turn.engine().table.find_full(name).ok_or_else(unknown)?.id);
         at += 1;
     }
     if at == first { Err(Error::SYNTAX) } else { Ok(at) }
 }
 
 /// Takes what is to be said of the connections.
-fn parse_client(turn: &Turn<'_, '_>, at: usize, choice: &mut Choice) -> Outcome {
-    let (clients, value) = (&mut choice.clients, turn.arg(at + 1));
+fn parse_client(turn: &Turn<'_, '_>, at: usize, filter: &mut MonitorFilter) -> Outcome {
+    let (clients, value) = (&mut filter.clients, turn.arg(at + 1));
     let text = Some(value.into());
     if turn.is(at, "id") {
         clients.ids.push(positive(value).ok_or_else(|| Error::new("ERR client-id should be greater than 0"))?);

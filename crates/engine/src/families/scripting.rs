@@ -139,7 +139,7 @@ fn eval(turn: &mut Turn<'_, '_>) -> Outcome {
 
 fn evalsha(turn: &mut Turn<'_, '_>) -> Outcome {
     show(turn);
-    if turn.arg(1).len() != size_of::<crate::scripts::cache::Digest>() {
+    if turn.arg(1).len() != size_of::<crate::scripts::cache::ScriptDigest>() {
         return Err(NOSCRIPT_ERROR);
     }
     let keys = declared_keys(turn)?;
@@ -152,7 +152,7 @@ fn evalsha(turn: &mut Turn<'_, '_>) -> Outcome {
 fn run_digest(
     turn: &mut Turn<'_, '_>,
     machine: &mut ScriptMachine,
-    digest: &crate::scripts::cache::Digest,
+    digest: &crate::scripts::cache::ScriptDigest,
     keys: usize,
 ) -> Outcome {
     let Some((vm, script, loaded)) = machine.get(digest) else { return Err(NOSCRIPT_ERROR) };

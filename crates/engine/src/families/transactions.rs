@@ -12,7 +12,7 @@ use commands::spec::{Group, KeySpec, Spec, fact};
 use store::keyspace::Key;
 
 use crate::clients::client_memory::note_name;
-use crate::clients::session::{Multi, Watched};
+use crate::clients::session::{Multi, WatchedKey};
 use crate::listening::watch::DbKey;
 use crate::worker::turn::{Run, Turn};
 
@@ -107,7 +107,7 @@ fn watch_key(turn: &mut Turn<'_, '_>, key: Key<'_>) {
     let shard = engine.keyspace.shard_of(key.hash);
     engine.watchers.add(shard, name.clone(), &turn.session.mark);
     note_name(&turn.session.client, key.bytes);
-    turn.session.watched.insert(name, Watched { shard, hash: key.hash, existed });
+    turn.session.watched.insert(name, WatchedKey { shard, hash: key.hash, existed });
 }
 
 fn stop_watching(turn: &mut Turn<'_, '_>) -> Outcome {

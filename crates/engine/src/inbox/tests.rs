@@ -5,16 +5,16 @@ use std::sync::atomic::AtomicUsize;
 use super::*;
 
 #[derive(Default)]
-struct Counted(Arc<AtomicUsize>);
+struct CountedWakes(Arc<AtomicUsize>);
 
-impl Wake for Counted {
+impl Wake for CountedWakes {
     fn wake(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 fn inbox() -> Inbox {
-    Inbox::new(Box::<Counted>::default(), 2)
+    Inbox::new(Box::<CountedWakes>::default(), 2)
 }
 
 fn bytes(len: usize) -> Arc<Vec<u8>> {
@@ -65,7 +65,7 @@ fn pushes_are_taken_in_portions_and_what_is_left_keeps_the_inbox_filled() {
 #[test]
 fn a_sleeping_thread_is_woken_once_and_again_after_it_has_found_everything() {
     let woken = Arc::<AtomicUsize>::default();
-    let inbox = Inbox::new(Box::new(Counted(woken.clone())), 2);
+    let inbox = Inbox::new(Box::new(CountedWakes(woken.clone())), 2);
     let one = Arc::new(vec![1]);
     inbox.push(&one, 0, &bytes(1), (1, false), false);
     inbox.send(Message::Look);

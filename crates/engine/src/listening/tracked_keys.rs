@@ -22,11 +22,11 @@ use super::tracking::Tracker;
 const BUCKETS: usize = 1 << 17;
 /// Parts into which the buckets are cut, each with its own lock: many more than threads, so that they seldom meet.
 const PARTS: usize = 64;
-/// Places for clients that an entry begins with.
+/// Places for clients that a tracked key begins with.
 const TRACKERS_MIN: usize = 1;
 
 /// A key, and the clients that have read it.
-struct Entry {
+struct TrackedKey {
     hash: KeyHash,
     key: Box<[u8]>,
     /// Ascending by client.
@@ -37,20 +37,20 @@ struct Entry {
 pub type Taken = (Box<[u8]>, Vec<Arc<Tracker>>);
 
 /// Buckets with keys, by their numbers.
-type Part = HashMap<usize, Vec<Entry>>;
+type Part = HashMap<usize, Vec<TrackedKey>>;
 
-/// What commands ask. It is changed under the locks of the parts.
-struct Filter {
+/// Which buckets may have a key: what commands ask. It is changed under the locks of the parts.
+struct BucketFilter {
     /// A bit for each bucket that has a key.
     used: Box<[AtomicU64]>,
     /// For each bucket, the bits of its keys.
     words: Box<[AtomicU64]>,
 }
 
-impl Filter {
-    fn new() -> Filter {
+impl BucketFilter {
+    fn new() -> BucketFilter {
         let zeros = |count| (0..count).map(|_| AtomicU64::new(0)).collect();
-        Filter { used: zeros(BUCKETS / 64), words: zeros(BUCKETS) }
+        BucketFilter { used: zeros(BUCKETS / 64), words: zeros(BUCKETS) }
     }
 
     fn set(&self, bucket: usize, word: u64) {
@@ -90,7 +90,7 @@ impl Filter {
 pub struct TrackedKeys {
     parts: Box<[Mutex<Part>]>,
     /// Made when the first key is remembered.
-    filter: OnceLock<Filter>,
+    filter: OnceLock<BucketFilter>,
     keys: AtomicUsize,
     items: AtomicUsize,
 }
@@ -140,18 +140,18 @@ impl TrackedKeys {
 
     /// Remembers a key for a client. The caller holds the key's shard.
     pub fn add(&self, hash: KeyHash, key: &[u8], tracker: &Arc<Tracker>) {
-        let filter = self.filter.get_or_init(Filter::new);
+        let filter = self.filter.get_or_init(BucketFilter::new);
         let (bucket, bits) = hash.tracked_place::<BUCKETS>();
         let mut part = self.part(bucket);
-        let entries = part.entry(bucket).or_default();
-        let at = entries.iter().position(|entry| entry.hash == hash && *entry.key == *key);
+        let keys = part.entry(bucket).or_default();
+        let at = keys.iter().position(|tracked| tracked.hash == hash && *tracked.key == *key);
         let at = at.unwrap_or_else(|| {
-            entries.push(Entry { hash, key: key.into(), trackers: Vec::with_capacity(TRACKERS_MIN) });
+            keys.push(TrackedKey { hash, key: key.into(), trackers: Vec::with_capacity(TRACKERS_MIN) });
             self.keys.fetch_add(1, Ordering::Relaxed);
             filter.set(bucket, filter.words[bucket].load(Ordering::Relaxed) | bits);
-            entries.len() - 1
+            keys.len() - 1
         });
-        let trackers = &mut entries[at].trackers;
+        let trackers = &mut keys[at].trackers;
         if trackers.binary_search_by_key(&tracker.client, |t| t.client).is_ok() {
             return;
         }
@@ -172,9 +172,9 @@ impl TrackedKeys {
         let Some(filter) = self.filter.get() else { return Vec::new() };
         let (bucket, _) = hash.tracked_place::<BUCKETS>();
         let mut part = self.part(bucket);
-        let entries = part.get(&bucket);
-        let at = entries.and_then(|all| all.iter().position(|entry| entry.hash == hash && *entry.key == *key));
-        at.and_then(|at| self.remove(&mut part, filter, bucket, at)).map(|entry| entry.trackers).unwrap_or_default()
+        let keys = part.get(&bucket);
+        let at = keys.and_then(|all| all.iter().position(|tracked| tracked.hash == hash && *tracked.key == *key));
+        at.and_then(|at| self.remove(&mut part, filter, bucket, at)).map(|tracked| tracked.trackers).unwrap_or_default()
     }
 
     /// Takes any key out, found by two random numbers.
@@ -185,21 +185,21 @@ impl TrackedKeys {
         let mut part = self.part(bucket);
         // Another thread may just have emptied it.
         let len = part.get(&bucket).map_or(0, Vec::len);
-        let entry = self.remove(&mut part, filter, bucket, random[1].checked_rem(len)?)?;
-        Some((entry.key, entry.trackers))
+        let tracked = self.remove(&mut part, filter, bucket, random[1].checked_rem(len)?)?;
+        Some((tracked.key, tracked.trackers))
     }
 
-    fn remove(&self, part: &mut Part, filter: &Filter, bucket: usize, at: usize) -> Option<Entry> {
-        let entries = part.get_mut(&bucket)?;
-        let entry = entries.swap_remove(at);
-        let bits = |entry: &Entry| entry.hash.tracked_place::<BUCKETS>().1;
-        filter.set(bucket, entries.iter().map(bits).fold(0, |all, bits| all | bits));
-        if entries.is_empty() {
+    fn remove(&self, part: &mut Part, filter: &BucketFilter, bucket: usize, at: usize) -> Option<TrackedKey> {
+        let keys = part.get_mut(&bucket)?;
+        let tracked = keys.swap_remove(at);
+        let bits = |tracked: &TrackedKey| tracked.hash.tracked_place::<BUCKETS>().1;
+        filter.set(bucket, keys.iter().map(bits).fold(0, |all, bits| all | bits));
+        if keys.is_empty() {
             part.remove(&bucket);
         }
         self.keys.fetch_sub(1, Ordering::Relaxed);
-        self.items.fetch_sub(entry.trackers.len(), Ordering::Relaxed);
-        Some(entry)
+        self.items.fetch_sub(tracked.trackers.len(), Ordering::Relaxed);
+        Some(tracked)
     }
 
     /// Forgets all keys.
@@ -207,10 +207,10 @@ impl TrackedKeys {
         let Some(filter) = self.filter.get() else { return };
         for part in &self.parts {
             let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
-            for (bucket, entries) in part.drain() {
+            for (bucket, keys) in part.drain() {
                 filter.set(bucket, 0);
-                self.keys.fetch_sub(entries.len(), Ordering::Relaxed);
-                self.items.fetch_sub(entries.iter().map(|entry| entry.trackers.len()).sum(), Ordering::Relaxed);
+                self.keys.fetch_sub(keys.len(), Ordering::Relaxed);
+                self.items.fetch_sub(keys.iter().map(|tracked| tracked.trackers.len()).sum(), Ordering::Relaxed);
             }
             part.shrink_to_fit();
         }

@@ -18,11 +18,11 @@ pub type Mark = Arc<AtomicBool>;
 pub type DbKey = (usize, Box<[u8]>);
 
 /// The watchers of the keys of one shard.
-type Watched = HashMap<DbKey, Vec<Mark>>;
+type ShardWatchers = HashMap<DbKey, Vec<Mark>>;
 
 /// The watchers of all keys, cut like the keyspace, so that threads seldom meet.
 pub struct Watchers {
-    shards: Box<[Mutex<Watched>]>,
+    shards: Box<[Mutex<ShardWatchers>]>,
     count: AtomicUsize,
     listeners: Arc<Listeners>,
 }
@@ -34,7 +34,7 @@ impl Watchers {
         Watchers { shards: (0..shards).map(|_| Mutex::default()).collect(), count: AtomicUsize::new(0), listeners }
     }
 
-    fn with<T>(&self, shard: usize, run: impl FnOnce(&mut Watched) -> T) -> T {
+    fn with<T>(&self, shard: usize, run: impl FnOnce(&mut ShardWatchers) -> T) -> T {
         run(&mut self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner))
     }
 

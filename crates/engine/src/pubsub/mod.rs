@@ -80,7 +80,7 @@ impl<F: Fn(&mut Reply<'_>)> Encoded<F> {
 }
 
 /// Connections of one thread that speak the same version of the protocol.
-struct Group {
+struct SubscriberGroup {
     worker: usize,
     proto: Proto,
     /// Ascending. Messages on their way share it; it is copied when one joins or leaves meanwhile.
@@ -90,7 +90,7 @@ struct Group {
 /// The connections that get the same messages.
 #[derive(Default)]
 pub struct Audience {
-    groups: Vec<Group>,
+    groups: Vec<SubscriberGroup>,
 }
 
 impl Audience {
@@ -98,7 +98,7 @@ impl Audience {
     pub fn add(&mut self, subscriber: Subscriber) {
         let Subscriber { client, worker, proto } = subscriber;
         match self.groups.iter_mut().find(|g| g.worker == worker && g.proto == proto) {
-            None => self.groups.push(Group { worker, proto, clients: Arc::new(vec![client]) }),
+            None => self.groups.push(SubscriberGroup { worker, proto, clients: Arc::new(vec![client]) }),
             Some(group) => {
                 if let Err(place) = group.clients.binary_search(&client) {
                     Arc::make_mut(&mut group.clients).insert(place, client);

@@ -10,7 +10,7 @@ use crate::reasons::{EngineReasons, MONITORED};
 
 /// What a monitor with options is shown. An empty list leaves nothing out.
 #[derive(Clone, Debug, Default)]
-pub struct Choice {
+pub struct MonitorFilter {
     /// One command of so many, chosen at random; 1: each.
     pub sample: u32,
     /// A key of the command must match one of these patterns.
@@ -48,7 +48,7 @@ pub(crate) struct Chooser {
     /// The connection.
     pub subscriber: Subscriber,
     /// What it is shown.
-    pub choice: Choice,
+    pub filter: MonitorFilter,
 }
 
 impl Chooser {
@@ -89,9 +89,9 @@ pub(crate) struct Shown {
 
 impl Shown {
     /// Adds a connection that has chosen what it is shown.
-    pub fn add(&mut self, subscriber: Subscriber, choice: Choice) {
+    pub fn add(&mut self, subscriber: Subscriber, filter: MonitorFilter) {
         self.serial += 1;
-        Arc::make_mut(&mut self.choosers).push(Chooser { serial: self.serial, subscriber, choice });
+        Arc::make_mut(&mut self.choosers).push(Chooser { serial: self.serial, subscriber, filter });
     }
 
     /// Removes a connection.
@@ -190,7 +190,7 @@ impl LocalMonitors {
         self.version = monitors.version.load(Ordering::Acquire);
         self.shows_all = !shown.audience.is_empty();
         self.choosers = Arc::clone(&shown.choosers);
-        let smallest = self.choosers.iter().map(|chooser| chooser.choice.sample).min();
+        let smallest = self.choosers.iter().map(|chooser| chooser.filter.sample).min();
         let sample = if self.shows_all { 1 } else { smallest.unwrap_or(1).max(1) };
         if sample != self.sample {
             (self.sample, self.until) = (sample, 0);
@@ -199,7 +199,7 @@ impl LocalMonitors {
 
     /// True if some monitor wants to know where batches begin, and is shown what runs now.
     pub fn wants_batches(&self) -> bool {
-        self.mask & MONITORED != 0 && self.choosers.iter().any(|chooser| chooser.choice.batches)
+        self.mask & MONITORED != 0 && self.choosers.iter().any(|chooser| chooser.filter.batches)
     }
 
     /// How many requests, `max` at most, are to run next: either all of them are looked at or none is.
@@ -225,7 +225,7 @@ impl LocalMonitors {
 
     /// True if a command that is looked at is among the samples of this monitor.
     pub fn draws(&self, chooser: &Chooser, random: &mut Random) -> bool {
-        let sample = u64::from(chooser.choice.sample);
+        let sample = u64::from(chooser.filter.sample);
         sample == u64::from(self.sample) || (random.next() >> 32) * sample < u64::from(self.sample) << 32
     }
 }
@@ -239,7 +239,8 @@ mod tests {
         let monitors = Monitors::new(Arc::default());
         for (client, sample) in samples.iter().enumerate() {
             let subscriber = Subscriber { client: client as u64, worker: 0, proto: Proto::Resp2 };
-            monitors.change(|shown| shown.add(subscriber, Choice { sample: *sample, ..Choice::default() }));
+            monitors
+                .change(|shown| shown.add(subscriber, MonitorFilter { sample: *sample, ..MonitorFilter::default() }));
         }
         let mut local = LocalMonitors::default();
         local.follow(&monitors);

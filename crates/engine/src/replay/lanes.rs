@@ -64,9 +64,9 @@ impl Draft {
     }
 }
 
-/// What is to be done next with the stream.
+/// A section of the stream, and how it is applied.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Section {
+pub(super) enum StreamSection {
     /// What is before `end` is applied in order.
     InOrder { end: usize },
     /// What is before `end` is applied in lanes. The stream has selected these databases before and behind it.
@@ -137,7 +137,7 @@ impl<'c> Cutter<'c> {
     }
 
     /// The next section; none behind the last one.
-    pub(super) fn next_section(&mut self) -> Option<Section> {
+    pub(super) fn next_section(&mut self) -> Option<StreamSection> {
         loop {
             if self.units >= self.bounds.units_max || self.at - self.stretch >= self.bounds.bytes_max {
                 return self.end_stretch(self.at, self.at, self.database);
@@ -159,7 +159,7 @@ impl<'c> Cutter<'c> {
                     if self.stretch > self.section && self.is_worth_it() {
                         let end = self.stretch;
                         self.section = end;
-                        return Some(Section::InOrder { end });
+                        return Some(StreamSection::InOrder { end });
                     }
                 }
                 UnitRoute::Single => {
@@ -178,15 +178,15 @@ impl<'c> Cutter<'c> {
     }
 
     /// Ends the units that could be a round at `end`; the next begin at `next`.
-    fn end_stretch(&mut self, end: usize, next: usize, database: usize) -> Option<Section> {
+    fn end_stretch(&mut self, end: usize, next: usize, database: usize) -> Option<StreamSection> {
         let is_worth_it = self.is_worth_it();
         let begins = std::mem::replace(&mut self.section, end);
         let before = self.before;
         let lanes = self.begin_stretch(next);
         match () {
             () if begins >= end => None,
-            () if is_worth_it => Some(Section::Lanes { end, lanes, databases: [before, database] }),
-            () => Some(Section::InOrder { end }),
+            () if is_worth_it => Some(StreamSection::Lanes { end, lanes, databases: [before, database] }),
+            () => Some(StreamSection::InOrder { end }),
         }
     }
 

@@ -4,7 +4,7 @@ use commands::spec::Scope;
 use resp::reply::Output;
 use resp::request::{Batch, Framer, Input, Limits};
 
-use super::lanes::{Cutter, LaneMap, Section};
+use super::lanes::{Cutter, LaneMap, StreamSection};
 use crate::clients::session::Session;
 use crate::clients::transaction::is_exec;
 use crate::execute::lanes::{KEPT_BYTES, failed};
@@ -70,8 +70,8 @@ impl Worker {
         let mut cutter = Cutter::new(map, (self.limits, self.round_bounds), commands, session.database);
         while let Some(section) = cutter.next_section() {
             let (end, round) = match section {
-                Section::InOrder { end } => (end, None),
-                Section::Lanes { end, lanes, databases } => (end, Some((lanes, databases))),
+                StreamSection::InOrder { end } => (end, None),
+                StreamSection::Lanes { end, lanes, databases } => (end, Some((lanes, databases))),
             };
             let bytes = commands.get(applied.taken..end).unwrap_or_default();
             if let Some((lanes, [before, behind])) = round

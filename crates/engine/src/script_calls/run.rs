@@ -4,7 +4,7 @@ use commands::call::KeyRef;
 use commands::error::{Error, Outcome};
 use script::{Call, Failure, Loaded, Vm};
 
-use super::world::{Called, World};
+use super::world::{CalledScript, World};
 use crate::scripts::busy::Caller;
 use crate::scripts::cache::Habits;
 use crate::scripts::rights::Rights;
@@ -79,7 +79,7 @@ pub(crate) fn run(turn: &mut Turn<'_, '_>, vm: &mut Vm, task: &Task<'_>) -> Outc
     let declared = task.habits.are_unknown().then(|| shards_of(worker, keys));
     worker.scripts.running = true;
     let caller = if is_function { Caller::Function } else { Caller::Eval };
-    let mut world = World::new(worker, session, locked, limits, Called { caller, name, args: **args }, declared);
+    let mut world = World::new(worker, session, locked, limits, CalledScript { caller, name, args: **args }, declared);
     let result = vm.run(call, &mut world, reply);
     let ended = world.end();
     worker.scripts.running = false;

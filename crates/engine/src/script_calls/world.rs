@@ -30,7 +30,7 @@ pub(super) struct World<'w, 'k> {
     session: &'w mut Session,
     locked: &'w mut Locked<'k>,
     limits: CallLimits,
-    called: Called<'w>,
+    called: CalledScript<'w>,
     began: Ticks,
     /// Ticks since it began after which it is looked at even if it spends its time in commands.
     look_after: u64,
@@ -59,7 +59,7 @@ impl<'w, 'k> World<'w, 'k> {
         session: &'w mut Session,
         locked: &'w mut Locked<'k>,
         limits: CallLimits,
-        called: Called<'w>,
+        called: CalledScript<'w>,
         declared: Option<Vec<usize>>,
     ) -> World<'w, 'k> {
         let (revision_before, began) = (worker.effects.revision(), worker.ticks);
@@ -90,7 +90,7 @@ impl<'w, 'k> World<'w, 'k> {
     }
 
     /// Ends it: what is to be known of the call.
-    pub(super) fn end(mut self) -> Ended {
+    pub(super) fn end(mut self) -> EndedCall {
         if self.starts_over {
             let worker = &mut *self.worker;
             worker.scripts.forget_tentative(worker.stats(), &mut worker.observed);
@@ -101,7 +101,7 @@ impl<'w, 'k> World<'w, 'k> {
         if self.is_busy {
             self.worker.engine.busy.end(self.worker.id);
         }
-        Ended { starts_over: self.starts_over, has_counted: self.has_counted, reaches_beyond: self.reaches_beyond }
+        EndedCall { starts_over: self.starts_over, has_counted: self.has_counted, reaches_beyond: self.reaches_beyond }
     }
 
     /// All commands.
@@ -221,9 +221,9 @@ fn to_ticks(microseconds: f64) -> u64 {
     (microseconds * per_microsecond()) as u64
 }
 
-/// What is called, and how.
+/// The script or function that is called, and how.
 #[derive(Clone, Copy)]
-pub(super) struct Called<'c> {
+pub(super) struct CalledScript<'c> {
     /// What calls it.
     pub caller: Caller,
     /// What it is called.
@@ -243,7 +243,7 @@ enum Reach {
 }
 
 /// What is to be known of a call that has ended.
-pub(super) struct Ended {
+pub(super) struct EndedCall {
     /// It has to be made again, alone.
     pub starts_over: bool,
     /// Its reply's errors have been counted.
@@ -312,7 +312,7 @@ impl Host for World<'_, '_> {
                 return Verdict::Go;
             }
             self.is_busy = true;
-            let Called { caller, name, args } = self.called;
+            let CalledScript { caller, name, args } = self.called;
             engine.busy.begin(self.worker.id, caller, self.writes, BusyScript::new(name, args, self.began));
             let kill = if caller == Caller::Eval { "SCRIPT KILL" } else { "FUNCTION KILL" };
             let slow = format!(

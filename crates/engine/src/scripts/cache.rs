@@ -27,12 +27,12 @@ const LESSONS_PER_SECOND: u64 = 20;
 const LESSONS_AT_ONCE: u64 = 500;
 
 /// A script's name: its SHA-1 in hexadecimal digits, in lower case.
-pub type Digest = [u8; 40];
+pub type ScriptDigest = [u8; 40];
 
 /// A script, as all threads share it.
 pub struct Script {
     /// Its name.
-    pub digest: Digest,
+    pub digest: ScriptDigest,
     /// Its text.
     pub text: Box<[u8]>,
     /// What it may do.
@@ -86,7 +86,7 @@ impl Habits {
 
 impl Script {
     /// A script of this text; an error, if its shebang is wrong.
-    pub(super) fn new(commands: &Table, digest: Digest, text: &[u8]) -> Result<Script, Error> {
+    pub(super) fn new(commands: &Table, digest: ScriptDigest, text: &[u8]) -> Result<Script, Error> {
         let (rights, code_at) = Rights::of_shebang(text)?;
         Ok(Script {
             digest,
@@ -112,17 +112,18 @@ impl Script {
     }
 }
 
+/// The scripts by their digests.
 #[derive(Default)]
-struct All {
-    by_digest: HashMap<Digest, Arc<Script>>,
+struct ScriptTable {
+    by_digest: HashMap<ScriptDigest, Arc<Script>>,
     /// Those that may be forgotten, and the bytes of their texts.
     transient: usize,
     transient_bytes: usize,
     memory_bytes: usize,
 }
 
-impl All {
-    fn forget(&mut self, digest: &Digest) {
+impl ScriptTable {
+    fn forget(&mut self, digest: &ScriptDigest) {
         let Some(script) = self.by_digest.remove(digest) else { return };
         script.forgotten.store(true, Ordering::Release);
         self.memory_bytes -= script.memory_bytes();
@@ -132,7 +133,7 @@ impl All {
         }
     }
 
-    fn least_recently_used(&self) -> Option<Digest> {
+    fn least_recently_used(&self) -> Option<ScriptDigest> {
         let transient = self.by_digest.values().filter(|s| !s.stays.load(Ordering::Relaxed));
         transient.min_by_key(|s| s.used_at.load(Ordering::Relaxed)).map(|s| s.digest)
     }
@@ -141,7 +142,7 @@ impl All {
 /// See the module's documentation.
 pub struct Scripts {
     commands: &'static Table,
-    all: Mutex<All>,
+    table: Mutex<ScriptTable>,
     evicted: AtomicU64,
     /// First runs made alone so far.
     lessons: AtomicU64,
@@ -162,7 +163,7 @@ impl Scripts {
     /// None yet. `commands` are those that texts may name.
     #[must_use]
     pub fn new(commands: &'static Table) -> Scripts {
-        Scripts { commands, all: Mutex::default(), evicted: AtomicU64::new(0), lessons: AtomicU64::new(0) }
+        Scripts { commands, table: Mutex::default(), evicted: AtomicU64::new(0), lessons: AtomicU64::new(0) }
     }
 
     /// The commands that texts may name.
@@ -170,14 +171,14 @@ impl Scripts {
         self.commands
     }
 
-    fn all(&self) -> MutexGuard<'_, All> {
+    fn table(&self) -> MutexGuard<'_, ScriptTable> {
         // What is behind the lock is always whole.
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The script of this name.
-    pub(super) fn find(&self, digest: &Digest) -> Option<Arc<Script>> {
-        self.all().by_digest.get(digest).cloned()
+    pub(super) fn find(&self, digest: &ScriptDigest) -> Option<Arc<Script>> {
+        self.table().by_digest.get(digest).cloned()
     }
 
     /// The script of this text, or of this name.
@@ -189,30 +190,30 @@ impl Scripts {
     /// Whether there is a script of this name, in whatever case.
     #[must_use]
     pub fn exists(&self, name: &[u8]) -> bool {
-        digest_of(name).is_some_and(|digest| self.all().by_digest.contains_key(&digest))
+        digest_of(name).is_some_and(|digest| self.table().by_digest.contains_key(&digest))
     }
 
     /// Adds a script that is known to be one. If it `stays`, only SCRIPT FLUSH removes it; if not, others that don't
     /// may have to make room for it.
     pub(super) fn add(&self, script: Script, stays: bool, now_ticks: u64) -> Arc<Script> {
-        let all = &mut *self.all();
-        let script = match all.by_digest.entry(script.digest) {
+        let table = &mut *self.table();
+        let script = match table.by_digest.entry(script.digest) {
             Entry::Occupied(entry) => entry.get().clone(),
             Entry::Vacant(entry) => {
-                all.memory_bytes += script.memory_bytes();
-                all.transient += 1;
-                all.transient_bytes += script.text.len();
+                table.memory_bytes += script.memory_bytes();
+                table.transient += 1;
+                table.transient_bytes += script.text.len();
                 entry.insert(Arc::new(script)).clone()
             }
         };
         script.used(now_ticks);
         if stays && !script.stays.swap(true, Ordering::Relaxed) {
-            all.transient -= 1;
-            all.transient_bytes -= script.text.len();
+            table.transient -= 1;
+            table.transient_bytes -= script.text.len();
         }
-        while all.transient > TRANSIENT_MAX || (all.transient_bytes > TRANSIENT_BYTES_MAX && all.transient > 1) {
-            let Some(digest) = all.least_recently_used() else { break };
-            all.forget(&digest);
+        while table.transient > TRANSIENT_MAX || (table.transient_bytes > TRANSIENT_BYTES_MAX && table.transient > 1) {
+            let Some(digest) = table.least_recently_used() else { break };
+            table.forget(&digest);
             self.evicted.fetch_add(1, Ordering::Relaxed);
         }
         script
@@ -220,18 +221,18 @@ impl Scripts {
 
     /// Forgets all scripts.
     pub fn flush(&self) {
-        let all = &mut *self.all();
-        for script in all.by_digest.values() {
+        let table = &mut *self.table();
+        for script in table.by_digest.values() {
             script.forgotten.store(true, Ordering::Release);
         }
-        *all = All::default();
+        *table = ScriptTable::default();
     }
 
     /// The texts of all scripts that stay: what persistence has to keep.
     #[must_use]
     pub fn loaded(&self) -> Vec<Box<[u8]>> {
-        let all = self.all();
-        all.by_digest.values().filter(|s| s.stays.load(Ordering::Relaxed)).map(|s| s.text.clone()).collect()
+        let table = self.table();
+        table.by_digest.values().filter(|s| s.stays.load(Ordering::Relaxed)).map(|s| s.text.clone()).collect()
     }
 
     /// The text of a script.
@@ -243,10 +244,10 @@ impl Scripts {
     /// How many scripts there are, and what they take.
     #[must_use]
     pub fn figures(&self) -> ScriptFigures {
-        let all = self.all();
+        let table = self.table();
         ScriptFigures {
-            count: all.by_digest.len(),
-            memory_bytes: all.memory_bytes,
+            count: table.by_digest.len(),
+            memory_bytes: table.memory_bytes,
             evicted: self.evicted.load(Ordering::Relaxed),
         }
     }
@@ -267,14 +268,14 @@ impl Scripts {
 }
 
 /// A name in lower case; none, if it is no digest.
-pub(super) fn digest_of(name: &[u8]) -> Option<Digest> {
-    let mut digest: Digest = name.try_into().ok()?;
+pub(super) fn digest_of(name: &[u8]) -> Option<ScriptDigest> {
+    let mut digest: ScriptDigest = name.try_into().ok()?;
     digest.make_ascii_lowercase();
     Some(digest)
 }
 
 /// The name of a text.
-pub(crate) fn digest_of_text(text: &[u8]) -> Digest {
+pub(crate) fn digest_of_text(text: &[u8]) -> ScriptDigest {
     sha1_hex(text)
 }
 

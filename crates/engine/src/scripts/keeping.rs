@@ -26,18 +26,18 @@ pub(crate) fn keeps_to_its_keys(commands: &Table, text: &[u8], table: &[u8]) -> 
         return false;
     }
     let tokens: Vec<Token<'_>> = Tokens::of(text).collect();
-    let keys = Keys { commands, table, locals: locals(&tokens, table) };
+    let keys = DeclaredKeys { commands, table, locals: locals(&tokens, table) };
     (0..tokens.len()).all(|at| keys.allow(&tokens[..at], &tokens[at..]))
 }
 
 /// What is known to be a declared key.
-struct Keys<'t> {
+struct DeclaredKeys<'t> {
     commands: &'t Table,
     table: &'t [u8],
     locals: HashSet<&'t [u8]>,
 }
 
-impl Keys<'_> {
+impl DeclaredKeys<'_> {
     /// Whether the first of some words, behind others, leaves it so that only declared keys are reached.
     fn allow(&self, before: &[Token<'_>], tokens: &[Token<'_>]) -> bool {
         match tokens {

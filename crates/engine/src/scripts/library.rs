@@ -159,16 +159,16 @@ impl LibraryTable {
     }
 }
 
-/// What is behind the lock.
+/// The libraries and what was removed: what is behind the lock.
 #[derive(Default)]
-struct All {
+struct LibraryState {
     table: LibraryTable,
     /// The names of the libraries that were removed last; a removal that is not among them is not found by name.
     removed: VecDeque<Vec<u8>>,
     removals: u64,
 }
 
-impl All {
+impl LibraryState {
     /// Notes that a library is not among the libraries any more.
     fn note_removed(&mut self, library: &Library) {
         library.gone.store(true, Ordering::Release);
@@ -195,7 +195,7 @@ pub(crate) enum Gone {
 /// See the module's documentation.
 #[derive(Default)]
 pub struct Libraries {
-    all: Mutex<All>,
+    state: Mutex<LibraryState>,
     /// As behind the lock.
     removals: AtomicU64,
 }
@@ -212,9 +212,9 @@ pub enum Policy {
 }
 
 impl Libraries {
-    fn lock(&self) -> MutexGuard<'_, All> {
+    fn lock(&self) -> MutexGuard<'_, LibraryState> {
         // What is behind the lock is always whole.
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How often libraries were removed or replaced.
@@ -225,13 +225,13 @@ impl Libraries {
 
     /// Which libraries have gone since there were so many removals, and how many there are now.
     pub(crate) fn gone_since(&self, seen: u64) -> (Gone, u64) {
-        let all = self.lock();
-        let missed = usize::try_from(all.removals - seen).unwrap_or(usize::MAX);
-        let gone = match all.removed.len().checked_sub(missed) {
-            Some(first) => Gone::Named(all.removed.range(first..).cloned().collect()),
+        let state = self.lock();
+        let missed = usize::try_from(state.removals - seen).unwrap_or(usize::MAX);
+        let gone = match state.removed.len().checked_sub(missed) {
+            Some(first) => Gone::Named(state.removed.range(first..).cloned().collect()),
             None => Gone::Many,
         };
-        (gone, all.removals)
+        (gone, state.removals)
     }
 
     /// All of them, by name.
@@ -252,46 +252,46 @@ impl Libraries {
 
     /// Adds libraries, all or none of them.
     pub(crate) fn add(&self, new: Vec<Library>, policy: Policy) -> Result<(), Error> {
-        let mut all = self.lock();
-        let flushed = (policy == Policy::Flush).then(|| std::mem::take(&mut all.table));
+        let mut state = self.lock();
+        let flushed = (policy == Policy::Flush).then(|| std::mem::take(&mut state.table));
         let mut added: Vec<(Vec<u8>, Option<Arc<Library>>)> = Vec::new();
         for library in new {
             let name = library.name.clone();
-            match all.table.put(Arc::new(library), policy == Policy::Replace) {
+            match state.table.put(Arc::new(library), policy == Policy::Replace) {
                 Ok(replaced) => added.push((name, replaced)),
                 Err(error) => {
-                    take_back(&mut all.table, flushed, added);
+                    take_back(&mut state.table, flushed, added);
                     return Err(error);
                 }
             }
         }
         if let Some(flushed) = flushed {
-            all.note_all_removed(&flushed);
+            state.note_all_removed(&flushed);
         }
-        added.iter().filter_map(|(_, replaced)| replaced.as_ref()).for_each(|replaced| all.note_removed(replaced));
-        self.publish(&all);
+        added.iter().filter_map(|(_, replaced)| replaced.as_ref()).for_each(|replaced| state.note_removed(replaced));
+        self.publish(&state);
         Ok(())
     }
 
     /// Removes a library. Says whether there was one.
     pub(crate) fn remove(&self, name: &[u8]) -> bool {
-        let mut all = self.lock();
-        let removed = all.table.take(name);
-        removed.iter().for_each(|library| all.note_removed(library));
-        self.publish(&all);
+        let mut state = self.lock();
+        let removed = state.table.take(name);
+        removed.iter().for_each(|library| state.note_removed(library));
+        self.publish(&state);
         removed.is_some()
     }
 
     /// Removes all libraries.
     pub fn flush(&self) {
-        let mut all = self.lock();
-        let flushed = std::mem::take(&mut all.table);
-        all.note_all_removed(&flushed);
-        self.publish(&all);
+        let mut state = self.lock();
+        let flushed = std::mem::take(&mut state.table);
+        state.note_all_removed(&flushed);
+        self.publish(&state);
     }
 
-    fn publish(&self, all: &All) {
-        self.removals.store(all.removals, Ordering::Release);
+    fn publish(&self, state: &LibraryState) {
+        self.removals.store(state.removals, Ordering::Release);
     }
 
     /// How many libraries and functions there are, and the bytes that they take.

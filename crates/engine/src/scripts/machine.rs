@@ -15,7 +15,7 @@ use script::library::Registered;
 use script::{Access, Host, Loaded, LogLevel, Verdict, Vm};
 use store::hash::hash;
 
-use super::cache::{Digest, Habits, Script, Scripts, digest_of, digest_of_text};
+use super::cache::{Habits, Script, ScriptDigest, Scripts, digest_of, digest_of_text};
 use super::library::{self, Function, Gone, Libraries, Library};
 use super::tentative::Tentative;
 use super::write_log;
@@ -79,11 +79,11 @@ pub(crate) struct LocalScript {
 pub(crate) struct ScriptMachine {
     /// Lua.
     pub vm: Vm,
-    scripts: Map<Digest, LocalScript>,
+    scripts: Map<ScriptDigest, LocalScript>,
     /// The scripts by their text's hash, so that EVAL need not make a digest each time.
-    by_text: Map<u64, Digest>,
+    by_text: Map<u64, ScriptDigest>,
     /// A script that was compiled before it was to be run.
-    ahead: Option<(Digest, Loaded)>,
+    ahead: Option<(ScriptDigest, Loaded)>,
     /// The libraries that this thread has loaded, by name.
     libraries: HashMap<Vec<u8>, LocalLibrary>,
     /// Their functions, by name in lower case.
@@ -163,13 +163,13 @@ impl ScriptMachine {
     }
 
     /// A script that is known to be loaded, and what runs it.
-    pub(crate) fn get(&mut self, digest: &Digest) -> Option<(&mut Vm, &Script, Loaded)> {
+    pub(crate) fn get(&mut self, digest: &ScriptDigest) -> Option<(&mut Vm, &Script, Loaded)> {
         let local = self.scripts.get(digest)?;
         Some((&mut self.vm, &local.script, local.loaded))
     }
 
     /// The script that EVALSHA names, loaded; none, if there is none.
-    pub(crate) fn by_name(&mut self, all: &Scripts, name: &[u8]) -> Result<Option<Digest>, Error> {
+    pub(crate) fn by_name(&mut self, all: &Scripts, name: &[u8]) -> Result<Option<ScriptDigest>, Error> {
         let Some(digest) = digest_of(name) else { return Ok(None) };
         if self.has(&digest) {
             return Ok(Some(digest));
@@ -180,7 +180,13 @@ impl ScriptMachine {
 
     /// The script of a text, loaded; what is new is made known to all threads. If it `stays`, only SCRIPT FLUSH removes
     /// it.
-    pub(crate) fn by_text(&mut self, all: &Scripts, text: &[u8], stays: bool, now_ticks: u64) -> Result<Digest, Error> {
+    pub(crate) fn by_text(
+        &mut self,
+        all: &Scripts,
+        text: &[u8],
+        stays: bool,
+        now_ticks: u64,
+    ) -> Result<ScriptDigest, Error> {
         let text_hash = hash(text);
         if !stays && let Some(&digest) = self.by_text.get(&text_hash) {
             let is_it = self.scripts.get(&digest).is_some_and(|local| *local.script.text == *text);
@@ -214,7 +220,7 @@ impl ScriptMachine {
     }
 
     /// Whether a script is loaded here, and has not been forgotten.
-    fn has(&mut self, digest: &Digest) -> bool {
+    fn has(&mut self, digest: &ScriptDigest) -> bool {
         match self.scripts.get(digest) {
             None => false,
             Some(local) if !local.script.forgotten.load(Ordering::Acquire) => true,
@@ -253,7 +259,7 @@ impl ScriptMachine {
         })
     }
 
-    fn load(&mut self, all: &Scripts, script: Arc<Script>) -> Result<Digest, Error> {
+    fn load(&mut self, all: &Scripts, script: Arc<Script>) -> Result<ScriptDigest, Error> {
         let loaded = self.compile(&script)?;
         let digest = script.digest;
         self.insert(script, loaded);
@@ -273,7 +279,7 @@ impl ScriptMachine {
         }
     }
 
-    fn unload(&mut self, digest: &Digest) {
+    fn unload(&mut self, digest: &ScriptDigest) {
         if let Some(local) = self.scripts.remove(digest) {
             self.vm.unload(local.loaded);
         }
@@ -282,7 +288,7 @@ impl ScriptMachine {
     /// Unloads what has been forgotten, so that it takes no memory here either.
     pub(crate) fn unload_forgotten(&mut self) {
         let forgotten = |local: &LocalScript| local.script.forgotten.load(Ordering::Acquire);
-        let gone: Vec<Digest> = self.scripts.values().filter(|l| forgotten(l)).map(|l| l.script.digest).collect();
+        let gone: Vec<ScriptDigest> = self.scripts.values().filter(|l| forgotten(l)).map(|l| l.script.digest).collect();
         gone.iter().for_each(|digest| self.unload(digest));
         self.by_text.clear();
     }

@@ -14,9 +14,9 @@ const COUNTED_MAX: usize = 100_000;
 /// Bytes of lines that are held back; those beyond are shown at once.
 const SHOWN_BYTES_MAX: usize = 1024 * 1024;
 
-/// Something that was counted.
+/// Something that was counted, and may be taken back.
 #[derive(Debug)]
-enum Counted {
+enum TentativeCount {
     /// A command ran, for so many ticks.
     Ran(usize, u64),
     /// It answered an error.
@@ -55,7 +55,7 @@ impl MonitorLine {
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Tentative {
-    counted: Vec<Counted>,
+    counted: Vec<TentativeCount>,
     lines: Vec<MonitorLine>,
     lines_bytes: usize,
     hits: u64,
@@ -63,7 +63,7 @@ pub(crate) struct Tentative {
 }
 
 impl Tentative {
-    fn note(&mut self, counted: Counted) {
+    fn note(&mut self, counted: TentativeCount) {
         if self.counted.len() < COUNTED_MAX {
             self.counted.push(counted);
         }
@@ -72,23 +72,23 @@ impl Tentative {
     /// A command has run.
     #[cold]
     pub fn ran(&mut self, command: usize, ticks: u64) {
-        self.note(Counted::Ran(command, ticks));
+        self.note(TentativeCount::Ran(command, ticks));
     }
 
     /// A command has answered an error.
     pub fn failed(&mut self, command: usize) {
-        self.note(Counted::Failed(command));
+        self.note(TentativeCount::Failed(command));
     }
 
     /// A command was refused.
     pub fn rejected(&mut self, command: usize) {
-        self.note(Counted::Rejected(command));
+        self.note(TentativeCount::Rejected(command));
     }
 
     /// An error was answered.
     pub fn error(&mut self, text: &[u8]) {
         let code = text.split(u8::is_ascii_whitespace).next().unwrap_or(b"");
-        self.note(Counted::Error(code.into()));
+        self.note(TentativeCount::Error(code.into()));
     }
 
     /// Holds a monitor's line back. Returns it if there is no room.
@@ -104,10 +104,10 @@ impl Tentative {
     fn take_back(&mut self, stats: &WorkerStats) {
         for counted in self.counted.drain(..) {
             match counted {
-                Counted::Ran(command, ticks) => stats.executed_not(command, ticks),
-                Counted::Failed(command) => stats.commands[command].failed.take_back(1),
-                Counted::Rejected(command) => stats.commands[command].rejected.take_back(1),
-                Counted::Error(code) => stats.count_error_not(&code),
+                TentativeCount::Ran(command, ticks) => stats.executed_not(command, ticks),
+                TentativeCount::Failed(command) => stats.commands[command].failed.take_back(1),
+                TentativeCount::Rejected(command) => stats.commands[command].rejected.take_back(1),
+                TentativeCount::Error(code) => stats.count_error_not(&code),
             }
         }
     }

@@ -57,13 +57,13 @@ pub(crate) fn feed(worker: &mut Worker, session: &mut Session, run: Invocation<'
     }
     // What shows itself before it runs is shown here to those that want its reply.
     let is_shown = run.command.info.has(SKIP_MONITOR);
-    offer(worker, session, run, |chooser| !is_shown || chooser.choice.replies, !is_shown, reply);
+    offer(worker, session, run, |chooser| !is_shown || chooser.filter.replies, !is_shown, reply);
 }
 
 /// Shows a command that decides itself when it is shown: before it runs. Monitors that want its reply are shown it afterwards.
 #[cold]
 pub(crate) fn show(worker: &mut Worker, session: &mut Session, run: Invocation<'_>) {
-    offer(worker, session, run, |chooser| !chooser.choice.replies, true, None);
+    offer(worker, session, run, |chooser| !chooser.filter.replies, true, None);
 }
 
 /// Shows a command to those monitors that have chosen it, and to those that are shown all if `to_all` is set.
@@ -84,9 +84,9 @@ fn offer(
         if !is_chosen || !worker.monitors.draws(chooser, &mut worker.random) {
             continue;
         }
-        wants_reply |= chooser.choice.replies;
+        wants_reply |= chooser.filter.replies;
         line.to.push(chooser.serial);
-        if chooser.choice.batches && session.trips.announced & chooser.bit() == 0 {
+        if chooser.filter.batches && session.trips.announced & chooser.bit() == 0 {
             session.trips.announced |= chooser.bit();
             line.begins.push(chooser.serial);
         }
@@ -113,12 +113,12 @@ fn offer(
 
 /// True if a monitor has chosen this command of this connection.
 fn chooses(chooser: &Chooser, session: &Session, run: Invocation<'_>) -> bool {
-    let choice = &chooser.choice;
+    let filter = &chooser.filter;
     let matches =
         |pattern: &[u8]| run.keys.iter().any(|key| glob::matches(pattern, run.args.get(key.arg as usize), false));
-    (choice.commands.is_empty() || is_named(&choice.commands, run.command))
-        && (choice.patterns.is_empty() || choice.patterns.iter().any(|pattern| matches(pattern)))
-        && gives(&choice.clients, &session.client)
+    (filter.commands.is_empty() || is_named(&filter.commands, run.command))
+        && (filter.patterns.is_empty() || filter.patterns.iter().any(|pattern| matches(pattern)))
+        && gives(&filter.clients, &session.client)
 }
 
 /// True if a command or its container is among these.
@@ -174,7 +174,7 @@ pub(crate) fn send(worker: &Worker, session: &mut Session, line: &MonitorLine) {
         if line.begins.contains(&chooser.serial) {
             tell(&audience, &line.batch);
         }
-        if chooser.choice.replies && !line.reply.is_empty() {
+        if chooser.filter.replies && !line.reply.is_empty() {
             tell(&audience, &format!("{}{}", line.text, line.reply));
         } else {
             tell(&audience, &line.text);

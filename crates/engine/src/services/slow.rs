@@ -9,9 +9,9 @@ use crate::command_table::Command;
 use crate::config::Settings;
 use crate::engine::LogKind;
 use crate::machine::ticks::to_microseconds;
-use crate::statistics::hot_keys::Counted;
+use crate::statistics::hot_keys::CountedCommand;
 use crate::statistics::latency_monitor::Sample;
-use crate::statistics::slow_log::Entry;
+use crate::statistics::slow_log::SlowLogEntry;
 use crate::worker::Worker;
 use crate::worker::turn::Invocation;
 
@@ -41,7 +41,7 @@ fn add(worker: &Worker, session: &Session, command: &Command, args: Args<'_>, ki
     if len_max == 0 || command.info.has(SKIP_SLOWLOG) {
         return;
     }
-    let entry = Entry {
+    let entry = SlowLogEntry {
         id: 0,
         time_s: worker.clock.present_us() / 1_000_000,
         figure,
@@ -109,7 +109,7 @@ pub(crate) fn note_hot_keys(worker: &mut Worker, run: Invocation<'_>, ticks: u64
     let args = *run.args;
     let mut keys = run.keys.iter().map(|key| args.get(key.arg as usize));
     let bytes = wire_bytes(args) + reply;
-    worker.engine.hot_keys.note(Counted { keys: &mut keys, us: to_microseconds(ticks), bytes });
+    worker.engine.hot_keys.note(CountedCommand { keys: &mut keys, us: to_microseconds(ticks), bytes });
 }
 
 /// Bytes of a request in the protocol's form: lines with the lengths, and the arguments.

@@ -126,7 +126,7 @@ pub(crate) fn read<T: SnapshotTarget>(
     progress: impl FnMut(u64),
     target: &mut T,
 ) -> Result<Loaded, String> {
-    let mut reader = Reader::new(Counted { from, read: 0, progress }, limits);
+    let mut reader = Reader::new(CountingReader { from, read: 0, progress }, limits);
     let arriving = Arriving { database: 0, entries: Vec::with_capacity(AT_ONCE), replaces: options.replaces };
     let mut reading = Reading { target, clock, databases, options, arriving, loaded: Loaded::default() };
     loop {
@@ -201,13 +201,13 @@ impl<T: SnapshotTarget> Reading<'_, T> {
 }
 
 /// Tells how many bytes have been read.
-struct Counted<R, P> {
+struct CountingReader<R, P> {
     from: R,
     read: u64,
     progress: P,
 }
 
-impl<R: Read, P: FnMut(u64)> Read for Counted<R, P> {
+impl<R: Read, P: FnMut(u64)> Read for CountingReader<R, P> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let count = self.from.read(to)?;
         self.read += count as u64;

@@ -40,7 +40,7 @@ pub struct ServerFigures {
 }
 
 /// One command, as it is counted.
-pub struct Counted<'k> {
+pub struct CountedCommand<'k> {
     /// Its keys.
     pub keys: &'k mut dyn ExactSizeIterator<Item = &'k [u8]>,
     /// How long it took, in microseconds.
@@ -184,7 +184,7 @@ impl HotKeys {
     }
 
     /// Counts a command.
-    pub fn note(&self, counted: Counted<'_>) {
+    pub fn note(&self, counted: CountedCommand<'_>) {
         let mut count = self.lock();
         let Some(count) = count.as_mut().filter(|count| count.ended.is_none()) else { return };
         count.us += counted.us;

@@ -14,8 +14,9 @@ const METRICS: usize = 5;
 /// What is counted for them: the last is what the turns took, in ticks.
 const COUNTERS: usize = 5;
 
+/// The last samples.
 #[derive(Default)]
-struct History {
+struct RateHistory {
     /// When the last sample was taken, in milliseconds by a clock that is never set.
     last_ms: Option<u64>,
     last: [u64; COUNTERS],
@@ -41,10 +42,10 @@ pub struct PerSecond {
 
 /// See the module's documentation.
 #[derive(Default)]
-pub struct Rates(Mutex<History>);
+pub struct Rates(Mutex<RateHistory>);
 
 impl Rates {
-    fn lock(&self) -> MutexGuard<'_, History> {
+    fn lock(&self) -> MutexGuard<'_, RateHistory> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -82,7 +83,7 @@ impl Rates {
 
     /// Forgets everything (CONFIG RESETSTAT).
     pub fn reset(&self) {
-        *self.lock() = History::default();
+        *self.lock() = RateHistory::default();
     }
 }
 

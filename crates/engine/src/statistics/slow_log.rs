@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A command that took long, or was large.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct SlowLogEntry {
     /// Its number in the log, which the log gives it.
     pub id: u64,
     /// When it had run, in seconds of Unix time.
@@ -23,7 +23,7 @@ pub struct Entry {
 #[derive(Default)]
 struct Entries {
     /// The latest first.
-    entries: VecDeque<Entry>,
+    entries: VecDeque<SlowLogEntry>,
     next_id: u64,
 }
 
@@ -37,7 +37,7 @@ impl SlowLog {
     }
 
     /// Adds an entry, and removes the oldest beyond `len_max`.
-    pub fn add(&self, mut entry: Entry, len_max: usize) {
+    pub fn add(&self, mut entry: SlowLogEntry, len_max: usize) {
         let mut log = self.lock();
         entry.id = log.next_id;
         log.next_id += 1;
@@ -59,7 +59,7 @@ impl SlowLog {
 
     /// The latest entries, the latest first, `count` at most.
     #[must_use]
-    pub fn latest(&self, count: usize) -> Vec<Entry> {
+    pub fn latest(&self, count: usize) -> Vec<SlowLogEntry> {
         self.lock().entries.iter().take(count).cloned().collect()
     }
 

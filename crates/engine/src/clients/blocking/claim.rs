@@ -86,7 +86,7 @@ mod loom_tests {
     use super::*;
 
     /// A waiter's claim with its one key. The waiter's command pops `wanted` elements at once.
-    struct Waiter {
+    struct TestWaiter {
         claim: Claim,
         wanted: usize,
         /// The key's elements, behind the lock of its shard.
@@ -96,11 +96,11 @@ mod loom_tests {
         removed: AtomicUsize,
     }
 
-    impl Waiter {
-        fn new(wanted: usize) -> Arc<Waiter> {
+    impl TestWaiter {
+        fn new(wanted: usize) -> Arc<TestWaiter> {
             let count = || AtomicUsize::new(0);
             let (key, answered, removed) = (Mutex::new(0), count(), count());
-            Arc::new(Waiter { claim: Claim::parked(), wanted, key, answered, removed })
+            Arc::new(TestWaiter { claim: Claim::parked(), wanted, key, answered, removed })
         }
 
         /// As a thread does that changes the key: `Worker::serve_key` and `Worker::serve`.
@@ -150,7 +150,7 @@ mod loom_tests {
         }
     }
 
-    fn spawn(waiter: &Arc<Waiter>, run: impl FnOnce(&Waiter) + 'static) -> thread::JoinHandle<()> {
+    fn spawn(waiter: &Arc<TestWaiter>, run: impl FnOnce(&TestWaiter) + 'static) -> thread::JoinHandle<()> {
         let waiter = waiter.clone();
         thread::spawn(move || run(&waiter))
     }
@@ -158,8 +158,8 @@ mod loom_tests {
     #[test]
     fn loom_a_waiter_is_served_whichever_change_completes_what_it_waits_for() {
         loom::model(|| {
-            let waiter = Waiter::new(2);
-            let other = spawn(&waiter, Waiter::push);
+            let waiter = TestWaiter::new(2);
+            let other = spawn(&waiter, TestWaiter::push);
             waiter.push();
             other.join().unwrap();
             assert_eq!(waiter.counts(), (1, 1));
@@ -172,8 +172,8 @@ mod loom_tests {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {
-            let waiter = Waiter::new(1);
-            let others = [spawn(&waiter, Waiter::push), spawn(&waiter, Waiter::time_out)];
+            let waiter = TestWaiter::new(1);
+            let others = [spawn(&waiter, TestWaiter::push), spawn(&waiter, TestWaiter::time_out)];
             waiter.push();
             others.into_iter().for_each(|other| other.join().unwrap());
             assert_eq!(waiter.counts(), (1, 1));
@@ -186,8 +186,8 @@ mod loom_tests {
         model.preemption_bound = Some(3);
         model.check(|| {
             // What it waits for is complete with both changes.
-            let waiter = Waiter::new(2);
-            let others = [spawn(&waiter, Waiter::push), spawn(&waiter, Waiter::leave)];
+            let waiter = TestWaiter::new(2);
+            let others = [spawn(&waiter, TestWaiter::push), spawn(&waiter, TestWaiter::leave)];
             waiter.push();
             others.into_iter().for_each(|other| other.join().unwrap());
             let (answered, removed) = waiter.counts();

@@ -8,7 +8,7 @@ use crate::access::{flags_of, has_counted_keys};
 use crate::worker::turn::Turn;
 
 /// A key of a request.
-pub(super) struct Found<'a> {
+pub(super) struct RequestKey<'a> {
     /// The key.
     pub name: &'a [u8],
     /// What the request does with it.
@@ -19,7 +19,7 @@ pub(super) struct Found<'a> {
 ///
 /// # Errors
 /// No such command, one without keys, or arguments that its key specifications don't fit.
-pub(super) fn of<'t>(turn: &Turn<'t, '_>) -> Result<Vec<Found<'t>>, Error> {
+pub(super) fn of<'t>(turn: &Turn<'t, '_>) -> Result<Vec<RequestKey<'t>>, Error> {
     let request = OwnedArgs::new(turn.args.from(2));
     let args = request.args();
     let table = turn.engine().table;
@@ -36,7 +36,7 @@ pub(super) fn of<'t>(turn: &Turn<'t, '_>) -> Result<Vec<Found<'t>>, Error> {
     if specs().all(|spec| has_counted_keys(spec, args)) {
         for spec in specs() {
             let flags = flags_of(info, spec, args);
-            spec.visit(args, |index| found.push(Found { name: turn.args.get(index + 2), flags }));
+            spec.visit(args, |index| found.push(RequestKey { name: turn.args.get(index + 2), flags }));
         }
     }
     // A script may have no keys; Redis takes a wrong count of them for none as well.

@@ -16,11 +16,11 @@ use store::value::{Type, Value};
 
 use crate::worker::turn::Turn;
 
-/// A sum of 20 bytes.
+/// A digest of data: a sum of 20 bytes.
 #[derive(Clone, Copy, Default)]
-struct Digest([u8; 20]);
+struct DataDigest([u8; 20]);
 
-impl Digest {
+impl DataDigest {
     /// Adds bytes in any order.
     fn add(&mut self, bytes: &[u8]) {
         let sum = Sha1::from(bytes).digest().bytes();
@@ -55,7 +55,7 @@ fn number_of(kind: Type) -> u32 {
 }
 
 /// Mixes a key's value and expiry into a digest.
-fn mix_entry(digest: &mut Digest, entry: &Entry) {
+fn mix_entry(digest: &mut DataDigest, entry: &Entry) {
     digest.mix(&number_of(entry.kind()).to_be_bytes());
     match entry.view() {
         View::Int(int) => digest.mix(int.to_string().as_bytes()),
@@ -67,9 +67,9 @@ fn mix_entry(digest: &mut Digest, entry: &Entry) {
     }
 }
 
-fn mix_value(digest: &mut Digest, value: &Value) {
+fn mix_value(digest: &mut DataDigest, value: &Value) {
     let pair = |first: &[u8], second: &[u8]| {
-        let mut pair = Digest::default();
+        let mut pair = DataDigest::default();
         pair.mix(first);
         pair.mix(second);
         pair.0
@@ -85,7 +85,7 @@ fn mix_value(digest: &mut Digest, value: &Value) {
         }
         Value::Hash(hash) => hash.for_each(|field, value| digest.add(&pair(field, value))),
         Value::TimedHash(hash) => hash.for_each(|field, value, expiry| {
-            let mut sum = Digest(pair(field, value));
+            let mut sum = DataDigest(pair(field, value));
             if expiry.is_some() {
                 sum.add(b"!!hexpire!!");
             }
@@ -93,7 +93,7 @@ fn mix_value(digest: &mut Digest, value: &Value) {
         }),
         // Redis has nothing but the type of a module's value that doesn't say more, and RediSearch's doesn't.
         Value::Suggestions(suggestions) => suggestions.for_each(|SuggestionOf { text, score, payload }| {
-            let mut sum = Digest(pair(text, seventeen_digits(f64::from(score)).as_bytes()));
+            let mut sum = DataDigest(pair(text, seventeen_digits(f64::from(score)).as_bytes()));
             if let Some(payload) = payload {
                 sum.mix(payload);
             }
@@ -113,7 +113,7 @@ fn mix_value(digest: &mut Digest, value: &Value) {
 
 /// DIGEST: of all databases.
 pub(super) fn digest(turn: &mut Turn<'_, '_>) -> Outcome {
-    let (clock, mut all) = (*turn.worker.clock, Digest::default());
+    let (clock, mut all) = (*turn.worker.clock, DataDigest::default());
     for database in 0..turn.engine().keyspace.databases() {
         let mut db = Db::new(turn.locked, database, &clock, &mut turn.worker.observed);
         if db.sizes().0 == 0 {
@@ -121,7 +121,7 @@ pub(super) fn digest(turn: &mut Turn<'_, '_>) -> Outcome {
         }
         all.mix(&(database as u32).to_be_bytes());
         db.scan(0, usize::MAX, |entry| {
-            let mut digest = Digest::default();
+            let mut digest = DataDigest::default();
             digest.mix(entry.key());
             mix_entry(&mut digest, entry);
             all.add(&digest.0);
@@ -136,7 +136,7 @@ pub(super) fn digest_value(turn: &mut Turn<'_, '_>) -> Outcome {
     let (clock, database) = (*turn.worker.clock, turn.session.database);
     turn.reply.array(turn.len() - 2);
     for name in turn.args.from(2) {
-        let mut digest = Digest::default();
+        let mut digest = DataDigest::default();
         let db = Db::new(turn.locked, database, &clock, &mut turn.worker.observed);
         if let Some(entry) = db.peek(Key::new(name)) {
             mix_entry(&mut digest, &entry);

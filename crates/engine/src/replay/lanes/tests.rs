@@ -37,7 +37,7 @@ impl Keys {
         (0..).map(|i| format!("{number}:{i}")).find(|key| self.lane_of(key.as_bytes()) == lane).unwrap()
     }
 
-    fn cut(&self, commands: &[u8], bounds: RoundBounds) -> Vec<Section> {
+    fn cut(&self, commands: &[u8], bounds: RoundBounds) -> Vec<StreamSection> {
         let mut cutter = Cutter::new(self.map(), (Limits::default(), bounds), commands, 3);
         std::iter::from_fn(|| cutter.next_section()).collect()
     }
@@ -127,12 +127,12 @@ fn a_round_has_each_unit_once_and_a_lane_has_its_own_in_their_order() {
         let bounds = RoundBounds { units_max: 1 + below(20), units_min: 1 + below(4), ..RoundBounds::least() };
         let (mut start, mut database) = (0, 3);
         for section in keys.cut(&commands, bounds) {
-            let (Section::InOrder { end } | Section::Lanes { end, .. }) = section;
+            let (StreamSection::InOrder { end } | StreamSection::Lanes { end, .. }) = section;
             assert!(end > start, "{history}");
             let before = database;
             let expected = units(&commands[start..end], &mut database);
             start = end;
-            let Section::Lanes { lanes, databases, .. } = section else { continue };
+            let StreamSection::Lanes { lanes, databases, .. } = section else { continue };
             rounds += 1;
             assert_eq!(databases, [before, database], "{history}");
             assert!(expected.len() >= bounds.units_min && expected.len() <= bounds.units_max, "{history}");
@@ -155,9 +155,9 @@ fn is_within_round(keys: &Keys, between: &[u8]) -> bool {
     let bounds = RoundBounds { unit_bytes_max: 100, ..RoundBounds::least() };
     let sections = keys.cut(&commands, bounds);
     match &sections[..] {
-        [Section::Lanes { end, .. }] => *end == commands.len(),
+        [StreamSection::Lanes { end, .. }] => *end == commands.len(),
         sections => {
-            assert!(sections.iter().all(|section| matches!(section, Section::InOrder { .. })), "{sections:?}");
+            assert!(sections.iter().all(|section| matches!(section, StreamSection::InOrder { .. })), "{sections:?}");
             false
         }
     }
@@ -221,8 +221,8 @@ fn what_has_not_arrived_whole_is_left_behind_a_round() {
         let ends: Vec<_> = sections
             .iter()
             .map(|section| match section {
-                Section::Lanes { end, .. } => (true, *end),
-                Section::InOrder { end } => (false, *end),
+                StreamSection::Lanes { end, .. } => (true, *end),
+                StreamSection::InOrder { end } => (false, *end),
             })
             .collect();
         assert_eq!(ends, [(true, round.len()), (false, commands.len())], "{}", rest.escape_ascii());
@@ -236,7 +236,7 @@ fn a_round_knows_what_was_selected_before_it() {
     let [zero, one] = [0, 1].map(|lane| format!("SET {} v", keys.of(lane, 0)));
     let commands = stream(&["MULTI", "SELECT 7", &zero, "EXEC", &zero, &one, "SELECT 8", &one]);
     let sections = keys.cut(&commands, RoundBounds::least());
-    let [Section::InOrder { .. }, Section::Lanes { databases: [7, 8], lanes, .. }] = &sections[..] else {
+    let [StreamSection::InOrder { .. }, StreamSection::Lanes { databases: [7, 8], lanes, .. }] = &sections[..] else {
         panic!("{sections:?}");
     };
     assert_eq!(lanes[0], Lane { commands: words(&zero), database: 7 });
@@ -250,7 +250,8 @@ fn a_round_has_enough_for_several_threads() {
     let of_lanes = |lanes: &[usize]| {
         lanes.iter().flat_map(|&lane| words(&format!("SET {} v", keys.of(lane, 0)))).collect::<Vec<_>>()
     };
-    let has_round = |commands: &[u8]| keys.cut(commands, bounds).iter().any(|s| matches!(s, Section::Lanes { .. }));
+    let has_round =
+        |commands: &[u8]| keys.cut(commands, bounds).iter().any(|s| matches!(s, StreamSection::Lanes { .. }));
     assert!(has_round(&of_lanes(&[0, 1].repeat(bounds.units_min / 2))));
     assert!(!has_round(&of_lanes(&[0, 1].repeat(bounds.units_min / 2 - 1))));
     assert!(!has_round(&of_lanes(&[2].repeat(bounds.units_min * 30))));
@@ -267,7 +268,7 @@ fn a_round_has_enough_for_several_threads() {
     assert!(sections.len() > 2, "{}", sections.len());
     let mut start = 0;
     for section in sections {
-        let (Section::InOrder { end } | Section::Lanes { end, .. }) = section;
+        let (StreamSection::InOrder { end } | StreamSection::Lanes { end, .. }) = section;
         assert!(end - start <= bounds.bytes_max + bounds.unit_bytes_max);
         start = end;
     }
