@@ -173,8 +173,8 @@ fn sources(directory: &Path) -> Vec<PathBuf> {
 
 /// The part of a file that isn't tests: no comment, nothing of a file called `tests`, and no item that is compiled for tests alone.
 fn without_tests(path: &Path) -> String {
-    let in_crate = path.iter().skip_while(|part| *part != "src");
-    if in_crate.clone().any(|part| part.to_string_lossy().starts_with("tests")) {
+    let mut in_crate = path.iter().rev().take_while(|part| *part != "src");
+    if in_crate.any(|part| part.to_string_lossy().starts_with("tests")) {
         return String::new();
     }
     code_of(&std::fs::read_to_string(path).unwrap())
@@ -327,4 +327,67 @@ fn crates_without_unsafe_forbid_it() {
         let text = std::fs::read_to_string(main.iter().find(|path| path.exists()).unwrap()).unwrap();
         assert!(text.contains("#![forbid(unsafe_code)]"), "{folder} has no unsafe code, and doesn't forbid it");
     }
+}
+
+/// Names that several types of a crate share, since they are one idea: the iterator of a collection, how a collection is kept, and the iterator
+/// of what is kept in that form.
+const SHARED: &[(&str, &str)] = &[("crates/store/", "Form"), ("crates/store/", "FormIter"), ("crates/store/", "Iter")];
+
+/// The type that a line at the margin defines; none, if it defines none, or one that only its function knows.
+fn defined_type(line: &str) -> Option<&str> {
+    let line = line.strip_prefix("pub").map_or(line, |rest| {
+        let within = rest.strip_prefix('(').and_then(|rest| rest.split_once(')'));
+        within.map_or(rest, |(_, rest)| rest).trim_start()
+    });
+    let (kind, rest) = line.strip_prefix("unsafe ").unwrap_or(line).split_once(' ')?;
+    let name = rest.split(|character: char| !character.is_alphanumeric() && character != '_').next()?;
+    ["struct", "enum", "union", "trait", "type"].contains(&kind).then_some(name)
+}
+
+/// The names that stand for several types of a crate, given its sources outside tests, each with the sources that define it.
+fn shared_names<'s>(sources: &[(&'s str, &'s str)]) -> BTreeMap<&'s str, Vec<&'s str>> {
+    let mut places = BTreeMap::<&str, Vec<&str>>::new();
+    for (path, code) in sources {
+        for name in code.lines().filter_map(defined_type) {
+            places.entry(name).or_default().push(path);
+        }
+    }
+    places.retain(|_, places| places.len() > 1);
+    places
+}
+
+#[test]
+fn a_name_stands_for_one_type_of_its_crate() {
+    let root = workspace();
+    let (mut stray, mut needed) = (Vec::new(), BTreeSet::new());
+    for folder in crates(&root) {
+        let paths = sources(&root.join(&folder).join("src"));
+        let read = |path: &PathBuf| (path.strip_prefix(&root).unwrap().display().to_string(), without_tests(path));
+        let read: Vec<(String, String)> = paths.iter().map(read).collect();
+        let all: Vec<(&str, &str)> = read.iter().map(|(path, code)| (&**path, &**code)).collect();
+        assert!(
+            all.iter().any(|(_, code)| code.lines().any(|line| defined_type(line).is_some())),
+            "no types in {folder}"
+        );
+        for (name, places) in shared_names(&all) {
+            match SHARED.iter().find(|shared| **shared == (&folder, name)) {
+                Some(shared) => _ = needed.insert(shared),
+                None => stray.push(format!("{name}: {}", places.join(", "))),
+            }
+        }
+    }
+    assert_eq!(stray, Vec::<String>::new(), "several types of a crate have these names");
+    assert_eq!(needed.len(), SHARED.len(), "of SHARED, only these are shared: {needed:?}");
+}
+
+#[test]
+fn a_shared_name_is_seen() {
+    let check = |one: &str, other: &str, expected: &[&str]| {
+        let names: Vec<&str> = shared_names(&[("one.rs", one), ("other.rs", other)]).into_keys().collect();
+        assert_eq!(names, expected, "{one} and {other}");
+    };
+    check("pub struct Name<'a> {", "enum Name {", &["Name"]);
+    check("pub(in crate::types) type Name = u8;", "pub(super) unsafe trait Name: Sized {", &["Name"]);
+    check("struct Name;\nunion Name {}", "", &["Name"]);
+    check("struct Name(u8);", "struct Names;\n    struct Name;\nimpl Name {}\nuse other::Name;", &[]);
 }
