@@ -3,7 +3,7 @@
 //! # Tables
 //! The walk through a large hash, set or sorted set follows its table with a cursor of SCAN. Such a cursor is a place in
 //! the order of the bit-reversed hashes: whatever the table's size is, elements before that place have been walked and
-//! those after it have not ([`TableWalk::has_passed`]). So elements need no marks, and the table may grow and shrink.
+//! those after it have not ([`has_passed`]). So elements need no marks, and the table may grow and shrink.
 //! What changes or removes an element that has not been walked gives its old form to the target first. The element's
 //! name is noted, as is that of an element that is added there, and the walk passes over it. The notes take memory for
 //! what is written to this one key while it is walked, and go with the walk.
