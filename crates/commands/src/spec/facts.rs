@@ -34,6 +34,8 @@ pub mod fact {
     pub const LOOKS_UP: u32 = 1 << 10;
     /// Would be brief, were it not that it may free a large value: it is brief where that is done in the background (`Rules::lazy_free`).
     pub const BRIEF_IF_LAZY: u32 = 1 << 11;
+    /// Selects the database that its first argument names, for the connection's commands after it.
+    pub const SELECTS: u32 = 1 << 12;
     /// Changes how its connection goes on, or occupies it: not for a connection that requests of many share (HTTP). What waits, or
     /// may be run without authentication or within MULTI at once, is that without saying so.
     pub const HOLDS_CONNECTION: u32 = 1 << 20;

@@ -44,6 +44,8 @@ pub struct Multi {
     pub bytes: usize,
     /// Whether one was refused, so that EXEC will refuse all.
     pub aborted: bool,
+    /// The database that the commands so far select, if any of them selects one.
+    pub database: Option<usize>,
 }
 
 /// A key that the session watches.
@@ -214,6 +216,11 @@ impl Session {
         // Rules may tell databases apart.
         self.reasons.set(SessionReason::Replan, self.permissions.is_some());
         self.client.db.store(database as u32, Ordering::Relaxed);
+    }
+
+    /// The database that the next command will run in, be it at once or when EXEC runs what is queued.
+    pub(crate) fn database_ahead(&self) -> usize {
+        self.multi.as_ref().and_then(|multi| multi.database).unwrap_or(self.database)
     }
 
     /// Changes the version of the protocol.

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use commands::error::Error;
 use commands::spec::{Scope, fact};
+use resp::num;
 use resp::reply::{Output, Reply};
 use store::db::Db;
 use store::hash::KeyHash;
@@ -181,6 +182,11 @@ pub(super) fn runs_within_multi(command: &Command) -> bool {
 pub(super) fn queue(session: &mut Session, invoked: Invocation<'_>) {
     let Some(mut multi) = session.multi.take() else { return };
     let Invocation { command, args, keys } = invoked;
+    if command.info.is(fact::SELECTS) {
+        // What is no number, EXEC refuses.
+        let selected = num::parse_i64(args.get(1)).and_then(|index| usize::try_from(index).ok());
+        multi.database = selected.or(multi.database);
+    }
     let args = args.to_owned();
     multi.bytes += args.memory_bytes();
     multi.queue.push(Queued { command, args, keys: keys.to_vec(), position: session.position() });

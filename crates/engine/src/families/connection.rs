@@ -67,7 +67,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
         "",
     ),
     Spec::new("select", 2, LOADING | STALE | FAST, Run::Session(select))
-        .facts(fact::HOLDS_CONNECTION)
+        .facts(fact::HOLDS_CONNECTION | fact::SELECTS)
         .brief()
         .databases(|_, visit| visit(1))
         .docs(Group::Connection, "1.0.0", "O(1)", "Selects the database of the connection.", "index:integer"),

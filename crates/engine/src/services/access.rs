@@ -43,7 +43,7 @@ impl Worker {
         context: Context,
     ) -> Result<(), Denial> {
         let Some(permissions) = session.permissions() else { return Ok(()) };
-        let denied = permissions.check(self.asked(session.database, command, args));
+        let denied = permissions.check(self.asked(session.database_ahead(), command, args));
         denied.inspect_err(|denial| {
             if let Some(user) = session.user() {
                 self.note_denial(&session.client, user, command, args, *denial, context);

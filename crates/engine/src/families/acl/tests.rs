@@ -144,6 +144,33 @@ fn first_arguments_and_selectors_allow_what_is_forbidden() {
 }
 
 #[test]
+fn a_transaction_is_held_against_the_databases_that_it_selects() {
+    let (mut bench, _, mut user) = with_user("~* +@all db=1 (+get +select ~* db=0,2)");
+    let denied = no_command("set");
+    for (batch, expected) in [
+        // What is queued will run in the database that is selected before it, not in the present one.
+        (
+            "MULTI\r\nSELECT 1\r\nSET k 1\r\nSELECT 2\r\nGET k\r\nEXEC\r\n",
+            "+OK +QUEUED +QUEUED +QUEUED +QUEUED *4 +OK +OK +OK $-1",
+        ),
+        (
+            "SELECT 1\r\nMULTI\r\nSET k 2\r\nSELECT 0\r\nSET k 2\r\nDISCARD\r\nGET k\r\n",
+            &format!("+OK +OK +QUEUED +QUEUED {denied} +OK $1 1"),
+        ),
+        // What names no database leaves the one before it selected, and fails when it is run.
+        (
+            "MULTI\r\nSELECT x\r\nGET k\r\nEXEC\r\n",
+            "+OK +QUEUED +QUEUED *2 -ERR value is not an integer or out of range $1 1",
+        ),
+        // It is the transaction's own: another one begins in the database that is selected.
+        ("MULTI\r\nSELECT 0\r\nDISCARD\r\nMULTI\r\nSET k 3\r\nEXEC\r\n", "+OK +QUEUED +OK +OK +QUEUED *1 +OK"),
+    ] {
+        let (replies, _) = bench.run(&mut user, batch.as_bytes());
+        assert_eq!(String::from_utf8_lossy(&replies).trim_end().replace("\r\n", " "), expected, "{batch}");
+    }
+}
+
+#[test]
 fn databases_are_told_apart() {
     let (mut bench, mut admin, mut user) = with_user("~* &* +@all db=1,3");
     bench.check(
