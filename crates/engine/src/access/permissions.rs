@@ -61,7 +61,12 @@ impl Selector {
 
     /// True if it allows everything.
     fn is_unrestricted(&self) -> bool {
-        self.all_keys && self.all_channels && self.databases.is_none() && self.allowed.iter().all(|&allowed| allowed)
+        self.all_channels && self.runs_all_on_all_keys()
+    }
+
+    /// True if it allows every command on every key of every database.
+    fn runs_all_on_all_keys(&self) -> bool {
+        self.all_keys && self.databases.is_none() && self.allowed.iter().all(|&allowed| allowed)
     }
 
     /// The rules about commands, as text.
@@ -168,6 +173,11 @@ impl Permissions {
     #[inline]
     pub(crate) fn is_unrestricted(&self) -> bool {
         self.is_unrestricted
+    }
+
+    /// True if some selector allows every command on every key, whatever it says of channels.
+    pub(crate) fn runs_all_on_all_keys(&self) -> bool {
+        self.selectors.iter().any(Selector::runs_all_on_all_keys)
     }
 
     /// Has this be the only password; none, if it is empty.

@@ -197,7 +197,8 @@ fn user_of<'s>(turn: &'s Turn<'_, '_>) -> &'s [u8] {
 /// The pipeline of a token that the session's user may use: its own, or any if it may do everything.
 fn find(turn: &Turn<'_, '_>) -> Result<Arc<Pipeline>, Error> {
     let pipeline = turn.engine().pipelines.get(turn.arg(2), turn.now_ms()).ok_or(NO_TOKEN)?;
-    let may_use = turn.session.permissions().is_none() || pipeline.user() == user_of(turn);
+    let runs_all = turn.session.permissions().is_none_or(|permissions| permissions.runs_all_on_all_keys());
+    let may_use = runs_all || pipeline.user() == user_of(turn);
     if may_use { Ok(pipeline) } else { Err(NOT_OWN) }
 }
 

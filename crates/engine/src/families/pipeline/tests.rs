@@ -567,7 +567,7 @@ fn unknown(name: &str) -> Error {
 }
 
 #[test]
-fn a_token_is_its_users_and_those_who_may_do_everything() {
+fn a_token_is_its_users_and_those_who_may_run_everything_on_every_key() {
     let mut bench = Bench::default();
     let mut admin = bench.open();
     for user in ["al", "bo"] {
@@ -591,6 +591,17 @@ fn a_token_is_its_users_and_those_who_may_do_everything() {
         ],
     );
     bench.check(&mut al, &[("pipeline status t", &counted(1, &[]))]);
+    for (rules, reply) in [
+        ("~* +@all", &*counted(1, &[])),
+        ("(~* +@all) ~k", &counted(1, &[])),
+        ("~* +@all db=0", &refused),
+        ("~k* +@all", &refused),
+        ("~* &* +@all -get", &refused),
+    ] {
+        bench.check(&mut admin, &[(&format!("acl setuser cy reset on nopass {rules}"), "+OK")]);
+        let mut other = open_as(&mut bench, "cy");
+        bench.check(&mut other, &[("pipeline status t", reply)]);
+    }
     bench.check(&mut admin, &[("pipeline status t", &counted(1, &[])), ("pipeline resume t", &counted(1, &[]))]);
     let mut again = open_as(&mut bench, "al");
     bench.check(&mut again, &[("pipeline resume t", &counted(1, &[])), ("pipeline end t", "+OK")]);
