@@ -1,8 +1,9 @@
 //! LCS: the longest common subsequence of two strings, by dynamic programming.
 //!
 //! Redis keeps a table of lengths, four bytes a cell, and refuses to build one larger than proto-max-bulk-len. Here a
-//! cell is the one bit that walking back needs, so the table takes a 32nd of that; the limit stays, since the time that
-//! it bounds is the same.
+//! cell is one bit: whether the length grows from the cell to its left, by one at most. A row follows from the one above it for 64 cells
+//! at a time, by an addition (Hyyrö, "Bit-parallel LCS-length computation revisited", 2004), and those bits are all that walking back needs.
+//! The limit stays, so that what Redis refuses is refused.
 
 use std::borrow::Cow;
 
@@ -121,8 +122,7 @@ fn reply_runs(call: &mut Call<'_, '_, '_>, runs: &[CommonRun], len: usize, optio
     reply.count(len);
 }
 
-/// For every pair of prefixes, whether the subsequence is longer without the last byte of the first string than without
-/// that of the second.
+/// For every pair of prefixes, whether the subsequence is longer than without the last byte of the second string.
 struct Table {
     /// A row of bits for each byte of the first string, a bit for each of the second.
     bits: Vec<u64>,
@@ -135,16 +135,22 @@ impl Table {
     /// Fills the table; without the bits, if only the length is wanted.
     fn new(a: &[u8], b: &[u8], with_bits: bool) -> Table {
         let row_words = b.len().div_ceil(64);
-        let mut bits = vec![0; if with_bits { row_words * a.len() } else { 0 }];
-        // The row's lengths, by the prefix of `b`; the row above is overwritten from the left.
-        let mut lens = vec![0u32; b.len() + 1];
-        for (i, &byte) in a.iter().enumerate() {
-            let row = bits.get_mut(i * row_words..(i + 1) * row_words).unwrap_or_default();
-            fill_row(byte, b, &mut lens, row);
+        let places = Places::new(a, b, row_words);
+        let mut bits = Vec::with_capacity(if with_bits { row_words * a.len() } else { 0 });
+        // The inverse of a row; before the first one, nothing grows.
+        let mut level = vec![u64::MAX; row_words];
+        for &byte in a {
+            next_row(&mut level, places.of(byte));
+            if with_bits {
+                bits.extend(level.iter().map(|word| !word));
+            }
         }
-        Table { bits, row_words, len: lens.last().map_or(0, |&len| len as usize) }
+        // Bits beyond the second string stay set.
+        Table { bits, row_words, len: level.iter().map(|word| word.count_zeros() as usize).sum() }
     }
 
+    /// True if the subsequence of two prefixes whose last bytes differ gets shorter without the second one's; then it is as long without the
+    /// first one's.
     fn up_is_longer(&self, i: usize, j: usize) -> bool {
         self.bits[i * self.row_words + j / 64] >> (j % 64) & 1 == 1
     }
@@ -170,22 +176,47 @@ impl Table {
     }
 }
 
-/// Computes the lengths of the next row from those of the one above, and notes the bits, if there is room for them.
-fn fill_row(byte: u8, b: &[u8], lens: &mut [u32], row: &mut [u64]) {
-    let (mut diagonal, mut left) = (0, 0);
-    for (j, (&other, len)) in b.iter().zip(&mut lens[1..]).enumerate() {
-        let up = *len;
-        if byte == other {
-            left = diagonal + 1;
-        } else {
-            if up > left
-                && let Some(word) = row.get_mut(j / 64)
-            {
-                *word |= 1 << (j % 64);
+/// Where bytes stand in the second string: a row of bits for each byte that the first one has.
+struct Places {
+    /// Which row is a byte's, one more; 0 for a byte without.
+    rows: [usize; 256],
+    bits: Vec<u64>,
+    row_words: usize,
+}
+
+impl Places {
+    fn new(a: &[u8], b: &[u8], row_words: usize) -> Places {
+        let (mut rows, mut count) = ([0; 256], 0);
+        for &byte in a {
+            let row = &mut rows[usize::from(byte)];
+            if *row == 0 {
+                count += 1;
+                *row = count;
             }
-            left = left.max(up);
         }
-        diagonal = up;
-        *len = left;
+        let mut bits = vec![0; count * row_words];
+        for (j, &byte) in b.iter().enumerate() {
+            if let Some(row) = rows[usize::from(byte)].checked_sub(1) {
+                bits[row * row_words + j / 64] |= 1 << (j % 64);
+            }
+        }
+        Places { rows, bits, row_words }
+    }
+
+    /// The row of a byte of the first string.
+    fn of(&self, byte: u8) -> &[u64] {
+        &self.bits[(self.rows[usize::from(byte)] - 1) * self.row_words..][..self.row_words]
+    }
+}
+
+/// Makes the next row, inverted, of the one above it and the places of the row's byte. Of each run of cells on one level, up to where the
+/// next one begins, the first place makes the length grow, in place of that beginning: the addition's carry finds it.
+fn next_row(level: &mut [u64], places: &[u64]) {
+    let mut carry = false;
+    for (word, &found) in level.iter_mut().zip(places) {
+        let (sum, first) = word.overflowing_add(*word & found);
+        let (sum, second) = sum.overflowing_add(u64::from(carry));
+        *word = sum | (*word & !found);
+        carry = first | second;
     }
 }
