@@ -4,6 +4,7 @@ use resp::num;
 use resp::reply::Reply;
 use store::db::{Db, Ttl};
 use store::keyspace::Key;
+use store::types::intset::IntSet;
 use store::types::packed::ItemText;
 use store::types::set::{Set, SetLimits};
 use store::value::Value;
@@ -66,7 +67,17 @@ fn common<'s>(sets: &[&'s Set]) -> impl Iterator<Item = ItemText<'s>> {
 pub(super) fn sinter(call: &mut Call<'_, '_, '_>) -> Outcome {
     let keys = call.each_key();
     let sets = smallest_first(sets_at(&mut call.db, keys)?);
-    reply_members(&mut call.reply, common(&sets));
+    let (mark, mut len) = (call.reply.deferred(), 0);
+    if let Some((first, others)) = sets.split_first() {
+        // Not by way of `common`: a member that isn't handed on needs no room of its own.
+        first.for_each(|member| {
+            if others.iter().all(|other| other.contains(member)) {
+                call.reply.bulk(member);
+                len += 1;
+            }
+        });
+    }
+    call.reply.fill_set(mark, len);
     Ok(())
 }
 
@@ -116,8 +127,23 @@ fn count_limit(call: &Call<'_, '_, '_>, may_estimate: bool) -> Result<usize, Err
     Ok(usize::try_from(limit).ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX))
 }
 
+/// The members of all sets, if all are integers and few enough for the form that has integers only.
+fn union_of_ints(sets: &[&Set], limits: &SetLimits) -> Option<Set> {
+    let few = |ints: usize| ints <= 2 * limits.ints_max();
+    let parts = sets.iter().map(|set| set.ints()).collect::<Option<Vec<_>>>()?;
+    let mut all = Vec::with_capacity(Some(parts.iter().map(|ints| ints.len()).sum()).filter(|sum| few(*sum))?);
+    parts.iter().for_each(|ints| all.extend(ints.iter()));
+    // Each part is ascending, which this sort makes use of.
+    all.sort();
+    all.dedup();
+    (all.len() <= limits.ints_max()).then(|| Set::from_ints(IntSet::of_ascending(&all)))
+}
+
 /// The members of all sets.
 fn union(sets: &[&Set], limits: &SetLimits) -> Set {
+    if let Some(ints) = union_of_ints(sets, limits) {
+        return ints;
+    }
     let mut result = Set::new();
     for set in sets {
         set.for_each(|member| {

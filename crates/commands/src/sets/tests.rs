@@ -409,6 +409,30 @@ fn results_are_stored_in_the_form_that_suits_them() {
     }
 }
 
+/// Sets of integers are merged where the result is small enough, and put together member by member where it isn't.
+#[test]
+fn unions_of_integers_are_those_of_their_members() {
+    let mut bench = Bench::default();
+    bench.rules.set.intset_entries = 8;
+    bench.check(&[
+        ("sadd a 3 1 70000 -5", ":4"),
+        ("sadd b 2 3 4 5000000000", ":4"),
+        ("sadd c 9 10", ":2"),
+        ("sunion a b", "*7|$2|-5|$1|1|$1|2|$1|3|$1|4|$5|70000|$10|5000000000"),
+        ("sunionstore d a b a", ":7"),
+        ("object encoding d", "$6|intset"),
+        ("sismember d 5000000000", ":1"),
+        ("sadd d 8", ":1"),
+        ("scard d", ":8"),
+        ("sunionstore e a b c", ":9"),
+        ("object encoding e", "$9|hashtable"),
+        ("sdiffcard 2 e d", ":2"),
+        ("sadd f x", ":1"),
+        ("sunionstore g c f", ":3"),
+        ("object encoding g", "$8|listpack"),
+    ]);
+}
+
 #[test]
 fn an_intersection_of_small_sets_keeps_their_order() {
     check(&[

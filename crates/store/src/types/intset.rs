@@ -127,6 +127,21 @@ impl IntSet {
         };
     }
 
+    /// A set of integers that are ascending already, each there once.
+    #[must_use]
+    pub fn of_ascending(ints: &[i64]) -> IntSet {
+        let all = || ints.iter().copied();
+        let ends = [ints.first(), ints.last()];
+        let fits = |least: i64, greatest: i64| ends.iter().flatten().all(|end| (least..=greatest).contains(*end));
+        IntSet(if fits(i16::MIN.into(), i16::MAX.into()) {
+            Ints::W16(Sorted::of(all().map(|int| int as i16)))
+        } else if fits(i32::MIN.into(), i32::MAX.into()) {
+            Ints::W32(Sorted::of(all().map(|int| int as i32)))
+        } else {
+            Ints::W64(Sorted::of(all()))
+        })
+    }
+
     /// Removes an integer; false if it wasn't there.
     pub fn remove(&mut self, value: i64) -> bool {
         self.position(value).and_then(|index| self.remove_at(index)).is_some()
@@ -354,6 +369,25 @@ mod tests {
         }
         assert!(set.remove(-1 - (1 << 31)));
         assert_eq!(set.memory_bytes(), 48);
+    }
+
+    #[test]
+    fn what_is_made_of_ascending_integers_is_as_if_they_had_been_inserted() {
+        let (least, greatest) = (i64::from(i16::MIN), i64::from(i16::MAX));
+        for ints in [
+            &[][..],
+            &[7],
+            &[least, 0, greatest],
+            &[least - 1, 0],
+            &[0, greatest + 1],
+            &[i64::from(i32::MIN), 1, i64::from(i32::MAX)],
+            &[0, i64::from(i32::MAX) + 1],
+            &[i64::MIN, i64::MAX],
+        ] {
+            let (made, inserted) = (IntSet::of_ascending(ints), ints.iter().copied().collect::<IntSet>());
+            assert_eq!(made.raw(), inserted.raw(), "{ints:?}");
+            check(&made, &ints.iter().copied().collect());
+        }
     }
 
     #[test]
