@@ -63,13 +63,20 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "Makes a password up that can't be guessed.",
         "[bits:integer]",
     ),
-    Spec::new("getuser", 3, ADMIN_FLAGS, Run::Session(getuser)).facts(fact::TELLS).secret(is_secret).docs(
-        Group::Server,
-        "6.0.0",
-        "O(N). Where N is the number of password, command and pattern rules that the user has.",
-        "Shows the rules of a user.",
-        "username",
-    ),
+    Spec::new("getuser", 3, ADMIN_FLAGS, Run::Session(getuser))
+        .facts(fact::TELLS)
+        .secret(is_secret)
+        .docs(
+            Group::Server,
+            "6.0.0",
+            "O(N). Where N is the number of password, command and pattern rules that the user has.",
+            "Shows the rules of a user.",
+            "username",
+        )
+        .history(&[
+            ("6.2.0", "Patterns of channels."),
+            ("7.0.0", "Selectors, and patterns as they stand in rules instead of a list."),
+        ]),
     Spec::new("help", 2, LOADING | STALE, Run::Session(acl_help)).docs(
         Group::Server,
         "6.0.0",
@@ -117,6 +124,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
             "Makes a user, or changes the rules of one.",
             "username [rule [rule ...]]",
         )
+        .history(&[("6.2.0", "Patterns of channels."), ("7.0.0", "Selectors, and what may be done with keys.")])
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
     Spec::new("users", 2, ADMIN_FLAGS, Run::Session(users)).facts(fact::TELLS).docs(
         Group::Server,

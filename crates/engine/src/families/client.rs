@@ -102,11 +102,11 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "Closes connections.",
         // All but the first may be given together; the notation has no words for that.
         "<ip:port:string | ID client-id:integer | TYPE <NORMAL | MASTER | PRIMARY | SLAVE | REPLICA | PUBSUB> | USER username \
-         | ADDR ip:port:string | LADDR ip:port:string | SKIPME <YES | NO> | MAXAGE maxage | IDLE idle | FLAGS flags | NAME client-name \
-         | LIB-NAME lib-name | LIB-VER lib-version | DB db-id | CAPA capa | IP ip | NOT-ID client-id:integer \
+         | ADDR ip:port:string | LADDR ip:port:string | SKIPME <YES | NO> | MAXAGE maxage:integer | IDLE idle:integer | FLAGS flags | NAME client-name \
+         | LIB-NAME lib-name | LIB-VER lib-version | DB db-id:integer | CAPA capa | IP ip | NOT-ID client-id:integer \
          | NOT-TYPE <NORMAL | MASTER | PRIMARY | SLAVE | REPLICA | PUBSUB> | NOT-USER username | NOT-ADDR ip:port:string \
          | NOT-LADDR ip:port:string | NOT-FLAGS flags | NOT-NAME client-name | NOT-LIB-NAME lib-name | NOT-LIB-VER lib-version \
-         | NOT-DB db-id | NOT-CAPA capa | NOT-IP ip>",
+         | NOT-DB db-id:integer | NOT-CAPA capa | NOT-IP ip>",
     ).history(&[("2.8.12", "Options that choose connections, `ID` among them."), ("3.2.0", "`TYPE master`."), ("5.0.0", "`TYPE replica`, for what was `slave`."), ("6.2.0", "`LADDR`."), ("7.4.0", "`MAXAGE`.")]),
     Spec::new("list", -2, OPERATOR, Run::Session(list)).facts(fact::TELLS).tips(&["nondeterministic_output"]).docs(
         Group::Connection,
@@ -140,7 +140,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "3.0.0",
         "O(1)",
         "Holds commands back for a time.",
-        "timeout:double [WRITE | ALL]",
+        "timeout:integer [WRITE | ALL]",
     ).history(&[("6.2.0", "`WRITE` and `ALL`.")]),
     Spec::new("reply", 3, BASIC, Run::Session(reply)).facts(fact::HOLDS_CONNECTION).docs(
         Group::Connection,

@@ -84,7 +84,8 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "3.0.0",
         "Makes two nodes known to each other.",
         "ip:string port:integer [cluster-bus-port:integer]",
-    ),
+    )
+    .history(&[("4.0.0", "The bus's port.")]),
     subcommand("myid", 2, LOOK, "3.0.0", "Answers the node's name.", ""),
     subcommand("myshardid", 2, LOOK, "7.2.0", "Answers the name of the node's shard.", "").tips(CHANGES),
     subcommand("nodes", 2, LOOK, "3.0.0", "Lists the cluster's nodes.", "").tips(CHANGES),
@@ -107,6 +108,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         .tips(CHANGES),
     subcommand("slots", 2, LOOK, "3.0.0", "Tells which slots each node has.", "")
         .deprecated("7.0.0", "`CLUSTER SHARDS`")
+        .history(&[("4.0.0", "The nodes' names."), ("7.0.0", "More of how nodes are reached.")])
         .tips(CHANGES),
 ];
 

@@ -34,7 +34,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
             "2.8.0",
             "O(1)",
             "Makes the connection a replica's: it is sent all changes, from where it is or behind a snapshot.",
-            "replicationid offset",
+            "replicationid offset:integer",
         ),
     Spec::new("replconf", -1, ADMIN | NOSCRIPT | LOADING | STALE | ALLOW_BUSY, Run::Session(replconf))
         .facts(fact::HOLDS_CONNECTION)
@@ -55,7 +55,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
             "3.0.0",
             "O(1)",
             "Waits until so many replicas have what this connection has written, and answers how many have.",
-            "numreplicas timeout",
+            "numreplicas:integer timeout:integer",
         )
         .tips(&["request_policy:all_shards", "response_policy:agg_min"]),
     Spec::new("waitaof", 4, NOSCRIPT, Run::Session(waitaof))
@@ -67,7 +67,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
             "7.2.0",
             "O(1)",
             "The same for the disks of this server and of its replicas.",
-            "numlocal numreplicas timeout",
+            "numlocal:integer numreplicas:integer timeout:integer",
         )
         .tips(&["request_policy:all_shards", "response_policy:agg_min"]),
 ];

@@ -27,7 +27,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
         "5.0.0",
         "O(N), where N is the size of the picture",
         "Draws a picture, and says which version of Redis the server stands for.",
-        "[VERSION version:integer] [columns [rows]]",
+        "[VERSION version:integer] [columns:integer [rows:integer]]",
     ),
     Spec::new("shutdown", -1, ADMIN | NOSCRIPT | LOADING | STALE | NO_MULTI | ALLOW_BUSY, Run::Session(shutdown))
         .scope(Scope::ByArgs(scope_of_shutdown))
