@@ -53,11 +53,10 @@ fn list(turn: &mut Turn<'_, '_>) -> Outcome {
     Ok(())
 }
 
-/// As a server answers whose configuration doesn't allow the command.
+/// Begins as the answer of a server whose configuration doesn't allow the command, and doesn't send anybody to that.
 fn refuse(_: &mut Turn<'_, '_>) -> Outcome {
     Err(Error::fixed(
-        "ERR MODULE command not allowed. If the enable-module-command option is set to \"local\", you can run it from a local \
-         connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+        "ERR MODULE command not allowed. This server has no modules, whatever enable-module-command says.",
     ))
 }
 
@@ -77,9 +76,8 @@ mod tests {
 
     #[test]
     fn there_are_no_modules() {
-        let refused = "-ERR MODULE command not allowed. If the enable-module-command option is set to \"local\", you can run it \
-                       from a local connection, otherwise you need to set this option in the configuration file, and then \
-                       restart the server.";
+        let refused =
+            "-ERR MODULE command not allowed. This server has no modules, whatever enable-module-command says.";
         check(&[
             ("module list", "*0"),
             ("module load x", refused),
