@@ -164,7 +164,7 @@ const MODULES: InertDirectives = InertDirectives {
     awaits: false,
     directives: &[
         Directive::choice("enable-module-command", &["no", "yes", "local"], "no").immutable(),
-        Directive::bool("vset-force-single-threaded-execution", "no").immutable(),
+        Directive::bool("vset-force-single-threaded-execution", "no"),
     ],
 };
 

@@ -14,7 +14,7 @@ const BEYOND_THE_TABLE: &[(&str, &str)] = &[
     ("loadmodule", "refused: there are no modules"),
     ("rename-command", "same"),
     ("sentinel", "refused: there is no Sentinel mode"),
-    ("user", "only `user default on nopass ~* &* +@all`, which is so; others are refused, not yet"),
+    ("user", "same"),
 ];
 
 /// What Redis or Valkey has under a name.
