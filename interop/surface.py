@@ -104,6 +104,7 @@ class Server:
         for name, entry in docs.items():
             self.docs[name.lower()] = {
                 "tokens": tokens(entry.get("arguments")), "since": entry.get("since"), "group": entry.get("group"),
+                "history": {version for version, _ in entry.get("history", ())}, "types": types(entry.get("arguments")),
                 "deprecated": entry.get("deprecated_since"), "marks": set(entry.get("doc_flags", ())) - {"deprecated"},
             }
             self.add_docs(entry.get("subcommands", {}))
@@ -115,6 +116,16 @@ def tokens(arguments):
         if argument.get("token"):
             found.add(argument["token"].upper())
         found |= tokens(argument.get("arguments"))
+    return found
+
+
+def types(arguments):
+    """The types of the arguments that are given a value, by their names."""
+    found = {}
+    for argument in arguments or ():
+        if argument["type"] not in ("oneof", "block", "pure-token"):
+            found[argument["name"]] = argument["type"]
+        found |= types(argument.get("arguments"))
     return found
 
 
@@ -142,6 +153,14 @@ def differences(ours, theirs):
             missing = facts.pop("tokens") - here["tokens"]
             if missing:
                 yield "tokens", name, f"{sorted(missing)}"
+            # Penstock may have what the peer lacks, and has names of its own for some arguments.
+            versions = facts.pop("history") - here["history"]
+            if versions:
+                yield "history", name, f"{sorted(versions)}"
+            there, own = facts.pop("types"), here["types"]
+            unlike = {argument for argument in there if there[argument] != "string" and own.get(argument, there[argument]) != there[argument]}
+            if unlike:
+                yield "types", name, f"{sorted(unlike)}"
             for what, fact in facts.items():
                 if fact != here[what]:
                     yield what, name, f"{fact} there, {here[what]} here"
@@ -163,7 +182,7 @@ def listed():
 
 
 KINDS = {"command", "arity", "flags", "positions", "categories", "tips", "key specs", "tokens", "since", "group", "deprecated", "marks",
-         "directive", "INFO", "DEBUG"}
+         "history", "types", "directive", "INFO", "DEBUG"}
 
 
 def main():

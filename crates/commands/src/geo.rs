@@ -126,7 +126,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
          FT | MI>:unit | BYBOX width:double height:double <M | KM | FT | MI>:unit | BYPOLYGON num-vertices:integer \
          longitude:double latitude:double [longitude:double latitude:double ...]>:by [ASC | DESC]:order [COUNT \
          count:integer [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]",
-    ).history(&[("7.0.0", "Units in upper case.")]),
+    ).history(&[("7.0.0", "Units in upper case."), ("9.0.0", "`BYPOLYGON`, in Valkey.")]),
     Spec::new("geosearchstore", -8, WRITE | DENYOOM, search::geosearchstore as Handler)
         .keys(&[KeySpec::at(1, OW | UPDATE), KeySpec::at(2, RO | ACCESS)])
         .docs(
@@ -138,7 +138,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
              radius:double <M | KM | FT | MI>:unit | BYBOX width:double height:double <M | KM | FT | MI>:unit | \
              BYPOLYGON num-vertices:integer longitude:double latitude:double [longitude:double latitude:double \
              ...]>:by [ASC | DESC]:order [COUNT count:integer [ANY]] [STOREDIST]",
-        ).history(&[("7.0.0", "Units in upper case.")]),
+        ).history(&[("7.0.0", "Units in upper case."), ("9.0.0", "`BYPOLYGON`, in Valkey.")]),
 ]);
 
 /// A longitude and a latitude, from the argument at `index` on.

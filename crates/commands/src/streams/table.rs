@@ -253,7 +253,7 @@ const XINFO: &[Spec<Handler>] = &On(Type::Stream).entries([
         "O(1); with FULL, O(N), where N is the number of entries and deliveries shown",
         "Tells about a stream.",
         "key [FULL [COUNT count:integer]]",
-    ).history(&[("6.0.0", "`FULL`."), ("7.0.0", "The fields `max-deleted-entry-id`, `entries-added`, `recorded-first-entry-id`, `entries-read` and `lag`."), ("7.2.0", "The field `active-time`; `seen-time` counts attempts, too.")]),
+    ).history(&[("6.0.0", "`FULL`."), ("7.0.0", "The fields `max-deleted-entry-id`, `entries-added`, `recorded-first-entry-id`, `entries-read` and `lag`."), ("7.2.0", "The field `active-time`; `seen-time` counts attempts, too."), ("8.6.0", "The fields about messages that are named by their producers.")]),
     Spec::new("groups", 3, READONLY, info::groups as Handler).keys(&[KeySpec::at(2, RO | ACCESS)]).docs(
         Group::Stream,
         "5.0.0",

@@ -98,13 +98,15 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "Replaces all users by those of the file of users.",
         "",
     ),
-    Spec::new("log", -2, ADMIN_FLAGS, Run::Session(log)).docs(
-        Group::Server,
-        "6.0.0",
-        "O(N) with N being the number of entries shown.",
-        "Shows what was denied last.",
-        "[<count:integer | RESET>:operation]",
-    ),
+    Spec::new("log", -2, ADMIN_FLAGS, Run::Session(log))
+        .docs(
+            Group::Server,
+            "6.0.0",
+            "O(N) with N being the number of entries shown.",
+            "Shows what was denied last.",
+            "[<count:integer | RESET>:operation]",
+        )
+        .history(&[("7.2.0", "The entries' numbers, and when each was made and changed last.")]),
     Spec::new("save", 2, ADMIN_FLAGS, Run::Session(save))
         .docs(
             Group::Server,

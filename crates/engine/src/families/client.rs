@@ -107,7 +107,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
          | NOT-TYPE <NORMAL | MASTER | PRIMARY | SLAVE | REPLICA | PUBSUB> | NOT-USER username | NOT-ADDR ip:port:string \
          | NOT-LADDR ip:port:string | NOT-FLAGS flags | NOT-NAME client-name | NOT-LIB-NAME lib-name | NOT-LIB-VER lib-version \
          | NOT-DB db-id:integer | NOT-CAPA capa | NOT-IP ip>",
-    ).history(&[("2.8.12", "Options that choose connections, `ID` among them."), ("3.2.0", "`TYPE master`."), ("5.0.0", "`TYPE replica`, for what was `slave`."), ("6.2.0", "`LADDR`."), ("7.4.0", "`MAXAGE`.")]),
+    ).history(&[("2.8.12", "Options that choose connections, `ID` among them."), ("3.2.0", "`TYPE master`."), ("5.0.0", "`TYPE replica`, for what was `slave`."), ("6.2.0", "`LADDR`."), ("7.4.0", "`MAXAGE`."), ("8.0.0", "`TYPE primary`, in Valkey."), ("8.1.0", "Several `ID`s, in Valkey."), ("9.0.0", "`NAME`, `IDLE`, `FLAGS` and other options, and what they exclude, in Valkey.")]),
     Spec::new("list", -2, OPERATOR, Run::Session(list)).facts(fact::TELLS).tips(&["nondeterministic_output"]).docs(
         Group::Connection,
         "2.4.0",
@@ -120,7 +120,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
          [NOT-ID client-id:integer [client-id:integer ...]] [NOT-USER username] [NOT-ADDR ip:port:string] \
          [NOT-LADDR ip:port:string] [NOT-FLAGS flags:string] [NOT-NAME client-name:string] [NOT-LIB-NAME lib-name:string] \
          [NOT-LIB-VER lib-version:string] [NOT-DB db-id:integer] [NOT-CAPA capa:string] [NOT-IP ip:string]",
-    ).history(&[("2.8.12", "The field `id`."), ("5.0.0", "`TYPE`."), ("6.0.0", "The field `user`."), ("6.2.0", "`ID`, and the fields `argv-mem`, `tot-mem`, `laddr` and `redir`."), ("7.0.0", "The fields `resp`, `multi-mem`, `rbs` and `rbp`."), ("7.0.3", "The field `ssub`."), ("7.2.0", "The fields `lib-name` and `lib-ver`."), ("7.4.0", "The field `watch`.")]),
+    ).history(&[("2.8.12", "The field `id`."), ("5.0.0", "`TYPE`."), ("6.0.0", "The field `user`."), ("6.2.0", "`ID`, and the fields `argv-mem`, `tot-mem`, `laddr` and `redir`."), ("7.0.0", "The fields `resp`, `multi-mem`, `rbs` and `rbp`."), ("7.0.3", "The field `ssub`."), ("7.2.0", "The fields `lib-name` and `lib-ver`."), ("7.4.0", "The field `watch`."), ("8.0.0", "`TYPE primary`, in Valkey."), ("8.1.0", "`USER`, `ADDR`, `LADDR`, `SKIPME` and `MAXAGE`, in Valkey."), ("9.0.0", "`NAME`, `IDLE`, `FLAGS` and other options, and what they exclude, in Valkey.")]),
     Spec::new("no-evict", 3, OPERATOR, Run::Session(no_evict)).facts(fact::HOLDS_CONNECTION).docs(
         Group::Connection,
         "7.0.0",

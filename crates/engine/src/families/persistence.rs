@@ -30,7 +30,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
             "Begins to save a snapshot of this moment, beside everything else.",
             "[SCHEDULE | CANCEL]",
         )
-        .history(&[("3.2.2", "`SCHEDULE`.")]),
+        .history(&[("3.2.2", "`SCHEDULE`."), ("8.1.0", "`CANCEL`, in Valkey.")]),
     Spec::new("lastsave", 1, LOADING | STALE | FAST, Run::Session(lastsave))
         .facts(fact::TELLS)
         .brief()
