@@ -385,6 +385,9 @@ impl Worker {
         let group = from..group_end(planned, keys, from);
         let bytes = batch.requests()[group.clone()].last().map_or(0, |last| last.end as usize - stint.at);
         self.choose_company(inside, &planned[group.clone()], keys, bytes);
+        if self.engine.reasons.has(TRACKED) {
+            keys_of(&planned[group.clone()], keys).iter().for_each(|key| self.engine.tracking.keys.ask_for(key.hash));
+        }
         let hints = self.engine.keyspace.hints(session.database, inside);
         let end = group.end;
         look_ahead(&hints, batch, stint.input, planned, keys, group);

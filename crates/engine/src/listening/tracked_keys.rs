@@ -11,10 +11,15 @@
 //! the bitmap alone answers, with a million of them one word of 1 MB more: one key in twenty is then looked up in vain.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::iter;
+use std::mem;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use store::hash::KeyHash;
+use store::prefetch::prefetch;
 
 use super::tracking::Tracker;
 
@@ -36,8 +41,71 @@ struct TrackedKey {
 /// A key that has been taken out, and the clients that it was remembered for.
 pub type Taken = (Box<[u8]>, Vec<Arc<Tracker>>);
 
+/// The keys of a bucket. Most have one, which is therefore found with the bucket itself.
+struct Bucket {
+    first: TrackedKey,
+    more: Vec<TrackedKey>,
+}
+
+impl Bucket {
+    fn keys(&self) -> impl Iterator<Item = &TrackedKey> {
+        iter::once(&self.first).chain(&self.more)
+    }
+
+    fn len(&self) -> usize {
+        1 + self.more.len()
+    }
+
+    fn position(&self, hash: KeyHash, key: &[u8]) -> Option<usize> {
+        self.keys().position(|tracked| tracked.hash == hash && *tracked.key == *key)
+    }
+
+    /// The tracked key with these bytes; a new one, if there is none.
+    fn get_or_insert(&mut self, hash: KeyHash, key: &[u8], new: impl FnOnce() -> TrackedKey) -> &mut TrackedKey {
+        match self.position(hash, key) {
+            None => self.more.push_mut(new()),
+            Some(0) => &mut self.first,
+            Some(at) => &mut self.more[at - 1],
+        }
+    }
+
+    fn get_mut(&mut self, at: usize) -> Option<&mut TrackedKey> {
+        if at == 0 { Some(&mut self.first) } else { self.more.get_mut(at - 1) }
+    }
+
+    /// Takes a key out, unless it is the only one.
+    fn remove(&mut self, at: usize) -> Option<TrackedKey> {
+        let last = self.more.pop()?;
+        match self.get_mut(at) {
+            Some(tracked) => Some(mem::replace(tracked, last)),
+            None => Some(last),
+        }
+    }
+}
+
 /// Buckets with keys, by their numbers.
-type Part = HashMap<usize, Vec<TrackedKey>>;
+type Part = HashMap<usize, Bucket, BuildHasherDefault<Spread>>;
+
+/// Spreads the numbers of buckets, which are hashes already, and of which one part has every 64th.
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_usize(self.0 as usize ^ usize::from(byte)));
+    }
+
+    #[inline]
+    fn write_usize(&mut self, number: usize) {
+        let spread = (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = spread ^ (spread >> 32);
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// Which buckets may have a key: what commands ask. It is changed under the locks of the parts.
 struct BucketFilter {
@@ -138,20 +206,29 @@ impl TrackedKeys {
         self.filter.get().is_some_and(|filter| filter.may_have(hash))
     }
 
+    /// Asks for the memory that [`TrackedKeys::may_have`] will read, without waiting for it.
+    #[inline]
+    pub fn ask_for(&self, hash: KeyHash) {
+        if let Some(filter) = self.filter.get() {
+            prefetch((&raw const filter.words[hash.tracked_place::<BUCKETS>().0]).cast());
+        }
+    }
+
     /// Remembers a key for a client. The caller holds the key's shard.
     pub fn add(&self, hash: KeyHash, key: &[u8], tracker: &Arc<Tracker>) {
         let filter = self.filter.get_or_init(BucketFilter::new);
         let (bucket, bits) = hash.tracked_place::<BUCKETS>();
         let mut part = self.part(bucket);
-        let keys = part.entry(bucket).or_default();
-        let at = keys.iter().position(|tracked| tracked.hash == hash && *tracked.key == *key);
-        let at = at.unwrap_or_else(|| {
-            keys.push(TrackedKey { hash, key: key.into(), trackers: Vec::with_capacity(TRACKERS_MIN) });
+        let new = || {
             self.keys.fetch_add(1, Ordering::Relaxed);
             filter.set(bucket, filter.words[bucket].load(Ordering::Relaxed) | bits);
-            keys.len() - 1
-        });
-        let trackers = &mut keys[at].trackers;
+            TrackedKey { hash, key: key.into(), trackers: Vec::with_capacity(TRACKERS_MIN) }
+        };
+        let tracked = match part.entry(bucket) {
+            Slot::Vacant(vacant) => &mut vacant.insert(Bucket { first: new(), more: Vec::new() }).first,
+            Slot::Occupied(occupied) => occupied.into_mut().get_or_insert(hash, key, new),
+        };
+        let trackers = &mut tracked.trackers;
         if trackers.binary_search_by_key(&tracker.client, |t| t.client).is_ok() {
             return;
         }
@@ -172,8 +249,7 @@ impl TrackedKeys {
         let Some(filter) = self.filter.get() else { return Vec::new() };
         let (bucket, _) = hash.tracked_place::<BUCKETS>();
         let mut part = self.part(bucket);
-        let keys = part.get(&bucket);
-        let at = keys.and_then(|all| all.iter().position(|tracked| tracked.hash == hash && *tracked.key == *key));
+        let at = part.get(&bucket).and_then(|keys| keys.position(hash, key));
         at.and_then(|at| self.remove(&mut part, filter, bucket, at)).map(|tracked| tracked.trackers).unwrap_or_default()
     }
 
@@ -184,19 +260,24 @@ impl TrackedKeys {
         let bucket = filter.next_used(random[0] % BUCKETS)?;
         let mut part = self.part(bucket);
         // Another thread may just have emptied it.
-        let len = part.get(&bucket).map_or(0, Vec::len);
+        let len = part.get(&bucket).map_or(0, Bucket::len);
         let tracked = self.remove(&mut part, filter, bucket, random[1].checked_rem(len)?)?;
         Some((tracked.key, tracked.trackers))
     }
 
     fn remove(&self, part: &mut Part, filter: &BucketFilter, bucket: usize, at: usize) -> Option<TrackedKey> {
-        let keys = part.get_mut(&bucket)?;
-        let tracked = keys.swap_remove(at);
-        let bits = |tracked: &TrackedKey| tracked.hash.tracked_place::<BUCKETS>().1;
-        filter.set(bucket, keys.iter().map(bits).fold(0, |all, bits| all | bits));
-        if keys.is_empty() {
-            part.remove(&bucket);
-        }
+        let kept = part.get_mut(&bucket)?;
+        let tracked = match kept.remove(at) {
+            Some(tracked) => {
+                let bits = |tracked: &TrackedKey| tracked.hash.tracked_place::<BUCKETS>().1;
+                filter.set(bucket, kept.keys().map(bits).fold(0, |all, bits| all | bits));
+                tracked
+            }
+            None => {
+                filter.set(bucket, 0);
+                part.remove(&bucket)?.first
+            }
+        };
         self.keys.fetch_sub(1, Ordering::Relaxed);
         self.items.fetch_sub(tracked.trackers.len(), Ordering::Relaxed);
         Some(tracked)
@@ -207,10 +288,10 @@ impl TrackedKeys {
         let Some(filter) = self.filter.get() else { return };
         for part in &self.parts {
             let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
-            for (bucket, keys) in part.drain() {
+            for (bucket, kept) in part.drain() {
                 filter.set(bucket, 0);
-                self.keys.fetch_sub(keys.len(), Ordering::Relaxed);
-                self.items.fetch_sub(keys.iter().map(|tracked| tracked.trackers.len()).sum(), Ordering::Relaxed);
+                self.keys.fetch_sub(kept.len(), Ordering::Relaxed);
+                self.items.fetch_sub(kept.keys().map(|tracked| tracked.trackers.len()).sum(), Ordering::Relaxed);
             }
             part.shrink_to_fit();
         }
