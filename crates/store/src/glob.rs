@@ -68,6 +68,22 @@ fn match_one(pattern: &[u8], byte: u8, nocase: bool) -> Option<&[u8]> {
     }
 }
 
+/// The set of the bytes that a pattern's first part matches, a bit each, and the rest of the pattern. None if that part is a
+/// `*`, if it matches no byte, and for an empty pattern.
+pub fn first_set(pattern: &[u8]) -> Option<([u64; 4], &[u8])> {
+    if pattern.first() == Some(&b'*') {
+        return None;
+    }
+    let (mut set, mut rest) = ([0; 4], None);
+    for byte in 0..=u8::MAX {
+        if let Some(after) = match_one(pattern, byte, false) {
+            set[usize::from(byte >> 6)] |= 1 << (byte & 63);
+            rest = Some(after);
+        }
+    }
+    Some((set, rest?))
+}
+
 /// Matches one byte with a class, given what follows its `[`; the rest of the pattern if it matched.
 ///
 /// A class ends at its first `]` that is neither escaped nor the end of a range, else at the end of the pattern.
@@ -141,6 +157,25 @@ mod tests {
                 assert!(!matches(pattern, text, nocase), "{shown} should not match {}", text.escape_ascii());
             }
         }
+    }
+
+    #[test]
+    fn a_part_of_one_byte_is_a_set_of_bytes() {
+        for (pattern, bytes, rest) in [
+            (&b"[a-c]*"[..], &b"abc"[..], &b"*"[..]),
+            (b"ab", b"a", b"b"),
+            (b"\\*?", b"*", b"?"),
+            (b"\\", b"\\", b""),
+            (b"[\\]x]y", b"]x", b"y"),
+            (b"[z-x", b"xyz", b""),
+            (b"[\xfe-\x01]", b"\0\x01\xfe\xff", b""),
+        ] {
+            let (set, after) = first_set(pattern).unwrap();
+            let found: Vec<u8> = (0..=255).filter(|&b: &u8| set[usize::from(b >> 6)] >> (b & 63) & 1 != 0).collect();
+            assert_eq!((&*found, after), (bytes, rest), "{}", pattern.escape_ascii());
+        }
+        let count = |pattern| first_set(pattern).map(|(set, _)| set.map(u64::count_ones).iter().sum::<u32>());
+        assert_eq!([b"?" as &[u8], b"[^a]", b"[]", b"", b"*a"].map(count), [Some(256), Some(255), None, None, None]);
     }
 
     #[test]

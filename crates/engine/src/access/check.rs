@@ -4,9 +4,9 @@ use commands::spec::{Info, fact, flag};
 use resp::num;
 use resp::request::Args;
 
-use super::patterns::{KeyPattern, READ};
+use super::patterns::{KeyPattern, Matcher, READ};
 use super::permissions::{Permissions, Selector};
-use super::ways::{Way, permission, touches_database, visit_channels, visit_keys};
+use super::ways::{permission, touches_database, visit_channels, visit_keys};
 use crate::command_table::Command;
 
 /// What is denied. Of what several selectors deny, the greatest is told: it was the nearest to being allowed.
@@ -75,17 +75,8 @@ impl Permissions {
     /// Begins to hold commands against the rules.
     #[inline]
     pub(crate) fn sieve(&self, database: usize) -> Sieve<'_> {
-        let selector = &self.selectors[0];
-        let in_database = selector.allows_database(database as u64);
-        Sieve {
-            selectors: &self.selectors,
-            database,
-            selector,
-            in_database,
-            last: None,
-            way: Way::default(),
-            pattern: 0,
-        }
+        let selectors = &self.selectors;
+        Sieve { passage: Passage::Open, selectors, database, command: None, selector: &selectors[0], pattern: 0 }
     }
 
     /// Whether a command may run.
@@ -110,64 +101,94 @@ impl Permissions {
     }
 }
 
+/// What the present command needs to pass.
+#[derive(Clone, Copy)]
+enum Passage<'p> {
+    /// Nothing more.
+    Open,
+    /// That its only key matches this pattern.
+    Key(&'p Matcher),
+    /// A longer look.
+    Closed,
+}
+
 /// Lets commands pass that may run for sure, one after another: what is looked up for one often holds for the next.
 pub(crate) struct Sieve<'p> {
+    passage: Passage<'p>,
     selectors: &'p [Selector],
     database: usize,
+    /// The present command.
+    command: Option<&'static Command>,
     /// The selector that let a command pass last; at first, what stands outside of parentheses.
     selector: &'p Selector,
-    in_database: bool,
-    /// The last command, and its way.
-    last: Option<&'static Command>,
-    way: Way,
-    /// The pattern that matched last.
+    /// The pattern of that selector that matched last.
     pattern: usize,
 }
 
 impl<'p> Sieve<'p> {
-    /// True if a command may run for sure. `key` gives its only key. Otherwise [`Permissions::check`] tells.
-    #[inline(always)]
-    pub(crate) fn passes<'k>(&mut self, command: &'static Command, key: impl Fn() -> Option<&'k [u8]>) -> bool {
-        if !self.last.is_some_and(|last| std::ptr::eq(last, command)) {
-            (self.last, self.way) = (Some(command), self.selector.ways[command.id]);
-        }
-        self.way.is_sure(self.in_database)
-            || (self.way.may_run(self.in_database) && key().is_some_and(|key| self.allows_key(key)))
-            || (self.selectors.len() > 1 && self.passes_another(command, key()))
+    /// Turns to another command. None, and one that can't run anyway, needs no look.
+    #[inline]
+    pub(crate) fn turn_to(&mut self, command: Option<&'static Command>) {
+        self.command = command;
+        self.passage = command.map_or(Passage::Open, |command| self.passage_of(command));
     }
 
-    #[inline]
-    fn allows_key(&mut self, key: &[u8]) -> bool {
-        let need = self.way.need();
-        let fits = |pattern: &KeyPattern| pattern.permission & need == need && pattern.matcher.matches(key);
-        let patterns = &self.selector.keys;
-        if patterns.get(self.pattern).is_some_and(fits) {
+    /// True if the present command may run for sure, with its only key, if it has one. Otherwise
+    /// [`Sieve::passes_otherwise`] and then [`Permissions::check`] tell.
+    #[inline(always)]
+    pub(crate) fn passes(&self, key: &[u8]) -> bool {
+        match self.passage {
+            Passage::Open => true,
+            Passage::Key(matcher) => matcher.matches(key),
+            Passage::Closed => false,
+        }
+    }
+
+    /// Looks whether another pattern or another selector lets the present command pass, which the next commands are held
+    /// against first then.
+    pub(crate) fn passes_otherwise(&mut self, key: &[u8]) -> bool {
+        let Some(command) = self.command else { return true };
+        let before = (self.selector, self.pattern, self.passage);
+        if self.turn_to_pattern(command, key) {
             return true;
         }
-        let found = patterns.iter().position(fits);
-        self.pattern = found.unwrap_or(self.pattern);
-        found.is_some()
-    }
-
-    /// Looks whether another selector lets a command pass, which the next commands are held against first then.
-    #[inline(never)]
-    fn passes_another(&mut self, command: &'static Command, key: Option<&[u8]>) -> bool {
-        let before = self.selector;
-        for selector in self.selectors.iter().filter(|selector| !std::ptr::eq(*selector, before)) {
-            self.turn_to(selector, command);
-            let is_sure = self.way.is_sure(self.in_database);
-            if is_sure || (self.way.may_run(self.in_database) && key.is_some_and(|key| self.allows_key(key))) {
+        for selector in self.selectors.iter().filter(|selector| !std::ptr::eq(*selector, before.0)) {
+            (self.selector, self.pattern) = (selector, 0);
+            self.passage = self.passage_of(command);
+            if self.passes(key) || self.turn_to_pattern(command, key) {
                 return true;
             }
         }
-        self.turn_to(before, command);
+        (self.selector, self.pattern, self.passage) = before;
         false
     }
 
-    fn turn_to(&mut self, selector: &'p Selector, command: &'static Command) {
-        (self.selector, self.pattern) = (selector, 0);
-        self.in_database = selector.allows_database(self.database as u64);
-        (self.last, self.way) = (Some(command), selector.ways[command.id]);
+    /// The same, within the present selector.
+    fn turn_to_pattern(&mut self, command: &'static Command, key: &[u8]) -> bool {
+        let Passage::Key(_) = self.passage else { return false };
+        let need = self.selector.ways[command.id].need();
+        let found = self.selector.keys.iter().position(|pattern| pattern.allows(need) && pattern.matcher.matches(key));
+        if let Some(found) = found {
+            self.pattern = found;
+            self.passage = Passage::Key(&self.selector.keys[found].matcher);
+        }
+        found.is_some()
+    }
+
+    /// What a command needs by the present selector.
+    fn passage_of(&self, command: &'static Command) -> Passage<'p> {
+        let (selector, way) = (self.selector, self.selector.ways[command.id]);
+        let in_database = selector.allows_database(self.database as u64);
+        if way.is_sure(in_database) {
+            return Passage::Open;
+        }
+        if !way.may_run(in_database) {
+            return Passage::Closed;
+        }
+        let need = way.need();
+        let last = selector.keys.get(self.pattern).filter(|pattern| pattern.allows(need));
+        let first = || selector.keys.iter().find(|pattern| pattern.allows(need));
+        last.or_else(first).map_or(Passage::Closed, |pattern| Passage::Key(&pattern.matcher))
     }
 }
 
@@ -179,7 +200,7 @@ impl Selector {
 
     #[inline]
     fn allows_key(&self, key: &[u8], need: u8) -> bool {
-        self.all_keys || self.keys.iter().any(|own| own.permission & need == need && own.matcher.matches(key))
+        self.all_keys || self.keys.iter().any(|own| own.allows(need) && own.matcher.matches(key))
     }
 
     #[inline]

@@ -4,9 +4,9 @@
 use commands::spec::fact;
 use resp::request::{Args, Input, Limits, Stop};
 
-use super::windows::{Stint, plan};
+use super::windows::{Guard, Stint, plan, plan_each};
+use crate::access::{Permissions, Sieve};
 use crate::clients::session::Session;
-use crate::command_table::Command;
 use crate::replies::UNAUTHENTICATED_BYTES_MAX;
 use crate::worker::Worker;
 use crate::worker::tables::{Planned, Tables};
@@ -29,32 +29,46 @@ impl Worker {
         stint.replies_end = stint.written + bytes;
         let limits = Limits { unauthenticated, ..self.limits };
         let framed = session.framer.frame(stint.input, stint.at, &limits, window, &mut tables.batch);
-        plan(&tables.batch, stint.input, &mut tables.planned, &mut tables.keys);
-        self.hold_against_rules(session, stint.input, tables);
+        self.plan_by_rules(session, stint.input, tables);
         framed
     }
 
-    /// Has the commands that may not run, and those that must be looked at when they do, be admitted with care.
-    fn hold_against_rules(&self, session: &Session, input: Input<'_>, tables: &mut Tables) {
-        let Some(permissions) = session.permissions() else { return };
+    /// Plans a window. The commands that may not run by the user's rules, and those that must be looked at when they do, are
+    /// admitted with care.
+    // On its own for the registers' sake, as `plan` is.
+    #[inline(never)]
+    fn plan_by_rules(&self, session: &Session, input: Input<'_>, tables: &mut Tables) {
         let Tables { batch, planned, keys } = tables;
-        let mut sieve = permissions.sieve(session.database);
-        for (request, plan) in batch.requests().iter().zip(planned.iter_mut()) {
-            let Some(command) = plan.command else { continue };
-            let args = || batch.args(request, input);
-            let key = || keys.get(plan.keys_start as usize).map(|key| args().get(key.arg as usize));
-            if !sieve.passes(command, key) && plan.fits {
-                self.hold_one(session, plan, command, args());
-            }
-        }
+        let Some(permissions) = session.permissions() else { return plan(batch, input, planned, keys) };
+        let (sieve, database) = (permissions.sieve(session.database), session.database);
+        plan_each(batch, input, planned, keys, &mut Rules { sieve, worker: self, permissions, database });
+    }
+}
+
+/// A user's rules, which commands are held against as they are planned.
+struct Rules<'a> {
+    sieve: Sieve<'a>,
+    worker: &'a Worker,
+    permissions: &'a Permissions,
+    database: usize,
+}
+
+impl Guard for Rules<'_> {
+    #[inline(always)]
+    fn turn_to(&mut self, plan: &Planned) {
+        self.sieve.turn_to(plan.command.filter(|_| plan.fits));
     }
 
-    /// The same of one command that doesn't pass for sure.
+    #[inline(always)]
+    fn passes(&self, key: &[u8]) -> bool {
+        self.sieve.passes(key)
+    }
+
     #[inline(never)]
-    fn hold_one(&self, session: &Session, plan: &mut Planned, command: &'static Command, args: Args<'_>) {
-        let asked = self.asked(session.database, command, args);
-        let is_denied = session.permissions().is_some_and(|permissions| permissions.check(asked).is_err());
-        if is_denied || command.info.is(fact::LOOKS_UP) {
+    fn look_again(&mut self, plan: &mut Planned, args: Args<'_>, key: &[u8]) {
+        let Some(command) = plan.command.filter(|_| !self.sieve.passes_otherwise(key)) else { return };
+        let asked = self.worker.asked(self.database, command, args);
+        if self.permissions.check(asked).is_err() || command.info.is(fact::LOOKS_UP) {
             (plan.fits, plan.quick, plan.is_keyless) = (false, None, false);
         }
     }
@@ -68,18 +82,16 @@ mod tests {
     use crate::clients::session::Session;
     use crate::testing::{Bench, request};
 
-    /// A bench with a session whose user has these rules, and a window of so many commands of it, planned.
-    fn planned(rules: &str, command: &[&str], count: usize) -> (Bench, Session, Vec<u8>, Tables) {
+    /// A bench with a session of a user with these rules, and a window of its commands, framed.
+    fn framed(rules: &str, bytes: &[u8], count: usize) -> (Bench, Session, Tables) {
         let mut bench = Bench::default();
         let (mut admin, mut session) = (bench.open(), bench.open());
         bench.check(&mut admin, &[(&format!("acl setuser al on nopass {rules}"), "+OK")]);
         bench.check(&mut session, &[("auth al x", "+OK")]);
-        let bytes = request(command).repeat(count);
         let mut tables = Tables { batch: Batch::default(), planned: Vec::new(), keys: Vec::new() };
         let limits = bench.worker.limits;
-        Framer::default().frame(bytes[..].into(), 0, &limits, count, &mut tables.batch);
-        plan(&tables.batch, bytes[..].into(), &mut tables.planned, &mut tables.keys);
-        (bench, session, bytes, tables)
+        Framer::default().frame(bytes.into(), 0, &limits, count, &mut tables.batch);
+        (bench, session, tables)
     }
 
     #[test]
@@ -100,10 +112,68 @@ mod tests {
             ("~* +@all resetdbs", &["get", "k"], false),
             ("~* +@all db=0", &["get", "k"], true),
         ] {
-            let (bench, session, bytes, mut tables) = planned(rules, command, 2);
-            bench.worker.hold_against_rules(&session, bytes[..].into(), &mut tables);
+            let bytes = request(command).repeat(2);
+            let (bench, session, mut tables) = framed(rules, &bytes, 2);
+            bench.worker.plan_by_rules(&session, bytes[..].into(), &mut tables);
             let found: Vec<_> = tables.planned.iter().map(|plan| (plan.quick.is_some(), plan.fits)).collect();
             assert_eq!(found, [(is_quick, is_quick); 2], "{rules} {command:?}");
+        }
+    }
+
+    #[test]
+    fn each_command_of_a_mixed_window_is_held_against_the_rules() {
+        let lines = [
+            "get k1",
+            "get k2",
+            "get l1",
+            "get k1",
+            "set k1 v",
+            "set l1 v",
+            "mget k1 k2",
+            "mget k1 l1",
+            "get l7",
+            "get",
+            "ping",
+            "nonsense x",
+            "config get port",
+            "object encoding k1",
+            "object encoding l1",
+            "get k",
+            "get key:of:more:bytes",
+            "touch k1",
+            "copy k1 l1",
+            "publish a b",
+            "strlen l1",
+            "getdel k1",
+            "getdel l1",
+            "get l1",
+        ];
+        let bytes: Vec<u8> = lines.iter().flat_map(|line| request(&line.split(' ').collect::<Vec<_>>())).collect();
+        for rules in [
+            "~k* +@all",
+            "~l* ~k* +@all",
+            "%R~k* %W~l* +@all",
+            "%R~l* ~k* %R~k? -@all +get +set",
+            "~k? +@all -ping &a",
+            "~[kl]1 +get +object|encoding",
+            "~k*[0-9] +@read",
+            "(~l* +get) (~k* +set) (%R~k* +@read)",
+            "~k1 -@all +set (~* +getdel)",
+            "~* +@all -get",
+            "~* +@all resetdbs (~l* +get)",
+            "-@all",
+        ] {
+            let (bench, session, mut tables) = framed(rules, &bytes, lines.len());
+            bench.worker.plan_by_rules(&session, bytes[..].into(), &mut tables);
+            let found: Vec<bool> = tables.planned.iter().map(|plan| plan.fits).collect();
+            plan(&tables.batch, bytes[..].into(), &mut tables.planned, &mut tables.keys);
+            let may_run = |(request, plan): (_, &Planned)| {
+                let args = tables.batch.args(request, bytes[..].into());
+                let asked = |command| bench.worker.asked(0, command, args);
+                plan.fits && plan.command.is_some_and(|c| session.permissions().unwrap().check(asked(c)).is_ok())
+            };
+            let expected: Vec<bool> = tables.batch.requests().iter().zip(&tables.planned).map(may_run).collect();
+            assert_eq!(found, expected, "{rules}");
         }
     }
 }

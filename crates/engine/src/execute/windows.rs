@@ -503,6 +503,45 @@ impl Found {
 // On its own for the registers' sake, as framing is.
 #[inline(never)]
 pub(crate) fn plan(batch: &Batch, input: Input<'_>, planned: &mut Vec<Planned>, keys: &mut Vec<KeyRef>) {
+    plan_each(batch, input, planned, keys, &mut Unguarded);
+}
+
+/// Looks at a window's commands as they are planned: in the same loop, because the command and its key are at hand there.
+pub(super) trait Guard {
+    /// Called before a command that may be another than the one before it.
+    fn turn_to(&mut self, plan: &Planned);
+
+    /// True if the command needs no longer look. `key`: its only key; empty if it has none or may have several.
+    fn passes(&self, key: &[u8]) -> bool;
+
+    /// Looks at a command that doesn't pass.
+    fn look_again(&mut self, plan: &mut Planned, args: Args<'_>, key: &[u8]);
+}
+
+/// For a user that may do everything.
+struct Unguarded;
+
+impl Guard for Unguarded {
+    #[inline(always)]
+    fn turn_to(&mut self, _: &Planned) {}
+
+    #[inline(always)]
+    fn passes(&self, _: &[u8]) -> bool {
+        true
+    }
+
+    fn look_again(&mut self, _: &mut Planned, _: Args<'_>, _: &[u8]) {}
+}
+
+/// See [`plan`].
+#[inline(always)]
+pub(super) fn plan_each(
+    batch: &Batch,
+    input: Input<'_>,
+    planned: &mut Vec<Planned>,
+    keys: &mut Vec<KeyRef>,
+    guard: &mut impl Guard,
+) {
     planned.clear();
     keys.clear();
     // Pipelines are made of runs of one command.
@@ -511,14 +550,25 @@ pub(crate) fn plan(batch: &Batch, input: Input<'_>, planned: &mut Vec<Planned>, 
         let args = batch.args(request, input);
         if !(request.repeats && found.is_all) {
             found = Found::of(args);
+            guard.turn_to(&found.plan);
         }
         let keys_start = keys.len() as u32;
+        let mut only: &[u8] = b"";
         match (found.keys, found.plan.command) {
-            (KeysAt::Only(at), _) => keys.push(KeyRef { arg: at as u32, hash: KeyHash::of(args.get(at)) }),
+            (KeysAt::Only(at), _) => {
+                only = args.get(at);
+                keys.push(KeyRef { arg: at as u32, hash: KeyHash::of(only) });
+            }
             (KeysAt::Declared, Some(command)) => hash_keys(command, args, keys),
             _ => {}
         }
         planned.push(Planned { keys_start, keys_end: keys.len() as u32, ..found.plan });
+        // Where the plan is already: on the stack, it would be written in parts and read as a whole.
+        if !guard.passes(only)
+            && let Some(plan) = planned.last_mut()
+        {
+            guard.look_again(plan, args, only);
+        }
     }
 }
 
