@@ -308,10 +308,11 @@ fn acl_check_cmd(state: &mut LuaState) -> Result<c_int, Raise> {
     let bytes = (0..args.args().len()).map(|i| args.args().get(i).len()).sum();
     state.context().args = args;
     state.poll_for(bytes)?;
-    if access == Access::NoCommand {
-        return Err(raise(state, b"ERR Invalid command passed to redis.acl_check_cmd()"));
+    match access {
+        Access::NoCommand => return Err(raise(state, b"ERR Invalid command passed to redis.acl_check_cmd()")),
+        Access::WrongArity => return Err(raise(state, b"ERR Wrong number of args for redis.acl_check_cmd()")),
+        Access::Allowed | Access::Denied => state.push_boolean(access == Access::Allowed),
     }
-    state.push_boolean(access == Access::Allowed);
     Ok(1)
 }
 

@@ -31,6 +31,8 @@ pub enum Access {
     Denied,
     /// There is no such command.
     NoCommand,
+    /// It takes another number of arguments.
+    WrongArity,
 }
 
 /// The world around a script that runs.

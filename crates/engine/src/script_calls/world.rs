@@ -341,6 +341,9 @@ impl Host for World<'_, '_> {
     fn access(&mut self, args: Args<'_>) -> Access {
         let command = self.table().find(args.get(0)).and_then(|c| self.table().resolve(c, args));
         let Some(command) = command else { return Access::NoCommand };
+        if !command.accepts(args.len()) {
+            return Access::WrongArity;
+        }
         let permissions = self.session.permissions();
         let asked = self.worker.asked(self.session.database, command, args);
         match permissions.is_none_or(|permissions| permissions.check(asked).is_ok()) {

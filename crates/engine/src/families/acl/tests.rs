@@ -280,6 +280,13 @@ fn scripts_run_as_their_caller() {
     run("return {redis.acl_check_cmd('get','k'),redis.acl_check_cmd('get','q')==false}", "*2|:1|:1");
     run("return redis.acl_check_cmd('flushall')", "$-1");
     run("return redis.acl_check_cmd('script','load','x')", "$-1");
+    // Whether they may be given or not.
+    for wrong in ["'get'", "'get','k','x'", "'get','q','x'", "'script','load'", "'config','get'"] {
+        run(
+            &format!("local _,e=pcall(redis.acl_check_cmd,{wrong}) return e"),
+            "$50|ERR Wrong number of args for redis.acl_check_cmd()",
+        );
+    }
     run(
         "return redis.pcall('sort','k','by','x*')",
         "-ERR BY option of SORT denied due to insufficient ACL permissions.",

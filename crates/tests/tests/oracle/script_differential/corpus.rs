@@ -147,10 +147,7 @@ pub const FROM_REPLIES: &[&str] = &[
     "return redis.sha1hex(12)",
     "return redis.sha1hex()",
     "return redis.acl_check_cmd('GET', KEYS[1])",
-    "return redis.acl_check_cmd('get')",
-    "return redis.acl_check_cmd('get', 'a', 'b', 'c')",
-    "return redis.acl_check_cmd('config')",
-    "return redis.acl_check_cmd('client', 'kill')",
+    "return redis.acl_check_cmd('config', 'get', 'x')",
     "return redis.acl_check_cmd('config', 'nosuch')",
     "return redis.acl_check_cmd('config|get')",
     "return redis.acl_check_cmd('nosuch')",
@@ -316,6 +313,9 @@ pub const SANDBOX: &[&str] = &[
     "return load(function() return nil end)",
 ];
 
+const WRONG_ARITY: &str = "-ERR Wrong number of args for redis.acl_check_cmd()";
+const ARITY_IS_CHECKED: &str = "the documentation has it raise an error for invalid arguments, as Redis 8.6 does";
+
 /// What Penstock answers otherwise: the script, Penstock's answer, Redis 7.0's, and why.
 pub const KNOWN: &[(&str, &str, &str, &str)] = &[
     ("return type(os)", "$5|table|", "-ERR user_script:1: Script attempted", "later releases have os.clock"),
@@ -326,6 +326,10 @@ pub const KNOWN: &[(&str, &str, &str, &str)] = &[
         "-ERR This Redis command is not allowed from script",
         "since 7.2 blocking commands are allowed and don't wait",
     ),
+    ("return redis.acl_check_cmd('get')", WRONG_ARITY, ":1|", ARITY_IS_CHECKED),
+    ("return redis.acl_check_cmd('get', 'a', 'b', 'c')", WRONG_ARITY, ":1|", ARITY_IS_CHECKED),
+    ("return redis.acl_check_cmd('config')", WRONG_ARITY, ":1|", ARITY_IS_CHECKED),
+    ("return redis.acl_check_cmd('client', 'kill')", WRONG_ARITY, ":1|", ARITY_IS_CHECKED),
 ];
 
 /// Scripts that try to have more than one reply read.
