@@ -55,7 +55,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
             Group::HyperLogLog,
             "2.8.9",
             "O(N) in the bytes of the value",
-            "Shows a HyperLogLog's registers (GETREG), opcodes (DECODE) or form (ENCODING), or makes it dense (TODENSE).",
+            "Shows a HyperLogLog's registers (GETREG), opcodes (DECODE) or form (ENCODING), or makes it dense (TODENSE). SIMD ON and SIMD OFF \
+             have the server use the processor's vectors, or not.",
             "subcommand key",
         ),
     Spec::new("pfmerge", -2, WRITE | DENYOOM, pfmerge as Handler)

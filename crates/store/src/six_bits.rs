@@ -10,6 +10,8 @@
 //! Each number's lowest bit comes first. The compiler makes shifts and masks of whole words of it; what moves bytes within a vector takes a
 //! third of the time, but must be written for the processor that has it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -30,18 +32,25 @@ pub const fn packed_bytes(numbers: usize) -> usize {
 type Raise = fn(&mut [[u8; BLOCK]], &[[u8; PACKED]]);
 type Pack = fn(&[[u8; BLOCK]], &mut [[u8; PACKED]]);
 
-/// The ways that the processor has.
-fn ways() -> (Raise, Pack) {
+/// True if vectors are used where the processor has them.
+static USES_VECTORS: AtomicBool = AtomicBool::new(true);
+
+/// Has vectors be used, or not: what is read and written is the same.
+pub fn use_vectors(uses: bool) {
+    USES_VECTORS.store(uses, Ordering::Relaxed);
+}
+
+/// The ways of the processor's vectors, if it has them and they are to be used.
+fn ways_of_vectors() -> Option<(Raise, Pack)> {
     #[cfg(target_arch = "x86_64")]
-    {
-        if let Some(ways) = avx512::ways() {
-            return ways;
-        }
-        if let Some(ways) = avx2::ways() {
-            return ways;
-        }
+    if USES_VECTORS.load(Ordering::Relaxed) {
+        return avx512::ways().or_else(avx2::ways);
     }
-    (raise_blocks, pack_blocks)
+    None
+}
+
+fn ways() -> (Raise, Pack) {
+    ways_of_vectors().unwrap_or((raise_blocks, pack_blocks))
 }
 
 /// Raises numbers, a byte each, to those that are packed, as far as both go.
@@ -176,6 +185,16 @@ mod tests {
                 check(&[0; BLOCK], &others);
             }
         }
+    }
+
+    #[test]
+    fn vectors_are_used_unless_they_are_turned_off() {
+        use_vectors(false);
+        let without = ways_of_vectors();
+        use_vectors(true);
+        assert!(without.is_none());
+        #[cfg(target_arch = "x86_64")]
+        assert_eq!(ways_of_vectors().is_some(), avx2::ways().is_some() || avx512::ways().is_some());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use store::entry::View;
 use store::random::Random;
+use store::six_bits;
 
 use super::dense::{self, REGISTERS, REGISTERS_BYTES};
 use super::hash::Mark;
@@ -35,6 +36,10 @@ impl DebugAction {
 }
 
 pub(super) fn pfdebug(call: &mut Call<'_, '_, '_>) -> Outcome {
+    // Of the whole server; what would be the key is the argument.
+    if call.arg(1).eq_ignore_ascii_case(b"simd") {
+        return set_vectors(call);
+    }
     let action = DebugAction::parse(call.arg(1));
     let Some(mut entry) = call.db.get_mut(call.key(2)) else {
         return Err(Error::fixed("ERR The specified key does not exist"));
@@ -65,6 +70,18 @@ pub(super) fn pfdebug(call: &mut Call<'_, '_, '_>) -> Outcome {
             }
         }
     }
+    Ok(())
+}
+
+/// PFDEBUG SIMD, as in Redis 8 and Valkey 9.
+fn set_vectors(call: &mut Call<'_, '_, '_>) -> Outcome {
+    let (uses, reply) = match call.arg(2) {
+        on if on.eq_ignore_ascii_case(b"on") => (true, "enabled"),
+        off if off.eq_ignore_ascii_case(b"off") => (false, "disabled"),
+        _ => return Err(Error::fixed("ERR Argument must be ON or OFF")),
+    };
+    six_bits::use_vectors(uses);
+    call.reply.simple(reply);
     Ok(())
 }
 

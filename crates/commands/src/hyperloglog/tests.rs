@@ -310,6 +310,23 @@ fn a_value_becomes_dense_when_it_has_to() {
 }
 
 #[test]
+fn vectors_can_be_turned_off_and_on() {
+    let mut bench = Bench::default();
+    add(&mut bench, "h", 0..5000);
+    add(&mut bench, "i", 4000..9000);
+    let mut answers = Vec::new();
+    for (word, reply) in [("OFF", "+disabled"), ("on", "+enabled"), ("Off", "+disabled"), ("ON", "+enabled")] {
+        bench.check(&[(&format!("pfdebug simd {word}"), reply), ("pfmerge d h i", "+OK")]);
+        answers.push(["pfcount h i", "pfdebug getreg d", "get d"].map(|line| bench.run(line)));
+    }
+    assert!(answers.iter().all(|answer| *answer == answers[0]));
+    for line in ["pfdebug simd h", "pfdebug SIMD none", "pfdebug simd yes"] {
+        bench.check(&[(line, "-ERR Argument must be ON or OFF")]);
+    }
+    bench.check(&[("exists ON OFF", ":0")]);
+}
+
+#[test]
 fn changes_are_told_as_in_redis() {
     let mut bench = Bench::default();
     for (line, events, changes) in [
