@@ -62,6 +62,29 @@ pub(crate) struct Hooks {
     pub run_nested: fn(&mut Worker, &mut Session, Invocation<'_>, &mut Locked<'_>, &mut Output),
 }
 
+/// How far a worker is in what it does a step at a time between batches.
+#[derive(Default)]
+pub(crate) struct UpkeepProgress {
+    /// In looking for expired keys.
+    pub expiry: ExpirySearch,
+    /// In looking for sparse pages.
+    pub compacting: CompactionProgress,
+    /// In the walk of a snapshot.
+    pub saving: WalkProgress,
+}
+
+/// What a worker applies of a primary's stream.
+#[derive(Default)]
+pub struct Applying {
+    /// The session of the stream, the stream's number, and to which change of the primary it belongs.
+    pub(crate) stream: Option<((u64, u64), Box<Session>)>,
+    /// Which parts of the stream other threads may apply.
+    pub round_bounds: RoundBounds,
+    /// The session in which it applies lanes, and whether it does so now.
+    pub(crate) lane_session: Option<Box<Session>>,
+    pub(crate) is_lane: bool,
+}
+
 /// See the module's documentation.
 pub struct Worker {
     /// Its number, from 0.
@@ -115,24 +138,14 @@ pub struct Worker {
     /// The inboxes without room for what its connections publish.
     pub(crate) overfilled: Overfilled,
     pub(crate) attendant: Lent,
-    /// How far it is in looking for expired keys.
-    pub(crate) expiry: ExpirySearch,
-    /// How far it is in looking for sparse pages.
-    pub(crate) compacting: CompactionProgress,
-    /// How far it is in the walk of a snapshot.
-    pub(crate) saving: WalkProgress,
+    pub(crate) upkeep: UpkeepProgress,
     pub(crate) tables: Tables,
     /// What it shows of its connections to the advisor.
     pub(crate) advice: Watch,
     /// What it knows of monitors.
     pub(crate) monitors: LocalMonitors,
-    /// The session in which it applies a primary's stream, the number of that stream, and to which change of the primary it belongs.
-    pub(crate) stream: Option<((u64, u64), Box<Session>)>,
-    /// Which parts of such a stream other threads may apply.
-    pub round_bounds: RoundBounds,
-    /// The session in which it applies lanes of a primary's stream, and whether it does so now.
-    pub(crate) lane_session: Option<Box<Session>>,
-    pub(crate) applies_lane: bool,
+    /// What it applies of a primary's stream.
+    pub applying: Applying,
 }
 
 impl Worker {
@@ -168,16 +181,11 @@ impl Worker {
             broadcasts: Broadcasts::default(),
             overfilled: Overfilled::new(engine.inboxes.len()),
             attendant: Lent::default(),
-            expiry: ExpirySearch::default(),
-            compacting: CompactionProgress::default(),
-            saving: WalkProgress::default(),
+            upkeep: UpkeepProgress::default(),
             tables: Tables::default(),
             advice: Watch::new(engine.advice.of(id)),
             monitors: LocalMonitors::default(),
-            stream: None,
-            round_bounds: RoundBounds::default(),
-            lane_session: None,
-            applies_lane: false,
+            applying: Applying::default(),
         }
     }
 

@@ -60,9 +60,9 @@ impl Worker {
     /// Applies a lane.
     pub(crate) fn apply_lane(&mut self, lane: &Lane, inside: &mut Pass) -> Applied {
         let (mut applied, mut out) = (Applied::default(), Output::default());
-        let mut session = self.lane_session.take().unwrap_or_else(|| Box::new(self.stream_session()));
+        let mut session = self.applying.lane_session.take().unwrap_or_else(|| Box::new(self.stream_session()));
         session.select(lane.database);
-        self.applies_lane = true;
+        self.applying.is_lane = true;
         // Other threads wait for it.
         let lazy_free = std::mem::replace(&mut self.rules.lazy_free, LAZY_FREE);
         while applied.taken < lane.commands.len() {
@@ -86,10 +86,10 @@ impl Worker {
             }
             out.clear(KEPT_BYTES);
         }
-        self.applies_lane = false;
+        self.applying.is_lane = false;
         self.rules.lazy_free = lazy_free;
         self.note_observed();
-        self.lane_session = Some(session);
+        self.applying.lane_session = Some(session);
         applied
     }
 

@@ -244,8 +244,8 @@ impl Worker {
         let writes = |plan: &Planned| plan.command.is_some_and(|c| c.info.has(flag::WRITE | flag::MAY_REPLICATE));
         let is_late = || self.lane.waiting_bytes() > LANE_BYTES_MAX || self.engine.durability.is_behind();
         // A round of a primary's stream is looked at as a whole, before it begins.
-        let is_full = self.effects.recording && !self.applies_lane && is_late();
-        (is_full || !self.applies_lane && self.engine.snapshots.is_overfull())
+        let is_full = self.effects.recording && !self.applying.is_lane && is_late();
+        (is_full || !self.applying.is_lane && self.engine.snapshots.is_overfull())
             && !self.engine.refuses_writes()
             && planned.iter().any(writes)
     }
@@ -418,7 +418,7 @@ impl Worker {
     #[inline]
     fn choose_company(&mut self, inside: &mut Inside<'_>, group: &[Planned], keys: &[KeyRef], bytes: usize) {
         inside.let_in();
-        if self.applies_lane
+        if self.applying.is_lane
             || keys_of(group, keys).len() < KEYS_WORTH_IT
             || bytes > BRIEF_BYTES_MAX
             || self.company.has_just_met(self.ticks)

@@ -17,7 +17,7 @@ impl Worker {
     /// at `cuts`. Nothing expires by the clock meanwhile: the primary says what has expired. Nothing more is applied once another primary
     /// is followed than with `version`.
     pub fn apply_stream(&mut self, stream: u64, version: u64, commands: &[u8], cuts: &[usize]) -> Applied {
-        let mut session = match self.stream.take() {
+        let mut session = match self.applying.stream.take() {
             Some((known, session)) if known == (stream, version) => session,
             // The session of another stream may be in the midst of a transaction.
             _ => Box::new(self.stream_session()),
@@ -26,7 +26,7 @@ impl Worker {
         self.set_replays(true);
         let applied = self.apply_all(&mut session, commands, cuts);
         self.set_replays(false);
-        self.stream = Some(((stream, version), session));
+        self.applying.stream = Some(((stream, version), session));
         applied
     }
 
@@ -42,7 +42,7 @@ impl Worker {
     /// Applies all of it, or as much as there is room for in the log.
     fn apply_all(&mut self, session: &mut Session, commands: &[u8], cuts: &[usize]) -> Applied {
         let mut applied = Applied::default();
-        let may_look = commands.len() >= self.round_bounds.stream_bytes_min && session.multi.is_none();
+        let may_look = commands.len() >= self.applying.round_bounds.stream_bytes_min && session.multi.is_none();
         let map = LaneMap::of(&self.engine.keyspace, self.engine.inboxes.len()).filter(|_| may_look);
         let looks = map.is_some() && session.followed.as_mut().is_some_and(|followed| followed.search.looks());
         if let Some(map) = map.filter(|_| looks) {
@@ -50,7 +50,7 @@ impl Worker {
             session
                 .followed
                 .iter_mut()
-                .for_each(|followed| followed.search.note(had_round, self.round_bounds.rest_max));
+                .for_each(|followed| followed.search.note(had_round, self.applying.round_bounds.rest_max));
         } else {
             self.apply_in_order(session, commands, cuts, &mut applied);
         }
@@ -67,7 +67,7 @@ impl Worker {
         applied: &mut Applied,
     ) -> bool {
         let mut had_round = false;
-        let mut cutter = Cutter::new(map, (self.limits, self.round_bounds), commands, session.database);
+        let mut cutter = Cutter::new(map, (self.limits, self.applying.round_bounds), commands, session.database);
         while let Some(section) = cutter.next_section() {
             let (end, round) = match section {
                 StreamSection::InOrder { end } => (end, None),

@@ -283,7 +283,7 @@ impl Worker {
     #[must_use]
     pub fn walks_snapshot(&self) -> bool {
         let walk = self.engine.snapshots.walk();
-        walk != 0 && !(self.saving.walk == walk && self.saving.is_done)
+        walk != 0 && !(self.upkeep.saving.walk == walk && self.upkeep.saving.is_done)
     }
 
     /// Spends up to `budget` on its share of the snapshot that is being made. Says whether there is more to do at once.
@@ -293,8 +293,8 @@ impl Worker {
         if walk == 0 {
             return false;
         }
-        if self.saving.walk != walk {
-            self.saving = WalkProgress { walk, next: self.id, ..WalkProgress::default() };
+        if self.upkeep.saving.walk != walk {
+            self.upkeep.saving = WalkProgress { walk, next: self.id, ..WalkProgress::default() };
         }
         let began = Ticks::now();
         let budget_ticks = (budget.as_secs_f64() * 1e6 * per_microsecond()) as u64;
@@ -302,10 +302,10 @@ impl Worker {
         let is_held_up = self.walk_shards(began, budget_ticks);
         drop(inside);
         slow::note_moment(self, "snapshot-cycle", Ticks::now().since(began));
-        if self.saving.is_done && engine.snapshots.shards_left() == Some(0) {
+        if self.upkeep.saving.is_done && engine.snapshots.shards_left() == Some(0) {
             self.end_walk();
         }
-        !self.saving.is_done && !is_held_up
+        !self.upkeep.saving.is_done && !is_held_up
     }
 
     /// Walks until the time is up. Says whether it has to wait: for the disk, a script, or other threads.
@@ -316,7 +316,7 @@ impl Worker {
             let Some(mut locked) = engine.keyspace.lock_one_unless(shard, give_up) else { return true };
             let step = locked.snapshot_step(shard, STEP_BYTES);
             drop(locked);
-            let begun = &mut self.saving.begun;
+            let begun = &mut self.upkeep.saving.begun;
             match step {
                 Step::Done => _ = begun.pop_front(),
                 Step::More if begun.len() == 1 => engine.keyspace.give_way(shard),
@@ -327,7 +327,7 @@ impl Worker {
                 return false;
             }
         }
-        self.saving.is_done = true;
+        self.upkeep.saving.is_done = true;
         false
     }
 
@@ -335,7 +335,7 @@ impl Worker {
     fn next_to_walk(&mut self) -> Option<usize> {
         let (shards, threads) = (self.engine.keyspace.shard_count(), self.engine.inboxes.len());
         let at_once = if threads == 1 { 1 } else { BEGUN_SHARDS };
-        let WalkProgress { next, begun, .. } = &mut self.saving;
+        let WalkProgress { next, begun, .. } = &mut self.upkeep.saving;
         while begun.len() < at_once && *next < shards {
             begun.push_back(*next);
             *next += threads;
@@ -348,11 +348,11 @@ impl Worker {
         let engine = self.engine;
         let Some(alone) = engine.keyspace.gate().close_unless(engine.busy.ends_waits()) else {
             // A script takes too long: tried again at the next tick.
-            self.saving.is_done = false;
+            self.upkeep.saving.is_done = false;
             return;
         };
         // Another thread may have been first.
-        if engine.snapshots.walk() == self.saving.walk {
+        if engine.snapshots.walk() == self.upkeep.saving.walk {
             finish(engine, &mut engine.keyspace.all(&alone));
         }
     }

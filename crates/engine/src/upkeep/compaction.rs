@@ -35,10 +35,11 @@ impl Worker {
     pub fn compact_memory(&mut self, tick: Duration, removing: Duration, idle: f64) -> bool {
         let compaction = &self.engine.compaction;
         let pass = compaction.pass.load(Ordering::Acquire);
-        if pass != self.compacting.pass {
-            self.compacting = CompactionProgress { pass, part: self.compacting.part, ..CompactionProgress::default() };
+        if pass != self.upkeep.compacting.pass {
+            self.upkeep.compacting =
+                CompactionProgress { pass, part: self.upkeep.compacting.part, ..CompactionProgress::default() };
         }
-        if pass == 0 || self.compacting.done {
+        if pass == 0 || self.upkeep.compacting.done {
             return false;
         }
         let percent = compaction.percent.load(Ordering::Relaxed);
@@ -60,7 +61,7 @@ impl Worker {
         let budget = (share.as_secs_f64() * 1e6 * per_microsecond()) as u64;
         let is_sparse = |block: *const u8| self.engine.host.is_sparse(block);
         let mut mover = Mover::new(&is_sparse, self.engine.settings.active_defrag_max_scan_fields.get() as usize);
-        let mut progress = std::mem::take(&mut self.compacting);
+        let mut progress = std::mem::take(&mut self.upkeep.compacting);
         while !progress.done && Ticks::now().since(began) <= budget {
             self.compact_some(&mut progress, &mut mover);
         }
@@ -69,7 +70,7 @@ impl Worker {
         compaction.stayed.fetch_add(mover.seen - mover.moved, Ordering::Relaxed);
         compaction.spent_us.fetch_add((ticks as f64 / per_microsecond()) as u64, Ordering::Relaxed);
         let done = progress.done;
-        self.compacting = progress;
+        self.upkeep.compacting = progress;
         if done {
             self.end_compaction();
         }
@@ -79,7 +80,7 @@ impl Worker {
 
     /// This thread has ended the pass, or gives it up.
     fn end_compaction(&mut self) {
-        self.compacting.done = true;
+        self.upkeep.compacting.done = true;
         self.engine.compaction.at_it.fetch_sub(1, Ordering::Release);
     }
 
@@ -144,17 +145,17 @@ mod tests {
         let look = |now_ms, waste_mb| look(&engine.compaction, now_ms, waste_mb);
         let stayed = || engine.compaction.stayed.load(Ordering::Relaxed);
         look(LOOK_MS, 100);
-        while bench.worker.compacting.part == 0 {
+        while bench.worker.upkeep.compacting.part == 0 {
             assert!(bench.worker.compact_memory(Duration::from_micros(10), Duration::ZERO, 1.0));
         }
         look(2 * LOOK_MS, 1);
         assert!(!bench.worker.compact_memory(TICK, Duration::ZERO, 1.0) && !bench.worker.may_compact());
-        let (ended, before) = (bench.worker.compacting.part, stayed());
+        let (ended, before) = (bench.worker.upkeep.compacting.part, stayed());
         assert!(ended > 0 && before < KEYS);
         // Seen to have been of use, it is followed by another.
         look(3 * LOOK_MS, 50);
         look(4 * LOOK_MS, 50);
         while bench.worker.compact_memory(TICK, Duration::ZERO, 1.0) {}
-        assert_eq!((stayed() - before, bench.worker.compacting.part), (KEYS, ended));
+        assert_eq!((stayed() - before, bench.worker.upkeep.compacting.part), (KEYS, ended));
     }
 }

@@ -69,19 +69,19 @@ impl Worker {
         let mut looked_at = 0;
         let mut in_time = true;
         while in_time && looked_at < total {
-            let (database, nth) = (self.expiry.at() / shards, self.expiry.at() % shards);
+            let (database, nth) = (self.upkeep.expiry.at() / shards, self.upkeep.expiry.at() % shards);
             let done = if !keyspace.had_expiries(database) {
                 shards - nth
             } else {
                 usize::from(!self.reclaim_shard(database, self.id + nth * threads, at_once))
             };
-            self.expiry.go_on(done, total);
+            self.upkeep.expiry.go_on(done, total);
             looked_at += done;
             in_time = Ticks::now().since(began) <= budget_ticks;
         }
         // With many shards, to look at all of them can take longer than there is time: once round is enough, if all is
         // quiet.
-        looked_at < total && !self.expiry.is_quiet(total)
+        looked_at < total && !self.upkeep.expiry.is_quiet(total)
     }
 }
 

@@ -39,7 +39,7 @@ fn stream_of(journal: &mut Merge) -> Vec<u8> {
 fn applied(stream: &[u8], part: usize, now_us: u64, threads: usize) -> (u64, Vec<(String, String)>) {
     let mut bench = Bench::with_threads(settings(), threads);
     bench.now_us = now_us;
-    bench.worker.round_bounds = RoundBounds::least();
+    bench.worker.applying.round_bounds = RoundBounds::least();
     let engine = bench.worker.engine;
     let alone = engine.keyspace.gate().close();
     assert!(engine.replication.follow(&engine.journal, Some(Primary { host: "primary".into(), port: 1 }), true));

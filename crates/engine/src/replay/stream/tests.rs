@@ -81,7 +81,7 @@ fn the_stream_waits_for_what_a_busy_script_holds() {
             assert_eq!(engine.replication.link().applied, commands.len() as u64, "{stream:?}");
             let mut session = bench.open();
             assert_eq!(bench.line(&mut session, "get k"), "$1|v", "{stream:?}");
-            assert!(!bench.worker.stream.as_ref().unwrap().1.client.has(client_flag::BLOCKED));
+            assert!(!bench.worker.applying.stream.as_ref().unwrap().1.client.has(client_flag::BLOCKED));
         }
     }
 }
@@ -165,7 +165,7 @@ fn what_several_threads_apply_is_what_one_applies() {
         apply_in_parts(&mut alone, &stream, part);
         let mut together = following(3);
         if history % 2 == 0 {
-            together.worker.round_bounds = RoundBounds::least();
+            together.worker.applying.round_bounds = RoundBounds::least();
         }
         let engine = together.worker.engine;
         let is_over = AtomicBool::new(false);
@@ -206,7 +206,7 @@ fn readers_see_the_order_of_the_primary() {
     // On a busy machine, the other thread may be away for long.
     const ROUNDS_MAX: usize = 800;
     let mut together = following(2);
-    together.worker.round_bounds = RoundBounds { units_max: 100, ..RoundBounds::default() };
+    together.worker.applying.round_bounds = RoundBounds { units_max: 100, ..RoundBounds::default() };
     let engine = together.worker.engine;
     let stream: Vec<u8> = (0..4000)
         .flat_map(|i| {
