@@ -5,7 +5,6 @@ use resp::reply::Reply;
 use store::db::{Db, Ttl};
 use store::keyspace::Key;
 use store::types::intset::IntSet;
-use store::types::packed::ItemText;
 use store::types::set::{Set, SetLimits};
 use store::value::Value;
 
@@ -26,14 +25,25 @@ fn sets_at<'d, 'k>(
     keys.map(|key| Ok(db.peek_object::<Set>(key)?)).collect()
 }
 
-/// Replies with members whose number isn't known in advance.
-fn reply_members<'s>(reply: &mut Reply<'_>, members: impl Iterator<Item = ItemText<'s>>) {
+/// Replies with the members that `walk` visits, whose number isn't known in advance.
+fn reply_members(reply: &mut Reply<'_>, walk: impl FnOnce(&mut dyn FnMut(&[u8]) -> bool)) {
     let (mark, mut len) = (reply.deferred(), 0);
-    for member in members {
+    walk(&mut |member| {
         reply.bulk(member);
         len += 1;
-    }
+        true
+    });
     reply.fill_set(mark, len);
+}
+
+/// Counts the members that `walk` visits, up to a limit, which is at least 1.
+fn count_members(limit: usize, walk: impl FnOnce(&mut dyn FnMut(&[u8]) -> bool)) -> usize {
+    let mut count = 0;
+    walk(&mut |_| {
+        count += 1;
+        count < limit
+    });
+    count
 }
 
 /// Stores a result at the key that is the first argument, in place of what was there, and replies with its size.
@@ -58,26 +68,18 @@ fn smallest_first(sets: Vec<Option<&Set>>) -> Vec<&Set> {
     sets
 }
 
-/// The members that all sets have, in the order of the first.
-fn common<'s>(sets: &[&'s Set]) -> impl Iterator<Item = ItemText<'s>> {
-    let (first, others) = sets.split_first().map_or((None, sets), |(first, others)| (Some(*first), others));
-    first.into_iter().flat_map(Set::iter).filter(move |member| others.iter().all(|other| other.contains(member)))
+/// Visits the members that all sets have, in the order of the first, until `visit` is false. A member is handed on where it is: one
+/// that would be handed out by an iterator takes as long to move as to look for.
+fn visit_common(sets: &[&Set], mut visit: impl FnMut(&[u8]) -> bool) {
+    if let Some((first, others)) = sets.split_first() {
+        first.visit_while(|member| !others.iter().all(|other| other.contains(member)) || visit(member));
+    }
 }
 
 pub(super) fn sinter(call: &mut Call<'_, '_, '_>) -> Outcome {
     let keys = call.each_key();
     let sets = smallest_first(sets_at(&mut call.db, keys)?);
-    let (mark, mut len) = (call.reply.deferred(), 0);
-    if let Some((first, others)) = sets.split_first() {
-        // Not by way of `common`: a member that isn't handed on needs no room of its own.
-        first.for_each(|member| {
-            if others.iter().all(|other| other.contains(member)) {
-                call.reply.bulk(member);
-                len += 1;
-            }
-        });
-    }
-    call.reply.fill_set(mark, len);
+    reply_members(&mut call.reply, |visit| visit_common(&sets, visit));
     Ok(())
 }
 
@@ -90,9 +92,10 @@ pub(super) fn sinterstore(call: &mut Call<'_, '_, '_>) -> Outcome {
         // Added to a packed block, which is faster than one by one to sorted integers; that form is chosen at the end.
         result.prepare(b"", 1, limits);
     }
-    for member in common(&sets) {
-        result.insert(&member, limits);
-    }
+    visit_common(&sets, |member| {
+        result.insert(member, limits);
+        true
+    });
     result.compact_ints(limits);
     store(call, result, "sinterstore")
 }
@@ -101,7 +104,7 @@ pub(super) fn sintercard(call: &mut Call<'_, '_, '_>) -> Outcome {
     let limit = count_limit(call, false)?;
     let keys = call.each_key();
     let sets = smallest_first(sets_at(&mut call.db, keys)?);
-    let count = common(&sets).take(limit).count();
+    let count = count_members(limit, |visit| visit_common(&sets, visit));
     call.reply.count(count);
     Ok(())
 }
@@ -177,13 +180,16 @@ pub(super) fn sunioncard(call: &mut Call<'_, '_, '_>) -> Outcome {
         return Ok(());
     };
     let (mut beyond, mut missing) = (Set::new(), limit.saturating_sub(largest.len()));
-    for member in others.iter().flat_map(|set| set.iter()) {
+    for other in others {
         if missing == 0 {
             break;
         }
-        if !largest.contains(&member) && beyond.insert(&member, &call.rules.set) {
-            missing -= 1;
-        }
+        other.visit_while(|member| {
+            if !largest.contains(member) && beyond.insert(member, &call.rules.set) {
+                missing -= 1;
+            }
+            missing > 0
+        });
     }
     call.reply.count((largest.len() + beyond.len()).min(limit));
     Ok(())
@@ -193,7 +199,7 @@ pub(super) fn sdiffcard(call: &mut Call<'_, '_, '_>) -> Outcome {
     let limit = count_limit(call, false)?;
     let keys = call.each_key();
     let sets = sets_at(&mut call.db, keys)?;
-    let count = Difference::new(&sets).map_or(0, |difference| difference.left().take(limit).count());
+    let count = Difference::new(&sets).map_or(0, |left| count_members(limit, |visit| left.visit(visit)));
     call.reply.count(count);
     Ok(())
 }
@@ -232,9 +238,9 @@ impl<'s> Difference<'s> {
         lookups / 2 <= removals
     }
 
-    /// What is left, by lookups.
-    fn left(&self) -> impl Iterator<Item = ItemText<'s>> {
-        self.first.iter().filter(|member| !self.others.iter().any(|other| other.contains(member)))
+    /// Visits what is left, by lookups, until `visit` is false.
+    fn visit(&self, mut visit: impl FnMut(&[u8]) -> bool) {
+        self.first.visit_while(|member| self.others.iter().any(|other| other.contains(member)) || visit(member));
     }
 
     /// What is left, by removals.
@@ -257,7 +263,7 @@ pub(super) fn sdiff(call: &mut Call<'_, '_, '_>) -> Outcome {
     let sets = sets_at(&mut call.db, keys)?;
     match Difference::new(&sets) {
         None => call.reply.set(0),
-        Some(difference) if difference.looks_up() => reply_members(&mut call.reply, difference.left()),
+        Some(difference) if difference.looks_up() => reply_members(&mut call.reply, |visit| difference.visit(visit)),
         Some(difference) => reply_set(&mut call.reply, &difference.without_others(&call.rules.set)),
     }
     Ok(())
@@ -271,9 +277,10 @@ pub(super) fn sdiffstore(call: &mut Call<'_, '_, '_>) -> Outcome {
         None => Set::new(),
         Some(difference) if difference.looks_up() => {
             let mut result = Set::new();
-            for member in difference.left() {
-                result.insert(&member, limits);
-            }
+            difference.visit(|member| {
+                result.insert(member, limits);
+                true
+            });
             result
         }
         Some(difference) => difference.without_others(limits),

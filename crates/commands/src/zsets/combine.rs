@@ -83,7 +83,7 @@ impl Source<'_> {
     fn visit(&self, mut visit: impl FnMut(&[u8], f64) -> bool) {
         match self {
             Source::Missing => {}
-            Source::Set(set) => drop(set.iter().all(|member| visit(&member, 1.0))),
+            Source::Set(set) => drop(set.visit_while(|member| visit(member, 1.0))),
             Source::ZSet(zset) => drop(zset.iter().all(|(member, score)| visit(&member, score))),
         }
     }

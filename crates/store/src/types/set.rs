@@ -277,6 +277,15 @@ impl Set {
         }
     }
 
+    /// Hands members to `visit`, in the order of [`Set::iter`], until it is false. True if it never was.
+    pub fn visit_while(&self, mut visit: impl FnMut(&[u8]) -> bool) -> bool {
+        match &self.0 {
+            Form::Ints(ints) => ints.iter().all(|value| Item::Int(value).with_bytes(&mut visit)),
+            Form::Packed(packed) => packed.iter().all(|item| item.with_bytes(&mut visit)),
+            Form::Table(members) => members.table.iter().all(|member| visit(member.bytes())),
+        }
+    }
+
     /// The integers, if it is in that form: for operations on several sets, which needn't make text of them.
     #[must_use]
     pub fn ints(&self) -> Option<&IntSet> {
