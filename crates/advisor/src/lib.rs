@@ -44,4 +44,4 @@ mod tests;
 
 pub use advisor::{Advisor, Config};
 pub use connection::Connection;
-pub use trip::{Reply, Trip};
+pub use trip::{Reply, TURNAROUND_NS, Trip};

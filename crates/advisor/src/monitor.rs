@@ -23,12 +23,11 @@ use std::collections::HashMap;
 use resp::request::ArgsBuffer;
 
 use crate::client::{Client, host};
+use crate::trip::TURNAROUND_NS;
 use crate::{Advisor, Connection, Reply, Trip};
 
 /// Commands of a connection that ran within so short a time of each other were sent together.
 pub const TOGETHER_NS: u64 = 12_000;
-/// Where batches are told, one that begins so soon after the last reply was on its way before: see `tap`.
-const TURNAROUND_NS: u64 = 5_000;
 /// Longest line that is read as a whole; of a longer one the arguments at its start are looked at.
 const LINE_BYTES_MAX: usize = 1 << 20;
 /// Connections that are remembered.

@@ -12,13 +12,10 @@ use resp::skim::Skimmer;
 pub use requests::Requests;
 pub use tapped::Tapped;
 
-use crate::trip::{Reply, Trip};
+use crate::trip::{Reply, TURNAROUND_NS, Trip};
 
 /// Bytes of a reply's beginning that are kept.
 const REPLY_BYTES_MAX: usize = 512;
-/// A request that comes so soon after the server's reply was on its way before. On the same machine a client takes two system calls and two
-/// wake-ups, which was never less than 6 µs.
-const TURNAROUND_NS: u64 = 5_000;
 
 /// What passes on one connection.
 #[derive(Debug)]
@@ -236,6 +233,15 @@ mod tests {
         assert_eq!(seen(Tap::new()), "GET 1 5 (6, 9) true");
         assert_eq!(seen(Tap::at_client()), "GET 1 5 (6, 9) false");
         assert!(Tap::new().is_idle());
+    }
+
+    #[test]
+    fn a_client_on_the_same_machine_answers_within_ten_microseconds() {
+        check(
+            &[('>', GET, 1), ('<', ":1\r\n", 5), ('>', GET, 12), ('<', ":1\r\n", 15)],
+            &["GET 1 4 (1, 5) false", "GET 1 4 (12, 15) false"],
+            false,
+        );
     }
 
     #[test]

@@ -2,6 +2,10 @@
 
 use resp::request::Args;
 
+/// A request that comes so soon after the reply was handed on was on its way before, in nanoseconds. A client on the same machine takes longer to
+/// answer: two system calls and two wake-ups, which were never less than 6 µs.
+pub const TURNAROUND_NS: u64 = 5_000;
+
 /// A reply's beginning, as it was sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Reply<'a> {

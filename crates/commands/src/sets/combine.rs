@@ -25,7 +25,7 @@ fn sets_at<'d, 'k>(
     keys.map(|key| Ok(db.peek_object::<Set>(key)?)).collect()
 }
 
-/// Replies with the members that `walk` visits, whose number isn't known in advance.
+/// Replies with the members that `walk` visits. The reply's length is filled in afterwards, when they have been counted.
 fn reply_members(reply: &mut Reply<'_>, walk: impl FnOnce(&mut dyn FnMut(&[u8]) -> bool)) {
     let (mark, mut len) = (reply.deferred(), 0);
     walk(&mut |member| {

@@ -149,8 +149,8 @@ impl Table {
         Table { bits, row_words, len: level.iter().map(|word| word.count_zeros() as usize).sum() }
     }
 
-    /// True if the subsequence of two prefixes whose last bytes differ gets shorter without the second one's; then it is as long without the
-    /// first one's.
+    /// For the prefixes that end at byte `i` of the first string and `j` of the second, two bytes that differ: true if dropping byte `j` makes the
+    /// longest common subsequence shorter. Then dropping byte `i` does not.
     fn up_is_longer(&self, i: usize, j: usize) -> bool {
         self.bits[i * self.row_words + j / 64] >> (j % 64) & 1 == 1
     }

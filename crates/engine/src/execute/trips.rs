@@ -1,5 +1,6 @@
 //! What a batch tells of its client's round trips, once it has run.
 
+use advisor::TURNAROUND_NS;
 use resp::reply::Output;
 
 use super::windows::Stint;
@@ -9,9 +10,6 @@ use crate::machine::ticks::{Ticks, to_microseconds};
 use crate::worker::tables::Tables;
 use crate::worker::{Ran, Worker};
 
-/// A request that comes so soon after the reply was handed to the kernel, in microseconds, was on its way before. On the same machine a client
-/// takes two system calls and two wake-ups, which was never less than 6.
-const TURNAROUND_US: f64 = 5.0;
 /// Bytes of a reply's beginning that the advisor is shown.
 const REPLY_BYTES_MAX: usize = 512;
 
@@ -78,7 +76,7 @@ impl Worker {
         let arrived = trips.begun.unwrap_or(turn_began);
         let arrived_ns = (turn_us * 1000).saturating_sub(nanoseconds(turn_began.since(arrived)));
         let gap = trips.replied.map(|replied| nanoseconds(arrived.since(replied)));
-        let is_too_soon = gap.is_some_and(|gap_ns| gap_ns < (TURNAROUND_US * 1000.0) as u64);
+        let is_too_soon = gap.is_some_and(|gap_ns| gap_ns < TURNAROUND_NS);
         // A subscriber is sent messages among its replies.
         let waits = session.reply_mode() == ReplyMode::On && !session.gets_pushes();
         let request = tables.batch.requests().first();

@@ -53,7 +53,7 @@ fn list(turn: &mut Turn<'_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Begins as the answer of a server whose configuration doesn't allow the command, and doesn't send anybody to that.
+/// The error begins as Redis's does where `enable-module-command` forbids MODULE LOAD. It doesn't advise to change that directive, which would not help.
 fn refuse(_: &mut Turn<'_, '_>) -> Outcome {
     Err(Error::fixed(
         "ERR MODULE command not allowed. This server has no modules, whatever enable-module-command says.",

@@ -7,7 +7,7 @@
 //!
 //! This module is `unsafe` because the table and the tree both point to a record, and a pointer to it must be thin:
 //! that saves 16 bytes a member and a cache miss a lookup. The invariant: **a [`ScoredMember`] is the only owner of a live
-//! allocation of this layout whose length never changes; only the score is ever written again, through `&mut ScoredMember`,
+//! allocation of this layout. The length and the bytes are never written again. The score is, through `&mut ScoredMember` alone,
 //! and never while something else reads it.** A [`Handle`] is a copy of the pointer; the caller that takes one promises
 //! not to use it after its `ScoredMember`.
 
