@@ -14,7 +14,6 @@ that have TEXT in their names, or whose family is TEXT.
 Needs Linux (/proc/PID/task/*/schedstat, taskset) and two cores.
 """
 
-import argparse
 import random
 import socket
 import statistics
@@ -310,19 +309,12 @@ def case_batch(case, commands, seed):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--server", action="append", required=True, help="NAME=COMMAND, with {port} for the port")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--port", type=int, default=27800)
-    parser.add_argument("--server-core", default="0")
+    parser = servers.options(__doc__, 27800)
     parser.add_argument("--case", action="append", default=[], help="measure only cases with this in their names")
     args = parser.parse_args()
     running = []
     try:
-        for index, server in enumerate(args.server):
-            name, command = server.split("=", 1)
-            port = args.port + index
-            running.append((name, servers.start(name, command, port, args.server_core), port))
+        servers.start_each(args, running)
         last = running[-1][0]
         others = [name for name, _, _ in running[:-1]]
         print(f"| ns a command | {' | '.join(others)} | {last} | {' | '.join(name + '/' + last for name in others)} |")

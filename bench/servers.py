@@ -1,5 +1,6 @@
 """Servers under test: what the scripts of this directory share about starting them and asking the system about them."""
 
+import argparse
 import pathlib
 import shlex
 import socket
@@ -21,6 +22,24 @@ def start(name, command, port, core):
             if process.poll() is not None or time.monotonic() > deadline:
                 sys.exit(f"{name} does not listen on port {port}: {command}")
             time.sleep(0.05)
+
+
+def options(doc, port):
+    """The options of a script that compares servers on one core each: `server`, `rounds`, `port` and `server_core`. The caller adds its own."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--server", action="append", required=True, help="NAME=COMMAND, with {port} for the port")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--port", type=int, default=port)
+    parser.add_argument("--server-core", default="0")
+    return parser
+
+
+def start_each(args, running):
+    """Starts the servers that `options` has read. Appends name, process and port of each to `running`, whose processes the caller ends."""
+    for index, server in enumerate(args.server):
+        name, command = server.split("=", 1)
+        port = args.port + index
+        running.append((name, start(name, command, port, args.server_core), port))
 
 
 def cpu_ns(process):

@@ -10,7 +10,6 @@ turns. Medians of the rounds, in microseconds a command, and how often the first
 Needs Linux (/proc/PID/task/*/schedstat, taskset) and two cores.
 """
 
-import argparse
 import socket
 import statistics
 
@@ -69,19 +68,11 @@ class Connection:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--server", action="append", required=True, help="NAME=COMMAND, with {port} for the port")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--port", type=int, default=7900)
-    parser.add_argument("--server-core", default="0")
-    args = parser.parse_args()
-    running = []
+    args = servers.options(__doc__, 7900).parse_args()
+    started = []
     try:
-        for index, server in enumerate(args.server):
-            name, command = server.split("=", 1)
-            port = args.port + index
-            process = servers.start(name, command, port, args.server_core)
-            running.append((name, process, Connection(port)))
+        servers.start_each(args, started)
+        running = [(name, process, Connection(port)) for name, process, port in started]
         for _, _, connection in running:
             fill(connection)
         print(f"{'µs a command':28}" + "".join(f"{name:>12}" for name, _, _ in running) + "   ratio")
@@ -97,7 +88,7 @@ def main():
             medians = [statistics.median(taken[name]) for name, _, _ in running]
             print(f"{case:28}" + "".join(f"{median:12.2f}" for median in medians) + f"{medians[0] / medians[-1]:8.2f}", flush=True)
     finally:
-        for _, process, _ in running:
+        for _, process, _ in started:
             process.kill()
 
 
