@@ -253,80 +253,42 @@ fn is_set(call: &Call<'_, '_, '_>) -> bool {
     call.db.kind(call.key(1)) == Some(store::value::Type::Set)
 }
 
-/// An element, and the number that it is sorted by.
+/// What an element is sorted by.
 struct Row {
-    score: f64,
     element: usize,
-}
-
-/// What rows are compared by.
-enum Measure {
-    /// Their numbers.
-    Scores,
-    /// The elements themselves.
-    Elements,
-    /// A text of another key for each element, or none.
-    Texts(Vec<Option<Range<usize>>>, Vec<u8>),
+    /// Where numbers are compared.
+    score: f64,
+    /// Where texts of other keys are compared: which of the texts it is.
+    text: Option<usize>,
 }
 
 /// The order of rows.
 struct RowOrder<'t> {
     elements: &'t Texts,
-    measure: Measure,
+    /// The texts to compare, where they are not the elements.
+    texts: Option<Texts>,
+    alpha: bool,
     descending: bool,
 }
 
 impl RowOrder<'_> {
-    fn by_element(&self, a: &Row, b: &Row) -> Ordering {
-        self.elements.get(a.element).cmp(self.elements.get(b.element))
-    }
-
-    /// Equal numbers are compared as texts, so that the result is always the same.
-    #[inline]
-    fn by_score(&self, a: &Row, b: &Row) -> Ordering {
-        let order = a.score.partial_cmp(&b.score).unwrap_or(Ordering::Equal);
-        if order == Ordering::Equal { self.by_element(a, b) } else { order }
-    }
-
-    /// Puts the rows that are wanted into order, and drops those behind them.
-    fn sort(&self, rows: &mut Vec<Row>, end: usize) {
-        match &self.measure {
-            Measure::Scores => self.sort_by(rows, end, |a, b| self.by_score(a, b)),
-            Measure::Elements => self.sort_by(rows, end, |a, b| self.by_element(a, b)),
-            Measure::Texts(places, bytes) => {
-                let text = |row: &Row| places[row.element].clone().map(|place| &bytes[place]);
-                // What has no text comes first.
-                self.sort_by(rows, end, |a, b| text(a).cmp(&text(b)));
-            }
-        }
-    }
-
-    fn sort_by(&self, rows: &mut Vec<Row>, end: usize, compare: impl Fn(&Row, &Row) -> Ordering) {
-        let compare = |a: &Row, b: &Row| {
-            let order = compare(a, b);
-            let order = if self.descending { order.reverse() } else { order };
-            if order == Ordering::Equal { a.element.cmp(&b.element) } else { order }
+    fn compare(&self, a: &Row, b: &Row) -> Ordering {
+        let by_element = || self.elements.get(a.element).cmp(self.elements.get(b.element));
+        let order = match &self.texts {
+            // What has no text comes first.
+            Some(texts) => a.text.map(|i| texts.get(i)).cmp(&b.text.map(|i| texts.get(i))),
+            None if self.alpha => by_element(),
+            // Equal numbers: by text, so that the result is always the same.
+            None => a.score.partial_cmp(&b.score).unwrap_or(Ordering::Equal).then_with(by_element),
         };
-        if (1..rows.len()).contains(&end) {
-            // Only the first few are wanted: no need to sort the others.
-            rows.select_nth_unstable_by(end, compare);
-            rows.truncate(end);
-        }
-        rows.sort_unstable_by(compare);
+        let order = if self.descending { order.reverse() } else { order };
+        order.then(a.element.cmp(&b.element))
     }
 }
 
-/// Digits of an integer, with its sign, that is exact as a double.
-const EXACT_DIGITS: usize = 15;
-
 /// A number as SORT reads it, with C's `strtod`: space in front is allowed, an empty text is zero, and the text ends at
 /// its first zero byte.
-#[inline]
 fn number(text: &[u8]) -> Option<f64> {
-    // Most are.
-    if let Some(integer) = num::parse_i64(text).filter(|_| text.len() <= EXACT_DIGITS) {
-        return Some(integer as f64);
-    }
     let text = text.split(|&b| b == 0).next().unwrap_or_default();
     if text.is_empty() {
         return Some(0.0);
@@ -338,41 +300,42 @@ fn number(text: &[u8]) -> Option<f64> {
 /// The indexes of the elements in the order asked for.
 fn sorted(db: &mut Db<'_, '_>, elements: &Texts, options: &SortOptions<'_>, alpha: bool) -> Result<Vec<usize>, Error> {
     let by = options.by.as_ref().filter(|_| !options.keeps_order);
+    let mut order = RowOrder { elements, texts: None, alpha, descending: options.descending };
+    let mut texts = Texts::default();
     let mut rows = Vec::with_capacity(elements.len());
-    let measure = match by {
-        Some(by) if alpha => texts_of(db, elements, by, &mut rows),
-        None if alpha => {
-            rows.extend((0..elements.len()).map(|element| Row { score: 0.0, element }));
-            Measure::Elements
-        }
-        _ => {
-            let mut name = Vec::new();
-            let weigh = |value: Option<&[u8]>| value.map_or(Some(0.0), number);
-            for element in 0..elements.len() {
-                let text = elements.get(element);
-                let score = by.map_or_else(|| weigh(Some(text)), |by| by.with_value(db, text, &mut name, weigh));
-                let score = score.ok_or(Error::new("ERR One or more scores can't be converted into double"))?;
-                rows.push(Row { score, element });
+    let mut name = Vec::new();
+    for index in 0..elements.len() {
+        let element = elements.get(index);
+        let mut row = Row { element: index, score: 0.0, text: None };
+        let mut weigh = |value: Option<&[u8]>| match value {
+            Some(value) if !alpha => {
+                row.score = number(value).ok_or(Error::new("ERR One or more scores can't be converted into double"))?;
+                Ok(())
             }
-            Measure::Scores
+            Some(value) if by.is_some() => {
+                row.text = Some(texts.len());
+                texts.push(value);
+                Ok(())
+            }
+            _ => Ok::<(), Error>(()),
+        };
+        match by {
+            Some(by) => by.with_value(db, element, &mut name, weigh)?,
+            None => weigh(Some(element))?,
         }
-    };
-    let window = options.window(rows.len());
-    RowOrder { elements, measure, descending: options.descending }.sort(&mut rows, window.end);
-    Ok(rows.get(window).unwrap_or_default().iter().map(|row| row.element).collect())
-}
-
-/// Makes the rows of elements that are sorted by texts of other keys, and collects these.
-fn texts_of(db: &mut Db<'_, '_>, elements: &Texts, by: &Pattern<'_>, rows: &mut Vec<Row>) -> Measure {
-    let (mut places, mut bytes, mut name) = (Vec::with_capacity(elements.len()), Vec::new(), Vec::new());
-    for element in 0..elements.len() {
-        rows.push(Row { score: 0.0, element });
-        places.push(by.with_value(db, elements.get(element), &mut name, |value| {
-            let start = bytes.len();
-            value.map(|value| bytes.extend_from_slice(value)).map(|()| start..bytes.len())
-        }));
+        rows.push(row);
     }
-    Measure::Texts(places, bytes)
+    if alpha && by.is_some() {
+        order.texts = Some(texts);
+    }
+    let window = options.window(rows.len());
+    if (1..rows.len()).contains(&window.end) {
+        // Only the first few are wanted: no need to sort the others.
+        rows.select_nth_unstable_by(window.end, |a, b| order.compare(a, b));
+        rows.truncate(window.end);
+    }
+    rows.sort_unstable_by(|a, b| order.compare(a, b));
+    Ok(rows.get(window).unwrap_or_default().iter().map(|row| row.element).collect())
 }
 
 pub(super) fn sort(call: &mut Call<'_, '_, '_>) -> Outcome {
