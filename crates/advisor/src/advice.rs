@@ -8,7 +8,7 @@ mod words;
 
 pub use language::Language;
 
-use crate::findings::{Finding, Kind, Step};
+use crate::findings::{Finding, FindingStep, Kind};
 
 /// What to write instead of what was found.
 #[derive(Clone, Debug)]
@@ -162,11 +162,11 @@ fn of_heavy(command: &str) -> &'static str {
 }
 
 /// The steps of a round, cut where one may need the replies of those before: where a write follows a read.
-pub(crate) fn stages(steps: &[Step]) -> Vec<&[Step]> {
-    let is_read = |step: &Step| calls::is_read(&step.command);
+pub(crate) fn stages(steps: &[FindingStep]) -> Vec<&[FindingStep]> {
+    let is_read = |step: &FindingStep| calls::is_read(&step.command);
     let mut stages = Vec::new();
     let mut rest = steps;
-    let cut = |steps: &[Step]| steps.windows(2).position(|pair| is_read(&pair[0]) && !is_read(&pair[1]));
+    let cut = |steps: &[FindingStep]| steps.windows(2).position(|pair| is_read(&pair[0]) && !is_read(&pair[1]));
     while let Some(last) = cut(rest) {
         let (stage, after) = rest.split_at(last + 1);
         stages.push(stage);

@@ -106,7 +106,7 @@ impl Confidence {
 
 /// A command and the keys it works on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Step {
+pub struct FindingStep {
     /// The command, in capitals.
     pub command: Box<str>,
     /// The pattern of its key; empty if it has none.
@@ -115,7 +115,7 @@ pub struct Step {
     pub one_key: bool,
 }
 
-impl std::fmt::Display for Step {
+impl std::fmt::Display for FindingStep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.pattern.is_empty() {
             f.write_str(&self.command)
@@ -208,9 +208,9 @@ pub struct Finding {
     /// What it is.
     pub kind: Kind,
     /// The commands of one round.
-    pub steps: Box<[Step]>,
+    pub steps: Box<[FindingStep]>,
     /// The command that follows, if one was seen.
-    pub after: Option<Step>,
+    pub after: Option<FindingStep>,
     /// The client.
     pub client: Arc<Client>,
     /// The numbers.
@@ -227,7 +227,7 @@ pub const SAMPLE_BYTES_MAX: usize = 64;
 impl Finding {
     /// Bytes of memory it takes, its place in the index included.
     fn memory_bytes(&self) -> usize {
-        let text = |step: &Step| size_of::<Step>() + step.command.len() + step.pattern.len();
+        let text = |step: &FindingStep| size_of::<FindingStep>() + step.command.len() + step.pattern.len();
         let texts: usize = self.steps.iter().chain(&self.after).map(text).sum();
         size_of::<Finding>() + 48 + texts + SAMPLES_MAX * (SAMPLE_BYTES_MAX + 32) + self.client.memory_bytes()
     }
@@ -402,7 +402,7 @@ impl Findings {
         let key = hash::mix(id, client_hash);
         let mut sums = sighting.sums();
         if let Some(finding) = self.get_mut(key) {
-            let follows = |after: &Step| {
+            let follows = |after: &FindingStep| {
                 let shape = sighting.after.and_then(|shape| shapes.get(shape));
                 shape.is_some_and(|shape| shape.command == after.command && shape.pattern == after.pattern)
             };
@@ -414,7 +414,7 @@ impl Findings {
             return;
         }
         let step = |shape: u64, one_key| {
-            shapes.get(shape).map(|shape| Step {
+            shapes.get(shape).map(|shape| FindingStep {
                 command: shape.command.clone(),
                 pattern: shape.pattern.clone(),
                 one_key,

@@ -168,7 +168,7 @@ fn unquoted<'a>(mut rest: &'a [u8], argument: &mut Vec<u8>) -> &'a [u8] {
 
 /// Reads a log in pieces of any size, and shows an advisor its trips.
 #[derive(Debug, Default)]
-pub struct Reader {
+pub struct MonitorReader {
     connections: HashMap<Box<[u8]>, Watched>,
     /// The beginning of a line whose end hasn't come.
     line: Vec<u8>,
@@ -265,11 +265,11 @@ impl Watched {
     }
 }
 
-impl Reader {
+impl MonitorReader {
     /// A reader at the start of a log.
     #[must_use]
-    pub fn new() -> Reader {
-        Reader::default()
+    pub fn new() -> MonitorReader {
+        MonitorReader::default()
     }
 
     /// Tells what is known of the client with this address and port. Its address is the log's.

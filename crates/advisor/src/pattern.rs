@@ -284,7 +284,7 @@ const HOLE: u64 = u64::MAX;
 
 /// A beginning of keys, and which words were seen behind it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct KeyBeginning {
     /// The hash of the beginning; 0: free.
     beginning: u64,
     /// A bit for each word, by its hash; [`HOLE`] if there were too many.
@@ -294,18 +294,18 @@ struct Place {
 /// The words that were seen, by what precedes them in the key.
 #[derive(Clone, Debug)]
 pub struct Words {
-    places: Vec<[Place; WAYS]>,
+    places: Vec<[KeyBeginning; WAYS]>,
 }
 
 impl Default for Words {
     fn default() -> Words {
-        Words { places: vec![[Place::default(); WAYS]; BUCKETS] }
+        Words { places: vec![[KeyBeginning::default(); WAYS]; BUCKETS] }
     }
 }
 
 impl Words {
     #[inline]
-    fn bucket(&self, beginning: u64) -> &[Place; WAYS] {
+    fn bucket(&self, beginning: u64) -> &[KeyBeginning; WAYS] {
         &self.places[beginning as usize % BUCKETS]
     }
 
@@ -323,7 +323,7 @@ impl Words {
         let way = known.unwrap_or_else(least);
         let place = &mut bucket[way];
         if known.is_none() {
-            *place = Place { beginning, words: 0 };
+            *place = KeyBeginning { beginning, words: 0 };
         }
         place.words |= 1 << (word >> 58);
         if place.words.count_ones() >= words_max {

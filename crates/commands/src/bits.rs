@@ -112,16 +112,16 @@ fn flags_of_fields(args: Args<'_>) -> u32 {
 
 /// Where a bit is within a string.
 #[derive(Clone, Copy)]
-struct Place {
+struct BitPlace {
     byte: usize,
     mask: u8,
 }
 
-impl Place {
+impl BitPlace {
     /// Reads the offset of a bit, which must be within the longest string.
-    fn parse(text: &[u8], bytes_max: usize) -> Result<Place, Error> {
+    fn parse(text: &[u8], bytes_max: usize) -> Result<BitPlace, Error> {
         let offset = check_offset(num::parse_i64(text), bytes_max)?;
-        Ok(Place { byte: (offset / 8) as usize, mask: 0x80 >> (offset % 8) })
+        Ok(BitPlace { byte: (offset / 8) as usize, mask: 0x80 >> (offset % 8) })
     }
 }
 
@@ -133,7 +133,7 @@ struct Changed {
     grown_by: usize,
 }
 
-impl Place {
+impl BitPlace {
     /// Sets the bit of an entry's string to that of `bit`, which has no other. The string becomes long enough.
     fn put(self, entry: &mut Entry, bit: u8) -> Result<Changed, Error> {
         let view = entry.view();
@@ -159,7 +159,7 @@ fn check_offset(offset: Option<i64>, bytes_max: usize) -> Result<u64, Error> {
 }
 
 fn getbit(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let place = Place::parse(call.arg(2), call.rules.string_bytes_max)?;
+    let place = BitPlace::parse(call.arg(2), call.rules.string_bytes_max)?;
     let byte = match call.db.view(call.key(1)) {
         None => 0,
         Some(view) => text(view)?.get(place.byte).copied().unwrap_or(0),
@@ -169,7 +169,7 @@ fn getbit(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 fn setbit(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let place = Place::parse(call.arg(2), call.rules.string_bytes_max)?;
+    let place = BitPlace::parse(call.arg(2), call.rules.string_bytes_max)?;
     let bit = match num::parse_i64(call.arg(3)) {
         Some(0) => 0,
         Some(1) => place.mask,

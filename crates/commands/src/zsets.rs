@@ -25,7 +25,7 @@ use crate::effects::Class;
 
 /// How members and scores are written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum PairForm {
     /// Members only.
     Members,
     /// Members and scores: one after the other in RESP2, in pairs in RESP3.
@@ -34,24 +34,24 @@ enum Form {
     Pairs,
 }
 
-impl Form {
-    fn with_scores(scores: bool) -> Form {
-        if scores { Form::Scores } else { Form::Members }
+impl PairForm {
+    fn with_scores(scores: bool) -> PairForm {
+        if scores { PairForm::Scores } else { PairForm::Members }
     }
 
     /// Writes the header of an array of so many members.
     fn header(self, reply: &mut Reply<'_>, members: usize) {
-        let flat = self == Form::Scores && !reply.is_resp3();
+        let flat = self == PairForm::Scores && !reply.is_resp3();
         reply.array(if flat { members * 2 } else { members });
     }
 
     #[inline]
     fn write(self, reply: &mut Reply<'_>, member: &[u8], score: f64) {
-        if self == Form::Pairs || (self == Form::Scores && reply.is_resp3()) {
+        if self == PairForm::Pairs || (self == PairForm::Scores && reply.is_resp3()) {
             reply.array(2);
         }
         reply.bulk(member);
-        if self != Form::Members {
+        if self != PairForm::Members {
             reply.double(score);
         }
     }

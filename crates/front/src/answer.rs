@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::guard::{self, Traces};
 use crate::lines::Admitted;
 use crate::respond::{self, Answered, Held};
-use crate::rest::{self, Form, Permit};
+use crate::rest::{self, Permit, RestEncoding};
 use crate::router::{Route, Verb, route};
 use crate::serve::Port;
 use crate::{ConsoleMode, Terms, console, files, metrics};
@@ -81,7 +81,7 @@ async fn answer(
     if route == Route::Metrics {
         return figures(port, &admitted, &terms).await;
     }
-    let form = Form::of(value(request.headers(), &ENCODING), value(request.headers(), &FORMAT))?;
+    let form = RestEncoding::of(value(request.headers(), &ENCODING), value(request.headers(), &FORMAT))?;
     let permit = permit(&route, verb, is_anonymous, &terms)?;
     let body = body(request, &terms).await?;
     let ask = Ask { port, admitted, database: asker.database, permit, terms: &terms };
@@ -174,7 +174,7 @@ impl Ask<'_> {
         commands.iter().try_for_each(|command| rest::check(&*self.port.upstream, command, self.permit))
     }
 
-    async fn answer_one(&self, command: Words, form: Form) -> Result<Answered, Failure> {
+    async fn answer_one(&self, command: Words, form: RestEncoding) -> Result<Answered, Failure> {
         let values = self.run(&[command]).await?;
         values.first().map(|value| rest::answer_one(value, form)).ok_or_else(Failure::absent)
     }
@@ -189,7 +189,7 @@ impl Ask<'_> {
     }
 }
 
-async fn execute(ask: Ask<'_>, route: Route, body: Vec<u8>, form: Form) -> Result<Answered, Failure> {
+async fn execute(ask: Ask<'_>, route: Route, body: Vec<u8>, form: RestEncoding) -> Result<Answered, Failure> {
     match route {
         Route::One => ask.answer_one(commands::one(&body).map_err(Failure::bad)?, form).await,
         Route::Path { args, behind } => {

@@ -13,32 +13,32 @@ use crate::{Nature, Upstream};
 
 /// How replies are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum RestEncoding {
     /// As JSON.
     Json(Strings),
     /// In the Redis protocol.
     Resp2,
 }
 
-impl Form {
+impl RestEncoding {
     /// By the values of the headers `Upstash-Encoding` and `Upstash-Response-Format`.
-    pub(crate) fn of(encoding: Option<&[u8]>, format: Option<&[u8]>) -> Result<Form, Failure> {
+    pub(crate) fn of(encoding: Option<&[u8]>, format: Option<&[u8]>) -> Result<RestEncoding, Failure> {
         let is = |value: &[u8], word: &str| value.eq_ignore_ascii_case(word.as_bytes());
         let is_base64 = encoding.is_some_and(|value| is(value, "base64"));
         match format {
             Some(value) if is(value, "resp2") && is_base64 => Err(Failure::bad("ERR resp2 is not encoded in base64")),
-            Some(value) if is(value, "resp2") => Ok(Form::Resp2),
+            Some(value) if is(value, "resp2") => Ok(RestEncoding::Resp2),
             Some(value) if !is(value, "json") => Err(Failure::bad("ERR Upstash-Response-Format is json or resp2")),
-            _ if is_base64 => Ok(Form::Json(Strings::Base64)),
-            _ => Ok(Form::Json(Strings::Text)),
+            _ if is_base64 => Ok(RestEncoding::Json(Strings::Base64)),
+            _ => Ok(RestEncoding::Json(Strings::Text)),
         }
     }
 
     /// How JSON has strings, which is all that a transaction is answered in.
     pub(crate) fn strings(self) -> Result<Strings, Failure> {
         match self {
-            Form::Json(strings) => Ok(strings),
-            Form::Resp2 => Err(Failure::bad("ERR a transaction is answered in JSON only")),
+            RestEncoding::Json(strings) => Ok(strings),
+            RestEncoding::Resp2 => Err(Failure::bad("ERR a transaction is answered in JSON only")),
         }
     }
 }
@@ -80,11 +80,11 @@ pub(crate) fn transaction(commands: Vec<Words>) -> Vec<Words> {
 }
 
 /// Answers one command: an error has a status of its own.
-pub(crate) fn answer_one(value: &Value, form: Form) -> Answered {
+pub(crate) fn answer_one(value: &Value, form: RestEncoding) -> Answered {
     let status = value.error().map_or(StatusCode::OK, status_of);
     match form {
-        Form::Resp2 => in_resp2(status, std::slice::from_ref(value)),
-        Form::Json(strings) => {
+        RestEncoding::Resp2 => in_resp2(status, std::slice::from_ref(value)),
+        RestEncoding::Json(strings) => {
             let mut body = Vec::new();
             json::reply(value, strings, &mut body);
             respond::json(status, body)
@@ -93,10 +93,10 @@ pub(crate) fn answer_one(value: &Value, form: Form) -> Answered {
 }
 
 /// Answers several commands: each has its error in its place.
-pub(crate) fn answer_many(values: &[Value], form: Form) -> Answered {
+pub(crate) fn answer_many(values: &[Value], form: RestEncoding) -> Answered {
     match form {
-        Form::Resp2 => in_resp2(StatusCode::OK, values),
-        Form::Json(strings) => {
+        RestEncoding::Resp2 => in_resp2(StatusCode::OK, values),
+        RestEncoding::Json(strings) => {
             let mut body = Vec::new();
             json::replies(values, strings, &mut body);
             respond::json(StatusCode::OK, body)
@@ -107,7 +107,7 @@ pub(crate) fn answer_many(values: &[Value], form: Form) -> Answered {
 /// Answers a transaction, given the replies to all that [`transaction`] has.
 pub(crate) fn answer_transaction(values: &[Value], strings: Strings) -> Answered {
     match values.last() {
-        Some(Value::Array(values)) => answer_many(values, Form::Json(strings)),
+        Some(Value::Array(values)) => answer_many(values, RestEncoding::Json(strings)),
         last => {
             let first = values.iter().find_map(Value::error).or(last.and_then(Value::error));
             let text = String::from_utf8_lossy(first.unwrap_or(b"the server has not run it"));
@@ -138,23 +138,23 @@ mod tests {
 
     #[test]
     fn headers_choose_the_form() {
-        let check = |encoding: Option<&str>, format: Option<&str>, expected: Option<Form>| {
-            assert_eq!(Form::of(encoding.map(str::as_bytes), format.map(str::as_bytes)).ok(), expected);
+        let check = |encoding: Option<&str>, format: Option<&str>, expected: Option<RestEncoding>| {
+            assert_eq!(RestEncoding::of(encoding.map(str::as_bytes), format.map(str::as_bytes)).ok(), expected);
         };
-        check(None, None, Some(Form::Json(Strings::Text)));
-        check(Some("base64"), Some("json"), Some(Form::Json(Strings::Base64)));
-        check(None, Some("resp2"), Some(Form::Resp2));
+        check(None, None, Some(RestEncoding::Json(Strings::Text)));
+        check(Some("base64"), Some("json"), Some(RestEncoding::Json(Strings::Base64)));
+        check(None, Some("resp2"), Some(RestEncoding::Resp2));
         check(Some("base64"), Some("resp2"), None);
         check(None, Some("xml"), None);
-        assert!(Form::Resp2.strings().is_err());
+        assert!(RestEncoding::Resp2.strings().is_err());
     }
 
     #[test]
     fn errors_have_a_status() {
         assert_eq!(status_of(b"NOAUTH Authentication required."), StatusCode::UNAUTHORIZED);
         assert_eq!(status_of(b"ERR syntax error"), StatusCode::BAD_REQUEST);
-        assert_eq!(answer_one(&Value::Error(b"ERR x".to_vec()), Form::Resp2).status(), StatusCode::BAD_REQUEST);
-        assert_eq!(answer_one(&Value::Int(1), Form::Resp2).status(), StatusCode::OK);
+        assert_eq!(answer_one(&Value::Error(b"ERR x".to_vec()), RestEncoding::Resp2).status(), StatusCode::BAD_REQUEST);
+        assert_eq!(answer_one(&Value::Int(1), RestEncoding::Resp2).status(), StatusCode::OK);
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub enum Beginning {
 
 /// What is to be done next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum HandshakeStep {
     /// These requests are to be sent.
     Send(Vec<u8>),
     /// The next line is awaited.
@@ -101,24 +101,24 @@ impl Handshake {
     ///
     /// # Errors
     /// The primary refuses something that can't be done without.
-    pub fn line(&mut self, line: &[u8]) -> Result<Step, Refused> {
+    pub fn line(&mut self, line: &[u8]) -> Result<HandshakeStep, Refused> {
         if line.is_empty() {
-            return Ok(Step::Wait);
+            return Ok(HandshakeStep::Wait);
         }
         let asked = self.asked.pop_front();
         let is_error = line.first() == Some(&b'-');
         match asked {
             Some(Asked::Ping) => self.pinged(line),
             Some(Asked::Auth) if is_error => Err(refused(line, "check masteruser and masterauth", false)),
-            Some(Asked::Auth | Asked::Optional) if !self.asked.is_empty() => Ok(Step::Wait),
-            Some(Asked::Auth | Asked::Optional) => Ok(Step::Send(self.psync())),
+            Some(Asked::Auth | Asked::Optional) if !self.asked.is_empty() => Ok(HandshakeStep::Wait),
+            Some(Asked::Auth | Asked::Optional) => Ok(HandshakeStep::Send(self.psync())),
             Some(Asked::Psync) => begun(line),
             None => Err(refused(line, "nothing was asked", false)),
         }
     }
 
     /// Introduces the replica, once the primary is known to answer.
-    fn pinged(&mut self, line: &[u8]) -> Result<Step, Refused> {
+    fn pinged(&mut self, line: &[u8]) -> Result<HandshakeStep, Refused> {
         // A primary that wants a password first says so; so does one whose users may not PING.
         let answers = [&b"+PONG"[..], b"-NOAUTH", b"-NOPERM", b"-ERR operation not permitted"];
         if !answers.iter().any(|answer| line.starts_with(answer)) {
@@ -144,7 +144,7 @@ impl Handshake {
         }
         say(&[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"]);
         say(&[b"REPLCONF", b"version", introduction.version.as_bytes()]);
-        Ok(Step::Send(bytes))
+        Ok(HandshakeStep::Send(bytes))
     }
 
     fn psync(&mut self) -> Vec<u8> {
@@ -162,7 +162,7 @@ impl Handshake {
 }
 
 /// Reads the answer to PSYNC.
-fn begun(line: &[u8]) -> Result<Step, Refused> {
+fn begun(line: &[u8]) -> Result<HandshakeStep, Refused> {
     let mut words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
     let history = |word: Option<&[u8]>| word.and_then(HistoryId::parse);
     let beginning = match words.next() {
@@ -174,7 +174,7 @@ fn begun(line: &[u8]) -> Result<Step, Refused> {
         _ => None,
     };
     match beginning {
-        Some(beginning) => Ok(Step::Begin(beginning)),
+        Some(beginning) => Ok(HandshakeStep::Begin(beginning)),
         None => Err(refused(line, "it was asked for its data (PSYNC)", is_for_now(line))),
     }
 }
@@ -222,9 +222,9 @@ mod tests {
         let mut sent = vec![words(&first)];
         for line in lines {
             match handshake.line(line.as_bytes()) {
-                Ok(Step::Send(bytes)) => sent.push(words(&bytes)),
-                Ok(Step::Wait) => {}
-                Ok(Step::Begin(beginning)) => return (sent, Ok(Some(beginning))),
+                Ok(HandshakeStep::Send(bytes)) => sent.push(words(&bytes)),
+                Ok(HandshakeStep::Wait) => {}
+                Ok(HandshakeStep::Begin(beginning)) => return (sent, Ok(Some(beginning))),
                 Err(refused) => return (sent, Err(refused)),
             }
         }

@@ -387,7 +387,7 @@ pub struct Partial {
     at: usize,
 }
 
-enum Step {
+enum FramingStep {
     /// A request ends here; without arguments it is skipped, as Redis does.
     Done(usize),
     /// The same, and it must be alone in its batch.
@@ -460,11 +460,11 @@ impl Framer {
             let first_arg = batch.args.len();
             let step = if first == b'*' { self.array(input, at, limits, batch) } else { inline(buffer, at, batch) };
             let (next, alone) = match step {
-                Ok(Step::Done(next)) => (next, false),
-                Ok(Step::DoneAlone(next)) => (next, true),
+                Ok(FramingStep::Done(next)) => (next, false),
+                Ok(FramingStep::DoneAlone(next)) => (next, true),
                 Ok(stopped) => {
                     batch.args.truncate(first_arg);
-                    return (at, if matches!(stopped, Step::Wait) { Stop::Full } else { Stop::Incomplete });
+                    return (at, if matches!(stopped, FramingStep::Wait) { Stop::Full } else { Stop::Incomplete });
                 }
                 Err(error) => {
                     batch.args.truncate(first_arg);
@@ -500,7 +500,7 @@ impl Framer {
         start: usize,
         limits: &Limits,
         batch: &mut Batch,
-    ) -> Result<Step, ProtocolError> {
+    ) -> Result<FramingStep, ProtocolError> {
         if self.partial.is_some() {
             return self.resume(input, start, limits, batch);
         }
@@ -508,7 +508,7 @@ impl Framer {
         let args = &mut batch.args;
         let first = args.len();
         let Some((count, mut at)) = number(buffer, start + 1, ProtocolError::TooBigCount)? else {
-            return Ok(Step::More);
+            return Ok(FramingStep::More);
         };
         let mut left = check_count(count, limits)?;
         while left > 0 {
@@ -532,11 +532,11 @@ impl Framer {
                         let args = args[first..].iter().map(|arg| arg.before(start)).collect();
                         self.partial = Some(Box::new(Partial { args, left, at: at - start }));
                     }
-                    return Ok(Step::More);
+                    return Ok(FramingStep::More);
                 }
             }
         }
-        Ok(Step::Done(at))
+        Ok(FramingStep::Done(at))
     }
 
     /// Goes on with an array of which a part was framed earlier. Only what is new is read, however little that is: a
@@ -548,8 +548,8 @@ impl Framer {
         start: usize,
         limits: &Limits,
         batch: &mut Batch,
-    ) -> Result<Step, ProtocolError> {
-        let Some(mut partial) = self.partial.take() else { return Ok(Step::More) };
+    ) -> Result<FramingStep, ProtocolError> {
+        let Some(mut partial) = self.partial.take() else { return Ok(FramingStep::More) };
         while partial.left > 0 {
             match bulk(input, start + partial.at, limits)? {
                 Bulk::Whole(arg, next) => {
@@ -559,7 +559,7 @@ impl Framer {
                 Bulk::Part(missing) => {
                     self.note_missing(missing.map(|missing| missing.behind(start)), partial.args.len());
                     self.partial = Some(partial);
-                    return Ok(Step::More);
+                    return Ok(FramingStep::More);
                 }
             }
         }
@@ -569,7 +569,7 @@ impl Framer {
         } else {
             batch.args.extend(partial.args.iter().map(|arg| arg.behind(start)));
         }
-        Ok(Step::Done(start + partial.at))
+        Ok(FramingStep::Done(start + partial.at))
     }
 }
 
@@ -659,10 +659,10 @@ fn line_len(line: &[u8], end: u8) -> Option<usize> {
 
 /// Frames an inline command that begins at `start`. Quoted words can't be borrowed from the buffer: such a line is
 /// alone in its batch, which holds the words.
-fn inline(buffer: &[u8], start: usize, batch: &mut Batch) -> Result<Step, ProtocolError> {
+fn inline(buffer: &[u8], start: usize, batch: &mut Batch) -> Result<FramingStep, ProtocolError> {
     let Some(len) = line_len(&buffer[start..], b'\n') else {
         let too_long = buffer.len() - start > LINE_BYTES_MAX;
-        return if too_long { Err(ProtocolError::TooBigInline) } else { Ok(Step::More) };
+        return if too_long { Err(ProtocolError::TooBigInline) } else { Ok(FramingStep::More) };
     };
     let line = &buffer[start..start + len];
     let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -671,16 +671,16 @@ fn inline(buffer: &[u8], start: usize, batch: &mut Batch) -> Result<Step, Protoc
         let base = line.as_ptr().addr();
         let words = line.split(|b| is_space(*b)).filter(|w| !w.is_empty());
         batch.args.extend(words.map(|w| Arg { start: (start + w.as_ptr().addr() - base) as u32, len: w.len() as u32 }));
-        return Ok(Step::Done(next));
+        return Ok(FramingStep::Done(next));
     }
     if !batch.requests.is_empty() {
-        return Ok(Step::Wait);
+        return Ok(FramingStep::Wait);
     }
     for word in split_args(line).map_err(|_| ProtocolError::UnbalancedQuotes)? {
         batch.args.push(Arg { start: batch.unquoted.len() as u32, len: word.len() as u32 });
         batch.unquoted.extend_from_slice(&word);
     }
-    Ok(Step::DoneAlone(next))
+    Ok(FramingStep::DoneAlone(next))
 }
 
 /// C's isspace.

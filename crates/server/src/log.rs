@@ -13,25 +13,25 @@ use crate::syslog::Syslog;
 /// Lines of a lower level than this are left out.
 static LEVEL: AtomicU8 = AtomicU8::new(2);
 /// Where lines go, and in which form.
-static OUTLET: Mutex<Outlet> = Mutex::new(Outlet { file: None, syslog: None, form: Form::REDIS });
+static OUTLET: Mutex<Outlet> = Mutex::new(Outlet { file: None, syslog: None, form: LineFormat::REDIS });
 
 struct Outlet {
     /// Standard output, if there is none.
     file: Option<PathBuf>,
     /// The system's log, beside the file.
     syslog: Option<Syslog>,
-    form: Form,
+    form: LineFormat,
 }
 
 /// How a line looks.
 #[derive(Clone, Copy)]
-struct Form {
+struct LineFormat {
     format: LogFormat,
     timestamp: LogTimestamp,
 }
 
-impl Form {
-    const REDIS: Form = Form { format: LogFormat::Legacy, timestamp: LogTimestamp::Legacy };
+impl LineFormat {
+    const REDIS: LineFormat = LineFormat { format: LogFormat::Legacy, timestamp: LogTimestamp::Legacy };
 
     fn line(self, level: LogLevel, time: &jiff::Zoned, text: &str) -> String {
         let (pid, time) = (std::process::id(), self.time(time));
@@ -76,7 +76,7 @@ fn rank(level: LogLevel) -> (u8, char) {
 /// Takes level and form of lines from the settings.
 pub fn follow(settings: &Settings) {
     LEVEL.store(rank(settings.loglevel.get()).0, Ordering::Relaxed);
-    let form = Form { format: settings.log_format.get(), timestamp: settings.log_timestamp_format.get() };
+    let form = LineFormat { format: settings.log_format.get(), timestamp: settings.log_timestamp_format.get() };
     OUTLET.lock().unwrap_or_else(PoisonError::into_inner).form = form;
 }
 
@@ -139,7 +139,7 @@ mod tests {
     fn lines_have_the_form_that_is_asked_for() {
         let time: jiff::Zoned = "2026-03-04T05:06:07.0899+05:30[+05:30]".parse().unwrap();
         let pid = std::process::id();
-        let line = |format, timestamp| Form { format, timestamp }.line(LogLevel::Warning, &time, "a \"b\"\nc");
+        let line = |format, timestamp| LineFormat { format, timestamp }.line(LogLevel::Warning, &time, "a \"b\"\nc");
         assert_eq!(
             line(LogFormat::Legacy, LogTimestamp::Legacy),
             format!("{pid}:M 04 Mar 2026 05:06:07.089 # a \"b\"\nc\n")

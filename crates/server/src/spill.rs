@@ -54,7 +54,7 @@ struct Request {
 }
 
 /// How a request went.
-pub enum Outcome {
+pub enum SpillOutcome {
     /// Of a write.
     Wrote {
         /// Bytes that are in the file.
@@ -77,7 +77,7 @@ pub struct Done {
     /// Bytes of disk that its file takes.
     pub disk_bytes: u64,
     /// How it went.
-    pub outcome: Outcome,
+    pub outcome: SpillOutcome,
 }
 
 /// The way to the threads, shared by all workers.
@@ -184,7 +184,7 @@ impl<D: Disk> SpillFiles<D> {
     }
 
     /// Does what a worker asks for; nothing is to be said of an end.
-    fn run(&mut self, client: u64, task: Task) -> Option<Outcome> {
+    fn run(&mut self, client: u64, task: Task) -> Option<SpillOutcome> {
         match task {
             Task::Write(output) => Some(self.write(client, output)),
             Task::Read(bytes) => Some(self.read(client, bytes)),
@@ -195,7 +195,7 @@ impl<D: Disk> SpillFiles<D> {
         }
     }
 
-    fn write(&mut self, client: u64, mut rest: Output) -> Outcome {
+    fn write(&mut self, client: u64, mut rest: Output) -> SpillOutcome {
         let asked = rest.len() as u64;
         let failure = self.try_write(client, &mut rest).err();
         let bytes = asked - rest.len() as u64;
@@ -204,7 +204,7 @@ impl<D: Disk> SpillFiles<D> {
         // The worker has counted all of it.
         figures.spill_bytes.sub(asked - bytes);
         let failure = failure.map(|failure| self.note_failure("written", failure));
-        Outcome::Wrote { bytes, rest, failure }
+        SpillOutcome::Wrote { bytes, rest, failure }
     }
 
     /// Writes as much as there is room for. An error without a text is `reply-spill-keep-free`.
@@ -239,16 +239,16 @@ impl<D: Disk> SpillFiles<D> {
         Ok(())
     }
 
-    fn read(&mut self, client: u64, bytes: usize) -> Outcome {
+    fn read(&mut self, client: u64, bytes: usize) -> SpillOutcome {
         match self.try_read(client, bytes) {
             Ok(read) => {
                 self.engine.replies.read_back.add(read.len() as u64);
                 self.give_back(client);
-                Outcome::Read(read)
+                SpillOutcome::Read(read)
             }
             Err(error) => {
                 self.note_failure("read", Some(error));
-                Outcome::NotRead
+                SpillOutcome::NotRead
             }
         }
     }

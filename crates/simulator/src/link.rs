@@ -9,7 +9,7 @@ use engine::replication::failover::{HandOver, HandOvers};
 use engine::snapshots::reading::{ExpiredKeys, LoadOptions};
 use engine::worker::Worker;
 use replication::answers::acknowledgement;
-use replication::handshake::{Beginning, Handshake, Introduction, Step};
+use replication::handshake::{Beginning, Handshake, HandshakeStep, Introduction};
 use replication::id::{HistoryId, HistoryPoint};
 use replication::stream::{ArrivedStream, Splitter, StreamTask};
 use replication::transfer::{End, Transfer};
@@ -190,19 +190,19 @@ impl SimLink {
         while let LinkStage::Handshake { handshake, read } = &mut self.stage {
             let Some(line) = take_line(read) else { return Ok(LinkEvent::None) };
             match handshake.line(&line) {
-                Ok(Step::Send(bytes)) => turn.network.send(wire, 0, &bytes, turn.now_us),
-                Ok(Step::Wait) => {}
-                Ok(Step::Begin(Beginning::Snapshot { .. })) if self.hand_over == HandOver::Verifies => {
+                Ok(HandshakeStep::Send(bytes)) => turn.network.send(wire, 0, &bytes, turn.now_us),
+                Ok(HandshakeStep::Wait) => {}
+                Ok(HandshakeStep::Begin(Beginning::Snapshot { .. })) if self.hand_over == HandOver::Verifies => {
                     self.abort_failover(turn);
                     return Ok(self.end(turn).unwrap_or(LinkEvent::None));
                 }
-                Ok(Step::Begin(Beginning::GoesOn { history })) => {
+                Ok(HandshakeStep::Begin(Beginning::GoesOn { history })) => {
                     let rest = std::mem::take(read);
                     turn.engine.end_failover(self.version);
                     turn.engine.replication.go_on(history);
                     return Ok(self.begin_stream(turn, wire, rest));
                 }
-                Ok(Step::Begin(Beginning::Snapshot { history, offset })) => {
+                Ok(HandshakeStep::Begin(Beginning::Snapshot { history, offset })) => {
                     let read = std::mem::take(read);
                     turn.engine.end_failover(self.version);
                     self.stage = LinkStage::AwaitsSnapshot { history, offset, read };

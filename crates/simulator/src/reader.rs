@@ -11,7 +11,7 @@ use crate::network::WireId;
 use crate::reply::{SimReply, parse_reply};
 use crate::writer::{ClientTurn, check_count};
 
-struct Place {
+struct ReaderPlace {
     wire: WireId,
     process: usize,
     rewinds: u64,
@@ -27,7 +27,7 @@ struct Place {
 pub struct ReaderClient {
     random: Random,
     writers: usize,
-    place: Option<Place>,
+    place: Option<ReaderPlace>,
     /// Looks that have been answered.
     pub looks: u64,
 }
@@ -54,7 +54,7 @@ impl ReaderClient {
             let Some(wire) = turn.network.open([None, Some(process)]) else { return Ok(()) };
             let seen = vec![Vec::new(); self.writers];
             let (replies, read) = (Vec::new(), Vec::new());
-            self.place = Some(Place { wire, process, rewinds, seen, reads: None, replies, read });
+            self.place = Some(ReaderPlace { wire, process, rewinds, seen, reads: None, replies, read });
             return Ok(());
         };
         let (bytes, has_ended) = turn.network.receive(place.wire, 0, turn.now_us);
@@ -87,7 +87,7 @@ impl ReaderClient {
     }
 }
 
-fn check(place: &mut Place, replies: &[SimReply], ever: &[&BTreeSet<String>]) -> Result<(), Wrong> {
+fn check(place: &mut ReaderPlace, replies: &[SimReply], ever: &[&BTreeSet<String>]) -> Result<(), Wrong> {
     let items = replies.last().map_or(&[][..], SimReply::items);
     let (Some(writer), [list, count]) = (place.reads, items) else {
         // The process loads its data.

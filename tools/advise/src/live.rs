@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use advisor::Advisor;
 use advisor::client::Client;
-use advisor::monitor::{LogCounts, Reader};
+use advisor::monitor::{LogCounts, MonitorReader};
 use client::{Config, Connection, Proto, Stream, Value};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -36,7 +36,7 @@ pub fn look(server: &Config, limits: Limits, advisor: &mut Advisor, is_over: &At
     config.fallback_name = Some(b"penstock-advise".to_vec());
     let connect = || Connection::connect(&config).map_err(|error| error.to_string());
     let (mut control, mut monitor) = (connect()?, connect()?);
-    let mut reader = Reader::new();
+    let mut reader = MonitorReader::new();
     introduce(&mut control, &mut reader);
     say(&format!(
         "looking at {} through MONITOR for {:?}, or {} commands. MONITOR makes a busy server slower meanwhile; Ctrl-C ends the look",
@@ -74,7 +74,7 @@ fn follow(
     stream: &mut dyn Stream,
     limits: Limits,
     is_over: &AtomicBool,
-    reader: &mut Reader,
+    reader: &mut MonitorReader,
     advisor: &mut Advisor,
 ) -> io::Result<bool> {
     let until = Instant::now() + limits.time;
@@ -105,7 +105,7 @@ fn wait(stream: &dyn Stream, time: Duration) -> io::Result<()> {
 }
 
 /// Tells the reader what CLIENT LIST says of the clients. A server that refuses that leaves them nameless.
-fn introduce(control: &mut Connection, reader: &mut Reader) {
+fn introduce(control: &mut Connection, reader: &mut MonitorReader) {
     let list = match control.command(&["CLIENT", "LIST"]) {
         Ok(Value::Bulk(text)) => text,
         Ok(Value::Verbatim { text, .. }) => text,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use advisor::Advisor;
-use advisor::monitor::{LogCounts, Reader};
+use advisor::monitor::{LogCounts, MonitorReader};
 use advisor::report::{self, Style};
 use clap::Parser;
 use client::{Acceptance, Config, TlsOptions};
@@ -212,7 +212,7 @@ fn read(input: &mut impl Read, advisor: &mut Advisor, is_over: &AtomicBool, seen
         seen.counts.skipped += player.skipped;
         return Ok(());
     }
-    let (mut reader, mut buffer) = (Reader::new(), vec![0; READ_BYTES]);
+    let (mut reader, mut buffer) = (MonitorReader::new(), vec![0; READ_BYTES]);
     reader.feed(&start, advisor);
     while !is_over.load(Ordering::Relaxed) {
         match input.read(&mut buffer) {

@@ -10,7 +10,7 @@ use resp::parse::Value;
 
 /// A form that replies are printed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum ReplyFormat {
     /// For people: types are told apart, strings are quoted, elements are numbered.
     Standard,
     /// For pipes: nothing but the bytes.
@@ -19,7 +19,7 @@ pub enum Form {
     Csv,
     /// One line of JSON.
     Json {
-        /// Strings are quoted as in [`Form::Standard`] inside the JSON string, so that the output is ASCII.
+        /// Strings are quoted as in [`ReplyFormat::Standard`] inside the JSON string, so that the output is ASCII.
         quoted: bool,
     },
 }
@@ -28,12 +28,12 @@ pub enum Form {
 #[derive(Clone, Debug)]
 pub struct Style {
     /// The form of a whole reply.
-    pub form: Form,
-    /// Whether colours tell types apart in [`Form::Standard`], and words in help and hints.
+    pub form: ReplyFormat,
+    /// Whether colours tell types apart in [`ReplyFormat::Standard`], and words in help and hints.
     pub colours: bool,
-    /// Between the elements of a reply in [`Form::Raw`].
+    /// Between the elements of a reply in [`ReplyFormat::Raw`].
     pub element_delimiter: Vec<u8>,
-    /// After each reply in [`Form::Raw`].
+    /// After each reply in [`ReplyFormat::Raw`].
     pub reply_delimiter: Vec<u8>,
 }
 
@@ -45,16 +45,16 @@ impl Style {
     pub fn push_reply(&self, reply: &Value, text: bool, out: &mut Vec<u8>) {
         match self.form {
             _ if text => self.push_raw(reply, out),
-            Form::Standard => Page { colours: self.colours, out }.push(reply, b""),
-            Form::Raw => {
+            ReplyFormat::Standard => Page { colours: self.colours, out }.push(reply, b""),
+            ReplyFormat::Raw => {
                 self.push_raw(reply, out);
                 out.extend_from_slice(&self.reply_delimiter);
             }
-            Form::Csv => {
+            ReplyFormat::Csv => {
                 push_csv(reply, out);
                 out.push(b'\n');
             }
-            Form::Json { quoted } => {
+            ReplyFormat::Json { quoted } => {
                 json::push_json(reply, quoted, out);
                 out.push(b'\n');
             }
@@ -64,7 +64,7 @@ impl Style {
     /// Appends a message that answers no request: keys that a tracking client must forget have a form of their own.
     pub fn push_message(&self, message: &Value, out: &mut Vec<u8>) {
         match invalidated_keys(message) {
-            Some(keys) if self.form == Form::Standard => push_invalidated(keys, out),
+            Some(keys) if self.form == ReplyFormat::Standard => push_invalidated(keys, out),
             _ => self.push_reply(message, false, out),
         }
     }

@@ -1,7 +1,7 @@
 //! One command from the user: sent, repeated, its replies printed; and those that never end.
 
 use crate::failure::Failure;
-use crate::format::Form;
+use crate::format::ReplyFormat;
 use crate::output::complain;
 use crate::redirection::Redirection;
 use crate::session::CliSession;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// How a command went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CommandOutcome {
     /// It was answered.
     Answered,
     /// It was answered with an error, and such are to be the exit status; or it was not sent.
@@ -22,7 +22,7 @@ const REDIRECTIONS_MAX: u32 = 16;
 
 /// What came of sending a command once.
 enum Answer {
-    Is(Outcome),
+    Is(CommandOutcome),
     Elsewhere(Redirection),
 }
 
@@ -45,21 +45,21 @@ enum AfterCommand {
 ///
 /// # Errors
 /// [`Failure`] where there is no reply.
-pub fn issue(session: &mut CliSession<'_>, request: &[Vec<u8>], repeat: i64) -> Result<Outcome, Failure> {
+pub fn issue(session: &mut CliSession<'_>, request: &[Vec<u8>], repeat: i64) -> Result<CommandOutcome, Failure> {
     let kind = kind_of(request);
     if kind == AfterCommand::Replication {
         session.output.flush()?;
         let name = String::from_utf8_lossy(&request[0]);
         complain!("penstock cli: '{name}' is not supported: the replication stream is not read; redis-cli can do that");
-        return Ok(Outcome::Refused);
+        return Ok(CommandOutcome::Refused);
     }
-    let mut announces = kind == AfterCommand::Subscribe && session.options.style.form != Form::Raw;
+    let mut announces = kind == AfterCommand::Subscribe && session.options.style.form != ReplyFormat::Raw;
     let mut left = repeat;
     while left != 0 {
         left -= i64::from(left > 0);
         let outcome = issue_once(session, request, kind, announces)?;
         announces = false;
-        if outcome == Outcome::Refused || kind == AfterCommand::Monitor {
+        if outcome == CommandOutcome::Refused || kind == AfterCommand::Monitor {
             return Ok(outcome);
         }
         if let Some(interval) = session.options.interval {
@@ -70,7 +70,7 @@ pub fn issue(session: &mut CliSession<'_>, request: &[Vec<u8>], repeat: i64) -> 
             }
         }
     }
-    Ok(Outcome::Answered)
+    Ok(CommandOutcome::Answered)
 }
 
 /// Sends a command, to other nodes too where that was asked for, and prints what comes; first, if it `announces`
@@ -80,7 +80,7 @@ fn issue_once(
     request: &[Vec<u8>],
     kind: AfterCommand,
     announces: bool,
-) -> Result<Outcome, Failure> {
+) -> Result<CommandOutcome, Failure> {
     let mut redirections_left = if session.options.follow_redirections { REDIRECTIONS_MAX } else { 0 };
     loop {
         session.send(request)?;
@@ -143,7 +143,7 @@ fn answer(
         // The server's last word is that it closes.
         Err(Failure::Lost(_)) if kind == AfterCommand::Shutdown => {
             session.disconnect();
-            return Ok(Answer::Is(Outcome::Answered));
+            return Ok(Answer::Is(CommandOutcome::Answered));
         }
         Err(failure) => return Err(failure),
     };
@@ -156,18 +156,18 @@ fn answer(
 }
 
 /// Prints a reply, or an error where the user wants it.
-fn print(session: &mut CliSession<'_>, reply: &Value, report: bool) -> Result<Outcome, Failure> {
+fn print(session: &mut CliSession<'_>, reply: &Value, report: bool) -> Result<CommandOutcome, Failure> {
     if session.options.exit_error
         && !session.options.reads_lines()
         && let Some(text) = reply.error()
     {
         session.output.flush()?;
         complain!("{}", String::from_utf8_lossy(text));
-        return Ok(Outcome::Refused);
+        return Ok(CommandOutcome::Refused);
     }
     let style = &session.options.style;
     session.output.print_with(|out| style.push_reply(reply, report, out))?;
-    Ok(Outcome::Answered)
+    Ok(CommandOutcome::Answered)
 }
 
 /// Prints whatever comes until the connection ends or Ctrl-C is pressed.

@@ -29,7 +29,7 @@ mod ties;
 pub use flags::command;
 
 use crate::failure::Failure;
-use crate::issue::{Outcome, issue};
+use crate::issue::{CommandOutcome, issue};
 use crate::modes::keys::Measure;
 use crate::options::{CliOptions, Exit, Mode, Surroundings};
 use crate::output::complain;
@@ -119,10 +119,10 @@ fn run_mode(session: &mut CliSession<'_>) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn status(outcome: Outcome) -> ExitCode {
+fn status(outcome: CommandOutcome) -> ExitCode {
     match outcome {
-        Outcome::Answered => ExitCode::SUCCESS,
-        Outcome::Refused => ExitCode::FAILURE,
+        CommandOutcome::Answered => ExitCode::SUCCESS,
+        CommandOutcome::Refused => ExitCode::FAILURE,
     }
 }
 

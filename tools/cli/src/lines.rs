@@ -1,7 +1,7 @@
 //! Lines that were typed or piped: commands of the server, and those that the program itself understands.
 
 use crate::failure::Failure;
-use crate::format::Form;
+use crate::format::ReplyFormat;
 use crate::help;
 use crate::issue::{issue, never_ends};
 use crate::output::complain;
@@ -191,7 +191,7 @@ fn run_command(session: &mut CliSession<'_>, request: &[Vec<u8>], repeat: i64) -
         answered => settle(session, answered)?,
     }
     let seconds = start.elapsed().as_secs_f64();
-    if seconds >= SLOW_SECONDS && session.options.style.form == Form::Standard {
+    if seconds >= SLOW_SECONDS && session.options.style.form == ReplyFormat::Standard {
         session.output.print(format!("({seconds:.2}s)\n"))?;
     }
     Ok(())

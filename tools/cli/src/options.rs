@@ -1,7 +1,7 @@
 //! What the command line and the environment ask for.
 
 use crate::flags::{self, id};
-use crate::format::{Form, Style};
+use crate::format::{ReplyFormat, Style};
 use crate::quote::unquote;
 use clap::ArgMatches;
 use client::{Address, Proto, TlsOptions, Url};
@@ -286,13 +286,13 @@ impl FlagReader<'_> {
     }
 
     /// The form that the last of the flags for forms asks for.
-    fn given_form(&self) -> Option<Form> {
+    fn given_form(&self) -> Option<ReplyFormat> {
         let forms = [
-            (id::RAW, Form::Raw),
-            (id::NO_RAW, Form::Standard),
-            (id::CSV, Form::Csv),
-            (id::JSON, Form::Json { quoted: false }),
-            (id::QUOTED_JSON, Form::Json { quoted: true }),
+            (id::RAW, ReplyFormat::Raw),
+            (id::NO_RAW, ReplyFormat::Standard),
+            (id::CSV, ReplyFormat::Csv),
+            (id::JSON, ReplyFormat::Json { quoted: false }),
+            (id::QUOTED_JSON, ReplyFormat::Json { quoted: true }),
         ];
         forms.into_iter().find(|(id, _)| self.flag(id)).map(|(_, form)| form)
     }
@@ -306,7 +306,7 @@ impl FlagReader<'_> {
     }
 
     fn style(&self) -> Style {
-        let default = if self.surroundings.stdout_is_terminal { Form::Standard } else { Form::Raw };
+        let default = if self.surroundings.stdout_is_terminal { ReplyFormat::Standard } else { ReplyFormat::Raw };
         Style {
             colours: self.colours(),
             form: self.given_form().unwrap_or(default),
@@ -400,7 +400,7 @@ impl FlagReader<'_> {
             _ => (id::RESP3, None),
         };
         let given = self.last(id, flag, uri);
-        let wants_types = matches!(options.style.form, Form::Json { .. });
+        let wants_types = matches!(options.style.form, ReplyFormat::Json { .. });
         if given == Some(Proto::Resp3) || (wants_types && given.is_none()) {
             options.resp = 3;
             options.resp3_is_optional = given.is_none();

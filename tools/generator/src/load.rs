@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::NAME;
 use crate::args::{BenchArgs, PIPELINING};
 use crate::failure::Failure;
-use crate::generator::{self, Address, Greeting, Load, Outcome, Random, RunProgress, Template};
+use crate::generator::{self, Address, Greeting, Load, Random, RunOutcome, RunProgress, Template};
 use crate::host::Process;
 use crate::idle;
 use crate::interrupt::Interrupt;
@@ -210,11 +210,11 @@ impl BenchSession<'_> {
         Ok(())
     }
 
-    fn report<'a>(&'a self, job: &'a Job, measured: &'a (Outcome, Option<crate::host::Usage>)) -> Report<'a> {
+    fn report<'a>(&'a self, job: &'a Job, measured: &'a (RunOutcome, Option<crate::host::Usage>)) -> Report<'a> {
         Report { title: &job.title, outcome: &measured.0, setup: &self.setup, server: measured.1 }
     }
 
-    fn measure(&self, job: &Job) -> Result<(Outcome, Option<crate::host::Usage>), Failure> {
+    fn measure(&self, job: &Job) -> Result<(RunOutcome, Option<crate::host::Usage>), Failure> {
         let load = Load { template: job.template.clone(), ..self.load.clone() };
         let before = self.process.map(|process| process.usage());
         let mut line = ProgressLine::new(&job.title, self.args.show_errors);

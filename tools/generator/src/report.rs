@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::generator::Outcome;
+use crate::generator::RunOutcome;
 use crate::host::Usage;
 
 const NS_PER_MS: f64 = 1e6;
@@ -19,7 +19,7 @@ pub struct Report<'a> {
     /// Its name.
     pub title: &'a str,
     /// What was measured.
-    pub outcome: &'a Outcome,
+    pub outcome: &'a RunOutcome,
     /// How it was asked for.
     pub setup: &'a Setup,
     /// What the server's process took meanwhile, where it is known.
@@ -252,12 +252,12 @@ mod tests {
     use super::*;
     use crate::generator::latencies;
 
-    fn outcome() -> Outcome {
+    fn outcome() -> RunOutcome {
         let mut latencies = latencies();
         for tenth in 1..=1000 {
             latencies.record(tenth * 10_000).unwrap();
         }
-        Outcome { took: Duration::from_millis(500), latencies, errors: 0, interrupted: false }
+        RunOutcome { took: Duration::from_millis(500), latencies, errors: 0, interrupted: false }
     }
 
     fn setup() -> Setup {

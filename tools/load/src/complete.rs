@@ -19,7 +19,7 @@ use crate::state::{Phase, StateFile};
 
 /// How a load ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct LoadOutcome {
     /// Commands that ran.
     pub executed: u64,
     /// Those of them that failed.
@@ -35,7 +35,7 @@ pub struct Outcome {
     pub ended_s: u64,
 }
 
-impl Outcome {
+impl LoadOutcome {
     /// The exit status.
     pub fn exit(&self) -> Exit {
         if self.failed + self.rejected > 0 { Exit::SomeFailed } else { Exit::Complete }
@@ -58,7 +58,7 @@ pub fn now_s() -> u64 {
 ///
 /// # Errors
 /// What comes from a pipe is not what was loaded; the state can't be written.
-pub fn say_again(plan: &Plan, config: &Config, file: &mut StateFile, outcome: &Outcome) -> Result<Exit, Failure> {
+pub fn say_again(plan: &Plan, config: &Config, file: &mut StateFile, outcome: &LoadOutcome) -> Result<Exit, Failure> {
     if !plan.is_streamed_again(&outcome.streamed)? {
         let text = format!(
             "standard input is not what the load was of that {} knows as complete: nothing was sent; name another file \

@@ -20,18 +20,18 @@ use crate::transaction::{self, Open, Unended};
 /// Hears of what goes wrong, in the order of the input.
 pub trait Witness {
     /// A command was answered with an error.
-    fn failed(&mut self, place: Place<'_>, error: &[u8]);
+    fn failed(&mut self, place: CommandPlace<'_>, error: &[u8]);
     /// A line is no command, or an EXEC became a DISCARD.
     fn rejected(&mut self, input: usize, rejected: &Rejected);
     /// The server couldn't read a command, and executed neither it nor what follows.
-    fn unreadable(&mut self, place: Place<'_>, error: &[u8]);
+    fn unreadable(&mut self, place: CommandPlace<'_>, error: &[u8]);
     /// The input ended within a transaction.
     fn unended(&mut self, transaction: &Unended);
 }
 
 /// A command's place in the input.
 #[derive(Clone, Debug)]
-pub struct Place<'b> {
+pub struct CommandPlace<'b> {
     /// Which input.
     pub input: usize,
     /// On which line it begins.
@@ -521,8 +521,8 @@ fn report_failures(block: &Block, failures: impl Iterator<Item = Remembered>, wi
     failed.iter().for_each(|(index, error)| witness.failed(place(block, *index), error));
 }
 
-fn place(block: &Block, index: usize) -> Place<'_> {
-    Place { input: block.input, line: block.line(index), command: block.command_at(index) }
+fn place(block: &Block, index: usize) -> CommandPlace<'_> {
+    CommandPlace { input: block.input, line: block.line(index), command: block.command_at(index) }
 }
 
 #[cfg(test)]
@@ -536,7 +536,7 @@ mod tests {
     struct Heard(Vec<String>);
 
     impl Witness for Heard {
-        fn failed(&mut self, place: Place<'_>, error: &[u8]) {
+        fn failed(&mut self, place: CommandPlace<'_>, error: &[u8]) {
             let (command, error) = (crate::shown::command(&place.command), String::from_utf8_lossy(error));
             self.0.push(format!("{}:{} {command}: {error}", place.input, place.line));
         }
@@ -549,7 +549,7 @@ mod tests {
             self.0.push(format!("{input}:{} {what}", rejected.line));
         }
 
-        fn unreadable(&mut self, place: Place<'_>, error: &[u8]) {
+        fn unreadable(&mut self, place: CommandPlace<'_>, error: &[u8]) {
             self.failed(place, error);
         }
 

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::block::Rejected;
 use crate::exit::{Exit, Failure};
-use crate::flight::{Place, Witness};
+use crate::flight::{CommandPlace, Witness};
 use crate::progress::count;
 use crate::shown;
 use crate::transaction::Unended;
@@ -201,7 +201,7 @@ pub fn cannot_write(name: &str, error: &io::Error) -> Failure {
 }
 
 impl Witness for Report {
-    fn failed(&mut self, place: Place<'_>, error: &[u8]) {
+    fn failed(&mut self, place: CommandPlace<'_>, error: &[u8]) {
         self.failed += 1;
         self.write(place.input, place.line, &shown::error(error), &shown::command(&place.command));
     }
@@ -218,7 +218,7 @@ impl Witness for Report {
         self.write(input, rejected.line, &reason, &text);
     }
 
-    fn unreadable(&mut self, place: Place<'_>, error: &[u8]) {
+    fn unreadable(&mut self, place: CommandPlace<'_>, error: &[u8]) {
         self.unreadable += 1;
         self.write(place.input, place.line, &shown::error(error), &shown::command(&place.command));
     }

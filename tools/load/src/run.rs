@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::args::{LoadOptions, ResumeOptions};
 use crate::belt::{Belt, Taken};
-use crate::complete::{Outcome, now_s, say_again};
+use crate::complete::{LoadOutcome, now_s, say_again};
 use crate::exit::{Exit, Failure};
 use crate::flight::{Flight, Witness};
 use crate::interrupt::Interrupt;
@@ -296,11 +296,11 @@ fn load(options: LoadOptions) -> Result<Exit, Failure> {
 }
 
 /// How the load ended, as far as it got.
-fn outcome(session: &LoadSession<'_, '_>, tally: &Tally) -> Outcome {
+fn outcome(session: &LoadSession<'_, '_>, tally: &Tally) -> LoadOutcome {
     let load = &session.load;
     let queued = load.flight.unended().map_or(0, |unended| unended.queued);
     let (failed, failed_at_least) = session.failed();
-    Outcome {
+    LoadOutcome {
         executed: load.flight.done() - queued,
         failed,
         failed_at_least,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use client::{Config, Connection, Error, Lost, Stream};
 
-use crate::complete::Outcome;
+use crate::complete::LoadOutcome;
 use crate::exit::{Exit, Failure};
 use crate::flight::Remembered;
 use crate::interrupt::interrupted;
@@ -361,7 +361,7 @@ impl LoadSession<'_, '_> {
     ///
     /// # Errors
     /// The state can't be written.
-    pub fn finish(&mut self, outcome: Outcome) -> Result<(), Failure> {
+    pub fn finish(&mut self, outcome: LoadOutcome) -> Result<(), Failure> {
         let Some(mut resumable) = self.resumable.take() else { return Ok(()) };
         resumable.file.finish(outcome)?;
         if self.end_token(&resumable) { resumable.file.enter(Phase::Complete) } else { Ok(()) }

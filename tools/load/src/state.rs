@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::complete::Outcome;
+use crate::complete::LoadOutcome;
 use crate::exit::{Exit, Failure};
 use crate::merge::Merging;
 use crate::plan::{Content, Plan};
@@ -103,7 +103,7 @@ pub struct LoadState {
     /// Which load it is.
     pub name: Name,
     /// How it ended; there as soon as it is finished.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<LoadOutcome>,
 }
 
 /// An open and locked state file.
@@ -274,7 +274,7 @@ impl StateFile {
     ///
     /// # Errors
     /// It can't be written.
-    pub fn finish(&mut self, outcome: Outcome) -> Result<(), Failure> {
+    pub fn finish(&mut self, outcome: LoadOutcome) -> Result<(), Failure> {
         let written = line(&self.state.name, 0).and_then(|name| {
             let at = (PROGRESS_BYTES + name.len()) as u64;
             self.file.set_len(at)?;
@@ -464,7 +464,7 @@ mod tests {
         let most = u64::MAX;
         let streamed = Streamed { bytes: most, crc32: u32::MAX };
         let (executed, failed, rejected, ended_s) = (most, most, most, most);
-        let outcome = Outcome { executed, failed, failed_at_least: false, rejected, streamed, ended_s };
+        let outcome = LoadOutcome { executed, failed, failed_at_least: false, rejected, streamed, ended_s };
         assert!(line(&outcome, 0).unwrap().len() <= OUTCOME_BYTES_MAX);
     }
 
@@ -550,7 +550,7 @@ mod tests {
         std::fs::write(&input, "PING\n").unwrap();
         let open = || StateFile::open(&path, &plan(&input, "SET {a} 1"), "here", false).unwrap();
         let mut first = open();
-        let outcome = Outcome { executed: 7, ..Outcome::default() };
+        let outcome = LoadOutcome { executed: 7, ..LoadOutcome::default() };
         first.finish(outcome.clone()).unwrap();
         let name = first.state.name.clone();
         drop(first);
@@ -572,7 +572,7 @@ mod tests {
         let (input, path) = (directory.0.join("input"), directory.0.join("state"));
         std::fs::write(&input, "PING\n").unwrap();
         let open = || StateFile::open(&path, &plan(&input, "SET {a} 1"), "here", false).unwrap();
-        let outcome = Outcome { executed: 7, ..Outcome::default() };
+        let outcome = LoadOutcome { executed: 7, ..LoadOutcome::default() };
         let mut first = open();
         first.finish(outcome.clone()).unwrap();
         drop(first);

@@ -2,7 +2,7 @@
 
 use super::language::variables;
 use super::{Language, Remedy, calls, stages};
-use crate::findings::{Finding, Step};
+use crate::findings::{Finding, FindingStep};
 
 /// The code of a remedy; it ends with a line's end.
 pub fn code(language: Language, remedy: Remedy, finding: &Finding) -> String {
@@ -172,9 +172,9 @@ impl Writer<'_> {
         lines
     }
 
-    fn pipeline(&self, stage: &[Step], result: Option<&str>, is_last: bool) -> Vec<String> {
+    fn pipeline(&self, stage: &[FindingStep], result: Option<&str>, is_last: bool) -> Vec<String> {
         let language = self.language;
-        let call = |step: &Step| {
+        let call = |step: &FindingStep| {
             let call = calls::call(language, "pipe", &step.command, &language.key(&step.pattern));
             call + language.end()
         };

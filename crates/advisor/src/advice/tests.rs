@@ -4,9 +4,9 @@ use super::*;
 use crate::client::Client;
 use crate::findings::Sums;
 
-fn step(text: &str, one_key: bool) -> Step {
+fn step(text: &str, one_key: bool) -> FindingStep {
     let (command, pattern) = text.split_once(' ').unwrap_or((text, ""));
-    Step { command: command.into(), pattern: pattern.into(), one_key }
+    FindingStep { command: command.into(), pattern: pattern.into(), one_key }
 }
 
 fn finding(kind: Kind, steps: &[&str], one_key: bool) -> Finding {
@@ -57,7 +57,7 @@ fn a_loop_of_sets_is_one_mset() {
 #[test]
 fn a_loop_of_sets_with_options_is_a_pipeline() {
     let finding = finding(Kind::Loop, &[], false);
-    let options = Step { command: "SET WITH OPTIONS".into(), pattern: "key<n>".into(), one_key: false };
+    let options = FindingStep { command: "SET WITH OPTIONS".into(), pattern: "key<n>".into(), one_key: false };
     let finding = Finding { steps: Box::new([options]), ..finding };
     assert_eq!(remedy(&finding), Remedy::Pipeline);
     let code = |language| code::code(language, remedy(&finding), &finding);

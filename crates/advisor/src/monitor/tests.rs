@@ -58,7 +58,7 @@ fn log() -> String {
 }
 
 fn read(log: &[u8], piece: usize) -> (Advisor, LogCounts) {
-    let (mut reader, mut advisor) = (Reader::new(), Advisor::new(Config::default()));
+    let (mut reader, mut advisor) = (MonitorReader::new(), Advisor::new(Config::default()));
     log.chunks(piece).for_each(|bytes| reader.feed(bytes, &mut advisor));
     let counts = reader.counts();
     reader.end(&mut advisor);
@@ -97,7 +97,7 @@ fn a_log_may_be_cut_anywhere() {
 
 #[test]
 fn lines_without_an_end_take_no_memory() {
-    let (mut reader, mut advisor) = (Reader::new(), Advisor::new(Config::default()));
+    let (mut reader, mut advisor) = (MonitorReader::new(), Advisor::new(Config::default()));
     reader.feed(b"1.000000 \"set\" \"a\" \"", &mut advisor);
     for _ in 0..64 {
         reader.feed(&vec![b'x'; 1 << 20], &mut advisor);

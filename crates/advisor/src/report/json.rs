@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::id;
 use crate::advice::advice;
-use crate::findings::{Findings, Group, Step};
+use crate::findings::{FindingStep, Findings, Group};
 
 /// All findings, the greatest loss of time first, with their code in all languages. Times are nanoseconds. Bytes that are no UTF-8 are
 /// escaped as in `\xff`.
@@ -53,7 +53,7 @@ fn group(group: &Group) -> String {
     object.end()
 }
 
-fn step(step: &Step) -> String {
+fn step(step: &FindingStep) -> String {
     let mut object = Object::default();
     object.text("command", &step.command);
     object.text("pattern", &step.pattern);

@@ -28,14 +28,14 @@ const NEW_WITHOUT_GROUP: Error = Error::fixed(
 
 /// The group and consumer that read.
 #[derive(Clone, Copy)]
-struct Reader<'c> {
+struct GroupReader<'c> {
     group: &'c [u8],
     consumer: &'c [u8],
 }
 
 /// What XREAD or XREADGROUP is to do.
 struct Read<'c> {
-    reader: Option<Reader<'c>>,
+    reader: Option<GroupReader<'c>>,
     /// Entries of each stream at most; all, if 0.
     count: usize,
     /// How long it waits, in milliseconds; 0 is forever.
@@ -144,7 +144,7 @@ fn read_options<'c>(call: &Call<'c, '_, '_>, in_group: bool) -> Result<Read<'c>,
             break;
         } else if more >= 2 && call.is(at, "group") {
             only_in_group("GROUP")?;
-            read.reader = Some(Reader { group: call.arg(at + 1), consumer: call.arg(at + 2) });
+            read.reader = Some(GroupReader { group: call.arg(at + 1), consumer: call.arg(at + 2) });
             at += 2;
         } else if call.is(at, "noack") {
             only_in_group("NOACK")?;
@@ -253,7 +253,7 @@ fn wanted_of(text: &[u8]) -> Result<GroupEntries, Error> {
 }
 
 /// Notes that a consumer is there; a new one is created.
-fn see(call: &mut Call<'_, '_, '_>, key: Key<'_>, reader: Reader<'_>) -> Outcome {
+fn see(call: &mut Call<'_, '_, '_>, key: Key<'_>, reader: GroupReader<'_>) -> Outcome {
     let now_ms = call.db.now_ms();
     let Some(stream) = call.db.object_mut::<Stream>(key)? else { return Ok(()) };
     let Some(group) = stream.groups.get_mut(reader.group) else { return Ok(()) };
@@ -283,7 +283,7 @@ fn serve(
     call: &mut Call<'_, '_, '_>,
     key: Key<'_>,
     read: &Read<'_>,
-    reader: Reader<'_>,
+    reader: GroupReader<'_>,
     wanted: GroupEntries,
 ) -> Result<Served, Error> {
     let (now_ms, database) = (call.db.now_ms(), call.db.index());

@@ -6,7 +6,7 @@ use store::types::set::Set;
 use store::types::zset::{ZSet, ZSetBuilder};
 use store::value::Value;
 
-use super::Form;
+use super::PairForm;
 use super::range::{store, store_recorded};
 use crate::Call;
 use crate::error::{Error, Outcome};
@@ -97,7 +97,7 @@ struct CombineQuery {
     /// Empty if all are 1.
     weights: Vec<f64>,
     aggregate: Aggregate,
-    form: Form,
+    form: PairForm,
     /// Members after which ZINTERCARD stops counting; 0 is none.
     limit: usize,
 }
@@ -139,7 +139,7 @@ impl CombineQuery {
             numkeys,
             weights: Vec::new(),
             aggregate: Aggregate::Sum,
-            form: Form::Members,
+            form: PairForm::Members,
             limit: 0,
         };
         query.read_options(call, operation, options)?;
@@ -160,7 +160,7 @@ impl CombineQuery {
                 self.aggregate = aggregate(call.arg(at + 1))?;
                 at += 2;
             } else if options == OptionsTaken::Replies && call.is(at, "withscores") {
-                self.form = Form::Scores;
+                self.form = PairForm::Scores;
                 at += 1;
             } else if options == OptionsTaken::Counts && left >= 2 && call.is(at, "limit") {
                 self.limit = call.int(at + 1).ok().and_then(|n| usize::try_from(n).ok()).ok_or(LIMIT_NEGATIVE)?;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use store::keyspace::Key;
 use store::types::zset::ZSet;
 
-use super::{Form, removed};
+use super::{PairForm, removed};
 use crate::Call;
 use crate::call::TimeoutReply;
 use crate::error::{Error, Outcome};
@@ -25,7 +25,7 @@ impl From {
 }
 
 /// Takes up to `count` members and writes them, after the header of their array.
-fn take(call: &mut Call<'_, '_, '_>, key: Key<'_>, from: From, count: usize, form: Form) -> Outcome {
+fn take(call: &mut Call<'_, '_, '_>, key: Key<'_>, from: From, count: usize, form: PairForm) -> Outcome {
     let Some(zset) = call.db.object_mut::<ZSet>(key)? else { return Ok(()) };
     let count = count.min(zset.len());
     let reply = &mut call.reply;
@@ -56,7 +56,7 @@ fn pop(call: &mut Call<'_, '_, '_>, from: From) -> Outcome {
         return Ok(());
     }
     if counted {
-        return take(call, key, from, count, Form::Scores);
+        return take(call, key, from, count, PairForm::Scores);
     }
     // Without a count, one member is a flat pair in RESP3, too: the pair's header is the whole array's.
     take_one(call, key, from)
@@ -66,7 +66,7 @@ fn pop(call: &mut Call<'_, '_, '_>, from: From) -> Outcome {
 fn take_one(call: &mut Call<'_, '_, '_>, key: Key<'_>, from: From) -> Outcome {
     let Some(zset) = call.db.object_mut::<ZSet>(key)? else { return Ok(()) };
     let reply = &mut call.reply;
-    let write = |member: &[u8], score: f64| Form::Pairs.write(reply, member, score);
+    let write = |member: &[u8], score: f64| PairForm::Pairs.write(reply, member, score);
     match from {
         From::Min => zset.pop_min(1, write),
         From::Max => zset.pop_max(1, write),
@@ -166,7 +166,7 @@ fn pop_from(call: &mut Call<'_, '_, '_>, multi: &Multi) -> Result<bool, Error> {
     let Some(key) = first_filled(call, multi.keys.clone())? else { return Ok(false) };
     call.reply.array(2);
     call.reply.bulk(key.bytes);
-    take(call, key, multi.from, multi.count, Form::Pairs)?;
+    take(call, key, multi.from, multi.count, PairForm::Pairs)?;
     if call.is_recorded() {
         let (name, mut count) = (multi.from.event().to_ascii_uppercase(), resp::num::IntText::new());
         call.record_as(&[name.as_bytes(), key.bytes, count.u64(multi.count as u64)]);

@@ -8,7 +8,7 @@ use store::keyspace::Key;
 use store::types::zset::{LexBound, LexRange, ScoreRange, ZSet, limit_ranks};
 use store::value::Value;
 
-use super::{Form, removed};
+use super::{PairForm, removed};
 use crate::Call;
 use crate::effects::Class;
 use crate::error::{Error, Outcome};
@@ -86,7 +86,7 @@ struct RangeQuery<'c> {
     bounds: Bounds<'c>,
     reverse: bool,
     limit: Option<(i64, i64)>,
-    form: Form,
+    form: PairForm,
 }
 
 /// What a command's name already says; ZRANGE leaves it to options.
@@ -130,7 +130,7 @@ impl<'c> RangeQuery<'c> {
             return Err(NO_SCORES_BY_LEX);
         }
         let bounds = Bounds::read(call, by, index, reverse && by != By::Rank)?;
-        Ok(RangeQuery { bounds, reverse, limit, form: Form::with_scores(scores) })
+        Ok(RangeQuery { bounds, reverse, limit, form: PairForm::with_scores(scores) })
     }
 
     fn ranks(&self, zset: &ZSet) -> Range<usize> {
@@ -156,7 +156,7 @@ fn reply_range(call: &mut Call<'_, '_, '_>, fixed: Fixed) -> Outcome {
     query.form.header(&mut call.reply, ranks.len());
     let (form, reply) = (query.form, &mut call.reply);
     // What is usual has a loop of its own.
-    if form == Form::Members {
+    if form == PairForm::Members {
         zset.visit_ranks(ranks, query.reverse, |member, _| reply.bulk(member));
     } else {
         zset.visit_ranks(ranks, query.reverse, |member, score| form.write(reply, member, score));

@@ -4,7 +4,7 @@ use resp::reply::Reply;
 use store::types::packed::ItemText;
 use store::types::zset::ZSet;
 
-use super::Form;
+use super::PairForm;
 use crate::Call;
 use crate::error::{Error, Outcome};
 use crate::items::ItemsAhead;
@@ -117,7 +117,7 @@ pub(super) fn zrandmember(call: &mut Call<'_, '_, '_>) -> Outcome {
         call.reply.array(0);
         return Ok(());
     };
-    let form = Form::with_scores(with_scores);
+    let form = PairForm::with_scores(with_scores);
     let texts = if with_scores && !call.reply.is_resp3() { 2 } else { 1 };
     let bytes_max = call.rules.string_bytes_max;
     sample::reply_members(zset, count, texts, bytes_max, call.random, &mut call.reply, |reply, (member, score)| {

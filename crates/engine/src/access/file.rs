@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::permissions::Permissions;
-use super::rules::{BadRule, Reader, has_spaces, merge_selectors};
+use super::rules::{BadRule, RuleReader, has_spaces, merge_selectors};
 
 /// What the line of an error ends with that keeps all users as they are.
 const NOTHING_CHANGED: &[u8] =
@@ -15,7 +15,11 @@ const NOTHING_CHANGED: &[u8] =
 ///
 /// # Errors
 /// All that is wrong, in one line, as Redis says it.
-pub(super) fn parse(reader: Reader<'_>, path: &str, text: &[u8]) -> Result<BTreeMap<Box<[u8]>, Permissions>, Vec<u8>> {
+pub(super) fn parse(
+    reader: RuleReader<'_>,
+    path: &str,
+    text: &[u8],
+) -> Result<BTreeMap<Box<[u8]>, Permissions>, Vec<u8>> {
     let mut users = BTreeMap::new();
     let mut errors = Vec::new();
     for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
@@ -34,7 +38,7 @@ pub(super) fn parse(reader: Reader<'_>, path: &str, text: &[u8]) -> Result<BTree
 
 /// Takes a line, or adds what is wrong with it.
 fn take_line(
-    reader: Reader<'_>,
+    reader: RuleReader<'_>,
     users: &mut BTreeMap<Box<[u8]>, Permissions>,
     line: &[u8],
     (place, number): (&str, usize),
@@ -64,7 +68,7 @@ fn take_line(
 }
 
 /// Takes the rules of a line. What isn't an unknown command may hold a password, and is told once, without its text.
-fn take_rules(reader: Reader<'_>, user: &mut Permissions, rules: &[Vec<u8>], place: &str, errors: &mut Vec<u8>) {
+fn take_rules(reader: RuleReader<'_>, user: &mut Permissions, rules: &[Vec<u8>], place: &str, errors: &mut Vec<u8>) {
     let mut has_told = false;
     for rule in rules {
         let rule = rule.trim_ascii();

@@ -53,13 +53,13 @@ pub(crate) fn has_spaces(text: &[u8]) -> bool {
 
 /// What rules depend on beside their text.
 #[derive(Clone, Copy)]
-pub(super) struct Reader<'t> {
+pub(super) struct RuleReader<'t> {
     pub table: &'t Table,
     /// Whether new users, and selectors, may use all channels (acl-pubsub-default).
     pub all_channels: bool,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> RuleReader<'t> {
     /// Permissions of a new user.
     pub(super) fn new_user(self) -> Permissions {
         Permissions::new(self.table, self.all_channels)
@@ -354,7 +354,7 @@ pub fn check_line(table: &Table, name: &str, rules: &[&str]) -> Result<(), Strin
     if has_spaces(name.as_bytes()) {
         return Err("Spaces not allowed in ACL usernames".to_string());
     }
-    let reader = Reader { table, all_channels: false };
+    let reader = RuleReader { table, all_channels: false };
     let rules: Vec<&[u8]> = rules.iter().map(|rule| rule.as_bytes()).collect();
     let in_declaration =
         |rule: &[u8], why: &str| format!("Error in user declaration '{}': {why}", String::from_utf8_lossy(rule));

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::denials::Denials;
 use super::file;
 use super::permissions::Permissions;
-use super::rules::Reader;
+use super::rules::RuleReader;
 use crate::command_table::Table;
 use crate::config::quoted;
 
@@ -91,7 +91,7 @@ impl Users {
     /// The default user alone, which may do everything without a password.
     #[must_use]
     pub fn new(table: &'static Table) -> Users {
-        let default = User::new(DEFAULT.as_bytes(), Reader { table, all_channels: false }.default_user());
+        let default = User::new(DEFAULT.as_bytes(), RuleReader { table, all_channels: false }.default_user());
         let by_name = ByName::from([(default.name.clone(), default.clone())]);
         Users {
             table,
@@ -168,7 +168,7 @@ impl Users {
     /// # Errors
     /// What is wrong with the first rule that can't be taken, as ACL SETUSER says it.
     pub(crate) fn set(&self, name: &[u8], rules: &[&[u8]], all_channels: bool) -> Result<Changes, Vec<u8>> {
-        let reader = Reader { table: self.table, all_channels };
+        let reader = RuleReader { table: self.table, all_channels };
         let mut by_name = self.lock();
         let mut changes = Changes::default();
         match by_name.get(name) {
@@ -212,7 +212,7 @@ impl Users {
     /// # Errors
     /// What is wrong.
     pub(crate) fn configure(&self, lines: &[Vec<String>], all_channels: bool) -> Result<Vec<String>, String> {
-        let reader = Reader { table: self.table, all_channels };
+        let reader = RuleReader { table: self.table, all_channels };
         let mut off = Vec::new();
         let mut by_name = self.lock();
         for line in lines {
@@ -264,7 +264,7 @@ impl Users {
 
     /// True if there are other users than a configuration without lines for them makes, given its password.
     pub(crate) fn differ_from_none(&self, requirepass: &str) -> bool {
-        let mut default = Reader { table: self.table, all_channels: false }.default_user();
+        let mut default = RuleReader { table: self.table, all_channels: false }.default_user();
         default.set_only_password(requirepass.as_bytes());
         self.lock().len() > 1 || *self.default.permissions() != default
     }
@@ -275,7 +275,7 @@ impl Users {
     /// # Errors
     /// All that is wrong with it, as ACL LOAD says it. Nothing has changed then.
     pub(crate) fn load(&self, path: &str, text: &[u8], all_channels: bool) -> Result<Changes, Vec<u8>> {
-        let reader = Reader { table: self.table, all_channels };
+        let reader = RuleReader { table: self.table, all_channels };
         let mut loaded = file::parse(reader, path, text)?;
         let default = loaded.remove(DEFAULT.as_bytes()).unwrap_or_else(|| reader.default_user());
         loaded.insert(DEFAULT.as_bytes().into(), default);

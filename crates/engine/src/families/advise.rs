@@ -3,7 +3,7 @@
 //! What is found, and how, stands in the [`advisor`] crate; what this server shows it, in [`crate::advice`]. The family is Penstock's own.
 
 use advisor::advice::advice;
-use advisor::findings::{Finding, Group, Step};
+use advisor::findings::{Finding, FindingStep, Group};
 use advisor::report;
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
@@ -177,7 +177,7 @@ fn details(turn: &mut Turn<'_, '_>, group: &Group) {
 
 /// The command that nearly always follows; empty if none does.
 fn followed_by(finding: &Finding) -> String {
-    finding.after.as_ref().filter(|_| finding.is_followed()).map(Step::to_string).unwrap_or_default()
+    finding.after.as_ref().filter(|_| finding.is_followed()).map(FindingStep::to_string).unwrap_or_default()
 }
 
 fn text(turn: &mut Turn<'_, '_>, name: &str, value: &str) {

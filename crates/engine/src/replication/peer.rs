@@ -41,7 +41,7 @@ enum Stage<S> {
     /// It waits for a snapshot.
     AwaitsSnapshot,
     /// It is sent one, of which it has had so many bytes.
-    Receives { snapshot: Arc<S>, sent: u64, form: Form },
+    Receives { snapshot: Arc<S>, sent: u64, form: SnapshotEnd },
     /// It has been sent one that a mark ends. The stream comes once the replica has said that it has it: it would look for the mark at the
     /// end of what it reads.
     AwaitsAnswer,
@@ -51,7 +51,7 @@ enum Stage<S> {
 
 /// How a snapshot's end is told.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum SnapshotEnd {
     /// By its length, which is told once it is known.
     Counted { is_told: bool },
     /// By a mark.
@@ -275,9 +275,9 @@ impl<S: SentSnapshot> Peer<S> {
             self.lines.extend(b"$EOF:");
             self.lines.extend(&snapshot.mark());
             self.lines.extend(b"\r\n");
-            Form::Marked
+            SnapshotEnd::Marked
         } else {
-            Form::Counted { is_told: false }
+            SnapshotEnd::Counted { is_told: false }
         };
         self.sent = snapshot.cut();
         self.moved = now;
@@ -324,7 +324,7 @@ impl<S: SentSnapshot> Peer<S> {
             return Err(Ended::NoSnapshot);
         }
         let (len, is_whole) = snapshot.written();
-        if let Form::Counted { is_told } = form
+        if let SnapshotEnd::Counted { is_told } = form
             && !*is_told
         {
             if !is_whole {
@@ -340,7 +340,7 @@ impl<S: SentSnapshot> Peer<S> {
         if !is_whole {
             return Ok(ToSend::Nothing);
         }
-        if *form == Form::Marked {
+        if *form == SnapshotEnd::Marked {
             let mark = snapshot.mark();
             self.lines.extend(&mark);
             self.stage = Stage::AwaitsAnswer;
@@ -392,7 +392,7 @@ impl<S: SentSnapshot> Peer<S> {
     pub(super) fn sign_of_life(&mut self, every: Duration, now: Duration) {
         let waits = match &self.stage {
             Stage::AwaitsSnapshot => true,
-            Stage::Receives { form, .. } => *form == Form::Counted { is_told: false },
+            Stage::Receives { form, .. } => *form == SnapshotEnd::Counted { is_told: false },
             Stage::AwaitsAnswer | Stage::Online => false,
         };
         if waits && self.expects_lines && self.lines.is_empty() && now.saturating_sub(self.moved) >= every {

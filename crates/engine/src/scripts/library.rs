@@ -105,14 +105,14 @@ pub(crate) fn metadata(text: &[u8]) -> Result<(Vec<u8>, usize), Error> {
 const REMOVALS_KEPT_MAX: usize = 1024;
 
 /// A library, and the place of a function in it.
-type Place = (Arc<Library>, usize);
+type FunctionPlace = (Arc<Library>, usize);
 
 /// The libraries by name, and what is derived from them.
 #[derive(Default)]
 struct LibraryTable {
     by_name: BTreeMap<Vec<u8>, Arc<Library>>,
     /// By the function's name in lower case.
-    by_function: HashMap<Vec<u8>, Place>,
+    by_function: HashMap<Vec<u8>, FunctionPlace>,
     functions: usize,
     memory_bytes: usize,
 }
@@ -246,7 +246,7 @@ impl Libraries {
     }
 
     /// The library of a function by its name, in whatever case, and the function's place in it.
-    pub(crate) fn of_function(&self, name: &[u8]) -> Option<Place> {
+    pub(crate) fn of_function(&self, name: &[u8]) -> Option<FunctionPlace> {
         self.lock().table.by_function.get(&name.to_ascii_lowercase()).cloned()
     }
 

@@ -17,7 +17,7 @@ use crate::backlog::{Backlog, Patience};
 use crate::connection::{Connection, Hold};
 use crate::log;
 use crate::reply_queue::ReplyQueue;
-use crate::spill::{Done, Outcome};
+use crate::spill::{Done, SpillOutcome};
 
 /// How long replies that take more than their part of the memory may wait before they go to disk, in milliseconds, if
 /// less than a piece of them is read meanwhile and there is memory at all. The connection's requests wait. Long enough
@@ -364,15 +364,15 @@ impl EventLoop {
             let Some(backlog) = &mut connection.backlog else { continue };
             backlog.disk_bytes = disk_bytes;
             match outcome {
-                Outcome::Wrote { bytes, rest, failure } => {
+                SpillOutcome::Wrote { bytes, rest, failure } => {
                     connection.replies.wrote(bytes, rest);
                     backlog.trouble = failure.map(|cause| (cause, now_ms + RETRY_MS));
                     if bytes > 0 {
                         backlog.stall.note_move();
                     }
                 }
-                Outcome::Read(bytes) => connection.replies.read(bytes),
-                Outcome::NotRead => {
+                SpillOutcome::Read(bytes) => connection.replies.read(bytes),
+                SpillOutcome::NotRead => {
                     connection.replies.read(Output::default());
                     backlog.read_again_ms = now_ms + RETRY_MS;
                 }

@@ -14,7 +14,7 @@ use engine::snapshots::Purpose;
 use engine::snapshots::reading::{ExpiredKeys, LoadOptions, Loaded};
 use engine::worker::Worker;
 use replication::answers::acknowledgement;
-use replication::handshake::{Beginning, Handshake, Introduction, Refused, Step};
+use replication::handshake::{Beginning, Handshake, HandshakeStep, Introduction, Refused};
 use replication::id::{HistoryId, HistoryPoint};
 use replication::stream::{ArrivedStream, Splitter, StreamTask, Unusable};
 use replication::transfer::{End, Transfer};
@@ -164,9 +164,9 @@ impl<'f> Link<'f> {
                 Refused { text, .. } => Trouble::Refused(text),
             })?;
             match step {
-                Step::Send(bytes) => socket.write_all(&bytes)?,
-                Step::Wait => {}
-                Step::Begin(beginning) => return Ok((beginning, read)),
+                HandshakeStep::Send(bytes) => socket.write_all(&bytes)?,
+                HandshakeStep::Wait => {}
+                HandshakeStep::Begin(beginning) => return Ok((beginning, read)),
             }
         }
     }

@@ -143,7 +143,7 @@ impl Bench {
     fn write(&mut self, client: u64, count: usize) -> (u64, Option<NoRoom>) {
         let bytes: Vec<u8> = (0..count).map(|i| (i * 7 + client as usize) as u8).collect();
         self.files.engine.replies.spill_bytes.add(count as u64);
-        let Some(Outcome::Wrote { bytes: written, rest, failure }) =
+        let Some(SpillOutcome::Wrote { bytes: written, rest, failure }) =
             self.files.run(client, Task::Write(Output::from(bytes.clone())))
         else {
             unreachable!("a write ends as one")
@@ -159,7 +159,7 @@ impl Bench {
     fn read(&mut self, client: u64, count: usize) -> bool {
         let outcome = self.files.run(client, Task::Read(count));
         self.check_figures();
-        let Some(Outcome::Read(mut read)) = outcome else { return false };
+        let Some(SpillOutcome::Read(mut read)) = outcome else { return false };
         let expected: Vec<u8> = self.expected.get_mut(&client).unwrap().drain(..count).collect();
         assert!(read.joined() == expected);
         true

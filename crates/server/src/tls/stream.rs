@@ -187,14 +187,14 @@ impl TlsStream {
             };
             self.received.drain(..discard);
             match step {
-                Ok(Step::GoOn) => {}
-                Ok(Step::Ready) => return Ok(Handshake::Done),
-                Ok(Step::NeedsMore) => {
+                Ok(StateStep::GoOn) => {}
+                Ok(StateStep::Ready) => return Ok(Handshake::Done),
+                Ok(StateStep::NeedsMore) => {
                     if !self.receive_handshake()? {
                         return Ok(Handshake::Reads);
                     }
                 }
-                Ok(Step::Ended) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(StateStep::Ended) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Err(error) => {
                     self.failed = true;
                     self.tell_why();
@@ -308,10 +308,11 @@ impl TlsStream {
                     }
                 }
                 Ok(state) => match follow(state, &mut self.unsent, &mut Vec::new())? {
-                    Step::GoOn if self.unsent.len() - self.unsent_taken <= ANSWERS_BYTES_MAX + self.unsent_bound() => {}
-                    Step::GoOn => return Err(io::Error::new(io::ErrorKind::InvalidData, "too many TLS messages")),
-                    Step::Ready | Step::NeedsMore => break,
-                    Step::Ended => {
+                    StateStep::GoOn
+                        if self.unsent.len() - self.unsent_taken <= ANSWERS_BYTES_MAX + self.unsent_bound() => {}
+                    StateStep::GoOn => return Err(io::Error::new(io::ErrorKind::InvalidData, "too many TLS messages")),
+                    StateStep::Ready | StateStep::NeedsMore => break,
+                    StateStep::Ended => {
                         self.ended = true;
                         break;
                     }
@@ -438,7 +439,7 @@ impl Drop for TlsStream {
 }
 
 /// What a state that carries no data asks for.
-enum Step {
+enum StateStep {
     /// To look again.
     GoOn,
     /// Nothing: data may go both ways.
@@ -454,7 +455,7 @@ fn follow(
     state: ConnectionState<'_, '_, ServerConnectionData>,
     unsent: &mut Vec<u8>,
     decrypted: &mut Vec<u8>,
-) -> io::Result<Step> {
+) -> io::Result<StateStep> {
     match state {
         ConnectionState::EncodeTlsData(mut data) => {
             let at = unsent.len();
@@ -471,12 +472,12 @@ fn follow(
                 decrypted.extend_from_slice(record.map_err(invalid)?.payload);
             }
         }
-        ConnectionState::WriteTraffic(_) => return Ok(Step::Ready),
-        ConnectionState::BlockedHandshake => return Ok(Step::NeedsMore),
-        ConnectionState::PeerClosed | ConnectionState::Closed => return Ok(Step::Ended),
+        ConnectionState::WriteTraffic(_) => return Ok(StateStep::Ready),
+        ConnectionState::BlockedHandshake => return Ok(StateStep::NeedsMore),
+        ConnectionState::PeerClosed | ConnectionState::Closed => return Ok(StateStep::Ended),
         _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "an unknown state of TLS")),
     }
-    Ok(Step::GoOn)
+    Ok(StateStep::GoOn)
 }
 
 /// Puts small pieces of replies together for one record.

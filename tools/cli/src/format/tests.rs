@@ -1,12 +1,12 @@
-use super::{Form, Style};
+use super::{ReplyFormat, Style};
 use resp::parse::{ReplyLimits, Value, parse};
 
-fn style(form: Form, colours: bool) -> Style {
+fn style(form: ReplyFormat, colours: bool) -> Style {
     Style { form, colours, element_delimiter: b"\n".to_vec(), reply_delimiter: b"\n".to_vec() }
 }
 
 /// The reply that `wire` is, in a form, as text.
-fn shown(wire: &[u8], form: Form) -> String {
+fn shown(wire: &[u8], form: ReplyFormat) -> String {
     let style = style(form, false);
     let mut out = Vec::new();
     style.push_message(&reply(wire), &mut out);
@@ -19,9 +19,12 @@ fn reply(wire: &[u8]) -> Value {
 
 /// A reply in the four forms; each was compared with redis-cli's, but for those that redis-cli can't read or break.
 fn check(wire: &[u8], standard: &str, raw: &str, csv: &str, json: &str) {
-    for (form, expected) in
-        [(Form::Standard, standard), (Form::Raw, raw), (Form::Csv, csv), (Form::Json { quoted: false }, json)]
-    {
+    for (form, expected) in [
+        (ReplyFormat::Standard, standard),
+        (ReplyFormat::Raw, raw),
+        (ReplyFormat::Csv, csv),
+        (ReplyFormat::Json { quoted: false }, json),
+    ] {
         assert_eq!(shown(wire, form), format!("{expected}\n"), "{form:?} of {}", wire.escape_ascii());
     }
 }
@@ -73,14 +76,14 @@ fn numbers_are_aligned() {
     let mut wire = b"*10\r\n".to_vec();
     wire.extend(b":7\r\n".repeat(9));
     wire.extend(b"*1\r\n:8\r\n");
-    let text = shown(&wire, Form::Standard);
+    let text = shown(&wire, ReplyFormat::Standard);
     assert!(text.starts_with(" 1) (integer) 7\n 2) "), "{text}");
     assert!(text.ends_with("\n10) 1) (integer) 8\n"), "{text}");
 }
 
 #[test]
 fn what_a_map_holds_begins_a_line_if_it_takes_several() {
-    let check = |wire: &[u8], expected: &str| assert_eq!(shown(wire, Form::Standard), expected);
+    let check = |wire: &[u8], expected: &str| assert_eq!(shown(wire, ReplyFormat::Standard), expected);
     check(b"%1\r\n+k\r\n*1\r\n:1\r\n", "1# k => 1) (integer) 1\n");
     check(b"%1\r\n+k\r\n%1\r\n+j\r\n%1\r\n+l\r\n:5\r\n", "1# k => 1# j => 1# l => (integer) 5\n");
     check(b"%1\r\n+k\r\n~1\r\n*2\r\n:1\r\n:2\r\n", "1# k => \n   1~ 1) (integer) 1\n      2) (integer) 2\n");
@@ -94,27 +97,31 @@ fn what_a_map_holds_begins_a_line_if_it_takes_several() {
 #[test]
 fn keys_of_objects_are_strings() {
     assert_eq!(
-        shown(b"%2\r\n#t\r\n:1\r\n*1\r\n+x\r\n:2\r\n", Form::Json { quoted: false }),
+        shown(b"%2\r\n#t\r\n:1\r\n*1\r\n+x\r\n:2\r\n", ReplyFormat::Json { quoted: false }),
         "{\"true\":1,\"[\\\"x\\\"]\":2}\n"
     );
 }
 
 #[test]
 fn quoted_json_is_ascii() {
-    assert_eq!(shown(b"$4\r\n\xff\"\n\\\r\n", Form::Json { quoted: true }), "\"\\\\xff\\\\\\\"\\\\n\\\\\\\\\"\n");
+    assert_eq!(
+        shown(b"$4\r\n\xff\"\n\\\r\n", ReplyFormat::Json { quoted: true }),
+        "\"\\\\xff\\\\\\\"\\\\n\\\\\\\\\"\n"
+    );
 }
 
 #[test]
 fn forgotten_keys() {
     let wire = b">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\na\r\n$2\r\nb\"\r\n";
-    assert_eq!(shown(wire, Form::Standard), "-> invalidate: 'a', 'b\"'\n");
-    assert_eq!(shown(wire, Form::Raw), "invalidate\na\nb\"\n");
-    assert_eq!(shown(b">2\r\n$10\r\ninvalidate\r\n_\r\n", Form::Standard), "1) \"invalidate\"\n2) (nil)\n");
+    assert_eq!(shown(wire, ReplyFormat::Standard), "-> invalidate: 'a', 'b\"'\n");
+    assert_eq!(shown(wire, ReplyFormat::Raw), "invalidate\na\nb\"\n");
+    assert_eq!(shown(b">2\r\n$10\r\ninvalidate\r\n_\r\n", ReplyFormat::Standard), "1) \"invalidate\"\n2) (nil)\n");
 }
 
 #[test]
 fn delimiters_are_the_users() {
-    let style = Style { element_delimiter: b"; ".to_vec(), reply_delimiter: Vec::new(), ..style(Form::Raw, false) };
+    let style =
+        Style { element_delimiter: b"; ".to_vec(), reply_delimiter: Vec::new(), ..style(ReplyFormat::Raw, false) };
     let mut out = Vec::new();
     style.push_reply(&reply(b"*2\r\n:1\r\n:2\r\n"), false, &mut out);
     assert_eq!(out, b"1; 2");
@@ -125,7 +132,7 @@ fn reports_are_printed_as_they_are() {
     let style = Style {
         element_delimiter: b",".to_vec(),
         reply_delimiter: b";".to_vec(),
-        ..style(Form::Json { quoted: true }, false)
+        ..style(ReplyFormat::Json { quoted: true }, false)
     };
     let mut out = Vec::new();
     style.push_reply(&reply(b"$5\r\n# \"a\"\r\n"), true, &mut out);
@@ -134,12 +141,13 @@ fn reports_are_printed_as_they_are() {
 
 #[test]
 fn colours_tell_types_apart_for_people_only() {
-    let coloured = |wire: &[u8], form: Form| {
+    let coloured = |wire: &[u8], form: ReplyFormat| {
         let mut out = Vec::new();
         style(form, true).push_reply(&reply(wire), false, &mut out);
         String::from_utf8(out).unwrap().replace("\x1b[", "<").replace('m', ">")
     };
-    let check = |wire: &[u8], expected: &str| assert_eq!(coloured(wire, Form::Standard), format!("{expected}\n"));
+    let check =
+        |wire: &[u8], expected: &str| assert_eq!(coloured(wire, ReplyFormat::Standard), format!("{expected}\n"));
     check(b"+OK\r\n", "<1>OK<0>");
     check(b"$1\r\na\r\n", "<32>\"a\"<0>");
     check(b":5\r\n", "<36>(integer) 5<0>");
@@ -148,10 +156,10 @@ fn colours_tell_types_apart_for_people_only() {
     check(b"~0\r\n", "<35>(e>pty set)<0>");
     check(b"*2\r\n:1\r\n_\r\n", "<90>1)<0> <36>(integer) 1<0>\n<90>2)<0> <35>(nil)<0>");
     check(b"%1\r\n+k\r\n#t\r\n", "<90>1#<0> <1>k<0> => <36>(true)<0>");
-    for form in [Form::Raw, Form::Csv, Form::Json { quoted: false }] {
+    for form in [ReplyFormat::Raw, ReplyFormat::Csv, ReplyFormat::Json { quoted: false }] {
         assert!(!coloured(b"*2\r\n:1\r\n$1\r\na\r\n", form).contains('<'), "{form:?}");
     }
     let mut report = Vec::new();
-    style(Form::Standard, true).push_reply(&reply(b"$5\r\na:1\r\n\r\n"), true, &mut report);
+    style(ReplyFormat::Standard, true).push_reply(&reply(b"$5\r\na:1\r\n\r\n"), true, &mut report);
     assert_eq!(report, b"a:1\r\n");
 }

@@ -1,7 +1,7 @@
 //! `--eval`: a script from a file.
 
 use crate::failure::Failure;
-use crate::issue::{Outcome, issue};
+use crate::issue::{CommandOutcome, issue};
 use crate::session::CliSession;
 use client::system_text;
 use std::fs;
@@ -11,7 +11,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// [`Failure`].
-pub fn run(session: &mut CliSession<'_>, file: &Path) -> Result<Outcome, Failure> {
+pub fn run(session: &mut CliSession<'_>, file: &Path) -> Result<CommandOutcome, Failure> {
     // Not in a database, nor as a user, that wasn't asked for.
     session.connect()?;
     let script = fs::read(file)

@@ -2,7 +2,7 @@
 
 use super::{ask_patiently, pause};
 use crate::failure::Failure;
-use crate::format::Form;
+use crate::format::ReplyFormat;
 use crate::session::CliSession;
 use std::time::{Duration, Instant};
 
@@ -36,14 +36,14 @@ impl Samples {
     }
 
     /// The samples in milliseconds, as the form wants them.
-    fn text(&self, form: Form) -> String {
+    fn text(&self, form: ReplyFormat) -> String {
         let (min, max, count) = (self.min.as_millis(), self.max.as_millis(), self.count);
         let average = self.total.as_secs_f64() * 1000.0 / f64::from(count.max(1));
         match form {
-            Form::Standard => format!("min: {min}, max: {max}, avg: {average:.2} ({count} samples)"),
-            Form::Csv => format!("{min},{max},{average:.2},{count}\n"),
-            Form::Raw => format!("{min} {max} {average:.2} {count}\n"),
-            Form::Json { .. } => {
+            ReplyFormat::Standard => format!("min: {min}, max: {max}, avg: {average:.2} ({count} samples)"),
+            ReplyFormat::Csv => format!("{min},{max},{average:.2},{count}\n"),
+            ReplyFormat::Raw => format!("{min} {max} {average:.2} {count}\n"),
+            ReplyFormat::Json { .. } => {
                 format!("{{\"min\": {min}, \"max\": {max}, \"avg\": {average:.2}, \"count\": {count}}}\n")
             }
         }
@@ -63,16 +63,16 @@ pub fn run(session: &mut CliSession<'_>, history: bool) -> Result<(), Failure> {
     loop {
         samples.add(ping(session)?);
         let is_over = start.elapsed() > interval;
-        if form == Form::Standard {
+        if form == ReplyFormat::Standard {
             session.output.print(format!("{CLEAR_LINE}{}", samples.text(form)))?;
         } else if is_over {
             session.output.print(samples.text(form))?;
         }
-        if is_over && form != Form::Standard && !history {
+        if is_over && form != ReplyFormat::Standard && !history {
             return Ok(());
         }
         if is_over && history {
-            if form == Form::Standard {
+            if form == ReplyFormat::Standard {
                 session.output.print(format!(" -- {:.2} seconds range\n", start.elapsed().as_secs_f64()))?;
             }
             samples = Samples::default();
@@ -100,10 +100,10 @@ mod tests {
     fn samples_are_summed_up() {
         let mut samples = Samples::default();
         [1500, 500, 4000].iter().for_each(|micros| samples.add(Duration::from_micros(*micros)));
-        assert_eq!(samples.text(Form::Standard), "min: 0, max: 4, avg: 2.00 (3 samples)");
-        assert_eq!(samples.text(Form::Csv), "0,4,2.00,3\n");
-        assert_eq!(samples.text(Form::Raw), "0 4 2.00 3\n");
-        let json = samples.text(Form::Json { quoted: false });
+        assert_eq!(samples.text(ReplyFormat::Standard), "min: 0, max: 4, avg: 2.00 (3 samples)");
+        assert_eq!(samples.text(ReplyFormat::Csv), "0,4,2.00,3\n");
+        assert_eq!(samples.text(ReplyFormat::Raw), "0 4 2.00 3\n");
+        let json = samples.text(ReplyFormat::Json { quoted: false });
         assert_eq!(json, "{\"min\": 0, \"max\": 4, \"avg\": 2.00, \"count\": 3}\n");
     }
 }

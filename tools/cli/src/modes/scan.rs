@@ -2,7 +2,7 @@
 
 use super::pause;
 use crate::failure::Failure;
-use crate::format::Form;
+use crate::format::ReplyFormat;
 use crate::quote::push_quoted;
 use crate::session::CliSession;
 use client::Value;
@@ -13,7 +13,7 @@ use client::Value;
 /// [`Failure`].
 pub fn run(session: &mut CliSession<'_>) -> Result<(), Failure> {
     session.connect()?;
-    let quoted = session.options.style.form == Form::Standard;
+    let quoted = session.options.style.form == ReplyFormat::Standard;
     let mut scan = Scan::default();
     while let Some(keys) = scan.next(session)? {
         for key in keys {

@@ -24,7 +24,7 @@ fn nothing_means_the_defaults() {
     let options = options(&[]);
     assert_eq!(options.address, tcp("127.0.0.1", 6379));
     assert_eq!((options.db, options.resp, options.repeat, options.interval), (0, 2, None, None));
-    assert_eq!((options.style.form, options.mode), (Form::Raw, Mode::Commands));
+    assert_eq!((options.style.form, options.mode), (ReplyFormat::Raw, Mode::Commands));
     assert!(options.command.is_empty() && !options.show_pushes);
 }
 
@@ -49,11 +49,11 @@ fn values_may_look_like_flags() {
 
 #[test]
 fn the_last_form_counts() {
-    assert_eq!(options(&["--raw", "--csv"]).style.form, Form::Csv);
-    assert_eq!(options(&["--csv", "--raw"]).style.form, Form::Raw);
-    assert_eq!(options(&["--csv", "--no-raw", "--no-raw"]).style.form, Form::Standard);
+    assert_eq!(options(&["--raw", "--csv"]).style.form, ReplyFormat::Csv);
+    assert_eq!(options(&["--csv", "--raw"]).style.form, ReplyFormat::Raw);
+    assert_eq!(options(&["--csv", "--no-raw", "--no-raw"]).style.form, ReplyFormat::Standard);
     let terminal = Surroundings { stdout_is_terminal: true, ..Surroundings::default() };
-    assert_eq!(read_words(&[], &terminal).unwrap().style.form, Form::Standard);
+    assert_eq!(read_words(&[], &terminal).unwrap().style.form, ReplyFormat::Standard);
     assert!(read_words(&[], &terminal).unwrap().show_pushes);
 }
 

@@ -24,7 +24,7 @@ use super::ClientOptions;
 use super::flight::{Broken, Flights, last_waiter, not_sent};
 use super::losses::{Caller, Losses};
 use super::queue::{Batch, Queue, Waiting};
-use super::slot::{Call, Outcome, Slot};
+use super::slot::{BatchOutcome, Call, Slot};
 use crate::config::Config;
 use crate::connection::Connection;
 use crate::error::{Error, Fate, Interrupted, Lost};
@@ -82,7 +82,7 @@ impl SharedConnection {
     }
 
     /// Sends a batch and waits for what becomes of it. Not if the caller has lost something unawares: it hears of that.
-    pub(super) fn run(&self, batch: &Batch) -> Outcome {
+    pub(super) fn run(&self, batch: &Batch) -> BatchOutcome {
         let slot = Arc::new(Slot::new());
         match self.enqueue(batch, &slot) {
             Ok(state) => self.wait_with(state, &slot),
@@ -118,7 +118,7 @@ impl SharedConnection {
     }
 
     /// Waits for a batch that was handed over.
-    pub(super) fn wait(&self, slot: &Slot) -> Outcome {
+    pub(super) fn wait(&self, slot: &Slot) -> BatchOutcome {
         self.wait_with(self.lock(), slot)
     }
 
@@ -167,7 +167,7 @@ impl SharedConnection {
         Ok(state)
     }
 
-    fn wait_with<'a>(&'a self, state: Guard<'a>, slot: &Slot) -> Outcome {
+    fn wait_with<'a>(&'a self, state: Guard<'a>, slot: &Slot) -> BatchOutcome {
         let outcome = self.await_outcome(state, slot);
         if outcome.is_err() {
             self.lock().losses.heard(slot);
@@ -175,7 +175,7 @@ impl SharedConnection {
         outcome
     }
 
-    fn await_outcome<'a>(&'a self, mut state: Guard<'a>, slot: &Slot) -> Outcome {
+    fn await_outcome<'a>(&'a self, mut state: Guard<'a>, slot: &Slot) -> BatchOutcome {
         loop {
             if let Some(outcome) = slot.take() {
                 return outcome;

@@ -9,7 +9,7 @@ use super::losses::Caller;
 use crate::error::Interrupted;
 
 /// What became of a batch.
-pub(super) type Outcome = Result<Vec<Value>, Interrupted>;
+pub(super) type BatchOutcome = Result<Vec<Value>, Interrupted>;
 
 /// A place for one outcome, and the one thread that waits for it.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(super) struct Slot {
 
 #[derive(Debug, Default)]
 struct SlotState {
-    outcome: Option<Outcome>,
+    outcome: Option<BatchOutcome>,
     done: bool,
     /// Its waiter is to lead, see [`super::shared`].
     lead: bool,
@@ -31,7 +31,7 @@ struct SlotState {
 /// Why a wait is over.
 pub(super) enum Call {
     /// The outcome is there.
-    Done(Outcome),
+    Done(BatchOutcome),
     /// The caller is to lead until it is.
     Lead,
 }
@@ -52,7 +52,7 @@ impl Slot {
     }
 
     /// Puts the outcome in and wakes the waiter.
-    pub(super) fn finish(&self, outcome: Outcome) {
+    pub(super) fn finish(&self, outcome: BatchOutcome) {
         let mut state = self.lock();
         state.outcome = Some(outcome);
         state.done = true;
@@ -101,7 +101,7 @@ impl Slot {
     }
 
     /// The outcome, if it has come.
-    pub(super) fn take(&self) -> Option<Outcome> {
+    pub(super) fn take(&self) -> Option<BatchOutcome> {
         self.lock().outcome.take()
     }
 }

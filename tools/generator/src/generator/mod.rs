@@ -116,7 +116,7 @@ pub struct RunProgress {
 
 /// What a run has measured.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// From the start to the last reply.
     pub took: Duration,
     /// Latencies in nanoseconds; from when a request was due, where there was a rate.
@@ -175,7 +175,11 @@ pub fn latencies() -> Histogram<u64> {
 }
 
 /// Runs a load to its end, or until `interrupt` is set; `observe` is told a few times a second how far it is.
-pub fn run(load: &Load, interrupt: &AtomicBool, observe: &mut dyn FnMut(&RunProgress)) -> Result<Outcome, RunFailure> {
+pub fn run(
+    load: &Load,
+    interrupt: &AtomicBool,
+    observe: &mut dyn FnMut(&RunProgress),
+) -> Result<RunOutcome, RunFailure> {
     let shared = Shared::default();
     let ready = Barrier::new(load.threads);
     let started = OnceLock::new();
@@ -234,8 +238,8 @@ fn gather(
     interrupt: &AtomicBool,
     reports: &mpsc::Receiver<Result<Measured, RunFailure>>,
     observe: &mut dyn FnMut(&RunProgress),
-) -> Result<Outcome, RunFailure> {
-    let mut outcome = Outcome { took: Duration::ZERO, latencies: latencies(), errors: 0, interrupted: false };
+) -> Result<RunOutcome, RunFailure> {
+    let mut outcome = RunOutcome { took: Duration::ZERO, latencies: latencies(), errors: 0, interrupted: false };
     let mut failure = None;
     let mut to_come = load.threads;
     while to_come > 0 {
@@ -265,7 +269,7 @@ fn gather(
     failure.map_or(Ok(outcome), Err)
 }
 
-fn add(outcome: &mut Outcome, measured: &Measured) {
+fn add(outcome: &mut RunOutcome, measured: &Measured) {
     outcome.took = outcome.took.max(measured.took);
     // Both have the same bounds, so that nothing can be out of range.
     let _ = outcome.latencies.add(&measured.latencies);

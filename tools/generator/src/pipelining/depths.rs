@@ -91,7 +91,7 @@ fn throughput(target: &Target, depth: u64, interrupt: &Interrupt) -> Result<Dept
 
 /// Sends a whole pipeline without reading, asks the server what it keeps, and reads then.
 fn queue(target: &mut Target, depth: u64, mut cell: DepthCell, interrupt: &Interrupt) -> Result<DepthCell, Failure> {
-    let mut reader = Reader::connect(&target.direct, interrupt.clone())?;
+    let mut reader = DelayedReader::connect(&target.direct, interrupt.clone())?;
     let id = reader.client_id()?;
     let memory_before = target.number("memory", "used_memory");
     let mut requests = Vec::new();
@@ -165,18 +165,18 @@ impl BlockingSocket {
 }
 
 /// A connection that reads when it is told to, not before.
-struct Reader {
+struct DelayedReader {
     socket: BlockingSocket,
     scanner: Scanner,
     interrupt: Interrupt,
 }
 
-impl Reader {
-    fn connect(config: &Config, interrupt: Interrupt) -> Result<Reader, Failure> {
+impl DelayedReader {
+    fn connect(config: &Config, interrupt: Interrupt) -> Result<DelayedReader, Failure> {
         let address = Address::resolve(&config.address)?;
         let socket = open(&address).map_err(|error| Failure::Server(format!("can't connect to {address}: {error}")))?;
         socket.set_read_timeout(LOOK_INTERVAL)?;
-        let mut reader = Reader { socket, scanner: Scanner::default(), interrupt };
+        let mut reader = DelayedReader { socket, scanner: Scanner::default(), interrupt };
         let greeting = Greeting::of(config);
         reader.socket.try_clone()?.write_all(&greeting.bytes)?;
         reader.replies(greeting.replies)?;
@@ -259,7 +259,7 @@ mod tests {
         // It accepts, by the kernel, and never answers.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let config = Config::tcp("127.0.0.1", silent.local_addr().unwrap().port());
-        let mut reader = Reader::connect(&config, Interrupt::pressed()).unwrap();
+        let mut reader = DelayedReader::connect(&config, Interrupt::pressed()).unwrap();
         assert!(matches!(reader.replies(1), Err(Failure::Interrupted)));
     }
 }

@@ -3,7 +3,7 @@ use crate::registry::table;
 
 /// The rules that a new user has after these, given as one would type them, or the error.
 fn after(rules: &str) -> Result<String, String> {
-    let reader = Reader { table: table(), all_channels: false };
+    let reader = RuleReader { table: table(), all_channels: false };
     let rules = split_args(rules.as_bytes()).unwrap();
     let rules: Vec<&[u8]> = rules.iter().map(Vec::as_slice).collect();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();

@@ -80,9 +80,9 @@ fn text_bytes(text: &[u8]) -> usize {
 
 /// Reads what the functions above have written. Beyond the end there are zeros and empty texts.
 #[derive(Clone, Copy, Debug)]
-struct Reader<'b>(&'b [u8]);
+struct BlockReader<'b>(&'b [u8]);
 
-impl<'b> Reader<'b> {
+impl<'b> BlockReader<'b> {
     #[inline]
     fn number(&mut self) -> u64 {
         let (mut number, mut shift) = (0, 0);
@@ -114,9 +114,9 @@ pub struct StreamEntry<'b> {
     /// How many fields it has.
     pub len: usize,
     /// The names, if they are the block's.
-    fields: Option<Reader<'b>>,
+    fields: Option<BlockReader<'b>>,
     /// Values, or fields and values in turn.
-    rest: Reader<'b>,
+    rest: BlockReader<'b>,
 }
 
 impl<'b> Iterator for StreamEntry<'b> {
@@ -200,8 +200,8 @@ impl EntryBlock {
         self.bytes.shrink_to_fit();
     }
 
-    fn fields(&self) -> Reader<'_> {
-        Reader(&self.bytes)
+    fn fields(&self) -> BlockReader<'_> {
+        BlockReader(&self.bytes)
     }
 
     /// Adds an entry behind the others. `pairs` are fields and values in turn. Says whether the fields are the block's.
@@ -256,7 +256,7 @@ impl EntryBlock {
     /// What lies at this offset, which is an entry's.
     #[inline]
     fn span(&self, at: usize) -> EntrySpan {
-        let mut reader = Reader(&self.bytes[at + 1..]);
+        let mut reader = BlockReader(&self.bytes[at + 1..]);
         let len = reader.number() as usize;
         let end = self.bytes.len() - reader.0.len() + len;
         let (ms, number) = (reader.number(), reader.number());
@@ -271,7 +271,7 @@ impl EntryBlock {
 
     #[inline]
     fn entry(&self, span: &EntrySpan) -> StreamEntry<'_> {
-        let mut rest = Reader(&self.bytes[span.rest.0..span.rest.1]);
+        let mut rest = BlockReader(&self.bytes[span.rest.0..span.rest.1]);
         if span.flags & SAME_FIELDS == 0 {
             return StreamEntry { id: span.id, len: rest.number() as usize, fields: None, rest };
         }
