@@ -59,6 +59,7 @@ pub struct TlsStream {
     tcp: TcpStream,
     session: UnbufferedServerConnection,
     /// The beginning of a record that is yet to be complete; during the handshake, of messages.
+    /// The session notes how far it has looked at it, and may not be asked anything without it.
     received: Vec<u8>,
     /// What its reader had no room for.
     decrypted: Vec<u8>,
@@ -196,8 +197,8 @@ impl TlsStream {
                 }
                 Ok(StateStep::Ended) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Err(error) => {
-                    self.failed = true;
-                    self.tell_why();
+                    let mut received = std::mem::take(&mut self.received);
+                    self.fail(&mut received);
                     return Err(error);
                 }
             }
@@ -220,10 +221,11 @@ impl TlsStream {
         }
     }
 
-    /// Sends the peer of a session that has failed the reason, if the socket takes it.
-    fn tell_why(&mut self) {
-        let mut nothing = [];
-        let UnbufferedStatus { state, .. } = self.session.process_tls_records(&mut nothing);
+    /// Notes that the session is of no use any more, and sends the peer the reason, if the socket takes it. `received` is what it has not
+    /// discarded.
+    fn fail(&mut self, received: &mut [u8]) {
+        self.failed = true;
+        let UnbufferedStatus { state, .. } = self.session.process_tls_records(received);
         if let Ok(state @ ConnectionState::EncodeTlsData(_)) = state
             && follow(state, &mut self.unsent, &mut Vec::new()).is_ok()
         {
@@ -318,8 +320,7 @@ impl TlsStream {
                     }
                 },
                 Err(error) => {
-                    self.failed = true;
-                    self.tell_why();
+                    self.fail(&mut incoming[at..]);
                     return Err(invalid(error));
                 }
             }
@@ -381,13 +382,17 @@ impl TlsStream {
     }
 
     fn encrypt_slice(&mut self, plain: &[u8], outgoing: &mut [u8]) -> rustix::io::Result<usize> {
-        let mut nothing = [];
+        if self.failed {
+            return Err(Errno::IO);
+        }
         let mut len = 0;
         loop {
-            let UnbufferedStatus { state, .. } = self.session.process_tls_records(&mut nothing);
+            // With what waits for the rest of a record or message: the session has noted how far it has looked at that.
+            let UnbufferedStatus { discard, state } = self.session.process_tls_records(&mut self.received);
+            let mut done = None;
             match state.map_err(|_| Errno::IO)? {
                 ConnectionState::WriteTraffic(mut traffic) => {
-                    return traffic.encrypt(plain, &mut outgoing[len..]).map(|more| len + more).map_err(|_| Errno::IO);
+                    done = Some(traffic.encrypt(plain, &mut outgoing[len..]).map_err(|_| Errno::IO)?);
                 }
                 // New keys, before what is encrypted by them.
                 ConnectionState::EncodeTlsData(mut data) => {
@@ -396,6 +401,10 @@ impl TlsStream {
                 ConnectionState::TransmitTlsData(data) => data.done(),
                 ConnectionState::PeerClosed => self.ended = true,
                 _ => return Err(Errno::IO),
+            }
+            self.received.drain(..discard);
+            if let Some(more) = done {
+                return Ok(len + more);
             }
         }
     }
@@ -421,9 +430,9 @@ impl TlsStream {
         if self.failed || self.owed > 0 || !self.unsent.is_empty() {
             return;
         }
-        let mut nothing = [];
         let mut goodbye = [0; 256];
-        let UnbufferedStatus { state, .. } = self.session.process_tls_records(&mut nothing);
+        // As for encrypting.
+        let UnbufferedStatus { state, .. } = self.session.process_tls_records(&mut self.received);
         if let Ok(ConnectionState::WriteTraffic(mut traffic)) = state
             && let Ok(len) = traffic.queue_close_notify(&mut goodbye)
         {
@@ -525,8 +534,8 @@ mod tests {
 
     type Client = StreamOwned<ClientConnection, TcpStream>;
 
-    /// Both ends of a connection whose keys are agreed on.
-    fn pair() -> (TlsStream, Client) {
+    /// What a server and its client are configured with.
+    fn configs() -> (Arc<ServerConfig>, Arc<ClientConfig>) {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
         let provider = Arc::new(ring::default_provider());
@@ -538,14 +547,24 @@ mod tests {
         roots.add(certificate.der().clone()).unwrap();
         let client = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let client = client.with_root_certificates(roots).with_no_client_auth();
-        let client = ClientConnection::new(Arc::new(client), ServerName::try_from("localhost").unwrap()).unwrap();
+        (Arc::new(server), Arc::new(client))
+    }
 
+    /// The server's side of a connection that has just been accepted, and the peer's socket.
+    fn accepted(config: Arc<ServerConfig>) -> (TlsStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         near.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let (far, _) = listener.accept().unwrap();
         far.set_nonblocking(true).unwrap();
-        let mut stream = TlsStream::accept(far, Arc::new(server)).unwrap();
+        (TlsStream::accept(far, config).unwrap(), near)
+    }
+
+    /// Both ends of a connection whose keys are agreed on.
+    fn pair() -> (TlsStream, Client) {
+        let (server, client) = configs();
+        let client = ClientConnection::new(client, ServerName::try_from("localhost").unwrap()).unwrap();
+        let (mut stream, near) = accepted(server);
         let mut client = StreamOwned::new(client, near);
         let shaking = std::thread::spawn(move || {
             client.write_all(b"first").unwrap();
@@ -555,6 +574,18 @@ mod tests {
             std::thread::yield_now();
         }
         (stream, shaking.join().unwrap())
+    }
+
+    #[test]
+    fn a_handshake_may_end_amid_a_message() {
+        let (mut stream, mut near) = accepted(configs().0);
+        // Two records of 16 KB of a message of 60,000 bytes.
+        let record = [&[22, 3, 1, 0x40, 0][..], &[1, 0, 0xea, 0x60], &[0; 0x3ffc]].concat();
+        near.write_all(&[record, [&[22, 3, 3, 0x40, 0][..], &[0; 0x4000]].concat()].concat()).unwrap();
+        while stream.received.len() < 2 * 0x4005 {
+            assert_eq!(stream.shake_hands().unwrap(), Handshake::Reads);
+        }
+        drop(stream);
     }
 
     /// Reads until something comes.
