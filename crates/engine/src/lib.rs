@@ -40,7 +40,7 @@ mod commit;
 mod script_calls;
 pub mod services;
 pub mod snapshots;
-mod upkeep;
+pub mod upkeep;
 
 // The commands.
 pub mod families;

@@ -53,6 +53,14 @@ impl TlsClient {
         TlsClient(Arc::new(config))
     }
 
+    /// What it sends first.
+    pub fn hello(&self) -> Vec<u8> {
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut bytes = Vec::new();
+        ClientConnection::new(self.0.clone(), name).unwrap().write_tls(&mut bytes).unwrap();
+        bytes
+    }
+
     /// Connects, and shakes hands.
     pub fn connect(&self, port: u16) -> io::Result<TlsConn> {
         let mut tcp = TcpStream::connect(("127.0.0.1", port))?;

@@ -379,10 +379,12 @@ pub enum Sum {
     Memory,
     /// What the requests of one that has yet to authenticate take while they wait to be complete.
     Unauthenticated,
+    /// What connections take that aren't listed yet, since their handshakes for encryption are under way.
+    Handshakes,
 }
 
 /// How many sums there are.
-const SUMS: usize = Sum::Unauthenticated as usize + 1;
+const SUMS: usize = Sum::Handshakes as usize + 1;
 
 /// All connections, by number.
 #[derive(Default)]
@@ -421,6 +423,11 @@ impl Clients {
         if let Ok(before) = noted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, listed) {
             self.noted[sum as usize].fetch_add(bytes.wrapping_sub(before) as i64, Ordering::Relaxed);
         }
+    }
+
+    /// Notes that a connection which isn't listed takes so many bytes of memory, where it took `before`.
+    pub fn note_unlisted(&self, sum: Sum, before: u64, bytes: u64) {
+        self.noted[sum as usize].fetch_add(bytes.wrapping_sub(before) as i64, Ordering::Relaxed);
     }
 
     /// The bytes of memory that have been noted, of all of them together.

@@ -8,6 +8,7 @@ use crate::clients::client_memory::memory_bytes;
 use crate::clients::line::line;
 use crate::clients::session::Session;
 use crate::config::LogLevel;
+use crate::engine::Engine;
 use crate::services::closing::close_client;
 use crate::worker::Worker;
 
@@ -22,6 +23,28 @@ const UNAUTHENTICATED_PART_CLOSED: u64 = 4;
 fn input_bytes(client: &Client) -> u64 {
     let parts = [&client.input_bytes, &client.input_free_bytes, &client.args_bytes];
     parts.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
+}
+
+/// Closes those clients that have yet to authenticate whose requests take most, if all of them, with the handshakes that are under way,
+/// take more than `unauthenticated-input-total`.
+pub fn keep_unauthenticated_total(engine: &Engine) {
+    let limit = engine.settings.unauthenticated_input_total.get();
+    let handshakes = engine.clients.noted(Sum::Handshakes);
+    if engine.clients.noted(Sum::Unauthenticated) + handshakes <= limit {
+        return;
+    }
+    // More than have to go, so that looking for them takes little of the time of those that make it necessary.
+    let kept = (limit - limit / UNAUTHENTICATED_PART_CLOSED).saturating_sub(handshakes);
+    let may_go = |client: &Client| client.is_noted(Sum::Unauthenticated);
+    for client in engine.clients.remove_largest(Sum::Unauthenticated, kept, may_go) {
+        let (id, addr, bytes) = (client.id, &client.addr, input_bytes(&client));
+        let text = format!(
+            "Closing client that has not authenticated, since incomplete requests of all such clients take too much memory: \
+             id={id} addr={addr} input={bytes} (unauthenticated-input-total {limit})"
+        );
+        engine.host.log(LogLevel::Warning, &text);
+        close_client(engine, &client);
+    }
 }
 
 impl Worker {
@@ -50,25 +73,7 @@ impl Worker {
         let (engine, client) = (self.engine, &*session.client);
         let bytes = if engine.must_authenticate(session) { input_bytes(client) } else { 0 };
         engine.clients.note(Sum::Unauthenticated, client, bytes);
-        let limit = engine.settings.unauthenticated_input_total.get();
-        if engine.clients.noted(Sum::Unauthenticated) > limit {
-            self.close_unauthenticated(limit);
-        }
-    }
-
-    fn close_unauthenticated(&self, limit: u64) {
-        // More than have to go, so that looking for them takes little of the time of those that make it necessary.
-        let kept = limit - limit / UNAUTHENTICATED_PART_CLOSED;
-        let may_go = |client: &Client| client.is_noted(Sum::Unauthenticated);
-        for client in self.engine.clients.remove_largest(Sum::Unauthenticated, kept, may_go) {
-            let (id, addr, bytes) = (client.id, &client.addr, input_bytes(&client));
-            let text = format!(
-                "Closing client that has not authenticated, since incomplete requests of all such clients take too \
-                 much memory: id={id} addr={addr} input={bytes} (unauthenticated-input-total {limit})"
-            );
-            self.engine.host.log(LogLevel::Warning, &text);
-            close_client(self.engine, &client);
-        }
+        keep_unauthenticated_total(engine);
     }
 
     /// Begins to keep to the limit that has been set.

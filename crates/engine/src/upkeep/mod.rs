@@ -4,7 +4,7 @@
 //!
 //! Keys that are removed may have waiters. Those are served by `execute`, which calls this room.
 
-mod client_limit;
+pub mod client_limit;
 mod compaction;
 mod eviction;
 pub(crate) mod expiry;

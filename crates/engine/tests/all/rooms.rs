@@ -106,7 +106,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "script_calls",
         &["access", "reasons", "machine", "command_table", "config", "clients", "scripts", "worker", "services"],
     ),
-    ("upkeep", &["machine", "config", "clients", "memory", "worker", "services", "commit"]),
+    ("upkeep", &["machine", "config", "clients", "memory", "engine", "worker", "services", "commit"]),
     (
         "families",
         &[

@@ -1,22 +1,29 @@
 //! Handshakes: threads of their own take connections that have just been accepted, agree with the peers on keys, and hand them to the
 //! workers, which never wait for any of it.
 //!
-//! The threads poll, so that a slow peer holds up no other, and have a low priority, so that they take what workers leave. How many
-//! handshakes are under way is bounded by `maxclients`, whose count has each connection from its acceptance on; each has a time limit.
+//! The threads poll, so that a slow peer holds up no other, and have a low priority, so that they take what workers leave. `maxclients`
+//! bounds how many there are, whose count has each connection from its acceptance on; each has a time limit.
+//!
+//! A handshake takes memory of a peer that has shown nothing yet, so all of them together have at most half of
+//! `unauthenticated-input-total`. Connections for which there is no room wait, as accepted sockets. A handshake that takes long is given
+//! up for those that wait, so that peers that say nothing hold up others only for a moment.
 
+use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use engine::clients::client::Sum;
 use engine::config::{LogLevel, Settings};
 use engine::host::CertificateFigures;
 use engine::inbox::Wake;
+use engine::upkeep::client_limit::keep_unauthenticated_total;
 use slab::Slab;
 
 use super::certificate::user_of;
 use super::setup::TlsSetup;
-use super::stream::{Handshake, TlsStream};
+use super::stream::{Handshake, SESSION_BYTES, TlsStream};
 use crate::connection::Socket;
 use crate::event_loop::Shared;
 use crate::listener::Accepted;
@@ -26,6 +33,10 @@ use crate::poller::{Epoll, Poller, TICK, WakeFd};
 
 /// How long a handshake may take: longer than one through the slowest network does, with all its messages lost once.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long one may take that others wait for: longer than one through a usual network does.
+const HANDSHAKE_TIME_AWAITED: Duration = Duration::from_secs(1);
+/// The part of `unauthenticated-input-total` that handshakes may have together: the other is left to clients that send requests.
+const HANDSHAKES_PART: u64 = 2;
 /// Threads at most: a core signs about a thousand times a second with the slowest usual keys.
 const THREADS_MAX: usize = 4;
 
@@ -56,6 +67,8 @@ struct Pending {
     began: Instant,
     /// What the poller watches for.
     writes: bool,
+    /// Bytes of memory that are noted of it.
+    noted: u64,
 }
 
 impl Handshakes {
@@ -142,8 +155,8 @@ fn start(id: usize, shared: &Arc<Shared>) -> std::io::Result<HandshakeThread> {
         crate::process::give_way();
         match Epoll::new(wake) {
             Ok(poller) => {
-                let (pending, looked_at_files) = (Slab::new(), Instant::now());
-                Greeter { shared, arrived, poller, pending, reloads, looked_at_files }.run();
+                let (waiting, pending, looked_at_files) = (VecDeque::new(), Slab::new(), Instant::now());
+                Greeter { shared, arrived, poller, waiting, pending, reloads, looked_at_files }.run();
             }
             Err(error) => log::warning(format!("TLS connections can't be accepted: epoll failed: {error}")),
         }
@@ -157,6 +170,8 @@ struct Greeter {
     shared: Arc<Shared>,
     arrived: Arc<Mailbox<Accepted>>,
     poller: Epoll,
+    /// Those that are to begin, the oldest first, and since when they wait.
+    waiting: VecDeque<(Accepted, Instant)>,
     pending: Slab<Pending>,
     /// Whether it is the one that looks after changed files.
     reloads: bool,
@@ -172,9 +187,8 @@ impl Greeter {
                 std::thread::sleep(TICK);
             }
             self.poller.take_wake();
-            for accepted in self.arrived.take() {
-                self.begin(accepted);
-            }
+            let arrived = self.arrived.take().into_iter().map(|accepted| (accepted, Instant::now()));
+            self.waiting.extend(arrived);
             for event in &ready {
                 self.go_on(event.token as usize);
             }
@@ -182,10 +196,41 @@ impl Greeter {
                 self.give_up_slow();
                 self.look_at_files();
             }
+            // Behind those that have ended.
+            self.begin_waiting();
         }
     }
 
-    fn begin(&mut self, accepted: Accepted) {
+    /// Begins those that wait, as far as there is room.
+    fn begin_waiting(&mut self) {
+        while !self.waiting.is_empty() && (self.has_room() || self.give_up_oldest()) {
+            if let Some((accepted, since)) = self.waiting.pop_front() {
+                self.begin(accepted, since);
+            }
+        }
+    }
+
+    /// Bytes that all handshakes may take.
+    fn bytes_max(&self) -> u64 {
+        self.shared.settings().unauthenticated_input_total.get() / HANDSHAKES_PART
+    }
+
+    fn has_room(&self) -> bool {
+        let taken = self.shared.engine.clients.noted(Sum::Handshakes);
+        self.pending.is_empty() || taken + SESSION_BYTES as u64 <= self.bytes_max()
+    }
+
+    /// Ends the oldest one if it has taken long. False if there is none.
+    fn give_up_oldest(&mut self) -> bool {
+        let oldest = self.pending.iter().min_by_key(|(_, pending)| pending.began);
+        let late = oldest.filter(|(_, pending)| pending.began.elapsed() > HANDSHAKE_TIME_AWAITED).map(|(key, _)| key);
+        late.inspect(|&key| {
+            self.end(key, "the handshake took long, and others wait for its memory (unauthenticated-input-total)")
+        })
+        .is_some()
+    }
+
+    fn begin(&mut self, accepted: Accepted, began: Instant) {
         let addr = accepted.addr.clone();
         let (Some(setup), Socket::Tcp(tcp)) = (self.shared.handshakes.setup(), accepted.socket) else {
             return self.leave(&addr, "TLS is not configured");
@@ -195,7 +240,7 @@ impl Greeter {
             Err(error) => return self.leave(&addr, &error.to_string()),
         };
         let accepted = Accepted { socket: Socket::Tls(Box::new(stream)), ..accepted };
-        let key = self.pending.insert(Pending { accepted, setup, began: Instant::now(), writes: false });
+        let key = self.pending.insert(Pending { accepted, setup, began, writes: false, noted: 0 });
         match self.poller.add(self.pending[key].accepted.socket.as_fd(), key as u64) {
             Ok(()) => self.go_on(key),
             Err(error) => self.end(key, &error.to_string()),
@@ -211,19 +256,42 @@ impl Greeter {
             Ok(Handshake::Writes) => true,
             Err(error) => return self.end(key, &error.to_string()),
         };
+        let bytes = stream.handshake_bytes() as u64;
+        let before = std::mem::replace(&mut pending.noted, bytes);
+        self.shared.engine.clients.note_unlisted(Sum::Handshakes, before, bytes);
         if writes != pending.writes {
             pending.writes = writes;
             let watched = self.poller.watch(stream.as_fd(), key as u64, !writes, writes);
             if let Err(error) = watched {
-                self.end(key, &error.to_string());
+                return self.end(key, &error.to_string());
             }
         }
+        if bytes > before {
+            self.keep_totals();
+        }
+    }
+
+    /// Ends the handshakes that have most, until all of them have no more than their part, and has clients closed that have yet to
+    /// authenticate, if together they have too much.
+    fn keep_totals(&mut self) {
+        while self.pending.len() > 1 && self.shared.engine.clients.noted(Sum::Handshakes) > self.bytes_max() {
+            let Some((key, _)) = self.pending.iter().max_by_key(|(_, pending)| pending.noted) else { break };
+            self.end(key, "handshakes take too much memory (unauthenticated-input-total)");
+        }
+        keep_unauthenticated_total(self.shared.engine);
+    }
+
+    /// Takes one out.
+    fn remove(&mut self, key: usize) -> Pending {
+        let pending = self.pending.remove(key);
+        self.poller.remove(pending.accepted.socket.as_fd());
+        self.shared.engine.clients.note_unlisted(Sum::Handshakes, pending.noted, 0);
+        pending
     }
 
     /// Hands a connection whose keys are agreed on to a worker.
     fn hand_over(&mut self, key: usize) {
-        let Pending { mut accepted, setup, .. } = self.pending.remove(key);
-        self.poller.remove(accepted.socket.as_fd());
+        let Pending { mut accepted, setup, .. } = self.remove(key);
         if let Socket::Tls(stream) = &accepted.socket {
             accepted.user = stream.certificate().and_then(|certificate| user_of(certificate, setup.user));
         }
@@ -232,8 +300,7 @@ impl Greeter {
     }
 
     fn end(&mut self, key: usize, why: &str) {
-        let pending = self.pending.remove(key);
-        self.poller.remove(pending.accepted.socket.as_fd());
+        let pending = self.remove(key);
         self.leave(&pending.accepted.addr, why);
     }
 
@@ -249,6 +316,9 @@ impl Greeter {
         let is_late = |pending: &Pending| pending.began.elapsed() > HANDSHAKE_TIME_MAX;
         let late: Vec<usize> = self.pending.iter().filter(|(_, p)| is_late(p)).map(|(key, _)| key).collect();
         late.into_iter().for_each(|key| self.end(key, "the handshake took too long"));
+        while let Some((accepted, _)) = self.waiting.pop_front_if(|(_, since)| since.elapsed() > HANDSHAKE_TIME_MAX) {
+            self.leave(&accepted.addr, "other handshakes took too long (unauthenticated-input-total)");
+        }
     }
 
     fn look_at_files(&mut self) {

@@ -36,6 +36,8 @@ const OVERHEAD_BYTES_MAX: usize = 4 * 1024;
 const HANDSHAKE_BYTES_MAX: usize = 64 * 1024 + RECORD_BYTES_MAX;
 /// Bytes that are received at once during a handshake.
 const HANDSHAKE_READ_BYTES: usize = 8 * 1024;
+/// Bytes of memory that a session takes until its handshake is done, beside what is received and sent: 2,200 to 4,300 were measured.
+pub const SESSION_BYTES: usize = 5 * 1024;
 /// Bytes that wait to be sent of a client that has the server answer messages of keys and reads nothing.
 const ANSWERS_BYTES_MAX: usize = 64 * 1024;
 
@@ -172,6 +174,12 @@ impl TlsStream {
         !self.decrypted.is_empty() || self.is_fresh || self.ended
     }
 
+    /// Bytes of memory that it takes while its handshake is under way.
+    #[must_use]
+    pub fn handshake_bytes(&self) -> usize {
+        SESSION_BYTES + self.received.capacity() + self.unsent.capacity()
+    }
+
     /// Goes on with the handshake as far as that is possible without waiting.
     ///
     /// # Errors
@@ -214,6 +222,8 @@ impl TlsStream {
         self.received.resize(have + HANDSHAKE_READ_BYTES, 0);
         let result = receive(&self.tcp, &mut self.received[have..]);
         self.received.truncate(have + result.as_ref().map_or(0, |count| count.unwrap_or(0)));
+        // A peer that is waited for holds no more than it has sent.
+        self.received.shrink_to_fit();
         match result? {
             Some(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Some(_) => Ok(true),
@@ -585,6 +595,7 @@ mod tests {
         while stream.received.len() < 2 * 0x4005 {
             assert_eq!(stream.shake_hands().unwrap(), Handshake::Reads);
         }
+        assert!(stream.handshake_bytes() >= SESSION_BYTES + 2 * 0x4005);
         drop(stream);
     }
 

@@ -204,6 +204,37 @@ fn a_certificate_may_stand_for_the_password() {
     user.connect(port).unwrap().ask("GET k\r\n", refused);
 }
 
+/// A handshake that takes long makes way for others, and all of them together have their part of what clients that have shown nothing
+/// may have.
+#[test]
+fn halves_of_handshakes_take_bounded_memory_and_keep_no_other_out() {
+    const HALVES: usize = 1200;
+    let (_certificates, server, port, client) = subject(&["--unauthenticated-input-total", "1mb"]);
+    assert!(is_served(&client, port));
+    let hello = client.hello();
+    // A message of 60,000 bytes of which as much as two records has come.
+    let record = [&[22, 3, 1, 0x40, 0][..], &[1, 0, 0xea, 0x60], &[0; 0x3ffc]].concat();
+    let rest = [&[22, 3, 3, 0x40, 0][..], &[0; 0x4000]].concat();
+    let long = [record, rest].concat();
+    let before = server.resident_kib();
+    let halves: Vec<TcpStream> = (0..HALVES)
+        .map(|number| {
+            let mut half = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            // One that has been ended doesn't take it.
+            let _ = half.write_all([&b""[..], &hello[..9], &hello, &long][number % 4]);
+            half
+        })
+        .collect();
+    let began = Instant::now();
+    assert!(is_served(&client, port), "after {:?}", began.elapsed());
+    let grown = server.resident_kib().saturating_sub(before);
+    assert!(grown < 8 * 1024, "{HALVES} halves of handshakes take {grown} KiB");
+    assert!(is_served(&client, port));
+    drop(halves);
+    server.wait_until("they are gone", |server| server.figure("connected_clients") <= 2);
+    assert!(began.elapsed() < Duration::from_secs(30) && is_served(&client, port));
+}
+
 #[test]
 fn files_are_read_again_when_they_are_set_and_when_they_have_changed() {
     let (certificates, server, port, client) = subject(&["--tls-auto-reload-interval", "0"]);
