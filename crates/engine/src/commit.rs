@@ -26,12 +26,12 @@ use crate::worker::unit::{Told, What};
 /// What is listed of keys and fields whose time has come, for listeners and the journal.
 const EXPIRIES: u8 = Event::Expired as u8 | Event::FieldsExpired as u8 | Event::Drained as u8;
 
-/// The shards that a command has changed, at most.
+/// What a command has changed, at most.
 #[derive(Clone, Copy)]
 pub(crate) enum Changed<'c> {
-    /// Those of its keys; all of them if it has none.
+    /// Its keys; any if it has none.
     Keys(&'c [KeyRef]),
-    /// This one.
+    /// Keys of this shard.
     Shard(usize),
 }
 
@@ -103,10 +103,7 @@ impl Worker {
         if self.engine.reasons.has(AWAITED) {
             match changed {
                 Changed::Keys([]) => self.unit.all_shards = true,
-                Changed::Keys(keys) => {
-                    let keyspace = &self.engine.keyspace;
-                    self.unit.shards.extend(keys.iter().map(|key| keyspace.shard_of(key.hash)));
-                }
+                Changed::Keys(keys) => self.unit.hashes.extend(keys.iter().map(|key| key.hash)),
                 Changed::Shard(shard) => self.unit.shards.push(shard),
             }
         }
@@ -177,7 +174,7 @@ impl Worker {
         if reasons & AWAITED != 0 {
             self.depends = position;
             for key in keys {
-                self.engine.durability.set_stamp(self.engine.keyspace.shard_of(key.hash), position);
+                self.engine.durability.note_change(self.engine.keyspace.shard_of(key.hash), key.hash, position);
             }
         }
     }
@@ -200,8 +197,9 @@ impl Worker {
         if keys.is_empty() || matches!(command.info.scope_for(*args), Scope::Whole) {
             return self.depend_on_all();
         }
-        let stamps = keys.iter().map(|key| engine.durability.stamp(engine.keyspace.shard_of(key.hash)));
-        self.depends = stamps.fold(self.depends, Position::max);
+        let changes =
+            keys.iter().map(|key| engine.durability.last_change(engine.keyspace.shard_of(key.hash), key.hash));
+        self.depends = changes.fold(self.depends, Position::max);
     }
 
     /// Notes that what is answered depends on all changes so far, if replies wait for the disk.
@@ -238,16 +236,19 @@ impl Worker {
         self.tell(session);
     }
 
-    /// Notes the position of the unit where what reads its shards finds it.
+    /// Notes the position of the unit where what reads its keys finds it.
     fn stamp(&mut self, position: Position) {
         if !self.engine.reasons.has(AWAITED) {
             return;
         }
         self.depends = self.depends.max(position);
-        let durability = &self.engine.durability;
-        self.unit.shards.drain(..).for_each(|shard| durability.set_stamp(shard, position));
+        let (durability, keyspace) = (&self.engine.durability, &self.engine.keyspace);
+        for hash in self.unit.hashes.drain(..) {
+            durability.note_change(keyspace.shard_of(hash), hash, position);
+        }
+        self.unit.shards.drain(..).for_each(|shard| durability.note_change_of_shard(shard, position));
         if std::mem::take(&mut self.unit.all_shards) {
-            durability.set_stamp_of_all(position);
+            durability.note_change_of_all(position);
         }
     }
 

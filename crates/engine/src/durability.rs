@@ -2,8 +2,10 @@
 //!
 //! Threads that run commands never wait for a disk or a replica. A thread of its own takes units from the journal, writes and syncs them,
 //! and says up to which position the log is safe; another one says the same of replicas. Where replies must wait for that (`appendfsync
-//! always`, `durability-replicas`), each shard has the position of the last unit that changed it: what a command has read depends on no
-//! more than that, so that settled keys are answered at once.
+//! always`, `durability-replicas`), the position of the last unit that changed a key is known, or of one that changed a key beside it: what a
+//! command has read depends on no more than that, so that settled keys are answered at once.
+
+mod stamps;
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +13,9 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use journal::order::Position;
+use store::hash::KeyHash;
 
+use self::stamps::Stamps;
 use crate::reasons::{AWAITED, EngineReasons, UNSAVED};
 
 /// What the log's thread does.
@@ -105,9 +109,8 @@ pub struct Durability {
     awaited: AtomicU8,
     /// Units up to this one are on disk.
     synced: AtomicU64,
-    /// For each shard the last unit that changed it while replies wait, and the same for all of them.
-    stamps: Box<[AtomicU64]>,
-    all: AtomicU64,
+    /// The last units that changed keys while replies wait.
+    stamps: Stamps,
     /// For each thread, whether it wants to be woken when more is safe.
     waits: Box<[AtomicBool]>,
     log: AtomicU8,
@@ -152,8 +155,7 @@ impl Durability {
             summing: Mutex::default(),
             awaited: AtomicU8::new(0),
             synced: AtomicU64::new(0),
-            stamps: (0..shards).map(|_| AtomicU64::new(0)).collect(),
-            all: AtomicU64::new(0),
+            stamps: Stamps::new(shards),
             waits: (0..threads).map(|_| AtomicBool::new(false)).collect(),
             log: AtomicU8::new(LogThread::Looks as u8),
             wanted: AtomicU64::new(0),
@@ -226,7 +228,7 @@ impl Durability {
     /// Has replies wait until what they depend on is safe in this way, or no longer. `last` is the latest unit: those before have left no
     /// stamps.
     pub(crate) fn have_replies_wait(&self, safety: Safety, wait: bool, last: Position) {
-        self.all.fetch_max(last, Ordering::Relaxed);
+        self.stamps.begin(last);
         let bit = safety as u8;
         let before = match wait {
             true => self.awaited.fetch_or(bit, Ordering::SeqCst),
@@ -269,22 +271,27 @@ impl Durability {
         Some(if times == 1 { given_up } else { GivenUp { behind: 0, ..given_up } })
     }
 
-    /// The last unit that changed a shard. The caller has the shard.
+    /// The last unit that may have changed a key of this shard. The caller has the shard.
     #[inline]
     #[must_use]
-    pub(crate) fn stamp(&self, shard: usize) -> Position {
-        self.stamps[shard].load(Ordering::Relaxed).max(self.all.load(Ordering::Relaxed))
+    pub(crate) fn last_change(&self, shard: usize, hash: KeyHash) -> Position {
+        self.stamps.last(shard, hash)
+    }
+
+    /// Notes that a unit has changed a key of this shard. The caller has the shard.
+    #[inline]
+    pub(crate) fn note_change(&self, shard: usize, hash: KeyHash, position: Position) {
+        self.stamps.set(shard, hash, position);
     }
 
     /// Notes that a unit has changed a shard. The caller has the shard.
-    #[inline]
-    pub(crate) fn set_stamp(&self, shard: usize, position: Position) {
-        self.stamps[shard].store(position, Ordering::Relaxed);
+    pub(crate) fn note_change_of_shard(&self, shard: usize, position: Position) {
+        self.stamps.set_shard(shard, position);
     }
 
     /// Notes that a unit may have changed any shard.
-    pub(crate) fn set_stamp_of_all(&self, position: Position) {
-        self.all.fetch_max(position, Ordering::Relaxed);
+    pub(crate) fn note_change_of_all(&self, position: Position) {
+        self.stamps.set_all(position);
     }
 
     /// A log begins, which this thread writes. `awaited` says whether replies wait for the disk, by the configuration of the moment;

@@ -10,6 +10,7 @@
 //! | the 16 that begin at the last multiple of ten of those | the tag in the bucket: below 46 for up to 2^39 buckets |
 //! | 0 to 16 and 32 to 48 | the filter of listeners: [`KeyHash::listener_bits`] |
 //! | 0 to 16 and 32 to 43 | the filter of tracked keys: [`KeyHash::tracked_place`] |
+//! | 0 to 20 | the stamps of keys: [`KeyHash::place_in_shard`] |
 //! | from 48 up, 14 at most | the shard: `KeyHash::shard` |
 //!
 //! All keys of a shard have the bits of its number in common, so a table must not tell keys apart by them. The filter is one
@@ -32,6 +33,8 @@ const SHARD_SHIFT: u32 = 48;
 pub(crate) const SHARD_BITS_MAX: u32 = 14;
 /// Where a cluster's slot will begin.
 pub const SLOT_SHIFT: u32 = u64::BITS - 14;
+/// The bits that choose a place among those of a shard, at most.
+const PLACE_BITS_MAX: u32 = 20;
 /// Where the filter of listeners takes its two halves from.
 const LISTENER_SHIFTS: [u32; 2] = [0, 32];
 /// The bits of each half, at most.
@@ -86,6 +89,15 @@ impl KeyHash {
     #[inline]
     pub(crate) fn shard(self, shards: usize) -> usize {
         (self.0 >> SHARD_SHIFT) as usize & (shards - 1)
+    }
+
+    /// The place of the key among so many of its shard, a power of two.
+    #[inline]
+    #[must_use]
+    pub fn place_in_shard(self, places: usize) -> usize {
+        const { assert!(PLACE_BITS_MAX <= SHARD_SHIFT, "all keys of a shard would have bits of it in common") };
+        debug_assert!(places <= 1 << PLACE_BITS_MAX);
+        self.0 as usize & (places - 1)
     }
 
     /// The two bits of the key in a filter of `BITS`, a power of two.

@@ -3,6 +3,7 @@
 use commands::effects::{Class, Concerns};
 use journal::record::Record;
 use store::db::Event;
+use store::hash::KeyHash;
 
 /// What happened to a key, or to a database.
 #[derive(Clone, Copy)]
@@ -29,7 +30,9 @@ pub(crate) struct Told {
 pub(crate) struct Unit {
     pub told: Vec<Told>,
     pub keys: Vec<u8>,
-    /// Shards that it changed, while replies wait for what they depend on.
+    /// Hashes of keys that it changed, while replies wait for what they depend on.
+    pub hashes: Vec<KeyHash>,
+    /// Shards of which it changed keys, the same.
     pub shards: Vec<usize>,
     /// True if it may have changed any.
     pub all_shards: bool,

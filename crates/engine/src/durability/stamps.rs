@@ -1,0 +1,100 @@
+//! Which unit changed what last, while replies wait for units to be safe.
+//!
+//! A stamp is the position of a unit. A key has one that it shares with few others of its shard, so that reading a settled key seldom waits
+//! for what another client has just written; a shard has one for what changes keys that aren't named; and there is one for all shards. All
+//! of them are read and written by a caller that has the shard.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use journal::order::Position;
+use store::hash::KeyHash;
+
+/// Stamps of keys, at least: 256 KB. A thousand writes in a sync's time concern one in thirty of other keys so.
+const KEY_STAMPS: usize = 32 * 1024;
+
+/// See the module's documentation.
+pub(super) struct Stamps {
+    shards: Box<[AtomicU64]>,
+    /// The same number for each shard. Made when replies begin to wait.
+    keys: OnceLock<Box<[AtomicU64]>>,
+    all: AtomicU64,
+}
+
+fn zeros(count: usize) -> Box<[AtomicU64]> {
+    (0..count).map(|_| AtomicU64::new(0)).collect()
+}
+
+impl Stamps {
+    /// For so many shards, a power of two.
+    pub fn new(shards: usize) -> Stamps {
+        Stamps { shards: zeros(shards), keys: OnceLock::new(), all: AtomicU64::new(0) }
+    }
+
+    /// Replies are about to wait. Units up to `last` have left no stamps.
+    pub fn begin(&self, last: Position) {
+        self.set_all(last);
+        self.keys.get_or_init(|| zeros(KEY_STAMPS.max(self.shards.len())));
+    }
+
+    /// The stamp of a key of this shard.
+    #[inline]
+    fn of_key(&self, shard: usize, hash: KeyHash) -> Option<&AtomicU64> {
+        let keys = self.keys.get()?;
+        let each = keys.len() / self.shards.len();
+        keys.get(shard * each + hash.place_in_shard(each))
+    }
+
+    /// The last unit that may have changed a key of this shard.
+    #[inline]
+    pub fn last(&self, shard: usize, hash: KeyHash) -> Position {
+        let of_key = self.of_key(shard, hash).map_or(0, |stamp| stamp.load(Ordering::Relaxed));
+        of_key.max(self.shards[shard].load(Ordering::Relaxed)).max(self.all.load(Ordering::Relaxed))
+    }
+
+    /// Notes that a unit has changed a key of this shard.
+    #[inline]
+    pub fn set(&self, shard: usize, hash: KeyHash, position: Position) {
+        match self.of_key(shard, hash) {
+            Some(stamp) => stamp.store(position, Ordering::Relaxed),
+            None => self.set_shard(shard, position),
+        }
+    }
+
+    /// Notes that a unit has changed keys of this shard.
+    pub fn set_shard(&self, shard: usize, position: Position) {
+        self.shards[shard].store(position, Ordering::Relaxed);
+    }
+
+    /// Notes that a unit may have changed any key.
+    pub fn set_all(&self, position: Position) {
+        self.all.fetch_max(position, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_seldom_shares_its_stamp_and_never_misses_a_change() {
+        const SHARDS: usize = 64;
+        let stamps = Stamps::new(SHARDS);
+        let keys: Vec<(usize, KeyHash)> =
+            (0..2000u32).map(|n| (n as usize % SHARDS, KeyHash::of(format!("key:{n}").as_bytes()))).collect();
+        let last = |n: usize| stamps.last(keys[n].0, keys[n].1);
+        // Before replies wait, a shard's changes are told of all its keys.
+        stamps.set(keys[0].0, keys[0].1, 5);
+        assert_eq!((last(0), last(SHARDS), last(1)), (5, 5, 0));
+        stamps.begin(7);
+        assert_eq!((last(0), last(1)), (7, 7));
+        (0..1000).for_each(|n| stamps.set(keys[n].0, keys[n].1, 10 + n as u64));
+        assert!((0..1000).all(|n| last(n) >= 10 + n as u64));
+        let waits = (1000..2000).filter(|&n| last(n) > 7).count();
+        assert!((1..60).contains(&waits), "{waits} of 1000 other keys wait");
+        stamps.set_shard(3, 2000);
+        assert!((0..keys.len()).all(|n| (last(n) == 2000) == (keys[n].0 == 3)));
+        stamps.set_all(3000);
+        assert!((0..keys.len()).all(|n| last(n) == 3000));
+    }
+}
