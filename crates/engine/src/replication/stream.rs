@@ -142,10 +142,10 @@ impl Stream {
         fence(Ordering::SeqCst);
     }
 
-    /// Wakes it if it sleeps. Called when units have been committed, behind a fence.
+    /// Wakes it if it sleeps, and the stream is made of this server's units. Called when units have been committed, behind a fence.
     #[inline]
     pub(crate) fn ring(&self) {
-        if self.sleeps.load(Ordering::SeqCst) {
+        if self.sleeps.load(Ordering::SeqCst) && self.is_own.load(Ordering::Relaxed) {
             self.wake();
         }
     }
