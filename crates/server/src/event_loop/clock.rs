@@ -59,8 +59,8 @@ fn due_us(connection: &Connection) -> Option<u64> {
     connection.session.client.deadline_us()
 }
 
-/// How long a thread walks in a snapshot at each tick, of which there is one a millisecond then: the other half is its clients'.
-const SAVING_TIME: Duration = Duration::from_micros(500);
+/// How long a thread walks in a snapshot at each tick, of which there is one a millisecond then: the rest is its clients'.
+const SAVING_TIME: Duration = Duration::from_micros(250);
 
 /// For how long a connection beyond `maxclients` may be there without a command of an operator, in milliseconds: long enough for
 /// a program that connects to give one.
