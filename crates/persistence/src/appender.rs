@@ -6,14 +6,20 @@
 //! its bytes behind those of the last one: only these are cut.
 //!
 //! ```text
-//! file:   | durable                  | written           | to be written
+//! file:   | durable                  | written           | to be written, over filler if there is some
 //! tail:                              0        syncing    written       tail.len()
 //!                                    settled: bytes of the file up to here
 //! ```
+//!
+//! A sync of a file that has grown writes its length, too, in another place of the disk, and waits for that: with small writes it takes
+//! about half of the time, and more where the file system keeps a journal. So the file is made longer ahead where each write is synced,
+//! by [`filler`], which what comes next is written over. Readers of the file pass over it.
 
 use std::io;
 
+use crate::block::{FILLER_PAD, filler, filler_end, is_before_line_end};
 use crate::disk::DiskFile;
+use crate::saving::write_all;
 
 /// See the module's documentation.
 pub struct Appender<F> {
@@ -28,6 +34,9 @@ pub struct Appender<F> {
     syncing: Option<usize>,
     /// Bytes of `tail` that the file has for sure, if it may have something else behind them.
     cut_at: Option<usize>,
+    /// Whether the file is made longer ahead, and how long it is.
+    fills: bool,
+    file_len: u64,
     /// The most bytes that `tail` has had since the last call of [`Appender::give_back`], and between that one and the one before.
     most: [usize; 2],
 }
@@ -36,11 +45,32 @@ pub struct Appender<F> {
 /// back costs page faults when it is needed again: a third of the log's CPU time with a sync every second.
 const KEPT_BYTES_MAX: usize = 64 << 20;
 const KEPT_BYTES_MIN: usize = 1 << 20;
+/// Filler is written in the place of so many writes that are each as long as the last one: few syncs take longer then. It is worth its
+/// bytes while they are few beside what a sync costs, and no more than this many at once.
+const FILLED_WRITES: usize = 64;
+const FILLED_WRITE_MAX: usize = 64 << 10;
+const FILLER_BYTES_MIN: usize = 4 << 10;
+const FILLER_BYTES_MAX: usize = 1 << 20;
 
 impl<F: DiskFile> Appender<F> {
     /// Goes on behind the first `len` bytes of a file, which are durable.
     pub fn new(file: F, len: u64) -> Appender<F> {
-        Appender { file, settled: len, tail: Vec::new(), written: 0, syncing: None, cut_at: None, most: [0; 2] }
+        Appender {
+            file,
+            settled: len,
+            tail: Vec::new(),
+            written: 0,
+            syncing: None,
+            cut_at: None,
+            fills: false,
+            file_len: len,
+            most: [0; 2],
+        }
+    }
+
+    /// Has the file be made longer ahead from now on, or no longer.
+    pub fn set_fills(&mut self, fills: bool) {
+        self.fills = fills;
     }
 
     /// Where what is to be written is added, at its end.
@@ -85,16 +115,60 @@ impl<F: DiskFile> Appender<F> {
     pub fn write(&mut self) -> io::Result<()> {
         if let Some(cut_at) = self.cut_at {
             self.file.truncate(self.settled + cut_at as u64)?;
+            self.file_len = self.settled + cut_at as u64;
             self.written = cut_at;
             self.cut_at = None;
         }
+        let has_filler = self.fills || self.file_len > self.len();
+        if has_filler && self.unwritten() > 0 && is_before_line_end(self.len()) {
+            self.tail.extend_from_slice(FILLER_PAD);
+        }
         while self.written < self.tail.len() {
-            match self.file.write(&self.tail[self.written..]) {
+            match self.file.write_at(self.end(), &self.tail[self.written..]) {
                 Ok(0) => return self.doubt(self.written, io::ErrorKind::WriteZero.into()),
                 Ok(count) => self.written += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return self.doubt(self.written, error),
             }
+        }
+        if self.file_len < self.end() {
+            self.file_len = self.end();
+            self.fill();
+        }
+        Ok(())
+    }
+
+    /// Where what has been written ends in the file.
+    fn end(&self) -> u64 {
+        self.settled + self.written as u64
+    }
+
+    /// Makes the file longer than what has been written, if that is of use.
+    fn fill(&mut self) {
+        if !self.fills || self.written > FILLED_WRITE_MAX {
+            return;
+        }
+        let bytes = (self.written * FILLED_WRITES).clamp(FILLER_BYTES_MIN, FILLER_BYTES_MAX) as u64;
+        let (from, to) = (self.end(), filler_end(self.end() + bytes));
+        // Without it all goes on as before: a disk that is full or fails is told of by what has to be written.
+        self.file_len = match write_all(&mut self.file, from, &filler(from, to)) {
+            Ok(()) => to,
+            // Part of a line may be there, behind which nothing could be written by another server.
+            Err(_) => self.file.truncate(from).map_or(to, |()| from),
+        };
+    }
+
+    /// Cuts filler off, when nothing follows, and makes that durable: a crash may leave part of a line. Everything must have been synced.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn trim(&mut self) -> io::Result<()> {
+        debug_assert_eq!(self.unsettled(), 0, "what is to be written would be lost");
+        if self.file_len > self.settled {
+            self.file.truncate(self.settled)?;
+            // Before the sync: until it has succeeded, it is tried again.
+            self.file.sync()?;
+            self.file_len = self.settled;
         }
         Ok(())
     }

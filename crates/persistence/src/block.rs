@@ -11,6 +11,9 @@
 //! Times are Redis's own annotations (`aof-timestamp-enabled`), by which `redis-check-aof --truncate-to-timestamp` cuts a file. They
 //! stand between blocks, so that a file that is cut there is whole.
 //!
+//! Behind the last block there may be filler, whose place is taken by what is written next: lines of `#`, so that others may write behind it,
+//! too. No block ends just before a line's end, which would be left as an empty line, and no command.
+//!
 //! Redis and Valkey skip lines that begin with `#` between commands, and read at most 127 characters of one at a time. A unit
 //! of several commands is framed as MULTI ... EXEC, and lies within one block: a block that is torn at the file's end is
 //! left out as a whole, so a change and the count of its pipeline token stay together. What `#own` carries belongs to the
@@ -31,6 +34,10 @@ pub const HEAD_START: &[u8] = b"#block ";
 /// Bytes of a block from which on the next unit begins another: what is found damaged is told to that, and what is checked
 /// at once has to be in memory.
 pub const BLOCK_BYTES: usize = 1 << 20;
+/// Bytes of a line of filler, which ends where a multiple of them does in the file.
+pub(crate) const FILLER_LINE_BYTES: u64 = 64;
+/// What keeps a block from ending before the last byte of such a line.
+pub(crate) const FILLER_PAD: &[u8] = b"#\n";
 /// How the comment begins that tells the time.
 pub(crate) const TIME_START: &[u8] = b"#TS:";
 /// How comments begin that carry what only Penstock understands: one that goes on, and the last.
@@ -92,6 +99,26 @@ fn checksum(covered: &[u8], bytes: &[u8]) -> u32 {
     hasher.update(covered);
     hasher.update(bytes);
     hasher.finalize()
+}
+
+/// Filler from one place of a file to another.
+pub(crate) fn filler(from: u64, to: u64) -> Vec<u8> {
+    (from..to).map(|at| if is_before_line_end(at) { b'\n' } else { b'#' }).collect()
+}
+
+/// Whether filler can't begin here: it would begin with the end of a line.
+pub(crate) fn is_before_line_end(at: u64) -> bool {
+    at % FILLER_LINE_BYTES == FILLER_LINE_BYTES - 1
+}
+
+/// Where a line of filler ends, from so many bytes on.
+pub(crate) fn filler_end(at: u64) -> u64 {
+    at.next_multiple_of(FILLER_LINE_BYTES)
+}
+
+/// Whether a comment is a line of filler.
+pub(crate) fn is_filler(line: &[u8]) -> bool {
+    line.strip_suffix(b"\n").is_some_and(|line| !line.is_empty() && line.iter().all(|&byte| byte == b'#'))
 }
 
 /// Turns units into blocks, at the end of a buffer.

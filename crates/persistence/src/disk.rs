@@ -1,7 +1,8 @@
-//! The disk as the append-only file needs it: one directory of files that are written at their ends.
+//! The disk as the append-only file needs it: one directory of files.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,11 +15,11 @@ pub trait Disk: Send {
     /// [`Disk::sync_directory`] has returned.
     fn create(&self, name: &str) -> io::Result<Self::File>;
 
-    /// Opens a file to write at its end, and tells how long it is.
+    /// Opens a file to write on, and tells how long it is.
     fn append(&self, name: &str) -> io::Result<(Self::File, u64)>;
 
     /// Opens a file to be read, and tells how long it is.
-    fn read(&self, name: &str) -> io::Result<(Box<dyn Read>, u64)>;
+    fn read(&self, name: &str) -> io::Result<(Box<dyn Read + Send>, u64)>;
 
     /// Gives a file a name, also one that another file has, which is gone then. It may be undone by a crash until
     /// [`Disk::sync_directory`] has returned.
@@ -31,16 +32,16 @@ pub trait Disk: Send {
     fn sync_directory(&self) -> io::Result<()>;
 }
 
-/// A file that is written at its end. Clones are the same open file, so that one thread can sync it while another one writes.
+/// A file that is written. Clones are the same open file, so that one thread can sync it while another one writes.
 pub trait DiskFile: Clone + Send + 'static {
-    /// Writes as much as it can, and tells how much that was.
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
+    /// Writes as much as it can from byte `at` on, over what is there or at the end, and tells how much that was.
+    fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<usize>;
 
     /// Makes durable what was written before the call. After an error nothing is known of what was written since the last
     /// success. Only one sync of a file may run at a time: the system reports an error to one of several.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Cuts the file; the next byte is written there.
+    /// Cuts the file.
     fn truncate(&mut self, len: u64) -> io::Result<()>;
 }
 
@@ -69,19 +70,16 @@ impl Disk for Directory {
     type File = Arc<File>;
 
     fn create(&self, name: &str) -> io::Result<Arc<File>> {
-        OpenOptions::new().append(true).create(true).open(self.0.join(name)).and_then(|file| {
-            file.set_len(0)?;
-            Ok(Arc::new(file))
-        })
+        OpenOptions::new().write(true).create(true).truncate(true).open(self.0.join(name)).map(Arc::new)
     }
 
     fn append(&self, name: &str) -> io::Result<(Arc<File>, u64)> {
-        let file = OpenOptions::new().append(true).open(self.0.join(name))?;
+        let file = OpenOptions::new().write(true).open(self.0.join(name))?;
         let len = file.metadata()?.len();
         Ok((Arc::new(file), len))
     }
 
-    fn read(&self, name: &str) -> io::Result<(Box<dyn Read>, u64)> {
+    fn read(&self, name: &str) -> io::Result<(Box<dyn Read + Send>, u64)> {
         let file = File::open(self.0.join(name))?;
         let len = file.metadata()?.len();
         Ok((Box::new(file), len))
@@ -101,8 +99,8 @@ impl Disk for Directory {
 }
 
 impl DiskFile for Arc<File> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Write::write(&mut &**self, bytes)
+    fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<usize> {
+        FileExt::write_at(&**self, bytes, at)
     }
 
     fn sync(&mut self) -> io::Result<()> {
@@ -110,7 +108,6 @@ impl DiskFile for Arc<File> {
     }
 
     fn truncate(&mut self, len: u64) -> io::Result<()> {
-        // Opened to append: the next write is at the end, wherever that is.
         self.set_len(len)
     }
 }

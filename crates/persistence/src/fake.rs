@@ -191,7 +191,7 @@ impl Disk for FakeDisk {
         Ok((FakeFile { disk: self.clone(), content }, len))
     }
 
-    fn read(&self, name: &str) -> io::Result<(Box<dyn Read>, u64)> {
+    fn read(&self, name: &str) -> io::Result<(Box<dyn Read + Send>, u64)> {
         let bytes = self.bytes(name).ok_or(io::ErrorKind::NotFound)?;
         let len = bytes.len() as u64;
         Ok((Box::new(Cursor::new(bytes)), len))
@@ -220,19 +220,25 @@ impl Disk for FakeDisk {
 }
 
 impl DiskFile for FakeFile {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<usize> {
         let mut state = self.disk.state();
         // A write that fails may have written some of it.
         let failed = state.call().err();
-        let mut count = bytes.len();
+        let (mut count, len) = (bytes.len(), state.contents[self.content].now.len());
+        assert!(at as usize <= len, "a gap would be zeros");
+        // What is overwritten has its room already.
+        let there = len - at as usize;
         if let Some(room) = state.room {
-            count = count.min(room);
+            count = count.min(there.saturating_add(room));
         }
         if (failed.is_some() || state.below(4) == 0) && count > 1 {
             count = 1 + state.below(count as u64) as usize;
         }
-        state.room = state.room.map(|room| room - count);
-        state.contents[self.content].now.extend_from_slice(&bytes[..count]);
+        state.room = state.room.map(|room| room - count.saturating_sub(there));
+        let now = &mut state.contents[self.content].now;
+        let over = count.min(there);
+        now[at as usize..at as usize + over].copy_from_slice(&bytes[..over]);
+        now.extend_from_slice(&bytes[over..count]);
         match failed {
             Some(error) => Err(error),
             None if count == 0 => Err(io::ErrorKind::StorageFull.into()),
@@ -285,7 +291,8 @@ impl FakeSync {
         let content = &mut state.contents[self.0.content];
         let syncing = content.syncing.take().unwrap_or_default();
         if called.is_err() {
-            content.lost_from.get_or_insert(content.durable.len().min(content.now.len()));
+            let same = content.durable.iter().zip(&content.now).take_while(|(durable, now)| durable == now).count();
+            content.lost_from = Some(content.lost_from.map_or(same, |before| before.min(same)));
             return called;
         }
         content.durable = syncing;

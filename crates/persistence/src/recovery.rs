@@ -9,7 +9,9 @@ use std::fmt;
 use std::io::{self, Read};
 use std::ops::Range;
 
-use crate::block::{FILE_START, HEAD_BYTES, HEAD_START, Head, TIME_START, is_time, read_comment};
+use crate::block::{
+    FILE_START, FILLER_LINE_BYTES, HEAD_BYTES, HEAD_START, Head, TIME_START, is_filler, is_time, read_comment,
+};
 
 /// What the contents of a file are given to, in order.
 pub trait Apply {
@@ -40,7 +42,7 @@ pub trait Apply {
 pub struct Extent {
     /// Bytes of the file up to which it is whole.
     pub whole: u64,
-    /// Bytes behind them that are the beginning of something.
+    /// Bytes behind them that are the beginning of something. Filler is not.
     pub torn: u64,
 }
 
@@ -145,13 +147,15 @@ enum Item {
 /// If it is damaged before its end, or can't be read or applied.
 pub fn read_file(reader: &mut dyn Read, apply: &mut dyn Apply) -> Result<Extent, Damage> {
     let window = Window { reader, buffer: Vec::new(), offset: 0, at: 0, is_at_end: false };
-    let mut file = Reading { window, own: Vec::new(), has_blocks: false, transaction: None };
+    let mut file = Reading { window, own: Vec::new(), has_blocks: false, transaction: None, filler: None };
     loop {
         file.window.fill(HEAD_BYTES).map_err(Damage::Io)?;
         if file.window.rest().is_empty() {
             break;
         }
+        let filler = file.filler_line().map_err(Damage::Io)?;
         let stopped = match Head::parse(file.window.rest()) {
+            _ if filler => Stopped::Whole,
             Some(head) => file.read_block(head, apply)?,
             None => file.read_run(apply)?,
         };
@@ -165,7 +169,11 @@ pub fn read_file(reader: &mut dyn Read, apply: &mut dyn Apply) -> Result<Extent,
         whole = start;
         apply.commands(DISCARD).map_err(|(_, why)| bytes(start, why))?;
     }
-    Ok(Extent { whole, torn: file.window.skip_all().map_err(Damage::Io)? - whole })
+    let torn = file.window.skip_all().map_err(Damage::Io)? - whole;
+    match file.filler {
+        Some(start) if torn == 0 => Ok(Extent { whole: start, torn }),
+        _ => Ok(Extent { whole, torn }),
+    }
 }
 
 /// What ends a transaction whose EXEC is missing.
@@ -180,6 +188,8 @@ struct Reading<'r> {
     has_blocks: bool,
     /// Where a transaction begins that has not ended. It goes with what is torn.
     transaction: Option<u64>,
+    /// Where the filler begins behind which nothing has come yet.
+    filler: Option<u64>,
 }
 
 /// How a part of a file ended.
@@ -195,6 +205,24 @@ fn bytes(offset: u64, why: impl Into<String>) -> Damage {
 }
 
 impl Reading<'_> {
+    /// Takes the line of filler that comes next. False if there is none.
+    fn filler_line(&mut self) -> io::Result<bool> {
+        if self.has_blocks && matches!(self.window.rest(), [b'#', b'#' | b'\n', ..]) {
+            let line_bytes = FILLER_LINE_BYTES as usize;
+            self.window.fill(line_bytes)?;
+            let rest = self.window.rest();
+            let end = rest.iter().take(line_bytes).position(|&byte| byte == b'\n');
+            if let Some(line) = end.map(|end| &rest[..=end]).filter(|line| is_filler(line)) {
+                let (start, len) = (self.window.position(), line.len());
+                self.filler.get_or_insert(start);
+                self.window.at += len;
+                return Ok(true);
+            }
+        }
+        self.filler = None;
+        Ok(false)
+    }
+
     /// Checks and applies the block whose first line comes next.
     fn read_block(&mut self, head: Head, apply: &mut dyn Apply) -> Result<Stopped, Damage> {
         self.has_blocks = true;

@@ -1,6 +1,7 @@
 //! Writing a snapshot's file: beside the old one, synced, and renamed over it once it is whole.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as MapEntry;
 use std::io::{self, Read};
 
 use crate::disk::{Disk, DiskFile};
@@ -37,9 +38,9 @@ impl<D: Disk> SnapshotFile<D> {
     /// The disk's. The file is of no use then.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Err(io::ErrorKind::NotFound.into()) };
+        write_all(file, self.len, bytes)?;
         self.len += bytes.len() as u64;
         self.unsynced += bytes.len() as u64;
-        write_all(file, bytes)?;
         if self.syncs_early && self.unsynced >= SYNC_EVERY_BYTES {
             file.sync()?;
             self.unsynced = 0;
@@ -84,11 +85,12 @@ impl<D: Disk> SnapshotFile<D> {
     }
 }
 
-fn write_all<F: DiskFile>(file: &mut F, mut bytes: &[u8]) -> io::Result<()> {
+/// Writes all of these from byte `at` on.
+pub(crate) fn write_all<F: DiskFile>(file: &mut F, mut at: u64, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
-        match file.write(bytes) {
+        match file.write_at(at, bytes) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(count) => bytes = &bytes[count..],
+            Ok(count) => (at, bytes) = (at + count as u64, &bytes[count..]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
@@ -114,7 +116,8 @@ pub struct PartialRecords<D: Disk> {
     disk: D,
     /// What the names of the files begin with.
     prefix: String,
-    open: BTreeMap<u64, D::File>,
+    /// Those that have begun, and how many bytes of each there are.
+    open: BTreeMap<u64, (D::File, u64)>,
 }
 
 impl<D: Disk> PartialRecords<D> {
@@ -124,7 +127,7 @@ impl<D: Disk> PartialRecords<D> {
     }
 
     fn name(&self, record: u64) -> String {
-        format!("{}-{record}.part", self.prefix)
+        name(&self.prefix, record)
     }
 
     /// Adds bytes at the end of a record.
@@ -132,14 +135,14 @@ impl<D: Disk> PartialRecords<D> {
     /// # Errors
     /// The disk's.
     pub fn add(&mut self, record: u64, bytes: &[u8]) -> io::Result<()> {
-        if let Some(file) = self.open.get_mut(&record) {
-            return write_all(file, bytes);
-        }
-        let mut file = self.disk.create(&self.name(record))?;
-        let written = write_all(&mut file, bytes);
-        // Kept in any case, for the file has to be removed.
-        self.open.insert(record, file);
-        written
+        let (file, len) = match self.open.entry(record) {
+            MapEntry::Occupied(open) => open.into_mut(),
+            // Kept in any case, for the file has to be removed.
+            MapEntry::Vacant(new) => new.insert((self.disk.create(&name(&self.prefix, record))?, 0)),
+        };
+        write_all(file, *len, bytes)?;
+        *len += bytes.len() as u64;
+        Ok(())
     }
 
     /// Gives a record's bytes in their order, and forgets it.
@@ -163,6 +166,11 @@ impl<D: Disk> PartialRecords<D> {
         self.open.remove(&record);
         self.disk.remove(&self.name(record))
     }
+}
+
+/// The name of a record's file.
+fn name(prefix: &str, record: u64) -> String {
+    format!("{prefix}-{record}.part")
 }
 
 impl<D: Disk> Drop for PartialRecords<D> {

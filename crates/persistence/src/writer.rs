@@ -87,7 +87,7 @@ pub struct Writer<D: Disk> {
 impl<D: Disk> Writer<D> {
     /// Writes what `merge` has from now on; the units up to `last` are in the files already.
     pub fn new(merge: Merge, last: Position, appender: Appender<D::File>, policy: Policy, now: Duration) -> Writer<D> {
-        Writer {
+        let mut writer = Writer {
             merge,
             appender,
             encoder: Encoder::default(),
@@ -102,12 +102,15 @@ impl<D: Disk> Writer<D> {
             sync_began: now,
             sync_failed: false,
             gave_back: now,
-        }
+        };
+        writer.set_policy(policy);
+        writer
     }
 
     /// Changes the policy.
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
+        self.appender.set_fills(policy == Policy::Always);
     }
 
     /// With [`Policy::EverySecond`], has syncs wait until much is to be synced, or no longer (`no-appendfsync-on-rewrite`).
@@ -237,10 +240,21 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
-    /// Writes what comes next to another increment. All that was taken has been synced.
+    /// Makes all that has been taken durable, and the file end with it: the increment is whole, and another one may follow. No sync may run
+    /// in another thread.
+    ///
+    /// # Errors
+    /// The disk's. The next call tries again.
+    pub fn finish_increment(&mut self, now: Duration) -> io::Result<()> {
+        self.sync(now)?;
+        self.appender.trim()
+    }
+
+    /// Writes what comes next to another increment. The one before is finished.
     pub fn go_on_in(&mut self, appender: Appender<D::File>) {
         debug_assert_eq!(self.taken, self.synced, "nothing may be left in the increment that ends");
         self.appender = appender;
+        self.appender.set_fills(self.policy == Policy::Always);
         self.encoder.begin_file();
     }
 

@@ -13,7 +13,7 @@ use penstock_persistence::block;
 use penstock_persistence::disk::Disk;
 use penstock_persistence::fake::{FakeDisk, FakeSync};
 use penstock_persistence::files::Files;
-use penstock_persistence::recovery::{Apply, Damage, Extent, read_file};
+use penstock_persistence::recovery::{Apply, Damage, Extent, read_file, take_command};
 use penstock_persistence::writer::{Policy, Writer};
 
 const NAME: &str = "appendonly.aof";
@@ -151,7 +151,7 @@ impl Log {
             self.syncing = Some(file.begin_sync());
         }
         if stepped.reached_cut {
-            self.writer.sync(now)?;
+            self.writer.finish_increment(now)?;
             self.writer.go_on_in(self.files.begin_increment()?);
             self.cut.store(NO_CUT, Ordering::Release);
         }
@@ -299,13 +299,85 @@ fn what_the_system_is_to_sync_is_durable_after_a_sync_only() {
     assert_eq!(log.step(Duration::from_secs(9)).unwrap(), (4, 4));
 }
 
+/// What another server writes behind the file's end is read, by it and by Penstock. It passes over lines that begin with `#`, of which
+/// it reads 127 characters at once.
+fn check_others_can_append(bytes: &[u8], units: usize) {
+    let more = [bytes, b"*3\r\n$3\r\nSET\r\n$5\r\n99999\r\n$1\r\n1\r\n"].concat();
+    let mut applied = Applied::default();
+    let extent = read_file(&mut &*more, &mut applied).unwrap();
+    assert_eq!((extent.whole, extent.torn, applied.units().len()), (more.len() as u64, 0, units + 1));
+    let mut rest = &more[..];
+    while !rest.is_empty() {
+        let len = if rest[0] == b'#' {
+            rest.iter().take(127).position(|&byte| byte == b'\n').map_or(127, |end| end + 1).min(rest.len())
+        } else {
+            take_command(rest, &mut Vec::new()).unwrap_or_else(|| panic!("{}", rest.escape_ascii()))
+        };
+        rest = &rest[len..];
+    }
+}
+
+/// A sync need not write the file's length then. What is behind the last block is no torn end, and goes with the file's end.
+#[test]
+fn where_each_write_is_synced_the_file_is_made_longer_ahead() {
+    let disk = FakeDisk::new(5);
+    let mut log = begin(&disk, 0, 0, Policy::Always).unwrap();
+    let name = Files::open(disk.clone(), NAME).unwrap().manifest().last_increment().unwrap().name.clone();
+    let mut lens = Vec::new();
+    for number in 1..=100 {
+        log.lane.append(number, record(number, 30).bytes());
+        log.step(Duration::ZERO).unwrap();
+        let (units, extent) = recover(&disk).unwrap();
+        assert_eq!((units.len() as u64, extent.torn), (number, 0));
+        let bytes = disk.bytes(&name).unwrap();
+        lens.push(bytes.len() as u64);
+        assert!(extent.whole <= lens[lens.len() - 1]);
+        // It says no more than the file that it would be without.
+        let mut applied = Applied::default();
+        let all = read_file(&mut &bytes[..extent.whole as usize], &mut applied).unwrap();
+        assert_eq!((all, applied.units()), (extent, units));
+        check_others_can_append(&bytes, number as usize);
+    }
+    lens.dedup();
+    assert!((2..10).contains(&lens.len()), "{lens:?}");
+    // Where one sync is for many writes, there is nothing to be saved.
+    log.writer.set_policy(Policy::Never);
+    let padded = |number| record(number, 4000);
+    (101..=120).for_each(|number| log.lane.append(number, padded(number).bytes()));
+    log.step(Duration::ZERO).unwrap();
+    let bytes = disk.bytes(&name).unwrap();
+    assert!(!bytes.ends_with(b"##\n") && recover(&disk).unwrap().1.whole == bytes.len() as u64);
+    log.writer.set_policy(Policy::Always);
+    log.lane.append(121, padded(121).bytes());
+    log.step(Duration::ZERO).unwrap();
+    assert!(disk.bytes(&name).unwrap().ends_with(b"##\n"));
+    log.writer.finish_increment(Duration::ZERO).unwrap();
+    let (units, extent) = recover(&disk).unwrap();
+    assert_eq!((units.len(), extent.whole), (121, disk.bytes(&name).unwrap().len() as u64));
+    // An increment that ends has none.
+    log.lane.append(122, padded(122).bytes());
+    log.step(Duration::ZERO).unwrap();
+    log.cut.store(123, Ordering::Release);
+    log.lane.append(123, padded(123).bytes());
+    log.step(Duration::ZERO).unwrap();
+    assert!(!disk.bytes(&name).unwrap().ends_with(b"##\n"));
+    assert_eq!(recover(&disk).unwrap().0.len(), 123);
+    // A full disk has room for what is written, if not for more.
+    disk.leave_room(Some(300));
+    log.lane.append(124, record(124, 30).bytes());
+    log.step(Duration::ZERO).unwrap();
+    assert_eq!(recover(&disk).unwrap().0.len(), 124);
+}
+
 #[test]
 fn rot_before_the_last_block_is_found_wherever_it_is() {
     let (disk, name) = synced_file();
     let bytes = disk.bytes(&name).unwrap();
     let blocks: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(block::HEAD_START)).collect();
     assert_eq!(blocks.len(), 4);
-    for at in block::FILE_START.len()..bytes.len() {
+    let end = recover(&disk).unwrap().1.whole as usize;
+    assert!(end < bytes.len(), "it has been made longer ahead");
+    for at in block::FILE_START.len()..end {
         disk.rot(&name, at);
         let recovered = recover(&disk);
         if at < blocks[3] {

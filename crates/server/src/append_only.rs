@@ -551,7 +551,7 @@ impl WriterThread {
     /// Has what comes next be written to another increment. If there can't be one, the log goes on in the present one.
     fn begin_increment(&mut self) -> io::Result<()> {
         // An increment that another follows must be whole.
-        self.writer.sync(self.began.elapsed())?;
+        self.writer.finish_increment(self.began.elapsed())?;
         match lock(&self.files).begin_increment() {
             Ok(appender) => self.writer.go_on_in(appender),
             Err(error) => log::warning(format!("Can't begin another append-only file: {}", system_text(&error))),
@@ -596,7 +596,7 @@ impl WriterThread {
                 let _ = self.writer.end_sync(result);
             }
         }
-        if let Err(error) = self.writer.sync(self.began.elapsed()) {
+        if let Err(error) = self.writer.finish_increment(self.began.elapsed()) {
             log::warning(format!("Error syncing the append-only file: {}", system_text(&error)));
         }
     }
@@ -615,7 +615,8 @@ impl WriterThread {
         engine.journal.end_alone(merge);
         drop(alone);
         // Outside of the gate, for the disk may take long.
-        if let Err(error) = appender.write().and_then(|()| appender.sync()) {
+        let synced = appender.write().and_then(|()| appender.sync()).and_then(|()| appender.trim());
+        if let Err(error) = synced {
             log::warning(format!("Error syncing the append-only file: {}", system_text(&error)));
         }
         engine.durability.end_log(last, |thread| engine.inboxes[thread].wake());

@@ -210,7 +210,7 @@ impl SimLog {
             self.times.began_us = now_us;
         }
         if stepped.reached_cut {
-            self.writer.sync(now)?;
+            self.writer.finish_increment(now)?;
             self.times.was_cut = true;
             // Else the log goes on in the present one.
             if let Ok(appender) = self.files.begin_increment() {
@@ -252,7 +252,7 @@ impl SimLog {
         let last = engine.journal.position();
         engine.journal.end_alone(merge);
         drop(alone);
-        let _ = appender.write().and_then(|()| appender.sync());
+        let _ = appender.write().and_then(|()| appender.sync()).and_then(|()| appender.trim());
         engine.durability.end_log(last, |_| {});
     }
 }

@@ -41,6 +41,15 @@ ssize_t write(int fd, const void *bytes, size_t count) {
     return syscall(SYS_write, fd, bytes, count);
 }
 
+ssize_t pwrite(int fd, const void *bytes, size_t count, off_t at) {
+    if (hangs("write") && is_append_only_file(fd)) hang_while("write");
+    return syscall(SYS_pwrite64, fd, bytes, count, at);
+}
+
+ssize_t pwrite64(int fd, const void *bytes, size_t count, off_t at) {
+    return pwrite(fd, bytes, count, at);
+}
+
 int fsync(int fd) {
     hang_while("sync");
     return (int)syscall(SYS_fsync, fd);
