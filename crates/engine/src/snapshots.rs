@@ -7,6 +7,7 @@
 mod commands;
 mod figures;
 mod loading;
+mod pieces;
 pub mod reading;
 mod sink;
 

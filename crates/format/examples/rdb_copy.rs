@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
             Event::Aux { name, text } => writer.aux(&mut out, &name, &text),
             Event::Select(number) => writer.select(&mut out, number),
-            Event::Resize { keys, expiring } => writer.resize(&mut out, keys, expiring),
+            Event::Resize { keys, expiring, .. } => writer.resize(&mut out, keys, expiring),
             Event::Function(text) => writer.function(&mut out, &text),
             Event::Entry { entry, access } => writer.entry(&mut out, &entry, access),
             Event::EmptyKey(key) => println!("empty: {}", key.escape_ascii()),

@@ -74,6 +74,12 @@ impl<R: Read> Transfer<R> {
         self.has_ended
     }
 
+    /// The snapshot's length, if it is known.
+    #[must_use]
+    pub fn snapshot_bytes(&self) -> Option<u64> {
+        self.end.bytes()
+    }
+
     /// Reads over what a reader of the snapshot has left of it.
     ///
     /// # Errors

@@ -143,10 +143,10 @@ fn load_snapshot(engine: &'static Engine, worker: &mut Worker) -> Result<(), Str
     let bytes = file.metadata().map_or(0, |metadata| metadata.len());
     engine.snapshots.loading.expect(bytes);
     let (began, mut said) = (Instant::now(), Instant::now());
-    let options =
-        LoadOptions { expired: ExpiredKeys::KeptInHistory, checks: engine.settings.rdbchecksum.get(), replaces: false };
+    let checks = engine.settings.rdbchecksum.get();
+    let options = LoadOptions { expired: ExpiredKeys::KeptInHistory, checks, replaces: false, bytes: Some(bytes) };
     let progress = |read| say_progress(engine, &name, read, bytes, &mut said);
-    let loaded = Replay::begin(worker, now_us()).snapshot(file, options, progress);
+    let loaded = Replay::begin(worker, now_us()).snapshot_by_threads(file, options, progress);
     let loaded = loaded.map_err(|why| bad_snapshot(&name, &why))?;
     log::notice(format!(
         "DB loaded from disk: {:.3} seconds, {} keys of {name}, {} bytes; {} more had expired",

@@ -263,7 +263,7 @@ impl SimLink {
     fn load(&mut self, turn: &mut LinkTurn<'_>, end: End, read: &[u8]) -> Result<(usize, Vec<u8>), String> {
         let mut worker = Worker::new(turn.engine.inboxes.len(), turn.engine, 1);
         Replay::begin(&mut worker, turn.unix_us).empty()?;
-        let options = LoadOptions { expired: ExpiredKeys::Kept, checks: false, replaces: false };
+        let options = LoadOptions { expired: ExpiredKeys::Kept, checks: false, replaces: false, bytes: None };
         let mut transfer = Transfer::new(std::io::empty(), end, read);
         let loaded = Replay::begin(&mut worker, turn.unix_us).snapshot(&mut transfer as &mut dyn Read, options, |_| {});
         let loaded = loaded.and_then(|loaded| {

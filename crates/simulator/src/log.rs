@@ -111,7 +111,7 @@ pub fn recover(engine: &Engine, worker: &mut Worker, disk: &FakeDisk, now_us: u6
     for (index, part) in parts.iter().enumerate() {
         let (mut reader, _) = disk.read(&part.name).map_err(|error| format!("{}: {error}", part.name))?;
         if part.role == Role::Base {
-            let options = LoadOptions { expired: ExpiredKeys::Kept, checks: false, replaces: false };
+            let options = LoadOptions { expired: ExpiredKeys::Kept, checks: false, replaces: false, bytes: None };
             reading.0.snapshot(reader, options, |_| {}).map_err(|why| format!("{}: {why}", part.name))?;
             continue;
         }

@@ -567,6 +567,17 @@ impl<'l, 'k> Db<'l, 'k> {
         is_first
     }
 
+    /// Makes room for about so many keys in shards that have none yet, for what is loaded. Everything must be held. A number that can't be
+    /// relied on costs its memory until keys are removed.
+    pub fn expect(&mut self, keys: usize) {
+        assert!(self.locked.holds_all(), "room is made alone");
+        let shards = self.locked.keyspace().shard_count();
+        let each = keys / shards;
+        // Of shards that get different numbers, most get this many; those that get more grow.
+        let nearly_all_get = each - each.isqrt();
+        (0..shards).for_each(|shard| self.locked.shard_mut(self.first, shard).table.expect(nearly_all_get));
+    }
+
     /// Adds an entry as it is, access included, for what is loaded. `hash` is its key's.
     ///
     /// # Errors

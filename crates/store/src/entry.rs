@@ -19,7 +19,7 @@ use std::ptr::NonNull;
 use crate::compact::{Compacted, Mover};
 use crate::int::canonical_i64;
 use crate::long::Long;
-use crate::prefetch::Ahead;
+use crate::prefetch::{Ahead, prefetch_to_write};
 use crate::snapshot::Snapshots;
 use crate::table::{Record, Ref, RefMut};
 use crate::types::timed_hash::TimedHash;
@@ -264,6 +264,12 @@ impl Entry {
                 _ => View::Object(self.body().cast::<Value>().as_ref()),
             }
         }
+    }
+
+    /// Asks the processor for its beginning, to be changed: another core may have it.
+    #[inline]
+    pub fn prefetch(&self) {
+        prefetch_to_write(self.0.as_ptr());
     }
 
     /// Asks the processor for what an operation on the value will read, unless it is in the entry itself. Says whether

@@ -327,6 +327,13 @@ impl<R: Record> Table<R> {
         table
     }
 
+    /// Makes room for about so many records, if it has none yet.
+    pub fn expect(&mut self, count: usize) {
+        if self.buckets.is_empty() && count > 0 {
+            *self = Table::with_capacity(count);
+        }
+    }
+
     /// The same table, as one of the other type's records. None of them is touched.
     #[must_use]
     pub(crate) fn into_table_of<S: RecordFrom<R>>(mut self) -> Table<S> {

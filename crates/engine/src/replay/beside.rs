@@ -9,7 +9,7 @@ use store::keyspace::{Key, Keyspace};
 
 use super::Replay;
 use crate::services::saving;
-use crate::snapshots::reading::{self, Arriving, LoadOptions, Loaded, SnapshotTarget};
+use crate::snapshots::reading::{self, Arriving, LoadOptions, Loaded, ReadContext, SnapshotTarget};
 
 /// What empties the keyspace, and frees what there was in the background: clients wait.
 const EMPTY_SOON: &[u8] = b"*2\r\n$8\r\nFLUSHALL\r\n$5\r\nASYNC\r\n*2\r\n$8\r\nFUNCTION\r\n$5\r\nFLUSH\r\n";
@@ -46,7 +46,8 @@ impl Replay<'_> {
             tokens: Vec::new(),
         };
         let (limits, clock) = (self.worker.rules.limits(), data.clock);
-        let loaded = reading::read(from, (limits, &clock, databases), options, progress, &mut data)?;
+        let context = ReadContext { limits, clock: &clock, databases, options };
+        let loaded = reading::read(from, context, progress, &mut data)?;
         Ok((data, loaded))
     }
 
@@ -95,6 +96,12 @@ impl SnapshotTarget for DataBeside {
         let alone = self.keyspace.gate().close();
         let mut locked = self.keyspace.all(&alone);
         arriving.put_into(&mut Db::new(&mut locked, arriving.database, &self.clock, &mut self.observed))
+    }
+
+    fn expect(&mut self, database: usize, keys: usize) {
+        let alone = self.keyspace.gate().close();
+        let mut locked = self.keyspace.all(&alone);
+        Db::new(&mut locked, database, &self.clock, &mut self.observed).expect(keys);
     }
 
     fn function(&mut self, text: &[u8]) -> Result<(), String> {

@@ -2,10 +2,10 @@
 
 use std::io::Read;
 
-use store::db::Db;
+use store::db::{Clock, Db};
 
 use super::Replay;
-use crate::snapshots::reading::{self, Arriving, LoadOptions, Loaded, SnapshotTarget};
+use crate::snapshots::reading::{self, Arriving, LoadOptions, Loaded, ReadContext, SnapshotTarget};
 
 impl Replay<'_> {
     /// Puts in what a snapshot has. `progress` is told after each piece how many bytes have been read.
@@ -18,9 +18,32 @@ impl Replay<'_> {
         options: LoadOptions,
         progress: impl FnMut(u64),
     ) -> Result<Loaded, String> {
-        let (limits, clock) = (self.worker.rules.limits(), *self.worker.clock);
+        let clock = *self.worker.clock;
+        let context = self.context(options, &clock);
+        reading::read(from, context, progress, self)
+    }
+
+    /// The same, with a thread of its own that reads ahead, if several threads serve clients.
+    ///
+    /// # Errors
+    /// As [`Replay::snapshot`], or if there can't be another thread.
+    pub fn snapshot_by_threads(
+        &mut self,
+        from: impl Read + Send,
+        options: LoadOptions,
+        progress: impl FnMut(u64) + Send,
+    ) -> Result<Loaded, String> {
+        if self.worker.engine.inboxes.len() < 2 {
+            return self.snapshot(from, options, progress);
+        }
+        let clock = *self.worker.clock;
+        let context = self.context(options, &clock);
+        reading::read_with_thread(from, context, progress, self)
+    }
+
+    fn context<'c>(&self, options: LoadOptions, clock: &'c Clock) -> ReadContext<'c> {
         let databases = self.worker.engine.keyspace.databases();
-        reading::read(from, (limits, &clock, databases), options, progress, self)
+        ReadContext { limits: self.worker.rules.limits(), clock, databases, options }
     }
 
     /// Runs a command.
@@ -40,6 +63,13 @@ impl SnapshotTarget for Replay<'_> {
         let mut locked = keyspace.all(&alone);
         let mut db = Db::new(&mut locked, arriving.database, &self.worker.clock, &mut self.worker.observed);
         arriving.put_into(&mut db)
+    }
+
+    fn expect(&mut self, database: usize, keys: usize) {
+        let keyspace = &self.worker.engine.keyspace;
+        let alone = keyspace.gate().close();
+        let mut locked = keyspace.all(&alone);
+        Db::new(&mut locked, database, &self.worker.clock, &mut self.worker.observed).expect(keys);
     }
 
     fn function(&mut self, text: &[u8]) -> Result<(), String> {

@@ -1,9 +1,10 @@
 //! Reading a snapshot: its keys, functions, scripts and pipeline tokens, given to whatever puts them in.
 
-use std::io::{self, Read};
+use std::io::Read;
+use std::sync::mpsc::sync_channel;
 
 use format::Limits;
-use format::rdb::{Access, Checksum, Event, Reader};
+use format::rdb::{Checksum, Event};
 use replication::id::{HistoryId, HistoryPoint};
 use resp::num::parse_i64;
 use store::db::{Clock, Db};
@@ -11,10 +12,14 @@ use store::entry::Entry;
 use store::hash::KeyHash;
 use store::keyspace::Key;
 
+use super::pieces::{Piece, Pieces, ReadKey};
 use super::{HISTORY_FIELD, OFFSET_FIELD, SCRIPT_FIELD, STREAM_DATABASE_FIELD, TOKEN_FIELD};
 
 /// Keys that are put in at once, so that the waits for memory of all of them overlap.
 const AT_ONCE: usize = 64;
+
+/// Pieces that are read before those ahead of them are put in: enough that neither thread waits where some take longer.
+const PIECES_AHEAD: usize = 16;
 
 /// What a snapshot had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -63,12 +68,17 @@ pub struct LoadOptions {
     pub checks: bool,
     /// Whether a key takes the place of one that is there. Else that is an error.
     pub replaces: bool,
+    /// How many bytes it has, if that is known: room is made for as many keys and elements as it may have of those that it claims.
+    pub bytes: Option<u64>,
 }
 
 /// Puts in what a snapshot has. Errors are texts that say what can't be put in.
 pub(crate) trait SnapshotTarget {
     /// Puts keys into a database, which are some of those that it gets.
     fn put_in(&mut self, arriving: &mut Arriving) -> Result<(), String>;
+
+    /// About so many keys follow for this database.
+    fn expect(&mut self, database: usize, keys: usize);
 
     /// Puts in a library of functions, in place of one of its name.
     fn function(&mut self, text: &[u8]) -> Result<(), String>;
@@ -90,6 +100,8 @@ pub(crate) struct Arriving {
 impl Arriving {
     /// Puts them in. `db` is the database.
     pub(crate) fn put_into(&mut self, db: &mut Db<'_, '_>) -> Result<(), String> {
+        // Another thread may have made them.
+        self.entries.iter().for_each(|(_, entry)| entry.prefetch());
         db.prefetch(self.entries.iter().map(|(hash, _)| *hash));
         for (hash, entry) in self.entries.drain(..) {
             let Err(entry) = db.restore(hash, entry) else { continue };
@@ -108,43 +120,87 @@ impl Arriving {
 /// A snapshot that is being read.
 struct Reading<'r, T> {
     target: &'r mut T,
-    clock: &'r Clock,
     databases: usize,
     options: LoadOptions,
     arriving: Arriving,
     loaded: Loaded,
 }
 
-/// Gives a target what a snapshot has, for this many databases. `progress` is told after each piece how many bytes have been read.
+/// What a snapshot's reading goes by.
+#[derive(Clone, Copy)]
+pub(crate) struct ReadContext<'c> {
+    /// The forms of collections.
+    pub limits: Limits,
+    pub clock: &'c Clock,
+    /// How many databases there are.
+    pub databases: usize,
+    pub options: LoadOptions,
+}
+
+/// Gives a target what a snapshot has. `progress` is told after each piece how many bytes have been read.
 ///
 /// # Errors
 /// What is wrong with the snapshot, and where.
 pub(crate) fn read<T: SnapshotTarget>(
     from: impl Read,
-    (limits, clock, databases): (Limits, &Clock, usize),
-    options: LoadOptions,
+    context: ReadContext<'_>,
     progress: impl FnMut(u64),
     target: &mut T,
 ) -> Result<Loaded, String> {
-    let mut reader = Reader::new(CountingReader { from, read: 0, progress }, limits);
-    let arriving = Arriving { database: 0, entries: Vec::with_capacity(AT_ONCE), replaces: options.replaces };
-    let mut reading = Reading { target, clock, databases, options, arriving, loaded: Loaded::default() };
-    loop {
-        let event = reader.read_event().map_err(|error| error.to_string())?;
-        if let Some(checksum) = reading.take(event)? {
-            if checksum == Checksum::Wrong && options.checks {
-                return Err("its checksum is wrong: bytes of it have changed since it was written".into());
-            }
-            return Ok(Loaded { bytes: reader.offset(), ..reading.loaded });
-        }
-    }
+    let mut pieces = Pieces::new(from, &context, progress);
+    Reading::new(&context, target).take_all(|| pieces.next_piece())
 }
 
-impl<T: SnapshotTarget> Reading<'_, T> {
+/// The same, with a thread of its own that reads and makes values ahead of what is put in: most of the time is waits for memory, and two
+/// cores wait at once.
+///
+/// # Errors
+/// As [`read`], or if there can't be another thread.
+pub(crate) fn read_with_thread<T: SnapshotTarget>(
+    from: impl Read + Send,
+    context: ReadContext<'_>,
+    progress: impl FnMut(u64) + Send,
+    target: &mut T,
+) -> Result<Loaded, String> {
+    std::thread::scope(|scope| {
+        let (made, pieces) = sync_channel(PIECES_AHEAD);
+        let makes = move || {
+            let mut pieces = Pieces::new(from, &context, progress);
+            // The other end has gone where what came before can't be put in.
+            while made.send(pieces.next_piece()).is_ok() && !pieces.have_ended() {}
+        };
+        let thread = std::thread::Builder::new().name("load-reader".into()).spawn_scoped(scope, makes);
+        thread.map_err(|error| format!("can't start a thread: {error}"))?;
+        let next = || pieces.recv().unwrap_or_else(|_| Err("the thread that reads it has ended".into()));
+        Reading::new(&context, target).take_all(next)
+    })
+}
+
+impl<'r, T: SnapshotTarget> Reading<'r, T> {
+    fn new(context: &ReadContext<'_>, target: &'r mut T) -> Self {
+        let ReadContext { databases, options, .. } = *context;
+        let arriving = Arriving { database: 0, entries: Vec::with_capacity(AT_ONCE), replaces: options.replaces };
+        Reading { target, databases, options, arriving, loaded: Loaded::default() }
+    }
+
+    /// Puts in one piece after another.
+    fn take_all(mut self, mut next: impl FnMut() -> Result<Piece, String>) -> Result<Loaded, String> {
+        loop {
+            let Piece { keys, then, bytes } = next()?;
+            keys.into_iter().try_for_each(|key| self.arrive(key))?;
+            let Some(event) = then else { continue };
+            if let Some(checksum) = self.take(event)? {
+                if checksum == Checksum::Wrong && self.options.checks {
+                    return Err("its checksum is wrong: bytes of it have changed since it was written".into());
+                }
+                return Ok(Loaded { bytes, ..self.loaded });
+            }
+        }
+    }
+
     /// Takes what comes next. At the end, says whether the checksum is right.
     fn take(&mut self, event: Event) -> Result<Option<Checksum>, String> {
         match event {
-            Event::Entry { entry, access } => self.arrive(entry, access)?,
             Event::Select(database) => {
                 self.target.put_in(&mut self.arriving)?;
                 self.arriving.database = self.known_database(database, "has keys in")?;
@@ -158,7 +214,9 @@ impl<T: SnapshotTarget> Reading<'_, T> {
                 _ => {}
             },
             Event::Function(text) => self.target.function(&text)?,
-            Event::Header(_) | Event::Resize { .. } | Event::EmptyKey(_) => {}
+            // Keys come by themselves.
+            Event::Entry { .. } | Event::Header(_) | Event::EmptyKey(_) => {}
+            Event::Resize { credible, .. } => self.target.expect(self.arriving.database, credible),
             Event::End(checksum) => {
                 self.target.put_in(&mut self.arriving)?;
                 return Ok(Some(checksum));
@@ -188,40 +246,13 @@ impl<T: SnapshotTarget> Reading<'_, T> {
         }
     }
 
-    fn arrive(&mut self, mut entry: Entry, access: Access) -> Result<(), String> {
-        if !self.keeps_expired() && entry.is_expired(self.clock.now_ms) {
+    fn arrive(&mut self, key: ReadKey) -> Result<(), String> {
+        if key.is_expired && !self.keeps_expired() {
             self.loaded.expired += 1;
             return Ok(());
         }
-        entry.set_access(access_word(access, self.clock));
         self.loaded.keys += 1;
-        self.arriving.entries.push((KeyHash::of(entry.key()), entry));
+        self.arriving.entries.push((key.hash, key.entry));
         if self.arriving.entries.len() == AT_ONCE { self.target.put_in(&mut self.arriving) } else { Ok(()) }
-    }
-}
-
-/// Tells how many bytes have been read.
-struct CountingReader<R, P> {
-    from: R,
-    read: u64,
-    progress: P,
-}
-
-impl<R: Read, P: FnMut(u64)> Read for CountingReader<R, P> {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        let count = self.from.read(to)?;
-        self.read += count as u64;
-        (self.progress)(self.read);
-        Ok(count)
-    }
-}
-
-/// The access word of a key that is used as a snapshot says.
-fn access_word(access: Access, clock: &Clock) -> u32 {
-    match (access, clock.frequency) {
-        (Access::Frequency(count), Some(frequency)) => frequency.word(count),
-        (_, Some(frequency)) => frequency.used(0, 0),
-        (Access::IdleSeconds(seconds), None) => clock.word_of_idle(seconds),
-        (_, None) => clock.uptime_s,
     }
 }

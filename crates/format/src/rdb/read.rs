@@ -77,6 +77,8 @@ pub enum Event {
         keys: u64,
         /// Keys that expire.
         expiring: u64,
+        /// As many of the keys as the source may have: none if its length isn't known.
+        credible: usize,
     },
     /// The text of a library of functions.
     Function(Vec<u8>),
@@ -125,6 +127,13 @@ impl<R: Read> Reader<R> {
             is_in_value: false,
             active_times: Vec::new(),
         }
+    }
+
+    /// The same, of so many bytes: what is claimed of a collection's size is believed as far as they may have it.
+    #[must_use]
+    pub fn with_len(mut self, len: u64) -> Self {
+        self.source.set_len(len);
+        self
     }
 
     /// How many bytes have been read so far.
@@ -201,7 +210,7 @@ impl<R: Read> Reader<R> {
             opcode::SELECT => return Ok(Some(Event::Select(source.length()?))),
             opcode::RESIZE => {
                 let (keys, expiring) = (source.length()?, source.length()?);
-                return Ok(Some(Event::Resize { keys, expiring }));
+                return Ok(Some(Event::Resize { keys, expiring, credible: source.credible(keys) }));
             }
             opcode::FUNCTION => return Ok(Some(Event::Function(source.string_owned()?))),
             opcode::SLOT_INFO => {

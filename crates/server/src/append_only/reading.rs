@@ -106,13 +106,14 @@ impl Loading<'_> {
     }
 
     /// Loads the snapshot that a base is or begins with. Says how many bytes it has.
-    fn base(&mut self, name: &str, reader: Box<dyn Read>) -> Result<u64, String> {
+    fn base(&mut self, name: &str, reader: Box<dyn Read + Send>) -> Result<u64, String> {
         let (engine, bytes, mut said) = (self.engine, self.bytes, Instant::now());
         // What has expired is removed by the commands that follow, as they tell.
-        let options =
-            LoadOptions { expired: ExpiredKeys::Kept, checks: engine.settings.rdbchecksum.get(), replaces: false };
+        let checks = engine.settings.rdbchecksum.get();
+        let options = LoadOptions { expired: ExpiredKeys::Kept, checks, replaces: false, bytes: Some(bytes) };
         let progress = |read| say_progress(engine, name, read, bytes, &mut said);
-        let loaded = self.replay.snapshot(reader, options, progress).map_err(|why| bad_snapshot(name, &why))?;
+        let loaded =
+            self.replay.snapshot_by_threads(reader, options, progress).map_err(|why| bad_snapshot(name, &why))?;
         engine.snapshots.change_figures(|figures| {
             (figures.base_bytes, figures.loaded_keys) = (loaded.bytes, loaded.keys);
         });

@@ -263,7 +263,8 @@ impl<'f> Link<'f> {
         transfer: &mut Transfer<&mut Patient>,
     ) -> Result<(DataBeside, Loaded), Trouble> {
         let began = Instant::now();
-        let read = Replay::begin(worker, now_us()).read_beside(&mut *transfer, self.options(), self.progress());
+        let options = self.options(transfer.snapshot_bytes());
+        let read = Replay::begin(worker, now_us()).read_beside(&mut *transfer, options, self.progress());
         let read = read.map_err(unloadable)?;
         transfer.skip_to_end()?;
         tell_loaded(&read.1, began);
@@ -303,9 +304,10 @@ impl<'f> Link<'f> {
         Worker::new(self.engine.inboxes.len(), self.engine, process::random_seed())
     }
 
-    fn options(&self) -> LoadOptions {
+    /// How a snapshot of this length is loaded, which may not be known.
+    fn options(&self, bytes: Option<u64>) -> LoadOptions {
         let checks = self.engine.settings.rdbchecksum.get();
-        LoadOptions { expired: ExpiredKeys::Kept, checks, replaces: false }
+        LoadOptions { expired: ExpiredKeys::Kept, checks, replaces: false, bytes }
     }
 
     /// Notes how many bytes of a snapshot have been read.
@@ -326,7 +328,8 @@ impl<'f> Link<'f> {
         let began = Instant::now();
         let mut worker = self.loader();
         Replay::begin(&mut worker, now_us()).empty().map_err(Trouble::Refused)?;
-        let loaded = Replay::begin(&mut worker, now_us()).snapshot(&mut *transfer, self.options(), self.progress());
+        let options = self.options(transfer.snapshot_bytes());
+        let loaded = Replay::begin(&mut worker, now_us()).snapshot(&mut *transfer, options, self.progress());
         let loaded = loaded.map_err(unloadable).and_then(|loaded| {
             // A reader ends with the snapshot's last byte, which may not be the transfer's.
             transfer.skip_to_end()?;

@@ -62,6 +62,31 @@ fn a_clock_that_keeps_due_keys_hides_them_and_only_a_write_removes_them() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes many keys")]
+fn room_that_is_made_for_keys_is_no_more_than_they_take() {
+    let keyspace = Keyspace::new(1, 1);
+    let tables = |db: &mut Db<'_, '_>| {
+        (0..keyspace.shard_count()).map(|shard| db.locked.shard(db.first, shard).table.memory_bytes()).sum::<usize>()
+    };
+    let fill = |db: &mut Db<'_, '_>| {
+        for i in 0..50 * COUNT {
+            let entry = Entry::int(format!("key:{i}").as_bytes(), 1, None);
+            assert!(db.restore(KeyHash::of(entry.key()), entry).is_ok());
+        }
+        tables(db)
+    };
+    let grown = with(&keyspace, 100, fill);
+    with(&keyspace, 100, |db| {
+        db.expect(1 << 20);
+        assert_eq!((tables(db), db.flush(false)), (grown, 50 * COUNT as usize), "there are keys already");
+        db.expect(50 * COUNT as usize);
+        let made = tables(db);
+        let filled = fill(db);
+        assert!(made > filled * 9 / 10 && filled < grown * 11 / 10, "{made} {filled} {grown}");
+    });
+}
+
+#[test]
 fn a_survey_counts_keys_and_estimates_their_time() {
     let keyspace = Keyspace::new(2, 1);
     with(&keyspace, 1000, |db| {

@@ -19,6 +19,7 @@ use big::{IndexedZSet, Unordered};
 use small::PackedZSet;
 
 use crate::compact::Mover;
+use crate::hash::ItemHash;
 use crate::prefetch::Ahead;
 use crate::random::Random;
 use crate::snapshot::{Budget, ElementSink, Step};
@@ -541,10 +542,19 @@ impl ZSetBuilder {
         self.len() == 0
     }
 
-    /// Asks the processor for what [`ZSetBuilder::upsert`] will read of a member, without waiting for it.
+    /// Asks the processor for what [`ZSetBuilder::insert_new`] will read of a member, without waiting for it. Gives the member's hash.
     #[inline]
-    pub fn prefetch(&self, member: &[u8]) {
-        self.members.prefetch(member);
+    pub fn prefetch(&self, member: &[u8]) -> ItemHash {
+        let hash = ItemHash::of(member);
+        self.members.prefetch(hash);
+        hash
+    }
+
+    /// Adds a member with a score that is a number. False if it is there. `hash` is the member's. Members that come in the order of a set,
+    /// or against it, need no sorting. Not to be mixed with [`ZSetBuilder::upsert`].
+    pub fn insert_new(&mut self, hash: ItemHash, member: &[u8], score: f64) -> bool {
+        self.longest = self.longest.max(member.len());
+        self.members.insert_new(hash, member, score)
     }
 
     /// Sets the score of a member to what `score` makes of the one that it has so far. It must not make NaN of it.

@@ -10,7 +10,7 @@ use crate::families::{functions, scripting};
 use crate::services::access::lines_for_config;
 use crate::services::saving;
 use crate::snapshots::Purpose;
-use crate::snapshots::reading::{self, Arriving, ExpiredKeys, LoadOptions, SnapshotTarget};
+use crate::snapshots::reading::{self, Arriving, ExpiredKeys, LoadOptions, ReadContext, SnapshotTarget};
 use crate::worker::turn::Turn;
 
 /// What is to be done of a whole reload.
@@ -108,10 +108,11 @@ fn load(turn: &mut Turn<'_, '_>, merges: bool) -> Result<(), String> {
     let path = engine.settings.in_dir(&engine.settings.dbfilename.get());
     let file = File::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let checks = engine.settings.rdbchecksum.get();
-    let options = LoadOptions { expired: ExpiredKeys::LeftOut, checks, replaces: merges };
+    let options = LoadOptions { expired: ExpiredKeys::LeftOut, checks, replaces: merges, bytes: None };
     let (limits, clock) = (turn.worker.rules.limits(), *turn.worker.clock);
     let databases = engine.keyspace.databases();
-    reading::read(file, (limits, &clock, databases), options, |_| {}, &mut Reload(turn))?;
+    let context = ReadContext { limits, clock: &clock, databases, options };
+    reading::read(file, context, |_| {}, &mut Reload(turn))?;
     Ok(())
 }
 
@@ -122,6 +123,11 @@ impl SnapshotTarget for Reload<'_, '_, '_> {
     fn put_in(&mut self, arriving: &mut Arriving) -> Result<(), String> {
         let (clock, turn) = (*self.0.worker.clock, &mut self.0);
         arriving.put_into(&mut Db::new(turn.locked, arriving.database, &clock, &mut turn.worker.observed))
+    }
+
+    fn expect(&mut self, database: usize, keys: usize) {
+        let (clock, turn) = (*self.0.worker.clock, &mut self.0);
+        Db::new(turn.locked, database, &clock, &mut turn.worker.observed).expect(keys);
     }
 
     fn function(&mut self, text: &[u8]) -> Result<(), String> {

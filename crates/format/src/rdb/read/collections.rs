@@ -4,7 +4,7 @@ use std::io::Read;
 
 use resp::num::parse_f64;
 use store::expiry::Ttl;
-use store::hash::hash as hash_of_bytes;
+use store::hash::{ItemHash, hash as hash_of_bytes};
 use store::prefetch::Ahead;
 use store::types::hash::Hash;
 use store::types::intset::IntSet;
@@ -40,9 +40,14 @@ fn count<R: Read>(source: &mut Source<R>) -> Result<u64, Error> {
     }
 }
 
-/// The number of elements by which a collection chooses its form and makes room: a claim, and not trusted with much. A form that turns
-/// out to be too small is left as elements come.
-fn reserved(count: u64) -> usize {
+/// The number of elements by which a collection chooses its form and makes room: a claim, and trusted only so far as the source's length
+/// bears it out. A form that turns out to be too small is left as elements come.
+fn reserved<R: Read>(count: u64, source: &Source<R>) -> usize {
+    source.credible(count).max(reserved_in_memory(count))
+}
+
+/// The same for elements that are in memory already, in few bytes.
+fn reserved_in_memory(count: u64) -> usize {
     usize::try_from(count).map_or(RESERVED_MAX, |count| count.min(RESERVED_MAX))
 }
 
@@ -140,7 +145,7 @@ pub(super) fn set<R: Read>(source: &mut Source<R>, limits: &Limits) -> Result<Se
         if left == count
             && let Some((first, _)) = group.elements().next()
         {
-            set.prepare(first, reserved(count), &limits.set);
+            set.prepare(first, reserved(count, source), &limits.set);
         }
         left -= group.ends.len() as u64;
         group.elements().for_each(|(member, _)| _ = set.prefetch(Ahead::Bucket(member)));
@@ -230,8 +235,9 @@ fn differ<'b>(items: impl ExactSizeIterator<Item = Item<'b>> + Clone) -> Result<
 
 pub(super) fn zset<R: Read>(source: &mut Source<R>, is_binary: bool, limits: &Limits) -> Result<ZSet, Error> {
     let count = count(source)?;
-    let mut builder = ZSetBuilder::with_capacity(reserved(count));
+    let mut builder = ZSetBuilder::with_capacity(reserved(count, source));
     let (mut group, mut scores, mut left) = (ElementGroup::default(), Vec::with_capacity(AT_ONCE), count);
+    let mut hashes = Vec::with_capacity(AT_ONCE);
     while left > 0 {
         group.clear();
         scores.clear();
@@ -240,21 +246,20 @@ pub(super) fn zset<R: Read>(source: &mut Source<R>, is_binary: bool, limits: &Li
             scores.push(if is_binary { f64::from_le_bytes(source.array()?) } else { text_score(source)? });
         }
         left -= scores.len() as u64;
-        group.elements().for_each(|(member, _)| builder.prefetch(member));
-        for ((member, offset), score) in group.elements().zip(&scores) {
-            add(&mut builder, member, *score).map_err(|flaw| Error { offset, flaw })?;
+        hashes.clear();
+        hashes.extend(group.elements().map(|(member, _)| builder.prefetch(member)));
+        for (((member, offset), score), hash) in group.elements().zip(&scores).zip(&hashes) {
+            add(&mut builder, *hash, member, *score).map_err(|flaw| Error { offset, flaw })?;
         }
     }
     Ok(builder.finish(limits.zset))
 }
 
-fn add(builder: &mut ZSetBuilder, member: &[u8], score: f64) -> Result<(), Flaw> {
+fn add(builder: &mut ZSetBuilder, hash: ItemHash, member: &[u8], score: f64) -> Result<(), Flaw> {
     if score.is_nan() {
         return Err(NO_SCORE);
     }
-    let before = builder.len();
-    builder.upsert(member, |_| score);
-    if builder.len() > before { Ok(()) } else { Err(TWICE) }
+    if builder.insert_new(hash, member, score) { Ok(()) } else { Err(TWICE) }
 }
 
 /// A score as versions before 8 wrote it.
@@ -276,13 +281,13 @@ pub(super) fn zset_of<'b>(
     limits: &Limits,
 ) -> Result<ZSet, Flaw> {
     let pairs = pairs(items)?;
-    let mut builder = ZSetBuilder::with_capacity(reserved(pairs.len() as u64));
+    let mut builder = ZSetBuilder::with_capacity(reserved_in_memory(pairs.len() as u64));
     for (member, score) in pairs {
         let score = match score {
             Item::Int(score) => score as f64,
             Item::Str(text) => parse_f64(text).ok_or(NO_SCORE)?,
         };
-        member.with_bytes(|member| add(&mut builder, member, score))?;
+        member.with_bytes(|member| add(&mut builder, ItemHash::of(member), member, score))?;
     }
     Ok(builder.finish(limits.zset))
 }
@@ -296,10 +301,10 @@ struct HashBuilder<'l> {
 }
 
 impl<'l> HashBuilder<'l> {
-    /// One of so many fields, as is claimed.
-    fn new(count: u64, limits: &'l Limits) -> Self {
+    /// One of about so many fields.
+    fn new(count: usize, limits: &'l Limits) -> Self {
         let mut hash = Hash::new();
-        hash.prepare(reserved(count), 0, &limits.hash);
+        hash.prepare(count, 0, &limits.hash);
         HashBuilder { hash, limits }
     }
 
@@ -319,7 +324,7 @@ impl<'l> HashBuilder<'l> {
 
 pub(super) fn hash<R: Read>(source: &mut Source<R>, limits: &Limits) -> Result<Hash, Error> {
     let count = count(source)?;
-    let (mut builder, mut field) = (HashBuilder::new(count, limits), Vec::new());
+    let (mut builder, mut field) = (HashBuilder::new(reserved(count, source), limits), Vec::new());
     for _ in 0..count {
         builder.read(source, &mut field)?;
     }
@@ -334,8 +339,8 @@ struct TimedHashBuilder<'l> {
 }
 
 impl<'l> TimedHashBuilder<'l> {
-    /// One of so many fields, as is claimed.
-    fn new(count: u64, limits: &'l Limits) -> Self {
+    /// One of about so many fields.
+    fn new(count: usize, limits: &'l Limits) -> Self {
         TimedHashBuilder { plain: HashBuilder::new(count, limits), timed: None }
     }
 
@@ -363,7 +368,8 @@ fn expiry_or(never: i64, at: i64) -> Option<u64> {
 /// Valkey's hash whose fields may expire: after each value a time in milliseconds, -1 for never.
 pub(super) fn hash_of_valkey<R: Read>(source: &mut Source<R>, limits: &Limits) -> Result<Value, Error> {
     let count = count(source)?;
-    let (mut builder, mut field, mut value) = (TimedHashBuilder::new(count, limits), Vec::new(), Vec::new());
+    let (mut builder, mut field, mut value) =
+        (TimedHashBuilder::new(reserved(count, source), limits), Vec::new(), Vec::new());
     for _ in 0..count {
         source.string_into(&mut field)?;
         source.string_into(&mut value)?;
@@ -378,7 +384,8 @@ pub(super) fn hash_of_valkey<R: Read>(source: &mut Source<R>, limits: &Limits) -
 pub(super) fn hash_expiring<R: Read>(source: &mut Source<R>, has_first: bool, limits: &Limits) -> Result<Value, Error> {
     let first_ms = if has_first { u64::from_le_bytes(source.array()?).checked_sub(1) } else { Some(0) };
     let count = count(source)?;
-    let (mut builder, mut field, mut value) = (TimedHashBuilder::new(count, limits), Vec::new(), Vec::new());
+    let (mut builder, mut field, mut value) =
+        (TimedHashBuilder::new(reserved(count, source), limits), Vec::new(), Vec::new());
     for _ in 0..count {
         let expiry = match source.length()? {
             0 => None,
@@ -411,7 +418,7 @@ pub(super) fn listpack_expiring<R: Read>(
     if let Some(hash) = small_timed_hash(items.clone(), limits).map_err(|flaw| source.flaw(flaw))? {
         return Ok(Value::TimedHash(hash));
     }
-    let mut builder = TimedHashBuilder::new(items.len() as u64 / 3, limits);
+    let mut builder = TimedHashBuilder::new(reserved_in_memory(items.len() as u64 / 3), limits);
     while let Some(field) = items.next() {
         let (Some(value), Some(time)) = (items.next(), items.next()) else { return Err(source.flaw(ODD)) };
         let Item::Int(at) = time else { return Err(source.damaged("the time of a field")) };
@@ -469,7 +476,7 @@ pub(super) fn hash_of<'b>(
         packed.extend(items);
         return Ok(Hash::from_packed(packed));
     }
-    let mut builder = HashBuilder::new(pairs.len() as u64, limits);
+    let mut builder = HashBuilder::new(reserved_in_memory(pairs.len() as u64), limits);
     for (field, value) in pairs {
         builder.add(&field.text(), &value.text())?;
     }

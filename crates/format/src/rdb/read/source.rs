@@ -34,7 +34,12 @@ pub(crate) struct Source<R> {
     mark: u64,
     /// The last string that was compressed.
     unpacked: Vec<u8>,
+    /// How many bytes there are at most, as far as is known.
+    len: u64,
 }
+
+/// Bytes of an element by which a claim of many is believed: what is reserved for them takes less.
+const CREDIBLE_BYTES: u64 = 16;
 
 /// A string as it lies in the source, or was unpacked.
 pub(crate) type Text<'s> = Item<'s>;
@@ -61,7 +66,19 @@ impl<R> Source<R> {
             passed: 0,
             mark: 0,
             unpacked: Vec::new(),
+            len: 0,
         }
+    }
+
+    /// Notes how many bytes there are.
+    pub(crate) fn set_len(&mut self, len: u64) {
+        self.len = len;
+    }
+
+    /// Of so many elements or keys that are claimed, those that the rest of the source may have; none if its length isn't known.
+    pub(crate) fn credible(&self, count: u64) -> usize {
+        let left = self.len.saturating_sub(self.offset());
+        usize::try_from(count.min(left / CREDIBLE_BYTES)).unwrap_or(0)
     }
 
     /// Bytes that have been taken.

@@ -249,6 +249,31 @@ fn read(bytes: impl Read) -> Result<(Vec<(Entry, Access)>, Checksum), Error> {
     }
 }
 
+/// Room for more than a terabyte is not made, whatever is claimed.
+#[test]
+fn claims_are_believed_as_far_as_the_file_may_bear_them_out() {
+    let (writer, mut bytes) = (Writer::new(Options::default()), Vec::new());
+    writer.header(&mut bytes, false);
+    writer.select(&mut bytes, 0);
+    writer.resize(&mut bytes, 1 << 60, 0);
+    let start = bytes.len();
+    // A sorted set, a set and a hash of so many elements.
+    for kind in [5, 2, 4] {
+        bytes.truncate(start);
+        bytes.extend([&[kind][..], b"\x01k\x81", &(1u64 << 40).to_be_bytes(), &[1; 4000]].concat());
+        for len in [0, bytes.len() as u64] {
+            let mut reader = Reader::new(&*bytes, Limits::default()).with_len(len);
+            let credible = loop {
+                if let Event::Resize { credible, .. } = reader.read_event().unwrap() {
+                    break credible;
+                }
+            };
+            assert_eq!(credible, len.saturating_sub(start as u64) as usize / 16);
+            assert!(reader.read_event().is_err());
+        }
+    }
+}
+
 fn check_same(read: &[(Entry, Access)], written: &[(Entry, Access)]) {
     assert_eq!(read.len(), written.len());
     for ((read, read_access), (written, access)) in read.iter().zip(written) {

@@ -30,8 +30,11 @@ impl IndexedZSet {
     /// A set of these members, unique and in ascending order.
     pub fn from_sorted<B: AsRef<[u8]>>(len: usize, sorted: impl IntoIterator<Item = (B, f64)>) -> Self {
         let mut unordered = Unordered::with_capacity(len);
-        let entries: Vec<_> =
-            sorted.into_iter().map(|(bytes, score)| (score, unordered.add(bytes.as_ref(), score))).collect();
+        let add = |(bytes, score): (B, f64)| {
+            let bytes = bytes.as_ref();
+            (score, unordered.add(ItemHash::of(bytes), bytes, score))
+        };
+        let entries: Vec<_> = sorted.into_iter().map(add).collect();
         unordered.finish(&entries)
     }
 
@@ -238,11 +241,13 @@ fn order_of(score: f64) -> i64 {
 pub struct Unordered {
     members: Table<ScoredMember>,
     members_bytes: usize,
+    /// All members in the order in which they came, if each has the score that it came with.
+    arrived: Vec<(f64, Handle)>,
 }
 
 impl Unordered {
     pub fn with_capacity(len: usize) -> Self {
-        Self { members: Table::with_capacity(len), members_bytes: 0 }
+        Self { members: Table::with_capacity(len), members_bytes: 0, arrived: Vec::new() }
     }
 
     pub fn len(&self) -> usize {
@@ -255,25 +260,37 @@ impl Unordered {
     }
 
     /// Adds a member that isn't there yet.
-    fn add(&mut self, bytes: &[u8], score: f64) -> Handle {
+    fn add(&mut self, hash: ItemHash, bytes: &[u8], score: f64) -> Handle {
         let record = ScoredMember::new(bytes, score);
         self.members_bytes += record.allocated_bytes();
         // SAFETY: the record stays in the table, which nothing here removes from; `finish` sees to the rest.
         let handle = unsafe { record.handle() };
-        self.members.insert(ItemHash::of(bytes), record);
+        self.members.insert(hash, record);
         handle
     }
 
-    /// Asks the processor for where [`Unordered::upsert`] will look for a member.
+    /// Asks the processor for where [`Unordered::insert_new`] will look for a member.
     #[inline]
-    pub fn prefetch(&self, bytes: &[u8]) {
-        self.members.prefetch_bucket(ItemHash::of(bytes));
+    pub fn prefetch(&self, hash: ItemHash) {
+        self.members.prefetch_bucket(hash);
+    }
+
+    /// Adds a member. False if it is there. Not to be mixed with [`Unordered::upsert`].
+    pub fn insert_new(&mut self, hash: ItemHash, bytes: &[u8], score: f64) -> bool {
+        if self.members.find(hash, bytes).is_some() {
+            return false;
+        }
+        let handle = self.add(hash, bytes, score);
+        self.arrived.push((score, handle));
+        true
     }
 
     /// Sets the score of a member to what `score` makes of the one it has.
     pub fn upsert(&mut self, bytes: &[u8], score: impl FnOnce(Option<f64>) -> f64) {
-        let Some(mut found) = self.members.find_mut(ItemHash::of(bytes), bytes) else {
-            self.add(bytes, score(None));
+        debug_assert!(self.arrived.is_empty(), "a score that is changed is not the one that came");
+        let hash = ItemHash::of(bytes);
+        let Some(mut found) = self.members.find_mut(hash, bytes) else {
+            self.add(hash, bytes, score(None));
             return;
         };
         let new = score(Some(found.score()));
@@ -296,8 +313,16 @@ impl Unordered {
     }
 
     /// The set of these members.
-    pub fn into_big(self) -> IndexedZSet {
-        let entries = self.entries();
+    pub fn into_big(mut self) -> IndexedZSet {
+        let mut entries = std::mem::take(&mut self.arrived);
+        if entries.len() != self.members.len() {
+            entries = self.entries();
+        } else if entries.is_sorted_by(|a, b| by_score_and_bytes(b, a) == Ordering::Less) {
+            // As Redis writes them.
+            entries.reverse();
+        } else {
+            sort(&mut entries);
+        }
         self.finish(&entries)
     }
 

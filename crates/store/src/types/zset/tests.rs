@@ -225,6 +225,35 @@ fn run(case: Case, seed: u64) {
 }
 
 #[test]
+fn a_set_of_new_members_is_in_order_whatever_order_they_came_in() {
+    let mut random = Random::new(5);
+    for (count, scores) in [(40, 1000), (40, 1), (3000, 100_000), (3000, 7)] {
+        let mut sorted: Vec<(f64, Vec<u8>)> =
+            (0..count).map(|n| (random.below(scores) as f64, format!("member:{n}").into_bytes())).collect();
+        sorted.sort_by(|a, b| (a.0, &a.1).partial_cmp(&(b.0, &b.1)).unwrap());
+        let reversed: Vec<_> = sorted.iter().rev().cloned().collect();
+        let mut shuffled = sorted.clone();
+        (0..count).for_each(|at| shuffled.swap(at, random.below(count)));
+        for arriving in [&sorted, &reversed, &shuffled] {
+            let mut builder = ZSetBuilder::new();
+            for (score, member) in arriving {
+                let hash = builder.prefetch(member);
+                assert!(builder.insert_new(hash, member, *score) && !builder.insert_new(hash, member, 1.0));
+            }
+            let set = builder.finish(limits(128, 64));
+            let got: Vec<_> = set.iter().map(|(member, score)| (score, member.to_vec())).collect();
+            assert!(got == sorted, "{count} members of {scores} scores");
+            assert!(
+                sorted
+                    .iter()
+                    .enumerate()
+                    .all(|(rank, (score, member))| set.rank(member, false) == Some((rank, *score)))
+            );
+        }
+    }
+}
+
+#[test]
 fn every_form_agrees_with_a_sorted_vector() {
     let forms = [limits(usize::MAX, usize::MAX), limits(0, 0), limits(12, 64), limits(128, 40)];
     let sizes = [(30, 5), (400, 40), (400, 1)];

@@ -1,0 +1,99 @@
+//! A snapshot's keys, ready to be put in, a piece after another.
+
+use std::io::{self, Read};
+
+use format::rdb::{Access, Event, Reader};
+use store::db::Clock;
+use store::entry::Entry;
+use store::hash::KeyHash;
+
+use super::reading::ReadContext;
+
+/// Keys of a piece, at most: enough that handing it to another thread takes little of its time.
+const KEYS: usize = 256;
+
+/// A key that has been read.
+pub(super) struct ReadKey {
+    pub hash: KeyHash,
+    pub entry: Entry,
+    /// Whether its time has come.
+    pub is_expired: bool,
+}
+
+/// Keys, and what follows them.
+pub(super) struct Piece {
+    pub keys: Vec<ReadKey>,
+    /// What is no key. None if more keys follow, as far as is known.
+    pub then: Option<Event>,
+    /// Bytes of the snapshot up to here.
+    pub bytes: u64,
+}
+
+/// See the module's documentation.
+pub(super) struct Pieces<'c, R, P> {
+    reader: Reader<CountingReader<R, P>>,
+    clock: &'c Clock,
+    has_ended: bool,
+}
+
+impl<'c, R: Read, P: FnMut(u64)> Pieces<'c, R, P> {
+    /// Those of the snapshot that begins here. `progress` is told how many bytes have been read.
+    pub fn new(from: R, context: &ReadContext<'c>, progress: P) -> Self {
+        let reader = Reader::new(CountingReader { from, read: 0, progress }, context.limits);
+        let reader = reader.with_len(context.options.bytes.unwrap_or(0));
+        Pieces { reader, clock: context.clock, has_ended: false }
+    }
+
+    /// Whether nothing follows.
+    pub fn have_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// The next one. Nothing follows an error.
+    pub fn next_piece(&mut self) -> Result<Piece, String> {
+        let piece = self.read();
+        self.has_ended = !matches!(&piece, Ok(piece) if !matches!(piece.then, Some(Event::End(_))));
+        piece
+    }
+
+    fn read(&mut self) -> Result<Piece, String> {
+        let mut keys = Vec::with_capacity(KEYS);
+        while keys.len() < KEYS {
+            match self.reader.read_event().map_err(|error| error.to_string())? {
+                Event::Entry { mut entry, access } => {
+                    let is_expired = entry.is_expired(self.clock.now_ms);
+                    entry.set_access(access_word(access, self.clock));
+                    keys.push(ReadKey { hash: KeyHash::of(entry.key()), entry, is_expired });
+                }
+                then => return Ok(Piece { keys, then: Some(then), bytes: self.reader.offset() }),
+            }
+        }
+        Ok(Piece { keys, then: None, bytes: self.reader.offset() })
+    }
+}
+
+/// Tells how many bytes have been read.
+struct CountingReader<R, P> {
+    from: R,
+    read: u64,
+    progress: P,
+}
+
+impl<R: Read, P: FnMut(u64)> Read for CountingReader<R, P> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let count = self.from.read(to)?;
+        self.read += count as u64;
+        (self.progress)(self.read);
+        Ok(count)
+    }
+}
+
+/// The access word of a key that is used as a snapshot says.
+fn access_word(access: Access, clock: &Clock) -> u32 {
+    match (access, clock.frequency) {
+        (Access::Frequency(count), Some(frequency)) => frequency.word(count),
+        (_, Some(frequency)) => frequency.used(0, 0),
+        (Access::IdleSeconds(seconds), None) => clock.word_of_idle(seconds),
+        (_, None) => clock.uptime_s,
+    }
+}
