@@ -162,6 +162,26 @@ fn an_append_only_file_of_redis_is_loaded_and_goes_on() {
     }
 }
 
+/// The file of a server that has been killed ends with filler, behind which Redis writes.
+#[test]
+fn redis_and_penstock_write_the_same_file_in_turns_though_each_is_killed() {
+    let directory = Directory::new();
+    let files = ["--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0"];
+    let mut before = None;
+    for round in 0..12 {
+        let is_redis = round % 3 != 0;
+        let mut server = if is_redis { redis(&directory, &files) } else { start(&directory, &files) };
+        before.iter().for_each(|before| assert_eq!(*before, digest(&server), "round {round}"));
+        // The next block ends elsewhere.
+        fill(&server, &format!("SET key:{round} {}\nINCR counted\n", "x".repeat(round * 5 + 1)));
+        before = Some(digest(&server));
+        server.kill();
+        let manifest = directory.join("appendonlydir/appendonly.aof.manifest");
+        let said = Command::new(subject_program()).arg("check").arg(manifest).output().unwrap();
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
+    }
+}
+
 #[test]
 fn a_reload_changes_nothing_and_takes_what_it_is_told_to() {
     let directory = Directory::new();
