@@ -28,6 +28,8 @@ const PATTERNS: &[&str] = &[
     "\\*", "lcs*", "**", "k*y",
 ];
 const CHANNELS: &[&str] = &["*", "a", "a*", "[ab]", "B", "foo*", "?"];
+/// Rules about databases, which Valkey 9 has.
+const DATABASES: &[&str] = &["alldbs", "resetdbs", "db=0", "db=1", "db=0,1", "db=1,2,15", "db=3", "db=x", "db="];
 
 /// Commands that families' templates don't have, and that matter here.
 const MORE: &str = "
@@ -102,16 +104,18 @@ struct Names {
     commands: Vec<String>,
     subcommands: Vec<String>,
     categories: Vec<String>,
+    /// Rules about databases.
+    databases: &'static [&'static str],
 }
 
 impl Names {
-    fn of(servers: [&mut Conn; 2]) -> Names {
+    fn of(servers: [&mut Conn; 2], databases: &'static [&'static str]) -> Names {
         let [subject, oracle] = servers.map(names);
         let both: Vec<String> = subject.intersection(&oracle).cloned().collect();
         let (subcommands, commands) = both.into_iter().partition(|name| name.contains('|'));
         let cat = "keyspace read write set sortedset list hash string bitmap hyperloglog geo stream pubsub admin fast slow blocking \
                    dangerous connection transaction scripting";
-        Names { commands, subcommands, categories: cat.split_whitespace().map(str::to_string).collect() }
+        Names { commands, subcommands, categories: cat.split_whitespace().map(str::to_string).collect(), databases }
     }
 }
 
@@ -153,6 +157,9 @@ fn selector(names: &Names, rng: &mut Rng) -> Vec<String> {
     }
     if rng.chance(15) {
         rules.push((*rng.pick(&["allchannels", "resetchannels"])).to_string());
+    }
+    if !names.databases.is_empty() {
+        (0..rng.below(3)).for_each(|_| rules.push((*rng.pick(names.databases)).to_string()));
     }
     rules
 }
@@ -197,9 +204,10 @@ struct Comparison {
 }
 
 impl Comparison {
-    fn start() -> Comparison {
-        let (subject, oracle) = (Server::penstock(&[]), Server::oracle(&[]));
-        let names = Names::of([&mut subject.connect(), &mut oracle.connect()]);
+    /// With another server, and these rules about databases.
+    fn with(oracle: Server, databases: &'static [&'static str]) -> Comparison {
+        let subject = Server::penstock(&[]);
+        let names = Names::of([&mut subject.connect(), &mut oracle.connect()], databases);
         let tables = families::ALL.iter().map(|family| family.table).chain([MORE]);
         Comparison { subject, oracle, names, templates: tables.map(Templates::parse).collect() }
     }
@@ -279,15 +287,26 @@ impl Comparison {
             assert_eq!(ours, theirs, "{} as {name} ({about})", as_typed(command));
         }
     }
+
+    /// Compares so many pairs, or the round that PENSTOCK_SEED names.
+    fn check_all(&self, pairs: usize) {
+        let number = |variable: &str| env::var(variable).ok().and_then(|text| text.parse::<usize>().ok());
+        if let Some(seed) = number("PENSTOCK_SEED") {
+            return self.check(seed as u64);
+        }
+        let rounds = number("PENSTOCK_ACCESS_PAIRS").unwrap_or(pairs).div_ceil(USERS * COMMANDS);
+        (0..rounds as u64).for_each(|seed| self.check(seed));
+    }
 }
 
 #[test]
 fn the_same_passes_as_in_redis() {
-    let number = |variable: &str| env::var(variable).ok().and_then(|text| text.parse::<usize>().ok());
-    let comparison = Comparison::start();
-    if let Some(seed) = number("PENSTOCK_SEED") {
-        return comparison.check(seed as u64);
-    }
-    let rounds = number("PENSTOCK_ACCESS_PAIRS").unwrap_or(PAIRS).div_ceil(USERS * COMMANDS);
-    (0..rounds as u64).for_each(|seed| comparison.check(seed));
+    Comparison::with(Server::oracle(&[]), &[]).check_all(PAIRS);
+}
+
+/// Rules about databases, beside the server that has them. The test says so where it is missing.
+#[test]
+fn the_same_databases_pass_as_in_valkey() {
+    let Some(oracle) = Server::valkey9(&[]) else { return };
+    Comparison::with(oracle, DATABASES).check_all(PAIRS);
 }
