@@ -235,15 +235,19 @@ impl Selector {
             return Ok(());
         }
         let info = command.info;
-        let mut denied = None;
+        let (mut denied, mut are_known) = (None, true);
         if let Some(visit) = info.databases {
             visit(args, &mut |at| {
-                // What is no number, or no database, the handler refuses.
                 let named = num::parse_i64(args.get(at)).and_then(|index| u64::try_from(index).ok());
-                let is_denied = |&index: &u64| index < databases as u64 && !self.allows_database(index);
-                denied = denied.or(named.filter(is_denied).map(|_| at));
+                match named.filter(|&index| index < databases as u64) {
+                    Some(index) if !self.allows_database(index) => denied = denied.or(Some(at)),
+                    Some(_) => {}
+                    None => are_known = false,
+                }
             });
         }
+        // What names no database is refused by the handler, and says nothing of the others.
+        denied = denied.filter(|_| are_known);
         let is_selected_denied = touches_database(info) && !self.allows_database(database as u64);
         if is_selected_denied || info.is(fact::ALL_DATABASES) {
             denied = denied.or(Some(0));
