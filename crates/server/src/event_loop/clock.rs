@@ -59,7 +59,8 @@ fn due_us(connection: &Connection) -> Option<u64> {
     connection.session.client.deadline_us()
 }
 
-/// How long a thread walks in a snapshot at each tick, of which there is one a millisecond then: the rest is its clients'.
+/// How long a thread walks in a snapshot at each tick, of which there is one a millisecond then: the rest is its clients'. One that has
+/// nothing else to do walks for twice as long.
 const SAVING_TIME: Duration = Duration::from_micros(250);
 
 /// For how long a connection beyond `maxclients` may be there without a command of an operator, in milliseconds: long enough for
@@ -90,9 +91,9 @@ impl EventLoop {
         self.worker.end_migrations();
         let removing = self.worker.look_for_expired(BUSY_TICK) | self.worker.relieve_memory();
         let compacting = self.worker.compact_memory(BUSY_TICK, now.elapsed(), idle);
-        self.ticks_early = removing | compacting | self.save();
+        self.ticks_early = removing | compacting | self.save(idle);
         // From here on, so that the time that it takes itself is not taken for the clients'.
-        self.idleness = self.worker.may_compact().then(Idleness::begin);
+        self.idleness = (self.worker.may_compact() || self.worker.walks_snapshot()).then(Idleness::begin);
         self.end_pause();
         // Half, since a timer isn't exact.
         if now.duration_since(self.looked_around) >= TICK / 2 {
@@ -102,12 +103,13 @@ impl EventLoop {
         self.poller.tick_every(if self.ticks_early { BUSY_TICK } else { TICK });
     }
 
-    /// Walks on in a snapshot that is being made, or begins one that is wanted. Says whether there is more to do.
-    fn save(&mut self) -> bool {
+    /// Walks on in a snapshot that is being made, or begins one that is wanted. `idle` is the part of the time in which the thread had
+    /// nothing to do. Says whether there is more to do.
+    fn save(&mut self, idle: f64) -> bool {
         if self.worker.id == 0 {
             self.worker.begin_wanted_snapshot();
         }
-        self.worker.walk_snapshot(SAVING_TIME);
+        self.worker.walk_snapshot(SAVING_TIME.mul_f64(1.0 + idle));
         self.worker.walks_snapshot()
     }
 
