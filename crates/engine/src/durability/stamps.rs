@@ -16,8 +16,10 @@ const KEY_STAMPS: usize = 32 * 1024;
 /// See the module's documentation.
 pub(super) struct Stamps {
     shards: Box<[AtomicU64]>,
-    /// The same number for each shard. Made when replies begin to wait.
+    /// The same number for each shard, a power of two. Made when replies begin to wait.
     keys: OnceLock<Box<[AtomicU64]>>,
+    /// The bits of the number of a shard's.
+    bits: u32,
     all: AtomicU64,
 }
 
@@ -28,21 +30,20 @@ fn zeros(count: usize) -> Box<[AtomicU64]> {
 impl Stamps {
     /// For so many shards, a power of two.
     pub fn new(shards: usize) -> Stamps {
-        Stamps { shards: zeros(shards), keys: OnceLock::new(), all: AtomicU64::new(0) }
+        let bits = (KEY_STAMPS.max(shards) / shards).ilog2();
+        Stamps { shards: zeros(shards), keys: OnceLock::new(), bits, all: AtomicU64::new(0) }
     }
 
     /// Replies are about to wait. Units up to `last` have left no stamps.
     pub fn begin(&self, last: Position) {
         self.set_all(last);
-        self.keys.get_or_init(|| zeros(KEY_STAMPS.max(self.shards.len())));
+        self.keys.get_or_init(|| zeros(self.shards.len() << self.bits));
     }
 
     /// The stamp of a key of this shard.
     #[inline]
     fn of_key(&self, shard: usize, hash: KeyHash) -> Option<&AtomicU64> {
-        let keys = self.keys.get()?;
-        let each = keys.len() / self.shards.len();
-        keys.get(shard * each + hash.place_in_shard(each))
+        self.keys.get()?.get((shard << self.bits) + hash.place_in_shard(1 << self.bits))
     }
 
     /// The last unit that may have changed a key of this shard.
