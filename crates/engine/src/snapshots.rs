@@ -6,8 +6,8 @@
 
 mod commands;
 mod figures;
+mod key_reader;
 mod loading;
-mod pieces;
 pub mod reading;
 mod sink;
 

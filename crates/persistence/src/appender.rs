@@ -13,7 +13,7 @@
 //!
 //! A sync of a file that has grown writes its length, too, in another place of the disk, and waits for that: with small writes it takes
 //! about half of the time, and more where the file system keeps a journal. So the file is made longer ahead where each write is synced,
-//! by [`filler`], which what comes next is written over. Readers of the file pass over it.
+//! by filler ([`crate::block`]), which what comes next is written over. Readers of the file pass over it.
 
 use std::io;
 

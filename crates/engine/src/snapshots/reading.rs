@@ -12,14 +12,14 @@ use store::entry::Entry;
 use store::hash::KeyHash;
 use store::keyspace::Key;
 
-use super::pieces::{Piece, Pieces, ReadKey};
+use super::key_reader::{KeyGroup, KeyReader, ReadKey};
 use super::{HISTORY_FIELD, OFFSET_FIELD, SCRIPT_FIELD, STREAM_DATABASE_FIELD, TOKEN_FIELD};
 
 /// Keys that are put in at once, so that the waits for memory of all of them overlap.
 const AT_ONCE: usize = 64;
 
-/// Pieces that are read before those ahead of them are put in: enough that neither thread waits where some take longer.
-const PIECES_AHEAD: usize = 16;
+/// Groups of keys that are read before those ahead of them are put in: enough that neither thread waits where some take longer.
+const GROUPS_AHEAD: usize = 16;
 
 /// What a snapshot had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -147,8 +147,8 @@ pub(crate) fn read<T: SnapshotTarget>(
     progress: impl FnMut(u64),
     target: &mut T,
 ) -> Result<Loaded, String> {
-    let mut pieces = Pieces::new(from, &context, progress);
-    Reading::new(&context, target).take_all(|| pieces.next_piece())
+    let mut reader = KeyReader::new(from, &context, progress);
+    Reading::new(&context, target).take_all(|| reader.next_group())
 }
 
 /// The same, with a thread of its own that reads and makes values ahead of what is put in: most of the time is waits for memory, and two
@@ -163,15 +163,15 @@ pub(crate) fn read_with_thread<T: SnapshotTarget>(
     target: &mut T,
 ) -> Result<Loaded, String> {
     std::thread::scope(|scope| {
-        let (made, pieces) = sync_channel(PIECES_AHEAD);
+        let (made, groups) = sync_channel(GROUPS_AHEAD);
         let makes = move || {
-            let mut pieces = Pieces::new(from, &context, progress);
+            let mut reader = KeyReader::new(from, &context, progress);
             // The other end has gone where what came before can't be put in.
-            while made.send(pieces.next_piece()).is_ok() && !pieces.have_ended() {}
+            while made.send(reader.next_group()).is_ok() && !reader.has_ended() {}
         };
         let thread = std::thread::Builder::new().name("load-reader".into()).spawn_scoped(scope, makes);
         thread.map_err(|error| format!("can't start a thread: {error}"))?;
-        let next = || pieces.recv().unwrap_or_else(|_| Err("the thread that reads it has ended".into()));
+        let next = || groups.recv().unwrap_or_else(|_| Err("the thread that reads it has ended".into()));
         Reading::new(&context, target).take_all(next)
     })
 }
@@ -183,10 +183,10 @@ impl<'r, T: SnapshotTarget> Reading<'r, T> {
         Reading { target, databases, options, arriving, loaded: Loaded::default() }
     }
 
-    /// Puts in one piece after another.
-    fn take_all(mut self, mut next: impl FnMut() -> Result<Piece, String>) -> Result<Loaded, String> {
+    /// Puts in one group after another.
+    fn take_all(mut self, mut next: impl FnMut() -> Result<KeyGroup, String>) -> Result<Loaded, String> {
         loop {
-            let Piece { keys, then, bytes } = next()?;
+            let KeyGroup { keys, then, bytes } = next()?;
             keys.into_iter().try_for_each(|key| self.arrive(key))?;
             let Some(event) = then else { continue };
             if let Some(checksum) = self.take(event)? {

@@ -1,4 +1,4 @@
-//! A snapshot's keys, ready to be put in, a piece after another.
+//! A snapshot's keys, read in groups and ready to be put in.
 
 use std::io::{self, Read};
 
@@ -9,7 +9,7 @@ use store::hash::KeyHash;
 
 use super::reading::ReadContext;
 
-/// Keys of a piece, at most: enough that handing it to another thread takes little of its time.
+/// Keys of a group, at most: enough that handing it to another thread takes little of its time.
 const KEYS: usize = 256;
 
 /// A key that has been read.
@@ -21,7 +21,7 @@ pub(super) struct ReadKey {
 }
 
 /// Keys, and what follows them.
-pub(super) struct Piece {
+pub(super) struct KeyGroup {
     pub keys: Vec<ReadKey>,
     /// What is no key. None if more keys follow, as far as is known.
     pub then: Option<Event>,
@@ -30,33 +30,33 @@ pub(super) struct Piece {
 }
 
 /// See the module's documentation.
-pub(super) struct Pieces<'c, R, P> {
+pub(super) struct KeyReader<'c, R, P> {
     reader: Reader<CountingReader<R, P>>,
     clock: &'c Clock,
     has_ended: bool,
 }
 
-impl<'c, R: Read, P: FnMut(u64)> Pieces<'c, R, P> {
-    /// Those of the snapshot that begins here. `progress` is told how many bytes have been read.
+impl<'c, R: Read, P: FnMut(u64)> KeyReader<'c, R, P> {
+    /// A reader of the snapshot that begins here. `progress` is told how many bytes have been read.
     pub fn new(from: R, context: &ReadContext<'c>, progress: P) -> Self {
         let reader = Reader::new(CountingReader { from, read: 0, progress }, context.limits);
         let reader = reader.with_len(context.options.bytes.unwrap_or(0));
-        Pieces { reader, clock: context.clock, has_ended: false }
+        KeyReader { reader, clock: context.clock, has_ended: false }
     }
 
     /// Whether nothing follows.
-    pub fn have_ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// The next one. Nothing follows an error.
-    pub fn next_piece(&mut self) -> Result<Piece, String> {
-        let piece = self.read();
-        self.has_ended = !matches!(&piece, Ok(piece) if !matches!(piece.then, Some(Event::End(_))));
-        piece
+    /// The next group. Nothing follows an error.
+    pub fn next_group(&mut self) -> Result<KeyGroup, String> {
+        let group = self.read();
+        self.has_ended = !matches!(&group, Ok(group) if !matches!(group.then, Some(Event::End(_))));
+        group
     }
 
-    fn read(&mut self) -> Result<Piece, String> {
+    fn read(&mut self) -> Result<KeyGroup, String> {
         let mut keys = Vec::with_capacity(KEYS);
         while keys.len() < KEYS {
             match self.reader.read_event().map_err(|error| error.to_string())? {
@@ -65,10 +65,10 @@ impl<'c, R: Read, P: FnMut(u64)> Pieces<'c, R, P> {
                     entry.set_access(access_word(access, self.clock));
                     keys.push(ReadKey { hash: KeyHash::of(entry.key()), entry, is_expired });
                 }
-                then => return Ok(Piece { keys, then: Some(then), bytes: self.reader.offset() }),
+                then => return Ok(KeyGroup { keys, then: Some(then), bytes: self.reader.offset() }),
             }
         }
-        Ok(Piece { keys, then: None, bytes: self.reader.offset() })
+        Ok(KeyGroup { keys, then: None, bytes: self.reader.offset() })
     }
 }
 
