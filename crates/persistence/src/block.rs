@@ -11,8 +11,8 @@
 //! Times are Redis's own annotations (`aof-timestamp-enabled`), by which `redis-check-aof --truncate-to-timestamp` cuts a file. They
 //! stand between blocks, so that a file that is cut there is whole.
 //!
-//! Behind the last block there may be filler, whose place is taken by what is written next: lines of `#`, so that others may write behind it,
-//! too. No block ends just before a line's end, which would be left as an empty line, and no command.
+//! Behind the last block there may be filler, lines of `#`. What is written next takes its place; others may write behind it. No block ends
+//! just before a line's end: an empty line, which is no command, would be left.
 //!
 //! Redis and Valkey skip lines that begin with `#` between commands, and read at most 127 characters of one at a time. A unit
 //! of several commands is framed as MULTI ... EXEC, and lies within one block: a block that is torn at the file's end is

@@ -25,8 +25,8 @@ fn input_bytes(client: &Client) -> u64 {
     parts.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
 }
 
-/// Closes those clients that have yet to authenticate whose requests take most, if all of them, with the handshakes that are under way,
-/// take more than `unauthenticated-input-total`.
+/// Closes those of the clients that have yet to authenticate that take most, if the requests of all of them, with the handshakes that are
+/// under way, take more than `unauthenticated-input-total`.
 pub fn keep_unauthenticated_total(engine: &Engine) {
     let limit = engine.settings.unauthenticated_input_total.get();
     let handshakes = engine.clients.noted(Sum::Handshakes);

@@ -2,7 +2,7 @@
 //! workers, which never wait for any of it.
 //!
 //! The threads poll, so that a slow peer holds up no other, and have a low priority, so that they take what workers leave. `maxclients`
-//! bounds how many there are, whose count has each connection from its acceptance on; each has a time limit.
+//! bounds how many there are: each connection counts from its acceptance on. Each has a time limit.
 //!
 //! A handshake takes memory of a peer that has shown nothing yet, so all of them together have at most half of
 //! `unauthenticated-input-total`. Connections for which there is no room wait, as accepted sockets. A handshake that takes long is given
