@@ -398,9 +398,17 @@ impl TlsStream {
         let mut len = 0;
         loop {
             // With what waits for the rest of a record or message: the session has noted how far it has looked at that.
-            let UnbufferedStatus { discard, state } = self.session.process_tls_records(&mut self.received);
+            let UnbufferedStatus { mut discard, state } = self.session.process_tls_records(&mut self.received);
             let mut done = None;
             match state.map_err(|_| Errno::IO)? {
+                // It came with the handshake's last message, and nothing has been read yet.
+                ConnectionState::ReadTraffic(mut traffic) => {
+                    while let Some(record) = traffic.next_record() {
+                        let record = record.map_err(|_| Errno::IO)?;
+                        discard += record.discard;
+                        self.decrypted.extend_from_slice(record.payload);
+                    }
+                }
                 ConnectionState::WriteTraffic(mut traffic) => {
                     done = Some(traffic.encrypt(plain, &mut outgoing[len..]).map_err(|_| Errno::IO)?);
                 }
@@ -584,6 +592,27 @@ mod tests {
             std::thread::yield_now();
         }
         (stream, shaking.join().unwrap())
+    }
+
+    #[test]
+    fn what_came_with_the_handshake_is_read_though_something_is_sent_first() {
+        let (mut stream, mut client) = pair();
+        assert_eq!(read(&mut stream, &mut [0; 16]), "first".len());
+        client.write_all(b"second").unwrap();
+        client.write_all(b"third").unwrap();
+        // As the handshake leaves it.
+        stream.is_fresh = true;
+        while stream.received.len() < 2 * 22 + "secondthird".len() {
+            let _ = stream.receive_handshake().unwrap();
+        }
+        let mut output = Output::from(b"hello".to_vec());
+        assert_eq!(stream.write(&output).unwrap(), 5);
+        output.advance(5);
+        let mut got = [0; 5];
+        client.read_exact(&mut got).unwrap();
+        assert!(&got == b"hello" && stream.is_pending());
+        let mut into = [0; 32];
+        assert_eq!((read(&mut stream, &mut into), &into[..11]), (11, &b"secondthird"[..]));
     }
 
     #[test]
