@@ -227,7 +227,11 @@ fn run(case: Case, seed: u64) {
 #[test]
 fn a_set_of_new_members_is_in_order_whatever_order_they_came_in() {
     let mut random = Random::new(5);
-    for (count, scores) in [(40, 1000), (40, 1), (3000, 100_000), (3000, 7)] {
+    let mut cases = vec![(15, 1000), (15, 1), (30, 1000), (30, 4)];
+    if !cfg!(miri) {
+        cases.extend([(3000, 100_000), (3000, 7)]);
+    }
+    for (count, scores) in cases {
         let mut sorted: Vec<(f64, Vec<u8>)> =
             (0..count).map(|n| (random.below(scores) as f64, format!("member:{n}").into_bytes())).collect();
         sorted.sort_by(|a, b| (a.0, &a.1).partial_cmp(&(b.0, &b.1)).unwrap());
@@ -240,7 +244,7 @@ fn a_set_of_new_members_is_in_order_whatever_order_they_came_in() {
                 let hash = builder.prefetch(member);
                 assert!(builder.insert_new(hash, member, *score) && !builder.insert_new(hash, member, 1.0));
             }
-            let set = builder.finish(limits(128, 64));
+            let set = builder.finish(limits(20, 64));
             let got: Vec<_> = set.iter().map(|(member, score)| (score, member.to_vec())).collect();
             assert!(got == sorted, "{count} members of {scores} scores");
             assert!(
