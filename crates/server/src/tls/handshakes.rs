@@ -19,6 +19,7 @@ use engine::config::{LogLevel, Settings};
 use engine::host::CertificateFigures;
 use engine::inbox::Wake;
 use engine::upkeep::client_limit::keep_unauthenticated_total;
+use rustix::net::RecvFlags;
 use slab::Slab;
 
 use super::certificate::user_of;
@@ -35,6 +36,8 @@ use crate::poller::{Epoll, Poller, TICK, WakeFd};
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long one may take that others wait for: longer than one through a usual network does.
 const HANDSHAKE_TIME_AWAITED: Duration = Duration::from_secs(1);
+/// How long its peer may say nothing meanwhile: longer than the way there and back takes on a usual network.
+const PEER_TIME_AWAITED: Duration = Duration::from_millis(300);
 /// The part of `unauthenticated-input-total` that handshakes may have together: the other is left to clients that send requests.
 const HANDSHAKES_PART: u64 = 2;
 /// Threads at most: a core signs about a thousand times a second with the slowest usual keys.
@@ -64,7 +67,10 @@ struct Pending {
     /// With a socket that encrypts.
     accepted: Accepted,
     setup: Arc<TlsSetup>,
+    /// Not since when it has waited: what waited long is not late for that.
     began: Instant,
+    /// When its peer was heard of last.
+    heard: Instant,
     /// What the poller watches for.
     writes: bool,
     /// Bytes of memory that are noted of it.
@@ -140,6 +146,12 @@ impl Handshakes {
     }
 }
 
+/// Whether a peer has sent something that has not been received.
+fn has_input(socket: &Socket) -> bool {
+    let peeked = rustix::net::recv(socket.as_fd(), &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+    peeked.is_ok_and(|(count, _)| count > 0)
+}
+
 /// Whether a port needs certificates. The HTTP port's own thread runs its handshakes; these threads only notice for it that the
 /// certificates' files have changed.
 fn is_wanted(settings: &Settings) -> bool {
@@ -204,8 +216,8 @@ impl Greeter {
     /// Begins those that wait, as far as there is room.
     fn begin_waiting(&mut self) {
         while !self.waiting.is_empty() && (self.has_room() || self.give_up_oldest()) {
-            if let Some((accepted, since)) = self.waiting.pop_front() {
-                self.begin(accepted, since);
+            if let Some((accepted, _)) = self.waiting.pop_front() {
+                self.begin(accepted);
             }
         }
     }
@@ -220,17 +232,23 @@ impl Greeter {
         self.pending.is_empty() || taken + SESSION_BYTES as u64 <= self.bytes_max()
     }
 
-    /// Ends the oldest one if it has taken long. False if there is none.
+    /// Ends the one that has been silent for longest, if that is long, or the oldest, if it has taken long. False if there is none.
     fn give_up_oldest(&mut self) -> bool {
-        let oldest = self.pending.iter().min_by_key(|(_, pending)| pending.began);
-        let late = oldest.filter(|(_, pending)| pending.began.elapsed() > HANDSHAKE_TIME_AWAITED).map(|(key, _)| key);
-        late.inspect(|&key| {
-            self.end(key, "the handshake took long, and others wait for its memory (unauthenticated-input-total)")
-        })
-        .is_some()
+        let silent = self.pending.iter().min_by_key(|(_, pending)| pending.heard);
+        let silent = silent.filter(|(_, pending)| pending.heard.elapsed() > PEER_TIME_AWAITED);
+        let oldest = || self.pending.iter().min_by_key(|(_, pending)| pending.began);
+        let late = silent.or_else(|| oldest().filter(|(_, pending)| pending.began.elapsed() > HANDSHAKE_TIME_AWAITED));
+        let Some((key, pending)) = late else { return false };
+        if has_input(&pending.accepted.socket) {
+            // It is this thread that is late, which has yet to look.
+            self.go_on(key);
+            return self.has_room();
+        }
+        self.end(key, "the handshake took long, and others wait for its memory (unauthenticated-input-total)");
+        true
     }
 
-    fn begin(&mut self, accepted: Accepted, began: Instant) {
+    fn begin(&mut self, accepted: Accepted) {
         let addr = accepted.addr.clone();
         let (Some(setup), Socket::Tcp(tcp)) = (self.shared.handshakes.setup(), accepted.socket) else {
             return self.leave(&addr, "TLS is not configured");
@@ -240,7 +258,8 @@ impl Greeter {
             Err(error) => return self.leave(&addr, &error.to_string()),
         };
         let accepted = Accepted { socket: Socket::Tls(Box::new(stream)), ..accepted };
-        let key = self.pending.insert(Pending { accepted, setup, began, writes: false, noted: 0 });
+        let began = Instant::now();
+        let key = self.pending.insert(Pending { accepted, setup, began, heard: began, writes: false, noted: 0 });
         match self.poller.add(self.pending[key].accepted.socket.as_fd(), key as u64) {
             Ok(()) => self.go_on(key),
             Err(error) => self.end(key, &error.to_string()),
@@ -250,6 +269,7 @@ impl Greeter {
     fn go_on(&mut self, key: usize) {
         let Some(pending) = self.pending.get_mut(key) else { return };
         let Socket::Tls(stream) = &mut pending.accepted.socket else { return };
+        pending.heard = Instant::now();
         let writes = match stream.shake_hands() {
             Ok(Handshake::Done) => return self.hand_over(key),
             Ok(Handshake::Reads) => false,

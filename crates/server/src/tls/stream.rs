@@ -578,7 +578,7 @@ mod tests {
         (TlsStream::accept(far, config).unwrap(), near)
     }
 
-    /// Both ends of a connection whose keys are agreed on.
+    /// Both ends of a connection after its handshake.
     fn pair() -> (TlsStream, Client) {
         let (server, client) = configs();
         let client = ClientConnection::new(client, ServerName::try_from("localhost").unwrap()).unwrap();

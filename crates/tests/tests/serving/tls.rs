@@ -235,6 +235,27 @@ fn halves_of_handshakes_take_bounded_memory_and_keep_no_other_out() {
     assert!(began.elapsed() < Duration::from_secs(30) && is_served(&client, port));
 }
 
+/// Those that are begun late are not late themselves.
+#[test]
+fn clients_that_wait_behind_silent_ones_are_all_served() {
+    const SILENT: usize = 500;
+    const CLIENTS: usize = 150;
+    let (_certificates, _server, port, client) = subject(&["--unauthenticated-input-total", "1mb"]);
+    let (client, hello) = (client.forgetful(), client.hello());
+    let silent: Vec<TcpStream> = (0..SILENT)
+        .map(|_| {
+            let mut silent = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            silent.write_all(&hello).unwrap();
+            silent
+        })
+        .collect();
+    let served = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(|| is_served(&client, port))).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).filter(|served| *served).count()
+    });
+    assert_eq!((served, silent.len()), (CLIENTS, SILENT));
+}
+
 #[test]
 fn files_are_read_again_when_they_are_set_and_when_they_have_changed() {
     let (certificates, server, port, client) = subject(&["--tls-auto-reload-interval", "0"]);
