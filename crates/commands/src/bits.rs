@@ -145,7 +145,8 @@ impl BitPlace {
         }
         let before = len(&view)?;
         let total = before.max(self.byte + 1);
-        let byte = entry.string_mut(total).and_then(|bytes| bytes.get_mut(self.byte)).ok_or(Error::WRONG_TYPE)?;
+        let place = entry.string_part_mut(total, self.byte..self.byte + 1);
+        let byte = place.and_then(|bytes| bytes.first_mut()).ok_or(Error::WRONG_TYPE)?;
         let old = *byte & self.mask;
         *byte ^= old ^ bit;
         Ok(Changed { old, grown_by: total - before })

@@ -14,6 +14,7 @@
 //! recomputed; a body of kind OBJECT is an initialised [`Value`].**
 
 use std::alloc::{self, Layout};
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use crate::compact::{Compacted, Mover};
@@ -318,23 +319,27 @@ impl Entry {
         self.set_text(Text::raw(value));
     }
 
-    /// The string's bytes, to be changed in place (APPEND, SETRANGE), after it was cut or filled up with zeros to `len`
-    /// bytes; none if it is no string. A long string grows in amortised constant time. It is no integer any more, and
-    /// OBJECT ENCODING says "raw" of it.
+    /// The string's bytes, to be changed in place, after it was cut or filled up with zeros to `len` bytes; none if it is no
+    /// string. A long string grows in amortised constant time. It is no integer any more, and OBJECT ENCODING says "raw" of it.
     pub fn string_mut(&mut self, len: usize) -> Option<&mut [u8]> {
+        self.string_part_mut(len, 0..len)
+    }
+
+    /// The same for a part of its bytes (APPEND, SETRANGE, SETBIT): what is known of the others is kept.
+    pub fn string_part_mut(&mut self, len: usize, part: Range<usize>) -> Option<&mut [u8]> {
         if !self.is_string() {
             return None;
         }
         if self.header().kind == OBJECT {
-            return self.object_mut().and_then(|value| value.string_mut(len));
+            return self.object_mut().and_then(|value| value.string_part_mut(len, part));
         }
         if len > EMBEDDED_BYTES_MAX {
             let mut bytes = vec![0; len];
             self.text_with(|text| bytes[..text.len()].copy_from_slice(text));
             self.rebuild(Text::Object(Value::long(Long::from(bytes))));
-            return self.object_mut().and_then(|value| value.string_mut(len));
+            return self.object_mut().and_then(|value| value.string_part_mut(len, part));
         }
-        Some(self.embedded_mut(len))
+        self.embedded_mut(len).get_mut(part)
     }
 
     /// Hands the text of an integer or of an embedded string to `read`.

@@ -5,10 +5,19 @@
 //! string without a registered block is copied.
 
 use std::cell::RefCell;
-use std::ops::Deref;
-use std::sync::Arc;
+use std::ops::{Deref, Range};
+use std::sync::{Arc, OnceLock};
 
 use crate::compact::Mover;
+use crate::population::blocks::BlockCounts;
+use crate::population::count_ones;
+
+/// A string that grows beyond this leaves room for a quarter more instead of as much again, in bytes: the spare room of
+/// long strings is what costs memory, and every growth by a constant factor is paid off by the appends that follow.
+const EAGER_GROWTH_BYTES_MAX: usize = 1024 * 1024;
+
+/// Bytes from which on it is remembered how many bits are set in each block: less is counted in a microsecond.
+const COUNTED_BYTES_MIN: usize = 64 * 1024;
 
 thread_local! {
     /// The blocks that strings may be kept in of the commands that this thread is running.
@@ -27,12 +36,29 @@ pub fn received<'b, T>(blocks: impl ExactSizeIterator<Item = &'b Arc<Vec<u8>>>, 
 }
 
 /// A string that can be shared.
-#[derive(Clone, Debug, Default)]
-pub struct Long(Arc<Vec<u8>>);
+#[derive(Debug, Default)]
+pub struct Long {
+    bytes: Arc<Vec<u8>>,
+    /// How many bits are set, once that was asked of a large string.
+    counts: OnceLock<Box<BlockCounts>>,
+}
+
+impl From<Arc<Vec<u8>>> for Long {
+    fn from(bytes: Arc<Vec<u8>>) -> Long {
+        Long { bytes, counts: OnceLock::new() }
+    }
+}
 
 impl From<Vec<u8>> for Long {
     fn from(bytes: Vec<u8>) -> Long {
-        Long(Arc::new(bytes))
+        Arc::new(bytes).into()
+    }
+}
+
+impl Clone for Long {
+    /// Shares the bytes. The copy's bits are yet to be counted.
+    fn clone(&self) -> Long {
+        self.bytes.clone().into()
     }
 }
 
@@ -41,7 +67,7 @@ impl Deref for Long {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 }
 
@@ -55,44 +81,70 @@ impl Long {
     /// The string's bytes to be written over, if nothing else refers to them.
     #[must_use]
     pub fn into_buffer(self) -> Option<Vec<u8>> {
-        Arc::into_inner(self.0)
+        Arc::into_inner(self.bytes)
     }
 
     /// Moves the string to another allocation if `mover` wants that and there is no other reference to it.
     pub(crate) fn compact(&mut self, mover: &mut Mover<'_>) {
-        if mover.wants(self.0.as_ptr()) && Arc::get_mut(&mut self.0).is_some() {
-            *self = Vec::from(&**self).into();
+        if mover.wants(self.bytes.as_ptr()) && Arc::get_mut(&mut self.bytes).is_some() {
+            self.bytes = Arc::new(Vec::from(&**self));
         }
     }
 
     fn kept(bytes: &[u8]) -> Option<Long> {
         RECEIVED.with_borrow(|blocks| {
             let block = blocks.iter().find(|block| std::ptr::eq(block.as_slice(), bytes))?;
-            Some(Long(block.clone()))
+            Some(block.clone().into())
         })
     }
 
     /// The string as others may keep it.
     #[must_use]
     pub fn shared(&self) -> &Arc<Vec<u8>> {
-        &self.0
+        &self.bytes
+    }
+
+    /// How many bits are set in a part of the string. Of a large one, what has not changed since it was last counted is not read.
+    #[must_use]
+    pub fn count_ones(&self, part: Range<usize>) -> u64 {
+        if self.len() < COUNTED_BYTES_MIN {
+            return count_ones(&self[part]);
+        }
+        let counts = self.counts.get_or_init(|| Box::new(BlockCounts::with_capacity(self.bytes.capacity())));
+        counts.count_ones(self, part)
     }
 
     /// Bytes of memory that the string takes beside itself.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.0.capacity() + size_of::<Vec<u8>>() + 2 * size_of::<usize>()
+        let counts = self.counts.get().map_or(0, |counts| size_of::<BlockCounts>() + counts.memory_bytes());
+        self.bytes.capacity() + size_of::<Vec<u8>>() + 2 * size_of::<usize>() + counts
     }
 
-    /// The string, to be changed: a copy, if others have it, too.
-    pub(crate) fn make_mut(&mut self) -> &mut Vec<u8> {
-        Arc::make_mut(&mut self.0)
+    /// A part of the string, to be changed, after the string was cut or filled up with zeros to `len` bytes. It grows in amortised
+    /// constant time, and is copied if others have it, too.
+    pub(crate) fn part_mut(&mut self, len: usize, part: Range<usize>) -> &mut [u8] {
+        let bytes = Arc::make_mut(&mut self.bytes);
+        let before = bytes.len();
+        if len > bytes.capacity() {
+            let spare = if len <= EAGER_GROWTH_BYTES_MAX { len } else { len / 4 };
+            bytes.reserve_exact(len - before + spare);
+            // The counts have room for the old capacity.
+            self.counts.take();
+        }
+        bytes.resize(len, 0);
+        if let Some(counts) = self.counts.get_mut() {
+            counts.forget(before.min(len)..before.max(len));
+            counts.forget(part.clone());
+        }
+        &mut bytes[part]
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     #[test]
     fn a_string_stays_in_the_block_it_was_received_in() {
@@ -102,7 +154,7 @@ mod tests {
             assert!(Arc::ptr_eq(long.shared(), block) && **long == ***block);
             // What runs later copies it.
             assert!(!Arc::ptr_eq(Long::new(block).shared(), block));
-            long.make_mut().push(b'!');
+            long.part_mut(1001, 1000..1001).fill(b'!');
             assert!(long.ends_with(b"!") && !block.ends_with(b"!"));
         }
     }
@@ -126,5 +178,34 @@ mod tests {
             received([&inner].into_iter(), || assert!(keeps(&inner) && !keeps(&outer)));
             assert!(keeps(&outer) && !keeps(&inner));
         });
+    }
+
+    #[test]
+    fn bits_are_counted_after_every_kind_of_change() {
+        let random = &mut Random::new(5);
+        let [min, max] = [COUNTED_BYTES_MIN, if cfg!(miri) { COUNTED_BYTES_MIN + 5000 } else { 6 * COUNTED_BYTES_MIN }];
+        let mut long = Long::from(vec![0; min]);
+        let mut model = vec![0; min];
+        for round in 0..if cfg!(miri) { 8 } else { 3000 } {
+            assert_eq!(long.count_ones(0..model.len()), count_ones(&model), "{round}");
+            // Now and then others have it, or it is cut.
+            let other = random.below(4).eq(&0).then(|| long.clone());
+            let cut = if random.below(20) == 0 { max - min } else { 0 };
+            let len = model.len().saturating_sub(cut).max(min)
+                + random.below(5).saturating_sub(3) * random.below(max - min) / 20;
+            let len = len.min(max);
+            let start = random.below(len);
+            let part = start..(start + 1 + random.below(300)).min(len);
+            let byte = random.next() as u8;
+            long.part_mut(len, part.clone()).fill(byte);
+            let before = std::mem::take(&mut model);
+            model = before.clone();
+            model.resize(len, 0);
+            model[part].fill(byte);
+            assert_eq!(*long, *model);
+            if let Some(other) = other {
+                assert_eq!(other.count_ones(0..before.len()), count_ones(&before));
+            }
+        }
     }
 }

@@ -3,6 +3,8 @@
 //! The program is built for any processor of its kind, which knows vectors of two words and can't count their bits. What the present
 //! one knows besides is found out when many bytes are to be counted.
 
+pub(crate) mod blocks;
+
 /// Bytes from which on it is worth it to ask what the processor knows, and to fill wide vectors.
 #[cfg(target_arch = "x86_64")]
 const WIDE_BYTES_MIN: usize = 256;

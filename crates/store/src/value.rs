@@ -1,5 +1,7 @@
 //! The values that have an allocation of their own.
 
+use std::ops::Range;
+
 use crate::compact::{Compacted, Mover};
 use crate::long::Long;
 use crate::prefetch::Ahead;
@@ -34,10 +36,6 @@ pub enum Value {
     /// Texts with scores, to complete what is typed.
     Suggestions(TightBox<Suggestions>),
 }
-
-/// A string that grows beyond this leaves room for a quarter more instead of as much again, in bytes: the spare room of
-/// long strings is what costs memory, and every growth by a constant factor is paid off by the appends that follow.
-const EAGER_GROWTH_BYTES_MAX: usize = 1024 * 1024;
 
 /// The type of a key, as TYPE and SCAN's TYPE option name it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -277,17 +275,11 @@ impl Value {
         TimedHash::of_mut(self)
     }
 
-    /// The bytes of a string, to be changed, after it was cut or filled up with zeros to `len` bytes; none if it is no
+    /// A part of a string, to be changed, after the string was cut or filled up with zeros to `len` bytes; none if it is no
     /// string.
-    pub(crate) fn string_mut(&mut self, len: usize) -> Option<&mut [u8]> {
+    pub(crate) fn string_part_mut(&mut self, len: usize, part: Range<usize>) -> Option<&mut [u8]> {
         let Value::Str(long) = self else { return None };
-        let bytes = long.make_mut();
-        if len > bytes.capacity() {
-            let spare = if len <= EAGER_GROWTH_BYTES_MAX { len } else { len / 4 };
-            bytes.reserve_exact(len - bytes.len() + spare);
-        }
-        bytes.resize(len, 0);
-        Some(bytes)
+        Some(long.part_mut(len, part))
     }
 
     /// A copy that shares nothing that can change.

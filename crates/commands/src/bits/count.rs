@@ -1,6 +1,10 @@
 //! BITCOUNT.
 
+use std::ops::Range;
+
+use store::entry::View;
 use store::population::count_ones;
+use store::value::Value;
 
 use super::range::{BitRange, RelativeRange};
 use crate::Call;
@@ -14,15 +18,21 @@ pub(super) fn bitcount(call: &mut Call<'_, '_, '_>) -> Outcome {
         call.reply.int(0);
         return Ok(());
     };
+    let long = if let View::Object(Value::Str(long)) = view { Some(&**long) } else { None };
     let bytes = text(view)?;
+    let ones = |part| match long {
+        Some(long) => long.count_ones(part),
+        None => count_ones(&bytes[part]),
+    };
     let range = relative?.and_then(|relative| relative.within(&bytes));
-    let count = range.map_or(0, |range| count_within(&bytes, range));
+    let count = range.map_or(0, |range| count_within(&bytes, range, ones));
     call.reply.int(count.cast_signed());
     Ok(())
 }
 
-fn count_within(bytes: &[u8], range: BitRange) -> u64 {
+/// The bits within a range of bits, given how many there are in a part of the bytes.
+fn count_within(bytes: &[u8], range: BitRange, ones: impl FnOnce(Range<usize>) -> u64) -> u64 {
     let (first, last) = range.bytes();
     let outside = (bytes[first] & !range.first_mask()).count_ones() + (bytes[last] & !range.last_mask()).count_ones();
-    count_ones(&bytes[first..=last]) - u64::from(outside)
+    ones(first..last + 1) - u64::from(outside)
 }

@@ -1,5 +1,7 @@
 //! BITFIELD: integers of any width at any bit, the highest bit first.
 
+use std::ops::Range;
+
 use resp::num;
 
 use super::{check_offset, string_for_write};
@@ -65,6 +67,16 @@ impl Field {
         Ok(Field { is_signed, bits: bits as u32, offset: check_offset(offset, bytes_max)? })
     }
 
+    /// The byte that the field begins in.
+    fn first_byte(self) -> usize {
+        (self.offset / 8) as usize
+    }
+
+    /// The same field in the string's part from a byte on, which isn't behind the field's first.
+    fn after(self, byte: usize) -> Field {
+        Field { offset: self.offset - 8 * byte as u64, ..self }
+    }
+
     /// Bytes that a string must have for the field to be within.
     fn end(self) -> usize {
         (self.offset + u64::from(self.bits)).div_ceil(8) as usize
@@ -73,7 +85,7 @@ impl Field {
     /// The bytes that the field is in, as one number, and by how many bits the field is shifted in it. Behind the
     /// string's end are zeros.
     fn window(self, bytes: &[u8]) -> (u128, u32) {
-        let first = (self.offset / 8) as usize;
+        let first = self.first_byte();
         let byte = |at: usize| bytes.get(first + at).copied().unwrap_or(0);
         let window = (0..WINDOW_BYTES).fold(0, |window, at| window << 8 | u128::from(byte(at)));
         (window, 8 * WINDOW_BYTES as u32 - (self.offset % 8) as u32 - self.bits)
@@ -94,8 +106,7 @@ impl Field {
         let bits = i128::from(value).cast_unsigned() & self.mask();
         let changed = window & !(self.mask() << shift) | bits << shift;
         let changed = &changed.to_be_bytes()[size_of::<u128>() - WINDOW_BYTES..];
-        let first = (self.offset / 8) as usize;
-        bytes[first..].iter_mut().zip(changed).for_each(|(byte, changed)| *byte = *changed);
+        bytes[self.first_byte()..].iter_mut().zip(changed).for_each(|(byte, changed)| *byte = *changed);
     }
 
     /// The number that the lowest bits of `value` are.
@@ -210,16 +221,18 @@ fn write(call: &mut Call<'_, '_, '_>, operations: &[FieldOperation]) -> Outcome 
     let is_longer = before.is_none_or(|before| before < total);
     call.effects.took_much |= total - before.unwrap_or(0) > MUCH_BYTES;
     let Some(mut entry) = call.db.get_mut(key) else { return Ok(()) };
-    let bytes = entry.string_mut(total).ok_or(Error::WRONG_TYPE)?;
+    let part = touched(operations, total);
+    let bytes = entry.string_part_mut(total, part.clone()).ok_or(Error::WRONG_TYPE)?;
     let mut changes = 0;
     call.reply.array(operations.len());
     for operation in operations {
-        let old = operation.field.read(bytes);
+        let field = operation.field.after(part.start);
+        let old = field.read(bytes);
         match (operation.action, operation.new_value(old)) {
             (FieldAction::Get, _) => call.reply.int(old),
             (_, None) => call.reply.null(),
             (action, Some(new)) => {
-                operation.field.write(bytes, new);
+                field.write(bytes, new);
                 changes += usize::from(is_longer || old != new);
                 call.reply.int(if matches!(action, FieldAction::Set(_)) { old } else { new });
             }
@@ -236,4 +249,11 @@ fn write(call: &mut Call<'_, '_, '_>, operations: &[FieldOperation]) -> Outcome 
         call.record_as(&words);
     }
     Ok(())
+}
+
+/// The part of a string of so many bytes that all fields are in, as far as it has them.
+fn touched(operations: &[FieldOperation], total: usize) -> Range<usize> {
+    let fields = || operations.iter().map(|operation| operation.field);
+    let start = fields().map(Field::first_byte).min().unwrap_or(0).min(total);
+    start..fields().map(Field::end).max().unwrap_or(0).clamp(start, total)
 }

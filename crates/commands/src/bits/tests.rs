@@ -393,3 +393,41 @@ fn large_results_are_the_same_wherever_they_are_written() {
         ("exists d", ":0"),
     ]);
 }
+
+/// Of a large string only what has changed is counted again. Every way of changing it has to say what that is.
+#[test]
+fn a_large_string_is_counted_right_after_every_change() {
+    let mut random = Random::new(11);
+    let mut bench = Bench::default();
+    let len = 200_000;
+    bench.run(&format!("setrange k {} x", len - 1));
+    bench.run("mset other abc small x");
+    for round in 0..400 {
+        let [byte, bit] = [random.below(len), random.below(8 * len)];
+        match random.below(10) {
+            0..3 => bench.run(&format!("setbit k {bit} {}", round % 2)),
+            3 => bench.run(&format!("setrange k {byte} {}", "y".repeat(1 + random.below(40_000)))),
+            4 => bench.run(&format!("append k {}", "z".repeat(random.below(5000)))),
+            5 => bench.run(&format!(
+                "bitfield k get u8 {} set u60 {bit} {} incrby i5 {} 3",
+                bit / 3,
+                random.next() >> 5,
+                bit / 2
+            )),
+            6 => bench.run("bitop xor k k other"),
+            7 => bench.run("copy k other replace"),
+            8 => bench.run("bitop not k k"),
+            _ => bench.run(&format!("setrange k {} end", len + random.below(50_000))),
+        };
+        // Of a copy nothing is known.
+        let [start, end] = [byte / 2, byte];
+        for range in [String::new(), format!(" {start} {end}"), format!(" {bit} -1 bit")] {
+            bench.run("copy k fresh replace");
+            assert_eq!(
+                bench.run(&format!("bitcount k{range}")),
+                bench.run(&format!("bitcount fresh{range}")),
+                "{round}"
+            );
+        }
+    }
+}

@@ -18,8 +18,7 @@ pub(super) fn append(call: &mut Call<'_, '_, '_>) -> Outcome {
     let before = len(&entry.view())?;
     let total = before.saturating_add(suffix.len());
     check_len(total, call.rules.string_bytes_max)?;
-    let bytes = entry.string_mut(total).ok_or(Error::WRONG_TYPE)?;
-    bytes[before..].copy_from_slice(suffix);
+    entry.string_part_mut(total, before..total).ok_or(Error::WRONG_TYPE)?.copy_from_slice(suffix);
     drop(entry);
     changed(call, key, "append", total)
 }
@@ -58,8 +57,8 @@ pub(super) fn setrange(call: &mut Call<'_, '_, '_>) -> Outcome {
 
 fn overwrite(call: &mut Call<'_, '_, '_>, key: Key<'_>, total: usize, offset: usize, part: &[u8]) -> Outcome {
     let Some(mut entry) = call.db.get_mut(key) else { return Ok(()) };
-    let bytes = entry.string_mut(total).ok_or(Error::WRONG_TYPE)?;
-    bytes[offset..][..part.len()].copy_from_slice(part);
+    let range = offset..offset + part.len();
+    entry.string_part_mut(total, range).ok_or(Error::WRONG_TYPE)?.copy_from_slice(part);
     Ok(())
 }
 
