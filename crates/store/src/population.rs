@@ -30,16 +30,16 @@ pub fn count_ones(bytes: &[u8]) -> u64 {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vpopcntdq,popcnt")]
 fn in_eights(bytes: &[u8]) -> u64 {
-    /// Bytes from which on the vectors are aligned. One that lies on two lines of the cache takes a tenth more time, and of few bytes
-    /// those before the first line's end do.
-    const ALIGNED_BYTES_MIN: usize = 4096;
-    let head = if bytes.len() < ALIGNED_BYTES_MIN { 0 } else { bytes.as_ptr().align_offset(64).min(bytes.len()) };
-    let (head, bytes) = bytes.split_at(head);
     use std::arch::x86_64::{
         _mm512_add_epi64, _mm512_loadu_si512, _mm512_popcnt_epi64, _mm512_reduce_add_epi64, _mm512_setzero_si512,
     };
     /// Vectors that are counted side by side: an addition takes a cycle, and two are loaded meanwhile.
     const AT_ONCE: usize = 4;
+    /// Bytes from which on the vectors are aligned. One that lies on two lines of the cache takes a tenth more time, and of few bytes
+    /// those before the first line's end do.
+    const ALIGNED_BYTES_MIN: usize = 4096;
+    let head = if bytes.len() < ALIGNED_BYTES_MIN { 0 } else { bytes.as_ptr().align_offset(64).min(bytes.len()) };
+    let (head, bytes) = bytes.split_at(head);
     let (blocks, rest) = bytes.as_chunks::<{ AT_ONCE * 64 }>();
     let mut sums = [_mm512_setzero_si512(); AT_ONCE];
     for block in blocks {
