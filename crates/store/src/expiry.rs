@@ -70,12 +70,16 @@ impl<H: Copy + Ord> ExpiryQueue<H> {
     }
 
     /// Starts over with one note for each hash that has one and still has an expiry, as this says: without a walk through a table of
-    /// which few expire.
-    pub fn renew(&mut self, expiry_of: impl Fn(H) -> Option<u64>) {
+    /// which few expire. `ahead` is given the hashes that are yet to be asked for before each of them, so that it can ask for memory.
+    pub fn renew(&mut self, expiry_of: impl Fn(H) -> Option<u64>, ahead: impl Fn(&[H])) {
         let mut hashes: Vec<H> = std::mem::take(&mut self.notes).into_iter().map(|Reverse(note)| note.hash).collect();
         hashes.sort_unstable();
         hashes.dedup();
-        self.rebuild(hashes.into_iter().filter_map(|hash| expiry_of(hash).map(|at_ms| Note { at_ms, hash })));
+        let notes = hashes.iter().enumerate().filter_map(|(at, &hash)| {
+            ahead(&hashes[at..]);
+            expiry_of(hash).map(|at_ms| Note { at_ms, hash })
+        });
+        self.rebuild(notes);
     }
 
     /// Takes the earliest note whose time is before `now_ms`.

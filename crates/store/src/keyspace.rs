@@ -21,7 +21,7 @@ use crate::prefetch::{Ahead, prefetch_to_write};
 use crate::reaper::Reaper;
 use crate::snapshot::{Saver, Saving, Snapshots};
 use crate::sync::{Alone, Gate, Inside, ShardLock};
-use crate::table::Table;
+use crate::table::{COMING_STEP, Table};
 use crate::types::timed_hash::TimedHash;
 
 /// Shards of an only thread, which never waits for one: they part what takes long into steps. Fewer under Miri, which is slow.
@@ -100,6 +100,14 @@ fn next_field(table: &Table<Entry>, hash: KeyHash) -> Option<u64> {
     table.find_where(hash, |entry| next(entry).is_some()).and_then(|entry| next(&entry))
 }
 
+/// Asks for what [`next_field`] will read of the keys with these hashes: each step is worthwhile once the one before has arrived.
+fn prefetch_fields(table: &Table<Entry>, hashes: &[KeyHash]) {
+    table.prefetch_coming(&hashes[hashes.len().min(COMING_STEP)..]);
+    if let Some(entry) = hashes.get(COMING_STEP).and_then(|&hash| table.peek_candidate(hash)) {
+        entry.prefetch_value(Ahead::Value);
+    }
+}
+
 impl Shard {
     pub(crate) fn note_expiry(&mut self, at_ms: u64, hash: KeyHash) {
         self.queue.note(at_ms, hash);
@@ -112,7 +120,7 @@ impl Shard {
         queue.note(at_ms, hash);
         // To renew it takes a look at each key that it has. As long as each may hold such a hash, that would be in vain.
         if queue.len() > self.table.len() && queue.is_stale(*renewed) {
-            queue.renew(|hash| next_field(&self.table, hash));
+            queue.renew(|hash| next_field(&self.table, hash), |coming| prefetch_fields(&self.table, coming));
             *renewed = queue.len();
         }
     }
@@ -125,7 +133,7 @@ impl Shard {
     /// How many keys hold hashes with fields that expire. Looks at each of them.
     pub(crate) fn count_timed_hashes(&mut self) -> usize {
         let Some(fields) = &mut self.fields else { return 0 };
-        fields.queue.renew(|hash| next_field(&self.table, hash));
+        fields.queue.renew(|hash| next_field(&self.table, hash), |coming| prefetch_fields(&self.table, coming));
         fields.renewed = fields.queue.len();
         fields.renewed
     }

@@ -52,6 +52,8 @@ const FILL_OF_FOUR: usize = 23;
 const SPARSE_OF_FOUR: usize = 12;
 /// Where the tag begins in a slot; addresses of user space stay below it on every supported machine.
 const TAG_SHIFT: u32 = 48;
+/// Lookups between two steps of [`Table::prefetch_coming`]: about as many are done while memory answers.
+pub const COMING_STEP: usize = 8;
 /// Bytes of a record that are asked for ahead: with a key and a value of the usual size, all of it.
 const RECORD_PREFETCHED_BYTES: usize = 48;
 /// The bit that marks slot 7 as the address of another bucket.
@@ -565,6 +567,17 @@ impl<R: Record> Table<R> {
         }
         let chained = bucket.slots[SLOTS - 1].next();
         chained.inspect(|next| prefetch(next.as_ptr().cast())).is_some()
+    }
+
+    /// Asks for memory of the records with these hashes, which are looked up one after the other: of each first the bucket, then,
+    /// [`COMING_STEP`] before its turn, the record. To be called before each of them, with what is left.
+    pub fn prefetch_coming(&self, hashes: &[R::Hash]) {
+        if let Some(&hash) = hashes.get(2 * COMING_STEP) {
+            self.prefetch_bucket(hash);
+        }
+        if let Some(&hash) = hashes.get(COMING_STEP) {
+            self.prefetch_record(hash);
+        }
     }
 
     /// Asks for the record that may have this hash, wherever it is in the chain.

@@ -131,7 +131,7 @@ impl TimedFields {
         }
         if self.queue.is_stale(self.timed) {
             let table = &self.table;
-            self.queue.renew(|hash| expiry_in(table, hash));
+            self.queue.renew(|hash| expiry_in(table, hash), |coming| table.prefetch_coming(coming));
         }
     }
 
