@@ -272,6 +272,11 @@ impl<'c> Call<'c, '_, '_> {
         }
     }
 
+    /// The same for a string of which OBJECT ENCODING says "raw", never an integer.
+    pub fn set_raw(&mut self, key: Key<'_>, value: &[u8], ttl: Ttl) {
+        self.db.set_raw(key, value, ttl, self.rules.lazy_free.server_del);
+    }
+
     /// Notes that the command changed a key, and the event that it is. It counts as one change.
     #[inline]
     pub fn changed(&mut self, key: Key<'_>, class: Class, event: &'static str) {

@@ -160,10 +160,7 @@ fn store(call: &mut Call<'_, '_, '_>, key: Key<'_>, bytes: Vec<u8>) {
         call.db.set_object(key, Value::long(Long::from(bytes)), Ttl::Clear);
         return;
     }
-    call.db.set_string(key, &bytes, Ttl::Clear);
-    if let Some(mut entry) = call.db.get_mut(key) {
-        mark_raw(&mut entry);
-    }
+    call.set_raw(key, &bytes, Ttl::Clear);
 }
 
 fn pfcount(call: &mut Call<'_, '_, '_>) -> Outcome {

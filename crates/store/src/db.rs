@@ -16,6 +16,7 @@ use crate::frequency::Frequency;
 use crate::hash::KeyHash;
 use crate::keyspace::{FirstShard, Key, Locked, Shard};
 use crate::long::Long;
+use crate::reaper::Reaper;
 use crate::snapshot::Change;
 use crate::table::{Ref, RefMut};
 use crate::types::stream::Blocks;
@@ -421,12 +422,23 @@ impl<'l, 'k> Db<'l, 'k> {
     pub fn set_string_over(&mut self, key: Key<'_>, value: &[u8], ttl: Ttl) {
         let reaper = self.locked.keyspace().reaper();
         let change = |entry: &mut Entry| {
-            if let Some(old) = entry.object_mut() {
-                reaper.free_value(std::mem::replace(old, Value::long(Long::default())));
-            }
+            empty(entry, reaper);
             entry.set_string(value);
         };
         self.write(key, ttl, change, |key, expiry| Entry::string(key, value, expiry));
+    }
+
+    /// Sets the key to a string of which OBJECT ENCODING says "raw", never an integer. What the key holds until then is freed in
+    /// the background, if it is large and `lazily` says so.
+    pub fn set_raw(&mut self, key: Key<'_>, value: &[u8], ttl: Ttl, lazily: bool) {
+        let reaper = self.locked.keyspace().reaper();
+        let change = |entry: &mut Entry| {
+            if lazily {
+                empty(entry, reaper);
+            }
+            entry.set_raw(value);
+        };
+        self.write(key, ttl, change, |key, expiry| Entry::raw(key, value, expiry));
     }
 
     /// Sets the key to an integer string.
@@ -647,10 +659,8 @@ impl<'l, 'k> Db<'l, 'k> {
     pub fn empty(&mut self, key: Key<'_>) {
         self.save_before(Change::Lost, key);
         let keyspace = self.locked.keyspace();
-        if let Some(mut entry) = self.shard_mut(key.hash).table.find_mut(key.hash, key.bytes)
-            && let Some(value) = entry.object_mut()
-        {
-            keyspace.reaper().free_value(std::mem::replace(value, Value::long(Long::default())));
+        if let Some(mut entry) = self.shard_mut(key.hash).table.find_mut(key.hash, key.bytes) {
+            empty(&mut entry, keyspace.reaper());
         }
     }
 
@@ -903,6 +913,14 @@ impl<'l, 'k> Db<'l, 'k> {
             true
         });
         more.unwrap_or(false)
+    }
+}
+
+/// Frees in the background what an entry holds, if that is large. It holds an empty string then.
+#[inline]
+fn empty(entry: &mut Entry, reaper: &Reaper) {
+    if let Some(value) = entry.object_mut() {
+        reaper.free_value(std::mem::replace(value, Value::long(Long::default())));
     }
 }
 

@@ -143,6 +143,14 @@ impl Entry {
         Entry::build(key, Text::of(value), expiry)
     }
 
+    /// A string of which OBJECT ENCODING says "raw", never an integer.
+    #[must_use]
+    pub fn raw(key: &[u8], value: &[u8], expiry: Option<u64>) -> Entry {
+        let mut entry = Entry::build(key, Text::raw(value), expiry);
+        entry.mark_raw();
+        entry
+    }
+
     /// An integer string.
     #[must_use]
     pub fn int(key: &[u8], value: i64, expiry: Option<u64>) -> Entry {
@@ -317,6 +325,16 @@ impl Entry {
     /// Makes it a string without looking whether that is an integer: OBJECT ENCODING tells the two apart.
     pub fn set_plain(&mut self, value: &[u8]) {
         self.set_text(Text::raw(value));
+    }
+
+    /// The same; OBJECT ENCODING says "raw" of it.
+    pub fn set_raw(&mut self, value: &[u8]) {
+        if self.header().kind == EMBEDDED && value.len() <= EMBEDDED_BYTES_MAX {
+            self.embedded_mut(value.len()).copy_from_slice(value);
+        } else {
+            self.rebuild(Text::raw(value));
+            self.mark_raw();
+        }
     }
 
     /// The string's bytes, to be changed in place, after it was cut or filled up with zeros to `len` bytes; none if it is no

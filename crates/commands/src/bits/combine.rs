@@ -14,7 +14,7 @@ use store::wide::{WideWork, with_wide_vectors};
 use crate::Call;
 use crate::effects::Class;
 use crate::error::{Error, Outcome};
-use crate::strings::text;
+use crate::strings::{len, text};
 
 /// Bytes of the result that are made at a time: few enough for the first-level cache, so that each string is read from
 /// memory once and the result is written once.
@@ -168,9 +168,8 @@ impl<'s, P: Iterator<Item = &'s [u8]> + Clone> WideWork for Append<'_, P> {
     }
 }
 
-/// Combines strings, in the memory of `buffer` if that has the right size.
-fn combine(operation: BitOperation, strings: &[Cow<'_, [u8]>], mut buffer: Vec<u8>) -> Vec<u8> {
-    let total = strings.iter().map(|string| string.len()).max().unwrap_or(0);
+/// Combines strings, of which the longest has `total` bytes, in the memory of `buffer` if that has the right size.
+fn combine(operation: BitOperation, strings: &[Cow<'_, [u8]>], total: usize, mut buffer: Vec<u8>) -> Vec<u8> {
     buffer.clear();
     // One that is too small would be copied to a larger one, and one that is too large keep what nothing needs.
     let fits = (total..=total.saturating_mul(2)).contains(&buffer.capacity());
@@ -185,7 +184,10 @@ fn combine(operation: BitOperation, strings: &[Cow<'_, [u8]>], mut buffer: Vec<u
 
 /// The memory of the string at the destination, if the result can be written over it: the key's value is empty then. Nothing fails
 /// after that.
-fn buffer(call: &mut Call<'_, '_, '_>) -> Vec<u8> {
+fn buffer(call: &mut Call<'_, '_, '_>, result_bytes: usize) -> Vec<u8> {
+    if result_bytes < REUSED_BYTES_MIN {
+        return Vec::new();
+    }
     let key = call.key(2);
     let is_source = call.each_key().skip(1).any(|source| source.bytes == key.bytes);
     let is_large =
@@ -201,10 +203,9 @@ fn buffer(call: &mut Call<'_, '_, '_>) -> Vec<u8> {
     }
 }
 
-/// Fails if any of the keys holds another type than a string.
-fn check_types<'k>(db: &mut Db<'_, '_>, mut keys: impl Iterator<Item = Key<'k>>) -> Outcome {
-    let is_other = keys.any(|key| db.get(key).is_some_and(|entry| !entry.is_string()));
-    if is_other { Err(Error::WRONG_TYPE) } else { Ok(()) }
+/// The length of the longest string that the keys hold; an error if any holds another type.
+fn longest<'k>(db: &mut Db<'_, '_>, mut keys: impl Iterator<Item = Key<'k>>) -> Result<usize, Error> {
+    keys.try_fold(0, |longest, key| Ok(db.view(key).map_or(Ok(0), |view| len(&view))?.max(longest)))
 }
 
 /// The strings that the keys hold, in their order; empty for a key that doesn't exist.
@@ -215,9 +216,9 @@ fn strings_at<'d, 'k>(db: &'d Db<'_, '_>, keys: impl Iterator<Item = Key<'k>>) -
 pub(super) fn bitop(call: &mut Call<'_, '_, '_>) -> Outcome {
     let operation = BitOperation::parse(call.arg(1), call.len() - 3)?;
     let sources = call.each_key().skip(1);
-    check_types(&mut call.db, sources.clone())?;
-    let buffer = buffer(call);
-    let result = combine(operation, &strings_at(&call.db, sources)?, buffer);
+    let longest = longest(&mut call.db, sources.clone())?;
+    let buffer = buffer(call, longest);
+    let result = combine(operation, &strings_at(&call.db, sources)?, longest, buffer);
     let (key, len) = (call.key(2), result.len());
     if len > 0 {
         store(call, key, result);
@@ -236,8 +237,5 @@ fn store(call: &mut Call<'_, '_, '_>, key: Key<'_>, result: Vec<u8>) {
         call.db.set_object(key, Value::long(Long::from(result)), Ttl::Clear);
         return;
     }
-    call.set_string(key, b"", Ttl::Clear);
-    if let Some(bytes) = call.db.get_mut(key).as_mut().and_then(|entry| entry.string_mut(result.len())) {
-        bytes.copy_from_slice(&result);
-    }
+    call.set_raw(key, &result, Ttl::Clear);
 }
