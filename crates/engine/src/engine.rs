@@ -37,7 +37,7 @@ use crate::machine::Machine;
 use crate::machine::ticks::per_microsecond;
 use crate::memory::compaction::{Compaction, Thresholds};
 use crate::migrations::Migrations;
-use crate::pause::Pause;
+use crate::pause::{Pause, PausePurpose};
 use crate::pipelines::Pipelines;
 use crate::pubsub::PubSub;
 use crate::pubsub::monitors::Monitors;
@@ -493,13 +493,13 @@ impl Engine {
     /// Begins to load data again, or to exchange them: all commands wait until [`Engine::end_reloading`]. `now_ms` is Unix time.
     pub fn begin_reloading(&self, now_ms: u64) {
         self.reasons.set(RELOADING, true);
-        self.pause.begin(true, now_ms, u64::MAX);
+        self.pause.begin(PausePurpose::Reload, true, now_ms, u64::MAX);
     }
 
     /// All data have been loaded again, or it could not be begun.
     pub fn end_reloading(&self) {
         self.reasons.set(RELOADING, false);
-        self.pause.end();
+        self.pause.end(PausePurpose::Reload);
     }
 
     /// Gives a failover up: this server goes on as the primary that it was. False if there is none. The caller is alone behind the gate.
@@ -521,7 +521,7 @@ impl Engine {
     }
 
     fn end_pause_of_failover(&self) {
-        self.pause.end();
+        self.pause.end(PausePurpose::Failover);
         self.inboxes.iter().for_each(|inbox| inbox.send(Message::Look));
     }
 
@@ -670,7 +670,8 @@ impl Engine {
             Some(multi) => is_exec(command) && self.queue_changes_migrating(session.database, &multi.queue),
             None => self.reasons.has(MIGRATES) && self.changes_migrating(session.database, command, *args),
         };
-        !session.is_monitoring() && (self.is_paused(now_ms) && self.pauses(session, command, args) || is_migrated())
+        !session.is_monitoring()
+            && (self.is_paused(now_ms) && self.pauses(session, command, args, now_ms) || is_migrated())
     }
 
     /// Whether a command may change a key of a database that is on its way to another server. A script that writes may change any, and so
@@ -699,7 +700,7 @@ impl Engine {
     }
 
     /// Whether a pause concerns a command.
-    fn pauses(&self, session: &Session, command: &Command, args: &Args<'_>) -> bool {
+    fn pauses(&self, session: &Session, command: &Command, args: &Args<'_>, now_ms: u64) -> bool {
         let writes = |c: &Command| c.info.has(flag::WRITE | flag::MAY_REPLICATE);
         let queued = || session.multi.as_ref().is_some_and(|m| m.queue.iter().any(|q| writes(q.command)));
         // What a script says of itself counts, not what its command may do.
@@ -708,6 +709,6 @@ impl Engine {
         // What is counted for a token is a unit of the stream, too: a failover would never find a replica that has everything.
         let counts =
             || session.tally().is_some() && !command.info.has(flag::ADMIN) && self.replication.is_failing_over();
-        self.pause.is_of_all() || runs() || (is_exec(command) && queued()) || counts()
+        self.pause.holds_all(now_ms) || runs() || (is_exec(command) && queued()) || counts()
     }
 }

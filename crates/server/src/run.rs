@@ -11,6 +11,7 @@ use engine::host::{CertificateFigures, Host};
 use engine::inbox::{Message, Wake};
 use engine::machine::{Machine, Usage};
 use engine::migrations::Migration;
+use engine::pause::PausePurpose;
 use engine::snapshots::{Outlet, Piece, Purpose, SnapshotForm};
 use engine::worker::Worker;
 use journal::merge::Merge;
@@ -488,7 +489,7 @@ fn has_awaited_replicas(engine: &Engine, asked_to_end: &AskedToEnd, may_abort: b
     asked_to_end.forget();
     let _alone = engine.keyspace.gate().close();
     engine.replication.resume_stream();
-    engine.pause.end();
+    engine.pause.end(PausePurpose::Shutdown);
     false
 }
 

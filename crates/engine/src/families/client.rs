@@ -20,6 +20,7 @@ use crate::families::client_tracking::{caching, getredir, tracking, trackinginfo
 use crate::families::connection::{bad_name, printable};
 use crate::families::help::help;
 use crate::inbox::Message;
+use crate::pause::PausePurpose;
 use crate::worker::turn::{Run, Turn};
 
 /// Attempts to claim a waiter that another thread is just trying to serve, which takes it as long as one command.
@@ -343,7 +344,7 @@ fn pause(turn: &mut Turn<'_, '_>) -> Outcome {
     let until_ms = from_ms.checked_add(timeout_ms).filter(|&ms| i64::try_from(ms).is_ok());
     let until_ms = until_ms.ok_or(Error::TIMEOUT_OUT_OF_RANGE)?;
     let engine = turn.engine();
-    engine.pause.begin(all, turn.now_ms(), if timeout_ms > 0 { until_ms } else { 0 });
+    engine.pause.begin(PausePurpose::Client, all, turn.now_ms(), if timeout_ms > 0 { until_ms } else { 0 });
     follow_pause(turn);
     turn.reply.ok();
     Ok(())
@@ -351,7 +352,7 @@ fn pause(turn: &mut Turn<'_, '_>) -> Outcome {
 
 fn unpause(turn: &mut Turn<'_, '_>) -> Outcome {
     let engine = turn.engine();
-    engine.pause.end();
+    engine.pause.end(PausePurpose::Client);
     engine.inboxes.iter().for_each(|inbox| inbox.send(Message::Look));
     follow_pause(turn);
     turn.reply.ok();

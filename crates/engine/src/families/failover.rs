@@ -7,6 +7,7 @@ use commands::spec::flag::{ADMIN, NOSCRIPT, STALE};
 use commands::spec::{Group, Scope, Spec};
 
 use crate::config::LogLevel;
+use crate::pause::PausePurpose;
 use crate::replication::Primary;
 use crate::replication::failover::{Failover, FailoverStage};
 use crate::replication::replicas::{ReplicaFigures, ReplicaStage};
@@ -74,7 +75,7 @@ fn failover(turn: &mut Turn<'_, '_>) -> Outcome {
     let deadline_ms = wish.timeout_ms.map(|timeout_ms| now_ms.saturating_add(timeout_ms));
     let stage = FailoverStage::AwaitsReplica;
     replication.begin_failover(Failover { target: wish.target, deadline_ms, is_forced: wish.is_forced, stage });
-    engine.pause.begin(false, now_ms, u64::MAX);
+    engine.pause.begin(PausePurpose::Failover, false, now_ms, u64::MAX);
     engine.host.log(LogLevel::Notice, "A failover was asked for: writes wait until a replica has all data.");
     turn.reply.ok();
     Ok(())
@@ -111,7 +112,7 @@ fn is_at(replica: &ReplicaFigures, target: &Primary) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Failover, FailoverStage};
+    use super::{Failover, FailoverStage, PausePurpose};
     use crate::testing::{Bench, check};
     use crate::worker::Ran;
 
@@ -126,7 +127,7 @@ mod tests {
         let (mut counts, mut other) = (bench.open(), bench.open());
         let engine = bench.worker.engine;
         bench.check(&mut counts, &[("pipeline start t", "+OK"), ("get k", "$-1")]);
-        engine.pause.begin(false, bench.now_us / 1000, u64::MAX);
+        engine.pause.begin(PausePurpose::Failover, false, bench.now_us / 1000, u64::MAX);
         // CLIENT PAUSE leaves it alone.
         bench.check(&mut counts, &[("get k", "$-1")]);
         engine.replication.begin_failover(failover());
@@ -134,6 +135,21 @@ mod tests {
         assert_eq!(bench.run(&mut counts, b"GET k\r\n"), (Vec::new(), Ran::Paused));
         bench.check(&mut other, &[("failover abort", "+OK")]);
         assert_eq!(bench.run(&mut counts, b"GET k\r\n"), (b"$-1\r\n".to_vec(), Ran::Idle));
+    }
+
+    /// Else writes would be lost that come between a replica's having all data and its taking this server's place.
+    #[test]
+    fn the_end_of_a_client_pause_does_not_let_writes_through() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        let engine = bench.worker.engine;
+        engine.pause.begin(PausePurpose::Failover, false, bench.now_us / 1000, u64::MAX);
+        engine.replication.begin_failover(failover());
+        bench.check(&mut session, &[("client pause 1000 write", "+OK"), ("client unpause", "+OK")]);
+        assert_eq!(bench.run(&mut session, b"SET k v\r\n"), (Vec::new(), Ran::Paused));
+        let mut other = bench.open();
+        bench.check(&mut other, &[("failover abort", "+OK")]);
+        assert_eq!(bench.run(&mut session, b"SET k v\r\n"), (b"+OK\r\n".to_vec(), Ran::Idle));
     }
 
     /// Else clients would wait for a failover that can't come to its end.

@@ -19,6 +19,7 @@ use crate::engine::Engine;
 use crate::inbox::Inbox;
 use crate::machine::ticks::{Ticks, per_microsecond};
 use crate::machine::version::{PENSTOCK_VERSION, REDIS_VERSION};
+use crate::pause::PausePurpose;
 use crate::services::slow;
 use crate::snapshots::{
     AccessKind, CommandSink, HISTORY_FIELD, OFFSET_FIELD, Outlet, Purpose, Running, SCRIPT_FIELD,
@@ -251,7 +252,7 @@ pub fn save_last(engine: &'static Engine, locked: &mut Locked<'_>, clock: &Clock
         engine.host.log(LogLevel::Notice, "Saving the final RDB snapshot before exiting.");
         save_now(engine, locked, clock).inspect_err(|_| engine.replication.resume_stream())?;
     }
-    engine.pause.begin(false, clock.now_ms, u64::MAX);
+    engine.pause.begin(PausePurpose::Shutdown, false, clock.now_ms, u64::MAX);
     Ok(())
 }
 

@@ -11,6 +11,7 @@ use crate::engine::Engine;
 use crate::machine::CpuTime;
 use crate::machine::ticks::to_microseconds;
 use crate::machine::version::{PENSTOCK_VERSION, REDIS_VERSION};
+use crate::pause::PausePurpose;
 use crate::pubsub::ChannelKind;
 use crate::replication::failover::Failover;
 use crate::replication::replicas::ReplicaStage;
@@ -112,9 +113,14 @@ pub(super) fn clients(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) 
 fn paused(engine: &Engine, now_ms: u64, text: &mut InfoText) {
     let holds = engine.is_paused(now_ms);
     let fails_over = engine.replication.failover().is_some();
-    let reason = if fails_over { "failover_in_progress" } else { "client_pause" };
-    let actions = if engine.pause.is_of_all() { "all" } else { "write" };
-    text.field("paused_reason", if holds { reason } else { "none" });
+    let reason = match engine.pause.purpose(now_ms) {
+        None => "none",
+        Some(_) if fails_over => "failover_in_progress",
+        Some(PausePurpose::Shutdown) => "shutdown_in_progress",
+        Some(_) => "client_pause",
+    };
+    let actions = if engine.pause.holds_all(now_ms) { "all" } else { "write" };
+    text.field("paused_reason", reason);
     text.field("paused_actions", if holds { actions } else { "none" });
     text.field("paused_timeout_milliseconds", if fails_over { 0 } else { engine.pause.left_ms(now_ms) });
 }
