@@ -506,10 +506,7 @@ impl Replication {
 
     /// Ends what this server's units add to the stream with a question, which replicas answer at once. The caller is alone behind the gate.
     pub(crate) fn stop_stream(&self) {
-        if !self.replicas.all().is_empty() {
-            self.stream.ask();
-        }
-        self.stream.hold(true);
+        self.stream.hold(!self.replicas.all().is_empty());
         self.stream.wake();
     }
 
@@ -521,7 +518,7 @@ impl Replication {
 
     /// The server doesn't end: the stream goes on.
     pub fn resume_stream(&self) {
-        self.stream.hold(false);
+        self.stream.release();
     }
 
     /// Bytes in memory of the part of the stream that is kept in any case (`size`: `repl-backlog-size`).
@@ -530,10 +527,10 @@ impl Replication {
         self.stream.memory_bytes().min(size)
     }
 
-    /// True unless a replica lacks some of the stream.
+    /// True unless a replica lacks some of this server's units. An answer to the question behind them may not count that itself.
     #[must_use]
     pub fn replicas_have_all(&self) -> bool {
-        let end = self.stream.end();
+        let end = self.stream.units_end();
         self.replicas.all().iter().all(|replica| replica.stage != ReplicaStage::Online || replica.offset >= end)
     }
 

@@ -101,6 +101,13 @@ impl Stream {
         self.end.load(Ordering::Acquire)
     }
 
+    /// Bytes of it up to the end of this server's last unit, without signs of life and questions behind that.
+    #[must_use]
+    pub fn units_end(&self) -> u64 {
+        let last = self.lock().marks.back().map(|mark| mark.offset);
+        last.unwrap_or_else(|| self.end())
+    }
+
     /// Bytes of it that are in memory.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
@@ -291,11 +298,20 @@ impl Stream {
         true
     }
 
-    /// Has nothing be added to what there is of this server's units by now, or goes on with it. The caller is alone behind the gate.
-    pub(crate) fn hold(&self, is_held: bool) {
+    /// Has nothing be added to what there is of this server's units by now but a question, if `asks`. The caller is alone behind the gate.
+    pub(crate) fn hold(&self, asks: bool) {
         let mut state = self.lock();
         self.take_all(&mut state);
-        state.is_held = is_held;
+        if asks {
+            // Behind all units, so that an answer to it tells of all.
+            self.add_to(&mut state, ASK);
+        }
+        state.is_held = true;
+    }
+
+    /// Goes on with this server's units.
+    pub(crate) fn release(&self) {
+        self.lock().is_held = false;
     }
 
     /// Whether nothing is added.
@@ -347,8 +363,11 @@ impl Stream {
     }
 
     fn add(&self, bytes: &[u8]) {
-        let mut state = self.lock();
-        if let Streaming { source: Source::Journal(_), backlog: Some(backlog), is_held: false, .. } = &mut *state {
+        self.add_to(&mut self.lock(), bytes);
+    }
+
+    fn add_to(&self, state: &mut Streaming, bytes: &[u8]) {
+        if let Streaming { source: Source::Journal(_), backlog: Some(backlog), is_held: false, .. } = state {
             backlog.append(bytes);
             self.end.store(backlog.end(), Ordering::Release);
         }

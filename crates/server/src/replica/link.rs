@@ -366,10 +366,9 @@ impl<'f> Link<'f> {
         match task {
             StreamTask::Apply { commands, cuts } => self.apply(&commands, &cuts),
             StreamTask::Answer { question } => {
-                self.acknowledge(socket)?;
-                // The question is a part of the history, too.
+                // A part of the history, too. Counted before the answer, so that this tells of all that the primary has.
                 self.engine.replication.pass_question(self.version, &question, self.engine.journal.position());
-                Ok(())
+                self.acknowledge(socket)
             }
         }
     }

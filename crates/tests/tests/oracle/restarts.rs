@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::time::Duration;
+
+use penstock_tests::conn::Conn;
 use penstock_tests::server::Server;
 
 use super::links::{Kind, is_up, oracle, oracle_of, penstock, persist_all, replica_of, text, wait_until_equal, work};
@@ -292,6 +295,79 @@ fn a_server_that_waits_for_its_replicas_can_go_on_or_end_at_once() {
     super::links::signal(&replica, "CONT");
     assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
     assert!(primary.log().contains("at another signal"), "{}", primary.log());
+}
+
+/// A made-up replica that has the snapshot and what follows. As Redis's, it doesn't count a question in its answer, and tells nothing
+/// unasked.
+struct AnsweringReplica {
+    conn: Conn,
+    stream: Vec<u8>,
+    /// Of the stream's first byte.
+    offset: usize,
+    answered: usize,
+}
+
+impl AnsweringReplica {
+    const QUESTION: &[u8] = b"*3\r\n$8\r\nREPLCONF\r\n$6\r\nGETACK\r\n$1\r\n*\r\n";
+
+    fn of(primary: &Server) -> AnsweringReplica {
+        let mut conn = primary.connect();
+        assert_eq!(conn.cmd("REPLCONF listening-port 7777").unwrap().text(), b"OK");
+        conn.send(b"PSYNC ? -1\r\n").unwrap();
+        let mut received = Vec::new();
+        let (offset, start) = loop {
+            received.extend(conn.read_for(Duration::from_millis(20)).unwrap().0);
+            if let Some(begin) = AnsweringReplica::behind_snapshot(&received) {
+                break begin;
+            }
+        };
+        let stream = received.split_off(start);
+        conn.send(format!("REPLCONF ACK {offset}\r\n").as_bytes()).unwrap();
+        AnsweringReplica { conn, stream, offset, answered: 0 }
+    }
+
+    /// The stream's offset, and where it begins behind the snapshot, once that is there.
+    fn behind_snapshot(received: &[u8]) -> Option<(usize, usize)> {
+        let line = |from: usize| {
+            let end = from + received.get(from..)?.windows(2).position(|pair| pair == b"\r\n")?;
+            Some((String::from_utf8_lossy(&received[from..end]).into_owned(), end + 2))
+        };
+        let (resync, behind) = line(0)?;
+        let (size, behind) = line(behind)?;
+        let end = behind + size.trim().strip_prefix('$').unwrap().parse::<usize>().unwrap();
+        let offset = resync.rsplit(' ').next().unwrap().parse().unwrap();
+        (received.len() >= end).then_some((offset, end))
+    }
+
+    /// Reads the stream and answers questions until the primary closes the connection.
+    fn answer_until_closed(mut self) {
+        loop {
+            let Ok((bytes, is_closed)) = self.conn.read_for(Duration::from_millis(20)) else { return };
+            self.stream.extend(bytes);
+            let rest = &self.stream[self.answered..];
+            let found = rest.windows(Self::QUESTION.len()).position(|part| part == Self::QUESTION);
+            if let Some(at) = found {
+                let acknowledged = format!("REPLCONF ACK {}\r\n", self.offset + self.answered + at);
+                self.answered += at + Self::QUESTION.len();
+                _ = self.conn.send(acknowledged.as_bytes());
+            }
+            if is_closed {
+                return;
+            }
+        }
+    }
+}
+
+/// It need not wait until a replica tells by itself how far it is, up to a second later.
+#[test]
+fn a_server_that_ends_is_content_with_the_answer_to_its_question() {
+    let mut primary = penstock();
+    let replica = AnsweringReplica::of(&primary);
+    assert_eq!(primary.connect().cmd("SET k v").unwrap().text(), b"OK");
+    primary.connect().send(b"SHUTDOWN NOSAVE\r\n").unwrap();
+    replica.answer_until_closed();
+    primary.wait_until_ended();
+    assert!(!primary.log().contains("shutdown-timeout"), "{}", primary.log());
 }
 
 /// What is answered while a server is about to end is on its replicas, and nothing is answered any more while it waits for them.
