@@ -15,6 +15,8 @@
 //! | `[NX \| XX]:condition` | the same with a name for the choice; without it, that is made up from the first two |
 //! | `key [key ...]`, `field value [field value ...]` | once or more |
 //! | `[GET pattern [GET pattern ...]]` | the same with its word each time |
+//! | `count:integer@6.2.0`, `CH@3.0.2`, `EX@2.6.12 seconds`, `[NX \| XX]:condition@7.0.0` | the version since which it exists, if it came later than the command |
+//! | `name@-2.8.12`, `name@2.4.0-2.8.12` | the version since which it is deprecated, behind a dash |
 //!
 //! Sources: the syntax lines of Redis's command pages and the page of COMMAND DOCS. This module knows no handler and
 //! writes no reply.
@@ -94,6 +96,10 @@ pub struct Argument {
     pub multiple_token: bool,
     /// Which of the command's key specifications finds it.
     pub key_spec_index: Option<usize>,
+    /// The version that brought it, if that is later than its command.
+    pub since: Option<String>,
+    /// The version that deprecated it.
+    pub deprecated_since: Option<String>,
     /// What a choice or a block consists of.
     pub arguments: Vec<Argument>,
 }
@@ -108,8 +114,18 @@ impl Argument {
             multiple: false,
             multiple_token: false,
             key_spec_index: None,
+            since: None,
+            deprecated_since: None,
             arguments: Vec::new(),
         }
+    }
+
+    /// The same with the versions that the notation gives it.
+    fn with(mut self, versions: Versions<'_>) -> Argument {
+        let or = |given: Option<&str>, before| given.map(Into::into).or(before);
+        self.since = or(versions.since, self.since);
+        self.deprecated_since = or(versions.deprecated_since, self.deprecated_since);
+        self
     }
 
     fn pure_token(word: Word<'_>) -> Argument {
@@ -171,7 +187,7 @@ pub fn least(arguments: &[Argument]) -> usize {
     arguments.iter().map(Argument::least).sum()
 }
 
-/// A notation without what only documentation needs, types and names: as pages show it.
+/// A notation without what only documentation needs, types, names and versions: as pages show it.
 #[must_use]
 pub fn shown(syntax: &str) -> String {
     let mut shown = String::with_capacity(syntax.len());
@@ -185,8 +201,9 @@ pub fn shown(syntax: &str) -> String {
         }
         parser.next();
         if matches!(word, "]" | ">") {
-            parser.choice_name();
+            parser.suffix();
         }
+        let word = word.split_once('@').map_or(word, |(word, _)| word);
         let typed = Word::of(word).map(|word| word.typed);
         shown.push_str(typed.unwrap_or_else(|| word.rsplit_once(':').map_or(word, |(name, _)| name)));
     }
@@ -210,6 +227,26 @@ impl<'a> Word<'a> {
 
     fn name(self) -> String {
         self.name.map_or_else(|| self.typed.to_ascii_lowercase(), Into::into)
+    }
+}
+
+/// The versions behind a word or a bracket.
+#[derive(Clone, Copy, Default)]
+struct Versions<'a> {
+    since: Option<&'a str>,
+    deprecated_since: Option<&'a str>,
+}
+
+impl<'a> Versions<'a> {
+    /// Reads `6.2.0`, `-2.8.12` or `2.4.0-2.8.12`.
+    fn of(text: &'a str) -> Option<Versions<'a>> {
+        let is_version = |version: &str| {
+            version.split('.').count() == 3 && version.split('.').all(|number| number.parse::<u32>().is_ok())
+        };
+        let (since, deprecated) = text.split_once('-').map_or((text, None), |(since, then)| (since, Some(then)));
+        let since = (!since.is_empty() || deprecated.is_none()).then_some(since);
+        let are_versions = since.into_iter().chain(deprecated).all(is_version);
+        are_versions.then_some(Versions { since, deprecated_since: deprecated })
     }
 }
 
@@ -277,17 +314,30 @@ impl<'a> Parser<'a> {
         word
     }
 
-    /// An argument's name, with its type unless that is a string.
-    fn argument(&mut self) -> Result<Argument, Malformed> {
-        let word = self.next();
+    /// A word without the versions behind it, and those.
+    fn versions(&self, word: &'a str) -> Result<(&'a str, Versions<'a>), Malformed> {
+        let Some((word, versions)) = word.split_once('@') else { return Ok((word, Versions::default())) };
+        let versions = Versions::of(versions).ok_or_else(|| self.error("a version that is none"))?;
+        Ok((word, versions))
+    }
+
+    /// An argument: its name, with its type unless that is a string.
+    fn argument(&self, word: &str) -> Result<Argument, Malformed> {
         let Some((name, kind)) = word.rsplit_once(':') else { return Ok(Argument::new(word, ArgumentType::String)) };
         let kind = ArgumentType::named(kind).ok_or_else(|| self.error("a type that there isn't"))?;
         Ok(Argument::new(name, kind))
     }
 
-    /// The name that a choice has behind its closing bracket.
-    fn choice_name(&mut self) -> Option<&'a str> {
-        self.text[self.at..].starts_with(':').then(|| &self.next()[1..])
+    /// What is written right behind a closing bracket; empty, if nothing is.
+    fn suffix(&mut self) -> &'a str {
+        if self.text[self.at..].starts_with([':', '@']) { self.next() } else { "" }
+    }
+
+    /// The name and the versions that a choice has behind its closing bracket.
+    fn choice_name(&mut self) -> Result<(Option<&'a str>, Versions<'a>), Malformed> {
+        let suffix = self.suffix();
+        let (name, versions) = self.versions(suffix)?;
+        Ok((name.strip_prefix(':'), versions))
     }
 
     /// Arguments up to a closing bracket, a bar or the end; `token` is the word that they belong to.
@@ -305,19 +355,22 @@ impl<'a> Parser<'a> {
                 "[" => self.optional(token, &mut sequence)?,
                 "<" => {
                     let alternatives = self.alternatives(">")?;
-                    let name = self.choice_name();
-                    sequence.arguments.push(choice(name, alternatives.into_iter().map(|s| s.arguments).collect()));
+                    let (name, versions) = self.choice_name()?;
+                    let argument = choice(name, alternatives.into_iter().map(|s| s.arguments).collect());
+                    sequence.arguments.push(argument.with(versions));
                 }
-                word => match Word::of(word) {
-                    Some(word) => {
-                        self.next();
-                        let rest = self.sequence(Some(word))?;
-                        sequence.repeats = rest.repeats;
-                        sequence.arguments.push(with_token(word, rest));
-                        return Ok(sequence);
-                    }
-                    None => sequence.arguments.push(self.argument()?),
-                },
+                _ => {
+                    let word = self.next();
+                    let (word, versions) = self.versions(word)?;
+                    let Some(token) = Word::of(word) else {
+                        sequence.arguments.push(self.argument(word)?.with(versions));
+                        continue;
+                    };
+                    let rest = self.sequence(Some(token))?;
+                    sequence.repeats = rest.repeats;
+                    sequence.arguments.push(with_token(token, rest).with(versions));
+                    return Ok(sequence);
+                }
             }
         }
     }
@@ -325,13 +378,16 @@ impl<'a> Parser<'a> {
     /// What is in square brackets: something that may be left out, or the repetition of what is before it.
     fn optional(&mut self, token: Option<Word<'_>>, before: &mut Sequence) -> Result<(), Malformed> {
         let mut alternatives = self.alternatives("]")?;
-        let name = self.choice_name();
+        let (name, versions) = self.choice_name()?;
         let repeats = alternatives.iter().any(|s| s.repeats);
         if !repeats {
             let mut argument = choice(name, alternatives.into_iter().map(|s| s.arguments).collect());
             argument.optional = true;
-            before.arguments.push(argument);
+            before.arguments.push(argument.with(versions));
             return Ok(());
+        }
+        if versions.since.or(versions.deprecated_since).is_some() {
+            return Err(self.error("a version of a repetition"));
         }
         let inner = match alternatives.pop() {
             Some(inner) if alternatives.is_empty() => inner.arguments,

@@ -2,7 +2,7 @@ use super::*;
 use crate::spec::key_flag::{NOT_KEY, OW, RO};
 
 /// An argument in one line: `TOKEN name:type`, then `?` optional, `*` multiple, `+` with its token, `#` and the key
-/// specification, and in braces what it consists of.
+/// specification, `@` and the versions, and in braces what it consists of.
 fn show(argument: &Argument) -> String {
     let mut text = String::new();
     if let Some(token) = &argument.token {
@@ -14,6 +14,12 @@ fn show(argument: &Argument) -> String {
     }
     if let Some(index) = argument.key_spec_index {
         text += &format!("#{index}");
+    }
+    if let Some(since) = &argument.since {
+        text += &format!("@{since}");
+    }
+    if let Some(deprecated) = &argument.deprecated_since {
+        text += &format!("@-{deprecated}");
     }
     if !argument.arguments.is_empty() {
         text += &format!("{{{}}}", show_all(&argument.arguments));
@@ -73,12 +79,41 @@ fn notations_become_trees() {
 }
 
 #[test]
-fn pages_show_neither_types_nor_names() {
+fn versions_are_of_the_argument_that_they_are_behind() {
+    check("[count:integer@6.2.0]", &[], "count:integer?@6.2.0", 0);
+    check("key@1.2.3 [key@1.2.3 ...]", &[], "key:string*@1.2.3", 1);
+    check("[CH:change@3.0.2] [ABORT@7.0.0]", &[], "CH change:pure-token?@3.0.2, ABORT abort:pure-token?@7.0.0", 0);
+    check("[TYPE@6.0.0 type]", &[], "TYPE type:string?@6.0.0", 0);
+    check(
+        "[LIMIT@6.2.0 offset count:integer@7.0.0]",
+        &[],
+        "LIMIT limit:block?@6.2.0{offset:string, count:integer@7.0.0}",
+        0,
+    );
+    check("[KEYS@3.0.6 key [key ...]]", &[], "KEYS key:string?*@3.0.6", 0);
+    check(
+        "[NX | XX@6.2.0]:condition@3.0.2 <A b@2.0.0 | C>@1.0.0",
+        &[],
+        "condition:oneof?@3.0.2{NX nx:pure-token, XX xx:pure-token@6.2.0}, b-or-c:oneof@1.0.0{A b:string@2.0.0, C c:pure-token}",
+        1,
+    );
+    check("ip:port:string@-2.8.12 a@1.0.0-2.0.0", &[], "ip:port:string@-2.8.12, a:string@1.0.0@-2.0.0", 2);
+    check(
+        "[TYPE:client-type@2.8.12 <A | B@3.2.0>]",
+        &[],
+        "TYPE client-type:oneof?@2.8.12{A a:pure-token, B b:pure-token@3.2.0}",
+        0,
+    );
+}
+
+#[test]
+fn pages_show_neither_types_nor_names_nor_versions() {
     for (syntax, expected) in [
         ("", ""),
         ("key  [count:integer]", "key  [count]"),
         ("ip:port:string <*:auto-id | id> end", "ip:port <* | id> end"),
         ("[NX | <LT | GT>:where]:condition [EX seconds:integer]", "[NX | <LT | GT>] [EX seconds]"),
+        ("[NX@1.0.0 | <LT | GT>@2.0.0]:a@3.0.0 [*:b@1.0.0 c:integer@1.0.0-2.0.0]", "[NX | <LT | GT>] [* c]"),
     ] {
         assert_eq!(shown(syntax), expected);
     }
@@ -142,6 +177,13 @@ fn what_is_no_notation_is_refused() {
         ("[key ... value]", 14),
         ("count:integre", 13),
         ("ip:port", 7),
+        ("key@", 4),
+        ("key@6.2", 7),
+        ("[NX]@6.2.x", 10),
+        ("key@6.2.0-", 10),
+        ("key@-", 5),
+        ("key@1.0.0 [key ...]", 19),
+        ("key [key ...]@1.0.0", 19),
     ];
     for (syntax, offset) in rows {
         assert_eq!(parse(syntax, &[], 1).map_err(|e| e.offset), Err(offset), "{syntax}");
