@@ -74,7 +74,13 @@ fn write_argument(reply: &mut Reply<'_>, argument: &Argument) {
     let flags =
         [("optional", argument.optional), ("multiple", argument.multiple), ("multiple_token", argument.multiple_token)];
     let flags: Vec<_> = flags.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect();
-    let optional_fields = [argument.key_spec_index.is_some(), argument.token.is_some(), !flags.is_empty()];
+    let optional_fields = [
+        argument.key_spec_index.is_some(),
+        argument.token.is_some(),
+        argument.since.is_some(),
+        argument.deprecated_since.is_some(),
+        !flags.is_empty(),
+    ];
     reply.map(3 + optional_fields.into_iter().filter(|has| *has).count());
     field(reply, "name", &argument.name);
     field(reply, "type", argument.kind.name());
@@ -88,6 +94,12 @@ fn write_argument(reply: &mut Reply<'_>, argument: &Argument) {
     }
     if let Some(token) = &argument.token {
         field(reply, "token", token);
+    }
+    if let Some(since) = &argument.since {
+        field(reply, "since", since);
+    }
+    if let Some(deprecated) = &argument.deprecated_since {
+        field(reply, "deprecated_since", deprecated);
     }
     if !flags.is_empty() {
         reply.bulk("flags");
