@@ -41,7 +41,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "3.2.0",
             "O(log(N)) for each member, where N is the number of members",
             "Adds members to a geographical index, or changes their places.",
-            "key [NX | XX]:condition [CH]:change longitude:double latitude:double member [longitude:double \
+            "key [NX | XX]:condition [CH:change] longitude:double latitude:double member [longitude:double \
              latitude:double member ...]",
         ).history(&[("6.2.0", "`CH`, `NX` and `XX`.")]),
     Spec::new("geodist", -4, READONLY, geodist as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).items(2, 1).docs(

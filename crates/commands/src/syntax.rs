@@ -9,11 +9,15 @@
 //! | `count:integer`, `destination:key` | an argument of another type |
 //! | `NX`, `*` | a word that is typed as it stands: upper case or a sign |
 //! | `*:auto-id` | the same with a name for documentation; without it, that is the word in lower case |
+//! | `""` | the empty string as such a word |
 //! | `EX seconds`, `LIMIT offset count` | a word and what belongs to it: all that follows, up to a bracket or bar around it |
 //! | `[...]` | may be left out |
 //! | `<NX \| XX>`, `[NX \| XX]` | one of these |
-//! | `[NX \| XX]:condition` | the same with a name for the choice; without it, that is made up from the first two |
+//! | `<GROUP group consumer> [NOACK]` | several that go together: what belongs to the word ends with the bracket |
+//! | `[NX \| XX]:condition` | the choice with a name; without it, that is made up from the first two |
+//! | `[start end]:range`, `<host port>:target` | the same of several that go together |
 //! | `key [key ...]`, `field value [field value ...]` | once or more |
+//! | `start end [start end ...]:range` | the same with a name for what is repeated; without it, that is `data` |
 //! | `[GET pattern [GET pattern ...]]` | the same with its word each time |
 //! | `count:integer@6.2.0`, `CH@3.0.2`, `EX@2.6.12 seconds`, `[NX \| XX]:condition@7.0.0` | the version since which it exists, if it came later than the command |
 //! | `name@-2.8.12`, `name@2.4.0-2.8.12` | the version since which it is deprecated, behind a dash |
@@ -129,7 +133,8 @@ impl Argument {
     }
 
     fn pure_token(word: Word<'_>) -> Argument {
-        Argument { token: Some(word.typed.into()), ..Argument::new(word.name(), ArgumentType::PureToken) }
+        let typed = if word.typed == "\"\"" { "" } else { word.typed };
+        Argument { token: Some(typed.into()), ..Argument::new(word.name(), ArgumentType::PureToken) }
     }
 
     fn block(name: &str, arguments: Vec<Argument>) -> Argument {
@@ -187,11 +192,13 @@ pub fn least(arguments: &[Argument]) -> usize {
     arguments.iter().map(Argument::least).sum()
 }
 
-/// A notation without what only documentation needs, types, names and versions: as pages show it.
+/// A notation without what only documentation needs: types, names, versions and angle brackets around no choice. So
+/// pages show it.
 #[must_use]
 pub fn shown(syntax: &str) -> String {
     let mut shown = String::with_capacity(syntax.len());
     let mut parser = Parser { text: syntax, at: 0 };
+    let mut angles_are_choices = Vec::new();
     loop {
         let before = parser.at;
         let word = parser.peek();
@@ -203,10 +210,36 @@ pub fn shown(syntax: &str) -> String {
         if matches!(word, "]" | ">") {
             parser.suffix();
         }
+        let is_shown = match word {
+            "<" => {
+                angles_are_choices.push(begins_choice(&syntax[parser.at..]));
+                angles_are_choices.last() == Some(&true)
+            }
+            ">" => angles_are_choices.pop() == Some(true),
+            _ => true,
+        };
+        if !is_shown {
+            continue;
+        }
         let word = word.split_once('@').map_or(word, |(word, _)| word);
         let typed = Word::of(word).map(|word| word.typed);
         shown.push_str(typed.unwrap_or_else(|| word.rsplit_once(':').map_or(word, |(name, _)| name)));
     }
+}
+
+/// True if what follows an opening bracket has a bar before its closing one.
+fn begins_choice(text: &str) -> bool {
+    let mut depth = 0;
+    for c in text.chars() {
+        match c {
+            '|' if depth == 0 => return true,
+            ']' | '>' if depth == 0 => return false,
+            '[' | '<' => depth += 1,
+            ']' | '>' => depth -= 1,
+            _ => {}
+        }
+    }
+    false
 }
 
 /// A word that is typed as it stands.
@@ -285,6 +318,8 @@ struct Sequence {
     repeats_token: bool,
 }
 
+const NAMES_ONE: &str = "a name for what is only one argument";
+
 struct Parser<'a> {
     text: &'a str,
     at: usize,
@@ -340,6 +375,20 @@ impl<'a> Parser<'a> {
         Ok((name.strip_prefix(':'), versions))
     }
 
+    /// What is between brackets as one argument, with the name behind them.
+    fn choice(&self, name: Option<&str>, alternatives: Vec<Sequence>) -> Result<Argument, Malformed> {
+        let mut alternatives: Vec<_> = alternatives.into_iter().map(|s| s.arguments).collect();
+        if alternatives.len() > 1 {
+            return Ok(Argument::one_of(name, alternatives));
+        }
+        let only = alternatives.pop().unwrap_or_default();
+        // It would be lost: an argument has its name before its bracket.
+        if name.is_some() && only.len() < 2 {
+            return Err(self.error(NAMES_ONE));
+        }
+        Ok(Argument::group(name.unwrap_or("options"), only))
+    }
+
     /// Arguments up to a closing bracket, a bar or the end; `token` is the word that they belong to.
     fn sequence(&mut self, token: Option<Word<'_>>) -> Result<Sequence, Malformed> {
         let mut sequence = Sequence::default();
@@ -356,7 +405,7 @@ impl<'a> Parser<'a> {
                 "<" => {
                     let alternatives = self.alternatives(">")?;
                     let (name, versions) = self.choice_name()?;
-                    let argument = choice(name, alternatives.into_iter().map(|s| s.arguments).collect());
+                    let argument = self.choice(name, alternatives)?;
                     sequence.arguments.push(argument.with(versions));
                 }
                 _ => {
@@ -381,7 +430,7 @@ impl<'a> Parser<'a> {
         let (name, versions) = self.choice_name()?;
         let repeats = alternatives.iter().any(|s| s.repeats);
         if !repeats {
-            let mut argument = choice(name, alternatives.into_iter().map(|s| s.arguments).collect());
+            let mut argument = self.choice(name, alternatives)?;
             argument.optional = true;
             before.arguments.push(argument.with(versions));
             return Ok(());
@@ -393,7 +442,11 @@ impl<'a> Parser<'a> {
             Some(inner) if alternatives.is_empty() => inner.arguments,
             _ => return Err(self.error("a repetition of alternatives")),
         };
-        repeat(token, before, inner).ok_or_else(|| self.error("a repetition of something else than what is before it"))
+        if name.is_some() && inner.len() < 2 {
+            return Err(self.error(NAMES_ONE));
+        }
+        repeat(token, before, inner, name)
+            .ok_or_else(|| self.error("a repetition of something else than what is before it"))
     }
 
     fn alternatives(&mut self, close: &str) -> Result<Vec<Sequence>, Malformed> {
@@ -414,18 +467,6 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Alternatives as one argument.
-fn choice(name: Option<&str>, mut alternatives: Vec<Vec<Argument>>) -> Argument {
-    match alternatives.pop() {
-        Some(only) if alternatives.is_empty() => Argument::group("options", only),
-        Some(last) => {
-            alternatives.push(last);
-            Argument::one_of(name, alternatives)
-        }
-        None => Argument::block("options", Vec::new()),
-    }
-}
-
 /// A word and the arguments that belong to it, as one argument.
 fn with_token(word: Word<'_>, rest: Sequence) -> Argument {
     let mut argument = match &*rest.arguments {
@@ -443,7 +484,7 @@ fn with_token(word: Word<'_>, rest: Sequence) -> Argument {
 }
 
 /// Marks what `inner` repeats, which must be at the end of what is before it; none if it isn't.
-fn repeat(token: Option<Word<'_>>, before: &mut Sequence, inner: Vec<Argument>) -> Option<()> {
+fn repeat(token: Option<Word<'_>>, before: &mut Sequence, inner: Vec<Argument>, name: Option<&str>) -> Option<()> {
     if let (Some(word), [only]) = (token, &*inner)
         && only.token.as_deref() == Some(word.typed)
     {
@@ -456,7 +497,7 @@ fn repeat(token: Option<Word<'_>>, before: &mut Sequence, inner: Vec<Argument>) 
         return None;
     }
     before.arguments.truncate(start);
-    let argument = Argument::group("data", inner);
+    let argument = Argument::group(name.unwrap_or("data"), inner);
     before.arguments.push(Argument { multiple: true, ..argument });
     Some(())
 }

@@ -54,6 +54,21 @@ fn notations_become_trees() {
     check("<*:auto-id | id>", &[], "auto-id-or-id:oneof{* auto-id:pure-token, id:string}", 1);
     check("ip:port:string end", &[], "ip:port:string, end:string", 2);
     check("field value [field value ...]", &[], "data:block*{field:string, value:string}", 2);
+    check("first last [first last ...]:range", &[], "range:block*{first:string, last:string}", 2);
+    check(
+        "[start [end unit]:end-unit]:range",
+        &[],
+        "range:block?{start:string, end-unit:block?{end:string, unit:string}}",
+        0,
+    );
+    check("[<COUNT count> [ANY]]:count-block", &[], "count-block:block?{COUNT count:string, ANY any:pure-token?}", 0);
+    check(
+        "<GROUP:group-block group consumer> [NOACK]",
+        &[],
+        "GROUP group-block:block{group:string, consumer:string}, NOACK noack:pure-token?",
+        3,
+    );
+    check("<key | \"\":empty-string>:selector", &[], "selector:oneof{key:string,  empty-string:pure-token}", 1);
     check(
         "[protover:integer [AUTH username password] [SETNAME clientname]]",
         &[],
@@ -113,6 +128,9 @@ fn pages_show_neither_types_nor_names_nor_versions() {
         ("key  [count:integer]", "key  [count]"),
         ("ip:port:string <*:auto-id | id> end", "ip:port <* | id> end"),
         ("[NX | <LT | GT>:where]:condition [EX seconds:integer]", "[NX | <LT | GT>] [EX seconds]"),
+        ("<GROUP:g a b> [TO <host port>:target]", "GROUP a b [TO host port]"),
+        ("<<a b>:c | d [e | f]> <g [h | i]>", "<a b | d [e | f]> g [h | i]"),
+        ("<key | \"\":none>", "<key | \"\">"),
         ("[NX@1.0.0 | <LT | GT>@2.0.0]:a@3.0.0 [*:b@1.0.0 c:integer@1.0.0-2.0.0]", "[NX | <LT | GT>] [* c]"),
     ] {
         assert_eq!(shown(syntax), expected);
@@ -177,6 +195,8 @@ fn what_is_no_notation_is_refused() {
         ("[key ... value]", 14),
         ("count:integre", 13),
         ("ip:port", 7),
+        ("[CH]:change", 11),
+        ("key [key ...]:keys", 18),
         ("key@", 4),
         ("key@6.2", 7),
         ("[NX]@6.2.x", 10),
