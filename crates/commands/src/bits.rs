@@ -28,14 +28,16 @@ use crate::{Call, Handler};
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
-    Spec::new("bitcount", -2, READONLY, count::bitcount as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
-        Group::Bitmap,
-        "2.6.0",
-        "O(N) in the bytes of the range",
-        "Counts the bits that are set in the string value of a key.",
-        "key [start:integer end:integer [BYTE | BIT]:unit]",
-    )
-    .history(&[("7.0.0", "`BYTE` and `BIT`.")]),
+    Spec::new("bitcount", -2, READONLY, count::bitcount as Handler)
+        .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .docs(
+            Group::Bitmap,
+            "2.6.0",
+            "O(N) in the bytes of the range",
+            "Counts the bits that are set in the string value of a key.",
+            "key [start:integer end:integer [BYTE | BIT]:unit]:range",
+        )
+        .history(&[("7.0.0", "`BYTE` and `BIT`.")]),
     Spec::new("bitfield", -2, WRITE | DENYOOM, field::bitfield as Handler)
         .flags_of_key(flags_of_fields)
         .keys(&[KeySpec::at(1, RW | UPDATE | ACCESS | VARIABLE_FLAGS)
@@ -45,11 +47,11 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
             "3.2.0",
             "O(1) for each operation",
             "Reads, sets and increments integers of any width at any bit of the string value of a key.",
-            "key [<GET:get-block encoding offset:integer | [OVERFLOW:overflow-block <WRAP | SAT | FAIL>] <SET:set-block \
-             encoding offset:integer value:integer | INCRBY:incrby-block encoding offset:integer \
-             increment:integer>:write-operation>:operation [<GET:get-block encoding offset:integer | \
-             [OVERFLOW:overflow-block <WRAP | SAT | FAIL>] <SET:set-block encoding offset:integer value:integer | \
-             INCRBY:incrby-block encoding offset:integer increment:integer>:write-operation>:operation ...]]",
+            "key [<GET:get-block encoding offset:integer | <[OVERFLOW:overflow-block <WRAP | SAT | FAIL>] \
+             <SET:set-block encoding offset:integer value:integer | INCRBY:incrby-block encoding offset:integer \
+             increment:integer>:write-operation>:write>:operation [<GET:get-block encoding offset:integer | \
+             <[OVERFLOW:overflow-block <WRAP | SAT | FAIL>] <SET:set-block encoding offset:integer value:integer | \
+             INCRBY:incrby-block encoding offset:integer increment:integer>:write-operation>:write>:operation ...]]",
         ),
     Spec::new("bitfield_ro", -2, READONLY | FAST, field::bitfield_ro as Handler)
         .brief()
@@ -70,13 +72,16 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
             "Combines the bits of string values and stores the result in a key.",
             "<AND | OR | XOR | NOT | DIFF | DIFF1 | ANDOR | ONE>:operation destkey key [key ...]",
         ),
-    Spec::new("bitpos", -3, READONLY, position::bitpos as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
-        Group::Bitmap,
-        "2.8.7",
-        "O(N) in the bytes of the range",
-        "Finds the first bit that is set, or is not, in the string value of a key.",
-        "key bit:integer [start:integer [end:integer [BYTE | BIT]:unit]]",
-    ).history(&[("7.0.0", "`BYTE` and `BIT`.")]),
+    Spec::new("bitpos", -3, READONLY, position::bitpos as Handler)
+        .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .docs(
+            Group::Bitmap,
+            "2.8.7",
+            "O(N) in the bytes of the range",
+            "Finds the first bit that is set, or is not, in the string value of a key.",
+            "key bit:integer [start:integer [end:integer [BYTE | BIT]:unit]:end-unit-block]:range",
+        )
+        .history(&[("7.0.0", "`BYTE` and `BIT`.")]),
     Spec::new("getbit", 3, READONLY | FAST, getbit as Handler).brief().keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
         Group::Bitmap,
         "2.2.0",

@@ -43,7 +43,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "Adds members to a geographical index, or changes their places.",
             "key [NX | XX]:condition [CH:change] longitude:double latitude:double member [longitude:double \
              latitude:double member ...]",
-        ).history(&[("6.2.0", "`CH`, `NX` and `XX`.")]),
+        )
+        .history(&[("6.2.0", "`CH`, `NX` and `XX`.")]),
     Spec::new("geodist", -4, READONLY, geodist as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).items(2, 1).docs(
         Group::Geo,
         "3.2.0",
@@ -77,8 +78,9 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             SEARCH_TIME,
             "Returns the members within a distance from a point, or stores them in a key.",
             "key longitude:double latitude:double radius:double <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] \
-             [WITHHASH] [COUNT count:integer [ANY]] [ASC | DESC]:order [STORE key | STOREDIST key]:store",
-        ).history(&[("6.2.0", "`ANY` with `COUNT`."), ("7.0.0", "Units in upper case.")])
+             [WITHHASH] [COUNT:count-block count:integer [ANY]] [ASC | DESC]:order [STORE key | STOREDIST key]:store",
+        )
+        .history(&[("6.2.0", "`ANY` with `COUNT`."), ("7.0.0", "Units in upper case.")])
         .deprecated("6.2.0", "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` argument"),
     Spec::new("georadius_ro", -6, READONLY, search::georadius_ro as Handler)
         .keys(&[KeySpec::at(1, RO | ACCESS)])
@@ -88,8 +90,9 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             SEARCH_TIME,
             "Returns the members within a distance from a point.",
             "key longitude:double latitude:double radius:double <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] \
-             [WITHHASH] [COUNT count:integer [ANY]] [ASC | DESC]:order",
-        ).history(&[("6.2.0", "`ANY` with `COUNT`."), ("7.0.0", "Units in upper case.")])
+             [WITHHASH] [COUNT:count-block count:integer [ANY]] [ASC | DESC]:order",
+        )
+        .history(&[("6.2.0", "`ANY` with `COUNT`."), ("7.0.0", "Units in upper case.")])
         .deprecated("6.2.0", "`GEOSEARCH` with the `BYRADIUS` argument"),
     Spec::new("georadiusbymember", -5, WRITE | DENYOOM | MOVABLEKEYS, search::georadiusbymember as Handler)
         .keys(&[
@@ -102,9 +105,10 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "3.2.0",
             SEARCH_TIME,
             "Returns the members within a distance from a member, or stores them in a key.",
-            "key member radius:double <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count:integer \
-             [ANY]] [ASC | DESC]:order [STORE key | STOREDIST key]:store",
-        ).history(&[("6.2.0", "`ANY` with `COUNT`."), ("7.0.0", "Units in upper case.")])
+            "key member radius:double <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT:count-block \
+             count:integer [ANY]] [ASC | DESC]:order [STORE key | STOREDIST key]:store",
+        )
+        .history(&[("6.2.0", "`ANY` with `COUNT`."), ("7.0.0", "Units in upper case.")])
         .deprecated("6.2.0", "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` and `FROMMEMBER` arguments"),
     Spec::new("georadiusbymember_ro", -5, READONLY, search::georadiusbymember_ro as Handler)
         .keys(&[KeySpec::at(1, RO | ACCESS)])
@@ -113,20 +117,24 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "3.2.10",
             SEARCH_TIME,
             "Returns the members within a distance from a member.",
-            "key member radius:double <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count:integer \
-             [ANY]] [ASC | DESC]:order",
-        ).history(&[("6.2.0", "`ANY` with `COUNT`."), ("7.0.0", "Units in upper case.")])
+            "key member radius:double <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT:count-block \
+             count:integer [ANY]] [ASC | DESC]:order",
+        )
+        .history(&[("6.2.0", "`ANY` with `COUNT`."), ("7.0.0", "Units in upper case.")])
         .deprecated("6.2.0", "`GEOSEARCH` with the `BYRADIUS` and `FROMMEMBER` arguments"),
-    Spec::new("geosearch", -7, READONLY, search::geosearch as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
-        Group::Geo,
-        "6.2.0",
-        SEARCH_TIME,
-        "Returns the members within a circle, a box or a polygon.",
-        "key <FROMMEMBER member | FROMLONLAT longitude:double latitude:double>:from <BYRADIUS radius:double <M | KM | \
-         FT | MI>:unit | BYBOX width:double height:double <M | KM | FT | MI>:unit | BYPOLYGON num-vertices:integer \
-         longitude:double latitude:double [longitude:double latitude:double ...]>:by [ASC | DESC]:order [COUNT \
-         count:integer [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]",
-    ).history(&[("7.0.0", "Units in upper case."), ("9.0.0", "`BYPOLYGON`, in Valkey.")]),
+    Spec::new("geosearch", -7, READONLY, search::geosearch as Handler)
+        .keys(&[KeySpec::at(1, RO | ACCESS)])
+        .docs(
+            Group::Geo,
+            "6.2.0",
+            SEARCH_TIME,
+            "Returns the members within a circle, a box or a polygon.",
+            "key <FROMMEMBER member | FROMLONLAT longitude:double latitude:double>:from <BYRADIUS:circle radius:double \
+         <M | KM | FT | MI>:unit | BYBOX:box width:double height:double <M | KM | FT | MI>:unit | BYPOLYGON:polygon \
+         num-vertices:integer longitude:double latitude:double [longitude:double latitude:double ...]:vertices>:by \
+         [ASC | DESC]:order [COUNT:count-block count:integer [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]",
+        )
+        .history(&[("7.0.0", "Units in upper case."), ("9.0.0", "`BYPOLYGON`, in Valkey.")]),
     Spec::new("geosearchstore", -8, WRITE | DENYOOM, search::geosearchstore as Handler)
         .keys(&[KeySpec::at(1, OW | UPDATE), KeySpec::at(2, RO | ACCESS)])
         .docs(
@@ -134,11 +142,13 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "6.2.0",
             SEARCH_TIME,
             "Stores the members within a circle, a box or a polygon in a key.",
-            "destination source <FROMMEMBER member | FROMLONLAT longitude:double latitude:double>:from <BYRADIUS \
-             radius:double <M | KM | FT | MI>:unit | BYBOX width:double height:double <M | KM | FT | MI>:unit | \
-             BYPOLYGON num-vertices:integer longitude:double latitude:double [longitude:double latitude:double \
-             ...]>:by [ASC | DESC]:order [COUNT count:integer [ANY]] [STOREDIST]",
-        ).history(&[("7.0.0", "Units in upper case."), ("9.0.0", "`BYPOLYGON`, in Valkey.")]),
+            "destination source <FROMMEMBER member | FROMLONLAT longitude:double latitude:double>:from \
+             <BYRADIUS:circle radius:double <M | KM | FT | MI>:unit | BYBOX:box width:double height:double <M | KM | \
+             FT | MI>:unit | BYPOLYGON:polygon num-vertices:integer longitude:double latitude:double \
+             [longitude:double latitude:double ...]:vertices>:by [ASC | DESC]:order [COUNT:count-block count:integer \
+             [ANY]] [STOREDIST]",
+        )
+        .history(&[("7.0.0", "Units in upper case."), ("9.0.0", "`BYPOLYGON`, in Valkey.")]),
 ]);
 
 /// A longitude and a latitude, from the argument at `index` on.

@@ -35,7 +35,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
             "6.2.0",
             "O(1)",
             "Moves an element from an end of a list to an end of another and returns it; waits until there is one.",
-            "source destination <LEFT | RIGHT>:where <LEFT | RIGHT>:where timeout:double",
+            "source destination <LEFT | RIGHT>:wherefrom <LEFT | RIGHT>:whereto timeout:double",
         ),
     Spec::new("blmovem", -6, WRITE | DENYOOM | BLOCKING, move_many::blmovem as Handler)
         .waits_for(Type::List)
@@ -45,8 +45,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
             "8.10.0",
             "O(N), where N is the number of elements moved",
             "Moves elements from an end of a list to an end of another and returns them; waits until there are enough.",
-            "source destination <LEFT | RIGHT>:where <LEFT | RIGHT>:where timeout:double [<COUNT count:integer | EXACTLY \
-             exactly:integer>:selector <OBO | BULK>:ordering]:how-many",
+            "source destination <LEFT | RIGHT>:wherefrom <LEFT | RIGHT>:whereto timeout:double [<COUNT count:integer \
+             | EXACTLY exactly:integer>:selector <OBO | BULK>:ordering]:how-many",
         ),
     Spec::new("blmpop", -5, WRITE | BLOCKING | MOVABLEKEYS, blocking::blmpop as Handler)
         .waits_for(Type::List)
@@ -120,7 +120,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
             "6.2.0",
             "O(1)",
             "Moves an element from an end of a list to an end of another and returns it.",
-            "source destination <LEFT | RIGHT>:where <LEFT | RIGHT>:where",
+            "source destination <LEFT | RIGHT>:wherefrom <LEFT | RIGHT>:whereto",
         ),
     Spec::new("lmovem", -5, WRITE | DENYOOM, move_many::lmovem as Handler)
         .keys(&[KeySpec::at(1, RW | ACCESS | DELETE), KeySpec::at(2, RW | INSERT)])
@@ -129,7 +129,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
             "8.10.0",
             "O(N), where N is the number of elements moved",
             "Moves elements from an end of a list to an end of another and returns them: some, or exactly so many or none.",
-            "source destination <LEFT | RIGHT>:where <LEFT | RIGHT>:where [<COUNT count:integer | EXACTLY \
+            "source destination <LEFT | RIGHT>:wherefrom <LEFT | RIGHT>:whereto [<COUNT count:integer | EXACTLY \
              exactly:integer>:selector <OBO | BULK>:ordering]:how-many",
         ),
     Spec::new("lmpop", -4, WRITE | MOVABLEKEYS, pop::lmpop as Handler)

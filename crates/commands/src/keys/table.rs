@@ -244,7 +244,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             SORT_COMPLEXITY,
             "Sorts the elements of a list, a set or a sorted set, and returns or stores the result.",
             "key [BY pattern:pattern] [LIMIT offset:integer count:integer] [GET pattern:pattern [GET \
-             pattern:pattern ...]] [ASC | DESC]:order [ALPHA] [STORE destination:key]",
+             pattern:pattern ...]] [ASC | DESC]:order [ALPHA:sorting] [STORE destination:key]",
         ),
     Spec::new("sort_ro", -2, READONLY | MOVABLEKEYS, sort::sort_ro as Handler)
         .facts(fact::LOOKS_UP)
@@ -258,7 +258,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             SORT_COMPLEXITY,
             "Sorts the elements of a list, a set or a sorted set, and returns the result.",
             "key [BY pattern:pattern] [LIMIT offset:integer count:integer] [GET pattern:pattern [GET \
-             pattern:pattern ...]] [ASC | DESC]:order [ALPHA]",
+             pattern:pattern ...]] [ASC | DESC]:order [ALPHA:sorting]",
         ),
     Spec::new("touch", -2, READONLY | FAST, touch as Handler)
         .brief()

@@ -26,8 +26,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
             "O(1) for the entry, and O(N) for trimming, where N is the number of entries removed",
             "Adds an entry to a stream.",
             "key [NOMKSTREAM] [KEEPREF | DELREF | ACKED]:condition [IDMPAUTO producer-id | IDMP producer-id \
-             idempotent-id]:idmp [<MAXLEN | MINID> [=:equal | ~:approximately] threshold [LIMIT count:integer]] \
-             <*:auto-id | id> field value [field value ...]",
+             idempotent-id]:idmp [<MAXLEN | MINID>:strategy [=:equal | ~:approximately]:operator threshold [LIMIT \
+             count:integer]]:trim <*:auto-id | id>:id-selector field value [field value ...]",
         )
         .history(&[
             ("6.2.0", "`NOMKSTREAM`, `MINID` and `LIMIT`."),
@@ -109,8 +109,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
             "5.0.0",
             "O(N), where N is the number of entries removed",
             "Removes entries from the beginning of a stream.",
-            "key <MAXLEN | MINID> [=:equal | ~:approximately] threshold [LIMIT count:integer] [KEEPREF | DELREF | \
-             ACKED]:condition",
+            "key <<MAXLEN | MINID>:strategy [=:equal | ~:approximately]:operator threshold [LIMIT count:integer] \
+             [KEEPREF | DELREF | ACKED]:condition>:trim",
         )
         .history(&[("6.2.0", "`MINID` and `LIMIT`."), ("8.2.0", "`KEEPREF`, `DELREF` and `ACKED`.")])
         .tips(UNPREDICTABLE),
@@ -138,8 +138,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
             "5.0.0",
             "O(M) for each stream, where M is the number of entries returned",
             "Returns entries of streams for a consumer of a group, or waits for them.",
-            "GROUP group consumer [COUNT count:integer] [BLOCK milliseconds:integer] [CLAIM min-idle-time:integer] \
-             [NOACK] STREAMS key [key ...] id [id ...]",
+            "<GROUP:group-block group consumer> [COUNT count:integer] [BLOCK milliseconds:integer] [CLAIM \
+             min-idle-time:integer] [NOACK] STREAMS key [key ...] id [id ...]",
         )
         .history(&[("8.4.0", "`CLAIM`.")]),
     Spec::new("xack", -4, WRITE | FAST, pending::xack as Handler).brief().keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
@@ -156,7 +156,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
             "5.0.0",
             "O(log(N)+M), where N is the number of pending entries and M the number looked at",
             "Returns what was delivered and not acknowledged.",
-            "key group [[IDLE min-idle-time:integer] start end count:integer [consumer]]",
+            "key group [[IDLE min-idle-time:integer] start end count:integer [consumer]]:filters",
         )
         .history(&[("6.2.0", "`IDLE`, and ranges without their ends.")])
         .tips(UNPREDICTABLE),
@@ -207,7 +207,7 @@ const XGROUP: &[Spec<Handler>] = &On(Type::Stream).entries([
             "5.0.0",
             "O(1)",
             "Creates a group of consumers.",
-            "key group <id | $> [MKSTREAM] [ENTRIESREAD entries-read:integer]",
+            "key group <id | $:new-id>:id-selector [MKSTREAM] [ENTRIESREAD entries-read:integer]",
         )
         .history(&[("7.0.0", "`ENTRIESREAD`.")]),
     Spec::new("setid", -5, WRITE, group::setid as Handler)
@@ -217,7 +217,7 @@ const XGROUP: &[Spec<Handler>] = &On(Type::Stream).entries([
             "5.0.0",
             "O(1)",
             "Sets the ID from which a group reads.",
-            "key group <id | $> [ENTRIESREAD entries-read:integer]",
+            "key group <id | $:new-id>:id-selector [ENTRIESREAD entries-read:integer]",
         )
         .history(&[("7.0.0", "`ENTRIESREAD`.")]),
     Spec::new("destroy", 4, WRITE, group::destroy as Handler).keys(&[KeySpec::at(2, RW | DELETE)]).docs(
@@ -252,7 +252,7 @@ const XINFO: &[Spec<Handler>] = &On(Type::Stream).entries([
         "5.0.0",
         "O(1); with FULL, O(N), where N is the number of entries and deliveries shown",
         "Tells about a stream.",
-        "key [FULL [COUNT count:integer]]",
+        "key [FULL:full-block [COUNT count:integer]]",
     ).history(&[("6.0.0", "`FULL`."), ("7.0.0", "The fields `max-deleted-entry-id`, `entries-added`, `recorded-first-entry-id`, `entries-read` and `lag`."), ("7.2.0", "The field `active-time`; `seen-time` counts attempts, too."), ("8.6.0", "The fields about messages that are named by their producers.")]),
     Spec::new("groups", 3, READONLY, info::groups as Handler).keys(&[KeySpec::at(2, RO | ACCESS)]).docs(
         Group::Stream,

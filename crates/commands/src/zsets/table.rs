@@ -19,7 +19,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "1.2.0",
             "O(log(N)) for each member, where N is the number of members",
             "Adds members to a sorted set, or changes their scores.",
-            "key [NX | XX]:condition [GT | LT]:condition [CH] [INCR] score:double member [score:double member ...]",
+            "key [NX | XX]:condition [GT | LT]:comparison [CH:change] [INCR:increment] score:double member \
+             [score:double member ...]",
         )
         .history(&[
             ("2.4.0", "Several members."),
@@ -254,7 +255,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "7.0.0",
             "O(K) + O(M*log(N)), where K is the number of keys, N the number of members and M the number removed",
             "Removes and returns members of the first sorted set that has any.",
-            "numkeys:integer key [key ...] <MIN | MAX> [COUNT count:integer]",
+            "numkeys:integer key [key ...] <MIN | MAX>:where [COUNT count:integer]",
         ),
     Spec::new("bzpopmin", -3, WRITE | BLOCKING | FAST, pop::bzpopmin as Handler)
         .waits_for(Type::ZSet)
@@ -286,7 +287,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "7.0.0",
             "O(K) + O(M*log(N)), where K is the number of keys, N the number of members and M the number removed",
             "Removes and returns members of the first sorted set that has any, or waits for one.",
-            "timeout:double numkeys:integer key [key ...] <MIN | MAX> [COUNT count:integer]",
+            "timeout:double numkeys:integer key [key ...] <MIN | MAX>:where [COUNT count:integer]",
         ),
     Spec::new("zunion", -3, READONLY | MOVABLEKEYS, combine::zunion as Handler)
         .keys(&[KeySpec::counted(1, RO | ACCESS)])

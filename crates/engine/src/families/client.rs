@@ -45,7 +45,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "6.0.0",
         "O(1)",
         "Decides whether the keys of the next command are tracked.",
-        "<YES | NO>",
+        "<YES | NO>:mode",
     ),
     Spec::new("capa", -3, BASIC, Run::Session(capa)).facts(fact::HOLDS_CONNECTION).docs(
         Group::Connection,
@@ -87,7 +87,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "8.1.0",
         "O(1)",
         "Marks the connection as one that copies another server's data here: for it, no key has expired.",
-        "<ON | OFF>",
+        "<ON | OFF>:enabled",
     ),
     Spec::new("info", 2, BASIC, Run::Session(info)).facts(fact::TELLS).tips(&["nondeterministic_output"]).docs(
         Group::Connection,
@@ -96,59 +96,90 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "Tells all about the connection.",
         "",
     ),
-    Spec::new("kill", -3, OPERATOR, Run::Session(kill)).docs(
-        Group::Connection,
-        "2.4.0",
-        "O(N) where N is the number of connections",
-        "Closes connections.",
-        // All but the first may be given together; the notation has no words for that.
-        "<ip:port:string | ID client-id:integer | TYPE <NORMAL | MASTER | PRIMARY | SLAVE | REPLICA | PUBSUB> | USER username \
-         | ADDR ip:port:string | LADDR ip:port:string | SKIPME <YES | NO> | MAXAGE maxage:integer | IDLE idle:integer | FLAGS flags | NAME client-name \
-         | LIB-NAME lib-name | LIB-VER lib-version | DB db-id:integer | CAPA capa | IP ip | NOT-ID client-id:integer \
-         | NOT-TYPE <NORMAL | MASTER | PRIMARY | SLAVE | REPLICA | PUBSUB> | NOT-USER username | NOT-ADDR ip:port:string \
-         | NOT-LADDR ip:port:string | NOT-FLAGS flags | NOT-NAME client-name | NOT-LIB-NAME lib-name | NOT-LIB-VER lib-version \
-         | NOT-DB db-id:integer | NOT-CAPA capa | NOT-IP ip>",
-    ).history(&[("2.8.12", "Options that choose connections, `ID` among them."), ("3.2.0", "`TYPE master`."), ("5.0.0", "`TYPE replica`, for what was `slave`."), ("6.2.0", "`LADDR`."), ("7.4.0", "`MAXAGE`."), ("8.0.0", "`TYPE primary`, in Valkey."), ("8.1.0", "Several `ID`s, in Valkey."), ("9.0.0", "`NAME`, `IDLE`, `FLAGS` and other options, and what they exclude, in Valkey.")]),
-    Spec::new("list", -2, OPERATOR, Run::Session(list)).facts(fact::TELLS).tips(&["nondeterministic_output"]).docs(
-        Group::Connection,
-        "2.4.0",
-        "O(N) where N is the number of connections",
-        "Tells all about all connections.",
-        "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id:integer [client-id:integer ...]] [USER username] \
-         [ADDR ip:port:string] [LADDR ip:port:string] [SKIPME <YES | NO>] [MAXAGE maxage:integer] [IDLE idle:integer] \
-         [FLAGS flags:string] [NAME client-name:string] [LIB-NAME lib-name:string] [LIB-VER lib-version:string] \
-         [DB db-id:integer] [CAPA capa:string] [IP ip:string] [NOT-TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] \
-         [NOT-ID client-id:integer [client-id:integer ...]] [NOT-USER username] [NOT-ADDR ip:port:string] \
-         [NOT-LADDR ip:port:string] [NOT-FLAGS flags:string] [NOT-NAME client-name:string] [NOT-LIB-NAME lib-name:string] \
-         [NOT-LIB-VER lib-version:string] [NOT-DB db-id:integer] [NOT-CAPA capa:string] [NOT-IP ip:string]",
-    ).history(&[("2.8.12", "The field `id`."), ("5.0.0", "`TYPE`."), ("6.0.0", "The field `user`."), ("6.2.0", "`ID`, and the fields `argv-mem`, `tot-mem`, `laddr` and `redir`."), ("7.0.0", "The fields `resp`, `multi-mem`, `rbs` and `rbp`."), ("7.0.3", "The field `ssub`."), ("7.2.0", "The fields `lib-name` and `lib-ver`."), ("7.4.0", "The field `watch`."), ("8.0.0", "`TYPE primary`, in Valkey."), ("8.1.0", "`USER`, `ADDR`, `LADDR`, `SKIPME` and `MAXAGE`, in Valkey."), ("9.0.0", "`NAME`, `IDLE`, `FLAGS` and other options, and what they exclude, in Valkey.")]),
+    Spec::new("kill", -3, OPERATOR, Run::Session(kill))
+        .docs(
+            Group::Connection,
+            "2.4.0",
+            "O(N) where N is the number of connections",
+            "Closes connections.",
+            // All but the first may be given together; the notation has no words for that.
+            "<ip:port:string | ID client-id:integer | TYPE:client-type <NORMAL | MASTER | PRIMARY | SLAVE | REPLICA | \
+         PUBSUB> | USER username | ADDR ip:port:string | LADDR ip:port:string | SKIPME <YES | NO> | MAXAGE \
+         maxage:integer | IDLE idle:integer | FLAGS flags | NAME client-name | LIB-NAME lib-name | LIB-VER \
+         lib-version | DB db-id:integer | CAPA capa | IP ip | NOT-ID client-id:integer | NOT-TYPE:not-client-type \
+         <NORMAL | MASTER | PRIMARY | SLAVE | REPLICA | PUBSUB> | NOT-USER username | NOT-ADDR ip:port:string | \
+         NOT-LADDR ip:port:string | NOT-FLAGS flags | NOT-NAME client-name | NOT-LIB-NAME lib-name | NOT-LIB-VER \
+         lib-version | NOT-DB db-id:integer | NOT-CAPA capa | NOT-IP ip>:filter",
+        )
+        .history(&[
+            ("2.8.12", "Options that choose connections, `ID` among them."),
+            ("3.2.0", "`TYPE master`."),
+            ("5.0.0", "`TYPE replica`, for what was `slave`."),
+            ("6.2.0", "`LADDR`."),
+            ("7.4.0", "`MAXAGE`."),
+            ("8.0.0", "`TYPE primary`, in Valkey."),
+            ("8.1.0", "Several `ID`s, in Valkey."),
+            ("9.0.0", "`NAME`, `IDLE`, `FLAGS` and other options, and what they exclude, in Valkey."),
+        ]),
+    Spec::new("list", -2, OPERATOR, Run::Session(list))
+        .facts(fact::TELLS)
+        .tips(&["nondeterministic_output"])
+        .docs(
+            Group::Connection,
+            "2.4.0",
+            "O(N) where N is the number of connections",
+            "Tells all about all connections.",
+            "[TYPE:client-type <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id:integer [client-id:integer ...]] \
+         [USER username] [ADDR ip:port:string] [LADDR ip:port:string] [SKIPME <YES | NO>] [MAXAGE maxage:integer] \
+         [IDLE idle:integer] [FLAGS flags:string] [NAME client-name:string] [LIB-NAME lib-name:string] [LIB-VER \
+         lib-version:string] [DB db-id:integer] [CAPA capa:string] [IP ip:string] [NOT-TYPE:not-client-type <NORMAL \
+         | MASTER | REPLICA | PUBSUB>] [NOT-ID client-id:integer [client-id:integer ...]] [NOT-USER username] \
+         [NOT-ADDR ip:port:string] [NOT-LADDR ip:port:string] [NOT-FLAGS flags:string] [NOT-NAME client-name:string] \
+         [NOT-LIB-NAME lib-name:string] [NOT-LIB-VER lib-version:string] [NOT-DB db-id:integer] [NOT-CAPA \
+         capa:string] [NOT-IP ip:string]",
+        )
+        .history(&[
+            ("2.8.12", "The field `id`."),
+            ("5.0.0", "`TYPE`."),
+            ("6.0.0", "The field `user`."),
+            ("6.2.0", "`ID`, and the fields `argv-mem`, `tot-mem`, `laddr` and `redir`."),
+            ("7.0.0", "The fields `resp`, `multi-mem`, `rbs` and `rbp`."),
+            ("7.0.3", "The field `ssub`."),
+            ("7.2.0", "The fields `lib-name` and `lib-ver`."),
+            ("7.4.0", "The field `watch`."),
+            ("8.0.0", "`TYPE primary`, in Valkey."),
+            ("8.1.0", "`USER`, `ADDR`, `LADDR`, `SKIPME` and `MAXAGE`, in Valkey."),
+            ("9.0.0", "`NAME`, `IDLE`, `FLAGS` and other options, and what they exclude, in Valkey."),
+        ]),
     Spec::new("no-evict", 3, OPERATOR, Run::Session(no_evict)).facts(fact::HOLDS_CONNECTION).docs(
         Group::Connection,
         "7.0.0",
         "O(1)",
         "Spares the connection when memory of connections is scarce.",
-        "<ON | OFF>",
+        "<ON | OFF>:enabled",
     ),
     Spec::new("no-touch", 3, BASIC, Run::Session(no_touch)).facts(fact::HOLDS_CONNECTION).docs(
         Group::Connection,
         "7.2.0",
         "O(1)",
         "Decides whether the connection's accesses count for eviction.",
-        "<ON | OFF>",
+        "<ON | OFF>:enabled",
     ),
-    Spec::new("pause", -3, OPERATOR, Run::Session(pause)).docs(
-        Group::Connection,
-        "3.0.0",
-        "O(1)",
-        "Holds commands back for a time.",
-        "timeout:integer [WRITE | ALL]",
-    ).history(&[("6.2.0", "`WRITE` and `ALL`.")]),
+    Spec::new("pause", -3, OPERATOR, Run::Session(pause))
+        .docs(
+            Group::Connection,
+            "3.0.0",
+            "O(1)",
+            "Holds commands back for a time.",
+            "timeout:integer [WRITE | ALL]:mode",
+        )
+        .history(&[("6.2.0", "`WRITE` and `ALL`.")]),
     Spec::new("reply", 3, BASIC, Run::Session(reply)).facts(fact::HOLDS_CONNECTION).docs(
         Group::Connection,
         "3.2.0",
         "O(1)",
         "Decides which replies the connection gets.",
-        "<ON | OFF | SKIP>",
+        "<ON | OFF | SKIP>:action",
     ),
     Spec::new("setinfo", 4, BASIC, Run::Session(setinfo))
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
@@ -157,7 +188,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
             "7.2.0",
             "O(1)",
             "Tells the server about the client's library.",
-            "<LIB-NAME libname | LIB-VER libver>",
+            "<LIB-NAME libname | LIB-VER libver>:attr",
         ),
     Spec::new("setname", 3, BASIC, Run::Session(setname)).facts(fact::HOLDS_CONNECTION).docs(
         Group::Connection,
@@ -171,7 +202,8 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "6.0.0",
         "O(1). Some options may introduce additional complexity.",
         "Has the connection told of changes of the keys that it reads.",
-        "<ON | OFF> [REDIRECT client-id:integer] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
+        "<ON | OFF>:status [REDIRECT client-id:integer] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT] \
+         [NOLOOP]",
     ),
     Spec::new("trackinginfo", 2, BASIC, Run::Session(trackinginfo)).facts(fact::TELLS).docs(
         Group::Connection,
@@ -185,7 +217,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "5.0.0",
         "O(log N) where N is the number of connections",
         "Ends the wait of a connection in a blocking command.",
-        "client-id:integer [TIMEOUT | ERROR]",
+        "client-id:integer [TIMEOUT | ERROR]:unblock-type",
     ),
     Spec::new("unpause", 2, OPERATOR, Run::Session(unpause)).docs(
         Group::Connection,

@@ -53,7 +53,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         CHANGE,
         "7.0.0",
         "Gives ranges of slots to the node.",
-        "<start-slot:integer end-slot:integer> [<start-slot:integer end-slot:integer> ...]",
+        "start-slot:integer end-slot:integer [start-slot:integer end-slot:integer ...]:range",
     ),
     subcommand("bumpepoch", 2, CHANGE, "3.0.0", "Advances the cluster's epoch.", "").tips(CHANGES),
     subcommand("count-failure-reports", 3, OPERATOR, "3.0.0", "Counts reports that a node fails.", "node-id:string")
@@ -66,9 +66,9 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         CHANGE,
         "7.0.0",
         "Takes ranges of slots from the node.",
-        "<start-slot:integer end-slot:integer> [<start-slot:integer end-slot:integer> ...]",
+        "start-slot:integer end-slot:integer [start-slot:integer end-slot:integer ...]:range",
     ),
-    subcommand("failover", -2, CHANGE, "3.0.0", "Has a replica take its master's place.", "[FORCE | TAKEOVER]"),
+    subcommand("failover", -2, CHANGE, "3.0.0", "Has a replica take its master's place.", "[FORCE | TAKEOVER]:options"),
     subcommand("flushslots", 2, CHANGE, "3.0.0", "Takes all slots from the node.", ""),
     subcommand("forget", 3, CHANGE, "3.0.0", "Removes a node from the node's view of the cluster.", "node-id:string"),
     subcommand("getkeysinslot", 4, LOOK, "3.0.0", "Answers keys of a slot.", "slot:integer count:integer")
@@ -91,7 +91,15 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
     subcommand("nodes", 2, LOOK, "3.0.0", "Lists the cluster's nodes.", "").tips(CHANGES),
     subcommand("replicas", 3, OPERATOR, "5.0.0", "Lists a node's replicas.", "node-id:string").tips(CHANGES),
     subcommand("replicate", 3, CHANGE, "3.0.0", "Makes the node a replica of another.", "node-id:string"),
-    subcommand("reset", -2, ADMIN | NOSCRIPT | STALE, "3.0.0", "Has the node leave the cluster.", "[HARD | SOFT]"),
+    subcommand(
+        "reset",
+        -2,
+        ADMIN | NOSCRIPT | STALE,
+        "3.0.0",
+        "Has the node leave the cluster.",
+        "[HARD | \
+                                                                                                   SOFT]:reset-type",
+    ),
     subcommand("saveconfig", 2, CHANGE, "3.0.0", "Writes the node's view of the cluster to its file.", ""),
     subcommand("set-config-epoch", 3, CHANGE, "3.0.0", "Sets the epoch of a new node.", "config-epoch:integer"),
     subcommand(
@@ -100,7 +108,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         CHANGE,
         "3.0.0",
         "Binds a slot to a node, or moves it.",
-        "slot:integer <IMPORTING importing:string | MIGRATING migrating:string | NODE node:string | STABLE>",
+        "slot:integer <IMPORTING importing:string | MIGRATING migrating:string | NODE node:string | STABLE>:subcommand",
     ),
     subcommand("shards", 2, LOOK, "7.0.0", "Tells which slots each shard has.", "").tips(CHANGES),
     subcommand("slaves", 3, OPERATOR, "3.0.0", "Lists a node's replicas.", "node-id:string")

@@ -24,7 +24,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("commandlog", -2, 0, Run::Session
                 "8.1.0",
                 "O(N) where N is the number of entries returned",
                 "Answers the latest entries of a log of commands.",
-                "count:integer <SLOW | LARGE-REQUEST | LARGE-REPLY>",
+                "count:integer <SLOW | LARGE-REQUEST | LARGE-REPLY>:type",
             )
             .tips(&["request_policy:all_nodes", "nondeterministic_output"]),
         Spec::new("help", 2, LOADING | STALE, Run::Session(commandlog_help)).docs(
@@ -41,7 +41,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("commandlog", -2, 0, Run::Session
                 "8.1.0",
                 "O(1)",
                 "Answers how many entries a log of commands has.",
-                "<SLOW | LARGE-REQUEST | LARGE-REPLY>",
+                "<SLOW | LARGE-REQUEST | LARGE-REPLY>:type",
             )
             .tips(&["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"]),
         Spec::new("reset", 3, FLAGS, Run::Session(reset))
@@ -50,7 +50,7 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("commandlog", -2, 0, Run::Session
                 "8.1.0",
                 "O(N) where N is the number of entries in the commandlog",
                 "Removes all entries of a log of commands.",
-                "<SLOW | LARGE-REQUEST | LARGE-REPLY>",
+                "<SLOW | LARGE-REQUEST | LARGE-REPLY>:type",
             )
             .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
     ])];

@@ -56,7 +56,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
             "6.0.0",
             "O(1)",
             "Chooses the version of the protocol, and tells about the server.",
-            "[protover:integer [AUTH username password] [SETNAME clientname]]",
+            "[protover:integer [AUTH username password] [SETNAME clientname]]:arguments",
         )
         .history(&[("6.2.0", "Without arguments, tells of the connection.")]),
     Spec::new("reset", 1, ALWAYS, Run::Session(reset)).facts(fact::AT_ONCE | fact::FOR_SUBSCRIBERS).brief().docs(

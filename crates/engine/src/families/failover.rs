@@ -20,7 +20,7 @@ pub const COMMANDS: &[Spec<Run>] =
         "6.2.0",
         "O(1)",
         "Has a replica take the server's place, once it has all that the server has; writes wait for that.",
-        "[TO <host:string port:integer [FORCE]>] [ABORT] [TIMEOUT milliseconds:integer]",
+        "[TO:target host:string port:integer [FORCE]] [ABORT] [TIMEOUT milliseconds:integer]",
     )];
 
 #[derive(Default)]

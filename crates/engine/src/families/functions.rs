@@ -111,7 +111,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
                     "7.0.0",
                     "O(N) where N is the number of functions on the payload",
                     "Loads the libraries that DUMP has answered.",
-                    "serialized-value [FLUSH | APPEND | REPLACE]",
+                    "serialized-value [FLUSH | APPEND | REPLACE]:policy",
                 )
                 .tips(ON_ALL_SHARDS),
             Spec::new("stats", 2, NOSCRIPT | ALLOW_BUSY, Run::Session(stats))

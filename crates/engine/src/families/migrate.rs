@@ -24,33 +24,34 @@ const KEY_FLAGS: u32 = RW | ACCESS | DELETE;
 const ALL_THAT_FOLLOW: Find = Find::Range { last: -1, step: 1, limit: 0 };
 
 /// The family's entries.
-pub const COMMANDS: &[Spec<Run>] = &[Spec::new("migrate", -6, WRITE | NOSCRIPT | NO_MULTI | MOVABLEKEYS, Run::Session(migrate))
-    .keys(&[
-        KeySpec { begin: Begin::UnlessEmpty(3), ..KeySpec::at(3, KEY_FLAGS) },
-        KeySpec {
-            flags: KEY_FLAGS | INCOMPLETE,
-            begin: Begin::Option("KEYS", -2, first_of_many),
-            find: ALL_THAT_FOLLOW,
-            notes: "",
-        },
-    ])
-    .secret(is_secret)
-    .categories(acl::DANGEROUS)
-    .docs(
-        Group::Generic,
-        "2.6.0",
-        "O(N) in the sizes of the values: DUMP and DEL here, RESTORE there",
-        "Moves keys to another server.",
-        "host port:integer <key | \"\">:key-selector destination-db:integer timeout:integer [COPY] [REPLACE] [AUTH password \
-         | AUTH2 username password]:authentication [KEYS key [key ...]]",
-    )
-    .history(&[
-        ("3.0.0", "`COPY` and `REPLACE`."),
-        ("3.0.6", "`KEYS`."),
-        ("4.0.7", "`AUTH`."),
-        ("6.0.0", "`AUTH2`."),
-    ])
-    .tips(&["nondeterministic_output"])];
+pub const COMMANDS: &[Spec<Run>] =
+    &[Spec::new("migrate", -6, WRITE | NOSCRIPT | NO_MULTI | MOVABLEKEYS, Run::Session(migrate))
+        .keys(&[
+            KeySpec { begin: Begin::UnlessEmpty(3), ..KeySpec::at(3, KEY_FLAGS) },
+            KeySpec {
+                flags: KEY_FLAGS | INCOMPLETE,
+                begin: Begin::Option("KEYS", -2, first_of_many),
+                find: ALL_THAT_FOLLOW,
+                notes: "",
+            },
+        ])
+        .secret(is_secret)
+        .categories(acl::DANGEROUS)
+        .docs(
+            Group::Generic,
+            "2.6.0",
+            "O(N) in the sizes of the values: DUMP and DEL here, RESTORE there",
+            "Moves keys to another server.",
+            "host port:integer <key | \"\":empty-string>:key-selector destination-db:integer timeout:integer [COPY] \
+         [REPLACE] [AUTH password | AUTH2 username password]:authentication [KEYS key [key ...]]",
+        )
+        .history(&[
+            ("3.0.0", "`COPY` and `REPLACE`."),
+            ("3.0.6", "`KEYS`."),
+            ("4.0.7", "`AUTH`."),
+            ("6.0.0", "`AUTH2`."),
+        ])
+        .tips(&["nondeterministic_output"])];
 
 /// What an option of the command is.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -22,7 +22,8 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("module", -2, 0, Run::Session(mod
             "Says what the subcommands are.",
             "",
         ),
-        Spec::new("list", 2, ADMIN | NOSCRIPT, Run::Session(list)).facts(fact::TELLS)
+        Spec::new("list", 2, ADMIN | NOSCRIPT, Run::Session(list))
+            .facts(fact::TELLS)
             .docs(Group::Server, "4.0.0", "O(N) where N is the number of loaded modules.", "Lists modules: none.", "")
             .tips(&["nondeterministic_output_order"]),
         Spec::new("load", -3, CHANGE, Run::Session(refuse)).docs(
@@ -37,7 +38,8 @@ pub const COMMANDS: &[Spec<Run>] = &[Spec::new("module", -2, 0, Run::Session(mod
             "7.0.0",
             "O(1)",
             "Is refused: there are no modules.",
-            "path:string [CONFIG name:string value:string [CONFIG name:string value:string ...]] [ARGS arg:string [arg:string ...]]",
+            "path:string [CONFIG:configs name:string value:string [CONFIG:configs name:string value:string ...]] \
+             [ARGS arg:string [arg:string ...]]",
         ),
         Spec::new("unload", 3, CHANGE, Run::Session(refuse)).docs(
             Group::Server,

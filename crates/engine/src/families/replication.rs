@@ -14,7 +14,7 @@ use crate::worker::turn::{Run, Turn};
 
 /// Flags of what changes the primary.
 const FOLLOWS: u32 = ADMIN | NOSCRIPT | STALE | NO_ASYNC_LOADING;
-const ARGUMENTS: &str = "<host port:integer | NO ONE>";
+const ARGUMENTS: &str = "<<host port:integer>:host-port | NO:no-one ONE>:args";
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] = &[

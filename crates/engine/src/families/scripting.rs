@@ -76,7 +76,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
                 "3.2.0",
                 "O(1)",
                 "Refused: there is no debugger.",
-                "<YES | SYNC | NO>",
+                "<YES | SYNC | NO>:mode",
             ),
             Spec::new("exists", -3, NOSCRIPT, Run::Session(script_exists)).facts(fact::TELLS)
                 .docs(
