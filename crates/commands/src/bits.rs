@@ -35,7 +35,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
             "2.6.0",
             "O(N) in the bytes of the range",
             "Counts the bits that are set in the string value of a key.",
-            "key [start:integer end:integer [BYTE | BIT]:unit]:range",
+            "key [start:integer end:integer [BYTE | BIT]:unit@7.0.0]:range",
         )
         .history(&[("7.0.0", "`BYTE` and `BIT`.")]),
     Spec::new("bitfield", -2, WRITE | DENYOOM, field::bitfield as Handler)
@@ -79,7 +79,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
             "2.8.7",
             "O(N) in the bytes of the range",
             "Finds the first bit that is set, or is not, in the string value of a key.",
-            "key bit:integer [start:integer [end:integer [BYTE | BIT]:unit]:end-unit-block]:range",
+            "key bit:integer [start:integer [end:integer [BYTE | BIT]:unit@7.0.0]:end-unit-block]:range",
         )
         .history(&[("7.0.0", "`BYTE` and `BIT`.")]),
     Spec::new("getbit", 3, READONLY | FAST, getbit as Handler).brief().keys(&[KeySpec::at(1, RO | ACCESS)]).docs(

@@ -41,8 +41,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "3.2.0",
             "O(log(N)) for each member, where N is the number of members",
             "Adds members to a geographical index, or changes their places.",
-            "key [NX | XX]:condition [CH:change] longitude:double latitude:double member [longitude:double \
-             latitude:double member ...]",
+            "key [NX | XX]:condition@6.2.0 [CH:change@6.2.0] longitude:double latitude:double member \
+             [longitude:double latitude:double member ...]",
         )
         .history(&[("6.2.0", "`CH`, `NX` and `XX`.")]),
     Spec::new("geodist", -4, READONLY, geodist as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).items(2, 1).docs(
@@ -78,7 +78,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             SEARCH_TIME,
             "Returns the members within a distance from a point, or stores them in a key.",
             "key longitude:double latitude:double radius:double <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] \
-             [WITHHASH] [COUNT:count-block count:integer [ANY]] [ASC | DESC]:order [STORE key | STOREDIST key]:store",
+             [WITHHASH] [COUNT:count-block count:integer [ANY@6.2.0]] [ASC | DESC]:order [STORE key | STOREDIST \
+             key]:store",
         )
         .history(&[("6.2.0", "`ANY` with `COUNT`."), ("7.0.0", "Units in upper case.")])
         .deprecated("6.2.0", "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` argument"),
@@ -90,7 +91,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             SEARCH_TIME,
             "Returns the members within a distance from a point.",
             "key longitude:double latitude:double radius:double <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] \
-             [WITHHASH] [COUNT:count-block count:integer [ANY]] [ASC | DESC]:order",
+             [WITHHASH] [COUNT:count-block count:integer [ANY@6.2.0]] [ASC | DESC]:order",
         )
         .history(&[("6.2.0", "`ANY` with `COUNT`."), ("7.0.0", "Units in upper case.")])
         .deprecated("6.2.0", "`GEOSEARCH` with the `BYRADIUS` argument"),
@@ -129,10 +130,11 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "6.2.0",
             SEARCH_TIME,
             "Returns the members within a circle, a box or a polygon.",
-            "key <FROMMEMBER member | FROMLONLAT longitude:double latitude:double>:from <BYRADIUS:circle radius:double \
-         <M | KM | FT | MI>:unit | BYBOX:box width:double height:double <M | KM | FT | MI>:unit | BYPOLYGON:polygon \
-         num-vertices:integer longitude:double latitude:double [longitude:double latitude:double ...]:vertices>:by \
-         [ASC | DESC]:order [COUNT:count-block count:integer [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]",
+            "key <FROMMEMBER member | FROMLONLAT longitude:double latitude:double>:from <BYRADIUS:circle \
+             radius:double <M | KM | FT | MI>:unit | BYBOX:box width:double height:double <M | KM | FT | MI>:unit | \
+             BYPOLYGON:polygon@9.0.0 num-vertices:integer longitude:double latitude:double [longitude:double \
+             latitude:double ...]:vertices>:by [ASC | DESC]:order [COUNT:count-block count:integer [ANY]] \
+             [WITHCOORD] [WITHDIST] [WITHHASH]",
         )
         .history(&[("7.0.0", "Units in upper case."), ("9.0.0", "`BYPOLYGON`, in Valkey.")]),
     Spec::new("geosearchstore", -8, WRITE | DENYOOM, search::geosearchstore as Handler)
@@ -144,7 +146,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "Stores the members within a circle, a box or a polygon in a key.",
             "destination source <FROMMEMBER member | FROMLONLAT longitude:double latitude:double>:from \
              <BYRADIUS:circle radius:double <M | KM | FT | MI>:unit | BYBOX:box width:double height:double <M | KM | \
-             FT | MI>:unit | BYPOLYGON:polygon num-vertices:integer longitude:double latitude:double \
+             FT | MI>:unit | BYPOLYGON:polygon@9.0.0 num-vertices:integer longitude:double latitude:double \
              [longitude:double latitude:double ...]:vertices>:by [ASC | DESC]:order [COUNT:count-block count:integer \
              [ANY]] [STOREDIST]",
         )

@@ -148,7 +148,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
             "1.0.0",
             "O(N) where N is the number of elements returned",
             "Removes and returns the first elements of a list.",
-            "key [count:integer]",
+            "key [count:integer@6.2.0]",
         )
         .history(&[("6.2.0", "`count`.")]),
     Spec::new("lpos", -3, READONLY, read::lpos as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
@@ -215,7 +215,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
             "1.0.0",
             "O(N) where N is the number of elements returned",
             "Removes and returns the last elements of a list.",
-            "key [count:integer]",
+            "key [count:integer@6.2.0]",
         )
         .history(&[("6.2.0", "`count`.")]),
     Spec::new("rpoplpush", 3, WRITE | DENYOOM, pop::rpoplpush as Handler)

@@ -127,7 +127,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Set).entries([
             "1.0.0",
             "O(N) where N is the number of members returned",
             "Removes and returns members of a set that are picked at random.",
-            "key [count:integer]",
+            "key [count:integer@3.2.0]",
         )
         .history(&[("3.2.0", "`count`.")])
         .tips(&["nondeterministic_output"]),
@@ -138,7 +138,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Set).entries([
             "1.0.0",
             "O(N) where N is the number of members returned",
             "Returns members of a set that are picked at random.",
-            "key [count:integer]",
+            "key [count:integer@2.6.0]",
         )
         .history(&[("2.6.0", "`count`.")])
         .tips(&["nondeterministic_output"]),

@@ -206,9 +206,10 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
             "1.0.0",
             "O(1)",
             "Sets the string value of a key, whatever it held.",
-            "key value [NX | XX | IFEQ comparison-value | IFNE comparison-value | IFDEQ comparison-digest | IFDNE \
-             comparison-digest]:condition [GET] [EX seconds:integer | PX milliseconds:integer | EXAT \
-             unix-time-seconds:unix-time | PXAT unix-time-milliseconds:unix-time | KEEPTTL]:expiration",
+            "key value [NX | XX | IFEQ@8.4.0 comparison-value | IFNE@8.4.0 comparison-value | IFDEQ@8.4.0 \
+             comparison-digest | IFDNE@8.4.0 comparison-digest]:condition@2.6.12 [GET@6.2.0] [EX@2.6.12 \
+             seconds:integer | PX@2.6.12 milliseconds:integer | EXAT@6.2.0 unix-time-seconds:unix-time | PXAT@6.2.0 \
+             unix-time-milliseconds:unix-time | KEEPTTL@6.0.0]:expiration",
         )
         .history(&[
             ("2.6.12", "`EX`, `PX`, `NX` and `XX`."),

@@ -77,7 +77,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "1.0.0",
             "O(1)",
             "Sets the expiry of a key, in seconds from now.",
-            "key seconds:integer [NX | XX | GT | LT]:condition",
+            "key seconds:integer [NX | XX | GT | LT]:condition@7.0.0",
         )
         .history(&[("7.0.0", "`NX`, `XX`, `GT` and `LT`.")]),
     Spec::new("expireat", -3, WRITE | FAST, expire::expireat as Handler)
@@ -88,7 +88,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "1.2.0",
             "O(1)",
             "Sets the expiry of a key, in seconds of Unix time.",
-            "key unix-time-seconds:unix-time [NX | XX | GT | LT]:condition",
+            "key unix-time-seconds:unix-time [NX | XX | GT | LT]:condition@7.0.0",
         )
         .history(&[("7.0.0", "`NX`, `XX`, `GT` and `LT`.")]),
     Spec::new("expiretime", 2, READONLY | FAST, expire::expiretime as Handler)
@@ -104,7 +104,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "1.0.0",
             "O(N) in the number of keys of all databases",
             "Removes all keys of all databases.",
-            "[ASYNC | SYNC]:flush-type",
+            "[ASYNC@4.0.0 | SYNC@6.2.0]:flush-type",
         )
         .history(&[("4.0.0", "`ASYNC`."), ("6.2.0", "`SYNC`.")])
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
@@ -116,7 +116,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "1.0.0",
             "O(N) in the number of keys of the database",
             "Removes all keys of the selected database.",
-            "[ASYNC | SYNC]:flush-type",
+            "[ASYNC@4.0.0 | SYNC@6.2.0]:flush-type",
         )
         .history(&[("4.0.0", "`ASYNC`."), ("6.2.0", "`SYNC`.")])
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
@@ -152,7 +152,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "2.6.0",
             "O(1)",
             "Sets the expiry of a key, in milliseconds from now.",
-            "key milliseconds:integer [NX | XX | GT | LT]:condition",
+            "key milliseconds:integer [NX | XX | GT | LT]:condition@7.0.0",
         )
         .history(&[("7.0.0", "`NX`, `XX`, `GT` and `LT`.")]),
     Spec::new("pexpireat", -3, WRITE | FAST, expire::pexpireat as Handler)
@@ -163,7 +163,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "2.6.0",
             "O(1)",
             "Sets the expiry of a key, in milliseconds of Unix time.",
-            "key unix-time-milliseconds:unix-time [NX | XX | GT | LT]:condition",
+            "key unix-time-milliseconds:unix-time [NX | XX | GT | LT]:condition@7.0.0",
         )
         .history(&[("7.0.0", "`NX`, `XX`, `GT` and `LT`.")]),
     Spec::new("pexpiretime", 2, READONLY | FAST, expire::pexpiretime as Handler)
@@ -203,7 +203,8 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "2.6.0",
             "O(N) in the size of the value, O(N*log(N)) for sorted sets",
             "Creates a key from what DUMP has returned.",
-            "key ttl:integer serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds:integer] [FREQ frequency:integer]",
+            "key ttl:integer serialized-value [REPLACE@3.0.0] [ABSTTL@5.0.0] [IDLETIME@5.0.0 seconds:integer] \
+             [FREQ@5.0.0 frequency:integer]",
         )
         .history(&[("3.0.0", "`REPLACE`."), ("5.0.0", "`ABSTTL`, `IDLETIME` and `FREQ`.")]),
     Spec::new("restore-asking", -4, WRITE | DENYOOM | ASKING, payload::restore as Handler)
@@ -214,7 +215,8 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "3.0.0",
             "O(N) in the size of the value, O(N*log(N)) for sorted sets",
             "As RESTORE, for servers that move keys within a cluster.",
-            "key ttl:integer serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds:integer] [FREQ frequency:integer]",
+            "key ttl:integer serialized-value [REPLACE@3.0.0] [ABSTTL@5.0.0] [IDLETIME@5.0.0 seconds:integer] \
+             [FREQ@5.0.0 frequency:integer]",
         )
         .history(&[("3.0.0", "`REPLACE`."), ("5.0.0", "`ABSTTL`, `IDLETIME` and `FREQ`.")]),
     Spec::new("scan", -2, READONLY, scan::scan as Handler)
@@ -224,7 +226,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             "2.8.0",
             "O(1) for every call, O(N) in the number of keys for a complete iteration",
             "Iterates over the keys of the database, some at a time.",
-            "cursor:integer [MATCH pattern:pattern] [COUNT count:integer] [TYPE type]",
+            "cursor:integer [MATCH pattern:pattern] [COUNT count:integer] [TYPE@6.0.0 type]",
         )
         .history(&[("6.0.0", "`TYPE`.")])
         .tips(&["nondeterministic_output", "request_policy:special", "response_policy:special"]),

@@ -25,9 +25,9 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
             "5.0.0",
             "O(1) for the entry, and O(N) for trimming, where N is the number of entries removed",
             "Adds an entry to a stream.",
-            "key [NOMKSTREAM] [KEEPREF | DELREF | ACKED]:condition [IDMPAUTO producer-id | IDMP producer-id \
-             idempotent-id]:idmp [<MAXLEN | MINID>:strategy [=:equal | ~:approximately]:operator threshold [LIMIT \
-             count:integer]]:trim <*:auto-id | id>:id-selector field value [field value ...]",
+            "key [NOMKSTREAM@6.2.0] [KEEPREF | DELREF | ACKED]:condition [IDMPAUTO producer-id | IDMP producer-id \
+             idempotent-id]:idmp [<MAXLEN | MINID@6.2.0>:strategy [=:equal | ~:approximately]:operator threshold \
+             [LIMIT@6.2.0 count:integer]]:trim <*:auto-id | id>:id-selector field value [field value ...]",
         )
         .history(&[
             ("6.2.0", "`NOMKSTREAM`, `MINID` and `LIMIT`."),
@@ -109,8 +109,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
             "5.0.0",
             "O(N), where N is the number of entries removed",
             "Removes entries from the beginning of a stream.",
-            "key <<MAXLEN | MINID>:strategy [=:equal | ~:approximately]:operator threshold [LIMIT count:integer] \
-             [KEEPREF | DELREF | ACKED]:condition>:trim",
+            "key <<MAXLEN | MINID@6.2.0>:strategy [=:equal | ~:approximately]:operator threshold [LIMIT@6.2.0 \
+             count:integer] [KEEPREF | DELREF | ACKED]:condition>:trim",
         )
         .history(&[("6.2.0", "`MINID` and `LIMIT`."), ("8.2.0", "`KEEPREF`, `DELREF` and `ACKED`.")])
         .tips(UNPREDICTABLE),
@@ -156,7 +156,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
             "5.0.0",
             "O(log(N)+M), where N is the number of pending entries and M the number looked at",
             "Returns what was delivered and not acknowledged.",
-            "key group [[IDLE min-idle-time:integer] start end count:integer [consumer]]:filters",
+            "key group [[IDLE@6.2.0 min-idle-time:integer] start end count:integer [consumer]]:filters",
         )
         .history(&[("6.2.0", "`IDLE`, and ranges without their ends.")])
         .tips(UNPREDICTABLE),
@@ -194,7 +194,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
             "5.0.0",
             "O(1)",
             "Sets the last ID of a stream; for replication.",
-            "key last-id [ENTRIESADDED entries-added:integer] [MAXDELETEDID max-deleted-id]",
+            "key last-id [ENTRIESADDED@7.0.0 entries-added:integer] [MAXDELETEDID@7.0.0 max-deleted-id]",
         )
         .history(&[("7.0.0", "`ENTRIESADDED` and `MAXDELETEDID`.")]),
 ]);

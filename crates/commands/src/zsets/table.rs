@@ -19,8 +19,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "1.2.0",
             "O(log(N)) for each member, where N is the number of members",
             "Adds members to a sorted set, or changes their scores.",
-            "key [NX | XX]:condition [GT | LT]:comparison [CH:change] [INCR:increment] score:double member \
-             [score:double member ...]",
+            "key [NX | XX]:condition@3.0.2 [GT | LT]:comparison@6.2.0 [CH:change@3.0.2] [INCR:increment@3.0.2] \
+             score:double member [score:double member ...]",
         )
         .history(&[
             ("2.4.0", "Several members."),
@@ -145,7 +145,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "1.2.0",
             "O(log(N)+M), where N is the number of members and M the number returned",
             "Returns members within a range of ranks, scores or names.",
-            "key start stop [BYSCORE | BYLEX]:sortby [REV] [LIMIT offset:integer count:integer] [WITHSCORES]",
+            "key start stop [BYSCORE | BYLEX]:sortby@6.2.0 [REV@6.2.0] [LIMIT@6.2.0 offset:integer count:integer] \
+             [WITHSCORES]",
         )
         .history(&[("6.2.0", "`REV`, `BYSCORE`, `BYLEX` and `LIMIT`.")]),
     Spec::new("zrangestore", -5, WRITE | DENYOOM, range::zrangestore as Handler)
@@ -164,7 +165,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "1.0.5",
             "O(log(N)+M), where N is the number of members and M the number returned",
             "Returns the members whose scores are within a range.",
-            "key min:double max:double [WITHSCORES] [LIMIT offset:integer count:integer]",
+            "key min:double max:double [WITHSCORES@2.0.0] [LIMIT offset:integer count:integer]",
         )
         .history(&[("2.0.0", "`WITHSCORES`.")])
         .deprecated("6.2.0", "`ZRANGE` with the `BYSCORE` argument"),

@@ -103,13 +103,15 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
             "O(N) where N is the number of connections",
             "Closes connections.",
             // All but the first may be given together; the notation has no words for that.
-            "<ip:port:string | ID client-id:integer | TYPE:client-type <NORMAL | MASTER | PRIMARY | SLAVE | REPLICA | \
-         PUBSUB> | USER username | ADDR ip:port:string | LADDR ip:port:string | SKIPME <YES | NO> | MAXAGE \
-         maxage:integer | IDLE idle:integer | FLAGS flags | NAME client-name | LIB-NAME lib-name | LIB-VER \
-         lib-version | DB db-id:integer | CAPA capa | IP ip | NOT-ID client-id:integer | NOT-TYPE:not-client-type \
-         <NORMAL | MASTER | PRIMARY | SLAVE | REPLICA | PUBSUB> | NOT-USER username | NOT-ADDR ip:port:string | \
-         NOT-LADDR ip:port:string | NOT-FLAGS flags | NOT-NAME client-name | NOT-LIB-NAME lib-name | NOT-LIB-VER \
-         lib-version | NOT-DB db-id:integer | NOT-CAPA capa | NOT-IP ip>:filter",
+            "<ip:port:string@-2.8.12 | ID@2.8.12 client-id:integer | TYPE:client-type@2.8.12 <NORMAL | MASTER@3.2.0 \
+             | PRIMARY@8.0.0 | SLAVE | REPLICA@5.0.0 | PUBSUB> | USER username | ADDR ip:port:string | LADDR@6.2.0 \
+             ip:port:string | SKIPME <YES | NO> | MAXAGE@7.4.0 maxage:integer | IDLE@9.0.0 idle:integer | \
+             FLAGS@9.0.0 flags | NAME@9.0.0 client-name | LIB-NAME@9.0.0 lib-name | LIB-VER@9.0.0 lib-version | \
+             DB@9.0.0 db-id:integer | CAPA@9.0.0 capa | IP@9.0.0 ip | NOT-ID@9.0.0 client-id:integer | \
+             NOT-TYPE:not-client-type@9.0.0 <NORMAL | MASTER | PRIMARY | SLAVE | REPLICA | PUBSUB> | NOT-USER@9.0.0 \
+             username | NOT-ADDR@9.0.0 ip:port:string | NOT-LADDR@9.0.0 ip:port:string | NOT-FLAGS@9.0.0 flags | \
+             NOT-NAME@9.0.0 client-name | NOT-LIB-NAME@9.0.0 lib-name | NOT-LIB-VER@9.0.0 lib-version | NOT-DB@9.0.0 \
+             db-id:integer | NOT-CAPA@9.0.0 capa | NOT-IP@9.0.0 ip>:filter",
         )
         .history(&[
             ("2.8.12", "Options that choose connections, `ID` among them."),
@@ -129,14 +131,16 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
             "2.4.0",
             "O(N) where N is the number of connections",
             "Tells all about all connections.",
-            "[TYPE:client-type <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id:integer [client-id:integer ...]] \
-         [USER username] [ADDR ip:port:string] [LADDR ip:port:string] [SKIPME <YES | NO>] [MAXAGE maxage:integer] \
-         [IDLE idle:integer] [FLAGS flags:string] [NAME client-name:string] [LIB-NAME lib-name:string] [LIB-VER \
-         lib-version:string] [DB db-id:integer] [CAPA capa:string] [IP ip:string] [NOT-TYPE:not-client-type <NORMAL \
-         | MASTER | REPLICA | PUBSUB>] [NOT-ID client-id:integer [client-id:integer ...]] [NOT-USER username] \
-         [NOT-ADDR ip:port:string] [NOT-LADDR ip:port:string] [NOT-FLAGS flags:string] [NOT-NAME client-name:string] \
-         [NOT-LIB-NAME lib-name:string] [NOT-LIB-VER lib-version:string] [NOT-DB db-id:integer] [NOT-CAPA \
-         capa:string] [NOT-IP ip:string]",
+            "[TYPE:client-type@5.0.0 <NORMAL | MASTER | REPLICA | PUBSUB>] [ID@6.2.0 client-id:integer \
+             [client-id:integer ...]] [USER@8.1.0 username] [ADDR@8.1.0 ip:port:string] [LADDR@8.1.0 ip:port:string] \
+             [SKIPME@8.1.0 <YES | NO>] [MAXAGE@8.1.0 maxage:integer] [IDLE@9.0.0 idle:integer] [FLAGS@9.0.0 \
+             flags:string] [NAME@9.0.0 client-name:string] [LIB-NAME@9.0.0 lib-name:string] [LIB-VER@9.0.0 \
+             lib-version:string] [DB@9.0.0 db-id:integer] [CAPA@9.0.0 capa:string] [IP@9.0.0 ip:string] \
+             [NOT-TYPE:not-client-type@9.0.0 <NORMAL | MASTER | REPLICA | PUBSUB>] [NOT-ID@9.0.0 client-id:integer \
+             [client-id:integer ...]] [NOT-USER@9.0.0 username] [NOT-ADDR@9.0.0 ip:port:string] [NOT-LADDR@9.0.0 \
+             ip:port:string] [NOT-FLAGS@9.0.0 flags:string] [NOT-NAME@9.0.0 client-name:string] [NOT-LIB-NAME@9.0.0 \
+             lib-name:string] [NOT-LIB-VER@9.0.0 lib-version:string] [NOT-DB@9.0.0 db-id:integer] [NOT-CAPA@9.0.0 \
+             capa:string] [NOT-IP@9.0.0 ip:string]",
         )
         .history(&[
             ("2.8.12", "The field `id`."),
@@ -171,7 +175,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
             "3.0.0",
             "O(1)",
             "Holds commands back for a time.",
-            "timeout:integer [WRITE | ALL]:mode",
+            "timeout:integer [WRITE | ALL]:mode@6.2.0",
         )
         .history(&[("6.2.0", "`WRITE` and `ALL`.")]),
     Spec::new("reply", 3, BASIC, Run::Session(reply)).facts(fact::HOLDS_CONNECTION).docs(

@@ -83,7 +83,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         CHANGE,
         "3.0.0",
         "Makes two nodes known to each other.",
-        "ip:string port:integer [cluster-bus-port:integer]",
+        "ip:string port:integer [cluster-bus-port:integer@4.0.0]",
     )
     .history(&[("4.0.0", "The bus's port.")]),
     subcommand("myid", 2, LOOK, "3.0.0", "Answers the node's name.", ""),

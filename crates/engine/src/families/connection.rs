@@ -32,7 +32,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
             "1.0.0",
             "O(N) where N is the length of the password",
             "Tells the server who is connected.",
-            "[username] password",
+            "[username@6.0.0] password",
         )
         .history(&[("6.0.0", "A user name may come before the password.")]),
     Spec::new("ping", -1, FAST, Run::Session(ping))

@@ -42,8 +42,9 @@ pub const COMMANDS: &[Spec<Run>] =
             "2.6.0",
             "O(N) in the sizes of the values: DUMP and DEL here, RESTORE there",
             "Moves keys to another server.",
-            "host port:integer <key | \"\":empty-string>:key-selector destination-db:integer timeout:integer [COPY] \
-         [REPLACE] [AUTH password | AUTH2 username password]:authentication [KEYS key [key ...]]",
+            "host port:integer <key | \"\":empty-string>:key-selector destination-db:integer timeout:integer \
+             [COPY@3.0.0] [REPLACE@3.0.0] [AUTH@4.0.7 password | AUTH2@6.0.0 username password]:authentication \
+             [KEYS@3.0.6 key [key ...]]",
         )
         .history(&[
             ("3.0.0", "`COPY` and `REPLACE`."),

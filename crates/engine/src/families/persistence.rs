@@ -28,7 +28,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
             "1.0.0",
             "O(1)",
             "Begins to save a snapshot of this moment, beside everything else.",
-            "[SCHEDULE | CANCEL]:operation",
+            "[SCHEDULE@3.2.2 | CANCEL@8.1.0]:operation",
         )
         .history(&[("3.2.2", "`SCHEDULE`."), ("8.1.0", "`CANCEL`, in Valkey.")]),
     Spec::new("lastsave", 1, LOADING | STALE | FAST, Run::Session(lastsave))

@@ -93,7 +93,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
                     "2.6.0",
                     "O(N) with N being the number of scripts in cache",
                     "Forgets all scripts.",
-                    "[ASYNC | SYNC]:flush-type",
+                    "[ASYNC | SYNC]:flush-type@6.2.0",
                 ).history(&[("6.2.0", "`ASYNC` and `SYNC`.")])
                 .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
             Spec::new("help", 2, LOADING | STALE, Run::Session(script_help)).docs(

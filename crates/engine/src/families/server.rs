@@ -36,7 +36,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
             "1.0.0",
             "O(N) when saving, where N is the total number of keys in all databases when saving data, otherwise O(1)",
             "Saves a snapshot if there are save points, and ends the server.",
-            "[NOSAVE | SAVE]:save-selector [NOW] [FORCE] [SAFE] [FAILOVER] [ABORT]",
+            "[NOSAVE | SAVE]:save-selector [NOW@7.0.0] [FORCE@7.0.0] [SAFE@9.0.0] [FAILOVER@9.0.0] [ABORT@7.0.0]",
         )
         .history(&[("7.0.0", "`NOW`, `FORCE` and `ABORT`."), ("9.0.0", "`SAFE` and `FAILOVER`, in Valkey.")]),
     Spec::new("swapdb", 3, WRITE | FAST, Run::Session(swapdb))
