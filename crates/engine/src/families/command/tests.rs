@@ -87,6 +87,40 @@ fn docs_are_maps() {
              %4|$4|name|$11|destination|$4|type|$3|key|$12|display_text|$11|destination|$14|key_spec_index|:1",
         ),
     ]);
+}
+
+#[test]
+fn arguments_have_the_versions_that_brought_them() {
+    check_resp3(&[(
+        "command docs lpop",
+        "%1|$4|lpop|%6|$7|summary|$49|Removes and returns the first elements of a list.|\
+             $5|since|$5|1.0.0|$5|group|$4|list|$10|complexity|$47|O(N) where N is the number of elements returned|\
+             $7|history|~1|*2|$5|6.2.0|$8|`count`.|\
+             $9|arguments|*2|\
+             %4|$4|name|$3|key|$4|type|$3|key|$12|display_text|$3|key|$14|key_spec_index|:0|\
+             %5|$4|name|$5|count|$4|type|$7|integer|$12|display_text|$5|count|$5|since|$5|6.2.0|$5|flags|~1|+optional",
+    )]);
+    let mut bench = Bench::default();
+    let mut session = bench.open_with(Proto::Resp3);
+    for (line, part) in [
+        (
+            "command docs flushdb",
+            "|%4|$4|name|$10|flush-type|$4|type|$5|oneof|$5|flags|~1|+optional|$9|arguments|*2|\
+             %5|$4|name|$5|async|$4|type|$10|pure-token|$12|display_text|$5|async|$5|token|$5|ASYNC|$5|since|$5|4.0.0|\
+             %5|$4|name|$4|sync|$4|type|$10|pure-token|$12|display_text|$4|sync|$5|token|$4|SYNC|$5|since|$5|6.2.0",
+        ),
+        (
+            "command docs client|kill",
+            "|%4|$4|name|$7|ip:port|$4|type|$6|string|$12|display_text|$7|ip:port|$16|deprecated_since|$6|2.8.12|%5|",
+        ),
+    ] {
+        let docs = bench.line(&mut session, line);
+        assert!(docs.contains(part), "{docs}");
+    }
+}
+
+#[test]
+fn docs_of_containers_have_their_subcommands() {
     let mut bench = Bench::default();
     let mut session = bench.open_with(Proto::Resp3);
     let container = bench.line(&mut session, "command docs command");
