@@ -50,6 +50,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
             "key [key ...]",
         ),
     Spec::new("pfdebug", 3, WRITE | DENYOOM | ADMIN, debug::pfdebug as Handler)
+        .system()
         .keys(&[KeySpec::at(2, RW | ACCESS)])
         .docs(
             Group::HyperLogLog,
@@ -68,7 +69,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
             "Adds the elements of HyperLogLogs to another one, which is created if it doesn't exist.",
             "destkey [sourcekey [sourcekey ...]]",
         ),
-    Spec::new("pfselftest", 1, ADMIN, debug::pfselftest as Handler).docs(
+    Spec::new("pfselftest", 1, ADMIN, debug::pfselftest as Handler).system().docs(
         Group::HyperLogLog,
         "2.8.9",
         "O(1)",

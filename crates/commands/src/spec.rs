@@ -67,6 +67,8 @@ pub struct Info {
     pub syntax: &'static str,
     /// Hints for proxies and clients of clusters ("nondeterministic_output").
     pub tips: &'static [&'static str],
+    /// Whether it is for servers and their tests, and not for applications.
+    pub is_system: bool,
     /// Whether new applications should use something else.
     pub deprecated: Option<Deprecated>,
     /// What came later than the command: the version of Redis, and what it added.
@@ -559,6 +561,7 @@ impl<R> Spec<R> {
             complexity: "",
             syntax: "",
             tips: &[],
+            is_system: false,
             deprecated: None,
             history: &[],
         };
@@ -693,6 +696,13 @@ impl<R: Copy> Spec<R> {
     #[must_use]
     pub const fn history(mut self, history: &'static [(&'static str, &'static str)]) -> Self {
         self.info.history = history;
+        self
+    }
+
+    /// Says that it is for servers and their tests.
+    #[must_use]
+    pub const fn system(mut self) -> Self {
+        self.info.is_system = true;
         self
     }
 

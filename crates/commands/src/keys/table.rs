@@ -208,6 +208,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         )
         .history(&[("3.0.0", "`REPLACE`."), ("5.0.0", "`ABSTTL`, `IDLETIME` and `FREQ`.")]),
     Spec::new("restore-asking", -4, WRITE | DENYOOM | ASKING, payload::restore as Handler)
+        .system()
         .keys(&[KeySpec::at(1, OW | UPDATE)])
         .categories(acl::KEYSPACE | acl::DANGEROUS)
         .docs(

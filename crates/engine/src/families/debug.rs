@@ -34,6 +34,7 @@ const DOUBLE: f64 = 3.141;
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] = &[Spec::new("debug", -2, ADMIN | NOSCRIPT | LOADING | STALE, Run::Session(debug))
+    .system()
     .scope(Scope::ByArgs(scope))
     .docs(
         Group::Server,

@@ -37,6 +37,7 @@ pub const COMMANDS: &[Spec<Run>] = &[
             "replicationid offset:integer",
         ),
     Spec::new("replconf", -1, ADMIN | NOSCRIPT | LOADING | STALE | ALLOW_BUSY, Run::Session(replconf))
+        .system()
         .facts(fact::HOLDS_CONNECTION)
         .docs(Group::Server, "3.0.0", "O(1)", "What a replica tells its primary of itself.", ""),
     Spec::new("sync", 1, SYNCS, Run::Session(sync)).facts(fact::HOLDS_CONNECTION).docs(

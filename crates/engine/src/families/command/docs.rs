@@ -22,17 +22,20 @@ pub(super) fn write_all<'t>(
 fn write<'t>(reply: &mut Reply<'_>, table: &'t Table, command: &'t Command) {
     let info = command.info;
     let arguments = arguments(command);
-    let has = [!info.history.is_empty(), !arguments.is_empty(), !command.subcommands.is_empty()];
+    let flags = [("deprecated", info.deprecated.is_some()), ("syscmd", info.is_system)];
+    let flags: Vec<_> = flags.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect();
+    let has = [!flags.is_empty(), !info.history.is_empty(), !arguments.is_empty(), !command.subcommands.is_empty()];
     let has = has.into_iter().filter(|has| *has).count();
-    reply.map(4 + if info.deprecated.is_some() { 3 } else { 0 } + has);
+    reply.map(4 + if info.deprecated.is_some() { 2 } else { 0 } + has);
     field(reply, "summary", info.summary);
     field(reply, "since", info.since);
     field(reply, "group", info.group.name());
     field(reply, "complexity", info.complexity);
-    if let Some(deprecated) = info.deprecated {
+    if !flags.is_empty() {
         reply.bulk("doc_flags");
-        reply.set(1);
-        reply.simple("deprecated");
+        write_flags(reply, &flags);
+    }
+    if let Some(deprecated) = info.deprecated {
         field(reply, "deprecated_since", deprecated.since);
         field(reply, "replaced_by", deprecated.replaced_by);
     }
@@ -103,13 +106,17 @@ fn write_argument(reply: &mut Reply<'_>, argument: &Argument) {
     }
     if !flags.is_empty() {
         reply.bulk("flags");
-        reply.set(flags.len());
-        flags.iter().for_each(|flag| reply.simple(flag));
+        write_flags(reply, &flags);
     }
     if is_compound {
         reply.bulk("arguments");
         write_arguments(reply, &argument.arguments);
     }
+}
+
+fn write_flags(reply: &mut Reply<'_>, flags: &[&str]) {
+    reply.set(flags.len());
+    flags.iter().for_each(|flag| reply.simple(flag));
 }
 
 fn field(reply: &mut Reply<'_>, name: &str, value: &str) {

@@ -120,6 +120,15 @@ fn arguments_have_the_versions_that_brought_them() {
 }
 
 #[test]
+fn docs_tell_what_is_for_servers_alone() {
+    check_resp3(&[(
+        "command docs pfselftest",
+        "%1|$10|pfselftest|%5|$7|summary|$63|Tests that HyperLogLogs keep their registers and estimate well.|\
+         $5|since|$5|2.8.9|$5|group|$11|hyperloglog|$10|complexity|$4|O(1)|$9|doc_flags|~1|+syscmd",
+    )]);
+}
+
+#[test]
 fn docs_of_containers_have_their_subcommands() {
     let mut bench = Bench::default();
     let mut session = bench.open_with(Proto::Resp3);
