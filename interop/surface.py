@@ -105,7 +105,7 @@ class Server:
             self.docs[name.lower()] = {
                 "tokens": tokens(entry.get("arguments")), "since": entry.get("since"), "group": entry.get("group"),
                 "history": {version for version, _ in entry.get("history", ())}, "types": types(entry.get("arguments")),
-                "deprecated": entry.get("deprecated_since"), "marks": set(entry.get("doc_flags", ())) - {"deprecated"},
+                "versions": versions(entry.get("arguments")), "deprecated": entry.get("deprecated_since"), "marks": set(entry.get("doc_flags", ())) - {"deprecated"},
             }
             self.add_docs(entry.get("subcommands", {}))
 
@@ -126,6 +126,18 @@ def types(arguments):
         if argument["type"] not in ("oneof", "block", "pure-token"):
             found[argument["name"]] = argument["type"]
         found |= types(argument.get("arguments"))
+    return found
+
+
+def versions(arguments):
+    """What brought and what deprecated the arguments, by their words; by their names, if they have none."""
+    found = {}
+    for argument in arguments or ():
+        # Redis 7.0 writes names with underscores.
+        word = argument.get("token") or argument["name"].replace("_", "-")
+        found.setdefault(word, set()).add((argument.get("since"), argument.get("deprecated_since")))
+        for word, pairs in versions(argument.get("arguments")).items():
+            found.setdefault(word, set()).update(pairs)
     return found
 
 
@@ -161,6 +173,11 @@ def differences(ours, theirs):
             unlike = {argument for argument in there if there[argument] != "string" and own.get(argument, there[argument]) != there[argument]}
             if unlike:
                 yield "types", name, f"{sorted(unlike)}"
+            # Some arguments have names of their own here, and some words are in several places.
+            there, own = facts.pop("versions"), here["versions"]
+            unlike = {word: (sorted(there[word], key=str), sorted(own[word], key=str)) for word in there if not there[word] <= own.get(word, there[word])}
+            if unlike:
+                yield "versions", name, f"there and here: {unlike}"
             for what, fact in facts.items():
                 if fact != here[what]:
                     yield what, name, f"{fact} there, {here[what]} here"
@@ -182,7 +199,7 @@ def listed():
 
 
 KINDS = {"command", "arity", "flags", "positions", "categories", "tips", "key specs", "tokens", "since", "group", "deprecated", "marks",
-         "history", "types", "directive", "INFO", "DEBUG"}
+         "history", "types", "versions", "directive", "INFO", "DEBUG"}
 
 
 def main():
