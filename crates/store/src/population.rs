@@ -14,7 +14,7 @@ const WIDE_BYTES_MIN: usize = 256;
 pub fn count_ones(bytes: &[u8]) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if bytes.len() >= WIDE_BYTES_MIN {
-        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vpopcntdq") {
+        if has_eights() {
             // SAFETY: the processor has what the function is built for.
             return unsafe { in_eights(bytes) };
         }
@@ -26,32 +26,54 @@ pub fn count_ones(bytes: &[u8]) -> u64 {
     count::<2>(bytes)
 }
 
+/// Whether the processor has what [`in_eights`] is built for.
+#[cfg(target_arch = "x86_64")]
+fn has_eights() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vpopcntdq")
+}
+
 /// With vectors of eight words, which have an instruction that counts the bits of each. Written out, since compilers split such vectors.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512vpopcntdq,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vpopcntdq")]
 fn in_eights(bytes: &[u8]) -> u64 {
     use std::arch::x86_64::{
-        _mm512_add_epi64, _mm512_loadu_si512, _mm512_popcnt_epi64, _mm512_reduce_add_epi64, _mm512_setzero_si512,
+        __m512i, _mm512_add_epi64, _mm512_loadu_si512, _mm512_maskz_loadu_epi8, _mm512_popcnt_epi64,
+        _mm512_reduce_add_epi64, _mm512_setzero_si512,
     };
     /// Vectors that are counted side by side: an addition takes a cycle, and two are loaded meanwhile.
     const AT_ONCE: usize = 4;
-    /// Bytes from which on the vectors are aligned. One that lies on two lines of the cache takes a tenth more time, and of few bytes
-    /// those before the first line's end do.
-    const ALIGNED_BYTES_MIN: usize = 4096;
-    let head = if bytes.len() < ALIGNED_BYTES_MIN { 0 } else { bytes.as_ptr().align_offset(64).min(bytes.len()) };
-    let (head, bytes) = bytes.split_at(head);
-    let (blocks, rest) = bytes.as_chunks::<{ AT_ONCE * 64 }>();
+    /// Bytes of a vector.
+    const WIDTH: usize = 64;
+    #[target_feature(enable = "avx512f,avx512vpopcntdq")]
+    fn of_whole(vector: &[u8; WIDTH]) -> __m512i {
+        // SAFETY: 64 bytes are read, at any address.
+        _mm512_popcnt_epi64(unsafe { _mm512_loadu_si512(vector.as_ptr().cast()) })
+    }
+    /// The counts of fewer bytes than a vector has.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vpopcntdq")]
+    fn of_part(part: &[u8]) -> __m512i {
+        let mask = !(u64::MAX << part.len());
+        // SAFETY: as many bytes are read as there are: fewer than 64, since the shift would have overflowed otherwise.
+        _mm512_popcnt_epi64(unsafe { _mm512_maskz_loadu_epi8(mask, part.as_ptr().cast()) })
+    }
+    // A vector that lies on two lines of the cache takes a tenth more time.
+    let (head, bytes) = bytes.split_at(bytes.as_ptr().align_offset(WIDTH).min(bytes.len()).min(WIDTH - 1));
+    let (blocks, rest) = bytes.as_chunks::<{ AT_ONCE * WIDTH }>();
+    let (vectors, tail) = rest.as_chunks::<WIDTH>();
     let mut sums = [_mm512_setzero_si512(); AT_ONCE];
     for block in blocks {
-        let (vectors, _) = block.as_chunks::<64>();
+        let (vectors, _) = block.as_chunks::<WIDTH>();
         for (sum, vector) in sums.iter_mut().zip(vectors) {
-            // SAFETY: 64 bytes are read, at any address.
-            let vector = unsafe { _mm512_loadu_si512(vector.as_ptr().cast()) };
-            *sum = _mm512_add_epi64(*sum, _mm512_popcnt_epi64(vector));
+            *sum = _mm512_add_epi64(*sum, of_whole(vector));
         }
     }
+    for count in vectors.iter().map(|vector| of_whole(vector)).chain([of_part(head), of_part(tail)]) {
+        sums[0] = _mm512_add_epi64(sums[0], count);
+    }
     let counted: i64 = sums.iter().map(|sum| _mm512_reduce_add_epi64(*sum)).sum();
-    counted.cast_unsigned() + count::<2>(head) + count::<2>(rest)
+    counted.cast_unsigned()
 }
 
 /// With vectors of four words.
@@ -180,7 +202,7 @@ mod tests {
                 assert_eq!(unsafe { in_fours(&bytes) }, expected, "{len}");
             }
             #[cfg(target_arch = "x86_64")]
-            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vpopcntdq") {
+            if has_eights() {
                 // SAFETY: likewise.
                 assert_eq!(unsafe { in_eights(&bytes) }, expected, "{len}");
             }
