@@ -2,6 +2,7 @@
 //! followed it.
 
 use std::borrow::Cow;
+use std::iter;
 
 use store::db::{Db, Ttl};
 use store::entry::{EMBEDDED_BYTES_MAX, Entry, View};
@@ -45,7 +46,7 @@ enum BitOperation {
     One,
 }
 
-/// Changes bytes by those of another string, as far as it goes. No function, since its closure might not be inlined: see `WideWork`.
+/// Changes bytes by those of another string. No function, since its closure might not be inlined: see `WideWork`.
 macro_rules! each {
     ($bits:expr, $other:expr, |$x:ident, $y:ident| $combined:expr) => {
         for (byte, other) in $bits.iter_mut().zip($other) {
@@ -55,7 +56,17 @@ macro_rules! each {
     };
 }
 
-/// The same by each of several others.
+/// Makes bytes of those of two strings.
+macro_rules! each_pair {
+    ($bits:expr, $first:expr, $second:expr, |$x:ident, $y:ident| $combined:expr) => {
+        for ((byte, first), second) in $bits.iter_mut().zip($first).zip($second) {
+            let ($x, $y) = (*first, *second);
+            *byte = $combined;
+        }
+    };
+}
+
+/// Changes bytes by those of each of several others.
 macro_rules! each_of {
     ($bits:expr, $others:expr, |$x:ident, $y:ident| $combined:expr) => {
         for other in $others {
@@ -92,50 +103,48 @@ impl BitOperation {
         }
     }
 
-    /// Appends `len` bytes to `result`: what becomes of these parts of the strings, none of which is longer.
+    /// Makes a part of the result of these parts of the strings, which are all as long as it is.
     #[inline(always)]
-    fn append<'s>(self, parts: impl Iterator<Item = &'s [u8]> + Clone, len: usize, result: &mut Vec<u8>) {
-        let start = result.len();
-        let mut rest = parts.clone();
-        let x = rest.next().unwrap_or_default();
+    fn make<'s>(self, result: &mut [u8], mut parts: impl Iterator<Item = &'s [u8]> + Clone) {
+        let x = parts.next().unwrap_or_default();
+        let Some(y) = parts.next() else {
+            return if self == BitOperation::Not { each!(result, x, |_r, x| !x) } else { result.copy_from_slice(x) };
+        };
+        let rest = parts;
         match self {
-            BitOperation::Diff1 | BitOperation::AndOr => {}
-            _ => result.extend_from_slice(x),
-        }
-        result.resize(start + len, 0);
-        let bits = &mut result[start..];
-        match self {
-            BitOperation::And => {
-                for y in rest {
-                    keep(bits, y);
-                }
+            // NOT has no second string.
+            BitOperation::Not | BitOperation::And => {
+                each_pair!(result, x, y, |x, y| x & y);
+                each_of!(result, rest, |all, y| all & y);
             }
-            BitOperation::Or => each_of!(bits, rest, |x, y| x | y),
-            BitOperation::Xor => each_of!(bits, rest, |x, y| x ^ y),
-            BitOperation::Not => {
-                for byte in bits {
-                    *byte = !*byte;
-                }
+            BitOperation::Or => {
+                each_pair!(result, x, y, |x, y| x | y);
+                each_of!(result, rest, |any, y| any | y);
             }
-            BitOperation::Diff => each_of!(bits, rest, |x, y| x & !y),
+            BitOperation::Xor => {
+                each_pair!(result, x, y, |x, y| x ^ y);
+                each_of!(result, rest, |odd, y| odd ^ y);
+            }
+            BitOperation::Diff => {
+                each_pair!(result, x, y, |x, y| x & !y);
+                each_of!(result, rest, |left, y| left & !y);
+            }
             BitOperation::Diff1 => {
-                each_of!(bits, rest, |all, y| all | y);
-                each!(bits, x, |all, x| all & !x);
+                each_pair!(result, x, y, |x, y| !x & y);
+                each_of!(result, rest, |any, y| any | y);
+                each!(result, x, |any, x| any & !x);
             }
             BitOperation::AndOr => {
-                each_of!(bits, rest, |all, y| all | y);
-                keep(bits, x);
+                each_pair!(result, x, y, |x, y| x & y);
+                each_of!(result, rest, |any, y| any | y);
+                each!(result, x, |any, x| any & x);
             }
-            BitOperation::One => keep_single(bits, rest),
+            BitOperation::One => {
+                result.copy_from_slice(x);
+                keep_single(result, iter::once(y).chain(rest));
+            }
         }
     }
-}
-
-/// Clears the bits of `bits` that aren't set in `other`. Bits behind the end of `other` count as not set.
-#[inline(always)]
-fn keep(bits: &mut [u8], other: &[u8]) {
-    each!(bits, other, |bit, mask| bit & mask);
-    bits[other.len()..].fill(0);
 }
 
 /// Leaves of these bits and those of the others what is set in one of them alone.
@@ -151,33 +160,65 @@ fn keep_single<'s>(bits: &mut [u8], others: impl Iterator<Item = &'s [u8]>) {
     each!(bits, &several, |any, twice| any & !twice);
 }
 
-/// See [`BitOperation::append`].
-struct Append<'r, P> {
+/// See [`BitOperation::make`].
+struct Make<'r, P> {
     operation: BitOperation,
+    result: &'r mut [u8],
     parts: P,
-    len: usize,
-    result: &'r mut Vec<u8>,
 }
 
-impl<'s, P: Iterator<Item = &'s [u8]> + Clone> WideWork for Append<'_, P> {
+impl<'s, P: Iterator<Item = &'s [u8]> + Clone> WideWork for Make<'_, P> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
-        self.operation.append(self.parts, self.len, self.result);
+        self.operation.make(self.result, self.parts);
+    }
+}
+
+/// A string that is combined, as if zeros followed it.
+struct Source<'d> {
+    string: Cow<'d, [u8]>,
+    /// Its last chunk filled up with zeros, if it ends within one and another string goes on.
+    last_chunk: Vec<u8>,
+}
+
+impl<'d> Source<'d> {
+    fn new(string: Cow<'d, [u8]>, total: usize) -> Source<'d> {
+        let mut last_chunk = Vec::new();
+        if string.len() < total && !string.is_empty() {
+            last_chunk.extend_from_slice(string.chunks(CHUNK_BYTES).next_back().unwrap_or_default());
+            last_chunk.resize(CHUNK_BYTES, 0);
+        }
+        Source { string, last_chunk }
+    }
+
+    /// So many bytes from the beginning of a chunk on.
+    fn part(&self, start: usize, len: usize) -> &[u8] {
+        const ZEROS: &[u8] = &[0; CHUNK_BYTES];
+        match self.string.get(start..start + len) {
+            Some(part) => part,
+            None if start < self.string.len() => &self.last_chunk[..len],
+            None => &ZEROS[..len],
+        }
     }
 }
 
 /// Combines strings, of which the longest has `total` bytes, in the memory of `buffer` if that has the right size.
-fn combine(operation: BitOperation, strings: &[Cow<'_, [u8]>], total: usize, mut buffer: Vec<u8>) -> Vec<u8> {
-    buffer.clear();
+fn combine(operation: BitOperation, strings: &[Source<'_>], total: usize, mut buffer: Vec<u8>) -> Vec<u8> {
     // One that is too small would be copied to a larger one, and one that is too large keep what nothing needs.
     let fits = (total..=total.saturating_mul(2)).contains(&buffer.capacity());
-    let mut result = if fits { buffer } else { Vec::with_capacity(total) };
-    for start in (0..total).step_by(CHUNK_BYTES) {
-        let end = (start + CHUNK_BYTES).min(total);
-        let parts = strings.iter().map(|string| &string[start.min(string.len())..end.min(string.len())]);
-        with_wide_vectors(Append { operation, parts, len: end - start, result: &mut result });
+    let mut result = if fits {
+        // All of it is written over.
+        buffer.resize(total, 0);
+        buffer
+    } else {
+        vec![0; total]
+    };
+    for (chunk, result) in result.chunks_mut(CHUNK_BYTES).enumerate() {
+        let len = result.len();
+        let parts = strings.iter().map(|string| string.part(chunk * CHUNK_BYTES, len));
+        with_wide_vectors(Make { operation, result, parts });
     }
     result
 }
@@ -209,8 +250,13 @@ fn longest<'k>(db: &mut Db<'_, '_>, mut keys: impl Iterator<Item = Key<'k>>) -> 
 }
 
 /// The strings that the keys hold, in their order; empty for a key that doesn't exist.
-fn strings_at<'d, 'k>(db: &'d Db<'_, '_>, keys: impl Iterator<Item = Key<'k>>) -> Result<Vec<Cow<'d, [u8]>>, Error> {
-    keys.map(|key| db.peek(key).map(Ref::into_view).map_or(Ok(Cow::Borrowed(&[][..])), text)).collect()
+fn strings_at<'d, 'k>(
+    db: &'d Db<'_, '_>,
+    keys: impl Iterator<Item = Key<'k>>,
+    total: usize,
+) -> Result<Vec<Source<'d>>, Error> {
+    let string = |key| db.peek(key).map(Ref::into_view).map_or(Ok(Cow::Borrowed(&[][..])), text);
+    keys.map(|key| Ok(Source::new(string(key)?, total))).collect()
 }
 
 pub(super) fn bitop(call: &mut Call<'_, '_, '_>) -> Outcome {
@@ -218,7 +264,7 @@ pub(super) fn bitop(call: &mut Call<'_, '_, '_>) -> Outcome {
     let sources = call.each_key().skip(1);
     let longest = longest(&mut call.db, sources.clone())?;
     let buffer = buffer(call, longest);
-    let result = combine(operation, &strings_at(&call.db, sources)?, longest, buffer);
+    let result = combine(operation, &strings_at(&call.db, sources, longest)?, longest, buffer);
     let (key, len) = (call.key(2), result.len());
     if len > 0 {
         store(call, key, result);
