@@ -102,11 +102,16 @@ def cases():
     yield Case("bits", "BITCOUNT of 16 bytes", lambda d, i: ("BITCOUNT", key("s", d)), strings)
     yield Case("bits", "BITCOUNT of 1 kB", lambda d, i: ("BITCOUNT", "k"), [("SET", "k", BIG[:1000])])
     yield Case("bits", "BITCOUNT of 1 MB", lambda d, i: ("BITCOUNT", "m"), [("SET", "m", BIG)], batches=8)
+    yield Case("bits", "SETBIT and BITCOUNT of 1 MB", by_turns(
+        lambda i: ("SETBIT", "m", (i * 7919 + 13) * 61 % (8 << 20), i // 2 % 2), lambda i: ("BITCOUNT", "m")), [("SET", "m", BIG)], batches=8)
     yield Case("bits", "BITPOS in 1 kB", lambda d, i: ("BITPOS", "z", 1), [("SETBIT", "z", 7999, 1)])
     yield Case("bits", "BITFIELD INCRBY", lambda d, i: ("BITFIELD", key("b", d), "INCRBY", "u8", 64, 1), each("SETBIT", "b:#", 7, 1))
     yield Case("bits", "BITFIELD_RO GET", lambda d, i: ("BITFIELD_RO", key("s", d), "GET", "u8", 64), strings)
     of_1_kb = [("SET", "k", BIG[:1000]), ("SET", "l", BIG[9:1009])]
     yield Case("bits", "BITOP AND of two of 1 kB", lambda d, i: ("BITOP", "AND", "kd", "k", "l"), of_1_kb)
+    of_1_mb = [("SET", "m", BIG), ("SET", "n", BIG[9:] + BIG[:9])]
+    yield Case("bits", "BITOP AND of two of 1 MB", lambda d, i: ("BITOP", "AND", "md", "m", "n"), of_1_mb, batches=4)
+    yield Case("bits", "BITOP NOT of 1 MB", lambda d, i: ("BITOP", "NOT", "md", "m"), of_1_mb, batches=4)
 
     hlls = [("PFADD", f"h:{i}", *(f"{i}:{e}" for e in range(10))) for i in range(5000)]
     dense = [("PFADD", f"dense:{n}", *(f"{n}:{i}:{e}" for e in range(1000))) for n in range(2) for i in range(20)]

@@ -161,13 +161,13 @@ fn keep_single<'s>(bits: &mut [u8], others: impl Iterator<Item = &'s [u8]>) {
 }
 
 /// See [`BitOperation::make`].
-struct Make<'r, P> {
+struct MakeBits<'r, P> {
     operation: BitOperation,
     result: &'r mut [u8],
     parts: P,
 }
 
-impl<'s, P: Iterator<Item = &'s [u8]> + Clone> WideWork for Make<'_, P> {
+impl<'s, P: Iterator<Item = &'s [u8]> + Clone> WideWork for MakeBits<'_, P> {
     type Output = ();
 
     #[inline(always)]
@@ -177,20 +177,20 @@ impl<'s, P: Iterator<Item = &'s [u8]> + Clone> WideWork for Make<'_, P> {
 }
 
 /// A string that is combined, as if zeros followed it.
-struct Source<'d> {
+struct BitSource<'d> {
     string: Cow<'d, [u8]>,
     /// Its last chunk filled up with zeros, if it ends within one and another string goes on.
     last_chunk: Vec<u8>,
 }
 
-impl<'d> Source<'d> {
-    fn new(string: Cow<'d, [u8]>, total: usize) -> Source<'d> {
+impl<'d> BitSource<'d> {
+    fn new(string: Cow<'d, [u8]>, total: usize) -> BitSource<'d> {
         let mut last_chunk = Vec::new();
         if string.len() < total && !string.is_empty() {
             last_chunk.extend_from_slice(string.chunks(CHUNK_BYTES).next_back().unwrap_or_default());
             last_chunk.resize(CHUNK_BYTES, 0);
         }
-        Source { string, last_chunk }
+        BitSource { string, last_chunk }
     }
 
     /// So many bytes from the beginning of a chunk on.
@@ -205,7 +205,7 @@ impl<'d> Source<'d> {
 }
 
 /// Combines strings, of which the longest has `total` bytes, in the memory of `buffer` if that has the right size.
-fn combine(operation: BitOperation, strings: &[Source<'_>], total: usize, mut buffer: Vec<u8>) -> Vec<u8> {
+fn combine(operation: BitOperation, strings: &[BitSource<'_>], total: usize, mut buffer: Vec<u8>) -> Vec<u8> {
     // One that is too small would be copied to a larger one, and one that is too large keep what nothing needs.
     let fits = (total..=total.saturating_mul(2)).contains(&buffer.capacity());
     let mut result = if fits {
@@ -218,7 +218,7 @@ fn combine(operation: BitOperation, strings: &[Source<'_>], total: usize, mut bu
     for (chunk, result) in result.chunks_mut(CHUNK_BYTES).enumerate() {
         let len = result.len();
         let parts = strings.iter().map(|string| string.part(chunk * CHUNK_BYTES, len));
-        with_wide_vectors(Make { operation, result, parts });
+        with_wide_vectors(MakeBits { operation, result, parts });
     }
     result
 }
@@ -254,9 +254,9 @@ fn strings_at<'d, 'k>(
     db: &'d Db<'_, '_>,
     keys: impl Iterator<Item = Key<'k>>,
     total: usize,
-) -> Result<Vec<Source<'d>>, Error> {
+) -> Result<Vec<BitSource<'d>>, Error> {
     let string = |key| db.peek(key).map(Ref::into_view).map_or(Ok(Cow::Borrowed(&[][..])), text);
-    keys.map(|key| Ok(Source::new(string(key)?, total))).collect()
+    keys.map(|key| Ok(BitSource::new(string(key)?, total))).collect()
 }
 
 pub(super) fn bitop(call: &mut Call<'_, '_, '_>) -> Outcome {
