@@ -56,6 +56,39 @@ fn short_bulk(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
     true
 }
 
+/// Appends a bulk string of up to nine bytes, which is one word: no copy has a variable length. False if it is longer.
+#[inline]
+fn tiny_bulk(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
+    const HEADER: usize = b"$9\r\n".len();
+    const BLOCK: usize = size_of::<u128>();
+    /// Both ends of the bytes, which overlap or meet.
+    #[inline]
+    fn ends<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> u64) -> Option<u128> {
+        let (first, last) = (number(*bytes.first_chunk()?), number(*bytes.last_chunk()?));
+        Some(u128::from(first) | u128::from(last) << (8 * (bytes.len() - N)))
+    }
+    let len = bytes.len();
+    let body = match len {
+        0 => Some(0),
+        1..4 => {
+            let at = |index: usize| u128::from(bytes[index]) << (8 * index);
+            Some(at(0) | at(len / 2) | at(len - 1))
+        }
+        4..8 => ends(bytes, |chunk| u64::from(u32::from_le_bytes(chunk))),
+        8..10 => ends(bytes, u64::from_le_bytes),
+        _ => None,
+    };
+    let Some(body) = body else { return false };
+    let header = u32::from_le_bytes([b'$', b'0' + len as u8, b'\r', b'\n']);
+    let end = u128::from(u16::from_le_bytes(*b"\r\n")) << (8 * (HEADER + len));
+    let word = u128::from(header) | body << (8 * HEADER) | end;
+    let start = out.len();
+    out.extend_from_slice(&word.to_le_bytes());
+    debug_assert!(HEADER + len + 2 <= BLOCK);
+    out.truncate(start + HEADER + len + 2);
+    true
+}
+
 impl<'o> Reply<'o> {
     /// A writer at the end of an output.
     #[inline]
@@ -185,6 +218,9 @@ impl<'o> Reply<'o> {
     }
 
     fn any_bulk(&mut self, bytes: &[u8]) {
+        if tiny_bulk(&mut self.output.tail, bytes) {
+            return;
+        }
         self.output.tail.reserve(bytes.len() + 24);
         self.line(b'$', bytes.len() as i64);
         self.output.tail.extend_from_slice(bytes);
