@@ -24,4 +24,4 @@ pub mod tight;
 pub mod types;
 pub mod value;
 pub mod wide;
-mod words;
+pub mod words;

@@ -8,11 +8,43 @@ use std::cmp::Ordering;
 pub(crate) fn is_same(a: &[u8], b: &[u8]) -> bool {
     match a.len() {
         len if len != b.len() => false,
+        1..4 => few(a) == few(b),
         4..8 => a.last_chunk::<4>() == b.last_chunk() && a.first_chunk::<4>() == b.first_chunk(),
         8..=16 => a.last_chunk::<8>() == b.last_chunk() && a.first_chunk::<8>() == b.first_chunk(),
         17..=32 => a.last_chunk::<16>() == b.last_chunk() && a.first_chunk::<16>() == b.first_chunk(),
         _ => a == b,
     }
+}
+
+/// One to three bytes as a number: the first, the middle and the last of them.
+#[inline]
+fn few(bytes: &[u8]) -> u64 {
+    let at = |index: usize| u64::from(bytes[index]) << (56 - 8 * index);
+    at(0) | at(bytes.len() / 2) | at(bytes.len() - 1)
+}
+
+/// Bytes at the beginning of a byte string that its [`order_word`] holds.
+const ORDER_BYTES: usize = 7;
+
+/// A word that is in the order of byte strings, so that words can be compared instead. It is the same for those that
+/// are the same, and for those of more than seven bytes that begin with the same seven.
+#[inline]
+#[must_use]
+pub fn order_word(bytes: &[u8]) -> u64 {
+    let word = match (bytes.len(), bytes.first_chunk::<8>()) {
+        (_, Some(word)) => u64::from_be_bytes(*word) & !0xFF,
+        (0, None) => 0,
+        (1..4, None) => few(bytes),
+        (len, None) => match (bytes.first_chunk(), bytes.last_chunk()) {
+            (Some(first), Some(last)) => {
+                let [first, last] = [first, last].map(|chunk| u64::from(u32::from_be_bytes(*chunk)));
+                first << 32 | last << (8 * (8 - len))
+            }
+            _ => 0,
+        },
+    };
+    // Of those that are the same but for zero bytes at the end, the shorter comes first.
+    word | bytes.len().min(ORDER_BYTES + 1) as u64
 }
 
 /// The order of two byte strings.
@@ -78,6 +110,10 @@ mod tests {
             }
             assert_eq!(is_same(&a, &b), a == b, "{a:?} {b:?}");
             assert_eq!(compare(&a, &b), a.cmp(&b), "{a:?} {b:?}");
+            match order_word(&a).cmp(&order_word(&b)) {
+                Ordering::Equal if a.len().min(b.len()) > ORDER_BYTES => assert_eq!(a[..ORDER_BYTES], b[..ORDER_BYTES]),
+                by_word => assert_eq!(by_word, a.cmp(&b), "{a:?} {b:?}"),
+            }
             let mut to = vec![7; a.len() + random.below(3)];
             copy(&mut to, &a);
             assert!(to.starts_with(&a) && to[a.len()..].iter().all(|&byte| byte == 7));
