@@ -90,6 +90,17 @@ impl<'a> Iterator for Elements<'a> {
         self.left.size_hint()
     }
 
+    #[inline]
+    fn fold<B, F: FnMut(B, Item<'a>) -> B>(self, init: B, mut visit: F) -> B {
+        let Self { list, left, front, .. } = self;
+        let first = if left.is_empty() { None } else { front.or_else(|| Cursor::before(list, left.start)) };
+        let Some(mut cursor) = first else { return init };
+        left.fold(init, |result, _| match cursor.next(list) {
+            Some(item) => visit(result, item),
+            None => result,
+        })
+    }
+
     fn nth(&mut self, n: usize) -> Option<Item<'a>> {
         if n > 0 {
             self.left.start = self.left.start.saturating_add(n).min(self.left.end);

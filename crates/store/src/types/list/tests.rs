@@ -59,6 +59,13 @@ fn check_reads(list: &List, model: &Model, random: &mut Random) {
 
 /// Takes elements from both ends in a random order until there are none.
 fn check_range(mut range: Elements<'_>, expected: &[Vec<u8>], random: &mut Random) {
+    let mut visited = Vec::new();
+    let mut walk = range.clone();
+    // A walk in one go may begin in the middle.
+    let before = random.below(2);
+    visited.extend(walk.by_ref().take(before).map(Item::to_vec));
+    walk.for_each(|element| visited.push(element.to_vec()));
+    assert_eq!(visited, expected);
     let mut expected = expected.iter();
     loop {
         let skip = random.below(8).saturating_sub(5);
