@@ -23,7 +23,7 @@ mod walk;
 use std::mem;
 use std::ops::Range;
 
-use super::packed::{self, Item, Packed};
+use super::packed::{self, Entries, Item, Needle, Packed};
 use node::ListNode;
 use quick::Quick;
 
@@ -235,7 +235,7 @@ impl List {
 
     /// The blocks of elements from left to right: the bytes of each, as [`Packed::items`] gives them, and how many
     /// elements they hold. An empty list has one empty block.
-    pub fn blocks(&self) -> impl ExactSizeIterator<Item = (&[u8], usize)> {
+    pub fn blocks(&self) -> impl ExactSizeIterator<Item = (&[u8], usize)> + DoubleEndedIterator {
         (0..self.node_count()).map(|node| self.block(node))
     }
 
@@ -327,12 +327,12 @@ impl List {
 
     /// Hands the indexes of the elements that equal `needle` to `found`, in the order of the search.
     pub fn positions(&self, needle: &[u8], search: Search, found: impl FnMut(usize)) {
-        let needle = Item::from(needle);
+        let needle = Needle::of(Item::from(needle));
         let len = self.len();
-        let elements = self.iter();
+        let entries = self.blocks().flat_map(|(items, _)| Entries::of(items));
         match search.from {
-            End::Left => matches(elements.enumerate(), needle, search).for_each(found),
-            End::Right => matches((0..len).rev().zip(elements.rev()), needle, search).for_each(found),
+            End::Left => matches(entries.enumerate(), needle, search).for_each(found),
+            End::Right => matches((0..len).rev().zip(entries.rev()), needle, search).for_each(found),
         }
     }
 
@@ -554,13 +554,13 @@ impl<'a> IntoIterator for &'a List {
 }
 
 fn matches<'a>(
-    elements: impl Iterator<Item = (usize, Item<'a>)>,
-    needle: Item<'_>,
+    entries: impl Iterator<Item = (usize, &'a [u8])>,
+    needle: Needle<'_>,
     search: Search,
 ) -> impl Iterator<Item = usize> {
-    elements
+    entries
         .take(search.compared_max)
-        .filter(move |(_, element)| *element == needle)
+        .filter(move |(_, entry)| needle.is_at(entry))
         .map(|(index, _)| index)
         .skip(search.skip)
         .take(search.matches_max)

@@ -444,6 +444,38 @@ impl DoubleEndedIterator for Iter<'_> {
 
 impl FusedIterator for Iter<'_> {}
 
+/// The bytes from each item on, from either end: for a search, which reads little of most items.
+#[derive(Clone, Debug)]
+pub(super) struct Entries<'a>(&'a [u8]);
+
+impl<'a> Entries<'a> {
+    /// Those of the items whose bytes, without a header, are `items`.
+    pub(super) fn of(items: &'a [u8]) -> Self {
+        Self(items)
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let entry = Some(self.0).filter(|items| !items.is_empty())?;
+        self.0 = &entry[size(entry)..];
+        Some(entry)
+    }
+}
+
+impl DoubleEndedIterator for Entries<'_> {
+    #[inline]
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let items = Some(self.0).filter(|items| !items.is_empty())?;
+        let (rest, entry) = items.split_at(items.len() - size_before(items));
+        self.0 = rest;
+        Some(entry)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
