@@ -254,7 +254,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
 
 /// Writes an element as a bulk string.
 #[inline]
-fn reply_item(reply: &mut Reply<'_>, item: Item<'_>) {
+pub(crate) fn reply_item(reply: &mut Reply<'_>, item: Item<'_>) {
     match item {
         Item::Str(bytes) => reply.bulk(bytes),
         Item::Int(value) => reply.bulk_int(value),

@@ -3,7 +3,10 @@
 //! Text is compared byte by byte, as Redis does in the C locale. Unlike Redis, sorting a sorted set leaves its encoding
 //! alone.
 
-use std::cmp::Ordering;
+mod items;
+mod lookups;
+mod order;
+
 use std::ops::Range;
 
 use resp::num;
@@ -18,7 +21,12 @@ use store::value::Value;
 use crate::Call;
 use crate::effects::Class;
 use crate::error::{Error, Outcome};
+use crate::lists::reply_item;
 use crate::spec::Scope;
+
+use items::Items;
+use lookups::each_value;
+use order::{Order, Ties, number, number_key, text_key};
 
 /// The names of keys that depend on an element: everything around the first `*`, and a field, if a hash is meant.
 enum Pattern<'c> {
@@ -50,33 +58,6 @@ impl<'c> Pattern<'c> {
 
     fn is_key(&self) -> bool {
         matches!(self, Pattern::Key { .. })
-    }
-
-    /// Hands the value that the pattern means for this element to `read`; none if there is no such value. `name` is
-    /// room for a key's name.
-    fn with_value<T>(
-        &self,
-        db: &mut Db<'_, '_>,
-        element: &[u8],
-        name: &mut Vec<u8>,
-        read: impl FnOnce(Option<&[u8]>) -> T,
-    ) -> T {
-        let (prefix, suffix, field) = match self {
-            Pattern::Element => return read(Some(element)),
-            Pattern::Nothing => return read(None),
-            Pattern::Key { prefix, suffix, field } => (prefix, suffix, field),
-        };
-        name.clear();
-        [prefix, element, suffix].iter().for_each(|part| name.extend_from_slice(part));
-        let now = db.due_ms();
-        match (db.view(Key::new(name)), field) {
-            (Some(View::Object(Value::Hash(hash))), Some(field)) => read(hash.get(field).as_deref()),
-            (Some(View::Object(Value::TimedHash(hash))), Some(field)) => read(hash.living(now).get(field).as_deref()),
-            (Some(View::Bytes(bytes)), None) => read(Some(bytes)),
-            (Some(View::Int(int)), None) => read(Some(num::IntText::new().i64(int))),
-            (Some(View::Object(Value::Str(bytes))), None) => read(Some(bytes)),
-            _ => read(None),
-        }
     }
 }
 
@@ -204,48 +185,33 @@ pub(super) fn scope(args: Args<'_>) -> Scope {
     if anywhere { Scope::Whole } else { Scope::Keys }
 }
 
-/// Texts in a row, in one allocation.
-#[derive(Default)]
-struct Texts {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-}
-
-impl Texts {
-    fn push(&mut self, text: &[u8]) {
-        self.bytes.extend_from_slice(text);
-        self.ends.push(self.bytes.len());
-    }
-
-    fn len(&self) -> usize {
-        self.ends.len()
-    }
-
-    fn get(&self, index: usize) -> &[u8] {
-        let start = if index == 0 { 0 } else { self.ends[index - 1] };
-        &self.bytes[start..self.ends[index]]
-    }
-}
-
 /// The elements to sort; of those that keep their own order, only the wanted ones.
-fn elements(call: &mut Call<'_, '_, '_>, options: &SortOptions<'_>) -> Result<Texts, Error> {
-    let mut texts = Texts::default();
+fn elements(call: &mut Call<'_, '_, '_>, options: &SortOptions<'_>) -> Result<Items, Error> {
+    let mut items = Items::default();
     let reverse = options.keeps_order && options.descending;
     match call.db.view(call.key(1)) {
         None => {}
         Some(View::Object(Value::List(list))) => {
-            let mut push = |element: Item<'_>| element.with_bytes(|bytes| texts.push(bytes));
             let wanted = list.range(options.loaded(list.len()));
+            items.reserve(wanted.len());
+            let mut push = |element: Item<'_>| items.push(element);
             if reverse { wanted.rev().for_each(&mut push) } else { wanted.for_each(&mut push) }
         }
-        Some(View::Object(Value::Set(set))) => set.for_each(|member| texts.push(member)),
+        Some(View::Object(Value::Set(set))) => {
+            items.reserve(set.len());
+            match set.ints() {
+                Some(ints) => ints.iter().for_each(|member| items.push(Item::Int(member))),
+                None => set.for_each(|member| items.push(Item::Str(member))),
+            }
+        }
         Some(View::Object(Value::ZSet(zset))) => {
-            let wanted = zset.range_by_rank(options.loaded(zset.len()), reverse);
-            wanted.for_each(|(member, _)| texts.push(&member));
+            let ranks = options.loaded(zset.len());
+            items.reserve(ranks.len());
+            zset.visit_ranks(ranks, reverse, |member, _| items.push(Item::Str(member)));
         }
         Some(_) => return Err(Error::WRONG_TYPE),
     }
-    Ok(texts)
+    Ok(items)
 }
 
 /// True if the key is a set, which has no order of its own.
@@ -253,89 +219,35 @@ fn is_set(call: &Call<'_, '_, '_>) -> bool {
     call.db.kind(call.key(1)) == Some(store::value::Type::Set)
 }
 
-/// What an element is sorted by.
-struct Row {
-    element: usize,
-    /// Where numbers are compared.
-    score: f64,
-    /// Where texts of other keys are compared: which of the texts it is.
-    text: Option<usize>,
-}
-
-/// The order of rows.
-struct RowOrder<'t> {
-    elements: &'t Texts,
-    /// The texts to compare, where they are not the elements.
-    texts: Option<Texts>,
-    alpha: bool,
-    descending: bool,
-}
-
-impl RowOrder<'_> {
-    fn compare(&self, a: &Row, b: &Row) -> Ordering {
-        let by_element = || self.elements.get(a.element).cmp(self.elements.get(b.element));
-        let order = match &self.texts {
-            // What has no text comes first.
-            Some(texts) => a.text.map(|i| texts.get(i)).cmp(&b.text.map(|i| texts.get(i))),
-            None if self.alpha => by_element(),
-            // Equal numbers: by text, so that the result is always the same.
-            None => a.score.partial_cmp(&b.score).unwrap_or(Ordering::Equal).then_with(by_element),
-        };
-        let order = if self.descending { order.reverse() } else { order };
-        order.then(a.element.cmp(&b.element))
-    }
-}
-
-/// A number as SORT reads it, with C's `strtod`: space in front is allowed, an empty text is zero, and the text ends at
-/// its first zero byte.
-fn number(text: &[u8]) -> Option<f64> {
-    let text = text.split(|&b| b == 0).next().unwrap_or_default();
-    if text.is_empty() {
-        return Some(0.0);
-    }
-    let start = text.iter().position(|b| !matches!(b, b' ' | b'\t'..=b'\r'))?;
-    num::parse_f64(&text[start..])
-}
-
 /// The indexes of the elements in the order asked for.
-fn sorted(db: &mut Db<'_, '_>, elements: &Texts, options: &SortOptions<'_>, alpha: bool) -> Result<Vec<usize>, Error> {
+fn sorted(db: &mut Db<'_, '_>, elements: &Items, options: &SortOptions<'_>, alpha: bool) -> Result<Vec<usize>, Error> {
     let by = options.by.as_ref().filter(|_| !options.keeps_order);
-    let mut order = RowOrder { elements, texts: None, alpha, descending: options.descending };
-    let mut texts = Texts::default();
-    let mut rows = Vec::with_capacity(elements.len());
-    let mut name = Vec::new();
-    for index in 0..elements.len() {
-        let element = elements.get(index);
-        let mut row = Row { element: index, score: 0.0, text: None };
-        let mut weigh = |value: Option<&[u8]>| match value {
-            Some(value) if !alpha => {
-                row.score = number(value).ok_or(Error::new("ERR One or more scores can't be converted into double"))?;
-                Ok(())
+    let mut order = Order::new(elements.len(), options.descending);
+    let mut texts = Items::default();
+    let mut is_number = true;
+    let mut weigh = |value: Option<Item<'_>>| match value {
+        _ if alpha => {
+            order.push(value.map_or(0, text_key));
+            if by.is_some() {
+                texts.push_or_none(value);
             }
-            Some(value) if by.is_some() => {
-                row.text = Some(texts.len());
-                texts.push(value);
-                Ok(())
-            }
-            _ => Ok::<(), Error>(()),
-        };
-        match by {
-            Some(by) => by.with_value(db, element, &mut name, weigh)?,
-            None => weigh(Some(element))?,
         }
-        rows.push(row);
+        // What has no number counts as zero.
+        _ => {
+            let score = value.map_or(Some(0.0), number);
+            is_number &= score.is_some();
+            order.push(number_key(score.unwrap_or_default()));
+        }
+    };
+    match by {
+        Some(by) => each_value(db, std::slice::from_ref(by), elements.len(), |index| elements.get(index), weigh),
+        None => elements.iter().for_each(|element| weigh(Some(element))),
     }
-    if alpha && by.is_some() {
-        order.texts = Some(texts);
+    if !is_number {
+        return Err(Error::new("ERR One or more scores can't be converted into double"));
     }
-    let window = options.window(rows.len());
-    if (1..rows.len()).contains(&window.end) {
-        // Only the first few are wanted: no need to sort the others.
-        rows.select_nth_unstable_by(window.end, |a, b| order.compare(a, b));
-        rows.truncate(window.end);
-    }
-    rows.sort_unstable_by(|a, b| order.compare(a, b));
-    Ok(rows.get(window).unwrap_or_default().iter().map(|row| row.element).collect())
+    let ties = if alpha && by.is_some() { Ties::Texts(&texts) } else { Ties::Elements(elements) };
+    Ok(order.sorted(&ties, options.window(elements.len())))
 }
 
 pub(super) fn sort(call: &mut Call<'_, '_, '_>) -> Outcome {
@@ -364,29 +276,28 @@ fn sort_with(call: &mut Call<'_, '_, '_>, may_store: bool) -> Outcome {
     }
 }
 
-fn reply(call: &mut Call<'_, '_, '_>, elements: &Texts, wanted: &[usize], get: &[Pattern<'_>]) -> Outcome {
+fn reply(call: &mut Call<'_, '_, '_>, elements: &Items, wanted: &[usize], get: &[Pattern<'_>]) -> Outcome {
     let Call { db, reply, .. } = call;
     reply.array(wanted.len() * get.len().max(1));
-    each_result(db, elements, wanted, get, |value| reply.bulk_or_null(value));
+    each_result(db, elements, wanted, get, |value| match value {
+        Some(item) => reply_item(reply, item),
+        None => reply.null(),
+    });
     Ok(())
 }
 
 /// Visits what SORT gives: the elements, or what GET's patterns mean for each.
 fn each_result(
     db: &mut Db<'_, '_>,
-    elements: &Texts,
+    elements: &Items,
     wanted: &[usize],
     get: &[Pattern<'_>],
-    mut visit: impl FnMut(Option<&[u8]>),
+    mut visit: impl FnMut(Option<Item<'_>>),
 ) {
-    let mut name = Vec::new();
-    for element in wanted.iter().map(|&index| elements.get(index)) {
-        if get.is_empty() {
-            visit(Some(element));
-        }
-        for pattern in get {
-            pattern.with_value(db, element, &mut name, &mut visit);
-        }
+    if get.is_empty() {
+        wanted.iter().for_each(|&index| visit(Some(elements.get(index))));
+    } else {
+        each_value(db, get, wanted.len(), |at| elements.get(wanted[at]), visit);
     }
 }
 
@@ -419,14 +330,17 @@ fn record_stored(call: &mut Call<'_, '_, '_>, key: Key<'_>, list: &List) {
 fn store(
     call: &mut Call<'_, '_, '_>,
     index: usize,
-    elements: &Texts,
+    elements: &Items,
     wanted: &[usize],
     get: &[Pattern<'_>],
 ) -> Outcome {
     let key = call.key(index);
     let limits = call.rules.list;
     let mut list = List::new();
-    each_result(&mut call.db, elements, wanted, get, |value| list.push(End::Right, value.unwrap_or_default(), limits));
+    each_result(&mut call.db, elements, wanted, get, |value| match value {
+        Some(item) => item.with_bytes(|bytes| list.push(End::Right, bytes, limits)),
+        None => list.push(End::Right, b"", limits),
+    });
     let count = list.len();
     record_stored(call, key, &list);
     call.overwrite(key);

@@ -51,6 +51,46 @@ fn elements_are_sorted_as_numbers_or_texts() {
 }
 
 #[test]
+fn elements_that_are_nearly_equal_are_told_apart() {
+    bench().check(&[
+        // As doubles they are the same, so that their texts count.
+        ("rpush near 9007199254740993 9007199254740992 -1", ":3"),
+        ("sort near", "*3|$2|-1|$16|9007199254740992|$16|9007199254740993"),
+        ("sort near desc", "*3|$16|9007199254740993|$16|9007199254740992|$2|-1"),
+        ("rpush zeros 0.0 -0 0", ":3"),
+        ("sort zeros", "*3|$2|-0|$1|0|$3|0.0"),
+        ("sort zeros limit 0 1", "*1|$2|-0"),
+        ("rpush long textual-2 textual textual-1 texture 12345678 1234567 12345679", ":7"),
+        ("sort long alpha", "*7|$7|1234567|$8|12345678|$8|12345679|$7|textual|$9|textual-1|$9|textual-2|$7|texture"),
+        ("sort long alpha desc limit 0 2", "*2|$7|texture|$9|textual-2"),
+        ("mset e_1 \"\" e_2 a", "+OK"),
+        ("sort l by e_* alpha", "*4|$1|3|$2|10|$1|1|$1|2"),
+        ("sort l by e_* alpha desc", "*4|$1|2|$1|1|$1|3|$2|10"),
+    ]);
+}
+
+#[test]
+fn many_keys_are_looked_up_in_the_order_of_the_elements() {
+    let mut bench = Bench::default();
+    // More than are looked for together.
+    let count = 75;
+    for i in 0..count {
+        bench.run(&format!("rpush many {i}"));
+        bench.run(&format!("set w_{i} {}", (i * 7) % count));
+        bench.run(&format!("hset h_{i} f v{i}"));
+    }
+    let mut order: Vec<_> = (0..count).collect();
+    order.sort_by_key(|i| (i * 7) % count);
+    let mut expected = format!("*{}", 3 * count);
+    for i in order {
+        for value in [format!("v{i}"), i.to_string(), ((i * 7) % count).to_string()] {
+            expected += &format!("|${}|{value}", value.len());
+        }
+    }
+    bench.check(&[("sort many by w_* get h_*->f get # get w_*", &*expected)]);
+}
+
+#[test]
 fn a_part_is_taken_of_the_sorted() {
     bench().check(&[
         ("sort l limit 1 2", "*2|$1|2|$1|3"),

@@ -1,0 +1,76 @@
+//! Copies of what SORT orders, and of what it orders by.
+
+use store::types::packed::Item;
+
+/// Items in a row. Integers stay integers; the bytes of all others are in one allocation.
+#[derive(Default)]
+pub struct Items {
+    places: Vec<Place>,
+    bytes: Vec<u8>,
+}
+
+/// Where an item is.
+#[derive(Clone, Copy)]
+enum Place {
+    /// There is none.
+    None,
+    Int(i64),
+    /// The bytes between two offsets.
+    Bytes(usize, usize),
+}
+
+impl Items {
+    pub fn reserve(&mut self, count: usize) {
+        self.places.reserve(count);
+    }
+
+    #[inline]
+    pub fn push(&mut self, item: Item<'_>) {
+        let place = match item {
+            Item::Int(value) => Place::Int(value),
+            Item::Str(bytes) => {
+                let start = self.bytes.len();
+                self.bytes.extend_from_slice(bytes);
+                Place::Bytes(start, self.bytes.len())
+            }
+        };
+        self.places.push(place);
+    }
+
+    pub fn push_or_none(&mut self, item: Option<Item<'_>>) {
+        match item {
+            Some(item) => self.push(item),
+            None => self.places.push(Place::None),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    #[inline]
+    fn at(&self, place: Place) -> Option<Item<'_>> {
+        match place {
+            Place::None => None,
+            Place::Int(value) => Some(Item::Int(value)),
+            Place::Bytes(start, end) => Some(Item::Str(&self.bytes[start..end])),
+        }
+    }
+
+    /// The item with this index, if there is one.
+    #[inline]
+    pub fn get_or_none(&self, index: usize) -> Option<Item<'_>> {
+        self.at(self.places[index])
+    }
+
+    /// The item with this index; an empty one where there is none.
+    #[inline]
+    pub fn get(&self, index: usize) -> Item<'_> {
+        self.get_or_none(index).unwrap_or(Item::Str(b""))
+    }
+
+    /// All items that there are.
+    pub fn iter(&self) -> impl Iterator<Item = Item<'_>> {
+        self.places.iter().filter_map(|&place| self.at(place))
+    }
+}

@@ -1,0 +1,191 @@
+//! The order that SORT makes: by a word an element that says nearly all, so that elements themselves are hardly ever
+//! compared.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use resp::num;
+use store::types::packed::Item;
+use store::words::order_word;
+
+use super::items::Items;
+
+/// A number as SORT reads it, with C's `strtod`: space in front is allowed, an empty text is zero, and the text ends at
+/// its first zero byte.
+pub fn number(item: Item<'_>) -> Option<f64> {
+    match item {
+        // Rounded as `strtod` rounds.
+        Item::Int(value) => Some(value as f64),
+        Item::Str(text) => num::parse_f64(text).or_else(|| lenient_number(text)),
+    }
+}
+
+#[cold]
+fn lenient_number(text: &[u8]) -> Option<f64> {
+    let text = text.split(|&b| b == 0).next().unwrap_or_default();
+    if text.is_empty() {
+        return Some(0.0);
+    }
+    let start = text.iter().position(|b| !matches!(b, b' ' | b'\t'..=b'\r'))?;
+    num::parse_f64(&text[start..])
+}
+
+/// A key that is in the order of the numbers, and the same for both zeros.
+#[inline]
+pub fn number_key(score: f64) -> u64 {
+    const SIGN: u64 = 1 << 63;
+    let bits = (score + 0.0).to_bits();
+    if bits & SIGN == 0 { bits | SIGN } else { !bits }
+}
+
+/// A key that is in the order of the texts.
+#[inline]
+pub fn text_key(item: Item<'_>) -> u64 {
+    item.with_bytes(order_word)
+}
+
+/// What is compared where keys are the same.
+pub enum Ties<'t> {
+    /// The elements themselves: texts that begin alike, or those of equal numbers, so that the result is always the
+    /// same.
+    Elements(&'t Items),
+    /// The texts of other keys, one for each element. What has no text comes first.
+    Texts(&'t Items),
+}
+
+impl Ties<'_> {
+    #[inline(never)]
+    fn compare(&self, a: usize, b: usize) -> Ordering {
+        match self {
+            Ties::Elements(elements) => compare_texts(elements.get(a), elements.get(b)),
+            Ties::Texts(texts) => match (texts.get_or_none(a), texts.get_or_none(b)) {
+                (Some(a), Some(b)) => compare_texts(a, b),
+                (a, b) => a.is_some().cmp(&b.is_some()),
+            },
+        }
+    }
+}
+
+fn compare_texts(a: Item<'_>, b: Item<'_>) -> Ordering {
+    if a == b {
+        return Ordering::Equal;
+    }
+    a.with_bytes(|a| b.with_bytes(|b| a.cmp(b)))
+}
+
+/// An element and its key.
+struct Row {
+    key: u64,
+    element: usize,
+}
+
+/// The elements' keys, to be put into order.
+pub struct Order {
+    rows: Vec<Row>,
+    descending: bool,
+}
+
+impl Order {
+    pub fn new(len: usize, descending: bool) -> Order {
+        Order { rows: Vec::with_capacity(len), descending }
+    }
+
+    /// Adds the key of the next element.
+    #[inline]
+    pub fn push(&mut self, key: u64) {
+        let key = if self.descending { !key } else { key };
+        self.rows.push(Row { key, element: self.rows.len() });
+    }
+
+    /// The elements of these ranks, in order; those that are equal in all come as they were added.
+    pub fn sorted(mut self, ties: &Ties<'_>, ranks: Range<usize>) -> Vec<usize> {
+        let Order { rows, descending } = &mut self;
+        let compare = |a: &Row, b: &Row| {
+            a.key.cmp(&b.key).then_with(|| {
+                let order = ties.compare(a.element, b.element);
+                let order = if *descending { order.reverse() } else { order };
+                order.then(a.element.cmp(&b.element))
+            })
+        };
+        if (1..rows.len()).contains(&ranks.end) {
+            // Only the first few are wanted: no need to sort the others.
+            rows.select_nth_unstable_by(ranks.end, compare);
+            rows.truncate(ranks.end);
+        }
+        rows.sort_unstable_by(compare);
+        rows.get(ranks).unwrap_or_default().iter().map(|row| row.element).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::random::Random;
+
+    use super::*;
+
+    /// Texts of which many are alike, at the beginning or in all.
+    fn drawn(random: &mut Random) -> Items {
+        let mut items = Items::default();
+        for _ in 0..random.below(60) {
+            let text = match random.below(4) {
+                0 => random.below(12).to_string(),
+                1 => format!("{}.0", random.below(12)),
+                2 => format!("-{}", random.below(3)),
+                _ => format!("1000000000{}", random.below(9)),
+            };
+            items.push(Item::from(&text));
+        }
+        items
+    }
+
+    fn check(
+        items: &Items,
+        key: impl Fn(Item<'_>) -> u64,
+        compare: impl Fn(&[u8], &[u8]) -> Ordering,
+        descending: bool,
+    ) {
+        let mut order = Order::new(items.len(), descending);
+        items.iter().for_each(|item| order.push(key(item)));
+        let texts: Vec<_> = items.iter().map(Item::to_vec).collect();
+        let mut expected: Vec<_> = (0..texts.len()).collect();
+        expected.sort_by(|&a, &b| {
+            let order = compare(&texts[a], &texts[b]).then(texts[a].cmp(&texts[b]));
+            if descending { order.reverse() } else { order }
+        });
+        assert_eq!(order.sorted(&Ties::Elements(items), 0..texts.len()), expected, "{texts:?}");
+    }
+
+    #[test]
+    fn keys_and_ties_together_make_the_order() {
+        let mut random = Random::new(7);
+        let parse = |text: &[u8]| number(Item::Str(text)).unwrap();
+        for round in 0..300 {
+            let (items, descending) = (drawn(&mut random), round % 2 == 0);
+            check(&items, |item| number_key(number(item).unwrap()), |a, b| parse(a).total_cmp(&parse(b)), descending);
+            check(&items, text_key, |a, b| a.cmp(b), descending);
+        }
+    }
+
+    #[test]
+    fn ranks_are_those_of_the_whole_order() {
+        let mut random = Random::new(8);
+        for _ in 0..300 {
+            let items = drawn(&mut random);
+            let sorted = |ranks| {
+                let mut order = Order::new(items.len(), false);
+                items.iter().for_each(|item| order.push(number_key(number(item).unwrap())));
+                order.sorted(&Ties::Elements(&items), ranks)
+            };
+            let start = random.below(items.len() + 1);
+            let end = start + random.below(items.len() - start + 1);
+            assert_eq!(sorted(start..end), sorted(0..items.len())[start..end]);
+        }
+    }
+
+    #[test]
+    fn keys_of_numbers_are_in_their_order() {
+        let numbers = [f64::NEG_INFINITY, f64::MIN, -1.5, -5e-324, 0.0, 5e-324, 1.0, 1e300, f64::INFINITY];
+        assert!(numbers.map(number_key).is_sorted_by(|a, b| a < b));
+        assert_eq!(number_key(-0.0), number_key(0.0));
+    }
+}
