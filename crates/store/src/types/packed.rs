@@ -53,7 +53,8 @@ impl Pos {
         Self(offset as u32)
     }
 
-    fn at(self) -> usize {
+    #[inline]
+    pub(super) fn at(self) -> usize {
         self.0 as usize
     }
 }

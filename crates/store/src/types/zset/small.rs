@@ -225,6 +225,25 @@ impl<'a> Iterator for Iter<'a> {
         Some((member.text(), score_of(score)))
     }
 
+    #[inline]
+    fn fold<B, F: FnMut(B, Self::Item) -> B>(mut self, init: B, mut visit: F) -> B {
+        let mut result = init;
+        if self.reverse {
+            for pair in self.by_ref() {
+                result = visit(result, pair);
+            }
+            return result;
+        }
+        let mut items = self.block.items().get(self.pos.at()..).unwrap_or_default();
+        for _ in 0..self.left {
+            let (member, member_size) = decode(items);
+            let (score, score_size) = decode(&items[member_size..]);
+            result = visit(result, (member.text(), score_of(score)));
+            items = &items[member_size + score_size..];
+        }
+        result
+    }
+
     fn size_hint(&self) -> (usize, Option<usize>) {
         (self.left, Some(self.left))
     }
