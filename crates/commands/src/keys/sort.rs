@@ -17,6 +17,7 @@ use store::keyspace::Key;
 use store::types::list::{End, List};
 use store::types::packed::Item;
 use store::value::Value;
+use store::words::{number_word, order_word};
 
 use crate::Call;
 use crate::effects::Class;
@@ -26,7 +27,7 @@ use crate::spec::Scope;
 
 use items::Items;
 use lookups::each_value;
-use order::{Order, Ties, number, number_key, text_key};
+use order::{Order, Ties, number};
 
 /// The names of keys that depend on an element: everything around the first `*`, and a field, if a hash is meant.
 enum Pattern<'c> {
@@ -227,7 +228,7 @@ fn sorted(db: &mut Db<'_, '_>, elements: &Items, options: &SortOptions<'_>, alph
     let mut is_number = true;
     let mut weigh = |value: Option<Item<'_>>| match value {
         _ if alpha => {
-            order.push(value.map_or(0, text_key));
+            order.push(value.map_or(0, |text| text.with_bytes(order_word)));
             if by.is_some() {
                 texts.push_or_none(value);
             }
@@ -236,7 +237,7 @@ fn sorted(db: &mut Db<'_, '_>, elements: &Items, options: &SortOptions<'_>, alph
         _ => {
             let score = value.map_or(Some(0.0), number);
             is_number &= score.is_some();
-            order.push(number_key(score.unwrap_or_default()));
+            order.push(number_word(score.unwrap_or_default()));
         }
     };
     match by {

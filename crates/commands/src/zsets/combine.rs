@@ -3,7 +3,7 @@
 
 use store::keyspace::Key;
 use store::types::set::Set;
-use store::types::zset::{ZSet, ZSetBuilder};
+use store::types::zset::{ScoreMap, ZSet};
 use store::value::Value;
 
 use super::PairForm;
@@ -79,8 +79,17 @@ impl Source<'_> {
         }
     }
 
+    /// Visits all members.
+    fn for_each(&self, mut visit: impl FnMut(&[u8], f64)) {
+        match self {
+            Source::Missing => {}
+            Source::Set(set) => set.for_each(|member| visit(member, 1.0)),
+            Source::ZSet(zset) => zset.visit_ranks(0..zset.len(), false, visit),
+        }
+    }
+
     /// Visits all members until `visit` is false.
-    fn visit(&self, mut visit: impl FnMut(&[u8], f64) -> bool) {
+    fn visit_while(&self, mut visit: impl FnMut(&[u8], f64) -> bool) {
         match self {
             Source::Missing => {}
             Source::Set(set) => drop(set.visit_while(|member| visit(member, 1.0))),
@@ -216,30 +225,29 @@ fn sources<'d>(call: &'d Call<'_, '_, '_>, query: &CombineQuery, operation: SetO
     sources
 }
 
-fn combine(call: &Call<'_, '_, '_>, query: &CombineQuery, operation: SetOperation) -> ZSetBuilder {
+fn combine(call: &Call<'_, '_, '_>, query: &CombineQuery, operation: SetOperation) -> ScoreMap {
     let sources = sources(call, query, operation);
-    let mut result = ZSetBuilder::new();
+    let mut result = ScoreMap::default();
     match operation {
         SetOperation::Union => {
             for (source, weight) in &sources {
-                source.visit(|member, score| {
+                result.begin_source(source.len());
+                source.for_each(|member, score| {
                     let score = not_nan(query.aggregate.part(score, *weight));
-                    result.upsert(member, |before| before.map_or(score, |b| query.aggregate.of(b, score)));
-                    true
+                    result.add(member, score, |before, score| query.aggregate.of(before, score));
                 });
             }
         }
         SetOperation::Intersection => intersect(&sources, query, |member, score| {
-            result.upsert(member, |_| score);
+            result.push(member, score);
             true
         }),
         SetOperation::Difference => {
             let Some(((first, _), others)) = sources.split_first() else { return result };
-            first.visit(|member, score| {
+            first.for_each(|member, score| {
                 if others.iter().all(|(other, _)| other.score(member).is_none()) {
-                    result.upsert(member, |_| score);
+                    result.push(member, score);
                 }
-                true
             });
         }
     }
@@ -249,7 +257,7 @@ fn combine(call: &Call<'_, '_, '_>, query: &CombineQuery, operation: SetOperatio
 /// Visits the members that all inputs have, until `visit` is false.
 fn intersect(sources: &[(Source<'_>, f64)], query: &CombineQuery, mut visit: impl FnMut(&[u8], f64) -> bool) {
     let Some(((first, weight), others)) = sources.split_first() else { return };
-    first.visit(|member, score| {
+    first.visit_while(|member, score| {
         let mut score = not_nan(query.aggregate.part(score, *weight));
         for (other, weight) in others {
             let Some(value) = other.score(member) else { return true };

@@ -9,6 +9,7 @@
 
 mod big;
 mod member;
+mod score_map;
 mod small;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ mod tests;
 use std::ops::Range;
 
 use big::{IndexedZSet, Unordered};
+pub use score_map::ScoreMap;
 use small::PackedZSet;
 
 use crate::compact::Mover;
@@ -164,10 +166,12 @@ impl ZSet {
     /// A set of these members. If one occurs more than once, its last score counts.
     #[must_use]
     pub fn from_pairs<B: AsRef<[u8]>>(pairs: impl IntoIterator<Item = (B, f64)>, limits: ZSetLimits) -> Self {
-        let pairs = pairs.into_iter();
-        let mut builder = ZSetBuilder::with_capacity(pairs.size_hint().0);
-        pairs.for_each(|(member, score)| builder.upsert(member.as_ref(), |_| score));
-        builder.finish(limits)
+        let mut map = ScoreMap::default();
+        for (member, score) in pairs {
+            map.begin_source(1);
+            map.add(member.as_ref(), score, |_, score| score);
+        }
+        map.finish(limits)
     }
 
     /// The number of members.
@@ -448,6 +452,24 @@ impl ZSet {
     }
 }
 
+impl ZSet {
+    /// A set of these members, unique and in ascending order, in the form that their number and their lengths ask for:
+    /// the longest has `longest` bytes, and all together have `bytes`.
+    fn from_sorted<'m>(
+        sorted: impl ExactSizeIterator<Item = (&'m [u8], f64)>,
+        longest: usize,
+        bytes: usize,
+        limits: ZSetLimits,
+    ) -> ZSet {
+        let len = sorted.len();
+        ZSet(if limits.packs(len, longest, bytes) {
+            Form::Small(PackedZSet::from_sorted(sorted))
+        } else {
+            Form::Big(TightBox::new(IndexedZSet::from_sorted(len, sorted)))
+        })
+    }
+}
+
 /// The big form of a set, with room for some more members.
 #[cold]
 fn grown(small: &PackedZSet, more: usize) -> TightBox<IndexedZSet> {
@@ -462,6 +484,12 @@ impl ZSetLimits {
     /// Whether a set may stay packed with so many members, of which the longest has so many bytes.
     fn fit(self, entries: usize, member_bytes: usize) -> bool {
         entries <= self.entries_max && member_bytes <= self.member_bytes_max
+    }
+
+    /// Whether a set of so many members, of which the longest has so many bytes and all together have `bytes`, is packed
+    /// when it is made at once.
+    fn packs(self, entries: usize, longest: usize, bytes: usize) -> bool {
+        self.fit(entries, longest) && PackedZSet::default().has_room_for(entries, bytes)
     }
 }
 
@@ -505,7 +533,7 @@ impl<'a> Iterator for Iter<'a> {
 
 impl ExactSizeIterator for Iter<'_> {}
 
-/// Gathers members in any order, and sorts them once: for ZUNIONSTORE and its like, and for loading.
+/// Gathers members in any order, and sorts them once: for loading.
 pub struct ZSetBuilder {
     members: Unordered,
     longest: usize,
@@ -551,29 +579,16 @@ impl ZSetBuilder {
     }
 
     /// Adds a member with a score that is a number. False if it is there. `hash` is the member's. Members that come in the order of a set,
-    /// or against it, need no sorting. Not to be mixed with [`ZSetBuilder::upsert`].
+    /// or against it, need no sorting.
     pub fn insert_new(&mut self, hash: ItemHash, member: &[u8], score: f64) -> bool {
         self.longest = self.longest.max(member.len());
         self.members.insert_new(hash, member, score)
     }
 
-    /// Sets the score of a member to what `score` makes of the one that it has so far. It must not make NaN of it.
-    pub fn upsert(&mut self, member: &[u8], score: impl FnOnce(Option<f64>) -> f64) {
-        self.longest = self.longest.max(member.len());
-        self.members.upsert(member, score);
-    }
-
-    /// All members and their scores in the set's order, for a caller that needs no set.
-    #[must_use]
-    pub fn sorted(&self) -> Vec<(&[u8], f64)> {
-        self.members.sorted()
-    }
-
     /// The set, in the form that its size asks for.
     #[must_use]
-    pub fn finish(self, limits: ZSetLimits) -> ZSet {
-        let (len, bytes) = (self.len(), self.members.members_bytes());
-        ZSet(if limits.fit(len, self.longest) && PackedZSet::default().has_room_for(len, bytes) {
+    pub fn finish(mut self, limits: ZSetLimits) -> ZSet {
+        ZSet(if limits.packs(self.len(), self.longest, self.members.members_bytes()) {
             Form::Small(PackedZSet::from_sorted(self.members.sorted()))
         } else {
             Form::Big(TightBox::new(self.members.into_big()))

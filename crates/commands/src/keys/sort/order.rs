@@ -6,7 +6,6 @@ use std::ops::Range;
 
 use resp::num;
 use store::types::packed::Item;
-use store::words::order_word;
 
 use super::items::Items;
 
@@ -28,20 +27,6 @@ fn lenient_number(text: &[u8]) -> Option<f64> {
     }
     let start = text.iter().position(|b| !matches!(b, b' ' | b'\t'..=b'\r'))?;
     num::parse_f64(&text[start..])
-}
-
-/// A key that is in the order of the numbers, and the same for both zeros.
-#[inline]
-pub fn number_key(score: f64) -> u64 {
-    const SIGN: u64 = 1 << 63;
-    let bits = (score + 0.0).to_bits();
-    if bits & SIGN == 0 { bits | SIGN } else { !bits }
-}
-
-/// A key that is in the order of the texts.
-#[inline]
-pub fn text_key(item: Item<'_>) -> u64 {
-    item.with_bytes(order_word)
 }
 
 /// What is compared where keys are the same.
@@ -120,6 +105,7 @@ impl Order {
 #[cfg(test)]
 mod tests {
     use store::random::Random;
+    use store::words::{number_word, order_word};
 
     use super::*;
 
@@ -161,8 +147,8 @@ mod tests {
         let parse = |text: &[u8]| number(Item::Str(text)).unwrap();
         for round in 0..300 {
             let (items, descending) = (drawn(&mut random), round % 2 == 0);
-            check(&items, |item| number_key(number(item).unwrap()), |a, b| parse(a).total_cmp(&parse(b)), descending);
-            check(&items, text_key, |a, b| a.cmp(b), descending);
+            check(&items, |item| number_word(number(item).unwrap()), |a, b| parse(a).total_cmp(&parse(b)), descending);
+            check(&items, |item| item.with_bytes(order_word), |a, b| a.cmp(b), descending);
         }
     }
 
@@ -173,19 +159,12 @@ mod tests {
             let items = drawn(&mut random);
             let sorted = |ranks| {
                 let mut order = Order::new(items.len(), false);
-                items.iter().for_each(|item| order.push(number_key(number(item).unwrap())));
+                items.iter().for_each(|item| order.push(number_word(number(item).unwrap())));
                 order.sorted(&Ties::Elements(&items), ranks)
             };
             let start = random.below(items.len() + 1);
             let end = start + random.below(items.len() - start + 1);
             assert_eq!(sorted(start..end), sorted(0..items.len())[start..end]);
         }
-    }
-
-    #[test]
-    fn keys_of_numbers_are_in_their_order() {
-        let numbers = [f64::NEG_INFINITY, f64::MIN, -1.5, -5e-324, 0.0, 5e-324, 1.0, 1e300, f64::INFINITY];
-        assert!(numbers.map(number_key).is_sorted_by(|a, b| a < b));
-        assert_eq!(number_key(-0.0), number_key(0.0));
     }
 }

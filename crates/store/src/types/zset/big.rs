@@ -15,6 +15,7 @@ use crate::snapshot::pieces::{Element, OnTable, TableWalk, step_on_table};
 use crate::snapshot::{Budget, ElementSink, Step};
 use crate::table::Table;
 use crate::types::bptree::{self, Boundary, Tie, Tree};
+use crate::words::number_word;
 
 /// See the module's description.
 pub struct IndexedZSet {
@@ -212,7 +213,7 @@ fn by_score_and_bytes(a: &(f64, Handle), b: &(f64, Handle)) -> Ordering {
 fn sort(entries: &mut [(f64, Handle)]) {
     /// Entries between what is asked for and what is sorted: some hundred nanoseconds.
     const AHEAD: usize = 32;
-    entries.sort_unstable_by_key(|(score, _)| order_of(*score));
+    entries.sort_unstable_by_key(|(score, _)| number_word(*score));
     let mut start = 0;
     for end in 1..=entries.len() {
         if let Some([(before, _), (score, handle), (next, _)]) = entries.get(end + AHEAD - 1..end + AHEAD + 2)
@@ -229,19 +230,11 @@ fn sort(entries: &mut [(f64, Handle)]) {
     }
 }
 
-/// A number by which scores are in their order, that of both zeros being the same: numbers are compared without branches.
-fn order_of(score: f64) -> i64 {
-    // The other zero becomes this one.
-    let bits = (score + 0.0).to_bits().cast_signed();
-    // Of negative numbers, a greater magnitude comes first.
-    bits ^ (bits >> 63).cast_unsigned().wrapping_shr(1).cast_signed()
-}
-
 /// Members and scores whose order is found at the end, once.
 pub struct Unordered {
     members: Table<ScoredMember>,
     members_bytes: usize,
-    /// All members in the order in which they came, if each has the score that it came with.
+    /// All members in the order in which they came.
     arrived: Vec<(f64, Handle)>,
 }
 
@@ -275,7 +268,7 @@ impl Unordered {
         self.members.prefetch_bucket(hash);
     }
 
-    /// Adds a member. False if it is there. Not to be mixed with [`Unordered::upsert`].
+    /// Adds a member. False if it is there.
     pub fn insert_new(&mut self, hash: ItemHash, bytes: &[u8], score: f64) -> bool {
         if self.members.find(hash, bytes).is_some() {
             return false;
@@ -285,44 +278,26 @@ impl Unordered {
         true
     }
 
-    /// Sets the score of a member to what `score` makes of the one it has.
-    pub fn upsert(&mut self, bytes: &[u8], score: impl FnOnce(Option<f64>) -> f64) {
-        debug_assert!(self.arrived.is_empty(), "a score that is changed is not the one that came");
-        let hash = ItemHash::of(bytes);
-        let Some(mut found) = self.members.find_mut(hash, bytes) else {
-            self.add(hash, bytes, score(None));
-            return;
-        };
-        let new = score(Some(found.score()));
-        found.set_score(new);
-    }
-
     /// All members and scores, sorted.
-    pub fn sorted(&self) -> Vec<(&[u8], f64)> {
+    pub fn sorted(&mut self) -> impl Iterator<Item = (&[u8], f64)> {
+        self.sort();
         // SAFETY: the members stay while `self` is borrowed.
-        self.entries().into_iter().map(|(score, handle)| (unsafe { handle.bytes_for() }, score)).collect()
+        self.arrived.iter().map(|(score, handle)| (unsafe { handle.bytes_for() }, *score))
     }
 
-    /// All scores and handles, sorted.
-    fn entries(&self) -> Vec<(f64, Handle)> {
-        // SAFETY: nothing removes a record from here; `finish` sees to the rest.
-        let handles = self.members.iter().map(|member| (member.score(), unsafe { member.handle() }));
-        let mut entries: Vec<_> = handles.collect();
-        sort(&mut entries);
-        entries
+    fn sort(&mut self) {
+        if self.arrived.is_sorted_by(|a, b| by_score_and_bytes(b, a) == Ordering::Less) {
+            // As Redis writes them.
+            self.arrived.reverse();
+        } else {
+            sort(&mut self.arrived);
+        }
     }
 
     /// The set of these members.
     pub fn into_big(mut self) -> IndexedZSet {
-        let mut entries = std::mem::take(&mut self.arrived);
-        if entries.len() != self.members.len() {
-            entries = self.entries();
-        } else if entries.is_sorted_by(|a, b| by_score_and_bytes(b, a) == Ordering::Less) {
-            // As Redis writes them.
-            entries.reverse();
-        } else {
-            sort(&mut entries);
-        }
+        self.sort();
+        let entries = std::mem::take(&mut self.arrived);
         self.finish(&entries)
     }
 

@@ -342,13 +342,15 @@ fn limits_of_ranges_count_from_where_they_begin() {
 
 #[test]
 fn builds_with_what_was_there() {
-    let mut builder = ZSetBuilder::new();
+    let mut map = ScoreMap::default();
+    assert_eq!((map.len(), map.is_empty()), (0, true));
     for (member, score) in [("b", 1.0), ("a", 5.0), ("b", 3.5), ("c", -1.0)] {
-        builder.upsert(member.as_bytes(), |old| old.unwrap_or(0.0) + score);
+        map.begin_source(1);
+        map.add(member.as_bytes(), score, |before, score| before + score);
     }
-    assert_eq!((builder.len(), builder.is_empty()), (3, false));
+    assert_eq!((map.len(), map.is_empty()), (3, false));
     let wanted = [(-1.0, b"c".to_vec()), (4.5, b"b".to_vec()), (5.0, b"a".to_vec())];
-    assert_eq!(entries(builder.finish(ZSetLimits::default()).iter()), wanted);
+    assert_eq!(entries(map.finish(ZSetLimits::default()).iter()), wanted);
 }
 
 #[test]
@@ -402,17 +404,17 @@ fn gathered_members_come_in_their_order() {
         [0.0, -0.0, 1.0, -1.0, 1.5, -1.5, 1e300, -1e300, 5e-324, f64::INFINITY, f64::NEG_INFINITY];
     for (seed, len) in [(1, 1), (2, 2), (3, 40), (4, if cfg!(miri) { 200 } else { 5000 })] {
         let random = &mut Random::new(seed);
-        let (mut gathered, mut wanted) = (ZSetBuilder::new(), Vec::new());
+        let (mut gathered, mut wanted) = (ScoreMap::default(), Vec::new());
         for number in 0..len {
             // Numbers of different lengths, so that their order as texts is another one.
             let member = (number * 7919 % 100_000).to_string().into_bytes();
             let score = SCORES[random.below(SCORES.len())];
-            gathered.upsert(&member, |_| score);
+            gathered.push(&member, score);
             wanted.push((member, score));
         }
         wanted.sort_by(|(one, score), (other, others)| score.partial_cmp(others).unwrap().then_with(|| one.cmp(other)));
-        let sorted = gathered.sorted();
-        assert!(sorted.iter().zip(&wanted).all(|(one, other)| (one.0, one.1) == (&*other.0, other.1)), "{seed}");
+        let same = gathered.sorted().zip(&wanted).all(|(one, other)| (one.0, one.1) == (&*other.0, other.1));
+        assert!(same, "{seed}");
         let set = gathered.finish(limits(0, 0));
         assert!(set.iter().zip(&wanted).all(|((member, score), other)| *member == *other.0 && score == other.1));
         assert_eq!(set.len(), len);

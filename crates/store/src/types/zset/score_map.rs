@@ -1,0 +1,187 @@
+//! Members and scores that several collections bring together: for ZUNIONSTORE and its like.
+//!
+//! Nothing is allocated for a member alone: the bytes of all are in one allocation, and most results are written to a
+//! client or packed, and need no records.
+
+use super::{ZSet, ZSetLimits};
+use crate::hash::{ItemHash, TableHash};
+use crate::words::{is_same, number_word, order_word};
+
+/// A member, and its score so far.
+struct Entry {
+    score: f64,
+    /// Where its bytes begin and end.
+    start: usize,
+    end: usize,
+}
+
+/// Where the part of a hash begins that a slot has; below it is the entry's number, counted from one.
+const HASH_SHIFT: u32 = 40;
+/// The bits of an entry's number.
+const NUMBER: u64 = (1 << HASH_SHIFT) - 1;
+
+/// See the module's description.
+#[derive(Default)]
+pub struct ScoreMap {
+    entries: Vec<Entry>,
+    bytes: Vec<u8>,
+    longest: usize,
+    /// An open hash table of the members of all sources but the last: at least twice as many slots, a power of two, and
+    /// 0 in those that are free.
+    slots: Vec<u64>,
+    /// Entries that are in it.
+    indexed: usize,
+}
+
+impl ScoreMap {
+    /// The number of members so far.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is no member so far.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Begins the next source, of so many members, which are looked for among those of all sources before it.
+    pub fn begin_source(&mut self, len: usize) {
+        self.entries.reserve(len);
+        if self.entries.len() * 2 > self.slots.len() {
+            self.slots = vec![0; (self.entries.len() * 2).next_power_of_two()];
+            self.indexed = 0;
+        }
+        for index in self.indexed..self.entries.len() {
+            let hash = ItemHash::of(self.member(index)).bits();
+            let mask = self.slots.len() - 1;
+            let mut at = hash as usize & mask;
+            while self.slots[at] != 0 {
+                at = (at + 1) & mask;
+            }
+            self.slots[at] = hash & !NUMBER | (index as u64 + 1);
+        }
+        self.indexed = self.entries.len();
+    }
+
+    /// Adds a member of a source, which has it once: with a score, or with what `combine` makes of the one that it has
+    /// from other sources and this one. Neither may be NaN.
+    #[inline]
+    pub fn add(&mut self, member: &[u8], score: f64, combine: impl FnOnce(f64, f64) -> f64) {
+        match self.find(member) {
+            Some(index) => {
+                let entry = &mut self.entries[index];
+                entry.score = combine(entry.score, score);
+            }
+            None => self.push(member, score),
+        }
+    }
+
+    /// Adds a member that isn't there.
+    #[inline]
+    pub fn push(&mut self, member: &[u8], score: f64) {
+        debug_assert!(!score.is_nan());
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(member);
+        self.entries.push(Entry { score, start, end: self.bytes.len() });
+        self.longest = self.longest.max(member.len());
+    }
+
+    fn member(&self, index: usize) -> &[u8] {
+        let entry = &self.entries[index];
+        &self.bytes[entry.start..entry.end]
+    }
+
+    /// The entry of a member of the sources before.
+    #[inline]
+    fn find(&self, member: &[u8]) -> Option<usize> {
+        let mask = self.slots.len().checked_sub(1)?;
+        let hash = ItemHash::of(member).bits();
+        let mut at = hash as usize & mask;
+        loop {
+            // One of the others is free.
+            let slot = self.slots[at];
+            let index = (slot & NUMBER).checked_sub(1)? as usize;
+            if (slot ^ hash) >> HASH_SHIFT == 0 && is_same(self.member(index), member) {
+                return Some(index);
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    /// All members and their scores in the order of a sorted set.
+    pub fn sorted(&self) -> impl ExactSizeIterator<Item = (&[u8], f64)> {
+        let rank = |index: usize| Rank {
+            score: number_word(self.entries[index].score),
+            text: order_word(self.member(index)),
+            index,
+        };
+        let mut ranks: Vec<_> = (0..self.len()).map(rank).collect();
+        ranks.sort_unstable_by(|a, b| {
+            a.words().cmp(&b.words()).then_with(|| self.member(a.index).cmp(self.member(b.index)))
+        });
+        ranks.into_iter().map(|rank| (self.member(rank.index), self.entries[rank.index].score))
+    }
+
+    /// The set of the members, in the form that its size asks for.
+    #[must_use]
+    pub fn finish(self, limits: ZSetLimits) -> ZSet {
+        ZSet::from_sorted(self.sorted(), self.longest, self.bytes.len(), limits)
+    }
+}
+
+/// What a member is ordered by, as far as words say it.
+struct Rank {
+    score: u64,
+    text: u64,
+    index: usize,
+}
+
+impl Rank {
+    /// Both words together, which are compared without a branch.
+    #[inline]
+    fn words(&self) -> u128 {
+        u128::from(self.score) << u64::BITS | u128::from(self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::random::Random;
+
+    #[test]
+    fn sources_come_together_in_the_order_of_a_set() {
+        let mut random = Random::new(5);
+        for round in 0..if cfg!(miri) { 5 } else { 300 } {
+            let mut map = ScoreMap::default();
+            let mut model = BTreeMap::new();
+            for _ in 0..1 + random.below(4) {
+                let mut source = BTreeMap::new();
+                for _ in 0..random.below(if cfg!(miri) { 20 } else { 300 }) {
+                    let member = format!("{}{}", "prefix-".repeat(random.below(2)), random.below(400));
+                    source.insert(member.into_bytes(), random.below(5) as f64 - 2.0);
+                }
+                map.begin_source(source.len());
+                for (member, score) in source {
+                    map.add(&member, score, |a, b| a + b);
+                    *model.entry(member).or_insert(0.0) += score;
+                }
+            }
+            let mut expected: Vec<(&[u8], f64)> = model.iter().map(|(member, score)| (&**member, *score)).collect();
+            expected.sort_by(|a, b| a.1.partial_cmp(&b.1).unwrap().then(a.0.cmp(b.0)));
+            assert_eq!(map.len(), expected.len());
+            assert!(map.sorted().eq(expected.iter().copied()));
+            let limits =
+                ZSetLimits { entries_max: if round % 2 == 0 { 0 } else { usize::MAX }, ..ZSetLimits::default() };
+            let encoding = if round % 2 == 0 && !expected.is_empty() { "skiplist" } else { "listpack" };
+            let members: Vec<_> = expected.iter().map(|(member, score)| (member.to_vec(), *score)).collect();
+            let set = map.finish(limits);
+            assert_eq!(set.encoding(), encoding);
+            assert!(set.iter().map(|(member, score)| (member.to_vec(), score)).eq(members));
+        }
+    }
+}
