@@ -5,7 +5,7 @@ use resp::reply::Reply;
 use store::db::{Db, Ttl};
 use store::keyspace::Key;
 use store::types::intset::IntSet;
-use store::types::set::{Set, SetLimits};
+use store::types::set::{Lookup, Set, SetLimits};
 use store::value::Value;
 
 use super::reply_set;
@@ -68,10 +68,28 @@ fn smallest_first(sets: Vec<Option<&Set>>) -> Vec<&Set> {
     sets
 }
 
+/// Sets in which the members of another are looked for. There is mostly one, which needs no allocation.
+struct Lookups<'s> {
+    first: Option<Lookup<'s>>,
+    more: Vec<Lookup<'s>>,
+}
+
+impl<'s> Lookups<'s> {
+    fn new(members: &Set, sets: &[&'s Set]) -> Self {
+        let mut lookups = sets.iter().map(|set| Lookup::of(set, members.len()));
+        Self { first: lookups.next(), more: lookups.collect() }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Lookup<'s>> {
+        self.first.iter().chain(&self.more)
+    }
+}
+
 /// Visits the members that all sets have, in the order of the first, until `visit` is false. A member is handed on where it is: one
 /// that would be handed out by an iterator takes as long to move as to look for.
 fn visit_common(sets: &[&Set], mut visit: impl FnMut(&[u8]) -> bool) {
     if let Some((first, others)) = sets.split_first() {
+        let others = Lookups::new(first, others);
         first.visit_while(|member| !others.iter().all(|other| other.contains(member)) || visit(member));
     }
 }
@@ -240,7 +258,8 @@ impl<'s> Difference<'s> {
 
     /// Visits what is left, by lookups, until `visit` is false.
     fn visit(&self, mut visit: impl FnMut(&[u8]) -> bool) {
-        self.first.visit_while(|member| self.others.iter().any(|other| other.contains(member)) || visit(member));
+        let others = Lookups::new(self.first, &self.others);
+        self.first.visit_while(|member| others.iter().any(|other| other.contains(member)) || visit(member));
     }
 
     /// What is left, by removals.

@@ -6,6 +6,8 @@
 //!
 //! Knows nothing of keys, commands or several sets at once.
 
+mod lookup;
+
 use std::fmt;
 use std::iter::FusedIterator;
 
@@ -19,6 +21,8 @@ use crate::snapshot::pieces::{Element, OnTable, TableWalk, step_on_table};
 use crate::snapshot::{Budget, ElementSink, Step};
 use crate::table::{self, Table};
 use crate::tight::TightBox;
+
+pub use lookup::Lookup;
 
 /// Limits of a set's small forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
