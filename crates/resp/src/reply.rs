@@ -56,35 +56,37 @@ fn short_bulk(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
     true
 }
 
-/// Appends a bulk string of up to nine bytes, which is one word: no copy has a variable length. False if it is longer.
+/// Appends a bulk string of up to nine bytes, most of which are one word: no copy has a variable length. False if it is
+/// longer.
 #[inline]
 fn tiny_bulk(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
     const HEADER: usize = b"$9\r\n".len();
-    const BLOCK: usize = size_of::<u128>();
-    /// Both ends of the bytes, which overlap or meet.
-    #[inline]
-    fn ends<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> u64) -> Option<u128> {
-        let (first, last) = (number(*bytes.first_chunk()?), number(*bytes.last_chunk()?));
-        Some(u128::from(first) | u128::from(last) << (8 * (bytes.len() - N)))
-    }
+    const WORD: usize = size_of::<u64>();
+    const BLOCK: usize = HEADER + WORD + b"9\r\n".len();
     let len = bytes.len();
-    let body = match len {
-        0 => Some(0),
-        1..4 => {
-            let at = |index: usize| u128::from(bytes[index]) << (8 * index);
-            Some(at(0) | at(len / 2) | at(len - 1))
+    let word = match (len, bytes.first_chunk::<WORD>(), bytes.first_chunk(), bytes.last_chunk()) {
+        (10.., ..) => return false,
+        (_, Some(word), ..) => u64::from_le_bytes(*word),
+        // Both halves overlap or meet.
+        (_, None, Some(first), Some(last)) => {
+            let (first, last) = (u32::from_le_bytes(*first), u32::from_le_bytes(*last));
+            u64::from(first) | u64::from(last) << (8 * (len - 4))
         }
-        4..8 => ends(bytes, |chunk| u64::from(u32::from_le_bytes(chunk))),
-        8..10 => ends(bytes, u64::from_le_bytes),
-        _ => None,
+        (0, ..) => 0,
+        (1.., ..) => {
+            let at = |index: usize| u64::from(bytes[index]) << (8 * index);
+            at(0) | at(len / 2) | at(len - 1)
+        }
     };
-    let Some(body) = body else { return false };
-    let header = u32::from_le_bytes([b'$', b'0' + len as u8, b'\r', b'\n']);
-    let end = u128::from(u16::from_le_bytes(*b"\r\n")) << (8 * (HEADER + len));
-    let word = u128::from(header) | body << (8 * HEADER) | end;
     let start = out.len();
-    out.extend_from_slice(&word.to_le_bytes());
-    debug_assert!(HEADER + len + 2 <= BLOCK);
+    out.extend_from_slice(&[0; BLOCK]);
+    let Some(block) = out.last_chunk_mut::<BLOCK>() else { return false };
+    block[..HEADER].copy_from_slice(&[b'$', b'0' + len as u8, b'\r', b'\n']);
+    block[HEADER..HEADER + WORD].copy_from_slice(&word.to_le_bytes());
+    if let Some(ninth) = bytes.get(WORD) {
+        block[HEADER + WORD] = *ninth;
+    }
+    block[HEADER + len..HEADER + len + 2].copy_from_slice(b"\r\n");
     out.truncate(start + HEADER + len + 2);
     true
 }
