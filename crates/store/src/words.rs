@@ -47,6 +47,19 @@ pub fn order_word(bytes: &[u8]) -> u64 {
     word | bytes.len().min(ORDER_BYTES + 1) as u64
 }
 
+/// How many bytes all of these have in common at their beginnings: names often begin alike, and words that are to tell
+/// them apart had better begin behind that.
+#[must_use]
+pub fn common_prefix<'t>(mut texts: impl Iterator<Item = &'t [u8]>) -> usize {
+    let first = texts.next().unwrap_or_default();
+    let shared = texts.try_fold(first, |shared, text| match text.get(..shared.len()) {
+        _ if shared.is_empty() => None,
+        Some(start) if is_same(start, shared) => Some(shared),
+        _ => Some(&shared[..shared.iter().zip(text).take_while(|(a, b)| a == b).count()]),
+    });
+    shared.map_or(0, <[u8]>::len)
+}
+
 /// A word that is in the order of numbers other than NaN, that of both zeros being the same.
 #[inline]
 #[must_use]
@@ -137,5 +150,13 @@ mod tests {
         let numbers = [f64::NEG_INFINITY, f64::MIN, -1.5, -5e-324, 0.0, 5e-324, 1.0, 1e300, f64::INFINITY];
         assert!(numbers.map(number_word).is_sorted_by(|a, b| a < b));
         assert_eq!(number_word(-0.0), number_word(0.0));
+    }
+
+    #[test]
+    fn a_common_prefix_is_that_of_all() {
+        let common = |texts: &[&str]| common_prefix(texts.iter().map(|text| text.as_bytes()));
+        assert_eq!((common(&[]), common(&["abc"]), common(&["", "abc"]), common(&["abc", ""])), (0, 3, 0, 0));
+        assert_eq!((common(&["abc", "abc"]), common(&["abcd", "abx", "abc"]), common(&["ab", "abc"])), (3, 2, 2));
+        assert_eq!(common(&["abc", "xbc", "abc"]), 0);
     }
 }

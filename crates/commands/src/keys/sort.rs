@@ -17,7 +17,7 @@ use store::keyspace::Key;
 use store::types::list::{End, List};
 use store::types::packed::Item;
 use store::value::Value;
-use store::words::{number_word, order_word};
+use store::words::number_word;
 
 use crate::Call;
 use crate::effects::Class;
@@ -224,31 +224,36 @@ fn is_set(call: &Call<'_, '_, '_>) -> bool {
 fn sorted(db: &mut Db<'_, '_>, elements: &Items, options: &SortOptions<'_>, alpha: bool) -> Result<Vec<usize>, Error> {
     let by = options.by.as_ref().filter(|_| !options.keeps_order);
     let mut order = Order::new(elements.len(), options.descending);
-    let mut texts = Items::default();
+    let window = options.window(elements.len());
+    if alpha {
+        let mut texts = Items::default();
+        if let Some(by) = by {
+            each_value_of(db, by, elements, |value| texts.push_or_none(value));
+        }
+        let ties = if by.is_some() { Ties::Texts(&texts) } else { Ties::Elements(elements) };
+        ties.items().order_words().for_each(|word| order.push(word));
+        return Ok(order.sorted(&ties, window));
+    }
     let mut is_number = true;
-    let mut weigh = |value: Option<Item<'_>>| match value {
-        _ if alpha => {
-            order.push(value.map_or(0, |text| text.with_bytes(order_word)));
-            if by.is_some() {
-                texts.push_or_none(value);
-            }
-        }
+    let mut weigh = |value: Option<Item<'_>>| {
         // What has no number counts as zero.
-        _ => {
-            let score = value.map_or(Some(0.0), number);
-            is_number &= score.is_some();
-            order.push(number_word(score.unwrap_or_default()));
-        }
+        let score = value.map_or(Some(0.0), number);
+        is_number &= score.is_some();
+        order.push(number_word(score.unwrap_or_default()));
     };
     match by {
-        Some(by) => each_value(db, std::slice::from_ref(by), elements.len(), |index| elements.get(index), weigh),
+        Some(by) => each_value_of(db, by, elements, weigh),
         None => elements.iter().for_each(|element| weigh(Some(element))),
     }
     if !is_number {
         return Err(Error::new("ERR One or more scores can't be converted into double"));
     }
-    let ties = if alpha && by.is_some() { Ties::Texts(&texts) } else { Ties::Elements(elements) };
-    Ok(order.sorted(&ties, options.window(elements.len())))
+    Ok(order.sorted(&Ties::Elements(elements), window))
+}
+
+/// Visits what one pattern means for each element.
+fn each_value_of(db: &mut Db<'_, '_>, by: &Pattern<'_>, elements: &Items, visit: impl FnMut(Option<Item<'_>>)) {
+    each_value(db, std::slice::from_ref(by), elements.len(), |index| elements.get(index), visit);
 }
 
 pub(super) fn sort(call: &mut Call<'_, '_, '_>) -> Outcome {

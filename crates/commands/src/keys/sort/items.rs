@@ -1,6 +1,7 @@
 //! Copies of what SORT orders, and of what it orders by.
 
 use store::types::packed::Item;
+use store::words::{common_prefix, order_word};
 
 /// Items in a row. Integers stay integers; the bytes of all others are in one allocation.
 #[derive(Default)]
@@ -72,5 +73,17 @@ impl Items {
     /// All items that there are.
     pub fn iter(&self) -> impl Iterator<Item = Item<'_>> {
         self.places.iter().filter_map(|&place| self.at(place))
+    }
+
+    /// A word for each item, in the order of the items' bytes: see [`order_word`]. It is 0 where there is no item.
+    pub fn order_words(&self) -> impl Iterator<Item = u64> {
+        let has_int = self.places.iter().any(|place| matches!(place, Place::Int(_)));
+        let texts = self.places.iter().filter_map(|place| match *place {
+            Place::Bytes(start, end) => Some(&self.bytes[start..end]),
+            _ => None,
+        });
+        let common = if has_int { 0 } else { common_prefix(texts) };
+        let word = move |item: Item<'_>| item.with_bytes(|bytes| order_word(&bytes[common..]));
+        self.places.iter().map(move |&place| self.at(place).map_or(0, word))
     }
 }

@@ -39,6 +39,12 @@ pub enum Ties<'t> {
 }
 
 impl Ties<'_> {
+    pub fn items(&self) -> &Items {
+        match self {
+            Ties::Elements(items) | Ties::Texts(items) => items,
+        }
+    }
+
     #[inline(never)]
     fn compare(&self, a: usize, b: usize) -> Ordering {
         match self {
@@ -52,10 +58,11 @@ impl Ties<'_> {
 }
 
 fn compare_texts(a: Item<'_>, b: Item<'_>) -> Ordering {
-    if a == b {
-        return Ordering::Equal;
+    match (a, b) {
+        (Item::Str(a), Item::Str(b)) => a.cmp(b),
+        (Item::Int(a), Item::Int(b)) if a == b => Ordering::Equal,
+        _ => a.with_bytes(|a| b.with_bytes(|b| a.cmp(b))),
     }
-    a.with_bytes(|a| b.with_bytes(|b| a.cmp(b)))
 }
 
 /// An element and its key.
@@ -105,7 +112,7 @@ impl Order {
 #[cfg(test)]
 mod tests {
     use store::random::Random;
-    use store::words::{number_word, order_word};
+    use store::words::number_word;
 
     use super::*;
 
@@ -126,12 +133,12 @@ mod tests {
 
     fn check(
         items: &Items,
-        key: impl Fn(Item<'_>) -> u64,
+        keys: impl Iterator<Item = u64>,
         compare: impl Fn(&[u8], &[u8]) -> Ordering,
         descending: bool,
     ) {
         let mut order = Order::new(items.len(), descending);
-        items.iter().for_each(|item| order.push(key(item)));
+        keys.for_each(|key| order.push(key));
         let texts: Vec<_> = items.iter().map(Item::to_vec).collect();
         let mut expected: Vec<_> = (0..texts.len()).collect();
         expected.sort_by(|&a, &b| {
@@ -147,8 +154,12 @@ mod tests {
         let parse = |text: &[u8]| number(Item::Str(text)).unwrap();
         for round in 0..300 {
             let (items, descending) = (drawn(&mut random), round % 2 == 0);
-            check(&items, |item| number_word(number(item).unwrap()), |a, b| parse(a).total_cmp(&parse(b)), descending);
-            check(&items, |item| item.with_bytes(order_word), |a, b| a.cmp(b), descending);
+            let numbers = items.iter().map(|item| number_word(number(item).unwrap()));
+            check(&items, numbers, |a, b| parse(a).total_cmp(&parse(b)), descending);
+            check(&items, items.order_words(), |a, b| a.cmp(b), descending);
+            let mut named = Items::default();
+            items.iter().for_each(|item| named.push(Item::Str(&[b"name:", &*item.text()].concat())));
+            check(&named, named.order_words(), |a, b| a.cmp(b), descending);
         }
     }
 
