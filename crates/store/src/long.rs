@@ -9,15 +9,12 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, OnceLock};
 
 use crate::compact::Mover;
-use crate::population::blocks::BlockCounts;
+use crate::population::blocks::{BlockCounts, STRING_BYTES_MIN};
 use crate::population::count_ones;
 
 /// A string that grows beyond this leaves room for a quarter more instead of as much again, in bytes: the spare room of
 /// long strings is what costs memory, and every growth by a constant factor is paid off by the appends that follow.
 const EAGER_GROWTH_BYTES_MAX: usize = 1024 * 1024;
-
-/// Bytes from which on it is remembered how many bits are set in each block: less is counted in a microsecond.
-const COUNTED_BYTES_MIN: usize = 64 * 1024;
 
 thread_local! {
     /// The blocks that strings may be kept in of the commands that this thread is running.
@@ -107,7 +104,7 @@ impl Long {
     /// How many bits are set in a part of the string. Of a large one, what has not changed since it was last counted is not read.
     #[must_use]
     pub fn count_ones(&self, part: Range<usize>) -> u64 {
-        if self.len() < COUNTED_BYTES_MIN {
+        if self.len() < STRING_BYTES_MIN {
             return count_ones(&self[part]);
         }
         let counts = self.counts.get_or_init(|| Box::new(BlockCounts::with_capacity(self.bytes.capacity())));
@@ -183,7 +180,7 @@ mod tests {
     #[test]
     fn bits_are_counted_after_every_kind_of_change() {
         let random = &mut Random::new(5);
-        let [min, max] = [COUNTED_BYTES_MIN, if cfg!(miri) { COUNTED_BYTES_MIN + 5000 } else { 6 * COUNTED_BYTES_MIN }];
+        let [min, max] = [STRING_BYTES_MIN, 6 * STRING_BYTES_MIN];
         let mut long = Long::from(vec![0; min]);
         let mut model = vec![0; min];
         for round in 0..if cfg!(miri) { 8 } else { 3000 } {

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::count_ones;
 
 /// A block, in bytes. A changed block takes a fraction of a microsecond to count again, and the counts take a four thousandth of
-/// the string's memory.
-const BLOCK_BYTES: usize = 16 << 10;
+/// the string's memory. Miri takes seconds to count as much.
+const BLOCK_BYTES: usize = if cfg!(miri) { 512 } else { 16 << 10 };
+/// Strings of fewer bytes are counted in a microsecond, without this.
+pub const STRING_BYTES_MIN: usize = 4 * BLOCK_BYTES;
 /// More than a block has bits.
 const UNKNOWN: u32 = u32::MAX;
 
@@ -91,11 +93,11 @@ mod tests {
     #[test]
     fn any_part_has_the_bits_that_it_has() {
         let random = &mut Random::new(3);
-        let longest = if cfg!(miri) { BLOCK_BYTES + 100 } else { 4 * BLOCK_BYTES };
+        let longest = 4 * BLOCK_BYTES;
         let mut string: Vec<u8> = (0..longest).map(|_| random.next() as u8).collect();
         // A string that grows beyond the room is counted there without being kept.
-        let mut counts = BlockCounts::with_capacity(longest - 1000);
-        for _ in 0..if cfg!(miri) { 5 } else { 2000 } {
+        let mut counts = BlockCounts::with_capacity(3 * BLOCK_BYTES);
+        for _ in 0..if cfg!(miri) { 10 } else { 2000 } {
             let mut ends = [random.below(longest + 1), random.below(longest + 1)];
             ends.sort_unstable();
             let part = ends[0]..ends[1];
