@@ -23,7 +23,7 @@ mod walk;
 use std::mem;
 use std::ops::Range;
 
-use super::packed::{self, Entries, Item, Needle, Packed};
+use super::packed::{self, Item, ItemTails, Needle, Packed};
 use node::ListNode;
 use quick::Quick;
 
@@ -329,7 +329,7 @@ impl List {
     pub fn positions(&self, needle: &[u8], search: Search, found: impl FnMut(usize)) {
         let needle = Needle::of(Item::from(needle));
         let len = self.len();
-        let entries = self.blocks().flat_map(|(items, _)| Entries::of(items));
+        let entries = self.blocks().flat_map(|(items, _)| ItemTails::of(items));
         match search.from {
             End::Left => matches(entries.enumerate(), needle, search).for_each(found),
             End::Right => matches((0..len).rev().zip(entries.rev()), needle, search).for_each(found),

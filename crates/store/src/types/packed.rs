@@ -445,18 +445,18 @@ impl DoubleEndedIterator for Iter<'_> {
 
 impl FusedIterator for Iter<'_> {}
 
-/// The bytes from each item on, from either end: for a search, which reads little of most items.
+/// The bytes from each item on to the block's end, from either end: for a search, which reads little of most items.
 #[derive(Clone, Debug)]
-pub(super) struct Entries<'a>(&'a [u8]);
+pub(super) struct ItemTails<'a>(&'a [u8]);
 
-impl<'a> Entries<'a> {
+impl<'a> ItemTails<'a> {
     /// Those of the items whose bytes, without a header, are `items`.
     pub(super) fn of(items: &'a [u8]) -> Self {
         Self(items)
     }
 }
 
-impl<'a> Iterator for Entries<'a> {
+impl<'a> Iterator for ItemTails<'a> {
     type Item = &'a [u8];
 
     #[inline]
@@ -467,7 +467,7 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-impl DoubleEndedIterator for Entries<'_> {
+impl DoubleEndedIterator for ItemTails<'_> {
     #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
         let items = Some(self.0).filter(|items| !items.is_empty())?;

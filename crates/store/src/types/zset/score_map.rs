@@ -8,7 +8,7 @@ use crate::hash::{ItemHash, TableHash};
 use crate::words::{common_prefix, is_same, number_word, order_word};
 
 /// A member, and its score so far.
-struct Entry {
+struct ScoredSpan {
     score: f64,
     /// Where its bytes begin and end.
     start: usize,
@@ -23,7 +23,7 @@ const NUMBER: u64 = (1 << HASH_SHIFT) - 1;
 /// See the module's description.
 #[derive(Default)]
 pub struct ScoreMap {
-    entries: Vec<Entry>,
+    entries: Vec<ScoredSpan>,
     bytes: Vec<u8>,
     longest: usize,
     /// An open hash table of the members of all sources but the last: at least twice as many slots, a power of two, and
@@ -84,7 +84,7 @@ impl ScoreMap {
         debug_assert!(!score.is_nan());
         let start = self.bytes.len();
         self.bytes.extend_from_slice(member);
-        self.entries.push(Entry { score, start, end: self.bytes.len() });
+        self.entries.push(ScoredSpan { score, start, end: self.bytes.len() });
         self.longest = self.longest.max(member.len());
     }
 
