@@ -186,9 +186,14 @@ struct BitSource<'d> {
 impl<'d> BitSource<'d> {
     fn new(string: Cow<'d, [u8]>, total: usize) -> BitSource<'d> {
         let mut last_chunk = Vec::new();
-        if string.len() < total && !string.is_empty() {
-            last_chunk.extend_from_slice(string.chunks(CHUNK_BYTES).next_back().unwrap_or_default());
-            last_chunk.resize(CHUNK_BYTES, 0);
+        if string.len() < total
+            && let Some(last) = string.chunks(CHUNK_BYTES).next_back()
+        {
+            // As long as the result's chunk, which may be short, too.
+            let bytes = CHUNK_BYTES.min(total - (string.len() - last.len()));
+            last_chunk.reserve_exact(bytes);
+            last_chunk.extend_from_slice(last);
+            last_chunk.resize(bytes, 0);
         }
         BitSource { string, last_chunk }
     }
