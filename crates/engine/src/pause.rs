@@ -76,7 +76,7 @@ impl Pause {
         self.change(|periods| periods[purpose as usize].until_ms.store(0, Ordering::Relaxed));
     }
 
-    /// Ends pauses whose time is up. Until then commands are looked at one by one.
+    /// Ends the pauses that are over by now. As long as any has not been ended, each command is checked for a pause by itself.
     pub fn end_if_due(&self, now_ms: u64) {
         let is_due = |period: &&Period| period.until_ms.load(Ordering::Relaxed) != 0 && !period.holds(now_ms);
         if self.periods.iter().any(|period| is_due(&period)) {

@@ -109,20 +109,20 @@ pub(super) fn clients(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) 
     paused(engine, gathered.turn.now_ms(), text);
 }
 
-/// Which commands wait, why, and for how long. A failover's time is its own.
+/// Which commands wait, why, and for how long. What ends by itself, as a failover, has no time.
 fn paused(engine: &Engine, now_ms: u64, text: &mut InfoText) {
     let holds = engine.is_paused(now_ms);
-    let fails_over = engine.replication.failover().is_some();
-    let reason = match engine.pause.purpose(now_ms) {
-        None => "none",
-        Some(_) if fails_over => "failover_in_progress",
-        Some(PausePurpose::Shutdown) => "shutdown_in_progress",
-        Some(_) => "client_pause",
+    let (reason, left_ms) = match engine.pause.purpose(now_ms) {
+        None => ("none", 0),
+        Some(PausePurpose::Failover) => ("failover_in_progress", 0),
+        Some(PausePurpose::Shutdown) => ("shutdown_in_progress", 0),
+        // While data are loaded anew, INFO waits as well.
+        Some(PausePurpose::Client | PausePurpose::Reload) => ("client_pause", engine.pause.left_ms(now_ms)),
     };
     let actions = if engine.pause.holds_all(now_ms) { "all" } else { "write" };
     text.field("paused_reason", reason);
     text.field("paused_actions", if holds { actions } else { "none" });
-    text.field("paused_timeout_milliseconds", if fails_over { 0 } else { engine.pause.left_ms(now_ms) });
+    text.field("paused_timeout_milliseconds", left_ms);
 }
 
 /// How many wait with a timeout.
