@@ -450,7 +450,7 @@ impl FusedIterator for Iter<'_> {}
 pub(super) struct ItemTails<'a>(&'a [u8]);
 
 impl<'a> ItemTails<'a> {
-    /// Those of the items whose bytes, without a header, are `items`.
+    /// The tails of a block's items. `items` are the block's bytes behind its header.
     pub(super) fn of(items: &'a [u8]) -> Self {
         Self(items)
     }
