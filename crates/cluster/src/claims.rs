@@ -1,0 +1,430 @@
+//! Claims: a node's role, its slots, and the epoch that decides between two claims to one slot. This module makes the own claims and takes
+//! over the claims in the headers of other nodes.
+
+use std::sync::Arc;
+
+use crate::id::NodeId;
+use crate::io::{Action, Level};
+use crate::machine::{Machine, OpenSlot};
+use crate::node::{Health, NodeKey};
+use crate::rules::Rule;
+use crate::slots::{Slot, SlotSet};
+use crate::wire::Header;
+
+/// The claims that a header shows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Claims {
+    /// The epoch of the slots.
+    pub(crate) config_epoch: u64,
+    /// The slots.
+    pub(crate) slots: Arc<SlotSet>,
+    /// The primary, for a replica.
+    pub(crate) primary: Option<NodeId>,
+}
+
+impl Machine {
+    /// This node's claims; a replica shows its primary's.
+    pub(crate) fn current_claims(&self) -> Claims {
+        let primary = self.table.myself().primary();
+        let source = &self.table[primary.unwrap_or(self.me())];
+        Claims {
+            config_epoch: source.config_epoch,
+            slots: Arc::clone(&source.slots),
+            primary: primary.map(|_| source.id),
+        }
+    }
+
+    /// The claims that others may see: those on disk, without slots that are lost.
+    pub(crate) fn shown_claims(&self) -> Claims {
+        let mut claims = self.current_claims();
+        if claims.primary.is_some() || !self.rules.hold(Rule::SaveBeforeSend) {
+            return claims;
+        }
+        match self.saves.durable() {
+            None => Claims { config_epoch: 0, slots: Arc::default(), primary: None },
+            Some(durable) if durable.primary.is_some() => durable.clone(),
+            Some(durable) => {
+                if !durable.slots.is_superset(&claims.slots) {
+                    Arc::make_mut(&mut claims.slots).intersect(&durable.slots);
+                }
+                Claims { config_epoch: durable.config_epoch, ..claims }
+            }
+        }
+    }
+
+    /// This node's own slots that others may see.
+    pub(crate) fn shown_slots(&self) -> SlotSet {
+        let claims = self.shown_claims();
+        if claims.primary.is_none() { (*claims.slots).clone() } else { SlotSet::EMPTY }
+    }
+
+    /// True if others may see everything that this node claims.
+    pub(crate) fn shows_all_claims(&self) -> bool {
+        self.shown_claims() == self.current_claims()
+    }
+
+    /// Takes over the role and the slots that a header claims for its sender. A stale header changes nothing, and a stale primary is
+    /// told of the newer claims.
+    pub(crate) fn take_role_and_slots(&mut self, sender: NodeKey, header: &Header) {
+        let named = header.primary.and_then(|primary| self.table.find(&primary));
+        if self.is_stale(sender, named, header) {
+            if header.primary.is_none() {
+                self.correct(sender, header);
+            }
+            return;
+        }
+        let was_replica = !self.table[sender].is_primary();
+        match header.primary {
+            None => self.take_primary(sender, header.config_epoch),
+            Some(_) => self.take_replica(sender, named, header.config_epoch),
+        }
+        if header.primary.is_some() {
+            return;
+        }
+        // A slot can be marked as unclaimed while its owner keeps it. A new claim clears the mark, although the sets are equal.
+        let reclaims = self.table.unclaimed.intersects(&header.slots);
+        if was_replica || reclaims || self.table[sender].slots != header.slots {
+            self.take_slots(sender, header.config_epoch, &header.slots);
+            self.correct(sender, header);
+        }
+        self.resolve_collision(sender, header.config_epoch);
+    }
+
+    /// Returns true if a header is stale: this node knows a greater epoch than the header's.
+    ///
+    /// The known epoch depends on the sender's claim:
+    /// - A primary with slots: the greater of its own last epoch and its shard's, because it may have become a replica since.
+    /// - A primary without slots claims nothing, and may have been reset. Its header is never stale.
+    /// - A replica of a primary in its own shard: the greater of both nodes' epochs. The epoch of a replica that was a primary without slots,
+    ///   after a reset, has no meaning.
+    /// - A replica of a primary in another shard: that primary's epoch. The replica was moved, so its own old epoch has no meaning.
+    /// - A replica of an unknown primary: nothing is known, and its header is never stale.
+    fn is_stale(&self, sender: NodeKey, named: Option<NodeKey>, header: &Header) -> bool {
+        let epoch = |key: NodeKey| self.table[key].config_epoch;
+        let known = match (header.primary, named) {
+            (None, _) if header.slots.is_empty() => 0,
+            (None, _) => epoch(sender).max(self.table.epoch(sender)),
+            (Some(_), None) => 0,
+            (Some(_), Some(primary)) if self.table[primary].is_primary() && self.table[sender].slot_count == 0 => {
+                epoch(primary)
+            }
+            (Some(_), Some(primary)) if self.table.same_shard(sender, primary) => epoch(sender).max(epoch(primary)),
+            (Some(_), Some(primary)) => epoch(primary),
+        };
+        known > header.config_epoch && self.rules.hold(Rule::StaleHeaders)
+    }
+
+    fn take_primary(&mut self, sender: NodeKey, epoch: u64) {
+        if !self.table[sender].is_primary() {
+            self.log(Level::Notice, format!("Node {} is now a primary.", self.name(sender)));
+            self.table.promote(sender);
+            self.changed();
+        }
+        if epoch > self.table[sender].config_epoch {
+            self.take_epoch(sender, epoch);
+            if self.table[sender].health == Health::Suspected {
+                self.recover(sender);
+            }
+            self.changed();
+            self.restart_overtaken_election(epoch);
+        }
+    }
+
+    /// Notes that a node is a replica. Its primary may be unknown, or may have won an election that this node has missed.
+    fn take_replica(&mut self, sender: NodeKey, primary: Option<NodeKey>, epoch: u64) {
+        let Some(primary) = primary else {
+            return self.take_replica_of_unknown(sender);
+        };
+        if self.table[sender].primary() == Some(primary) {
+            return;
+        }
+        let same_shard = self.table.same_shard(sender, primary);
+        if self.table[sender].is_primary() {
+            if same_shard && primary != self.me() && !self.table[primary].is_primary() {
+                self.table.promote(primary);
+                self.take_epoch(primary, epoch);
+            } else if !same_shard {
+                self.unbind_all(sender);
+            }
+        }
+        if self.table.closes_cycle(sender, primary) {
+            return;
+        }
+        let text = format!("Node {} is now a replica of node {}", self.name(sender), self.name(primary));
+        self.log(Level::Notice, text);
+        self.table.demote(sender, Some(primary));
+        self.changed();
+        self.follow_primary_of_primary();
+    }
+
+    fn take_replica_of_unknown(&mut self, sender: NodeKey) {
+        if self.table[sender].is_primary() {
+            self.unbind_all(sender);
+            self.table.demote(sender, None);
+            self.changed();
+        }
+    }
+
+    pub(crate) fn unbind_all(&mut self, key: NodeKey) {
+        let slots = Arc::clone(&self.table[key].slots);
+        slots.iter().for_each(|slot| self.table.unbind(slot));
+    }
+
+    /// Makes this node, as a replica of a replica, follow the primary of both.
+    fn follow_primary_of_primary(&mut self) {
+        let above = self.table.myself().primary().and_then(|primary| self.table[primary].primary());
+        if let Some(above) = above.filter(|above| *above != self.me()) {
+            self.log(Level::Notice, format!("I'm a sub-replica! Following node {} instead.", self.name(above)));
+            let full = !self.table.same_shard(above, self.me());
+            self.follow(above, true, full);
+        }
+    }
+
+    /// Tells a node with an old claim to a slot the slot's present owner.
+    fn correct(&mut self, sender: NodeKey, header: &Header) {
+        let mut disputed = (*header.slots).clone();
+        disputed.subtract(&self.table[sender].slots);
+        let owner = disputed.iter().find_map(|slot| {
+            let owner = self.table.owner(slot).filter(|_| !self.table.is_unclaimed(slot))?;
+            (self.table[owner].config_epoch > header.config_epoch).then_some(owner)
+        });
+        if let Some(owner) = owner.filter(|_| self.rules.hold(Rule::UpdateOldClaims)) {
+            self.send_update(sender, owner);
+        }
+    }
+
+    /// Takes over the slots of a node from an UPDATE, which any third node may send.
+    pub(crate) fn take_update(&mut self, epoch: u64, node: &NodeId, slots: &SlotSet) {
+        let Some(key) = self.table.find(node).filter(|key| *key != self.me()) else { return };
+        if self.table[key].config_epoch.max(self.table.epoch(key)) >= epoch {
+            return;
+        }
+        self.table.promote(key);
+        self.take_epoch(key, epoch);
+        self.changed();
+        self.take_slots(key, epoch, slots);
+    }
+
+    /// Takes a new epoch if another primary has this node's epoch and a greater name. The other node keeps its epoch.
+    fn resolve_collision(&mut self, sender: NodeKey, epoch: u64) {
+        let me = self.table.myself();
+        let collides = me.is_primary() && self.table[sender].is_primary() && epoch == me.config_epoch;
+        if collides && me.id < self.table[sender].id && self.rules.hold(Rule::EpochCollision) {
+            self.take_new_epoch();
+            let text = format!("configEpoch collision with node {}", self.name(sender));
+            self.log(Level::Notice, text);
+        }
+    }
+
+    /// Takes the next epoch, without votes.
+    pub(crate) fn take_new_epoch(&mut self) {
+        self.current_epoch += 1;
+        let epoch = self.current_epoch;
+        self.table.myself_mut().config_epoch = epoch;
+        self.log(Level::Notice, format!("New configEpoch set to {epoch}"));
+        self.changed();
+        self.todo.broadcast = true;
+    }
+
+    /// Takes the next epoch unless this node's is the greatest. Returns true if it has taken one.
+    pub(crate) fn bump_epoch(&mut self) -> bool {
+        let greatest = self.table.greatest_epoch().max(self.current_epoch);
+        let mine = self.table.myself().config_epoch;
+        let bumps = mine == 0 || mine != greatest;
+        if bumps {
+            self.take_new_epoch();
+        }
+        bumps
+    }
+
+    /// Binds the claimed slots to their claimer, except slots that their owner still claims with at least the same epoch.
+    pub(crate) fn take_slots(&mut self, claimer: NodeKey, epoch: u64, claimed: &SlotSet) {
+        let me = self.me();
+        let my_primary = self.table.myself().primary().unwrap_or(me);
+        let (had_slots, had_own) = (self.table[my_primary].slot_count > 0, Arc::clone(&self.table.myself().slots));
+        self.note_unclaimed(claimer, claimed);
+        let taken = self.winnable(claimer, epoch, claimed);
+        let takes_mine = taken.intersects(&self.table[my_primary].slots);
+        for slot in taken.iter() {
+            self.redirect_marker(slot, claimer);
+            self.table.bind(slot, claimer);
+        }
+        if !taken.is_empty() {
+            self.changed();
+        }
+        self.unbind_predecessors(claimer);
+        self.follow_failovers_of_targets(claimer, epoch, claimed);
+        self.take_abandoned_imports(claimer, claimed);
+        let lost_all = had_slots && takes_mine && self.table[my_primary].slot_count == 0;
+        let both_empty = self.is_empty_shard_of(claimer, epoch, claimed);
+        if (lost_all || both_empty) && self.follows_winner(claimer) {
+            return;
+        }
+        self.drop_lost(&had_own);
+    }
+
+    /// Unbinds all slots of a primary's predecessors: nodes of its shard that are now its replicas, or that failed after they had given up
+    /// their slots.
+    fn unbind_predecessors(&mut self, primary: NodeKey) {
+        let is_predecessor = |key: &NodeKey| {
+            let node = &self.table[*key];
+            let is_other = *key != primary && node.slot_count > 0 && self.table.same_shard(*key, primary);
+            let is_replica = node.primary() == Some(primary);
+            is_other && (is_replica || node.has_failed() && self.table.unclaimed.is_superset(&node.slots))
+        };
+        let owners: Vec<NodeKey> = self.table.keys().filter(is_predecessor).collect();
+        for key in owners {
+            self.unbind_all(key);
+            self.changed();
+        }
+    }
+
+    /// Marks slots as unclaimed that are bound to a node and missing in its last header.
+    fn note_unclaimed(&mut self, claimer: NodeKey, claimed: &SlotSet) {
+        if !self.rules.hold(Rule::UnclaimedSlots) {
+            return;
+        }
+        let mut given_up = (*self.table[claimer].slots).clone();
+        self.table.unclaimed.subtract(&given_up);
+        given_up.subtract(claimed);
+        self.table.promised.subtract(claimed);
+        given_up.subtract(&self.table.promised);
+        self.table.unclaimed.add(&given_up);
+    }
+
+    /// Returns the claimed slots that the claimer gets: those without an owner, unclaimed ones, and those of an owner with a smaller epoch.
+    fn winnable(&self, claimer: NodeKey, epoch: u64, claimed: &SlotSet) -> SlotSet {
+        let mut others = claimed.clone();
+        others.subtract(&self.table[claimer].slots);
+        let wins = |slot: &Slot| {
+            let owner = self.table.owner(*slot).filter(|_| !self.table.is_unclaimed(*slot));
+            let by_epoch =
+                |owner: NodeKey| self.table[owner].config_epoch < epoch || !self.rules.hold(Rule::GreaterEpochWins);
+            owner.is_none_or(by_epoch)
+        };
+        others.iter().filter(wins).collect()
+    }
+
+    /// Updates the marker of an open slot that gets a new owner. A failover of the source leaves the slot importing, from the new primary.
+    /// In all other cases the operator has ended the migration, and the marker is removed.
+    fn redirect_marker(&mut self, slot: Slot, claimer: NodeKey) {
+        let me = self.me();
+        match self.open.get(&slot) {
+            Some(OpenSlot::Migrating(_)) if !self.table.same_shard(claimer, me) => _ = self.open.remove(&slot),
+            Some(OpenSlot::Importing(from)) if *from != claimer => match self.table.same_shard(claimer, *from) {
+                true => _ = self.open.insert(slot, OpenSlot::Importing(claimer)),
+                false => _ = self.open.remove(&slot),
+            },
+            _ => {}
+        }
+    }
+
+    /// Redirects migrating slots from a target that a failover has replaced to its successor.
+    fn follow_failovers_of_targets(&mut self, claimer: NodeKey, epoch: u64, claimed: &SlotSet) {
+        let is_replaced = |target: NodeKey| {
+            let node = &self.table[target];
+            let is_old = node.config_epoch < epoch || !node.is_primary();
+            target != claimer && is_old && self.table.same_shard(target, claimer)
+        };
+        let replaced: Vec<Slot> = self
+            .open
+            .iter()
+            .filter(|(slot, open)| {
+                matches!(open, OpenSlot::Migrating(to) if is_replaced(*to)) && !claimed.contains(**slot)
+            })
+            .map(|(slot, _)| *slot)
+            .collect();
+        for slot in replaced {
+            self.open.insert(slot, OpenSlot::Migrating(claimer));
+            self.changed();
+        }
+    }
+
+    /// Takes the slots that this node imports and their source no longer claims. This node, or its former primary, has missed the end of
+    /// the import, and without it nobody would serve the slots.
+    fn take_abandoned_imports(&mut self, source: NodeKey, claimed: &SlotSet) {
+        if !self.table.myself().is_primary() {
+            return;
+        }
+        let is_abandoned =
+            |slot: &Slot, open: &OpenSlot| *open == OpenSlot::Importing(source) && !claimed.contains(*slot);
+        let abandoned = self.open.iter().filter(|(slot, open)| is_abandoned(slot, open));
+        let abandoned: Vec<Slot> = abandoned.map(|(slot, _)| *slot).collect();
+        for slot in abandoned {
+            self.open.remove(&slot);
+            self.changed();
+            let owner = self.table.owner(slot);
+            if owner.is_none_or(|owner| owner == source) {
+                self.log(Level::Notice, format!("Taking slot {slot}, which its source has given up."));
+                self.table.bind(slot, self.me());
+                self.bump_epoch();
+            }
+        }
+    }
+
+    /// True if a node of this shard has a greater epoch, and neither it nor this node has slots.
+    fn is_empty_shard_of(&self, claimer: NodeKey, epoch: u64, claimed: &SlotSet) -> bool {
+        let me = self.me();
+        let is_mine = self.table.myself().primary() == Some(claimer);
+        let is_empty = claimed.is_empty() && self.table[me].slot_count == 0;
+        !is_mine && is_empty && self.table.epoch(me) < epoch && self.table.same_shard(claimer, me)
+    }
+
+    /// Follows the node that took the last slot of this node, or of its primary. Returns false if this node stays as it is.
+    fn follows_winner(&mut self, winner: NodeKey) -> bool {
+        let same_shard = self.table.same_shard(winner, self.me());
+        if !same_shard && !self.config.allow_replica_migration {
+            if self.table.myself().is_primary() {
+                let text =
+                    format!("My last slot was migrated to node {}. I am now an empty primary.", self.name(winner));
+                self.log(Level::Notice, text);
+            }
+            return false;
+        }
+        let text = format!("Configuration change detected. Reconfiguring myself as a replica of {}", self.name(winner));
+        self.log(Level::Notice, text);
+        self.follow(winner, !same_shard, !same_shard);
+        true
+    }
+
+    /// Deletes the keys of slots that this primary has lost.
+    fn drop_lost(&mut self, had: &SlotSet) {
+        let mut lost = had.clone();
+        lost.subtract(&self.table.myself().slots);
+        if self.table.myself().is_primary() && !lost.is_empty() {
+            self.log(Level::Notice, format!("Deleting keys in dirty slot {lost}, which other nodes have taken"));
+            self.actions.push(Action::DropSlots(Box::new(lost)));
+        }
+    }
+
+    /// Makes this node a replica.
+    pub(crate) fn follow(&mut self, primary: NodeKey, closes_slots: bool, full: bool) {
+        let me = self.me();
+        if self.table.closes_cycle(me, primary) {
+            self.table.promote(primary);
+        }
+        self.unbind_all(me);
+        if closes_slots {
+            self.open.clear();
+        }
+        self.table.demote(me, Some(primary));
+        // The workers learn first that the slots are gone, so that they redirect writes. A replica that still showed slots as its own would
+        // answer READONLY.
+        self.evaluate_state();
+        self.show_view();
+        self.follow_at_address(primary, full);
+        self.end_handover();
+        self.forget_election();
+        self.changed();
+        self.todo.broadcast = true;
+    }
+
+    /// Has the server replicate the primary at its present address.
+    pub(crate) fn follow_at_address(&mut self, primary: NodeKey, full: bool) {
+        let node = &self.table[primary];
+        let ports = node.endpoints.ports;
+        let port = if self.config.tls_bus && ports.tls != 0 { ports.tls } else { ports.plain };
+        let (node, ip) = (node.id, node.endpoints.ip.clone());
+        self.actions.push(Action::Follow { node, ip, port, full });
+    }
+}

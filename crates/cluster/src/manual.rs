@@ -1,0 +1,165 @@
+//! Manual failovers: a replica takes the place of a working primary.
+//!
+//! The replica asks the primary to hold back writes, waits until it has all data, and then holds an election at once.
+
+use crate::commands::ClusterReply;
+use crate::io::{Action, Level};
+use crate::links::LinkId;
+use crate::machine::Machine;
+use crate::node::NodeKey;
+use crate::rules::Rule;
+use crate::wire::{Body, Header, Kind, MessageFlags};
+
+/// The form of a manual failover.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FailoverMode {
+    /// With the primary's help.
+    Planned,
+    /// Without it, with votes.
+    Force,
+    /// Without votes.
+    Takeover,
+}
+
+/// A manual failover, at either end.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Handover {
+    /// The deadline.
+    until_ms: Option<u64>,
+    /// At the primary: the replica that takes over.
+    replica: Option<NodeKey>,
+    /// The offset behind the primary's last write.
+    paused_offset: Option<u64>,
+    /// At the replica: the election may begin.
+    pub(crate) may_start: bool,
+}
+
+impl Handover {
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.until_ms.is_some()
+    }
+}
+
+impl Machine {
+    /// The command CLUSTER FAILOVER.
+    pub(crate) fn failover(&mut self, mode: FailoverMode) -> ClusterReply {
+        let error = |text: &str| ClusterReply::Error(text.to_owned());
+        if self.table.myself().is_primary() {
+            return error("You should send CLUSTER FAILOVER to a replica");
+        }
+        let Some(primary) = self.table.myself().primary() else {
+            return error("I'm a replica but my master is unknown to me");
+        };
+        let is_reachable = !self.table[primary].has_failed() && self.link_to(primary).is_some();
+        if mode == FailoverMode::Planned && !is_reachable {
+            return error("Master is down or failed, please use CLUSTER FAILOVER FORCE");
+        }
+        self.end_handover();
+        self.forget_election();
+        if mode == FailoverMode::Takeover {
+            self.log(Level::Notice, "Taking over the primary (user request).".into());
+            self.bump_epoch();
+            self.replace(primary);
+            return ClusterReply::Ok;
+        }
+        self.handover.until_ms = Some(self.now.ms + self.config.manual_failover_timeout_ms);
+        self.handover.may_start = mode == FailoverMode::Force;
+        self.todo.failover = true;
+        let word = if mode == FailoverMode::Force { "Forced" } else { "Manual" };
+        self.log(Level::Notice, format!("{word} failover user request accepted."));
+        if let Some(link) = self.link_to(primary).filter(|_| mode == FailoverMode::Planned) {
+            self.send(link, Body::MfStart, MessageFlags::default());
+        }
+        ClusterReply::Ok
+    }
+
+    /// At a replica: takes the place of the primary, which shuts down, if the primary has chosen this replica. All data is
+    /// there, because the request is the end of the stream.
+    pub(crate) fn failover_at_shutdown(&mut self, replica: &str) -> ClusterReply {
+        if replica != self.table.myself().id.as_str() {
+            return ClusterReply::Ok;
+        }
+        let reply = self.failover(FailoverMode::Force);
+        if reply == ClusterReply::Ok {
+            self.log(Level::Notice, "Forced failover primary request accepted.".into());
+        }
+        reply
+    }
+
+    /// At the primary: begins the handover that a replica has requested. PINGs tell the replica when writes are held
+    /// back.
+    pub(crate) fn start_handover(&mut self, _link: LinkId, sender: NodeKey) {
+        if self.table[sender].primary() != Some(self.me()) {
+            return;
+        }
+        self.end_handover();
+        let timeout_ms = self.config.manual_failover_timeout_ms;
+        self.handover.until_ms = Some(self.now.ms + timeout_ms);
+        self.handover.replica = Some(sender);
+        self.actions.push(Action::Pause { until_ms: self.now.ms + 2 * timeout_ms });
+        self.log(Level::Notice, format!("Manual failover requested by replica {}.", self.name(sender)));
+    }
+
+    /// At the primary: the writes are held back.
+    pub(crate) fn paused(&mut self, offset: u64) {
+        let Some(replica) = self.handover.replica else { return };
+        self.handover.paused_offset = Some(offset);
+        self.facts.offset = offset;
+        if let Some(link) = self.link_to(replica) {
+            self.ping(link, Kind::Ping);
+        }
+    }
+
+    /// At the primary: headers say that the writes are held back.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.handover.replica.is_some() && self.handover.paused_offset.is_some()
+    }
+
+    /// At the primary: the node that takes over is sent a PING each tick.
+    pub(crate) fn hands_over_to(&self, key: NodeKey) -> bool {
+        self.handover.replica == Some(key) && self.is_paused()
+    }
+
+    /// At the replica: takes the offset behind the primary's last write.
+    pub(crate) fn take_paused_offset(&mut self, sender: NodeKey, header: &Header) {
+        let is_mine = self.table.myself().primary() == Some(sender) && self.handover.is_under_way();
+        let is_paused = header.message_flags.has(MessageFlags::PAUSED);
+        if is_mine && is_paused && self.handover.paused_offset.is_none() {
+            self.handover.paused_offset = Some(header.offset);
+            self.todo.failover = true;
+            let text = format!("Received replication offset for paused primary manual failover: {}", header.offset);
+            self.log(Level::Notice, text);
+        }
+    }
+
+    /// At the replica: lets the election begin once all data is there.
+    pub(crate) fn step_handover(&mut self) {
+        let is_waiting = self.handover.is_under_way() && self.handover.replica.is_none() && !self.handover.may_start;
+        let Some(offset) = self.handover.paused_offset.filter(|_| is_waiting) else { return };
+        if self.facts.offset >= offset || !self.rules.hold(Rule::PausedOffset) {
+            self.handover.may_start = true;
+            self.forget_election();
+            let text = "All primary replication stream processed, manual failover can start.";
+            self.log(Level::Notice, text.into());
+        }
+    }
+
+    /// Ends a manual failover after its deadline, and continues elections and moves to orphaned primaries.
+    pub(crate) fn tick_failover(&mut self) {
+        if self.handover.until_ms.is_some_and(|until_ms| self.now.ms > until_ms) {
+            self.log(Level::Warning, "Manual failover timed out.".into());
+            self.end_handover();
+            self.forget_election();
+        }
+        self.todo.failover = true;
+        self.consider_orphans();
+    }
+
+    /// Ends a manual failover, successful or not.
+    pub(crate) fn end_handover(&mut self) {
+        if self.handover.replica.is_some() {
+            self.actions.push(Action::Resume);
+        }
+        self.handover = Handover::default();
+    }
+}

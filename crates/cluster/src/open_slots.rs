@@ -1,0 +1,73 @@
+//! The states of open slots in a snapshot for a replica, in Valkey's form: `5<ID,7>ID,`. `<` stands for an import from the node of this name,
+//! and `>` for a migration to it. A replica needs them because a failover must not end a migration.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use crate::commands::ClusterReply;
+use crate::id::NodeId;
+use crate::io::Level;
+use crate::machine::{Machine, OpenSlot};
+use crate::slots::Slot;
+use crate::view::{Open, SlotView};
+
+/// An open slot in a text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Marker {
+    slot: Slot,
+    is_import: bool,
+    peer: NodeId,
+}
+
+impl SlotView {
+    /// Returns the states of the open slots, for a snapshot; `None` if no slot is open.
+    pub fn slot_states(&self) -> Option<String> {
+        let mut text = String::new();
+        for (slot, open) in self.open_slots() {
+            let (sign, peer) = match open {
+                Open::Importing { from } => ('<', from),
+                Open::Migrating { to } => ('>', to),
+            };
+            if let Some(node) = self.node(*peer) {
+                let _ = write!(text, "{slot}{sign}{},", node.id);
+            }
+        }
+        Some(text).filter(|text| !text.is_empty())
+    }
+}
+
+/// Reads the states of open slots. Returns None if the text is malformed.
+pub(crate) fn parse(text: &[u8]) -> Option<Vec<Marker>> {
+    let entries = text.strip_suffix(b",")?.split(|&byte| byte == b',');
+    entries.map(parse_marker).collect()
+}
+
+fn parse_marker(entry: &[u8]) -> Option<Marker> {
+    let at = entry.iter().position(|&byte| byte == b'<' || byte == b'>')?;
+    let (number, rest) = entry.split_at(at);
+    let slot = Slot::new(str::from_utf8(number).ok()?.parse().ok()?)?;
+    Some(Marker { slot, is_import: rest.first() == Some(&b'<'), peer: NodeId::new(rest.get(1..)?)? })
+}
+
+impl Machine {
+    /// Takes over the open slots of the primary, which its snapshot has brought. They replace the slots that were open here.
+    pub(crate) fn take_slot_states(&mut self, text: &[u8]) -> ClusterReply {
+        let Some(markers) = parse(text) else {
+            self.log(Level::Warning, "The primary's snapshot has malformed states of slots".into());
+            return ClusterReply::Ok;
+        };
+        if self.table.myself().is_primary() {
+            return ClusterReply::Ok;
+        }
+        let mut open = BTreeMap::new();
+        for Marker { slot, is_import, peer } in markers {
+            // Gossip brings the address of an unknown node.
+            if let Some(peer) = self.table.known(peer) {
+                open.insert(slot, if is_import { OpenSlot::Importing(peer) } else { OpenSlot::Migrating(peer) });
+            }
+        }
+        self.open = open;
+        self.changed();
+        ClusterReply::Ok
+    }
+}

@@ -1,0 +1,117 @@
+//! CLUSTER SETSLOT: its check alone, and its refusals.
+
+use super::world::World;
+use crate::commands::{ClusterCommand, ClusterReply, SetSlot};
+use crate::io::{CommandId, Input};
+use crate::slots::Slot;
+
+fn name(world: &World, at: usize) -> String {
+    world.hosts[at].machine.as_ref().unwrap().table().myself().id.to_string()
+}
+
+/// The reply of the check and that of the command, which must be equal.
+fn both(world: &mut World, at: usize, slot: Slot, change: &SetSlot, has_keys: bool) -> ClusterReply {
+    let check = ClusterCommand::CheckSetSlot { slot, change: change.clone(), has_keys };
+    let open = world.hosts[at].machine.as_ref().unwrap().open.clone();
+    let checked = world.command(at, check).unwrap();
+    assert_eq!(world.hosts[at].machine.as_ref().unwrap().open, open, "a check changes nothing");
+    let command = ClusterCommand::SetSlot { slot, change: change.clone(), has_keys, from_primary: false };
+    assert_eq!(world.command(at, command), Some(checked.clone()));
+    checked
+}
+
+#[test]
+fn a_check_replies_as_the_command_does() {
+    let mut world = World::cluster(4, 3, 1, None);
+    let [first, second, third, replica] = [0, 1, 2, 3].map(|at| name(&world, at));
+    let [mine, other] = [7, 16383].map(|number| Slot::new(number).unwrap());
+    let error = |text: &str| ClusterReply::Error(text.to_owned());
+    let cases = [
+        (mine, SetSlot::Migrating(second.clone()), false, ClusterReply::Ok),
+        (other, SetSlot::Migrating(second.clone()), false, error("I'm not the owner of hash slot 16383")),
+        (mine, SetSlot::Migrating("x".into()), false, error("I don't know about node x")),
+        (mine, SetSlot::Migrating(replica), false, error("Target node is not a master")),
+        (mine, SetSlot::Importing(second.clone()), false, error("I'm already the owner of hash slot 7")),
+        (other, SetSlot::Importing(third), false, ClusterReply::Ok),
+        (other, SetSlot::Stable, false, ClusterReply::Ok),
+        (mine, SetSlot::Node("x".into()), false, error("Unknown node x")),
+        (
+            mine,
+            SetSlot::Node(second),
+            true,
+            error("Can't assign hashslot 7 to a different node while I still hold keys for this hash slot."),
+        ),
+        (mine, SetSlot::Node(first), true, ClusterReply::Ok),
+    ];
+    for (slot, change, has_keys, reply) in cases {
+        assert_eq!(both(&mut world, 0, slot, &change, has_keys), reply, "{change:?}");
+    }
+    assert_eq!(both(&mut world, 3, mine, &SetSlot::Stable, false), error("Please use SETSLOT only with masters."));
+}
+
+/// No message comes between the commands of a transaction: a slot that is taken from its owner would return to it.
+#[test]
+fn commands_of_a_transaction_do_not_wait_for_the_disk() {
+    let mut world = World::cluster(3, 3, 1, None);
+    world.hosts[0].slow_disk = true;
+    let slot = Slot::new(16383).unwrap();
+    for command in
+        [ClusterCommand::DelSlots(vec![slot]), ClusterCommand::AddSlots(vec![slot]), ClusterCommand::BumpEpoch]
+    {
+        world.input(0, Input::CommandAtOnce(CommandId(1_000_000), command));
+        let reply = world.hosts[0].replies.remove(&1_000_000);
+        assert!(matches!(reply, Some(ClusterReply::Ok | ClusterReply::Status(_))), "{reply:?}");
+    }
+    world.mend();
+    world.settle_within(30);
+    assert!(world.checks.violations.is_empty(), "{}", world.checks.violations.join("\n"));
+    let table = world.hosts[2].machine.as_ref().unwrap().table();
+    assert_eq!(table[table.owner(slot).unwrap()].id.to_string(), name(&world, 0));
+}
+
+/// A save that began before a reset ends after it. The node doesn't claim its old slots again.
+#[test]
+fn a_reset_node_claims_nothing_whatever_save_is_under_way() {
+    let mut world = World::cluster(3, 3, 1, None);
+    world.hosts[0].slow_disk = true;
+    world.begin_command(0, ClusterCommand::BumpEpoch);
+    world.begin_command(0, ClusterCommand::Reset { hard: true, has_keys: false });
+    let slots =
+        |world: &World| world.hosts[0].machine.as_ref().unwrap().saves.durable().map(|claims| claims.slots.len());
+    assert_eq!(slots(&world), Some(0));
+    world.run_ms(6000);
+    assert_eq!(slots(&world), Some(0));
+    world.run_ms(6000);
+    assert_eq!(slots(&world), Some(0));
+}
+
+/// States of open slots go from a primary's view to its replica, and malformed ones change nothing.
+#[test]
+fn open_slots_come_with_a_snapshot() {
+    let mut world = World::cluster(6, 3, 1, None);
+    let (target, source) = (name(&world, 1), name(&world, 2));
+    let slots = [Slot::new(0), Slot::new(16_383)].map(Option::unwrap);
+    both(&mut world, 0, slots[0], &SetSlot::Migrating(target.clone()), false);
+    both(&mut world, 0, slots[1], &SetSlot::Importing(source.clone()), false);
+    world.run_ms(1000);
+    let states = |world: &World, at: usize| world.hosts[at].view.as_ref().unwrap().slot_states();
+    let text = format!("0>{target},16383<{source},");
+    assert_eq!(states(&world, 0), Some(text.clone()));
+    let take = |text: &str| ClusterCommand::TakeSlotStates(text.as_bytes().into());
+    for (given, open) in [
+        ("0>nosuch,", None),
+        ("16384>x,", None),
+        (&text[..text.len() - 1], None),
+        (&text, Some(text.clone())),
+        ("", Some(text.clone())),
+        ("0>0123456789012345678901234567890123456789,", Some("0>0123456789012345678901234567890123456789,".into())),
+    ] {
+        assert_eq!(world.command(3, take(given)), Some(ClusterReply::Ok));
+        world.run_ms(1000);
+        assert_eq!(states(&world, 3), open, "{given:?}");
+    }
+    // A primary knows its open slots itself.
+    assert_eq!(world.command(0, take(&format!("5>{target},"))), Some(ClusterReply::Ok));
+    world.run_ms(1000);
+    assert_eq!(states(&world, 0), Some(text));
+}
