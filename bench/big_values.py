@@ -5,9 +5,9 @@
         --server 'valkey=valkey-server --port {port} --save ""' \\
         --server 'penstock=target/release/penstock --port {port} --save "" --threads 1'
 
-One thread speaks to all connections: it sends each so many requests as the depth says and reads their replies, into one buffer and
-without looking at them. It takes a core for itself, which is about as busy as the server's: the kernel copies every byte twice. Values are
-written to eight keys in turn. The servers take turns within a round; the median of the rounds is printed. The last two
+One thread serves all connections. It sends as many requests to each as the depth says, and reads their replies into one buffer without
+parsing them. It has a core of its own, about as busy as the server's: the kernel copies every byte twice. Values are written to eight
+keys in turn. The servers take turns within a round, and the script prints the median of the rounds. The last two
 columns are the first server's CPU time divided by this one's, and this one's throughput by the first's. --precedence gives
 servers and client precedence over everything else on the machine (chrt, as root).
 
@@ -29,7 +29,7 @@ SIZES = {"100k": 100_000, "1m": 1_000_000, "10m": 10_000_000}
 
 
 class Server(memory.Server):
-    """A server whose CPU time is looked at."""
+    """A server with its CPU time."""
 
     def __init__(self, name, command, port, core):
         super().__init__(name, command, port, core)
@@ -41,7 +41,7 @@ class Server(memory.Server):
 
 
 class Connection:
-    """One that sends pipelines and reads their replies."""
+    """A connection that sends pipelines and reads their replies."""
 
     def __init__(self, port):
         self.socket = socket.create_connection(("127.0.0.1", port))
@@ -50,7 +50,7 @@ class Connection:
         self.unsent, self.unread = [], 0
 
     def write(self):
-        """Sends what the socket takes."""
+        """Sends as much as the socket takes."""
         while self.unsent:
             try:
                 sent = self.socket.sendmsg(self.unsent[:16])
@@ -62,7 +62,7 @@ class Connection:
                 self.unsent[0] = self.unsent[0][sent:]
 
     def read(self, buffer):
-        """Reads what has arrived."""
+        """Reads the received bytes."""
         while self.unread:
             try:
                 got = self.socket.recv_into(buffer)
@@ -74,7 +74,7 @@ class Connection:
 
 
 def pipelines(test, size, depth):
-    """Requests of one pipeline, and the bytes of its replies."""
+    """Returns the requests of one pipeline, and the size of its replies."""
     value = memoryview(b"x" * size)
     requests, replies = [], 0
     for i in range(depth):

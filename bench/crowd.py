@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Server CPU time per command where many clients that don't pipeline keep a server busy, of several servers in turn.
+"""Server CPU time per command with many clients that don't pipeline, of several servers in turn.
 
     bench/crowd.py \\
         --server 'valkey=valkey-server --port {port} --save ""' \\
         --server 'penstock=target/release/penstock --port {port} --save "" --threads 1'
 
-`side_by_side.py` at depth 1 measures servers that wait for their generator most of the time, which they do when they have
-served one or two requests. Here a generator that does next to nothing (crowd.c) has one request of each client on its way,
-so that many have sent something whenever the server looks. Every server runs on one core and the generator on another;
-medians of the rounds. The last column is the first server's time divided by this one's.
+In `side_by_side.py` at depth 1 a server waits for its generator after one or two requests. The generator here (crowd.c) does next to
+nothing, and keeps one request of each client on its way: many have arrived at each read of the server. Every server runs on one
+core and the generator on another. The figures are medians of the rounds. The last column is the first server's time divided by this
+one's.
 
 Needs Linux (/proc/PID/task/*/schedstat, taskset) and a C compiler.
 """

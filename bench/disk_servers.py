@@ -1,4 +1,4 @@
-"""Servers that keep their data on a disk: starting them in a directory, with slow syncs if asked, and asking what they take."""
+"""Servers that keep their data on a disk: starts them in a directory, with slow syncs on request, and reads their use of CPU and memory."""
 
 import contextlib
 import os
@@ -22,11 +22,11 @@ class NotSupported(Exception):
 
 
 class StartFailed(Exception):
-    """A server doesn't start: the end of what it has printed."""
+    """A server doesn't start. The text is the end of its output."""
 
 
 class Program:
-    """A server's program. Penstock is told from others by its file's name, and has a number of threads that serve."""
+    """A server's program. Penstock is recognised by its file's name, and has a number of serving threads."""
 
     def __init__(self, name, path, threads=None):
         self.name, self.threads = name, threads
@@ -34,7 +34,7 @@ class Program:
         self.is_penstock = os.path.basename(self.path).startswith("penstock")
 
     def version(self):
-        """The first line of what it says of itself."""
+        """Returns the first line of its version."""
         said = subprocess.run([self.path, "--version"], capture_output=True, text=True, check=True).stdout
         return said.splitlines()[0]
 
@@ -46,7 +46,7 @@ class Program:
 
 
 class Server:
-    """A running server in a directory of its own. `directives` are of redis.conf; `sync_us` slows every sync to so much."""
+    """A running server in a directory of its own. `directives` are of redis.conf; `sync_us` is the least time of a sync."""
 
     def __init__(self, program, port, directory, directives, sync_us=None):
         self.program, self.port, self.directory = program, port, pathlib.Path(directory)
@@ -73,7 +73,7 @@ class Server:
             time.sleep(0.002)
 
     def ask(self, *words):
-        """A reply that is one line or one bulk string."""
+        """Returns a reply that is one line or one bulk string."""
         with socket.create_connection(("127.0.0.1", self.port), START_MAX_S) as connection:
             connection.sendall(request(*words))
             replies = connection.makefile("rb")
@@ -89,7 +89,7 @@ class Server:
         return dict(line.split(":", 1) for line in self.ask("INFO", section).splitlines() if ":" in line)
 
     def fill(self, requests, at_once=2000):
-        """Sends requests, whose replies are a line each."""
+        """Sends requests with one-line replies."""
         with socket.create_connection(("127.0.0.1", self.port), START_MAX_S) as connection:
             replies, pending = connection.makefile("rb"), []
             for one in requests:
@@ -107,7 +107,7 @@ class Server:
                 raise SystemExit(f"{self.program.name} answers {line!r}")
 
     def cpu_s(self):
-        """CPU seconds of all threads so far, those that have ended included."""
+        """CPU seconds of all threads so far, including those that have ended."""
         # CPUCLOCK_SCHED of a process: clock_getcpuclockid(3), as the C libraries for Linux make it.
         return time.clock_gettime((~self.pid << 3) | 2)
 
@@ -119,7 +119,7 @@ class Server:
         return own + sum(private_bytes(child) for child in children)
 
     def forget_peak(self):
-        """Has `peak_bytes` begin anew (proc(5), clear_refs)."""
+        """Resets `peak_bytes` (proc(5), clear_refs)."""
         pathlib.Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
     def peak_bytes(self):
@@ -127,13 +127,13 @@ class Server:
         return status_bytes(self.pid, "VmHWM:")
 
     def stop(self):
-        """Ends it at once."""
+        """Kills the server."""
         self.process.kill()
         self.process.wait()
 
 
 def status_bytes(pid, field):
-    """A figure of /proc/PID/status."""
+    """Returns a figure of /proc/PID/status."""
     for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(field):
             return int(line.split()[1]) * 1024
@@ -141,7 +141,7 @@ def status_bytes(pid, field):
 
 
 def private_bytes(pid):
-    """Pages that no other process has; 0 if the process has just ended."""
+    """Returns the size of the process's unshared pages, or 0 if it has just ended."""
     with contextlib.suppress(OSError):
         lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("Private_Clean:", "Private_Dirty:")))
@@ -149,7 +149,7 @@ def private_bytes(pid):
 
 
 def slow_sync_library():
-    """The library of slow_sync.c, built if it isn't there."""
+    """Returns the library of slow_sync.c, built if it is missing."""
     source = HERE / "slow_sync.c"
     library = pathlib.Path(tempfile.gettempdir()) / f"penstock-slow-sync-{os.getuid()}-{source.stat().st_mtime_ns}.so"
     if not library.exists():
@@ -160,7 +160,7 @@ def slow_sync_library():
 
 
 def disk_sync_ms(directory, times=200):
-    """What the disk takes by itself to sync 4 KB at a file's end: median, in milliseconds."""
+    """Returns the disk's median time for a sync of 4 KB at a file's end, in milliseconds."""
     took = []
     with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
         for _ in range(times):

@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""What durability costs: Penstock beside another server, on the same disk, with the targets beside the figures.
+"""The cost of durability: Penstock beside another server, on the same disk, with the targets beside the figures.
 
     bench/durable.py --peer valkey=valkey-server
     bench/durable.py --peer valkey=valkey-server --only always --rounds 5 --record
 
-Servers take turns within each round, each started anew in a directory of its own under --dir, so that a drift of the machine's
-or the disk's speed meets all of them. A ratio is the median of the rounds' ratios. --list names the rows; --only NAME, which
-can be repeated, runs that row, or those whose names contain it. A row that needs a command which the server doesn't have says
-so.
+Servers take turns within each round, each started anew in a directory of its own under --dir. A drift of the machine's or the
+disk's speed affects all of them. A ratio is the median of the rounds' ratios. --list names the rows. --only NAME, which can be
+repeated, runs that row, or the rows with this text in their names. A row reports a command that the server lacks.
 
-`server` is the CPU time that all threads of a server took for a command, `generator` what the load generator (`penstock bench`)
-took, and `busy` the share of the time in which the generator had a core: if that is near 100 %, the generator is what was
-measured. Where other programs keep the machine busy, rates say little, and CPU times and ratios more.
+`server` is the CPU time of all threads of a server for a command, and `generator` the CPU time of the load generator (`penstock
+bench`). `busy` is the share of the time in which the generator had a core: near 100 %, the generator limits the rate. On a machine
+that is busy with other programs, CPU times and ratios are more reliable than rates.
 
 For the rows named slow- every sync takes 5 ms (slow_sync.c, which needs a C compiler). Needs Linux.
 """
@@ -49,12 +48,12 @@ WRITES_A_SECOND = 100_000
 MEMBER_WRITES_A_SECOND = 10_000
 #: How long a snapshot may take.
 SAVE_MAX_S = 300
-#: After so many seconds what is synced once a second has been.
+#: Seconds after which a sync once a second has certainly happened.
 SETTLE_S = 1.3
 
 
 class Arm(typing.NamedTuple):
-    """One of those that take turns."""
+    """One of the servers that take turns."""
 
     name: str
     program: Program
@@ -63,7 +62,7 @@ class Arm(typing.NamedTuple):
 
 
 class Load(typing.NamedTuple):
-    """What a run of the load generator gave."""
+    """The result of a run of the load generator."""
 
     rate: float
     p50_ms: float
@@ -77,7 +76,7 @@ class Load(typing.NamedTuple):
 
 
 class Save(typing.NamedTuple):
-    """What a snapshot did. Waits in milliseconds; before it, too, since a busy machine has waits of its own."""
+    """The effects of a snapshot. Waits are in milliseconds. Those before it show the machine's own waits."""
 
     extra_percent: float
     seconds: float
@@ -112,7 +111,7 @@ class Figure(typing.NamedTuple):
 
 
 class Bench:
-    """The rows, and what they share."""
+    """The rows and their shared state."""
 
     def __init__(self, options):
         self.options, self.said, self.port = options, [], options.port
@@ -122,7 +121,7 @@ class Bench:
         self.peer = Program(*options.peer.split("=", 1)) if options.peer else None
 
     def say(self, text):
-        """Prints a line, which is recorded."""
+        """Prints and records a line."""
         print(text, flush=True)
         self.said.append(text)
 
@@ -130,7 +129,7 @@ class Bench:
 
     @contextlib.contextmanager
     def server(self, arm, files=None):
-        """A server that is stopped in the end, in a directory that begins with a copy of `files`."""
+        """Starts a server in a directory with a copy of `files`, and stops it in the end."""
         with tempfile.TemporaryDirectory(prefix="penstock-durable-", dir=self.options.dir) as directory:
             if files:
                 shutil.copytree(files, directory, dirs_exist_ok=True)
@@ -143,8 +142,8 @@ class Bench:
                 server.stop()
 
     def take_turns(self, row, arms, measure, files=None):
-        """What `measure` returns for a server of each arm, by the arm's name: a list with an item a round, None if the server
-        doesn't have what is measured."""
+        """Returns the results of `measure` by the arm's name: a list with an item a round, None if the server
+        lacks the measured feature."""
         results = {arm.name: [] for arm in arms}
         for turn in range(self.options.rounds):
             first = turn % len(arms)
@@ -166,7 +165,7 @@ class Bench:
         return results
 
     def start_load(self, server, count, depth, command, clients=CLIENTS, rate=None, keys=None):
-        """Starts the load generator. `keys` is how many keys or members the command names."""
+        """Starts the load generator. `keys` is the number of keys or members of the commands."""
         argv = [self.generator, "bench", "-p", str(server.port), "-n", str(count), "-c", str(clients), "-P", str(depth),
                 "-r", str(keys or self.options.keys), "--json", *(["--rate", str(rate)] if rate else []), *command]
         return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -188,13 +187,13 @@ class Bench:
                     spent / count * 1e9, spent / took)
 
     def load_for_a_while(self, server, depth, command, settle_s=0):
-        """The same with as many requests as take --seconds, judged by a few that come before."""
+        """Runs the load generator for about --seconds. A short run before gives the number of requests."""
         few = max(2000, CLIENTS * depth * 10)
         rate = self.load(server, few, depth, command).rate
         return self.load(server, max(few, int(rate * self.options.seconds)), depth, command, settle_s)
 
     def sets(self, server, depth, settle_s=0):
-        """SETs of keys that are there."""
+        """SETs of existing keys."""
         server.fill(strings(self.options.keys))
         return self.load_for_a_while(server, depth, SET, settle_s)
 
@@ -233,7 +232,7 @@ class Bench:
         return [ratio_figure(what, results, "penstock", self.peer_name(), lambda load: load.p50_ms, 0.1, at_most=True)]
 
     def cpu_of_everysec(self, row):
-        """CPU a SET, with what its thread does afterwards."""
+        """CPU time of a SET, including later work of its threads."""
         arms = [*self.arms(EVERYSEC), Arm("no file", self.subject, NO_FILE)]
         results = self.take_turns(row, arms, lambda server: self.sets(server, 128, SETTLE_S))
         what = "SET, appendfsync everysec, depth 128: server CPU"
@@ -253,7 +252,7 @@ class Bench:
         return self.save_figures(f"BGSAVE of {count:,} keys", results, [("others", 2)])
 
     def save_member(self, row):
-        """BGSAVE of one sorted set that is written to."""
+        """BGSAVE of one sorted set beside writes to it."""
         count = self.scaled(MEMBERS)
         writes = ["ZADD", "big", "__rand_int__", "member:__rand_int__"]
 
@@ -266,7 +265,7 @@ class Bench:
         return self.save_figures(f"BGSAVE of a sorted set of {count:,}", results, [("others", 2), ("writers", 20)])
 
     def save(self, server, writes, rate, depth, write, keys):
-        """One BGSAVE beside a load of writes to all keys; `write` is what a prober sends that stands for the writers."""
+        """One BGSAVE beside writes to all keys. `write` is the prober's request, which represents the writers."""
         time.sleep(2)
         with contextlib.ExitStack() as stack:
             load = self.start_load(server, 10**9, depth, writes, clients=8, rate=rate, keys=keys)
@@ -288,7 +287,7 @@ class Bench:
             return Save((peak - before) / before * 100, seconds, others.seen(), seen_before, writers.seen())
 
     def give_precedence(self, server):
-        """Gives the threads that serve clients precedence, if that is wanted, and says what starts a prober that has it."""
+        """Gives the serving threads precedence if requested. Returns the command line prefix for a prober with precedence."""
         if not self.options.precedence:
             return []
         for thread in probe.serving_threads(server.pid):
@@ -296,7 +295,7 @@ class Bench:
         return ["chrt", "-r", "1"]
 
     def watch_save(self, server):
-        """Has a server save, and waits until it has: the most memory meanwhile, and seconds. The server isn't asked; the file
+        """Starts a save and waits for its end. Returns the most memory meanwhile, and the seconds. The server isn't polled: the file
         gets its name when it is whole."""
         file, began = server.directory / "dump.rdb", time.monotonic()
         server.ask("BGSAVE")
@@ -332,7 +331,7 @@ class Bench:
         return figures
 
     def load_snapshot(self, row, what, fill):
-        """Starts with a snapshot, which the peer has written if there is one."""
+        """Starts with a snapshot, written by the peer if there is one."""
         maker = Arm("maker", self.peer or self.subject, NO_FILE)
         with self.server(maker) as server:
             fill(server)
@@ -343,7 +342,7 @@ class Bench:
             return self.starts(row, f"loading {what} from RDB", server, ["dump.rdb"], self.snapshot_arms(), (3, 2))
 
     def replay(self, row):
-        """Starts with an append-only file of commands, which the peer has written if there is one."""
+        """Starts with an append-only file of commands, written by the peer if there is one."""
         count = self.scaled(KEYS)
         directives = {**AOF, "appendfsync": "no", "aof-use-rdb-preamble": "no"}
         with self.server(Arm("maker", self.peer or self.subject, directives)) as server:
@@ -353,7 +352,7 @@ class Bench:
             return self.starts(row, f"replaying {count:,} SETs", server, ["appendonlydir"], arms, (3, 3))
 
     def starts(self, row, what, maker, files, arms, targets):
-        """Has servers load the files of another one, which has what they must have then."""
+        """Starts servers with the files of another one, and compares their data with its data."""
         expected = [maker.ask("DBSIZE"), maker.ask("ZCARD", "big")]
         with tempfile.TemporaryDirectory(prefix="penstock-durable-", dir=self.options.dir) as directory:
             for name in files:
@@ -371,7 +370,7 @@ class Bench:
                              lambda start: start.seconds, target)
                 for name, target in zip(("penstock-2", "penstock-1"), targets)]
 
-    # --- what rows are made of ---
+    # --- parts of rows ---
 
     def arms(self, directives, sync_us=None):
         """Penstock and the peer."""
@@ -390,7 +389,7 @@ class Bench:
         return max(1000, int(count * self.options.scale))
 
     def rows(self):
-        """All rows: name, and what runs it."""
+        """All rows: the name and the function."""
         rows = [(f"always-{depth}", lambda row, d=depth, t=target: self.set_rates(row, d, t, ALWAYS))
                 for depth, target in ((1, 1.5), (16, 2.5), (128, 4))]
         rows += [(f"slow-{depth}", lambda row, d=depth, t=target: self.set_rates(row, d, t, ALWAYS, SLOW_SYNC_US))
@@ -411,7 +410,7 @@ class Bench:
 
 
 def strings(count):
-    """The keys that `SET` names, each with a value as long as its own."""
+    """Requests for the keys of `SET`, each with a value of the same length."""
     return (b"*3\r\n$3\r\nSET\r\n$16\r\nkey:%012d\r\n$3\r\nxxx\r\n" % number for number in range(count))
 
 
@@ -445,12 +444,12 @@ def table(figures):
 
 
 def is_chosen(name, only, rows):
-    """Whether a row is to be run: none is named, or it is, or a part of its name that is no other row's name."""
+    """Returns true if a row is selected: by an empty list, by its name, or by a part of it that is no other row's name."""
     return not only or any(part == name or part not in rows and part in name for part in only)
 
 
 def processor():
-    """What the machine says of its processor."""
+    """Returns the name of the processor."""
     fields = {}
     for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
         name, _, value = line.partition(":")
@@ -459,7 +458,7 @@ def processor():
 
 
 def describe(bench):
-    """Where and with what it was measured."""
+    """Describes the machine and the servers."""
     options, load = bench.options, os.getloadavg()[0]
     bench.say(f"{datetime.date.today()}, {processor()}, {os.cpu_count()} cores, Linux {platform.release()}")
     for program in filter(None, (bench.subject, bench.peer)):

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""CPU time of servers for commands of every family, in a pipeline: also for those that `side_by_side.py` can't send, since its generator knows
-one command at a time.
+"""CPU time of servers for commands of every family, in a pipeline. `side_by_side.py` can't send all of them: its generator repeats a single
+command.
 
     bench/families.py --server 'valkey=valkey-server --port {port} --save ""' \\
         --server 'redis8=redis8-server --port {port} --save ""' \\
         --server 'penstock=target/release/penstock --port {port} --save "" --threads 1'
 
-Each server has one core, and every case a connection and keys of its own. A round sends each server the same batches of 128 commands, whose keys
-and members are drawn evenly; the servers take turns, and begin in turn. Printed are medians of the rounds, in nanoseconds of the server's CPU a
-command, and of the ratios of each other server to the last one in a round. A server without the command has a dash. `--case TEXT` measures the cases
-that have TEXT in their names, or whose family is TEXT.
+Each server has one core, and every case a connection and keys of its own. A round sends each server the same batches of 128 commands, with keys
+and members drawn evenly. The servers take turns, and begin in turn. The script prints medians of the rounds, in nanoseconds of the server's CPU a
+command, and medians of each other server's ratio to the last one in a round. A server without the command has a dash. `--case TEXT` measures the
+cases with TEXT in their names, or of the family TEXT.
 
 Needs Linux (/proc/PID/task/*/schedstat, taskset) and two cores.
 """
@@ -27,11 +27,11 @@ SENTINEL = b"$16\r\nend-of-the-batch\r\n"
 
 
 class Unknown(Exception):
-    """The server lacks what a case asks for."""
+    """The server lacks the command of a case."""
 
 
 class Connection:
-    """Sends batches. The end of a batch's replies is known by an ECHO after it, so that no reply is parsed but those of the first batch."""
+    """Sends batches. An ECHO after each batch marks the end of its replies. Only the first batch's replies are parsed."""
 
     def __init__(self, port):
         self.socket = socket.create_connection(("127.0.0.1", port))
@@ -46,7 +46,7 @@ class Connection:
             tail = (tail + part)[-len(SENTINEL):]
 
     def check(self, batch):
-        """Sends a batch of which no reply may be an error."""
+        """Sends a batch. Fails if a reply is an error."""
         self.socket.sendall(batch + request("ECHO", "end-of-the-batch"))
         replies = b""
         while not replies.endswith(SENTINEL):
@@ -57,11 +57,11 @@ class Connection:
 
 
 class Case:
-    """A family's command: what is there before, and what the commands of a batch are, given a source of numbers."""
+    """A family's command: the data before it, and a function from a source of numbers to the commands of a batch."""
 
     def __init__(self, family, name, commands, before=(), batches=200, depth=DEPTH, others=None):
         self.family, self.name, self.commands, self.before, self.batches, self.depth = family, name, commands, list(before), batches, depth
-        # What servers are sent that lack the command, with the same effect.
+        # An equivalent for servers that lack the command.
         self.others = others
 
     def batches_of(self, draw, commands):
@@ -77,12 +77,12 @@ def key(name, draw, keys=KEYS):
 
 
 def each(*words, keys=KEYS):
-    """One command for each key; `#` is its number."""
+    """Returns one command for each key. `#` is its number."""
     return [tuple(str(word).replace("#", str(i)) for word in words) for i in range(keys)]
 
 
 def by_turns(first, second):
-    """Two commands on each of a batch's keys, one after the other; given a key's number they are what it is made of."""
+    """Two commands on each of a batch's keys, one after the other, made from the key's number."""
     return lambda draw, i: first(i) if i % 2 == 0 else second(i - 1)
 
 
@@ -268,7 +268,7 @@ class Draw(random.Random):
 
 
 def measure(case, running, rounds):
-    """Nanoseconds a command, by server and round; nothing for a server that lacks the command."""
+    """Returns nanoseconds a command, by server and round. A server without the command is left out."""
     sent, connections = {}, {}
     for name, _, port in running:
         connection = Connection(port)

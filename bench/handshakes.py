@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How long another client waits while clients make new TLS connections all the time.
+"""The waits of a client while other clients constantly make new TLS connections.
 
     bench/handshakes.py [--server target/release/penstock] [--seconds 7]
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What the HTTP port costs: CPU time of the server for a request, memory, and what a busy port does to another client's wait.
+"""The cost of the HTTP port: the server's CPU time for a request, its memory, and the waits of another client beside a busy port.
 
     bench/http_port.py --server 'target/release/penstock --save "" --threads 1'
 
-CPU time is that of all threads, by /proc/PID/task/*/schedstat, of requests one at a time on a connection that stays; in the table also that of the
-port's own thread. Medians of the rounds, which go by turns. The other client sends PING and waits for its reply, on a plain connection, while
-nothing else happens, or while connections ask for figures and for pipelines as fast as they are answered; its waits at the median and at the
-99th hundredth.
+CPU time is the time of all threads (/proc/PID/task/*/schedstat), for requests one at a time on one connection. The table also has the time of the
+port's own thread. Figures are medians of the rounds. The other client sends PINGs one at a time on a plain connection. The server is idle
+otherwise, or serves connections that request figures and pipelines as fast as possible. The table has the median and the 99th percentile of its
+waits.
 
 Needs Linux (/proc/PID/task/*/schedstat, taskset).
 """
@@ -75,7 +75,7 @@ def measure(process, run):
 
 
 def waits(plain):
-    """Microseconds at the median and the 99th hundredth."""
+    """Microseconds at the median and the 99th percentile."""
     all_waits = []
     for _ in range(PINGS):
         began = time.perf_counter_ns()
@@ -86,7 +86,7 @@ def waits(plain):
 
 
 class Busy:
-    """Connections that keep the port busy, while they are asked to."""
+    """Connections that keep the port busy on request."""
 
     def __init__(self, port):
         self.wanted, self.asked = threading.Event(), 0

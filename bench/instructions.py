@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Counts the instructions that batches take, a command, and compares them with those on record.
+"""Counts the instructions of batches, per command, and compares them with the record.
 
     bench/instructions.py             fails if a batch takes over 5 percent more than on record
     bench/instructions.py --update    writes the record anew
     bench/instructions.py get set     these batches only
 
-The batches are those of crates/penstock/benches/batches.rs, without sockets, counted by valgrind: unlike times, the counts
-hardly depend on the machine and on what else it does. Each is the difference between a run with the batches and one
-without. They depend on the compiler: update the record when it changes, or when a batch takes less.
+The batches of crates/penstock/benches/batches.rs run without sockets, and valgrind counts. Unlike times, the counts hardly depend on the
+machine and its load. Each count is the difference between a run with the batches and one without. Counts depend on the compiler:
+update the record after a change of it, or when a batch takes less.
 """
 
 import argparse
@@ -32,7 +32,7 @@ COUNT, DEPTH, KEYS = 16, 1000, 1000
 
 
 def binary():
-    """Builds the benchmark and gives its path."""
+    """Builds the benchmark and returns its path."""
     command = ["cargo", "build", "--release", "--quiet", "--locked", "-p", "penstock", "--example", "batches", "--message-format=json"]
     lines = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     built = [json.loads(line) for line in lines if line.startswith("{")]
@@ -59,7 +59,7 @@ def main():
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     path = binary()
     names = options.batches or BATCHES
-    # Two runs a batch, as many side by side as there are cores: counts don't depend on what else the machine does.
+    # Two runs a batch, one per core at a time: counts don't depend on the machine's load.
     grown = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         runs = [(pool.submit(instructions, path, name), pool.submit(instructions, path, name, "--dry")) for name in names]

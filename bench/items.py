@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""CPU time of a server for a member or field of commands that name many, on collections of a million.
+"""CPU time of a server per member or field, for commands with many of them, on collections of a million.
 
     bench/items.py --server 'valkey=valkey-server --port {port} --save ""' \\
         --server 'penstock=target/release/penstock --port {port} --save "" --threads 1'
 
 Each server has one core. A round sends each of them the same commands, ten in flight, with members drawn evenly; the servers
-take turns, and begin in turn, since the second may find what the first has left. Medians of the rounds, in nanoseconds.
+take turns, and begin in turn, because the first may affect the second. Figures are medians of the rounds, in nanoseconds.
 
 Needs Linux (/proc/PID/task/*/schedstat, taskset) and two cores.
 """
@@ -29,7 +29,7 @@ COMMANDS = ["HMGET", "SMISMEMBER", "ZMSCORE", "SADD", "HSET", "ZADD"]
 
 
 def command(name, members, draw):
-    """What one command is made of; it adds nothing that isn't there."""
+    """Returns the words of one command, which adds no new members."""
     if name == "HSET":
         return request(name, "hash", *(word for member in members for word in (member, VALUE)))
     if name == "ZADD":
@@ -42,7 +42,7 @@ def named(number):
 
 
 class Client:
-    """A connection that asks for replies, and fails at errors."""
+    """A connection that returns replies, and fails on errors."""
 
     def __init__(self, port):
         self.connection = socket.create_connection(("127.0.0.1", port))
@@ -77,7 +77,7 @@ def arguments(description):
 
 
 def start_all(options, fill):
-    """Starts the servers, and has each filled by a client of its own: name, process and client of each."""
+    """Starts the servers and fills each through a client of its own. Returns name, process and client of each."""
     under_test = []
     for place, server in enumerate(options.server):
         name, start = server.split("=", 1)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What connections that wait for keys, watch some, or cache some, cost those that write others: server CPU a command, with and
-without them.
+"""The cost of connections that wait for keys, watch or cache them, for commands on other keys: server CPU a command, with and without
+these connections.
 
     bench/listening.py [--server target/release/penstock] [--benchmark valkey-benchmark] [--listeners 1000] [--rounds 7]
 
-Two servers of the same build take turns: one is left alone, at the other so many connections wait in BLPOP, as many have
-WATCHed a key, and as many have read one with CLIENT TRACKING, all of keys that are never touched. The median of the rounds' quotients is printed for each command; the target is
-1.03 at most. The command line's other options are those of bench/side_by_side.py.
+Two servers of the same build take turns. One has no other connections. The other has --listeners connections in BLPOP, as many that WATCH
+a key, and as many that have read one with CLIENT TRACKING, all on keys that are never changed. The script prints the median of the
+rounds' quotients for each command. The target is at most 1.03. The command line's other options are those of bench/side_by_side.py.
 """
 
 import argparse

@@ -4,13 +4,13 @@
     bench/load.py [--server PROGRAM] [--commands N] [--rounds N] [--port PORT] [--peer NAME=PROGRAM]...
 
 The inputs are a file of SET commands of as many keys, in the Redis protocol and as lines, and a CSV file of a quarter as many
-records, each of which becomes a ZADD to one key; redis-cli gets these as commands in the protocol, once ready-made and once
-from an awk that makes them of the file meanwhile. `penstock load` runs as it is, and with --no-merge, so that every command
-goes to the server as it stands. Loaders take turns; each load goes into a new server; the medians of all rounds are printed,
-and raw figures as JSON lines with --raw FILE.
+records, each for a ZADD to one key. redis-cli gets the latter as commands in the protocol, once ready-made and once from an awk
+that converts the file during the load. `penstock load` runs with its defaults, and with --no-merge, which sends every command
+unchanged. Loaders take turns, and each load goes into a new server. The script prints the medians of all rounds, and raw figures
+as JSON lines with --raw FILE.
 
-"server" is the processor time that the server took for the load, all its threads; "busy" is how much of the wall time its
-busiest thread ran. Where that is near 100 % no loader can be faster, but by making less work for the server.
+"server" is the processor time of all the server's threads for the load. "busy" is the share of the wall time in which its busiest
+thread ran. Near 100 %, a loader can only be faster with less work for the server.
 """
 
 import argparse
@@ -35,8 +35,8 @@ AWK = (
 
 
 class Input:
-    """What is loaded: a file for redis-cli, the arguments for `penstock load`, how to see that all of it arrived, and what
-    makes the former of the latter's file."""
+    """An input: a file for redis-cli, the arguments for `penstock load`, a check for a complete load, and the converter
+    from the latter's file to the former."""
 
     def __init__(self, commands, piped, arguments, count, converter=None):
         self.commands, self.piped, self.arguments, self.count = commands, piped, arguments, count
@@ -48,7 +48,7 @@ def request(*words):
 
 
 def write_inputs(directory, commands):
-    """The files: what `redis-cli --pipe` and `penstock load` make of each is the same."""
+    """Writes the files. `redis-cli --pipe` and `penstock load` have the same effect with each."""
     wire, lines = directory / "set.resp", directory / "set.lines"
     with open(wire, "w") as wire_file, open(lines, "w") as lines_file:
         for number in range(commands):
@@ -105,8 +105,8 @@ class Server:
 
 
 def measure(server, arguments, path_on_stdin, converter=None):
-    """Wall, user and system seconds, the server's seconds, and the peak of memory in KiB; of a converter only the time
-    until all is loaded."""
+    """Returns wall, user and system seconds, the server's seconds, and the peak of memory in KiB. A converter counts only
+    towards the wall time."""
     before = server.cpu_s()
     with open(path_on_stdin or os.devnull, "rb") as stdin:
         start = time.perf_counter()
@@ -158,7 +158,7 @@ def main():
                     if input.converter:
                         loaders["awk | redis-cli"] = (["redis-cli", "-p", port, "--pipe"], None, input.converter)
                     for loader, command in loaders.items():
-                        # A new one each time: what an emptied one has kept of its memory depends on the load before.
+                        # A new server each time: the memory kept by an emptied one depends on the load before.
                         server = Server(program, int(port))
                         figures = measure(server, *command)
                         count = server.ask(input.count)

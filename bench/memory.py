@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Memory that keys take beyond their bytes, of several servers.
+"""Memory of keys beyond their bytes, of several servers.
 
     bench/memory.py \\
         --server 'valkey=valkey-server --port {port} --save ""' \\
         --server 'penstock=target/release/penstock --port {port} --save "" --threads 1'
 
-Every row is measured on a server of its own: what it holds resident, and what it says in used_memory, before and after it is
-filled through one connection in pipelines of a thousand commands. Beyond is what that grew by less the bytes of names, fields
-and values, per element. The last column is how much less used_memory grew by than resident memory did, in percent.
+Every row has a server of its own. It measures resident memory and used_memory before and after the server is filled through one
+connection in pipelines of a thousand commands. "Beyond" is the growth less the bytes of names, fields and values, per element. The
+last column is the difference between the growths of resident memory and of used_memory, in percent.
 
---curve prints the same for strings at every half million keys instead: a table that doubles takes least just before it does.
---churn overwrites, deletes and expires what it has written, and looks at used_memory then.
+--curve prints these figures for strings at every half million keys instead: a doubling table takes least just before it doubles.
+--churn overwrites, deletes and expires the written keys, and then prints used_memory.
 
 Needs Linux (/proc/PID/smaps_rollup, taskset).
 """
@@ -30,7 +30,7 @@ SETTLE_S = 6
 
 
 class Server:
-    """A server that has just been started."""
+    """A newly started server."""
 
     def __init__(self, name, command, port, core):
         self.name = name
@@ -47,7 +47,7 @@ class Server:
         self.process.wait()
 
     def call(self, line):
-        """An inline command's reply, of whatever type but an array."""
+        """Returns an inline command's reply, of any type but an array."""
         self.socket.sendall(line.encode() + b"\r\n")
         reply = self.replies.readline()
         if reply[:1] == b"$":
@@ -57,7 +57,7 @@ class Server:
         return reply[1:].strip().decode()
 
     def send(self, commands):
-        """Sends requests in pipelines, whose replies are a line each."""
+        """Sends requests with one-line replies in pipelines."""
         pipeline = []
         for command in commands:
             pipeline.append(command)
@@ -74,19 +74,19 @@ class Server:
                 sys.exit(f"{self.name} answers {reply!r}")
 
     def used(self):
-        """What the server says."""
+        """Returns the server's used_memory."""
         fields = dict(line.split(":", 1) for line in self.call("INFO memory").splitlines() if ":" in line)
         return int(fields["used_memory"])
 
     def resident(self):
-        """Bytes that the process holds for itself."""
+        """Returns the private bytes of the process."""
         with open(f"/proc/{self.process.pid}/smaps_rollup", encoding="ascii") as rollup:
             return sum(int(line.split()[1]) * 1024 for line in rollup if line.startswith(("Private_", "Anonymous:"))
                        and not line.startswith("Anonymous:"))
 
     def memory(self):
-        """Resident bytes and used_memory, once both have come to rest."""
-        # What was made ready ahead of a growing heap goes back within two seconds after it has stopped.
+        """Returns resident bytes and used_memory, once both are stable."""
+        # Memory prepared for a growing heap is returned within two seconds after the growth.
         time.sleep(2)
         last = None
         for _ in range(20):
@@ -212,7 +212,7 @@ def main():
         # A port each: that of a server that has just been killed may still be in use.
         options.port += 1
         server = Server(name, os.path.expanduser(command), options.port, options.core)
-        # What it has made ready at its start and doesn't need goes back first.
+        # Memory prepared at the start and not needed is returned first.
         time.sleep(SETTLE_S)
         return server
 

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""What of the waits while a server grows is the server's own, and what the machine's.
+"""The server's own share of the waits while it grows, without the machine's.
 
     bench/pause_steps.py --precedence \\
         --server 'penstock=target/release/penstock --port {port} --save "" --threads 1'
 
-`bench/pauses.py` tells how long another connection waits, but not what it waits for: a virtual machine stands still for
-milliseconds at times, and its clocks count that as the server's. What the server does is the same in every run, though, and what
-the machine does is not. So a server is filled in steps, pipelines of 1,000 SETs that are the same in every round; right behind
-each, another connection sends a GET and notes how long it waits. Of each step the shortest wait of all rounds counts: a step in
-which the server has something long to do is long in every round. `of minima` is the longest of those.
+`bench/pauses.py` measures the waits of another connection, but not their cause. A virtual machine stops for milliseconds at times, and
+its clocks count that as the server's time. The server's work is the same in every run, and the machine's stops are not. A server is
+therefore filled in steps, pipelines of 1,000 SETs that are the same in every round. Right after each step another connection sends a
+GET and measures its wait. The shortest wait of all rounds counts for a step: long work of the server makes a step long in every round.
+`of minima` is the longest of these waits.
 
-The rounds take turns with `control`: the same number of SETs to the first thousand keys, so that nothing grows. How many of its
-waits are long (`> 2 ms`) is what the machine adds.
+The rounds take turns with `control`: the same number of SETs to the first thousand keys, without growth. Its number of long waits
+(`> 2 ms`) is the machine's share.
 
 The server has one core, the client the other. --precedence gives both precedence over everything else on the machine (chrt, as
 root); the server's other threads have none.
@@ -32,17 +32,17 @@ import probe
 STEP_KEYS = 1000
 REPLIES_BYTES = STEP_KEYS * len(b"+OK\r\n")
 LONG_S = 2e-3
-# Between two steps, for what the server does when it has nothing else to do.
+# Seconds between two steps, for the server's idle work.
 BETWEEN_S = 50e-6
 
 
 def set_precedence(thread, has):
-    """Of one thread, over everything else."""
+    """Gives a thread precedence over everything else."""
     subprocess.run(["chrt", *(["-r", "-p", "1"] if has else ["-o", "-p", "0"]), str(thread)], check=True)
 
 
 def receive(stream, count):
-    """So many bytes, which are of no interest."""
+    """Receives and drops so many bytes."""
     while count:
         received = len(stream.recv(count))
         if not received:
@@ -51,7 +51,7 @@ def receive(stream, count):
 
 
 def waits(server, steps, grows):
-    """How long the second connection waited in each step, in seconds."""
+    """Returns the waits of the second connection in each step, in seconds."""
     prober = socket.create_connection(("127.0.0.1", server.port))
     prober.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     took = []
@@ -68,7 +68,7 @@ def waits(server, steps, grows):
 
 
 def round_of(options, name, command, grows):
-    """A new server's waits."""
+    """Returns the waits of a new server."""
     options.port += 1
     with pauses.Server(name, os.path.expanduser(command), options.port, options.server_core) as server:
         if options.precedence:

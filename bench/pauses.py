@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""The longest time that one connection waits while another makes the server do much, of several servers.
+"""The longest waits of one connection while another causes long work, of several servers.
 
     bench/pauses.py \\
         --server 'valkey=valkey-server --port {port} --save ""' \\
         --server 'penstock=target/release/penstock --port {port} --save "" --threads 1'
 
-One process sends a GET after another and notes how long each takes: `p50`, `p99.99` and the longest, in milliseconds. Beside
-it another fills the server with keys, or has it free or expire what takes long. `idle` is the same without anything
-beside, `overwriting` the same commands as `growing` where all keys are there already, and `noise` how long the prober itself
-was kept from running at the worst, from a clock that it reads in a loop: what is not above these says nothing about the
-server. `cpu` is the most CPU time that the server's serving thread took during one probe: its own share of a wait, whatever
-else the machine had to do. --precedence gives the server and the prober precedence over everything else on the machine
-(chrt, as root): over what frees memory in the background, too.
+One process sends GETs one at a time and measures each: `p50`, `p99.99` and the longest wait, in milliseconds. Meanwhile another process
+fills the server with keys, or makes it free or expire large data. `idle` is without the other process, and `overwriting` sends the
+commands of `growing` to existing keys. `noise` is the longest time that the prober itself did not run, by a clock read in a loop.
+Waits that don't exceed these say nothing about the server. `cpu` is the most CPU time of the server's serving thread during one
+probe: its own share of a wait, on a machine with any load. --precedence gives the server and the prober precedence over everything
+else on the machine (chrt, as root), including the threads that free memory in the background.
 
 The server has one core, prober and filler share the other.
 
@@ -28,7 +27,7 @@ import probe
 
 
 def probed(server, options, work):
-    """What a prober saw while `work` ran."""
+    """Returns a prober's results while `work` ran."""
     precedence = ["chrt", "-r", "1"] if options.precedence else []
     prober = probe.Prober(server.port, server.pid, prefix=[*precedence, "taskset", "-c", options.client_core])
     time.sleep(0.5)
@@ -38,7 +37,7 @@ def probed(server, options, work):
 
 
 class Server(memory.Server):
-    """A server with what the probes need to know of it."""
+    """A server and the facts that probes need."""
 
     def __init__(self, name, command, port, core):
         super().__init__(name, command, port, core)
@@ -53,7 +52,7 @@ def grow(server, keys):
 
 
 def fill_set(server, members):
-    """A set of so many members."""
+    """Fills a set of so many members."""
     step = 500
     for first in range(0, members, step * 20):
         last = min(first + step * 20, members)
@@ -62,7 +61,7 @@ def fill_set(server, members):
 
 
 def volatile(server, keys):
-    """Keys that expire all at once: within the second after this."""
+    """Adds keys that all expire within the next second."""
     at = int(time.time()) + 2 + keys // 150_000
     deadline = b"%d" % (at * 1000)
     server.send(memory.request("SET", b"volatile:%08d" % i, b"v" * 16, "PXAT", deadline) for i in range(keys))
@@ -70,14 +69,14 @@ def volatile(server, keys):
 
 
 def wait_until_empty(server, keys):
-    """Until the keys are gone, or have had their time."""
+    """Waits until the keys are gone, up to a limit."""
     deadline = time.monotonic() + 30
     while int(server.call("DBSIZE")) > keys and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
 def experiments(options):
-    """Each: its name, what comes before, and what is probed, which is given the former's result."""
+    """Lists experiments: the name, the preparation, and the probed work, which gets the preparation's result."""
     keys, members, expiring = (int(n * options.scale) for n in (20_000_000, 10_000_000, 1_000_000))
 
     def fill(server):
@@ -127,7 +126,7 @@ def main():
                 with Server(server_name, os.path.expanduser(command), options.port, options.server_core) as server:
                     prepared = prepare(server)
                     if options.precedence:
-                        # The thread alone: what it starts has none.
+                        # For the thread only, not for its children.
                         thread = probe.serving_thread(server.pid).parent.name
                         subprocess.run(["chrt", "-R", "-r", "-p", "1", thread], check=True)
                     seen = probed(server, options, lambda: work(server, prepared))

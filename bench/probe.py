@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A process that sends one request after another and notes how long each takes: what a connection waits while a server is busy.
+"""A process that sends requests one at a time and measures each: the waits of a connection while a server is busy.
 
-The scripts of this directory start it through `Prober`. It probes until its standard input is closed, and then prints what it
-has seen, each as a number: see `Seen`.
+The scripts of this directory start it through `Prober`. It probes until its standard input is closed, and then prints its results as
+numbers: see `Seen`.
 
 Needs Linux (/proc/PID/task/*/schedstat).
 """
@@ -20,8 +20,8 @@ GET = b"*2\r\n$3\r\nGET\r\n$5\r\nprobe\r\n"
 
 
 class Seen(typing.NamedTuple):
-    """Waits in milliseconds. `noise` is how long the prober itself was kept from running at the worst, by a clock that it
-    reads in a loop; `cpu` the most CPU time that the server's serving thread took during one probe."""
+    """Waits in milliseconds. `noise` is the longest time that the prober itself did not run, by a clock read in a loop.
+    `cpu` is the most CPU time of the server's serving thread during one probe."""
 
     p50: float
     p9999: float
@@ -32,7 +32,7 @@ class Seen(typing.NamedTuple):
 
 
 class Prober:
-    """A prober of a server that runs until `seen` is called. `prefix` is a command line that starts it, as of taskset."""
+    """A prober of a server that runs until `seen` is called. `prefix` is a command line that starts it, for example of taskset."""
 
     def __init__(self, port, pid, request=GET, prefix=()):
         argv = [*prefix, sys.executable, os.path.abspath(__file__), str(port), str(pid)]
@@ -41,19 +41,19 @@ class Prober:
         self.process.stdin.flush()
 
     def seen(self):
-        """Ends it."""
+        """Ends the prober and returns its results."""
         return Seen(*map(float, self.process.communicate(b"")[0].split()))
 
 
 def serving_threads(pid):
-    """The files that tell the CPU time of the threads that serve: the workers, or the first thread of all."""
+    """Returns the files with the CPU time of the serving threads: the workers, or the first thread."""
     tasks = pathlib.Path(f"/proc/{pid}/task")
     workers = [task for task in tasks.iterdir() if (task / "comm").read_text().startswith("worker-")]
     return [task / "schedstat" for task in workers or [tasks / str(pid)]]
 
 
 def serving_thread(pid):
-    """The first of them."""
+    """Returns the first of these files."""
     return serving_threads(pid)[0]
 
 
@@ -82,7 +82,7 @@ def probe_until_closed(port, pid, request):
             now = time.perf_counter()
             noise = max(noise, now - last)
             watched, last = watched + now - last, now
-        # What else runs on this core is to get on.
+        # Lets other programs on this core run.
         time.sleep(300e-6)
     took.sort()
     return Seen(took[len(took) // 2] * 1e3, took[int(len(took) * 0.9999)] * 1e3, took[-1] * 1e3, noise * 1e3,

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Publish and subscribe, and MONITOR, under load: server beside server, on the same machine, one after the other.
 
-First experiment: subscribers that read all the time, publishers that publish as fast as they may. Second one: a client that
-shows MONITOR and reads slowly, beside one that pipelines. For both: how long a PING on other connections has to wait at most,
-the most memory that the server takes, and which of the readers it closes.
+First experiment: subscribers that read all the time, and publishers at full speed. Second experiment: a slow reader of MONITOR beside a
+client that pipelines. The results of both: the longest wait for a PING on other connections, the most memory of the server, and
+the readers that it closes.
 
     bench/pubsub.py penstock-2='target/release/penstock server --port {port} --threads 2' \\
                     valkey='valkey-server --port {port} --save ""'
@@ -47,7 +47,7 @@ def receive(sock, count):
 
 
 def receive_lines(sock, count):
-    """Reads so many replies of a line each."""
+    """Reads so many one-line replies."""
     while count > 0:
         part = sock.recv(1 << 16)
         if not part:
@@ -73,7 +73,7 @@ def peak_mb(process):
 
 
 def read_messages(port, count, expected, ready, results):
-    """Subscribes so often, and reads until each connection has had so many bytes or is closed."""
+    """Subscribes on so many connections, and reads until each has received so many bytes or is closed."""
     poller, left = select.epoll(), {}
     socks = {}
     for _ in range(count):
@@ -111,7 +111,7 @@ def publish(port, count, depth, payload, ready):
 
 
 def ping(port, ready, over, results):
-    """Pings on several connections, so that each thread of the server has some, one at a time."""
+    """Sends PINGs one at a time on several connections, with some on each thread of the server."""
     socks = [connect(port) for _ in range(PINGERS)]
     longest = 0
     ready.wait()
@@ -126,7 +126,7 @@ def ping(port, ready, over, results):
 
 
 def monitor(port, every_s, ready, over, results):
-    """Shows MONITOR and reads 4 KB now and then."""
+    """Starts MONITOR and reads 4 KB now and then."""
     sock = connect(port)
     sock.sendall(b"MONITOR\r\n")
     receive(sock, 5)
@@ -148,7 +148,7 @@ def pipeline(port, count, depth, ready):
 
 
 def run(process, workers, watchers):
-    """Runs workers and watchers; returns how long the workers took, and what was found out."""
+    """Runs workers and watchers. Returns the workers' time and the results."""
     results, over = multiprocessing.Queue(), multiprocessing.Event()
     ready = multiprocessing.Barrier(len(workers) + len(watchers) + 1)
     spawn = lambda what, *more: multiprocessing.Process(target=what[0], args=(*what[1:], ready, *more), daemon=True)

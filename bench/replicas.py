@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What a replica costs its primary, and how long a full synchronisation takes: Penstock beside another server.
+"""The cost of a replica for its primary, and the time of a full synchronisation: Penstock beside another server.
 
     bench/replicas.py --penstock target/release/penstock --peer valkey=valkey-server --benchmark valkey-benchmark
 
-Each server is primary of a replica of its own kind, with one thread and the same settings; they take turns within each round. `cpu` is the CPU
-time of all of the primary's threads for a SET of 16 bytes at depth 128, without a replica and with one; `replica` the replica's. `sync` is the
-time from REPLICAOF until the link is up, with --keys keys of 16 bytes; `memory` is how far the primary's peak of resident memory was above
-what it had before. Needs Linux.
+Each server is the primary of a replica of its own kind, with one thread and the same settings. They take turns within each round. `cpu` is the
+CPU time of all of the primary's threads for a SET of 16 bytes at depth 128, without a replica and with one. `replica` is the replica's CPU time.
+`sync` is the time from REPLICAOF until the link is up, with --keys keys of 16 bytes. `memory` is the primary's peak of resident memory above
+its memory before. Needs Linux.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def cost(program, benchmark, keys):
 
 
 def sync(program, keys):
-    """Seconds, and the primary's memory beyond what it had, as a part of that."""
+    """Returns the seconds, and the growth of the primary's memory as a fraction."""
     with server(program, 7801) as primary, server(program, 7802) as replica:
         primary.ask("DEBUG", "POPULATE", str(keys), "key", "16")
         time.sleep(1)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How fast unread replies go to disk and come back, beside what the disk does by itself.
+"""The speed of unread replies to disk and back, beside the disk's own speed.
 
     bench/replies.py --server 'target/release/penstock --port {port} --save "" --dir {dir}' --dir /var/tmp --gigabytes 4
 
-A client sends GETs of a value until their replies take so many gigabytes, and reads nothing meanwhile. Measured are the
-time until all of them have run, the time to read all replies, and how long the space stays taken once a connection that
-has as much on disk is closed. The disk's own pace is that of a file without a name in the same directory, written and
-read in pieces as large as the server's, without waiting for the medium in either case.
+A client sends GETs of a value until their replies take so many gigabytes, and reads nothing meanwhile. The script measures the time
+until all GETs have run, the time to read all replies, and the time until the space is free after a connection with as much on disk
+is closed. The disk's own speed is for a nameless file in the same directory, written and read in pieces of the server's size.
+Neither waits for the medium.
 
 Needs Linux (/proc) and twice as many free gigabytes.
 """
@@ -76,7 +76,7 @@ def free_mb(directory):
 
 
 def disk_alone(directory, size):
-    """Megabytes a second of writing and of reading."""
+    """Returns megabytes a second for writing and for reading."""
     piece = os.urandom(PIECE)
     with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
         began = time.monotonic()
@@ -92,7 +92,7 @@ def disk_alone(directory, size):
 
 
 def gets(server):
-    """How many GETs have run."""
+    """Returns the number of GETs that have run."""
     return int(server.figures().get("cmdstat_get", "calls=0,").split("calls=")[1].split(",")[0])
 
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""What one client waits for a reply, one by one over one connection, and what idle connections cost; of several servers in turn.
+"""The round trip of one client's requests, one at a time, and the cost of idle connections, of several servers in turn.
 
     bench/round_trips.py \\
         --server 'valkey=valkey-server --port {port} --save ""' \\
         --server 'penstock=target/release/penstock --port {port} --save "" --threads 1'
 
-The server's threads run on one core and the client on another. They are bound once the server has started: a server that is bound
-before it starts knows of one core only, and Penstock polls only where there is another one. Printed are microseconds for a
-PING, the median and the least and greatest of the rounds, and the percentage of a core that a server takes which has a hundred
-connections that have sent something, and are silent now.
+The server's threads run on one core and the client on another. They are bound after the server's start: a server bound before it knows only
+one core, and Penstock polls only if there is another one. The script prints microseconds for a PING, with the median, the least and the
+greatest of the rounds. It also prints the percentage of a core that a server takes with a hundred silent connections, which have sent
+requests before.
 
 Needs Linux (/proc/PID/task/*/schedstat, taskset).
 """
@@ -22,7 +22,7 @@ import time
 
 import servers
 
-# After this many seconds of silence a server has stopped looking for what might follow.
+# After this many seconds of silence a server has stopped polling.
 SETTLING = 2
 # For so many seconds an idle server is watched.
 WATCHED = 4
@@ -59,7 +59,7 @@ def trips(port, count):
 
 
 def idle(process, port):
-    """Percentage of a core that silent connections cost."""
+    """Returns the percentage of a core that silent connections cost."""
     streams = [connect(port) for _ in range(IDLE_CONNECTIONS)]
     for stream in streams:
         ping(stream)

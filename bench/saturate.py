@@ -3,9 +3,9 @@
 
     bench/saturate.py [--server PROGRAM] [--requests N] [--rounds N] [--port PORT] [--raw FILE]
 
-The server runs with one thread. "busy" is the share of the wall time for which that thread ran or waited for its core, which
-others may have had (schedstat); a server that is busy all the time is saturated: the requests a second are its own.
-Beside it, the processor time that server and generator took for a request. Generators take turns; medians of all rounds.
+The server runs with one thread. "busy" is the share of the wall time in which that thread ran or waited for its core, possibly used by
+other programs (schedstat). A server that is busy all the time is saturated, and the requests a second are its limit. The next
+figures are the processor times of server and generator for a request. Generators take turns. Figures are medians of all rounds.
 """
 
 import argparse
@@ -31,7 +31,7 @@ class Pinned(Server):
 
 
     def times_s(self):
-        """Seconds for which all threads, of which one works, ran, and for which they waited for a core."""
+        """Returns the seconds in which the threads ran, and in which they waited for a core. Only one of them works."""
         tasks = pathlib.Path(f"/proc/{self.process.pid}/task").iterdir()
         fields = [(task / "schedstat").read_text().split() for task in tasks]
         return [sum(int(field[index]) for field in fields) / 1e9 for index in (0, 1)]

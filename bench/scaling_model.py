@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""How the server should scale over many threads: a simulation of its locks, for machines that aren't at hand.
+"""The expected scaling over many threads: a simulation of the server's locks, in place of large machines.
 
     bench/scaling_model.py [--held NS] [--beside NS] [--asking NS] [--transfer NS] [--hot SHARE] [--shards N]
 
-Every thread runs single-key commands in windows of 64. First it asks for what they will read, `asking` nanoseconds a key, and
-so for their locks, whose cache lines come while it goes on asking. Then it runs them one after the other. A command takes
-`beside` nanoseconds without a lock (framing, reply, the kernel's part), then waits for the lock of its key's shard, first
-come first served, and holds it for `held` nanoseconds. If another thread has asked for the lock or held it since this one
-asked, its cache line has to come from that core once more, for `transfer` nanoseconds, while the lock is held. There are
-512 shards a thread, as in the server. `hot` is the share of commands that go to one single key. The gate that a batch passes
-is a store to the thread's own cache line, and part of `beside`. What is not modelled: memory bandwidth, the network card, a
-clock that slows down when all cores are busy.
+Every thread runs single-key commands in windows of 64. First it prefetches their data and their locks, `asking` nanoseconds a key. The
+cache lines arrive during the following prefetches. Then it runs the commands one after the other. A command takes `beside`
+nanoseconds without a lock (framing, reply, the kernel's part). It then waits for the lock of its key's shard, first come first
+served, and holds it for `held` nanoseconds. If another thread has prefetched or held the lock since this thread's prefetch, its cache
+line comes from that core again, which takes `transfer` nanoseconds while the lock is held. There are 512 shards a thread, like in the
+server. `hot` is the share of commands for one single key. A batch's gate is a store to the thread's own cache line, and part of
+`beside`. The model leaves out memory bandwidth, the network card, and a clock that slows down when all cores are busy.
 """
 
 import argparse
@@ -20,7 +19,7 @@ import random
 #: As in the server.
 SHARDS_PER_THREAD = 512
 SHARDS_MAX = 1 << 14
-#: Commands whose memory is asked for together.
+#: Commands prefetched together.
 WINDOW = 64
 #: How many of them each thread runs.
 WINDOWS = 60

@@ -5,7 +5,7 @@
         --server 'valkey=valkey-server --port {port} --save ""' \\
         --server 'penstock=target/release/penstock --port {port} --save "" --threads 1'
 
-What is measured, and how, stands in bench/side_by_side.py. The scripts: one that does nothing, one GET, a GET with a sum
+The method is described in bench/side_by_side.py. The scripts: one that does nothing, one GET, a GET with a sum
 and a SET of the same key, and a thousand INCRs in a loop.
 """
 

@@ -1,4 +1,4 @@
-"""Servers under test: what the scripts of this directory share about starting them and asking the system about them."""
+"""Servers under test: shared functions of this directory's scripts that start servers and read their figures."""
 
 import argparse
 import pathlib
@@ -35,7 +35,7 @@ def options(doc, port):
 
 
 def start_each(args, running):
-    """Starts the servers that `options` has read. Appends name, process and port of each to `running`, whose processes the caller ends."""
+    """Starts the servers of `options`. Appends name, process and port of each to `running`. The caller ends these processes."""
     for index, server in enumerate(args.server):
         name, command = server.split("=", 1)
         port = args.port + index

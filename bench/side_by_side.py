@@ -5,10 +5,10 @@
         --server 'valkey=valkey-server --port {port} --save ""' \\
         --server 'penstock=target/release/penstock --port {port} --save "" --threads 1'
 
-Every server runs on one core and the load generator on another. What is compared is the CPU time that a server's threads
-take per command, kernel included: a generator on one core is slower than the servers, so that throughput would say more
-about it than about them. The servers take turns within a round, so that a drift of the machine's speed meets all of
-them; the median of the rounds is printed. The last column is the first server's time divided by this one's.
+Every server runs on one core and the load generator on another. The script compares the CPU time of a server's threads per command,
+including the kernel's. A generator on one core is slower than the servers, and throughput would measure the generator. The servers
+take turns within a round: a drift of the machine's speed affects all of them. The script prints the median of the rounds. The last
+column is the first server's time divided by this one's.
 
 Needs Linux (/proc/PID/task/*/schedstat, taskset) and redis-benchmark or valkey-benchmark.
 """
@@ -43,7 +43,7 @@ COMMANDS = {
     "setbit": ["SETBIT", "bits:__rand_int__", "77", "1"],
     "pfadd": ["PFADD", "hll:__rand_int__", "element"],
     "pfadd1": ["PFADD", "hll", "__rand_int__"],
-    # After "hset", whose hashes these have expire.
+    # After "hset": these set the expiry of its hashes.
     "hexpire": ["HEXPIRE", "hash:__rand_int__", "1000", "FIELDS", "1", "field"],
     "hgetex": ["HGETEX", "hash:__rand_int__", "EX", "1000", "FIELDS", "1", "field"],
 }
@@ -76,7 +76,7 @@ class Server:
 
 
 def set_value_bytes(count):
-    """Has the values that SET, HSET, LPUSH and MSET write be so long, and so those that GET and MGET read."""
+    """Sets the size of the values of SET, HSET, LPUSH and MSET, which GET and MGET read."""
     global VALUE
     value = "v" * count
     for words in COMMANDS.values():
@@ -85,7 +85,7 @@ def set_value_bytes(count):
 
 
 def start_all(specs, options, first_port):
-    """The servers of a command line's NAME=COMMANDs, filled, one after another on the same core."""
+    """Starts and fills the servers of a command line's NAME=COMMANDs, all on the same core."""
     started = []
     try:
         for i, spec in enumerate(specs):
@@ -105,7 +105,7 @@ def stop_all(running):
 
 
 def medians_of(running, rounds, measure):
-    """Of the figures that `measure` returns for a server the medians of all rounds, by the server's name; the servers take turns."""
+    """Returns the medians of `measure`'s figures over all rounds, by the server's name. The servers take turns."""
     rows = {server.name: [] for server in running}
     for _ in range(rounds):
         for server in running:
@@ -114,7 +114,7 @@ def medians_of(running, rounds, measure):
 
 
 def requests_of(test, depth):
-    """How many requests a run makes."""
+    """Returns the number of requests of a run."""
     return REQUESTS.get(depth, 500_000) // (8 if test in HEAVY else 1)
 
 

@@ -5,10 +5,10 @@
         --server 'penstock=target/release/penstock --port {port} --save "" --threads 1'
 
 Each server is filled with the titles of examples/movies/titles.py, in pipelines of a thousand commands: as sorted sets (ZADD index:PREFIX
-VOTES TITLE for the first letters of each title, up to --letters), and, on another start, as suggestions where the server has them. What that takes of
-used_memory and of resident memory, and of the server's CPU time a title. Then the best ten are asked for by prefixes of one to ten letters of titles
-that are drawn evenly, one request at a time and sixteen in flight: CPU time of the server for a request, the kernel's among it, by turns. Medians of
-the rounds, in nanoseconds.
+VOTES TITLE for the first letters of each title, up to --letters), and after another start as suggestions, if the server has them. The script prints
+the growth of used_memory and of resident memory, and the server's CPU time a title. Then it requests the best ten titles for prefixes of one to ten
+letters of evenly drawn titles, one request at a time and sixteen in flight. The servers take turns. The figures are the CPU time of the server for a
+request, including the kernel's: medians of the rounds, in nanoseconds.
 
 Needs Linux (/proc/PID/task/*/schedstat, taskset) and two cores.
 """
@@ -63,7 +63,7 @@ class Filled:
         return self.client.replies.readline()[:1] == b":"
 
     def memory(self):
-        """used_memory, and what is resident."""
+        """Returns used_memory and the resident memory."""
         self.client.connection.sendall(request("INFO", "memory"))
         text = self.client.replies.read(int(self.client.replies.readline()[1:]) + 2).decode()
         used = next(int(line.split(":")[1]) for line in text.splitlines() if line.startswith("used_memory:"))

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Makes the tables and the plot of the documentation from what bench/side_by_side.py has printed.
+"""Makes the tables and the plot of the documentation from the output of bench/side_by_side.py.
 
     bench/table.py bench/results/DATE-side-by-side.txt                       a table in Markdown
     bench/table.py bench/results/DATE-side-by-side.txt --plot FILE.svg      and a plot of commands a second and core by depth
 
-The last of the servers is the one that the others are compared with: each cell shows the first server's nanoseconds a
-command, this one's, and how many times less that is.
+The last server is compared with the others. Each cell shows the first server's nanoseconds a command, this one's, and their ratio.
 """
 
 import argparse

@@ -1,18 +1,17 @@
 #!/usr/bin/env python3
-"""What it costs a server that its threads share the keys: CPU time per command with two threads and with one.
+"""The cost of threads that share the keys: CPU time per command with two threads and with one.
 
     bench/threads.py --server 'target/release/penstock --port {port} --save "" --threads {threads}'
 
-Two cores, on each of which one generator and one thread that serves take turns; every connection is served by the thread
-that is on its generator's core. `two threads` is one server with two threads, so that both generators use the same keys;
-`two servers` are two of a thread each on the same two cores, which share nothing. Both have the same company: beside the
-keys that are shared and the locks that it takes, nothing differs, neither in how busy the machine is nor in how many
-requests arrive at a time. `ratio` is the CPU time of the first divided by that of the second. The arms take turns within a
-round; medians of all rounds are printed.
+One generator and one serving thread take turns on each of two cores. The serving thread on a generator's core serves all of its
+connections. `two threads` is one server with two threads, and both generators use the same keys. `two servers` are servers with one
+thread each on the same two cores, and share nothing. The two arms differ only in the shared keys and their locks: the load of the
+machine and the number of requests at a time are equal. `ratio` is the CPU time of the first divided by the CPU time of the second. The
+arms take turns within a round, and the script prints medians of all rounds.
 
-A generator sends each of its connections a batch of commands that were made before, with keys drawn evenly from --keys for
-each command, and reads all replies. With --keys 1 all connections use one key, and `rate` is what matters. With
---busy 1 one generator only has something to send, and the other core's thread nothing to do.
+A generator sends each of its connections a prepared batch of commands, with keys drawn evenly from --keys for each command, and reads
+all replies. With --keys 1 all connections use one key, and `rate` is the important figure. With --busy 1 only one generator sends
+requests, and the other core's thread is idle.
 
 Needs Linux (/proc/PID/task/*/schedstat, taskset), two cores, and a server whose serving threads are named worker-0 and
 worker-1 and get the connections in turn.
@@ -54,7 +53,7 @@ def read_replies(connection, count, reply):
 
 
 def generate(core, port, turns, orders, done):
-    """Opens a connection whenever it is its turn, then runs what it is ordered to."""
+    """Opens a connection at each turn, then runs its orders."""
     os.sched_setaffinity(0, {int(core)})
     connections, draw = [], random.Random(core)
     while True:
@@ -117,7 +116,7 @@ class Arm:
             self.pin(options)
 
     def pin(self, options):
-        """Finds out which thread serves the first generator, and gives every thread the core of its own."""
+        """Finds the thread that serves the first generator, and binds every thread to its core."""
         server = self.servers[0]
         threads = list(workers(server).values())
         before = [cpu_of(server, task) for task in threads]
@@ -148,7 +147,7 @@ class Arm:
 
 
 def fill(port, keys):
-    """Every key that a command may name is there, so that no table grows while it is measured."""
+    """Writes all keys of the commands. No table grows during the measurement then."""
     with socket.create_connection(("127.0.0.1", port)) as connection:
         for prefix, value in ("key", "xxx"), ("counter", "0"):
             for first in range(0, keys, 1000):

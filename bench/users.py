@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What rules of a user cost: server CPU a command at depth 128, against the user `default`, who may do everything.
+"""The cost of a user's rules: server CPU a command at depth 128, against the unrestricted user `default`.
 
     bench/users.py [--server target/release/penstock] [--rounds 9]
 

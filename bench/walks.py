@@ -18,7 +18,7 @@ from items import arguments, named, start_all
 from memory import request
 
 MEMBERS, FILLED_AT_ONCE = 100_000, 1000
-#: What a command is called with, and how many members it visits.
+#: A command's arguments, and the number of members that it visits.
 COMMANDS = [
     (["HGETALL", "hash"], MEMBERS),
     (["HKEYS", "hash"], MEMBERS),

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""CPU time of a server for commands that go through many bytes: BITCOUNT, BITOP, PFCOUNT, PFMERGE.
+"""CPU time of a server for commands that read many bytes: BITCOUNT, BITOP, PFCOUNT, PFMERGE.
 
     bench/words.py --server 'valkey=valkey-server --port {port} --save ""' \\
         --server 'penstock=target/release/penstock --port {port} --save "" --threads 1'
 
 Each server has one core. A round sends each of them the same commands, 128 in flight and fewer of those that take long; the servers take
-turns. Medians of the rounds, in microseconds a command, and how often the first server's time is the other's.
+turns. The script prints medians of the rounds in microseconds a command, and the first server's time divided by the other's.
 
 Needs Linux (/proc/PID/task/*/schedstat, taskset) and two cores.
 """
@@ -34,7 +34,7 @@ def fill(connection):
         elements = [f"{index}:{i}" for i in range(20_000)]
         for start in range(0, len(elements), 1000):
             connection.call(request("PFADD", f"hll{index}", *elements[start:start + 1000]))
-    # What is compared is dense.
+    # The comparison is for dense ones.
     connection.call(request("PFCOUNT", "hll0", "hll1"))
 
 

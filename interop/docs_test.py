@@ -132,12 +132,44 @@ def self_test():
         assert matches(expected, printed) == answer, (expected, printed)
 
 
+def pinned_versions():
+    """The versions of cluster clients that the tests install, by the names of docs/cluster.md."""
+    python, npm, go, java, test = (
+        (ROOT / path).read_text()
+        for path in ["interop/python/requirements.txt", "interop/node/package.json", "interop/go/go.mod", "interop/java/cluster/pom.xml", "test"]
+    )
+
+    def found(pattern, text):
+        return re.search(pattern, text)[1]
+
+    return {
+        "redis-py": found(r"(?m)^redis==(.*)$", python),
+        "ioredis": found(r'"ioredis": "(.*?)"', npm),
+        "node-redis": found(r'"redis": "(.*?)"', npm),
+        "go-redis": found(r"redis/go-redis/v9 v(\S+)", go),
+        "rueidis": found(r"redis/rueidis v(\S+)", go),
+        "Jedis": found(r"jedis</artifactId>\s*<version>(.*?)<", java),
+        "Lettuce": found(r"lettuce-core</artifactId>\s*<version>(.*?)\.RELEASE<", java),
+        "libvalkey": found(r"local version=(\S+) test=interop/c/cluster_test.c", test),
+    }
+
+
+def check_versions():
+    """Checks that docs/cluster.md names the versions that are tested. Debian's package decides the version of redis-rb."""
+    page = (ROOT / "docs/cluster.md").read_text()
+    shown = dict(re.findall(r"^\| (\S+) (\d[\d.]*\d)\b.*\|$", page, re.MULTILINE))
+    wrong = {name: version for name, version in pinned_versions().items() if shown.get(name) != version}
+    if wrong:
+        raise SystemExit(f"docs/cluster.md does not name these versions: {wrong}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--server", default=str(ROOT / "target/release/penstock"), metavar="PROGRAM")
     parser.add_argument("pages", nargs="*", type=pathlib.Path, metavar="PAGE")
     options = parser.parse_args()
     self_test()
+    check_versions()
     program = shutil.which(options.server)
     if program is None:
         parser.error(f"no such program: {options.server}")

@@ -8,8 +8,9 @@ of the scripts themselves). SCRIPT is a name of `SCRIPTS` below; without one, al
 
 A script is an ordinary program that is told the server's address in the environment, PENSTOCK_URL (redis://host:port),
 PENSTOCK_PORT, and PENSTOCK_SOCKET (a Unix socket), and the server's program, PENSTOCK_PROGRAM. A script of `SEVERAL_SERVERS` is told the
-ports of all its servers, too: PENSTOCK_PORTS, separated by commas. It may end all but the first. A script prints what it has checked, and
-ends with status 0 only if every reply was right. Its last line says how many checks that were: `N checks`.
+ports of all its servers, too: PENSTOCK_PORTS, separated by commas. It may end all but the first. The scripts of `CLUSTER` share a cluster
+(see cluster.py). A script prints what it has checked, and ends with status 0 only if every reply was right. Its last line says how many
+checks that were: `N checks`.
 
 Nothing here relies on port 6379: the server gets a free one, and a new directory for its files.
 """
@@ -27,6 +28,8 @@ import sys
 import tempfile
 import time
 
+import cluster
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 
@@ -40,31 +43,56 @@ SCRIPTS = {
     "redis-py-caching": ["{venv}/bin/python", "python/redis_py_caching_test.py"],
     "sharding": ["{venv}/bin/python", "python/sharding_test.py"],
     "redis-py-resume": ["{venv}/bin/python", "python/redis_py_resume_test.py"],
+    "redis-py-abort": ["{venv}/bin/python", "python/redis_py_abort_test.py"],
     "redis-py-suggestions": ["{venv}/bin/python", "python/redis_py_suggestions_test.py"],
     "ruby-api": ["/usr/bin/ruby", "ruby/api_test.rb"],
     "ruby-movies": ["/usr/bin/ruby", "ruby/movies_test.rb"],
+    "ruby-abort": ["/usr/bin/ruby", "ruby/abort_test.rb"],
     "ruby-pipelines": ["/usr/bin/ruby", "ruby/pipelines_test.rb"],
     "ruby-sharding": ["/usr/bin/ruby", "ruby/sharding_test.rb"],
     "ruby-sidekiq": ["/usr/bin/ruby", "ruby/sidekiq_test.rb"],
     "ioredis": ["node", "node/ioredis_test.js"],
+    "ioredis-abort": ["node", "node/abort_test.js"],
     "node-caching": ["node", "node/caching_test.js"],
     "node-suggestions": ["node", "node/suggestions_test.js"],
     "node-scripts": ["node", "node/scripts_test.js"],
     "bullmq": ["node", "node/bullmq_test.js"],
     "upstash": ["node", "node/upstash_test.js"],
     "console": ["node", "node/console_test.js"],
+    "console-data": ["node", "node/console_data_test.js"],
     "movies": ["node", "node/movies_test.js"],
     "http": ["node", "node/http_test.js"],
     "go-redis": ["{cache}/go-redis-test"],
+    "go-redis-abort": ["{cache}/go-redis-test", "abort"],
     "go-redis-ring": ["{cache}/go-redis-test", "ring"],
     "advise-corpus": ["{venv}/bin/python", "advise/corpus_test.py"],
+    "advise-snippets": ["{venv}/bin/python", "advise/snippets_test.py"],
     "redisson": ["java", "-cp", "{cache}/redisson/*", "java/RedissonTest.java"],
     "jedis-suggestions": ["java", "-cp", "{cache}/redisson/*", "java/JedisSuggestionsTest.java"],
+    "jedis-abort": ["java", "-cp", "{cache}/redisson/*", "java/JedisAbortTest.java"],
     "jedis-sharding": ["java", "-cp", "{cache}/redisson/*", "java/JedisShardingTest.java"],
+    # Each entry of the command table has a case for measurements, and each case works.
+    "sweep": ["python3", "../bench/sweep.py", "--check"],
 }
 
+# Scripts of cluster clients, each with its client's own cluster class, and of Penstock's own tools.
+CLUSTER = {
+    "cluster-redis-py": ["{venv}/bin/python", "python/redis_py_cluster_test.py"],
+    "cluster-ioredis": ["node", "node/ioredis_cluster_test.js"],
+    "cluster-node-redis": ["node", "node/node_redis_cluster_test.js"],
+    "cluster-go-redis": ["{cache}/go-redis-test", "cluster"],
+    "cluster-rueidis": ["{cache}/go-redis-test", "rueidis"],
+    "cluster-jedis": ["java", "-cp", "{cache}/java-cluster/*", "java/ClusterTest.java", "jedis"],
+    "cluster-lettuce": ["java", "-cp", "{cache}/java-cluster/*", "java/ClusterTest.java", "lettuce"],
+    "cluster-redis-rb": ["/usr/bin/ruby", "ruby/cluster_test.rb"],
+    "cluster-libvalkey": ["{cache}/libvalkey-test"],
+    "cluster-tools": ["{venv}/bin/python", "python/cluster_tools_test.py"],
+}
+SCRIPTS |= CLUSTER
+
 # Scripts for which a machine may lack what they need: they run where it is.
-OPTIONAL = {name: ROOT / ".cache/redisson" for name in ("redisson", "jedis-suggestions", "jedis-sharding")}
+OPTIONAL = {name: ROOT / ".cache/redisson" for name in ("redisson", "jedis-suggestions", "jedis-abort", "jedis-sharding")}
+OPTIONAL |= {name: ROOT / ".cache/java-cluster" for name in ("cluster-jedis", "cluster-lettuce")}
 
 # How many servers a script gets, where it is not one.
 SEVERAL_SERVERS = {"ruby-sharding": 4, "go-redis-ring": 4, "jedis-sharding": 4}
@@ -72,8 +100,9 @@ SEVERAL_SERVERS = {"ruby-sharding": 4, "go-redis-ring": 4, "jedis-sharding": 4}
 # Scripts about what Penstock has and the oracle hasn't: redis-py caches from Redis 7.4 on, suggestions are a module's, and Redis has no
 # HTTP port.
 PENSTOCK_ONLY = {
-    "redis-py-resume", "redis-py-caching", "advise-corpus", "redis-py-suggestions", "node-suggestions", "jedis-suggestions", "upstash",
-    "console", "movies", "http",
+    "redis-py-resume", "redis-py-abort", "ruby-abort", "ioredis-abort", "go-redis-abort", "jedis-abort",
+    "redis-py-caching", "advise-corpus", "advise-snippets", "redis-py-suggestions", "node-suggestions",
+    "jedis-suggestions", "upstash", "console", "console-data", "movies", "http", "sweep", "cluster-tools",
 }
 
 # A script that is stuck waits for a reply that never comes; the slowest takes some 20 seconds on two cores, and over
@@ -183,30 +212,57 @@ def run_bounded(command, environment, directory, seconds):
         return status, output.read().decode(errors="replace")
 
 
-def run_script(name, program, arguments):
-    """Runs one script against a fresh server; returns how many checks passed, or None after printing what failed."""
+def run_script(name, program, arguments, shared):
+    """Runs one script; returns how many checks passed, or None after printing what failed."""
     paths = {"venv": ROOT / ".cache/venv", "cache": ROOT / ".cache"}
     command = [part.format(**paths) for part in SCRIPTS[name]]
     started = time.monotonic()
+    if name in CLUSTER:
+        count, failure = run_with_cluster(command, shared)
+    else:
+        count, failure = run_with_servers(command, program, arguments, SEVERAL_SERVERS.get(name, 1))
+    if failure is None:
+        print(f"{name}: {count} checks, {time.monotonic() - started:.1f} s", flush=True)
+        return count
+    print(f"{name}: FAILED, {failure}\n---", flush=True)
+    return None
+
+
+def run_with_servers(command, program, arguments, number):
+    """Runs a script against fresh servers; returns how many checks passed, and what failed."""
     with contextlib.ExitStack() as stack:
-        servers = [stack.enter_context(Server(program, arguments)) for _ in range(SEVERAL_SERVERS.get(name, 1))]
+        servers = [stack.enter_context(Server(program, arguments)) for _ in range(number)]
         server = servers[0]
         environment = server.environment() | {"PENSTOCK_PORTS": ",".join(str(each.port) for each in servers)}
         status, output = run_bounded(command, environment, HERE, SCRIPT_SECONDS_MAX)
         ended = [each.process.poll() for each in servers[1:]]
         defect = server.defect() or next((f"another server ended with status {end}" for end in ended if end), None)
-        if status is None:
-            defect = defect or f"no end after {SCRIPT_SECONDS_MAX} seconds"
-        elif status != 0:
-            defect = defect or f"status {status}"
-        count = re.search(r"^(\d+) checks$", output, re.MULTILINE)
-        if defect is None and count is None:
-            defect = "the script did not say how many checks it made"
-        if defect is None:
-            print(f"{name}: {count[1]} checks, {time.monotonic() - started:.1f} s", flush=True)
-            return int(count[1])
-        print(f"{name}: FAILED, {defect}\n{output}\n--- the server's output:\n{server.output()}\n---", flush=True)
-        return None
+        return judge(status, output, defect, server)
+
+
+def run_with_cluster(command, shared):
+    """Runs a script against the shared cluster; returns how many checks passed, and what failed."""
+    nodes = shared.get()
+    environment = nodes.environment() | {"PENSTOCK_PROGRAM": nodes.program}
+    status, output = run_bounded(command, environment, HERE, SCRIPT_SECONDS_MAX)
+    count, failure = judge(status, output, nodes.defect(), nodes)
+    if failure:
+        shared.close()
+    return count, failure
+
+
+def judge(status, output, defect, server):
+    """Returns how many checks passed, and what failed; one of them is None."""
+    if status is None:
+        defect = defect or f"no end after {SCRIPT_SECONDS_MAX} seconds"
+    elif status != 0:
+        defect = defect or f"status {status}"
+    count = re.search(r"^(\d+) checks$", output, re.MULTILINE)
+    if defect is None and count is None:
+        defect = "the script did not say how many checks it made"
+    if defect is None:
+        return int(count[1]), None
+    return None, f"{defect}\n{output}\n--- the server's output:\n{server.output()}"
 
 
 def main():
@@ -227,7 +283,9 @@ def main():
     if missing and not options.scripts:
         print(f"left out, since what they need is not here: {', '.join(missing)}", flush=True)
     scripts = options.scripts or [name for name in SCRIPTS if name not in left_out]
-    results = [run_script(name, os.path.abspath(program), options.arg) for name in scripts]
+    shared = cluster.Shared(os.path.abspath(program), options.arg)
+    with contextlib.closing(shared):
+        results = [run_script(name, os.path.abspath(program), options.arg, shared) for name in scripts]
     failed = results.count(None)
     print(f"clients: {len(results) - failed} passed; {failed} failed ({sum(filter(None, results))} checks)")
     sys.exit(1 if failed else 0)

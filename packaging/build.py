@@ -37,12 +37,12 @@ DESCRIPTION = """\
  It reads the configuration, snapshots and append-only files of Redis and
  Valkey. The tools are subcommands of the one program: cli, bench, load,
  check and advise."""
-# Files whose text a licence asks to be handed on.
+# Names of files with licence texts that must be distributed.
 LICENCE_FILES = ("LICENSE*", "LICENCE*", "COPYRIGHT*", "NOTICE*", "UNLICENSE*")
 
 
 def run(*command):
-    """What a command prints; its failure ends the build with its own message."""
+    """Returns the output of a command. Its failure ends the build with its own message."""
     done = subprocess.run([str(word) for word in command], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         sys.exit(f"{command[0]} ended with status {done.returncode}")
@@ -60,16 +60,16 @@ def put(source, path, mode=0o644):
 
 
 def put_compressed(source, path):
-    """The same, by gzip, and without the time at which it was done."""
+    """Writes compressed content to a path, by gzip without a timestamp."""
     data = source.read_bytes() if isinstance(source, pathlib.Path) else source.encode()
     put(gzip.compress(data, mtime=0), path)
 
 
-# --- what both have -----------------------------------------------------------------------------------------------------
+# --- shared files -------------------------------------------------------------------------------------------------------
 
 
 def linked_crates(metadata):
-    """The packages that are compiled into the program, without those of tests and builds."""
+    """Returns the packages compiled into the program, without those of tests and builds."""
     packages = {package["id"]: package for package in metadata["packages"]}
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
     [start] = [package["id"] for package in metadata["packages"] if package["name"] == "penstock"]
@@ -85,12 +85,12 @@ def linked_crates(metadata):
 
 
 def licence_texts(directory):
-    """The licences that a package's sources carry, its bundled C libraries included."""
+    """Returns the licences in a package's sources, including its bundled C libraries."""
     return sorted({path for name in LICENCE_FILES for path in directory.rglob(name) if path.is_file()})
 
 
 def third_party():
-    """The licences of all that is linked into the program: a list, then each text once."""
+    """Returns the licences of everything linked into the program: a list, then each text once."""
     host = re.search(r"host: (\S+)", run("rustc", "-vV"))[1]
     metadata = json.loads(run("cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", host))
     crates = [package for package in linked_crates(metadata) if package["source"]]
@@ -114,7 +114,7 @@ def version():
 
 
 def libraries(binary):
-    """The packages that the program's dynamic libraries are in, as Debian names them; none for a static program."""
+    """Returns the Debian packages of the program's dynamic libraries, or none for a static program."""
     needed = set(re.findall(r"NEEDED\s+(\S+)", run("objdump", "-p", binary)))
     versions = re.findall(r"GLIBC_(\d+)\.(\d+)", run("objdump", "-T", binary)) if needed else []
     known = {"libc.so.6": None, "libm.so.6": None, "ld-linux-x86-64.so.2": None, "ld-linux-aarch64.so.1": None}
@@ -129,7 +129,7 @@ def libraries(binary):
 
 
 def files_of_deb(binary, tree):
-    """Everything that the package installs."""
+    """Writes all files that the package installs."""
     put(binary, tree / "usr/bin/penstock", 0o755)
     put(HERE / "penstock.service", tree / "usr/lib/systemd/system/penstock.service")
     put(HERE / "penstock.conf", tree / "etc/penstock/penstock.conf")
@@ -156,7 +156,7 @@ def files_of_deb(binary, tree):
 
 
 def control_of_deb(binary, tree):
-    """What the package manager reads."""
+    """Writes the files for the package manager."""
     files = sorted(path for path in tree.rglob("*") if path.is_file())
     sums = "".join(f"{hashlib.md5(path.read_bytes()).hexdigest()}  {path.relative_to(tree)}\n" for path in files)
     fields = {

@@ -1,4 +1,4 @@
-"""What test.py runs in a system of its own, whose process 1 is systemd: the package installed, served and removed.
+"""The part of test.py that runs in a system of its own, with systemd as process 1: installs, runs and removes the package.
 
 Each `check_` function is one test; they run in this order, and each builds on those before it. The results are in the file
 `results`, a line each: the name, and what is wrong, if something is.
@@ -26,7 +26,7 @@ SECONDS_MAX = 60
 
 
 def run(*command, status=0):
-    """What a command prints. Its status must be the one expected."""
+    """Returns the output of a command. Fails unless its status is the expected one."""
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert done.returncode == status, f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}"
     return done.stdout.strip()
@@ -43,7 +43,7 @@ def shown(unit, *properties):
 
 
 def start(unit):
-    """Starts a unit; what it logged is told where it doesn't come to that."""
+    """Starts a unit. Reports its log if the start fails."""
     done = subprocess.run(["systemctl", "start", unit], stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
         raise AssertionError(f"{done.stderr}{run('systemctl', 'status', '--no-pager', unit, status=3)}\n{log()}")
@@ -59,7 +59,7 @@ def ownership(path):
 
 
 def until(holds):
-    """Waits for something that happens a little later."""
+    """Waits until a condition holds."""
     deadline = time.monotonic() + SECONDS_MAX
     while not holds():
         assert time.monotonic() < deadline, "it doesn't happen"
@@ -96,13 +96,13 @@ def check_it_serves():
     status = dict(re.findall(r"^(\w+):\s+(\S+)", (process / "status").read_text(), re.MULTILINE))
     assert status["Uid"] == str(pwd.getpwnam("penstock").pw_uid), status
     assert (status["NoNewPrivs"], status["Seccomp"], int(status["CapBnd"], 16)) == ("1", "2", 0), status
-    # Where the machine beneath allows less than the unit asks for, systemd gives as much as it can.
+    # If the host allows less than the unit requests, systemd grants as much as possible.
     files, allowed = (int(re.search(r"Max open files\s+(\d+)", (of / "limits").read_text())[1]) for of in (process, pathlib.Path("/proc/1")))
     assert files == min(65535, allowed), files
 
 
 def check_what_the_unit_forbids_is_not_missed():
-    """What the server does with the system, beside answering: files of all kinds, scripts, threads, its own configuration."""
+    """Tests the server's use of the system: files of all kinds, scripts, threads, its own configuration."""
     with open("/etc/penstock/penstock.conf", "a", encoding="utf-8") as configuration:
         configuration.write("unixsocket /run/penstock/socket\n")
     run("systemctl", "restart", "penstock")

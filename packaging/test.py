@@ -38,11 +38,11 @@ SIZE_OF_IMAGE_MAX = 32 << 20
 
 
 class Skipped(Exception):
-    """What a check needs isn't here."""
+    """A requirement of a check is missing."""
 
 
 def run(*command, **options):
-    """What a command prints. It must succeed."""
+    """Returns the output of a command, which must succeed."""
     words = [str(word) for word in command]
     done = subprocess.run(
         words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS_MAX, **options
@@ -52,7 +52,7 @@ def run(*command, **options):
 
 
 def until(holds, what):
-    """Waits for something that another process does."""
+    """Waits for another process to fulfil a condition."""
     deadline = time.monotonic() + SECONDS_MAX
     while not holds():
         assert time.monotonic() < deadline, f"{what} doesn't happen"
@@ -69,7 +69,7 @@ def free_port():
 
 
 def check_the_package_is_well_formed(options, directory):
-    """What lintian would look at first."""
+    """Checks the main points of lintian."""
     tree = directory / "tree"
     run("dpkg-deb", "--raw-extract", options.deb, tree)
     control = dict(re.findall(r"^(\S+): (.*)", (tree / "DEBIAN/control").read_text(), re.MULTILINE))
@@ -163,7 +163,7 @@ def boot(files):
 
 @contextlib.contextmanager
 def control_groups():
-    """Groups of the test's own, which systemd takes for all there are. The caller is in them until the end."""
+    """Creates control groups of the test, which systemd regards as all groups. The caller is in them until the end."""
     tops = [path for path in ["/sys/fs/cgroup", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified"] if os.path.exists(f"{path}/cgroup.procs")]
     lines = [line.split(":", 2) for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines()]
     places = {("systemd" if "name=systemd" in names else "unified"): path for _, names, path in lines if names in ("", "name=systemd")}
@@ -188,7 +188,7 @@ NAMESPACES = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--net", 
 
 
 def results_of_system(options, files):
-    """What installed_test.py found, by check; None where no such system can be made here, which is said."""
+    """Returns the results of installed_test.py, by check. Prints a notice and returns None if no such system can be made here."""
     if os.geteuid() != 0 or not os.path.exists("/lib/systemd/systemd"):
         return print("packages: not root, or no systemd here: the package is unpacked and started by hand")
     shutil.copy(options.deb, files / "penstock.deb")
@@ -204,7 +204,7 @@ def results_of_system(options, files):
 
 
 def check_it_serves_from_where_it_is_unpacked(options, directory):
-    """What is left to look at where the package can't be installed."""
+    """Checks the package without installing it."""
     tree, port, notified = directory / "tree", free_port(), directory / "notified"
     unit = (tree / "usr/lib/systemd/system/penstock.service").read_text()
     program, *arguments = shlex.split(re.search(r"^ExecStart=(.*)", unit, re.MULTILINE)[1])
@@ -232,13 +232,13 @@ def check_it_serves_from_where_it_is_unpacked(options, directory):
 
 
 def steps(text):
-    """The instructions of a container file, as (name, rest)."""
+    """Returns the instructions of a container file, as (name, rest)."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     return [tuple(line.split(None, 1)) for line in lines]
 
 
 def assemble(context, root):
-    """Follows the container file; returns what it says of the process. Only what it uses is understood."""
+    """Follows the container file, and returns its settings of the process. Supports only the instructions in this file."""
     says = {}
     for name, rest in steps((context / "Containerfile").read_text()):
         match name, rest.split():
@@ -258,7 +258,7 @@ def assemble(context, root):
 
 
 def enter_container(root, user, directory, command):
-    """Runs a command as it would run in a container: nothing is left of the system but its kernel."""
+    """Runs a command like in a container: only the kernel of the system is left."""
     os.chroot(root)
     os.chdir(directory)
     os.setgroups([])
@@ -273,11 +273,11 @@ def loopback_up():
 
 
 def serve_container(context, scratch):
-    """The image's process started, looked at by its health check, and ended. Runs in namespaces of its own."""
+    """Starts the image's process, runs its health check, and ends it. Runs in namespaces of its own."""
     loopback_up()
     root = scratch / "root"
     says = assemble(context, root)
-    # What every engine adds; it tells whether a static program finds names.
+    # Every engine adds this file. It shows whether a static program finds names.
     (root / "etc").mkdir(exist_ok=True)
     (root / "etc/hosts").write_text("127.0.0.1 localhost\n")
     size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
@@ -316,7 +316,7 @@ def check_the_image_serves(options, directory):
 
 
 def engine():
-    """A program that builds and runs images, if there is one that works."""
+    """Returns a working program that builds and runs images, if there is one."""
     for name in ("podman", "docker"):
         if shutil.which(name) and subprocess.run([name, "info"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0:
             return name

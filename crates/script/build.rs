@@ -1,4 +1,4 @@
-//! Builds Lua from third_party/lua, whose README tells what is different there.
+//! Builds Lua from third_party/lua; its README lists the differences from Lua 5.1.
 
 use std::error::Error;
 use std::path::Path;
@@ -9,7 +9,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed={}", sources.display());
     println!("cargo:rerun-if-changed=build.rs");
     let mut lua = cc::Build::new();
-    // Errors that jump without saving signals' masks first.
+    // With this define, errors jump without saving the signal mask first.
     lua.include(&sources).define("LUA_USE_POSIX", None).warnings(false);
     if cfg!(debug_assertions) {
         lua.define("LUA_USE_APICHECK", None);
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for entry in fs::read_dir(&sources)? {
         files.push(entry?.path());
     }
-    // Directories list their files in any order; the same sources make the same program.
+    // Sorted, so that builds are reproducible: directories list their files in any order.
     files.sort();
     lua.files(files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "c")));
     lua.try_compile("lua5.1")?;

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Makes up titles of films, and how many votes each has, as CSV with the columns title and votes.
+"""Generates film titles with their numbers of votes, as CSV with the columns title and votes.
 
     examples/movies/titles.py [COUNT] > titles.csv
 
-The same count gives the same titles. Few have most of the votes, as with real ones.
+The same count gives the same titles. A few titles have most of the votes, as with real films.
 """
 
 import csv

@@ -1,15 +1,16 @@
-//! Commands: whatever a client sends, the engine answers every request with one well-formed reply and never panics.
+//! Commands: for any input, the engine answers every request with one well-formed reply and never panics.
 #![no_main]
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use engine::config::{Apply, ConfigHost, Settings};
-use engine::engine::Engine;
-use engine::host::Host;
-use engine::inbox::Wake;
+use config::{Apply, ConfigHost, Settings};
+use engine::clients::progress::Progress;
 use engine::clients::session::Session;
-use engine::worker::{Ran, Worker};
+use engine::host::{Host, Shutdown};
+use engine::inbox::Wake;
+use engine::state::Engine;
+use engine::worker::Worker;
 use libfuzzer_sys::fuzz_target;
 use resp::parse::{ReplyLimits, parse};
 use resp::reply::Output;
@@ -27,35 +28,114 @@ impl ConfigHost for Nothing {
 }
 
 impl Host for Nothing {
-    fn shut_down(&self, _at_once: bool) {}
+    fn shut_down(&self, _: Shutdown) {}
 }
 
-static ENGINE: LazyLock<&'static Engine> =
-    LazyLock::new(|| Engine::start(engine::registry::table(), Settings::new(), None, vec![Box::new(Nothing)], Box::new(Nothing), 0));
+static ENGINE: LazyLock<&'static Engine> = LazyLock::new(|| {
+    Engine::start(engine::registry::table(), Settings::new(), None, vec![Box::new(Nothing)], Box::new(Nothing), 0)
+});
 static NOW_US: AtomicU64 = AtomicU64::new(1_700_000_000_000_000);
 
-/// Words that a command is made of: names, options, keys and values; a byte of the input picks one.
+/// The words of commands: names, options, keys and values; a byte of the input selects one.
 const WORDS: &[&str] = &[
-    "a", "b", "c", "1", "0", "-1", "9223372036854775807", "-9223372036854775808", "1.5", "inf", "-inf", "nan", "(1",
-    "[a", "+", "-", "*", "", "\r\n", "EX", "PX", "NX", "XX", "GT", "LT", "CH", "INCR", "KEEPTTL", "GET", "COUNT",
-    "MATCH", "LIMIT", "WITHSCORES", "WITHVALUES", "WEIGHTS", "AGGREGATE", "SUM", "LEFT", "RIGHT", "BEFORE", "AFTER",
-    "BYSCORE", "BYLEX", "REV", "STORE", "ASC", "ALPHA", "BY", "RANK", "MAXLEN", "IDX", "LEN", "MINMATCHLEN", "TYPE",
-    "string", "START", "TTL", "RESUME", "STATUS", "END", "LIST",
-    "STREAMS", "GROUP", "CREATE", "MKSTREAM", "MINID", "~", "=", ">", "$", "1-1", "2-*", "BLOCK", "FORCE", "JUSTID",
-    "IDLE", "FULL", "ENTRIESREAD", "MAXDELETEDID", "FIELDS", "FNX", "FXX", "PERSIST", "PXAT", "2",
+    "a",
+    "b",
+    "c",
+    "1",
+    "0",
+    "-1",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "1.5",
+    "inf",
+    "-inf",
+    "nan",
+    "(1",
+    "[a",
+    "+",
+    "-",
+    "*",
+    "",
+    "\r\n",
+    "EX",
+    "PX",
+    "NX",
+    "XX",
+    "GT",
+    "LT",
+    "CH",
+    "INCR",
+    "KEEPTTL",
+    "GET",
+    "COUNT",
+    "MATCH",
+    "LIMIT",
+    "WITHSCORES",
+    "WITHVALUES",
+    "WEIGHTS",
+    "AGGREGATE",
+    "SUM",
+    "LEFT",
+    "RIGHT",
+    "BEFORE",
+    "AFTER",
+    "BYSCORE",
+    "BYLEX",
+    "REV",
+    "STORE",
+    "ASC",
+    "ALPHA",
+    "BY",
+    "RANK",
+    "MAXLEN",
+    "IDX",
+    "LEN",
+    "MINMATCHLEN",
+    "TYPE",
+    "string",
+    "START",
+    "TTL",
+    "RESUME",
+    "STATUS",
+    "END",
+    "LIST",
+    "STREAMS",
+    "GROUP",
+    "CREATE",
+    "MKSTREAM",
+    "MINID",
+    "~",
+    "=",
+    ">",
+    "$",
+    "1-1",
+    "2-*",
+    "BLOCK",
+    "FORCE",
+    "JUSTID",
+    "IDLE",
+    "FULL",
+    "ENTRIESREAD",
+    "MAXDELETEDID",
+    "FIELDS",
+    "FNX",
+    "FXX",
+    "PERSIST",
+    "PXAT",
+    "2",
 ];
 
-/// The token of a pipeline that is cut. No word is the same, so that no command gets at it.
+/// The token of a pipeline that is interrupted. It is not among the words, so no command can use it.
 const TOKEN: &[u8] = b"cut";
 
-/// A request made of the input: the first byte picks the command, the others its arguments.
+/// Builds a request from the input: the first byte selects the command, the others its arguments.
 fn request(data: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let commands = engine::registry::table().all();
     let top: Vec<_> = commands.iter().filter(|c| c.parent.is_none()).collect();
     let Some((&name, rest)) = data.split_first() else { return out };
     let command = top[usize::from(name) % top.len()];
-    // These end or hold up the server, as they should.
+    // These commands end or block the server, as they should.
     if matches!(&*command.name, "shutdown" | "debug" | "client" | "quit") {
         return out;
     }
@@ -65,7 +145,7 @@ fn request(data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Commands that don't count, or end the counting.
+/// Requests that are not counted, or that end the counting.
 const UNCOUNTED: &[&[u8]] = &[b"\r\npipeline\r\n", b"\r\nreset\r\n"];
 
 fn contains(request: &[u8], part: &[u8]) -> bool {
@@ -76,11 +156,11 @@ fn open(worker: &mut Worker) -> Session {
     worker.open("fuzz:1".into(), "fuzz:2".into(), 1, 0, true)
 }
 
-/// Runs all of a stream that can run, and checks the form of the replies.
-fn run(worker: &mut Worker, session: &mut Session, stream: &[u8]) -> Ran {
+/// Runs a stream as far as possible, and checks the form of the replies.
+fn run(worker: &mut Worker, session: &mut Session, stream: &[u8]) -> Progress {
     let mut out = Output::default();
-    let (mut at, mut ran) = (0, Ran::Yielded);
-    while ran == Ran::Yielded {
+    let (mut at, mut ran) = (0, Progress::Yielded);
+    while ran == Progress::Yielded {
         (at, ran) = worker.run(session, stream.into(), at, &mut out);
     }
     let replies = out.slices().collect::<Vec<_>>().concat();
@@ -94,8 +174,8 @@ fn run(worker: &mut Worker, session: &mut Session, stream: &[u8]) -> Ran {
     ran
 }
 
-/// Runs requests under a token on a connection that is cut after some bytes, then what was not executed on another.
-/// All requests have to be counted in the end, each once.
+/// Runs requests under a token on a connection that is interrupted after `cut` bytes, then the unexecuted ones on
+/// another connection. In the end each request must be counted exactly once.
 fn cut_and_resume(worker: &mut Worker, cut: usize, requests: &[Vec<u8>]) {
     let executed = || ENGINE.pipelines.get(TOKEN, 0).map_or(0, |pipeline| pipeline.executed()) as usize;
     let (mut old, mut new) = (open(worker), open(worker));
@@ -111,12 +191,12 @@ fn cut_and_resume(worker: &mut Worker, cut: usize, requests: &[Vec<u8>]) {
     });
     assert!(done <= sent.take_while(|end| *end <= cut).count(), "more was counted than was sent");
     if old.client.waiter().is_none() {
-        assert_eq!(run(worker, &mut old, b"SET a b\r\n"), Ran::Closing);
+        assert_eq!(run(worker, &mut old, b"SET a b\r\n"), Progress::Closing);
     }
     let ran = run(worker, &mut new, &requests[done..].concat());
     let all = executed();
     assert!(done <= all && all <= requests.len());
-    if ran == Ran::Idle && new.multi.is_none() {
+    if ran == Progress::Ready && new.multi.is_none() {
         assert_eq!(all, requests.len(), "cut at {cut}, resumed after {done}");
     }
     worker.close(&mut old);
@@ -130,8 +210,8 @@ fuzz_target!(|data: &[u8]| {
     worker.begin_turn(NOW_US.fetch_add(1000, Ordering::Relaxed));
     let mut session = open(&mut worker);
     run(&mut worker, &mut session, b"FLUSHALL\r\n");
-    // A byte 255 ends a request; a stream that begins with 254 is given to the engine as it is, and one that begins
-    // with 253 is cut where the next bytes say.
+    // Byte 255 ends a request. A stream that begins with 254 goes to the engine unchanged; one that begins with 253 is
+    // interrupted at the position in the next bytes.
     let requests = |data: &[u8]| {
         let all = data.split(|&b| b == 255).map(request).filter(|request| !request.is_empty());
         all.collect::<Vec<_>>()
@@ -147,6 +227,6 @@ fuzz_target!(|data: &[u8]| {
         _ => drop(run(&mut worker, &mut session, &requests(data).concat())),
     }
     worker.close(&mut session);
-    // The threads' messages to each other aren't read.
+    // Nothing reads the messages between the threads.
     drop(engine.inboxes[0].take());
 });

@@ -1,5 +1,5 @@
-//! HTTP requests: whatever the method, path, query, headers and body, the router, the guard and the readers of commands and tokens never
-//! panic; a path's command has what it says; and replies become JSON, whatever is in them.
+//! HTTP requests: for any method, path, query, headers and body, the router, the guard and the parsers of commands and
+//! tokens never panic; a command has the words of its path; and every reply becomes JSON.
 #![no_main]
 
 use std::str::from_utf8;
@@ -13,7 +13,7 @@ use front::router::{Route, Verb, route};
 use libfuzzer_sys::fuzz_target;
 use resp::parse::{ReplyLimits, parse};
 
-/// A request's target, as hyper gives it.
+/// Handles a request's target as hyper passes it.
 fn go(line: &str) {
     let (method, target) = line.split_once(' ').unwrap_or(("GET", line));
     let Some(verb) = Verb::of(method) else { return };
@@ -29,7 +29,7 @@ fn go(line: &str) {
     assert!(!query.unwrap_or_default().starts_with("_token") || route(verb, path, query).is_err() || !query.unwrap_or_default().starts_with("_token="));
 }
 
-/// Replies as JSON, which must be readable.
+/// Converts replies to JSON, which must be valid.
 fn answer(bytes: &[u8]) {
     let limits = ReplyLimits { reply_bytes_max: 1 << 16, elements_max: 1 << 10, ..ReplyLimits::default() };
     let Ok(Some((value, _))) = parse(bytes, &limits) else { return };

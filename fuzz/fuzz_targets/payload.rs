@@ -1,5 +1,5 @@
-//! RESTORE's payloads: whatever they hold, with a checksum that is right, they are read or refused, and memory stays within what their
-//! bytes justify. What was read can be dumped and read again.
+//! RESTORE's payloads: any payload with a correct checksum is read or refused, within the memory that its bytes
+//! justify. A value that was read can be dumped and read again.
 #![no_main]
 
 use format::Limits;

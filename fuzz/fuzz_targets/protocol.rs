@@ -1,13 +1,13 @@
-//! Requests: whatever arrives, wherever it is cut, framing gives the same requests and never panics. Replies: whatever
-//! a server sends, the parser never panics, and what it accepts it can write again.
+//! Requests: framing gives the same requests for a stream cut at any position, and never panics. Replies: the parser
+//! never panics on any bytes, and every accepted reply can be written again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use resp::parse::{ReplyLimits, parse};
 use resp::request::{Batch, Framer, Limits, Stop};
 
-/// Frames a stream that arrives in pieces, as a connection does: what is left of one piece stands before the next. So
-/// many requests at once.
+/// Frames a stream that arrives in pieces, as a connection does: the rest of one piece precedes the next. Frames up to
+/// `window` requests at once.
 fn frame(pieces: &[&[u8]], limits: &Limits, window: usize) -> (Vec<Vec<Vec<u8>>>, Option<Stop>) {
     let (mut framer, mut batch) = (Framer::default(), Batch::default());
     let (mut kept, mut all) = (Vec::new(), Vec::new());
@@ -40,14 +40,14 @@ fuzz_target!(|data: &[u8]| {
     let limits = Limits { unauthenticated: first & 1 == 1, ..Limits::default() };
     let cut = usize::from(first) * (stream.len() + 1) / 256;
     let step = usize::from(second) + 1;
-    // One by one, so that nothing is known of the request before.
+    // A window of one, so that framing knows nothing about the previous request.
     let whole = frame(&[stream], &limits, 1);
     assert_eq!(whole, frame(&[stream], &limits, 64));
     assert_eq!(whole, frame(&[&stream[..cut], &stream[cut..]], &limits, 3));
     assert_eq!(whole, frame(&stream.chunks(step).collect::<Vec<_>>(), &limits, 3));
 
     if let Ok(Some((value, _))) = parse(stream, &ReplyLimits::default()) {
-        // Not the same bytes: an integer may come with a plus sign, which is not written.
+        // The bytes may differ: an integer may have a plus sign, which is not written.
         let mut bytes = Vec::new();
         value.encode(&mut bytes);
         assert_eq!(parse(&bytes, &ReplyLimits::default()), Ok(Some((value, bytes.len()))));

@@ -1,5 +1,5 @@
-//! Scripts and what their libraries are given: whatever it is, the machine goes on, within its memory and for the next
-//! script as it was for the first.
+//! Scripts with arbitrary arguments for their libraries: the machine survives, stays within its memory, and treats the
+//! next script like the first one.
 #![no_main]
 
 use std::cell::RefCell;
@@ -11,10 +11,10 @@ use script::api::Version;
 use script::host::{Access, Host, LogLevel, Verdict};
 use script::vm::{Call, Loaded, Vm};
 
-/// Few enough bytes that an input can use them up.
+/// Small enough for an input to exhaust it.
 const MEMORY_BYTES_MAX: usize = 4 << 20;
 
-/// What is tried with the two parts of an input, ARGV[1] and ARGV[2].
+/// The scripts that process the two parts of an input, ARGV[1] and ARGV[2].
 const TRIALS: &[&str] = &[
     "local ok, value = pcall(cjson.decode, ARGV[1])
      if ok then local again, text = pcall(cjson.encode, value) if again then cjson.decode(text) end end",
@@ -33,7 +33,7 @@ const TRIALS: &[&str] = &[
      local at = 0 f = load(function() at = at + 1 collectgarbage('step') return ARGV[1]:sub(at, at) end) if f then pcall(f) end",
 ];
 
-/// Ends a script that has been asked twice.
+/// Ends a script at the second check.
 struct Impatient(u32);
 
 impl Host for Impatient {
@@ -53,10 +53,12 @@ impl Host for Impatient {
         Access::Allowed
     }
 
+    fn replicate(&mut self, _: bool, _: bool) {}
+
     fn error_returned(&mut self, _: &[u8], _: bool) {}
 }
 
-/// A machine with the trials, and a script by which it shows that it is as it was.
+/// A machine with the scripts, and a script that checks that the machine is unchanged.
 struct Bench {
     vm: Vm,
     trials: Vec<Loaded>,

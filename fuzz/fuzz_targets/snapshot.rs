@@ -1,5 +1,5 @@
-//! Snapshots: whatever a file holds, it is read or refused, and memory stays within what its bytes justify. What was read is the same
-//! after it was written and read again.
+//! Snapshots: any file is read or refused, within the memory that its bytes justify. Entries that were read are equal
+//! after they were written and read again.
 #![no_main]
 
 use format::Limits;
@@ -9,7 +9,7 @@ use penstock_fuzz::memory;
 use store::entry::{Entry, View};
 use store::value::Value;
 
-/// The keys that a file holds until it ends or is refused.
+/// Returns the keys of a file up to its end or to the first error.
 fn keys(bytes: &[u8]) -> Vec<Entry> {
     let mut reader = Reader::new(bytes, Limits::default());
     let mut keys = Vec::new();
@@ -23,7 +23,7 @@ fn keys(bytes: &[u8]) -> Vec<Entry> {
     keys
 }
 
-/// The fields that expire, and when.
+/// Returns the fields that expire, and their times.
 fn times(key: &Entry) -> Vec<(Vec<u8>, u64)> {
     let mut times = Vec::new();
     if let Some(hash) = key.timed_hash() {
@@ -33,7 +33,7 @@ fn times(key: &Entry) -> Vec<(Vec<u8>, u64)> {
     times
 }
 
-/// The suggestions, their scores and payloads.
+/// Returns the suggestions with scores and payloads.
 fn suggestions(key: &Entry) -> Vec<String> {
     let mut all = Vec::new();
     if let View::Object(Value::Suggestions(suggestions)) = key.view() {
@@ -44,7 +44,7 @@ fn suggestions(key: &Entry) -> Vec<String> {
 }
 
 fn written(keys: &[Entry]) -> Vec<u8> {
-    let (mut writer, mut out) = (Writer::new(Options { target: Target::Redis72, compress: false }), Vec::new());
+    let (mut writer, mut out) = (Writer::new(Options { target: Target::Redis72, compress: false, ..Options::default() }), Vec::new());
     writer.header(&mut out, true);
     keys.iter().for_each(|key| writer.entry(&mut out, key, Access::Unknown));
     writer.end(&mut out);
@@ -53,7 +53,7 @@ fn written(keys: &[Entry]) -> Vec<u8> {
 }
 
 fuzz_target!(|data: &[u8]| {
-    // The header is given, so that what follows is reached at once; one bit chooses whose format it is.
+    // The target adds the header, so that the fuzzer reaches the entries at once; one bit selects the format.
     let Some((&first, body)) = data.split_first() else { return };
     let header: &[u8] = if first & 1 == 0 { b"REDIS0015" } else { b"VALKEY080" };
     let file = [header, body].concat();

@@ -1,4 +1,4 @@
-//! Suggestions: whatever texts, scores and payloads come, searches find what looking through all of them finds.
+//! Suggestions: for any texts, scores and payloads, searches return the same results as a search through all entries.
 #![no_main]
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use store::types::suggestions::{Fuzziness, Query, SuggestionOf, Suggestions};
 
 type Model = BTreeMap<Vec<u8>, (f32, Option<Vec<u8>>)>;
 
-/// Takes a part of the data: a byte says how long it is.
+/// Takes a part of the data, with its length in the first byte.
 fn part<'d>(data: &mut &'d [u8]) -> Option<&'d [u8]> {
     let (&len, rest) = data.split_first()?;
     let (part, rest) = rest.split_at(usize::from(len % 24).min(rest.len()));

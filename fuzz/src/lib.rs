@@ -1,3 +1,3 @@
-//! What fuzz targets share.
+//! Helpers of the fuzz targets.
 
 pub mod memory;

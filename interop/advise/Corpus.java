@@ -11,6 +11,7 @@ import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
 import redis.clients.jedis.Jedis;
 import redis.clients.jedis.Pipeline;
+import redis.clients.jedis.Transaction;
 
 public class Corpus {
     static final int ROUNDS = 100;
@@ -98,6 +99,78 @@ public class Corpus {
                     batch.execute();
                 }
                 redisson.shutdown();
+            }
+            case "jedis-get-loop" -> {
+                fill();
+                try (Jedis jedis = jedis("PENSTOCK_URL")) {
+                    for (int n = 0; n < ROUNDS; n++) {
+                        jedis.get("page:" + n);
+                    }
+                }
+            }
+            case "jedis-set-loop" -> {
+                try (Jedis jedis = jedis("PENSTOCK_URL")) {
+                    for (int n = 0; n < ROUNDS; n++) {
+                        jedis.set("page:" + n, "text " + n);
+                    }
+                }
+            }
+            case "jedis-sadd-loop" -> {
+                try (Jedis jedis = jedis("PENSTOCK_URL")) {
+                    for (int n = 0; n < ROUNDS; n++) {
+                        jedis.sadd("visitors", "visitor " + n);
+                    }
+                }
+            }
+            case "jedis-hset-loop" -> {
+                try (Jedis jedis = jedis("PENSTOCK_URL")) {
+                    for (int n = 0; n < ROUNDS; n++) {
+                        jedis.hset("settings", "field " + n, "value " + n);
+                    }
+                }
+            }
+            case "jedis-transaction-per-row" -> {
+                try (Jedis jedis = jedis("PENSTOCK_URL")) {
+                    for (int n = 0; n < ROUNDS; n++) {
+                        try (Transaction transaction = jedis.multi()) {
+                            transaction.hset("row:" + n, "value", "" + n);
+                            transaction.sadd("rows", "" + n);
+                            transaction.exec();
+                        }
+                    }
+                }
+            }
+            case "jedis-requests" -> {
+                fill();
+                java.util.Random random = new java.util.Random(5);
+                try (Jedis jedis = jedis("PENSTOCK_URL")) {
+                    for (int n = 0; n < ROUNDS; n++) {
+                        jedis.get("page:" + random.nextInt(ROUNDS));
+                        Thread.sleep(5);
+                    }
+                }
+            }
+            case "jedis-linked-list" -> {
+                try (Jedis direct = jedis("DIRECT_URL"); Pipeline pipe = direct.pipelined()) {
+                    for (int n = 0; n < ROUNDS; n++) {
+                        pipe.set("node:" + n * 7919 % 100_003, "" + (n + 1) * 7919 % 100_003);
+                    }
+                    pipe.sync();
+                }
+                String node = "0";
+                try (Jedis jedis = jedis("PENSTOCK_URL")) {
+                    for (int n = 0; n < ROUNDS; n++) {
+                        node = jedis.get("node:" + node);
+                    }
+                }
+            }
+            case "jedis-mget-chunks" -> {
+                fill();
+                try (Jedis jedis = jedis("PENSTOCK_URL")) {
+                    for (int round = 0; round < 10; round++) {
+                        jedis.mget(java.util.stream.IntStream.range(0, ROUNDS).mapToObj(n -> "page:" + n).toArray(String[]::new));
+                    }
+                }
             }
             default -> throw new IllegalArgumentException(name);
         }

@@ -144,6 +144,96 @@ const applications = {
     await worker.close();
     await queue.close();
   },
+
+  async "ioredis-hgetall-loop"() {
+    await fill((n) => ["hset", `user:${n}`, "mail", `mail ${n}`]);
+    const redis = new Redis(URL_);
+    for (const n of numbers) await redis.hgetall(`user:${n}`);
+    redis.disconnect();
+  },
+
+  async "ioredis-set-loop"() {
+    const redis = new Redis(URL_);
+    for (const n of numbers) await redis.set(`page:${n}`, `text ${n}`);
+    redis.disconnect();
+  },
+
+  async "ioredis-transaction-per-row"() {
+    const redis = new Redis(URL_);
+    for (const n of numbers) await redis.multi().hset(`row:${n}`, "value", n).sadd("rows", n).exec();
+    redis.disconnect();
+  },
+
+  async "ioredis-promise-all"() {
+    await fill((n) => ["set", `user:${n}:mail`, `mail ${n}`]);
+    const redis = new Redis(URL_);
+    for (let round = 0; round < 10; round++) await Promise.all(numbers.map((n) => redis.get(`user:${n}:mail`)));
+    redis.disconnect();
+  },
+
+  async "ioredis-web-requests"() {
+    await fill((n) => ["set", `user:${n}:mail`, `mail ${n}`]);
+    const redis = new Redis(URL_);
+    for (let n = 0; n < 200; n++) {
+      await redis.get(`user:${(n * 7919) % 97}:mail`);
+      await sleep(5);
+    }
+    redis.disconnect();
+  },
+
+  async "ioredis-json-chain"() {
+    const id = (n) => (n * 7919) % 100_003;
+    await fill((n) => ["set", `page:${id(n)}`, JSON.stringify({ next: id(n + 1) })]);
+    const redis = new Redis(URL_);
+    let page = 0;
+    for (let n = 0; n < ROUNDS; n++) page = JSON.parse(await redis.get(`page:${page}`)).next;
+    redis.disconnect();
+  },
+
+  async "node-redis-get-loop"() {
+    await fill((n) => ["set", `user:${n}:mail`, `mail ${n}`]);
+    const client = await nodeRedis();
+    for (const n of numbers) await client.get(`user:${n}:mail`);
+    client.destroy();
+  },
+
+  async "node-redis-incr-loop"() {
+    const client = await nodeRedis();
+    for (let n = 0; n < ROUNDS; n++) await client.incr("clicks");
+    client.destroy();
+  },
+
+  async "node-redis-multi-of-hundreds"() {
+    const client = await nodeRedis();
+    for (let round = 0; round < 10; round++) {
+      const multi = client.multi();
+      for (const n of numbers) multi.set(`bulk:${round}:${n}`, String(n));
+      await multi.exec();
+    }
+    client.destroy();
+  },
+
+  async "node-redis-web-requests"() {
+    await fill((n) => ["hset", `user:${n}`, "mail", `mail ${n}`]);
+    const client = await nodeRedis();
+    for (let n = 0; n < 200; n++) {
+      await client.hGetAll(`user:${(n * 7919) % 97}`);
+      await sleep(5);
+    }
+    client.destroy();
+  },
+
+  async "bullmq-get-job-loop"() {
+    const { Queue } = load("bullmq");
+    const port = Number(new URL(process.env.DIRECT_URL).port);
+    const direct = new Queue("letters", { connection: { ...connection(), port, connectionName: "setup" } });
+    await direct.addBulk(numbers.map((n) => ({ name: "letter", data: { n } })));
+    const queue = new Queue("letters", { connection: connection() });
+    await queue.waitUntilReady();
+    for (const n of numbers) await queue.getJob(String(n + 1));
+    await queue.close();
+    await direct.close();
+  },
 };
 
 const began = performance.now();

@@ -6,15 +6,20 @@ there before. ROUNDS is how often a loop goes round. It prints how long it took.
 """
 
 import contextlib
+import hashlib
+import json
 import os
+import random
 import sys
 import threading
 import time
+import uuid
 
 import redis
 
 URL = os.environ["PENSTOCK_URL"]
-DIRECT = redis.Redis.from_url(os.environ["DIRECT_URL"])
+# What is prepared is no part of the application: it is told by this name.
+DIRECT = redis.Redis.from_url(os.environ["DIRECT_URL"], client_name="setup")
 HOST, PORT = URL.removeprefix("redis://").split(":")
 ROUNDS = int(os.environ.get("ROUNDS", "100"))
 # Longer than four round trips of the corpus's network: a user's next click, or other work.
@@ -337,6 +342,369 @@ def py_threads_share_a_loop():
     threads = [threading.Thread(target=half, args=(first,)) for first in (0, 1)]
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
+
+
+# --- more of redis-py -------------------------------------------------------------------------------------------------
+
+
+def py_lindex_loop():
+    DIRECT.rpush("log", *[f"line {n}" for n in range(ROUNDS)])
+    r = client()
+    return [r.lindex("log", n) for n in range(ROUNDS)]
+
+
+def py_lpos_loop():
+    DIRECT.rpush("queue", *[f"job {n}" for n in range(ROUNDS)])
+    r = client()
+    return [r.lpos("queue", f"job {n}") for n in range(ROUNDS)]
+
+
+def py_pages_of_ten():
+    DIRECT.rpush("feed", *[f"post {n}" for n in range(ROUNDS * 10)])
+    r = client()
+    return [r.lrange("feed", start, start + 9) for start in range(0, ROUNDS * 10, 10)]
+
+
+def stream(count=ROUNDS):
+    DIRECT.xgroup_create("events", "readers", id="0", mkstream=True)
+    return [DIRECT.xadd("events", {"n": n}) for n in range(count)]
+
+
+def py_xack_loop():
+    entries = stream()
+    r = client()
+    DIRECT.xreadgroup("readers", "one", {"events": ">"}, count=ROUNDS)
+    for entry in entries:
+        r.xack("events", "readers", entry)
+
+
+def py_xdel_loop():
+    entries = stream()
+    r = client()
+    for entry in entries:
+        r.xdel("events", entry)
+
+
+def py_xreadgroup_one_by_one():
+    stream()
+    r = client()
+    for _ in range(ROUNDS):
+        [[_, [[entry, _]]]] = r.xreadgroup("readers", "one", {"events": ">"}, count=1)
+        r.xack("events", "readers", entry)
+
+
+def py_xreadgroup_by_twenty():
+    stream()
+    r = client()
+    while batch := r.xreadgroup("readers", "one", {"events": ">"}, count=20):
+        r.xack("events", "readers", *[entry for entry, _ in batch[0][1]])
+
+
+def py_geoadd_loop():
+    r = client()
+    for n in range(ROUNDS):
+        r.geoadd("shops", [n % 80, n % 70, f"shop {n}"])
+
+
+def py_geopos_loop():
+    DIRECT.geoadd("shops", [part for n in range(ROUNDS) for part in (n % 80, n % 70, f"shop {n}")])
+    r = client()
+    return [r.geopos("shops", f"shop {n}") for n in range(ROUNDS)]
+
+
+def py_touch_loop():
+    fill(lambda n: ("SET", f"page:{n}", n))
+    r = client()
+    for n in range(ROUNDS):
+        r.touch(f"page:{n}")
+
+
+def py_pfadd_loop():
+    r = client()
+    for n in range(ROUNDS):
+        r.pfadd("visitors", f"visitor {n}")
+
+
+def py_publish_loop():
+    r = client()
+    for n in range(ROUNDS):
+        r.publish("news", f"item {n}")
+
+
+def py_rpush_loop():
+    r = client()
+    for n in range(ROUNDS):
+        r.rpush("jobs", f"job {n}")
+
+
+def py_drained_queue():
+    DIRECT.rpush("jobs", *[f"job {n}" for n in range(ROUNDS)])
+    r = client()
+    while r.lpop("jobs"):
+        pass
+
+
+def py_hget_fields_of_one_hash():
+    DIRECT.hset("settings", mapping={f"field {n}": n for n in range(ROUNDS)})
+    r = client()
+    return [r.hget("settings", f"field {n}") for n in range(ROUNDS)]
+
+
+def py_sismember_loop():
+    DIRECT.sadd("banned", *[f"user {n}" for n in range(0, ROUNDS, 3)])
+    r = client()
+    return [r.sismember("banned", f"user {n}") for n in range(ROUNDS)]
+
+
+def py_scores_of_one_board():
+    DIRECT.zadd("board", {f"player {n}": n * 3 for n in range(ROUNDS)})
+    r = client()
+    return [r.zscore("board", f"player {n}") for n in range(ROUNDS)]
+
+
+def py_expire_loop():
+    fill(lambda n: ("SET", f"page:{n}", n))
+    r = client()
+    for n in range(ROUNDS):
+        r.expire(f"page:{n}", 60)
+
+
+def py_members_then_hashes():
+    """The ids come from a set, without an order."""
+    fill(lambda n: ("HSET", f"user:{n * 7919 % 100_003}", "name", f"name {n}"))
+    DIRECT.sadd("users", *[n * 7919 % 100_003 for n in range(ROUNDS)])
+    r = client()
+    return [r.hgetall(f"user:{user}") for user in r.smembers("users")]
+
+
+def py_json_document_changed():
+    fill(lambda n: ("SET", f"doc:{n}", json.dumps({"id": n, "views": n * 31, "title": f"title {n}"})))
+    r = client()
+    for n in range(ROUNDS):
+        document = json.loads(r.get(f"doc:{n}"))
+        document["views"] += 1
+        r.set(f"doc:{n}", json.dumps(document))
+
+
+def py_two_reads_for_each():
+    fill(lambda n: ("SET", f"price:{n}", n * 5))
+    fill(lambda n: ("HSET", f"stock:{n}", "berlin", n))
+    r = client()
+    return [(r.get(f"price:{n}"), r.hget(f"stock:{n}", "berlin")) for n in range(ROUNDS)]
+
+
+def py_new_ids():
+    """Each hash has the id that INCR gave."""
+    DIRECT.set("next-id", 50_000)
+    r = client()
+    for n in range(ROUNDS):
+        r.hset(f"order:{r.incr('next-id')}", "total", n)
+
+
+def py_ping_before_each():
+    fill(lambda n: ("SET", f"user:{n}:mail", f"mail {n}"))
+    r = client()
+    for n in range(ROUNDS):
+        r.ping()
+        r.get(f"user:{n}:mail")
+
+
+def py_evalsha_for_each():
+    r = client()
+    script = r.register_script("return redis.call('INCRBY', KEYS[1], ARGV[1])")
+    for n in range(ROUNDS):
+        script(keys=[f"meter:{n}"], args=[5])
+
+
+def py_values_in_script():
+    r = client()
+    for n in range(ROUNDS):
+        r.eval(f"return redis.call('INCRBY', KEYS[1], {n * 17})", 1, f"meter:{n % 10}")
+        time.sleep(THINK_S)
+
+
+def py_polled_lock():
+    DIRECT.set("lock:report", "another", px=int(THINK_S * 60_000))
+    r = client()
+    while not r.set("lock:report", "me", nx=True, px=10_000):
+        time.sleep(THINK_S)
+
+
+def py_queues_polled_in_turn():
+    r = client()
+    for _ in range(ROUNDS // 2):
+        for queue in ("high", "middle", "low"):
+            r.rpop(f"queue:{queue}")
+        time.sleep(THINK_S)
+
+
+def py_transaction_per_row():
+    r = client()
+    for n in range(ROUNDS):
+        with r.pipeline(transaction=True) as pipe:
+            pipe.hset(f"row:{n}", "value", n)
+            pipe.sadd("rows", n)
+            pipe.execute()
+
+
+def py_pipeline_of_two_per_row():
+    r = client()
+    for n in range(ROUNDS):
+        with r.pipeline(transaction=False) as pipe:
+            pipe.hset(f"row:{n}", "value", n)
+            pipe.sadd("rows", n)
+            pipe.execute()
+
+
+def py_pipeline_of_two_per_request():
+    r = client()
+    for n in range(ROUNDS):
+        with r.pipeline(transaction=False) as pipe:
+            pipe.incr(f"rate:{n % 7}")
+            pipe.expire(f"rate:{n % 7}", 60)
+            pipe.execute()
+        time.sleep(0.005)
+
+
+def py_web_worker_of_two_ms():
+    """Each request of two milliseconds reads a user of its own."""
+    fill(lambda n: ("SET", f"user:{n}", f"name {n}"), 1000)
+    r, users = client(), random.Random(7)
+    for _ in range(ROUNDS * 3):
+        r.get(f"user:{users.randrange(1000)}")
+        time.sleep(0.002)
+
+
+def py_json_chain():
+    fill(lambda n: ("SET", f"page:{n * 7919 % 100_003}", json.dumps({"next": (n + 1) * 7919 % 100_003})))
+    r, page = client(), 0
+    for _ in range(ROUNDS):
+        page = json.loads(r.get(f"page:{page}"))["next"]
+
+
+def py_tree_of_ids():
+    """Each node names its two children, in JSON."""
+    node = lambda n: n * 7919 % 100_003  # noqa: E731
+    fill(lambda n: ("SET", f"tree:{node(n)}", json.dumps({"children": [node(2 * n + 1), node(2 * n + 2)]})), 200)
+    r, todo = client(), [0]
+    for _ in range(ROUNDS):
+        todo += json.loads(r.get(f"tree:{todo.pop(0)}"))["children"]
+
+
+def py_chain_of_hashes():
+    digest = lambda n: hashlib.sha1(str(n).encode()).hexdigest()  # noqa: E731
+    fill(lambda n: ("HSET", f"commit:{digest(n)}", "parent", digest(n + 1), "message", f"message {n}"))
+    r, commit = client(), digest(0)
+    for _ in range(ROUNDS):
+        commit = r.hget(f"commit:{commit}", "parent")
+
+
+def py_binary_search():
+    DIRECT.rpush("sorted", *range(0, 4096 * 3, 3))
+    r, wanted = client(), random.Random(3)
+    for _ in range(10):
+        low, high, value = 0, 4096, wanted.randrange(4096) * 3
+        while low < high:
+            middle = (low + high) // 2
+            if int(r.lindex("sorted", middle)) < value:
+                low = middle + 1
+            else:
+                high = middle
+        time.sleep(THINK_S)
+
+
+def py_multi_get_every_ten_ms():
+    fill(lambda n: ("SET", f"user:{n}", f"name {n}"), 1000)
+    r, users = client(), random.Random(7)
+    for _ in range(ROUNDS):
+        r.mget([f"user:{users.randrange(1000)}" for _ in range(8)])
+        time.sleep(0.01)
+
+
+def py_misses_of_requests():
+    """Different keys, none of which exists."""
+    r, tokens = client(), random.Random(5)
+    for _ in range(ROUNDS):
+        r.get(f"token:{tokens.getrandbits(64):016x}")
+        time.sleep(0.004)
+
+
+def py_page_by_last_score():
+    DIRECT.zadd("feed", {f"post {n}": n * 7919 % 100_003 for n in range(ROUNDS * 10)})
+    r, last = client(), "-inf"
+    while page := r.zrange("feed", f"({last}", "+inf", byscore=True, offset=0, num=10, withscores=True):
+        last = page[-1][1]
+
+
+def py_pages_of_a_stream():
+    stream(ROUNDS * 5)
+    r, last = client(), "-"
+    while page := r.xrange("events", f"({last}" if last != "-" else "-", "+", count=10):
+        last = page[-1][0]
+
+
+def py_four_web_threads():
+    """Threads of a web server, with requests for random users."""
+    fill(lambda n: ("SET", f"user:{n}", f"name {n}"), 1000)
+    r = client()
+
+    def serve(seed):
+        users = random.Random(seed)
+        for _ in range(ROUNDS):
+            r.get(f"user:{users.randrange(1000)}")
+            time.sleep(users.uniform(0.002, 0.006))
+
+    threads = [threading.Thread(target=serve, args=(seed,)) for seed in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+
+
+def py_import_in_chunks():
+    r = client()
+    for chunk in range(10):
+        r.mset({f"bulk:{chunk}:{n}": n for n in range(ROUNDS)})
+
+
+def py_import_in_chunks_of_pipelines():
+    r = client()
+    for chunk in range(10):
+        with r.pipeline(transaction=True) as pipe:
+            for n in range(ROUNDS):
+                pipe.hset(f"bulk:{chunk}:{n}", "n", n)
+            pipe.execute()
+
+
+def py_waits_for_several_queues():
+    r = client()
+    for n in range(40):
+        DIRECT.lpush(f"queue:{n % 3}", f"job {n}")
+        assert r.brpop(["queue:0", "queue:1", "queue:2"], timeout=5)
+        time.sleep(THINK_S / 4)
+
+
+def py_one_lock_for_each_job():
+    r = client()
+    for n in range(40):
+        assert r.set(f"lock:{n}", "me", nx=True, px=10_000)
+        time.sleep(THINK_S)
+        r.delete(f"lock:{n}")
+
+
+def py_sessions_by_uuid():
+    fill(lambda n: ("HSET", f"session:{uuid.UUID(int=n * 31)}", "user", n))
+    r = client()
+    for n in range(ROUNDS):
+        r.hgetall(f"session:{uuid.UUID(int=n * 31)}")
+        time.sleep(0.005)
+
+
+def py_leader_of_each_click():
+    DIRECT.zadd("board", {f"player {n}": n for n in range(1000)})
+    r, pages = client(), random.Random(2)
+    for _ in range(ROUNDS):
+        start = pages.randrange(90) * 10
+        r.zrevrange("board", start, start + 9, withscores=True)
+        time.sleep(0.005)
 
 
 # --- Django -----------------------------------------------------------------------------------------------------------

@@ -131,6 +131,66 @@ def sidekiq_queue_sizes
   ROUNDS.times.map { |n| Sidekiq::Queue.new("tenant#{n}").size }
 end
 
+# Jobs one by one: perform_bulk sends a thousand at once.
+def sidekiq_perform_async_loop
+  job = sidekiq
+  ROUNDS.times { |n| job.perform_async(n) }
+end
+
+def rb_get_loop
+  DIRECT.mset(ROUNDS.times.flat_map { |n| ["user:#{n}:name", "name #{n}"] })
+  redis = Redis.new(url: URL)
+  ROUNDS.times.map { |n| redis.get("user:#{n}:name") }
+end
+
+def rb_zincrby_loop
+  redis = Redis.new(url: URL)
+  ROUNDS.times { |n| redis.zincrby('board', 3, "player #{n}") }
+end
+
+def rb_transaction_per_row
+  redis = Redis.new(url: URL)
+  ROUNDS.times do |n|
+    redis.multi do |transaction|
+      transaction.hset("row:#{n}", 'value', n)
+      transaction.sadd('rows', n)
+    end
+  end
+end
+
+def rb_transaction_per_request
+  redis = Redis.new(url: URL)
+  60.times do |n|
+    redis.multi do |transaction|
+      transaction.incr("rate:#{n % 7}")
+      transaction.expire("rate:#{n % 7}", 60)
+    end
+    sleep THINK_S
+  end
+end
+
+def rb_pipelines_of_hundreds
+  redis = Redis.new(url: URL)
+  10.times { |chunk| redis.pipelined { |pipe| ROUNDS.times { |n| pipe.set("bulk:#{chunk}:#{n}", n) } } }
+end
+
+def rb_linked_list
+  DIRECT.mset(ROUNDS.times.flat_map { |n| ["node:#{n * 7919 % 100_003}", (n + 1) * 7919 % 100_003] })
+  redis = Redis.new(url: URL)
+  node = 0
+  ROUNDS.times { node = redis.get("node:#{node}") }
+end
+
+def rb_read_multi_per_request
+  DIRECT.mset(ROUNDS.times.flat_map { |n| ["views/post/#{n}", "<p>#{n}</p>"] })
+  redis = Redis.new(url: URL)
+  random = Random.new(4)
+  60.times do
+    redis.mget(Array.new(10) { "views/post/#{random.rand(ROUNDS)}" })
+    sleep THINK_S
+  end
+end
+
 began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 send(ARGV.fetch(0).tr('-', '_'))
 puts format('%.6f s', Process.clock_gettime(Process::CLOCK_MONOTONIC) - began)

@@ -1,6 +1,6 @@
 // Command clients runs go-redis, unmodified, against a server: one table of calls, each made on its own, in a pipeline
 // and in MULTI/EXEC, in RESP2 and in RESP3; then what a table can't hold. With the argument `ring` it runs the client's Ring
-// over several servers instead.
+// over several servers instead, with `cluster` its ClusterClient, and with `rueidis` another client against a cluster.
 //
 // It ends with status 1 and the wrong reply at the first one.
 package main
@@ -72,8 +72,9 @@ func main() {
 			fail("%v", failure)
 		}
 	}()
-	if len(os.Args) > 1 && os.Args[1] == "ring" {
-		ring(ctx)
+	parts := map[string]func(context.Context){"ring": ring, "cluster": cluster, "rueidis": rueidisCluster, "abort": abortAtFailure}
+	if len(os.Args) > 1 {
+		parts[os.Args[1]](ctx)
 	} else {
 		oneServer(ctx)
 	}

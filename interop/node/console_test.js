@@ -1,67 +1,19 @@
 // The console in a browser: each view, a wrong password, a server that goes away, ten million keys, a narrow screen, read-only, and
-// pages of strangers. Debian's chromium, without a window. With CONSOLE_SHOTS set to a directory, pictures are left there.
+// pages of strangers.
 "use strict";
 
-const path = require("node:path");
 const net = require("node:net");
 const http = require("node:http");
-const { chromium } = require("playwright-core");
 const { check, run } = require("./checks.js");
+const { WAIT_MS, command, open, shot, close, text, sees, go, withBrowser } = require("./console_page.js");
 const { HttpServer } = require("./http_server.js");
 
 const PATIENCE_MS = 500_000;
-// For one thing to appear: the machine may be busy, and the server not built for speed.
-const WAIT_MS = Number(process.env.CONSOLE_WAIT_MS ?? 90_000);
 const PASSWORD = "correct horse";
-const BROWSER = process.env.CONSOLE_BROWSER ?? "/usr/bin/chromium";
-// What the browsers of a test on a machine without this many keys' memory get instead.
+// Number of keys; a machine without the memory for this many can set less.
 const KEYS = Number(process.env.CONSOLE_KEYS ?? 10_000_000);
 
 let browser;
-
-// A command by the Redis protocol; answers what arrives first.
-function command(port, line) {
-  return new Promise((resolve, reject) => {
-    const socket = net.connect(port, "127.0.0.1", () => socket.write(`${line}\r\n`));
-    socket.once("data", (data) => { socket.destroy(); resolve(String(data)); });
-    socket.once("error", reject);
-  });
-}
-
-// A page of its own, whose errors are failures, and whose requests go to its own server only.
-async function open(server, options = {}) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, colorScheme: "light", ...options });
-  const page = await context.newPage();
-  page.setDefaultTimeout(WAIT_MS);
-  page.trouble = [];
-  page.on("pageerror", (error) => page.trouble.push(String(error)));
-  page.on("console", (message) => message.type() === "error" && !/status of 4\d\d|ERR_CONNECTION|Failed to load/.test(message.text()) && page.trouble.push(message.text()));
-  page.on("request", (request) => request.url().startsWith(server.url) || page.trouble.push(`asked for ${request.url()}`));
-  page.on("request", (request) => request.url().includes("horse") && page.trouble.push(`a secret in ${request.url()}`));
-  await page.goto(server.url);
-  return page;
-}
-
-async function shot(page, name) {
-  if (process.env.CONSOLE_SHOTS) await page.screenshot({ path: path.join(process.env.CONSOLE_SHOTS, `${name}.png`) });
-}
-
-async function close(page) {
-  check("no errors on the page", page.trouble, []);
-  await page.context().close();
-}
-
-const text = (page, selector) => page.locator(selector).first().textContent();
-
-// Waits until an element has this in it.
-async function sees(page, what, selector = "main") {
-  await page.locator(selector).filter({ hasText: what }).first().waitFor();
-  check(`${selector} has ${what}`, true, true);
-}
-
-async function go(page, view) {
-  await page.click(`nav a[href="#${view}"]`);
-}
 
 async function fill(server) {
   for (const line of ["SET greeting hello", "SET counter 5 EX 5000", "HSET user:1 name Ada born 1815", "RPUSH queue a b c", "SADD tags x y", "ZADD scores 1 one 2.5 two", "XADD events 1-1 kind start", "FT.SUGADD titles Alien 1979 PAYLOAD sf",
@@ -79,12 +31,35 @@ async function fill(server) {
 
 async function overview(page) {
   await sees(page, "Commands a second");
-  await sees(page, "Commands that took most");
-  await page.click("button:text-is('what types take')");
-  await sees(page, /estimated from \d+ keys/);
-  // Two more looks make a line.
-  await page.locator("svg.chart polyline").first().waitFor();
+  await sees(page, "Commands by total time");
+  await sees(page, "none since the start");
+  await page.click("button:text-is('estimate')");
+  await sees(page, /estimated from \d+ random keys/);
+  await memoryAddsUp(page);
+  // Two samples make a line.
+  await page.locator(".chart polyline").first().waitFor();
+  await staysInPlace(page);
   await shot(page, "overview");
+}
+
+// Parts of the memory's estimate and its rest are all of the used memory.
+async function memoryAddsUp(page) {
+  const units = { B: 1, KB: 1024, MB: 1024 ** 2, GB: 1024 ** 3 };
+  const sizes = (text) => [...text.matchAll(/about ([\d.]+) (\w+)/g)].reduce((sum, [, number, unit]) => sum + Number(number) * units[unit], 0);
+  const [, number, unit] = /used ([\d.]+) (\w+)/.exec(await text(page, "main"));
+  const [used, sum] = [Number(number) * units[unit], sizes(await text(page, "#by-type"))];
+  check(`${sum} of ${used} are explained`, sum > 0.85 * used && sum < 1.15 * used, true);
+}
+
+// A refresh keeps the focus and the selected text.
+async function staysInPlace(page) {
+  await page.focus("button:text-is('estimate again')");
+  const heading = await page.evaluateHandle(() => document.querySelector("main h2").firstChild);
+  await page.evaluate((node) => getSelection().selectAllChildren(node.parentNode), heading);
+  const uptime = await text(page, "#server");
+  await page.waitForFunction((before) => document.querySelector("#server").textContent !== before, uptime);
+  check("the focus stays", await page.evaluate(() => document.activeElement.textContent), "estimate again");
+  check("the selection stays", await page.evaluate(() => String(getSelection())), "Commands a second");
 }
 
 async function keys(page, server) {
@@ -101,13 +76,13 @@ async function keys(page, server) {
   await shot(page, "keys-hash");
   // A field is changed, after it was asked about.
   await page.locator("#key tr", { hasText: "Ada" }).locator("button:text-is('edit')").click();
-  await page.locator("#key input[placeholder=value]").fill("Grace");
-  await page.locator("#key button.main").first().click();
+  await page.locator("#key tr input[type=text]").fill("Grace");
+  await page.locator("#key tr button.main").click();
   check("what is asked", await text(page, "#confirm pre"), "HSET user:1 name Grace");
   await shot(page, "confirm");
   await page.click("#confirm button[value=no]");
   check("not run", (await command(server.port, "HGET user:1 name")).includes("Ada"), true);
-  await page.locator("#key button.main").first().click();
+  await page.locator("#key tr button.main").click();
   await page.click("#confirm button[value=yes]");
   await sees(page, "Grace", "#key");
   check("run", (await command(server.port, "HGET user:1 name")).includes("Grace"), true);
@@ -150,7 +125,6 @@ async function clients(page, server) {
   socket.write("CLIENT SETNAME victim\r\n");
   await go(page, "clients");
   await sees(page, "penstock-http");
-  await sees(page, "Slow commands");
   await page.locator("tr", { hasText: "victim" }).waitFor();
   await shot(page, "clients");
   await page.locator("tr", { hasText: "victim" }).locator("button").click();
@@ -164,6 +138,7 @@ async function advisor(page) {
   await sees(page, "SET loop:<n>");
   await page.locator("summary", { hasText: "loop:" }).first().click();
   await sees(page, "Instead, in", "details");
+  check("no time is 0.00", (await text(page, "main")).includes("0.00 µs"), false);
   await page.selectOption("details select", { index: 0 });
   await shot(page, "advisor");
 }
@@ -177,11 +152,12 @@ async function line(page) {
   await sees(page, "SET key value", "#about");
   await shot(page, "line-docs");
   for (const [typed, printed] of [["set a 'b c'", "OK"], ["get a", '"b c"'], ["hgetall user:1", '1) "name"'], ["incr a", "(error) ERR value is not an integer"], ["get none", "(nil)"],
-    ['echo "\\xff\\x00é"', '"\\xff\\x00'], ["blpop a 0", "use a client of the Redis protocol"]]) {
+    ['echo "\\xff\\x00é"', '"\\xff\\x00'], ["info server", "# Server\nredis_version:"], ["client list", "lib-name=penstock-http"], ["blpop a 0", "use a client of the Redis protocol"]]) {
     await page.fill("#prompt", typed);
     await page.press("#prompt", "Enter");
     await sees(page, printed, "#output");
   }
+  check("lines end without escapes", (await text(page, "#output")).includes("\\n"), false);
   await page.press("#prompt", "ArrowUp");
   check("the line before", await page.inputValue("#prompt"), "blpop a 0");
   await page.fill("#prompt", "flushall");
@@ -189,6 +165,19 @@ async function line(page) {
   await page.click("#confirm button[value=no]");
   await sees(page, "not run", "#output");
   await shot(page, "line");
+  await completion(page);
+}
+
+async function completion(page) {
+  for (const [typed, expected] of [["hgeta", "HGETALL "], ["config se", "CONFIG SET "], ["zrangeby", "ZRANGEBY"], ["nosuch", "nosuch"]]) {
+    await page.fill("#prompt", typed);
+    await page.press("#prompt", "Tab");
+    check(`${typed} and Tab`, await page.inputValue("#prompt"), expected);
+    await page.focus("#prompt");
+  }
+  await page.fill("#prompt", "");
+  await page.press("#prompt", "Tab");
+  check("Tab leaves an empty line", await page.evaluate(() => document.activeElement.id === "prompt"), false);
 }
 
 async function database(page) {
@@ -196,6 +185,22 @@ async function database(page) {
   await page.press("#database", "Enter");
   await page.fill("#prompt", "dbsize");
   await page.press("#prompt", "Enter");
+  await sees(page, "(integer) 0", "#output");
+  // SELECT changes the database of the page.
+  const ask = async (line) => {
+    await page.fill("#prompt", line);
+    await page.press("#prompt", "Enter");
+  };
+  await ask("select 5");
+  await page.waitForFunction(() => document.querySelector("#database").value === "5");
+  await ask("set here yes");
+  await sees(page, "[5]> set here yes", "#output");
+  await ask("select 99");
+  await sees(page, "DB index is out of range", "#output");
+  check("an invalid database changes nothing", await page.inputValue("#database"), "5");
+  await ask("select 0");
+  await page.waitForFunction(() => document.querySelector("#database").value === "0");
+  await ask("exists here");
   await sees(page, "(integer) 0", "#output");
 }
 
@@ -215,6 +220,23 @@ async function everyView() {
   await narrow(server);
   await strangers(server);
   server.remove();
+}
+
+// The view of live data shows the nodes of a cluster with their slots and links.
+async function cluster() {
+  const nodes = await HttpServer.startCluster();
+  const [first, second] = nodes;
+  await command(first.port, "CLUSTER ADDSLOTSRANGE 0 16383");
+  await command(first.port, `CLUSTER MEET 127.0.0.1 ${second.port} ${second.busPort}`);
+  const page = await open(first);
+  await go(page, "live");
+  await sees(page, `127.0.0.1:${second.port}@${second.busPort}`);
+  await sees(page, "0-16383");
+  await sees(page, /myself,master/);
+  await sees(page, "connected");
+  await shot(page, "cluster");
+  await close(page);
+  nodes.forEach((node) => node.remove());
 }
 
 async function goesAway(page, server) {
@@ -242,13 +264,17 @@ async function themes(server) {
 
 async function narrow(server) {
   const page = await open(server, { viewport: { width: 360, height: 740 }, colorScheme: "dark" });
-  for (const view of ["overview", "keys", "clients", "advisor", "line"]) {
+  const sockets = await Promise.all(Array.from({ length: 60 }, () => new Promise((resolve) => { const socket = net.connect(server.port, "127.0.0.1", () => resolve(socket)); })));
+  for (const view of ["overview", "keys", "clients", "batches", "live", "advisor", "line"]) {
     await go(page, view);
     await page.locator("main .card").first().waitFor();
     const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
     check(`${view} is as wide as the screen`, wide, 0);
+    const height = await page.evaluate(() => document.documentElement.scrollHeight);
+    check(`${view} has ${height} pixels, a bounded height`, height < 6000, true);
     await shot(page, `narrow-${view}`);
   }
+  for (const socket of sockets) socket.destroy();
   await close(page);
 }
 
@@ -289,10 +315,45 @@ async function passwords() {
   check("who", await text(page, "#user"), "default");
   const kept = await page.evaluate(() => JSON.stringify([localStorage, sessionStorage, document.cookie, location.href]));
   check("the password is nowhere", kept.includes("horse"), false);
-  // One whose password is taken away is asked again.
-  await command(server.port, "PING");
   await page.click("#log-out");
   await page.locator("#login[open]").waitFor();
+  // A reload forgets the password, and every view asks for it again.
+  for (const view of ["keys", "line", "clients", "batches", "live", "advisor", "overview"]) {
+    await page.goto(`${server.url}/#${view}`);
+    await page.reload();
+    await page.locator("#login[open]").waitFor();
+    await page.fill("input[name=password]", PASSWORD);
+    await page.click("#login button");
+    await page.locator("#login").waitFor({ state: "hidden" });
+    await page.locator("main .card").first().waitFor();
+  }
+  await close(page);
+  server.remove();
+}
+
+// A user without INFO is told so, and may use the other views.
+async function limitedUser() {
+  const server = await HttpServer.start("--requirepass", PASSWORD);
+  const socket = net.connect(server.port, "127.0.0.1");
+  socket.write(`AUTH "${PASSWORD}"\r\nACL SETUSER reader on ">${PASSWORD}" ~* +@read +acl|whoami +command +ping +memory +client|list\r\n`);
+  await new Promise((resolve) => socket.once("data", resolve));
+  socket.destroy();
+  const page = await open(server);
+  await page.fill("input[name=user]", "reader");
+  await page.fill("input[name=password]", PASSWORD);
+  await page.click("#login button");
+  await sees(page, "No permission for this view");
+  await sees(page, "The user reader may not run");
+  await shot(page, "no-permission");
+  await go(page, "keys");
+  await sees(page, "0 found", "[role=status]");
+  // The question of a button stays open with the error of a refused command.
+  await go(page, "clients");
+  await page.locator("main td button").first().click();
+  await page.click("#confirm button[value=yes]");
+  await sees(page, "NOPERM", "#confirm .error");
+  await page.click("#confirm button[value=no]");
+  await page.locator("#confirm").waitFor({ state: "hidden" });
   await close(page);
   server.remove();
 }
@@ -309,7 +370,11 @@ async function readOnly() {
   await page.click("#keys button");
   await page.locator("#key textarea").waitFor();
   check("no buttons that change", await page.locator("#key button").count(), 0);
+  check("no deletion", await page.locator("button:text-is('count and delete')").count(), 0);
   await shot(page, "read-only");
+  await go(page, "batches");
+  await sees(page, "Batches by depth");
+  check("no resets", await page.locator("main .card button").count(), 0);
   await go(page, "clients");
   await sees(page, "penstock-http");
   await go(page, "line");
@@ -334,8 +399,8 @@ async function manyKeys() {
   await command(server.port, "SET needle found");
   const page = await open(server);
   await sees(page, KEYS.toLocaleString("en-US").slice(0, -1));
-  await page.click("button:text-is('what types take')");
-  await sees(page, /estimated from \d+ keys/);
+  await page.click("button:text-is('estimate')");
+  await sees(page, /estimated from \d+ random keys/);
   await go(page, "keys");
   await sees(page, "100 found".slice(3), "[role=status]");
   check("a page of them", (await page.locator("#keys tbody tr").count()) >= 100, true);
@@ -354,13 +419,14 @@ async function manyKeys() {
   server.remove();
 }
 
-async function main() {
-  browser = await chromium.launch({ executablePath: BROWSER, args: ["--no-sandbox", "--disable-gpu"] });
+async function main(opened) {
+  browser = opened;
   await everyView();
+  await cluster();
   await passwords();
+  await limitedUser();
   await readOnly();
   await manyKeys();
-  await browser.close();
 }
 
-run(main, PATIENCE_MS).finally(() => process.exit());
+run(() => withBrowser(main), PATIENCE_MS).finally(() => process.exit());

@@ -38,6 +38,16 @@ class HttpServer {
     return server;
   }
 
+  // Starts two nodes of a cluster that know each other. The first one has all slots.
+  static async startCluster() {
+    const nodes = [];
+    for (let count = 0; count < 2; count += 1) {
+      const busPort = await freePort();
+      nodes.push(Object.assign(await HttpServer.start("--cluster-enabled", "yes", "--cluster-port", busPort), { busPort }));
+    }
+    return nodes;
+  }
+
   // Starts the process, on the same ports as before.
   async begin() {
     const args = ["--port", this.port, "--bind", "127.0.0.1", "--http-port", this.httpPort, "--save", "", "--dir", this.directory, ...this.settings];

@@ -10,7 +10,7 @@ const { check, run } = require("./checks.js");
 const { HttpServer } = require("./http_server.js");
 
 const PATIENCE_MS = 300_000;
-// All that the dashboards and alerts show which redis_exporter comes with, but clusters' figures and its own.
+// All that the dashboards and alerts show which redis_exporter comes with, but its own. `cluster` has those of clusters.
 const DASHBOARDS = ["up", "uptime_in_seconds", "connected_clients", "blocked_clients", "memory_used_bytes", "memory_max_bytes", "memory_used_rss_bytes", "memory_fragmentation_ratio",
   "commands_processed_total", "keyspace_hits_total", "keyspace_misses_total", "net_input_bytes_total", "net_output_bytes_total", "db_keys{db=\"db0\"}", "db_keys_expiring{db=\"db0\"}",
   "expired_keys_total", "evicted_keys_total", "commands_total{cmd=\"set\"}", "commands_duration_seconds_total{cmd=\"set\"}", "connected_slaves", "total_system_memory_bytes", "slowlog_length",
@@ -169,8 +169,37 @@ async function off() {
   server.remove();
 }
 
+// The figures of a node of a cluster, under redis_exporter's names.
+async function cluster() {
+  const nodes = await HttpServer.startCluster();
+  const [first, second] = nodes;
+  const lines = async () => (await (await fetch(`${first.url}/metrics`)).text()).split("\n");
+  const ask = async (...words) => (await (await fetch(first.url, { method: "POST", body: JSON.stringify(words) })).json()).result;
+  check("before", (await lines()).includes("redis_cluster_state 0"), true);
+  check("ADDSLOTSRANGE", await ask("CLUSTER", "ADDSLOTSRANGE", "0", "16383"), "OK");
+  check("MEET", await ask("CLUSTER", "MEET", "127.0.0.1", String(second.port), String(second.busPort)), "OK");
+  const expected = ["redis_cluster_state 1", "redis_cluster_slots_assigned 16384", "redis_cluster_slots_ok 16384", "redis_cluster_slots_fail 0", "redis_cluster_known_nodes 2",
+    "redis_cluster_size 1", "penstock_cluster_links 2"];
+  for (const deadline = Date.now() + PATIENCE_MS / 5; Date.now() < deadline; await new Promise((resolve) => setTimeout(resolve, 50))) {
+    const found = await lines();
+    if (expected.every((line) => found.includes(line))) break;
+  }
+  const found = await lines();
+  for (const line of expected) check(line, found.includes(line), true);
+  check("messages", found.some((line) => /^redis_cluster_messages_sent_total [1-9]/.test(line)), true);
+  const promtool = spawnSync("promtool", ["check", "metrics"], { input: found.join("\n") });
+  check("promtool", [promtool.status, String(promtool.stdout) + String(promtool.stderr)], [0, ""]);
+  nodes.forEach((node) => node.remove());
+  // A server outside a cluster has no such figures, and counts no error because of them.
+  const alone = await HttpServer.start();
+  const others = (await (await fetch(`${alone.url}/metrics`)).text() + await (await fetch(`${alone.url}/metrics`)).text()).split("\n");
+  check("outside a cluster", others.filter((line) => /_cluster_(state|links)|errors_total\{/.test(line)), []);
+  alone.remove();
+}
+
 async function main() {
   await figures();
+  await cluster();
   await replication();
   await files();
   await limits();

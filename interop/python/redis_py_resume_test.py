@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The Python example of docs/pipelines.md, as it stands there, through a connection that breaks again and again.
+"""The Python example of docs/pipeline-control.md for tokens, as it stands there, through a connection that breaks again and again.
 
 Between the example and the server is a proxy of our own, which cuts every connection after a while, in either direction
 and in the midst of a request or a reply.
@@ -16,7 +16,7 @@ import threading
 import redis
 
 PORT = int(os.environ["PENSTOCK_PORT"])
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/pipelines.md"
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/pipeline-control.md"
 PATIENCE_SECONDS = 20
 # Connections that break before the proxy lets one live, so that the test ends.
 BREAKS = 60
@@ -70,8 +70,9 @@ class Proxy:
 
 
 def example(port):
-    """The functions of the page's Python block, for a server at `port`."""
-    code = re.search(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)[1]
+    """The functions of the page's Python block about tokens, for a server at `port`."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    code = next(block for block in blocks if "RESUME" in block)
     functions = {}
     exec(compile(code.replace("6379", str(port)), str(PAGE), "exec"), functions)
     return functions

@@ -1,4 +1,4 @@
-//! What a look at a trip costs: `cargo bench -p penstock-advisor`; `TRIPS=N` measures so many trips.
+//! The cost of a look at a trip: `cargo bench -p penstock-advisor`; `TRIPS=N` sets the number of measured trips.
 
 use advisor::client::Client;
 use advisor::{Advisor, Config, Connection, Reply, Trip};
@@ -7,12 +7,13 @@ use resp::request::OwnedArgs;
 /// Connections that take turns, as they do in a server.
 const CONNECTIONS: usize = 50;
 
-/// How many trips are measured; under an instruction counter fewer are enough.
+/// Number of measured trips; fewer are enough under an instruction counter.
 fn trips() -> usize {
     std::env::var("TRIPS").ok().and_then(|text| text.parse().ok()).unwrap_or(2_000_000)
 }
 
-/// Nanoseconds that this thread has run, by the kernel, or 0 where the system doesn't tell: others may use the machine meanwhile.
+/// Returns the CPU time of this thread in nanoseconds, from the kernel, or 0 where the system doesn't provide it. Other
+/// processes may use the machine meanwhile, so wall time is not used.
 fn thread_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)

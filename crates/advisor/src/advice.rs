@@ -1,5 +1,5 @@
-//! What to write instead: for each finding what to do, in words, and code in five languages with the finding's own commands
-//! and key patterns.
+//! The advice on a finding: the remedy in words, and code in five languages with the finding's own commands and key
+//! patterns.
 
 mod calls;
 mod code;
@@ -10,18 +10,18 @@ pub use language::Language;
 
 use crate::findings::{Finding, FindingStep, Kind};
 
-/// What to write instead of what was found.
+/// The advice on a finding.
 #[derive(Clone, Debug)]
 pub struct Advice {
-    /// What was seen, in a sentence.
+    /// A sentence about the observed traffic.
     pub seen: String,
-    /// What to do, in a sentence.
+    /// The remedy, in a sentence.
     pub remedy: String,
-    /// The code, by language.
+    /// The code to write instead, by language.
     pub code: Vec<(Language, String)>,
 }
 
-/// What to do about a finding.
+/// The remedies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remedy {
     /// One command with many keys: MGET, MSET, DEL.
@@ -32,6 +32,10 @@ pub(crate) enum Remedy {
     Sum(&'static str),
     /// One command that takes several elements from a key.
     Several(&'static str),
+    /// One range of a list.
+    Range,
+    /// No command at all.
+    Omit,
     /// One pipeline.
     Pipeline,
     /// A pipeline for each stage.
@@ -42,23 +46,31 @@ pub(crate) enum Remedy {
     OneCommand(&'static str),
     /// One script that reads and writes.
     Script,
-    /// A command that waits.
+    /// A blocking command.
     Wait(&'static str),
-    /// Be told of changes.
+    /// Notifications of changes.
     BeTold,
     /// A transaction that is sent as one.
     Transaction,
-    /// The script's hash.
+    /// One pipeline in place of many small ones.
+    LargerPipelines,
+    /// A script that is called by its hash.
     ScriptHash,
-    /// A connection that is kept.
+    /// A script whose values are arguments.
+    ScriptArguments,
+    /// A lock that waits.
+    WaitForLock,
+    /// The loop without its PINGs.
+    WithoutPing,
+    /// A connection that is kept open.
     KeepConnection,
-    /// Pipelines of a thousand.
+    /// Pipelines of at most a thousand commands.
     Chunks,
-    /// The SCAN family, or a range.
+    /// The SCAN family, or ranges.
     Scan(&'static str),
 }
 
-/// The advice on a finding.
+/// Returns the advice on a finding.
 #[must_use]
 pub fn advice(finding: &Finding) -> Advice {
     let remedy = remedy(finding);
@@ -70,30 +82,45 @@ pub fn advice(finding: &Finding) -> Advice {
     }
 }
 
-/// The first step; an empty one if there is none.
+/// Returns the commands with known arguments, for tests of the code.
+#[must_use]
+pub fn commands() -> Vec<&'static str> {
+    calls::names().collect()
+}
+
+/// Returns the first step's command, and whether it always uses one key; an empty command if there are no steps.
 fn first(finding: &Finding) -> (&str, bool) {
     finding.steps.first().map_or(("", false), |step| (&step.command, step.one_key))
 }
 
-/// What to do about a finding.
+/// True if a step of the finding is this command.
+fn has(finding: &Finding, command: &str) -> bool {
+    finding.steps.iter().any(|step| &*step.command == command)
+}
+
+/// Returns the remedy for a finding.
 pub(crate) fn remedy(finding: &Finding) -> Remedy {
     let (command, one_key) = first(finding);
     match finding.kind {
+        Kind::Loop | Kind::InterleavedLoop if has(finding, "XREADGROUP") => Remedy::Several("XREADGROUP"),
         Kind::Loop => of_loop(command, one_key),
+        Kind::InterleavedLoop if has(finding, "PING") => Remedy::WithoutPing,
         Kind::InterleavedLoop if stages(&finding.steps).len() > 1 => Remedy::Stages,
         Kind::InterleavedLoop => Remedy::Pipeline,
         Kind::RepeatedRead => Remedy::AskOnce,
         Kind::ReadComputeWrite => of_pair(command, finding.steps.get(1).map_or("", |step| &step.command)),
         Kind::Polling => of_polling(command),
         Kind::TransactionInSlices => Remedy::Transaction,
+        Kind::SmallPipelines => Remedy::LargerPipelines,
         Kind::ScriptInFull => Remedy::ScriptHash,
+        Kind::ChangingScript => Remedy::ScriptArguments,
         Kind::ConnectionPerCommand => Remedy::KeepConnection,
         Kind::TooLongPipeline => Remedy::Chunks,
         Kind::HeavyCommand => Remedy::Scan(of_heavy(command)),
     }
 }
 
-/// The command that does a loop's work at once.
+/// Returns the command that does a loop's work at once.
 fn of_loop(command: &str, one_key: bool) -> Remedy {
     match (command, one_key) {
         ("GET", false) => Remedy::ManyKeys("MGET"),
@@ -113,6 +140,14 @@ fn of_loop(command: &str, one_key: bool) -> Remedy {
         ("RPUSH", true) => Remedy::ManyMembers("RPUSH"),
         ("LPUSH", true) => Remedy::ManyMembers("LPUSH"),
         ("PFADD", true) => Remedy::ManyMembers("PFADD"),
+        ("GEOADD", true) => Remedy::ManyMembers("GEOADD"),
+        ("GEOPOS", true) => Remedy::ManyMembers("GEOPOS"),
+        ("XACK", true) => Remedy::ManyMembers("XACK"),
+        ("XDEL", true) => Remedy::ManyMembers("XDEL"),
+        ("TOUCH", false) => Remedy::ManyKeys("TOUCH"),
+        ("LINDEX" | "LPOS", true) => Remedy::Range,
+        ("LRANGE", true) => Remedy::Scan("LRANGE"),
+        ("PING", _) => Remedy::Omit,
         ("INCR" | "INCRBY", true) => Remedy::Sum("INCRBY"),
         ("DECR" | "DECRBY", true) => Remedy::Sum("DECRBY"),
         ("LPOP", true) => Remedy::Several("LPOP"),
@@ -124,7 +159,7 @@ fn of_loop(command: &str, one_key: bool) -> Remedy {
     }
 }
 
-/// The command that reads and writes, or a script.
+/// Returns one command that reads and writes, or a script.
 fn of_pair(read: &str, write: &str) -> Remedy {
     match (read, write) {
         ("GET", "SET" | "SETEX") => Remedy::OneCommand("INCRBY"),
@@ -136,7 +171,7 @@ fn of_pair(read: &str, write: &str) -> Remedy {
     }
 }
 
-/// The command that waits for what is polled.
+/// Returns the blocking form of a polled command.
 fn of_polling(command: &str) -> Remedy {
     match command {
         "LPOP" => Remedy::Wait("BLPOP"),
@@ -146,11 +181,12 @@ fn of_polling(command: &str) -> Remedy {
         "ZPOPMAX" => Remedy::Wait("BZPOPMAX"),
         "LLEN" | "LINDEX" | "LRANGE" => Remedy::Wait("BLPOP"),
         "XLEN" | "XRANGE" => Remedy::Wait("XREAD"),
+        crate::catalogue::SET_WITH_OPTIONS => Remedy::WaitForLock,
         _ => Remedy::BeTold,
     }
 }
 
-/// What reads a large value in parts.
+/// Returns the command that reads a large value in parts.
 fn of_heavy(command: &str) -> &'static str {
     match command {
         "KEYS" => "SCAN",
@@ -161,12 +197,14 @@ fn of_heavy(command: &str) -> &'static str {
     }
 }
 
-/// The steps of a round, cut where one may need the replies of those before: where a write follows a read.
+/// Cuts the steps of a round into stages: before a step that needs a reply, and before a write that follows a read,
+/// because it may need the reply.
 pub(crate) fn stages(steps: &[FindingStep]) -> Vec<&[FindingStep]> {
     let is_read = |step: &FindingStep| calls::is_read(&step.command);
     let mut stages = Vec::new();
     let mut rest = steps;
-    let cut = |steps: &[FindingStep]| steps.windows(2).position(|pair| is_read(&pair[0]) && !is_read(&pair[1]));
+    let waits = |pair: &[FindingStep]| pair[1].depends || is_read(&pair[0]) && !is_read(&pair[1]);
+    let cut = |steps: &[FindingStep]| steps.windows(2).position(waits);
     while let Some(last) = cut(rest) {
         let (stage, after) = rest.split_at(last + 1);
         stages.push(stage);

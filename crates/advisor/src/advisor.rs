@@ -1,31 +1,34 @@
-//! One trip after the other: what each adds to the findings.
+//! Takes one trip after the other and adds each trip's waste to the findings.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use resp::num::parse_i64;
 use resp::request::Args;
 
+use crate::batches::{Batches, SmallBatches};
 use crate::catalogue::{self, Catalogue, Class, Found, SET_WITH_OPTIONS};
 use crate::connection::{Connection, Last, Pair, Transaction};
+use crate::evidence::{Command, Source};
 use crate::findings::{Confidence, Findings, Kind, Sighting};
 use crate::hash::{self, mix};
 use crate::loops::{Ended, LoopTrip, PERIOD_MAX, Steps};
 use crate::pattern::Words;
 use crate::polls::Answered;
 use crate::reads::{Asked, Reads, Repeated, Repetition};
-use crate::recent::{Answer, Evidence, Origin};
+use crate::recent::{self, Answer, Evidence, Origin};
 use crate::round_trip::Gap;
 use crate::shapes::Shapes;
 use crate::trip::Trip;
 
-/// What the advisor may use and keep.
+/// The limits and the seed of an advisor.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Bytes of memory for shapes and findings; a fixed table of words of 64 KB is beside them, and the connections
-    /// ([`Connection::MEMORY_BYTES`]).
+    /// Bytes of memory for shapes and findings. A fixed table of 64 KB and the connections
+    /// ([`Connection::MEMORY_BYTES`]) are not included.
     pub memory_bytes: usize,
     /// True if a few keys of each finding are kept as samples.
     pub samples: bool,
-    /// Chosen at random once for all threads, so that clients can't make hashes collide.
+    /// A random seed, one for all threads, so that clients can't make hashes collide.
     pub seed: u64,
 }
 
@@ -35,39 +38,53 @@ impl Default for Config {
     }
 }
 
-/// A value of this size is large, in bytes of its reply.
+/// A reply of this many bytes counts as a large value.
 const LARGE_BYTES: u64 = 64 * 1024;
-/// A command that takes so long keeps others waiting, if its reply isn't small: otherwise the machine was busy.
+/// A command that takes this long keeps others waiting, unless its reply is small: then the machine was busy.
 const LONG_NS: u64 = 5_000_000;
-/// A smaller reply takes no time by itself.
+/// A reply below this size takes no noticeable time by itself.
 const SMALL_BYTES: u64 = 4096;
-/// A connection with no more commands was made for them.
+/// A connection that sent no more commands than this was made for them alone.
 const FEW_COMMANDS: u64 = 2;
-/// Arguments beyond these are hashed together with them, but not looked for in replies.
+/// Arguments beyond these are part of the hash, but are not compared with replies.
 const ARGUMENTS_MAX: usize = 8;
-/// A read and the write that repeats it are a pair if there are no more trips between.
+/// Arguments behind the key among which a written document is looked for.
+const VALUES_MAX: usize = 3;
+/// Longest distance, in trips, between a read and the write that repeats its reply.
 const PAIR_DISTANCE_MAX: u32 = 4;
 
-/// Trips for which a shape that was sent without waiting counts as part of a pipeline: some pipelines' lengths, and few beside a loop that is
-/// worth telling.
-const UNWAITED_TRIPS: u32 = 32;
+/// The beginning of a command in a script.
+const SCRIPT_CALL: &[u8] = b"redis.";
+/// A blocking command that took longer has waited.
+const WAITED_NS_MIN: u64 = 2_000_000;
 
-/// A thread that waits for a core has it after so long: the slice that the kernel gives another one, and its delay.
+/// Number of trips for which the shape of a pipeline still counts as part of it: longer than a usual pipeline, and short
+/// beside a loop that is worth reporting.
+const UNWAITED_TRIPS: u32 = 32;
+/// Number of trips for which a shape counts as sent without waiting if single commands were: this client writes the
+/// commands of a pipeline one by one, and does so again.
+const UNWAITED_SINGLY_TRIPS: u32 = 1024;
+
+/// Longest time that a runnable thread waits for a core: another thread's time slice, plus the delay of the kernel.
 const HELD_UP_NS_MAX: u64 = 5_000_000;
-/// A client that pauses more often than once in so many trips may do so by itself: two rounds of the longest loop.
+/// Longest pause after which the reads of a member may continue. A busy machine delays a client by no more.
+const SHORT_PAUSE_NS: u64 = 100_000_000;
+/// A client that pauses more often than once in this many trips (two rounds of the longest loop) may do so on purpose.
 const CALM_TRIPS_MIN: u32 = 2 * PERIOD_MAX as u32;
 
-/// Finds wasted trips. It is one thread's: each has its own, and the findings are merged when they are listed.
+/// Finds wasted trips. Each thread has an advisor of its own; the findings are merged when they are listed.
 #[derive(Debug)]
 pub struct Advisor {
     config: Config,
     catalogue: Catalogue,
     words: Words,
     shapes: Shapes,
-    /// Other threads look at them; this one alone adds to them.
+    /// Other threads read the findings; only this advisor adds to them.
     findings: Arc<Mutex<Findings>>,
-    /// Reads that the current trip told of, in memory that is used again.
+    /// The repeated reads of the current trip. The memory is reused.
     told: Vec<Repeated>,
+    /// The rows of small batches that the current trip ends. The memory is reused.
+    told_batches: Vec<SmallBatches>,
 }
 
 /// A command in a batch of its own, reduced to hashes.
@@ -78,13 +95,15 @@ struct Seen<'a> {
     key_hash: u64,
     /// The hash of the arguments behind the key.
     arguments: u64,
-    /// Where one of them came from.
+    /// The reply that one of the arguments repeats.
     origin: Origin,
     answer: Answer,
-    /// The gap before it, if that looked like a round trip; otherwise 0.
+    /// The gap before the command if it looked like a round trip, otherwise 0.
     gap_ns: u64,
-    /// True if the client waited before it, or may have.
+    /// True if the client paused before the command, or may have.
     is_paced: bool,
+    /// True if the client paused before the command, as far as the gap tells.
+    is_after_pause: bool,
 }
 
 impl Seen<'_> {
@@ -94,13 +113,13 @@ impl Seen<'_> {
 }
 
 impl Advisor {
-    /// An advisor that has seen nothing.
+    /// Returns an advisor that has seen nothing.
     #[must_use]
     pub fn new(config: Config) -> Advisor {
         Advisor::with_findings(config, Arc::new(Mutex::new(Findings::new(0))))
     }
 
-    /// An advisor that adds to these findings, which get the limit of the configuration.
+    /// Returns an advisor that adds to `findings` and limits their memory as configured.
     #[must_use]
     pub fn with_findings(config: Config, findings: Arc<Mutex<Findings>>) -> Advisor {
         lock(&findings).limit(config.memory_bytes - config.memory_bytes / 4);
@@ -111,43 +130,51 @@ impl Advisor {
             shapes: Shapes::new(config.memory_bytes / 4),
             findings,
             told: Vec::new(),
+            told_batches: Vec::new(),
         }
     }
 
-    /// What was found. What a connection is in the midst of is told at the latest after a thousand trips.
+    /// The findings so far. An unfinished loop is included after a thousand trips at the latest.
     pub fn findings(&self) -> MutexGuard<'_, Findings> {
         lock(&self.findings)
     }
 
-    /// Shapes that are known now, and those that had to make room.
+    /// Forgets the words that vary within keys.
+    pub fn forget_keys(&mut self) {
+        self.words = Words::default();
+    }
+
+    /// Number of known shapes, and number of shapes that were evicted.
     #[must_use]
     pub fn shapes(&self) -> (usize, u64) {
         (self.shapes.len(), self.shapes.dropped())
     }
 
-    /// Looks at a trip.
+    /// Looks at one trip.
     #[inline]
     pub fn trip(&mut self, connection: &mut Connection, trip: &Trip<'_>) {
+        let found = self.catalogue.find(trip.command.get(0));
+        if found.verb.class == Class::Setup && connection.counts.batches == connection.counts.setup {
+            return setup(connection, trip);
+        }
+        connection.counts.setup_ns += connection.after_connecting_ns(trip.arrived_ns).unwrap_or(0);
         let gap = if trip.overlaps { Gap::Overlap } else { connection.gap(trip.arrived_ns) };
         connection.replied_ns = Some(trip.replied_ns);
         connection.counts.batches += 1;
         connection.counts.commands += u64::from(trip.depth);
-        let found = self.catalogue.find(trip.command.get(0));
-        if found.verb.class == Class::Setup && connection.counts.batches == connection.counts.setup + 1 {
-            return setup(connection, gap, trip.depth);
-        }
         let mut last = connection.last.take().unwrap_or_default();
         let mut watch = Watch { advisor: self, connection, last: &mut last, trip };
         if trip.depth == 1 {
             watch.single(found, gap)
         } else {
-            watch.several(found)
+            watch.several(found, gap)
         }
         last.served_ns = trip.replied_ns.saturating_sub(trip.arrived_ns);
         connection.last = Some(last);
     }
 
-    /// The replies to a batch went to disk, as the client didn't read them: so many bytes of so many commands.
+    /// Records that the replies to `commands` commands, `bytes` in all, were spilled to disk because the client did not
+    /// read them.
     pub fn spilled(&mut self, connection: &mut Connection, commands: u64, bytes: u64, now_ns: u64) {
         let shape = connection.last.as_ref().map_or(0, |last| last.pipeline);
         let sighting = Sighting {
@@ -159,22 +186,29 @@ impl Advisor {
         self.record(connection, &sighting);
     }
 
-    /// The connection is closed, or nothing more is known of it.
+    /// Ends the connection's unit of work, because the connection is closed or no longer watched.
     pub fn closed(&mut self, connection: &mut Connection, now_ns: u64) {
         self.end_unit(connection, now_ns);
         self.short_life(connection, now_ns);
     }
 
-    /// Tells what the connection is in the midst of, if it has been silent for longer than a round trip takes: what it sends next
-    /// begins something new.
+    /// Records the unfinished work of a connection that has been silent for longer than a round trip takes. A silence
+    /// that is longer than a short pause also ends the unit of work.
     pub fn settle(&mut self, connection: &mut Connection, now_ns: u64) {
-        if connection.is_silent(now_ns) {
-            self.end_unit(connection, now_ns);
+        match connection.silent_ns(now_ns) {
+            None => {}
+            Some(silent_ns) if silent_ns > SHORT_PAUSE_NS => self.look_back(connection, now_ns, |watch| watch.rest()),
+            Some(_) => self.look_back(connection, now_ns, |watch| watch.report()),
         }
     }
 
-    /// Tells what the connection is in the midst of; what it sends next begins something new.
+    /// Ends the unit of work: records the unfinished loop, and the next command begins a new unit.
     pub fn end_unit(&mut self, connection: &mut Connection, now_ns: u64) {
+        self.look_back(connection, now_ns, |watch| watch.end());
+    }
+
+    /// Looks at a connection's work so far, without a new trip.
+    fn look_back(&mut self, connection: &mut Connection, now_ns: u64, look: impl FnOnce(&mut Watch<'_, '_>)) {
         let Some(mut last) = connection.last.take() else { return };
         let command = resp::request::ArgsBuffer::default();
         let trip = Trip {
@@ -182,11 +216,12 @@ impl Advisor {
             key: None,
             depth: 0,
             overlaps: false,
-            arrived_ns: now_ns,
+            // The work so far has ended with the last reply.
+            arrived_ns: connection.replied_ns.map_or(now_ns, |replied_ns| replied_ns.min(now_ns)),
             replied_ns: now_ns,
             reply: None,
         };
-        Watch { advisor: self, connection, last: &mut last, trip: &trip }.end();
+        look(&mut Watch { advisor: self, connection, last: &mut last, trip: &trip });
         connection.last = Some(last);
     }
 
@@ -194,25 +229,26 @@ impl Advisor {
         lock(&self.findings).record(&self.shapes, &connection.client, connection.client_hash, sighting);
     }
 
-    /// Counts a connection that was made for a command or two.
+    /// Records a connection that was made for a command or two.
     fn short_life(&mut self, connection: &mut Connection, now_ns: u64) {
         let counts = connection.counts;
         let commands = counts.commands - counts.setup_commands;
         if connection.opened_ns.take().is_none() || commands == 0 || commands > FEW_COMMANDS {
             return;
         }
-        // To connect is a trip, too.
+        // Connecting takes a round trip, too.
         let needed = counts.batches - counts.setup;
+        let ended_ns = connection.replied_ns.unwrap_or(now_ns);
         let sighting = Sighting {
             made: counts.batches + 1,
             needed,
-            lost_ns: counts.setup_ns,
-            ..sighting(Kind::ConnectionPerCommand, Steps::one(counts.first_shape, false), connection.id, now_ns)
+            lost_ns: counts.setup_ns + connection.round_trip.network_ns(),
+            ..sighting(Kind::ConnectionPerCommand, Steps::one(counts.first_shape, false), connection.id, ended_ns)
         };
         self.record(connection, &sighting);
     }
 
-    /// The hash of a command's shape. A shape that is new is learned.
+    /// Returns the hash of a command's shape, and learns the shape if it is new.
     #[inline]
     fn shape(&mut self, command: &Args<'_>, found: &Found, key: &[u8]) -> u64 {
         let seed = self.config.seed;
@@ -235,28 +271,34 @@ impl Advisor {
     }
 }
 
-/// True for SET with more than key and value: MSET knows no options, so it is another command here.
+/// True for SET with options. MSET takes no options, so such a SET counts as a different command.
 #[inline]
 fn has_options(command: &Args<'_>, found: &Found) -> bool {
     command.len() > 3 && found.verb.name == "SET"
 }
 
 fn lock(findings: &Mutex<Findings>) -> MutexGuard<'_, Findings> {
-    // What is behind this lock is always whole.
+    // A panic under this lock leaves the data consistent.
     findings.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A command of a login.
-fn setup(connection: &mut Connection, gap: Gap, depth: u32) {
-    connection.counts.setup += 1;
-    connection.counts.setup_commands += u64::from(depth);
-    connection.round_trip.learn_from_login(gap);
-    if let Gap::RoundTrip(gap_ns) = gap {
-        connection.counts.setup_ns += gap_ns;
-    }
+/// Counts a batch of a login.
+fn setup(connection: &mut Connection, trip: &Trip<'_>) {
+    let gap_ns = match connection.after_connecting_ns(trip.arrived_ns) {
+        Some(gap_ns) => gap_ns,
+        None if trip.overlaps => 0,
+        None => connection.login_gap_ns(trip.arrived_ns),
+    };
+    connection.replied_ns = Some(trip.replied_ns);
+    let counts = &mut connection.counts;
+    counts.batches += 1;
+    counts.commands += u64::from(trip.depth);
+    counts.setup += 1;
+    counts.setup_commands += u64::from(trip.depth);
+    counts.setup_ns += gap_ns.min(connection.round_trip.longest_ns());
 }
 
-/// A sighting of nothing yet.
+/// Returns a sighting without numbers.
 fn sighting(kind: Kind, steps: Steps, connection: u64, now_ns: u64) -> Sighting<'static> {
     Sighting {
         kind,
@@ -276,7 +318,7 @@ fn sighting(kind: Kind, steps: Steps, connection: u64, now_ns: u64) -> Sighting<
     }
 }
 
-/// A look at one trip.
+/// The view of one trip with its connection.
 struct Watch<'w, 't> {
     advisor: &'w mut Advisor,
     connection: &'w mut Connection,
@@ -285,42 +327,73 @@ struct Watch<'w, 't> {
 }
 
 impl<'t> Watch<'_, 't> {
-    /// A batch of several commands: what was found of the trips before ends here.
-    fn several(&mut self, found: Found) {
-        self.end();
-        self.last.transaction = Transaction::default();
+    /// Handles a batch of several commands, which ends the runs of single commands.
+    fn several(&mut self, found: Found, gap: Gap) {
         if self.begins_pipeline() || self.connection.counts.first_shape == 0 {
             let (_, key) = key(self.trip, &found);
             self.last.pipeline = self.advisor.shape(&self.trip.command, &found, key);
         }
-        (self.last.unwaited, self.last.unwaited_trip) = (self.last.pipeline, self.last.trip);
+        let shape = self.last.pipeline;
+        // A batch that follows single commands of the same shape at once is the rest of a pipeline that came in parts.
+        let is_rest = !matches!(gap, Gap::Pause(_)) && self.last.loops.ago(1).is_some_and(|trip| trip.shape == shape);
+        if is_rest {
+            self.last.loops.abandon(shape);
+        }
+        // Behind MULTI alone, the rest of a transaction follows.
+        let is_behind_multi = std::mem::take(&mut self.last.transaction).trips == 1;
+        let continues = matches!(gap, Gap::Overlap) || is_rest || is_behind_multi;
+        self.end_loops(Reads::end);
+        if is_behind_multi {
+            self.last.batches.rename(shape);
+        }
+        self.batch(gap, shape, self.trip.depth, continues);
+        let trips = if is_rest { UNWAITED_SINGLY_TRIPS } else { UNWAITED_TRIPS };
+        self.last.unwaited.remember(shape, self.last.trip.saturating_add(trips));
         if self.connection.counts.first_shape == 0 {
             self.connection.counts.first_shape = self.last.pipeline;
         }
     }
 
-    /// True if the client had all replies before it sent this batch. A batch that overlaps the one before goes on with its pipeline.
+    /// True if the client had all replies before it sent this batch. An overlapping batch continues the previous
+    /// pipeline.
     fn begins_pipeline(&self) -> bool {
         !self.trip.overlaps || self.last.pipeline == 0
     }
 
-    /// A batch of one.
+    /// Handles a batch of one command.
     #[inline]
     fn single(&mut self, found: Found, gap: Gap) {
         self.last.trip = self.last.trip.wrapping_add(1);
         let mut seen = self.reduce(found, gap);
-        if self.is_pipelined(&seen, gap) {
-            self.end();
+        let is_pipelined = self.is_pipelined(&seen, gap);
+        if is_pipelined || matches!(found.verb.class, Class::Multi) {
+            self.batch(gap, seen.shape, 1, is_pipelined);
+        } else if let (Class::Exec, 0, Gap::RoundTrip(gap_ns)) = (found.verb.class, self.last.transaction.trips, gap) {
+            self.last.batches.execute(gap_ns);
+        } else if !self.last.batches.is_empty() && self.last.transaction.trips == 0 {
+            self.tell_batches(Batches::end);
+        }
+        if is_pipelined {
+            if self.last.transaction.trips == 1 {
+                self.last.batches.rename(seen.shape);
+            }
+            self.last.transaction.is_pipelined = true;
+            self.last.loops.abandon(seen.shape);
+            self.end_loops(Reads::end);
         } else if self.is_held_up(&seen, gap) {
-            // The loop goes on. What the trip takes otherwise is known.
-            (seen.gap_ns, seen.is_paced) = (self.connection.round_trip.low_ns(), false);
+            // The loop continues in spite of the pause; the usual round trip is counted in its place.
+            (seen.gap_ns, seen.is_paced, seen.is_after_pause) = (self.connection.round_trip.usual_ns(), false, false);
+        } else if matches!(gap, Gap::Pause(pause_ns) if pause_ns <= SHORT_PAUSE_NS) {
+            self.pause(&seen);
+        } else if matches!(gap, Gap::Pause(_)) {
+            self.rest();
         } else if !matches!(gap, Gap::RoundTrip(_)) {
             self.end();
         }
         if let Gap::Pause(_) = gap {
             self.last.calm_since = self.last.trip;
         }
-        self.last.is_fresh = false;
+        (self.last.is_fresh, self.last.rests) = (false, false);
         if self.advisor.config.samples {
             self.last.samples.take(seen.shape, seen.key, self.last.trip);
         }
@@ -336,8 +409,12 @@ impl<'t> Watch<'_, 't> {
                 self.script(&seen);
                 self.usual(&seen);
             }
-            Class::Multi => self.begin_transaction(),
+            Class::Multi => self.begin_transaction(is_pipelined),
             Class::Exec => self.end_transaction(&seen),
+            Class::Wait if self.takes_one() => {
+                seen.found.verb = &catalogue::TAKES_ONE;
+                self.usual(&seen);
+            }
             Class::Setup | Class::Wait => self.end(),
             Class::Read | Class::Write | Class::Pop | Class::Other => self.continue_transaction(&seen),
         }
@@ -346,18 +423,69 @@ impl<'t> Watch<'_, 't> {
         }
     }
 
-    /// True if the client sent this without waiting, or sent the same shape so a moment ago: some clients write a pipeline's commands one by
-    /// one, and a server that is quicker than they are has answered each before the next one comes.
+    /// True if the client sent this command without waiting, or recently sent the same shape without waiting. Some
+    /// clients write the commands of a pipeline one by one, and a fast server answers each before the next one arrives.
     #[inline]
     fn is_pipelined(&mut self, seen: &Seen<'_>, gap: Gap) -> bool {
         if matches!(gap, Gap::Overlap) {
-            (self.last.unwaited, self.last.unwaited_trip) = (seen.shape, self.last.trip);
+            self.last.unwaited.remember(seen.shape, self.last.trip.saturating_add(UNWAITED_SINGLY_TRIPS));
         }
-        self.last.unwaited == seen.shape && self.last.trip.wrapping_sub(self.last.unwaited_trip) <= UNWAITED_TRIPS
+        self.last.unwaited.has(seen.shape, self.last.trip)
     }
 
-    /// True if a pause is one that the client didn't choose: it is short, long none was before, and the loop goes on as if there had been
-    /// none. On a busy machine the client's thread has to wait for a core now and then.
+    /// Adds a batch to the row of small batches, or the rest of a batch.
+    fn batch(&mut self, gap: Gap, shape: u64, depth: u32, continues: bool) {
+        let gap_ns = match gap {
+            _ if continues => return self.last.batches.extend(depth),
+            Gap::RoundTrip(gap_ns) => gap_ns + self.last.served_ns.min(gap_ns),
+            Gap::First | Gap::Overlap | Gap::Pause(_) => {
+                self.tell_batches(Batches::end);
+                0
+            }
+        };
+        self.tell_batches(|batches, tell| batches.begin(shape, depth, gap_ns, tell));
+    }
+
+    /// Runs `look` on the small batches and records the rows that it reports.
+    fn tell_batches(&mut self, look: impl FnOnce(&mut Batches, &mut dyn FnMut(SmallBatches))) {
+        // A log shows no network, so requests of web clients look like a loop.
+        let confidence = if self.connection.is_of_log { Confidence::Low } else { Confidence::Medium };
+        let told = &mut self.advisor.told_batches;
+        look(&mut self.last.batches, &mut |batches| told.push(batches));
+        while let Some(batches) = self.advisor.told_batches.pop() {
+            self.record(Sighting {
+                made: batches.made,
+                needed: batches.needed,
+                lost_ns: batches.lost_ns,
+                confidence,
+                ..self.sighting(Kind::SmallPipelines, Steps::one(batches.shape, false))
+            });
+        }
+    }
+
+    /// True if the command takes one entry of a stream, and did not wait for it.
+    fn takes_one(&self) -> bool {
+        let command = &self.trip.command;
+        let count = (1..command.len()).find(|index| command.get(*index).eq_ignore_ascii_case(b"COUNT"));
+        let is_stream =
+            command.get(0).eq_ignore_ascii_case(b"XREADGROUP") || command.get(0).eq_ignore_ascii_case(b"XREAD");
+        let waited = self.trip.replied_ns.saturating_sub(self.trip.arrived_ns) > WAITED_NS_MIN;
+        is_stream && !waited && count.is_some_and(|index| command.get(index + 1) == b"1")
+    }
+
+    /// Handles a short pause. A loop that continues after it does not end, but gets a new part. Reads, and the pairs of a
+    /// read and a write, go on: they are a matter of order.
+    fn pause(&mut self, seen: &Seen<'_>) {
+        self.last.reads.pause();
+        if !self.last.loops.goes_on_with(seen.shape)
+            && let Some(ended) = self.last.loops.pause()
+        {
+            self.loop_ended(&ended);
+        }
+    }
+
+    /// True if the client did not choose this pause: the pause is short, the connection has rarely paused before, and
+    /// the loop continues after it. On a busy machine the client's thread sometimes waits for a core.
     #[inline]
     fn is_held_up(&self, seen: &Seen<'_>, gap: Gap) -> bool {
         matches!(gap, Gap::Pause(pause_ns) if pause_ns <= HELD_UP_NS_MAX)
@@ -365,14 +493,14 @@ impl<'t> Watch<'_, 't> {
             && self.last.loops.goes_on_with(seen.shape)
     }
 
-    /// A command that is none of a transaction or a login.
+    /// Handles a command outside transactions and logins.
     #[inline]
     fn usual(&mut self, seen: &Seen<'_>) {
         let class = seen.found.verb.class;
         if seen.has(catalogue::HEAVY | catalogue::ALL_KEYS) {
             self.heavy(seen);
         }
-        if seen.has(catalogue::POLLED) {
+        if seen.has(catalogue::POLLED) || self.is_lock(seen) {
             self.poll(seen);
         }
         match class {
@@ -384,13 +512,17 @@ impl<'t> Watch<'_, 't> {
             self.tell(|reads, tell| reads.settle(tell));
         }
         let is_paired = class == Class::Write && self.is_paired(seen);
+        let source = if self.last.loops.is_running() { self.weigh(seen) } else { Source::default() };
         let trip = LoopTrip {
             shape: seen.shape,
             key: seen.key_hash,
             gap_ns: seen.gap_ns,
-            // A script may do anything, and so may its reply.
+            is_paced: seen.is_after_pause,
+            // A script may read and write anything, so its effect is unknown.
             class: if class == Class::ScriptText { Class::Other } else { class },
             origin: self.distance(&seen.origin),
+            source,
+            is_document: seen.answer.is_document,
             is_known: self.trip.reply.is_some(),
             is_empty: seen.answer.is_empty,
             is_paired,
@@ -400,8 +532,26 @@ impl<'t> Watch<'_, 't> {
         }
     }
 
-    /// How many trips ago the reply was that an argument repeats; 0 if none does, or only one that may be equal by chance: a short one,
-    /// and the same as the last time.
+    /// Weighs the evidence of a trip that continues a loop. Returns the reply that its new words come from.
+    fn weigh(&mut self, seen: &Seen<'_>) -> Source {
+        let trip = self.last.trip;
+        let Last { loops, words, .. } = &mut *self.last;
+        let Some(evidence) = loops.evidence(seen.shape) else { return Source::default() };
+        let command = Command::of(self.trip.command.from(1).take(ARGUMENTS_MAX));
+        let source = evidence.compare(&command, words, trip);
+        if let Some(reply) = &self.trip.reply {
+            // The count that a write returns tells nothing, unless its words stand in a later command.
+            let is_count = seen.found.verb.class == Class::Write && reply.start.first() == Some(&b':');
+            let is_silent = is_count || seen.answer.is_empty || seen.answer.is_status;
+            let is_whole = words.learn(reply.start, reply.len, trip, &command);
+            let is_array = reply.start.first() == Some(&b'*');
+            evidence.answered(seen.answer.hash, is_silent, is_whole, is_array);
+        }
+        source
+    }
+
+    /// Returns how many trips ago the server sent the reply that an argument repeats. Returns 0 if no reply matches, or
+    /// if the only match is weak (a short reply that may be equal by chance) and equals the last weak match.
     #[inline]
     fn distance(&mut self, origin: &Origin) -> u8 {
         match origin.evidence {
@@ -414,10 +564,12 @@ impl<'t> Watch<'_, 't> {
         u8::try_from(origin.distance).unwrap_or(0)
     }
 
-    /// A read: was it made before?
+    /// Handles a read: checks whether it repeats an earlier one.
     #[inline]
     fn read(&mut self, seen: &Seen<'_>) {
-        if seen.key.is_empty() || seen.has(catalogue::POLLED) && seen.is_paced {
+        // If pauses can't be told from a slow network, the client may wait for a change.
+        let may_wait = seen.is_paced && !seen.is_after_pause;
+        if seen.key.is_empty() || seen.has(catalogue::POLLED) && may_wait {
             return;
         }
         let asked = Asked {
@@ -427,7 +579,8 @@ impl<'t> Watch<'_, 't> {
             arguments: seen.arguments,
             reply: seen.answer.hash,
             is_trivial: seen.answer.is_trivial,
-            gap_ns: seen.gap_ns,
+            gap_ns: self.lost_ns(seen),
+            is_paced: seen.is_paced,
         };
         let is_of_member = seen.has(catalogue::MEMBER);
         self.tell(|reads, tell| {
@@ -440,7 +593,14 @@ impl<'t> Watch<'_, 't> {
         }
     }
 
-    /// Lets the reads tell of repetitions, and records those.
+    /// The time that the client loses with this trip. Without the trip, a pause before it would be shorter by the network's
+    /// part only.
+    #[inline]
+    fn lost_ns(&self, seen: &Seen<'_>) -> u64 {
+        if seen.is_after_pause { self.connection.round_trip.network_ns() } else { seen.gap_ns }
+    }
+
+    /// Runs `look` on the recent reads and records the repetitions that it reports.
     #[inline]
     fn tell(&mut self, look: impl FnOnce(&mut Reads, &mut dyn FnMut(Repeated))) {
         let told = &mut self.advisor.told;
@@ -452,10 +612,10 @@ impl<'t> Watch<'_, 't> {
 
     fn repeated(&mut self, repeated: &Repeated) {
         self.last.loops.spare(repeated.made - repeated.needed, repeated.gaps_ns);
-        let confidence = match (repeated.is_known, repeated.is_trivial && !repeated.one_key) {
+        let confidence = match (repeated.is_known, repeated.is_certain) {
             (false, _) => Confidence::Low,
-            (true, true) => Confidence::Medium,
-            (true, false) => Confidence::High,
+            (true, false) => Confidence::Medium,
+            (true, true) => Confidence::High,
         };
         self.record(Sighting {
             made: repeated.made,
@@ -467,12 +627,16 @@ impl<'t> Watch<'_, 't> {
         });
     }
 
-    /// True if this is the second of a pair: it writes what the client has just read of the same key, or deletes that. Records the
-    /// pair, or waits with that until the next read tells that the answer was known before.
+    /// True if this command is the second of a pair: it writes a value that the client has just read from the same key,
+    /// or deletes the key. Records the pair. If the read may turn out to be a repeated one, the pair waits until the
+    /// next read decides.
     #[inline]
     fn is_paired(&mut self, seen: &Seen<'_>) -> bool {
         let Some(read) = self.read_before(seen) else { return false };
-        let pair = Pair { steps: Steps::pair(read, seen.shape), gap_ns: seen.gap_ns };
+        // Without the read value, the client may write for another reason. During a pause it may work with the value.
+        let is_certain = seen.origin.evidence == Evidence::Strong && !seen.is_after_pause;
+        let confidence = if is_certain { Confidence::High } else { Confidence::Medium };
+        let pair = Pair { steps: Steps::pair(read, seen.shape), gap_ns: self.lost_ns(seen), confidence };
         match self.last.reads.repetition(read) {
             Repetition::Repeats => return false,
             Repetition::First => {
@@ -486,21 +650,41 @@ impl<'t> Watch<'_, 't> {
         true
     }
 
-    /// The shape of an earlier read of the command's key, if an argument of the command repeats that read's reply, or the command
-    /// deletes the key directly after the read.
+    /// Returns the shape of an earlier read of the command's key if an argument repeats that read's reply, if both are
+    /// documents of JSON, or if the command deletes the key directly after the read.
     #[inline]
     fn read_before(&self, seen: &Seen<'_>) -> Option<u64> {
         let loops = &self.last.loops;
         let is_read_here = |trip: &&LoopTrip| trip.class == Class::Read && trip.key == seen.key_hash;
         let origin = &seen.origin;
         let repeats = origin.evidence != Evidence::None && origin.distance <= PAIR_DISTANCE_MAX;
-        let repeated = repeats.then(|| loops.ago(origin.distance)).flatten().filter(is_read_here);
+        let repeated = repeats.then(|| self.source_of(seen)).flatten().filter(is_read_here);
         let deletes = matches!(seen.found.verb.name, "DEL" | "UNLINK") && self.trip.command.len() == 2;
         let deleted = || deletes.then(|| loops.ago(1)).flatten().filter(is_read_here);
-        repeated.or_else(deleted).map(|trip| trip.shape)
+        repeated.or_else(deleted).or_else(|| self.document_before(seen)).map(|trip| trip.shape)
     }
 
-    /// A pair that waits is one, unless its read turned out to be the first of several with the same answer.
+    /// Returns the trip with the reply that an argument repeats. A number counts over short pauses, too: it is counted on.
+    /// Other values may be written again after some work, for example to lengthen their life.
+    #[inline]
+    fn source_of(&self, seen: &Seen<'_>) -> Option<&LoopTrip> {
+        let (loops, distance) = (&self.last.loops, seen.origin.distance);
+        loops.ago(distance).or_else(|| {
+            let mut values = self.trip.command.from(2).take(VALUES_MAX);
+            values.any(|value| parse_i64(value).is_some()).then(|| loops.ago_over_pauses(distance)).flatten()
+        })
+    }
+
+    /// Returns the read of a document of JSON that this command writes anew.
+    fn document_before(&self, seen: &Seen<'_>) -> Option<&LoopTrip> {
+        let loops = &self.last.loops;
+        let before = (1..=PAIR_DISTANCE_MAX).filter_map(|ago| loops.ago(ago));
+        let read = before.into_iter().find(|trip| trip.is_document && trip.key == seen.key_hash)?;
+        let mut values = self.trip.command.from(2).take(VALUES_MAX);
+        (read.class == Class::Read && values.any(recent::is_document)).then_some(read)
+    }
+
+    /// Records the waiting pair, unless its read turned out to be a repeated one.
     fn settle_pair(&mut self) {
         if let Some(pair) = self.last.pair.take()
             && self.last.reads.repetition(pair.steps.shapes[0]) != Repetition::Repeats
@@ -514,13 +698,14 @@ impl<'t> Watch<'_, 't> {
             made: 2,
             needed: 1,
             lost_ns: pair.gap_ns,
+            confidence: pair.confidence,
             ..self.sighting(Kind::ReadComputeWrite, pair.steps)
         });
     }
 
-    /// A question that may be asked at a steady pace.
+    /// Handles a question that a client may ask at a steady pace.
     fn poll(&mut self, seen: &Seen<'_>) {
-        let is_pop = seen.found.verb.class == Class::Pop;
+        let is_pop = matches!(seen.found.verb.class, Class::Pop | Class::Write);
         let question = mix(seen.found.hash, seen.key_hash) | 1;
         if !(seen.is_paced || is_pop && seen.answer.is_empty) {
             return self.last.polls.ask_at_once(question);
@@ -540,13 +725,19 @@ impl<'t> Watch<'_, 't> {
         self.record(Sighting {
             made: polled.made,
             needed: polled.found,
-            lost_ns: (polled.made - polled.found) * self.connection.round_trip.low_ns(),
+            lost_ns: (polled.made - polled.found) * self.connection.round_trip.usual_ns(),
             confidence,
             ..self.sighting(Kind::Polling, Steps::one(seen.shape, true))
         });
     }
 
-    /// A command that may reply with a lot, or that goes through all keys.
+    /// True if the command takes a lock that another client may have: SET with NX.
+    fn is_lock(&self, seen: &Seen<'_>) -> bool {
+        has_options(&self.trip.command, &seen.found)
+            && self.trip.command.from(3).take(ARGUMENTS_MAX).any(|option| option.eq_ignore_ascii_case(b"NX"))
+    }
+
+    /// Handles a command that may have a large reply, or that goes through all keys.
     fn heavy(&mut self, seen: &Seen<'_>) {
         let bytes = self.trip.reply.map_or(0, |reply| reply.len);
         let busy_ns = self.trip.replied_ns.saturating_sub(self.trip.arrived_ns);
@@ -562,11 +753,12 @@ impl<'t> Watch<'_, 't> {
         }
     }
 
-    /// A script that is sent as text: was it sent before?
+    /// Handles a script that is sent as text: checks whether the same text was sent before.
     fn script(&mut self, seen: &Seen<'_>) {
         let text = self.trip.command.get(1);
         let hash = hash::argument(self.advisor.config.seed, text) | 1;
         if !self.last.scripts.contains(&hash) {
+            self.changing_script(seen, text);
             let place = usize::from(self.last.next_script) % self.last.scripts.len();
             self.last.scripts[place] = hash;
             self.last.next_script = self.last.next_script.wrapping_add(1);
@@ -580,9 +772,24 @@ impl<'t> Watch<'_, 't> {
         });
     }
 
-    fn begin_transaction(&mut self) {
-        self.end();
-        self.last.transaction = Transaction { trips: 1, ..Transaction::default() };
+    /// Handles a script with a new text: checks whether it differs from the last one only in its values.
+    fn changing_script(&mut self, seen: &Seen<'_>, text: &[u8]) {
+        let template = template(text);
+        let is_alike = std::mem::replace(&mut self.last.script_template, template) == template;
+        // A script without calls has nothing to save.
+        if is_alike && text.windows(SCRIPT_CALL.len()).any(|part| part == SCRIPT_CALL) {
+            self.record(Sighting {
+                made: 1,
+                needed: 1,
+                bytes: text.len() as u64,
+                ..self.sighting(Kind::ChangingScript, Steps::one(seen.shape, false))
+            });
+        }
+    }
+
+    fn begin_transaction(&mut self, is_pipelined: bool) {
+        self.end_loops(Reads::end);
+        self.last.transaction = Transaction { trips: 1, is_pipelined, ..Transaction::default() };
     }
 
     fn continue_transaction(&mut self, seen: &Seen<'_>) {
@@ -596,9 +803,10 @@ impl<'t> Watch<'_, 't> {
 
     fn end_transaction(&mut self, seen: &Seen<'_>) {
         let transaction = std::mem::take(&mut self.last.transaction);
-        if transaction.trips < 2 {
+        if transaction.trips < 2 || transaction.is_pipelined {
             return;
         }
+        self.tell_batches(Batches::end);
         self.record(Sighting {
             made: u64::from(transaction.trips) + 1,
             needed: 1,
@@ -609,7 +817,13 @@ impl<'t> Watch<'_, 't> {
 
     fn loop_ended(&mut self, ended: &Ended) {
         let kind = if ended.steps.len == 1 { Kind::Loop } else { Kind::InterleavedLoop };
-        let confidence = if ended.is_known && !ended.may_depend { Confidence::High } else { Confidence::Medium };
+        // On a fast network, replies can be on their way before the next command of a pipeline comes.
+        let pipelines = ended.steps.iter().any(|(shape, _)| self.last.unwaited.knows(shape));
+        let confidence = match ended.is_proven && !ended.may_depend {
+            _ if pipelines => Confidence::Low,
+            true => Confidence::High,
+            false => Confidence::Medium,
+        };
         self.record(Sighting {
             after: ended.after.map(|(shape, _)| shape),
             after_ns: ended.after.map_or(0, |(_, gap_ns)| gap_ns),
@@ -622,13 +836,39 @@ impl<'t> Watch<'_, 't> {
         });
     }
 
-    /// A pause, or a batch of several: nothing that follows belongs to what was before.
+    /// Records the work so far, which continues.
+    fn report(&mut self) {
+        self.tell(|reads, tell| reads.settle(tell));
+        self.tell_batches(Batches::end);
+        if let Some(ended) = self.last.loops.cut() {
+            self.loop_ended(&ended);
+        }
+    }
+
+    /// Ends all runs except the reads of members, because of a long pause.
+    fn rest(&mut self) {
+        if std::mem::replace(&mut self.last.rests, true) {
+            return;
+        }
+        self.tell_batches(Batches::end);
+        self.end_loops(Reads::rest);
+        // The reads of members have not ended.
+        self.last.is_fresh = false;
+    }
+
+    /// Ends all runs, because of a command of another kind.
     fn end(&mut self) {
+        self.tell_batches(Batches::end);
+        self.end_loops(Reads::end);
+    }
+
+    /// Ends all runs, and the reads by `end_reads`.
+    fn end_loops(&mut self, end_reads: fn(&mut Reads, &mut dyn FnMut(Repeated))) {
         if std::mem::replace(&mut self.last.is_fresh, true) {
             return;
         }
         self.settle_pair();
-        self.tell(|reads, tell| reads.end(tell));
+        self.tell(end_reads);
         if let Some(ended) = self.last.loops.end() {
             self.loop_ended(&ended);
         }
@@ -639,10 +879,13 @@ impl<'t> Watch<'_, 't> {
         Sighting { is_known, ..sighting(kind, steps, self.connection.id, self.trip.arrived_ns) }
     }
 
-    /// Adds to the findings. What is counted by gaps is unsure where it can't be told what a round trip takes.
+    /// Adds a sighting to the findings. Its confidence is low if it counts gaps and the round trip is unknown.
     fn record(&mut self, mut sighting: Sighting<'_>) {
         if self.connection.round_trip.is_unsure() && sighting.kind.is_about_trips() {
             sighting.confidence = Confidence::Low;
+        }
+        if self.connection.is_of_log {
+            sighting.confidence = sighting.confidence.min(Confidence::Medium);
         }
         let sighting = Sighting { sample: self.last.samples.of(&sighting.steps), ..sighting };
         self.advisor.record(self.connection, &sighting);
@@ -660,15 +903,16 @@ impl<'t> Watch<'_, 't> {
             Some(reply) => self.last.recent.learn(reply.start, reply.len, self.last.trip, seed),
             None => Answer::default(),
         };
-        // The trip before took the server some time, too, which is not spent where no trip is made.
+        // The service time of the previous trip is saved as well when the trip is saved.
         let whole_ns = |gap_ns: u64| gap_ns + self.last.served_ns.min(gap_ns);
         let gap_ns = if let Gap::RoundTrip(gap_ns) = gap { whole_ns(gap_ns) } else { 0 };
-        let is_paced = matches!(gap, Gap::Pause(_)) || self.connection.round_trip.is_unsure();
+        let is_after_pause = matches!(gap, Gap::Pause(_));
+        let is_paced = is_after_pause || self.connection.round_trip.is_unsure();
         let key_hash = hash::argument(seed, key);
-        Seen { found, shape, key, key_hash, arguments, origin, answer, gap_ns, is_paced }
+        Seen { found, shape, key, key_hash, arguments, origin, answer, gap_ns, is_paced, is_after_pause }
     }
 
-    /// The hash of all arguments but the key, and where one came from.
+    /// Returns the hash of all arguments but the key, and the reply that one of them repeats.
     #[inline]
     fn arguments(&self, command: &Args<'_>, key: usize, seed: u64) -> (u64, Origin) {
         let (mut all, mut origin) = (0, Origin::default());
@@ -677,7 +921,7 @@ impl<'t> Watch<'_, 't> {
             if index + 1 != key {
                 all = mix(all, hash);
             } else if let Some(end) = argument.iter().rposition(|&byte| byte == b':') {
-                // Of a key, its last part may repeat a reply.
+                // The last part of a key may repeat a reply, too.
                 hash = hash::argument(seed, argument.get(end + 1..).unwrap_or_default());
             }
             let found = self.last.recent.origin(hash, self.last.trip);
@@ -692,13 +936,39 @@ impl<'t> Watch<'_, 't> {
     }
 }
 
-/// A command's first key and its index; empty and 0 if it has none.
+/// Returns the hash of a script's text without its numbers and without the texts in quotes.
+fn template(text: &[u8]) -> u64 {
+    let (mut hash, mut quote) = (0, None);
+    for &byte in text {
+        let is_quote = matches!(byte, b'"' | b'\'');
+        match quote {
+            Some(open) if open == byte => quote = None,
+            Some(_) => {}
+            None if is_quote => quote = Some(byte),
+            None if byte.is_ascii_digit() => {}
+            None => hash = mix(hash, byte.into()),
+        }
+    }
+    hash | 1
+}
+
+/// Returns the index of the first key behind the word STREAMS; 0 without one.
+fn behind_streams(trip: &Trip<'_>) -> u8 {
+    let command = &trip.command;
+    let word = (1..command.len()).find(|index| command.get(*index).eq_ignore_ascii_case(b"STREAMS"));
+    let key = word.map(|word| word + 1).filter(|key| *key < command.len());
+    key.and_then(|key| u8::try_from(key).ok()).unwrap_or(0)
+}
+
+/// Returns a command's first key and its index; an empty key and 0 if it has none. The channel of PUBLISH counts as a key here, but not
+/// for the server.
 #[inline]
 fn key<'a>(trip: &Trip<'a>, found: &Found) -> (usize, &'a [u8]) {
-    let index = match (trip.key, found.verb.key) {
+    let index = match (trip.key.filter(|index| *index > 0), found.verb.key) {
         (Some(index), _) => index,
-        // Behind a script stands how many keys there are.
+        // Argument 2 of a script command is the number of keys.
         (None, 3) if trip.command.get(2) == b"0" => 0,
+        (None, 0) if found.verb.traits & catalogue::STREAMS != 0 => behind_streams(trip),
         (None, index) => index,
     };
     (index.into(), if index == 0 { b"" } else { trip.command.get(index.into()) })

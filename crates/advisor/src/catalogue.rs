@@ -1,17 +1,18 @@
-//! What the advisor must know of commands: where the key is, what reads, what writes, what takes from a queue.
+//! The advisor's knowledge of commands: the position of the key, and whether a command reads, writes or takes from a
+//! queue.
 //!
-//! A command that isn't in the table is taken for one that may write, with its key at the first argument.
+//! A command outside the table counts as one that may write, with its key at the first argument.
 
 use crate::hash;
 
-/// What a command does, as far as it matters here.
+/// The effect of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Class {
     /// Changes nothing.
     Read,
     /// Changes its key.
     Write,
-    /// Takes something from its key, if there is something.
+    /// Takes an element from its key, if there is one.
     Pop,
     /// Belongs to the start of a connection.
     Setup,
@@ -21,7 +22,7 @@ pub enum Class {
     Exec,
     /// Sends a script's text.
     ScriptText,
-    /// Waits for others: its time isn't the connection's.
+    /// Waits for other clients: its time says nothing about the connection.
     Wait,
     /// Anything else.
     #[default]
@@ -33,22 +34,24 @@ pub enum Class {
 pub struct Verb {
     /// The name, in capitals.
     pub name: &'static str,
-    /// What it does.
+    /// The effect.
     pub class: Class,
-    /// Index of its first key among the arguments, the name being 0; 0: it has none.
+    /// Index of the first key among the arguments (0 is the name); 0 if the command has no key.
     pub key: u8,
-    /// What else is known: [`MEMBER`], [`POLLED`], [`HEAVY`].
+    /// More properties: [`MEMBER`], [`POLLED`], [`HEAVY`], [`ALL_KEYS`], [`STREAMS`].
     pub traits: u8,
 }
 
-/// Reads what a collection says of one member or field, which follows the key.
+/// Reads one member or field of a collection; the member follows the key.
 pub const MEMBER: u8 = 1;
-/// Often asked again and again to find out whether something has come.
+/// Clients often repeat the command to find out whether data has arrived.
 pub const POLLED: u8 = 2;
-/// Replies with a whole value, of any size.
+/// Replies with a whole value of any size.
 pub const HEAVY: u8 = 4;
 /// Goes through all keys.
 pub const ALL_KEYS: u8 = 8;
+/// Has its keys behind the word STREAMS.
+pub const STREAMS: u8 = 16;
 
 const fn verb(name: &'static str, class: Class, key: u8, traits: u8) -> Verb {
     Verb { name, class, key, traits }
@@ -56,7 +59,7 @@ const fn verb(name: &'static str, class: Class, key: u8, traits: u8) -> Verb {
 
 use Class::{Exec, Multi, Other, Pop, Read, ScriptText, Setup, Wait, Write};
 
-/// The commands, by what they work on.
+/// The commands, by type of value.
 const VERBS: &[Verb] = &[
     verb("GET", Read, 1, POLLED),
     verb("MGET", Read, 1, 0),
@@ -202,8 +205,8 @@ const VERBS: &[Verb] = &[
     verb("XTRIM", Write, 1, 0),
     verb("XPENDING", Read, 1, 0),
     verb("XINFO", Read, 2, 0),
-    verb("XREAD", Wait, 0, 0),
-    verb("XREADGROUP", Wait, 0, 0),
+    verb("XREAD", Wait, 0, STREAMS),
+    verb("XREADGROUP", Wait, 0, STREAMS),
     verb("BLPOP", Wait, 1, 0),
     verb("BRPOP", Wait, 1, 0),
     verb("BLMOVE", Wait, 1, 0),
@@ -254,16 +257,16 @@ const VERBS: &[Verb] = &[
     verb("FLUSHDB", Other, 0, 0),
 ];
 
-/// How SET with options is called among shapes and steps.
+/// The name of SET with options in shapes and steps.
 pub const SET_WITH_OPTIONS: &str = "SET WITH OPTIONS";
 
-/// Longest name that is looked up.
+/// Longest known name.
 const NAME_BYTES_MAX: usize = 16;
 /// Slots of the index: a power of two, at least twice the number of commands.
 const SLOTS: usize = 512;
 const _: () = assert!(VERBS.len() * 2 < SLOTS);
 
-/// Clears the bit that tells capitals from small letters.
+/// Clears the bit that distinguishes capitals from small letters.
 const FOLD: u128 = 0xdfdf_dfdf_dfdf_dfdf_dfdf_dfdf_dfdf_dfdf;
 
 /// A name of up to 16 bytes as a word, letters folded; 0 for a longer one.
@@ -280,13 +283,13 @@ fn folded(name: &[u8]) -> u128 {
 /// Finds a command's entry by its name.
 #[derive(Clone, Debug)]
 pub struct Catalogue {
-    /// Folded names; 0: free.
+    /// Folded names; 0 for a free slot.
     names: Box<[u128; SLOTS]>,
     /// Indexes into [`VERBS`].
     verbs: Box<[u16; SLOTS]>,
 }
 
-/// A command's identity: a known one's index in the table, or the hash of an unknown one's name.
+/// A command's identity: the index in the table, or the hash of the name for an unknown command.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
     /// The entry. An unknown command has [`UNKNOWN`].
@@ -295,17 +298,20 @@ pub struct Found {
     pub hash: u64,
 }
 
-/// The entry of commands that aren't in the table.
+/// The entry of commands outside the table.
 pub static UNKNOWN: Verb = verb("", Other, 1, 0);
 
-/// Where the search for a name begins.
+/// XREADGROUP and XREAD with a COUNT of 1, which take one entry after the other.
+pub static TAKES_ONE: Verb = verb("XREADGROUP", Pop, 0, STREAMS);
+
+/// The slot at which the search for a name begins.
 #[inline]
 fn hash_of(name: u128) -> u64 {
     hash::mix(name as u64, (name >> 64) as u64)
 }
 
 impl Catalogue {
-    /// The index of all entries.
+    /// Returns the index of all entries.
     pub fn new() -> Catalogue {
         let mut catalogue = Catalogue { names: Box::new([0; SLOTS]), verbs: Box::new([0; SLOTS]) };
         for (index, entry) in VERBS.iter().enumerate() {
@@ -320,7 +326,7 @@ impl Catalogue {
         catalogue
     }
 
-    /// The entry of a command.
+    /// Returns the entry of a command.
     #[inline]
     pub fn find(&self, name: &[u8]) -> Found {
         let word = folded(name);

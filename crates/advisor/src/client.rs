@@ -1,27 +1,27 @@
-//! The client that a connection belongs to. Findings are counted for each, and added up.
+//! The client of a connection. Findings are counted by client, and added up in reports.
 
 use resp::request::Args;
 
 use crate::hash;
 
-/// What is known of a client. Any of it may be empty.
+/// The known attributes of a client. Any of them may be empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Client {
-    /// Its name, by CLIENT SETNAME.
+    /// The name, from CLIENT SETNAME.
     pub name: String,
-    /// Its library and that one's version, by CLIENT SETINFO.
+    /// The library and its version, from CLIENT SETINFO.
     pub library: String,
     /// The user it is logged in as.
     pub user: String,
-    /// Its address, without the port: connections of one program differ in that.
+    /// The address without the port: connections of one program have different ports.
     pub address: String,
 }
 
 impl Client {
-    /// Bytes of a client's texts; the rest is cut off.
+    /// Bytes kept of each text.
     const TEXT_BYTES_MAX: usize = 64;
 
-    /// The same, each text cut to 64 bytes.
+    /// Cuts each text to 64 bytes.
     #[must_use]
     pub fn cut(mut self) -> Client {
         for text in [&mut self.name, &mut self.library, &mut self.user, &mut self.address] {
@@ -31,7 +31,7 @@ impl Client {
         self
     }
 
-    /// Learns what a client says of itself by CLIENT SETNAME, CLIENT SETINFO, HELLO and AUTH. True if it has said something.
+    /// Learns from CLIENT SETNAME, CLIENT SETINFO, HELLO and AUTH. Returns true if the command changed an attribute.
     pub fn learn(&mut self, args: &Args<'_>) -> bool {
         let text = |index: usize| String::from_utf8_lossy(args.get(index)).into_owned();
         let is = |index: usize, word: &[u8]| args.get(index).eq_ignore_ascii_case(word);
@@ -67,21 +67,21 @@ impl Client {
         at > 2
     }
 
-    /// Equal for equal clients, in all threads.
+    /// Returns a hash that is equal for equal clients in all threads.
     #[must_use]
     pub fn hash(&self) -> u64 {
         let texts = [&self.name, &self.library, &self.user, &self.address];
         texts.iter().fold(0, |hash, text| hash::mix(hash, hash::bytes(0, text.as_bytes())))
     }
 
-    /// Bytes of memory it takes.
+    /// Bytes of memory.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         size_of::<Client>() + self.name.len() + self.library.len() + self.user.len() + self.address.len()
     }
 }
 
-/// An address without its port and without the brackets of IPv6.
+/// Returns an address without its port and without the brackets of IPv6.
 #[must_use]
 pub fn host(address: &str) -> &str {
     match address.rsplit_once(':') {
@@ -93,7 +93,7 @@ pub fn host(address: &str) -> &str {
 }
 
 impl std::fmt::Display for Client {
-    /// The most telling of what is known: `importer (redis-rb 5.0, user app) at 10.0.0.5`.
+    /// Shows the most telling attributes: `importer (redis-rb 5.0, user app) at 10.0.0.5`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let user = match self.user.as_str() {
             "" | "default" => String::new(),

@@ -1,27 +1,32 @@
-//! What the advisor keeps of a connection: hashes of its last commands and replies, and counters.
+//! The state of a connection: hashes of its last commands and replies, and counters.
 
 use std::sync::Arc;
 
+use crate::batches::Batches;
 use crate::client::Client;
-use crate::findings::SAMPLE_BYTES_MAX;
+use crate::evidence;
+use crate::findings::{Confidence, SAMPLE_BYTES_MAX};
 use crate::loops::{Loops, PERIOD_MAX, Steps};
 use crate::polls::Polls;
 use crate::reads::Reads;
 use crate::recent::Recent;
-use crate::round_trip::{Gap, RoundTrip};
+use crate::round_trip::{CLIENT_MAX_NS, Gap, RoundTrip};
 
-/// A connection as the advisor sees it. It takes little until its second batch, and then [`Connection::MEMORY_BYTES`].
+/// The advisor's state of a connection. It is small until the second batch, and then takes
+/// [`Connection::MEMORY_BYTES`].
 #[derive(Clone, Debug)]
 pub struct Connection {
-    /// Tells connections apart; chosen by the caller.
+    /// Identifies the connection; chosen by the caller.
     pub(crate) id: u64,
     pub(crate) client: Arc<Client>,
     pub(crate) client_hash: u64,
-    /// When it was opened, if that was seen.
+    /// Time when the connection was opened, if the advisor saw it.
     pub(crate) opened_ns: Option<u64>,
-    /// When its last replies were sent.
+    /// Time when the last replies were sent.
     pub(crate) replied_ns: Option<u64>,
     pub(crate) round_trip: RoundTrip,
+    /// True if the trips come from a log.
+    pub(crate) is_of_log: bool,
     pub(crate) counts: ConnectionCounts,
     pub(crate) last: Option<Box<Last>>,
 }
@@ -37,9 +42,9 @@ pub struct ConnectionCounts {
     pub setup: u64,
     /// Commands of a login.
     pub(crate) setup_commands: u64,
-    /// Shape of the first command that is none of a login.
+    /// Shape of the first command after the login.
     pub(crate) first_shape: u64,
-    /// Gaps that looked like round trips, until the first command that is none of a login.
+    /// The client's time after connecting, and gaps that looked like round trips, until the first command after the login.
     pub(crate) setup_ns: u64,
 }
 
@@ -49,48 +54,95 @@ pub(crate) struct Last {
     pub loops: Loops,
     pub reads: Reads,
     pub polls: Polls,
+    pub batches: Batches,
     pub recent: Recent,
+    /// The words of the last replies, while a loop goes on.
+    pub words: evidence::Words,
     pub transaction: Transaction,
     pub pair: Option<Pair>,
-    /// True if there was no trip since the last pause.
+    /// True if there was no trip since all runs ended.
     pub is_fresh: bool,
+    /// True if there was no trip since the last long pause.
+    pub rests: bool,
     /// The number of the trip, from 1.
     pub trip: u32,
-    /// The number of the first trip since the last pause, short ones included.
+    /// The number of the first trip since the last pause; pauses that the client did not choose count as well.
     pub calm_since: u32,
-    /// The last short reply that an argument repeated: again and again the same one proves nothing.
+    /// The last weak match of an argument with a reply. A repetition of the same weak match proves nothing.
     pub last_weak: u64,
-    /// Hashes of the last scripts' texts.
+    /// Hashes of the last scripts' texts, and of the last script's text without its values.
     pub scripts: [u64; 4],
     pub next_script: u8,
+    pub script_template: u64,
     /// Keys of the last shapes, for samples.
     pub samples: Samples,
-    /// The shape of the first command of what was sent before a reply was waited for; 0: not known.
+    /// The shape of the first command of the current pipeline; 0 if unknown.
     pub pipeline: u64,
-    /// The shape of what was last sent without waiting for a reply, and the number of the trip.
-    pub unwaited: u64,
-    pub unwaited_trip: u32,
-    /// From the last trip's request to its reply, where those are seen.
+    /// The shapes that were last sent without waiting for a reply.
+    pub unwaited: Unwaited,
+    /// Time from the last request to its reply, if both were seen.
     pub served_ns: u64,
 }
 
 /// A transaction that is sent command by command.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Transaction {
-    /// Trips since MULTI, itself included; 0: there is none.
+    /// Trips since MULTI, including MULTI; 0 outside a transaction.
     pub trips: u32,
-    /// The gaps before them, MULTI's excepted.
+    /// The gaps before these trips, except for the one before MULTI.
     pub gaps_ns: u64,
-    /// The shape of its first command.
+    /// The shape of the transaction's first command.
     pub shape: u64,
+    /// True if a command was sent before the reply to the previous one.
+    pub is_pipelined: bool,
 }
 
-/// A read and the write of what it said.
+/// Number of shapes that are remembered as sent without waiting.
+const UNWAITED_SHAPES: usize = 8;
+
+/// The shapes that a client recently sent without waiting for a reply.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Unwaited {
+    /// The shapes; 0 for a free entry.
+    shapes: [u64; UNWAITED_SHAPES],
+    /// The number of the last trip for which each shape is remembered.
+    until: [u32; UNWAITED_SHAPES],
+    /// Index of the next entry to replace, in rotation.
+    next: u8,
+}
+
+impl Unwaited {
+    /// Remembers a shape until this trip.
+    pub fn remember(&mut self, shape: u64, until: u32) {
+        let known = self.shapes.iter().position(|known| *known == shape);
+        let place = known.unwrap_or_else(|| {
+            self.next = self.next.wrapping_add(1);
+            usize::from(self.next) % UNWAITED_SHAPES
+        });
+        self.until[place] = if known.is_some() { self.until[place].max(until) } else { until };
+        self.shapes[place] = shape;
+    }
+
+    /// True if the client has sent this shape without waiting, some time ago.
+    pub fn knows(&self, shape: u64) -> bool {
+        self.shapes.contains(&shape)
+    }
+
+    /// True if a shape is remembered at this trip.
+    #[inline]
+    pub fn has(&self, shape: u64, trip: u32) -> bool {
+        self.shapes.iter().zip(&self.until).any(|(known, until)| *known == shape && trip <= *until)
+    }
+}
+
+/// A read, and a write of the value that it returned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair {
     pub steps: Steps,
     /// The gap before the write.
     pub gap_ns: u64,
+    /// The confidence.
+    pub confidence: Confidence,
 }
 
 /// The beginning of a key.
@@ -120,22 +172,22 @@ impl Sample {
 
 /// Shapes with a sample: as many as the longest loop has steps.
 const SAMPLES: usize = PERIOD_MAX;
-/// Of a loop over keys, one of so many is taken for a sample.
+/// Takes a new sample after this many trips of a loop.
 const SAMPLED_EVERY: u32 = 16;
 
 /// A key of each of the last [`SAMPLES`] shapes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Samples {
-    /// The shapes; 0: none.
+    /// The shapes; 0 for a free entry.
     shapes: [u64; SAMPLES],
     /// Their keys, at the same index.
     keys: [Sample; SAMPLES],
-    /// Where the next new shape goes: the places are taken in turn.
+    /// Index of the next entry to replace, in rotation.
     next: u8,
 }
 
 impl Samples {
-    /// Takes a key for a sample of its shape, if it has none or an old one.
+    /// Takes the key as the sample of its shape, if the shape has none or an old one.
     #[inline]
     pub fn take(&mut self, shape: u64, key: &[u8], trip: u32) {
         match self.shapes.iter().position(|known| *known == shape) {
@@ -152,7 +204,7 @@ impl Samples {
         self.keys[place].set(key);
     }
 
-    /// A key of one of these shapes; empty if there is none.
+    /// Returns the key of one of these shapes; empty if there is none.
     pub fn of(&self, steps: &Steps) -> &[u8] {
         let place = |shape| self.shapes.iter().position(|known| *known == shape);
         let keys = steps.iter().filter_map(|(shape, _)| place(shape)).map(|place| self.keys[place].key());
@@ -161,10 +213,10 @@ impl Samples {
 }
 
 impl Connection {
-    /// Bytes that a connection takes at most, its client's texts excepted.
+    /// Most bytes that a connection takes, excluding its client's texts.
     pub const MEMORY_BYTES: usize = size_of::<Connection>() + size_of::<Last>();
 
-    /// A connection that was open already when the advisor began to look.
+    /// Returns a connection that was open before the advisor began to look.
     #[must_use]
     pub fn new(id: u64, client: Client) -> Connection {
         let client = Arc::new(client.cut());
@@ -175,52 +227,81 @@ impl Connection {
             opened_ns: None,
             replied_ns: None,
             round_trip: RoundTrip::default(),
+            is_of_log: false,
             counts: ConnectionCounts::default(),
             last: None,
         }
     }
 
-    /// A connection that is opened now.
+    /// Returns a connection that opens now.
     #[must_use]
     pub fn opened(id: u64, client: Client, now_ns: u64) -> Connection {
         Connection { opened_ns: Some(now_ns), ..Connection::new(id, client) }
     }
 
-    /// Its client has another name, library or user now. What was found before stays with the client as it was.
+    /// Changes the client's attributes. Earlier findings keep the old ones.
     pub fn set_client(&mut self, client: Client) {
         self.client = Arc::new(client.cut());
         self.client_hash = self.client.hash();
     }
 
-    /// The round trip as it was measured by other means, by the kernel's TCP_INFO, say; the client's own work excluded.
+    /// Sets a round trip that was measured by other means, for example by TCP_INFO. It excludes the client's own work.
     pub fn set_round_trip(&mut self, measured_ns: u64) {
         self.round_trip.set(measured_ns);
     }
 
-    /// When its last replies were sent, if that is known better than the last trip told.
+    /// Sets the time when the last replies were sent, if the caller knows it better than the last trip.
     #[inline]
     pub fn set_replied(&mut self, replied_ns: u64) {
         self.replied_ns = Some(replied_ns);
     }
 
-    /// True if it has been silent for longer than a round trip may take.
+    /// Returns for how long the connection has been silent, if this is longer than a round trip may take.
     #[must_use]
-    pub fn is_silent(&self, now_ns: u64) -> bool {
-        self.replied_ns.is_some_and(|replied_ns| now_ns.saturating_sub(replied_ns) > self.round_trip.longest_ns())
+    pub(crate) fn silent_ns(&self, now_ns: u64) -> Option<u64> {
+        let silent_ns = now_ns.saturating_sub(self.replied_ns?);
+        (silent_ns > self.round_trip.longest_ns()).then_some(silent_ns)
     }
 
-    /// Its counters.
+    /// The counters.
     #[must_use]
     pub fn counts(&self) -> ConnectionCounts {
         self.counts
     }
 
-    /// What the time since the last reply looks like.
+    /// Marks a connection of a log. A log shows neither the network nor the client's writes, so its findings are never
+    /// certain.
+    #[must_use]
+    pub fn of_log(self) -> Connection {
+        Connection { is_of_log: true, ..self }
+    }
+
+    /// Returns the client's own time between connecting and its first batch. Returns `None` for later batches.
+    #[inline]
+    pub(crate) fn after_connecting_ns(&self, arrived_ns: u64) -> Option<u64> {
+        if self.replied_ns.is_some() {
+            return None;
+        }
+        let opened_ns = self.opened_ns?;
+        Some(arrived_ns.saturating_sub(opened_ns).min(CLIENT_MAX_NS))
+    }
+
+    /// Learns from a batch of the login. Returns the gap before it, or 0 if there is none.
+    pub(crate) fn login_gap_ns(&mut self, arrived_ns: u64) -> u64 {
+        let since = self.replied_ns.and_then(|replied_ns| arrived_ns.checked_sub(replied_ns));
+        if let Some(gap_ns) = since {
+            self.round_trip.learn_from_login(gap_ns);
+        }
+        since.unwrap_or(0)
+    }
+
+    /// Classifies the time since the last reply.
     #[inline]
     pub(crate) fn gap(&mut self, arrived_ns: u64) -> Gap {
         match self.replied_ns {
             None => Gap::First,
             Some(replied_ns) if arrived_ns < replied_ns => Gap::Overlap,
+            Some(replied_ns) if self.round_trip.is_too_soon(arrived_ns - replied_ns) => Gap::Overlap,
             Some(replied_ns) => self.round_trip.classify(arrived_ns - replied_ns),
         }
     }
@@ -233,7 +314,7 @@ mod tests {
     #[test]
     fn every_shape_of_the_longest_loop_has_a_sample() {
         let mut samples = Samples::default();
-        // Their lowest bits are equal: places must not depend on them.
+        // The shapes differ only in their high bits: the entries must not depend on the low ones.
         let shapes = (1..=SAMPLES as u64).map(|number| number << 32);
         for round in 0..3 {
             for shape in shapes.clone() {

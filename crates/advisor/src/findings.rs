@@ -1,4 +1,5 @@
-//! The table of what was found, in bounded memory. Each thread has its own; they are merged when they are listed.
+//! The table of findings, in bounded memory. Each thread has a table of its own; the tables are merged when they are
+//! listed.
 
 use std::sync::Arc;
 
@@ -6,48 +7,55 @@ use crate::client::Client;
 use crate::hash::{self, HashedMap};
 use crate::loops::Steps;
 use crate::shapes::Shapes;
+use crate::waits::Waits;
 
-/// What was found.
+/// The kinds of findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// The same shape again and again, one by one.
+    /// One shape again and again, a command per trip.
     Loop,
     /// Several shapes that alternate.
     InterleavedLoop,
-    /// A write of what a read has just said.
+    /// A write of a value that the client has just read.
     ReadComputeWrite,
-    /// The client reads a value again that it was sent before, and that has not changed since.
+    /// The client reads a value that it already has and that has not changed since.
     RepeatedRead,
     /// A question at a steady pace that mostly finds nothing.
     Polling,
     /// The client waits for each reply between MULTI and EXEC before it sends the next command.
     TransactionInSlices,
+    /// Small pipelines or transactions in a row, with a wait for each.
+    SmallPipelines,
     /// A script sent as text again and again.
     ScriptInFull,
+    /// Scripts that differ only in the values in their texts.
+    ChangingScript,
     /// A connection that is made for a command or two.
     ConnectionPerCommand,
-    /// The server put the replies of a pipeline on disk, since the client sent much before it read any.
+    /// The server spilled the replies of a pipeline to disk, because the client sent too much before it read them.
     TooLongPipeline,
     /// A command that goes through all keys, or replies with a large value.
     HeavyCommand,
 }
 
 impl Kind {
-    /// All of them.
-    pub const ALL: [Kind; 10] = [
+    /// All kinds.
+    pub const ALL: [Kind; 12] = [
         Kind::Loop,
         Kind::InterleavedLoop,
         Kind::ReadComputeWrite,
         Kind::RepeatedRead,
         Kind::Polling,
         Kind::TransactionInSlices,
+        Kind::SmallPipelines,
         Kind::ScriptInFull,
+        Kind::ChangingScript,
         Kind::ConnectionPerCommand,
         Kind::TooLongPipeline,
         Kind::HeavyCommand,
     ];
 
-    /// The name, for people and programs.
+    /// The name of the kind, in reports and in replies.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -57,15 +65,16 @@ impl Kind {
             Kind::RepeatedRead => "repeated-read",
             Kind::Polling => "polling",
             Kind::TransactionInSlices => "transaction-in-slices",
+            Kind::SmallPipelines => "small-pipelines",
             Kind::ScriptInFull => "script-in-full",
+            Kind::ChangingScript => "changing-script",
             Kind::ConnectionPerCommand => "connection-per-command",
             Kind::TooLongPipeline => "too-long-pipeline",
             Kind::HeavyCommand => "heavy-command",
         }
     }
 
-    /// How often something must have been found before it is worth telling: trips that were made in vain, or occurrences
-    /// where it isn't about trips.
+    /// The smallest count worth reporting: wasted trips, or occurrences if the kind isn't about trips.
     fn threshold(self) -> u64 {
         match self {
             Kind::TooLongPipeline => 1,
@@ -74,26 +83,26 @@ impl Kind {
         }
     }
 
-    /// True if it is about trips that fall away.
+    /// True if the kind counts trips that can be saved.
     #[must_use]
     pub fn is_about_trips(self) -> bool {
-        !matches!(self, Kind::ScriptInFull | Kind::TooLongPipeline | Kind::HeavyCommand)
+        !matches!(self, Kind::ScriptInFull | Kind::ChangingScript | Kind::TooLongPipeline | Kind::HeavyCommand)
     }
 }
 
-/// How sure a finding is.
+/// The confidence in a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Confidence {
-    /// It may be something else: see the page on the advisor.
+    /// May have another cause: see docs/advisor.md.
     Low,
-    /// It is so if replies agree, or steps don't depend on each other, which couldn't be seen.
+    /// True unless replies differ or a step depends on a reply, which the advisor could not see.
     Medium,
-    /// All of it was seen.
+    /// The advisor saw all the evidence.
     High,
 }
 
 impl Confidence {
-    /// The name, for people and programs.
+    /// The name of the confidence, in reports and in replies.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -111,8 +120,10 @@ pub struct FindingStep {
     pub command: Box<str>,
     /// The pattern of its key; empty if it has none.
     pub pattern: Box<str>,
-    /// True if the key was the same all the time within a loop.
+    /// True if every round of the loop used one and the same key.
     pub one_key: bool,
+    /// True if the command needs the reply to an earlier step.
+    pub depends: bool,
 }
 
 impl std::fmt::Display for FindingStep {
@@ -125,7 +136,7 @@ impl std::fmt::Display for FindingStep {
     }
 }
 
-/// Numbers of a finding, which add up.
+/// The numbers of a finding. They can be added up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     /// Occurrences: loops, pairs, scripts, connections.
@@ -134,32 +145,32 @@ pub struct Sums {
     pub made: u64,
     /// Trips that would have been enough.
     pub needed: u64,
-    /// Time that the others took.
+    /// Time that the wasted trips took. Time in which several connections of a client waited counts once.
     pub lost_ns: u64,
-    /// Bytes that were sent: of scripts, of large replies.
+    /// Bytes sent: of scripts, or of large replies.
     pub bytes: u64,
-    /// Time that the server was busy with it, where that matters.
+    /// Time that the server was busy with the command, for kinds where this matters.
     pub busy_ns: u64,
-    /// When it was first found.
+    /// Beginning of the first occurrence.
     pub since_ns: u64,
-    /// When it was last found.
+    /// End of the last occurrence.
     pub last_ns: u64,
     /// Occurrences by confidence: low, medium, high.
     pub by_confidence: [u64; 3],
-    /// Occurrences where replies weren't known.
+    /// Occurrences without visible replies.
     pub without_replies: u64,
-    /// Occurrences that a certain trip followed, and the gaps before those.
+    /// Occurrences that were followed by the command in [`Finding::after`].
     pub followed: u64,
-    /// The gaps before those.
+    /// Sum of the gaps before those commands.
     pub followed_ns: u64,
-    /// True if several connections had it.
+    /// True if the finding was seen on several connections.
     pub several_connections: bool,
-    /// The last connection that had it.
+    /// The last connection on which the finding was seen.
     pub connection: u64,
 }
 
 impl Sums {
-    /// Adds the sums of the same finding from elsewhere.
+    /// Adds the sums of the same finding from another place.
     pub fn add(&mut self, other: &Sums) {
         let is_first = self.count == 0;
         self.since_ns = if is_first { other.since_ns } else { self.since_ns.min(other.since_ns) };
@@ -180,7 +191,16 @@ impl Sums {
         }
     }
 
-    /// Trips that were made in vain.
+    /// Adds the sums of the same client's finding from another thread of the server. The client did not lose more time
+    /// than has passed.
+    fn add_at_same_time(&mut self, other: &Sums) {
+        let least_ns = self.lost_ns.max(other.lost_ns);
+        self.add(other);
+        let passed_ns = self.last_ns.saturating_sub(self.since_ns);
+        self.lost_ns = self.lost_ns.min(passed_ns).max(least_ns);
+    }
+
+    /// Number of wasted trips.
     #[must_use]
     pub fn wasted(&self) -> u64 {
         self.made.saturating_sub(self.needed)
@@ -203,36 +223,38 @@ impl Sums {
 /// A finding of one client.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// Equal for the same kind and steps, whichever client it is.
+    /// Hash of the kind and the steps, equal for all clients.
     pub id: u64,
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
     /// The commands of one round.
     pub steps: Box<[FindingStep]>,
     /// The command that follows, if one was seen.
     pub after: Option<FindingStep>,
-    /// The client.
+    /// The client that made the trips.
     pub client: Arc<Client>,
     /// The numbers.
     pub sums: Sums,
-    /// A few keys.
+    /// A few sample keys.
     pub samples: Vec<Box<[u8]>>,
+    /// The time of the client's connections that is counted.
+    pub waits: Waits,
 }
 
-/// Keys that are kept as samples, and bytes of each.
+/// Number of keys kept as samples.
 const SAMPLES_MAX: usize = 3;
-/// Bytes of a sample.
+/// Bytes kept of a sample.
 pub const SAMPLE_BYTES_MAX: usize = 64;
 
 impl Finding {
-    /// Bytes of memory it takes, its place in the index included.
+    /// Bytes of memory, including the entry in the index.
     fn memory_bytes(&self) -> usize {
         let text = |step: &FindingStep| size_of::<FindingStep>() + step.command.len() + step.pattern.len();
         let texts: usize = self.steps.iter().chain(&self.after).map(text).sum();
         size_of::<Finding>() + 48 + texts + SAMPLES_MAX * (SAMPLE_BYTES_MAX + 32) + self.client.memory_bytes()
     }
 
-    /// True if it was found often enough to be told.
+    /// True if the finding is frequent enough to be reported.
     #[must_use]
     pub fn is_significant(&self) -> bool {
         let found = if self.kind.is_about_trips() { self.sums.wasted() } else { self.sums.count };
@@ -245,13 +267,13 @@ impl Finding {
         self.after.is_some() && self.sums.followed * 10 >= self.sums.count * 9 && self.sums.count > 1
     }
 
-    /// Trips that were made, that of the command that nearly always follows included.
+    /// Trips made, including those of the command that nearly always follows.
     #[must_use]
     pub fn made(&self) -> u64 {
         self.sums.made + if self.is_followed() { self.sums.followed } else { 0 }
     }
 
-    /// Trips that were made in vain.
+    /// Number of wasted trips.
     #[must_use]
     pub fn wasted(&self) -> u64 {
         self.made().saturating_sub(self.sums.needed)
@@ -263,6 +285,16 @@ impl Finding {
         self.sums.lost_ns + if self.is_followed() { self.sums.followed_ns } else { 0 }
     }
 
+    /// Time lost, weighted by the confidence: a sure loss of 0.3 s comes before an unsure one of 1 s.
+    fn weighted_ns(&self) -> u64 {
+        let weight = match self.sums.confidence() {
+            Confidence::Low => 1,
+            Confidence::Medium => 2,
+            Confidence::High => 4,
+        };
+        self.lost_ns().saturating_mul(weight)
+    }
+
     fn add_sample(&mut self, sample: &[u8]) {
         let sample = sample.get(..SAMPLE_BYTES_MAX).unwrap_or(sample);
         let is_known = self.samples.iter().any(|known| **known == *sample);
@@ -272,18 +304,18 @@ impl Finding {
     }
 }
 
-/// Something that was found once.
+/// One occurrence of a finding.
 #[derive(Clone, Copy, Debug)]
 pub struct Sighting<'a> {
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
     /// The shapes of one round.
     pub steps: Steps,
-    /// The shape that followed.
+    /// The shape of the command that followed.
     pub after: Option<u64>,
-    /// Trips, times, bytes; the rest is filled in.
+    /// Trips made.
     pub made: u64,
-    /// Trips that were needed.
+    /// Trips that would have been enough.
     pub needed: u64,
     /// Time lost.
     pub lost_ns: u64,
@@ -291,17 +323,17 @@ pub struct Sighting<'a> {
     pub bytes: u64,
     /// Time that the server was busy.
     pub busy_ns: u64,
-    /// The gap before what followed.
+    /// The gap before the command that followed.
     pub after_ns: u64,
-    /// How sure it is.
+    /// The confidence.
     pub confidence: Confidence,
     /// True if the replies were seen.
     pub is_known: bool,
     /// The connection.
     pub connection: u64,
-    /// When.
+    /// End of the occurrence.
     pub now_ns: u64,
-    /// A key of the last step; empty: none is kept.
+    /// A key of the last step; empty if no sample is wanted.
     pub sample: &'a [u8],
 }
 
@@ -314,7 +346,7 @@ impl Sighting<'_> {
             lost_ns: self.lost_ns,
             bytes: self.bytes,
             busy_ns: self.busy_ns,
-            since_ns: self.now_ns,
+            since_ns: self.now_ns.saturating_sub(self.lost_ns),
             last_ns: self.now_ns,
             without_replies: u64::from(!self.is_known),
             connection: self.connection,
@@ -333,18 +365,18 @@ pub struct Findings {
     keys: Vec<u64>,
     bytes: usize,
     bytes_max: usize,
-    /// Findings that had to make room.
+    /// Findings that were evicted.
     dropped: u64,
-    /// Sightings that are in no finding: the catalogue of shapes had dropped their command and key pattern.
+    /// Sightings without a finding: their command and key pattern had been evicted from the table of shapes.
     unnamed: u64,
     random: u64,
 }
 
-/// Findings among which the least makes room.
+/// Number of random candidates for an eviction.
 const TRIED: usize = 8;
 
 impl Findings {
-    /// None yet, and never more than fit into so many bytes.
+    /// Returns an empty table that takes at most `bytes_max` bytes.
     #[must_use]
     pub fn new(bytes_max: usize) -> Findings {
         Findings {
@@ -359,35 +391,35 @@ impl Findings {
         }
     }
 
-    /// Sets how many bytes they may take; the least make room if that is less than they do.
+    /// Changes the limit, and evicts findings until the table fits.
     pub fn limit(&mut self, bytes_max: usize) {
         self.bytes_max = bytes_max;
         self.make_room();
     }
 
-    /// All of them, in no order.
+    /// Iterates over all findings, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &Finding> {
         self.all.iter()
     }
 
-    /// Bytes of memory that they take.
+    /// Bytes of memory that the findings take.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Findings that had to make room, those that were least.
+    /// Number of findings that were lost: evicted, or never entered because their shapes were unknown.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped + self.unnamed
     }
 
-    /// Forgets all.
+    /// Removes all findings.
     pub fn clear(&mut self) {
         *self = Findings::new(self.bytes_max);
     }
 
-    /// Adds what was found once.
+    /// Adds one occurrence.
     pub(crate) fn record(&mut self, shapes: &Shapes, client: &Arc<Client>, client_hash: u64, sighting: &Sighting<'_>) {
         let mut steps_hash = 0_u64;
         for (shape, one_key) in sighting.steps.iter() {
@@ -395,13 +427,14 @@ impl Findings {
                 self.unnamed += 1;
                 return;
             };
-            // The same round may begin at any of its steps.
+            // A sum does not depend on the order, so a round has one hash, whichever of its steps comes first.
             steps_hash = steps_hash.wrapping_add(hash::mix(shape.identity, u64::from(one_key)));
         }
         let id = hash::mix(steps_hash, sighting.kind as u64);
         let key = hash::mix(id, client_hash);
         let mut sums = sighting.sums();
         if let Some(finding) = self.get_mut(key) {
+            sums.lost_ns = finding.waits.add(sighting.connection, sums.lost_ns, sighting.now_ns);
             let follows = |after: &FindingStep| {
                 let shape = sighting.after.and_then(|shape| shapes.get(shape));
                 shape.is_some_and(|shape| shape.command == after.command && shape.pattern == after.pattern)
@@ -413,20 +446,25 @@ impl Findings {
             finding.add_sample(sighting.sample);
             return;
         }
-        let step = |shape: u64, one_key| {
+        let step = |shape: u64, one_key, depends| {
             shapes.get(shape).map(|shape| FindingStep {
                 command: shape.command.clone(),
                 pattern: shape.pattern.clone(),
                 one_key,
+                depends,
             })
         };
-        let after = sighting.after.and_then(|shape| step(shape, false));
+        let after = sighting.after.and_then(|shape| step(shape, false, false));
         if after.is_some() {
             (sums.followed, sums.followed_ns) = (1, sighting.after_ns);
         }
-        let steps = sighting.steps.iter().filter_map(|(shape, one_key)| step(shape, one_key)).collect();
+        let places = sighting.steps.iter().enumerate();
+        let steps =
+            places.filter_map(|(at, (shape, one_key))| step(shape, one_key, sighting.steps.depends(at))).collect();
         let client = Arc::clone(client);
-        let mut finding = Finding { id, kind: sighting.kind, steps, after, client, sums, samples: Vec::new() };
+        let mut waits = Waits::default();
+        waits.add(sighting.connection, sums.lost_ns, sighting.now_ns);
+        let mut finding = Finding { id, kind: sighting.kind, steps, after, client, sums, samples: Vec::new(), waits };
         finding.add_sample(sighting.sample);
         self.insert(key, finding);
     }
@@ -449,7 +487,8 @@ impl Findings {
         }
     }
 
-    /// Drops the finding that lost the least time, among a few that chance chooses. The last one was just inserted, and stays.
+    /// Evicts the finding with the smallest loss of time among a few random candidates. The last finding has just been
+    /// inserted, and stays.
     fn drop_one(&mut self) {
         let candidates = self.all.len() - 1;
         let mut least = 0;
@@ -470,7 +509,7 @@ impl Findings {
         }
     }
 
-    /// Adds those of another thread.
+    /// Adds the findings of another thread.
     pub fn merge(&mut self, other: &Findings) {
         self.dropped += other.dropped;
         self.unnamed += other.unnamed;
@@ -481,7 +520,7 @@ impl Findings {
                     if finding.after != known.after {
                         (sums.followed, sums.followed_ns) = (0, 0);
                     }
-                    known.sums.add(&sums);
+                    known.sums.add_at_same_time(&sums);
                     finding.samples.iter().for_each(|sample| known.add_sample(sample));
                 }
                 None => self.insert(*key, finding.clone()),
@@ -489,13 +528,14 @@ impl Findings {
         }
     }
 
-    /// What is worth telling, added up over the clients, the greatest loss of time first.
+    /// The significant findings, added up over all clients, the largest loss of time first. A loss counts less if the
+    /// confidence is lower.
     #[must_use]
     pub fn groups(&self) -> Vec<Group> {
         self.groups_of(|_| true)
     }
 
-    /// The same, of some clients only.
+    /// Like [`Findings::groups`], for the clients that `is_asked_for` selects.
     #[must_use]
     pub fn groups_of(&self, is_asked_for: impl Fn(&Client) -> bool) -> Vec<Group> {
         let mut groups: HashedMap<Group> = HashedMap::default();
@@ -505,18 +545,18 @@ impl Findings {
         let mut groups: Vec<Group> = groups.into_values().filter(|group| group.total.is_significant()).collect();
         groups.sort_by_key(|group| {
             let sums = &group.total.sums;
-            std::cmp::Reverse((group.total.lost_ns(), sums.busy_ns, sums.wasted(), sums.count, group.total.id))
+            std::cmp::Reverse((group.total.weighted_ns(), sums.busy_ns, sums.wasted(), sums.count, group.total.id))
         });
         groups
     }
 }
 
-/// The same finding of all clients.
+/// One finding, added up over all clients.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// All together; its client is the one that lost the most time.
+    /// The sums over all clients. Its client is the one that lost the most time.
     pub total: Finding,
-    /// How many clients.
+    /// Number of clients.
     pub clients: u64,
     /// Time that the worst client lost.
     pub worst_ns: u64,

@@ -1,4 +1,4 @@
-//! Hashes of arguments. They are compared for equality only; a collision makes a count wrong by one.
+//! Hashes of arguments, compared for equality only. A collision makes a count wrong by one.
 
 /// Odd constants with as many ones as zeros.
 const A: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -16,7 +16,7 @@ pub fn mix(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// Eight bytes from `at` on; the bytes that aren't there are zero.
+/// Returns eight bytes from `at` on; missing bytes are zero.
 #[inline]
 fn word(bytes: &[u8], at: usize) -> u64 {
     match bytes.get(at..at + 8) {
@@ -51,7 +51,8 @@ pub fn bytes(seed: u64, bytes: &[u8]) -> u64 {
     hash
 }
 
-/// The hash of an argument of any length, in bounded time: of a long one its length, its start and its end.
+/// Returns the hash of an argument in bounded time. A long argument is represented by its length, its start and its
+/// end.
 #[inline]
 pub fn argument(seed: u64, argument: &[u8]) -> u64 {
     if argument.len() <= WHOLE_BYTES_MAX {
@@ -62,7 +63,7 @@ pub fn argument(seed: u64, argument: &[u8]) -> u64 {
     mix(bytes(seed ^ argument.len() as u64, start), bytes(seed, end))
 }
 
-/// A hasher for maps whose keys are hashes already.
+/// A hasher for maps with keys that already are hashes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hashed(u64);
 
@@ -80,7 +81,7 @@ impl std::hash::Hasher for Hashed {
     }
 }
 
-/// A map whose keys are hashes already.
+/// A map with keys that already are hashes.
 pub type HashedMap<V> = std::collections::HashMap<u64, V, std::hash::BuildHasherDefault<Hashed>>;
 
 #[cfg(test)]

@@ -1,70 +1,88 @@
-//! Loops: trips of one command each whose shapes repeat with a period of one to eight.
+//! Detection of loops. In a loop, trips of one command each repeat the same sequence of one to eight shapes. The length
+//! of the sequence is the *period*, and one pass through it is a *round*.
 //!
-//! For each period the number of trips is counted that in a row had the shape of the trip one period before. With a
-//! period of one, four equal trips are a loop; otherwise three rounds are. A run ends with the first trip that doesn't fit, or with a pause.
+//! For each period, a counter holds the number of consecutive trips that have the shape of the trip one period before.
+//! Four trips make a loop of period one, and three rounds one of a longer period. The loop ends with the first trip
+//! that doesn't fit, or with a pause.
 
 use crate::catalogue::Class;
+use crate::evidence::{Source, StepEvidence};
 
-/// Longest period that is looked for.
+/// The longest period.
 pub const PERIOD_MAX: usize = 8;
-/// Trips that are remembered: three rounds of the longest period.
+/// Number of trips remembered: at least three rounds of the longest period.
 const REMEMBERED: usize = 32;
 const _: () = assert!(REMEMBERED >= 3 * PERIOD_MAX && REMEMBERED.is_power_of_two());
-/// Rounds that make a loop.
+/// Number of rounds that make a loop.
 const ROUNDS_MIN: u32 = 3;
-/// Trips of one shape that make a loop.
+/// Most times that the longest gap of a round's steps is longer than the shortest, if the client waits for each reply.
+const EVEN_TIMES_MAX: u64 = 3;
+/// Number of trips of one shape that make a loop.
 const TRIPS_MIN: u32 = 4;
-/// Commands that one pipeline, or one command of many keys, has at most in what the advisor advises.
+/// Most commands in one pipeline, and most keys in one command, of the code that the advisor suggests.
 pub const CHUNK: u32 = 1000;
 
-/// A trip as a loop sees it.
+/// The part of a trip that matters to a loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LoopTrip {
     /// Command and key pattern.
     pub shape: u64,
     /// The key's hash.
     pub key: u64,
-    /// The gap before it, if it looked like a round trip.
+    /// The gap before the trip if it looked like a round trip, otherwise 0.
     pub gap_ns: u64,
-    /// What the command does.
+    /// True if the client paused before the trip.
+    pub is_paced: bool,
+    /// The effect of the command.
     pub class: Class,
-    /// How many trips ago the reply was that one of its arguments repeats; 0: none.
+    /// The distance in trips to the reply that one of the arguments repeats; 0 if no recent reply matches.
     pub origin: u8,
+    /// The reply that the command's new words come from, if the trip continues a loop.
+    pub source: Source,
+    /// True if the reply is a document of JSON.
+    pub is_document: bool,
     /// True if its reply is known.
     pub is_known: bool,
     /// True if the reply was empty.
     pub is_empty: bool,
-    /// True if it is the second of a read and a write that belong together.
+    /// True if the trip is the write of a read-compute-write pair.
     pub is_paired: bool,
 }
 
-/// Which steps a loop consists of.
+/// The steps of a loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Steps {
-    /// The shapes, in the order of the round in which the loop began.
+    /// The shapes in the order of a round.
     pub shapes: [u64; PERIOD_MAX],
-    /// How many.
+    /// Number of steps.
     pub len: u8,
-    /// A bit for each step that had the same key all the time.
+    /// A bit for each step that used one and the same key in all rounds.
     pub one_key: u8,
+    /// A bit for each step that needs a reply to an earlier step.
+    pub depends: u8,
 }
 
 impl Steps {
-    /// One step.
+    /// Returns a single step.
     pub fn one(shape: u64, one_key: bool) -> Steps {
         let mut steps = Steps { len: 1, one_key: u8::from(one_key), ..Steps::default() };
         steps.shapes[0] = shape;
         steps
     }
 
-    /// Two steps on one key.
+    /// Returns two steps on one key.
     pub fn pair(first: u64, second: u64) -> Steps {
         let mut steps = Steps { len: 2, ..Steps::default() };
         (steps.shapes[0], steps.shapes[1]) = (first, second);
         steps
     }
 
-    /// The steps: shape, and whether the key was the same all the time.
+    /// True if this step needs a reply to an earlier one.
+    pub fn depends(&self, index: usize) -> bool {
+        self.depends >> index & 1 != 0
+    }
+
+    /// Iterates over the steps: the shape, and whether the key was the same in all rounds.
     pub fn iter(&self) -> impl Iterator<Item = (u64, bool)> {
         let one_key = self.one_key;
         let shapes = self.shapes.iter().take(usize::from(self.len));
@@ -72,69 +90,125 @@ impl Steps {
     }
 }
 
-/// A loop that has ended, or a thousand trips of one that goes on.
+/// A finished loop, or a thousand trips of an unfinished one.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
     /// The steps of a round.
     pub steps: Steps,
-    /// Trips that were made.
+    /// Trips made.
     pub made: u64,
-    /// Trips that were needed.
+    /// Trips that would have been enough.
     pub needed: u64,
-    /// Time that the rest took.
+    /// Time that the wasted trips took.
     pub lost_ns: u64,
     /// True if all replies were known.
     pub is_known: bool,
-    /// True if a step may depend on a reply in a way that can't be seen: it writes behind a read.
+    /// True if a step may depend on a reply in a way that can't be seen: a write follows a read.
     pub may_depend: bool,
+    /// True if no command depends on a reply of an earlier round.
+    pub is_proven: bool,
     /// The shape of the trip that followed at once, and the gap before it.
     pub after: Option<(u64, u64)>,
 }
 
-/// A run of rounds.
+/// The current run of rounds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rounds {
-    /// Steps of a round; 0: there is no run.
+    /// Number of steps in a round; 0 means no run.
     period: u8,
-    /// The step that comes next.
+    /// Index of the next step.
     position: u8,
-    /// Trips.
+    /// Trips so far.
     made: u32,
-    /// Gaps within it, and their sum.
+    /// Trips after a pause. Each begins a new part: the commands of different parts do not fit into one pipeline.
+    pauses: u32,
+    /// Number of gaps within the run, except for pauses, and their sum.
     gaps: u32,
     gaps_ns: u64,
-    /// Trips that another finding has accounted for, and their gaps.
+    /// Trips that another finding already counts, and their gaps.
     spared: u32,
     spared_ns: u64,
-    /// Trips whose reply isn't known, and whose reply was empty.
+    /// Trips with an unknown reply, and trips with an empty reply.
     unknown: u32,
     empty: u32,
-    /// Trips that are the second of a read and a write that belong together.
+    /// Trips that are the write of a read-compute-write pair.
     paired: u32,
     steps: [RoundStep; PERIOD_MAX],
 }
 
-/// What is known of one step of a round.
+/// One step of a round.
 #[derive(Clone, Copy, Debug, Default)]
 struct RoundStep {
     shape: u64,
     key: u64,
     class: Class,
-    /// How often it was made, and how often with the key of the round before.
+    /// Number of runs of the step, and of runs with the key of the previous round.
     made: u32,
     same_key: u32,
-    /// How often an argument repeated a reply of the same round, and how often of an earlier one.
-    from_round: u32,
-    from_before: u32,
+    /// The sum of the gaps before the step, except for pauses.
+    gaps_ns: u64,
+    /// How often an argument came from the reply to the step `source`, and from any reply. Other steps may have been the
+    /// source at times: `sourced` counts the majority.
+    source: u8,
+    sourced: u32,
+    depended: u32,
+    /// How often a new word came from a reply of an earlier round, and does not do so by chance.
+    traced: u32,
+    /// How often a small number of the step came from its own previous reply. A count grows with each command, for example.
+    counted: u32,
+    evidence: StepEvidence,
 }
 
 impl RoundStep {
-    /// True if more than half of the times one of its arguments came from this round.
+    /// True if an argument came from one and the same step's reply in more than half of the rounds.
     fn depends(&self) -> bool {
-        self.from_round * 2 > self.made
+        self.sourced * 2 > self.made
     }
 
-    /// True if what follows may need its reply.
+    /// True if each command takes a small number from its own previous reply. Numbers that grow evenly do so by chance.
+    fn counts_on(&self) -> bool {
+        self.counted * 2 > self.made && !self.evidence.is_predictable()
+    }
+
+    /// True if the next command can't be known before the reply: it walks through the replies, or searches by halves.
+    fn walks(&self) -> bool {
+        let compared = self.evidence.compared;
+        let is_predictable = self.evidence.is_predictable();
+        compared > 2 && !is_predictable && (self.traced * 10 >= compared * 7 || self.evidence.halved * 2 > compared)
+    }
+
+    /// True if the client reads one collection in parts, whose ends can't be seen: each part may begin where the previous one ends.
+    fn reads_pages(&self) -> bool {
+        let compared = self.evidence.compared;
+        let pages = compared > 2 && self.evidence.pages * 10 >= compared * 9;
+        self.class == Class::Read && self.has_one_key() && pages && !self.evidence.is_predictable()
+    }
+
+    /// True if the commands were known before the replies, as far as their own words tell.
+    fn is_known_before(&self) -> bool {
+        let depends = self.depends() && self.sourced * 10 >= self.evidence.compared * 9;
+        depends || self.evidence.is_predictable() && self.depended * 4 < self.made
+    }
+
+    /// True if the replies told the client nothing that a later command could depend on.
+    fn is_silent(&self) -> bool {
+        self.evidence.compared > 1 && self.evidence.telling == 0
+    }
+
+    /// Counts the step that an argument's reply belongs to.
+    fn add_source(&mut self, source: u8) {
+        self.depended += 1;
+        if self.sourced == 0 {
+            self.source = source;
+        }
+        if self.source == source {
+            self.sourced += 1;
+        } else {
+            self.sourced -= 1;
+        }
+    }
+
+    /// True if the following steps may need the reply.
     fn asks(&self) -> bool {
         matches!(self.class, Class::Read | Class::Pop | Class::Other)
     }
@@ -151,16 +225,27 @@ impl Rounds {
         step.same_key += u32::from(step.made > 0 && step.key == trip.key);
         (step.shape, step.key, step.class) = (trip.shape, trip.key, trip.class);
         step.made += 1;
-        match trip.origin {
-            0 => {}
-            distance if distance <= position => step.from_round += 1,
-            _ => step.from_before += 1,
+        let period = u16::from(self.period);
+        step.traced += u32::from(trip.source.distance >= period && trip.source.is_telling);
+        let is_seen = trip.origin > 0;
+        let distance = if is_seen { trip.origin.into() } else { trip.source.distance };
+        if step.evidence.is_repeated() {
+            // Arguments that never change are equal to a reply by chance.
+        } else if distance == period && !is_seen && !trip.source.is_telling {
+            step.depended += 1;
+            step.counted += 1;
+        } else if (1..=period).contains(&distance) {
+            // A reply from more than a round ago is no reason to wait.
+            step.add_source(((period + u16::from(position) - distance) % period) as u8);
         }
         self.position = if position + 1 == self.period { 0 } else { position + 1 };
         self.made += 1;
-        if !is_first {
+        if trip.is_paced && !is_first {
+            self.pauses += 1;
+        } else if !is_first {
             self.gaps += 1;
             self.gaps_ns += trip.gap_ns;
+            self.steps[usize::from(position) % PERIOD_MAX].gaps_ns += trip.gap_ns;
         }
         self.unknown += u32::from(!trip.is_known);
         self.empty += u32::from(trip.is_empty);
@@ -171,28 +256,49 @@ impl Rounds {
         self.steps.get(..usize::from(self.period)).unwrap_or_default()
     }
 
-    /// The steps in the order in which they belong together. The run may have begun in the midst of a round: one that ends with a read
-    /// of the very key that the next one begins to write is turned, so that the write follows its read.
-    fn round(&self) -> ([RoundStep; PERIOD_MAX], usize) {
-        let (mut steps, period) = (self.steps, usize::from(self.period));
-        if let ([first, .., last], Some(round)) = (self.steps(), steps.get_mut(..period))
+    /// Returns the steps in their logical order. The run may have begun in the middle of a round. The round is rotated so
+    /// that steps follow the replies that they need, and otherwise if the last step reads the key that the first step
+    /// writes, so that the write follows its read.
+    fn round(&self) -> Round {
+        let mut round = Round { steps: self.steps, period: usize::from(self.period) };
+        let mut begins = 0..round.period;
+        if let Some(begin) = begins.find(|begin| self.follows_sources(*begin)).filter(|_| self.has_sources()) {
+            round.rotate(begin);
+        } else if let [first, .., last] = self.steps()
             && last.asks()
             && matches!(first.class, Class::Write)
             && first.has_one_key()
             && last.has_one_key()
             && first.key == last.key
         {
-            round.rotate_right(1);
+            round.rotate(round.period - 1);
         }
-        (steps, period)
+        round
     }
 
-    /// Trips one after the other that a round needs, and whether that is no more than a guess: a step that repeats a reply of its round
-    /// must wait for it. So may a write behind a read, or, where replies aren't known, any step behind a read.
+    fn has_sources(&self) -> bool {
+        self.steps().iter().any(RoundStep::depends)
+    }
+
+    /// The place of a step in a round that begins with the step `begin`.
+    fn place(&self, step: usize, begin: usize) -> usize {
+        let period = usize::from(self.period).max(1);
+        (step + period - begin) % period
+    }
+
+    /// True if each dependent step follows its source in a round that begins with the step `begin`.
+    fn follows_sources(&self, begin: usize) -> bool {
+        let mut dependent = self.steps().iter().enumerate().filter(|(_, step)| step.depends());
+        dependent.all(|(index, step)| self.place(usize::from(step.source), begin) < self.place(index, begin))
+    }
+
+    /// Returns the number of dependent stages of a round, and whether this number is a guess. A step that repeats a
+    /// reply of its round must wait for that reply. A write behind a read may have to wait, too, and so may any step
+    /// behind a read if replies aren't known.
     fn stages(&self) -> (u32, bool) {
         let (mut stages, mut is_guess) = (1, false);
-        let (round, period) = self.round();
-        for pair in round.get(..period).unwrap_or_default().windows(2) {
+        let round = self.round();
+        for pair in round.steps().windows(2) {
             let (before, step) = (&pair[0], &pair[1]);
             let asks = before.asks();
             let acts = matches!(step.class, Class::Write | Class::Other) || self.unknown > 0;
@@ -206,13 +312,37 @@ impl Rounds {
         (stages, is_guess)
     }
 
-    /// True if no rewriting by stages helps: each round waits for the one before, or it is accounted for otherwise.
+    /// True if pipelining can't help, because each round waits for the previous one, or if another finding already
+    /// counts the trips.
     fn is_no_loop(&self) -> bool {
         let rounds = self.made / u32::from(self.period.max(1));
-        let is_chain = self.steps().iter().any(|step| step.from_before * 2 > step.made);
+        // No order of the steps has all sources before their dependents: the dependence goes around.
+        let is_chain = !(0..usize::from(self.period)).any(|begin| self.follows_sources(begin));
+        let is_walk = self.steps().iter().any(|step| step.walks() || step.counts_on() || step.reads_pages());
         let is_pairs = self.paired * 2 >= rounds;
         let polls = self.period == 1 && self.steps[0].class == Class::Pop && self.empty * 10 >= self.made * 7;
-        is_chain || is_pairs || polls
+        is_chain || is_walk || is_pairs || polls || self.is_paced()
+    }
+
+    /// True if the client pauses so often that the parts between its pauses are no loops.
+    fn is_paced(&self) -> bool {
+        self.pauses > 0 && self.made < (self.pauses + 1) * trips_min(self.period.into())
+    }
+
+    /// True if the client waits equally long before each step. A client that writes the commands of a pipeline one by one has short gaps
+    /// within the pipeline, and the server may have answered before the next command comes.
+    fn waits_evenly(&self) -> bool {
+        let gaps = || self.steps().iter().map(|step| step.gaps_ns / u64::from(step.made.max(1)));
+        gaps().max() <= gaps().min().map(|shortest| shortest * EVEN_TIMES_MAX)
+    }
+
+    /// True if each command was known before the loop began, or no reply told anything, or each dependence is seen.
+    fn is_proven(&self) -> bool {
+        let all = |is: fn(&RoundStep) -> bool| self.steps().iter().all(is);
+        let is_whole = all(|step| step.evidence.hidden == 0);
+        self.unknown == 0
+            && self.waits_evenly()
+            && (all(RoundStep::is_silent) || is_whole && all(RoundStep::is_known_before))
     }
 
     fn ended(&self, after: Option<(u64, u64)>) -> Option<Ended> {
@@ -221,15 +351,15 @@ impl Rounds {
         }
         let (stages, may_depend) = self.stages();
         let made = self.made.saturating_sub(self.spared);
-        let needed = stages * made.div_ceil(CHUNK);
+        let needed = stages * (self.pauses + made.div_ceil(CHUNK));
         let wasted = made.checked_sub(needed).filter(|wasted| *wasted > 0)?;
         let gaps = u64::from(self.gaps.saturating_sub(self.spared).max(1));
         let gaps_ns = self.gaps_ns.saturating_sub(self.spared_ns);
         let mut steps = Steps { len: self.period, ..Steps::default() };
-        let (round, period) = self.round();
-        for (index, step) in round.iter().take(period).enumerate() {
+        for (index, step) in self.round().steps().iter().enumerate() {
             steps.shapes[index] = step.shape;
             steps.one_key |= u8::from(step.has_one_key()) << index;
+            steps.depends |= u8::from(step.depends()) << index;
         }
         Some(Ended {
             steps,
@@ -238,34 +368,81 @@ impl Rounds {
             lost_ns: (u128::from(gaps_ns) * u128::from(wasted) / u128::from(gaps)) as u64,
             is_known: self.unknown == 0,
             may_depend,
+            is_proven: self.is_proven(),
             after,
         })
     }
 }
 
-/// The last trips of a connection and the loop that it is in.
+/// Number of trips that make a loop of this period.
+fn trips_min(period: u32) -> u32 {
+    (period * ROUNDS_MIN).max(TRIPS_MIN)
+}
+
+/// The steps of a round, from its first one.
+struct Round {
+    steps: [RoundStep; PERIOD_MAX],
+    period: usize,
+}
+
+impl Round {
+    fn steps(&self) -> &[RoundStep] {
+        self.steps.get(..self.period).unwrap_or_default()
+    }
+
+    fn rotate(&mut self, begin: usize) {
+        if let Some(steps) = self.steps.get_mut(..self.period) {
+            steps.rotate_left(begin);
+        }
+    }
+}
+
+/// The last trips of a connection, and its current loop.
 #[derive(Clone, Debug)]
 pub struct Loops {
     trips: [LoopTrip; REMEMBERED],
+    /// Number of trips so far. It wraps around.
+    next: u32,
     /// Trips since the last pause.
     len: u32,
-    /// For each period: trips in a row with the shape of one period before.
+    /// Trips since the last long pause or batch of several commands.
+    known: u32,
+    /// For each period, the number of consecutive trips that have the shape of the trip one period before.
     matches: [u32; PERIOD_MAX],
     run: Rounds,
 }
 
 impl Default for Loops {
     fn default() -> Loops {
-        Loops { trips: [LoopTrip::default(); REMEMBERED], len: 0, matches: [0; PERIOD_MAX], run: Rounds::default() }
+        Loops {
+            trips: [LoopTrip::default(); REMEMBERED],
+            next: 0,
+            len: 0,
+            known: 0,
+            matches: [0; PERIOD_MAX],
+            run: Rounds::default(),
+        }
     }
 }
 
 impl Loops {
-    /// The trip so many trips ago: 1 is the last one.
+    /// Returns the trip this many trips ago; 1 is the last one. Trips before a pause are forgotten.
     #[inline]
     pub fn ago(&self, trips: u32) -> Option<&LoopTrip> {
-        let index = self.len.checked_sub(trips)?;
-        (trips as usize <= REMEMBERED).then(|| &self.trips[index as usize % REMEMBERED])
+        self.among(self.len, trips)
+    }
+
+    /// Returns the trip this many trips ago, even if short pauses came between.
+    #[inline]
+    pub fn ago_over_pauses(&self, trips: u32) -> Option<&LoopTrip> {
+        self.among(self.known, trips)
+    }
+
+    /// Returns the trip this many trips ago if it is one of the last `len` ones.
+    #[inline]
+    fn among(&self, len: u32, trips: u32) -> Option<&LoopTrip> {
+        let is_remembered = trips <= len && trips as usize <= REMEMBERED;
+        is_remembered.then(|| &self.trips[self.next.wrapping_sub(trips) as usize % REMEMBERED])
     }
 
     /// True if a trip of this shape ends the loop.
@@ -274,13 +451,26 @@ impl Loops {
         self.run.period != 0 && self.run.steps[usize::from(self.run.position) % PERIOD_MAX].shape != shape
     }
 
-    /// True if there is a loop that a trip of this shape goes on with.
+    /// True if a trip of this shape continues the current loop.
     #[inline]
     pub fn goes_on_with(&self, shape: u64) -> bool {
         self.run.period != 0 && !self.breaks(shape)
     }
 
-    /// Another finding accounts for so many of the loop's trips.
+    /// True while a loop goes on.
+    #[inline]
+    pub fn is_running(&self) -> bool {
+        self.run.period != 0
+    }
+
+    /// The evidence about the step that a trip of this shape continues.
+    #[inline]
+    pub fn evidence(&mut self, shape: u64) -> Option<&mut StepEvidence> {
+        let is_next = self.goes_on_with(shape);
+        is_next.then(|| &mut self.run.steps[usize::from(self.run.position) % PERIOD_MAX].evidence)
+    }
+
+    /// Subtracts trips that another finding already counts.
     pub fn spare(&mut self, trips: u64, gaps_ns: u64) {
         if self.run.period != 0 {
             self.run.spared = self.run.spared.saturating_add(trips as u32);
@@ -288,7 +478,7 @@ impl Loops {
         }
     }
 
-    /// Adds a trip. Returns the loop that it ends, or a thousand trips of the one that goes on.
+    /// Adds a trip. Returns the loop that this trip ends, or the last thousand trips of a loop that continues.
     #[inline]
     pub fn push(&mut self, trip: LoopTrip) -> Option<Ended> {
         if self.run.period == 0 {
@@ -307,13 +497,22 @@ impl Loops {
         if is_full { self.cut() } else { None }
     }
 
-    #[inline]
-    fn remember(&mut self, trip: &LoopTrip) {
-        self.trips[self.len as usize % REMEMBERED] = *trip;
-        self.len += 1;
+    /// Forgets the current loop if a trip of this shape belongs to it: the client does not wait for its replies.
+    pub fn abandon(&mut self, shape: u64) {
+        if self.run.period != 0 && self.run.steps().iter().any(|step| step.shape == shape) {
+            self.run = Rounds::default();
+        }
     }
 
-    /// Counts for each period whether the trip fits.
+    #[inline]
+    fn remember(&mut self, trip: &LoopTrip) {
+        self.trips[self.next as usize % REMEMBERED] = *trip;
+        self.next = self.next.wrapping_add(1);
+        self.len = self.len.saturating_add(1);
+        self.known = self.known.saturating_add(1);
+    }
+
+    /// Updates the counters of matches of all periods.
     #[inline]
     fn count_matches(&mut self, trip: &LoopTrip) {
         for period in 1..=PERIOD_MAX as u32 {
@@ -323,7 +522,8 @@ impl Loops {
         }
     }
 
-    /// The last trip doesn't fit the loop. Within a loop only its own period was looked at: the others are counted now.
+    /// Ends the loop, because the last trip doesn't fit it. Within a loop the counters of matches stand still, so they
+    /// are recomputed here.
     fn broken(&mut self, trip: &LoopTrip) -> Option<Ended> {
         let ended = self.run.ended(Some((trip.shape, trip.gap_ns)));
         self.run = Rounds::default();
@@ -345,9 +545,8 @@ impl Loops {
             return;
         }
         for period in 1..=PERIOD_MAX as u32 {
-            let trips_min = (period * ROUNDS_MIN).max(TRIPS_MIN);
             let trips = self.matches[period as usize - 1] + period;
-            if trips >= trips_min {
+            if trips >= trips_min(period) {
                 let trips = trips.min(REMEMBERED as u32);
                 return self.begin_run(period as u8, trips);
             }
@@ -362,19 +561,29 @@ impl Loops {
         }
     }
 
-    /// What has been counted so far; the loop goes on.
-    fn cut(&mut self) -> Option<Ended> {
+    /// Returns the loop's counts so far and resets them; the loop continues.
+    pub fn cut(&mut self) -> Option<Ended> {
+        if self.run.period == 0 {
+            return None;
+        }
         let ended = self.run.ended(None);
-        let mut next = Rounds { period: self.run.period, ..Rounds::default() };
+        let mut next = Rounds { period: self.run.period, position: self.run.position, ..Rounds::default() };
         for (step, old) in next.steps.iter_mut().zip(&self.run.steps) {
-            (step.shape, step.key, step.class) = (old.shape, old.key, old.class);
+            (step.shape, step.key, step.class, step.evidence) = (old.shape, old.key, old.class, old.evidence);
+            step.evidence.begin_part();
         }
         self.run = next;
         ended
     }
 
-    /// A pause, or a batch of several: ends the loop and forgets the last trips.
+    /// Ends the loop and forgets the last trips, because of a long pause or a batch of several commands.
     pub fn end(&mut self) -> Option<Ended> {
+        self.known = 0;
+        self.pause()
+    }
+
+    /// Ends the loop because of a short pause. Only [`Loops::ago_over_pauses`] knows the trips before it.
+    pub fn pause(&mut self) -> Option<Ended> {
         let ended = if self.run.period == 0 { None } else { self.run.ended(None) };
         self.run = Rounds::default();
         self.len = 0;
@@ -391,7 +600,8 @@ mod tests {
         LoopTrip { shape: shape.into(), gap_ns: 10, class: Class::Write, is_known: true, ..LoopTrip::default() }
     }
 
-    /// The loops in a text in which each letter is a trip's shape and a blank is a pause: steps, trips made, trips needed.
+    /// The loops in a text in which each letter is a trip's shape and a blank is a pause: steps, trips made, trips
+    /// needed.
     fn loops(text: &str) -> Vec<(String, u64, u64)> {
         let mut loops = Loops::default();
         let mut found = Vec::new();
@@ -431,21 +641,21 @@ mod tests {
     }
 
     #[test]
-    fn loops_that_follow_each_other_are_apart() {
+    fn consecutive_loops_are_separate() {
         check("xaaaaabbbbbbcdcdcd", &[("a", 5, 1), ("b", 6, 1), ("cd", 6, 1)]);
         check("aaaa aaaa", &[("a", 4, 1), ("a", 4, 1)]);
         check("abababhabababh", &[("ab", 6, 1), ("ab", 6, 1)]);
     }
 
     #[test]
-    fn a_long_loop_is_told_in_parts() {
+    fn a_long_loop_is_reported_in_parts() {
         let found = loops(&"ab".repeat(2600));
         assert_eq!(found.iter().map(|(_, made, _)| made).sum::<u64>(), 5200);
         assert_eq!(found.len(), 6, "{found:?}");
     }
 
     #[test]
-    fn gaps_are_those_between_the_trips_that_fall_away() {
+    fn only_gaps_before_wasted_trips_count_as_lost() {
         let mut loops = Loops::default();
         for _ in 0..5 {
             assert!(loops.push(trip(b'a')).is_none());
@@ -456,7 +666,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_accounted_for_elsewhere_is_not_counted_twice() {
+    fn trips_of_another_finding_are_not_counted_twice() {
         let mut loops = Loops::default();
         for _ in 0..10 {
             loops.push(trip(b'a'));
@@ -486,7 +696,7 @@ mod tests {
         assert_eq!((ended.made, ended.needed, ended.may_depend), (20, 2, false));
     }
 
-    /// A loop that is met in its midst is the same loop.
+    /// A loop has the same steps if the run begins in the middle of a round.
     #[test]
     fn a_write_follows_the_read_of_its_key() {
         for one_key in [true, false] {
@@ -504,7 +714,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_with_one_key_is_told_from_one_with_many() {
+    fn a_step_with_one_key_differs_from_one_with_many() {
         let mut loops = Loops::default();
         for key in 0..10 {
             loops.push(LoopTrip { key: 5, ..trip(b'a') });

@@ -1,17 +1,17 @@
-//! The output of MONITOR as trips: of Redis's and Valkey's without replies, of Penstock's `MONITOR BATCHES REPLIES` with them.
+//! Reads the output of MONITOR as trips: Redis and Valkey show no replies, Penstock's `MONITOR BATCHES REPLIES` does.
 //!
 //! ```text
 //! 1339518083.107412 [0 127.0.0.1:60866] "keys" "*"
 //! 1341173848.796741 "zadd" "testing:redis:index:number1000" "10" "The Number10000"
 //! ```
 //!
-//! The second form is that of Redis before 2.6, which doesn't tell connections apart. Lines may begin with `+`. Commands of scripts
-//! (`[0 lua]`) are left out: they make no trip. Source of the format: the "MONITOR" documentation page, and the
-//! outputs of Redis 7.0 and Valkey 9.1.
+//! The second form is from Redis before 2.6, which doesn't distinguish connections. Lines may begin with `+`. Commands
+//! of scripts (`[0 lua]`) are left out: they make no trip. Source of the format: the "MONITOR" documentation page, and
+//! the outputs of Redis 7.0 and Valkey 9.1.
 //!
-//! The log tells when a command ran, not what was sent together. Commands of a connection within [`TOGETHER_NS`] of each
-//! other are taken for one batch: no round trip is that short. Penstock's tells where batches begin, with how many commands they have,
-//! and what was replied, as far as it is shown, and how many bytes more:
+//! The log has the time of each command, but not the batches. Commands of a connection within [`TOGETHER_NS`] of each
+//! other are taken for one batch: no round trip is that short. Penstock's output marks the beginning of each batch with
+//! its number of commands, and shows the first bytes of each reply and the number of bytes left out:
 //!
 //! ```text
 //! 1700000000.000120 [0 127.0.0.1:50000] batch 1
@@ -20,17 +20,17 @@
 
 use std::collections::HashMap;
 
-use resp::request::ArgsBuffer;
+use resp::request::{Args, ArgsBuffer};
 
 use crate::client::{Client, host};
 use crate::trip::TURNAROUND_NS;
 use crate::{Advisor, Connection, Reply, Trip};
 
-/// Commands of a connection that ran within so short a time of each other were sent together.
+/// Commands of a connection that ran within this time of each other were sent together.
 pub const TOGETHER_NS: u64 = 12_000;
-/// Longest line that is read as a whole; of a longer one the arguments at its start are looked at.
+/// Longest line that is parsed in full. Of a longer line only the arguments at its start are parsed.
 const LINE_BYTES_MAX: usize = 1 << 20;
-/// Connections that are remembered.
+/// Most connections that are remembered.
 const CONNECTIONS_MAX: usize = 10_000;
 
 /// A line of the log.
@@ -38,24 +38,25 @@ const CONNECTIONS_MAX: usize = 10_000;
 pub struct Line<'a> {
     /// When the command ran, in nanoseconds since 1970.
     pub time_ns: u64,
-    /// The client's address, with its port; empty if the log doesn't tell it.
+    /// The client's address with its port; empty if the log has no addresses.
     pub source: &'a [u8],
-    /// Commands of the batch that begins here; None: the line is a command.
+    /// Number of commands in the batch that begins here; None if the line is a command.
     pub batch: Option<u32>,
-    /// How many bytes the command's reply has; None if the line shows no reply. The buffer has the first of them.
+    /// Length of the command's reply; None if the line shows no reply. The buffer holds the first bytes.
     pub reply_bytes: Option<u64>,
 }
 
-/// What is read of a line beside what [`Line`] has, in memory that is used again.
+/// The variable-length parts of a line. The memory is reused.
 #[derive(Debug, Default)]
 pub struct Texts {
     /// The command.
     pub args: ArgsBuffer,
-    /// The beginning of its reply, as it was sent.
+    /// The first bytes of the reply, in the protocol.
     pub reply: Vec<u8>,
 }
 
-/// Reads one line. None if it is no command of a client: a status, a script's command, or something else.
+/// Parses one line. Returns None if the line is not a command of a client: a status, a script's command, or anything
+/// else.
 pub fn parse<'a>(line: &'a [u8], texts: &mut Texts) -> Option<Line<'a>> {
     texts.args.clear();
     texts.reply.clear();
@@ -76,7 +77,8 @@ pub fn parse<'a>(line: &'a [u8], texts: &mut Texts) -> Option<Line<'a>> {
     is_command.then_some(Line { time_ns, source, batch: None, reply_bytes })
 }
 
-/// The reply behind a command: ` => "beginning" +more`. None if there is none, or its end is cut off.
+/// Parses the reply behind a command: ` => "beginning" +more`. Returns None if there is no reply or the line is
+/// truncated.
 fn reply(rest: &[u8], beginning: &mut Vec<u8>) -> Option<u64> {
     let rest = unquoted(rest.strip_prefix(b"=> \"")?, beginning);
     let more = match rest.strip_prefix(b" +") {
@@ -86,7 +88,7 @@ fn reply(rest: &[u8], beginning: &mut Vec<u8>) -> Option<u64> {
     Some(more.saturating_add(beginning.len() as u64))
 }
 
-/// Seconds and microseconds, as nanoseconds.
+/// Parses seconds and microseconds, and returns nanoseconds.
 fn time(line: &[u8]) -> Option<(u64, &[u8])> {
     let point = line.iter().take(20).position(|&byte| byte == b'.')?;
     let (seconds, rest) = (line.get(..point)?, line.get(point + 1..)?);
@@ -95,7 +97,7 @@ fn time(line: &[u8]) -> Option<(u64, &[u8])> {
         let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
         is_number.then(|| resp::num::parse_cursor(digits)).flatten()
     };
-    // Microseconds have zeros in front.
+    // Microseconds may have leading zeros.
     let microseconds = microseconds
         .iter()
         .try_fold(0_u64, |value, &digit| digit.is_ascii_digit().then(|| value * 10 + u64::from(digit - b'0')))?;
@@ -103,7 +105,7 @@ fn time(line: &[u8]) -> Option<(u64, &[u8])> {
     Some((ns, rest))
 }
 
-/// The source behind `[0 ` and before `] "`. An IPv6 address has brackets of its own.
+/// Returns the source between `[0 ` and `] "`, and the rest. An IPv6 address has brackets of its own.
 fn source(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     let is_end = |bytes: &[u8]| matches!(bytes, [b']', b' ', b'"' | b'b']);
     let end = rest.windows(3).take(300).position(is_end)?;
@@ -123,7 +125,7 @@ fn database(rest: &[u8]) -> &[u8] {
     }
 }
 
-/// The arguments, each in quotes, and what follows them. One that is cut off is as long as it is.
+/// Parses the quoted arguments, and returns the rest. A truncated argument counts as it is.
 fn arguments<'a>(mut rest: &'a [u8], args: &mut ArgsBuffer) -> &'a [u8] {
     let mut argument = Vec::new();
     while let Some(quoted) = rest.strip_prefix(b"\"") {
@@ -137,7 +139,7 @@ fn arguments<'a>(mut rest: &'a [u8], args: &mut ArgsBuffer) -> &'a [u8] {
     rest
 }
 
-/// An argument behind its first quote, and what follows its last one.
+/// Unescapes an argument behind its first quote, and returns the bytes behind its last quote.
 fn unquoted<'a>(mut rest: &'a [u8], argument: &mut Vec<u8>) -> &'a [u8] {
     loop {
         let plain = rest.iter().position(|&byte| byte == b'"' || byte == b'\\').unwrap_or(rest.len());
@@ -166,53 +168,58 @@ fn unquoted<'a>(mut rest: &'a [u8], argument: &mut Vec<u8>) -> &'a [u8] {
     }
 }
 
-/// Reads a log in pieces of any size, and shows an advisor its trips.
+/// Reads a log in pieces of any size, and passes its trips to an advisor.
 #[derive(Debug, Default)]
 pub struct MonitorReader {
     connections: HashMap<Box<[u8]>, Watched>,
-    /// The beginning of a line whose end hasn't come.
+    /// The beginning of a line that has not arrived in full.
     line: Vec<u8>,
     texts: Texts,
     counts: LogCounts,
-    /// Clients that were introduced, by their address and port.
+    /// Clients that were introduced, by address and port.
     known: HashMap<Box<[u8]>, Client>,
 }
 
-/// What a log had.
+/// Counters of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogCounts {
     /// Commands of clients.
     pub commands: u64,
     /// Connections.
     pub connections: u64,
-    /// Lines that were none.
+    /// Lines that are not commands.
     pub skipped: u64,
-    /// Times of the first command and the last.
+    /// Time of the first command.
     pub first_ns: u64,
-    /// The last command's.
+    /// Time of the last command.
     pub last_ns: u64,
-    /// True if the log doesn't tell connections apart.
+    /// True if the log doesn't distinguish connections.
     pub is_without_sources: bool,
 }
 
-/// A connection of the log, and the batch that may go on.
+/// A connection of the log, with its unfinished batch.
 #[derive(Debug)]
 struct Watched {
     connection: Connection,
     client: Client,
     first: ArgsBuffer,
-    /// Its commands so far.
+    /// Number of commands in the batch so far.
     depth: u32,
-    /// How many it has, if the log tells: then it ends with the next line that tells of a batch.
+    /// Number of commands in the batch if the log has it; then the batch ends at the next batch line.
     told: Option<u32>,
-    /// The beginning and the length of the reply to the first command, if the log has it.
+    /// First bytes of the reply to the first command, if the log has it.
     reply: Vec<u8>,
-    /// See above.
+    /// Length of that reply.
     reply_bytes: Option<u64>,
     first_ns: u64,
     last_ns: u64,
-    /// When the batch before had run.
+    /// Time of the last command of the previous batch.
     ran_ns: u64,
+    /// True behind a MULTI that was a batch of its own. The server shows the queued commands when EXEC runs, and their
+    /// batches not at all.
+    is_in_multi: bool,
+    /// Number of commands that EXEC has shown so far.
+    queued: u32,
 }
 
 impl Watched {
@@ -232,27 +239,73 @@ impl Watched {
             };
             advisor.trip(&mut self.connection, &trip);
             self.ran_ns = replied_ns;
+            self.is_in_multi = told == Some(1) && self.first.args().get(0).eq_ignore_ascii_case(b"MULTI");
+            self.queued = 0;
         }
     }
 
-    /// A batch begins.
+    /// Begins a batch.
     fn begin(&mut self, depth: u32, time_ns: u64, advisor: &mut Advisor) {
         self.show(advisor);
         (self.told, self.first_ns, self.last_ns) = (Some(depth), time_ns, time_ns);
+        // The rest of the transaction came at once.
+        self.is_in_multi &= depth == 1;
     }
 
-    /// A command of the log.
+    /// Adds a command that EXEC shows, or EXEC itself. Each command was a batch of its own, because EXEC is one.
+    fn add_queued(&mut self, command: &Args<'_>, advisor: &mut Advisor) {
+        let is_end = [b"EXEC".as_slice(), b"DISCARD"].iter().any(|name| command.get(0).eq_ignore_ascii_case(name));
+        if self.queued == 0 || is_end {
+            self.show_queued(advisor);
+            self.keep(command);
+        }
+        self.queued += u32::from(!is_end);
+        if is_end {
+            (self.is_in_multi, self.queued, self.depth) = (false, 0, 1);
+        }
+    }
+
+    /// Shows the queued commands, evenly spread over the time since MULTI.
+    fn show_queued(&mut self, advisor: &mut Advisor) {
+        let step_ns = self.first_ns.saturating_sub(self.ran_ns) / u64::from(self.queued + 1);
+        for _ in 0..self.queued {
+            self.ran_ns += step_ns;
+            let trip = Trip {
+                command: self.first.args(),
+                key: None,
+                depth: 1,
+                overlaps: false,
+                arrived_ns: self.ran_ns,
+                replied_ns: self.ran_ns,
+                reply: None,
+            };
+            advisor.trip(&mut self.connection, &trip);
+        }
+    }
+
+    /// Keeps the first command of a batch.
+    fn keep(&mut self, command: &Args<'_>) {
+        self.first.clear();
+        for argument in command.from(0) {
+            self.first.push(argument);
+        }
+        self.reply_bytes = None;
+    }
+
+    /// Adds a command.
     fn add(&mut self, texts: &Texts, line: &Line<'_>, advisor: &mut Advisor) {
+        if self.is_in_multi && self.told == Some(1) {
+            self.last_ns = line.time_ns;
+            return self.add_queued(&texts.args.args(), advisor);
+        }
         let is_near = self.depth > 0 && line.time_ns.saturating_sub(self.last_ns) < TOGETHER_NS;
         if self.told.is_none() && !is_near {
             self.show(advisor);
             self.first_ns = line.time_ns;
         }
-        if self.depth == 0 {
-            self.first.clear();
-            for argument in texts.args.args().from(0) {
-                self.first.push(argument);
-            }
+        let is_behind_multi = self.depth == 1 && self.first.args().get(0).eq_ignore_ascii_case(b"MULTI");
+        if self.depth == 0 || is_behind_multi && self.told != Some(1) {
+            self.keep(&texts.args.args());
             self.reply.clear();
             self.reply.extend_from_slice(&texts.reply);
             self.reply_bytes = line.reply_bytes;
@@ -266,13 +319,13 @@ impl Watched {
 }
 
 impl MonitorReader {
-    /// A reader at the start of a log.
+    /// Returns a reader at the start of a log.
     #[must_use]
     pub fn new() -> MonitorReader {
         MonitorReader::default()
     }
 
-    /// Tells what is known of the client with this address and port. Its address is the log's.
+    /// Sets the attributes of the client with this address and port. The address comes from the log.
     pub fn introduce(&mut self, source: &[u8], client: Client) {
         if self.known.len() >= CONNECTIONS_MAX {
             return;
@@ -284,7 +337,7 @@ impl MonitorReader {
         self.known.insert(source.into(), client);
     }
 
-    /// The next bytes of the log.
+    /// Takes the next bytes of the log.
     pub fn feed(&mut self, bytes: &[u8], advisor: &mut Advisor) {
         let mut lines = bytes.split(|&byte| byte == b'\n');
         let mut piece = lines.next().unwrap_or_default();
@@ -308,9 +361,9 @@ impl MonitorReader {
         self.line.extend_from_slice(piece.get(..room).unwrap_or(piece));
     }
 
-    /// The log has ended.
+    /// Ends the log.
     pub fn end(&mut self, advisor: &mut Advisor) {
-        // The last line may lack its end, and be cut.
+        // The last line may lack its line end, and may be truncated.
         let line = std::mem::take(&mut self.line);
         self.line(&line, advisor);
         for (_, mut watched) in self.connections.drain() {
@@ -319,7 +372,7 @@ impl MonitorReader {
         }
     }
 
-    /// What the log had so far.
+    /// Counters so far.
     #[must_use]
     pub fn counts(&self) -> LogCounts {
         self.counts
@@ -350,7 +403,7 @@ impl MonitorReader {
         }
     }
 
-    /// A connection that wasn't seen yet. If there are too many, all others are taken for closed.
+    /// Adds a new connection. At the limit, all other connections count as closed.
     fn begin(&mut self, source: &[u8], time_ns: u64, advisor: &mut Advisor) {
         if self.connections.len() >= CONNECTIONS_MAX {
             for (_, mut watched) in self.connections.drain() {
@@ -362,7 +415,7 @@ impl MonitorReader {
         let address = host(&String::from_utf8_lossy(source)).to_owned();
         let client = Client { address, ..self.known.get(source).cloned().unwrap_or_default() };
         let watched = Watched {
-            connection: Connection::new(self.counts.connections, client.clone()),
+            connection: Connection::new(self.counts.connections, client.clone()).of_log(),
             client,
             first: ArgsBuffer::default(),
             depth: 0,
@@ -372,6 +425,8 @@ impl MonitorReader {
             first_ns: time_ns,
             last_ns: time_ns,
             ran_ns: 0,
+            is_in_multi: false,
+            queued: 0,
         };
         self.connections.insert(source.into(), watched);
     }

@@ -1,40 +1,40 @@
 //! Key patterns: `user:17:name` and `user:4:name` are both `user:<n>:name`.
 //!
-//! A key is cut into tokens: runs of letters, digits and bytes beyond ASCII. Some are holes by their form: numbers, dates, UUIDs,
-//! hashes, long identifiers. A word is a hole once enough different words were seen behind the same beginning: five, or some sixty at
-//! the start of keys that have more tokens, where a word is usually a kind of key. What was seen is kept in a
-//! table of fixed size ([`Words`]).
+//! A key is cut into tokens: runs of letters, digits and bytes beyond ASCII. Some tokens are holes by their form:
+//! numbers, dates, UUIDs, hashes, long identifiers. A word becomes a hole once enough different words have been seen
+//! behind the same beginning: five, some twenty if the key has no other token, or some sixty at the start of keys that
+//! have more tokens, where a word is usually a kind of key. The words are kept in a table of fixed size ([`Words`]).
 
 use crate::hash::{self, mix};
 
-/// Bytes of a key that are looked at; what follows is a hole of its own.
+/// Bytes of a key that are examined; the rest is one hole.
 const KEY_BYTES_MAX: usize = 128;
-/// Bytes of a pattern's text.
+/// Longest text of a pattern, in bytes.
 const TEXT_BYTES_MAX: usize = 96;
 
-/// What a token is by its form.
+/// The form of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TokenKind {
     /// Digits.
     Number,
-    /// A day, as 2026-11-25 or 20261125.
+    /// A day, for example 2026-11-25 or 20261125.
     Date,
     /// A UUID.
     Uuid,
-    /// Hexadecimal digits, both letters and figures.
+    /// Hexadecimal digits, both letters and decimal digits.
     Hash,
     /// A long mix of letters and digits.
     Identifier,
-    /// Bytes that are no text, up to the key's end.
+    /// Bytes that are not text, up to the end of the key.
     Binary,
-    /// What follows the part of the key that is looked at.
+    /// The rest of a key behind the examined part.
     Rest,
-    /// Anything else; the length of its part before the digits that it ends with.
+    /// Any other token; `stem` is the length before its trailing digits.
     Word { stem: usize },
 }
 
 impl TokenKind {
-    /// How the hole is written.
+    /// The text of the hole.
     fn text(self) -> &'static str {
         match self {
             TokenKind::Number => "<n>",
@@ -48,7 +48,7 @@ impl TokenKind {
         }
     }
 
-    /// A word for the hash of the pattern.
+    /// A number for the hash of the pattern.
     #[inline]
     fn mark(self) -> u64 {
         match self {
@@ -71,7 +71,7 @@ const LETTER: u8 = 4;
 const UPPER: u8 = 8;
 const CONTROL: u8 = 16;
 
-/// The class of each byte; 0: it separates tokens.
+/// The class of each byte; 0 for bytes that separate tokens.
 static CLASSES: [u8; 256] = {
     let mut classes = [0; 256];
     let mut byte = 0;
@@ -95,12 +95,12 @@ fn class(byte: u8) -> u8 {
     CLASSES[usize::from(byte)]
 }
 
-/// A piece of a key: bytes that separate, then a token, either of which may be empty.
+/// A piece of a key: separator bytes, then a token. Either may be empty.
 struct Piece<'a> {
     separator: &'a [u8],
     token: &'a [u8],
     kind: TokenKind,
-    /// True if nothing follows.
+    /// True for the last piece of the key.
     is_last: bool,
 }
 
@@ -108,7 +108,7 @@ struct Piece<'a> {
 struct Pieces<'a> {
     key: &'a [u8],
     at: usize,
-    /// True if the key has more bytes than are looked at.
+    /// True if the key is longer than the examined part.
     is_cut: bool,
 }
 
@@ -121,7 +121,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// The run of bytes with any class that begins at `from`. Most are letters, digits, or letters and then digits.
+    /// Returns the run of token bytes that begins at `from`. Most runs are letters, digits, or letters and then digits.
     #[inline]
     fn run(&self, from: usize) -> Characters {
         let bytes = self.key.get(from..).unwrap_or_default();
@@ -144,7 +144,7 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// The run of bytes with any class at the start of `bytes`, where letters follow digits.
+/// Returns the run of token bytes at the start of `bytes` if letters follow digits in it.
 fn mixed(bytes: &[u8], from: usize) -> Characters {
     let mut run = Characters { end: from, classes: 0, digits: 0, last_digits: 0 };
     for class in bytes.iter().map(|byte| class(*byte)).take_while(|class| *class != 0) {
@@ -197,7 +197,8 @@ impl<'a> Iterator for Pieces<'a> {
     }
 }
 
-/// What the token is that begins at `start` with this run, and where it ends: dates and UUIDs go on behind the run.
+/// Returns the form and the end of the token that begins at `start` with this run. Dates and UUIDs continue behind the
+/// run.
 #[inline]
 fn form(key: &[u8], start: usize, run: &Characters) -> (TokenKind, usize) {
     let len = run.end - start;
@@ -219,7 +220,7 @@ fn form(key: &[u8], start: usize, run: &Characters) -> (TokenKind, usize) {
     (TokenKind::Word { stem: len - run.last_digits as usize }, run.end)
 }
 
-/// A number, or the date that begins with it.
+/// Returns a number, or the date that begins with it.
 #[inline]
 fn number(key: &[u8], start: usize, end: usize) -> (TokenKind, usize) {
     let is_year = |bytes: &[u8]| matches!(bytes, [b'1', b'9', ..] | [b'2', b'0', ..]);
@@ -236,10 +237,10 @@ fn number(key: &[u8], start: usize, end: usize) -> (TokenKind, usize) {
     (TokenKind::Number, end)
 }
 
-/// Bytes of "-11-25".
+/// Length of "-11-25".
 const REST_OF_DATE_BYTES: usize = 6;
 
-/// True if bytes begin as the rest of a date does, behind the year.
+/// True if the bytes begin with the month and day of a date.
 fn is_rest_of_date(bytes: &[u8]) -> bool {
     match *bytes {
         [b'-' | b'/' | b'.' | b'_', month_tens, month, b'-' | b'/' | b'.' | b'_', day_tens, day, ref rest @ ..] => {
@@ -258,7 +259,7 @@ fn is_month_and_day(month: [u8; 2], day: [u8; 2]) -> bool {
     value(month).is_some_and(|month| (1..=12).contains(&month)) && value(day).is_some_and(|day| (1..=31).contains(&day))
 }
 
-/// Bytes of a UUID as text.
+/// Length of a UUID as text.
 const UUID_BYTES: usize = 36;
 
 /// True if bytes begin with a UUID.
@@ -270,28 +271,31 @@ fn is_uuid(bytes: &[u8]) -> bool {
     })
 }
 
-/// Beginnings that share a bucket.
+/// Number of beginnings in one bucket.
 const WAYS: usize = 4;
-/// Buckets of the table: a power of two.
+/// Number of buckets; a power of two.
 const BUCKETS: usize = 1024;
 
-/// Different words behind one beginning that make the place a hole.
+/// Number of different words behind one beginning that makes the place a hole.
 const WORDS_MAX: u32 = 5;
-/// As many at the start of keys with more tokens, as bits of 64 that are set: some sixty words.
+/// The limit at the start of keys with more tokens: set bits among the 64 of a place, which some sixty different words
+/// reach.
 const FIRST_WORDS_MAX: u32 = 40;
-/// All words of a place are the same to the pattern.
+/// The limit for keys of one word, in set bits, which some twenty different words reach: few of them are names of objects.
+const WHOLE_WORDS_MAX: u32 = 16;
+/// Marks a place at which the word does not matter.
 const HOLE: u64 = u64::MAX;
 
-/// A beginning of keys, and which words were seen behind it.
+/// A beginning of keys, and the words seen behind it.
 #[derive(Clone, Copy, Debug, Default)]
 struct KeyBeginning {
-    /// The hash of the beginning; 0: free.
+    /// The hash of the beginning; 0 for a free entry.
     beginning: u64,
-    /// A bit for each word, by its hash; [`HOLE`] if there were too many.
+    /// A bit for each word, by its hash; [`HOLE`] after too many words.
     words: u64,
 }
 
-/// The words that were seen, by what precedes them in the key.
+/// The known words, by the beginning of the key in front of them.
 #[derive(Clone, Debug)]
 pub struct Words {
     places: Vec<[KeyBeginning; WAYS]>,
@@ -315,7 +319,7 @@ impl Words {
         self.bucket(beginning).iter().any(|place| place.beginning == beginning && place.words == HOLE)
     }
 
-    /// Learns that this word stands behind this beginning.
+    /// Records that this word stands behind this beginning.
     fn learn(&mut self, beginning: u64, word: u64, words_max: u32) {
         let bucket = &mut self.places[beginning as usize % BUCKETS];
         let known = bucket.iter().position(|place| place.beginning == beginning);
@@ -337,7 +341,7 @@ impl Words {
         Pieces::of(key).fold(seed, |hash, piece| self.hashes(hash, &piece).pattern)
     }
 
-    /// One piece further.
+    /// Returns the hashes after one more piece.
     #[inline]
     fn hashes(&self, hash: u64, piece: &Piece) -> PieceHashes {
         let place = place(hash, piece);
@@ -357,8 +361,12 @@ impl Words {
         for (index, piece) in Pieces::of(key).enumerate() {
             let hashes = self.hashes(hash, &piece);
             if !hashes.is_hole && !piece.token.is_empty() {
-                let is_kind_of_key = index == 0 && !piece.is_last;
-                self.learn(hashes.place, hashes.word, if is_kind_of_key { FIRST_WORDS_MAX } else { WORDS_MAX });
+                let words_max = match (index, piece.is_last) {
+                    (0, false) => FIRST_WORDS_MAX,
+                    (0, true) => WHOLE_WORDS_MAX,
+                    _ => WORDS_MAX,
+                };
+                self.learn(hashes.place, hashes.word, words_max);
             }
             hash = hashes.pattern;
         }
@@ -397,26 +405,26 @@ fn shown(word: &[u8]) -> String {
     }
 }
 
-/// The hashes that one piece of a key leads to.
+/// The hashes of one piece of a key.
 struct PieceHashes {
-    /// The hash of what precedes the token, and of whether it is the last.
+    /// The hash of the key in front of the token, and of whether the token is the last one.
     place: u64,
     /// The hash of the word.
     word: u64,
-    /// The hash of the pattern up to here.
+    /// The hash of the pattern up to this piece.
     pattern: u64,
-    /// True if the token's bytes don't belong to the pattern.
+    /// True if the token is a hole.
     is_hole: bool,
 }
 
-/// The hash of a word: of what precedes the digits at its end, and whether it has some.
+/// Returns the hash of a word: of its part before the trailing digits, and of whether it has such digits.
 #[inline]
 fn word(token: &[u8], stem: usize) -> u64 {
     let has_digits = u64::from(stem < token.len());
     hash::bytes(has_digits, token.get(..stem).unwrap_or_default())
 }
 
-/// The hash of a place: the pattern so far and what separates the token from it.
+/// Returns the hash of a place: the pattern so far and the separator before the token.
 #[inline]
 fn place(hash: u64, piece: &Piece) -> u64 {
     let mut place = hash ^ u64::from(piece.is_last);
@@ -461,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_one_hole() {
+    fn binary_bytes_are_one_hole() {
         check(b"blob:\x00\x01\xff:x:y", "blob:<binary>");
         check(b"\x00", "<binary>");
         check(b"a:\xff\xfe", "a:\\xff\\xfe");
@@ -494,6 +502,20 @@ mod tests {
         assert_eq!(pattern(b"user:zoe:mail"), pattern(b"user:yves:mail"));
         assert_ne!(pattern(b"user:zoe:mail"), pattern(b"user:zoe:name"));
         assert_ne!(pattern(b"user:zoe:mail"), pattern(b"user:zoe"));
+    }
+
+    #[test]
+    fn keys_of_one_word_keep_their_names() {
+        let mut words = Words::default();
+        for key in ["user", "settings", "config", "jobs", "events", "visitors", "board", "log"] {
+            learn(&mut words, key);
+        }
+        assert_eq!(words.text(SEED, b"user"), "user");
+        for number in 0..60_u8 {
+            let letters = [number / 26, number % 26].map(|letter| (b'a' + letter) as char);
+            learn(&mut words, &format!("{}{}", letters[0], letters[1]));
+        }
+        assert_eq!(words.text(SEED, b"user"), "<word>");
     }
 
     #[test]

@@ -1,47 +1,47 @@
-//! Polling: the same question again and again at a steady pace, mostly answered with nothing new.
+//! Polling: the same question at a steady pace, usually without a new answer.
 
-/// Questions that are followed at the same time.
+/// Number of questions that are followed at the same time.
 const QUESTIONS: usize = 4;
-/// Times that a question is asked before it counts.
+/// Number of times that a question must be asked to count.
 const ASKED_MIN: u32 = 8;
 
-/// A question, by its command and key: of a queue that is ordered by time the other arguments change.
+/// A question, identified by command and key. The other arguments may change, for example in a queue ordered by time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Question {
-    /// Command and key; 0: free.
+    /// The hash of command and key; 0 for a free entry.
     question: u64,
     last_ns: u64,
-    /// The usual time between two.
+    /// The usual time between two questions.
     interval_ns: u64,
     reply: u64,
     asked: u32,
     steady: u32,
     empty: u32,
-    /// How often it was asked without a wait before it.
+    /// Number of questions without a preceding wait.
     at_once: u32,
 }
 
-/// A question that was asked again and again.
+/// A polled question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Polled {
-    /// How often, and how often there was something.
+    /// Number of questions.
     pub made: u64,
-    /// How often there was something.
+    /// Number of new answers.
     pub found: u64,
-    /// The time between two.
+    /// The time between two questions.
     pub interval_ns: u64,
 }
 
-/// A question's answer.
+/// A question with its answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Answered {
-    /// Hash of command and key.
+    /// The hash of command and key.
     pub question: u64,
-    /// When it was asked.
+    /// Time of the question.
     pub asked_ns: u64,
-    /// The hash of the reply; 0: not known.
+    /// The hash of the reply; 0 if unknown.
     pub reply: u64,
-    /// True if there was nothing.
+    /// True if the reply was empty.
     pub is_empty: bool,
 }
 
@@ -53,7 +53,7 @@ pub struct Polls {
 }
 
 impl Polls {
-    /// The question is asked without a wait before it: as part of other work, which is no polling.
+    /// Counts a question that the client asked without waiting first: as part of other work, not as polling.
     #[inline]
     pub fn ask_at_once(&mut self, question: u64) {
         if let Some(known) = self.questions.iter_mut().find(|known| known.question == question) {
@@ -61,7 +61,7 @@ impl Polls {
         }
     }
 
-    /// Adds a question. Tells if it is being polled.
+    /// Adds a question. Returns the counts if the client is polling.
     pub fn ask(&mut self, answered: &Answered) -> Option<Polled> {
         let known = self.questions.iter_mut().find(|question| question.question == answered.question);
         let Some(question) = known else {
@@ -77,7 +77,7 @@ impl Polls {
         };
         let interval_ns = answered.asked_ns.saturating_sub(question.last_ns);
         let is_steady = interval_ns.abs_diff(question.interval_ns) <= question.interval_ns / 2;
-        // Of a value that is read, the same one again is nothing new.
+        // A repeated value is not a new answer.
         let is_new = !answered.is_empty && (answered.reply == 0 || answered.reply != question.reply);
         question.interval_ns = match question.interval_ns {
             0 => interval_ns,
@@ -104,7 +104,8 @@ impl Polls {
 mod tests {
     use super::*;
 
-    /// What is told of questions, each with the time since the one before and whether there was something.
+    /// The trips of the polling that is reported for some questions, each with the time since the previous one and
+    /// whether its answer was new.
     fn polled(questions: impl IntoIterator<Item = (u64, bool)>) -> u64 {
         let (mut polls, mut now) = (Polls::default(), 0);
         let mut reply = 100;

@@ -1,33 +1,44 @@
-//! Reads whose answer the client has already: the same read again with no write between, or the same member or field asked
-//! of one key after the other, always with the same answer.
+//! Redundant reads: the same read again with no write between, or the same member or field read from one key after the
+//! other, always with the same answer.
 //!
-//! Where replies aren't known, the second is only taken for one if the member changes from time to time: then the code asks for
-//! something of the member, and not for one field of many keys.
+//! Without replies, the second form counts only if the member changes from time to time: this shows that the code asks
+//! about the member, and does not read one field of many keys. Answers that say little (nil, 0, a small number) are equal
+//! by chance. They count only if the client itself writes each key right after it asks, so that it knows the answers.
+//!
+//! Repetition is a matter of order, not of time: a pause does not end the reads of a member. If pauses come before half of
+//! the reads, the client asks anew on purpose. Some clients ask about one member after the other, and write each key right
+//! after the question. They do not wait for a change, however long their pauses are: on a busy machine most gaps are
+//! long. Several members show this, so the reads of the first ones are held back until then.
+//!
+//! A read that repeats an earlier one over a short pause counts if pauses are rare among its repetitions: the client did
+//! not choose them. Otherwise the first read after each pause was needed.
 
-/// Commands that are followed at the same time.
+/// Number of commands that are followed at the same time.
 const TRACKS: usize = 4;
-/// Single reads that are remembered.
+/// Number of single reads that are remembered.
 const REMEMBERED: usize = 8;
-/// Repetitions of a single read that are told together.
+/// Number of repetitions of a single read that are reported together.
 const TOLD_TOGETHER: u32 = 64;
+/// Number of different members with the same answer that proves one owner. Fewer may share a common value by chance.
+const MEMBERS_MIN: u32 = 8;
 
-/// Reads that could be one.
+/// A group of reads that one read could replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repeated {
-    /// The shape of the last one.
+    /// The shape of the last read.
     pub shape: u64,
-    /// True if it was one key all the time.
+    /// True if all reads used one and the same key.
     pub one_key: bool,
-    /// Reads that were made, and those of them that were needed.
+    /// Reads made.
     pub made: u64,
-    /// The first of them, unless it was told before.
+    /// Reads that would have been enough: 1, or 0 if an earlier report counted the first read.
     pub needed: u64,
-    /// The gaps before the others.
+    /// The gaps before the redundant reads.
     pub gaps_ns: u64,
-    /// True if the replies are known, and equal.
+    /// True if the replies are known to be equal.
     pub is_known: bool,
-    /// True if the answer says little: nothing, or a number of one or two digits.
-    pub is_trivial: bool,
+    /// True if the answers can't be equal by chance, and nobody waits for a change.
+    pub is_certain: bool,
 }
 
 /// A read.
@@ -41,106 +52,177 @@ pub struct Asked {
     pub key: u64,
     /// The hash of the arguments behind the key.
     pub arguments: u64,
-    /// The reply's hash; 0: not known.
+    /// The reply's hash; 0 if unknown.
     pub reply: u64,
-    /// True if the reply says little.
+    /// True if the reply carries little information.
     pub is_trivial: bool,
-    /// The gap before it; 0 where it counts as no round trip.
+    /// The gap before the read; 0 if it is not a round trip.
     pub gap_ns: u64,
+    /// True if the client paused before the read.
+    pub is_paced: bool,
 }
 
-/// Reads of one member, as they go on.
+/// The current reads of one member.
 #[derive(Clone, Copy, Debug, Default)]
 struct Track {
-    /// The command; 0: free.
+    /// The command; 0 for a free entry.
     command: u64,
     member: u64,
     reply: u64,
     shape: u64,
-    /// Reads that weren't told yet, and the gaps before those that weren't needed.
+    /// Reads that were not reported yet, and the gaps before the redundant ones.
     made: u32,
     gaps_ns: u64,
-    /// Reads in all.
+    /// Number of reads in all.
     total: u32,
-    /// True if the first one was told.
+    /// True if the first read was reported.
     is_first_told: bool,
     is_trivial: bool,
     /// True if all answers were the same.
     agrees: bool,
-    /// True if other members were asked for before.
-    has_changed: bool,
+    /// Number of other members that were read before.
+    members: u32,
+    /// The key of the last read.
+    key: u64,
+    /// Reads that a write of their key followed, and reads after a pause.
+    written: u32,
+    paced: u32,
+    /// The reads of earlier members of a client that pauses and writes.
+    held: Held,
 }
 
-/// Fewer reads of one member may be equal by chance.
+/// Reads that are reported if more members show that the client does not wait for a change.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    made: u64,
+    needed: u64,
+    gaps_ns: u64,
+}
+
+/// Pauses before fewer than one of so many repetitions are rare.
+const PACED_SHARE: u32 = 4;
+/// With fewer reads of one member, equal answers may be chance.
 const READS_MIN: u32 = 3;
 
 impl Track {
-    /// The reads that weren't told yet, if they are repetitions.
-    fn told(&mut self) -> Option<Repeated> {
-        let is_known = self.reply != 0;
-        let is_repetition = self.agrees && (is_known || self.has_changed) && self.total >= READS_MIN;
-        if !is_repetition || self.made == 0 {
+    /// Takes the unreported reads if they are repetitions. `pauses` tells that the client often pauses before reads.
+    fn told(&mut self, pauses: bool) -> Option<Repeated> {
+        let has_members = self.members >= MEMBERS_MIN;
+        if !self.repeats() || self.made == 0 || self.is_paced(pauses) && !(self.is_written() && has_members) {
             return None;
         }
+        let held = if self.is_written() && has_members { std::mem::take(&mut self.held) } else { Held::default() };
+        let is_known = self.reply != 0;
         let repeated = Repeated {
             shape: self.shape,
             one_key: false,
-            made: self.made.into(),
-            needed: u64::from(!self.is_first_told),
-            gaps_ns: self.gaps_ns,
+            made: held.made + u64::from(self.made),
+            needed: held.needed + u64::from(!self.is_first_told),
+            gaps_ns: held.gaps_ns + self.gaps_ns,
             is_known,
-            is_trivial: self.is_trivial,
+            is_certain: is_known && !self.is_trivial && has_members,
         };
         (self.made, self.gaps_ns, self.is_first_told) = (0, 0, true);
         Some(repeated)
+    }
+
+    /// True if all answers are equal, and not by chance.
+    fn repeats(&self) -> bool {
+        let is_known = self.reply != 0;
+        let has_owner = if is_known { !self.is_trivial || self.is_written() } else { self.members > 0 };
+        self.agrees && has_owner && self.total >= READS_MIN
+    }
+
+    /// True if the client writes the keys that it has read.
+    fn is_written(&self) -> bool {
+        self.written * 2 >= self.total
+    }
+
+    /// True if the client may ask anew on purpose.
+    fn is_paced(&self, pauses: bool) -> bool {
+        pauses && self.paced * 2 >= self.total
+    }
+
+    /// Returns the reads that count once more members follow, and the reads of earlier members.
+    fn held(&self) -> Held {
+        if !(self.repeats() && self.is_written()) {
+            return self.held;
+        }
+        Held {
+            made: self.held.made + u64::from(self.made),
+            needed: self.held.needed + u64::from(self.made > 0 && !self.is_first_told),
+            gaps_ns: self.held.gaps_ns + self.gaps_ns,
+        }
     }
 }
 
 /// A read and how often it was repeated.
 #[derive(Clone, Copy, Debug, Default)]
 struct Single {
-    /// The hash of command, key and arguments; 0: free.
+    /// The hash of command, key and arguments; 0 for a free entry.
     read: u64,
     key: u64,
     reply: u64,
     shape: u64,
-    /// Repetitions that weren't told yet, and the gaps before them.
+    /// Repetitions that were not reported yet, and the gaps before them.
     repeated: u32,
     gaps_ns: u64,
+    /// Unreported repetitions after a pause, and number of the connection's pauses at the last read.
+    paced: u32,
+    pauses: u32,
+    /// Number of the last repetitions, reported ones too, and of those after a pause.
+    lately: u32,
+    lately_paced: u32,
+    /// Repetitions with no other command in between: the client may wait for a change.
+    at_once: u32,
     is_first_told: bool,
     is_trivial: bool,
 }
 
 impl Single {
+    /// Counts a pause before a repetition, or its absence.
+    fn count(&mut self, is_paced: bool) {
+        if self.lately >= ASKED_MAX {
+            (self.lately, self.lately_paced) = (self.lately / 2, self.lately_paced / 2);
+        }
+        self.lately += 1;
+        self.lately_paced += u32::from(is_paced);
+        self.paced += u32::from(is_paced);
+    }
+
     fn told(&mut self) -> Option<Repeated> {
-        if self.repeated == 0 {
+        let is_rarely_paced = self.lately_paced * PACED_SHARE <= self.lately;
+        let paced = if is_rarely_paced { 0 } else { self.paced };
+        let wasted = self.repeated - paced;
+        if wasted == 0 {
+            (self.repeated, self.paced, self.gaps_ns, self.at_once) = (0, 0, 0, 0);
             return None;
         }
-        let first = u64::from(!self.is_first_told);
+        let needed = u64::from(!self.is_first_told) + u64::from(paced);
         let repeated = Repeated {
             shape: self.shape,
             one_key: true,
-            made: u64::from(self.repeated) + first,
-            needed: first,
-            gaps_ns: self.gaps_ns,
+            made: u64::from(wasted) + needed,
+            needed,
+            gaps_ns: (u128::from(self.gaps_ns) * u128::from(wasted) / u128::from(self.repeated)) as u64,
             is_known: self.reply != 0,
-            is_trivial: self.is_trivial,
+            is_certain: self.reply != 0 && !self.is_trivial && self.at_once * 2 <= self.repeated,
         };
-        (self.repeated, self.gaps_ns, self.is_first_told) = (0, 0, true);
+        (self.repeated, self.paced, self.gaps_ns, self.at_once, self.is_first_told) = (0, 0, 0, 0, true);
         Some(repeated)
     }
 }
 
-/// What a read was to the reads of the same member before.
+/// The relation of a read to the earlier reads of the same member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repetition {
-    /// There is no other, nor will there be: it isn't one of a member.
+    /// The read is not one of a member, so repetitions are not tracked.
     None,
-    /// It is the first one.
+    /// The first read of the member.
     First,
-    /// Its answer is the same.
+    /// The answer is the same as before.
     Repeats,
-    /// Its answer is another one.
+    /// The answer differs.
     Differs,
 }
 
@@ -151,32 +233,60 @@ pub struct Reads {
     next_track: u8,
     singles: [Single; REMEMBERED],
     next_single: u8,
+    /// The last command if it was a read, as in [`Single::read`].
+    last: u64,
+    /// Number of the last reads of members, and of those after a pause.
+    asked: u32,
+    paced: u32,
+    /// Number of short pauses, which wraps around.
+    pauses: u32,
 }
 
+/// Number of reads after which older ones count half.
+const ASKED_MAX: u32 = 256;
+
 impl Reads {
-    /// Adds a read of a member or field. What it ends is told.
+    /// Adds a read of a member or field. Reports the reads that it ends.
     pub fn member(&mut self, asked: &Asked, tell: &mut dyn FnMut(Repeated)) {
+        let pauses = self.count(asked.is_paced);
         let Some(track) = self.tracks.iter_mut().find(|track| track.command == asked.command) else {
             let track = &mut self.tracks[usize::from(self.next_track) % TRACKS];
             self.next_track = self.next_track.wrapping_add(1);
-            track.told().map(&mut *tell);
-            *track = begun(asked, false);
+            track.told(pauses).map(&mut *tell);
+            *track = begun(asked, 0);
             return;
         };
         if track.member != asked.arguments {
-            track.has_changed = true;
-            track.told().map(&mut *tell);
-            *track = begun(asked, true);
+            track.members = track.members.saturating_add(1);
+            track.told(pauses).map(&mut *tell);
+            *track = Track { held: track.held(), ..begun(asked, track.members) };
             return;
         }
         track.agrees &= track.reply == asked.reply;
         track.shape = asked.shape;
+        track.key = asked.key;
+        track.paced += u32::from(asked.is_paced);
         track.made += 1;
         track.total += 1;
         track.gaps_ns += asked.gap_ns;
     }
 
-    /// What the last read of this shape was.
+    /// Counts a read of a member. Returns true if the client often pauses before such reads. A busy machine delays a few
+    /// reads; a client that asks anew on purpose pauses before many.
+    fn count(&mut self, is_paced: bool) -> bool {
+        if self.asked >= ASKED_MAX {
+            (self.asked, self.paced) = (self.asked / 2, self.paced / 2);
+        }
+        self.asked += 1;
+        self.paced += u32::from(is_paced);
+        self.pauses()
+    }
+
+    fn pauses(&self) -> bool {
+        self.paced * 4 >= self.asked
+    }
+
+    /// Returns the relation of the last read of this shape to the earlier ones.
     pub fn repetition(&self, shape: u64) -> Repetition {
         match self.tracks.iter().find(|track| track.shape == shape && track.total > 0) {
             None => Repetition::None,
@@ -186,16 +296,21 @@ impl Reads {
         }
     }
 
-    /// Adds any read. True if it repeats one that was made before, with the same answer.
+    /// Adds any read. Returns true if it repeats an earlier one with the same answer.
     pub fn single(&mut self, asked: &Asked, tell: &mut dyn FnMut(Repeated)) -> bool {
         let read = crate::hash::mix(asked.command ^ asked.key, asked.arguments) | 1;
+        let is_at_once = std::mem::replace(&mut self.last, read) == read;
         if let Some(single) = self.singles.iter_mut().find(|single| single.read == read) {
             if single.reply != asked.reply {
                 single.told().map(&mut *tell);
-                *single = Single { repeated: 0, reply: asked.reply, is_first_told: false, ..*single };
+                *single =
+                    Single { repeated: 0, reply: asked.reply, is_first_told: false, pauses: self.pauses, ..*single };
                 return false;
             }
             single.repeated += 1;
+            let is_paced = std::mem::replace(&mut single.pauses, self.pauses) != self.pauses;
+            single.count(is_paced);
+            single.at_once += u32::from(is_at_once);
             single.gaps_ns += asked.gap_ns;
             single.shape = asked.shape;
             if single.repeated >= TOLD_TOGETHER {
@@ -212,42 +327,62 @@ impl Reads {
             reply: asked.reply,
             shape: asked.shape,
             is_trivial: asked.is_trivial,
+            pauses: self.pauses,
             ..Single::default()
         };
         false
     }
 
-    /// A write of a key: what was read of it is forgotten.
+    /// Forgets the reads of a key that is written.
     #[inline]
     pub fn written(&mut self, key: u64, tell: &mut dyn FnMut(Repeated)) {
+        self.last = 0;
+        for track in self.tracks.iter_mut().filter(|track| track.key == key) {
+            track.written += 1;
+        }
         for single in self.singles.iter_mut().filter(|single| single.key == key && single.read != 0) {
             single.told().map(&mut *tell);
             *single = Single::default();
         }
     }
 
-    /// A command that may have written any key.
+    /// Forgets all single reads, because a command may have written any key.
     pub fn written_all(&mut self, tell: &mut dyn FnMut(Repeated)) {
+        self.last = 0;
         for single in &mut self.singles {
             single.told().map(&mut *tell);
             *single = Single::default();
         }
     }
 
-    /// Tells what is known so far; members may be asked for again.
+    /// Reports the reads so far. Reads of members continue.
     pub fn settle(&mut self, tell: &mut dyn FnMut(Repeated)) {
+        let pauses = self.pauses();
         for track in &mut self.tracks {
-            track.told().map(&mut *tell);
+            track.told(pauses).map(&mut *tell);
         }
         for single in &mut self.singles {
             single.told().map(&mut *tell);
         }
     }
 
-    /// A pause: tells all and forgets it.
+    /// Counts a short pause.
+    pub fn pause(&mut self) {
+        self.last = 0;
+        self.pauses = self.pauses.wrapping_add(1);
+    }
+
+    /// Reports all reads and forgets the single ones, because of a long pause. Reads of members continue.
+    pub fn rest(&mut self, tell: &mut dyn FnMut(Repeated)) {
+        self.settle(tell);
+        self.written_all(tell);
+    }
+
+    /// Reports and forgets all reads, because the client did something else.
     pub fn end(&mut self, tell: &mut dyn FnMut(Repeated)) {
         self.settle(tell);
-        // What else a free place holds is never looked at, and to clear it all would take longer.
+        self.last = 0;
+        // The other fields of a free entry are never read, so they are not cleared.
         for track in &mut self.tracks {
             (track.command, track.total) = (0, 0);
         }
@@ -257,8 +392,8 @@ impl Reads {
     }
 }
 
-/// The first read of a member.
-fn begun(asked: &Asked, has_changed: bool) -> Track {
+/// Returns the first read of a member.
+fn begun(asked: &Asked, members: u32) -> Track {
     Track {
         command: asked.command,
         member: asked.arguments,
@@ -268,7 +403,8 @@ fn begun(asked: &Asked, has_changed: bool) -> Track {
         total: 1,
         is_trivial: asked.is_trivial,
         agrees: true,
-        has_changed,
+        members,
+        key: asked.key,
         ..Track::default()
     }
 }
@@ -278,10 +414,10 @@ mod tests {
     use super::*;
 
     fn asked(key: u64, member: u64, reply: u64) -> Asked {
-        Asked { command: 1, shape: 9, key, arguments: member, reply, is_trivial: false, gap_ns: 10 }
+        Asked { command: 1, shape: 9, key, arguments: member, reply, is_trivial: false, gap_ns: 10, is_paced: false }
     }
 
-    /// What is told of reads of members, each (key, member, reply): trips made and needed, and their gaps.
+    /// The reported reads of members for reads given as (key, member, reply): trips made, trips needed, and gaps.
     fn members(reads: &[(u64, u64, u64)]) -> Vec<(u64, u64, u64)> {
         let (mut state, mut told) = (Reads::default(), Vec::new());
         let mut tell = |repeated: Repeated| told.push((repeated.made, repeated.needed, repeated.gaps_ns));
@@ -320,5 +456,110 @@ mod tests {
         assert!(!state.single(&asked(2, 0, 7), &mut tell));
         state.end(&mut tell);
         assert_eq!(told, [(3, 1)]);
+    }
+
+    /// The reported reads of one member after another, each of three keys, with this answer.
+    fn answered(is_trivial: bool, is_written: bool, is_paced: bool) -> Vec<bool> {
+        let (mut state, mut told) = (Reads::default(), Vec::new());
+        let mut tell = |repeated: Repeated| told.push(repeated.is_certain);
+        for member in 0..20 {
+            for key in 0..3 {
+                state.member(&Asked { is_trivial, is_paced, ..asked(key, member, 7) }, &mut tell);
+                if is_written {
+                    state.written(key, &mut tell);
+                }
+            }
+        }
+        state.end(&mut tell);
+        told
+    }
+
+    #[test]
+    fn answers_that_say_little_need_an_owner() {
+        assert_eq!(answered(true, false, false), []);
+        assert_eq!(answered(true, true, false), [false; 20]);
+        let certain = answered(false, false, false);
+        assert_eq!(certain.len(), 20);
+        assert!(!certain[0] && certain[19], "an answer that few members share may be a common one");
+    }
+
+    #[test]
+    fn reads_after_pauses_are_made_anew_on_purpose() {
+        assert_eq!(answered(false, false, true), []);
+        assert_eq!(answered(true, false, true), []);
+        // A client that writes each key at once does not wait for a change.
+        assert_eq!(answered(false, true, true).len(), 21 - MEMBERS_MIN as usize);
+    }
+
+    /// The reads of the first members are held back, not lost.
+    #[test]
+    fn all_reads_of_a_client_that_pauses_and_writes_are_counted() {
+        for (members, expected) in [(u64::from(MEMBERS_MIN), (0, 0)), (10, (30, 10)), (100, (300, 100))] {
+            let (mut state, mut told) = (Reads::default(), (0, 0));
+            let mut tell = |repeated: Repeated| told = (told.0 + repeated.made, told.1 + repeated.needed);
+            for member in 0..members {
+                for key in 0..3 {
+                    state.member(&Asked { is_paced: true, ..asked(key, member, 7) }, &mut tell);
+                    state.written(key, &mut tell);
+                    state.pause();
+                    state.settle(&mut tell);
+                }
+            }
+            state.end(&mut tell);
+            assert_eq!(told, expected, "{members}");
+        }
+    }
+
+    /// The reported repetitions of a read with a pause before one of so many: trips made, trips needed.
+    fn paced(one_of: u32) -> (u64, u64) {
+        let (mut state, mut told) = (Reads::default(), (0, 0));
+        let mut tell = |repeated: Repeated| told = (told.0 + repeated.made, told.1 + repeated.needed);
+        for number in 1..=1000 {
+            if number % one_of == 0 {
+                state.pause();
+            }
+            state.single(&asked(1, 0, 7), &mut tell);
+            state.written(2, &mut tell);
+        }
+        state.end(&mut tell);
+        told
+    }
+
+    #[test]
+    fn a_read_is_repeated_over_rare_pauses() {
+        assert_eq!(paced(100), (1000, 1));
+        assert_eq!(paced(5), (1000, 1));
+        assert_eq!(paced(2), (1000, 501), "the first read after each pause is needed");
+        assert_eq!(paced(1), (0, 0));
+    }
+
+    #[test]
+    fn reads_of_a_member_go_on_after_a_long_pause() {
+        let (mut state, mut told) = (Reads::default(), Vec::new());
+        let mut tell = |repeated: Repeated| told.push((repeated.made, repeated.needed));
+        for key in 0..10 {
+            state.member(&asked(key, 5, 7), &mut tell);
+            if key % 4 == 3 {
+                state.rest(&mut tell);
+            }
+        }
+        state.end(&mut tell);
+        assert_eq!(told, [(4, 1), (4, 0), (2, 0)]);
+    }
+
+    #[test]
+    fn a_client_that_only_repeats_a_read_may_wait_for_a_change() {
+        for is_alone in [true, false] {
+            let (mut state, mut told) = (Reads::default(), Vec::new());
+            let mut tell = |repeated: Repeated| told.push(repeated.is_certain);
+            for _ in 0..10 {
+                state.single(&asked(1, 0, 7), &mut tell);
+                if !is_alone {
+                    state.written(2, &mut tell);
+                }
+            }
+            state.end(&mut tell);
+            assert_eq!(told, [!is_alone]);
+        }
     }
 }

@@ -1,36 +1,36 @@
-//! The last short replies of a connection, so that an argument that repeats one is seen.
+//! The last short replies of a connection. They reveal arguments that repeat a reply.
 
 use crate::hash;
 
-/// Replies that are remembered.
+/// Number of replies that are remembered.
 const ENTRIES: usize = 8;
 /// Longest reply that is remembered, in bytes.
 const PAYLOAD_BYTES_MAX: usize = 128;
-/// Elements of an array that are remembered.
+/// Number of elements of an array that are remembered.
 const ELEMENTS_MAX: usize = 4;
-/// A shorter reply is equal to an argument by chance too often: alone it proves nothing.
+/// A shorter reply equals an argument by chance too often: alone it proves nothing.
 const TELLING_BYTES: usize = 3;
 
-/// How well an argument's origin is known.
+/// The evidence for the origin of an argument.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Evidence {
-    /// It repeats nothing.
+    /// The argument repeats no reply.
     #[default]
     None,
-    /// It repeats a reply that is short enough to be equal by chance.
+    /// The argument repeats a reply that is short enough to be equal by chance.
     Weak,
-    /// It repeats a telling reply.
+    /// The argument repeats a long enough reply.
     Strong,
 }
 
-/// Where an argument came from.
+/// The origin of an argument.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Origin {
-    /// How sure that is.
+    /// The strength of the evidence.
     pub evidence: Evidence,
-    /// How many trips ago the reply was: 1 is the one before.
+    /// The distance to the trip with the reply; 1 is the previous trip.
     pub distance: u32,
-    /// The hash of what is repeated.
+    /// The hash of the repeated value.
     pub payload: u64,
 }
 
@@ -38,7 +38,7 @@ pub struct Origin {
 #[derive(Clone, Copy, Debug, Default)]
 struct RecentReply {
     payload: u64,
-    /// The trip whose reply it was.
+    /// The number of the trip that had this reply.
     trip: u32,
     is_telling: bool,
 }
@@ -48,19 +48,23 @@ struct RecentReply {
 pub struct Recent {
     replies: [RecentReply; ENTRIES],
     next: u8,
-    /// A bit for each remembered payload, by its hash, so that most arguments are compared with none.
+    /// A bit for each remembered payload, by its hash, so that most arguments need no comparison.
     filter: u64,
 }
 
-/// What a reply says, in short.
+/// A summary of a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// Equal for equal replies; 0 if it isn't known.
+    /// Equal for equal replies; 0 if the reply is unknown.
     pub hash: u64,
-    /// True if there was nothing: null, 0, no elements.
+    /// True if the reply is null, 0 or has no elements.
     pub is_empty: bool,
-    /// True if it says little: nothing, a status, or fewer than three bytes.
+    /// True if the reply carries little information: empty, a status, or fewer than three bytes.
     pub is_trivial: bool,
+    /// True if the reply is a status or an error.
+    pub is_status: bool,
+    /// True if the reply is a text that looks like JSON.
+    pub is_document: bool,
 }
 
 #[inline]
@@ -84,7 +88,7 @@ impl Recent {
         self.filter |= bit(reply.payload);
     }
 
-    /// A number, and the ones next to it.
+    /// Remembers a number and its two neighbours.
     fn push_number(&mut self, digits: &[u8], trip: u32, seed: u64) {
         self.push(digits, trip, seed);
         if let Some(number) = resp::num::parse_i64(digits) {
@@ -95,27 +99,27 @@ impl Recent {
         }
     }
 
-    /// Where an argument with this hash may have come from.
+    /// Returns the origin of an argument with this hash.
     #[inline]
     pub fn origin(&self, argument: u64, trip: u32) -> Origin {
         if self.filter & bit(argument) == 0 {
             return Origin::default();
         }
         let found = self.replies.iter().filter(|reply| reply.payload == argument && reply.trip != 0);
-        // The last reply that says so.
+        // The most recent match wins.
         let Some(reply) = found.min_by_key(|reply| trip.wrapping_sub(reply.trip)) else { return Origin::default() };
         let evidence = if reply.is_telling { Evidence::Strong } else { Evidence::Weak };
         Origin { evidence, distance: trip.wrapping_sub(reply.trip), payload: argument }
     }
 
-    /// Remembers what a reply says, and tells it in short.
+    /// Remembers a reply and returns its summary.
     #[inline]
     pub fn learn(&mut self, reply: &[u8], len: u64, trip: u32, seed: u64) -> Answer {
         let hash = hash::argument(seed ^ len, reply) | 1;
-        let answer = |is_empty, is_trivial| Answer { hash, is_empty, is_trivial };
+        let answer = |is_empty, is_trivial| Answer { hash, is_empty, is_trivial, ..Answer::default() };
         let Some((&kind, rest)) = reply.split_first() else { return Answer::default() };
         match kind {
-            b'+' => answer(false, true),
+            b'+' => Answer { is_status: true, ..answer(false, true) },
             b':' => {
                 let digits = line(rest);
                 self.push_number(digits, trip, seed);
@@ -124,10 +128,14 @@ impl Recent {
             b'$' | b'=' => match bulk(rest) {
                 Some(Bulk::Text(text)) => {
                     self.push_text(text, trip, seed);
-                    answer(text.is_empty(), text.len() < TELLING_BYTES)
+                    let is_document = is_document(text);
+                    Answer { is_document, ..answer(text.is_empty(), text.len() < TELLING_BYTES) }
                 }
                 Some(Bulk::Null) => answer(true, true),
-                None => answer(false, false),
+                None => Answer {
+                    is_document: is_document(rest.get(line(rest).len() + 2..).unwrap_or_default()),
+                    ..answer(false, false)
+                },
             },
             b'_' => answer(true, true),
             b',' | b'(' => {
@@ -142,7 +150,7 @@ impl Recent {
                 self.push_elements(rest.get(count.len() + 2..).unwrap_or_default(), trip, seed);
                 answer(is_empty, is_empty)
             }
-            _ => answer(false, true),
+            _ => Answer { is_status: true, ..answer(false, true) },
         }
     }
 
@@ -155,7 +163,7 @@ impl Recent {
         }
     }
 
-    /// The first elements of an array.
+    /// Remembers the first elements of an array.
     fn push_elements(&mut self, mut elements: &[u8], trip: u32, seed: u64) {
         for _ in 0..ELEMENTS_MAX {
             let Some((&kind, rest)) = elements.split_first() else { return };
@@ -179,7 +187,13 @@ impl Recent {
     }
 }
 
-/// The bytes up to the line's end.
+/// True if a text begins like an object or an array of JSON.
+#[inline]
+pub fn is_document(text: &[u8]) -> bool {
+    matches!(text, [b'{', b'"' | b' ' | b'\n', ..] | [b'[', b'{' | b'"' | b' ' | b'\n', ..])
+}
+
+/// Returns the bytes up to the end of the line.
 #[inline]
 fn line(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().take(32).position(|&byte| byte == b'\r');
@@ -192,7 +206,7 @@ enum Bulk<'a> {
     Text(&'a [u8]),
 }
 
-/// A bulk string behind its type; None if it isn't here as a whole.
+/// Parses a bulk string behind its type. Returns None if it is incomplete.
 #[inline]
 fn bulk(bytes: &[u8]) -> Option<Bulk<'_>> {
     let head = line(bytes);
@@ -235,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_that_were_cut_are_no_text() {
+    fn truncated_replies_are_not_remembered() {
         let whole = b"*2\r\n$5\r\nalice\r\n$3\r\nbob\r\n";
         for len in 0..whole.len() {
             Recent::default().learn(&whole[..len], whole.len() as u64, 1, SEED);
@@ -245,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_tell_whether_there_was_something() {
+    fn a_summary_distinguishes_empty_from_trivial_replies() {
         let check = |reply: &[u8], is_empty, is_trivial| {
             let answer = Recent::default().learn(reply, reply.len() as u64, 1, SEED);
             assert_eq!((answer.is_empty, answer.is_trivial), (is_empty, is_trivial), "{}", reply.escape_ascii());

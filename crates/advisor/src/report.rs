@@ -1,4 +1,4 @@
-//! The report: for a terminal, as JSON, and as a page of HTML.
+//! The report: for a terminal, as a table, as JSON, and as a page of HTML.
 
 use std::fmt::Write;
 
@@ -7,20 +7,23 @@ use crate::findings::{Finding, Findings, Group};
 
 mod html;
 mod json;
+mod table;
 
 pub use html::html;
 pub use json::json;
+pub use table::table;
 
-/// How a report for a terminal looks.
+/// The style of a report for a terminal.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
-    /// True if it may have escape sequences for colours.
+    /// True to use escape sequences for colours.
     pub colour: bool,
-    /// Findings that are shown at most.
+    /// Number of findings to show.
     pub findings_max: usize,
-    /// The language of the code below each finding; None: that of the client's library, if it is known, and otherwise none.
+    /// The language of the code below each finding. None: the language of the client's library; no code if the library
+    /// is unknown.
     pub language: Option<Language>,
-    /// Longest line of what isn't code; longer ones are wrapped.
+    /// Longest line; longer ones are wrapped, except for code.
     pub columns: usize,
 }
 
@@ -30,7 +33,7 @@ impl Default for Style {
     }
 }
 
-/// A time in two or three digits with its unit.
+/// Formats a time in two or three digits with its unit.
 #[must_use]
 pub fn duration(ns: u64) -> String {
     let in_units = |unit: u64, name: &str| {
@@ -48,7 +51,7 @@ pub fn duration(ns: u64) -> String {
     }
 }
 
-/// A number with commas between thousands.
+/// Formats a number with commas between thousands.
 #[must_use]
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
@@ -62,7 +65,7 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// A number of bytes with its unit.
+/// Formats a number of bytes with its unit.
 #[must_use]
 pub fn bytes(number: u64) -> String {
     match number {
@@ -73,13 +76,13 @@ pub fn bytes(number: u64) -> String {
     }
 }
 
-/// A finding's identity as it is shown, and asked for: eight hexadecimal digits.
+/// Returns a finding's identifier in reports and commands: eight hexadecimal digits.
 #[must_use]
 pub fn id(finding: &Finding) -> String {
     format!("{:08x}", finding.id >> 32)
 }
 
-/// The report for a terminal: the greatest loss of time first.
+/// Returns the report for a terminal: the largest loss of time first.
 #[must_use]
 pub fn text(findings: &Findings, style: &Style) -> String {
     let groups = findings.groups();
@@ -94,7 +97,7 @@ pub fn text(findings: &Findings, style: &Style) -> String {
     report
 }
 
-/// What there is in all.
+/// Returns the sums of all findings.
 fn head(groups: &[Group], dropped: u64) -> String {
     let trips: u64 =
         groups.iter().map(|group| group.total.made() - group.total.sums.needed.min(group.total.made())).sum();
@@ -114,7 +117,7 @@ const BOLD: &str = "\x1b[1m";
 const GREEN: &str = "\x1b[32m";
 const DIM: &str = "\x1b[2m";
 const RESET: &str = "\x1b[0m";
-/// What lines of a finding begin with.
+/// The beginning of a finding's lines.
 const INDENT: &str = "    ";
 
 /// One finding.
@@ -142,7 +145,7 @@ fn entry(number: usize, group: &Group, style: &Style) -> String {
     entry
 }
 
-/// The client, how many others there are, and a key.
+/// Returns the client, the number of other clients, and a sample key.
 fn origin(group: &Group) -> String {
     let finding = &group.total;
     let mut origin = finding.client.to_string();
@@ -153,12 +156,12 @@ fn origin(group: &Group) -> String {
         origin += ", several connections";
     }
     if let Some(sample) = finding.samples.first() {
-        let _ = write!(origin, "; such as {}", shown(sample));
+        let _ = write!(origin, "; for example {}", shown(sample));
     }
     origin
 }
 
-/// A key as text.
+/// Returns a key as text.
 fn shown(key: &[u8]) -> String {
     match std::str::from_utf8(key) {
         Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
@@ -166,7 +169,7 @@ fn shown(key: &[u8]) -> String {
     }
 }
 
-/// A text as lines of so many characters at most; a longer word has a line of its own.
+/// Breaks a text into lines of at most `columns` characters; a longer word gets a line of its own.
 fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let (mut lines, mut line, mut width) = (Vec::new(), String::new(), 0);
     for word in text.split(' ') {

@@ -1,70 +1,112 @@
-//! What a connection's round trip takes, and which gaps look like one.
+//! The estimate of a connection's round trip, and the classification of gaps.
+//!
+//! A gap is the network's round trip plus the client's own time. The network's part is measured: by the kernel, or by
+//! the gaps of a login, during which a client doesn't think. The rest is the client's. It belongs to a loop only if it is
+//! short, and close to the shortest one. Without a measurement the lowest gaps stand for the round trip.
 
-/// A gap up to this many times the lowest ones looks like a round trip.
+/// Without a measurement, a gap of up to this many times the lowest gaps looks like a round trip. With one, so does a
+/// gap whose client time is up to this many times the lowest client time.
 const TIMES_MAX: u64 = 4;
-/// So does one that is longer than the lowest ones by no more than this: on a fast network a client's own work varies.
+/// A gap above the lowest gaps by at most this much looks like a round trip, too: on a fast network the client's own
+/// work varies.
 const ABOVE_MAX_NS: u64 = 100_000;
-/// No round trip takes longer.
+/// Client time up to this is always short: a slow client library, on a busy machine, takes as long for a call.
+const CLIENT_MIN_NS: u64 = 300_000;
+/// Client time above this is never short. The slowest frameworks take a millisecond to prepare a command.
+pub const CLIENT_MAX_NS: u64 = 1_500_000;
+/// The network's delay varies by up to a quarter.
+const JITTER_SHARE: u64 = 4;
+/// The longest possible round trip.
 const ROUND_TRIP_MAX_NS: u64 = 500_000_000;
-/// Below this the lowest gaps are taken for a round trip, even if nothing else tells.
+/// Lowest gaps below this are a round trip, even without another measurement.
 const PLAIN_NS: u64 = 5_000_000;
-/// What a time without a measurement is taken for.
+/// The estimate before the first gap.
 const UNKNOWN_NS: u64 = 0;
 
 /// A gap between a reply and the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gap {
-    /// There was no reply before.
+    /// No reply came before.
     First,
-    /// The request was sent before the reply had arrived: no trip was waited for.
+    /// The client sent the request before the reply arrived: it did not wait.
     Overlap,
-    /// It looks like a round trip, and took so long.
+    /// The gap looks like a round trip. Its length in nanoseconds.
     RoundTrip(u64),
-    /// The client did something else, for so long.
+    /// The client did something else. The length of the pause in nanoseconds.
     Pause(u64),
 }
 
-/// An estimate of the round trip, from the lowest gaps.
+/// An estimate of the round trip.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RoundTrip {
+    /// The lowest gaps, outside logins.
     low_ns: u64,
-    /// True if it was measured by other means: by the kernel, or while the client logged in.
-    is_known: bool,
+    /// The network's part, if it was measured.
+    network_ns: Option<u64>,
+    /// The network's part as the kernel measured it. A login shows only that the network is no slower.
+    kernel_ns: Option<u64>,
 }
 
 impl RoundTrip {
-    /// The estimate; 0 before the first gap.
-    pub fn low_ns(self) -> u64 {
-        self.low_ns
+    /// The usual gap of a client that doesn't pause; 0 before the first gap.
+    pub fn usual_ns(self) -> u64 {
+        match self.network_ns {
+            Some(network_ns) => self.low_ns.min(network_ns + CLIENT_MAX_NS),
+            None => self.low_ns,
+        }
     }
 
-    /// A longer gap is a pause.
+    /// The network's part of a round trip; the usual gap if it was not measured.
+    pub fn network_ns(self) -> u64 {
+        self.network_ns.unwrap_or(self.low_ns)
+    }
+
+    /// The longest gap that looks like a round trip; a longer gap is a pause.
     #[inline]
     pub fn longest_ns(self) -> u64 {
-        if self.low_ns == UNKNOWN_NS {
+        if self.low_ns == UNKNOWN_NS && self.network_ns.is_none() {
             return ROUND_TRIP_MAX_NS;
         }
-        (self.low_ns * TIMES_MAX).max(self.low_ns + ABOVE_MAX_NS).min(ROUND_TRIP_MAX_NS)
+        let longest_ns = match self.network_ns {
+            Some(network_ns) => {
+                // The network can't be slower than the lowest gap.
+                let network_ns = if self.low_ns == UNKNOWN_NS { network_ns } else { network_ns.min(self.low_ns) };
+                let client_ns = self.low_ns.saturating_sub(network_ns) * TIMES_MAX;
+                network_ns + network_ns / JITTER_SHARE + client_ns.clamp(CLIENT_MIN_NS, CLIENT_MAX_NS)
+            }
+            None => (self.low_ns * TIMES_MAX).max(self.low_ns + ABOVE_MAX_NS),
+        };
+        longest_ns.min(ROUND_TRIP_MAX_NS)
     }
 
-    /// Sets what was measured by other means.
+    /// Sets a round trip that the kernel measured. A login may have shown a shorter one.
     pub fn set(&mut self, measured_ns: u64) {
-        *self = RoundTrip { low_ns: measured_ns.clamp(1, ROUND_TRIP_MAX_NS), is_known: true };
+        self.kernel_ns = Some(self.kernel_ns.map_or(measured_ns, |known_ns| known_ns.min(measured_ns)));
+        self.learn_from_login(measured_ns);
     }
 
-    /// True if a slow network can't be told from a client that thinks before each command.
+    /// True if a request after this gap was sent before the client had the reply: the gap is shorter than the network's
+    /// part of a round trip. Half of it is left for the inaccuracy of the measurement.
+    #[inline]
+    pub fn is_too_soon(self, gap_ns: u64) -> bool {
+        self.kernel_ns.is_some_and(|network_ns| gap_ns < network_ns / 2)
+    }
+
+    /// True if a slow network can't be told from a client that thinks before each command. On a busy machine a login is
+    /// slow, too.
     pub fn is_unsure(self) -> bool {
-        !self.is_known && self.low_ns > PLAIN_NS
+        let is_measured = self.kernel_ns.is_some() || self.network_ns.is_some_and(|network_ns| network_ns <= PLAIN_NS);
+        !is_measured && self.low_ns > PLAIN_NS
     }
 
-    /// A gap within a login, where a client doesn't think.
-    pub fn learn_from_login(&mut self, gap: Gap) {
-        if let Gap::RoundTrip(_) = gap {
-            self.is_known = true;
-        }
+    /// Learns from a gap within a login, during which a client doesn't think: the network is no slower. The gap is no
+    /// round trip of the client's usual work, which may take longer for each command.
+    pub fn learn_from_login(&mut self, gap_ns: u64) {
+        let gap_ns = gap_ns.min(ROUND_TRIP_MAX_NS);
+        self.network_ns = Some(self.network_ns.map_or(gap_ns, |known_ns| known_ns.min(gap_ns)));
     }
 
-    /// What a gap looks like. Learns from it.
+    /// Classifies a gap, and learns from it.
     #[inline]
     pub fn classify(&mut self, gap_ns: u64) -> Gap {
         if self.low_ns == UNKNOWN_NS {
@@ -75,11 +117,12 @@ impl RoundTrip {
         if is_pause { Gap::Pause(gap_ns) } else { Gap::RoundTrip(gap_ns) }
     }
 
-    /// Follows the lowest gaps: down quickly, up slowly, and by pauses hardly at all.
+    /// Follows the lowest gaps: quickly down, slowly up, and hardly at all after pauses.
     #[inline]
     fn learn(&mut self, gap_ns: u64, is_pause: bool) {
         if gap_ns < self.low_ns && self.low_ns > PLAIN_NS {
-            // A client may have thought before each of the gaps so far; no network is quicker than it is.
+            // The client may have paused before each of the gaps so far; the network cannot be slower than the lowest
+            // gap.
             self.low_ns = gap_ns.max(1);
         } else if gap_ns < self.low_ns {
             self.low_ns -= (self.low_ns - gap_ns).div_ceil(2);
@@ -139,5 +182,50 @@ mod tests {
     fn no_round_trip_takes_seconds() {
         let mut trips = RoundTrip::default();
         assert_eq!(trips.classify(2_000_000 * US), Gap::Pause(2_000_000 * US));
+    }
+
+    /// A web worker of two milliseconds per request is no slow network.
+    #[test]
+    fn a_measured_network_shows_the_time_of_the_client() {
+        for network_us in [0, 30, 1000] {
+            let mut trips = RoundTrip::default();
+            trips.set(network_us * US);
+            for _ in 0..100 {
+                let gap = (network_us + 2050) * US;
+                assert_eq!(trips.classify(gap), Gap::Pause(gap), "{network_us}");
+            }
+            let gap = (network_us + 60) * US;
+            assert_eq!(trips.classify(gap), Gap::RoundTrip(gap), "{network_us}");
+        }
+    }
+
+    #[test]
+    fn a_slow_login_is_no_measurement() {
+        let mut trips = RoundTrip::default();
+        trips.learn_from_login(30_000 * US);
+        trips.classify(25_000 * US);
+        assert!(trips.is_unsure());
+        trips.learn_from_login(1_000 * US);
+        assert!(!trips.is_unsure());
+    }
+
+    /// On a busy machine a login may take longer than later commands, which nevertheless wait for their replies.
+    #[test]
+    fn only_the_kernel_shows_that_a_request_came_too_soon() {
+        let mut trips = RoundTrip::default();
+        trips.learn_from_login(10_000 * US);
+        assert!(!trips.is_too_soon(2_000 * US));
+        trips.set(8_000 * US);
+        assert!(trips.is_too_soon(2_000 * US) && !trips.is_too_soon(5_000 * US));
+    }
+
+    #[test]
+    fn a_login_is_faster_than_the_usual_work() {
+        let mut trips = RoundTrip::default();
+        trips.learn_from_login(20 * US);
+        for gap in [150, 160, 155, 250, 400] {
+            assert_eq!(trips.classify(gap * US), Gap::RoundTrip(gap * US));
+        }
+        assert_eq!(trips.classify(2000 * US), Gap::Pause(2000 * US));
     }
 }

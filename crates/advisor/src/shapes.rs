@@ -1,17 +1,17 @@
-//! The shapes that were seen: command and key pattern, as text, by their hash. Bounded in number: what wasn't used for
-//! long makes room.
+//! The known shapes: command and key pattern as text, by their hash. Their number is bounded: a shape that was not used
+//! for long is evicted (clock algorithm).
 
 use crate::hash::{self, HashedMap};
 
-/// Bytes that a shape takes, texts and index included, at the very most.
+/// Upper bound for the bytes of a shape, including its texts and its index entry.
 pub const SHAPE_BYTES_MAX: usize = 320;
-/// Longest name of a command that is shown, in bytes.
+/// Longest name of a command in reports, in bytes.
 const NAME_BYTES_MAX: usize = 32;
 
 /// A command and a key pattern.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// The hash by which trips are compared. It depends on what this thread has learned.
+    /// The hash by which trips are compared. It depends on the words that this thread has learned.
     pub hash: u64,
     /// The hash of the texts, equal in all threads.
     pub identity: u64,
@@ -19,7 +19,7 @@ pub struct Shape {
     pub command: Box<str>,
     /// The key's pattern; empty for a command without a key.
     pub pattern: Box<str>,
-    /// True if it was used since the hand passed.
+    /// True if the shape was used since the clock hand passed.
     is_used: bool,
 }
 
@@ -29,25 +29,25 @@ pub struct Shapes {
     index: HashedMap<u32>,
     slots: Vec<Shape>,
     slots_max: usize,
-    /// The slot that makes room next, unless it was used meanwhile.
+    /// The slot to evict next, unless its shape was used since the last pass.
     hand: usize,
-    /// Shapes that had to make room.
+    /// Number of evicted shapes.
     dropped: u64,
 }
 
 impl Shapes {
-    /// None yet, and never more than fit into so many bytes.
+    /// Returns an empty table that takes at most `memory_bytes` bytes.
     pub fn new(memory_bytes: usize) -> Shapes {
         let slots_max = (memory_bytes / SHAPE_BYTES_MAX).max(16);
         Shapes { index: HashedMap::default(), slots: Vec::new(), slots_max, hand: 0, dropped: 0 }
     }
 
-    /// The shape with this hash.
+    /// Returns the shape with this hash.
     pub fn get(&self, hash: u64) -> Option<&Shape> {
         self.slots.get(*self.index.get(&hash)? as usize)
     }
 
-    /// Marks a shape as used. False if it isn't known.
+    /// Marks a shape as used. Returns false if it isn't known.
     #[inline]
     pub fn touch(&mut self, hash: u64) -> bool {
         let Some(&slot) = self.index.get(&hash) else { return false };
@@ -70,7 +70,8 @@ impl Shapes {
         self.index.insert(hash, slot as u32);
     }
 
-    /// A slot for one more: a new one, or that of a shape that wasn't used since the hand last passed.
+    /// Returns a slot for one more shape: a new one, or the slot of a shape that wasn't used since the hand last
+    /// passed.
     fn free_slot(&mut self) -> usize {
         if self.slots.len() < self.slots_max {
             return self.slots.len();
@@ -86,18 +87,18 @@ impl Shapes {
         }
     }
 
-    /// How many there are.
+    /// Number of shapes.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Shapes that had to make room since the start.
+    /// Number of shapes evicted since the start.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 }
 
-/// A command's name as it is shown.
+/// A command's name as reports show it.
 fn name(command: &[u8]) -> String {
     let shown = command.get(..NAME_BYTES_MAX).unwrap_or(command);
     shown.escape_ascii().to_string().to_ascii_uppercase()
@@ -108,12 +109,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_used_for_long_makes_room() {
+    fn shapes_unused_for_long_are_evicted() {
         let mut shapes = Shapes::new(0);
         for hash in 0..16 {
             shapes.insert(hash, b"get", format!("a:{hash}"));
         }
-        // The hand's first round clears all marks.
+        // The first round of the hand clears all marks.
         shapes.insert(16, b"get", String::new());
         assert!(shapes.touch(5));
         for hash in 17..30 {

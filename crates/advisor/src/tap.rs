@@ -1,7 +1,7 @@
-//! The bytes between a client and a server, as trips: for a proxy.
+//! Reads the bytes between a client and a server as trips, for a proxy.
 //!
-//! A batch is what the client sends from a moment at which it owes nothing to the one at which it has all its replies. Neither requests nor
-//! replies are kept: of each request its first arguments' beginnings, of each reply its beginning.
+//! A batch lasts from a moment with no reply outstanding until the client has all its replies. The tap keeps only the
+//! beginnings of the first arguments of each request, and the beginning of each reply.
 
 mod requests;
 mod tapped;
@@ -17,27 +17,27 @@ use crate::trip::{Reply, TURNAROUND_NS, Trip};
 /// Bytes of a reply's beginning that are kept.
 const REPLY_BYTES_MAX: usize = 512;
 
-/// What passes on one connection.
+/// One connection of a proxy.
 #[derive(Debug)]
 pub struct Tap {
     requests: Requests,
     replies: Skimmer,
-    /// Commands without a reply so far.
+    /// Number of requests without a reply so far.
     owed: u64,
-    /// The batch: its commands, and the first of them.
+    /// The number of commands in the batch, and the first command.
     depth: u32,
     first: ArgsBuffer,
     arrived_ns: u64,
-    /// When the last reply came.
+    /// Time of the last reply.
     replied_ns: Option<u64>,
-    /// A request that comes sooner after it was on its way before.
+    /// A request that follows a reply sooner than this was sent before the client had the reply.
     turnaround_ns: u64,
-    /// Beginning and length of the batch's first reply, and whether that has ended.
+    /// The beginning and the length of the batch's first reply, and whether the reply is complete.
     reply: Vec<u8>,
     reply_bytes: u64,
     has_reply: bool,
-    /// True once it can't be told any more which reply belongs to which request: the connection subscribes, monitors, wants no
-    /// replies, or what passes is no protocol.
+    /// True once replies can't be assigned to requests any more: the connection subscribes, monitors or turns replies
+    /// off, or the bytes are not in the protocol.
     is_lost: bool,
 }
 
@@ -48,14 +48,15 @@ impl Default for Tap {
 }
 
 impl Tap {
-    /// A connection on which nothing has passed.
+    /// Returns the tap of a new connection.
     #[must_use]
     pub fn new() -> Tap {
         Tap::with_turnaround(TURNAROUND_NS)
     }
 
-    /// The same, looked at where the client is: it is seen there whether a request leaves before the reply has come, however soon it does. A
-    /// server on the same machine may take less than a turnaround for a whole trip.
+    /// Returns a tap for use inside the client. There the order of events shows whether a request leaves before the
+    /// reply arrives, so no turnaround time is assumed: a whole trip to a server on the same machine may be shorter
+    /// than one.
     #[must_use]
     pub fn at_client() -> Tap {
         Tap::with_turnaround(0)
@@ -78,19 +79,19 @@ impl Tap {
         }
     }
 
-    /// True once nothing more can be told of the connection.
+    /// True once the tap can't tell anything more about the connection.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.is_lost
     }
 
-    /// True if the client has the replies to all that it has sent.
+    /// True if no reply is outstanding.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.owed == 0
     }
 
-    /// The client has sent bytes. `seen` is shown each request.
+    /// Takes bytes from the client. Calls `seen` with each request.
     pub fn request(&mut self, bytes: &[u8], now_ns: u64, mut seen: impl FnMut(&Args<'_>)) {
         if self.is_lost {
             return;
@@ -100,6 +101,13 @@ impl Tap {
             if *owed == 0 {
                 (*arrived_ns, *depth, *reply_bytes, *has_reply) = (now_ns, 0, 0, false);
                 reply.clear();
+                first.clear();
+                for argument in args.from(0) {
+                    first.push(argument);
+                }
+            }
+            if *depth == 1 && first.args().len() == 1 && first.args().get(0).eq_ignore_ascii_case(b"MULTI") {
+                // The first command of a transaction says more about it than MULTI.
                 first.clear();
                 for argument in args.from(0) {
                     first.push(argument);
@@ -115,7 +123,7 @@ impl Tap {
         }
     }
 
-    /// The server has sent bytes. `seen` is shown each trip that they complete.
+    /// Takes bytes from the server. Calls `seen` with each trip that they complete.
     pub fn reply(&mut self, mut bytes: &[u8], now_ns: u64, mut seen: impl FnMut(&Trip<'_>)) {
         while !self.is_lost && !bytes.is_empty() {
             let before = self.replies.replies();
@@ -139,7 +147,7 @@ impl Tap {
         }
     }
 
-    /// Keeps more of the first reply's beginning.
+    /// Keeps more bytes of the first reply's beginning.
     fn keep(&mut self, bytes: &[u8]) {
         let room = REPLY_BYTES_MAX - self.reply.len();
         self.reply.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
@@ -163,7 +171,7 @@ impl Tap {
     }
 }
 
-/// True if the replies that follow are no more one for each request, in order.
+/// True if from now on there is not exactly one reply for each request, in order.
 fn ends_order(args: &Args<'_>) -> bool {
     let is = |index: usize, word: &[u8]| args.get(index).eq_ignore_ascii_case(word);
     let subscribes = [b"SUBSCRIBE".as_slice(), b"PSUBSCRIBE", b"SSUBSCRIBE", b"MONITOR", b"SYNC", b"PSYNC"];
@@ -174,7 +182,7 @@ fn ends_order(args: &Args<'_>) -> bool {
 mod tests {
     use super::*;
 
-    /// What passes: `>` requests and `<` replies, each a microsecond or more after the one before.
+    /// The trips of some traffic: `>` is a request and `<` a reply, with its time in microseconds.
     fn trips(mut tap: Tap, lines: &[(char, &str, u64)], piece: usize) -> (Vec<String>, bool) {
         let mut seen = Vec::new();
         for &(direction, bytes, now_us) in lines {
@@ -216,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_before_the_replies_is_one_batch() {
+    fn requests_sent_before_the_replies_are_one_batch() {
         let pings = format!("{GET}PING\r\nPING\r\n");
         check(
             &[('>', &pings, 10), ('<', "$-1\r\n+PONG\r\n", 20), ('>', GET, 30), ('<', "+PONG\r\n:1\r\n", 40)],
@@ -225,9 +233,9 @@ mod tests {
         );
     }
 
-    /// A proxy sees a reply before the client has it, the client when it has it.
+    /// A proxy sees a reply before the client has it; a tap in the client sees it at the same time.
     #[test]
-    fn where_the_client_is_the_order_tells_whether_it_waited() {
+    fn in_the_client_the_order_shows_whether_it_waited() {
         let lines = [('>', GET, 1), ('<', "$-1\r\n", 5), ('>', GET, 6), ('<', "$-1\r\n", 9)];
         let seen = |tap| trips(tap, &lines, 100).0.pop().unwrap();
         assert_eq!(seen(Tap::new()), "GET 1 5 (6, 9) true");
@@ -254,14 +262,14 @@ mod tests {
     }
 
     #[test]
-    fn a_subscriber_is_left_alone() {
+    fn a_subscriber_is_ignored() {
         let subscribe = "*2\r\n$9\r\nsubscribe\r\n$1\r\na\r\n";
         check(&[('>', GET, 1), ('<', ":1\r\n", 9), ('>', subscribe, 20)], &["GET 1 4 (1, 9) false"], true);
         check(&[('>', "*3\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$3\r\nOFF\r\n", 1)], &[], true);
     }
 
     #[test]
-    fn what_is_no_protocol_ends_it() {
+    fn bytes_outside_the_protocol_end_the_tap() {
         check(&[('>', GET, 1), ('<', "HTTP/1.1\r\n", 2)], &[], true);
         check(&[('>', "*1\r\n!x\r\n", 1)], &[], true);
         check(&[('<', "+OK\r\n", 1)], &[], true);

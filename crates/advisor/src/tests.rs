@@ -1,5 +1,6 @@
-//! Synthetic traffic: what is found, and what isn't.
+//! Tests on synthetic traffic.
 
+mod load;
 mod loops;
 mod movies;
 mod others;

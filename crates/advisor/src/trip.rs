@@ -1,44 +1,44 @@
-//! What is passed in: a trip, as a server, a proxy or a log saw it.
+//! The input of the advisor: a trip, as seen by a server, a proxy or a log.
 
 use resp::request::Args;
 
-/// A request that comes so soon after the reply was handed on was on its way before, in nanoseconds. A client on the same machine takes longer to
-/// answer: two system calls and two wake-ups, which were never less than 6 µs.
+/// A request that follows the reply within this time was already on its way. A client on the same machine needs longer
+/// to answer: two system calls and two wake-ups take at least 6 µs.
 pub const TURNAROUND_NS: u64 = 5_000;
 
-/// A reply's beginning, as it was sent.
+/// The beginning of a reply, in the protocol.
 #[derive(Clone, Copy, Debug)]
 pub struct Reply<'a> {
-    /// Its first bytes in the protocol, from its type on; a few hundred are enough. Longer replies are known by these
-    /// and by their length.
+    /// The first bytes, including the type; a few hundred are enough. Longer replies are compared by these bytes and
+    /// their length.
     pub start: &'a [u8],
     /// Bytes of the whole reply.
     pub len: u64,
 }
 
 impl<'a> Reply<'a> {
-    /// A reply that is here as a whole.
+    /// Returns a reply that is complete.
     #[must_use]
     pub fn whole(bytes: &'a [u8]) -> Reply<'a> {
         Reply { start: bytes, len: bytes.len() as u64 }
     }
 }
 
-/// A batch, its replies, and when they were. Times are nanoseconds from any one point.
+/// A batch, its replies, and their times in nanoseconds since any fixed point.
 #[derive(Clone, Copy)]
 pub struct Trip<'a> {
-    /// The batch's first command. Of a batch of several, nothing else is looked at.
+    /// The batch's first command, or the command behind it if that is MULTI. The other commands are not examined.
     pub command: Args<'a>,
-    /// Index of the command's first key among its arguments, the name being 0; 0: it has none. None: the caller doesn't know, and
-    /// the advisor goes by its own table.
+    /// Index of the command's first key among its arguments (0 is the name); 0 if it has none. None if the caller
+    /// doesn't know: the advisor then uses its own table.
     pub key: Option<u8>,
-    /// Commands of the batch.
+    /// Number of commands in the batch.
     pub depth: u32,
-    /// True if the batch was sent before the replies to the one before: nothing was waited for.
+    /// True if the client sent the batch before the previous replies: it did not wait.
     pub overlaps: bool,
-    /// When the batch arrived.
+    /// Time when the batch arrived.
     pub arrived_ns: u64,
-    /// When its replies were sent. In a log that tells only when commands ran, the same as `arrived_ns`.
+    /// Time when its replies were sent. Equal to `arrived_ns` in a log that has only the times of commands.
     pub replied_ns: u64,
     /// The reply to the first command, if it is known.
     pub reply: Option<Reply<'a>>,

@@ -1,7 +1,7 @@
-//! Bits: strings as arrays of bits. Bit 0 is the highest bit of the first byte.
+//! Bitmaps: strings as arrays of bits. Bit 0 is the highest bit of the first byte.
 //!
-//! Source of the semantics: Redis's command pages of the group "bitmap". BITOP's DIFF, DIFF1, ANDOR and ONE are Redis
-//! 8.2's.
+//! Source of the semantics: Redis's command pages of the group "bitmap". BITOP's DIFF, DIFF1, ANDOR and ONE are from
+//! Redis 8.2.
 
 mod combine;
 mod count;
@@ -33,7 +33,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
         .docs(
             Group::Bitmap,
             "2.6.0",
-            "O(N) in the bytes of the range",
+            "O(N) in the number of bytes of the range",
             "Counts the bits that are set in the string value of a key.",
             "key [start:integer end:integer [BYTE | BIT]:unit@7.0.0]:range",
         )
@@ -68,7 +68,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
         .docs(
             Group::Bitmap,
             "2.6.0",
-            "O(N) in the bytes of all values",
+            "O(N) in the total number of bytes",
             "Combines the bits of string values and stores the result in a key.",
             "<AND | OR | XOR | NOT | DIFF | DIFF1 | ANDOR | ONE>:operation destkey key [key ...]",
         ),
@@ -77,8 +77,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
         .docs(
             Group::Bitmap,
             "2.8.7",
-            "O(N) in the bytes of the range",
-            "Finds the first bit that is set, or is not, in the string value of a key.",
+            "O(N) in the number of bytes of the range",
+            "Finds the first set or clear bit in the string value of a key.",
             "key bit:integer [start:integer [end:integer [BYTE | BIT]:unit@7.0.0]:end-unit-block]:range",
         )
         .history(&[("7.0.0", "`BYTE` and `BIT`.")]),
@@ -92,7 +92,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
     Spec::new("setbit", 4, WRITE | DENYOOM, setbit as Handler).keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)]).docs(
         Group::Bitmap,
         "2.2.0",
-        "O(1), and O(N) in the zeros that the string grows by",
+        "O(1); O(N) in the number of bytes that the string grows by",
         "Sets or clears a bit of the string value of a key, which is created if it doesn't exist.",
         "key offset:integer value:integer",
     ),
@@ -101,7 +101,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
 const BAD_OFFSET: Error = Error::fixed("ERR bit offset is not an integer or out of range");
 const BAD_BIT: Error = Error::fixed("ERR bit is not an integer or out of range");
 
-/// The flags of BITFIELD's key, which it only reads if all operations are GET.
+/// Flags of BITFIELD's key: it is read-only if all operations are GET.
 fn flags_of_fields(args: Args<'_>) -> u32 {
     let mut index = 2;
     while index < args.len() {
@@ -115,7 +115,7 @@ fn flags_of_fields(args: Args<'_>) -> u32 {
     RO | ACCESS
 }
 
-/// Where a bit is within a string.
+/// Position of a bit within a string.
 #[derive(Clone, Copy)]
 struct BitPlace {
     byte: usize,
@@ -123,26 +123,27 @@ struct BitPlace {
 }
 
 impl BitPlace {
-    /// Reads the offset of a bit, which must be within the longest string.
+    /// Parses the offset of a bit; it must be within the largest possible string.
     fn parse(text: &[u8], bytes_max: usize) -> Result<BitPlace, Error> {
         let offset = check_offset(num::parse_i64(text), bytes_max)?;
         Ok(BitPlace { byte: (offset / 8) as usize, mask: 0x80 >> (offset % 8) })
     }
 }
 
-/// What SETBIT has done to a string.
+/// Result of SETBIT on a string.
 struct Changed {
-    /// The bit as it was, at its place.
+    /// The old bit, at its position in the byte.
     old: u8,
-    /// Bytes that were added.
+    /// Number of bytes that were added.
     grown_by: usize,
 }
 
 impl BitPlace {
-    /// Sets the bit of an entry's string to that of `bit`, which has no other. The string becomes long enough.
+    /// Sets this bit of an entry's string. `bit` has the new value at this bit and zeros elsewhere. Extends the string
+    /// if necessary.
     fn put(self, entry: &mut Entry, bit: u8) -> Result<Changed, Error> {
         let view = entry.view();
-        // A string that a reply is sending is copied before it changes: not if it stays as it is.
+        // Changing a string that a reply is sending copies it first; skip the copy if the bit stays the same.
         if let View::Object(Value::Str(bytes)) = &view
             && bytes.get(self.byte).is_some_and(|byte| byte & self.mask == bit)
         {
@@ -158,7 +159,7 @@ impl BitPlace {
     }
 }
 
-/// The offset of a bit in a string of `bytes_max` bytes; an error if there is none or it is not within.
+/// Checks a bit's offset against a string of `bytes_max` bytes; an error if it is missing or too large.
 fn check_offset(offset: Option<i64>, bytes_max: usize) -> Result<u64, Error> {
     let offset = offset.and_then(|offset| u64::try_from(offset).ok());
     offset.filter(|offset| offset / 8 < bytes_max as u64).ok_or(BAD_OFFSET)
@@ -200,8 +201,8 @@ fn setbit(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// The length of the key's string, which is created empty if it doesn't exist; none if it didn't. An error for other
-/// types.
+/// Prepares a key's string for writing and returns its length. A missing key is created with an empty string and yields
+/// none. An error for other types.
 fn string_for_write(call: &mut Call<'_, '_, '_>, key: Key<'_>) -> Result<Option<usize>, Error> {
     let before = call.db.get_mut(key).map(|entry| len(&entry.view())).transpose()?;
     if before.is_none() {

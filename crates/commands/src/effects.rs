@@ -1,15 +1,15 @@
-//! The effects of a command that writes: the changes that watchers, waiters and notifications are told of, and the
-//! commands that reproduce them for the journal.
+//! The effects of a command that writes: the changes for watchers, waiters and notifications, and the commands that
+//! reproduce the changes for the journal.
 //!
-//! A command is recorded as it came, unless its handler records another one ([`Effects::record_as`]). A handler must do
-//! so if the command depends on time, chance or anything outside the keyspace. A command that changed nothing leaves
-//! nothing.
+//! A command is recorded as the client sent it, unless its handler records another one ([`Effects::record_as`]). A
+//! handler must do so if the command depends on time, chance or anything outside the keyspace. A command that changed
+//! nothing is not recorded.
 
-use journal::record::{Kind, Record};
+use journal::record::{Kind, Readers, Record};
 use resp::request::{Args, OwnedArgs};
 
-/// If a command takes so many bytes more than its arguments have, `maxmemory` is checked again before the next one. A
-/// window has 64 commands, so the limit is exceeded by 4 MB at most.
+/// Memory growth, beyond the size of its arguments, after which a command makes the engine check `maxmemory` before the
+/// next command. A window has 64 commands, so used memory exceeds the limit by at most 4 MB.
 pub const MUCH_BYTES: usize = 64 * 1024;
 
 /// The class of a keyspace event, a character of notify-keyspace-events.
@@ -35,9 +35,9 @@ pub enum Class {
     Evicted,
     /// `n`: a key was created.
     New,
-    /// No class, and never published: all keys of the database are gone. It comes without a key.
+    /// No class of Redis, and never published: all keys of the database are gone. The event has no key.
     Emptied,
-    /// No class, and never published: a change that has no event in Redis. Its event's name is empty.
+    /// No class of Redis, and never published: a change without an event in Redis. The event's name is empty.
     Unpublished,
 }
 
@@ -53,17 +53,17 @@ impl Class {
 /// Changes of every class, for [`Effects::listening`].
 pub const ALL_CLASSES: u32 = u32::MAX;
 
-/// Which listeners a change of a key concerns, beside keyspace notifications.
+/// Listeners that a change of a key concerns, beside keyspace notifications.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Concerns {
     /// Watchers of the key (WATCH) and waiters for it (blocked commands).
     All,
-    /// Watchers only: the key has nothing new to serve. Where Redis doesn't retry blocked commands, they must not be
-    /// retried here: a retry might find something else, or leave something behind.
+    /// Watchers only: the key has nothing new for blocked commands. Redis doesn't retry them here, and a retry could
+    /// change their reply or have side effects.
     Watchers,
-    /// Waiters only: what they wait for is gone, though the key's value counts as unchanged.
+    /// Waiters only: the key is gone, but its value counts as unchanged.
     Waiters,
-    /// Neither: a stream's groups don't count as its value.
+    /// Neither: a stream's groups don't count as part of its value.
     Neither,
 }
 
@@ -90,9 +90,9 @@ pub struct Change<'e> {
     pub key: &'e [u8],
     /// The event's class.
     pub class: Class,
-    /// The event's name, as keyspace notifications publish it.
+    /// The event's name in keyspace notifications.
     pub event: &'static str,
-    /// The listeners that are told, beside notifications.
+    /// Listeners to notify, beside keyspace notifications.
     pub concerns: Concerns,
     /// See [`Effects::moved_from`].
     pub is_moved: bool,
@@ -107,36 +107,38 @@ struct Listed {
     is_moved: bool,
 }
 
-/// The effects of a command: counts every change, lists changes that have listeners, and records what reproduces them
-/// if the journal has a reader.
+/// The effects of a command. Counts every change, lists changes that have listeners, and records the commands that
+/// reproduce the changes if the journal has a reader.
 #[derive(Default)]
 pub struct Effects {
-    /// Changes as Redis counts them (`rdb_changes_since_last_save`): elements where a command adds or removes several,
-    /// none where a command has an event and leaves the value as it was. Taken when the counters get it.
+    /// Changes as Redis counts them (`rdb_changes_since_last_save`): a command that adds or removes several elements
+    /// counts each of them; an event that leaves the value unchanged counts none. Reset when the counters are updated.
     pub dirty: u64,
     /// See [`Effects::revision`].
     revision: u64,
-    /// Classes of changes to list, by [`Class::bit`]: all of them where a key of the command may be watched or waited
-    /// for, else those that notifications publish.
+    /// Classes of changes to list, by [`Class::bit`]: all classes if a key of the command may be watched or waited for,
+    /// else only the classes that notifications publish.
     pub listening: u32,
-    /// True if the journal has a reader, so that what reproduces a change is recorded.
+    /// True if the journal has a reader, so that commands are recorded.
     pub recording: bool,
-    /// `dirty` when the command began, while recording.
+    /// The readers that the running command is recorded for: all, unless a script has chosen some.
+    pub readers: Readers,
+    /// Value of `dirty` when the command began; set while recording.
     dirty_before: u64,
-    /// What the handler has said reproduces the command, and whether it has said anything.
+    /// Commands that the handler recorded in place of the running command, and a flag that it has done so.
     instead: Record,
     is_instead: bool,
-    /// The arguments with which the command that waits is to be run again, if not with its own.
+    /// Arguments for retries of the blocked command, if they differ from its own.
     pub again: Option<OwnedArgs>,
-    /// Whether a command has taken [`MUCH_BYTES`] more than its arguments have in no time, as SETRANGE can; what
-    /// takes its time ends a window anyway.
+    /// True if a command quickly allocated [`MUCH_BYTES`] more than the size of its arguments, as SETRANGE can. A slow
+    /// command ends its window anyway.
     pub took_much: bool,
     listed: Vec<Listed>,
     keys: Vec<u8>,
 }
 
 impl Effects {
-    /// A journal that lists changes.
+    /// Creates a journal that lists all changes.
     #[must_use]
     pub fn listening() -> Effects {
         Effects { listening: ALL_CLASSES, ..Effects::default() }
@@ -152,15 +154,15 @@ impl Effects {
         }
     }
 
-    /// True if the command that has run must be recorded.
+    /// True if the finished command must be recorded.
     #[inline]
     #[must_use]
     pub fn must_record(&self) -> bool {
         self.recording && (self.dirty != self.dirty_before || !self.instead.is_empty())
     }
 
-    /// Has the journal reproduce the running command by this one, or by several where it is called again. `args` begins
-    /// with the name.
+    /// Makes the journal reproduce the running command by this one. Several calls record several commands. `args`
+    /// begins with the name.
     #[cold]
     pub fn record_as<'a>(&mut self, database: usize, args: impl ExactSizeIterator<Item = &'a [u8]>) {
         if self.recording {
@@ -169,7 +171,7 @@ impl Effects {
         }
     }
 
-    /// The same for a command that only Penstock understands.
+    /// Like [`Effects::record_as`], for a command that only Penstock understands.
     #[cold]
     pub fn record_own<'a>(&mut self, args: impl ExactSizeIterator<Item = &'a [u8]>) {
         if self.recording {
@@ -178,7 +180,7 @@ impl Effects {
         }
     }
 
-    /// The same for a message, which only replicas are told.
+    /// Like [`Effects::record_as`], for a message that only replicas receive.
     #[cold]
     pub fn record_message<'a>(&mut self, args: impl ExactSizeIterator<Item = &'a [u8]>) {
         if self.recording {
@@ -187,22 +189,25 @@ impl Effects {
         }
     }
 
-    /// Has the journal leave the running command out: what it has run itself is recorded already.
+    /// Makes the journal omit the running command, because its inner commands are recorded already.
     #[inline]
     pub fn record_nothing(&mut self) {
         self.is_instead = true;
     }
 
-    /// The command that has run as its client wrote it, if that reproduces it.
+    /// The finished command as its client wrote it, if it is recorded in that form.
     #[inline]
     #[must_use]
     pub fn as_it_came<'a>(&self, args: &Args<'a>) -> Option<&'a [u8]> {
         if self.is_instead { None } else { args.canonical() }
     }
 
-    /// Adds what reproduces the command that has run to its unit's record.
+    /// Appends the commands that reproduce the finished command to its unit's record.
     #[inline]
     pub fn record(&mut self, database: usize, args: Option<&Args<'_>>, unit: &mut Record) {
+        if self.readers != Readers::ALL {
+            return self.record_for_some(database, args, unit);
+        }
         match args {
             Some(args) if !self.is_instead => match args.canonical() {
                 Some(written) => unit.push_written(database, Kind::Command, written),
@@ -212,7 +217,20 @@ impl Effects {
         }
     }
 
-    /// Grows with every change and event, and never shrinks: a command that leaves it alone has changed nothing.
+    /// Like [`Effects::record`], for a command that a script has recorded for some readers only.
+    #[cold]
+    fn record_for_some(&mut self, database: usize, args: Option<&Args<'_>>, unit: &mut Record) {
+        match args {
+            Some(args) if !self.is_instead => {
+                if let Some(kind) = Kind::Command.only_for(self.readers) {
+                    unit.push(database, kind, args.from(0));
+                }
+            }
+            _ => unit.append_for(&mut self.instead, self.readers),
+        }
+    }
+
+    /// A counter that grows with every change and event. A command that doesn't advance it has changed nothing.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.revision
@@ -225,14 +243,14 @@ impl Effects {
         self.revision += changes;
     }
 
-    /// Notes that a command changed a key, and the event that it is. It counts as one change.
+    /// Records that a command changed a key, with the change's event. Counts as one change.
     #[inline]
     pub fn changed(&mut self, database: usize, key: &[u8], class: Class, event: &'static str) {
         self.count(1);
         self.event_for(Concerns::All, database, key, class, event);
     }
 
-    /// Notes an event without counting a change, and the listeners that it concerns.
+    /// Records an event for these listeners, without counting a change.
     #[inline]
     pub fn event_for(&mut self, concerns: Concerns, database: usize, key: &[u8], class: Class, event: &'static str) {
         self.revision += 1;
@@ -241,12 +259,12 @@ impl Effects {
         }
     }
 
-    /// Notes the event of a key that has left its place, and counts as no change of its own: the command has put the
-    /// value in its new place before, and tells of that next.
+    /// Records the event of a key that has moved away, without counting a change. The command has stored the value at
+    /// its new key already and records that event next.
     #[inline]
     pub fn moved_from(&mut self, database: usize, key: &[u8], class: Class, event: &'static str) {
         self.event_for(Concerns::All, database, key, class, event);
-        // Listed just now, or not at all.
+        // The event was listed just now, if at all.
         if self.listening & class.bit() != 0
             && let Some(last) = self.listed.last_mut()
         {
@@ -254,7 +272,7 @@ impl Effects {
         }
     }
 
-    /// Notes that a database has been emptied. What that counts for is the command's business.
+    /// Records that a database was emptied. The command counts the changes itself.
     pub fn emptied(&mut self, database: usize) {
         self.revision += 1;
         if self.listening & Class::Emptied.bit() != 0 {
@@ -268,7 +286,7 @@ impl Effects {
         self.keys.extend_from_slice(key);
     }
 
-    /// Whether anything is listed.
+    /// True if no changes are listed.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -284,7 +302,7 @@ impl Effects {
         })
     }
 
-    /// Forgets the listed changes.
+    /// Clears the list of changes.
     pub fn clear(&mut self) {
         self.listed.clear();
         self.keys.clear();

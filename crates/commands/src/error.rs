@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use store::db::WrongType;
 
-/// What a handler ends with; an error becomes the command's reply. A handler that has begun its reply must not fail.
+/// Result of a handler; an error becomes the command's reply. A handler that has begun its reply must not fail.
 pub type Outcome = Result<(), Error>;
 
-/// An error reply, without the leading "-". Bytes, because some errors quote what the client sent.
+/// An error reply, without the leading "-". Stored as bytes, because some errors quote the client's input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error(Cow<'static, [u8]>);
 
@@ -22,15 +22,19 @@ macro_rules! errors {
 errors! {
     /// The key holds another type.
     WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value";
-    /// The data are another server's, which this one follows.
+    /// This server is a replica, and its data belong to the primary.
     READ_ONLY = "READONLY You can't write against a read only replica.";
-    /// More memory is in use than allowed.
+    /// Fewer replicas keep up than `min-replicas-to-write` demands.
+    FEW_REPLICAS = "NOREPLICAS Not enough good replicas to write.";
+    /// The replica has lost its primary and must not serve data that may be stale.
+    STALE = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
+    /// Used memory is above `maxmemory`.
     OUT_OF_MEMORY = "OOM command not allowed when used memory > 'maxmemory'.";
-    /// Options that don't fit together or don't exist.
+    /// Unknown or contradictory options.
     SYNTAX = "ERR syntax error";
     /// Not a 64-bit integer.
     NOT_INTEGER = "ERR value is not an integer or out of range";
-    /// An integer, but one that Redis keeps in 32 bits.
+    /// An integer outside the 32-bit range that Redis uses for this argument.
     NOT_32_BITS = "ERR value is out of range, value must between -2147483648 and 2147483647";
     /// Not a floating point number.
     NOT_FLOAT = "ERR value is not a valid float";
@@ -44,7 +48,7 @@ errors! {
     NO_SUCH_KEY = "ERR no such key";
     /// An increment beyond 64 bits.
     OVERFLOW = "ERR increment or decrement would overflow";
-    /// A floating point result that is none.
+    /// A floating point result that is NaN or infinite.
     NAN_OR_INFINITY = "ERR increment would produce NaN or Infinity";
     /// A string beyond proto-max-bulk-len.
     STRING_TOO_LONG = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
@@ -52,22 +56,22 @@ errors! {
     OFFSET_OUT_OF_RANGE = "ERR offset is out of range";
     /// A timeout below zero.
     TIMEOUT_NEGATIVE = "ERR timeout is negative";
-    /// A timeout that is no number.
+    /// A timeout that is not a number.
     TIMEOUT_NOT_FLOAT = "ERR timeout is not a float or out of range";
-    /// A timeout beyond what can be represented.
+    /// A timeout that overflows.
     TIMEOUT_OUT_OF_RANGE = "ERR timeout is out of range";
     /// A database that doesn't exist.
     DB_OUT_OF_RANGE = "ERR DB index is out of range";
-    /// A cursor that is no number.
+    /// A cursor that is not a number.
     INVALID_CURSOR = "ERR invalid cursor";
-    /// A score bound that is no number.
+    /// A score bound that is not a number.
     MIN_MAX_NOT_FLOAT = "ERR min or max is not a float";
     /// A lexicographical bound without its prefix.
     MIN_MAX_NOT_STRING = "ERR min or max not valid string range item";
 }
 
 impl Error {
-    /// An error with a text of its own; begins with its code, such as "ERR".
+    /// Creates an error with its own text, which begins with a code ("ERR").
     #[must_use]
     pub fn new(text: impl Into<Cow<'static, str>>) -> Error {
         Error(match text.into() {
@@ -76,20 +80,21 @@ impl Error {
         })
     }
 
-    /// The same for a text that is known when the program is built.
+    /// Creates an error from a text that is known at compile time.
     #[must_use]
     pub const fn fixed(text: &'static str) -> Error {
         Error(Cow::Borrowed(text.as_bytes()))
     }
 
-    /// An error that quotes what the client sent, which may be no text at all. Line ends behind it are left out, as in Redis.
+    /// Creates an error that quotes the client's input, which may not be valid UTF-8. Trailing line ends are removed,
+    /// as in Redis.
     #[must_use]
     pub fn quoting(mut text: Vec<u8>) -> Error {
         while text.pop_if(|byte| matches!(byte, b'\r' | b'\n')).is_some() {}
         Error(text.into())
     }
 
-    /// Too few or too many arguments; `name` is the command's in lower case, with "parent|" for a subcommand.
+    /// Wrong number of arguments. `name` is the command's name in lower case; a subcommand has the prefix "parent|".
     #[must_use]
     pub fn arity(name: &str) -> Error {
         Error::new(format!("ERR wrong number of arguments for '{name}' command"))
@@ -101,7 +106,7 @@ impl Error {
         Error::new(format!("ERR invalid expire time in '{name}' command"))
     }
 
-    /// A subcommand that does not exist; `parent` is the name by which its container was called.
+    /// Unknown subcommand. `parent` is the container's name as the client wrote it.
     #[must_use]
     pub fn unknown_subcommand(parent: &[u8], given: &[u8]) -> Error {
         let (given, parent) = (shown(given, SHOWN_BYTES), parent.to_ascii_uppercase());
@@ -115,10 +120,11 @@ impl Error {
     }
 }
 
-/// Bytes of what it was given that Redis shows in an error at most.
+/// Largest number of input bytes that Redis quotes in an error.
 pub const SHOWN_BYTES: usize = 128;
 
-/// What an error shows of `given`: at most so many bytes, and up to a NUL, since Redis prints it as a C string.
+/// The part of `given` that an error quotes: at most `bytes_max` bytes, and up to the first NUL, since Redis prints it
+/// as a C string.
 #[must_use]
 pub fn shown(given: &[u8], bytes_max: usize) -> &[u8] {
     let text = given.split(|&b| b == 0).next().unwrap_or_default();

@@ -1,8 +1,8 @@
-//! GEOADD, GEOSEARCH and the other commands on geographical indexes. An index is a sorted set; a member's score is the geohash of its
-//! longitude and latitude.
+//! GEOADD, GEOSEARCH and the other commands on geographical indexes. An index is a sorted set; a member's score is the
+//! geohash of its longitude and latitude.
 //!
-//! Source of the semantics: Redis's command pages of the group "geo"; BYPOLYGON is Valkey's. Replies are those of Redis
-//! 7.2 to the last digit, and unsorted results in its order.
+//! Source of the semantics: Redis's command pages of the group "geo"; BYPOLYGON comes from Valkey. Replies equal Redis
+//! 7.2's to the last digit, and unsorted results have its order.
 
 mod cell;
 mod earth;
@@ -40,7 +40,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             Group::Geo,
             "3.2.0",
             "O(log(N)) for each member, where N is the number of members",
-            "Adds members to a geographical index, or changes their places.",
+            "Adds members to a geographical index, or moves them.",
             "key [NX | XX]:condition@6.2.0 [CH:change@6.2.0] longitude:double latitude:double member \
              [longitude:double latitude:double member ...]",
         )
@@ -55,14 +55,14 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
     Spec::new("geohash", -2, READONLY, geohashes as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).items(2, 1).docs(
         Group::Geo,
         "3.2.0",
-        "O(N), where N is the number of members asked for",
-        "Returns the places of members as geohashes.",
+        "O(N), where N is the number of requested members",
+        "Returns the positions of members as geohashes.",
         "key [member [member ...]]",
     ),
     Spec::new("geopos", -2, READONLY, geopos as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).items(2, 1).docs(
         Group::Geo,
         "3.2.0",
-        "O(N), where N is the number of members asked for",
+        "O(N), where N is the number of requested members",
         "Returns the longitudes and latitudes of members.",
         "key [member [member ...]]",
     ),
@@ -153,7 +153,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
         .history(&[("7.0.0", "Units in upper case."), ("9.0.0", "`BYPOLYGON`, in Valkey.")]),
 ]);
 
-/// A longitude and a latitude, from the argument at `index` on.
+/// Parses a longitude and a latitude, from the argument at `index` on.
 fn point_at(args: &Args<'_>, index: usize) -> Result<Point, Error> {
     let degrees = |index: usize| num::parse_f64(args.get(index)).ok_or(Error::NOT_FLOAT);
     let point = Point { longitude: degrees(index)?, latitude: degrees(index + 1)? };
@@ -164,7 +164,7 @@ fn point_at(args: &Args<'_>, index: usize) -> Result<Point, Error> {
     Ok(point)
 }
 
-/// Reads GEOADD's options; gives them with the index of the first longitude.
+/// Parses GEOADD's options and returns them with the index of the first longitude.
 fn flags(call: &Call<'_, '_, '_>) -> Result<(Flags, usize), Error> {
     let mut flags = Flags::default();
     let mut first = 2;
@@ -188,7 +188,7 @@ fn flags(call: &Call<'_, '_, '_>) -> Result<(Flags, usize), Error> {
 
 fn geoadd(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (flags, first) = flags(call)?;
-    // All points are read before anything is changed. Mostly there is one, which needs no memory.
+    // All points are parsed before any change. The common case of one point needs no allocation.
     let args = call.args;
     let score = |index: usize| point_at(args, index).map(score_of);
     let first_score = score(first)?;

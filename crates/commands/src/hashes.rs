@@ -1,11 +1,12 @@
 //! Hashes: fields with values.
 //!
-//! Source of the semantics: Redis's command pages of the group "hash", and the answers of a Redis server where they are
-//! silent; HSCAN's NOVALUES is that of Redis 7.6.
+//! Source of the semantics: Redis's command pages of the group "hash", and a Redis server's replies for details that
+//! the pages omit. HSCAN's NOVALUES follows Redis 7.6.
 //!
-//! Fields that expire follow Redis 8.6, which has more clients than Valkey 9. The two differ in error texts, in times out of range, in how HTTL
-//! rounds, and in the events of fields that have expired already. Two things are Valkey's: HSETEX has NX and XX, and no command sees an
-//! expired field. HLEN and HDEL don't count it, which Redis does until the field is removed.
+//! Fields with an expiry follow Redis 8.6, which more clients support than Valkey 9. The two differ in error texts, in
+//! out-of-range times, in HTTL's rounding, and in the events of expired fields. Two features come from Valkey: HSETEX
+//! has NX and XX, and no command sees an expired field. HLEN and HDEL don't count expired fields; in Redis they count
+//! until they are removed.
 
 mod change;
 mod expire;
@@ -32,7 +33,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Hash).entries([
             Group::Hash,
             "2.0.0",
             "O(N) where N is the number of fields",
-            "Removes fields and their values from a hash, and the key when none is left.",
+            "Removes fields and their values from a hash, and deletes the key of an emptied hash.",
             "key field [field ...]",
         )
         .history(&[("2.4.0", "Several fields.")]),
@@ -40,7 +41,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Hash).entries([
         .brief()
         .keys(&[KeySpec::at(1, RO)])
         .items(2, 1)
-        .docs(Group::Hash, "2.0.0", "O(1)", "Says whether a hash has a field.", "key field"),
+        .docs(Group::Hash, "2.0.0", "O(1)", "Checks if a hash has a field.", "key field"),
     Spec::new("hexpire", -6, WRITE | FAST, expire::hexpire as Handler)
         .brief()
         .keys(&[KeySpec::at(1, RW | UPDATE)])
@@ -49,7 +50,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Hash).entries([
             Group::Hash,
             "7.4.0",
             "O(N) where N is the number of fields",
-            "Sets in how many seconds fields of a hash expire.",
+            "Sets the expiry of fields of a hash, in seconds from now.",
             "key seconds:integer [NX | XX | GT | LT]:condition FIELDS numfields:integer field [field ...]",
         ),
     Spec::new("hexpireat", -6, WRITE | FAST, expire::hexpireat as Handler)
@@ -60,7 +61,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Hash).entries([
             Group::Hash,
             "7.4.0",
             "O(N) where N is the number of fields",
-            "Sets at which second of Unix time fields of a hash expire.",
+            "Sets the expiry of fields of a hash, in seconds of Unix time.",
             "key unix-time-seconds:unix-time [NX | XX | GT | LT]:condition FIELDS numfields:integer field [field ...]",
         ),
     Spec::new("hexpiretime", -5, READONLY | FAST, expire::hexpiretime as Handler)
@@ -71,7 +72,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Hash).entries([
             Group::Hash,
             "7.4.0",
             "O(N) where N is the number of fields",
-            "Returns the seconds of Unix time at which fields of a hash expire.",
+            "Returns the expiry of fields of a hash, in seconds of Unix time.",
             "key FIELDS numfields:integer field [field ...]",
         ),
     Spec::new("hget", 3, READONLY | FAST, read::hget as Handler)
@@ -97,7 +98,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Hash).entries([
             Group::Hash,
             "8.0.0",
             "O(N) where N is the number of fields",
-            "Returns the values of fields of a hash and removes them, and the key when none is left.",
+            "Returns the values of fields of a hash and removes them. Deletes the key of an emptied hash.",
             "key FIELDS numfields:integer field [field ...]",
         ),
     Spec::new("hgetex", -5, WRITE | FAST, expire::hgetex as Handler)
@@ -108,7 +109,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Hash).entries([
             Group::Hash,
             "8.0.0",
             "O(N) where N is the number of fields",
-            "Returns the values of fields of a hash, and sets when they expire.",
+            "Returns the values of fields of a hash, and sets or removes the fields' expiry.",
             "key [EX seconds:integer | PX milliseconds:integer | EXAT unix-time-seconds:unix-time | PXAT unix-time-milliseconds:unix-time | PERSIST]:expiration FIELDS numfields:integer field [field ...]",
         ),
     Spec::new("hincrby", 4, WRITE | DENYOOM | FAST, change::hincrby as Handler)
@@ -163,7 +164,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Hash).entries([
             Group::Hash,
             "2.0.0",
             "O(N) where N is the number of fields",
-            "Sets the values of fields of a hash: an older name of HSET.",
+            "Sets the values of fields of a hash. HSET is the newer name.",
             "key field value [field value ...]",
         )
         .deprecated("4.0.0", "`HSET` with multiple field-value pairs"),
@@ -186,7 +187,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Hash).entries([
             Group::Hash,
             "7.4.0",
             "O(N) where N is the number of fields",
-            "Sets in how many milliseconds fields of a hash expire.",
+            "Sets the expiry of fields of a hash, in milliseconds from now.",
             "key milliseconds:integer [NX | XX | GT | LT]:condition FIELDS numfields:integer field [field ...]",
         ),
     Spec::new("hpexpireat", -6, WRITE | FAST, expire::hpexpireat as Handler)
@@ -197,7 +198,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Hash).entries([
             Group::Hash,
             "7.4.0",
             "O(N) where N is the number of fields",
-            "Sets at which millisecond of Unix time fields of a hash expire.",
+            "Sets the expiry of fields of a hash, in milliseconds of Unix time.",
             "key unix-time-milliseconds:unix-time [NX | XX | GT | LT]:condition FIELDS numfields:integer field [field ...]",
         ),
     Spec::new("hpexpiretime", -5, READONLY | FAST, expire::hpexpiretime as Handler)
@@ -208,7 +209,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Hash).entries([
             Group::Hash,
             "7.4.0",
             "O(N) where N is the number of fields",
-            "Returns the milliseconds of Unix time at which fields of a hash expire.",
+            "Returns the expiry of fields of a hash, in milliseconds of Unix time.",
             "key FIELDS numfields:integer field [field ...]",
         ),
     Spec::new("hpttl", -5, READONLY | FAST, expire::hpttl as Handler)
@@ -219,7 +220,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Hash).entries([
             Group::Hash,
             "7.4.0",
             "O(N) where N is the number of fields",
-            "Returns in how many milliseconds fields of a hash expire.",
+            "Returns the remaining time to live of fields of a hash, in milliseconds.",
             "key FIELDS numfields:integer field [field ...]",
         )
         .tips(&["nondeterministic_output"]),
@@ -229,7 +230,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Hash).entries([
             Group::Hash,
             "6.2.0",
             "O(N) where N is the number of fields returned",
-            "Returns fields of a hash that are picked at random.",
+            "Returns random fields of a hash.",
             "key [count:integer [WITHVALUES]]",
         )
         .tips(&["nondeterministic_output"]),
@@ -239,7 +240,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Hash).entries([
             Group::Hash,
             "2.8.0",
             "O(1) for every call, O(N) in the size of the hash for a whole iteration",
-            "Returns some of the fields of a hash with their values, and a cursor to go on with.",
+            "Iterates over the fields and values of a hash with a cursor.",
             "key cursor:integer [MATCH pattern:pattern] [COUNT count:integer] [NOVALUES]",
         )
         .tips(&["nondeterministic_output"]),
@@ -263,7 +264,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Hash).entries([
             Group::Hash,
             "8.0.0",
             "O(N) where N is the number of fields",
-            "Sets the values of fields of a hash, and when they expire.",
+            "Sets the values and the expiry of fields of a hash.",
             "key [NX | XX]:key-condition [FNX | FXX]:condition [EX seconds:integer | PX milliseconds:integer | EXAT unix-time-seconds:unix-time | PXAT unix-time-milliseconds:unix-time | KEEPTTL]:expiration FIELDS numfields:integer field value [field value ...]",
         ),
     Spec::new("hsetnx", 4, WRITE | DENYOOM | FAST, change::hsetnx as Handler)
@@ -290,7 +291,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Hash).entries([
             Group::Hash,
             "7.4.0",
             "O(N) where N is the number of fields",
-            "Returns in how many seconds fields of a hash expire.",
+            "Returns the remaining time to live of fields of a hash, in seconds.",
             "key FIELDS numfields:integer field [field ...]",
         )
         .tips(&["nondeterministic_output"]),

@@ -1,7 +1,7 @@
-//! HyperLogLogs: how many different elements there are, about, in 12 KB.
+//! HyperLogLogs: estimates of the number of distinct elements in 12 KB.
 //!
-//! A HyperLogLog is a string. After the same commands, Redis has the same bytes. Source of the
-//! semantics: Redis's command pages of the group "hyperloglog".
+//! A HyperLogLog is a string. The same commands produce the same bytes as in Redis. Source of the semantics: Redis's
+//! command pages of the group "hyperloglog".
 
 mod debug;
 mod dense;
@@ -17,7 +17,7 @@ use std::iter;
 use store::db::Ttl;
 use store::entry::{EMBEDDED_BYTES_MAX, Entry};
 use store::keyspace::Key;
-use store::long::Long;
+use store::shared_bytes::Long;
 use store::value::{Type, Value};
 
 use self::dense::{REGISTERS, Registers};
@@ -45,7 +45,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
         .docs(
             Group::HyperLogLog,
             "2.8.9",
-            "O(1) for one key, whose result is kept with it; O(N) in the number of keys",
+            "O(1) for one key, which caches the result; O(N) in the number of keys",
             "Estimates how many different elements HyperLogLogs have together.",
             "key [key ...]",
         ),
@@ -55,7 +55,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
         .docs(
             Group::HyperLogLog,
             "2.8.9",
-            "O(N) in the bytes of the value",
+            "O(N) in the number of bytes of the value",
             "Shows a HyperLogLog's registers (GETREG), opcodes (DECODE) or form (ENCODING), or makes it dense (TODENSE). SIMD ON and SIMD OFF \
              have the server use the processor's vectors, or not.",
             "subcommand key",
@@ -73,7 +73,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
         Group::HyperLogLog,
         "2.8.9",
         "O(1)",
-        "Tests that HyperLogLogs keep their registers and estimate well.",
+        "Tests the registers and the estimates of HyperLogLogs.",
         "",
     ),
 ]);
@@ -88,7 +88,7 @@ fn pfadd(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Adds the call's elements, and gives how many changes that is. A key that is created counts as one, too.
+/// Adds the call's elements and returns the number of changes. Creating the key counts as one change.
 fn add_or_create(call: &mut Call<'_, '_, '_>, key: Key<'_>) -> Result<usize, Error> {
     let marks = call.args.from(2).map(Mark::of);
     let sparse_bytes_max = call.rules.hll_sparse_bytes_max;
@@ -102,29 +102,37 @@ fn add_or_create(call: &mut Call<'_, '_, '_>, key: Key<'_>) -> Result<usize, Err
     Ok(1 + changes)
 }
 
-/// Adds elements to what a key holds, and gives how many of them changed it. If it is found to be corrupt, none does.
+/// Adds elements to an entry's value and returns the number of elements that changed it. A corrupt value isn't changed.
 fn add(entry: &mut Entry, mut marks: impl Iterator<Item = Mark>, sparse_bytes_max: usize) -> Result<usize, Error> {
     mark_raw(entry);
     let found = HyperLogLog::of(entry.view())?;
-    let first = loop {
-        match marks.next() {
-            Some(mark) if found.is_changed_by(mark)? => break mark,
-            Some(_) => {}
-            None => return Ok(0),
+    if let Encoding::Dense(registers) = found.encoding {
+        let is_changed = |mark: &Mark| dense::get(registers, mark.register) < mark.value;
+        return match marks.find(is_changed) {
+            Some(first) => add_dense(entry, iter::once(first).chain(marks)),
+            None => Ok(0),
+        };
+    }
+    let (first, finger) = loop {
+        let Some(mark) = marks.next() else { return Ok(0) };
+        if let Some(finger) = found.changed_by(mark)? {
+            break (mark, finger);
         }
     };
     let marks = iter::once(first).chain(marks);
-    if let Encoding::Dense(_) = found.encoding {
-        let bytes = entry.string_mut(DENSE_BYTES).ok_or(Error::WRONG_TYPE)?;
-        value::forget_cached(bytes);
-        let registers = &mut bytes[HEADER_BYTES..];
-        return Ok(marks.filter(|mark| dense::raise(registers, mark.register, mark.value)).count());
-    }
-    let mut draft = Draft::of(found.bytes.to_vec());
+    let mut draft = Draft::at(found.bytes.to_vec(), finger);
     let changes = add_all(&mut draft, marks, sparse_bytes_max)?;
     value::forget_cached(&mut draft.bytes);
     overwrite(entry, &draft.bytes);
     Ok(changes)
+}
+
+/// Adds elements to an entry's dense value and returns the number of elements that changed it.
+fn add_dense(entry: &mut Entry, marks: impl Iterator<Item = Mark>) -> Result<usize, Error> {
+    let bytes = entry.string_mut(DENSE_BYTES).ok_or(Error::WRONG_TYPE)?;
+    value::forget_cached(bytes);
+    let registers = &mut bytes[HEADER_BYTES..];
+    Ok(marks.filter(|mark| dense::raise(registers, mark.register, mark.value)).count())
 }
 
 fn add_all(draft: &mut Draft, marks: impl Iterator<Item = Mark>, sparse_bytes_max: usize) -> Result<usize, Error> {
@@ -135,10 +143,10 @@ fn add_all(draft: &mut Draft, marks: impl Iterator<Item = Mark>, sparse_bytes_ma
     Ok(changes)
 }
 
-/// What OBJECT ENCODING says of a short string that hasn't been changed in place.
+/// OBJECT ENCODING of a short string that was never changed in place.
 const EMBSTR: &str = "embstr";
 
-/// Has OBJECT ENCODING say "raw" of a string that Redis would have made changeable.
+/// Makes OBJECT ENCODING return "raw" for a string that Redis would have converted for a change in place.
 fn mark_raw(entry: &mut Entry) {
     if entry.encoding() == EMBSTR
         && let Ok(found) = HyperLogLog::of(entry.view())
@@ -148,14 +156,14 @@ fn mark_raw(entry: &mut Entry) {
     }
 }
 
-/// Sets an entry's string.
+/// Replaces an entry's string.
 fn overwrite(entry: &mut Entry, bytes: &[u8]) {
     if let Some(target) = entry.string_mut(bytes.len()) {
         target.copy_from_slice(bytes);
     }
 }
 
-/// Sets a key that doesn't exist.
+/// Creates a missing key.
 fn store(call: &mut Call<'_, '_, '_>, key: Key<'_>, bytes: Vec<u8>) {
     if bytes.len() > EMBEDDED_BYTES_MAX {
         call.db.set_object(key, Value::long(Long::from(bytes)), Ttl::Clear);
@@ -170,7 +178,7 @@ fn pfcount(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// The estimate of the only key's value, which is kept in its header.
+/// Returns the estimate of the only key's value and caches it in the value's header.
 fn count_one(call: &mut Call<'_, '_, '_>) -> Result<u64, Error> {
     let key = call.key(1);
     let Some(entry) = call.db.get(key) else { return Ok(0) };
@@ -189,7 +197,7 @@ fn count_one(call: &mut Call<'_, '_, '_>) -> Result<u64, Error> {
     if let Some(bytes) = call.db.get_mut(key).as_mut().and_then(|entry| entry.string_mut(len)) {
         value::set_cached(bytes, count);
     }
-    // The value has changed, though for clients it is the same: Redis has no event for that.
+    // The value's bytes changed, but clients see the same value. Redis publishes no event for that.
     call.changed_for(Concerns::Watchers, key, Class::Unpublished, "");
     Ok(count)
 }
@@ -221,7 +229,7 @@ fn pfmerge(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Sets a key to a HyperLogLog of these registers, which are not below those that the key's own has.
+/// Stores merged registers at a key. They are at least as large as the key's own registers.
 fn store_merged(call: &mut Call<'_, '_, '_>, key: Key<'_>, registers: &Registers, dense: bool) -> Outcome {
     let sparse_bytes_max = call.rules.hll_sparse_bytes_max;
     let Some(mut entry) = call.db.get_mut(key) else {
@@ -245,11 +253,12 @@ fn store_merged(call: &mut Call<'_, '_, '_>, key: Key<'_>, registers: &Registers
     Ok(())
 }
 
-/// Raises the registers one by one, as Redis does: the bytes of the sparse form depend on that, and whether it is left.
+/// Raises the registers one by one as Redis does. The order determines the bytes of the sparse form, and when it
+/// becomes dense.
 fn raise_all(mut draft: Draft, registers: &Registers, sparse_bytes_max: usize) -> Result<Vec<u8>, Error> {
     for (register, &value) in registers.iter().enumerate().filter(|(_, value)| **value != 0) {
         if draft.is_dense() {
-            // All that is left to be raised is in it then.
+            // `registers` includes all values that are left to raise.
             value::set_registers(&mut draft.bytes, registers);
             break;
         }

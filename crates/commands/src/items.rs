@@ -1,34 +1,34 @@
-//! The members and fields that one command names, and the memory that looking for them reads.
+//! Prefetching for commands that name many members or fields of one collection.
 
 use resp::request::Args;
 use store::prefetch::Ahead;
 
-/// A command that names more members or fields prefetches them while it runs; one with fewer is prefetched with its
-/// batch.
+/// Limit for prefetching items with the batch. A command with more members or fields prefetches them while it runs.
 pub const ITEMS_IN_BATCH: usize = 16;
 
-/// How many items are prefetched together. Each takes two cache lines, which must stay in the first-level cache until
-/// they are used.
+/// Number of items that are prefetched together. Each takes two cache lines, which must stay in the first-level cache
+/// until they are used.
 const WINDOW: usize = 32;
 
-/// Asks for the memory of a command's items, a window before the first of them is looked for, if there are many. The
-/// items are every `STEP`th argument from some place on.
+/// Prefetches the items of a command that has many of them, one window ahead of their lookups. The items are every
+/// `STEP`th argument from a starting position on.
 pub(crate) struct ItemsAhead<const STEP: usize> {
-    /// The first argument that was not asked for.
+    /// The first argument that was not prefetched.
     next: usize,
-    /// Items of the window that are still to be looked for.
+    /// Items of the window that have not been looked up.
     left: usize,
 }
 
 impl<const STEP: usize> ItemsAhead<STEP> {
-    /// For a command with `args` arguments; its items begin at `first`.
+    /// Creates the state for a command with `args` arguments, the first item being at `first`.
     #[inline]
     pub fn new(args: usize, first: usize) -> Self {
         let is_wide = args > first + ITEMS_IN_BATCH * STEP;
         Self { next: first, left: if is_wide { 0 } else { usize::MAX } }
     }
 
-    /// To be called before each item is looked for, with what asks the collection, and says whether it has a table.
+    /// Prefetches the next window when it is due; call this before each lookup. `ask` passes a request to the
+    /// collection and returns true if the collection has a hash table.
     #[inline]
     pub fn before_next<'a>(&mut self, args: &Args<'a>, ask: impl Fn(Ahead<'a>) -> bool) {
         if self.left == 0 {
@@ -37,7 +37,7 @@ impl<const STEP: usize> ItemsAhead<STEP> {
         self.left -= 1;
     }
 
-    /// Prefetches a window: all buckets first, then the records, since a record's address is in its bucket.
+    /// Prefetches a window: all buckets first, then the records, since a bucket holds its record's address.
     #[cold]
     fn enter<'a>(&mut self, args: &Args<'a>, ask: impl Fn(Ahead<'a>) -> bool) {
         let window = (self.next..args.len()).step_by(STEP).take(WINDOW);
@@ -58,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    /// What is asked for before each item of a command, as "b3" or "r3" for the third's bucket and record.
+    /// Lists the prefetch requests before each item of a command: "b3" and "r3" are the third item's bucket and record.
     fn asked<const STEP: usize>(items: usize, has_table: bool) -> Vec<Vec<String>> {
         let words: Vec<String> = (0..2 + items * STEP).map(|n| n.to_string()).collect();
         let owned = OwnedArgs::new(words.iter().map(String::as_bytes));
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn every_item_of_a_wide_command_is_asked_for_once_before_it_is_looked_for() {
+    fn every_item_of_a_wide_command_is_prefetched_once_before_its_lookup() {
         for (items, step) in [(17, 1), (32, 1), (33, 2), (100, 1), (100, 2)] {
             let all = if step == 1 { asked::<1>(items, true) } else { asked::<2>(items, true) };
             let mut seen = Vec::new();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn few_items_and_small_forms_are_not_asked_for() {
+    fn few_items_and_compact_encodings_are_not_prefetched() {
         assert!(asked::<1>(16, true).concat().is_empty());
         assert!(asked::<2>(16, true).concat().is_empty());
         assert!(asked::<1>(40, false).concat().iter().all(|asked| asked.starts_with('b')));

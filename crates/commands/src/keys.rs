@@ -1,7 +1,7 @@
-//! Keys of any type: DEL, EXPIRE, RENAME, SCAN, SORT and so on.
+//! Keys of any type: DEL, EXPIRE, RENAME, SCAN, SORT and others.
 //!
-//! Source of the semantics: Redis's command pages of the group "generic", and of those of the group "server" that empty
-//! or count a database. SELECT and SWAPDB concern sessions and are the engine's.
+//! Source of the semantics: Redis's command pages of the group "generic", and of the group "server" for commands that
+//! empty or count a database. SELECT and SWAPDB concern sessions and belong to the engine.
 
 mod expire;
 mod object;
@@ -68,7 +68,7 @@ fn renamenx(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Renames the first key to the second, unless that is `taken_counts` and exists. Says whether it did.
+/// Renames the first key to the second. Returns false without renaming if `taken_counts` and the new name exists.
 fn rename_unless(call: &mut Call<'_, '_, '_>, taken_counts: bool) -> Result<bool, Error> {
     let (from, to) = (call.key(1), call.key(2));
     if call.db.get_mut(from).is_none() {
@@ -91,7 +91,7 @@ fn rename_unless(call: &mut Call<'_, '_, '_>, taken_counts: bool) -> Result<bool
     Ok(true)
 }
 
-/// The database that the argument at `index` names.
+/// Parses the argument at `index` as a database number.
 fn database(call: &Call<'_, '_, '_>, index: usize) -> Result<usize, Error> {
     let number = call.int(index)?;
     if i32::try_from(number).is_err() {
@@ -121,7 +121,7 @@ fn move_to(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// COPY's options: the database to copy to, and whether to replace what is there.
+/// Parses COPY's options: the destination database, and true to replace an existing key.
 fn copy_options(call: &Call<'_, '_, '_>) -> Result<(usize, bool), Error> {
     let (mut to, mut replace) = (call.db.index(), false);
     let mut index = 3;
@@ -175,7 +175,7 @@ fn dbsize(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Whether FLUSHALL or FLUSHDB is to free in the background.
+/// True if FLUSHALL or FLUSHDB should free memory in the background.
 fn flush_lazily(call: &Call<'_, '_, '_>) -> Result<bool, Error> {
     match call.len() {
         1 => Ok(call.rules.lazy_free.user_flush),
@@ -190,8 +190,17 @@ fn flushdb(call: &mut Call<'_, '_, '_>) -> Outcome {
     let removed = call.db.flush(lazily);
     call.effects.emptied(call.db.index());
     call.effects.count(removed as u64);
+    record_flush(call);
     call.reply.ok();
     Ok(())
+}
+
+/// Records the call in the journal even if there were no keys, because a writable replica may have keys of its own.
+fn record_flush(call: &mut Call<'_, '_, '_>) {
+    if call.is_recorded() {
+        let words: Vec<&[u8]> = call.args.from(0).collect();
+        call.record_as(&words);
+    }
 }
 
 fn flushall(call: &mut Call<'_, '_, '_>) -> Outcome {
@@ -202,11 +211,12 @@ fn flushall(call: &mut Call<'_, '_, '_>) -> Outcome {
         call.effects.emptied(database);
     }
     call.effects.count(removed as u64);
+    record_flush(call);
     call.reply.ok();
     Ok(())
 }
 
-/// A copy of what is needed of an entry that is looked at without a trace.
+/// Reads an entry without affecting its use or the statistics, and returns a copy of the needed data.
 fn peeked<T>(call: &Call<'_, '_, '_>, key: Key<'_>, read: impl FnOnce(Ref<'_, store::entry::Entry>) -> T) -> Option<T> {
     call.db.peek(key).map(read)
 }

@@ -1,8 +1,8 @@
-//! The commands on keys: what each is called, takes and does. A family is a file; it holds its commands' entries,
-//! handlers, documentation and tests.
+//! Commands on keys: names, arguments, handlers. Each family is a module that holds its commands' entries, handlers,
+//! documentation and tests.
 //!
-//! A handler sees its arguments, one database, a reply writer and a journal of effects. This room knows no session, no
-//! thread and no socket: transactions, blocking and whatever concerns connections are the engine's.
+//! A handler gets its arguments, one database, a reply writer and a journal of effects. This crate knows no session, no
+//! thread and no socket: the engine handles transactions, blocking and everything else that concerns connections.
 
 #![forbid(unsafe_code)]
 
@@ -24,6 +24,7 @@ pub mod streams;
 pub mod strings;
 pub mod suggestions;
 pub mod syntax;
+pub mod table;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod timeout;
@@ -33,10 +34,10 @@ pub use call::Call;
 pub use error::{Error, Outcome};
 pub use spec::Spec;
 
-/// A command that works on keys.
+/// A handler of a command on keys.
 pub type Handler = fn(&mut Call<'_, '_, '_>) -> Outcome;
 
-/// Every command of this room, by family. A new family is a line here.
+/// All commands of this crate, by family. A new family adds one line here.
 pub const FAMILIES: &[&[Spec<Handler>]] = &[
     strings::COMMANDS,
     keys::COMMANDS,

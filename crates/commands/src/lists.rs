@@ -1,7 +1,7 @@
-//! Lists: pushing, popping and looking at elements, and waiting for them.
+//! Lists: adding, removing and reading elements, and blocking until there are some.
 //!
-//! Source of the semantics: Redis's command pages of the group "list", and the answers of a Redis server where they are
-//! silent.
+//! Source of the semantics: Redis's command pages of the group "list", and a Redis server's replies for details that
+//! the pages omit.
 
 mod blocking;
 mod change;
@@ -24,8 +24,7 @@ use crate::spec::key_flag::{ACCESS, DELETE, INSERT, RO, RW, UPDATE};
 use crate::spec::{Group, KeySpec, On, Spec};
 use crate::{Call, Handler};
 
-/// The family's entries. Blocking commands wait for those of their keys that they take elements from: the ones that
-/// are flagged `DELETE`.
+/// The family's entries. A blocking command waits for its keys with the flag `DELETE`, from which it takes elements.
 pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
     Spec::new("blmove", 6, WRITE | DENYOOM | BLOCKING, blocking::blmove as Handler)
         .waits_for(Type::List)
@@ -34,7 +33,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
             Group::List,
             "6.2.0",
             "O(1)",
-            "Moves an element from an end of a list to an end of another and returns it; waits until there is one.",
+            "Moves an element from an end of a list to an end of another and returns it. Blocks until there is one.",
             "source destination <LEFT | RIGHT>:wherefrom <LEFT | RIGHT>:whereto timeout:double",
         ),
     Spec::new("blmovem", -6, WRITE | DENYOOM | BLOCKING, move_many::blmovem as Handler)
@@ -44,7 +43,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
             Group::List,
             "8.10.0",
             "O(N), where N is the number of elements moved",
-            "Moves elements from an end of a list to an end of another and returns them; waits until there are enough.",
+            "Moves elements from an end of a list to an end of another and returns them. Blocks until there are enough.",
             "source destination <LEFT | RIGHT>:wherefrom <LEFT | RIGHT>:whereto timeout:double [<COUNT count:integer \
              | EXACTLY exactly:integer>:selector <OBO | BULK>:ordering]:how-many",
         ),
@@ -55,7 +54,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
             Group::List,
             "7.0.0",
             "O(N+M) where N is the number of keys and M the number of elements returned",
-            "Removes and returns elements of the first list that has any; waits until one has.",
+            "Removes and returns elements of the first list that has any. Blocks until one has.",
             "timeout:double numkeys:integer key [key ...] <LEFT | RIGHT>:where [COUNT count:integer]",
         ),
     Spec::new("blpop", -3, WRITE | BLOCKING, blocking::blpop as Handler)
@@ -65,10 +64,10 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
             Group::List,
             "2.0.0",
             "O(N) where N is the number of keys",
-            "Removes and returns the first element of the first list that has any; waits until one has.",
+            "Removes and returns the first element of the first list that has any. Blocks until one has.",
             "key [key ...] timeout:double",
         )
-        .history(&[("6.0.0", "Fractions of seconds as timeout.")]),
+        .history(&[("6.0.0", "Timeouts with fractions of a second.")]),
     Spec::new("brpop", -3, WRITE | BLOCKING, blocking::brpop as Handler)
         .waits_for(Type::List)
         .keys(&[KeySpec::range(1, -2, 1, RW | ACCESS | DELETE)])
@@ -76,10 +75,10 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
             Group::List,
             "2.0.0",
             "O(N) where N is the number of keys",
-            "Removes and returns the last element of the first list that has any; waits until one has.",
+            "Removes and returns the last element of the first list that has any. Blocks until one has.",
             "key [key ...] timeout:double",
         )
-        .history(&[("6.0.0", "Fractions of seconds as timeout.")]),
+        .history(&[("6.0.0", "Timeouts with fractions of a second.")]),
     Spec::new("brpoplpush", 4, WRITE | DENYOOM | BLOCKING, blocking::brpoplpush as Handler)
         .waits_for(Type::List)
         .keys(&[KeySpec::at(1, RW | ACCESS | DELETE), KeySpec::at(2, RW | INSERT)])
@@ -87,23 +86,23 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
             Group::List,
             "2.2.0",
             "O(1)",
-            "Moves the last element of a list to the head of another and returns it; waits until there is one.",
+            "Moves the last element of a list to the head of another and returns it. Blocks until there is one.",
             "source destination timeout:double",
         )
-        .history(&[("6.0.0", "Fractions of seconds as timeout.")])
+        .history(&[("6.0.0", "Timeouts with fractions of a second.")])
         .deprecated("6.2.0", "`BLMOVE` with the `RIGHT` and `LEFT` arguments"),
     Spec::new("lindex", 3, READONLY, read::lindex as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
         Group::List,
         "1.0.0",
         "O(N) where N is the distance from the nearer end",
-        "Returns the element of a list with an index.",
+        "Returns the element at an index of a list.",
         "key index:integer",
     ),
     Spec::new("linsert", 5, WRITE | DENYOOM, change::linsert as Handler).keys(&[KeySpec::at(1, RW | INSERT)]).docs(
         Group::List,
         "2.2.0",
         "O(N) where N is the number of elements before the pivot",
-        "Puts an element before or after another one of a list.",
+        "Inserts an element before or after another element of a list.",
         "key <BEFORE | AFTER>:where pivot element",
     ),
     Spec::new("llen", 2, READONLY | FAST, read::llen as Handler).brief().keys(&[KeySpec::at(1, RO)]).docs(
@@ -128,7 +127,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
             Group::List,
             "8.10.0",
             "O(N), where N is the number of elements moved",
-            "Moves elements from an end of a list to an end of another and returns them: some, or exactly so many or none.",
+            "Moves several elements from an end of a list to an end of another and returns them. With EXACTLY, moves all or nothing.",
             "source destination <LEFT | RIGHT>:wherefrom <LEFT | RIGHT>:whereto [<COUNT count:integer | EXACTLY \
              exactly:integer>:selector <OBO | BULK>:ordering]:how-many",
         ),
@@ -155,7 +154,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
         Group::List,
         "6.0.6",
         "O(N) where N is the number of elements compared",
-        "Returns the indexes of elements of a list that equal one.",
+        "Returns the indexes of the elements of a list that equal a value.",
         "key element [RANK rank:integer] [COUNT num-matches:integer] [MAXLEN len:integer]",
     ),
     Spec::new("lpush", -3, WRITE | DENYOOM | FAST, change::lpush as Handler)
@@ -191,14 +190,14 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::List).entries([
         Group::List,
         "1.0.0",
         "O(N+M) where N is the length of the list and M the number of elements removed",
-        "Removes elements of a list that equal one.",
+        "Removes the elements of a list that equal a value.",
         "key count:integer element",
     ),
     Spec::new("lset", 4, WRITE | DENYOOM, change::lset as Handler).keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
         Group::List,
         "1.0.0",
         "O(N) where N is the distance from the nearer end",
-        "Replaces the element of a list with an index.",
+        "Replaces the element at an index of a list.",
         "key index:integer element",
     ),
     Spec::new("ltrim", 4, WRITE, change::ltrim as Handler).keys(&[KeySpec::at(1, RW | DELETE)]).docs(
@@ -261,7 +260,7 @@ pub(crate) fn reply_item(reply: &mut Reply<'_>, item: Item<'_>) {
     }
 }
 
-/// The argument at `index` as LEFT or RIGHT.
+/// Parses the argument at `index` as LEFT or RIGHT.
 fn end_at(call: &Call<'_, '_, '_>, index: usize) -> Result<End, Error> {
     if call.is(index, "left") {
         Ok(End::Left)
@@ -272,8 +271,8 @@ fn end_at(call: &Call<'_, '_, '_>, index: usize) -> Result<End, Error> {
     }
 }
 
-/// An index from a client, which counts from the end if negative, as one from the head. One before the head becomes one
-/// behind the end, so that there is no element there either.
+/// Converts a client's index, which counts from the end if negative, to an index from the head. An index before the
+/// head becomes one beyond the end, so both refer to no element.
 fn from_head(index: i64, len: usize) -> usize {
     match usize::try_from(index) {
         Ok(index) => index,
@@ -281,7 +280,7 @@ fn from_head(index: i64, len: usize) -> usize {
     }
 }
 
-/// A range from a client, cut to the list. Both ends are inclusive; negative ones count from the list's end.
+/// Converts a client's range to one within the list. Both ends are inclusive; negative ones count from the list's end.
 fn span(start: i64, stop: i64, len: usize) -> Range<usize> {
     let len = len as i64;
     let from_head = |index: i64| if index < 0 { (index + len).max(-1) } else { index };

@@ -1,7 +1,7 @@
-//! Members of collections picked at random, for SRANDMEMBER and its relatives: as many as the client says, distinct or
-//! with repetitions.
+//! Random members of collections, for SRANDMEMBER and similar commands: a given number of members, distinct or with
+//! repetitions.
 //!
-//! Knows nothing of keys, nor what the reply says of a member.
+//! This module knows nothing of keys or of the reply's format.
 
 use resp::reply::Reply;
 use store::random::Random;
@@ -10,34 +10,37 @@ use store::types::set::{Set, SetLimits};
 use crate::Call;
 use crate::error::{Error, Outcome};
 
-/// A count is at least this, as in Redis.
+/// Smallest valid count, as in Redis.
 const COUNT_MIN: i64 = -i64::MAX;
 
-/// Bytes that every member of a reply takes at least: those of an empty bulk string.
+/// Smallest size of a member in a reply, in bytes: an empty bulk string.
 const MEMBER_BYTES_MIN: usize = "$0\r\n\r\n".len();
 
-/// Collections of up to so many members are gathered once if they are to be picked from again and again: picking from
-/// a packed block takes a walk through it.
+/// Largest collection that is gathered into a vector before repeated picks. A pick from a packed block would walk the
+/// block each time.
 const GATHERED_MAX: usize = 1024;
 
-/// A collection that members can be picked from.
+/// Picks from a small collection cost more than one walk if there is more than one for so many members.
+const WALKED_PART: usize = 16;
+
+/// A collection that supports random picks of members.
 pub trait Sampled {
-    /// A member, with what belongs to it.
+    /// A member with its value or score.
     type Member<'a>: Copy
     where
         Self: 'a;
 
-    /// How many members there are.
+    /// Number of members.
     fn size(&self) -> usize;
-    /// All of them.
+    /// All members.
     fn members(&self) -> impl Iterator<Item = Self::Member<'_>>;
-    /// One of them, evenly; none if there is none.
+    /// Picks one member with equal probability; none, if the collection is empty.
     fn pick(&self, random: &mut dyn FnMut() -> u64) -> Option<Self::Member<'_>>;
-    /// What no two members have in common.
+    /// The unique name of a member.
     fn name<'m>(member: &'m Self::Member<'_>) -> &'m [u8];
 }
 
-/// The argument at `index` as a count: that many distinct members, or, negative, that many with repetitions.
+/// Parses the argument at `index` as a count: positive for distinct members, negative for members with repetitions.
 pub fn count(call: &Call<'_, '_, '_>, index: usize) -> Result<i64, Error> {
     let count = call.int(index)?;
     if count < COUNT_MIN {
@@ -47,8 +50,8 @@ pub fn count(call: &Call<'_, '_, '_>, index: usize) -> Result<i64, Error> {
     Ok(count)
 }
 
-/// The last arguments of HRANDFIELD and ZRANDMEMBER, from `index` on: a count, and whether it is followed by `word`,
-/// which asks for a second text of every member.
+/// Parses the last arguments of HRANDFIELD and ZRANDMEMBER, from `index` on: a count, and an optional `word` that asks
+/// for a value or score with every member.
 pub fn count_and_word(call: &Call<'_, '_, '_>, index: usize, word: &str) -> Result<(i64, bool), Error> {
     let count = count(call, index)?;
     if call.len() == index + 1 {
@@ -57,15 +60,15 @@ pub fn count_and_word(call: &Call<'_, '_, '_>, index: usize, word: &str) -> Resu
     if call.len() > index + 2 || !call.is(index + 1, word) {
         return Err(Error::SYNTAX);
     }
-    // Redis guards against twice the count overflowing.
+    // Redis rejects a count that would overflow when doubled.
     if count.unsigned_abs() > i64::MAX as u64 / 2 { Err(Error::VALUE_OUT_OF_RANGE) } else { Ok((count, true)) }
 }
 
-/// Replies with an array of members picked at random, each written by `write`, which makes `texts` replies of it. A
-/// negative `count` allows repetitions.
+/// Replies with an array of random members. `write` writes one member as `texts` replies. A negative `count` allows
+/// repetitions.
 ///
-/// Such a reply can be as long as the client likes, and all of it is in memory before any of it is sent: one beyond
-/// `bytes_max`, which is `proto-max-bulk-len`, is refused, where Redis would go on until it has no memory left.
+/// A reply with repetitions has no natural limit, and it is built in memory before it is sent. Replies beyond
+/// `bytes_max` (`proto-max-bulk-len`) are refused; Redis would grow until it runs out of memory.
 pub fn reply_members<'s, S: Sampled>(
     collection: &'s S,
     count: i64,
@@ -100,7 +103,7 @@ pub fn reply_members<'s, S: Sampled>(
     Ok(())
 }
 
-/// What is answered where a reply with repetitions would be too long.
+/// The error for a reply with repetitions that would be too long.
 pub fn too_long(bytes_max: usize) -> Error {
     Error::new(format!(
         "ERR the reply would be longer than proto-max-bulk-len ({bytes_max} bytes): ask for fewer members at a time, \
@@ -108,7 +111,7 @@ pub fn too_long(bytes_max: usize) -> Error {
     ))
 }
 
-/// Hands `count` picks to `visit`, until it says false.
+/// Passes `count` random members to `visit`, until it returns false.
 fn visit_repeated<'s, S: Sampled>(
     collection: &'s S,
     count: usize,
@@ -129,7 +132,8 @@ fn visit_repeated<'s, S: Sampled>(
     }
 }
 
-/// Hands `count` distinct members to `visit`, every choice being as likely; `count` is not above their number.
+/// Passes `count` distinct random members to `visit`; all subsets are equally likely. `count` is at most the number of
+/// members.
 fn visit_distinct<'s, S: Sampled>(
     collection: &'s S,
     count: usize,
@@ -139,11 +143,11 @@ fn visit_distinct<'s, S: Sampled>(
     let len = collection.size();
     if count == 1 {
         collection.pick(&mut || random.next()).into_iter().for_each(visit);
-    } else if len <= GATHERED_MAX || count > len / 3 {
+    } else if count > len / 3 || len <= GATHERED_MAX && count > len / WALKED_PART {
         let mut choice = Choice::new(count, len);
         collection.members().filter(|_| choice.choose(random)).take(count).for_each(visit);
     } else {
-        // Two picks of three at least are new.
+        // At least two of three picks are new members.
         let (mut seen, limits) = (Set::new(), SetLimits::default());
         seen.prepare(b"", count, &limits);
         while seen.len() < count {
@@ -155,21 +159,21 @@ fn visit_distinct<'s, S: Sampled>(
     }
 }
 
-/// Decides for one of `left` things after the other whether it is among the `wanted` ones, so that every choice is as
-/// likely (Knuth's selection sampling, The Art of Computer Programming, volume 2, 3.4.2, algorithm S).
+/// Selects `wanted` of `left` things, one decision after the other, with equal probability for each subset (Knuth's
+/// selection sampling, The Art of Computer Programming, volume 2, 3.4.2, algorithm S).
 pub struct Choice {
     wanted: usize,
     left: usize,
 }
 
 impl Choice {
-    /// Decisions that choose `wanted` of `total` things.
+    /// Creates a selection of `wanted` out of `total` things.
     #[must_use]
     pub fn new(wanted: usize, total: usize) -> Choice {
         Choice { wanted, left: total }
     }
 
-    /// Whether the next one is chosen.
+    /// Decides about the next thing: true if it is selected.
     #[inline]
     pub fn choose(&mut self, random: &mut Random) -> bool {
         let chosen = self.wanted > 0 && random.below(self.left) < self.wanted;
@@ -202,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_as_large_as_in_redis_where_the_reply_is_not() {
+    fn huge_counts_are_accepted_if_the_reply_is_short() {
         let mut bench = crate::testing::Bench::default();
         bench.rules.string_bytes_max = 1000;
         let refused = format!("-{}", String::from_utf8_lossy(too_long(1000).text()));
@@ -223,7 +227,9 @@ mod tests {
     #[test]
     fn distinct_members_are_chosen_evenly() {
         let mut random = Random::new(7);
-        for (len, count, rounds) in [(10, 1, 2000), (10, 3, 1000), (10, 9, 1000), (10, 10, 3), (3000, 500, 200)] {
+        for (len, count, rounds) in
+            [(10, 1, 2000), (10, 3, 1000), (200, 5, 3000), (10, 9, 1000), (10, 10, 3), (3000, 500, 200)]
+        {
             let all: Vec<_> = (0..len).map(|i| i.to_string().into_bytes()).collect();
             let mut chosen = BTreeMap::<Vec<u8>, usize>::new();
             for _ in 0..rounds {
@@ -235,7 +241,7 @@ mod tests {
                 assert_eq!(names.len(), count);
                 names.into_iter().for_each(|name| *chosen.entry(name.to_vec()).or_default() += 1);
             }
-            // About five standard deviations.
+            // The tolerance is about five standard deviations.
             let mean = (rounds * count) as f64 / len as f64;
             let off = 5.0 * (mean * (1.0 - count as f64 / len as f64)).sqrt();
             for times in chosen.values() {

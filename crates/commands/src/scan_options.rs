@@ -1,8 +1,8 @@
-//! What SCAN and its relatives have in common: the options that say how much to look at and what to show, and the form
-//! of the reply.
+//! Common parts of SCAN and similar commands: the options that limit the work and filter the results, and the reply's
+//! format.
 //!
-//! Knows nothing of what is scanned. Source of the semantics: the command page of SCAN; the order of checks is that of
-//! a Redis server.
+//! This module knows nothing of the scanned collection. Source of the semantics: the command page of SCAN; the order of
+//! checks follows a Redis server.
 
 use resp::num;
 use resp::reply::{Output, Reply};
@@ -11,25 +11,25 @@ use store::glob;
 use crate::Call;
 use crate::error::{Error, Outcome};
 
-/// Members that a call visits if it doesn't say.
+/// Default number of members that a call visits.
 const COUNT_DEFAULT: usize = 10;
 
-/// Steps that a call makes at most, per member that it is to visit: a table that is almost empty must neither make one
-/// call walk all of it, nor a client call for every empty bucket.
+/// Limit of steps in a call, per member that it should visit. It keeps one call from walking all of an almost empty
+/// table, but lets it skip many empty buckets.
 const STEPS_PER_MEMBER: usize = 10;
 
 /// The options MATCH and COUNT.
 pub struct ScanOptions<'c> {
-    /// About how many members to visit; at least 1.
+    /// Approximate number of members to visit; at least 1.
     pub count: usize,
-    /// None if all are shown.
+    /// Filter for names; none shows all.
     pattern: Option<&'c [u8]>,
 }
 
 impl<'c> ScanOptions<'c> {
-    /// Reads the arguments from `first` on. Any other word is handed to `other` with its index, which says how many
-    /// arguments belong to it, itself included, or refuses it. Errors: a count that is no integer or below 1, a word
-    /// without its value.
+    /// Parses the arguments from `first` on. Any other word is passed to `other` with its index; `other` returns the
+    /// number of arguments that the option takes, including the word, or an error. Errors: a count that is not an
+    /// integer or below 1, an option without its value.
     pub fn parse(
         call: &Call<'c, '_, '_>,
         first: usize,
@@ -46,7 +46,7 @@ impl<'c> ScanOptions<'c> {
                 }
                 2
             } else if has_value && call.is(index, "match") {
-                // A lone star would not match an empty name.
+                // A pattern of one star is treated as no filter; as a glob it would not match an empty name.
                 options.pattern = Some(call.arg(index + 1)).filter(|pattern| pattern != b"*");
                 2
             } else {
@@ -56,22 +56,22 @@ impl<'c> ScanOptions<'c> {
         Ok(options)
     }
 
-    /// Whether a member of this name is to be shown.
+    /// True if a member with this name is shown.
     #[inline]
     #[must_use]
     pub fn shows(&self, name: &[u8]) -> bool {
         self.pattern.is_none_or(|pattern| glob::matches(pattern, name, false))
     }
 
-    /// Calls `step` with a cursor, which visits members and gives the next cursor, until enough were visited or the
-    /// cursor is 0 again, and replies with that and what was found.
+    /// Calls `step` with a cursor until enough members were visited or the cursor is 0 again, and replies with the
+    /// cursor and the results. `step` visits members and returns the next cursor.
     pub fn run(
         &self,
         cursor: u64,
         reply: &mut Reply<'_>,
         mut step: impl FnMut(u64, &mut ScanResults<'_, '_>) -> u64,
     ) -> Outcome {
-        // The cursor that comes first in the reply is known last.
+        // The cursor comes first in the reply but is known last.
         let mut output = Output::default();
         let texts = Reply::new(&mut output, reply.proto());
         let mut found = ScanResults { options: self, texts, visited: 0, len: 0 };
@@ -91,7 +91,7 @@ impl<'c> ScanOptions<'c> {
     }
 }
 
-/// What a call has come across so far.
+/// Results of a call so far.
 pub struct ScanResults<'o, 'c> {
     options: &'o ScanOptions<'c>,
     texts: Reply<'o>,
@@ -100,14 +100,14 @@ pub struct ScanResults<'o, 'c> {
 }
 
 impl ScanResults<'_, '_> {
-    /// Notes that a member was visited; says whether it is to be shown.
+    /// Counts a visited member; returns true if it should be shown.
     #[inline]
     pub fn wants(&mut self, name: &[u8]) -> bool {
         self.visited += 1;
         self.options.shows(name)
     }
 
-    /// Adds a text to the reply: a member's name, or what belongs to it.
+    /// Adds a text to the reply: a member's name, value or score.
     #[inline]
     pub fn show(&mut self, text: &[u8]) {
         self.len += 1;
@@ -115,12 +115,12 @@ impl ScanResults<'_, '_> {
     }
 }
 
-/// The cursor at `index`.
+/// Parses the argument at `index` as a cursor.
 pub fn cursor(call: &Call<'_, '_, '_>, index: usize) -> Result<u64, Error> {
     num::parse_cursor(call.arg(index)).ok_or(Error::INVALID_CURSOR)
 }
 
-/// The reply of a scan of nothing.
+/// Writes the reply of a scan without results.
 pub fn reply_nothing(reply: &mut Reply<'_>) {
     reply.array(2);
     reply.bulk("0");

@@ -1,7 +1,7 @@
-//! Sets: members without order, and what several sets have in common or not.
+//! Sets: unordered members, and unions, intersections and differences of sets.
 //!
-//! Source of the semantics: Redis's command pages of the group "set", and the answers of a Redis server where they are
-//! silent.
+//! Source of the semantics: Redis's command pages of the group "set", and a Redis server's replies for details that the
+//! pages omit.
 
 mod change;
 mod combine;
@@ -28,7 +28,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Set).entries([
         .docs(
             Group::Set,
             "1.0.0",
-            "O(N) where N is the number of members given",
+            "O(N) where N is the number of members in the arguments",
             "Adds members to a set, which is created if it doesn't exist.",
             "key member [member ...]",
         )
@@ -46,7 +46,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Set).entries([
             Group::Set,
             "1.0.0",
             "O(N) where N is the number of members of all sets",
-            "Returns the members of a set that no other of several sets has.",
+            "Returns the members of the first set that the other sets don't have.",
             "key [key ...]",
         )
         .tips(&["nondeterministic_output_order"]),
@@ -56,7 +56,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Set).entries([
             Group::Set,
             "8.10.0",
             "O(N*M) where N is the size of the first set and M the number of sets",
-            "Returns the number of members that the first set has and the others have not.",
+            "Counts the members of the first set that the other sets don't have.",
             "numkeys:integer key [key ...] [LIMIT limit:integer]",
         ),
     Spec::new("sdiffstore", -3, WRITE | DENYOOM, combine::sdiffstore as Handler)
@@ -65,7 +65,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Set).entries([
             Group::Set,
             "1.0.0",
             "O(N) where N is the number of members of all sets",
-            "Stores the members of a set that no other of several sets has.",
+            "Stores the members of the first set that the other sets don't have.",
             "destination key [key ...]",
         ),
     Spec::new("sinter", -2, READONLY, combine::sinter as Handler)
@@ -84,7 +84,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Set).entries([
             Group::Set,
             "7.0.0",
             "O(N*M) where N is the size of the smallest set and M the number of sets",
-            "Returns the number of members that several sets have in common.",
+            "Counts the members that several sets have in common.",
             "numkeys:integer key [key ...] [LIMIT limit:integer]",
         ),
     Spec::new("sinterstore", -3, WRITE | DENYOOM, combine::sinterstore as Handler)
@@ -100,7 +100,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Set).entries([
         .brief()
         .keys(&[KeySpec::at(1, RO)])
         .items(2, 1)
-        .docs(Group::Set, "1.0.0", "O(1)", "Says whether a set has a member.", "key member"),
+        .docs(Group::Set, "1.0.0", "O(1)", "Checks if a set has a member.", "key member"),
     Spec::new("smembers", 2, READONLY, read::smembers as Handler)
         .keys(&[KeySpec::at(1, RO | ACCESS)])
         .docs(Group::Set, "1.0.0", "O(N) in the size of the set", "Returns all members of a set.", "key")
@@ -112,8 +112,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Set).entries([
         .docs(
             Group::Set,
             "6.2.0",
-            "O(N) where N is the number of members given",
-            "Says of several members whether a set has them.",
+            "O(N) where N is the number of members in the arguments",
+            "Checks for each of several members if a set has it.",
             "key member [member ...]",
         ),
     Spec::new("smove", 4, WRITE | FAST, change::smove as Handler)
@@ -126,7 +126,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Set).entries([
             Group::Set,
             "1.0.0",
             "O(N) where N is the number of members returned",
-            "Removes and returns members of a set that are picked at random.",
+            "Removes and returns random members of a set.",
             "key [count:integer@3.2.0]",
         )
         .history(&[("3.2.0", "`count`.")])
@@ -137,7 +137,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Set).entries([
             Group::Set,
             "1.0.0",
             "O(N) where N is the number of members returned",
-            "Returns members of a set that are picked at random.",
+            "Returns random members of a set.",
             "key [count:integer@2.6.0]",
         )
         .history(&[("2.6.0", "`count`.")])
@@ -149,8 +149,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Set).entries([
         .docs(
             Group::Set,
             "1.0.0",
-            "O(N) where N is the number of members given",
-            "Removes members from a set, and the key when none is left.",
+            "O(N) where N is the number of members in the arguments",
+            "Removes members from a set, and deletes the key of an emptied set.",
             "key member [member ...]",
         )
         .history(&[("2.4.0", "Several members.")]),
@@ -160,7 +160,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Set).entries([
             Group::Set,
             "2.8.0",
             "O(1) for every call, O(N) in the size of the set for a whole iteration",
-            "Returns some of the members of a set, and a cursor to go on with.",
+            "Iterates over the members of a set with a cursor.",
             "key cursor:integer [MATCH pattern:pattern] [COUNT count:integer]",
         )
         .tips(&["nondeterministic_output"]),
@@ -170,7 +170,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Set).entries([
             Group::Set,
             "1.0.0",
             "O(N) where N is the number of members of all sets",
-            "Returns the members that any of several sets has.",
+            "Returns the members that at least one of several sets has.",
             "key [key ...]",
         )
         .tips(&["nondeterministic_output_order"]),
@@ -180,7 +180,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Set).entries([
             Group::Set,
             "8.10.0",
             "O(N) where N is the number of members of all sets",
-            "Returns the number of members of the union of sets; exactly, with APPROX, too.",
+            "Counts the members of the union of sets. The count is exact even with APPROX.",
             "numkeys:integer key [key ...] [APPROX] [LIMIT limit:integer]",
         ),
     Spec::new("sunionstore", -3, WRITE | DENYOOM, combine::sunionstore as Handler)
@@ -189,7 +189,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Set).entries([
             Group::Set,
             "1.0.0",
             "O(N) where N is the number of members of all sets",
-            "Stores the members that any of several sets has.",
+            "Stores the members that at least one of several sets has.",
             "destination key [key ...]",
         ),
 ]);

@@ -1,5 +1,5 @@
-//! What a command is, declared once: COMMAND, COMMAND DOCS, key extraction, access categories, locks and the tools'
-//! hints all come from here. The vocabulary is that of Redis's "COMMAND INFO" and "COMMAND DOCS" pages.
+//! Declaration of commands. COMMAND, COMMAND DOCS, key extraction, access categories, locks and the tools' hints are
+//! all derived from it. The vocabulary follows Redis's "COMMAND INFO" and "COMMAND DOCS" pages.
 
 mod facts;
 
@@ -8,12 +8,12 @@ use store::value::Type;
 
 pub use facts::{Channels, FlagsOfKey, IsSecret, NamedDatabases, Script, Waits, fact};
 
-/// A command's entry: what it is, and what runs it. `R` is the kind of handler.
+/// A command's entry: its declaration and its handler. `R` is the kind of handler.
 #[derive(Clone, Copy)]
 pub struct Spec<R: 'static> {
-    /// Everything but the handler.
+    /// All of the declaration.
     pub info: Info,
-    /// The handler. Of a container such as CONFIG, it runs when no subcommand is given.
+    /// The handler. A container, for example CONFIG, runs it when no subcommand is given.
     pub run: R,
     /// A container's subcommands.
     pub subcommands: &'static [Spec<R>],
@@ -22,74 +22,74 @@ pub struct Spec<R: 'static> {
 /// The declaration of a command.
 #[derive(Clone, Copy)]
 pub struct Info {
-    /// The name in lower case; a subcommand's is without its container's.
+    /// Name in lower case; a subcommand's name excludes its container's.
     pub name: &'static str,
-    /// Arguments including the name; negative: at least so many.
+    /// Number of arguments including the name; a negative number is a minimum.
     pub arity: i32,
     /// See [`flag`].
     pub flags: u32,
     /// See [`fact`].
     pub facts: u32,
-    /// Access categories beyond those that follow from the flags; see [`acl`].
+    /// Access categories beyond those that the flags imply; see [`acl`].
     pub categories: u32,
-    /// Whether the group brings its access category. Of SORT and of containers it doesn't.
+    /// True if the command belongs to its group's access category. SORT and containers don't.
     pub in_group_category: bool,
-    /// Where its keys are.
+    /// Positions of its keys.
     pub keys: &'static [KeySpec],
-    /// Which arguments are members or fields of the first key's collection: the first, and every how many; none, if
-    /// 0. Only a hint, by which memory is fetched ahead.
+    /// Position of the first argument that is a member or field of the first key's collection, and the distance from
+    /// one to the next; a distance of 0 means that there are none. Only a hint for prefetching.
     pub items: (usize, usize),
-    /// What it must have to itself.
+    /// The part of the keyspace that it locks.
     pub scope: Scope,
-    /// The type of value that its keys hold, if it is for one type. By that, memory is fetched ahead.
+    /// Type of its keys' values, if the command works on one type. Used for prefetching.
     pub value: Option<Type>,
-    /// What it waits for when it finds nothing, if it may wait.
+    /// Event that wakes the command, if it can block.
     pub waits: Option<Waits>,
-    /// Where it publishes.
+    /// Kind of channel that it publishes on.
     pub publishes: Option<Channels>,
-    /// What names the script that it runs.
+    /// Kind of argument that identifies the script that it runs.
     pub script: Option<Script>,
-    /// Which of its arguments must not be shown.
+    /// Marks arguments that must not appear in logs.
     pub is_secret: Option<IsSecret>,
-    /// The flags of its keys with VARIABLE_FLAGS for some arguments; without it, those of the specification.
+    /// Flags of its keys that have VARIABLE_FLAGS, for given arguments; without it, the specification's flags apply.
     pub flags_of_key: Option<FlagsOfKey>,
-    /// Which of its arguments name databases.
+    /// Marks arguments that name databases.
     pub databases: Option<NamedDatabases>,
     /// The group in the documentation.
     pub group: Group,
-    /// The version of Redis that brought it.
+    /// Version of Redis that introduced the command.
     pub since: &'static str,
-    /// One sentence for people.
+    /// One sentence of documentation.
     pub summary: &'static str,
-    /// In the size of its input.
+    /// Time complexity in terms of its input.
     pub complexity: &'static str,
-    /// Its arguments in the notation of [`crate::syntax`]: `key value [NX | XX]:condition [EX seconds:integer]`.
+    /// Arguments in the notation of [`crate::syntax`]: `key value [NX | XX]:condition [EX seconds:integer]`.
     pub syntax: &'static str,
     /// Hints for proxies and clients of clusters ("nondeterministic_output").
     pub tips: &'static [&'static str],
-    /// Whether it is for servers and their tests, and not for applications.
+    /// True if the command is for servers and their tests, and not for applications.
     pub is_system: bool,
-    /// Whether new applications should use something else.
+    /// Set if new applications should use another command.
     pub deprecated: Option<Deprecated>,
-    /// What came later than the command: the version of Redis, and what it added.
+    /// Later additions: the version of Redis and the added feature.
     pub history: &'static [(&'static str, &'static str)],
 }
 
-/// That there is something better than a command.
+/// Deprecation of a command.
 #[derive(Clone, Copy)]
 pub struct Deprecated {
-    /// The version of Redis that said so first.
+    /// Version of Redis that deprecated it.
     pub since: &'static str,
-    /// What to use, as COMMAND DOCS puts it: "`LMOVE` with the `RIGHT` and `LEFT` arguments".
+    /// Replacement, in the form of COMMAND DOCS: "`LMOVE` with the `RIGHT` and `LEFT` arguments".
     pub replaced_by: &'static str,
 }
 
-/// Flags of commands, with the names that COMMAND INFO prints.
+/// Flags of commands, with their names in COMMAND INFO.
 pub mod flag {
     macro_rules! flags {
         ($($(#[$doc:meta])* $name:ident = $bit:literal, $text:literal;)*) => {
             $($(#[$doc])* pub const $name: u32 = 1 << $bit;)*
-            /// Each flag with its name in the protocol, in the order in which COMMAND INFO prints them.
+            /// Each flag with its name in the protocol, in the order of COMMAND INFO.
             pub const NAMES: &[(u32, &str)] = &[$(($name, $text)),*];
         };
     }
@@ -98,7 +98,7 @@ pub mod flag {
         WRITE = 0, "write";
         /// Only reads keys.
         READONLY = 1, "readonly";
-        /// Refused when memory is over its limit.
+        /// Refused when used memory is above the limit.
         DENYOOM = 2, "denyoom";
         /// For operators.
         ADMIN = 3, "admin";
@@ -110,7 +110,7 @@ pub mod flag {
         BLOCKING = 6, "blocking";
         /// Allowed while data is loaded.
         LOADING = 7, "loading";
-        /// Allowed on a replica that has lost its source.
+        /// Allowed on a replica that has lost its primary.
         STALE = 8, "stale";
         /// Not shown by MONITOR.
         SKIP_MONITOR = 9, "skip_monitor";
@@ -122,27 +122,27 @@ pub mod flag {
         FAST = 12, "fast";
         /// Allowed before authentication.
         NO_AUTH = 13, "no_auth";
-        /// May have effects though it is no write.
+        /// May have effects although it is not a write.
         MAY_REPLICATE = 14, "may_replicate";
-        /// Runs without keys, though it may have some.
+        /// Its keys are optional.
         NO_MANDATORY_KEYS = 19, "no_mandatory_keys";
         /// Not allowed while data is loaded in the background.
         NO_ASYNC_LOADING = 15, "no_async_loading";
         /// Not allowed within MULTI.
         NO_MULTI = 16, "no_multi";
-        /// Its keys can't be told from positions alone.
+        /// Positions alone don't determine its keys.
         MOVABLEKEYS = 17, "movablekeys";
         /// Allowed while a script runs too long.
         ALLOW_BUSY = 18, "allow_busy";
     }
 }
 
-/// Access categories of commands, with the names that ACL CAT prints.
+/// Access categories of commands, with their names in ACL CAT.
 pub mod acl {
     macro_rules! categories {
         ($($(#[$doc:meta])* $name:ident = $bit:literal, $text:literal;)*) => {
             $($(#[$doc])* pub const $name: u32 = 1 << $bit;)*
-            /// Each category with its name in the protocol, in the order in which COMMAND INFO prints them.
+            /// Each category with its name in the protocol, in the order of COMMAND INFO.
             pub const NAMES: &[(u32, &str)] = &[$(($name, $text)),*];
         };
     }
@@ -189,17 +189,17 @@ pub mod acl {
         TRANSACTION = 19, "@transaction";
         /// Part of scripting.
         SCRIPTING = 20, "@scripting";
-        /// Searches, or changes what is searched: RediSearch's.
+        /// Searches or changes an index: RediSearch's category.
         SEARCH = 21, "@search";
     }
 }
 
-/// Flags of keys, with the names that COMMAND INFO prints.
+/// Flags of keys, with their names in COMMAND INFO.
 pub mod key_flag {
     macro_rules! flags {
         ($($(#[$doc:meta])* $name:ident = $bit:literal, $text:literal;)*) => {
             $($(#[$doc])* pub const $name: u32 = 1 << $bit;)*
-            /// Each flag with its name in the protocol, in the order in which COMMAND INFO prints them.
+            /// Each flag with its name in the protocol, in the order of COMMAND INFO.
             pub const NAMES: &[(u32, &str)] = &[$(($name, $text)),*];
         };
     }
@@ -208,19 +208,19 @@ pub mod key_flag {
         RO = 0, "RO";
         /// Read and changed.
         RW = 1, "RW";
-        /// Overwritten, whatever it held.
+        /// Overwritten; the old value doesn't matter.
         OW = 2, "OW";
         /// Removed.
         RM = 3, "RM";
         /// Its contents reach the client or another key.
         ACCESS = 4, "access";
-        /// Its contents are changed, depending on what they were.
+        /// Its contents are changed in a way that depends on the old contents.
         UPDATE = 5, "update";
         /// Contents are added.
         INSERT = 6, "insert";
         /// Contents are removed.
         DELETE = 7, "delete";
-        /// Named like a key but none (a shard channel).
+        /// Looks like a key but isn't one (a shard channel).
         NOT_KEY = 8, "not_key";
         /// Some keys may be missed.
         INCOMPLETE = 9, "incomplete";
@@ -229,7 +229,7 @@ pub mod key_flag {
     }
 }
 
-/// The group of a command in the documentation.
+/// Group of a command in the documentation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the names are Redis's")]
 pub enum Group {
@@ -253,7 +253,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// The name in COMMAND DOCS.
+    /// Name of the group in COMMAND DOCS.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -277,7 +277,7 @@ impl Group {
         }
     }
 
-    /// The access category that comes with the group.
+    /// Access category that the group implies.
     #[must_use]
     pub const fn category(self) -> u32 {
         match self {
@@ -301,71 +301,73 @@ impl Group {
     }
 }
 
-/// What a command must have to itself while it runs.
+/// The part of the keyspace that a command locks while it runs.
 #[derive(Clone, Copy, Debug)]
 pub enum Scope {
-    /// The shards of its keys; none, if it has no keys.
+    /// The shards of its keys; nothing, if it has no keys.
     Keys,
-    /// One shard after the other, as it visits them (SCAN). Behind the gate when part of a transaction.
+    /// One shard at a time, as it visits them (SCAN). Runs alone behind the gate when it is part of a transaction.
     Each,
-    /// Everything, alone behind the gate (FLUSHALL, KEYS).
+    /// Everything: it runs alone behind the gate (FLUSHALL, KEYS).
     Whole,
-    /// The shards of its keys to begin with, and whatever it reaches for while it runs (EVAL).
+    /// The shards of its keys at first, and further shards on demand while it runs (EVAL).
     Script,
     /// Depends on the arguments (SORT with BY or GET).
     ByArgs(fn(Args<'_>) -> Scope),
 }
 
-/// Where a command's keys begin.
+/// Position of a command's first key.
 #[derive(Clone, Copy, Debug)]
 pub enum Begin {
     /// At this argument.
     Index(usize),
-    /// The same, unless that is empty. COMMAND INFO calls it an index.
+    /// At this argument, unless it is empty. COMMAND INFO calls it an index.
     UnlessEmpty(usize),
-    /// After this word, which is looked for from this argument on; negative: from the end backwards.
+    /// After this word. The search for the word begins at this argument; a negative number searches backwards from the
+    /// end.
     Keyword(&'static str, i32),
-    /// After this word, an option that may stand anywhere from this argument on: where this function says, if it is
-    /// there. COMMAND INFO calls it a keyword.
+    /// After this word, an option that may appear anywhere from this argument on. The function returns the key's
+    /// position, if the option is present. COMMAND INFO calls it a keyword.
     Option(&'static str, i32, fn(Args<'_>) -> Option<usize>),
-    /// Where this function says, if there are any. COMMAND INFO calls it "unknown", and what follows it too.
+    /// At the position that this function returns, if any. COMMAND INFO calls both the beginning and the search
+    /// "unknown".
     Unknown(fn(Args<'_>) -> Option<usize>),
 }
 
-/// How keys follow each other from where they begin.
+/// Positions of further keys, relative to the first.
 #[derive(Clone, Copy, Debug)]
 pub enum Find {
-    /// To `last`, relative to the first (negative: from the end, -1 being the last argument), every `step` arguments;
-    /// `limit` 2 means the first half of what is left, and so on.
+    /// Up to `last`, relative to the first key (negative: from the end, -1 being the last argument), every `step`
+    /// arguments. A `limit` of 2 means the first half of the remaining arguments, and so on.
     Range {
-        /// The last key, relative to the first, or from the end.
+        /// Position of the last key, relative to the first, or from the end if negative.
         last: i32,
-        /// Arguments from one key to the next.
+        /// Distance from one key to the next, in arguments.
         step: i32,
-        /// Which part of the arguments left are keys: all (0, 1), half (2), and so on.
+        /// Part of the remaining arguments that are keys: all (0, 1), half (2), and so on.
         limit: i32,
     },
-    /// A count of keys is `count` arguments after the beginning, the first key `first` arguments after it.
+    /// The number of keys is `count` arguments after the beginning, the first key `first` arguments after it.
     Count {
-        /// Where the count is, relative to the beginning.
+        /// Position of the number of keys, relative to the beginning.
         count: usize,
-        /// Where the first key is, relative to the beginning.
+        /// Position of the first key, relative to the beginning.
         first: usize,
-        /// Arguments from one key to the next.
+        /// Distance from one key to the next, in arguments.
         step: usize,
     },
 }
 
-/// Some keys of a command.
+/// A group of a command's keys that is found by one rule.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySpec {
     /// See [`key_flag`].
     pub flags: u32,
-    /// Where they begin.
+    /// Position of the first key.
     pub begin: Begin,
-    /// How they go on.
+    /// Positions of further keys.
     pub find: Find,
-    /// What COMMAND INFO says about it; nothing, if empty.
+    /// Notes in COMMAND INFO; empty for none.
     pub notes: &'static str,
 }
 
@@ -376,40 +378,41 @@ impl KeySpec {
         KeySpec { flags, begin: Begin::Index(index), find: Find::Range { last: 0, step: 1, limit: 0 }, notes: "" }
     }
 
-    /// Keys from the argument at `index` to the last but `-last - 1`, every `step` arguments.
+    /// Keys from the argument at `index` on, every `step` arguments. `last` is relative to the end: -1 includes the
+    /// last argument.
     #[must_use]
     pub const fn range(index: usize, last: i32, step: i32, flags: u32) -> KeySpec {
         KeySpec { flags, begin: Begin::Index(index), find: Find::Range { last, step, limit: 0 }, notes: "" }
     }
 
-    /// As many keys as the argument at `index` says, right after it.
+    /// A number of keys, given by the argument at `index`, right after it.
     #[must_use]
     pub const fn counted(index: usize, flags: u32) -> KeySpec {
         KeySpec { flags, begin: Begin::Index(index), find: Find::Count { count: 0, first: 1, step: 1 }, notes: "" }
     }
 
-    /// One key, the argument that `find` names; COMMAND INFO knows nothing of how it is found.
+    /// One key at the position that `find` returns. COMMAND INFO shows its position as unknown.
     #[must_use]
     pub const fn unknown(flags: u32, find: fn(Args<'_>) -> Option<usize>) -> KeySpec {
         KeySpec { flags, begin: Begin::Unknown(find), find: Find::Range { last: 0, step: 1, limit: 0 }, notes: "" }
     }
 
-    /// One key, which follows the option `word`, somewhere from the argument at `from` on; `find` says where.
+    /// One key after the option `word`, somewhere from the argument at `from` on; `find` returns its position.
     #[must_use]
     pub const fn option(word: &'static str, from: i32, flags: u32, find: fn(Args<'_>) -> Option<usize>) -> KeySpec {
         let begin = Begin::Option(word, from, find);
         KeySpec { flags, begin, find: Find::Range { last: 0, step: 1, limit: 0 }, notes: "" }
     }
 
-    /// Adds what COMMAND INFO says about it.
+    /// Adds the notes in COMMAND INFO.
     #[must_use]
     pub const fn notes(mut self, notes: &'static str) -> KeySpec {
         self.notes = notes;
         self
     }
 
-    /// Calls `visit` with the index of every key that the arguments hold. Arguments that make no sense give no key;
-    /// the handler will refuse them.
+    /// Calls `visit` with the index of each key in the arguments. Invalid arguments yield no key; the handler will
+    /// reject them.
     #[inline]
     pub fn visit(&self, args: Args<'_>, mut visit: impl FnMut(usize)) {
         let Some(begin) = self.begin(args) else { return };
@@ -437,6 +440,18 @@ impl KeySpec {
         }
     }
 
+    /// Returns true if the arguments hold fewer keys than their count names, or no whole number of groups.
+    fn is_short(&self, args: Args<'_>) -> bool {
+        let Some(begin) = self.begin(args) else { return false };
+        match self.find {
+            Find::Count { count, first, step } => {
+                let keys = (begin + first..args.len()).step_by(step).len();
+                resp::num::parse_i64(args.get(begin + count)).is_some_and(|count| count > keys as i64)
+            }
+            Find::Range { limit, .. } => limit > 1 && args.len().saturating_sub(begin) % limit as usize != 0,
+        }
+    }
+
     fn begin(&self, args: Args<'_>) -> Option<usize> {
         match self.begin {
             Begin::Index(index) => Some(index),
@@ -456,7 +471,7 @@ impl KeySpec {
 }
 
 impl Info {
-    /// All access categories: the group's, those that follow from the flags, and the entry's own.
+    /// All access categories: the group's, those that the flags imply, and the entry's own.
     #[must_use]
     pub fn all_categories(&self) -> u32 {
         use flag::{ADMIN, BLOCKING, FAST, PUBSUB, READONLY, WRITE};
@@ -473,7 +488,7 @@ impl Info {
                 all |= categories;
             }
         }
-        // Redis counts scripting's commands as neither reads nor writes of their own.
+        // Redis counts scripting commands neither as reads nor as writes.
         if self.group == Group::Scripting {
             all &= !(acl::READ | acl::WRITE);
         }
@@ -481,7 +496,7 @@ impl Info {
         all | if self.flags & FAST != 0 { acl::FAST } else { acl::SLOW }
     }
 
-    /// Whether it has this flag.
+    /// True if the command has this flag.
     #[inline]
     #[must_use]
     pub const fn has(&self, flag: u32) -> bool {
@@ -495,7 +510,7 @@ impl Info {
         self.facts & fact != 0
     }
 
-    /// Whether so many arguments, the name included, are right.
+    /// True if this number of arguments, including the name, is valid.
     #[inline]
     #[must_use]
     pub fn accepts(&self, args: usize) -> bool {
@@ -504,7 +519,7 @@ impl Info {
         if arity >= 0 { args == arity } else { args >= -arity }
     }
 
-    /// The place of its only key, if it has exactly one whatever its arguments.
+    /// The position of the only key, if the command always has exactly one.
     #[must_use]
     pub fn only_key(&self) -> Option<usize> {
         match self.keys {
@@ -517,13 +532,19 @@ impl Info {
         }
     }
 
-    /// Calls `visit` with the index of every key that the arguments hold.
+    /// Calls `visit` with the index of each key in the arguments.
     #[inline]
     pub fn visit_keys(&self, args: Args<'_>, mut visit: impl FnMut(usize)) {
         self.keys.iter().for_each(|keys| keys.visit(args, &mut visit));
     }
 
-    /// The scope for these arguments.
+    /// Returns true if the arguments hold fewer keys than their count names. The handler will reject them.
+    #[must_use]
+    pub fn lacks_keys(&self, args: Args<'_>) -> bool {
+        self.keys.iter().any(|keys| keys.is_short(args))
+    }
+
+    /// The scope of a call with these arguments.
     #[inline]
     #[must_use]
     pub fn scope_for(&self, args: Args<'_>) -> Scope {
@@ -535,7 +556,7 @@ impl Info {
 }
 
 impl<R> Spec<R> {
-    /// A command with its handler; the rest is added by the methods below, which all work at compile time.
+    /// Creates the entry of a command. The methods below add the other declarations; all of them work at compile time.
     #[must_use]
     pub const fn new(name: &'static str, arity: i32, flags: u32, run: R) -> Spec<R> {
         let info = Info {
@@ -570,21 +591,21 @@ impl<R> Spec<R> {
 }
 
 impl<R: Copy> Spec<R> {
-    /// Adds where its keys are.
+    /// Sets the positions of its keys.
     #[must_use]
     pub const fn keys(mut self, keys: &'static [KeySpec]) -> Self {
         self.info.keys = keys;
         self
     }
 
-    /// Adds what it must have to itself.
+    /// Sets the part of the keyspace that it locks.
     #[must_use]
     pub const fn scope(mut self, scope: Scope) -> Self {
         self.info.scope = scope;
         self
     }
 
-    /// Adds which arguments are members or fields of the first key's collection: those from `first` on, every `step`.
+    /// Declares that every `step`th argument from `first` on is a member or field of the first key's collection.
     #[must_use]
     pub const fn items(mut self, first: usize, step: usize) -> Self {
         self.info.items = (first, step);
@@ -604,49 +625,49 @@ impl<R: Copy> Spec<R> {
         self.facts(fact::BRIEF)
     }
 
-    /// Adds the type that a key must get to end its wait.
+    /// Sets the type that ends its wait when a key gets it.
     #[must_use]
     pub const fn waits_for(mut self, kind: Type) -> Self {
         self.info.waits = Some(Waits { kind, ends_without_key: false });
         self
     }
 
-    /// The same for a command that fails, instead of waiting on, when its key is gone.
+    /// Like [`Spec::waits_for`], for a command that fails instead of waiting on when its key is deleted.
     #[must_use]
     pub const fn waits_while_there_is(mut self, kind: Type) -> Self {
         self.info.waits = Some(Waits { kind, ends_without_key: true });
         self
     }
 
-    /// Adds where it publishes.
+    /// Sets the kind of channel that it publishes on.
     #[must_use]
     pub const fn publishes(mut self, channels: Channels) -> Self {
         self.info.publishes = Some(channels);
         self
     }
 
-    /// Adds what names the script that it runs.
+    /// Sets the kind of argument that identifies the script that it runs.
     #[must_use]
     pub const fn script(mut self, script: Script) -> Self {
         self.info.script = Some(script);
         self
     }
 
-    /// Adds which of its arguments must not be shown.
+    /// Marks arguments that must not be shown.
     #[must_use]
     pub const fn secret(mut self, is_secret: IsSecret) -> Self {
         self.info.is_secret = Some(is_secret);
         self
     }
 
-    /// Adds what the flags of its keys with VARIABLE_FLAGS are.
+    /// Sets the flags of its keys that have VARIABLE_FLAGS.
     #[must_use]
     pub const fn flags_of_key(mut self, flags: FlagsOfKey) -> Self {
         self.info.flags_of_key = Some(flags);
         self
     }
 
-    /// Adds which of its arguments name databases.
+    /// Marks arguments that name databases.
     #[must_use]
     pub const fn databases(mut self, databases: NamedDatabases) -> Self {
         self.info.databases = Some(databases);
@@ -660,14 +681,14 @@ impl<R: Copy> Spec<R> {
         self
     }
 
-    /// Keeps its group's access category from it.
+    /// Excludes it from its group's access category.
     #[must_use]
     pub const fn not_in_group_category(mut self) -> Self {
         self.info.in_group_category = false;
         self
     }
 
-    /// Adds its documentation: group, since, complexity, summary and syntax.
+    /// Sets its documentation: group, first version, complexity, summary and syntax.
     #[must_use]
     pub const fn docs(
         mut self,
@@ -692,21 +713,21 @@ impl<R: Copy> Spec<R> {
         self
     }
 
-    /// Says which versions of Redis have added what to it.
+    /// Sets the versions of Redis that added features to it.
     #[must_use]
     pub const fn history(mut self, history: &'static [(&'static str, &'static str)]) -> Self {
         self.info.history = history;
         self
     }
 
-    /// Says that it is for servers and their tests.
+    /// Declares that it is for servers and their tests.
     #[must_use]
     pub const fn system(mut self) -> Self {
         self.info.is_system = true;
         self
     }
 
-    /// Says since when something else is better, and what.
+    /// Declares the version that deprecated it, and its replacement.
     #[must_use]
     pub const fn deprecated(mut self, since: &'static str, replaced_by: &'static str) -> Self {
         self.info.deprecated = Some(Deprecated { since, replaced_by });
@@ -721,17 +742,17 @@ impl<R: Copy> Spec<R> {
     }
 }
 
-/// Declares for several entries that their keys hold this type.
+/// Declares a type of value for the keys of several entries.
 #[derive(Clone, Copy)]
 pub struct On(pub Type);
 
 impl On {
-    /// The entries with that.
+    /// Returns the entries with the type set.
     #[must_use]
     pub const fn entries<R: Copy, const N: usize>(self, mut entries: [Spec<R>; N]) -> [Spec<R>; N] {
         let mut at = 0;
         while at < N {
-            // Not of a container, which has none.
+            // A container has no keys and gets no type.
             if !entries[at].info.keys.is_empty() {
                 entries[at].info.value = Some(self.0);
             }

@@ -1,7 +1,8 @@
-//! Streams: XADD, XREAD, groups of consumers and their relatives.
+//! Streams: XADD, XREAD, consumer groups and other commands.
 //!
-//! A stream stays when its last entry goes: its last ID and its groups are worth keeping. Source of the semantics:
-//! Redis's command pages of the group "stream", as of 7.2, and the answers of a Redis server; `delete` is of 8.2, `idempotence` of 8.6.
+//! A stream without entries stays, because its last ID and its groups are still needed. Source of the semantics: Redis
+//! 7.2's command pages of the group "stream", and a Redis server's replies for details that the pages omit; `delete`
+//! follows Redis 8.2, `idempotence` 8.6.
 
 mod add;
 mod claim;
@@ -27,7 +28,7 @@ use store::types::stream::{StreamEntry, StreamId};
 use crate::Call;
 use crate::error::{Error, SHOWN_BYTES, shown};
 
-/// Digits of two numbers of 64 bits, and the sign between them.
+/// Two 64-bit numbers in decimal, and the sign between them.
 const ID_TEXT_BYTES_MAX: usize = 41;
 
 /// An ID as text.
@@ -77,7 +78,7 @@ fn write_id_and_fields(reply: &mut Reply<'_>, entry: StreamEntry<'_>) {
     }
 }
 
-/// Writes an entry with how long it was pending before, and how often it had been delivered.
+/// Writes an entry with its previous idle time and number of deliveries.
 fn write_entry_with_delivery(reply: &mut Reply<'_>, entry: StreamEntry<'_>, idle_ms: i64, deliveries: u64) {
     reply.array(4);
     write_id_and_fields(reply, entry);
@@ -85,7 +86,7 @@ fn write_entry_with_delivery(reply: &mut Reply<'_>, entry: StreamEntry<'_>, idle
     reply.int(i64::try_from(deliveries).unwrap_or(i64::MAX));
 }
 
-/// Writes entries, at most so many; no limit, if 0. `each` sees the ID of every one that is written.
+/// Writes at most `count` entries; 0 means no limit. `each` gets the ID of each written entry.
 fn write_entries<'s>(
     reply: &mut Reply<'_>,
     entries: impl Iterator<Item = StreamEntry<'s>>,
@@ -102,13 +103,13 @@ fn write_entries<'s>(
     reply.fill_array(mark, written);
 }
 
-/// The error of a key or group that doesn't exist. `rest` follows the group's name.
+/// The error for a missing key or group. `rest` follows the group's name.
 fn no_group(key: &[u8], group: &[u8], rest: &str) -> Error {
     let texts: [&[u8]; 3] = [b"NOGROUP No such key '", b"' or consumer group '", b"'"];
     Error::quoting([texts[0], quoted(key), texts[1], quoted(group), texts[2], rest.as_bytes()].concat())
 }
 
-/// Begins what is said of one of several streams: a pair in RESP2, an element of a map in RESP3.
+/// Begins the reply for one of several streams: a pair in RESP2, an element of a map in RESP3.
 fn begin_stream(reply: &mut Reply<'_>, key: &[u8]) {
     if !reply.is_resp3() {
         reply.array(2);
@@ -116,18 +117,18 @@ fn begin_stream(reply: &mut Reply<'_>, key: &[u8]) {
     reply.bulk(key);
 }
 
-/// The error of a group that doesn't exist, of commands that say first that the key doesn't.
+/// The error for a missing group, for commands that report a missing key separately.
 fn no_such_group(key: &[u8], group: &[u8]) -> Error {
     let texts: [&[u8]; 3] = [b"NOGROUP No such consumer group '", b"' for key name '", b"'"];
     Error::quoting([texts[0], quoted(group), texts[1], quoted(key), texts[2]].concat())
 }
 
-/// What an error shows of a name, which Redis prints as a C string.
+/// The part of a name that errors quote. Redis prints names as C strings.
 fn quoted(name: &[u8]) -> &[u8] {
     shown(name, usize::MAX)
 }
 
-/// The error of arguments that no subcommand takes.
+/// The error for an unknown subcommand or a wrong number of arguments.
 fn wrong_subcommand(call: &Call<'_, '_, '_>, container: &str) -> Error {
     let start = b"ERR unknown subcommand or wrong number of arguments for '";
     let end = format!("'. Try {container} HELP.");

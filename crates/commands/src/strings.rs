@@ -1,6 +1,6 @@
-//! Strings: GET, SET and their relatives.
+//! Strings: GET, SET and the other commands of the family.
 //!
-//! Source of the semantics: Redis's command pages of the group "string"; DELIFEQ is Valkey's.
+//! Source of the semantics: Redis's command pages of the group "string"; DELIFEQ comes from Valkey.
 
 mod condition;
 mod lcs;
@@ -36,7 +36,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
         .docs(
             Group::String,
             "2.0.0",
-            "O(1) amortized, in the size of what is appended",
+            "O(1) amortized for each appended byte",
             "Appends to the string value of a key, which is created if it doesn't exist.",
             "key value",
         ),
@@ -50,12 +50,12 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
         .docs(Group::String, "1.0.0", "O(1)", "Subtracts from the integer value of a key.", "key decrement:integer"),
     Spec::new("delex", -2, WRITE | FAST, condition::delex as Handler)
         .flags_of_key(condition::flags_of_key)
-        .keys(&[KeySpec::at(1, RW | DELETE | VARIABLE_FLAGS).notes("RM without a condition")])
+        .keys(&[KeySpec::at(1, RW | DELETE | VARIABLE_FLAGS).notes("the key is only removed if there is no condition")])
         .docs(
             Group::String,
             "8.4.0",
             "O(1); O(N) with IFDEQ and IFDNE, where N is the length of the value",
-            "Deletes a key if its value, or the digest of that, is the given one or another.",
+            "Deletes a key if its value or its value's digest matches, or doesn't match, the argument.",
             "key [IFEQ comparison-value | IFNE comparison-value | IFDEQ comparison-digest | IFDNE \
              comparison-digest]:condition",
         ),
@@ -94,27 +94,21 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
             Group::String,
             "6.2.0",
             "O(1)",
-            "Returns the string value of a key after setting its expiry.",
+            "Returns the string value of a key and sets or removes its expiry.",
             "key [EX seconds:integer | PX milliseconds:integer | EXAT unix-time-seconds:unix-time | PXAT \
              unix-time-milliseconds:unix-time | PERSIST]:expiration",
         ),
     Spec::new("getrange", 4, READONLY, range::getrange as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
         Group::String,
         "2.4.0",
-        "O(N) in the length of what is returned",
+        "O(N) in the length of the reply",
         "Returns a part of the string value of a key.",
         "key start:integer end:integer",
     ),
     Spec::new("getset", 3, WRITE | DENYOOM | FAST, getset as Handler)
         .brief()
         .keys(&[KeySpec::at(1, RW | ACCESS | UPDATE)])
-        .docs(
-            Group::String,
-            "1.0.0",
-            "O(1)",
-            "Returns the string value of a key after setting it to a new one.",
-            "key value",
-        )
+        .docs(Group::String, "1.0.0", "O(1)", "Sets the string value of a key and returns the old value.", "key value")
         .deprecated("6.2.0", "`SET` with the `GET` argument"),
     Spec::new("incr", 2, WRITE | DENYOOM | FAST, number::incr as Handler)
         .brief()
@@ -168,7 +162,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
             Group::String,
             "8.4.0",
             "O(N) in the number of keys",
-            "Sets the string values of keys and their expiry, if all or none of them exist.",
+            "Sets the string values of keys and their expiry, optionally only if all or none of them exist.",
             "numkeys:integer key value [key value ...] [NX | XX]:condition [EX seconds:integer | PX \
              milliseconds:integer | EXAT unix-time-seconds:unix-time | PXAT unix-time-milliseconds:unix-time | \
              KEEPTTL]:expiration",
@@ -205,7 +199,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
             Group::String,
             "1.0.0",
             "O(1)",
-            "Sets the string value of a key, whatever it held.",
+            "Sets a key to a string, replacing a value of any type.",
             "key value [NX | XX | IFEQ@8.4.0 comparison-value | IFNE@8.4.0 comparison-value | IFDEQ@8.4.0 \
              comparison-digest | IFDNE@8.4.0 comparison-digest]:condition@2.6.12 [GET@6.2.0] [EX@2.6.12 \
              seconds:integer | PX@2.6.12 milliseconds:integer | EXAT@6.2.0 unix-time-seconds:unix-time | PXAT@6.2.0 \
@@ -237,7 +231,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
     Spec::new("setrange", 4, WRITE | DENYOOM, range::setrange as Handler).keys(&[KeySpec::at(1, RW | UPDATE)]).docs(
         Group::String,
         "2.2.0",
-        "O(N) in the length of what is written, and of the zeros before it",
+        "O(N) in the length of the written string and of the zeros before it",
         "Overwrites a part of the string value of a key, which is created if it doesn't exist.",
         "key offset:integer value",
     ),
@@ -253,23 +247,23 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::String).entries([
         .docs(
             Group::String,
             "1.0.0",
-            "O(N) in the length of what is returned",
-            "Returns a part of the string value of a key: an older name of GETRANGE.",
+            "O(N) in the length of the reply",
+            "Returns a part of the string value of a key. GETRANGE is the newer name.",
             "key start:integer end:integer",
         )
         .deprecated("2.0.0", "`GETRANGE`"),
 ]);
 
-/// The key of a command that looks at a value to decide whether to delete it.
+/// Key flags of a command that reads a value to decide whether to delete it.
 const RM_IF: u32 = crate::spec::key_flag::RM | ACCESS | DELETE;
 
-/// Replies with the string that a key holds.
+/// Replies with the string at a key.
 #[inline]
 pub(crate) fn reply_string(call: &mut Call<'_, '_, '_>, key: Key<'_>) -> Outcome {
     reply_view(&mut call.reply, call.db.view(key))
 }
 
-/// Replies with a string, or nothing; an error for other types.
+/// Replies with a string, or null; an error for other types.
 #[inline]
 fn reply_view(reply: &mut Reply<'_>, view: Option<View<'_>>) -> Outcome {
     match view {
@@ -282,7 +276,7 @@ fn reply_view(reply: &mut Reply<'_>, view: Option<View<'_>>) -> Outcome {
     Ok(())
 }
 
-/// A string's text; an error for other types.
+/// Returns a string's bytes; an error for other types.
 pub(crate) fn text(view: View<'_>) -> Result<Cow<'_, [u8]>, Error> {
     match view {
         View::Bytes(bytes) => Ok(Cow::Borrowed(bytes)),
@@ -292,7 +286,7 @@ pub(crate) fn text(view: View<'_>) -> Result<Cow<'_, [u8]>, Error> {
     }
 }
 
-/// The length of a string in bytes; an error for other types.
+/// Returns the length of a string in bytes; an error for other types.
 pub(crate) fn len(view: &View<'_>) -> Result<usize, Error> {
     match view {
         View::Bytes(bytes) => Ok(bytes.len()),
@@ -311,6 +305,8 @@ fn getset(call: &mut Call<'_, '_, '_>) -> Outcome {
     reply_string(call, key)?;
     call.set_string(key, call.arg(2), Ttl::Clear);
     call.changed(key, Class::String, "set");
+    // As in Redis: a replica needs no reply.
+    call.record_set(key, call.arg(2), Ttl::Clear);
     Ok(())
 }
 
@@ -343,7 +339,7 @@ fn mget(call: &mut Call<'_, '_, '_>) -> Outcome {
     for window in call.windows() {
         call.enter(window);
         for key in window {
-            // A key of another type is answered like one that doesn't exist.
+            // A key of another type is reported as missing.
             if reply_string(call, call.key_of(key)).is_err() {
                 call.reply.null();
             }

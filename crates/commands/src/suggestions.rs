@@ -1,7 +1,8 @@
-//! Suggestions: completing what is typed. FT.SUGADD, FT.SUGGET, FT.SUGDEL, FT.SUGLEN.
+//! Suggestions for autocompletion: FT.SUGADD, FT.SUGGET, FT.SUGDEL, FT.SUGLEN.
 //!
-//! Source of the semantics: RediSearch's command pages of the group "suggestion", its tests, and its behaviour where they leave something
-//! open; errors have its texts. A text that is empty or too long is passed over, as there: the reply is the number of suggestions.
+//! Source of the semantics: RediSearch's command pages of the group "suggestion", its tests, and its behaviour for
+//! details that they omit. Errors have RediSearch's texts. As in RediSearch, an empty or overlong text is ignored, and
+//! the reply is the number of suggestions.
 
 #[cfg(test)]
 mod tests;
@@ -33,7 +34,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Suggestions).entries([
     Spec::new("ft.sugget", -3, READONLY, sugget as Handler).keys(&[KeySpec::at(1, RO | ACCESS)]).docs(
         Group::Suggestion,
         "1.0.0",
-        "O(N), where N is the number of suggestions returned; with FUZZY, that of similar beginnings as well",
+        "O(N), where N is the number of returned suggestions; with FUZZY, plus the number of similar prefixes",
         "Returns the best suggestions that begin with a prefix.",
         "key prefix [FUZZY] [WITHSCORES] [WITHPAYLOADS] [MAX max:integer]",
     ),
@@ -57,11 +58,11 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Suggestions).entries([
     ),
 ]);
 
-/// Arguments that FT.SUGADD may have, its name among them.
+/// Largest number of arguments of FT.SUGADD, including the name.
 const SUGADD_ARGS_MAX: usize = 7;
-/// Arguments that FT.SUGGET may have, its name among them.
+/// Largest number of arguments of FT.SUGGET, including the name.
 const SUGGET_ARGS_MAX: usize = 10;
-/// Suggestions that FT.SUGGET returns if it isn't told how many.
+/// Default number of suggestions that FT.SUGGET returns.
 const COUNT: usize = 5;
 
 const NO_PAYLOAD: Error = Error::fixed("Invalid payload: Expected an argument, but none provided");
@@ -74,11 +75,11 @@ const NO_MAX: Error = Error::fixed("SEARCH_PARSE_ARGS MAX: Expected an argument,
 const MAX_NOT_NUMBER: Error = Error::fixed("SEARCH_PARSE_ARGS MAX: Could not convert argument to expected type");
 const MAX_OUT_OF_BOUNDS: Error = Error::fixed("SEARCH_PARSE_ARGS MAX: Value is outside acceptable bounds");
 
-/// What FT.SUGADD is told beside the text and its score.
+/// Options of FT.SUGADD.
 #[derive(Default)]
 struct Addition<'c> {
     increments: bool,
-    /// An empty one is none.
+    /// None if the payload is empty.
     payload: Option<&'c [u8]>,
 }
 
@@ -117,13 +118,13 @@ fn sugadd(call: &mut Call<'_, '_, '_>) -> Outcome {
     let suggestions = call.db.object_or_new::<Suggestions>(key)?;
     let before = if increments { suggestions.get(text) } else { None };
     let score = before.map_or(given, |(score, _)| score + given);
-    // Only of two infinities, so that the key was there before.
+    // Only a sum of opposite infinities is NaN, and that needs an existing suggestion.
     if score.is_nan() {
         return Err(NAN);
     }
     suggestions.set(text, score, payload);
     let len = suggestions.len();
-    // RediSearch has no event for it.
+    // RediSearch publishes no event here.
     call.changed(key, Class::Unpublished, "");
     if increments && call.is_recorded() {
         let mut digits = Vec::new();
@@ -158,7 +159,7 @@ fn suglen(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// What FT.SUGGET is told beside the prefix.
+/// Options of FT.SUGGET.
 struct SearchOptions {
     fuzziness: Fuzziness,
     count: usize,
@@ -183,7 +184,7 @@ fn search_options(call: &Call<'_, '_, '_>) -> Result<SearchOptions, Error> {
             _ if word.eq_ignore_ascii_case(b"withscores") => options.with_scores = true,
             _ if word.eq_ignore_ascii_case(b"withpayloads") => options.with_payloads = true,
             _ if word.eq_ignore_ascii_case(b"trim") => options.trims = true,
-            // Asks for nothing that shows.
+            // Accepted without an effect.
             _ if word.eq_ignore_ascii_case(b"optimize") => {}
             _ => {
                 let quoted = [b"SEARCH_PARSE_ARGS Unrecognized argument: ", shown(word, SHOWN_BYTES)].concat();
@@ -194,7 +195,7 @@ fn search_options(call: &Call<'_, '_, '_>) -> Result<SearchOptions, Error> {
     Ok(options)
 }
 
-/// A number of suggestions: what is behind its point doesn't count.
+/// Parses a number of suggestions; the fraction is dropped.
 fn count(text: &[u8]) -> Result<usize, Error> {
     let number = num::parse_f64(text).ok_or(MAX_NOT_NUMBER)?;
     if (1.0..=f64::from(u32::MAX)).contains(&number) { Ok(number as usize) } else { Err(MAX_OUT_OF_BOUNDS) }

@@ -1,26 +1,26 @@
-//! The arguments of a command as a tree, read from the notation of Redis's command pages; COMMAND DOCS prints it, and
-//! the tools' hints are made from it.
+//! The arguments of a command as a tree, parsed from the notation of Redis's command pages. COMMAND DOCS prints the
+//! tree, and the tools derive their hints from it.
 //!
-//! The notation, which an entry's `syntax` is written in:
+//! The notation of an entry's `syntax`:
 //!
 //! | written | means |
 //! | --- | --- |
-//! | `key`, `value` | an argument, in lower case: a string, or a key where the key specifications find it |
+//! | `key`, `value` | an argument, in lower case: a string, or a key if a key specification finds it |
 //! | `count:integer`, `destination:key` | an argument of another type |
-//! | `NX`, `*` | a word that is typed as it stands: upper case or a sign |
-//! | `*:auto-id` | the same with a name for documentation; without it, that is the word in lower case |
-//! | `""` | the empty string as such a word |
-//! | `EX seconds`, `LIMIT offset count` | a word and what belongs to it: all that follows, up to a bracket or bar around it |
-//! | `[...]` | may be left out |
-//! | `<NX \| XX>`, `[NX \| XX]` | one of these |
-//! | `<GROUP group consumer> [NOACK]` | several that go together: what belongs to the word ends with the bracket |
-//! | `[NX \| XX]:condition` | the choice with a name; without it, that is made up from the first two |
-//! | `[start end]:range`, `<host port>:target` | the same of several that go together |
+//! | `NX`, `*` | a literal word: upper case or a sign |
+//! | `*:auto-id` | a literal word with a name for documentation; the default name is the word in lower case |
+//! | `""` | the empty string as a literal word |
+//! | `EX seconds`, `LIMIT offset count` | a word and its arguments: everything up to the next bracket or bar around it |
+//! | `[...]` | optional |
+//! | `<NX \| XX>`, `[NX \| XX]` | one of the alternatives |
+//! | `<GROUP group consumer> [NOACK]` | a group: the bracket ends the arguments of the word |
+//! | `[NX \| XX]:condition` | a choice with a name; the default name joins the first two alternatives |
+//! | `[start end]:range`, `<host port>:target` | a group with a name |
 //! | `key [key ...]`, `field value [field value ...]` | once or more |
-//! | `start end [start end ...]:range` | the same with a name for what is repeated; without it, that is `data` |
-//! | `[GET pattern [GET pattern ...]]` | the same with its word each time |
-//! | `count:integer@6.2.0`, `CH@3.0.2`, `EX@2.6.12 seconds`, `[NX \| XX]:condition@7.0.0` | the version since which it exists, if it came later than the command |
-//! | `name@-2.8.12`, `name@2.4.0-2.8.12` | the version since which it is deprecated, behind a dash |
+//! | `start end [start end ...]:range` | a repeated group with a name; the default name is `data` |
+//! | `[GET pattern [GET pattern ...]]` | repetition including the word |
+//! | `count:integer@6.2.0`, `CH@3.0.2`, `EX@2.6.12 seconds`, `[NX \| XX]:condition@7.0.0` | the version that added the argument, if later than the command |
+//! | `name@-2.8.12`, `name@2.4.0-2.8.12` | the version that deprecated the argument, after a dash |
 //!
 //! Sources: the syntax lines of Redis's command pages and the page of COMMAND DOCS. This module knows no handler and
 //! writes no reply.
@@ -30,7 +30,7 @@ mod tests;
 
 use crate::spec::{Begin, Find, KeySpec, key_flag};
 
-/// What an argument is, in the vocabulary of COMMAND DOCS.
+/// Type of an argument, in the vocabulary of COMMAND DOCS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ArgumentType {
     /// Any bytes.
@@ -45,11 +45,11 @@ pub enum ArgumentType {
     Pattern,
     /// A Unix time.
     UnixTime,
-    /// A word that is typed as it stands.
+    /// A literal word.
     PureToken,
-    /// One of several arguments.
+    /// A choice of several arguments.
     OneOf,
-    /// Several arguments that go together.
+    /// A group of several arguments.
     Block,
 }
 
@@ -86,25 +86,25 @@ impl ArgumentType {
 /// An argument of a command, in the form of COMMAND DOCS.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Argument {
-    /// Its name: for a choice or a block, one made up from what it holds.
+    /// Its name; a choice or a block without a name gets one derived from its parts.
     pub name: String,
-    /// What it is.
+    /// Its type.
     pub kind: ArgumentType,
-    /// The word before it; of a pure token, the word that it is.
+    /// The literal word before it; for a pure token, the word itself.
     pub token: Option<String>,
-    /// Whether it may be left out.
+    /// True if it may be omitted.
     pub optional: bool,
-    /// Whether it may be given more than once.
+    /// True if it may be given more than once.
     pub multiple: bool,
-    /// Whether its word is then repeated too.
+    /// True if its word is repeated, too.
     pub multiple_token: bool,
-    /// Which of the command's key specifications finds it.
+    /// Index of the key specification that finds it.
     pub key_spec_index: Option<usize>,
-    /// The version that brought it, if that is later than its command.
+    /// Version that added it, if later than its command.
     pub since: Option<String>,
-    /// The version that deprecated it.
+    /// Version that deprecated it.
     pub deprecated_since: Option<String>,
-    /// What a choice or a block consists of.
+    /// The parts of a choice or a block.
     pub arguments: Vec<Argument>,
 }
 
@@ -124,7 +124,7 @@ impl Argument {
         }
     }
 
-    /// The same with the versions that the notation gives it.
+    /// Adds the versions that the notation declares.
     fn with(mut self, versions: Versions<'_>) -> Argument {
         let or = |given: Option<&str>, before| given.map(Into::into).or(before);
         self.since = or(versions.since, self.since);
@@ -141,7 +141,7 @@ impl Argument {
         Argument { arguments, ..Argument::new(name, ArgumentType::Block) }
     }
 
-    /// Several arguments as one.
+    /// Combines several arguments into one.
     fn group(name: &str, mut arguments: Vec<Argument>) -> Argument {
         match arguments.pop() {
             Some(only) if arguments.is_empty() => only,
@@ -153,7 +153,7 @@ impl Argument {
         }
     }
 
-    /// One of several; `name`: what the notation calls the choice.
+    /// Creates a choice of alternatives; `name` is its name in the notation, if any.
     fn one_of(name: Option<&str>, alternatives: Vec<Vec<Argument>>) -> Argument {
         let arguments: Vec<_> = alternatives.into_iter().map(|a| Argument::group("options", a)).collect();
         let made_up = || arguments.iter().take(2).map(|a| &*a.name).collect::<Vec<_>>().join("-or-");
@@ -161,7 +161,7 @@ impl Argument {
         Argument { arguments, ..Argument::new(name, ArgumentType::OneOf) }
     }
 
-    /// The fewest arguments of a request that it takes.
+    /// Smallest number of request arguments that it takes.
     fn least(&self) -> usize {
         if self.optional {
             return 0;
@@ -175,7 +175,7 @@ impl Argument {
         }
     }
 
-    /// How many arguments of a request it takes, if that is always the same.
+    /// Number of request arguments that it takes, if fixed.
     fn width(&self) -> Option<usize> {
         let inner = &self.arguments;
         let is_fixed = !self.optional
@@ -186,14 +186,14 @@ impl Argument {
     }
 }
 
-/// The fewest arguments of a request that these take, the command's name not counted.
+/// Smallest number of request arguments that these take, without the command's name.
 #[must_use]
 pub fn least(arguments: &[Argument]) -> usize {
     arguments.iter().map(Argument::least).sum()
 }
 
-/// A notation without what only documentation needs: types, names, versions and angle brackets around no choice. So
-/// pages show it.
+/// Removes the parts of a notation that only COMMAND DOCS needs: types, names, versions, and angle brackets without a
+/// choice. Pages show the result.
 #[must_use]
 pub fn shown(syntax: &str) -> String {
     let mut shown = String::with_capacity(syntax.len());
@@ -227,7 +227,7 @@ pub fn shown(syntax: &str) -> String {
     }
 }
 
-/// True if what follows an opening bracket has a bar before its closing one.
+/// True if a bar comes before the closing bracket in the text after an opening bracket.
 fn begins_choice(text: &str) -> bool {
     let mut depth = 0;
     for c in text.chars() {
@@ -242,16 +242,16 @@ fn begins_choice(text: &str) -> bool {
     false
 }
 
-/// A word that is typed as it stands.
+/// A literal word.
 #[derive(Clone, Copy)]
 struct Word<'a> {
     typed: &'a str,
-    /// What documentation calls it, if not by the word itself.
+    /// Its name in the documentation, if it differs from the word.
     name: Option<&'a str>,
 }
 
 impl<'a> Word<'a> {
-    /// The word, if it is one that is typed as it stands.
+    /// Parses a literal word; none, if the word is an argument's name.
     fn of(word: &'a str) -> Option<Word<'a>> {
         let (typed, name) = word.split_once(':').map_or((word, None), |(typed, name)| (typed, Some(name)));
         let is_typed = !typed.contains(|c: char| c.is_ascii_lowercase());
@@ -263,7 +263,7 @@ impl<'a> Word<'a> {
     }
 }
 
-/// The versions behind a word or a bracket.
+/// The versions after a word or a bracket.
 #[derive(Clone, Copy, Default)]
 struct Versions<'a> {
     since: Option<&'a str>,
@@ -271,7 +271,7 @@ struct Versions<'a> {
 }
 
 impl<'a> Versions<'a> {
-    /// Reads `6.2.0`, `-2.8.12` or `2.4.0-2.8.12`.
+    /// Parses `6.2.0`, `-2.8.12` or `2.4.0-2.8.12`.
     fn of(text: &'a str) -> Option<Versions<'a>> {
         let is_version = |version: &str| {
             version.split('.').count() == 3 && version.split('.').all(|number| number.parse::<u32>().is_ok())
@@ -283,21 +283,21 @@ impl<'a> Versions<'a> {
     }
 }
 
-/// A notation that can't be read.
+/// A syntax error in a notation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed {
-    /// Where, in bytes from the beginning.
+    /// Position of the error, in bytes from the beginning.
     pub offset: usize,
-    /// Why.
+    /// Description of the error.
     pub reason: &'static str,
 }
 
-/// Reads a command's notation. `keys` are its key specifications, and `first` is the place in a request of its first
-/// argument: 1, or 2 for a subcommand.
+/// Parses a command's notation. `keys` are its key specifications. `first` is the position of the first argument in a
+/// request: 1, or 2 for a subcommand.
 ///
 /// # Errors
-/// A notation with unbalanced brackets, alternatives outside of brackets, or a repetition of something else than what
-/// is before it.
+/// Returns an error for unbalanced brackets, alternatives outside brackets, or a repetition that differs from the
+/// arguments before it.
 pub fn parse(syntax: &str, keys: &[KeySpec], first: usize) -> Result<Vec<Argument>, Malformed> {
     let mut parser = Parser { text: syntax, at: 0 };
     let mut arguments = parser.sequence(None)?.arguments;
@@ -308,17 +308,17 @@ pub fn parse(syntax: &str, keys: &[KeySpec], first: usize) -> Result<Vec<Argumen
     Ok(arguments)
 }
 
-/// Arguments one after the other.
+/// Consecutive arguments.
 #[derive(Default)]
 struct Sequence {
     arguments: Vec<Argument>,
-    /// "..." is at its end.
+    /// True if "..." is at its end.
     repeats: bool,
-    /// It follows a word, and that is repeated with it.
+    /// True if a word precedes it and is repeated with it.
     repeats_token: bool,
 }
 
-const NAMES_ONE: &str = "a name for what is only one argument";
+const NAMES_ONE: &str = "a name after brackets around a single argument";
 
 struct Parser<'a> {
     text: &'a str,
@@ -330,7 +330,7 @@ impl<'a> Parser<'a> {
         Malformed { offset: self.at, reason }
     }
 
-    /// The next word or sign, without taking it; empty at the end.
+    /// Returns the next word or sign without consuming it; empty at the end.
     fn peek(&mut self) -> &'a str {
         let is_sign = |c: char| matches!(c, '[' | ']' | '<' | '>' | '|');
         let rest = self.text[self.at..].trim_start_matches(' ');
@@ -349,47 +349,47 @@ impl<'a> Parser<'a> {
         word
     }
 
-    /// A word without the versions behind it, and those.
+    /// Splits a word from the versions after it.
     fn versions(&self, word: &'a str) -> Result<(&'a str, Versions<'a>), Malformed> {
         let Some((word, versions)) = word.split_once('@') else { return Ok((word, Versions::default())) };
-        let versions = Versions::of(versions).ok_or_else(|| self.error("a version that is none"))?;
+        let versions = Versions::of(versions).ok_or_else(|| self.error("an invalid version"))?;
         Ok((word, versions))
     }
 
-    /// An argument: its name, with its type unless that is a string.
+    /// Parses an argument: its name, and its type unless that is a string.
     fn argument(&self, word: &str) -> Result<Argument, Malformed> {
         let Some((name, kind)) = word.rsplit_once(':') else { return Ok(Argument::new(word, ArgumentType::String)) };
-        let kind = ArgumentType::named(kind).ok_or_else(|| self.error("a type that there isn't"))?;
+        let kind = ArgumentType::named(kind).ok_or_else(|| self.error("an unknown type"))?;
         Ok(Argument::new(name, kind))
     }
 
-    /// What is written right behind a closing bracket; empty, if nothing is.
+    /// Consumes the text directly after a closing bracket; empty, if there is none.
     fn suffix(&mut self) -> &'a str {
         if self.text[self.at..].starts_with([':', '@']) { self.next() } else { "" }
     }
 
-    /// The name and the versions that a choice has behind its closing bracket.
+    /// Parses the name and the versions after a choice's closing bracket.
     fn choice_name(&mut self) -> Result<(Option<&'a str>, Versions<'a>), Malformed> {
         let suffix = self.suffix();
         let (name, versions) = self.versions(suffix)?;
         Ok((name.strip_prefix(':'), versions))
     }
 
-    /// What is between brackets as one argument, with the name behind them.
+    /// Converts the contents of brackets into one argument, with the name after them.
     fn choice(&self, name: Option<&str>, alternatives: Vec<Sequence>) -> Result<Argument, Malformed> {
         let mut alternatives: Vec<_> = alternatives.into_iter().map(|s| s.arguments).collect();
         if alternatives.len() > 1 {
             return Ok(Argument::one_of(name, alternatives));
         }
         let only = alternatives.pop().unwrap_or_default();
-        // It would be lost: an argument has its name before its bracket.
+        // The name would be lost: a single argument has its name before its bracket.
         if name.is_some() && only.len() < 2 {
             return Err(self.error(NAMES_ONE));
         }
         Ok(Argument::group(name.unwrap_or("options"), only))
     }
 
-    /// Arguments up to a closing bracket, a bar or the end; `token` is the word that they belong to.
+    /// Parses arguments up to a closing bracket, a bar or the end; `token` is the word before them.
     fn sequence(&mut self, token: Option<Word<'_>>) -> Result<Sequence, Malformed> {
         let mut sequence = Sequence::default();
         loop {
@@ -424,7 +424,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What is in square brackets: something that may be left out, or the repetition of what is before it.
+    /// Parses square brackets: an optional argument, or a repetition of the arguments before it.
     fn optional(&mut self, token: Option<Word<'_>>, before: &mut Sequence) -> Result<(), Malformed> {
         let mut alternatives = self.alternatives("]")?;
         let (name, versions) = self.choice_name()?;
@@ -446,7 +446,7 @@ impl<'a> Parser<'a> {
             return Err(self.error(NAMES_ONE));
         }
         repeat(token, before, inner, name)
-            .ok_or_else(|| self.error("a repetition of something else than what is before it"))
+            .ok_or_else(|| self.error("a repetition that differs from the arguments before it"))
     }
 
     fn alternatives(&mut self, close: &str) -> Result<Vec<Sequence>, Malformed> {
@@ -455,7 +455,7 @@ impl<'a> Parser<'a> {
         loop {
             let sequence = self.sequence(None)?;
             if sequence.arguments.is_empty() {
-                return Err(self.error("nothing where an argument should be"));
+                return Err(self.error("a missing argument"));
             }
             alternatives.push(sequence);
             match self.next() {
@@ -467,7 +467,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// A word and the arguments that belong to it, as one argument.
+/// Combines a word and its arguments into one argument.
 fn with_token(word: Word<'_>, rest: Sequence) -> Argument {
     let mut argument = match &*rest.arguments {
         [] => return Argument::pure_token(word),
@@ -483,7 +483,7 @@ fn with_token(word: Word<'_>, rest: Sequence) -> Argument {
     argument
 }
 
-/// Marks what `inner` repeats, which must be at the end of what is before it; none if it isn't.
+/// Marks the arguments that `inner` repeats, which must be at the end of `before`; none if they aren't.
 fn repeat(token: Option<Word<'_>>, before: &mut Sequence, inner: Vec<Argument>, name: Option<&str>) -> Option<()> {
     if let (Some(word), [only]) = (token, &*inner)
         && only.token.as_deref() == Some(word.typed)
@@ -510,15 +510,15 @@ fn begins_with(spec: &KeySpec, word: &str) -> bool {
     }
 }
 
-/// Finds the arguments that are keys by what the key specifications say.
+/// Marks the arguments that are keys according to the key specifications.
 struct KeyFinder<'k> {
     keys: &'k [KeySpec],
     found: Vec<bool>,
 }
 
 impl KeyFinder<'_> {
-    /// Visits arguments, the first of which is at `place` of a request, and returns the place after the last; a place
-    /// is unknown after something that may be left out or repeated.
+    /// Visits arguments, beginning at position `place` of a request, and returns the position after the last. A
+    /// position is unknown after an optional or repeated argument.
     fn visit_all(&mut self, arguments: &mut [Argument], place: Option<usize>) -> Option<usize> {
         arguments.iter_mut().fold(place, |place, argument| {
             self.visit(argument, place, None);
@@ -526,7 +526,7 @@ impl KeyFinder<'_> {
         })
     }
 
-    /// `word`: the word right before the argument, if a specification looks for it.
+    /// Visits one argument. `word` is the word before it, if a key specification looks for that word.
     fn visit(&mut self, argument: &mut Argument, place: Option<usize>, word: Option<&str>) {
         let token = argument.token.clone();
         let sought = token.as_deref().filter(|token| self.keys.iter().any(|spec| begins_with(spec, token)));
@@ -555,7 +555,7 @@ impl KeyFinder<'_> {
                 place == Some(begin + first)
             }
             (Begin::Keyword(..) | Begin::Option(..), _) => word.is_some_and(|word| begins_with(spec, word)),
-            // Nothing tells but that the entry calls the argument a key.
+            // Only the declared type marks this argument as a key.
             (Begin::Unknown(_), _) => argument.kind == ArgumentType::Key && !found,
         };
         let is_key = |spec: &KeySpec, found: bool| spec.flags & key_flag::NOT_KEY == 0 && is_here(spec, found);

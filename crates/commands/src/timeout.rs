@@ -1,20 +1,20 @@
-//! How long a blocking command waits, as its client says it.
+//! Parsing of timeouts of blocking commands.
 //!
-//! Source: the command pages of BLPOP and its relatives, and the answers of a Redis server.
+//! Source: the command pages of BLPOP and similar commands, and the replies of a Redis server.
 
 use resp::longdouble::F80;
 use resp::num;
 
 use crate::error::Error;
 
-/// Whole seconds below this become milliseconds without overflow, even with the present time added: a million years.
+/// Limit for whole seconds that become milliseconds without overflow, even after adding the current time: a million
+/// years.
 const PLAIN_SECONDS_LIMIT: i64 = 1_000_000 * 366 * 24 * 60 * 60;
 
-/// A timeout that is given in seconds, in milliseconds; none if it is 0, which means never.
+/// Parses a timeout in seconds and returns it in milliseconds; none for 0, which means no timeout.
 ///
-/// Seconds may have a fraction, of which a started millisecond counts whole. As Redis 7.2, this reads a C `long
-/// double`, so that a timeout above -1 ms is as good as 0. Errors, with Redis's texts: no number, negative, too far in
-/// the future.
+/// Seconds may have a fraction; milliseconds are rounded up. As in Redis 7.2, the value is a C `long double`, so a
+/// timeout above -1 ms counts as 0. Errors, with Redis's texts: not a number, negative, too far in the future.
 pub fn timeout_ms(text: &[u8], now_ms: u64) -> Result<Option<u64>, Error> {
     let timeout_ms = match num::parse_i64(text) {
         Some(seconds @ 0..PLAIN_SECONDS_LIMIT) => seconds * 1000,
@@ -24,7 +24,7 @@ pub fn timeout_ms(text: &[u8], now_ms: u64) -> Result<Option<u64>, Error> {
     if timeout_ms == 0 {
         return Ok(None);
     }
-    // Redis's times are signed.
+    // Redis keeps times in signed integers.
     let end_ms = timeout_ms.saturating_add(now_ms);
     if end_ms > i64::MAX as u64 { Err(Error::TIMEOUT_OUT_OF_RANGE) } else { Ok(Some(timeout_ms)) }
 }

@@ -1,7 +1,7 @@
-//! Sorted sets: ZADD, ZRANGE and their relatives.
+//! Sorted sets: ZADD, ZRANGE and the other commands of the family.
 //!
-//! Every range, whether by rank, score or bytes, is a range of ranks once it is found; what commands do with it is the
-//! same. Source of the semantics: Redis's command pages of the group "sorted-set".
+//! Every range by rank, score or name is first converted to a range of ranks; the rest is common code. Source of the
+//! semantics: Redis's command pages of the group "sorted-set".
 
 mod add;
 mod combine;
@@ -23,14 +23,14 @@ pub(crate) use self::read::reply_each_score;
 use crate::Call;
 use crate::effects::Class;
 
-/// How members and scores are written.
+/// Format of members and scores in a reply.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PairForm {
     /// Members only.
     Members,
-    /// Members and scores: one after the other in RESP2, in pairs in RESP3.
+    /// Members and scores: a flat array in RESP2, pairs in RESP3.
     Scores,
-    /// Members and scores in pairs, in either version (ZMPOP).
+    /// Members and scores in pairs in both versions (ZMPOP).
     Pairs,
 }
 
@@ -39,7 +39,7 @@ impl PairForm {
         if scores { PairForm::Scores } else { PairForm::Members }
     }
 
-    /// Writes the header of an array of so many members.
+    /// Writes the header of an array for this number of members.
     fn header(self, reply: &mut Reply<'_>, members: usize) {
         let flat = self == PairForm::Scores && !reply.is_resp3();
         reply.array(if flat { members * 2 } else { members });
@@ -57,7 +57,7 @@ impl PairForm {
     }
 }
 
-/// Notes that `count` members were removed, and removes the key if none is left.
+/// Records that `count` members were removed, and deletes the key if the sorted set is empty.
 fn removed(call: &mut Call<'_, '_, '_>, key: Key<'_>, event: &'static str, count: usize, is_empty: bool) {
     call.changed_by(count, key, Class::ZSet, event);
     if is_empty {

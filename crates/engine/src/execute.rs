@@ -1,19 +1,24 @@
-//! The way of one command: admitted, queued or run under the locks of its keys, then its effects.
+//! The execution of one command: admission, queueing or a run under the locks of its keys, and then its effects.
 
 mod admission;
+mod backpressure;
 mod batch;
+mod batch_times;
+mod bus;
 mod caching;
 mod connections;
+mod dispatch;
+mod gate;
 mod guarded;
 pub(crate) mod lanes;
 pub mod lookahead;
+mod maintenance;
 mod migration;
-mod room;
+mod round_trips;
 mod script;
-mod steps;
-mod tending;
+mod slot_changes;
+mod slots;
 mod transaction;
-mod trips;
 mod waiting;
 pub(crate) mod windows;
 
@@ -23,55 +28,84 @@ use commands::Handler;
 use commands::call::{Call, KEYS_AHEAD, KEYS_IN_BATCH, KeyRef, Wait};
 use commands::error::{Error, Outcome};
 use commands::spec::Scope;
-use resp::reply::{Mark, Output, Reply};
+use resp::reply::{Mark, Output, Proto, Reply};
 use resp::request::Args;
 use store::db::Db;
-use store::keyspace::Locked;
+use store::keyspace::{Layout, Locked, Shards};
 
-use crate::access::Context;
 use crate::clients::blocking::{Awaited, write_no_wait};
+use crate::clients::progress::Progress;
 use crate::clients::session::Session;
 use crate::clients::transaction::is_exec;
-use crate::command_table::Command;
 use crate::commit::{Changed, TokenCount};
-use crate::machine::ticks::Ticks;
-use crate::reasons::{AWAITED, MIGRATES};
-use crate::services::{access, monitors, slow};
+use crate::services::{monitors, slow, users};
+use crate::slow_path::{AWAITED, MIGRATES, SLOTS_OPEN};
 use crate::worker::turn::{Invocation, Run, SessionHandler, Turn};
-use crate::worker::{Pass, Step, Worker, hash_keys};
+use crate::worker::{GateGuard, Worker, hash_keys};
+use access::Context;
+use commands::table::Command;
+use statistics::ticks::Ticks;
 
-/// A command that has run, with what its handler left.
+/// A command that has run, with the results of its handler.
 struct Called {
-    /// When the command before it ended.
+    /// The end of the previous command.
     began: Ticks,
-    /// Where its reply begins.
+    /// The start of its reply.
     start: Mark,
     outcome: Outcome,
     wait: Option<Wait>,
-    /// Error replies that it has written itself.
+    /// The number of error replies that the handler wrote itself.
     errors: u32,
 }
 
+/// The client for which a handler of commands on keys runs. A trait, because a copy of these values would cost
+/// instructions in each command.
+trait Caller {
+    /// Returns the selected database.
+    fn database(&self) -> usize;
+    /// Returns the version of the protocol.
+    fn proto(&self) -> Proto;
+    /// Returns true if lookups do not count as accesses (CLIENT NO-TOUCH).
+    fn no_touch(&self) -> bool;
+}
+
+impl Caller for Session {
+    #[inline(always)]
+    fn database(&self) -> usize {
+        self.database
+    }
+
+    #[inline(always)]
+    fn proto(&self) -> Proto {
+        self.proto
+    }
+
+    #[inline(always)]
+    fn no_touch(&self) -> bool {
+        self.no_touch
+    }
+}
+
 impl Worker {
-    /// Runs a command under the locks that its scope asks for.
+    /// Runs a command under the locks that its scope requires.
     pub(crate) fn execute(
         &mut self,
         session: &mut Session,
         invoked: Invocation<'_>,
         out: &mut Output,
-        inside: &mut Pass,
-    ) -> Step {
+        inside: &mut GateGuard,
+    ) -> Progress {
         let engine = self.engine;
         let keyspace = &engine.keyspace;
         let Invocation { command, args, keys } = invoked;
-        let step = match (command.info.scope_for(*args), keys) {
+        let progress = match (command.info.scope_for(*args), keys) {
             (Scope::Keys | Scope::ByArgs(_), [key]) => {
                 let Some(mut locked) = self.lock_one(keyspace.shard_of(key.hash)) else {
                     return self.answer_busy(session, invoked, out);
                 };
                 self.call(session, invoked, &mut locked, out, true)
             }
-            // The check that a command touches its own keys only is for the development of commands.
+            // Debug builds lock the named shards instead, so that a command that touches other keys is found.
             (Scope::Keys | Scope::ByArgs(_), [_, _, ..])
                 if !cfg!(debug_assertions)
                     && let Some(mut all) = keyspace.own(inside.as_ref()) =>
@@ -79,26 +113,37 @@ impl Worker {
                 prefetch(&all, session.database, keys);
                 self.call(session, invoked, &mut all, out, true)
             }
-            (Scope::Keys | Scope::ByArgs(_), [_, _, ..]) => {
-                let mut shards = std::mem::take(&mut self.shard_set);
-                shards.assign(keyspace, keys.iter().map(|key| key.hash));
-                let Some(mut locked) = self.lock(|keyspace, give_up| keyspace.lock_set_unless(&shards, give_up)) else {
+            // In a cluster, the keys nearly always have one slot.
+            (Scope::Keys | Scope::ByArgs(_), [first, rest @ ..])
+                if keyspace.layout() == Layout::Slots
+                    && rest.iter().all(|key| key.hash.slot() == first.hash.slot()) =>
+            {
+                let Some(mut locked) = self.lock_one(keyspace.shard_of(first.hash)) else {
                     return self.answer_busy(session, invoked, out);
                 };
                 prefetch(&locked, session.database, keys);
-                let step = self.call(session, invoked, &mut locked, out, true);
+                self.call(session, invoked, &mut locked, out, true)
+            }
+            (Scope::Keys | Scope::ByArgs(_), [_, _, ..]) => {
+                let mut shards = std::mem::take(&mut self.shard_set);
+                shards.assign(keyspace, keys.iter().map(|key| key.hash));
+                let Some(mut locked) = self.lock(Shards::Set(&shards)) else {
+                    return self.answer_busy(session, invoked, out);
+                };
+                prefetch(&locked, session.database, keys);
+                let progress = self.call(session, invoked, &mut locked, out, true);
                 drop(locked);
                 self.shard_set = shards;
-                step
+                progress
             }
             (Scope::Whole, _) => {
-                let step = self.alone(session, inside, |worker, session, locked| {
+                let progress = self.alone(session, inside, |worker, session, locked| {
                     worker.call_allowed(session, invoked, locked, out)
                 });
-                step.unwrap_or_else(|| self.answer_busy(session, invoked, out))
+                progress.unwrap_or_else(|| self.answer_busy(session, invoked, out))
             }
             (Scope::Script, _) => self.execute_script(session, invoked, out, inside),
-            // It would wait for a shard in the midst of its visits.
+            // The command would wait for a busy script's shard in the middle of its visits.
             (Scope::Each, _) if engine.busy.any() => return self.answer_busy(session, invoked, out),
             (Scope::Keys | Scope::ByArgs(_) | Scope::Each, _) => {
                 if is_exec(command) && session.multi.as_ref().is_some_and(|m| !m.aborted) {
@@ -109,10 +154,10 @@ impl Worker {
             }
         };
         self.serve_if_ready(inside);
-        step
+        progress
     }
 
-    /// As [`Worker::lock`], a single shard, which mostly no other thread has.
+    /// Like [`Worker::lock`], for a single shard, which usually no other thread holds.
     #[inline]
     fn lock_one(&mut self, shard: usize) -> Option<Locked<'static>> {
         let keyspace = &self.engine.keyspace;
@@ -121,122 +166,89 @@ impl Worker {
 
     #[cold]
     fn wait_for_one(&mut self, shard: usize) -> Option<Locked<'static>> {
-        self.lock(|keyspace, give_up| keyspace.lock_one_unless(shard, give_up))
+        self.lock(Shards::One(shard))
     }
 
-    /// Serves the waiters for what has changed. No shard is held.
+    /// Serves the waiters of changed keys. The caller holds no shard.
     #[inline]
-    fn serve_if_ready(&mut self, inside: &mut Pass) {
-        // Outside of the gate, where a busy script has put this thread, it has to wait.
+    fn serve_if_ready(&mut self, inside: &mut GateGuard) {
+        // A thread that a busy script keeps outside of the gate serves waiters later.
         if !self.ready.is_empty() && inside.is_some() {
             self.serve_ready(inside);
             self.ticks = Ticks::now();
         }
     }
 
-    /// Runs a command that visits all shards one by one, or answers BUSY if one can't be had.
-    fn call_on_each(&mut self, session: &mut Session, invoked: Invocation<'_>, out: &mut Output) -> Step {
+    /// Runs a command that visits all shards one by one, or answers BUSY if a shard is unavailable.
+    fn call_on_each(&mut self, session: &mut Session, invoked: Invocation<'_>, out: &mut Output) -> Progress {
         self.on_each(session, invoked, out, |worker, session, locked, out| {
             worker.call(session, invoked, locked, out, true)
         })
     }
 
-    /// Has `run` run a command that may visit all shards one by one, or answers BUSY if one couldn't be had.
+    /// Calls `run` for a command that may visit all shards one by one, or answers BUSY if a shard was unavailable.
     #[inline(always)]
     fn on_each(
         &mut self,
         session: &mut Session,
         invoked: Invocation<'_>,
         out: &mut Output,
-        run: impl FnOnce(&mut Worker, &mut Session, &mut Locked<'_>, &mut Output) -> Step,
-    ) -> Step {
+        run: impl FnOnce(&mut Worker, &mut Session, &mut Locked<'_>, &mut Output) -> Progress,
+    ) -> Progress {
         let engine = self.engine;
         let start = out.mark();
         let is_busy = engine.busy.ends_waits();
-        let mut locked = engine.keyspace.lock_each_unless(&is_busy);
-        let step = run(self, session, &mut locked, out);
+        let mut locked = engine.keyspace.lock_each(&is_busy);
+        let progress = run(self, session, &mut locked, out);
         if !self.observed.due.is_empty() {
             self.expire_due(session);
         }
         if !locked.gave_up() {
-            return step;
+            return progress;
         }
         out.truncate(start);
         self.answer_busy(session, invoked, out)
     }
 
-    /// Answers a command that can't have what it needs as long as a script runs. One of a primary's stream waits.
+    /// Answers BUSY to a command that a running script keeps from its shards. A command of a primary's stream waits
+    /// instead.
     #[cold]
-    pub(crate) fn answer_busy(&mut self, session: &mut Session, invoked: Invocation<'_>, out: &mut Output) -> Step {
+    pub(crate) fn answer_busy(&mut self, session: &mut Session, invoked: Invocation<'_>, out: &mut Output) -> Progress {
         if session.applies_stream() {
-            // Without the command, the data would not be the primary's any more: it waits.
-            return Step::Pause;
+            // Skipping the command would make the data differ from the primary's.
+            return Progress::Paused;
         }
         let error = self.engine.busy.error();
         self.refuse(session, Some(invoked.command), invoked.args, &error, out);
-        Step::Next
+        Progress::Ready
     }
 
-    /// Leaves the gate, closes it, runs something of a connection's alone, and passes the gate again. None if it has
-    /// not run, because of a script that takes too long; because of another one, this thread may be outside of the gate
-    /// afterwards.
-    pub(crate) fn alone(
-        &mut self,
-        session: &mut Session,
-        inside: &mut Pass,
-        run: impl FnOnce(&mut Worker, &mut Session, &mut Locked<'_>) -> Step,
-    ) -> Option<Step> {
-        let engine = self.engine;
-        let keyspace = &engine.keyspace;
-        *inside = None;
-        let step = keyspace.gate().close_unless(engine.busy.ends_waits()).map(|alone| {
-            // The wait for the others is not the command's time.
-            self.ticks = Ticks::now();
-            self.clock.follow(self.ticks);
-            self.effects.recording = engine.journal.is_read();
-            // The wait may have been for a change of its user.
-            session.follow_summons();
-            let is_over = session.followed.as_ref().is_some_and(|followed| followed.is_over(&engine.replication));
-            if session.has_lost_token() || is_over {
-                Step::Gone
-            } else {
-                let step = run(self, session, &mut keyspace.all(&alone));
-                // Before the gate opens to a thread that asks what has run.
-                session.count(step);
-                if let Some(followed) = &mut session.followed {
-                    let after = (engine.journal.position(), session.database);
-                    followed.note_single(&engine.replication, after, session.multi.is_some());
-                }
-                step
-            }
-        });
-        *inside = self.pass();
-        session.follow_summons();
-        // Another thread may have closed the gate meanwhile, for long; that time is not the next command's.
-        self.ticks = Ticks::now();
-        self.clock.follow(self.ticks);
-        step
-    }
-
-    /// Runs a command for which the gate has been closed, unless its user has lost the right to it meanwhile.
+    /// Runs a command after the gate was closed for it, unless its user has lost the permission meanwhile.
     pub(crate) fn call_allowed(
         &mut self,
         session: &mut Session,
         invoked: Invocation<'_>,
         locked: &mut Locked<'_>,
         out: &mut Output,
-    ) -> Step {
+    ) -> Progress {
         if session.has_changed()
             && let Err(denial) = self.allow(session, invoked.command, *invoked.args, Context::TopLevel)
         {
-            let error = access::error(session, invoked.command, denial);
+            let error = users::error(session, invoked.command, denial);
             self.refuse(session, Some(invoked.command), invoked.args, &error, out);
-            return Step::Next;
+            return Progress::Ready;
+        }
+        if session.has_changed()
+            && session.is_clustered()
+            && let Err(error) = self.route_admitted(session, invoked)
+        {
+            self.redirect(session, invoked.command, invoked.args, &error, out);
+            return Progress::Ready;
         }
         self.call(session, invoked, locked, out, true)
     }
 
-    /// Runs a command whose shards are held. `may_park`: it is not part of a transaction.
+    /// Runs a command with its shards held. `may_park` is false for a part of a transaction or a script.
     pub(crate) fn call(
         &mut self,
         session: &mut Session,
@@ -244,29 +256,36 @@ impl Worker {
         locked: &mut Locked<'_>,
         out: &mut Output,
         may_park: bool,
-    ) -> Step {
-        let reasons = self.reasons();
-        // It may have been admitted before the key's migration began, which takes the same locks.
-        let may_be_late = may_park && reasons & MIGRATES != 0;
+    ) -> Progress {
+        let slow_path = self.slow_path();
+        // The command may have been admitted before the key's migration began. The migration takes the same locks.
+        let may_be_late = may_park && slow_path & MIGRATES != 0;
         if may_be_late && self.engine.changes_migrating(session.database, invoked.command, *invoked.args) {
-            return Step::Pause;
+            return Progress::Paused;
+        }
+        if slow_path & SLOTS_OPEN != 0
+            && may_park
+            && let Some(error) = self.redirect_late(session, invoked, locked)
+        {
+            self.redirect(session, invoked.command, invoked.args, &error, out);
+            return Progress::Ready;
         }
         let caches = session.caches();
         if caches && !invoked.keys.is_empty() {
             self.show_invalidations(session, out);
         }
         let called = match *self.run_of(invoked.command) {
-            Run::Keys(run) => self.call_keys::<false>(session, invoked, run, reasons, locked, out),
-            Run::Session(run) => self.call_session::<false>(session, invoked, run, reasons, locked, out),
+            Run::Keys(run) => self.call_keys::<false>(session, invoked, run, slow_path, locked, out),
+            Run::Session(run) => self.call_session::<false>(session, invoked, run, slow_path, locked, out),
         };
-        let step = self.end_call(session, invoked, called, out, may_park);
+        let progress = self.end_call(session, invoked, called, out, may_park);
         if caches {
             self.remember_reads(session, invoked);
         }
-        step
+        progress
     }
 
-    /// Finishes a command that had consequences beside its reply, and says how the connection goes on.
+    /// Finishes a command that had effects beside its reply, and returns the connection's next step.
     #[inline(always)]
     fn end_call(
         &mut self,
@@ -275,46 +294,46 @@ impl Worker {
         called: Option<Called>,
         out: &mut Output,
         may_park: bool,
-    ) -> Step {
+    ) -> Progress {
         match called {
             Some(called) => self.finish(session, invoked, called, out, may_park),
-            None if session.closing => Step::Close,
-            None => Step::Next,
+            None if session.closing => Progress::Closing,
+            None => Progress::Ready,
         }
     }
 
-    /// Runs a handler that sees keys only, and accounts for it if it had no consequences beside its reply: the case
-    /// worth being quick about. What is returned otherwise is to be finished.
+    /// Runs a handler that sees keys only. Accounts for the command and returns `None` if it had no effect beside its
+    /// reply: the common case. Otherwise the caller finishes the returned command.
     #[inline(always)]
     fn call_keys<const COUNT_LATER: bool>(
         &mut self,
         session: &Session,
         invoked: Invocation<'_>,
         run: Handler,
-        reasons: u64,
+        slow_path: u64,
         locked: &mut Locked<'_>,
         out: &mut Output,
     ) -> Option<Called> {
         let (began, start) = (self.ticks, out.mark());
-        let reasons = self.begin_effects(invoked.keys, Some(invoked.args), reasons);
-        if reasons & AWAITED != 0 {
+        let slow_path = self.begin_effects(invoked.keys, Some(invoked.args), slow_path);
+        if slow_path & AWAITED != 0 {
             self.depend_on(invoked.command, invoked.args, invoked.keys);
         }
         let mut call = self.begin_call(session, invoked, locked, out);
         let outcome = run(&mut call);
         let (wait, errors) = (call.wait, call.reply.errors());
         if outcome.is_ok() && errors == 0 && wait.is_none() {
-            if reasons == 0 {
+            if slow_path == 0 {
                 self.account_for::<COUNT_LATER>(session, invoked.command, invoked.args, began);
                 return None;
             }
             // Only a command that is a unit of its own is counted later.
-            if COUNT_LATER && self.effects.must_record() && !self.is_told() {
-                self.commit_record(session.database, invoked.args, invoked.keys, reasons);
+            if COUNT_LATER && self.effects.must_record() && !self.must_notify() {
+                self.commit_record(session.database, invoked.args, invoked.keys, slow_path);
                 self.account_for::<COUNT_LATER>(session, invoked.command, invoked.args, began);
                 return None;
             }
-            if !self.is_noted() {
+            if !self.has_consequences() {
                 self.account_for::<COUNT_LATER>(session, invoked.command, invoked.args, began);
                 return None;
             }
@@ -322,21 +341,21 @@ impl Worker {
         Some(Called { began, start, outcome, wait, errors })
     }
 
-    /// The same for a handler that sees the session.
+    /// Like [`Worker::call_keys`], for a handler that sees the session.
     #[inline(always)]
     fn call_session<const COUNT_LATER: bool>(
         &mut self,
         session: &mut Session,
         invoked: Invocation<'_>,
         run: SessionHandler,
-        reasons: u64,
+        slow_path: u64,
         locked: &mut Locked<'_>,
         out: &mut Output,
     ) -> Option<Called> {
         let (began, start) = (self.ticks, out.mark());
         let Invocation { command, args, keys } = invoked;
-        let reasons = self.begin_effects(keys, Some(args), reasons);
-        if reasons & AWAITED != 0 {
+        let slow_path = self.begin_effects(keys, Some(args), slow_path);
+        if slow_path & AWAITED != 0 {
             self.depend_on(command, args, keys);
         }
         let reply = Reply::new(out, session.proto);
@@ -344,25 +363,27 @@ impl Worker {
         let outcome = run(&mut turn);
         let errors = turn.reply.errors();
         let wait = turn.session.awaited.as_ref().map(|awaited| awaited.wait());
-        // What listens to a script's declared keys isn't all that matters: its commands may have changed others.
-        let is_noted = if reasons == 0 { self.scripts.start_over || !self.unit.is_empty() } else { self.is_noted() };
-        let is_noted = is_noted || wait.is_some();
-        if outcome.is_ok() && errors == 0 && !is_noted {
+        // `slow_path` covers a script's declared keys only. Its commands may have changed other keys, so the unit
+        // decides.
+        let has_consequences =
+            if slow_path == 0 { self.scripts.start_over || !self.unit.is_empty() } else { self.has_consequences() };
+        let has_consequences = has_consequences || wait.is_some();
+        if outcome.is_ok() && errors == 0 && !has_consequences {
             self.account_for::<COUNT_LATER>(session, invoked.command, invoked.args, began);
             return None;
         }
         Some(Called { began, start, outcome, wait, errors })
     }
 
-    /// True if a command that has just run leaves something behind beside its reply, or must run again.
+    /// Returns whether the command that has just run has effects beside its reply, or must run again.
     #[inline]
-    fn is_noted(&self) -> bool {
-        self.is_told() || self.effects.must_record()
+    fn has_consequences(&self) -> bool {
+        self.must_notify() || self.effects.must_record()
     }
 
-    /// The same, a record apart.
+    /// Like [`Worker::has_consequences`], without the check for a record.
     #[inline]
-    fn is_told(&self) -> bool {
+    fn must_notify(&self) -> bool {
         !self.effects.is_empty()
             || !self.observed.seen.is_empty()
             || !self.unit.is_empty()
@@ -370,7 +391,7 @@ impl Worker {
             || self.scripts.start_over
     }
 
-    /// True if the command that has just run, or one before it in the same unit, has something to be told or recorded.
+    /// Returns whether the current unit has anything to notify or record.
     #[inline]
     fn has_effects(&self) -> bool {
         !self.effects.is_empty()
@@ -379,7 +400,7 @@ impl Worker {
             || !self.unit.is_empty()
     }
 
-    /// Does what is to be done after a command. Its shards are still held.
+    /// Does the work after a command. Its shards are still held.
     fn finish(
         &mut self,
         session: &mut Session,
@@ -387,32 +408,32 @@ impl Worker {
         called: Called,
         out: &mut Output,
         may_park: bool,
-    ) -> Step {
+    ) -> Progress {
         let Called { began, start, outcome, wait, errors } = called;
         let engine = self.engine;
         if self.scripts.start_over {
-            // As if it had never begun, but for the expired keys that it met.
+            // The script's first run leaves no trace, except for the expired keys that it met.
             out.truncate(start);
             self.commit(TokenCount::None);
-            return Step::Next;
+            return Progress::Ready;
         }
         if outcome.is_err() || errors > 0 {
             self.note_errors(session, invoked.command, outcome, start, out);
         }
         if self.has_effects() {
-            self.gather(Some((session.database, invoked.args)), Changed::Keys(invoked.keys));
+            self.collect_effects(Some((session.database, invoked.args)), Changed::Keys(invoked.keys));
             // Commands of a transaction or a script are parts of its unit.
             if may_park {
                 self.commit(TokenCount::Session(session, wait.is_none()));
             }
         }
         if self.is_monitored() {
-            // What waits has no reply yet.
+            // A command that waits has no reply yet.
             let reply = if wait.is_none() { Some((&*out, start)) } else { None };
             monitors::feed(self, session, invoked, reply);
         }
         if wait.is_some() && may_park {
-            // It counts once, when its wait is over.
+            // The command is counted once, at the end of its wait.
             self.ticks = Ticks::now();
         } else {
             self.account(session, invoked.command, invoked.args, began);
@@ -423,20 +444,23 @@ impl Worker {
                 let reply = &mut Reply::new(out, session.proto);
                 match session.awaited.take() {
                     Some(Awaited::Acknowledgement(awaited)) => engine.write_acknowledged(&awaited, reply),
-                    // MIGRATE runs neither in transactions nor in scripts.
-                    Some(Awaited::Migration { .. }) | None => write_no_wait(reply, wait.reply),
+                    // MIGRATE and SHUTDOWN run neither in transactions nor in scripts.
+                    Some(Awaited::Migration { .. } | Awaited::Bus { .. } | Awaited::Shutdown) | None => {
+                        write_no_wait(reply, wait.reply);
+                    }
                 }
-                Step::Next
+                Progress::Ready
             }
-            None if session.closing => Step::Close,
-            None => Step::Next,
+            None if session.closing => Progress::Closing,
+            None => Progress::Ready,
         }
     }
 
+    /// Returns the call that a handler of commands on keys gets.
     #[inline(always)]
     fn begin_call<'c, 'l, 'k>(
         &'c mut self,
-        session: &Session,
+        caller: &impl Caller,
         invoked: Invocation<'c>,
         locked: &'l mut Locked<'k>,
         out: &'c mut Output,
@@ -447,11 +471,11 @@ impl Worker {
         if let Some(frequency) = &mut self.clock.frequency {
             frequency.seed = self.random.next();
         }
-        let clock = if session.no_touch { self.clock.untouching() } else { &self.clock };
+        let clock = if caller.no_touch() { self.clock.untouching() } else { &self.clock };
         Call {
             args: invoked.args,
-            db: Db::new(locked, session.database, clock, &mut self.observed),
-            reply: Reply::new(out, session.proto),
+            db: Db::new(locked, caller.database(), clock, &mut self.observed),
+            reply: Reply::new(out, caller.proto()),
             effects: &mut self.effects,
             rules: &self.rules,
             random: &mut self.random,
@@ -461,7 +485,7 @@ impl Worker {
         }
     }
 
-    /// Writes a handler's error, and counts all that it answered.
+    /// Writes a handler's error, and counts all its errors.
     #[cold]
     fn note_errors(
         &mut self,
@@ -486,7 +510,7 @@ impl Worker {
                 noting.error(text);
             }
         }
-        // What a script does with a command's error is its own affair.
+        // A script may handle the error of its command, so that error does not count for the session.
         if !self.scripts.running {
             let line = text.split(|&b| b == b'\r').next().unwrap_or_default();
             session.count_failure(Some(command), line);
@@ -498,11 +522,11 @@ impl Worker {
         self.account_for::<false>(session, command, args, began);
     }
 
-    /// The same; `LATER`: the counters may get it together with others. Then nothing that reads them runs before
-    /// `Meter::count`.
+    /// Like [`Worker::account`]. With `LATER`, the counters may receive the command together with later ones. The
+    /// caller then guarantees that nobody reads the counters before `Meter::count`.
     #[inline(always)]
     fn account_for<const LATER: bool>(&mut self, session: &Session, command: &Command, args: &Args<'_>, began: Ticks) {
-        // The end of one command is the beginning of the next: one reading of the counter each.
+        // The end of one command is the start of the next: one clock read for each.
         self.ticks = Ticks::now();
         let ticks = self.ticks.since(began);
         self.meter.note(command.id, ticks);
@@ -513,7 +537,7 @@ impl Worker {
         self.note_if_slow(session, command, args, ticks);
     }
 
-    /// Records a command if what it took is worth it.
+    /// Records a command in the slow log and the latency monitor if it exceeds a threshold.
     #[inline(always)]
     pub(crate) fn note_if_slow(&self, session: &Session, command: &Command, args: &Args<'_>, ticks: u64) {
         if ticks >= self.engine.notable_ticks() {
@@ -522,7 +546,7 @@ impl Worker {
     }
 }
 
-/// Asks for the memory that a command with many keys will read first.
+/// Prefetches the first keys of a command with many keys.
 #[inline]
 fn prefetch(locked: &Locked<'_>, database: usize, keys: &[KeyRef]) {
     if keys.len() > KEYS_IN_BATCH {
@@ -530,7 +554,7 @@ fn prefetch(locked: &Locked<'_>, database: usize, keys: &[KeyRef]) {
     }
 }
 
-/// The keys of a command that has been taken out of its batch.
+/// Returns the keys of a command that has been taken out of its batch.
 #[must_use]
 pub fn keys_of(command: &Command, args: &Args<'_>) -> Vec<KeyRef> {
     let mut keys = Vec::new();

@@ -1,105 +1,124 @@
-//! What the server does for the engine, beside calling it.
+//! The interface through which the engine calls the server.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use journal::merge::Merge;
 
-use crate::config::{ConfigHost, LogLevel};
 use crate::machine::{Machine, Usage};
 use crate::migrations::Migration;
+use crate::slots::bus::BusRequest;
 use crate::snapshots::{Outlet, Piece, Purpose, SnapshotForm};
+use config::{ConfigHost, LogLevel};
 
-/// What is told of a certificate.
+/// Figures of a certificate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CertificateFigures {
-    /// Its number, in hexadecimal digits.
+    /// The serial number, in hexadecimal digits.
     pub serial: String,
-    /// When it ends, in seconds of Unix time.
+    /// The expiry, in seconds of Unix time.
     pub ends_s: u64,
 }
 
-/// See the module's documentation.
-pub trait Host: ConfigHost + Send + Sync {
-    /// Ends the server as SIGTERM does. Replicas are waited for to have everything, unless it ends at once.
-    fn shut_down(&self, at_once: bool);
+/// The form of a shutdown that a command requests.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Shutdown {
+    /// Doesn't wait for replicas to receive everything.
+    pub at_once: bool,
+    /// Hands a primary's slots over to a replica.
+    pub fails_over: bool,
+}
 
-    /// Ends the wait for replicas of a server that is about to end, so that it goes on. False if there is none.
+/// Functions of the server for the engine.
+pub trait Host: ConfigHost + Send + Sync {
+    /// Ends the server, as SIGTERM does.
+    fn shut_down(&self, shutdown: Shutdown);
+
+    /// Aborts a shutdown that waits for replicas. Returns false if there is none.
     fn abort_shut_down(&self) -> bool {
         false
     }
 
-    /// Begins to write the append-only file if it has been turned on and isn't written yet: `read` gives the journal's reading end. All
+    /// Begins to write the append-only file if it is on and not being written; `read` returns the journal's reading
+    /// end. All
     /// shards are held.
     ///
     /// # Errors
-    /// Why it can't be begun.
+    /// The reason why it can't begin.
     fn begin_append_only_file(&self, _read: &mut dyn FnMut() -> Option<Merge>) -> Result<(), String> {
         Ok(())
     }
 
-    /// Ends the append-only file, empties the keyspace, and loads the file again. Returns at once: all commands are paused, and the
-    /// pause ends with it. If the file can't be loaded, the process ends, as at a start.
+    /// Returns true if the append-only file was turned off and its last units are still being written.
+    fn closes_append_only_file(&self) -> bool {
+        false
+    }
+
+    /// Ends the append-only file, empties the keyspace, and loads the file again. Returns at once: all commands are
+    /// paused, and the
+    /// pause ends after the load. A failed load ends the process, as at the start.
     ///
     /// # Errors
-    /// Why it can't be begun.
+    /// The reason why it can't begin.
     fn reload_append_only_file(&self) -> Result<(), String> {
         Err("there is no append-only file here".into())
     }
 
-    /// What supervises the process, as INFO says it.
+    /// Returns the supervisor of the process, for INFO.
     fn supervisor(&self) -> &'static str {
         "no"
     }
 
-    /// What doesn't change while the server runs. Asked once.
+    /// Returns the constant facts about process and machine. Called once.
     fn machine(&self) -> Machine {
         Machine::default()
     }
 
-    /// Processor time that the process has had so far.
+    /// Returns the processor time of the process so far.
     fn usage(&self) -> Usage {
         Usage::default()
     }
 
-    /// The certificates that the server shows its clients, that it shows other servers, and of the first authority.
+    /// Returns the certificates for clients, for other servers, and of the first authority.
     fn certificates(&self) -> [Option<CertificateFigures>; 3] {
         Default::default()
     }
 
-    /// Bytes of memory that the process has asked for and not given back. Cheap enough to be asked once per batch.
+    /// Returns the allocated memory of the process in bytes. Cheap enough for a call per batch.
     fn used_memory(&self) -> u64 {
         0
     }
 
-    /// The memory allocator's own figures, as text for people, if it has any.
+    /// Returns the memory allocator's statistics as text, if it has any.
     fn allocator_statistics(&self) -> Option<String> {
         None
     }
 
-    /// Ends the process at once, or as [`Host::shut_down`] does, and starts it anew with the same arguments after so many milliseconds.
+    /// Ends the process at once, or as [`Host::shut_down`] does, and starts it again with the same arguments after
+    /// `after_ms`.
     ///
     /// # Errors
-    /// Why it can't be.
+    /// The reason why it can't restart.
     fn restart(&self, _gracefully: bool, _after_ms: u64) -> Result<(), String> {
         Err("the server can't start itself anew here".into())
     }
 
-    /// Bytes of memory that the process holds. Asked once a second, and by INFO.
+    /// Returns the resident memory of the process in bytes. Called once a second, and by INFO.
     fn resident_memory(&self) -> u64 {
         0
     }
 
-    /// Whether a block of memory lies in a page of the allocator that had better be emptied.
+    /// Returns true if a block of memory is in a page that the allocator wants to empty.
     fn is_sparse(&self, _block: *const u8) -> bool {
         false
     }
 
-    /// Begins to write a snapshot: `pieces` gives its bytes, of this form. When the file is complete, or has failed, the server calls
+    /// Begins to write a snapshot; `pieces` yields its bytes in this form. At the end, after success or failure, the
+    /// server calls
     /// [`crate::snapshots::Snapshots::note_ended`].
     ///
     /// # Errors
-    /// Why it can't be begun.
+    /// The reason why it can't begin.
     fn save(
         &self,
         _purpose: Purpose,
@@ -110,15 +129,26 @@ pub trait Host: ConfigHost + Send + Sync {
         Err("snapshots can't be written here".into())
     }
 
-    /// Begins to send keys to another server. When that has ended, well or not, the server leaves the migration in
-    /// `Engine::migrations` and tells its thread ([`crate::inbox::Message::Migrated`]).
+    /// Begins to send keys to another server. At the end, after success or failure, the server puts the migration into
+    /// `Engine::migrations` and notifies its thread ([`crate::inbox::Message::Migrated`]).
     ///
     /// # Errors
-    /// The migration, and why it can't be begun.
+    /// The migration, and the reason why it can't begin.
     fn migrate(&self, migration: Box<Migration>) -> Result<(), (Box<Migration>, String)> {
         Err((migration, "keys can't be migrated here".into()))
     }
 
-    /// Writes a line into the server's log, unless `loglevel` leaves its level out.
+    /// Passes a command to the cluster's bus.
+    ///
+    /// # Errors
+    /// The error for the client.
+    fn cluster(&self, _request: BusRequest) -> Result<(), String> {
+        Err("ERR The cluster bus does not run here".into())
+    }
+
+    /// Passes a published message to the subscribers of the cluster's other nodes.
+    fn publish(&self, _channel: &[u8], _message: &[u8], _sharded: bool) {}
+
+    /// Writes a line to the server's log, if `loglevel` includes its level.
     fn log(&self, _level: LogLevel, _message: &str) {}
 }

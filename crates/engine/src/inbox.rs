@@ -1,11 +1,11 @@
-//! What one thread has to tell another: a message for one of its connections, then a nudge to its poller.
+//! Messages from one thread to another: a message for one of its connections, then a wakeup of its poller.
 //!
-//! Messages for single connections are few, since each ends a wait that the connection is in, and are taken all at once.
-//! Pushes (what is published, lines of MONITOR) may come faster than the thread hands them out. So they are taken in
-//! portions, and every thread has its own room for them in every inbox: a thread that has filled its room is told so by
-//! the push that did it, holds its publishers up (`execute::room`), and is sent [`Message::Room`] when half of the room
-//! is free again. Nothing ever waits within a push: it may be done under any lock. What runs already may overfill a
-//! room.
+//! Messages for single connections are few, because each ends a wait of the connection, and are taken all at once.
+//! Pushes (published messages, lines of MONITOR) may come faster than the thread delivers them. They are therefore
+//! taken in portions, and every sending thread has a quota in every inbox. The push that exhausts a quota tells the
+//! sender so. The sender then holds its publishers back (`execute::backpressure`) until [`Message::Room`] reports that
+//! half of the quota is free again. A push never waits, so it may be done under any lock. A running command may exceed
+//! the quota.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError};
@@ -23,38 +23,38 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-/// Bytes of pushes that may wait in an inbox, whatever has published them. Only a single command that publishes so much
-/// gets there (a script, a transaction): the receivers of what is beyond are closed.
+/// Maximum size of all pushes in an inbox, in bytes, for all senders. Only a single command that publishes this much
+/// reaches it (a script, a transaction): the receivers of further pushes are closed.
 const PUSH_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// What the rooms of an inbox hold together, in bytes that pushes cost: some milliseconds of a thread's work.
+/// Sum of the quotas of an inbox, in units of [`Push::cost`]: some milliseconds of a thread's work.
 const ROOMS_COST_MAX: usize = 2 * 1024 * 1024;
-/// The least room of a thread, however many there are.
+/// Minimum quota of a thread, for any number of threads.
 const ROOM_COST_MIN: usize = 128 * 1024;
-/// What a push costs beside its bytes.
+/// Overhead of a push in its quota.
 const PUSH_COST: usize = 160;
-/// What is counted, in bytes, for handing a push to a connection, beside its bytes: how much work a portion is.
+/// Overhead of the delivery of a push to a connection, in the work of a portion, in bytes.
 const HANDING_COST: usize = 100;
 
-/// Tells a thread's poller that its inbox has something. Must be cheap, and safe to call from any thread.
+/// Wakes a thread's poller when its inbox has something. Must be cheap, and safe to call from any thread.
 pub trait Wake: Send + Sync {
     /// Wakes the thread, or keeps it from falling asleep.
     fn wake(&self);
 }
 
-/// Bytes that are no reply (a published message, a line of MONITOR), the same for all that get them.
+/// Bytes outside of replies (a published message, a line of MONITOR), the same for all receivers.
 #[derive(Debug)]
 pub struct Push {
-    /// Its place among the pushes to this thread, from 1.
+    /// Sequence number among the pushes to this thread, from 1.
     pub number: u64,
-    /// The connections, ascending.
+    /// The receiving connections, ascending.
     pub clients: Arc<Vec<u64>>,
-    /// The one of them that has it already, since it is what caused it; 0 is none.
+    /// The receiver that already has it, because it caused it; 0 for none.
     pub except: u64,
     /// The bytes in the protocol's form.
     pub bytes: Arc<Vec<u8>>,
-    /// Whether it may be left out for a connection that lags behind (a line of MONITOR).
+    /// True if it may be dropped for a connection that lags behind (a line of MONITOR).
     pub may_be_dropped: bool,
-    /// The thread that it comes from.
+    /// The sending thread.
     from: usize,
 }
 
@@ -63,19 +63,19 @@ impl Push {
         client != self.except && self.clients.binary_search(&client).is_ok()
     }
 
-    /// What it takes of its sender's room: memory, here and with the connections that get it.
+    /// Returns its share of the sender's quota: memory, here and in the receiving connections.
     fn cost(&self) -> usize {
         let each = Output::push_cost(self.bytes.len());
         PUSH_COST + self.bytes.len() + each.saturating_mul(self.clients.len())
     }
 
-    /// What it takes of a portion: the time to hand it out and to send it.
+    /// Returns its share of a portion: the time to deliver and send it.
     fn work(&self) -> usize {
         (self.bytes.len() + HANDING_COST).saturating_mul(self.clients.len())
     }
 }
 
-/// What waits for one connection of a push.
+/// A pending push for one connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Waiting {
     /// See [`Push::bytes`].
@@ -84,63 +84,76 @@ pub struct Waiting {
     pub may_be_dropped: bool,
 }
 
-/// What a thread is told beside pushes.
+/// Messages to a thread, other than pushes.
 #[derive(Debug)]
 pub enum Message {
-    /// The reply to the blocking command that parked the connection, which goes on now.
+    /// The reply to the blocking command that parked the connection. The connection continues.
     Unpark {
         /// The connection.
         client: u64,
         /// The reply.
         output: Output,
-        /// The number of the latest push before it: the connection is shown those first.
+        /// The number of the latest push before it; the connection is sent those first.
         pushes: u64,
         /// The last unit that the reply depends on, if replies wait for the disk.
-        depends: Position,
+        durable_after: Position,
     },
-    /// So many pushes that may be dropped have been, since there was no room for them here.
+    /// Droppable pushes were dropped, because this inbox had no room for them.
     Dropped {
         /// The connection.
         client: u64,
-        /// How many.
+        /// Number of dropped pushes.
         pushes: u64,
     },
-    /// Close the connection, now.
+    /// Closes the connection now.
     Close {
         /// The connection.
         client: u64,
     },
-    /// Apply a part of a primary's stream, and say in `engine::replication` what became of it.
+    /// Applies a part of a primary's stream, and reports the result in `engine::replication`.
     Apply {
-        /// Which of the streams that this server has followed it belongs to.
+        /// The number of the stream, among those that this server has followed.
         stream: u64,
-        /// Which change of the primary it belongs to.
+        /// The number of the primary's change that it belongs to.
         version: u64,
         /// Whole commands.
         commands: Vec<u8>,
-        /// Where runs of commands end that are applied together: some are applied by themselves.
+        /// Ends of the runs of commands that are applied together; some commands are applied alone.
         cuts: Vec<usize>,
     },
-    /// There are lanes of a primary's stream that this thread may apply: see `engine::replication::rounds`.
+    /// Lanes of a primary's stream are ready for this thread: see `engine::replication::rounds`.
     Lanes,
-    /// Replicas or the disk have more than before: look at connections that wait for that.
+    /// Replicas or the disk have progressed: check the connections that wait for them.
     Acknowledged,
-    /// The migration of a connection has ended: take it up in `engine::migrations`.
+    /// Slots of the cluster went to other nodes: end the subscriptions to shard channels of these slots.
+    SlotsChanged,
+    /// The migration of a connection has ended: take it from `engine::migrations`.
     Migrated,
-    /// Something that concerns all connections has changed (CLIENT PAUSE ended): look again at those that wait.
+    /// The bus has answered a command of a connection.
+    ClusterAnswered {
+        /// The connection.
+        client: u64,
+        /// The number of its wait.
+        wait: u64,
+        /// The answer.
+        reply: Box<cluster::commands::ClusterReply>,
+    },
+    /// This node has lost slots: delete their keys.
+    DropSlots,
+    /// A condition of all connections has changed (CLIENT PAUSE ended): check the waiting ones again.
     Look,
-    /// The receiver has room again in an inbox that it had overfilled.
+    /// The receiver's quota in a full inbox has room again.
     Room {
         /// The thread that owns the inbox.
         inbox: usize,
     },
 }
 
-/// What one thread has sent and the other is yet to take.
+/// Sent and untaken pushes of one sender, within its quota.
 #[derive(Default, Clone)]
 struct Room {
     cost: usize,
-    /// Whether the sender has been told that it is full, and not yet that it isn't any more.
+    /// True from the moment the sender is told that its quota is full until it is told that there is room.
     is_full: bool,
 }
 
@@ -148,12 +161,12 @@ struct Room {
 struct Queue {
     messages: VecDeque<Message>,
     pushes: VecDeque<Push>,
-    /// Pushes so far, also those that were taken.
+    /// Number of pushes so far, including taken ones.
     pushed: u64,
     push_bytes: usize,
-    /// By sender.
+    /// Quotas by sender.
     rooms: Vec<Room>,
-    /// Pushes left out for want of room, by connection.
+    /// Dropped pushes, by connection.
     dropped: BTreeMap<u64, u64>,
 }
 
@@ -169,7 +182,7 @@ impl Queue {
         room.is_full
     }
 
-    /// Leaves a push out for which the inbox has no room whatever, and has its receivers told or closed.
+    /// Drops a push that exceeds the inbox's limit, and notifies or closes its receivers.
     #[cold]
     fn refuse(&mut self, push: &Push) {
         let receivers = push.clients.iter().copied().filter(|&client| client != push.except);
@@ -181,29 +194,29 @@ impl Queue {
     }
 }
 
-/// Pushes that are handed out together.
+/// Pushes that are delivered together.
 #[derive(Default)]
 pub struct Portion {
-    /// In their order.
+    /// The pushes, in order.
     pub pushes: Vec<Push>,
-    /// Threads that have room again, and are to be sent [`Message::Room`].
+    /// Threads with room again; the caller sends them [`Message::Room`].
     pub has_room: Vec<usize>,
 }
 
-/// A thread's messages, and how to wake it.
+/// A thread's messages, and its wakeup.
 pub struct Inbox {
     queue: Mutex<Queue>,
     room_cost_max: usize,
-    /// Whether there is anything, so that a thread with nothing to do need not take the lock. Cleared under the lock, by
-    /// the thread that has left nothing; set after something was added.
+    /// True if there may be something, so that an idle thread needn't take the lock. The thread clears it under the
+    /// lock when the inbox is empty; senders set it after adding something.
     filled: AtomicBool,
-    /// Whether there are messages other than pushes; changed under the lock.
+    /// True if there are messages other than pushes; changed under the lock.
     has_messages: AtomicBool,
     wake: Box<dyn Wake>,
 }
 
 impl Inbox {
-    /// An empty inbox of the thread that `wake` wakes, for so many `threads` to send to.
+    /// Creates an empty inbox for the thread behind `wake`, with `threads` senders.
     #[must_use]
     pub fn new(wake: Box<dyn Wake>, threads: usize) -> Inbox {
         let rooms = vec![Room::default(); threads];
@@ -225,9 +238,9 @@ impl Inbox {
         self.add_message(|_| message);
     }
 
-    /// Sends the reply that ends a connection's wait, to be shown behind what has been pushed before.
-    pub fn unpark(&self, client: u64, output: Output, depends: Position) {
-        self.add_message(|pushes| Message::Unpark { client, output, pushes, depends });
+    /// Sends the reply that ends a connection's wait, to be delivered after earlier pushes.
+    pub fn unpark(&self, client: u64, output: Output, durable_after: Position) {
+        self.add_message(|pushes| Message::Unpark { client, output, pushes, durable_after });
     }
 
     fn add_message(&self, message: impl FnOnce(u64) -> Message) {
@@ -240,17 +253,17 @@ impl Inbox {
         self.nudge(is_first);
     }
 
-    /// Wakes the thread unless that has been done for what is there already: the mark is cleared only by the thread that
-    /// has found nothing more. It may leave pushes for later and sleep, but no messages: `must`.
+    /// Wakes the thread unless the flag is already set: only the thread clears it, when the inbox is empty. The thread
+    /// may sleep with pushes left over, but not with messages; `must` wakes it in any case.
     fn nudge(&self, must: bool) {
         if !self.filled.swap(true, Ordering::AcqRel) || must {
             self.wake.wake();
         }
     }
 
-    /// Adds a push of the thread `from` to these connections, but for `except`. `to_self`: the caller is the inbox's own
-    /// thread, which looks again before it sleeps. Says whether the sender's room is full: then it is sent
-    /// [`Message::Room`] later.
+    /// Adds a push from the thread `from` to these connections, except `except`. `to_self`: the caller is the inbox's
+    /// own thread, which checks the inbox again before it sleeps. Returns true if the sender's quota is full;
+    /// [`Message::Room`] follows later.
     pub fn push(
         &self,
         clients: &Arc<Vec<u64>>,
@@ -280,11 +293,11 @@ impl Inbox {
         is_full
     }
 
-    /// What waits for a connection of the pushes with numbers beyond `after` and up to `until`.
+    /// Returns the pending pushes for a connection with numbers after `after`, up to `until`.
     #[must_use]
     pub fn pushes_for(&self, client: u64, after: u64, until: u64) -> Vec<Waiting> {
         let queue = self.queue();
-        // They are numbered without a gap.
+        // The numbers have no gaps.
         let first = queue.pushes.front().map_or(0, |push| push.number);
         let skipped = (after + 1).saturating_sub(first).min(queue.pushes.len() as u64) as usize;
         let wanted = queue.pushes.range(skipped..).take_while(|push| push.number <= until);
@@ -292,27 +305,27 @@ impl Inbox {
         concerned.map(|push| Waiting { bytes: push.bytes.clone(), may_be_dropped: push.may_be_dropped }).collect()
     }
 
-    /// The number of the latest push.
+    /// Returns the number of the latest push.
     #[must_use]
     pub fn pushed(&self) -> u64 {
         self.queue().pushed
     }
 
-    /// Whether there may be messages or pushes.
+    /// Returns true if there may be messages or pushes.
     #[inline]
     #[must_use]
     pub fn is_filled(&self) -> bool {
         self.filled.load(Ordering::Acquire)
     }
 
-    /// Whether there are messages other than pushes.
+    /// Returns true if there are messages other than pushes.
     #[inline]
     #[must_use]
     pub fn has_messages(&self) -> bool {
         self.has_messages.load(Ordering::Acquire)
     }
 
-    /// Takes all messages but pushes, in the order in which they were sent. Costs nothing if there are none.
+    /// Takes all messages except pushes, in order. Free if there are none.
     #[inline]
     #[must_use]
     pub fn take(&self) -> VecDeque<Message> {
@@ -329,8 +342,8 @@ impl Inbox {
         messages
     }
 
-    /// Takes pushes, in their order: one, and more while all of them are no more than `work_max`, roughly bytes to be
-    /// sent. What is left keeps the inbox filled.
+    /// Takes pushes in order: one, and more as long as their total stays within `work_max`, roughly in bytes to send.
+    /// Remaining pushes keep the inbox filled.
     #[must_use]
     pub fn take_pushes(&self, work_max: usize) -> Portion {
         let mut portion = Portion::default();
@@ -356,7 +369,7 @@ impl Inbox {
         portion
     }
 
-    /// Clears the mark if nothing is left. The lock is held: what is added later sets it again.
+    /// Clears the flag if the inbox is empty. The lock is held; a later addition sets the flag again.
     fn note_left(&self, queue: &Queue) {
         if queue.pushes.is_empty() && queue.messages.is_empty() && queue.dropped.is_empty() {
             self.filled.store(false, Ordering::Release);

@@ -1,17 +1,14 @@
-//! Sessions and batches: what a connection is to the server, how its batch runs, and everything that concerns more
-//! than keys: transactions, blocking, publish and subscribe, administration.
+//! Sessions and batches: the state of a connection, the run of its batch, and all features beyond single keys:
+//! transactions, blocking, publish and subscribe, administration.
 //!
-//! This crate knows no socket and no poller, and reads no clock of its own but the processor's cycle counter, to time
-//! commands. The server feeds it bytes that have arrived, and sends what it leaves in the outputs.
+//! This crate has no sockets and no poller. Its only clock is the processor's cycle counter, which times commands. The
+//! server passes it received bytes, and sends the contents of its outputs.
 //!
-//! It is cut into rooms, the modules below. A room knows only those that `tests/all/rooms.rs` declares for it, and they are
-//! declared from the bottom to the top. What all threads share is `engine.rs`, what a thread has of its own is
-//! `worker.rs`; the way of a batch is `execute/windows.rs`, of one command `execute.rs`.
+//! The crate consists of rooms, the modules below. A room may use only those that `tests/all/rooms.rs` declares for it;
+//! the declarations go from the bottom to the top. `state.rs` has the state that all threads share, `worker.rs` has a
+//! thread's own state. `execute/windows.rs` runs a batch, `execute.rs` runs one command.
 
-// At the bottom: each knows next to nothing of the others.
-pub mod access;
-pub mod command_table;
-pub mod config;
+// The bottom: modules that know almost nothing of each other.
 pub mod durability;
 pub mod host;
 pub mod inbox;
@@ -22,23 +19,23 @@ pub mod migrations;
 pub mod pause;
 pub mod pipelines;
 pub mod pubsub;
-pub mod reasons;
 pub mod replication;
 pub mod replies;
-pub mod statistics;
+pub mod slow_path;
 
-// What threads share, and what each has of its own.
+// The state that threads share, and each thread's own.
 pub mod advice;
 pub mod clients;
-pub mod engine;
 pub mod memory;
 pub mod scripts;
+pub mod state;
 pub mod worker;
 
-// What is done for sessions, and beside commands.
+// Work for sessions, and beside commands.
 mod commit;
 mod script_calls;
 pub mod services;
+pub mod slots;
 pub mod snapshots;
 pub mod upkeep;
 
@@ -46,7 +43,7 @@ pub mod upkeep;
 pub mod families;
 pub mod registry;
 
-// The way of a batch.
+// The run of a batch.
 pub mod execute;
 pub mod replay;
 #[cfg(any(test, feature = "testing"))]

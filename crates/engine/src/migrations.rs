@@ -1,10 +1,10 @@
-//! MIGRATE: keys that are on their way to another server.
+//! MIGRATE: keys on their way to another server.
 //!
-//! The command dumps its keys while it holds their shards, and hands what is to be sent to the server ([`crate::host::Host::migrate`]),
-//! which does the I/O on threads of its own; the connection waits, the thread does not. Until the other server has answered, commands
-//! that would change the keys wait, and those that read them don't. When it has, the connection's thread removes what has arrived.
-//! A key that has changed nevertheless, by a script that reached for it undeclared say, is not removed but sent again: each key is
-//! watched as by WATCH.
+//! The command dumps its keys while it holds their shards, and hands the dumps to the server
+//! ([`crate::host::Host::migrate`]), which does the I/O on its own threads; the connection waits, but its thread does
+//! not. Until the other server has replied, commands that would change the keys wait, but readers don't. Then the
+//! connection's thread deletes the keys that have arrived. A key that has changed nevertheless, for example by a script
+//! with undeclared keys, is not deleted but sent again: each key is watched like with WATCH.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,14 +14,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::hash::KeyHash;
 
 use crate::listening::watch::{DbKey, Mark};
-use crate::reasons::{EngineReasons, MIGRATES};
+use crate::slow_path::{EngineFlags, MIGRATES};
 
-/// Bytes of values that may be on their way at a time, for all connections together. A single command may have more.
+/// Maximum size of all values in transit, in bytes, over all connections. A single command may exceed it.
 const BYTES_MAX: usize = 1 << 30;
-/// What is answered if there is no connection.
+/// Reply if there is no connection.
 pub(crate) const CANNOT_CONNECT: &str = "IOERR error or timeout connecting to the client";
 
-/// What a connection says of itself to the other server.
+/// Login of a connection at the other server.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credentials {
     /// The password of the default user.
@@ -30,139 +30,147 @@ pub enum Credentials {
     User(Vec<u8>, Vec<u8>),
 }
 
-/// A key with its value as it was dumped.
+/// A key with its dumped value.
 pub struct MigratingKey {
     /// Its name.
     pub name: Box<[u8]>,
-    /// The hash of that.
+    /// The name's hash.
     pub hash: KeyHash,
-    /// The value, as RESTORE takes it.
+    /// The value in RESTORE's format.
     pub payload: Vec<u8>,
-    /// When it expires, in milliseconds of Unix time.
+    /// The expiry, in milliseconds of Unix time.
     pub expires_ms: Option<u64>,
     /// Set when the key changes.
     pub changed: Mark,
-    /// Whether the other server has it. The server sets it.
+    /// True if the other server has stored it. Set by the server.
     pub has_arrived: bool,
 }
 
-/// Why keys haven't arrived.
+/// The reason why keys haven't arrived.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MigrationError {
-    /// There is no connection.
+    /// The connection could not be opened.
     Connecting,
-    /// It broke while they were sent.
+    /// The connection broke while the keys were sent.
     Writing,
-    /// It broke before everything was answered.
+    /// The connection broke before all replies arrived.
     Reading,
     /// The other server has refused them.
     Refused(Vec<u8>),
 }
 
-/// One MIGRATE.
+/// A MIGRATE command in progress.
 pub struct Migration {
-    /// Its number; none is given twice.
+    /// Number, never reused.
     pub id: u64,
-    /// The connection that waits for it, and the thread of that.
+    /// The waiting connection.
     pub client: u64,
-    /// See `client`.
+    /// The worker that owns the connection.
     pub worker: usize,
-    /// The other server.
+    /// The other server's host.
     pub host: String,
-    /// Its port.
+    /// The other server's port.
     pub port: u16,
-    /// What the other server is told first.
+    /// The login, if one is needed.
     pub credentials: Option<Credentials>,
-    /// The database there; the other server says whether it has it.
+    /// The database in the other server, which checks it.
     pub target_database: i64,
-    /// The database here.
+    /// The database in this server.
     pub database: usize,
-    /// How long the other server may take for each step, in milliseconds.
+    /// Timeout of each step, in milliseconds.
     pub timeout_ms: u64,
-    /// Whether keys here stay.
+    /// True if the keys stay here.
     pub copies: bool,
-    /// Whether keys there are replaced.
+    /// True if existing keys there are replaced.
     pub replaces: bool,
-    /// What is to be sent.
+    /// True between nodes of a cluster: the other node imports the slot, and stores keys of it only after ASKING.
+    pub asks: bool,
+    /// The keys to send.
     pub keys: Vec<MigratingKey>,
-    /// What went wrong. The server sets it.
+    /// The error, set by the server.
     pub error: Option<MigrationError>,
-    /// How often keys were sent again, since they had changed.
+    /// Number of times that changed keys were sent again.
     pub(crate) rounds: u32,
 }
 
 impl fmt::Debug for Migration {
-    /// Without passwords and values.
+    /// Leaves out passwords and values.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Migration of {} keys to {}:{}", self.keys.len(), self.host, self.port)
     }
 }
 
 impl Migration {
-    /// Bytes of the values.
+    /// Returns the name of the command that stores a key in the other server.
+    #[must_use]
+    pub fn restore(&self) -> &'static [u8] {
+        if self.asks { b"RESTORE-ASKING" } else { b"RESTORE" }
+    }
+
+    /// Returns the size of the values in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.keys.iter().map(|key| key.payload.len()).sum()
     }
 }
 
-/// What all migrations share.
+/// The state that all migrations share.
 pub struct Migrations {
-    /// How many migrations each key is part of.
+    /// Number of migrations of each key.
     held: Mutex<HashMap<DbKey, usize>>,
     bytes: AtomicUsize,
     ids: AtomicU64,
-    /// By the thread that takes them up again.
+    /// Ended migrations, by the thread that continues them.
     ended: Box<[Mutex<Vec<Migration>>]>,
-    reasons: Arc<EngineReasons>,
+    slow_path: Arc<EngineFlags>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these locks is always whole.
+    // A panic cannot leave this data inconsistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Migrations {
-    /// None, for so many threads. [`MIGRATES`] is set while there are some.
+    /// Creates an empty set, for this number of threads. [`MIGRATES`] is set while there are migrations.
     #[must_use]
-    pub fn new(threads: usize, reasons: Arc<EngineReasons>) -> Migrations {
+    pub fn new(threads: usize, slow_path: Arc<EngineFlags>) -> Migrations {
         Migrations {
             held: Mutex::default(),
             bytes: AtomicUsize::new(0),
             ids: AtomicU64::new(1),
             ended: (0..threads).map(|_| Mutex::default()).collect(),
-            reasons,
+            slow_path,
         }
     }
 
-    /// The number of the next one.
+    /// Returns the number of the next migration.
     pub(crate) fn next_id(&self) -> u64 {
         self.ids.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Takes room for the values of a migration. False if too many bytes are on their way.
+    /// Reserves room for the values of a migration. Returns false if too many bytes are in transit.
     pub(crate) fn reserve(&self, bytes: usize) -> bool {
         let fits = |now: usize| (now == 0 || now.saturating_add(bytes) <= BYTES_MAX).then(|| now + bytes);
         self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
-    /// Takes room for values that are sent again.
+    /// Reserves room for values that are sent again.
     pub(crate) fn add_bytes(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Gives that room back.
+    /// Releases reserved room.
     pub(crate) fn release(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Has commands that would change a key wait. The caller holds its shard.
+    /// Blocks commands that would change a key. The caller holds its shard.
     pub(crate) fn hold(&self, key: DbKey) {
         let mut held = lock(&self.held);
         *held.entry(key).or_insert(0) += 1;
-        self.reasons.set(MIGRATES, true);
+        self.slow_path.set(MIGRATES, true);
     }
 
-    /// Has them go on, as far as this migration is concerned.
+    /// Ends this migration's block of a key.
     pub(crate) fn let_go(&self, key: &DbKey) {
         let mut held = lock(&self.held);
         if let Some(count) = held.get_mut(key) {
@@ -172,25 +180,25 @@ impl Migrations {
             }
         }
         if held.is_empty() {
-            self.reasons.set(MIGRATES, false);
+            self.slow_path.set(MIGRATES, false);
         }
     }
 
-    /// Whether a key is on its way.
+    /// Returns true if a key is in transit.
     #[must_use]
     pub(crate) fn holds(&self, database: usize, key: &[u8]) -> bool {
         lock(&self.held).contains_key(&(database, key.into()))
     }
 
-    /// Leaves a migration that has ended, well or not, with the thread that takes it up again. That one is to be told
-    /// ([`crate::inbox::Message::Migrated`]).
+    /// Leaves a migration that has ended, successfully or not, for the thread that continues it. The caller notifies
+    /// that thread ([`crate::inbox::Message::Migrated`]).
     pub fn leave(&self, migration: Migration) {
         if let Some(ended) = self.ended.get(migration.worker) {
             lock(ended).push(migration);
         }
     }
 
-    /// Takes what has been left with a thread.
+    /// Takes the ended migrations of a thread.
     pub(crate) fn take_ended(&self, worker: usize) -> Vec<Migration> {
         self.ended.get(worker).map(|ended| std::mem::take(&mut *lock(ended))).unwrap_or_default()
     }
@@ -202,20 +210,20 @@ mod tests {
 
     #[test]
     fn a_key_is_held_until_the_last_migration_lets_it_go() {
-        let reasons = Arc::<EngineReasons>::default();
-        let migrations = Migrations::new(1, reasons.clone());
+        let slow_path = Arc::<EngineFlags>::default();
+        let migrations = Migrations::new(1, slow_path.clone());
         let key: DbKey = (3, b"k"[..].into());
         migrations.hold(key.clone());
         migrations.hold(key.clone());
-        assert!(migrations.holds(3, b"k") && !migrations.holds(0, b"k") && reasons.has(MIGRATES));
+        assert!(migrations.holds(3, b"k") && !migrations.holds(0, b"k") && slow_path.has(MIGRATES));
         migrations.let_go(&key);
-        assert!(migrations.holds(3, b"k") && reasons.has(MIGRATES));
+        assert!(migrations.holds(3, b"k") && slow_path.has(MIGRATES));
         migrations.let_go(&key);
-        assert!(!migrations.holds(3, b"k") && !reasons.has(MIGRATES));
+        assert!(!migrations.holds(3, b"k") && !slow_path.has(MIGRATES));
     }
 
     #[test]
-    fn a_single_value_may_be_larger_than_all_together() {
+    fn a_single_value_may_exceed_the_limit() {
         let migrations = Migrations::new(1, Arc::default());
         assert!(migrations.reserve(BYTES_MAX * 2));
         assert!(!migrations.reserve(1));

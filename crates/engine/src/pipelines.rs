@@ -1,70 +1,78 @@
-//! Pipelines that survive their connections (PIPELINE): the table of tokens, and what is counted for each.
+//! Pipelines that survive their connections (PIPELINE): the table of tokens, and the count for each.
 //!
-//! A token's count is exact because it changes with the command that it counts, before the thread that has run the
-//! command leaves the gate, and because a token changes hands behind the closed gate (RESUME): at that moment no
-//! command has run without being counted. A thread that has left the gate looks whether its connection still has the
-//! token before it runs anything more for it (`Session::begin_counted`, `Worker::alone`). The command of a parked
-//! connection counts when it is answered, by the thread that answers it, not when the reply is delivered.
+//! A token's count is exact for two reasons: it changes together with the counted command, before the thread leaves the
+//! gate, and a token changes hands behind the closed gate (RESUME), when no command has run without being counted. A
+//! thread that has left the gate checks that its connection still has the token before it runs more commands for it
+//! (`Session::begin_counted`, `Worker::alone`). The command of a parked connection counts when a thread answers it, not
+//! when the reply is delivered.
 //!
-//! A token's state is plain data, [`TokenState`]: what a snapshot made behind the closed gate would keep beside the
-//! keyspace. In the journal, the count is part of the unit that it counts (`Session::record_count`), so that count and
-//! data never part; commands that change nothing are counted there by their batch. A token is recorded as
+//! A token's state is plain data, [`TokenState`]; a snapshot made behind the closed gate stores it beside the keyspace.
+//! In the journal, the count is part of the counted unit (`Session::record_count`), so that count and data always agree;
+//! the batch records the count of commands without changes. A token is recorded as
 //!
 //! ```text
 //! PIPELINE KEEP token ttl_ms executed failed database [position error ...] [user]     from PIPELINE START
 //! PIPELINE COUNT token executed failed database [position error ...]           the failures since the last record
+//! PIPELINE ABORT token (OFF | on synced position error)                        see `pipelines::abort`
 //! PIPELINE END token
 //! ```
 //!
-//! A token belongs to the user who started it; the default user, where a record names none.
+//! A connection without a token that stops at failures (PIPELINE ABORT) has a pipeline outside of the table, with an
+//! empty token. It is never recorded.
+//!
+//! A token belongs to the user who started it; the default user, if the record names no user.
+
+pub mod abort;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use journal::record::{self, Kind, Record};
 use resp::request::{Batch, Framer, Limits};
 
-/// Bytes of a token: far more than a random identifier or a file's name takes.
+use self::abort::{AbortOn, AbortState, SyncOutcome};
+
+/// Maximum size of a token in bytes: far more than a random identifier or a file name needs.
 pub const TOKEN_BYTES_MAX: usize = 256;
-/// Failures that a token keeps: enough to see what is wrong with a pipeline, few enough to be read.
+/// Maximum number of failures that a token keeps: enough to diagnose a pipeline, and few enough to read.
 pub const FAILURES_MAX: usize = 32;
-/// Bytes of an error that are kept with a failure; the messages that quote nothing long are shorter.
+/// Maximum size of an error kept with a failure, in bytes; most messages are shorter.
 pub const ERROR_BYTES_MAX: usize = 128;
 
-/// The user of tokens whose records name none.
+/// The user of tokens without a user in their records.
 pub(crate) const DEFAULT_USER: &[u8] = b"default";
-/// No connection has this number: the one that had the token is gone.
+/// Holder of a token without a connection. No connection has this number.
 const NO_HOLDER: u64 = 0;
-/// No connection has this number, either: the token itself is gone.
+/// Holder of a removed token. No connection has this number.
 const ENDED: u64 = u64::MAX;
-/// Stands for a command that is not in the table.
+/// Stands for an unknown command.
 const UNKNOWN: usize = usize::MAX;
 
-/// A command that answered an error.
+/// A command with an error reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// Its place among the commands of the pipeline, from 1.
+    /// The command's position in the pipeline, from 1.
     pub position: u64,
     /// The beginning of the error, without its "-".
     pub error: Box<[u8]>,
 }
 
-/// How far a pipeline has got.
+/// The progress of a pipeline.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PipelineProgress {
-    /// Commands that have run or were refused.
+    /// Number of commands that have run or were refused.
     pub executed: u64,
-    /// Those of them that answered an error.
+    /// Number of commands with an error reply.
     pub failed: u64,
-    /// The first of these.
+    /// The first failures.
     pub failures: Vec<Failure>,
-    /// The database that is selected behind them.
+    /// The selected database after these commands.
     pub database: usize,
 }
 
 impl PipelineProgress {
-    /// Reads `executed failed database [position error ...]`.
+    /// Parses `executed failed database [position error ...]`.
     fn of_record(words: &[&[u8]]) -> Option<PipelineProgress> {
         let number = |word: &[u8]| resp::num::parse_i64(word).and_then(|number| u64::try_from(number).ok());
         let (&[executed, failed, database], failures) = words.split_first_chunk::<3>()?;
@@ -81,27 +89,39 @@ impl PipelineProgress {
     }
 }
 
-/// All that there is to know of a token, apart from the table.
+/// The complete state of a token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TokenState {
     /// The token.
     pub token: Box<[u8]>,
     /// The user who started it.
     pub user: Box<[u8]>,
-    /// How long it is kept once no connection has it, in milliseconds.
+    /// Lifetime without a connection, in milliseconds.
     pub ttl_ms: u64,
-    /// The connection that has it.
+    /// The connection that has the token.
     pub holder: Option<u64>,
-    /// When it expires, in milliseconds of Unix time; none while a connection has it.
+    /// The expiry, in milliseconds of Unix time; `None` while a connection has the token.
     pub expires_ms: Option<u64>,
-    /// How far its pipeline has got.
+    /// The progress of its pipeline.
     pub progress: PipelineProgress,
+    /// Present if it stops at its first failure.
+    pub abort: Option<AbortState>,
 }
 
 impl TokenState {
-    /// The record that makes a token what it is (see the module's documentation), as an array of bulk strings.
+    /// Returns the records that recreate the token (see the module's documentation), each an array of bulk strings.
     #[must_use]
-    pub fn record(&self) -> Vec<u8> {
+    pub fn records(&self) -> Vec<Vec<u8>> {
+        let mut records = vec![self.record()];
+        if self.abort.is_some() {
+            let mut record = Record::default();
+            push_abort(&self.token, self.abort.as_ref(), &mut record);
+            records.extend(record::entries(record.bytes()).map(|entry| entry.command.to_vec()));
+        }
+        records
+    }
+
+    fn record(&self) -> Vec<u8> {
         let PipelineProgress { executed, failed, failures, database } = &self.progress;
         let numbers = [self.ttl_ms, *executed, *failed, *database as u64].map(|number| number.to_string());
         let positions: Vec<String> = failures.iter().map(|failure| failure.position.to_string()).collect();
@@ -115,31 +135,44 @@ impl TokenState {
     }
 }
 
-/// The user in the record of a token: the last word, if there is one, so that the number of words behind the counts is odd.
+/// Returns the user for the record of a token. The word comes last, if present, so the number of words after the counts
+/// is then odd.
 pub(crate) fn word_of_user(user: &[u8]) -> Option<&[u8]> {
     (user != DEFAULT_USER).then_some(user)
+}
+
+/// Records whether a token's pipeline stops at failures, and the failure that has stopped it.
+fn push_abort(token: &[u8], abort: Option<&AbortState>, record: &mut Record) {
+    let words = abort.map_or_else(|| vec![b"OFF".to_vec()], AbortState::words);
+    let head = [&b"PIPELINE"[..], b"ABORT", token];
+    let words: Vec<&[u8]> = head.into_iter().chain(words.iter().map(|word| &word[..])).collect();
+    record.push(0, Kind::Own, words.into_iter());
 }
 
 #[derive(Default)]
 struct Failures {
     failed: u64,
     first: Vec<Failure>,
-    /// Failures that the journal knows: those of `first`, and of those that are about to be added.
+    /// Number of failures in the journal: from `first`, and from those about to be added.
     recorded: usize,
+    /// Present if the pipeline stops at its first failure.
+    abort: Option<AbortState>,
+    /// The state in the journal.
+    recorded_abort: Option<AbortState>,
 }
 
-/// Whether a connection has the token that it counts for.
+/// The relation of a connection to the token that it counts for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Hold {
-    /// It has.
-    Has,
-    /// The token is gone (PIPELINE END), perhaps after another connection has taken it over.
+pub(crate) enum Ownership {
+    /// The connection has the token.
+    Held,
+    /// The token was removed (PIPELINE END), perhaps after another connection took it over.
     Ended,
-    /// Another connection has taken it over, and may be gone already.
+    /// Another connection took the token over, and may be closed already.
     Lost,
 }
 
-/// A pipeline that is counted. One connection at a time counts for it.
+/// A counted pipeline. One connection at a time counts for it.
 pub struct Pipeline {
     token: Box<[u8]>,
     user: Box<[u8]>,
@@ -148,38 +181,124 @@ pub struct Pipeline {
     holder: AtomicU64,
     /// 0 while a connection has the token. Changes under the table's lock.
     expires_ms: AtomicU64,
-    /// Written by the thread that runs the holder's commands: one thread at a time, and inside the gate.
+    /// Written by the thread that runs the holder's commands: one thread at a time, inside the gate.
     executed: AtomicU64,
-    /// The database that the holder has selected behind those commands. Written with their number.
+    /// The holder's selected database after those commands. Written together with their number.
     database: AtomicUsize,
-    /// Commands that the journal knows of, and the database behind them.
+    /// Number of commands in the journal, and the database after them.
     recorded: AtomicU64,
     failures: Mutex<Failures>,
+    /// True if a failure has stopped it. Follows `failures`.
+    is_stopped: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these locks is always whole.
+    // A panic cannot leave this data inconsistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Pipeline {
-    /// Commands that have run or were refused.
+    /// Creates the pipeline of a connection that stops at failures and has no token.
+    #[must_use]
+    pub(crate) fn without_token(client: u64, abort: AbortState) -> Pipeline {
+        Pipeline::from(TokenState {
+            token: Box::default(),
+            user: DEFAULT_USER.into(),
+            ttl_ms: 0,
+            holder: Some(client),
+            expires_ms: None,
+            progress: PipelineProgress::default(),
+            abort: Some(abort),
+        })
+    }
+
+    /// Returns false for the pipeline of a connection without a token.
+    #[must_use]
+    pub fn has_token(&self) -> bool {
+        !self.token.is_empty()
+    }
+
+    /// Returns the token; empty without one.
+    #[must_use]
+    pub fn token(&self) -> &[u8] {
+        &self.token
+    }
+
+    /// Returns true if a failure has stopped it.
+    #[inline]
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Relaxed)
+    }
+
+    /// Returns the state of a pipeline that stops at failures.
+    #[must_use]
+    pub fn abort(&self) -> Option<AbortState> {
+        lock(&self.failures).abort.clone()
+    }
+
+    /// Changes the state of a pipeline that stops at failures. The caller has the right to count.
+    fn change_abort<T>(&self, change: impl FnOnce(&mut Option<AbortState>, u64) -> T) -> T {
+        let mut failures = lock(&self.failures);
+        let result = change(&mut failures.abort, self.executed());
+        let is_stopped = failures.abort.as_ref().is_some_and(|abort| abort.failure.is_some());
+        self.is_stopped.store(is_stopped, Ordering::Relaxed);
+        result
+    }
+
+    /// Makes it stop at failures of these kinds. A failure that has stopped it already stays.
+    pub(crate) fn abort_on(&self, on: AbortOn) {
+        self.change_abort(|abort, executed| match abort {
+            Some(abort) => abort.on = on,
+            None => *abort = Some(AbortState::new(on, executed)),
+        });
+    }
+
+    /// Makes it continue after failures.
+    pub(crate) fn abort_off(&self) {
+        self.change_abort(|abort, _| *abort = None);
+    }
+
+    /// Takes over the state of another pipeline of the same connection.
+    pub(crate) fn take_abort(&self, before: &Pipeline) {
+        let state = before.abort().map(|state| (state, before.executed()));
+        self.change_abort(|abort, executed| *abort = state.map(|(state, from)| state.moved(from, executed)));
+    }
+
+    /// Ends a part of the pipeline, and returns its outcome; `None` if the pipeline doesn't stop at failures.
+    pub(crate) fn sync(&self) -> Option<SyncOutcome> {
+        self.change_abort(|abort, executed| abort.as_mut().map(|abort| abort.sync(executed)))
+    }
+
+    /// Returns the error for the next command if a failure has stopped the pipeline.
+    #[cold]
+    pub(crate) fn skipped(&self) -> Option<Vec<u8>> {
+        lock(&self.failures).abort.as_ref()?.failure.as_ref().map(abort::skipped)
+    }
+
+    /// Returns whether one of these errors stops the pipeline.
+    fn stops_at(&self, errors: &[Failure]) -> bool {
+        let failures = lock(&self.failures);
+        failures.abort.as_ref().is_some_and(|abort| errors.iter().any(|failure| abort.on.concerns(&failure.error)))
+    }
+
+    /// Returns the number of commands that have run or were refused.
     #[inline]
     #[must_use]
     pub fn executed(&self) -> u64 {
         self.executed.load(Ordering::Acquire)
     }
 
-    /// The database that is selected behind those.
+    /// Returns the selected database after those commands.
     #[must_use]
     pub fn database(&self) -> usize {
         self.database.load(Ordering::Relaxed)
     }
 
-    /// Counts one command that has been answered, with its error if that is what it answered. The caller is inside the
-    /// gate and has the right to answer the command.
+    /// Counts one command that has been answered, with its error if there was one. The caller is inside the gate and
+    /// has the right to answer the command.
     pub fn count_one(&self, error: Option<&[u8]>) {
-        // A connection that waits selects nothing meanwhile.
+        // The database can't change while the connection waits.
         self.add(1);
         if let Some(error) = error {
             self.add_failures(1, vec![Failure::new(self.executed(), error)]);
@@ -188,23 +307,24 @@ impl Pipeline {
 
     #[inline]
     fn add(&self, commands: u64) {
-        // One writer at a time: a plain load and store do. Before the failures are added, so that no reader sees more
-        // failures than commands.
+        // There is one writer at a time, so a plain load and store suffice. Must precede the failures, so that no
+        // reader sees more failures than commands.
         let executed = self.executed.load(Ordering::Relaxed).wrapping_add(commands);
         self.executed.store(executed, Ordering::Release);
     }
 
     #[cold]
     fn add_failures(&self, failed: u64, mut first: Vec<Failure>) {
-        // What a transaction's commands answer is known after what was refused while they were queued.
+        // A transaction's commands fail in EXEC, after refusals at the time of queueing.
         first.sort_by_key(|failure| failure.position);
+        self.change_abort(|abort, executed| abort.iter_mut().for_each(|abort| abort.note(executed, &first)));
         let mut failures = lock(&self.failures);
         failures.failed += failed;
         let room = FAILURES_MAX.saturating_sub(failures.first.len());
         failures.first.extend(first.into_iter().take(room));
     }
 
-    /// How far it has got.
+    /// Returns the progress.
     #[must_use]
     pub fn progress(&self) -> PipelineProgress {
         let failures = lock(&self.failures);
@@ -214,14 +334,17 @@ impl Pipeline {
         PipelineProgress { executed, failed, failures: first, database: self.database() }
     }
 
-    /// Records how far it has got, with the failures that the journal doesn't know. `open` commands, of which `failed`
-    /// have failed, are about to be added; `failures` are the first of these.
+    /// Records the progress, with the failures that are not in the journal. `open` commands with `failed` failures are
+    /// about to be added; `failures` are the first of these.
     pub(crate) fn record(&self, open: u64, failed: u64, failures: &[Failure], database: usize, record: &mut Record) {
+        if !self.has_token() {
+            return;
+        }
         let mut known = lock(&self.failures);
         let executed = self.executed() + open;
         let counts = [executed, known.failed + failed, database as u64].map(|number| number.to_string());
         let mut new: Vec<&Failure> = failures.iter().collect();
-        // As they will be added.
+        // In the order of `add_failures`.
         new.sort_by_key(|failure| failure.position);
         let all = known.first.iter().chain(new).take(FAILURES_MAX);
         let new: Vec<(String, &[u8])> = all.skip(known.recorded).map(|f| (f.position.to_string(), &*f.error)).collect();
@@ -232,37 +355,49 @@ impl Pipeline {
         let added = new.len();
         known.recorded += added;
         self.recorded.store(executed, Ordering::Relaxed);
-    }
-
-    /// The journal knows all of it from now on: a snapshot that its units follow has its state. The caller is alone behind the gate.
-    fn note_recorded(&self) {
-        let mut known = lock(&self.failures);
-        known.recorded = known.first.len();
-        self.recorded.store(self.executed(), Ordering::Relaxed);
-    }
-
-    /// Whether a connection that counts for it still has the token.
-    #[inline]
-    pub(crate) fn hold_of(&self, client: u64) -> Hold {
-        match self.holder.load(Ordering::Relaxed) {
-            holder if holder == client => Hold::Has,
-            ENDED => Hold::Ended,
-            _ => Hold::Lost,
+        let mut abort = known.abort.clone();
+        abort.iter_mut().for_each(|abort| abort.note(executed, failures));
+        if abort != known.recorded_abort {
+            push_abort(&self.token, abort.as_ref(), record);
+            known.recorded_abort = abort;
         }
     }
 
-    /// The user who started it.
+    /// Marks everything as recorded: a snapshot with this state precedes the next units. The caller is alone behind the
+    /// gate.
+    fn note_recorded(&self) {
+        let mut known = lock(&self.failures);
+        known.recorded = known.first.len();
+        known.recorded_abort = known.abort.clone();
+        self.recorded.store(self.executed(), Ordering::Relaxed);
+    }
+
+    /// Returns the relation of a connection to the token.
+    #[inline]
+    pub(crate) fn ownership_of(&self, client: u64) -> Ownership {
+        match self.holder.load(Ordering::Relaxed) {
+            holder if holder == client => Ownership::Held,
+            ENDED => Ownership::Ended,
+            _ => Ownership::Lost,
+        }
+    }
+
+    /// Returns the user who started it.
     #[must_use]
     pub fn user(&self) -> &[u8] {
         &self.user
     }
 
-    /// True if it has got further than the journal knows.
+    /// Returns true if it has progressed beyond the journal.
     pub(crate) fn is_unrecorded(&self) -> bool {
-        self.executed() != self.recorded.load(Ordering::Relaxed)
+        let is_abort_unrecorded = || {
+            let failures = lock(&self.failures);
+            failures.abort != failures.recorded_abort
+        };
+        self.has_token() && (self.executed() != self.recorded.load(Ordering::Relaxed) || is_abort_unrecorded())
     }
 
-    /// All that there is to know of it.
+    /// Returns the complete state.
     #[must_use]
     pub fn state(&self) -> TokenState {
         let known = |number: &AtomicU64| Some(number.load(Ordering::Relaxed)).filter(|&number| number != 0);
@@ -273,6 +408,7 @@ impl Pipeline {
             holder: known(&self.holder),
             expires_ms: known(&self.expires_ms),
             progress: self.progress(),
+            abort: self.abort(),
         }
     }
 }
@@ -295,16 +431,23 @@ impl From<TokenState> for Pipeline {
             executed: AtomicU64::new(executed),
             database: AtomicUsize::new(database),
             recorded: AtomicU64::new(executed),
-            failures: Mutex::new(Failures { failed, recorded: failures.len(), first: failures }),
+            is_stopped: AtomicBool::new(state.abort.as_ref().is_some_and(|abort| abort.failure.is_some())),
+            failures: Mutex::new(Failures {
+                failed,
+                recorded: failures.len(),
+                first: failures,
+                recorded_abort: state.abort.clone(),
+                abort: state.abort,
+            }),
         }
     }
 }
 
-/// The pipelines by their tokens.
+/// The pipelines by token.
 #[derive(Default)]
 struct PipelineTable {
     by_token: BTreeMap<Box<[u8]>, Arc<Pipeline>>,
-    /// Those that no connection has, by the time at which they expire, in milliseconds of Unix time.
+    /// Tokens without a connection by expiry, in milliseconds of Unix time.
     expiring: BTreeSet<(u64, Box<[u8]>)>,
 }
 
@@ -324,12 +467,12 @@ impl PipelineTable {
     }
 }
 
-/// Why a token can't be made.
+/// The reason why a token can't be created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// There is such a token.
+    /// The token exists.
     Exists,
-    /// There are as many as there may be.
+    /// The number of tokens is at its limit.
     Full,
 }
 
@@ -341,7 +484,7 @@ pub struct Pipelines {
 }
 
 impl Pipelines {
-    /// Does something with all tokens that have not expired by now.
+    /// Calls `run` with all unexpired tokens.
     fn with<T>(&self, now_ms: u64, run: impl FnOnce(&mut PipelineTable) -> T) -> T {
         let mut table = lock(&self.table);
         table.remove_expired(now_ms);
@@ -365,7 +508,7 @@ impl Pipelines {
         })
     }
 
-    /// Gives a token to a connection, and says which one had it before. The caller is alone behind the gate.
+    /// Gives a token to a connection, and returns the previous holder. The caller is alone behind the gate.
     #[must_use]
     pub fn hand_over(&self, token: &[u8], to: u64, now_ms: u64) -> Option<(Arc<Pipeline>, Option<u64>)> {
         self.with(now_ms, |table| {
@@ -376,13 +519,13 @@ impl Pipelines {
         })
     }
 
-    /// A token's pipeline.
+    /// Returns a token's pipeline.
     #[must_use]
     pub fn get(&self, token: &[u8], now_ms: u64) -> Option<Arc<Pipeline>> {
         self.with(now_ms, |table| table.by_token.get(token).cloned())
     }
 
-    /// Removes a token. The connection that has it goes on without being counted. False if there is none.
+    /// Removes a token. The connection that has it continues without a count. Returns false if there is no such token.
     pub fn remove(&self, token: &[u8], now_ms: u64) -> bool {
         self.with(now_ms, |table| {
             let Some(pipeline) = table.by_token.remove(token) else { return false };
@@ -392,8 +535,11 @@ impl Pipelines {
         })
     }
 
-    /// A connection has no more use for a token, which expires from now on. Nothing happens if it has it no longer.
+    /// Releases a token from a connection; its lifetime begins. Does nothing if the connection has lost it.
     pub(crate) fn let_go(&self, pipeline: &Pipeline, client: u64, now_ms: u64) {
+        if !pipeline.has_token() {
+            return;
+        }
         self.with(now_ms, |table| {
             let change = pipeline.holder.compare_exchange(client, NO_HOLDER, Ordering::Relaxed, Ordering::Relaxed);
             if change.is_ok() {
@@ -404,8 +550,8 @@ impl Pipelines {
         });
     }
 
-    /// Takes all tokens from the connections that have them, which are closed at their next command: the counts are another server's to
-    /// change from now on. The caller is alone behind the gate.
+    /// Takes all tokens from their connections, which are closed at their next command: from now on another server
+    /// changes the counts. The caller is alone behind the gate.
     pub(crate) fn take_back_all(&self, now_ms: u64) {
         self.with(now_ms, |table| {
             for (token, pipeline) in &table.by_token {
@@ -418,8 +564,8 @@ impl Pipelines {
         });
     }
 
-    /// Does what a record of a token says (see the module's documentation), which is an array of bulk strings. A token that no connection
-    /// has expires from now on. False if it is no such record.
+    /// Applies a token's record (see the module's documentation), an array of bulk strings. The lifetime of a token
+    /// without a connection begins now. Returns false for any other record.
     pub fn replay_record(&self, record: &[u8], now_ms: u64) -> bool {
         let mut batch = Batch::default();
         Framer::default().frame(record.into(), 0, &Limits::default(), 1, &mut batch);
@@ -437,7 +583,7 @@ impl Pipelines {
                 true
             }
             [b"PIPELINE", b"KEEP", token, ..] => {
-                // Three counts and pairs.
+                // Three counts, then pairs.
                 let (words, user) = match words.get(4..).and_then(<[_]>::split_last) {
                     Some((user, words)) if words.len() % 2 == 1 => (words, *user),
                     _ => (words.get(4..).unwrap_or_default(), DEFAULT_USER),
@@ -447,26 +593,41 @@ impl Pipelines {
                 };
                 let (token, user) = ((*token).into(), user.into());
                 let expires_ms = Some(now_ms.saturating_add(ttl_ms));
-                self.keep(TokenState { token, user, ttl_ms, holder: None, expires_ms, progress }, now_ms);
+                let abort = None;
+                self.keep(TokenState { token, user, ttl_ms, holder: None, expires_ms, progress, abort }, now_ms);
+                true
+            }
+            [b"PIPELINE", b"ABORT", token, words @ ..] => {
+                let abort = match words {
+                    [b"OFF"] => None,
+                    words => match AbortState::of_record(words) {
+                        Some(abort) => Some(abort),
+                        None => return false,
+                    },
+                };
+                // Like a count, it may follow the token's end.
+                let Some(pipeline) = self.get(token, now_ms) else { return true };
+                let expires_ms = Some(now_ms.saturating_add(pipeline.ttl_ms));
+                self.keep(TokenState { holder: None, expires_ms, abort, ..pipeline.state() }, now_ms);
                 true
             }
             [b"PIPELINE", b"COUNT", token, ..] => {
                 let Some(mut progress) = PipelineProgress::of_record(&words[3..]) else { return false };
-                // Its count may come after its end: a connection goes on uncounted then.
+                // A count may follow the token's end, because the connection continues uncounted.
                 let Some(pipeline) = self.get(token, now_ms) else { return true };
-                let TokenState { user, ttl_ms, progress: before, .. } = pipeline.state();
+                let TokenState { user, ttl_ms, progress: before, abort, .. } = pipeline.state();
                 progress.failures.splice(0..0, before.failures);
                 progress.failures.truncate(FAILURES_MAX);
                 let expires_ms = Some(now_ms.saturating_add(ttl_ms));
                 let token = (*token).into();
-                self.keep(TokenState { token, user, ttl_ms, holder: None, expires_ms, progress }, now_ms);
+                self.keep(TokenState { token, user, ttl_ms, holder: None, expires_ms, progress, abort }, now_ms);
                 true
             }
             _ => false,
         }
     }
 
-    /// Adds a token that no connection has, in place of what there was.
+    /// Adds or replaces a token, without a connection.
     fn keep(&self, state: TokenState, now_ms: u64) {
         self.with(now_ms, |table| {
             if let Some(before) = table.by_token.get(&state.token).cloned() {
@@ -479,26 +640,27 @@ impl Pipelines {
         });
     }
 
-    /// Removes the tokens that have expired. Cheap while there are none.
+    /// Removes expired tokens. Cheap if there are no tokens.
     pub fn remove_expired(&self, now_ms: u64) {
         if self.count() > 0 {
             self.with(now_ms, |_| ());
         }
     }
 
-    /// How many tokens there are.
+    /// Returns the number of tokens.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// The state of every token, in their order. Counts and data fit each other if the caller is alone behind the gate.
+    /// Returns the states of all tokens, sorted. Counts and data agree if the caller is alone behind the gate.
     #[must_use]
     pub fn states(&self, now_ms: u64) -> Vec<TokenState> {
         self.with(now_ms, |table| table.by_token.values().map(|pipeline| pipeline.state()).collect())
     }
 
-    /// The same for a snapshot that the units from now on follow: they tell what is new to it. The caller is alone behind the gate.
+    /// Returns the states for a snapshot that precedes the next units, which then record only later progress. The
+    /// caller is alone behind the gate.
     #[must_use]
     pub fn states_before_units(&self, now_ms: u64) -> Vec<TokenState> {
         self.with(now_ms, |table| table.by_token.values().for_each(|pipeline| pipeline.note_recorded()));
@@ -506,66 +668,80 @@ impl Pipelines {
     }
 }
 
-/// The command that is running.
+/// The running command.
 #[derive(Clone, Copy)]
 struct RunningCommand {
-    /// Its place in the table.
+    /// Index in the command table.
     command: usize,
     position: u64,
 }
 
-/// What a connection counts.
+/// A connection's count for its pipeline.
 pub struct Tally {
     pipeline: Arc<Pipeline>,
-    /// Commands of a transaction that has begun. They count when it ends: until then, nothing has happened.
+    /// Number of commands in an open transaction. They count at its end, because nothing happens before.
     open: u64,
-    /// Errors of the transaction, or of the command that is running.
+    /// Number of errors in the transaction or the running command.
     failed: u64,
-    /// The first of these.
+    /// The first of these errors.
     failures: Vec<Failure>,
-    /// None if it doesn't count, or has been counted.
+    /// `None` if the running command doesn't count, or has been counted.
     running: Option<RunningCommand>,
 }
 
 impl Tally {
-    /// Counts for this pipeline from the next command on.
+    /// Starts to count for this pipeline with the next command.
     #[must_use]
     pub fn new(pipeline: Arc<Pipeline>) -> Tally {
         Tally { pipeline, open: 0, failed: 0, failures: Vec::new(), running: None }
     }
 
-    /// What it counts for.
+    /// Returns the pipeline.
     #[must_use]
     pub fn pipeline(&self) -> &Arc<Pipeline> {
         &self.pipeline
     }
 
-    /// The command with this place in the table begins to run; none if there is no such command.
+    /// Continues without the token, which was removed. Returns `None` if nothing is left to count for, because the
+    /// pipeline doesn't stop at failures.
+    pub(crate) fn without_token(&self, client: u64) -> Option<Tally> {
+        let state = self.pipeline.abort()?.moved(self.pipeline.executed(), 0);
+        let pipeline = Arc::new(Pipeline::without_token(client, state));
+        Some(Tally { pipeline, open: self.open, failed: 0, failures: Vec::new(), running: None })
+    }
+
+    /// Returns true if the running command has failed with an error that stops the pipeline.
+    #[inline]
+    pub(crate) fn stops(&self) -> bool {
+        self.failed > 0 && self.running.is_some() && self.pipeline.stops_at(&self.failures)
+    }
+
+    /// Begins the command with this index in the table; `None` for an unknown command.
     #[inline]
     pub(crate) fn begin(&mut self, command: Option<usize>) {
         let position = self.pipeline.executed() + self.open + 1;
         self.running = Some(RunningCommand { command: command.unwrap_or(UNKNOWN), position });
     }
 
-    /// The command that is running is none of the pipeline's, or has not run.
+    /// Excludes the running command from the count, also if it did not run.
     pub(crate) fn begin_not(&mut self) {
         self.running = None;
     }
 
-    /// Within a transaction, the command with this place in the table begins, which was queued at this position.
+    /// Within a transaction, begins the command with this index in the table that was queued at this position.
     pub(crate) fn begin_queued(&mut self, command: usize, position: u64) {
         if self.running.is_some() {
             self.running = Some(RunningCommand { command, position });
         }
     }
 
-    /// The place of the command that is running among those of the pipeline; 0 if it is none of them.
+    /// Returns the running command's position in the pipeline; 0 if it is outside of the pipeline.
     pub(crate) fn position(&self) -> u64 {
         self.running.map_or(0, |running| running.position)
     }
 
-    /// The command that is running has been answered, and this database is selected behind it. Within a transaction, it
-    /// waits for the end of that to count.
+    /// Ends the running command, with this database selected after it. Within a transaction, the command counts at the
+    /// transaction's end.
     #[inline]
     pub(crate) fn end(&mut self, in_transaction: bool, database: usize) {
         if self.running.take().is_none() {
@@ -582,7 +758,8 @@ impl Tally {
         }
     }
 
-    /// The command with this place in the table has answered an error. It counts if that is the one that is running.
+    /// Notes that the command with this index in the table replied with an error. Only the running command's error
+    /// counts.
     #[cold]
     pub(crate) fn fail(&mut self, command: Option<usize>, error: &[u8]) {
         let Some(RunningCommand { command: running, position }) = self.running else { return };
@@ -595,8 +772,8 @@ impl Tally {
         }
     }
 
-    /// Records how far the pipeline has got, the running command included if it `counts`. `database` is selected
-    /// behind that.
+    /// Records the progress of the pipeline, including the running command if it `counts`. `database` is selected after
+    /// it.
     pub(crate) fn record(&self, counts: bool, database: usize, record: &mut Record) {
         let runs = counts && self.running.is_some();
         let open = if runs { self.open + 1 } else { 0 };

@@ -1,20 +1,20 @@
-//! The registry of all commands: the one table of them, built from all families' entries, and what runs each.
+//! The registry of all commands: their table, built from all families' entries, and their handlers.
 //!
-//! It stands above the families, so that the rooms below them know commands only by their places in the table and by
-//! what their entries declare.
+//! The registry is above the families, so that lower modules know commands only by their indexes in the table and by
+//! their entries' declarations.
 
 use std::iter;
 use std::sync::OnceLock;
 
 use commands::{FAMILIES, Spec};
 
-use crate::command_table::Table;
 use crate::families;
 use crate::worker::turn::Run;
+use commands::table::Table;
 
 struct Registry {
     table: Table,
-    /// What runs each command, by its place.
+    /// The handlers by command index.
     runs: Vec<Run>,
 }
 
@@ -33,34 +33,33 @@ impl Registry {
     }
 }
 
-/// What runs a command and its subcommands, in the order of the table.
+/// Returns the handlers of a command and its subcommands, in the table's order.
 fn runs_of<R>(spec: &'static Spec<R>, run: impl Fn(&R) -> Run) -> impl Iterator<Item = Run> {
     iter::once(spec).chain(spec.subcommands).map(move |spec| run(&spec.run))
 }
 
-/// A table of all commands by their own names.
+/// Builds a table of all commands under their original names.
 #[must_use]
 pub fn build() -> Table {
     Table::build(families::ALL)
 }
 
-/// The table. It is built at the first call and never changes.
+/// Returns the table, which is built at the first call and never changes.
 #[inline]
 #[must_use]
 pub fn table() -> &'static Table {
     &registry().table
 }
 
-/// What runs each command of the table, by its place.
+/// Returns the handlers by command index.
 pub(crate) fn runs() -> &'static [Run] {
     &registry().runs
 }
 
-/// Has the table be built with commands renamed: pairs of an old name and a new one, in their order. To be called
-/// before the table is used.
+/// Renames commands: pairs of an old and a new name, in order. Must be called before the table is used.
 ///
 /// # Errors
-/// See [`Table::rename`]; or it is in use already.
+/// See [`Table::rename`]; also if the table is in use already.
 pub fn rename(pairs: &[(String, String)]) -> Result<(), &'static str> {
     let mut table = build();
     pairs.iter().try_for_each(|(old, new)| table.rename(old, new))?;
@@ -72,12 +71,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_command_has_what_runs_it() {
+    fn each_command_has_its_handler() {
         assert_eq!(table().all().len(), runs().len());
         for (command, run) in table().all().iter().zip(runs()) {
             match run {
-                Run::Keys(_) => assert!(command.quick.is_none() || !command.is_keyless, "{}", command.name),
-                Run::Session(_) => assert!(command.quick.is_none(), "{}", command.name),
+                Run::Keys(_) => assert!(command.keys_handler.is_none() || !command.is_keyless, "{}", command.name),
+                Run::Session(_) => assert!(command.keys_handler.is_none(), "{}", command.name),
             }
         }
         let session = |name: &[u8]| table().find_full(name).map(|c| matches!(runs()[c.id], Run::Session(_)));

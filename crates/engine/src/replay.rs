@@ -1,16 +1,20 @@
-//! Replaying the journal: units that were recorded, by this server or another, applied in their order.
+//! Replay of the journal: applies recorded units of this server or another one, in order.
 //!
-//! A unit's commands run as a client's do, but nothing expires by the clock meanwhile: what has expired is recorded
-//! where it was removed. Nothing that was recorded answers an error when it is replayed in order, so an error tells that
-//! the journal and the data don't belong together.
+//! A unit's commands run like a client's, except that nothing expires by the clock: the journal records each expiry
+//! itself. No command that this server recorded answers an error when it is replayed in order. Files of other servers
+//! have commands that do; the caller decides about each ([`Replay::commands_or`]).
 
 mod beside;
+mod failures;
 mod lanes;
 mod sharing;
 mod snapshot;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 pub use self::beside::DataBeside;
+pub use self::failures::FailedCommand;
 pub use self::stream::runs_by_itself;
 
 use std::sync::Arc;
@@ -24,15 +28,15 @@ use crate::clients::session::Session;
 use crate::execute::lanes::{KEPT_BYTES, NO_CLIENT};
 use crate::worker::Worker;
 
-/// What empties the keyspace.
+/// Commands that empty the keyspace.
 const EMPTY: &[u8] = b"*1\r\n$8\r\nFLUSHALL\r\n*2\r\n$8\r\nFUNCTION\r\n$5\r\nFLUSH\r\n";
 
-/// Why a unit could not be applied.
+/// The reason that a unit could not be applied.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mismatch {
     /// The command.
     pub command: Vec<u8>,
-    /// What it answered.
+    /// Its error reply.
     pub error: Vec<u8>,
 }
 
@@ -45,43 +49,66 @@ pub struct Replay<'w> {
 impl<'w> Replay<'w> {
     /// Begins to replay at this time, in microseconds of Unix time.
     pub fn begin(worker: &'w mut Worker, now_us: u64) -> Replay<'w> {
-        worker.clock.replays = true;
+        worker.set_replays(true);
         worker.begin_turn(now_us);
-        // Not among the clients: it is no connection, and no thread serves it.
+        // The limit binds clients, but not data that a server has already accepted.
+        worker.limits.bulk_bytes_max = i64::MAX;
+        // This client is not listed: it is no connection, and no thread serves it.
         let client = Client::new(NO_CLIENT, worker.id, String::new(), String::new(), -1, worker.clock.now_ms, 0);
         Replay { worker, session: Session::new(Arc::new(client), true) }
     }
 
-    /// Empties the keyspace, before other data take the place of what there is.
+    /// Empties the keyspace, before other data replace the present ones.
     ///
     /// # Errors
-    /// Why it can't be emptied.
+    /// The reason that it can't be emptied.
     pub fn empty(&mut self) -> Result<(), String> {
         self.commands(EMPTY).map_err(|(_, why)| why)
     }
 
-    /// Applies whole commands that follow each other. A transaction may end with the commands of a later call.
+    /// Applies consecutive whole commands. A transaction may end in a later call.
     ///
     /// # Errors
-    /// Bytes before what could not be applied, or some of them, and why it could not.
+    /// The number of bytes before the first command that answered an error, and the error.
     pub fn commands(&mut self, commands: &[u8]) -> Result<(), (usize, String)> {
+        self.commands_or(commands, &mut |failed| Err(failed.error))
+    }
+
+    /// Applies commands like [`Self::commands`], but passes each command that answered an error to `decide`. The replay
+    /// ends if `decide` returns an error, or if a command doesn't exist.
+    ///
+    /// # Errors
+    /// The number of bytes before the command that ended the replay, and the reason.
+    pub fn commands_or(
+        &mut self,
+        commands: &[u8],
+        decide: &mut dyn FnMut(FailedCommand) -> Result<(), String>,
+    ) -> Result<(), (usize, String)> {
         let mut at = 0;
         let mut out = Output::default();
         while at < commands.len() {
-            let (before, failures) = (at, self.worker.stats().errors.get());
+            let (before, errors) = (at, self.worker.stats().errors.get());
             (at, _) = self.worker.run(&mut self.session, commands.into(), at, &mut out);
-            if self.worker.stats().errors.get() != failures || at == before {
-                return Err((before, first_error(&out).unwrap_or_else(|| "a command that can't be run".into())));
+            // The counter includes errors that a script has caught, and these are no replies.
+            let has_failed = self.worker.stats().errors.get() != errors;
+            let failed = if has_failed { failures::failures(commands, before, &out) } else { Vec::new() };
+            for failed in failed {
+                let place = failed.before;
+                let decided = if failed.is_known { decide(failed) } else { Err(failed.error) };
+                decided.map_err(|why| (place, why))?;
+            }
+            if at == before {
+                return Err((before, "a command that can't be run".into()));
             }
             out.clear(KEPT_BYTES);
         }
         Ok(())
     }
 
-    /// Applies a record that only Penstock understands, an array of bulk strings.
+    /// Applies a record of Penstock's own kind, an array of bulk strings.
     ///
     /// # Errors
-    /// Why it can't be applied.
+    /// The reason that it can't be applied.
     pub fn own(&mut self, record: &[u8]) -> Result<(), String> {
         let entry = Entry { database: 0, kind: Kind::Own, command: record };
         self.apply_entry(entry).map_err(|mismatch| String::from_utf8_lossy(&mismatch.error).into_owned())
@@ -94,7 +121,7 @@ impl<'w> Replay<'w> {
 
     fn apply_entry(&mut self, entry: Entry<'_>) -> Result<(), Mismatch> {
         let mismatch = |error: &[u8]| Mismatch { command: entry.command.to_vec(), error: error.to_vec() };
-        if entry.kind == Kind::Message {
+        if !entry.kind.is_for_file() {
             return Ok(());
         }
         if entry.kind == Kind::Own {
@@ -115,16 +142,10 @@ impl<'w> Replay<'w> {
     }
 }
 
-/// The first error among replies.
-fn first_error(replies: &Output) -> Option<String> {
-    let text = replies.slices().collect::<Vec<_>>().concat();
-    let mut lines = text.split(|&byte| byte == b'\n').map(|line| String::from_utf8_lossy(line).trim_end().to_string());
-    lines.find_map(|line| line.strip_prefix('-').map(str::to_string))
-}
-
 impl Drop for Replay<'_> {
     fn drop(&mut self) {
         self.worker.close(&mut self.session);
-        self.worker.clock.replays = false;
+        self.worker.set_replays(false);
+        self.worker.follow_limits();
     }
 }

@@ -1,17 +1,19 @@
-//! The primary that this server follows, if it does, and how far it is: what REPLICAOF asks for, and what the link's thread tells.
+//! The state of replication: the primary that this server follows, and the progress of the link to it.
 //!
-//! The link itself is the server's affair. It takes from here what is wanted, and notes here what it has; it has a worker apply what has
-//! arrived ([`Replication::applied`]). What this server sends its own replicas is in [`stream`], what each of them is sent next in
-//! [`peer`] and [`serving`], and how far they are in [`replicas`].
+//! The server runs the link itself. The link reads the wanted primary here, notes its progress here, and lets a worker
+//! apply received commands ([`Replication::applied`]). The stream to this server's own replicas is in [`stream`].
+//! [`peer`] and [`serving`] decide the next message to each replica, and [`replicas`] has their progress.
 
 pub mod failover;
 pub mod followed;
+pub(crate) mod own_keys;
 pub mod peer;
 mod refusals;
 pub mod replicas;
 pub mod rounds;
 pub mod serving;
 pub mod stream;
+pub mod successor;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,10 +25,11 @@ use replication::id::{HistoryId, HistoryPoint};
 use store::random::Random;
 
 use crate::journal::Journal;
-use crate::reasons::{CUT_OFF, EngineReasons, REPLICA};
+use crate::slow_path::{CUT_OFF, EngineFlags, REPLICA};
 
 use self::failover::{Failover, FailoverStage};
 use self::followed::StreamState;
+use self::own_keys::OwnKeys;
 use self::replicas::{ReplicaStage, Replicas, Wanted};
 use self::rounds::Rounds;
 use self::stream::{Stream, UnitMark, note_mark};
@@ -40,15 +43,15 @@ pub struct Primary {
     pub port: u16,
 }
 
-/// How far the link to the primary is.
+/// The progress of the link to the primary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkState {
-    /// There is none, and one will be tried.
+    /// There is no link; the server will try to open one.
     #[default]
     Down,
-    /// It is being opened.
+    /// The link is being opened.
     Connecting,
-    /// The two introduce themselves.
+    /// The two servers exchange their capabilities.
     Handshake,
     /// The primary's snapshot arrives.
     Receiving,
@@ -57,7 +60,7 @@ pub enum LinkState {
 }
 
 impl LinkState {
-    /// As ROLE says it.
+    /// Returns the name of the state in the reply of ROLE.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -70,39 +73,41 @@ impl LinkState {
     }
 }
 
-/// What is known of the link.
+/// The figures of the link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkFigures {
-    /// How far it is.
+    /// Its progress.
     pub state: LinkState,
-    /// Since when it has not been up, in seconds of Unix time; 0 if it never was.
+    /// The time of the last loss of the link, in seconds of Unix time; 0 if it never was up.
     pub down_since_s: u64,
-    /// When something last came through it, likewise.
+    /// The time of the last received bytes, in seconds of Unix time.
     pub heard_s: u64,
     /// Bytes of the history that have arrived.
     pub read: u64,
     /// Bytes of the history that have been applied.
     pub applied: u64,
-    /// Bytes of the snapshot that arrives, if that is known, and how many have arrived.
+    /// Bytes of the arriving snapshot, if the size is known.
     pub snapshot_bytes: Option<u64>,
-    /// See `snapshot_bytes`.
+    /// Bytes of the arriving snapshot that have arrived.
     pub snapshot_read: u64,
-    /// Snapshots that were loaded, and times that the link went on where it was.
+    /// The number of times that the link came up, with the primary's data complete.
+    pub ups: u64,
+    /// The number of full synchronizations.
     pub full: u64,
-    /// See `full`.
+    /// The number of partial synchronizations.
     pub partial: u64,
-    /// Commands of the primary's that could not be applied: data differ.
+    /// Commands of the primary that could not be applied, so the data differ.
     pub failed: u64,
 }
 
-/// Which history the data are from.
+/// The history that the data belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct History {
-    /// Its name.
+    /// Its id.
     pub id: HistoryId,
-    /// The one that it goes on from, and the first offset that is not that one's any more.
+    /// The previous history, and the first offset at which this one differs from it.
     pub before: Option<(HistoryId, u64)>,
-    /// True if the data are what this history has up to the applied offset, so that a link can go on from there.
+    /// True if the data equal this history up to the applied offset, so that a link can continue there.
     pub is_known: bool,
 }
 
@@ -111,86 +116,91 @@ struct Followed {
     primary: Option<Primary>,
     link: LinkFigures,
     history: History,
-    /// Counts changes of `history` after which replicas can't go on in the stream that they are sent.
+    /// Counts changes of `history` that end the streams of replicas.
     histories: u64,
-    /// True if a replica may know the history's name.
-    is_told: bool,
-    /// Why the last link could not be used, until one can.
+    /// True if a replica may know the history's id.
+    is_announced: bool,
+    /// The reason that the last link could not be used, until a link succeeds.
     link_error: Option<String>,
-    /// The failover that was asked for, until it has ended.
+    /// The requested failover, until it has ended.
     failover: Option<Failover>,
-    /// The database that the primary's stream has selected behind what has been applied of it.
+    /// The database that the primary's stream has selected after the applied part.
     database: usize,
-    /// Places in the stream with the last unit before each, as far as that has yet to be on disk.
+    /// Positions in the stream with the last unit before each, for units that may not be on disk yet.
     unsynced: VecDeque<UnitMark>,
-    /// What a worker has applied of the portion that it was given last.
+    /// The worker's result for its latest portion.
     applied: Option<Applied>,
 }
 
-/// What has become of a portion of the stream.
+/// The result of applying a portion of the stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// Bytes of it that were taken: all, unless the log had no room for more.
+    /// The bytes that were taken: all, unless the log had no room for more.
     pub taken: usize,
-    /// Commands that answered an error, and the first error.
+    /// The number of commands that answered an error.
     pub failures: u64,
-    /// See `failures`.
+    /// The first error.
     pub failure: Option<String>,
+    /// The reason that nothing more of the stream can be applied; the link ends then.
+    pub stopped: Option<String>,
 }
 
 /// See the module's documentation.
 pub struct Replication {
-    /// What replicas are sent.
+    /// The stream to replicas.
     pub stream: Stream,
     /// The replicas.
     pub replicas: Replicas,
-    /// What several threads apply of the primary's stream.
+    /// The parts of the primary's stream that several threads apply.
     pub rounds: Rounds,
+    /// Keys that clients have written on this replica.
+    pub(crate) own_keys: OwnKeys,
     state: Mutex<Followed>,
-    /// Counts changes of the primary. Changed under the lock and behind the closed gate.
+    /// Counts changes of the primary. The count changes under the lock and behind the closed gate.
     version: AtomicU64,
     changed: Condvar,
-    reasons: Arc<EngineReasons>,
-    /// Whether the replicas are to be asked how far they are.
+    slow_path: Arc<EngineFlags>,
+    /// True if the replicas must be asked for their offsets.
     asks: AtomicBool,
-    /// What names of histories are made of.
+    /// The source of new history ids.
     names: Mutex<Random>,
 }
 
 impl Replication {
-    /// Nothing is followed; this server's own history has this name.
+    /// The state of a server that follows no primary. Its own history has this id.
     #[must_use]
-    pub fn new(id: HistoryId, threads: usize, reasons: Arc<EngineReasons>) -> Replication {
+    pub fn new(id: HistoryId, threads: usize, slow_path: Arc<EngineFlags>) -> Replication {
         let state = Followed {
             primary: None,
             link: LinkFigures::default(),
             history: History { id, before: None, is_known: false },
             histories: 0,
-            is_told: true,
+            is_announced: true,
             link_error: None,
             failover: None,
             database: 0,
             unsynced: VecDeque::new(),
             applied: None,
         };
-        let (stream, replicas) = (Stream::default(), Replicas::new(threads, reasons.clone()));
-        // The first name is as random as the server could make it.
+        let (stream, replicas) = (Stream::default(), Replicas::new(threads, slow_path.clone()));
+        // The first id is as random as the server could make it.
         let seed = id.as_str().bytes().fold(0u64, |seed, digit| seed.rotate_left(7) ^ u64::from(digit));
         let names = Mutex::new(Random::new(seed));
         Replication {
             stream,
             replicas,
             rounds: Rounds::new(threads),
+            own_keys: OwnKeys::default(),
             state: Mutex::new(state),
             version: 0.into(),
             changed: Condvar::new(),
-            reasons,
+            slow_path,
             asks: false.into(),
             names,
         }
     }
 
-    /// A name that no history has.
+    /// Returns an id that no history has.
     fn fresh_name(&self) -> HistoryId {
         let mut random = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         let numbers = [random.next(), random.next(), random.next()].map(u64::to_le_bytes);
@@ -198,54 +208,63 @@ impl Replication {
     }
 
     fn lock(&self) -> MutexGuard<'_, Followed> {
-        // What is behind the lock is always whole.
+        // No code panics with the value half changed, so a poisoned lock is harmless.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows a primary, or none from here on. Without one, this server's history goes on under another name. False if it is so
-    /// already. All threads see the change in what they run next. The caller is alone behind the gate.
+    /// Follows a primary, or stops following. Without a primary, this server's history continues under another id.
+    /// Returns false if nothing changes. All threads see the change in their next command. The caller is alone behind
+    /// the gate.
     pub fn follow(&self, journal: &Journal, primary: Option<Primary>, stale_is_served: bool) -> bool {
         let mut state = self.lock();
         if state.primary == primary {
             return false;
         }
-        self.reasons.set(REPLICA, primary.is_some());
-        self.reasons.set(CUT_OFF, primary.is_some() && !stale_is_served);
+        self.slow_path.set(REPLICA, primary.is_some());
+        self.slow_path.set(CUT_OFF, primary.is_some() && !stale_is_served);
         let was_active = self.stream.is_active();
         match (&primary, &state.primary) {
             (None, _) => {
                 let next = state.link.applied + 1;
                 let is_known = state.history.is_known && was_active;
                 let before = is_known.then_some((state.history.id, next));
-                (state.history, state.is_told) = (History { id: self.fresh_name(), before, is_known: true }, true);
+                (state.history, state.is_announced) = (History { id: self.fresh_name(), before, is_known: true }, true);
                 if was_active {
                     self.stream.begin(journal);
                 }
             }
-            // What this server has sent its replicas is the history that it has now.
+            // The history that this server has sent to its replicas becomes its present history.
             (Some(_), None) => {
+                let is_failover = state.failover.is_some();
+                if let Some(FailoverStage::Follows { acknowledged }) = state.failover.as_ref().map(|f| f.stage) {
+                    // The replica that takes this server's place has all units, including messages.
+                    self.stream.take_back_questions(acknowledged);
+                }
                 self.stream.follow(journal);
                 state.history.is_known = was_active;
-                // A replica that takes this server's place in a failover that was asked for has all of the stream.
-                if state.failover.is_none() {
-                    self.stream.take_back_idle();
+                if !is_failover {
+                    self.stream.rewind_idle();
                 }
                 let end = self.stream.end();
                 (state.link.read, state.link.applied) = (end, end);
-                // Nothing has changed since the start, and no other server knows the name that the history has had since then.
-                if !state.is_told
+                // Nothing has changed since the start, and no other server knows the id that the history got then, so
+                // the old id is restored.
+                if !state.is_announced
                     && let Some((id, _)) = state.history.before.filter(|(_, next)| *next == end + 1)
                 {
-                    (state.history, state.is_told) = (History { id, before: None, ..state.history }, true);
+                    (state.history, state.is_announced) = (History { id, before: None, ..state.history }, true);
                 }
             }
             (Some(_), Some(_)) => {
                 if state.history.is_known && was_active {
-                    self.stream.take_back_idle();
+                    self.stream.rewind_idle();
                     let end = self.stream.end();
                     (state.link.read, state.link.applied) = (end, end);
                 }
             }
+        }
+        if primary.is_none() {
+            self.own_keys.clear();
         }
         state.histories += 1;
         (state.primary, state.link_error) = (primary, None);
@@ -257,9 +276,10 @@ impl Replication {
         true
     }
 
-    /// The data are what a history has up to a point: a file of it was loaded at the start. A server that is to follow a primary
-    /// (`follows`) can go on there with it. One that follows none goes on from that history under another name, since it may have had more of
-    /// it that the file lacks. The caller is alone behind the gate, and no command has run yet.
+    /// Notes that the data equal a history up to a point, because a file with them was loaded at the start. A server
+    /// that will follow a primary (`follows`) can continue there. A server without a primary continues that history
+    /// under another id, because it may have had more of the history than the file has. The caller is alone behind the
+    /// gate, and no command has run yet.
     pub fn resume(&self, journal: &Journal, point: HistoryPoint, follows: bool) {
         let HistoryPoint { id, offset, database } = point;
         let mut state = self.lock();
@@ -269,14 +289,15 @@ impl Replication {
             state.database = database;
         } else {
             state.history = History { id: self.fresh_name(), before: Some((id, offset + 1)), is_known: true };
-            state.is_told = false;
+            state.is_announced = false;
             self.stream.begin(journal);
         }
         (state.link.read, state.link.applied) = (offset, offset);
         state.histories += 1;
     }
 
-    /// What the data are at this moment, if a history has them. The caller is alone behind the gate.
+    /// Returns the point in the history that equals the present data, if there is one. The caller is alone behind the
+    /// gate.
     pub(crate) fn point(&self) -> Option<HistoryPoint> {
         let state = self.lock();
         let is_known = state.history.is_known && self.stream.is_active();
@@ -288,14 +309,14 @@ impl Replication {
         }
     }
 
-    /// The history's name, which a replica is told.
+    /// Returns the history's id for a replica, and notes that a replica knows it.
     pub(crate) fn tell_name(&self) -> HistoryId {
         let mut state = self.lock();
-        state.is_told = true;
+        state.is_announced = true;
         state.history.id
     }
 
-    /// Gives the history another name, which goes on from none. The caller is alone behind the gate.
+    /// Gives the history another id, without a predecessor. The caller is alone behind the gate.
     pub(crate) fn rename_history(&self) {
         let mut state = self.lock();
         let (id, is_known) = (self.fresh_name(), state.history.is_known);
@@ -303,7 +324,7 @@ impl Replication {
         state.histories += 1;
     }
 
-    /// Has there be a stream that replicas can be sent, if there is none. It is a new history. The caller is alone behind the gate.
+    /// Begins a stream, which is a new history, for replicas if there is none. The caller is alone behind the gate.
     pub(crate) fn begin_stream(&self, journal: &Journal) {
         let mut state = self.lock();
         if state.primary.is_none() && !self.stream.is_active() {
@@ -312,8 +333,8 @@ impl Replication {
         }
     }
 
-    /// Ends the stream, since no replica is expected back. What is written from here on is in no history. The caller is alone behind the
-    /// gate.
+    /// Ends the stream, because no replica is expected back. Later writes belong to no history. The caller is alone
+    /// behind the gate.
     pub fn end_stream(&self, journal: &Journal) {
         let mut state = self.lock();
         if state.primary.is_none() {
@@ -322,22 +343,22 @@ impl Replication {
         }
     }
 
-    /// Refuses reads while the link is down, or serves what there is (`replica-serve-stale-data`).
+    /// Refuses reads while the link is down, or serves the present data (`replica-serve-stale-data`).
     pub fn serve_stale(&self, served: bool) {
         let state = self.lock();
         let is_down = state.primary.is_some() && state.link.state != LinkState::Up;
-        self.reasons.set(CUT_OFF, is_down && !served);
+        self.slow_path.set(CUT_OFF, is_down && !served);
     }
 
-    /// How often the primary has changed. It doesn't change while a thread is inside the gate.
+    /// Returns the number of changes of the primary. The number doesn't change while a thread is inside the gate.
     #[inline]
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Counts bytes of the primary's stream that have been applied, and has this server's replicas be sent them, unless the stream is that
-    /// of an earlier `version`. False if it is.
+    /// Counts applied bytes of the primary's stream, and passes them on to this server's replicas. Returns false
+    /// without effect if the stream belongs to an earlier `version`.
     pub(crate) fn advance(&self, version: u64, bytes: &[u8], after: StreamState) -> bool {
         let mut state = self.lock();
         if self.version() != version {
@@ -352,19 +373,20 @@ impl Replication {
         true
     }
 
-    /// Counts a question of the primary's, which is a part of its stream as commands are. See `advance`.
+    /// Counts a question of the primary, which is part of its stream. See `advance`.
     pub fn pass_question(&self, version: u64, question: &[u8], position: Position) -> bool {
         let database = self.stream_database();
         self.advance(version, question, (position, database))
     }
 
-    /// The database that the primary's stream has selected behind what has been applied of it.
+    /// Returns the database that the primary's stream has selected after the applied part.
     #[must_use]
     pub fn stream_database(&self) -> usize {
         self.lock().database
     }
 
-    /// Bytes of the primary's stream whose units are on disk, now that this one is: none, if that isn't known.
+    /// Returns the end of the part of the primary's stream that is on disk, given the synced position. Returns
+    /// `None` if it is unknown.
     pub fn synced_offset(&self, synced: Position) -> Option<u64> {
         let mut state = self.lock();
         let unsynced = &mut state.unsynced;
@@ -374,14 +396,14 @@ impl Replication {
         unsynced.front().filter(|mark| mark.position <= synced).map(|mark| mark.offset)
     }
 
-    /// The primary that is followed, and how often that has changed.
+    /// Returns the primary, and the number of its changes.
     #[must_use]
     pub fn primary(&self) -> (Option<Primary>, u64) {
         let state = self.lock();
         (state.primary.clone(), self.version())
     }
 
-    /// Waits until another primary is to be followed than at `version`, or none, but no longer than this. True if it is so.
+    /// Waits until the primary differs from the one at `version`, for `timeout` at most. Returns whether it does.
     pub fn wait_for_change(&self, version: u64, timeout: Duration) -> bool {
         let state = self.lock();
         let waited = self.changed.wait_timeout_while(state, timeout, |_| self.version() == version);
@@ -389,7 +411,7 @@ impl Replication {
         self.version() != version
     }
 
-    /// Notes what is new of the link, unless it belongs to an earlier `version`. True if it doesn't.
+    /// Updates the link's figures, unless they belong to an earlier `version`. Returns false in that case.
     pub fn note_link(&self, version: u64, stale_is_served: bool, note: impl FnOnce(&mut LinkFigures)) -> bool {
         let mut state = self.lock();
         if self.version() != version {
@@ -398,12 +420,12 @@ impl Replication {
         note(&mut state.link);
         let is_down = state.link.state != LinkState::Up;
         drop(state);
-        self.reasons.set(CUT_OFF, is_down && !stale_is_served);
+        self.slow_path.set(CUT_OFF, is_down && !stale_is_served);
         true
     }
 
-    /// Notes why what the primary says or sends can't be used, or that it can. Without effect if another primary is followed than at
-    /// `version`.
+    /// Notes the reason that the primary's replies or data can't be used, or that they can. No effect if the server
+    /// follows another primary than at `version`.
     pub fn note_link_error(&self, version: u64, error: Option<String>) {
         let mut state = self.lock();
         if self.version() == version {
@@ -411,25 +433,25 @@ impl Replication {
         }
     }
 
-    /// Why what the primary says or sends can't be used, if the last link has ended for that.
+    /// Returns the reason that the last link ended, if the primary's replies or data could not be used.
     #[must_use]
     pub fn link_error(&self) -> Option<String> {
         self.lock().link_error.clone()
     }
 
-    /// What is known of the link.
+    /// Returns the figures of the link.
     #[must_use]
     pub fn link(&self) -> LinkFigures {
         self.lock().link
     }
 
-    /// The history that the data are from.
+    /// Returns the history that the data belong to.
     #[must_use]
     pub fn history(&self) -> History {
         self.lock().history
     }
 
-    /// Notes the history that the data are from. Replicas of this server ask anew where they can go on.
+    /// Notes the history that the data belong to. Replicas of this server must resynchronize.
     pub fn set_history(&self, history: History) {
         let mut state = self.lock();
         state.history = history;
@@ -439,7 +461,7 @@ impl Replication {
         self.stream.wake();
     }
 
-    /// Where a replica can go on that has everything up to some offset of some history.
+    /// Returns the offset at which a replica with a part of some history can continue.
     #[must_use]
     pub fn can_go_on(&self, wanted: Wanted) -> Option<u64> {
         let Wanted::Behind(id, offset) = wanted else { return None };
@@ -450,14 +472,14 @@ impl Replication {
         (history.is_known && (is_this || is_before) && is_kept() == Some(true)).then_some(offset)
     }
 
-    /// The history that this server has a part of, and the offset of the first byte that it lacks.
+    /// Returns the history that this server has a part of, and the offset of the first missing byte.
     #[must_use]
     pub fn known_part(&self) -> Option<(HistoryId, u64)> {
         let state = self.lock();
         state.history.is_known.then_some((state.history.id, state.link.applied + 1))
     }
 
-    /// The primary goes on where this server is, perhaps under another name.
+    /// Notes that the primary continues at this server's offset, perhaps under another id.
     pub fn go_on(&self, renamed: Option<HistoryId>) {
         let (link, history) = (self.link(), self.history());
         if !self.stream.is_active() {
@@ -468,14 +490,14 @@ impl Replication {
         }
     }
 
-    /// The data are no history's from here on: a primary's snapshot takes their place.
+    /// Notes that the data belong to no history, because a primary's snapshot replaces them.
     pub fn lose_history(&self) {
         let known = self.history();
         self.set_history(History { is_known: false, ..known });
     }
 
-    /// The data are what a history has up to a point: a snapshot of it has been loaded. Without effect if another primary is followed than
-    /// at `version`, or none: then the data stay no history's.
+    /// Notes that the data equal a history up to a point, because its snapshot has been loaded. No effect if the server
+    /// follows another primary than at `version`, or none: the data belong to no history then.
     pub fn begin_history(&self, version: u64, point: HistoryPoint) {
         let HistoryPoint { id, offset, database } = point;
         let mut state = self.lock();
@@ -483,6 +505,7 @@ impl Replication {
             return;
         }
         self.stream.restart(offset);
+        self.own_keys.clear();
         state.database = database;
         state.history = History { id, before: None, is_known: true };
         state.histories += 1;
@@ -493,54 +516,56 @@ impl Replication {
         self.stream.wake();
     }
 
-    /// Has the replicas be asked how far they are: a client waits for that.
-    pub(crate) fn request_answers(&self) {
+    /// Requests the replicas' offsets, because a client waits for them.
+    pub fn request_answers(&self) {
         self.asks.store(true, Ordering::SeqCst);
         self.stream.wake();
     }
 
-    /// Whether they are to be asked. From now on, they are not.
+    /// Returns whether the replicas must be asked, and clears the request.
     pub fn take_request(&self) -> bool {
         self.asks.swap(false, Ordering::SeqCst)
     }
 
-    /// Ends what this server's units add to the stream with a question, which replicas answer at once. The caller is alone behind the gate.
+    /// Ends this server's additions to the stream with a question, which replicas answer at once. The caller is alone
+    /// behind the gate.
     pub(crate) fn stop_stream(&self) {
         self.stream.hold(!self.replicas.all().is_empty());
         self.stream.wake();
     }
 
-    /// Whether the stream has been stopped, since the server ends.
+    /// Returns whether the stream has been stopped for the end of the server.
     #[must_use]
     pub fn has_stopped_stream(&self) -> bool {
         self.stream.is_held()
     }
 
-    /// The server doesn't end: the stream goes on.
+    /// Continues the stream after a cancelled shutdown.
     pub fn resume_stream(&self) {
         self.stream.release();
     }
 
-    /// Bytes in memory of the part of the stream that is kept in any case (`size`: `repl-backlog-size`).
+    /// Returns the bytes in memory of the part of the stream that is always kept. `size` is `repl-backlog-size`.
     #[must_use]
     pub fn backlog_memory(&self, size: u64) -> u64 {
         self.stream.memory_bytes().min(size)
     }
 
-    /// True unless a replica lacks some of this server's units. An answer to the question behind them may not count that itself.
+    /// Returns whether all online replicas have this server's units. Their answers need not cover the question after
+    /// the units.
     #[must_use]
     pub fn replicas_have_all(&self) -> bool {
         let end = self.stream.units_end();
         self.replicas.all().iter().all(|replica| replica.stage != ReplicaStage::Online || replica.offset >= end)
     }
 
-    /// The failover that was asked for, if it has not ended.
+    /// Returns the requested failover, if it has not ended.
     #[must_use]
     pub fn failover(&self) -> Option<Failover> {
         self.lock().failover.clone()
     }
 
-    /// Whether there is one.
+    /// Returns whether there is a failover.
     pub(crate) fn is_failing_over(&self) -> bool {
         self.lock().failover.is_some()
     }
@@ -551,44 +576,45 @@ impl Replication {
         self.stream.wake();
     }
 
-    /// Notes that this server follows the replica that takes its place.
-    pub fn note_failover_follows(&self) {
+    /// Notes that this server follows the replica that takes its place and has acknowledged this offset.
+    pub fn note_failover_follows(&self, acknowledged: u64) {
         if let Some(failover) = &mut self.lock().failover {
-            failover.stage = FailoverStage::Follows;
+            failover.stage = FailoverStage::Follows { acknowledged };
         }
     }
 
-    /// Ends it. What it was, if there was one.
+    /// Ends the failover, and returns it if there was one.
     pub(crate) fn take_failover(&self) -> Option<Failover> {
         self.lock().failover.take()
     }
 
-    /// The same, unless another primary is followed than at `version`: then it is another failover, if any.
+    /// Like `take_failover`, unless the server follows another primary than at `version`: any failover is a different
+    /// one then.
     pub(crate) fn take_failover_of(&self, version: u64) -> Option<Failover> {
         let mut state = self.lock();
         if self.version() == version { state.failover.take() } else { None }
     }
 
-    /// How often the history has changed, so that replicas can't go on in the stream that they are sent.
+    /// Returns the number of changes of the history that end the streams of replicas.
     #[must_use]
     pub fn histories(&self) -> u64 {
         self.lock().histories
     }
 
-    /// Bytes of the history that this server has.
+    /// Returns the offset of this server's history.
     #[must_use]
     pub fn offset(&self) -> u64 {
         let state = self.lock();
         if state.primary.is_some() { state.link.applied } else { self.stream.end().max(state.link.applied) }
     }
 
-    /// Notes what a worker has applied.
+    /// Notes a worker's result.
     pub fn note_applied(&self, applied: Applied) {
         self.lock().applied = Some(applied);
         self.changed.notify_all();
     }
 
-    /// Waits until a worker has applied the portion that it was given. None if it hasn't after this time.
+    /// Waits until a worker has applied its portion. Returns `None` after the timeout.
     pub fn applied(&self, timeout: Duration) -> Option<Applied> {
         let state = self.lock();
         let waited = self.changed.wait_timeout_while(state, timeout, |state| state.applied.is_none());
@@ -605,31 +631,32 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_follows_none_any_more_goes_on_from_the_history_it_had() {
-        let reasons = Arc::<EngineReasons>::default();
-        let replication = Replication::new(id(1), 1, reasons.clone());
-        let journal = Journal::new(1, reasons.clone());
+    fn a_promoted_server_continues_its_history() {
+        let slow_path = Arc::<EngineFlags>::default();
+        let replication = Replication::new(id(1), 1, slow_path.clone());
+        let journal = Journal::new(1, slow_path.clone());
         let primary = Primary { host: "10.0.0.1".into(), port: 6379 };
         assert!(replication.follow(&journal, Some(primary.clone()), true));
         assert!(!replication.follow(&journal, Some(primary.clone()), true));
-        assert!(reasons.has(REPLICA) && !reasons.has(CUT_OFF));
+        assert!(slow_path.has(REPLICA) && !slow_path.has(CUT_OFF));
         let version = replication.primary().1;
         replication.stream.restart(50);
         replication.set_history(History { id: id(2), before: None, is_known: true });
         assert!(replication.note_link(version, true, |link| (link.state, link.applied) = (LinkState::Up, 100)));
         assert!(replication.follow(&journal, None, true));
-        assert!(!reasons.has(REPLICA));
+        assert!(!slow_path.has(REPLICA));
         let History { id: fresh, before, is_known } = replication.history();
         assert_eq!((before, is_known, replication.primary().0), (Some((id(2), 101)), true, None));
         assert!(fresh != id(1) && fresh != id(2));
-        // What the old link notes is too late.
+        // Notes of the old link come too late.
         assert!(!replication.note_link(version, true, |link| link.applied = 200));
         assert_eq!(replication.link().applied, 100);
     }
 
-    /// Another primary is followed by then, or none: what is loaded is of no use, and of no history that is known here.
+    /// The server follows another primary, or none, when the snapshot is loaded. The loaded data are useless then, and
+    /// of no known history.
     #[test]
-    fn a_snapshot_of_a_primary_that_is_followed_no_more_begins_no_history() {
+    fn a_snapshot_of_a_former_primary_begins_no_history() {
         let replication = Replication::new(id(1), 1, Arc::default());
         let journal = Journal::new(1, Arc::default());
         let primary = |port| Some(Primary { host: "10.0.0.1".into(), port });
@@ -644,20 +671,20 @@ mod tests {
         assert_eq!((replication.known_part(), replication.stream_database()), (Some((id(2), 71)), 3));
     }
 
-    /// The name that its history has since the start is known to none but this server, until a replica is told it.
+    /// Only this server knows the id that its history got at the start, until a replica learns it.
     #[test]
-    fn a_server_that_goes_on_from_a_file_is_known_by_the_files_history_while_nothing_has_changed() {
-        for (is_told, known) in [(false, Some((id(7), 51))), (true, None)] {
+    fn an_unchanged_server_keeps_the_history_of_its_file() {
+        for (is_announced, known) in [(false, Some((id(7), 51))), (true, None)] {
             let replication = Replication::new(id(1), 1, Arc::default());
             let journal = Journal::new(1, Arc::default());
             replication.resume(&journal, HistoryPoint { id: id(7), offset: 50, database: 1 }, false);
             let fresh = replication.history().id;
             assert_eq!(replication.can_go_on(Wanted::Behind(id(7), 50)), Some(50));
             assert_eq!([49, 51].map(|offset| replication.can_go_on(Wanted::Behind(id(7), offset))), [None, None]);
-            if is_told {
+            if is_announced {
                 replication.tell_name();
             }
-            // A sign of life is no change.
+            // A ping is no change.
             replication.stream.ping();
             replication.follow(&journal, Some(Primary { host: "10.0.0.1".into(), port: 1 }), true);
             assert_eq!(replication.known_part(), known.or(Some((fresh, 51))));
@@ -665,18 +692,18 @@ mod tests {
     }
 
     #[test]
-    fn reads_are_refused_while_cut_off_if_that_is_asked_for() {
-        let reasons = Arc::<EngineReasons>::default();
-        let replication = Replication::new(id(1), 1, reasons.clone());
-        let journal = Journal::new(1, reasons.clone());
+    fn reads_are_refused_while_cut_off_if_configured() {
+        let slow_path = Arc::<EngineFlags>::default();
+        let replication = Replication::new(id(1), 1, slow_path.clone());
+        let journal = Journal::new(1, slow_path.clone());
         replication.follow(&journal, Some(Primary { host: "a".into(), port: 1 }), false);
-        assert!(reasons.has(CUT_OFF));
+        assert!(slow_path.has(CUT_OFF));
         let version = replication.primary().1;
         replication.note_link(version, false, |link| link.state = LinkState::Up);
-        assert!(!reasons.has(CUT_OFF));
+        assert!(!slow_path.has(CUT_OFF));
         replication.note_link(version, false, |link| link.state = LinkState::Down);
-        assert!(reasons.has(CUT_OFF));
+        assert!(slow_path.has(CUT_OFF));
         replication.serve_stale(true);
-        assert!(!reasons.has(CUT_OFF));
+        assert!(!slow_path.has(CUT_OFF));
     }
 }

@@ -1,101 +1,102 @@
-//! Replies that their clients have not read yet: how much of them may be where, and how much there is.
+//! Limits and figures of unread replies.
 //!
-//! A connection's replies wait in memory up to its share, then in a file. The share is `reply-memory-limit` while few
-//! connections have replies that wait; when there are more than `reply-memory-total` has room for, it is an equal part
-//! of that. This module only counts and decides; the queues and files are the server's.
+//! A connection's unread replies stay in memory up to its share, then go to a file. The share is `reply-memory-limit`
+//! while few connections have unread replies; if these exceed `reply-memory-total`, it is an equal part of that total.
+//! This module only counts and decides; the queues and files belong to the server.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::config::Settings;
+use config::Settings;
 
-/// Bytes that are written to a file, or read from it, at once: enough for a disk, little enough to be sent in no time.
+/// Maximum bytes of one write to a file or read from it: enough for a disk, and small enough to be sent quickly.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
-/// Below this a file would be written a few replies at a time.
+/// Minimum bytes of a piece; a smaller one would split a file into a few replies per write.
 const PIECE_BYTES_MIN: u64 = 16 << 10;
-/// Bytes of the blocks that memory for replies that wait is taken in: of one size, so that what one connection gives
-/// back fits the next. An allocator keeps memory of many sizes, and for each thread, that is not used.
+/// Size of the memory blocks for unread replies, in bytes. Blocks have one size, so that one connection's free block
+/// fits the next. With many sizes, an allocator keeps unused memory of each size, for each thread.
 pub const BLOCK_BYTES_MAX: usize = 32 << 10;
-/// Parts of its share that a connection needs beside what just waits: what is on its way to the file, what comes from
-/// it, and what a turn may add before the queue is looked at.
+/// Pieces reserved in a connection's share: one on its way to the file, one from the file, and the output of one turn
+/// before the next check of the queue.
 const PIECES_RESERVED: u64 = 3;
 
-/// Memory is scarce once this part of what all connections may take is in use.
+/// Memory is scarce once this part of the total is in use: one sixteenth.
 const SCARCE_PART: u64 = 16;
-/// The disk is behind once this part of it waits for the disk: more than a disk needs to be kept busy.
+/// The disk is behind once this part of the memory waits for it: one thirty-second, more than a disk needs to stay
+/// busy.
 const BEHIND_PART: u64 = 32;
 
-/// Bytes that may wait for a connection that has yet to authenticate: a few errors. More is queued by no client that
-/// means well.
+/// Maximum bytes of unread replies for an unauthenticated connection: a few errors. Honest clients never need more.
 pub const UNAUTHENTICATED_BYTES_MAX: usize = 1024;
 
-/// What one connection's queue may take at the moment, in bytes.
+/// Present limits of one connection's queue, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Share {
-    /// Memory that it is not to exceed.
+    /// Maximum memory.
     pub memory: u64,
-    /// What is written to its file, or read from it, at once.
+    /// Bytes of one write to its file or read from it.
     pub piece: u64,
 }
 
 impl Share {
-    /// The share of each of `waiting` connections.
+    /// Returns the share of each of `waiting` connections.
     #[must_use]
     pub fn new(limit: u64, total: u64, waiting: u64) -> Share {
         let memory = limit.min(total / waiting.max(1));
-        // With many that write at once, so that all their pieces together don't make memory scarce.
+        // Small enough that the pieces of many simultaneous writers don't make memory scarce.
         let easy = memory.min(total / SCARCE_PART / waiting.max(1));
         let piece = (easy / (PIECES_RESERVED + 1)).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX);
         Share { memory, piece: 1 << piece.ilog2() }
     }
 
-    /// From how much on what waits is put into a file, if its client doesn't read. While memory is scarce, a queue that
-    /// has no room for more must be put on disk, or it would wait for ever.
+    /// Returns the size from which unread replies go to a file. While memory is scarce, this is low, so that a full
+    /// queue goes to disk instead of waiting for ever.
     #[must_use]
     pub fn spills_from(self, is_scarce: bool) -> u64 {
         if is_scarce { self.piece } else { self.memory.saturating_sub(PIECES_RESERVED * self.piece).max(self.piece) }
     }
 
-    /// Bytes of the blocks that the queue is made of.
+    /// Returns the size of the queue's blocks in bytes.
     #[must_use]
     pub fn block(self) -> usize {
         (self.piece as usize).min(BLOCK_BYTES_MAX)
     }
 
-    /// Bytes of replies after which the turn of a connection ends that has replies waiting: what its last block has
-    /// room for.
+    /// Returns the bytes of replies after which a turn ends if the connection has unread replies: the room in its last
+    /// block.
     #[must_use]
     pub fn waiting_turn(self) -> usize {
         self.block() / 2
     }
 
-    /// Bytes of replies after which a connection's turn ends: little beside a piece, so that those of many connections
-    /// that write at once stay little, and much beside what a system call costs.
+    /// Returns the bytes of replies after which a turn ends: small in relation to a piece, so that many simultaneous
+    /// writers stay small, and large in relation to the cost of a system call.
     #[must_use]
     pub fn turn(self) -> u64 {
         self.piece / 4
     }
 
-    /// Whether a connection with a queue that takes `memory` may run more requests.
+    /// Returns true if a connection whose queue takes `memory` may run more requests.
     #[must_use]
     pub fn has_room(self, memory: u64) -> bool {
         memory + self.piece <= self.memory.max(2 * self.piece)
     }
 
-    /// Whether one that had no room may go on: with some room more, so that it doesn't stop again at once.
+    /// Returns true if a connection without room may continue. Requires some additional room, so that it doesn't stop
+    /// again at once.
     #[must_use]
     pub fn has_room_again(self, memory: u64) -> bool {
         self.has_room(memory + self.piece / 2)
     }
 }
 
-/// Why a connection's requests wait for room.
+/// The reason why a connection's requests wait for room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoRoom {
-    /// Its memory is full, and is just being written to a file or given a moment to be read.
+    /// The connection's memory is full, and is being written to a file, or the client gets a moment to read.
     Memory,
     /// All connections together have reached `reply-memory-total`.
     MemoryTotal,
-    /// The disk is behind: they take turns.
+    /// The disk is behind: connections take turns.
     Pace,
     /// `reply-spill-limit`.
     SpillLimit,
@@ -103,12 +104,12 @@ pub enum NoRoom {
     SpillTotal,
     /// `reply-spill-keep-free`.
     KeepFree,
-    /// The disk fails.
+    /// The disk has failed.
     Disk,
 }
 
 impl NoRoom {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [NoRoom; 7] = [
         NoRoom::Memory,
         NoRoom::MemoryTotal,
@@ -119,7 +120,7 @@ impl NoRoom {
         NoRoom::Disk,
     ];
 
-    /// What INFO calls it.
+    /// Returns the name in INFO.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -133,7 +134,7 @@ impl NoRoom {
         }
     }
 
-    /// What the log says of it: the cause, and what an operator can do.
+    /// Returns the text for the log: the cause, and a remedy for operators.
     #[must_use]
     pub fn explained(self) -> &'static str {
         match self {
@@ -148,28 +149,28 @@ impl NoRoom {
     }
 }
 
-/// A figure that goes up and down, or only up. Any thread changes it; seldom enough not to matter.
+/// A gauge or a counter that any thread changes, rarely enough to avoid contention.
 #[derive(Default, Debug)]
 pub struct Figure(AtomicU64);
 
 impl Figure {
-    /// The value.
+    /// Returns the value.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 
-    /// Adds, and returns the sum.
+    /// Adds an amount, and returns the sum.
     pub fn add(&self, amount: u64) -> u64 {
         self.0.fetch_add(amount, Relaxed).wrapping_add(amount)
     }
 
-    /// Takes away what was added before.
+    /// Subtracts an earlier addition.
     pub fn sub(&self, amount: u64) {
         self.0.fetch_sub(amount, Relaxed);
     }
 
-    /// Counts something as `after` that was counted as `before`.
+    /// Replaces a part of the sum.
     pub fn replace(&self, before: u64, after: u64) {
         self.0.fetch_add(after.wrapping_sub(before), Relaxed);
     }
@@ -179,73 +180,73 @@ impl Figure {
     }
 }
 
-/// What INFO shows of all connections' replies.
+/// Figures of all connections' replies, for INFO.
 #[derive(Default, Debug)]
 pub struct ReplyFigures {
-    /// Connections that have replies waiting. Subscribers and monitors have limits of their own, and aren't counted
-    /// here.
+    /// Connections with unread replies. Subscribers and monitors have their own limits and aren't counted here.
     pub waiting: Figure,
-    /// Bytes of memory that those replies take.
+    /// Memory of the unread replies, in bytes.
     pub memory: Figure,
-    /// Bytes of that memory that are on their way to files, or large enough to be next.
+    /// Part of that memory that is on its way to files, or large enough to be next, in bytes.
     pub leaving: Figure,
     /// Connections with a spill file.
     pub spilling: Figure,
-    /// Bytes of disk that the files take, and that are on their way there.
+    /// Size of the spill files, including data on the way there, in bytes.
     pub spill_bytes: Figure,
-    /// Connections that have requests waiting for room.
+    /// Connections with requests that wait for room.
     pub held: Figure,
-    /// How often requests had to wait for room.
+    /// Number of times that requests had to wait for room.
     pub holds: Figure,
     /// Bytes written to files so far.
     pub spilled: Figure,
     /// Bytes read back from files so far.
     pub read_back: Figure,
-    /// Writes and reads of files that failed.
+    /// Number of failed writes and reads of files.
     pub spill_failures: Figure,
-    /// Connections closed after `reply-stall-timeout`, by what there was no room in; see [`NoRoom::ALL`].
+    /// Connections closed after `reply-stall-timeout`, by reason; see [`NoRoom::ALL`].
     pub stall_closes: [Figure; NoRoom::ALL.len()],
-    /// Connections closed because they had yet to authenticate and didn't read.
+    /// Unauthenticated connections closed because they didn't read.
     pub unauthenticated_closes: Figure,
     /// Lines of MONITOR that were dropped.
     pub monitor_drops: Figure,
 }
 
 impl ReplyFigures {
-    /// The share of each connection that has replies waiting, and of one that is to join them.
+    /// Returns the share of each connection with unread replies.
     #[must_use]
     pub fn share(&self, settings: &Settings) -> Share {
         Share::new(settings.reply_memory_limit.get(), settings.reply_memory_total.get(), self.waiting.get())
     }
 
-    /// Whether so much of the memory for all connections is in use that no connection should take more than it needs.
+    /// Returns true if memory is scarce, so that no connection should take more than it needs.
     #[must_use]
     pub fn is_scarce(&self, settings: &Settings) -> bool {
         self.memory.get() > settings.reply_memory_total.get() / SCARCE_PART
     }
 
-    /// Whether all of it is in use.
+    /// Returns true if the total of memory is exceeded.
     #[must_use]
     pub fn is_used_up(&self, settings: &Settings) -> bool {
         self.memory.get() > settings.reply_memory_total.get()
     }
 
-    /// Whether so much waits for the disk that a connection that makes more of it has to wait for a turn.
+    /// Returns true if the disk is behind, so that connections that add to its backlog must take turns.
     #[must_use]
     pub fn is_behind(&self, settings: &Settings) -> bool {
         self.leaving.get() > settings.reply_memory_total.get() / BEHIND_PART
     }
 
-    /// How many connections may have their turns before the disk is behind, and at least one; `None` if it is.
+    /// Returns the number of connections that may have a turn before the disk is behind, at least one; `None` if it is
+    /// behind.
     #[must_use]
     pub fn turns_left(&self, settings: &Settings, share: Share) -> Option<u64> {
         let left = (settings.reply_memory_total.get() / BEHIND_PART).checked_sub(self.leaving.get())?;
         Some((left / share.piece).max(1))
     }
 
-    /// Whether the memory for all connections has room for more replies of one of which `memory` isn't on disk already.
-    /// Once it is scarce, only for one of which that is less than a piece: many that write at once don't all fill their
-    /// shares because the disk is slow, and one that came first and took much leaves something to the others.
+    /// Returns true if there is room for more replies of a connection with `memory` unspilled bytes. While memory is
+    /// scarce, only a connection with less than a piece has room: many simultaneous writers must not all fill their
+    /// shares because of a slow disk, and the first one leaves room for the others.
     #[must_use]
     pub fn has_room(&self, settings: &Settings, share: Share, memory: u64) -> bool {
         if memory >= share.piece {
@@ -254,7 +255,7 @@ impl ReplyFigures {
         !self.is_used_up(settings)
     }
 
-    /// Starts the counters over (CONFIG RESETSTAT); what is present stays.
+    /// Resets the counters (CONFIG RESETSTAT); gauges stay.
     pub fn reset(&self) {
         let counters = [
             &self.holds,
@@ -273,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_shared_equally_by_those_whose_replies_wait() {
+    fn memory_is_shared_equally_by_connections_with_unread_replies() {
         let share = |waiting| Share::new(1 << 20, 256 << 20, waiting);
         assert_eq!((share(0), share(256).memory), (share(1), share(1).memory));
         assert_eq!((share(16).piece, share(64).piece, share(100).piece), (256 << 10, 64 << 10, 32 << 10));
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn when_memory_is_scarce_there_is_room_for_those_that_take_little() {
+    fn scarce_memory_has_room_for_small_users() {
         let (settings, figures) = (Settings::new(), ReplyFigures::default());
         let share = figures.share(&settings);
         let has_room = |used: u64, memory: u64| {
@@ -296,12 +297,12 @@ mod tests {
         };
         assert!(has_room(16 << 20, share.piece) && !has_room((16 << 20) + 1, share.piece));
         assert!(has_room(256 << 20, share.piece - 1) && !has_room((256 << 20) + 1, 1));
-        // A queue that has no room then may go to disk instead.
+        // A queue without room may go to disk then.
         assert!(share.spills_from(true) <= share.piece);
     }
 
     #[test]
-    fn turns_are_given_as_fast_as_the_disk_takes_what_they_make() {
+    fn turns_are_granted_at_the_speed_of_the_disk() {
         let (settings, figures) = (Settings::new(), ReplyFigures::default());
         let share = figures.share(&settings);
         let turns_left = |leaving: u64| {
@@ -314,12 +315,12 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_what_is_on_its_way() {
+    fn the_share_has_room_for_pieces_in_transit() {
         let share = Share::new(1 << 20, 256 << 20, 1);
         assert_eq!(share.spills_from(false), share.piece);
         assert!(share.has_room(3 * share.piece) && !share.has_room(3 * share.piece + 1));
         assert!(!share.has_room_again(3 * share.piece) && share.has_room_again(2 * share.piece));
-        // A setting that allows more memory asks for it to be used before the disk is.
+        // A setting with more memory means that memory is used before the disk.
         let large = Share::new(64 << 20, 256 << 20, 1);
         assert_eq!((large.piece, large.spills_from(false)), (PIECE_BYTES_MAX, 61 << 20));
     }

@@ -1,8 +1,8 @@
-//! Snapshots: which one is being made, for what, how far it has come, and how the last ones ended.
+//! Snapshots: the one that is being made, its purpose and progress, and the results of the last ones.
 //!
-//! The store gives each shard's keys as they were at the cut to a sink (`ShardSink`), which turns them into Redis's format and
-//! hands the bytes over in pieces ([`Outlet`]). A thread of the server's writes them to a file, or to whatever else there is.
-//! `services::saving` begins and ends snapshots, and has the workers walk.
+//! The store gives the keys of each shard, as they were at the cut, to a sink (`ShardSink`). The sink converts them to
+//! Redis's format and hands the bytes over in pieces ([`Outlet`]). A thread of the server writes the pieces to a file
+//! or another destination. `services::saving` begins and ends snapshots, and schedules the workers' walk.
 
 mod commands;
 mod figures;
@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use store::snapshot::Snapshot;
 
@@ -25,60 +25,66 @@ pub use self::loading::LoadProgress;
 pub(crate) use self::sink::ShardSink;
 pub use self::sink::{AccessKind, SinkOptions};
 
-/// How the auxiliary field of a snapshot is named that has a pipeline token: other servers pass over it.
+/// The name of a snapshot's auxiliary field with a pipeline token. Other servers ignore it.
 pub(crate) const TOKEN_FIELD: &[u8] = b"penstock-pipeline";
-/// The same of a script that SCRIPT LOAD has loaded: the name that Redis had for it before version 7.
+/// The name of the field with a script from SCRIPT LOAD; Redis used it before version 7.
 pub(crate) const SCRIPT_FIELD: &[u8] = b"lua";
 
-/// The same of the database that the stream has selected behind the data, as Redis names it.
+/// The name of the field with the database that the stream has selected after the data, as in Redis.
 pub(crate) const STREAM_DATABASE_FIELD: &[u8] = b"repl-stream-db";
-/// The same of the history that the data are of.
+/// The name of the field with the open slots of a cluster's primary, for its replicas; Valkey's name.
+pub(crate) const SLOT_STATES_FIELD: &[u8] = b"cluster-slot-states";
+/// The name of the field with the history of the data.
 pub(crate) const HISTORY_FIELD: &[u8] = b"repl-id";
-/// The same of the bytes that the history has up to there.
+/// The name of the field with the offset of the data in that history.
 pub(crate) const OFFSET_FIELD: &[u8] = b"repl-offset";
 
-/// What a snapshot is made for.
+/// The purpose of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// The file of snapshots (`dbfilename`).
     File,
-    /// The base of the append-only file, which goes on in another increment behind it.
+    /// The base of the append-only file. Another increment of the file begins after it.
     Base,
-    /// Replicas, which are sent the stream behind it.
+    /// Replicas, which receive the stream after it.
     Replicas,
 }
 
-/// What a snapshot consists of.
+/// The form of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SnapshotForm {
     /// Redis's format.
     Rdb,
-    /// Commands that make the data, as the entries of a record: a base with `aof-use-rdb-preamble no`.
+    /// Valkey's format, for Valkey's replicas from version 9 on. They refuse Redis's format if it has fields with an
+    /// expiry.
+    ValkeyRdb,
+    /// Commands that recreate the data, as the entries of a record: a base with `aof-use-rdb-preamble no`.
     Commands,
 }
 
-/// What the thread that writes a snapshot gets.
+/// A message to the thread that writes a snapshot.
 pub enum Piece {
-    /// Bytes of the snapshot's form, which begin and end between two keys or commands.
+    /// Bytes of the snapshot's form. They begin and end between two keys or commands.
     Bytes(Vec<u8>),
-    /// The next bytes of a record that comes in parts. Other pieces come between them.
+    /// The next bytes of a record that comes in parts. Other pieces may come between them.
     Part {
-        /// Which record.
+        /// The number of the record.
         record: u64,
-        /// They may begin and end anywhere.
+        /// The bytes, which may begin and end anywhere.
         bytes: Vec<u8>,
     },
-    /// All bytes of this record have come: it is to stand in one piece at this place.
+    /// The end of this record's bytes: the record must be written in one piece at this place.
     RecordEnd(u64),
-    /// That was all.
+    /// The end of a complete snapshot.
     Whole,
-    /// That was all, and it is of no use.
+    /// The end of a useless snapshot.
     Cancelled,
 }
 
-/// Bytes on their way to that thread from which on the walk pauses.
+/// The number of pending bytes from which the walk pauses.
 const FULL_BYTES: usize = 8 << 20;
-/// Bytes on their way from which on commands that may write wait: what they are about to change has to be saved first.
+/// The number of pending bytes from which commands that may write wait, because the values that they change must be
+/// saved first.
 const OVERFULL_BYTES: usize = 64 << 20;
 
 /// The way of the bytes to the thread that writes them.
@@ -86,37 +92,38 @@ pub struct Outlet {
     sender: Sender<Piece>,
     pending: AtomicUsize,
     is_broken: AtomicBool,
-    /// Records in parts so far.
+    /// The number of records in parts so far.
     records: AtomicU64,
 }
 
 impl Outlet {
-    /// An outlet, and where its pieces arrive. The receiver tells of each piece that it is done with ([`Outlet::note_done`]).
+    /// Returns an outlet, and the receiver of its pieces. The receiver reports each piece that is done
+    /// ([`Outlet::note_done`]).
     #[must_use]
     pub fn new() -> (Arc<Outlet>, Receiver<Piece>) {
         let (sender, receiver) = channel();
         (Arc::new(Outlet { sender, pending: 0.into(), is_broken: false.into(), records: 0.into() }), receiver)
     }
 
-    /// Hands bytes over. Without effect once writing has failed.
+    /// Hands bytes over. No effect after a failed write.
     pub(crate) fn send(&self, bytes: Vec<u8>) {
         self.hand_over(bytes.len(), Piece::Bytes(bytes));
     }
 
-    /// The name of another record that comes in parts.
+    /// Returns the number of a new record that comes in parts.
     pub(crate) fn begin_record(&self) -> u64 {
         self.records.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Hands over the next bytes of such a record.
+    /// Hands over the next bytes of a record.
     pub(crate) fn send_part(&self, record: u64, bytes: Vec<u8>) {
         self.hand_over(bytes.len(), Piece::Part { record, bytes });
     }
 
-    /// Tells that all bytes of a record have been handed over.
+    /// Announces the end of a record.
     pub(crate) fn end_record(&self, record: u64) {
         if !self.is_broken() {
-            // Without a receiver, its end has been told of.
+            // A missing receiver has reported its end already.
             let _ = self.sender.send(Piece::RecordEnd(record));
         }
     }
@@ -131,19 +138,19 @@ impl Outlet {
         }
     }
 
-    /// Tells that all has been handed over; what there is may not be whole.
+    /// Announces the end of the snapshot; it is useless unless `is_whole`.
     pub(crate) fn end(&self, is_whole: bool) {
-        // Without a receiver, its end has been told of.
+        // A missing receiver has reported its end already.
         let _ = self.sender.send(if is_whole { Piece::Whole } else { Piece::Cancelled });
     }
 
-    /// Bytes on their way.
+    /// Returns the number of pending bytes.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.pending.load(Ordering::Relaxed)
     }
 
-    /// Notes that so many bytes have been written.
+    /// Notes that this number of bytes has been written.
     pub fn note_done(&self, bytes: usize) {
         self.pending.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -153,7 +160,7 @@ impl Outlet {
         self.is_broken.store(true, Ordering::Release);
     }
 
-    /// Whether writing has failed.
+    /// Returns whether writing has failed.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.is_broken.load(Ordering::Acquire)
@@ -166,43 +173,50 @@ impl Outlet {
 
 /// The snapshot that is being made.
 pub struct Running {
-    /// What for.
+    /// Its purpose.
     pub purpose: Purpose,
-    /// What it consists of.
+    /// Its form.
     pub form: SnapshotForm,
-    /// When it began.
+    /// Its start.
     pub began: Instant,
-    /// Changes so far when it began.
+    /// The number of changes before its start.
     pub dirty_at_cut: u64,
-    /// Keys that there were.
+    /// The number of keys at its start.
     pub keys: usize,
-    /// Its walk, which is the store's.
+    /// The store's walk.
     pub snapshot: Snapshot,
-    /// Where its bytes go. None once all have gone there.
+    /// The destination of its bytes; `None` after the last one was sent.
     pub(crate) outlet: Option<Arc<Outlet>>,
-    /// Whether it is of no use, and only its end is waited for.
+    /// True if it was cancelled and only its end is awaited.
     pub(crate) is_cancelled: bool,
+    /// True if SAVE or the end of the server waits for it. Its failure is that command's, not one of the background.
+    pub(crate) is_awaited: bool,
+    /// True if it must end without `rdb-key-save-delay`.
+    pub(crate) is_hurried: bool,
 }
 
-/// How far a worker is in the walk of a snapshot.
+/// A worker's progress in the walk of a snapshot.
 #[derive(Debug, Default)]
 pub(crate) struct WalkProgress {
-    /// Which walk.
+    /// The number of the walk.
     pub walk: u64,
     /// The next of its shards that it hasn't begun.
     pub next: usize,
-    /// The shards that the worker walks in turn; the next step is for the first. While one is walked, other threads can have the others.
+    /// The shards that the worker walks in turn; the next step is for the first. Other threads can lock the others
+    /// meanwhile.
     pub begun: VecDeque<usize>,
-    /// It has walked all of them.
+    /// True after the worker has walked all its shards.
     pub is_done: bool,
+    /// [`Snapshot::reopened`] when it began.
+    pub reopened: usize,
 }
 
 #[derive(Default)]
 struct Making {
     running: Option<Running>,
-    /// What the workers walk: it may be one that was cancelled, while its marks are cleared away.
+    /// The snapshot that the workers walk. A cancelled one is walked to clear its marks.
     walked: Option<Snapshot>,
-    /// What is to be made next, in this order; each is there once.
+    /// The purposes of the next snapshots, in order and without duplicates.
     wanted: Vec<Purpose>,
     figures: SnapshotFigures,
 }
@@ -211,46 +225,46 @@ struct Making {
 #[derive(Default)]
 pub struct Snapshots {
     state: Mutex<Making>,
-    /// How far the loading of data is.
+    /// The progress of loading data.
     pub loading: LoadProgress,
-    /// Told when a snapshot has ended.
+    /// Notified at the end of a snapshot.
     ended: Condvar,
-    /// Which walk the workers are to take part in; 0 if none.
+    /// The number of the present walk; 0 if there is none.
     walk: AtomicU64,
     walks_so_far: AtomicU64,
-    /// What is on its way is too much.
+    /// True while too many bytes are pending.
     overfull: AtomicBool,
-    /// Whether one is wanted.
+    /// True while a snapshot is wanted.
     is_wanted: AtomicBool,
 }
 
 impl Snapshots {
     fn state(&self) -> MutexGuard<'_, Making> {
-        // What is behind the lock is always whole.
+        // No code panics with the value half changed, so a poisoned lock is harmless.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Which walk the workers are to take part in; 0 if none.
+    /// Returns the number of the present walk, or 0 if there is none.
     #[inline]
     #[must_use]
     pub fn walk(&self) -> u64 {
         self.walk.load(Ordering::Acquire)
     }
 
-    /// Whether so much is on its way to the disk that commands which may write have to wait.
+    /// Returns whether too many bytes are pending, so that commands which may write have to wait.
     #[inline]
     #[must_use]
     pub fn is_overfull(&self) -> bool {
         self.overfull.load(Ordering::Relaxed)
     }
 
-    /// What the snapshot that is being made is for, if there is one. A cancelled one is none.
+    /// Returns the purpose of the present snapshot, unless it was cancelled.
     #[must_use]
     pub fn purpose(&self) -> Option<Purpose> {
         self.state().running.as_ref().filter(|running| !running.is_cancelled).map(|running| running.purpose)
     }
 
-    /// Whether there is none, and none that was cancelled and has yet to end.
+    /// Returns whether there is no snapshot, not even a cancelled one.
     #[must_use]
     pub fn are_idle(&self) -> bool {
         self.state().running.is_none()
@@ -266,19 +280,48 @@ impl Snapshots {
         self.walk.store(walk, Ordering::Release);
     }
 
-    /// Calls `look` with the snapshot that is being made.
+    /// Calls `look` with the present snapshot.
     pub fn with_running<T>(&self, look: impl FnOnce(&Running) -> T) -> Option<T> {
         self.state().running.as_ref().map(look)
     }
 
-    /// Shards that have yet to be walked; none if there is no walk.
+    /// Notes that a command waits for the present snapshot.
+    pub(crate) fn note_awaited(&self) {
+        if let Some(running) = &mut self.state().running {
+            (running.is_awaited, running.is_hurried) = (true, true);
+        }
+    }
+
+    /// Makes the present snapshot end without `rdb-key-save-delay`.
+    pub(crate) fn hurry(&self) {
+        if let Some(running) = &mut self.state().running {
+            running.is_hurried = true;
+        }
+    }
+
+    /// Returns the time from the start of the present snapshot to its earliest end. `delay_us` is `rdb-key-save-delay`.
+    #[must_use]
+    pub fn delay_left(&self, delay_us: u64) -> Duration {
+        let left = self.with_running(|running| {
+            let delay = Duration::from_micros(delay_us.saturating_mul(running.keys as u64));
+            if running.is_hurried { Duration::ZERO } else { delay.saturating_sub(running.began.elapsed()) }
+        });
+        left.unwrap_or_default()
+    }
+
+    /// Returns the number of shards that are still to be walked, or `None` without a walk.
     #[must_use]
     pub fn shards_left(&self) -> Option<usize> {
         self.state().walked.as_ref().map(Snapshot::shards_left)
     }
 
-    /// The walk is over, or goes on for nothing but the marks on entries (`is_sweep`); `is_whole` unless the snapshot was cancelled.
-    /// Gives the outlet and the form of what goes there, unless another has it already.
+    /// See [`Snapshot::reopened`]; 0 if there is no walk.
+    pub(crate) fn reopened(&self) -> usize {
+        self.state().walked.as_ref().map_or(0, Snapshot::reopened)
+    }
+
+    /// Ends the walk, or continues it only to clear marks on entries (`is_sweep`). `is_whole` is false for a cancelled
+    /// snapshot. Returns the outlet and the snapshot's form, unless they were taken already.
     pub(crate) fn end_walk(&self, is_sweep: bool, is_whole: bool) -> Option<(Arc<Outlet>, SnapshotForm)> {
         let walk = if is_sweep { self.walks_so_far.fetch_add(1, Ordering::Relaxed) + 1 } else { 0 };
         let mut state = self.state();
@@ -293,7 +336,7 @@ impl Snapshots {
         Some((outlet, running.form))
     }
 
-    /// Looks whether too much is on its way. Called by whatever adds to it or takes from it.
+    /// Updates whether too many bytes are pending. Called after each addition and removal.
     pub fn note_pending(&self, bytes: usize) {
         let is_overfull = bytes > OVERFULL_BYTES;
         if is_overfull != self.is_overfull() {
@@ -301,8 +344,8 @@ impl Snapshots {
         }
     }
 
-    /// Notes how the snapshot has ended that was being made. Called by the thread that writes it, when its file has its name.
-    /// `changes` are those so far, `now_s` is Unix time in seconds.
+    /// Notes the result of the present snapshot. The writing thread calls it after the file got its name. `now_s` is
+    /// Unix time in seconds.
     pub fn note_ended(&self, outcome: Outcome, now_s: u64) {
         let mut state = self.state();
         if let Some(running) = state.running.take() {
@@ -312,7 +355,7 @@ impl Snapshots {
         self.ended.notify_all();
     }
 
-    /// Waits until no snapshot is being made.
+    /// Waits until there is no snapshot.
     pub fn wait_for_end(&self) {
         let mut state = self.state();
         while state.running.is_some() {
@@ -320,7 +363,7 @@ impl Snapshots {
         }
     }
 
-    /// The same, but no longer than until then.
+    /// Waits until there is no snapshot, or until `deadline`.
     pub fn wait_for_end_until(&self, deadline: Instant) {
         let mut state = self.state();
         while state.running.is_some() {
@@ -332,7 +375,7 @@ impl Snapshots {
         }
     }
 
-    /// Has a snapshot be made as soon as there is none.
+    /// Requests a snapshot, which begins when there is no other.
     pub fn want(&self, purpose: Purpose) {
         let mut state = self.state();
         if !state.wanted.contains(&purpose) {
@@ -341,19 +384,19 @@ impl Snapshots {
         self.is_wanted.store(true, Ordering::Release);
     }
 
-    /// What is to be made next.
+    /// Returns the purpose of the next snapshot.
     #[must_use]
     pub fn wanted(&self) -> Option<Purpose> {
         if self.is_wanted.load(Ordering::Acquire) { self.state().wanted.first().copied() } else { None }
     }
 
-    /// Whether one is to be made for this.
+    /// Returns whether a snapshot for this purpose is requested.
     #[must_use]
     pub fn is_wanted_for(&self, purpose: Purpose) -> bool {
         self.is_wanted.load(Ordering::Acquire) && self.state().wanted.contains(&purpose)
     }
 
-    /// Takes what is to be made next, if there is no snapshot now.
+    /// Takes the next request, if there is no snapshot now.
     pub(crate) fn take_wanted(&self) -> Option<Purpose> {
         if !self.is_wanted.load(Ordering::Acquire) {
             return None;
@@ -366,20 +409,20 @@ impl Snapshots {
         Some(state.wanted.remove(0))
     }
 
-    /// Makes none for this any more, unless it has begun.
+    /// Withdraws the request for this purpose; a snapshot that has begun goes on.
     pub(crate) fn forget_wanted(&self, purpose: Purpose) {
         let mut state = self.state();
         state.wanted.retain(|&wanted| wanted != purpose);
         self.is_wanted.store(!state.wanted.is_empty(), Ordering::Release);
     }
 
-    /// The same for all purposes.
+    /// Withdraws all requests.
     pub(crate) fn forget_all_wanted(&self) {
         self.state().wanted.clear();
         self.is_wanted.store(false, Ordering::Release);
     }
 
-    /// The figures of those that have ended.
+    /// Returns the figures of past snapshots.
     #[must_use]
     pub fn figures(&self) -> SnapshotFigures {
         self.state().figures.clone()

@@ -1,5 +1,4 @@
-//! A bench for the tests of sessions: an engine with one thread and a server that does nothing, and connections without
-//! sockets.
+//! A test bench for sessions: an engine with one thread and an inactive server, and connections without sockets.
 
 #![allow(clippy::unwrap_used, reason = "a test that is given nonsense should fail")]
 
@@ -9,18 +8,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use resp::reply::{Output, Proto};
 use resp::splitargs::split_args;
 
+use crate::clients::progress::Progress;
 use crate::clients::session::Session;
-use crate::config::{Apply, ConfigHost, Settings};
-use crate::engine::Engine;
-use crate::host::Host;
+use crate::host::{Host, Shutdown};
 use crate::inbox::Wake;
+use crate::migrations::Migration;
 use crate::registry::table;
-use crate::worker::{Ran, Worker};
+use crate::state::Engine;
+use crate::worker::Worker;
+use config::{Apply, ConfigHost, Settings};
+use statistics::ticks::Ticks;
 
-/// When a bench begins, in microseconds of Unix time.
+/// Initial time of a bench, in microseconds of Unix time.
 const STARTED_US: u64 = 1_700_000_000_000_000;
 
-/// A server that agrees to everything and does nothing.
+/// A server that accepts every call and does nothing.
 #[derive(Default)]
 struct NoServer {
     used_memory: Arc<AtomicU64>,
@@ -33,10 +35,16 @@ impl ConfigHost for NoServer {
 }
 
 impl Host for NoServer {
-    fn shut_down(&self, _: bool) {}
+    fn shut_down(&self, _: Shutdown) {}
 
     fn used_memory(&self) -> u64 {
         self.used_memory.load(Ordering::Relaxed)
+    }
+
+    /// Refuses, and names the command that would store the keys.
+    fn migrate(&self, migration: Box<Migration>) -> Result<(), (Box<Migration>, String)> {
+        let why = format!("keys can't be migrated here by {}", String::from_utf8_lossy(migration.restore()));
+        Err((migration, why))
     }
 }
 
@@ -50,7 +58,7 @@ pub struct Bench {
     pub worker: Worker,
     /// The time, in microseconds of Unix time. It stands still until a test moves it.
     pub now_us: u64,
-    /// Bytes of memory that the engine is told are in use.
+    /// Memory in use as reported to the engine, in bytes.
     pub used_memory: Arc<AtomicU64>,
 }
 
@@ -61,13 +69,13 @@ impl Default for Bench {
 }
 
 impl Bench {
-    /// A bench with a configuration.
+    /// Creates a bench with a configuration.
     #[must_use]
     pub fn with(settings: Settings) -> Bench {
         Bench::with_threads(settings, 1)
     }
 
-    /// The same with so many threads, of which it has the first.
+    /// Creates a bench with this number of threads; the bench is the first one.
     #[must_use]
     pub fn with_threads(settings: Settings, threads: usize) -> Bench {
         let used_memory = Arc::<AtomicU64>::default();
@@ -77,20 +85,19 @@ impl Bench {
         bench
     }
 
-    /// The same with a server that does something, that starts at a time (in microseconds of Unix time), and whose randomness follows from
-    /// `seed`.
+    /// Creates a bench with a server, a start time (in microseconds of Unix time), and a seed for its randomness.
     #[must_use]
     pub fn with_host(settings: Settings, threads: usize, host: Box<dyn Host>, now_us: u64, seed: u64) -> Bench {
         let wakes = (0..threads).map(|_| Box::<NoServer>::default() as Box<dyn Wake>).collect();
         let engine = Engine::start(table(), settings, None, wakes, host, now_us / 1000);
         let used_memory = Arc::<AtomicU64>::default();
         let mut bench = Bench { worker: Worker::new(0, engine, seed), now_us, used_memory };
-        // On a busy machine, what is tested would come later by chance.
+        // On a busy machine, the clock could move by chance.
         bench.worker.clock.stale_ticks = u64::MAX;
         bench
     }
 
-    /// Another thread of the engine. Its clock stands still, as the first one's does.
+    /// Creates another thread of the engine. Its clock stands still, like the first one's.
     #[must_use]
     pub fn another_worker(&self, id: usize, seed: u64) -> Worker {
         let mut worker = Worker::new(id, self.worker.engine, seed);
@@ -99,32 +106,32 @@ impl Bench {
         worker
     }
 
-    /// Has the time pass within what is run, as it does in a server, and not only by `now_us`.
+    /// Lets time pass during a command, like in a server, and not only by `now_us`.
     pub fn let_time_pass(&mut self) {
         self.worker.clock.stale_ticks = 0;
     }
 
-    /// Has a connection keep the thread until all that it has sent has run, so that what is run doesn't depend on how
-    /// long it takes.
+    /// Lets a connection keep the thread until all of its requests have run, so that the result doesn't depend on the
+    /// time that they take.
     pub fn never_yield(&mut self) {
         self.worker.pace.turn_ticks = u64::MAX;
     }
 
-    /// A connection in RESP2.
+    /// Opens a RESP2 connection.
     pub fn open(&mut self) -> Session {
         self.worker.begin_turn(self.now_us);
         self.worker.open("127.0.0.1:1".into(), "127.0.0.1:6379".into(), 8, 0, true)
     }
 
-    /// A connection that speaks this version of the protocol.
+    /// Opens a connection with this protocol version.
     pub fn open_with(&mut self, proto: Proto) -> Session {
         let mut session = self.open();
         session.set_proto(proto);
         session
     }
 
-    /// Runs what a connection sends, and returns what it is sent and how its batch ended.
-    pub fn run(&mut self, session: &mut Session, bytes: &[u8]) -> (Vec<u8>, Ran) {
+    /// Runs a connection's input; returns its output and the result of the batch.
+    pub fn run(&mut self, session: &mut Session, bytes: &[u8]) -> (Vec<u8>, Progress) {
         self.worker.begin_turn(self.now_us);
         let mut out = Output::default();
         let mut at = 0;
@@ -132,14 +139,15 @@ impl Bench {
             let (next, ran) = self.worker.run(session, bytes.into(), at, &mut out);
             at = next;
             // On a busy machine, any batch may use up its turn.
-            if ran != Ran::Yielded {
-                session.trips.note_sent();
+            if ran != Progress::Yielded {
+                session.round_trips.note_sent();
+                self.worker.note_answered(session, out.len(), Ticks::now());
                 return (out.slices().collect::<Vec<_>>().concat(), ran);
             }
         }
     }
 
-    /// Runs a command given as one would type it, and returns its reply with `|` for each line end.
+    /// Runs a typed command, and returns its reply with `|` for each line end.
     pub fn line(&mut self, session: &mut Session, line: &str) -> String {
         let words = split_args(line.as_bytes()).unwrap();
         let (reply, _) = self.run(session, &request(&words));
@@ -147,7 +155,7 @@ impl Bench {
         text.strip_suffix('|').unwrap_or(&text).to_string()
     }
 
-    /// What has come for a connection from others since it was last looked at, with `|` for each line end.
+    /// Returns the messages from others for a connection since the last call, with `|` for each line end.
     pub fn arrived(&mut self, session: &mut Session) -> String {
         let inbox = &self.worker.engine.inboxes[self.worker.id];
         let until = inbox.pushed();
@@ -158,7 +166,7 @@ impl Bench {
         text.strip_suffix('|').unwrap_or(&text).to_string()
     }
 
-    /// Checks a sequence of commands of one connection against their replies.
+    /// Checks the replies to a sequence of commands of one connection.
     pub fn check(&mut self, session: &mut Session, script: &[(&str, &str)]) {
         for (line, expected) in script {
             assert_eq!(self.line(session, line), *expected, "{line}");
@@ -166,21 +174,21 @@ impl Bench {
     }
 }
 
-/// Checks a sequence of commands of a new connection to a server of its own, in RESP2.
+/// Checks the replies to a sequence of commands of a new RESP2 connection to a new server.
 pub fn check(script: &[(&str, &str)]) {
     let mut bench = Bench::default();
     let mut session = bench.open();
     bench.check(&mut session, script);
 }
 
-/// The same in RESP3.
+/// Checks the replies to a sequence of commands of a new RESP3 connection to a new server.
 pub fn check_resp3(script: &[(&str, &str)]) {
     let mut bench = Bench::default();
     let mut session = bench.open_with(Proto::Resp3);
     bench.check(&mut session, script);
 }
 
-/// A request in the protocol's form.
+/// Encodes a request.
 #[must_use]
 pub fn request<T: AsRef<[u8]>>(words: &[T]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
@@ -197,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_of_both_kinds_run() {
+    fn key_and_session_commands_run() {
         let script = [
             ("set a 1", "+OK"),
             ("multi", "+OK"),

@@ -1,13 +1,20 @@
-//! A worker thread's part of the engine.
+//! The worker: the state of one thread that serves clients.
+//!
+//! A worker owns everything that needs no synchronisation: clock, counters, scratch tables, the effects of the present
+//! unit, its lane of the journal. All shared state is in the [`Engine`]. `crate::execute` implements the run of a batch
+//! on a worker.
 
-mod attendant;
+mod busy_script_handler;
 mod counting;
 mod gate;
 pub(crate) mod pace;
+pub(crate) mod requirements;
 mod settings;
 pub(crate) mod tables;
 pub mod turn;
 pub(crate) mod unit;
+
+use std::cell::Cell;
 
 use commands::call::{KeyRef, Rules};
 use commands::effects::Effects;
@@ -17,139 +24,156 @@ use journal::order::Position;
 use journal::record::Kind;
 use resp::reply::Output;
 use resp::request::{Args, Limits};
-use store::db::Observed;
+use store::db::SideEffects;
 use store::hash::KeyHash;
 use store::keyspace::{Locked, ShardSet};
 use store::random::Random;
 
 use crate::advice::watch::Watch;
 use crate::clients::session::Session;
-use crate::command_table::Command;
-use crate::engine::Engine;
+use crate::clients::slot_changes::SlotChange;
 use crate::listening::tracking::Broadcasts;
 use crate::listening::watch::DbKey;
 use crate::machine::clockwork::Clockwork;
-use crate::machine::ticks::Ticks;
 use crate::memory::compaction::CompactionProgress;
 use crate::memory::eviction::MemoryWatch;
 use crate::memory::expiry::ExpirySearch;
+use crate::pubsub::full_inboxes::FullInboxes;
 use crate::pubsub::monitors::LocalMonitors;
-use crate::pubsub::overfilled::Overfilled;
-use crate::reasons::MONITORED;
 use crate::replication::rounds::RoundBounds;
 use crate::scripts::LocalScripts;
+use crate::slots::SeenSlots;
+use crate::slots::bus::LateAnswer;
+use crate::slow_path::MONITORED;
 use crate::snapshots::WalkProgress;
-use crate::statistics::stats::WorkerStats;
-use crate::statistics::timings::Meter;
+use crate::state::Engine;
+use commands::table::Command;
+use statistics::stats::WorkerStats;
+use statistics::ticks::Ticks;
+use statistics::timings::Meter;
 
-use self::attendant::Lent;
-use self::pace::{Company, LANE_BYTES_MAX, Pace};
+use self::busy_script_handler::LentHandler;
+use self::pace::{ExclusiveBackoff, LANE_BYTES_MAX, Pace};
 use self::tables::Tables;
 use self::turn::{Invocation, Run};
 use self::unit::Unit;
 
-pub use self::attendant::Attendant;
-pub(crate) use self::gate::Pass;
-pub use crate::clients::step::Ran;
-pub(crate) use crate::clients::step::Step;
+pub use self::busy_script_handler::BusyScriptHandler;
+pub(crate) use self::gate::GateGuard;
 
-/// What rooms above this one do for the rooms below them.
+/// Callbacks from this module to modules above it.
 #[derive(Clone, Copy)]
 pub(crate) struct Hooks {
-    /// What runs each command, by its place in the table.
+    /// The handler of each command, by the command's index in the table.
     pub runs: &'static [Run],
     /// Runs a command of a script. Its shards are held.
     pub run_nested: fn(&mut Worker, &mut Session, Invocation<'_>, &mut Locked<'_>, &mut Output),
 }
 
-/// How far a worker is in what it does a step at a time between batches.
+/// A worker's progress in the work that it does step by step between batches.
 #[derive(Default)]
 pub(crate) struct UpkeepProgress {
-    /// In looking for expired keys.
+    /// The search for expired keys.
     pub expiry: ExpirySearch,
-    /// In looking for sparse pages.
+    /// The search for sparse pages.
     pub compacting: CompactionProgress,
-    /// In the walk of a snapshot.
+    /// The walk of a snapshot.
     pub saving: WalkProgress,
 }
 
-/// What a worker applies of a primary's stream.
+/// A worker's state for applying a primary's stream.
 #[derive(Default)]
 pub struct Applying {
-    /// The session of the stream, the stream's number, and to which change of the primary it belongs.
+    /// The session of the stream, with the numbers of the stream and of the change of primary that began it.
     pub(crate) stream: Option<((u64, u64), Box<Session>)>,
-    /// Which parts of the stream other threads may apply.
+    /// The limits of the stream's parts that other threads may apply.
     pub round_bounds: RoundBounds,
-    /// The session in which it applies lanes, and whether it does so now.
+    /// The session that applies lanes of other threads' rounds; `is_lane` is true while it does.
     pub(crate) lane_session: Option<Box<Session>>,
     pub(crate) is_lane: bool,
 }
 
 /// See the module's documentation.
 pub struct Worker {
-    /// Its number, from 0.
+    /// The worker's number, from 0.
     pub id: usize,
-    /// What all threads share.
+    /// The state that all threads share.
     pub engine: &'static Engine,
     hooks: Hooks,
-    /// The time as commands see it: a millisecond old at most when one begins.
+    /// The time that commands see: at most a millisecond old at the start of a command.
     pub clock: Clockwork,
-    /// How long one connection may keep the thread from the others.
+    /// The limits of one connection's turn.
     pub(crate) pace: Pace,
-    /// When it last met other threads at the gate.
-    pub(crate) company: Company,
-    /// What its commands take and do, counted.
+    /// The state that decides when excluding other threads is worth another attempt.
+    pub(crate) exclusive_backoff: ExclusiveBackoff,
+    /// The counters of its commands.
     pub(crate) meter: Meter,
-    /// Figures of the configuration that handlers go by.
+    /// The configuration that handlers use.
     pub rules: Rules,
-    /// What requests may hold.
+    /// The limits of requests.
     pub limits: Limits,
-    /// Randomness.
+    /// The source of randomness.
     pub random: Random,
-    /// What happened beside the commands.
-    pub observed: Observed,
+    /// The side effects of lookups, for example the removal of an expired key. They come in addition to the commands'
+    /// own changes.
+    pub observed: SideEffects,
     /// The version of the configuration that `rules` and `limits` were made from.
     settings_version: u64,
-    /// Bytes of the requests that the running connection has sent, as far as they are still in memory.
+    /// The bytes of the running connection's requests that are still in memory.
     pub(crate) arrived_bytes: usize,
-    /// When the last command ended.
+    /// The end of the last command.
     pub(crate) ticks: Ticks,
-    /// When the last command ended that was counted by its keys, or its window began.
+    /// The longest command of the present run, with its ticks, among those that are long enough to be noted.
+    pub(crate) longest: Cell<Option<(usize, u64)>>,
+    /// The end of the last command that was measured by `look_at_last`, or the start of the window.
     pub(crate) looked_at: Ticks,
     pub(crate) memory: MemoryWatch,
     pub(crate) effects: Effects,
-    /// What the commands of the unit in progress have left behind.
+    /// The effects of the present unit's commands.
     pub(crate) unit: Unit,
-    /// The last unit that what has run for the present connection depends on, while replies wait for that.
-    pub(crate) depends: Position,
+    /// The blocked client that is being served; 0 if none is. Its invalidations follow its reply, as they follow the
+    /// replies to its own commands.
+    pub(crate) served_client: u64,
+    /// The keys of the served client's invalidations.
+    pub(crate) served_invalidations: Vec<Box<[u8]>>,
+    /// The last unit that must be durable before the present connection's replies are sent; 0 if replies don't wait for
+    /// durability.
+    pub(crate) durable_after: Position,
     /// The last unit that was committed for the present connection; 0 if none was.
     pub(crate) wrote: Position,
     /// This thread's units on their way to the journal's readers.
     pub(crate) lane: Writer,
     /// Keys that changed and have waiters.
     pub(crate) ready: Vec<(usize, DbKey)>,
-    /// Those of them that a script held which took too long.
+    /// Keys from `ready` that a busy script held.
     pub(crate) late: Vec<(usize, DbKey)>,
     pub(crate) shards: Vec<usize>,
     pub(crate) shard_set: ShardSet,
     pub(crate) scripts: LocalScripts,
-    /// Changes of keys that clients are told of whatever they have read.
+    /// Changed keys for tracking clients in broadcast mode.
     pub(crate) broadcasts: Broadcasts,
-    /// The inboxes without room for what its connections publish.
-    pub(crate) overfilled: Overfilled,
-    pub(crate) attendant: Lent,
+    /// The inboxes without room for published messages.
+    pub(crate) full_inboxes: FullInboxes,
+    pub(crate) busy_script_handler: LentHandler,
     pub(crate) upkeep: UpkeepProgress,
     pub(crate) tables: Tables,
-    /// What it shows of its connections to the advisor.
+    /// Its reports to the advisor.
     pub(crate) advice: Watch,
-    /// What it knows of monitors.
+    /// Its view of monitors.
     pub(crate) monitors: LocalMonitors,
-    /// What it applies of a primary's stream.
+    /// The bus's answers that a busy script has delayed.
+    pub(crate) late_answers: Vec<LateAnswer>,
+    /// Its clients' changes of slots that are on their way to the replicas.
+    pub(crate) slot_changes: Vec<SlotChange>,
+    /// Its state for applying a primary's stream.
     pub applying: Applying,
+    /// The view of the cluster's slots that it has seen most recently.
+    pub(crate) slots: SeenSlots,
 }
 
 impl Worker {
-    /// The worker with this number. One beyond the number of threads serves no clients: it loads data.
+    /// Returns the worker with this number. The number after the last thread's belongs to a worker that loads data and
+    /// serves no clients.
     pub(crate) fn with_hooks(id: usize, engine: &'static Engine, seed: u64, hooks: Hooks) -> Worker {
         Worker {
             id,
@@ -158,19 +182,22 @@ impl Worker {
             clock: Clockwork::new(engine.started_ms),
             meter: Meter::new(engine.stats.get(id).unwrap_or(&engine.loading_stats)),
             pace: Pace::default(),
-            company: Company::new(engine.inboxes.len() == 1),
+            exclusive_backoff: ExclusiveBackoff::new(engine.inboxes.len() == 1),
             rules: Rules::default(),
             limits: Limits::default(),
             random: Random::new(seed),
-            observed: Observed::default(),
+            observed: SideEffects::default(),
             settings_version: 0,
             arrived_bytes: 0,
             ticks: Ticks::now(),
+            longest: Cell::new(None),
             looked_at: Ticks::now(),
             memory: MemoryWatch::default(),
             effects: Effects::default(),
             unit: Unit::default(),
-            depends: 0,
+            served_client: 0,
+            served_invalidations: Vec::new(),
+            durable_after: 0,
             wrote: 0,
             lane: engine.journal.writer(id),
             ready: Vec::new(),
@@ -179,29 +206,32 @@ impl Worker {
             shard_set: ShardSet::default(),
             scripts: LocalScripts::default(),
             broadcasts: Broadcasts::default(),
-            overfilled: Overfilled::new(engine.inboxes.len()),
-            attendant: Lent::default(),
+            full_inboxes: FullInboxes::new(engine.inboxes.len()),
+            busy_script_handler: LentHandler::default(),
             upkeep: UpkeepProgress::default(),
             tables: Tables::default(),
             advice: Watch::new(engine.advice.of(id)),
             monitors: LocalMonitors::default(),
+            late_answers: Vec::new(),
+            slot_changes: Vec::new(),
             applying: Applying::default(),
+            slots: SeenSlots::default(),
         }
     }
 
-    /// The engine's reasons that hold for the commands that run now.
+    /// Returns the engine's flags that hold for the present commands.
     #[inline]
-    pub(crate) fn reasons(&self) -> u64 {
-        self.engine.reasons.get() & self.monitors.mask()
+    pub(crate) fn slow_path(&self) -> u64 {
+        self.engine.slow_path.get() & self.monitors.mask()
     }
 
-    /// True if a monitor may be shown what runs now.
+    /// Returns whether a monitor may see the present commands.
     #[inline]
     pub(crate) fn is_monitored(&self) -> bool {
-        self.reasons() & MONITORED != 0
+        self.slow_path() & MONITORED != 0
     }
 
-    /// What runs a command.
+    /// Returns the handler of a command.
     #[inline]
     pub(crate) fn run_of(&self, command: &Command) -> &'static Run {
         &self.hooks.runs[command.id]
@@ -218,31 +248,31 @@ impl Worker {
         (self.hooks.run_nested)(self, session, invoked, locked, out);
     }
 
-    /// This thread's counters.
+    /// Returns this thread's counters.
     #[inline]
     #[must_use]
     pub fn stats(&self) -> &'static WorkerStats {
         self.meter.stats()
     }
 
-    /// Bytes that the running connection has sent, as far as they are still in memory.
+    /// Returns the bytes that the running connection has sent and that are still in memory.
     pub(crate) fn arrived_bytes(&self) -> u64 {
         self.arrived_bytes as u64
     }
 
-    /// Has turns end after so many bytes of replies, if that is less than usual.
+    /// Makes turns end after this number of reply bytes, if that is less than usual.
     pub fn end_turns_after(&mut self, bytes: usize) {
         self.pace.turn_bytes_max = bytes;
     }
 
-    /// Bytes of replies after which a connection's turn ends.
+    /// Returns the number of reply bytes after which a connection's turn ends.
     #[must_use]
     pub fn reply_bytes_max(&self) -> usize {
         self.pace.reply_bytes_max()
     }
 
-    /// Sets the clock to the time at which a turn begins, in microseconds of Unix time. True if the configuration has
-    /// changed since the last one.
+    /// Sets the clock to the start of a turn, in microseconds of Unix time. Returns whether the configuration has
+    /// changed since the last turn.
     pub(crate) fn begin_turn_at(&mut self, now_us: u64) -> bool {
         let has_changed = self.follow_settings();
         self.clock.begin_turn(now_us);
@@ -250,7 +280,7 @@ impl Worker {
         has_changed
     }
 
-    /// Applies a record that only Penstock understands, which a primary has sent, and records it. False if it is none.
+    /// Applies and records a record of Penstock's own kind from a primary. Returns false if the record is invalid.
     pub(crate) fn apply_own(&mut self, record: &[u8]) -> bool {
         let applied = self.engine.pipelines.replay_record(record, self.clock.now_ms);
         if applied && self.effects.recording {
@@ -259,7 +289,14 @@ impl Worker {
         applied
     }
 
-    /// Whether the log has room for what connections of this thread write.
+    /// Returns the limits of the requests that are framed now. `proto-max-bulk-len` binds clients, but not commands
+    /// that a primary or a file has accepted.
+    #[inline]
+    pub(crate) fn framing_limits(&self) -> &Limits {
+        if self.clock.replays { &Limits::UNLIMITED } else { &self.limits }
+    }
+
+    /// Returns whether the log has room for this thread's writes.
     #[must_use]
     pub fn log_has_room(&self) -> bool {
         let is_in_time = self.lane.waiting_bytes() <= LANE_BYTES_MAX / 2 && !self.engine.durability.is_behind();
@@ -267,36 +304,39 @@ impl Worker {
         lane_has_room && !self.engine.snapshots.is_overfull()
     }
 
-    /// Whether connections that have waited for room in the log go on: there is some, or what they write is refused.
+    /// Returns whether connections that have waited for room in the log go on: there is room, or their writes will be
+    /// refused.
     #[must_use]
     pub fn ends_wait_for_log(&self) -> bool {
         self.log_has_room() || self.engine.refuses_writes()
     }
 
-    /// The last unit that what has run since the last call depends on, if replies wait for that; 0 if none.
-    pub fn take_depends(&mut self) -> Position {
-        std::mem::take(&mut self.depends)
+    /// Returns the last unit that must be durable before the replies since the last call are sent; 0 if replies don't
+    /// wait for durability.
+    pub fn take_durable_after(&mut self) -> Position {
+        std::mem::take(&mut self.durable_after)
     }
 
-    /// Ends the turn: counts it, and what it took.
-    pub fn end_turn(&self) {
+    /// Ends the turn, and counts it with its time.
+    pub fn end_turn(&mut self) {
         if self.lane.waiting_bytes() > 0 {
             self.engine.durability.ring(|| self.engine.journal.position());
-            // Behind the fence of the call above.
+            // The call above contains the fence that this one needs.
             self.engine.replication.stream.ring();
         }
         self.stats().turns.add(1);
-        self.stats().turn_ticks.add(self.clock.turn_ticks());
+        let ticks = self.clock.end_turn();
+        self.stats().turn_ticks.add(ticks);
     }
 }
 
-/// Hashes the keys that a command's arguments hold.
+/// Hashes the keys among a command's arguments.
 #[inline]
 pub(crate) fn hash_keys(command: &Command, args: Args<'_>, keys: &mut Vec<KeyRef>) {
     command.info.visit_keys(args, |i| keys.push(KeyRef { arg: i as u32, hash: KeyHash::of(args.get(i)) }));
 }
 
-/// Whether a command runs alone, behind the gate.
+/// Returns whether a command runs alone, behind the gate.
 pub(crate) fn is_whole(command: &Command, args: Args<'_>) -> bool {
     matches!(command.info.scope_for(args), Scope::Whole | Scope::Script)
 }

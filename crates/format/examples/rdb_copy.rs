@@ -1,5 +1,5 @@
-//! Reads a snapshot and writes it anew: `rdb_copy IN OUT [7.2]`. For comparisons by hand: a server that has loaded either answers the
-//! same digest.
+//! Reads a snapshot and writes it again: `rdb_copy IN OUT [7.2]`. For manual comparisons: a server returns the same
+//! digest after loading either file.
 
 use std::fs::File;
 use std::io::Write;
@@ -8,7 +8,7 @@ use penstock_format::Limits;
 use penstock_format::crc64::Crc64;
 use penstock_format::rdb::{Event, Format, Options, Reader, Target, Writer, trailer};
 
-/// Bytes that are written at once.
+/// Number of bytes that are written at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,17 +1,17 @@
-//! How fast small strings are written and read: `rdb_speed [KEYS]`, 5 million without. Prints seconds of writing them, of reading
-//! alone, and of reading them into a keyspace.
+//! Measures how fast small strings are written and read: `rdb_speed [KEYS]`, by default 5 million. Prints the seconds
+//! for writing them, for reading alone, and for reading them into a keyspace.
 
 use std::time::Instant;
 
 use penstock_format::Limits;
 use penstock_format::crc64::Crc64;
 use penstock_format::rdb::{Access, Event, Options, Reader, Writer, trailer};
-use store::db::{Clock, Db, Observed};
+use store::db::{Clock, Db, SideEffects};
 use store::entry::Entry;
 use store::hash::KeyHash;
 use store::keyspace::{Key, Keyspace};
 
-/// Keys that are prefetched together.
+/// Number of keys that are prefetched together.
 const AHEAD: usize = 64;
 
 fn file(keys: u64) -> Vec<u8> {
@@ -69,7 +69,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         frequency: None,
         keeps_due: false,
     };
-    let mut observed = Observed::default();
+    let mut observed = SideEffects::default();
     let mut db = Db::new(&mut locked, 0, &clock, &mut observed);
     let mut pending = Vec::with_capacity(AHEAD);
     read(&bytes, |entry| {

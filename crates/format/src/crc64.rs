@@ -1,9 +1,9 @@
-//! The checksum of snapshots and payloads: CRC-64 with Jones's polynomial, reflected, beginning with 0, as Redis has it
+//! The checksum of snapshots and payloads: CRC-64 with Jones's polynomial, reflected, initial value 0, as in Redis
 //! ("CRC-64/REDIS" in the catalogue of parametrised CRC algorithms).
 
 use crc::{CRC_64_REDIS, Crc, Digest, Table};
 
-/// Sixteen tables: 32 KB, and six times as fast as one.
+/// Sixteen tables take 32 KB and are six times as fast as one.
 static TABLES: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
 /// A checksum in progress.
@@ -17,13 +17,13 @@ impl Default for Crc64 {
 }
 
 impl Crc64 {
-    /// The checksum of nothing.
+    /// Starts a checksum of no bytes.
     #[must_use]
     pub fn new() -> Self {
         Self(TABLES.digest())
     }
 
-    /// Adds bytes that follow those before.
+    /// Adds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
@@ -46,12 +46,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_checksum_is_redis_s() {
+    fn the_checksum_equals_redis() {
         assert_eq!(crc64(b"123456789"), 0xe9c6_d914_c4b8_d9ca);
     }
 
     #[test]
-    fn parts_add_up() {
+    fn a_checksum_in_parts_equals_the_whole() {
         let bytes: Vec<u8> = (0..=255).collect();
         for cut in [0, 1, 15, 16, 17, 256] {
             let mut sum = Crc64::new();

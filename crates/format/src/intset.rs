@@ -4,17 +4,17 @@
 //! | width: 2, 4 or 8, u32 | count, u32 | integers of that width, two's complement |     all little endian
 //! ```
 
-/// What precedes the integers, in bytes.
+/// Size of the header, in bytes.
 const HEADER_BYTES: usize = 8;
 
-/// Appends a block whose integers are these bytes, each of `width` bytes.
+/// Appends a block with the integers in `ints`, each of `width` bytes.
 pub fn write(out: &mut Vec<u8>, width: usize, ints: &[u8]) {
     out.extend_from_slice(&(width as u32).to_le_bytes());
     out.extend_from_slice(&((ints.len() / width.max(1)) as u32).to_le_bytes());
     out.extend_from_slice(ints);
 }
 
-/// The integers of a block; none if it isn't one, or they don't ascend.
+/// Returns the integers of a block; none if it is invalid or they don't ascend.
 #[must_use]
 pub fn parse(block: &[u8]) -> Option<impl ExactSizeIterator<Item = i64> + Clone> {
     let (header, ints) = block.split_at_checked(HEADER_BYTES)?;
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_ascend_is_refused() {
+    fn integers_out_of_order_are_refused() {
         for ints in [[1u8, 0, 1, 0], [2, 0, 1, 0]] {
             let mut block = Vec::new();
             write(&mut block, 2, &ints);

@@ -1,23 +1,46 @@
-//! The items of a block that Redis keeps a small collection in, one after the other.
+//! The items of a block in which Redis stores a small collection.
 
-use store::types::packed::Item;
+use store::types::packed::{Item, Packed};
 
-/// Reads the item that some bytes begin with, when so many are left; gives what is behind it, too.
+/// Reads the item at the beginning of some bytes, given the number of remaining items. Returns it with the remaining
+/// bytes.
 pub(crate) type ReadItem = for<'a> fn(&'a [u8], usize) -> Option<(Item<'a>, &'a [u8])>;
 
-/// The items of a block that has been checked. A listpack's or a ziplist's string that is an integer's digits comes as that
-/// integer; a zipmap's fields and values come in turn.
+/// The items of a checked block. A listpack's or a ziplist's string of an integer's digits is returned as that integer;
+/// a zipmap's fields and values alternate.
 #[derive(Clone, Debug)]
 pub struct Items<'a> {
     rest: &'a [u8],
     left: usize,
     read: ReadItem,
+    /// True if each item has the shortest encoding of a listpack.
+    is_shortest: bool,
 }
 
 impl<'a> Items<'a> {
-    /// As many items as `count` says, in bytes without the block's header and end.
+    /// Creates an iterator over `count` items, given the bytes without the block's header and end.
     pub(crate) fn new(items: &'a [u8], count: usize, read: ReadItem) -> Items<'a> {
-        Items { rest: items, left: count, read }
+        Items { rest: items, left: count, read, is_shortest: false }
+    }
+
+    /// Marks items of a listpack, each in its shortest encoding.
+    pub(crate) fn shortest(self, is_shortest: bool) -> Items<'a> {
+        Items { is_shortest, ..self }
+    }
+
+    /// Returns the bytes of the items, if they are encoded as in a [`Packed`].
+    pub(crate) fn encoded(&self) -> Option<&'a [u8]> {
+        self.is_shortest.then_some(self.rest)
+    }
+
+    /// Packs the items.
+    pub(crate) fn packed(self) -> Packed {
+        if let Some(bytes) = self.encoded() {
+            return Packed::of_items(bytes, self.left);
+        }
+        let mut packed = Packed::new();
+        packed.extend(self);
+        packed
     }
 }
 

@@ -1,17 +1,17 @@
-//! Bytes at rest: snapshots in Redis's format (RDB), and what they are made of.
+//! Stored data: snapshots in Redis's format (RDB), and their elements.
 //!
 //! | module | purpose |
 //! | --- | --- |
 //! | [`rdb`] | snapshots: written in steps, read as a sequence of events |
-//! | [`payload`] | single values as DUMP answers them, libraries of functions |
+//! | [`payload`] | single values as returned by DUMP, function libraries |
 //! | [`crc64`] | the checksum of snapshots and payloads |
 //! | [`lzf`] | the compression of strings within them |
-//! | [`items`] | what the blocks have in common that follow |
-//! | [`listpack`], [`ziplist`], [`zipmap`], [`intset`] | the blocks that Redis keeps small collections in |
+//! | [`items`] | common code for the following blocks |
+//! | [`listpack`], [`ziplist`], [`zipmap`], [`intset`] | Redis's blocks for small collections |
 //!
-//! This room knows no files and no clocks: bytes are appended to buffers and come from readers, and time is an argument. What it
-//! reads may be damaged or hostile: everything is checked before it is used, refusals name the thing and its offset, and nothing
-//! is allocated that the bytes which have arrived don't justify.
+//! This crate knows no files and no clocks: it appends to buffers and reads from readers, and time is an argument.
+//! Input may be damaged or hostile: everything is checked before it is used, errors name the element and its offset,
+//! and memory is allocated only in proportion to the received bytes.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +30,7 @@ use store::types::list::ListLimits;
 use store::types::set::SetLimits;
 use store::types::zset::ZSetLimits;
 
-/// Up to which size a collection that is read is kept in its small form.
+/// Size limits of compact encodings for collections that are read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
     /// For lists.

@@ -1,38 +1,38 @@
 //! Redis's listpack: the items of a [packed block](store::types::packed) between a header and an end mark.
 //!
 //! ```text
-//! | bytes of all, u32 | count of items, u16; 65535: too many to say | items | 0xFF |     numbers little endian
+//! | total bytes, u32 | count of items, u16; 65535: unknown | items | 0xFF |     numbers little endian
 //! ```
 //!
-//! An item is drawn in [`store::types::packed`]. What is read need not have the shortest form of each item: numbers may be wider
-//! than they need be, and a string may be the digits of an integer.
+//! [`store::types::packed`] shows the layout of an item. The reader accepts longer encodings than necessary: numbers
+//! may be wider, and a string may contain the digits of an integer.
 
-use store::types::packed::Item;
+use store::types::packed::{self, Item};
 
 use crate::items::Items;
 
-/// What precedes the items, in bytes.
+/// Size of the header, in bytes.
 pub const HEADER_BYTES: usize = 6;
 const END: u8 = 0xFF;
-/// Stands for a count that is not known, or too large.
+/// A count that is unknown or too large.
 const COUNT_UNKNOWN: u16 = u16::MAX;
 
-/// Bytes of a listpack beside its items.
+/// Size of a listpack without its items, in bytes.
 pub const FRAME_BYTES: usize = HEADER_BYTES + 1;
 
-/// Appends what precedes so many items of so many bytes.
+/// Appends the header for `count` items of `item_bytes` bytes.
 pub fn write_header(out: &mut Vec<u8>, item_bytes: usize, count: usize) {
     let all = u32::try_from(item_bytes + FRAME_BYTES).unwrap_or(u32::MAX);
     out.extend_from_slice(&all.to_le_bytes());
     out.extend_from_slice(&u16::try_from(count).unwrap_or(COUNT_UNKNOWN).to_le_bytes());
 }
 
-/// Appends what follows the items.
+/// Appends the end mark.
 pub fn write_end(out: &mut Vec<u8>) {
     out.push(END);
 }
 
-/// Checks a listpack to its last byte; none if anything is wrong with it.
+/// Checks a listpack up to its last byte; none if it is invalid.
 #[must_use]
 pub fn parse(block: &[u8]) -> Option<Items<'_>> {
     let (header, rest) = block.split_at_checked(HEADER_BYTES)?;
@@ -42,14 +42,17 @@ pub fn parse(block: &[u8]) -> Option<Items<'_>> {
     if bytes as usize != block.len() || end != END {
         return None;
     }
-    let mut count = 0usize;
+    let (mut count, mut is_shortest) = (0usize, true);
     let mut unread = items;
     while !unread.is_empty() {
-        unread = read(unread)?.1;
+        let (item, rest) = read(unread)?;
+        // Every longer encoding has a different size.
+        is_shortest &= packed::encoded_len(item) == unread.len() - rest.len();
+        unread = rest;
         count += 1;
     }
     let counted = said == COUNT_UNKNOWN || usize::from(said) == count;
-    counted.then_some(Items::new(items, count, |bytes, _| read(bytes)))
+    counted.then_some(Items::new(items, count, |bytes, _| read(bytes)).shortest(is_shortest))
 }
 
 /// The first of these items, which have no header.
@@ -57,7 +60,7 @@ pub(crate) fn first(items: &[u8]) -> Option<Item<'_>> {
     read(items).map(|(item, _)| item)
 }
 
-/// The item at the start of these bytes, and what follows it.
+/// Reads the item at the start of these bytes; returns it with the remaining bytes.
 fn read(bytes: &[u8]) -> Option<(Item<'_>, &[u8])> {
     let (item, body) = body(bytes)?;
     let mut back = [0; BACK_BYTES_MAX];
@@ -65,7 +68,7 @@ fn read(bytes: &[u8]) -> Option<(Item<'_>, &[u8])> {
     Some((item, rest))
 }
 
-/// The item without its back length, and the bytes that it takes.
+/// Reads the item without its back length; returns it with its size in bytes.
 fn body(bytes: &[u8]) -> Option<(Item<'_>, usize)> {
     let string = |head: usize, len: usize| Some((Item::from(bytes.get(head..head.checked_add(len)?)?), head + len));
     let first = *bytes.first()?;
@@ -73,7 +76,7 @@ fn body(bytes: &[u8]) -> Option<(Item<'_>, usize)> {
         0x00..=0x7F => Some((Item::Int(first.into()), 1)),
         0x80..=0xBF => string(1, usize::from(first & 0x3F)),
         0xC0..=0xDF => {
-            // The sign is the highest of 13 bits, so that it is shifted there and back again.
+            // The sign is the highest of 13 bits; shifting left and right extends it.
             let value = i16::from_be_bytes([first, *bytes.get(1)?]) << 3 >> 3;
             Some((Item::Int(value.into()), 2))
         }
@@ -87,12 +90,12 @@ fn body(bytes: &[u8]) -> Option<(Item<'_>, usize)> {
     }
 }
 
-/// An integer of so many bytes behind the first one.
+/// Reads an integer of this many bytes after the first one.
 fn int<const BYTES: usize>(bytes: &[u8]) -> Option<(Item<'_>, usize)> {
     Some((Item::Int(signed(bytes.get(1..)?.first_chunk::<BYTES>()?)), 1 + BYTES))
 }
 
-/// Little-endian two's complement of up to eight bytes.
+/// Decodes little-endian two's complement of up to eight bytes.
 pub(crate) fn signed<const BYTES: usize>(bytes: &[u8; BYTES]) -> i64 {
     let mut wide = [0; 8];
     wide[8 - BYTES..].copy_from_slice(bytes);
@@ -101,8 +104,8 @@ pub(crate) fn signed<const BYTES: usize>(bytes: &[u8; BYTES]) -> i64 {
 
 const BACK_BYTES_MAX: usize = 5;
 
-/// The back length of an item whose body has so many bytes: seven bits a byte, the lowest in the last one; all but the first have
-/// the top bit set.
+/// Encodes the back length of an item with a body of `body` bytes: seven bits per byte, the lowest in the last one; all
+/// but the first have the top bit set.
 fn back_length(body: usize, room: &mut [u8; BACK_BYTES_MAX]) -> &[u8] {
     let bytes = match body {
         0..=127 => 1,
@@ -144,28 +147,31 @@ mod tests {
         }
         let block = written(&packed);
         assert!(parse(&block).unwrap().eq(packed.iter()));
+        assert_eq!(parse(&block).unwrap().encoded(), Some(packed.items()));
+        assert_eq!(parse(&block).unwrap().packed(), packed);
         for cut in (0..300).chain(block.len() - 20..block.len()) {
             assert!(parse(&block[..cut]).is_none());
         }
     }
 
     #[test]
-    fn more_items_than_the_header_can_say() {
+    fn more_items_than_the_header_can_count() {
         let mut packed = Packed::new();
         packed.extend((0..70_000).map(|_| 1));
         assert_eq!(parse(&written(&packed)).unwrap().len(), 70_000);
     }
 
     #[test]
-    fn forms_that_are_wider_than_need_be() {
+    fn longer_encodings_than_necessary_are_read() {
         let items = b"\xF2\x05\0\0\x04\x8212\x03\xE0\x01a\x03";
         let block = [&(items.len() as u32 + 7).to_le_bytes()[..], &[3, 0], items, &[0xFF]].concat();
         let expected = [Item::Int(5), Item::Int(12), Item::Str(b"a")];
         assert!(parse(&block).unwrap().eq(expected));
+        assert_eq!(parse(&block).unwrap().packed().items(), b"\x05\x01\x0c\x01\x81a\x02");
     }
 
     #[test]
-    fn damage_is_seen() {
+    fn damage_is_detected() {
         let mut packed = Packed::new();
         packed.extend([&b"ab"[..], b"7", b"300"]);
         let block = written(&packed);
@@ -173,7 +179,7 @@ mod tests {
             for bit in 0..8 {
                 let mut damaged = block.clone();
                 damaged[at] ^= 1 << bit;
-                // A flip within a text or a number is no damage to the block.
+                // A flipped bit within a text or a number doesn't damage the block.
                 if let Some(items) = parse(&damaged) {
                     assert!([7, 8, 10, 12, 13].contains(&at), "{at} {:?}", items.collect::<Vec<_>>());
                 }

@@ -1,134 +1,157 @@
 //! LZF, the compression of strings in Redis's snapshots: byte-wise, fast, with a window of 8 KB.
 //!
 //! ```text
-//! 000LLLLL  bytes (L + 1)              a run of 1 to 32 bytes as they are
+//! 000LLLLL  bytes (L + 1)              a run of 1 to 32 literal bytes
 //! LLLooooo oooooooo                    L from 1 to 6: copies L + 2 bytes from o + 1 bytes before
 //! 111ooooo LLLLLLLL oooooooo           copies L + 9 bytes, up to 264
 //! ```
 //!
-//! A copy may reach into itself. Source: Marc Lehmann's LibLZF, whose format this is. The compressor finds the matches that LibLZF
-//! finds with Redis's settings (a table of 2^16 hashes of three bytes, two positions noted after each match), so that payloads
-//! are the same to the byte.
+//! A copy may overlap its own output. The format comes from Marc Lehmann's LibLZF. The compressor finds the same
+//! matches as LibLZF with Redis's settings (a table of 2^16 hashes of three bytes, two positions stored after each
+//! match), so payloads are equal to the byte.
 
-/// The longest run, in bytes.
+/// Longest literal run, in bytes.
 const RUN_MAX: usize = 32;
-/// How far back a copy may reach, in bytes.
+/// Largest distance of a copy, in bytes.
 const OFFSET_MAX: usize = 1 << 13;
-/// The longest copy, in bytes.
+/// Longest copy, in bytes.
 const COPY_MAX: usize = 264;
-/// Bytes of the longest copy for each byte that describes it.
+/// Largest number of output bytes per input byte.
 const EXPANSION_MAX: usize = COPY_MAX / 3;
-/// The shortest string that Redis compresses has one more.
+/// Redis compresses only strings that are longer than this, in bytes.
 pub const SHORTEST_BYTES: usize = 20;
-/// Redis keeps a string as it is unless it becomes shorter by so many bytes.
+/// Smallest saving, in bytes, for which Redis stores the compressed form.
 const SAVED_BYTES_MIN: usize = 4;
+
+/// Most bytes of output between two checks of its length: a copy, and the length of the next run.
+const STEP_BYTES_MAX: usize = 8;
 
 const HASH_BITS: u32 = 16;
 
-/// Compresses one string after another. Its table takes 256 KB from the first one on.
+/// The last position of each hash of three bytes.
+type Positions = [u32; 1 << HASH_BITS];
+
+/// Compresses strings one after another. Its table is created by the first string and takes 256 KB.
 #[derive(Default)]
 pub struct Compressor {
-    /// Where each hash of three bytes was last seen: positions of all strings so far, one behind the other, so that the table needs
-    /// no clearing between two strings.
-    seen: Vec<u32>,
-    /// The position of the next string's first byte; never 0 then, which is that of nothing.
+    /// Positions count through all strings so far, so the table needs no clearing between strings.
+    seen: Option<Box<Positions>>,
+    /// Position of the next string's first byte. It is never 0 then, because 0 means no position.
     base: u32,
     out: Vec<u8>,
 }
 
 impl Compressor {
-    /// A compressor that has no table yet.
+    /// Creates a compressor without a table.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The string compressed, if it is longer than [`SHORTEST_BYTES`] and becomes shorter by at least four bytes.
+    /// Returns the compressed string, if the string is longer than [`SHORTEST_BYTES`] and becomes at least four bytes
+    /// shorter.
     pub fn compress(&mut self, input: &[u8]) -> Option<&[u8]> {
         let out_max = input.len().checked_sub(SAVED_BYTES_MIN)?;
-        if input.len() <= SHORTEST_BYTES || u32::try_from(input.len()).is_err() {
-            return None;
+        let bytes = u32::try_from(input.len()).ok().filter(|_| input.len() > SHORTEST_BYTES)?;
+        let base = self.begin(bytes);
+        let Self { seen, out, .. } = self;
+        if out.len() < out_max + STEP_BYTES_MAX {
+            out.resize(out_max + STEP_BYTES_MAX, 0);
         }
-        self.begin(input.len() as u32);
-        let Self { seen, base, out } = self;
-        let whole = Pass { input, base: *base, seen, out, out_max, at: 0, run: 0 }.compress();
-        *base += input.len() as u32;
-        whole.then_some(&self.out)
+        let seen = seen.get_or_insert_with(no_positions);
+        let packed = Pass { input, base, seen, out: &mut *out, out_max, at: 0, len: 0, run: 0 }.compress();
+        packed.map(|len| &out[..len])
     }
 
-    /// Clears the table where positions would exceed 32 bits, and at first.
-    fn begin(&mut self, len: u32) {
-        self.out.clear();
-        if self.seen.is_empty() || self.base.checked_add(len).is_none() {
-            self.seen.clear();
-            self.seen.resize(1 << HASH_BITS, 0);
+    /// Returns the position of the first of the next `len` bytes. Clears the table before positions would exceed 32 bits.
+    fn begin(&mut self, len: u32) -> u32 {
+        if self.seen.is_none() || self.base.checked_add(len).is_none() {
+            self.seen = None;
             self.base = 1;
         }
+        let base = self.base;
+        self.base += len;
+        base
     }
 }
 
-/// One string on its way.
+/// Makes an empty table, which is too large for the stack.
+fn no_positions() -> Box<Positions> {
+    vec![0; 1 << HASH_BITS].into_boxed_slice().try_into().unwrap_or_else(|_| Box::new([0; 1 << HASH_BITS]))
+}
+
+/// Compression of one string.
 struct Pass<'a> {
     input: &'a [u8],
     base: u32,
-    seen: &'a mut [u32],
-    out: &'a mut Vec<u8>,
+    seen: &'a mut Positions,
+    /// A buffer for `out_max` bytes and one more step.
+    out: &'a mut [u8],
     out_max: usize,
     /// The next byte of the input.
     at: usize,
-    /// Bytes of the run that is being written; the byte for its length precedes them.
+    /// Length of the output.
+    len: usize,
+    /// Length of the literal run that is being written; the byte with its length precedes it.
     run: usize,
 }
 
 impl Pass<'_> {
-    /// False if the output is no shorter than it must be.
-    fn compress(mut self) -> bool {
+    /// Returns the length of the output; none if it doesn't become short enough.
+    fn compress(mut self) -> Option<usize> {
         self.open_run();
         while self.at + 2 < self.input.len() {
             match self.match_here() {
                 Some(from) => {
-                    // What LibLZF asks before it writes a copy, so that the same strings are given up.
+                    // LibLZF makes this check before it writes a copy; the same check gives up on the same strings.
                     let pending = usize::from(self.run == 0);
-                    if self.out.len() + 4 >= self.out_max && self.out.len() + 4 - pending >= self.out_max {
-                        return false;
+                    if self.len + 4 - pending >= self.out_max {
+                        return None;
                     }
                     self.copy(from);
                 }
                 None => {
-                    if self.out.len() >= self.out_max {
-                        return false;
+                    if self.len >= self.out_max {
+                        return None;
                     }
                     self.literal();
                 }
             }
         }
-        if self.out.len() + 3 > self.out_max {
-            return false;
+        if self.len + 3 > self.out_max {
+            return None;
         }
         while self.at < self.input.len() {
             self.literal();
         }
         self.close_run();
-        true
+        Some(self.len)
     }
 
+    #[inline(always)]
+    fn put(&mut self, byte: u8) {
+        self.out[self.len] = byte;
+        self.len += 1;
+    }
+
+    #[inline(always)]
     fn open_run(&mut self) {
         self.run = 0;
-        self.out.push(0);
+        // The place of the length.
+        self.len += 1;
     }
 
+    #[inline(always)]
     fn close_run(&mut self) {
-        match self.run.checked_sub(1) {
-            Some(length) => {
-                let head = self.out.len() - self.run - 1;
-                self.out[head] = length as u8;
-            }
-            None => _ = self.out.pop(),
+        self.len -= usize::from(self.run == 0);
+        if let Some(length) = self.run.checked_sub(1) {
+            self.out[self.len - self.run - 1] = length as u8;
         }
     }
 
+    #[inline(always)]
     fn literal(&mut self) {
-        self.out.push(self.input[self.at]);
+        self.put(self.input[self.at]);
         self.at += 1;
         self.run += 1;
         if self.run == RUN_MAX {
@@ -137,7 +160,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Notes the three bytes at this position, and gives where they, or others of this hash, were noted before.
+    /// Stores the three bytes' position, and returns the last stored position for their hash.
+    #[inline(always)]
     fn note(&mut self, at: usize) -> u32 {
         let bytes = &self.input[at..at + 3];
         let three = u32::from(bytes[0]) << 16 | u32::from(bytes[1]) << 8 | u32::from(bytes[2]);
@@ -145,7 +169,9 @@ impl Pass<'_> {
         std::mem::replace(&mut self.seen[slot as usize], self.base + at as u32)
     }
 
-    /// Where the next three bytes were before, within reach. The first byte of the input is never referred to.
+    /// Returns the previous position of the next three bytes, if it is within reach. Copies never begin at the first
+    /// byte of the input.
+    #[inline(always)]
     fn match_here(&mut self) -> Option<usize> {
         let seen = self.note(self.at);
         let from = seen.checked_sub(self.base)? as usize;
@@ -153,41 +179,29 @@ impl Pass<'_> {
         (within_reach && self.input[from..from + 3] == self.input[self.at..self.at + 3]).then_some(from)
     }
 
-    /// How many bytes are alike, three of which are known to be.
+    /// Length of a copy from `from`; the first three bytes are known to be equal. LibLZF checks its bound, which leaves two bytes of the input, only
+    /// after sixteen steps or in short inputs after the first one.
+    #[inline(always)]
     fn match_len(&self, from: usize) -> usize {
         let left = self.input.len() - self.at;
         let bound = (left - 2).min(COPY_MAX);
-        // LibLZF doesn't ask for the bound in the first sixteen steps, if it is beyond them.
-        let steps = if bound > 16 { 16 } else { 1 };
-        let mut len = 2;
-        for _ in 0..steps {
-            len += 1;
-            if self.at + len >= self.input.len() || self.input[from + len] != self.input[self.at + len] {
-                return len;
-            }
-        }
-        if steps == 1 && len >= bound {
-            return len;
-        }
-        loop {
-            len += 1;
-            if len >= bound || self.input[from + len] != self.input[self.at + len] {
-                return len;
-            }
-        }
+        let most = bound.max(if bound > 16 { 19 } else { 3 }).min(left);
+        equal_bytes(&self.input[from..from + most], &self.input[self.at..self.at + most])
     }
 
+    #[inline(always)]
     fn copy(&mut self, from: usize) {
         let len = self.match_len(from);
         let offset = self.at - from - 1;
         self.close_run();
         let (code, high) = (len - 2, (offset >> 8) as u8);
         if code < 7 {
-            self.out.push((code as u8) << 5 | high);
+            self.put((code as u8) << 5 | high);
         } else {
-            self.out.extend_from_slice(&[7 << 5 | high, (code - 7) as u8]);
+            self.put(7 << 5 | high);
+            self.put((code - 7) as u8);
         }
-        self.out.push(offset as u8);
+        self.put(offset as u8);
         self.open_run();
         self.at += len;
         if self.at + 2 < self.input.len() {
@@ -197,31 +211,59 @@ impl Pass<'_> {
     }
 }
 
-/// Decompresses into `out`, which it clears. False if these are no `len` bytes compressed. Nothing is allocated that the input
-/// couldn't fill.
+/// Number of equal bytes at the beginning of two strings of one length.
+#[inline(always)]
+fn equal_bytes(first: &[u8], second: &[u8]) -> usize {
+    let mut equal = 0;
+    while let (Some(one), Some(other)) = (first[equal..].first_chunk::<8>(), second[equal..].first_chunk::<8>()) {
+        let differing = u64::from_le_bytes(*one) ^ u64::from_le_bytes(*other);
+        if differing != 0 {
+            return equal + differing.trailing_zeros() as usize / 8;
+        }
+        equal += 8;
+    }
+    equal + first[equal..].iter().zip(&second[equal..]).take_while(|(one, other)| one == other).count()
+}
+
+/// Decompresses into `out`, after clearing it. Returns false if the input isn't exactly `len` compressed bytes.
+/// Allocates only memory that the input can fill.
 pub fn decompress(mut packed: &[u8], len: usize, out: &mut Vec<u8>) -> bool {
     out.clear();
     if len / EXPANSION_MAX > packed.len() {
         return false;
     }
-    out.reserve(len);
+    out.resize(len, 0);
+    let mut at = 0;
     while let Some((&control, rest)) = packed.split_first() {
-        let step = if usize::from(control) < RUN_MAX { run(control, rest, out) } else { copy(control, rest, len, out) };
-        match step {
-            Some(rest) if out.len() <= len => packed = rest,
-            _ => return false,
-        }
+        let step = if usize::from(control) < RUN_MAX {
+            run(control, rest, &mut out[at..])
+        } else {
+            copy(control, rest, out, at)
+        };
+        let Some((count, rest)) = step else { return false };
+        at += count;
+        packed = rest;
     }
-    out.len() == len
+    at == len
 }
 
-fn run<'a>(control: u8, rest: &'a [u8], out: &mut Vec<u8>) -> Option<&'a [u8]> {
-    let (run, rest) = rest.split_at_checked(usize::from(control) + 1)?;
-    out.extend_from_slice(run);
-    Some(rest)
+/// Number of written bytes, and the rest of the input.
+type Step<'a> = Option<(usize, &'a [u8])>;
+
+#[inline(always)]
+fn run<'a>(control: u8, rest: &'a [u8], out: &mut [u8]) -> Step<'a> {
+    let count = usize::from(control) + 1;
+    if let (Some(from), Some(to)) = (rest.first_chunk::<RUN_MAX>(), out.first_chunk_mut::<RUN_MAX>()) {
+        // A copy of constant length is fast. The next steps overwrite the bytes behind the run.
+        *to = *from;
+    } else {
+        out.get_mut(..count)?.copy_from_slice(rest.get(..count)?);
+    }
+    Some((count, &rest[count..]))
 }
 
-fn copy<'a>(control: u8, rest: &'a [u8], len: usize, out: &mut Vec<u8>) -> Option<&'a [u8]> {
+#[inline(always)]
+fn copy<'a>(control: u8, rest: &'a [u8], out: &mut [u8], at: usize) -> Step<'a> {
     let mut count = usize::from(control >> 5) + 2;
     let mut rest = rest;
     if count == 9 {
@@ -231,17 +273,28 @@ fn copy<'a>(control: u8, rest: &'a [u8], len: usize, out: &mut Vec<u8>) -> Optio
     }
     let (&low, rest) = rest.split_first()?;
     let back = (usize::from(control & 31) << 8 | usize::from(low)) + 1;
-    let from = out.len().checked_sub(back)?;
-    if out.len() + count > len {
-        return None;
+    let from = at.checked_sub(back)?;
+    repeat(out.get_mut(from..)?, back, count)?;
+    Some((count, rest))
+}
+
+/// Copies `count` bytes to the place `back` bytes after the first one, in ascending order: the copy may overlap its own output.
+#[inline(always)]
+fn repeat(bytes: &mut [u8], back: usize, count: usize) -> Option<()> {
+    const CHUNK_BYTES: usize = 16;
+    if back >= CHUNK_BYTES && bytes.len() >= back + count + CHUNK_BYTES {
+        // Copies of constant length are fast. The next steps overwrite the bytes behind the copy.
+        for at in (0..count).step_by(CHUNK_BYTES) {
+            let chunk = *bytes[at..].first_chunk::<CHUNK_BYTES>()?;
+            *bytes[back + at..].first_chunk_mut()? = chunk;
+        }
+        return Some(());
     }
-    if back >= count {
-        out.extend_from_within(from..from + count);
-    } else {
-        // The copy reaches into itself.
-        (from..from + count).for_each(|at| out.push(out[at]));
+    let bytes = bytes.get_mut(..back + count)?;
+    for at in back..bytes.len() {
+        bytes[at] = bytes[at - back];
     }
-    Some(rest)
+    Some(())
 }
 
 #[cfg(test)]
@@ -251,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_compressed_is_decompressed() {
+    fn compressed_strings_are_decompressed() {
         let (mut compressor, mut out, random) = (Compressor::new(), Vec::new(), &mut Random::new(1));
         let mut compressed = 0;
         for round in 0..3000 {
@@ -271,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_string_is_compressed_the_same_way_whatever_came_before() {
+    fn compression_is_independent_of_earlier_strings() {
         let (mut used, input) = (Compressor::new(), b"abcabcabcabcabcabcabcabcabcabcabc".repeat(3));
         let first = Compressor::new().compress(&input).unwrap().to_vec();
         for other in [&b"xyzabc".repeat(50)[..], &input, b"q"] {
@@ -283,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_that_are_short_or_random_stay() {
+    fn short_or_random_strings_stay_uncompressed() {
         let mut compressor = Compressor::new();
         assert_eq!(compressor.compress(&[b'x'; 20]), None);
         assert!(compressor.compress(&[b'x'; 21]).is_some());
@@ -293,14 +346,14 @@ mod tests {
     }
 
     #[test]
-    fn bad_input_is_refused_and_claims_allocate_nothing() {
+    fn bad_input_is_refused_and_claimed_lengths_allocate_nothing() {
         let mut out = Vec::new();
         for (packed, len) in [(&b"\x20\x00"[..], 3), (b"\x00", 1), (b"\xe0", 9), (b"\x01a", 2), (b"\x00a\x20\x05", 4)] {
             assert!(!decompress(packed, len, &mut out), "{packed:?}");
         }
         assert!(!decompress(b"\x00a", usize::MAX, &mut out));
         assert!(out.capacity() < 1000);
-        // Ten times "ab": two bytes as they are, and a copy of eighteen from two before.
+        // Ten times "ab": two literal bytes, and a copy of eighteen bytes from a distance of two.
         assert!(decompress(b"\x01ab\xe0\x09\x01", 20, &mut out));
         assert_eq!(out, b"ab".repeat(10));
     }

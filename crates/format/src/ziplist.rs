@@ -1,4 +1,4 @@
-//! Redis's ziplist: what small collections were kept in up to Redis 6.2. Only read.
+//! Redis's ziplist: the encoding of small collections up to Redis 6.2. It is only read.
 //!
 //! ```text
 //! | bytes of all, u32 | offset of the last entry, u32 | count, u16; 65535: too many to say | entries | 0xFF |
@@ -9,7 +9,7 @@
 //! 10000000 l l l l           string, length big endian         11100000  i64        11111110  i8
 //! ```
 //!
-//! Numbers are little endian but for the lengths of strings. Source: the comment at the top of Redis's `ziplist.c`.
+//! Numbers are little endian, except for the lengths of strings. Source: the comment at the top of Redis's `ziplist.c`.
 
 use store::types::packed::Item;
 
@@ -20,10 +20,10 @@ use crate::listpack::signed;
 const HEADER_BYTES: usize = 10;
 const END: u8 = 0xFF;
 const COUNT_UNKNOWN: u16 = u16::MAX;
-/// Says that the length of the entry before takes four bytes more.
+/// Marks that the length of the previous entry takes four more bytes.
 const LONG_BEFORE: u8 = 0xFE;
 
-/// Checks a ziplist to its last byte; none if anything is wrong with it.
+/// Checks a ziplist up to its last byte; none if it is invalid.
 #[must_use]
 pub fn parse(block: &[u8]) -> Option<Items<'_>> {
     let (header, rest) = block.split_at_checked(HEADER_BYTES)?;
@@ -50,7 +50,7 @@ pub fn parse(block: &[u8]) -> Option<Items<'_>> {
 }
 
 struct ZiplistEntry<'a> {
-    /// Bytes of the entry before, as this one says.
+    /// Size of the previous entry, as stated by this one.
     before: usize,
     item: Item<'a>,
     rest: &'a [u8],
@@ -104,7 +104,7 @@ fn int<const BYTES: usize>(bytes: &[u8]) -> Option<(Item<'_>, &[u8])> {
 pub(crate) mod tests {
     use super::*;
 
-    /// A ziplist of these entries, each without the length of the one before.
+    /// Builds a ziplist from these entries, each without the length of the previous one.
     pub(crate) fn ziplist(entries: &[&[u8]]) -> Vec<u8> {
         let (mut body, mut before) = (Vec::new(), 0usize);
         for entry in entries {
@@ -154,7 +154,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn damage_is_seen() {
+    fn damage_is_detected() {
         let block = ziplist(&[b"\x02ab", b"\xC0\x00\x01", b"\x01c"]);
         for at in 0..block.len() {
             let mut damaged = block.clone();

@@ -1,7 +1,7 @@
-//! Redis's zipmap: what small hashes were kept in up to Redis 2.4. Only read.
+//! Redis's zipmap: the encoding of small hashes up to Redis 2.4. It is only read.
 //!
 //! ```text
-//! | count of fields, u8; 254: too many to say | entries | 0xFF |
+//! | count of fields, u8; 254: unknown | entries | 0xFF |
 //!
 //! an entry: | length | field | length | free bytes, u8 | value | that many free bytes |
 //! a length: 1 byte up to 253, or 0xFE and u32 little endian
@@ -15,10 +15,10 @@ use crate::items::Items;
 
 const END: u8 = 0xFF;
 const LONG: u8 = 0xFE;
-/// Stands for a count that is not known.
+/// An unknown count.
 const COUNT_UNKNOWN: u8 = 254;
 
-/// Checks a zipmap to its last byte; none if anything is wrong with it.
+/// Checks a zipmap up to its last byte; none if it is invalid.
 #[must_use]
 pub fn parse(block: &[u8]) -> Option<Items<'_>> {
     let (&said, rest) = block.split_first()?;
@@ -33,7 +33,7 @@ pub fn parse(block: &[u8]) -> Option<Items<'_>> {
     (whole && counted).then_some(Items::new(entries, count, |bytes, left| read(bytes, !left.is_multiple_of(2))))
 }
 
-/// A field, or a value with the free bytes behind it.
+/// Reads a field, or a value with the free bytes after it.
 fn read(bytes: &[u8], is_value: bool) -> Option<(Item<'_>, &[u8])> {
     let (&first, rest) = bytes.split_first()?;
     let (len, rest) = match first {

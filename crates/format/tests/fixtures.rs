@@ -1,7 +1,7 @@
-//! Files of real servers, made by `interop/rdb_fixtures.py`, hold what those servers answered; and so they do after they were read
-//! and written.
+//! Files of real servers, created by `interop/rdb_fixtures.py`, contain the data that those servers reported, also
+//! after reading and rewriting them.
 
-// Clippy knows that a test may unwrap, but not the functions that only tests call.
+// Clippy allows unwrap in tests, but not in functions that only tests call.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod canonical;
@@ -16,7 +16,7 @@ fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The same contents, written anew.
+/// Reads a file and writes its contents again.
 fn copied(bytes: &[u8], target: Target) -> Vec<u8> {
     let mut reader = Reader::new(bytes, Limits::default());
     let (mut writer, mut out) = (Writer::new(Options { target, ..Options::default() }), Vec::new());

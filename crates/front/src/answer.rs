@@ -1,10 +1,11 @@
-//! What each request is answered.
+//! Processing of requests.
 
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
-use hyper::header::{ALLOW, AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
+use hyper::header::{ALLOW, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use hyper::{Request, Response, StatusCode};
 use resp::parse::Value;
 use tokio::sync::OwnedSemaphorePermit;
@@ -14,33 +15,44 @@ use crate::commands::{self, Words};
 use crate::credentials::Identity;
 use crate::failure::Failure;
 use crate::guard::{self, Traces};
-use crate::lines::Admitted;
+use crate::live::View;
 use crate::respond::{self, Answered, Held};
 use crate::rest::{self, Permit, RestEncoding};
 use crate::router::{Route, Verb, route};
 use crate::serve::Port;
-use crate::{ConsoleMode, Terms, console, files, metrics};
+use crate::upstream_pool::Admitted;
+use crate::{ConsoleMode, Terms, console, files, live, metrics};
 
-/// The database that a request's commands run in, if it says so; the console does.
+/// Header with the database for a request's commands; the console sends it.
 const DATABASE: HeaderName = HeaderName::from_static("penstock-database");
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const ENCODING: HeaderName = HeaderName::from_static("upstash-encoding");
 const FORMAT: HeaderName = HeaderName::from_static("upstash-response-format");
-/// What a client of another machine is told.
+/// Error for clients on other machines.
 const PROTECTED: &str = "DENIED Redis is running in protected mode because protected mode is enabled and no password is set for the \
-    default user: set one, or ask from the machine that the server runs on";
+    default user: set one, or connect from the server's own machine";
 
-/// One of the requests that may run at a time.
+/// A slot for one of the requests that may run concurrently.
 type Turn = OwnedSemaphorePermit;
 
-/// The response to a request of a client at this address.
-pub(crate) async fn respond(port: &Port, request: Request<Incoming>, peer: IpAddr) -> Response<Held> {
+/// Responds to a request from this address.
+pub(crate) async fn respond(port: &Rc<Port>, request: Request<Incoming>, peer: IpAddr) -> Response<Held> {
     let mut turn = None;
     let answered = choose(port, request, peer, &mut turn).await;
     Held::hold(answered, turn)
 }
 
-async fn choose(port: &Port, request: Request<Incoming>, peer: IpAddr, turn: &mut Option<Turn>) -> Answered {
+async fn choose(port: &Rc<Port>, request: Request<Incoming>, peer: IpAddr, turn: &mut Option<Turn>) -> Answered {
+    let (parts, body) = request.into_parts();
+    let host = match guard::host(&parts) {
+        Ok(host) => host.map(str::to_owned),
+        Err(why) => return respond::failure(&Failure::bad(why)),
+    };
+    let request = Request::from_parts(parts, body);
+    // Probes come from other machines, without a password.
+    if let Some(answered) = probe(port, request.uri().path()) {
+        return answered;
+    }
     if !port.upstream.admits(peer) {
         return respond::failure(&Failure::new(StatusCode::FORBIDDEN, PROTECTED));
     }
@@ -50,13 +62,14 @@ async fn choose(port: &Port, request: Request<Incoming>, peer: IpAddr, turn: &mu
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT"));
         return response;
     };
-    answer(port, verb, request, peer, turn).await.unwrap_or_else(|failure| respond::failure(&failure))
+    answer(port, verb, request, host.as_deref(), peer, turn).await.unwrap_or_else(|failure| respond::failure(&failure))
 }
 
 async fn answer(
-    port: &Port,
+    port: &Rc<Port>,
     verb: Verb,
     request: Request<Incoming>,
+    host: Option<&str>,
     peer: IpAddr,
     turn: &mut Option<Turn>,
 ) -> Result<Answered, Failure> {
@@ -73,13 +86,15 @@ async fn answer(
     }
     let asker = Asker::of(request.headers())?;
     if asker.identity == Identity::Anybody {
-        guard::check(asker.traces(request.headers())).map_err(|why| Failure::new(StatusCode::FORBIDDEN, why))?;
+        guard::check(asker.traces(host, request.headers())).map_err(|why| Failure::new(StatusCode::FORBIDDEN, why))?;
     }
     let is_anonymous = asker.identity == Identity::Anybody;
     let admitted = port.lines.admit(asker.identity, peer, &terms).await?;
     *turn = Some(port.lines.turn(&terms).await?);
-    if route == Route::Metrics {
-        return figures(port, &admitted, &terms).await;
+    match route {
+        Route::Metrics => return figures(port, &admitted, &terms).await,
+        Route::ConsoleHistory { span_s, since_s } => return history(port, &admitted, &terms, span_s, since_s).await,
+        _ => {}
     }
     let form = RestEncoding::of(value(request.headers(), &ENCODING), value(request.headers(), &FORMAT))?;
     let permit = permit(&route, verb, is_anonymous, &terms)?;
@@ -88,7 +103,7 @@ async fn answer(
     execute(ask, route, body, form).await
 }
 
-/// What the headers say of the client.
+/// Information about the client from the headers.
 struct Asker {
     identity: Identity,
     database: u32,
@@ -108,10 +123,10 @@ impl Asker {
         Ok(Asker { identity, database })
     }
 
-    fn traces<'h>(&self, headers: &'h HeaderMap) -> Traces<'h> {
-        // What is no text is no name of ours either.
+    fn traces<'h>(&self, host: Option<&'h str>, headers: &'h HeaderMap) -> Traces<'h> {
+        // A value that isn't valid text can't be one of the server's names.
         let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?.?"));
-        Traces { host: text(HOST), origin: text(ORIGIN), fetch_site: text(FETCH_SITE) }
+        Traces { host, origin: text(ORIGIN), fetch_site: text(FETCH_SITE) }
     }
 }
 
@@ -119,9 +134,9 @@ fn value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h [u8]> {
     headers.get(name).map(HeaderValue::as_bytes)
 }
 
-/// Which commands a request may run.
+/// Commands that a request may run.
 fn permit(route: &Route, verb: Verb, is_anonymous: bool, terms: &Terms) -> Result<Permit, Failure> {
-    if *route == Route::ConsoleRun {
+    if matches!(route, Route::ConsoleRun | Route::ConsoleMonitor | Route::ConsoleMessages) {
         return match terms.console {
             ConsoleMode::Off => Err(Failure::absent()),
             ConsoleMode::ReadOnly => Ok(Permit::Reads { why: "ERR the console is read-only (http-console)" }),
@@ -135,7 +150,7 @@ fn permit(route: &Route, verb: Verb, is_anonymous: bool, terms: &Terms) -> Resul
         ));
     }
     match verb {
-        // A picture in a stranger's page is a GET, and over plain HTTP browsers don't say whose page it is.
+        // An image in a foreign page sends a GET, and over plain HTTP browsers don't reveal the page's origin.
         Verb::Get if is_anonymous => Ok(Permit::Reads {
             why: "ERR without a token, GET runs only commands that read; use POST, or send a token",
         }),
@@ -162,7 +177,7 @@ async fn body(request: Request<Incoming>, terms: &Terms) -> Result<Vec<u8>, Fail
 
 /// A request that may run.
 struct Ask<'p> {
-    port: &'p Port,
+    port: &'p Rc<Port>,
     admitted: Admitted,
     database: u32,
     permit: Permit,
@@ -182,6 +197,11 @@ impl Ask<'_> {
     async fn run(&self, commands: &[Words]) -> Result<Vec<Value>, Failure> {
         self.check(commands)?;
         self.run_checked(commands).await
+    }
+
+    /// Opens a live view. Its lines arrive while the request is open.
+    async fn view(&self, view: View) -> Result<Answered, Failure> {
+        Ok(respond::live(live::open(self.port, &self.admitted, self.database, view, self.terms).await?))
     }
 
     async fn run_checked(&self, commands: &[Words]) -> Result<Vec<Value>, Failure> {
@@ -205,14 +225,66 @@ async fn execute(ask: Ask<'_>, route: Route, body: Vec<u8>, form: RestEncoding) 
             ask.check(&commands)?;
             Ok(rest::answer_transaction(&ask.run_checked(&rest::transaction(commands)).await?, strings))
         }
-        Route::Metrics | Route::Console(_) | Route::File(_) => Err(Failure::absent()),
+        Route::ConsoleMonitor => ask.view(View::commands(&commands::one(&body).map_err(Failure::bad)?)?).await,
+        Route::ConsoleMessages => ask.view(View::messages(commands::one(&body).map_err(Failure::bad)?)).await,
+        Route::Metrics
+        | Route::Console(_)
+        | Route::ConsoleHistory { .. }
+        | Route::File(_)
+        | Route::Health
+        | Route::Readiness => Err(Failure::absent()),
     }
 }
 
+/// Responds to the probe of an orchestrator: 200, or 503 with the reason.
+fn probe(port: &Port, path: &str) -> Option<Answered> {
+    let plain =
+        |status, text: &str| respond::with(status, "text/plain; charset=utf-8", respond::NOTHING, format!("{text}\n"));
+    match route(Verb::Get, path, None) {
+        Ok(Route::Health) => Some(plain(StatusCode::OK, "ok")),
+        Ok(Route::Readiness) => Some(match port.upstream.readiness() {
+            Ok(()) => plain(StatusCode::OK, "ok"),
+            Err(why) => plain(StatusCode::SERVICE_UNAVAILABLE, why),
+        }),
+        _ => None,
+    }
+}
+
+/// Responds with the history, if the user may read the figures that it consists of.
+async fn history(
+    port: &Port,
+    admitted: &Admitted,
+    terms: &Terms,
+    span_s: u64,
+    since_s: u64,
+) -> Result<Answered, Failure> {
+    if terms.console == ConsoleMode::Off {
+        return Err(Failure::absent());
+    }
+    let info = vec![b"INFO".to_vec(), b"server".to_vec()];
+    let replies = port.lines.run(admitted, 0, &[info], terms).await?;
+    if let Some(error) = replies.first().and_then(Value::error) {
+        return Err(Failure::new(StatusCode::FORBIDDEN, String::from_utf8_lossy(error)));
+    }
+    let mut body = Vec::new();
+    port.history.borrow().write(span_s, since_s, &mut body);
+    Ok(respond::json(StatusCode::OK, body))
+}
+
+/// Runs the commands that the metrics are read with.
+async fn measured(port: &Port, admitted: &Admitted, terms: &Terms) -> Result<Vec<Value>, Failure> {
+    let mut values = port.lines.run(admitted, 0, &metrics::questions(), terms).await?;
+    let more = metrics::cluster_questions(&values);
+    if !more.is_empty() {
+        values.extend(port.lines.run(admitted, 0, &more, terms).await?);
+    }
+    Ok(values)
+}
+
 async fn figures(port: &Port, admitted: &Admitted, terms: &Terms) -> Result<Answered, Failure> {
-    let text = match port.lines.run(admitted, 0, &metrics::questions(), terms).await {
+    let text = match measured(port, admitted, terms).await {
         Ok(values) => metrics::text(&values).map_err(|error| Failure::new(StatusCode::FORBIDDEN, error))?,
-        // A scraper that is answered takes down that the server isn't there.
+        // Replying even without a server lets the scraper record that the server is down.
         Err(failure) => metrics::down(&failure.text),
     };
     Ok(respond::with(StatusCode::OK, metrics::CONTENT_TYPE, respond::NOTHING, text))

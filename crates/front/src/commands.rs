@@ -1,4 +1,4 @@
-//! Commands as JSON: `["SET", "key", 1]`, and arrays of such.
+//! Commands as JSON: `["SET", "key", 1]`, and arrays of commands.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -7,10 +7,10 @@ use serde_json::value::RawValue;
 /// A command: its name and its arguments.
 pub type Words = Vec<Vec<u8>>;
 
-/// Reads one command.
+/// Parses one command.
 ///
 /// # Errors
-/// What is wrong, in words for the client.
+/// Returns an error text for the client.
 pub fn one(json: &[u8]) -> Result<Words, String> {
     let words: Vec<&RawValue> = serde_json::from_slice(json).map_err(|error| {
         format!("ERR the body must be one command as a JSON array, such as [\"GET\",\"key\"]: {error}")
@@ -18,10 +18,10 @@ pub fn one(json: &[u8]) -> Result<Words, String> {
     arguments(&words)
 }
 
-/// Reads several commands.
+/// Parses several commands.
 ///
 /// # Errors
-/// What is wrong, in words for the client.
+/// Returns an error text for the client.
 pub fn many(json: &[u8]) -> Result<Vec<Words>, String> {
     let commands: Vec<Vec<&RawValue>> = serde_json::from_slice(json).map_err(|error| {
         format!("ERR the body must be a JSON array of commands, such as [[\"GET\",\"a\"],[\"GET\",\"b\"]]: {error}")
@@ -39,7 +39,7 @@ fn arguments(words: &[&RawValue]) -> Result<Words, String> {
     words.iter().map(|word| argument(word.get())).collect()
 }
 
-/// An argument's bytes. A number is taken as it is written, so that no digit is lost.
+/// Returns an argument's bytes. A number is copied as written, so no digit is lost.
 fn argument(json: &str) -> Result<Vec<u8>, String> {
     match json.as_bytes().first() {
         Some(b'"') => serde_json::from_str::<String>(json).map(String::into_bytes).map_err(|e| format!("ERR {e}")),
@@ -49,7 +49,7 @@ fn argument(json: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Bytes that JSON's strings can't carry: `{"base64": "AAE="}`.
+/// Decodes bytes that JSON's strings can't represent: `{"base64": "AAE="}`.
 fn from_base64(json: &str) -> Result<Vec<u8>, String> {
     const FORM: &str = "ERR an argument that is an object must be of the form {\"base64\": \"...\"}";
     let object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(json).map_err(|_| FORM.to_owned())?;
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command_is_refused() {
+    fn invalid_commands_are_refused() {
         for json in
             ["", "{}", "[]", "1", "[[\"GET\"]]", "[null]", "[\"a\",null]", "[\"a\",{\"base64\":1}]", "[\"\\ud800\"]"]
         {

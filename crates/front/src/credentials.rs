@@ -1,20 +1,20 @@
-//! Who asks: the token of the header `Authorization`.
+//! Credentials of a request: the token in the header `Authorization`.
 
 use std::fmt;
 
-/// The user that clients are which say nothing of one.
+/// User of clients that don't name one.
 const DEFAULT_USER: &[u8] = b"default";
 
-/// A user with a password, or none.
+/// A user with a password, or no user.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Identity {
-    /// What a client is that doesn't authenticate.
+    /// A client that doesn't authenticate.
     Anybody,
-    /// A user, by AUTH.
+    /// A user that authenticates with AUTH.
     User {
-        /// Its name.
+        /// Name of the user.
         name: Vec<u8>,
-        /// Its password.
+        /// Password of the user.
         password: Vec<u8>,
     },
 }
@@ -30,11 +30,11 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Reads the header's value; none stands for no header. `user:password` is a user's token, one without a colon is the password of
-    /// the default user.
+    /// Parses the header's value; none means that the header is missing. The token `user:password` is for a user; a
+    /// token without a colon is the default user's password.
     ///
     /// # Errors
-    /// The header asks for another way of authentication than a token.
+    /// The header requests an authentication scheme other than a token.
     pub fn of_header(header: Option<&[u8]>) -> Result<Identity, &'static str> {
         let Some(header) = header else { return Ok(Identity::Anybody) };
         let (scheme, token) = match header.iter().position(|&byte| byte == b' ') {

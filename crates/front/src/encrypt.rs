@@ -1,4 +1,4 @@
-//! Connections of a port that is encrypted: the handshake, and a word for those that speak plain HTTP to it.
+//! Connections of an encrypted port: the TLS handshake, and an error for clients that speak plain HTTP.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 
-/// How long a handshake may take, its first byte included: as on the TLS port.
+/// Timeout of a handshake, including its first byte, as on the TLS port.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
-/// The first byte of all that TLS clients begin with: the type of a record of the handshake.
+/// First byte of every TLS client's data: the type of a handshake record.
 const HANDSHAKE_RECORD: u8 = 22;
-/// What a client is told that speaks plain HTTP, in full.
+/// The complete response to plain HTTP.
 const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: application/json\r\n\
     content-length: 70\r\n\r\n{\"error\":\"ERR this port is encrypted (http-tls): use https:// for it\"}";
 
-/// The connection, encrypted. None if that doesn't come about.
+/// Encrypts the connection. None if that fails.
 pub(crate) async fn encrypt(socket: TcpStream, config: Arc<ServerConfig>) -> Option<TlsStream<TcpStream>> {
     timeout(HANDSHAKE_TIME_MAX, shake_hands(socket, config)).await.ok().flatten()
 }
@@ -26,10 +26,10 @@ pub(crate) async fn encrypt(socket: TcpStream, config: Arc<ServerConfig>) -> Opt
 async fn shake_hands(mut socket: TcpStream, config: Arc<ServerConfig>) -> Option<TlsStream<TcpStream>> {
     let mut first = [0];
     if socket.peek(&mut first).await.ok()? == 1 && first != [HANDSHAKE_RECORD] {
-        // What goes wrong with one connection concerns its client alone, which sees it.
+        // An error of one connection concerns only its client, which notices it.
         let _ = socket.write_all(PLAIN).await;
         let _ = socket.shutdown().await;
-        // What is left unread when a socket closes has the system reset it, and the client may lose the answer.
+        // Closing a socket with unread data makes the system reset it, and the client could lose the response.
         while matches!(socket.read(&mut [0; 1024]).await, Ok(1..)) {}
         return None;
     }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_word_for_plain_http_is_as_long_as_it_says() {
+    fn the_response_to_plain_http_has_the_right_length() {
         let text = std::str::from_utf8(PLAIN).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("content-length: {}", body.len())), "{}", body.len());

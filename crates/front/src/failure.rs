@@ -1,4 +1,4 @@
-//! Why a request has no result, as a status and a text for the client.
+//! A failed request: a status and a text for the client.
 
 use hyper::StatusCode;
 
@@ -14,12 +14,12 @@ impl Failure {
         Failure { status, text: text.into() }
     }
 
-    /// The request is wrong.
+    /// The request is invalid.
     pub(crate) fn bad(text: impl Into<String>) -> Failure {
         Failure::new(StatusCode::BAD_REQUEST, text)
     }
 
-    /// There is no such page.
+    /// The page doesn't exist.
     pub(crate) fn absent() -> Failure {
         Failure::new(StatusCode::NOT_FOUND, "ERR there is nothing at this path")
     }

@@ -1,4 +1,4 @@
-//! Static files of a directory that the configuration names, for everybody.
+//! Static files of a configured directory, public for every client.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use percent_encoding::percent_decode_str;
 use crate::failure::Failure;
 use crate::respond::{self, Answered};
 
-/// Bytes of the largest file that is given out: it is read whole, on the thread of the port.
+/// Size of the largest file that is served, in bytes: files are read whole, on the port's thread.
 const FILE_BYTES_MAX: u64 = 16 << 20;
-/// What these pages may do: all that needs no other origin.
+/// Content security policy of these pages: everything within their own origin.
 const POLICY: &str = "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; \
     img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
-/// Ends of names, and their types.
+/// File name extensions and their content types.
 const TYPES: &[(&str, &str)] = &[
     ("css", "text/css; charset=utf-8"),
     ("csv", "text/csv; charset=utf-8"),
@@ -38,14 +38,14 @@ const TYPES: &[(&str, &str)] = &[
     ("woff2", "font/woff2"),
 ];
 
-/// Answers the file under `path`, which is not decoded. `root` is a directory, or the only file that there is.
+/// Returns the file under `path`, which is not decoded. `root` is a directory or the only file.
 pub(crate) fn answer(root: &Path, path: &str) -> Result<Answered, Failure> {
     let found = find(root, path).ok_or_else(Failure::absent)?;
     let bytes = read(&found)?;
     Ok(respond::with(StatusCode::OK, kind(&found), POLICY, bytes))
 }
 
-/// The file, if there is one and it is within the root, wherever links lead.
+/// Returns the file's path, if it exists and is within the root after resolving links.
 fn find(root: &Path, path: &str) -> Option<PathBuf> {
     let root = root.canonicalize().ok()?;
     if root.is_file() {
@@ -54,7 +54,7 @@ fn find(root: &Path, path: &str) -> Option<PathBuf> {
     let mut file = root.clone();
     let decoded = percent_decode_str(path).decode_utf8().ok()?;
     for part in decoded.split('/').filter(|part| !part.is_empty()) {
-        // Neither `..` nor what is hidden.
+        // Rejects `..` and hidden files.
         if part.starts_with('.') || part.contains(['\\', '\0']) {
             return None;
         }
@@ -72,9 +72,10 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|_| Failure::absent())?;
     match bytes.len() as u64 > FILE_BYTES_MAX {
-        true => {
-            Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "ERR the file is larger than 16 MB: serve it otherwise"))
-        }
+        true => Err(Failure::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "ERR the file is larger than 16 MB: use another server for it",
+        )),
         false => Ok(bytes),
     }
 }
@@ -88,7 +89,7 @@ fn kind(path: &Path) -> &'static str {
 mod tests {
     use super::*;
 
-    /// A directory of its own, which is removed at the end.
+    /// A temporary directory that is removed at the end.
     struct Place(PathBuf);
 
     impl Place {
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_in_the_directory_is_given() {
+    fn only_files_within_the_directory_are_served() {
         let place = Place::new();
         let root = place.0.join("root");
         let check = |path: &str, expected: Option<&str>| {

@@ -1,15 +1,15 @@
-//! Replies as JSON, as Upstash's REST API has them.
+//! Replies as JSON, in the format of Upstash's REST API.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use resp::parse::Value;
 
-/// How strings of replies are written.
+/// Encoding of strings in replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strings {
-    /// As text; bytes that are none are replaced by U+FFFD.
+    /// Text; invalid UTF-8 is replaced by U+FFFD.
     Text,
-    /// In base64, errors and a status of OK excepted.
+    /// Base64, except for errors and the status OK.
     Base64,
 }
 
@@ -38,6 +38,11 @@ pub fn replies(values: &[Value], strings: Strings, out: &mut Vec<u8>) {
     list(values.iter(), out, |value, out| reply(value, strings, out));
 }
 
+/// Appends a text.
+pub fn text(text: &str, out: &mut Vec<u8>) {
+    string(text.as_bytes(), Strings::Text, out);
+}
+
 fn list<T>(items: impl Iterator<Item = T>, out: &mut Vec<u8>, mut write: impl FnMut(T, &mut Vec<u8>)) {
     out.push(b'[');
     for (index, item) in items.enumerate() {
@@ -54,7 +59,7 @@ fn result(value: &Value, strings: Strings, out: &mut Vec<u8>) {
         Value::Simple(text) | Value::Bulk(text) | Value::Verbatim { text, .. } | Value::BigNumber(text) => {
             string(text, strings, out);
         }
-        // Of a part of a reply, such as of an EXEC in a script's table, JSON has no other form.
+        // JSON has no other form for an error within a reply, for example from an EXEC in a script's table.
         Value::Error(text) | Value::BulkError(text) => error(text, out),
         Value::Int(number) => resp::num::write_i64(out, *number),
         Value::Double(double) => string(double.text(), strings, out),
@@ -79,7 +84,7 @@ fn string(text: &[u8], strings: Strings, out: &mut Vec<u8>) {
             out.extend_from_slice(BASE64_STANDARD.encode(text).as_bytes());
             out.push(b'"');
         }
-        // Writing to memory doesn't fail.
+        // Writing to memory can't fail.
         Strings::Text => drop(serde_json::to_writer(out, &String::from_utf8_lossy(text))),
     }
 }
@@ -97,10 +102,10 @@ mod tests {
     }
 
     #[test]
-    fn replies_have_upstashs_form() {
+    fn replies_have_the_format_of_upstash() {
         let bulk = |text: &[u8]| Value::Bulk(text.to_vec());
         check(&Value::Simple(b"OK".to_vec()), r#"{"result":"OK"}"#, r#"{"result":"OK"}"#);
-        // A value of OK is no status.
+        // A value "OK" is not a status.
         check(&bulk(b"OK"), r#"{"result":"OK"}"#, r#"{"result":"T0s="}"#);
         check(&Value::Simple(b"PONG".to_vec()), r#"{"result":"PONG"}"#, r#"{"result":"UE9ORw=="}"#);
         check(&Value::NullBulk, r#"{"result":null}"#, r#"{"result":null}"#);

@@ -1,11 +1,13 @@
 //! The HTTP port: metrics, REST, static files and the console.
 //!
-//! This room knows HTTP and the Redis protocol, and no command, key or user. What runs, runs on a connection to the server as any
-//! client has one ([`Upstream::connect`]): authenticated by AUTH, in CLIENT LIST, bound by the access rules and all limits. It has one
-//! thread of its own and takes nothing from the workers but what its requests cost as those of a client.
+//! This crate knows HTTP and the Redis protocol, but no command, key or user. Requests run on a connection to the
+//! server like a client's ([`Upstream::connect`]): it authenticates with AUTH, appears in CLIENT LIST, and obeys the
+//! access rules and all limits. The port has its own thread; its requests cost the workers no more than any client's.
 //!
-//! A request goes: [`router`] tells what is asked for, [`guard`] whether a browser was tricked into asking, [`credentials`] for whom;
-//! then `rest`, [`metrics`], `files` or `console` answers, the first two through `lines`.
+//! Path of a request: [`router`] determines its target, [`guard`] checks that no foreign page caused it,
+//! [`credentials`] determines the user. Then `rest`, [`metrics`], `files` or `console` responds; the first two send
+//! commands through `lines`. [`history`] keeps the figures of a day for the console's charts, and `live` streams commands
+//! and messages to it.
 
 #![forbid(unsafe_code)]
 
@@ -17,15 +19,19 @@ mod encrypt;
 mod failure;
 mod files;
 pub mod guard;
+pub mod history;
+mod idle_timeout;
 pub mod json;
-mod lines;
+mod live;
 pub mod metrics;
-mod patience;
+#[cfg(test)]
+mod port_tests;
 mod rates;
 mod respond;
 mod rest;
 pub mod router;
 mod serve;
+mod upstream_pool;
 
 use std::net::{IpAddr, TcpListener};
 use std::os::unix::net::UnixStream;
@@ -37,84 +43,93 @@ use tokio_rustls::rustls::ServerConfig;
 
 /// The server behind the port.
 pub trait Upstream: Send + Sync + 'static {
-    /// The port's thread begins: what calls this gives way to those that execute commands.
+    /// Called at the start of the port's thread: lowers the thread's priority below the workers'.
     fn give_way(&self);
 
-    /// A new connection to the server, not authenticated yet, as if a client had connected.
+    /// Opens a new unauthenticated connection to the server, like a client's.
     ///
     /// # Errors
-    /// Why there is none, in words for the client, such as that there are `maxclients` already.
+    /// Returns an error text for the client, for example if `maxclients` is reached.
     fn connect(&self) -> Result<UnixStream, String>;
 
-    /// Changes whenever users or passwords do: what was authenticated before has to be again.
+    /// A number that changes whenever users or passwords change; clients must then authenticate again.
     fn edition(&self) -> u64;
 
-    /// Whether clients need no password.
+    /// True if clients need no password.
     fn is_open(&self) -> bool;
 
-    /// Whether a client at this address is served at all (protected mode).
+    /// True if a client at this address is served (protected mode).
     fn admits(&self, peer: IpAddr) -> bool;
 
-    /// What is known of a command; its arguments begin with its name.
+    /// Properties of a command; `args` begins with its name.
     fn nature(&self, args: &[Vec<u8>]) -> Nature;
 
-    /// The certificate and what else a new connection is encrypted by, if the port is encrypted and there is one.
+    /// Configuration for encrypting a new connection, if the port is encrypted and has a certificate.
     fn encryption(&self) -> Option<Arc<ServerConfig>>;
 
-    /// The present settings.
+    /// The current settings.
     fn terms(&self) -> Terms;
+
+    /// Reads the server's figures. Called once a second while the console is on.
+    fn sample(&self) -> history::Sample;
+
+    /// Checks that clients can use the server.
+    ///
+    /// # Errors
+    /// Returns the reason against it, for people.
+    fn readiness(&self) -> Result<(), &'static str>;
 
     /// Writes a warning to the server's log.
     fn warn(&self, text: &str);
 }
 
-/// What the port has to know of a command.
+/// Properties of a command that the port must know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Nature {
-    /// It waits, subscribes, or changes how its connection goes on: not for connections that requests share.
+    /// It blocks, subscribes, or changes its connection's state, so it can't run on a shared connection.
     pub holds_connection: bool,
-    /// It neither changes data nor the server.
+    /// It changes neither data nor the server.
     pub only_reads: bool,
 }
 
-/// What the console may do.
+/// Permissions of the console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConsoleMode {
-    /// There is none.
+    /// The console is off.
     Off,
-    /// It runs commands that only read.
+    /// It runs only commands that read.
     ReadOnly,
-    /// It runs what its user may.
+    /// It runs all commands that its user may run.
     Full,
 }
 
-/// The settings of the port, as they are at the moment.
+/// Current settings of the port.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// What the console may do.
+    /// Permissions of the console.
     pub console: ConsoleMode,
-    /// Whether there is REST.
+    /// True if REST is available.
     pub rest: bool,
-    /// The directory, or the one file, that is given out under `/files/`.
+    /// The directory, or the single file, that is served under `/files/`.
     pub files: Option<PathBuf>,
-    /// Whether connections are encrypted.
+    /// True if connections are encrypted.
     pub is_encrypted: bool,
-    /// Connections at a time.
+    /// Largest number of connections.
     pub connections_max: usize,
-    /// Bytes of a request's body.
+    /// Largest body of a request, in bytes.
     pub body_bytes_max: usize,
-    /// Bytes of the replies to a request.
+    /// Largest size of the replies to a request, in bytes.
     pub reply_bytes_max: usize,
-    /// For a request to arrive, for it to run, and for a silent connection.
+    /// Time for a request to arrive, for it to run, and for an idle connection.
     pub timeout: Duration,
-    /// Requests a second of an address without known credentials.
+    /// Requests per second from an address without known credentials.
     pub unauthenticated_rate: u32,
 }
 
-/// Serves from now on, on a thread of its own. At most `running_max` requests run at a time.
+/// Starts serving on a separate thread. At most `running_max` requests run concurrently.
 ///
 /// # Errors
-/// The system gives no thread.
+/// The system can't create a thread.
 pub fn start(listeners: Vec<TcpListener>, running_max: usize, upstream: Arc<dyn Upstream>) -> std::io::Result<()> {
     let serve = move || {
         upstream.give_way();

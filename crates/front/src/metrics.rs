@@ -1,5 +1,6 @@
-//! The server's figures for Prometheus, from what INFO and its like answer.
+//! Metrics for Prometheus, from the replies to INFO, SLOWLOG, LATENCY, BATCHLOG and CLUSTER.
 
+mod batches;
 mod families;
 mod names;
 
@@ -9,12 +10,12 @@ use resp::parse::Value;
 
 use self::families::Families;
 use self::families::Kind::{Counter, Gauge, Histogram, Summary};
-use self::names::{METRICS, Metric};
+use self::names::{CLUSTER, METRICS, Metric};
 use crate::commands::Words;
 
-/// The type of the text.
+/// Content type of the text.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// Fields of INFO that are words, with the labels of `redis_instance_info` that have them.
+/// Fields of INFO with text values, which become labels of `redis_instance_info`.
 const INSTANCE: &[&str] = &[
     "role",
     "redis_version",
@@ -31,16 +32,35 @@ const INSTANCE: &[&str] = &[
 const PERCENTILES: &str = "redis_latency_percentiles_usec";
 const LATENCIES: &str = "redis_commands_latencies_usec";
 
-/// What the server is asked.
+/// Commands that the metrics are read with.
 pub(crate) fn questions() -> Vec<Words> {
     let words = |line: &str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
-    ["INFO everything", "SLOWLOG LEN", "SLOWLOG GET 1", "LATENCY LATEST", "LATENCY HISTOGRAM"].map(words).to_vec()
+    let lines = [
+        "INFO everything",
+        "SLOWLOG LEN",
+        "SLOWLOG GET 1",
+        "LATENCY LATEST",
+        "LATENCY HISTOGRAM",
+        "LATENCY BATCHES",
+        "BATCHLOG LEN",
+    ];
+    lines.map(words).to_vec()
 }
 
-/// The figures, given the replies to the questions. What a user may not ask is left out, as long as it may use INFO.
+/// Further commands for a node of a cluster. A server without cluster mode would count them as errors.
+pub(crate) fn cluster_questions(replies: &[Value]) -> Vec<Words> {
+    let info = replies.first().and_then(Value::bytes).unwrap_or_default();
+    if !String::from_utf8_lossy(info).lines().any(|line| line == "cluster_enabled:1") {
+        return Vec::new();
+    }
+    ["INFO", "LINKS"].map(|word| vec![b"CLUSTER".to_vec(), word.as_bytes().to_vec()]).to_vec()
+}
+
+/// Creates the metrics from the replies to these commands. Commands that the user may not run are skipped, except for
+/// INFO.
 ///
 /// # Errors
-/// What the server says instead of its figures.
+/// Returns the server's error text.
 pub fn text(replies: &[Value]) -> Result<String, String> {
     let info = replies.first().ok_or_else(|| "ERR no reply".to_owned())?;
     if let Some(error) = info.error() {
@@ -49,7 +69,7 @@ pub fn text(replies: &[Value]) -> Result<String, String> {
     let info = String::from_utf8_lossy(info.bytes().unwrap_or_default());
     let fields: Vec<(&str, &str)> = info.lines().filter_map(|line| line.split_once(':')).collect();
     let mut families = Families::default();
-    families.add("redis_up", Gauge, "Whether the server answers.", &[], 1);
+    families.add("redis_up", Gauge, "1 if the server replies, 0 otherwise.", &[], 1);
     families.add("redis_exporter_last_scrape_error", Gauge, SCRAPE_ERROR, &[("err", "")], 0);
     plain(&fields, &mut families);
     instance(&fields, &mut families);
@@ -59,20 +79,22 @@ pub fn text(replies: &[Value]) -> Result<String, String> {
     latencies(&fields, replies.get(4), &mut families);
     slow_log(replies.get(1), replies.get(2), &mut families);
     spikes(replies.get(3), &mut families);
+    batches::batches(replies.get(5), replies.get(6), &mut families);
+    cluster(replies.get(7), replies.get(8), &mut families);
     Ok(families.text())
 }
 
-/// What is told of a server that doesn't answer.
+/// Metrics for a server that doesn't reply.
 pub(crate) fn down(why: &str) -> String {
     let mut families = Families::default();
-    families.add("redis_up", Gauge, "Whether the server answers.", &[], 0);
+    families.add("redis_up", Gauge, "1 if the server replies, 0 otherwise.", &[], 0);
     families.add("redis_exporter_last_scrape_error", Gauge, SCRAPE_ERROR, &[("err", why)], 1);
     families.text()
 }
 
-const SCRAPE_ERROR: &str = "Whether the figures could not be read, and why.";
+const SCRAPE_ERROR: &str = "1 if the metrics could not be read, with the error as a label.";
 
-/// The fields that are a number each.
+/// Adds the fields with one number each.
 fn plain(fields: &[(&str, &str)], families: &mut Families) {
     let mut by_field: HashMap<&str, Vec<&Metric>> = HashMap::new();
     METRICS.iter().for_each(|metric| by_field.entry(metric.field).or_default().push(metric));
@@ -97,7 +119,7 @@ fn plain(fields: &[(&str, &str)], families: &mut Families) {
     }
 }
 
-/// A field's value as a number, as it is written.
+/// Converts a field's value to a number, as written.
 fn number(value: &str) -> Option<&str> {
     match value {
         "ok" | "up" => Some("1"),
@@ -106,10 +128,26 @@ fn number(value: &str) -> Option<&str> {
     }
 }
 
+/// Adds the metrics of a node of a cluster.
+fn cluster(info: Option<&Value>, links: Option<&Value>, families: &mut Families) {
+    let Some(info) = info.and_then(Value::bytes) else { return };
+    for (field, value) in String::from_utf8_lossy(info).lines().filter_map(|line| line.split_once(':')) {
+        let Some(metric) = CLUSTER.iter().find(|metric| metric.field == field) else { continue };
+        // The state is `ok` or `fail`.
+        let value = if value == "fail" { "0" } else { value };
+        if let Some(value) = number(value) {
+            families.add(metric.name, metric.kind, &format!("The field {field} of CLUSTER INFO."), &[], value);
+        }
+    }
+    if let Some(Value::Array(links)) = links {
+        families.add("penstock_cluster_links", Gauge, "Connections of the cluster bus.", &[], links.len());
+    }
+}
+
 fn instance(fields: &[(&str, &str)], families: &mut Families) {
     let find = |name: &str| fields.iter().find(|(field, _)| *field == name).map_or("", |(_, value)| *value);
     let labels: Vec<_> = INSTANCE.iter().map(|&name| (name, find(name))).collect();
-    families.add("redis_instance_info", Gauge, "What the server is.", &labels, 1);
+    families.add("redis_instance_info", Gauge, "Properties of the server as labels.", &labels, 1);
     if let (Ok(now_us), Ok(uptime_s)) =
         (find("server_time_usec").parse::<u64>(), find("uptime_in_seconds").parse::<u64>())
     {
@@ -117,7 +155,7 @@ fn instance(fields: &[(&str, &str)], families: &mut Families) {
         families.add(
             "redis_start_time_seconds",
             Gauge,
-            "When the server started, in seconds of Unix time.",
+            "Start time of the server, in seconds of Unix time.",
             &[],
             start_s,
         );
@@ -138,26 +176,32 @@ fn instance(fields: &[(&str, &str)], families: &mut Families) {
         }
     }
     let labels = [labels[0], labels[1], ("read_only", find("slave_read_only"))];
-    families.add("redis_slave_info", Gauge, "Which server is followed.", &labels, 1);
+    families.add("redis_slave_info", Gauge, "The primary of this replica as labels.", &labels, 1);
 }
 
-/// The parts of a value such as `keys=1,expires=0`.
+/// Returns one part of a value like `keys=1,expires=0`.
 fn part<'v>(value: &'v str, name: &str) -> Option<&'v str> {
     value.split(',').filter_map(|part| part.split_once('=')).find(|(found, _)| *found == name).map(|(_, value)| value)
 }
 
-/// A field that there is one of for each command, database, kind of error or replica.
+/// Adds a field that exists once per command, database, kind of error or replica.
 fn labelled(field: &str, value: &str, families: &mut Families) {
     if let Some(cmd) = field.strip_prefix("cmdstat_") {
         return command(cmd, value, families);
     }
     if let Some(cause) = field.strip_prefix("reply_stall_closes_") {
-        let help = "Connections closed for want of room for their replies.";
+        let help = "Connections closed because their replies exceeded the limits.";
         return families.add("penstock_reply_stall_closes_total", Counter, help, &[("cause", cause)], value);
     }
     if let Some(err) = field.strip_prefix("errorstat_") {
         let count = part(value, "count").unwrap_or("0");
-        return families.add("redis_errors_total", Counter, "Errors by their first word.", &[("err", err)], count);
+        return families.add(
+            "redis_errors_total",
+            Counter,
+            "Error replies by their first word.",
+            &[("err", err)],
+            count,
+        );
     }
     let is_numbered = |prefix: &str| {
         let rest = field.strip_prefix(prefix);
@@ -175,14 +219,8 @@ fn command(cmd: &str, value: &str, families: &mut Families) {
     let figure = |name| part(value, name).unwrap_or("0");
     families.add("redis_commands_total", Counter, "Calls of each command.", &labels, figure("calls"));
     let seconds = figure("usec").parse::<f64>().unwrap_or_default() / 1e6;
-    families.add(
-        "redis_commands_duration_seconds_total",
-        Counter,
-        "Time that each command has taken.",
-        &labels,
-        seconds,
-    );
-    let help = "Calls of each command that were refused before it ran.";
+    families.add("redis_commands_duration_seconds_total", Counter, "Total run time of each command.", &labels, seconds);
+    let help = "Calls of each command that were rejected before running.";
     families.add("redis_commands_rejected_calls_total", Counter, help, &labels, figure("rejected_calls"));
     let help = "Calls of each command that ended in an error.";
     families.add("redis_commands_failed_calls_total", Counter, help, &labels, figure("failed_calls"));
@@ -192,30 +230,36 @@ fn database(name: &str, value: &str, families: &mut Families) {
     let labels = [("db", name)];
     let figure = |name| part(value, name).unwrap_or("0");
     families.add("redis_db_keys", Gauge, "Keys of each database.", &labels, figure("keys"));
-    families.add("redis_db_keys_expiring", Gauge, "Keys of each database that expire.", &labels, figure("expires"));
+    families.add("redis_db_keys_expiring", Gauge, "Keys with an expiry of each database.", &labels, figure("expires"));
     let seconds = figure("avg_ttl").parse::<f64>().unwrap_or_default() / 1e3;
-    families.add("redis_db_avg_ttl_seconds", Gauge, "The mean time that they have left.", &labels, seconds);
+    families.add("redis_db_avg_ttl_seconds", Gauge, "Mean time to live of the keys with an expiry.", &labels, seconds);
 }
 
 fn replica(value: &str, families: &mut Families) {
     let figure = |name| part(value, name).unwrap_or("");
     let labels = [("slave_ip", figure("ip")), ("slave_port", figure("port")), ("slave_state", figure("state"))];
     if let Some(offset) = number(figure("offset")) {
-        families.add("redis_connected_slave_offset_bytes", Gauge, "How far a replica is.", &labels, offset);
+        families.add("redis_connected_slave_offset_bytes", Gauge, "Replication offset of a replica.", &labels, offset);
     }
     if let Some(lag) = number(figure("lag")) {
-        families.add("redis_connected_slave_lag_seconds", Gauge, "When a replica was last heard of.", &labels, lag);
+        families.add(
+            "redis_connected_slave_lag_seconds",
+            Gauge,
+            "Seconds since the last message of a replica.",
+            &labels,
+            lag,
+        );
     }
 }
 
-/// Durations of commands: percentiles from INFO, and counts by bounds from LATENCY HISTOGRAM.
+/// Adds durations of commands: percentiles from INFO, and counts per bound from LATENCY HISTOGRAM.
 fn latencies(fields: &[(&str, &str)], histograms: Option<&Value>, families: &mut Families) {
     let totals: HashMap<&str, &str> =
         fields.iter().filter_map(|(field, value)| Some((field.strip_prefix("cmdstat_")?, *value))).collect();
     let total = |cmd: &str, name| totals.get(cmd).and_then(|value| part(value, name)).unwrap_or("0");
     for (field, value) in fields {
         let Some(cmd) = field.strip_prefix("latency_percentiles_usec_") else { continue };
-        const HELP: &str = "Percentiles of each command's time, in microseconds.";
+        const HELP: &str = "Percentiles of each command's run time, in microseconds.";
         for (percentile, duration) in value.split(',').filter_map(|part| part.split_once('=')) {
             let labels = [("cmd", cmd), ("quantile", percentile.trim_start_matches('p'))];
             families.add(PERCENTILES, Summary, HELP, &labels, duration);
@@ -232,9 +276,10 @@ fn latencies(fields: &[(&str, &str)], histograms: Option<&Value>, families: &mut
     }
 }
 
-/// One command's part of LATENCY HISTOGRAM: `calls`, their number, `histogram_usec`, bounds with how many took at most as long.
+/// Adds one command's part of LATENCY HISTOGRAM: `calls` and their number, `histogram_usec` and upper bounds with
+/// cumulative counts.
 fn histogram(cmd: &str, figures: &[Value], sum_us: &str, families: &mut Families) {
-    const HELP: &str = "Calls of each command by their time, in microseconds.";
+    const HELP: &str = "Calls of each command by run time, in microseconds.";
     let [_, Value::Int(calls), _, Value::Array(bounds)] = figures else { return };
     for pair in bounds.chunks_exact(2) {
         if let [Value::Int(bound), Value::Int(count)] = pair {
@@ -258,12 +303,12 @@ fn slow_log(length: Option<&Value>, last: Option<&Value>, families: &mut Familie
     {
         (id, duration_us) = (*last_id, *took_us);
     }
-    families.add("redis_slowlog_last_id", Gauge, "The number of the slow log's last entry.", &[], id);
-    let help = "The time that the slow log's last entry took.";
+    families.add("redis_slowlog_last_id", Gauge, "ID of the slow log's last entry.", &[], id);
+    let help = "Run time of the slow log's last entry.";
     families.add("redis_last_slow_execution_duration_seconds", Gauge, help, &[], duration_us as f64 / 1e6);
 }
 
-/// LATENCY LATEST: event, when it was last, how long it took then, and the most that it took.
+/// Adds LATENCY LATEST: event, time and duration of its last occurrence, and its maximum.
 fn spikes(latest: Option<&Value>, families: &mut Families) {
     let Some(Value::Array(events)) = latest else { return };
     for event in events {
@@ -272,9 +317,9 @@ fn spikes(latest: Option<&Value>, families: &mut Families) {
         {
             let name = String::from_utf8_lossy(name.bytes().unwrap_or_default());
             let labels = [("event_name", &*name)];
-            let help = "When an event of the latency monitor was last.";
+            let help = "Time of the last occurrence of a latency event, in seconds of Unix time.";
             families.add("redis_latency_spike_last", Gauge, help, &labels, at_s);
-            let help = "How long it took then.";
+            let help = "Duration of the last occurrence of a latency event.";
             families.add("redis_latency_spike_duration_seconds", Gauge, help, &labels, *took_ms as f64 / 1e3);
         }
     }
@@ -289,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_have_redis_exporters_names() {
+    fn metrics_have_redis_exporters_names() {
         let info = "# Server\r\nredis_version:7.4.0\r\nuptime_in_seconds:5\r\nserver_time_usec:100000000\r\n\
             used_memory:10\r\nrdb_last_bgsave_status:ok\r\nadvisor_time_lost_usec:1500000\r\n\
             cmdstat_get:calls=2,usec=3,usec_per_call=1.50,rejected_calls=4,failed_calls=5\r\n\
@@ -329,7 +374,28 @@ mod tests {
     }
 
     #[test]
-    fn what_a_user_may_not_ask_is_left_out() {
+    fn a_node_of_a_cluster_has_more_metrics() {
+        assert!(cluster_questions(&[bulk("used_memory:1\r\ncluster_enabled:0\r\n")]).is_empty());
+        assert!(cluster_questions(&[]).is_empty());
+        let mut replies = vec![Value::Null; questions().len()];
+        replies[0] = bulk("cluster_enabled:1\r\n");
+        let asked = cluster_questions(&replies).iter().map(|words| words.join(&b' ')).collect::<Vec<_>>();
+        assert_eq!(asked, [b"CLUSTER INFO".to_vec(), b"CLUSTER LINKS".to_vec()]);
+        replies.push(bulk("cluster_state:fail\r\ncluster_slots_ok:16000\r\ncluster_stats_messages_sent:5\r\n"));
+        replies.push(Value::Array(vec![Value::Null, Value::Null]));
+        let text = text(&replies).unwrap();
+        for line in [
+            "redis_cluster_state 0",
+            "redis_cluster_slots_ok 16000",
+            "redis_cluster_messages_sent_total 5",
+            "penstock_cluster_links 2",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn forbidden_commands_are_skipped() {
         let denied = Value::Error(b"NOPERM no".to_vec());
         let all = [bulk("used_memory:1\r\n"), denied.clone(), denied.clone(), denied.clone(), denied.clone()];
         assert!(text(&all).unwrap().contains("redis_memory_used_bytes 1\n"));
@@ -339,11 +405,12 @@ mod tests {
 
     #[test]
     fn no_metric_has_two_fields() {
-        let mut names: Vec<_> = METRICS.iter().map(|metric| metric.name).collect();
+        let all = || METRICS.iter().chain(CLUSTER);
+        let mut names: Vec<_> = all().map(|metric| metric.name).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), METRICS.len());
-        for metric in METRICS {
+        assert_eq!(names.len(), all().count());
+        for metric in all() {
             assert_eq!(metric.name.ends_with("_total"), metric.kind == Counter, "{}", metric.name);
         }
     }

@@ -1,15 +1,15 @@
-//! How many requests an address may make whose credentials aren't known to be right: against guessing, and against work for nothing.
+//! Rate limits for addresses without known valid credentials, against guessing of passwords and useless work.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Instant;
 
-/// Addresses that are remembered apart; the others share one allowance.
+/// Number of addresses with their own allowance; further addresses share one.
 const ADDRESSES_MAX: usize = 4096;
-/// Seconds' worth of requests that may come at once.
+/// Burst size, in seconds at the allowed rate.
 const BURST_S: f64 = 2.0;
 
-/// An allowance that fills up with time.
+/// An allowance that refills over time.
 #[derive(Clone, Copy)]
 struct Allowance {
     left: f64,
@@ -27,7 +27,8 @@ impl Allowances {
         Allowances { by_address: HashMap::new(), others: Allowance { left: 0.0, at: now } }
     }
 
-    /// Takes one request of this address from what it may make, at `rate` requests a second. False if nothing is left.
+    /// Takes one request from this address's allowance, which refills at `rate` requests per second. Returns false if
+    /// the allowance is empty.
     pub(crate) fn take(&mut self, address: IpAddr, rate: u32, now: Instant) -> bool {
         let (rate, address) = (f64::from(rate), network(address));
         let most = (rate * BURST_S).max(1.0);
@@ -50,7 +51,8 @@ impl Allowances {
     }
 }
 
-/// The part of an address that a single customer gets: all of IPv4, the first half of IPv6.
+/// The part of an address that a provider assigns to one customer: the whole IPv4 address, the first half of an IPv6
+/// address.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => {
@@ -68,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_gets_so_many_a_second() {
+    fn an_address_is_limited_per_second() {
         let began = Instant::now();
         let mut allowances = Allowances::new(began);
         let address: IpAddr = [192, 0, 2, 1].into();
@@ -78,21 +80,21 @@ mod tests {
         assert_eq!(taken(&mut allowances, address, began), 0);
         assert_eq!(taken(&mut allowances, address, began + Duration::from_millis(500)), 5);
         assert_eq!(taken(&mut allowances, [192, 0, 2, 2].into(), began), 20);
-        // A customer's network of IPv6 is one.
+        // A customer's IPv6 network counts as one address.
         let v6 = |last| IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, last]);
         assert_eq!(taken(&mut allowances, v6(1), began), 20);
         assert_eq!(taken(&mut allowances, v6(2), began), 0);
     }
 
     #[test]
-    fn addresses_without_end_take_no_memory_without_end() {
+    fn unlimited_addresses_take_bounded_memory() {
         let began = Instant::now();
         let mut allowances = Allowances::new(began);
         for address in 0..3 * ADDRESSES_MAX as u32 {
             allowances.take(IpAddr::from(address.to_be_bytes()), 10, began);
         }
         assert_eq!(allowances.by_address.len(), ADDRESSES_MAX);
-        // The rest is shared, and later there is room again.
+        // The rest share an allowance; later there are free entries again.
         let late = began + Duration::from_secs(60);
         assert!(allowances.take(IpAddr::from([250, 0, 0, 1]), 10, late));
         assert_eq!(allowances.by_address.len(), 1);

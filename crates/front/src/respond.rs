@@ -1,10 +1,10 @@
-//! Responses, each with the headers that all of them have.
+//! Responses with the common headers.
 
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use http_body_util::Full;
+use http_body_util::{Either, Full};
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
@@ -12,28 +12,48 @@ use hyper::header::{
 use hyper::{Response, StatusCode};
 
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::mpsc::Receiver;
 
 use crate::failure::Failure;
 use crate::json;
 
-/// Bytes from which on a body keeps its request's turn until it is sent, so that clients that read slowly can't have more of them made
-/// than may run at a time.
+/// Body size in bytes from which a response keeps its request's turn until it is sent. This limits the number of large
+/// bodies in memory for slow clients.
 const LARGE_BYTES: u64 = 1 << 20;
 
-/// What is answered.
-pub(crate) type Answered = Response<Full<Bytes>>;
+/// A response without its turn.
+pub(crate) type Answered = Response<Content>;
 
-/// A body, and what it keeps from others while it is being sent.
+/// A body that is complete, or arrives in pieces.
+pub(crate) type Content = Either<Full<Bytes>, Live>;
+
+/// A body of pieces, until their sender ends it.
+#[derive(Debug)]
+pub(crate) struct Live(Receiver<Bytes>);
+
+impl Body for Live {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(context).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
+    }
+}
+
+/// A body with the turn that it keeps while it is being sent.
 pub(crate) struct Held {
-    body: Full<Bytes>,
+    body: Content,
     _turn: Option<OwnedSemaphorePermit>,
 }
 
 impl Held {
-    /// A response that gives its request's turn to others at once, if it is small.
+    /// Creates a response; a small one releases its request's turn at once.
     pub(crate) fn hold(answered: Answered, turn: Option<OwnedSemaphorePermit>) -> Response<Held> {
         answered.map(|body| {
-            let is_large = body.size_hint().lower() > LARGE_BYTES;
+            let is_large = matches!(&body, Either::Left(whole) if whole.size_hint().lower() > LARGE_BYTES);
             Held { body, _turn: turn.filter(|_| is_large) }
         })
     }
@@ -44,20 +64,28 @@ impl Body for Held {
     type Error = Infallible;
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Pin::new(&mut self.get_mut().body).poll_frame(context)
+        match &mut self.get_mut().body {
+            Either::Left(whole) => Pin::new(whole).poll_frame(context),
+            Either::Right(live) => Pin::new(live).poll_frame(context),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        match &self.body {
+            Either::Left(whole) => whole.is_end_stream(),
+            Either::Right(live) => live.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match &self.body {
+            Either::Left(whole) => whole.size_hint(),
+            Either::Right(live) => live.size_hint(),
+        }
     }
 }
 
-/// Headers of every response: its type is what it says, nothing of it is kept or shown within another page, and no address goes to
-/// others.
+/// Headers of every response: no guessing of types, no caching, no embedding in other pages, no referrer.
 const ALWAYS: &[(&str, &str)] = &[
     ("x-content-type-options", "nosniff"),
     ("x-frame-options", "DENY"),
@@ -65,13 +93,25 @@ const ALWAYS: &[(&str, &str)] = &[
     ("cross-origin-resource-policy", "same-origin"),
     ("cross-origin-opener-policy", "same-origin"),
 ];
-/// What a page without a policy of its own may do: nothing.
+/// Policy for pages without their own: nothing is allowed.
 pub(crate) const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
 
-/// A response of this type, whose page may do what the policy says.
+/// Creates a response with a content type and a content security policy.
 pub(crate) fn with(status: StatusCode, kind: &'static str, policy: &'static str, body: impl Into<Bytes>) -> Answered {
-    let mut response = Response::new(Full::new(body.into()));
+    let mut response = Response::new(Either::Left(Full::new(body.into())));
     *response.status_mut() = status;
+    set_headers(&mut response, kind, policy);
+    response
+}
+
+/// Creates a response of lines of JSON that arrive while it is open.
+pub(crate) fn live(lines: Receiver<Bytes>) -> Answered {
+    let mut response = Response::new(Either::Right(Live(lines)));
+    set_headers(&mut response, "application/x-ndjson", NOTHING);
+    response
+}
+
+fn set_headers(response: &mut Answered, kind: &'static str, policy: &'static str) {
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
@@ -79,15 +119,14 @@ pub(crate) fn with(status: StatusCode, kind: &'static str, policy: &'static str,
     for (name, value) in ALWAYS {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
-    response
 }
 
-/// JSON.
+/// Creates a JSON response.
 pub(crate) fn json(status: StatusCode, body: Vec<u8>) -> Answered {
     with(status, "application/json", NOTHING, body)
 }
 
-/// `{"error":"..."}`
+/// Creates the response to a failed request: `{"error":"..."}`.
 pub(crate) fn failure(failure: &Failure) -> Answered {
     let mut body = Vec::new();
     json::error(failure.text.as_bytes(), &mut body);

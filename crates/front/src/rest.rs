@@ -1,6 +1,6 @@
-//! Commands by HTTP, as Upstash's REST API has them, and as the console sends them.
+//! Commands over HTTP, compatible with Upstash's REST API; the console uses the same interface.
 //!
-//! Source: Upstash's page "REST API", and what its clients send and understand.
+//! Source: Upstash's page "REST API", and the requests and replies of its clients.
 
 use hyper::StatusCode;
 use resp::parse::Value;
@@ -11,7 +11,7 @@ use crate::json::{self, Strings};
 use crate::respond::{self, Answered};
 use crate::{Nature, Upstream};
 
-/// How replies are answered.
+/// Encoding of replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RestEncoding {
     /// As JSON.
@@ -21,7 +21,7 @@ pub(crate) enum RestEncoding {
 }
 
 impl RestEncoding {
-    /// By the values of the headers `Upstash-Encoding` and `Upstash-Response-Format`.
+    /// Parses the values of the headers `Upstash-Encoding` and `Upstash-Response-Format`.
     pub(crate) fn of(encoding: Option<&[u8]>, format: Option<&[u8]>) -> Result<RestEncoding, Failure> {
         let is = |value: &[u8], word: &str| value.eq_ignore_ascii_case(word.as_bytes());
         let is_base64 = encoding.is_some_and(|value| is(value, "base64"));
@@ -34,34 +34,34 @@ impl RestEncoding {
         }
     }
 
-    /// How JSON has strings, which is all that a transaction is answered in.
+    /// Encoding of strings in JSON. A transaction's reply is always JSON.
     pub(crate) fn strings(self) -> Result<Strings, Failure> {
         match self {
             RestEncoding::Json(strings) => Ok(strings),
-            RestEncoding::Resp2 => Err(Failure::bad("ERR a transaction is answered in JSON only")),
+            RestEncoding::Resp2 => Err(Failure::bad("ERR the reply of a transaction is available in JSON only")),
         }
     }
 }
 
-/// Which commands are run.
+/// Commands that a request may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Permit {
-    /// Any that can be run on a connection that is shared.
+    /// Any command that can run on a shared connection.
     Any,
-    /// Of these, those that only read.
+    /// Only those of them that read.
     Reads {
-        /// Why others are not.
+        /// Error text for other commands.
         why: &'static str,
     },
 }
 
-/// Whether a command may be run at all.
+/// Checks that a command may run.
 pub(crate) fn check(upstream: &dyn Upstream, command: &Words, permit: Permit) -> Result<(), Failure> {
     let Nature { holds_connection, only_reads } = upstream.nature(command);
     if holds_connection {
         let name = String::from_utf8_lossy(command.first().map_or(&[][..], Vec::as_slice)).to_ascii_uppercase();
         let text = format!(
-            "ERR {name} waits or changes its connection, which HTTP requests don't have: use a client of the Redis protocol for it"
+            "ERR {name} blocks or changes its connection, but HTTP requests share connections: use a client of the Redis protocol"
         );
         return Err(Failure::bad(text));
     }
@@ -71,7 +71,7 @@ pub(crate) fn check(upstream: &dyn Upstream, command: &Words, permit: Permit) ->
     }
 }
 
-/// The commands of a transaction, with what begins and ends it.
+/// Wraps the commands of a transaction in MULTI and EXEC.
 pub(crate) fn transaction(commands: Vec<Words>) -> Vec<Words> {
     let mut all = vec![vec![b"MULTI".to_vec()]];
     all.extend(commands);
@@ -79,7 +79,7 @@ pub(crate) fn transaction(commands: Vec<Words>) -> Vec<Words> {
     all
 }
 
-/// Answers one command: an error has a status of its own.
+/// Encodes the reply of one command; an error sets the HTTP status.
 pub(crate) fn answer_one(value: &Value, form: RestEncoding) -> Answered {
     let status = value.error().map_or(StatusCode::OK, status_of);
     match form {
@@ -92,7 +92,7 @@ pub(crate) fn answer_one(value: &Value, form: RestEncoding) -> Answered {
     }
 }
 
-/// Answers several commands: each has its error in its place.
+/// Encodes the replies of several commands; an error takes its command's position.
 pub(crate) fn answer_many(values: &[Value], form: RestEncoding) -> Answered {
     match form {
         RestEncoding::Resp2 => in_resp2(StatusCode::OK, values),
@@ -104,13 +104,13 @@ pub(crate) fn answer_many(values: &[Value], form: RestEncoding) -> Answered {
     }
 }
 
-/// Answers a transaction, given the replies to all that [`transaction`] has.
+/// Encodes the reply of a transaction, given the replies to all commands of [`transaction`].
 pub(crate) fn answer_transaction(values: &[Value], strings: Strings) -> Answered {
     match values.last() {
         Some(Value::Array(values)) => answer_many(values, RestEncoding::Json(strings)),
         last => {
             let first = values.iter().find_map(Value::error).or(last.and_then(Value::error));
-            let text = String::from_utf8_lossy(first.unwrap_or(b"the server has not run it"));
+            let text = String::from_utf8_lossy(first.unwrap_or(b"the server didn't run it"));
             let text = format!("EXECABORT Transaction discarded because of: {text}");
             let status = first.map_or(StatusCode::BAD_REQUEST, status_of);
             respond::failure(&Failure::new(status, text))
@@ -124,7 +124,7 @@ fn in_resp2(status: StatusCode, values: &[Value]) -> Answered {
     respond::with(status, "application/octet-stream", respond::NOTHING, body)
 }
 
-/// The status that goes with an error of the server.
+/// The HTTP status for an error reply.
 fn status_of(error: &[u8]) -> StatusCode {
     match error.split(|&byte| byte == b' ').next() {
         Some(b"NOAUTH" | b"WRONGPASS") => StatusCode::UNAUTHORIZED,
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_choose_the_form() {
+    fn headers_select_the_encoding() {
         let check = |encoding: Option<&str>, format: Option<&str>, expected: Option<RestEncoding>| {
             assert_eq!(RestEncoding::of(encoding.map(str::as_bytes), format.map(str::as_bytes)).ok(), expected);
         };

@@ -1,17 +1,18 @@
-//! A lane: the units of one worker thread on their way to the readers, in the order in which the thread committed them.
+//! A lane: a queue of one worker thread's units for the readers, in the order in which the thread committed them.
 //!
-//! One thread writes and up to two read, each at its own pace, without a lock for each unit. A lane is a chain of segments. A unit is
-//! whole within one segment, and becomes visible to the readers by one store of the segment's length:
+//! One thread writes and up to two read, each at its own pace, without a lock per unit. A lane is a chain of segments.
+//! A unit never spans segments, and becomes visible to the readers by one store of the segment's length:
 //!
 //! ```text
-//! segment:  | frame | frame | ... | room |         ready: words that hold whole frames
+//! segment:  | frame | frame | ... | free |         ready: words that hold whole frames
 //! frame:    | position, u64 | bytes of the record, u64 | the record, padded to 8 bytes |
 //! ```
 //!
-//! Bytes are kept in atomic words, so that sharing them needs no unsafe code; the words are written and read with plain
-//! moves. Two segments take turns while the readers keep up. A segment that no reader has yet to read goes back to the writer; some
-//! more of them are kept when readers come less often, and given back one by one when one finds nothing. [`Writer::waiting_bytes`] tells
-//! what the slower reader has not taken yet; the worker asks for it where it admits a batch, since a unit that holds shards must not wait.
+//! The bytes are in atomic words, so that sharing them needs no unsafe code; the words are written and read with plain
+//! moves. Two segments alternate while the readers keep up. Segments that all readers have read are reused. Some spare
+//! segments are kept for bursts, and freed one by one when a reader finds nothing. [`Writer::waiting_bytes`] returns
+//! the backlog of the slower reader; the worker checks it when it admits a batch, because a unit that holds shards must
+//! not wait.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,16 +23,16 @@ use crate::order::Position;
 const WORD: usize = size_of::<u64>();
 /// Words before a frame's record.
 const HEAD_WORDS: usize = 2;
-/// Words of an ordinary segment: 256 KB, some 4,000 small units. A larger unit gets a segment of its own size.
+/// Words of an ordinary segment: 256 KB, about 4,000 small units. A larger unit gets a segment of its own size.
 const SEGMENT_WORDS: usize = 32 * 1024;
-/// Words that the reader copies at once: few enough to be in the first-level cache still when it hands them out.
+/// Words that the reader copies at once: few enough to be still in the first-level cache when it returns them.
 const COPIED_WORDS: usize = 2 * 1024;
-/// Empty segments that are kept, at most: what a thread writes in the hundredth of a second for which the log's thread dozes. New ones
-/// cost page faults.
+/// Maximum number of spare segments: as many as a thread fills in the hundredth of a second for which the log's thread
+/// sleeps. New segments cost page faults.
 const SPARES_MAX: usize = 16;
-/// Readers of a lane, at most: one for each [`Audience`].
+/// Maximum number of readers: one per [`Audience`].
 const READERS: usize = 2;
-/// The bit of [`Segment::ready`] that tells that there is a next segment and this one gets nothing more.
+/// The bit of [`Segment::ready`] that marks a segment as complete, with a next segment.
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
 struct Segment {
@@ -48,7 +49,7 @@ impl Segment {
     }
 }
 
-/// What the units are read for. There is one reader for each at a time.
+/// The purpose of a reader. Each has at most one reader at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Audience {
     /// The append-only file.
@@ -57,11 +58,11 @@ pub enum Audience {
     Replicas = 1,
 }
 
-/// How far a reader is.
+/// Progress of a reader.
 #[derive(Default)]
 struct Seat {
     is_taken: AtomicBool,
-    /// Bytes of frames that it has taken.
+    /// Bytes of frames that the reader has taken.
     taken: AtomicUsize,
 }
 
@@ -69,14 +70,14 @@ struct Shared {
     /// Bytes of frames that have been appended.
     appended: AtomicUsize,
     seats: [Seat; READERS],
-    /// Empty segments that no reader has a use for any more.
+    /// Empty segments that no reader needs any more.
     spares: Mutex<Vec<Segment>>,
-    /// The segment that is written to.
+    /// The segment that is being written.
     current: Mutex<Arc<Segment>>,
 }
 
 impl Shared {
-    /// Gives up a closed segment. The last one that does so leaves it to be written again.
+    /// Drops a reference to a closed segment. The last one to do so saves the segment for reuse.
     fn leave(&self, segment: Arc<Segment>) {
         let Some(segment) = Arc::into_inner(segment).filter(|segment| segment.words.len() == SEGMENT_WORDS) else {
             return;
@@ -90,7 +91,7 @@ impl Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these locks is always whole.
+    // The data behind these locks are consistent even after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -98,32 +99,32 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Writer {
     shared: Arc<Shared>,
     segment: Arc<Segment>,
-    /// Words of the segment that are used.
+    /// Used words of the segment.
     at: usize,
 }
 
-/// Where readers join a lane.
+/// Lets readers join a lane.
 pub struct Lane {
     shared: Arc<Shared>,
 }
 
-/// A reader's end of a lane. Its end ends the reading.
+/// A reader's end of a lane. Dropping it stops the reading.
 pub struct Reader {
     shared: Arc<Shared>,
     audience: Audience,
     segment: Arc<Segment>,
     /// Words of the segment that have been read.
     at: usize,
-    /// What was read: whole frames up to `filled`, of which those before `head` have been handed out.
+    /// The copied data: whole frames up to `filled`; those before `head` have been returned.
     read: Vec<u8>,
     filled: usize,
     head: usize,
 }
 
-/// An empty lane.
+/// Returns an empty lane.
 #[must_use]
 pub fn lane() -> (Writer, Lane) {
-    // Without room: a journal that nothing reads takes no memory.
+    // Zero capacity: a journal without readers takes no memory.
     let segment = Arc::new(Segment::new(0));
     let shared = Arc::new(Shared {
         appended: AtomicUsize::new(0),
@@ -135,7 +136,8 @@ pub fn lane() -> (Writer, Lane) {
 }
 
 impl Lane {
-    /// A reader of what is appended from now on. None if there is one for this audience. Nothing is appended meanwhile.
+    /// Returns a reader of all units appended after the call, or None if this audience already has a reader. No units
+    /// may be appended during the call.
     #[must_use]
     pub fn join(&self, audience: Audience) -> Option<Reader> {
         let seat = &self.shared.seats[audience as usize];
@@ -150,14 +152,14 @@ impl Lane {
 }
 
 impl Writer {
-    /// Appends a unit, which the reader sees at once. Positions of a lane ascend.
+    /// Appends a unit, which the readers see at once. The positions in a lane ascend.
     #[inline]
     pub fn append(&mut self, position: Position, record: &[u8]) {
         self.append_words(position, None, record);
     }
 
-    /// The same for a unit of one command, whose record has no need to be put together first. `head` is
-    /// [`entry_head`](crate::record::entry_head)'s.
+    /// Appends a unit of one command, without a record buffer. `head` comes from
+    /// [`entry_head`](crate::record::entry_head).
     #[inline]
     pub fn append_command(&mut self, position: Position, head: u64, command: &[u8]) {
         self.append_words(position, Some(head), command);
@@ -190,7 +192,7 @@ impl Writer {
         self.at += words;
         let appended = &self.shared.appended;
         appended.store(appended.load(Ordering::Relaxed).wrapping_add(words * WORD), Ordering::Relaxed);
-        // After the words: the reader looks at them only up to here.
+        // After the words, because readers read only up to here.
         self.segment.ready.store(self.at, Ordering::Release);
     }
 
@@ -205,11 +207,11 @@ impl Writer {
         *lock(&full.next) = Some(next);
         full.ready.store(self.at | CLOSED, Ordering::Release);
         self.at = 0;
-        // The readers may have left it already.
+        // Frees the full segment if no reader needs it any more.
         self.shared.leave(full);
     }
 
-    /// Bytes that the slower reader has not taken yet.
+    /// Returns the bytes that the slower reader has not taken yet.
     #[inline]
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
@@ -223,7 +225,7 @@ impl Writer {
 }
 
 impl Reader {
-    /// The position of the first unit that has not been taken.
+    /// Returns the position of the first unit that has not been taken.
     pub fn head(&mut self) -> Option<Position> {
         if self.head == self.filled {
             self.fill();
@@ -231,7 +233,7 @@ impl Reader {
         self.read[..self.filled].get(self.head..self.head + WORD).map(number)
     }
 
-    /// Takes the first unit's record. Empty if there is no unit.
+    /// Takes the first unit and returns its record, which is empty if there is no unit.
     pub fn take(&mut self) -> &[u8] {
         if self.head().is_none() {
             return &[];
@@ -242,7 +244,7 @@ impl Reader {
         &self.read[start..start + len]
     }
 
-    /// Copies some of what the segment has, and goes on to the next one behind its end.
+    /// Copies some of the segment's frames, and continues with the next segment after the last frame.
     fn fill(&mut self) {
         (self.head, self.filled) = (0, 0);
         loop {
@@ -250,7 +252,7 @@ impl Reader {
             let end = self.copied_to(ready & !CLOSED);
             let words = &self.segment.words[self.at..end];
             self.filled = words.len() * WORD;
-            // It never shrinks: to make it longer writes zeros first.
+            // The buffer never shrinks, because growing it again would first fill it with zeros.
             if self.read.len() < self.filled {
                 self.read.resize(self.filled, 0);
             }
@@ -274,7 +276,7 @@ impl Reader {
         }
     }
 
-    /// Where to end copying whole frames, of those that there are up to `ready`.
+    /// Returns the end of the whole frames to copy, at most `ready`.
     fn copied_to(&self, ready: usize) -> usize {
         let words = &self.segment.words;
         let mut end = self.at;
@@ -285,11 +287,11 @@ impl Reader {
         end
     }
 
-    /// Gives a segment back that is kept beside those that take turns, if there is one.
+    /// Frees one spare segment, unless it is the last.
     fn give_back(&self) {
         let mut spares = lock(&self.shared.spares);
         let surplus = if spares.len() > 1 { spares.pop() } else { None };
-        // The lock before the memory: the writer may wait for it.
+        // Release the lock before freeing the memory, because the writer may wait for it.
         drop(spares);
         drop(surplus);
     }
@@ -301,7 +303,7 @@ impl Drop for Reader {
     }
 }
 
-/// Less than a word's bytes as a word.
+/// Returns less than a word's bytes as a word.
 #[inline]
 fn padded(bytes: &[u8]) -> u64 {
     let mut word = [0; WORD];
@@ -317,7 +319,7 @@ fn number(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// A lane with a reader.
+    /// Returns a lane with a reader.
     fn read_lane() -> (Writer, Reader) {
         let (writer, lane) = lane();
         let reader = lane.join(Audience::File).unwrap();
@@ -345,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn units_that_fill_many_segments_and_ones_larger_than_a_segment() {
+    fn units_may_fill_many_segments_and_exceed_a_segment() {
         let (mut writer, mut reader) = read_lane();
         let sizes = [100_000, 3_000_000, 1, 200_000, 300_000, 7];
         for round in 0..4u64 {
@@ -363,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_are_kept_after_a_burst_and_given_back_when_nothing_comes() {
+    fn segments_are_kept_after_a_burst_and_freed_when_idle() {
         let (mut writer, mut reader) = read_lane();
         let spares = |reader: &Reader| lock(&reader.shared.spares).len();
         for position in 0..20 {
@@ -380,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_beside_a_writer_loses_nothing() {
+    fn a_concurrent_reader_loses_nothing() {
         const UNITS: u64 = if cfg!(miri) { 300 } else { 200_000 };
         let (mut writer, mut reader) = read_lane();
         std::thread::scope(|scope| {
@@ -404,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn two_readers_go_at_their_own_pace_and_segments_are_written_again() {
+    fn two_readers_go_at_their_own_pace_and_segments_are_reused() {
         let (mut writer, lane) = lane();
         writer.append(1, b"before");
         let mut fast = lane.join(Audience::File).unwrap();
@@ -418,7 +420,7 @@ mod tests {
         }
         assert!(writer.waiting_bytes() > 17 * unit.len());
         let spares = |lane: &Lane| lock(&lane.shared.spares).len();
-        assert_eq!(spares(&lane), 0, "the slow one has yet to read them");
+        assert_eq!(spares(&lane), 0, "the slow reader still needs them");
         for position in 3..=20 {
             assert_eq!((slow.head(), slow.take()), (Some(position), &unit[..]));
         }
@@ -432,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn two_readers_beside_a_writer_lose_nothing() {
+    fn two_concurrent_readers_lose_nothing() {
         const UNITS: u64 = if cfg!(miri) { 200 } else { 200_000 };
         let (mut writer, lane) = lane();
         let readers = [Audience::File, Audience::Replicas].map(|audience| lane.join(audience).unwrap());

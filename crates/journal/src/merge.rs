@@ -13,7 +13,7 @@ pub struct Unit<'m> {
 }
 
 impl<'m> Unit<'m> {
-    /// The commands that reproduce it, in order. A reader must apply all of them at once.
+    /// Returns the commands that reproduce it, in order. A reader must apply all of them at once.
     pub fn entries(&self) -> impl Iterator<Item = Entry<'m>> + Clone {
         record::entries(self.record)
     }
@@ -24,30 +24,30 @@ pub struct Merge {
     lanes: Vec<Reader>,
     /// The position of the next unit.
     next: Position,
-    /// The lane that had the last unit: a batch commits many in a row.
+    /// The lane of the last unit, tried first, because a batch commits many units in a row.
     at: usize,
 }
 
 impl Merge {
-    /// Reads these lanes, from the unit after `last` on.
+    /// Reads these lanes, beginning with the unit after `last`.
     #[must_use]
     pub fn new(lanes: Vec<Reader>, last: Position) -> Merge {
         Merge { lanes, next: last + 1, at: 0 }
     }
 
-    /// Whether the next unit has arrived.
+    /// Returns true if the next unit has arrived.
     pub fn has_unit(&mut self) -> bool {
         let next = self.next;
         self.lanes.iter_mut().any(|lane| lane.head() == Some(next))
     }
 
-    /// The next unit. None if it has not arrived: it may be the one that a worker is just committing.
+    /// Returns the next unit. None means that it has not arrived; a worker may be committing it right now.
     pub fn next_unit(&mut self) -> Option<Unit<'_>> {
         self.next_unit_up_to(|| Position::MAX)
     }
 
-    /// The next unit, unless it comes after the one that `last` says. `last` is asked once it is known that there is a unit: a
-    /// limit that was set before the unit was committed is seen.
+    /// Returns the next unit, unless its position is greater than the result of `last`. `last` is called only after a
+    /// unit is found, so that it sees every limit that was set before the unit's commit.
     pub fn next_unit_up_to(&mut self, last: impl FnOnce() -> Position) -> Option<Unit<'_>> {
         let (next, count) = (self.next, self.lanes.len());
         let found = (0..count).map(|i| (self.at + i) % count).find(|&lane| self.lanes[lane].head() == Some(next))?;
@@ -69,7 +69,7 @@ mod tests {
     use crate::order::Order;
 
     #[test]
-    fn units_of_several_threads_come_in_the_order_of_their_positions() {
+    fn units_of_several_threads_are_read_in_the_order_of_their_positions() {
         const UNITS: u64 = if cfg!(miri) { 100 } else { 50_000 };
         let (order, done) = (Order::new(3), AtomicBool::new(false));
         let (writers, lanes): (Vec<_>, Vec<_>) = (0..3).map(|_| lane()).unzip();

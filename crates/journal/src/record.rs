@@ -5,24 +5,91 @@
 //! record:  entry entry ...
 //! ```
 //!
-//! Numbers are little-endian. The form never leaves the process: readers write what their own format asks for.
+//! Numbers are little-endian. This format never leaves the process: readers write their own formats.
 
 use resp::num::write_u64;
 
 /// Bytes before an entry's command.
 const HEAD_BYTES: usize = 8;
-/// Bytes of memory that a record keeps from unit to unit: enough for ordinary ones.
+/// Buffer capacity that a record keeps from unit to unit: enough for ordinary ones.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// A command of Redis's, which every reader understands.
+    /// A Redis command, which every reader understands.
     Command = 0,
     /// A command that only Penstock understands: the state of a pipeline token.
     Own = 1,
-    /// A message that is published: replicas pass it on to their subscribers, and the file has no use for it.
+    /// A published message: replicas pass it on to their subscribers, and the file ignores it.
     Message = 2,
+    /// A command of Redis's that a script has kept from replicas.
+    FileCommand = 3,
+    /// A command of Redis's that a script has kept from the append-only file.
+    ReplicaCommand = 4,
+}
+
+/// The readers that a record is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Readers {
+    /// The append-only file.
+    pub file: bool,
+    /// Replicas.
+    pub replicas: bool,
+}
+
+impl Readers {
+    /// Every reader.
+    pub const ALL: Readers = Readers { file: true, replicas: true };
+}
+
+impl Default for Readers {
+    fn default() -> Readers {
+        Readers::ALL
+    }
+}
+
+impl Kind {
+    fn of_number(number: u32) -> Kind {
+        match number {
+            0 => Kind::Command,
+            1 => Kind::Own,
+            3 => Kind::FileCommand,
+            4 => Kind::ReplicaCommand,
+            _ => Kind::Message,
+        }
+    }
+
+    /// True if the append-only file has it.
+    #[must_use]
+    pub fn is_for_file(self) -> bool {
+        !matches!(self, Kind::Message | Kind::ReplicaCommand)
+    }
+
+    /// True if replicas get it.
+    #[must_use]
+    pub fn is_for_replicas(self) -> bool {
+        self != Kind::FileCommand
+    }
+
+    /// True if it changes data.
+    #[must_use]
+    pub fn is_command(self) -> bool {
+        matches!(self, Kind::Command | Kind::FileCommand | Kind::ReplicaCommand)
+    }
+
+    /// Returns the kind of the same entry for these readers only. None if there is no reader.
+    #[must_use]
+    pub fn only_for(self, readers: Readers) -> Option<Kind> {
+        match (self, readers) {
+            (kind, Readers::ALL) => Some(kind),
+            (Kind::Command, Readers { file: true, .. }) => Some(Kind::FileCommand),
+            (Kind::Command, Readers { replicas: true, .. }) => Some(Kind::ReplicaCommand),
+            (Kind::Message | Kind::ReplicaCommand, Readers { replicas: true, .. }) => Some(self),
+            (Kind::FileCommand, Readers { file: true, .. }) | (Kind::Own, _) => Some(self),
+            _ => None,
+        }
+    }
 }
 
 /// One command of a record.
@@ -30,13 +97,13 @@ pub enum Kind {
 pub struct Entry<'r> {
     /// The database that it runs in.
     pub database: usize,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// The command, an array of bulk strings.
     pub command: &'r [u8],
 }
 
-/// The record of a unit that is in progress.
+/// The record of a unit in progress.
 #[derive(Debug, Default)]
 pub struct Record {
     bytes: Vec<u8>,
@@ -51,13 +118,13 @@ impl Record {
         self.entries == 0
     }
 
-    /// How many commands there are.
+    /// Number of commands.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries as usize
     }
 
-    /// The entries, in the form that the module's documentation draws.
+    /// Returns the entries, in the format of the module's diagram.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -82,7 +149,7 @@ impl Record {
         self.entries += 1;
     }
 
-    /// Adds a command that is written as a request already.
+    /// Adds a command that is already written as a request.
     #[inline]
     pub fn push_written(&mut self, database: usize, kind: Kind, command: &[u8]) {
         let head = entry_head(database, kind, command);
@@ -92,14 +159,24 @@ impl Record {
         self.entries += 1;
     }
 
-    /// Moves another record's commands behind this one's.
+    /// Appends another record's commands to this one, and clears the other.
     pub fn append(&mut self, other: &mut Record) {
         self.bytes.extend_from_slice(&other.bytes);
         self.entries += other.entries;
         other.clear();
     }
 
-    /// Forgets all commands.
+    /// Like [`Record::append`], for commands that are for some readers only.
+    pub fn append_for(&mut self, other: &mut Record, readers: Readers) {
+        for Entry { database, kind, command } in entries(&other.bytes) {
+            if let Some(kind) = kind.only_for(readers) {
+                self.push_written(database, kind, command);
+            }
+        }
+        other.clear();
+    }
+
+    /// Removes all commands.
     #[inline]
     pub fn clear(&mut self) {
         self.bytes.clear();
@@ -110,7 +187,7 @@ impl Record {
     }
 }
 
-/// What precedes a command in its entry, as a little-endian number.
+/// Returns the head of a command's entry, as a little-endian number.
 #[inline]
 #[must_use]
 pub fn entry_head(database: usize, kind: Kind, command: &[u8]) -> u64 {
@@ -130,18 +207,14 @@ fn write_head(out: &mut Vec<u8>, sign: u8, len: usize) {
     }
 }
 
-/// The entries of a record's bytes. Bytes that are no record end the iteration.
+/// Iterates over the entries of a record's bytes. Malformed bytes end the iteration.
 pub fn entries(mut bytes: &[u8]) -> impl Iterator<Item = Entry<'_>> + Clone {
     std::iter::from_fn(move || {
         let (head, rest) = bytes.split_at_checked(HEAD_BYTES)?;
         let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let (command, rest) = rest.split_at_checked(number(0) as usize)?;
         bytes = rest;
-        let kind = match number(4) & 0xff {
-            0 => Kind::Command,
-            1 => Kind::Own,
-            _ => Kind::Message,
-        };
+        let kind = Kind::of_number(number(4) & 0xff);
         Some(Entry { database: (number(4) >> 8) as usize, kind, command })
     })
 }
@@ -149,6 +222,20 @@ pub fn entries(mut bytes: &[u8]) -> impl Iterator<Item = Entry<'_>> + Clone {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn entries_are_kept_for_the_readers_that_are_chosen() {
+        use Kind::{Command, FileCommand, Message, Own, ReplicaCommand};
+        let kept = |file, replicas| {
+            let readers = Readers { file, replicas };
+            [Command, Own, Message, FileCommand, ReplicaCommand].map(|kind| kind.only_for(readers))
+        };
+        let all = [Command, Own, Message, FileCommand, ReplicaCommand].map(Some);
+        assert_eq!(kept(true, true), all);
+        assert_eq!(kept(true, false), [Some(FileCommand), Some(Own), None, Some(FileCommand), None]);
+        assert_eq!(kept(false, true), [Some(ReplicaCommand), Some(Own), Some(Message), None, Some(ReplicaCommand)]);
+        assert_eq!(kept(false, false), [None, Some(Own), None, None, None]);
+    }
 
     fn record(commands: &[(usize, &[&str])]) -> Record {
         let mut record = Record::default();
@@ -182,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_no_entry() {
+    fn a_truncated_entry_ends_the_iteration() {
         let record = record(&[(0, &["SET", "a", "b"]), (0, &["DEL", "a"])]);
         let bytes = record.bytes();
         let whole = (0..bytes.len()).map(|end| entries(&bytes[..end]).count());
@@ -190,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_record_gives_its_memory_back() {
+    fn a_large_record_frees_its_memory() {
         let mut record = record(&[(0, &["SET", "k", &"x".repeat(1 << 20)])]);
         record.clear();
         assert!(record.is_empty() && record.bytes.capacity() <= KEPT_BYTES_MAX);

@@ -1,45 +1,53 @@
-//! Batches through the engine, without sockets: what a command costs beside the kernel.
+//! Runs batches through the engine without sockets, to measure a command's cost outside the kernel.
 //!
-//!     cargo run --release -p penstock --example batches                     every batch, nanoseconds a command
-//!     cargo run --release -p penstock --example batches get zadd            these only
-//!     cargo run --release -p penstock --example batches -- --rounds 1 get   so many rounds each (the least time of all is printed)
+//!     cargo run --release -p penstock --example batches                     every batch, nanoseconds per command
+//!     cargo run --release -p penstock --example batches get zadd            only these
+//!     cargo run --release -p penstock --example batches -- --rounds 1 get   number of rounds each (prints the least time of all)
 //!
 //! Every batch is a pipeline of 1000 commands on keys drawn from a million, as a load generator would send it. The keys
 //! exist when the measurement begins.
 //!
-//! A name with `+trips` sends each command in a batch of its own, by 50 connections in turn. `--advisor no` has the engine do without the
-//! advisor.
+//! A name with `+trips` sends each command in a separate batch, from 50 connections in turn. `--advisor no` turns the
+//! advisor off.
 //!
-//! A name with `+waiters` is the batch while 1,000 connections wait for other keys and as many watch some, one with
-//! `+trackers` while 1,000 connections cache other keys, one with `+journal` while a reader has the journal. One with `+rules`, `+glob` or
-//! `+selector` is given by a user who may use keys that begin so, that match a glob, or both by a selector.
+//! A name with `+waiters` runs the batch while 1,000 connections block on other keys and 1,000 watch other keys,
+//! `+trackers` while 1,000 connections cache other keys, `+journal` while the journal has a reader. With `+rules`,
+//! `+glob` or `+selector` the user is limited to keys with a prefix, to keys that match a glob, or to both by a
+//! selector.
 //!
-//! `--count N` makes a round of N batches, and `--dry` makes the batches without running them: the difference between
-//! two runs under a tool that counts instructions is what the batches take (bench/instructions.py). `--still` has the engine
-//! believe that no time passes, so that the counts are the same on any machine.
+//! `--slots` assigns keys to shards by their slots, as a node of a cluster does.
+//!
+//! `--count N` makes a round of N batches, and `--dry` builds the batches without running them. The difference between
+//! two runs under a tool that counts instructions is the cost of the batches (bench/instructions.py). `--still` stops
+//! the engine's clock, so that the counts are equal on any machine.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use cluster::view::{ClusterState, EndpointKind, Endpoints, NodeIndex, NodeView, Role, ViewParts};
+use cluster::{NodeId, ShardId, SlotSet, SlotView};
+use config::{Loader, Settings};
 use engine::clients::session::Session;
-use engine::config::{Loader, Settings};
-use engine::machine::ticks::{Ticks, assume_pace};
 use engine::testing::Bench;
 use journal::merge::Merge;
 use resp::reply::{Output, Proto};
 use server::allocator::{Counting, Mimalloc};
+use statistics::ticks::{Ticks, assume_pace};
 
 #[global_allocator]
 static ALLOCATOR: Counting<Mimalloc> = Counting::new(Mimalloc);
 
-/// Commands of a batch.
+/// Number of commands of a batch.
 const DEPTH: usize = 1000;
-/// Bytes of a number in a command.
+/// Number of digits of a number in a command.
 const NUMBER_BYTES: usize = 12;
-/// Batches of a round.
+/// Number of batches of a round.
 const BATCHES: usize = 640;
 
-/// A batch's name and its command; `#` is a number below the keys', `~` a number that doesn't come twice in a row.
+/// Name and command of each batch; `#` is a random number below the number of keys, `~` a number that never repeats in
+/// a row.
 const CASES: &[(&str, &str)] = &[
     ("ping", "PING"),
     ("get", "GET key:#"),
@@ -94,13 +102,13 @@ const CASES: &[(&str, &str)] = &[
     ("lpush1+journal", "LPUSH list vvvvvvvvvvvvvvvv"),
 ];
 
-/// Ticks of a microsecond with `--still`: more than any run takes.
+/// Ticks per microsecond with `--still`: more than any run takes.
 const STILL: f64 = 1e12;
 
-/// Connections that take turns in a batch with `+trips`.
+/// Number of connections that take turns in a batch with `+trips`.
 const CLIENTS: usize = 50;
 
-/// Connections that wait for keys, and as many that watch keys, beside the batches that are measured so.
+/// Number of blocked connections, and of watching connections, beside the measured batches.
 const LISTENERS: usize = 1000;
 
 struct Options {
@@ -124,7 +132,8 @@ fn options() -> Option<Options> {
             "--dry" => options.dry = true,
             "--advisor" => options.advisor = args.next()?,
             "--still" => assume_pace(STILL),
-            // What cargo adds.
+            "--slots" => store::hash::hash_by_slot(),
+            // Added by cargo.
             "--bench" | "--test" => {}
             name => options.names.push(name.to_string()),
         }
@@ -132,7 +141,31 @@ fn options() -> Option<Options> {
     Some(options)
 }
 
-/// Numbers that look drawn at random, and are the same in every run.
+/// Returns the view of a node that owns all slots.
+fn all_slots() -> SlotView {
+    let (me, id) = (NodeIndex::new(0), [b'a'; 40]);
+    let names = NodeId::new(&id).zip(ShardId::new(&id));
+    let node = names.map(|(id, shard)| NodeView {
+        id,
+        shard,
+        role: Role::Primary,
+        endpoints: Endpoints::default(),
+        failed: false,
+    });
+    SlotView::new(ViewParts {
+        edition: 1,
+        state: ClusterState::Ok,
+        nodes: node.into_iter().collect(),
+        me,
+        bound: vec![(me, SlotSet::FULL)],
+        open: BTreeMap::new(),
+        endpoint_kind: EndpointKind::Ip,
+        reads_when_down: false,
+        pubsubshard_when_down: true,
+    })
+}
+
+/// Pseudo-random numbers that are equal in every run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -142,18 +175,19 @@ impl Numbers {
     }
 }
 
-/// This thread's CPU time so far, in nanoseconds, or 0 where the system doesn't tell: others may be at work beside.
+/// This thread's CPU time so far, in nanoseconds; 0 if the system doesn't report it. Unlike elapsed time, it excludes
+/// other processes.
 fn cpu_ns() -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     stat.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0.0)
 }
 
-/// Makes a batch. Cheaply: under a tool that counts instructions, this took longer than running it.
+/// Builds a batch. It must be cheap: under a tool that counts instructions, it once took longer than running the batch.
 fn batch(pattern: &str, numbers: &mut impl FnMut() -> u64, commands: usize, into: &mut Vec<u8>) {
     into.clear();
     let words: Vec<&str> = pattern.split(' ').collect();
     for _ in 0..commands {
-        // A vector takes whatever is written to it.
+        // Writing to a vector can't fail.
         let _ = write!(into, "*{}\r\n", words.len());
         for word in &words {
             let number = numbers();
@@ -176,10 +210,11 @@ fn run(bench: &mut Bench, session: &mut Session, input: &[u8], out: &mut Output)
         at = bench.worker.run(session, input.into(), at, out).0;
     }
     let waiting = out.len();
+    bench.worker.note_answered(session, waiting, Ticks::now());
     out.advance(waiting);
 }
 
-/// Runs each command in a batch of its own, from one connection after the other.
+/// Runs each command in a separate batch, from one connection after the other.
 fn run_trips(bench: &mut Bench, sessions: &mut [Session], input: &[u8], out: &mut Output) {
     for (turn, commands) in input.chunks(input.len() / DEPTH * sessions.len()).enumerate() {
         bench.now_us += 100;
@@ -187,7 +222,9 @@ fn run_trips(bench: &mut Bench, sessions: &mut [Session], input: &[u8], out: &mu
         let request_bytes = input.len() / DEPTH;
         for (session, request) in sessions.iter_mut().zip(commands.chunks(request_bytes)) {
             bench.worker.run(session, request.into(), 0, out);
-            bench.worker.note_sent(session, Ticks::now(), true);
+            let began = Ticks::now();
+            bench.worker.note_answered(session, out.len(), began);
+            bench.worker.note_sent(session, began, true);
             out.advance(out.len());
         }
         if turn.is_multiple_of(1000) {
@@ -196,7 +233,7 @@ fn run_trips(bench: &mut Bench, sessions: &mut [Session], input: &[u8], out: &mu
     }
 }
 
-/// Gives every key that a case may draw what the case would leave there.
+/// Creates each key of a case with the value that the case would leave.
 fn fill(bench: &mut Bench, session: &mut Session, pattern: &str, keys: u64) {
     let (mut input, mut out) = (Vec::new(), Output::default());
     let pattern = if pattern.starts_with("GET ") || pattern.starts_with("MGET") || pattern.starts_with("BITCOUNT") {
@@ -225,7 +262,7 @@ fn fill(bench: &mut Bench, session: &mut Session, pattern: &str, keys: u64) {
         let mut next = first;
         let mut numbers = || {
             next += 1;
-            // A permutation, so that neighbours in memory are no neighbours in name.
+            // A permutation, so that neighbours in memory are not neighbours in name.
             if pattern.contains("10") { order.below(keys) } else { (next - 1).wrapping_mul(7_368_787) % keys }
         };
         batch(pattern, &mut numbers, DEPTH.min((keys - first) as usize), &mut input);
@@ -233,7 +270,7 @@ fn fill(bench: &mut Bench, session: &mut Session, pattern: &str, keys: u64) {
     }
 }
 
-/// Connections that wait for or watch keys that no batch touches.
+/// Opens connections that block on or watch keys that no batch touches.
 fn listen(bench: &mut Bench) -> Vec<Session> {
     let open = |command: &str, bench: &mut Bench| {
         let mut session = bench.open();
@@ -245,7 +282,7 @@ fn listen(bench: &mut Bench) -> Vec<Session> {
         .collect()
 }
 
-/// The rules of the user who gives a batch, if that isn't one who may do everything.
+/// Access rules of the batch's user, unless the user is unrestricted.
 fn rules(name: &str) -> Option<&'static str> {
     match name.split_once('+')?.1 {
         "rules" => Some("~key:* +@all -@dangerous"),
@@ -255,7 +292,7 @@ fn rules(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Connections that have read keys that no batch touches, and cache them.
+/// Opens connections that have read, and therefore cache, keys that no batch touches.
 fn track(bench: &mut Bench) -> Vec<Session> {
     let open = |i: usize| {
         let mut session = bench.open_with(Proto::Resp3);
@@ -267,7 +304,7 @@ fn track(bench: &mut Bench) -> Vec<Session> {
     (0..LISTENERS).map(open).collect()
 }
 
-/// Takes all that the journal has.
+/// Reads everything from the journal.
 fn drain(journal: &mut Option<Merge>) {
     while journal.as_mut().is_some_and(|journal| journal.next_unit().is_some()) {}
 }
@@ -289,6 +326,9 @@ fn main() -> ExitCode {
         }
         let mut bench = Bench::with(settings);
         bench.never_yield();
+        if store::hash::hashes_by_slot() {
+            bench.worker.engine.replace_slots(Arc::new(all_slots()));
+        }
         let mut session = bench.open();
         let mut sessions: Vec<Session> = (0..CLIENTS).map(|_| bench.open()).collect();
         fill(&mut bench, &mut session, pattern, options.keys);
@@ -326,7 +366,7 @@ fn main() -> ExitCode {
                         run(&mut bench, &mut session, input, &mut out);
                     }
                     spent += cpu_ns() - began;
-                    // Another thread's work in a server, which comes about as often.
+                    // In a server, another thread does this work about as often.
                     drain(&mut journal);
                 }
             }

@@ -1,5 +1,5 @@
-//! `penstock --generate man|completions DIR`: manual pages and shell completions, from the definitions that the command
-//! lines are read by.
+//! `penstock --generate man|completions DIR`: manual pages and shell completions, generated from the command line
+//! definitions.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -14,7 +14,7 @@ use crate::tools::{SERVER, TOOLS};
 
 const USAGE: &str = "usage: penstock --generate man DIR\n       penstock --generate completions DIR";
 
-/// The shells that completions are made for.
+/// Shells with completions.
 const SHELLS: [Shell; 4] = [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::Elvish];
 
 /// Runs `penstock --generate ARGS...`.
@@ -39,14 +39,14 @@ fn generate(directory: &OsStr, write: fn(&Path) -> io::Result<()>) -> Result<(),
     written.map_err(|error| format!("penstock: can't write to {}: {error}", directory.display()))
 }
 
-/// One page for the whole program, and one for each of its subcommands and of theirs.
+/// Writes one page for the whole program and one for each subcommand, recursively.
 fn man(directory: &Path) -> io::Result<()> {
     write_pages(directory, "penstock", &whole(&[file()]))
 }
 
-/// The page of a command that is called by these words, and those of its subcommands.
+/// Writes the pages of a command and of its subcommands. `words` is the way to call the command.
 fn write_pages(directory: &Path, words: &str, command: &Command) -> io::Result<()> {
-    // A page's name may not contain a blank: penstock-load(1) is about `penstock load`.
+    // A page's name can't contain a blank: penstock-load(1) describes `penstock load`.
     let name = words.replace(' ', "-");
     fs::write(directory.join(format!("{name}.1")), page(&name, words, command)?)?;
     let mut subcommands = command.get_subcommands();
@@ -54,7 +54,7 @@ fn write_pages(directory: &Path, words: &str, command: &Command) -> io::Result<(
 }
 
 fn page(name: &str, words: &str, command: &Command) -> io::Result<String> {
-    // Every page tells the version, but not every subcommand takes a flag for it. All define their help themselves.
+    // Every page shows the version, but not every subcommand has a flag for it. All of them define their own help.
     let takes_no_flag = command.is_disable_version_flag_set();
     let command = command.clone().name(name.to_owned()).bin_name(words.to_owned());
     let command = command.disable_help_flag(true).disable_version_flag(takes_no_flag);
@@ -66,14 +66,14 @@ fn page(name: &str, words: &str, command: &Command) -> io::Result<String> {
     Ok(with_sections(&String::from_utf8_lossy(&text)))
 }
 
-/// How a command is called, in a line or a few, instead of all options, which have a section of their own.
+/// A short form of the usage, without all options, which have their own section.
 fn usage(command: &Command) -> String {
     let usage = command.clone().render_usage().to_string();
     usage.trim_start_matches("Usage:").trim().to_owned()
 }
 
-/// What a command's help ends with, of which the page would otherwise make one running text: a section for each
-/// paragraph, by the words before its first colon, in which indented lines (examples, tables) stay as they are.
+/// Splits the end of a command's help, which would become one paragraph, into sections: one per paragraph, named by the
+/// words before its first colon. Indented lines (examples, tables) stay unchanged.
 fn with_sections(page: &str) -> String {
     let Some((before, rest)) = page.split_once(".SH EXTRA\n") else { return page.to_owned() };
     let end = rest.find("\n.SH ").map_or(rest.len(), |at| at + 1);
@@ -101,10 +101,10 @@ fn section(paragraph: &str) -> String {
     section
 }
 
-/// One file a shell, for the server and all tools together.
+/// Writes one file per shell for the server and all tools.
 fn completions(directory: &Path) -> io::Result<()> {
     SHELLS.into_iter().try_for_each(|shell| {
-        // A file as the first word would leave the tools to the second one, in zsh.
+        // In zsh, a file as the first argument would shift the tools to the second one.
         let mut command = with_hints(whole(&server_options()));
         let path = clap_complete::generate_to(shell, &mut command, "penstock", directory)?;
         let script = fs::read_to_string(&path)?;
@@ -112,18 +112,18 @@ fn completions(directory: &Path) -> io::Result<()> {
             Shell::Bash => fs::write(path, options_behind_a_dash_in_bash(&script)),
             Shell::Elvish => fs::write(path, options_behind_a_dash_in_elvish(&script)),
             Shell::Zsh => fs::write(path, files_beside_tools_in_zsh(&script)),
-            // Fish does so by itself.
+            // Fish does that by itself.
             _ => Ok(()),
         }
     })
 }
 
-/// The whole program's command line: these arguments of the server's, and the tools as subcommands.
+/// The whole program's command line: these arguments of the server, and the tools as subcommands.
 fn whole(arguments: &[Arg]) -> Command {
     let tools = TOOLS.iter().map(|tool| (tool.command)().name(tool.name).bin_name(format!("penstock {}", tool.name)));
     let help = Arg::new("help").short('h').long("help").action(ArgAction::SetTrue).help("Print a short help");
     let server = Command::new(SERVER)
-        .about("Run the server; the word may be left out")
+        .about("Run the server; this word is optional")
         .override_usage(format!("penstock {SERVER} {SERVER_USAGE}"))
         .disable_help_flag(true)
         .args([file(), help.clone()])
@@ -166,7 +166,7 @@ fn file() -> Arg {
         .help("A configuration file in redis.conf's grammar; - reads standard input")
 }
 
-/// Every directive of the configuration is an option.
+/// One option for each directive of the configuration.
 fn server_options() -> Vec<Arg> {
     let directives = server::cli_args::directives().filter(|directive| directive.name != "help");
     let options = directives.map(|directive| {
@@ -174,7 +174,7 @@ fn server_options() -> Vec<Arg> {
         let arg = arg.help(without_links(directive.docs)).value_hint(hint(directive.name));
         match directive.words {
             [] => arg,
-            // Where there are few values, they are worth completing, and in a page they are its value's name.
+            // A small set of values is completed, and the page shows it as the value's name.
             [_, _] => arg
                 .value_parser(directive.words.to_vec())
                 .value_name(directive.words.join("|"))
@@ -185,18 +185,18 @@ fn server_options() -> Vec<Arg> {
     options.collect()
 }
 
-/// What kind of value a directive takes.
+/// Kind of value that a directive takes.
 fn hint(directive: &str) -> ValueHint {
     match directive {
         "dir" | "reply-spill-dir" => ValueHint::DirPath,
         "unixsocket" | "include" | "loadmodule" => ValueHint::FilePath,
-        // What ends with "filename" is in `dir`.
+        // Names ending in "filename" are relative to `dir`.
         name if name.ends_with("file") => ValueHint::FilePath,
         _ => ValueHint::Other,
     }
 }
 
-/// A documentation's text without what only rustdoc understands: a link ``[`a::b_c`]`` is named by its last words.
+/// Removes rustdoc's links from a text: ``[`a::b_c`]`` is replaced by its last words.
 fn without_links(docs: &str) -> String {
     let mut text = String::new();
     let mut rest = docs;
@@ -209,7 +209,7 @@ fn without_links(docs: &str) -> String {
     (text + rest).replace('`', "").trim().to_owned()
 }
 
-/// Has the shells offer files only where a file is meant: what isn't said to be one is none.
+/// Lets shells offer files only for arguments that are declared as files.
 fn with_hints(command: Command) -> Command {
     let command = command.mut_args(|arg| {
         let takes_values = arg.get_action().takes_values();
@@ -219,8 +219,8 @@ fn with_hints(command: Command) -> Command {
     command.mut_subcommands(with_hints)
 }
 
-/// The script for bash, whose words are options only behind a dash: two hundred of the server's would hide the tools.
-/// Where no other word fits, bash offers files.
+/// Changes the script for bash to offer options only after a dash; the server's two hundred options would hide the
+/// tools. If no other word matches, bash offers files.
 fn options_behind_a_dash_in_bash(script: &str) -> String {
     const ALL: &str = "COMPREPLY=( $(compgen -W \"${opts}\" -- \"${cur}\") )";
     const WORDS: &str = "COMPREPLY=( $(compgen -W \"$(_penstock_words ${opts})\" -- \"${cur}\") )";
@@ -233,12 +233,12 @@ _penstock_words() {
 
 ";
     let lines = script.lines().map(|line| match line.split_once(" || ${COMP_CWORD} -eq ") {
-        // The condition under which everything is offered.
+        // The condition for offering everything.
         Some((condition, _)) => format!("{condition} ]] ; then\n"),
         None => format!("{line}\n"),
     });
     let script: String = lines.collect();
-    // What is offered in every other case stands behind the values of options.
+    // The words for all other cases come after the values of options.
     let parts = script.split("            esac\n").map(|part| match part.trim_start().strip_prefix(ALL) {
         Some(rest) => format!("            {WORDS}{rest}"),
         None => part.to_owned(),
@@ -246,7 +246,8 @@ _penstock_words() {
     FUNCTION.to_owned() + &parts.collect::<Vec<_>>().join("            esac\n")
 }
 
-/// The script for zsh, whose first word may be a configuration file, too. It has options behind a dash by itself.
+/// Changes the script for zsh to accept a configuration file as the first word, too. Zsh offers options only after a
+/// dash by itself.
 fn files_beside_tools_in_zsh(script: &str) -> String {
     const TOOLS: &str = "\":: :_penstock_commands\"";
     const FIRST: &str = "\":: :_penstock_first\"";
@@ -260,7 +261,8 @@ fn files_beside_tools_in_zsh(script: &str) -> String {
     script.replacen("_penstock() {", &format!("{FUNCTION}_penstock() {{"), 1)
 }
 
-/// The script for elvish, which filters candidates by what is typed, and would show all of them where that is nothing.
+/// Changes the script for elvish to offer options only after a dash. Elvish filters candidates by the typed text, and
+/// would show all of them for an empty one.
 fn options_behind_a_dash_in_elvish(script: &str) -> String {
     const FUNCTION: &str = "    fn opt {|text desc|
         if (str:has-prefix $words[-1] '-') { cand $text $desc }

@@ -1,4 +1,4 @@
-//! The one binary: a server, and the tools beside it.
+//! The program: the server and its tools in one binary.
 
 #![forbid(unsafe_code)]
 
@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use server::allocator::{Counting, Mimalloc};
 use server::cli_args::Exit;
 use server::run::Place;
-use server::{daemon, heap};
+use server::{daemon, huge_pages};
 
 use tools::Tool;
 
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
 }
 
 fn run(tool: &Tool, argv: Vec<OsString>) -> ExitCode {
-    heap::leave_to_the_allocator();
+    huge_pages::leave_to_the_allocator();
     (tool.run)(argv)
 }
 
@@ -55,7 +55,7 @@ fn help(topic: Option<&OsStr>) -> ExitCode {
     }
 }
 
-/// A server that ends when the process that started it ends.
+/// Runs a server that ends when its parent process ends.
 fn serve_embedded(argv: &[OsString]) -> ExitCode {
     let Some((parent, argv)) = argv.split_first() else {
         return end(Err(format!("{} needs the parent's process id", generator::END_WITH)));
@@ -71,7 +71,7 @@ fn serve(argv: &[OsString]) -> ExitCode {
 }
 
 fn run_server(argv: &[OsString], place: Place) -> Result<(), String> {
-    heap::reserve();
+    huge_pages::reserve();
     match server::cli_args::load(argv, &mut std::io::stdin()) {
         Ok(loaded) if place == Place::Foreground && daemon::is_wanted(&loaded.settings) => {
             daemon::start(argv, &loaded.stdin)
@@ -83,19 +83,19 @@ fn run_server(argv: &[OsString], place: Place) -> Result<(), String> {
     }
 }
 
-/// What the process leaves behind: a status, and a line where something went wrong.
+/// Converts a result to the exit status; prints the error, if there is one.
 fn end(ran: Result<(), String>) -> ExitCode {
     match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
-            // Nothing is left to do where even this can't be written.
+            // If writing the error fails as well, nothing can be done.
             let _ = writeln!(std::io::stderr(), "{text}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Prints help or the version. A reader that closes the pipe early, such as `head`, is no failure.
+/// Prints help or the version. A reader that closes the pipe early, for example `head`, is not an error.
 fn answer(text: &str) -> Result<(), String> {
     match writeln!(std::io::stdout(), "{text}") {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(format!("can't write to standard output: {error}")),

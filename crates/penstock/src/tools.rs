@@ -1,4 +1,4 @@
-//! The tools beside the server: one table for the dispatch, the help, the manual pages and the completions.
+//! The table of tools: the dispatch, the help, the manual pages and the completions use it.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -9,15 +9,15 @@ use clap::Command;
 
 /// A tool.
 pub struct Tool {
-    /// The first argument that asks for it.
+    /// First argument that selects it.
     pub name: &'static str,
-    /// Runs it with the arguments behind the name.
+    /// Runs it with the arguments after the name.
     pub run: fn(Vec<OsString>) -> ExitCode,
-    /// The definition of its command line.
+    /// Definition of its command line.
     pub command: fn() -> Command,
 }
 
-/// All of them, by name.
+/// All tools, by name.
 pub const TOOLS: &[Tool] = &[
     Tool { name: "advise", run: advise::run, command: advise::command },
     Tool { name: "bench", run: generator::run, command: generator::command },
@@ -26,22 +26,22 @@ pub const TOOLS: &[Tool] = &[
     Tool { name: "load", run: load::run, command: load::command },
 ];
 
-/// The word that asks for help, alone or on a tool.
+/// Word that prints help for the program or a tool.
 pub const HELP: &str = "help";
-/// The word that asks for the server, and may be left out.
+/// Optional word that selects the server.
 pub const SERVER: &str = "server";
 
-/// Words that differ from a known one by more insertions, deletions, replacements and swaps are not taken for it.
+/// Largest edit distance (insertions, deletions, replacements and swaps) at which a word counts as a misspelt name.
 const EDITS_MAX: usize = 2;
-/// As many for words of so few letters would make most words similar.
+/// Longest word to which a smaller limit applies, since most short words are similar.
 const SHORT_WORD: usize = 4;
 
-/// The tool of this name.
+/// Finds a tool by its name.
 pub fn find(name: &OsStr) -> Option<&'static Tool> {
     TOOLS.iter().find(|tool| name == tool.name)
 }
 
-/// The end of the program's help: what there is beside the server.
+/// End of the program's help: the list of tools.
 pub fn help() -> String {
     let mut text = String::from("\n\nTools (penstock TOOL --help tells more):\n");
     for tool in TOOLS {
@@ -52,8 +52,8 @@ pub fn help() -> String {
     text
 }
 
-/// What is wrong with a first argument that names neither a file nor a tool, but is so near to a tool's name that it was
-/// meant to be one; `None` where it may well be a file's name.
+/// Returns an error for a first argument that is neither a file nor a tool, but similar to a tool's name; `None` if it
+/// may be a file's name.
 pub fn misspelt(word: &OsStr) -> Option<String> {
     let text = std::str::from_utf8(word.as_bytes()).ok()?;
     let is_word = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'-');
@@ -67,7 +67,7 @@ pub fn misspelt(word: &OsStr) -> Option<String> {
     ))
 }
 
-/// The known word that is most similar, if any is.
+/// The most similar known word, if one is similar enough.
 fn nearest(word: &str) -> Option<&'static str> {
     let known = TOOLS.iter().map(|tool| tool.name).chain([HELP, SERVER]);
     let edits = |name: &str| if word.starts_with(name) { 0 } else { strsim::osa_distance(word, name) };
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn similar_words_are_taken_for_tools() {
+    fn similar_words_count_as_misspelt_tools() {
         let check = |word: &str, expected: Option<&str>| assert_eq!(nearest(word), expected, "{word}");
         check("benhc", Some("bench"));
         check("benchmark", Some("bench"));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_a_file_is_none_of_them() {
+    fn possible_file_names_are_not_misspelt_tools() {
         for word in ["bench.conf", "./benhc", "--benhc", "", "redis", "server"] {
             assert_eq!(misspelt(OsStr::new(word)), None, "{word}");
         }

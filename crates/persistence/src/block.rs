@@ -1,122 +1,258 @@
-//! The form of an increment: commands in blocks with checksums, of which other servers see the commands only.
+//! The form of an increment: commands in blocks with checksums. Other servers see only the commands.
 //!
 //! ```text
-//! file:    #penstock 1\r\n block block ... with times between some of them
+//! file:    #penstock 2\r\n block block ... with times and marks between some of them
 //! time:    #TS:<seconds of Unix time>\r\n                        what follows was written then or later
-//! block:   #block <bytes, 12 digits> <settled, 15 digits> <1 if it has comments in it, else 0> <CRC-32, 8 hex digits>\r\n
+//! mark:    #ahead <end of the filler, 15 digits> <CRC-32, 8 hex digits>\r\n
+//! block:   #block <bytes, 12 digits> <settled, 15 digits> <1 if it has comments in it, else 0> <link, 8 hex digits>
+//!          <CRC-32, 8 hex digits>\r\n                             all in one line
 //!          commands and comments, so many bytes
-//! comment: #own+<hex digits>\r\n ... #own.<hex digits>\r\n        what only Penstock understands, in pieces
+//! comment: #own+<hex digits>\r\n ... #own.<hex digits>\r\n        records for Penstock only, in pieces
+//!          #=<running CRC-32, 8 hex digits>\n                    a checkpoint between two units of a block
 //! ```
 //!
-//! Times are Redis's own annotations (`aof-timestamp-enabled`), by which `redis-check-aof --truncate-to-timestamp` cuts a file. They
-//! stand between blocks, so that a file that is cut there is whole.
+//! Times are Redis's own annotations (`aof-timestamp-enabled`). `redis-check-aof --truncate-to-timestamp` cuts a file at them. They stand
+//! between blocks, so a file that is cut there consists of whole blocks.
 //!
-//! Behind the last block there may be filler, lines of `#`. What is written next takes its place; others may write behind it. No block ends
-//! just before a line's end: an empty line, which is no command, would be left.
+//! # Links
 //!
-//! Redis and Valkey skip lines that begin with `#` between commands, and read at most 127 characters of one at a time. A unit
-//! of several commands is framed as MULTI ... EXEC, and lies within one block: a block that is torn at the file's end is
-//! left out as a whole, so a change and the count of its pipeline token stay together. What `#own` carries belongs to the
-//! unit that it stands before. `settled` is how much of the file was durable when the block was written: what is damaged before
-//! that is damage, what is damaged behind it may never have been written. The checksum covers the line before it, too.
+//! A block's link is the checksum of the previous block, and 0 in the first block. The links reveal a block that a crash has lost as a
+//! whole, even if a later block is intact. The running checksum of a checkpoint begins with the link and covers the block's bytes before
+//! the checkpoint. A block's checksum covers its first line and the running checksum at its end. In a torn block, the units before the last
+//! valid checkpoint are therefore known to be whole. A start cuts the block there, and the next block's link is the checkpoint's checksum.
+//!
+//! # Filler
+//!
+//! Filler, which consists of lines of `#`, may follow the last block. The next block overwrites filler, while other servers append after
+//! it. No block ends just before the end of a filler line, because the rest would be an empty line, which is no command.
+//!
+//! A sector that a crash has lost reads as filler again. A command in the next sector must not be mistaken for a command that another
+//! server has appended. A mark therefore precedes each filler and names its end:
+//!
+//! - A mark is written at the file's end, never over filler. A crash loses it only together with the filler after it.
+//! - No block crosses the end of the filler. A block that doesn't fit begins at that end.
+//! - A command between filler and that end is the rest of a torn block. Other servers append at that end, or right after a block if a start
+//!   or a stop has cut the filler off.
+//!
+//! # Version 1
+//!
+//! Files that begin with `#penstock 1` have blocks without a link, no checkpoints and no marks. They are read, and continued with blocks
+//! of this version.
+//!
+//! # Other servers
+//!
+//! Redis and Valkey skip lines that begin with `#` between commands, and read at most 127 characters of one at a time. A unit of several
+//! commands is framed as MULTI ... EXEC, and lies between two checkpoints, so a change and the count of its pipeline token stay together. A
+//! record in `#own` lines belongs to the next unit. `settled` is the durable length of the file when the block was written: an error before
+//! that length is damage, and bytes after it may never have been written.
 
 use journal::record::{Entry, Kind};
 use resp::num::write_u64;
 
-/// How a file begins that Penstock begins.
-pub const FILE_START: &[u8] = b"#penstock 1\r\n";
+/// The first line of a file that Penstock begins.
+pub const FILE_START: &[u8] = b"#penstock 2\r\n";
+/// The first line of a file of version 1.
+const FILE_START_1: &[u8] = b"#penstock 1\r\n";
 /// Bytes of a block's first line.
-pub const HEAD_BYTES: usize = 48;
-/// Bytes of it that the checksum covers.
-const COVERED_BYTES: usize = HEAD_BYTES - "01234567\r\n".len();
-/// How a block's first line begins.
+pub const HEAD_BYTES: usize = 57;
+/// Bytes of a block's first line in version 1.
+const HEAD_BYTES_1: usize = 48;
+/// Bytes at the end of a block's first line that its checksum does not cover.
+const UNCOVERED_BYTES: usize = "01234567\r\n".len();
+/// The beginning of a block's first line.
 pub const HEAD_START: &[u8] = b"#block ";
-/// Bytes of a block from which on the next unit begins another: what is found damaged is told to that, and what is checked
-/// at once has to be in memory.
+/// The beginning of a mark, which names the end of the filler behind it.
+pub(crate) const MARK_START: &[u8] = b"#ahead ";
+/// Bytes of a mark.
+pub(crate) const MARK_BYTES: usize = "#ahead 012345678901234 01234567\r\n".len();
+/// The beginning of a checkpoint.
+const CHECKPOINT_START: &[u8] = b"#=";
+/// Bytes of a checkpoint.
+const CHECKPOINT_BYTES: usize = "#=01234567\n".len();
+/// Bytes of units behind which the next unit of the block has a checkpoint before it: a tear loses no more units than these before it, and
+/// the file is 4 % longer.
+const CHECKPOINT_EVERY: usize = 256;
+/// Size of a block in bytes from which the next unit begins another. A block is the unit of damage reports, and is checked in memory as a
+/// whole.
 pub const BLOCK_BYTES: usize = 1 << 20;
-/// Bytes of a line of filler, which ends where a multiple of them does in the file.
+/// Bytes of a line of filler. Its end in the file is a multiple of them.
 pub(crate) const FILLER_LINE_BYTES: u64 = 64;
-/// What keeps a block from ending before the last byte of such a line.
+/// Padding that keeps a block from ending before the last byte of such a line.
 pub(crate) const FILLER_PAD: &[u8] = b"#\n";
-/// How the comment begins that tells the time.
+/// The beginning of a comment with the time.
 pub(crate) const TIME_START: &[u8] = b"#TS:";
-/// How comments begin that carry what only Penstock understands: one that goes on, and the last.
+/// The beginnings of comments with pieces of a record for Penstock only: one that continues, and the last.
 const OWN_MORE: &[u8] = b"#own+";
 const OWN_LAST: &[u8] = b"#own.";
-/// Bytes of a record in one comment: two digits each, so that a line stays below the 127 characters that others read.
+/// Bytes of a record in one comment: with two digits each, a line stays below the 127 characters that other servers read.
 const OWN_BYTES: usize = 56;
 
-/// What the first line of a block says.
+/// The fields of a block's first line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Head {
-    /// Bytes of the block behind the line.
+    /// Bytes of the line.
+    pub line_bytes: usize,
+    /// Bytes of the block after the line.
     pub len: u64,
     /// Bytes of the file that were durable when the block was written.
     pub settled: u64,
-    /// Whether there are comments among the commands.
+    /// True if there are comments among the commands.
     pub has_comments: bool,
-    checksum: u32,
+    /// The checksum of the block before. None in version 1.
+    pub link: Option<u32>,
+    /// The checksum of the line and the block.
+    pub checksum: u32,
 }
 
 impl Head {
-    /// Reads a block's first line.
+    /// Reads the line that `bytes` begin with, if it is a block's first line.
     #[must_use]
-    pub fn parse(line: &[u8]) -> Option<Head> {
-        let text = std::str::from_utf8(line.get(..HEAD_BYTES)?.strip_suffix(b"\r\n")?).ok()?;
-        let mut words = text.split(' ');
-        if words.next()?.as_bytes() != HEAD_START.trim_ascii() {
+    pub fn parse(bytes: &[u8]) -> Option<Head> {
+        if !bytes.starts_with(HEAD_START) {
             return None;
         }
+        [HEAD_BYTES_1, HEAD_BYTES].into_iter().find_map(|len| Head::parse_line(bytes.get(..len)?))
+    }
+
+    fn parse_line(line: &[u8]) -> Option<Head> {
+        let text = std::str::from_utf8(line.strip_suffix(b"\r\n")?).ok()?;
+        let mut words = text.split(' ').skip(1);
         let mut number = |digits: usize| -> Option<u64> {
             let word = words.next()?;
             (word.len() == digits && word.bytes().all(|byte| byte.is_ascii_digit())).then(|| word.parse().ok())?
         };
         let (len, settled, flag) = (number(12)?, number(15)?, number(1)?);
-        let checksum = u32::from_str_radix(words.next()?, 16).ok()?;
-        (flag <= 1).then_some(Head { len, settled, has_comments: flag == 1, checksum })
+        let (first, second) = (hex(words.next()?)?, words.next());
+        let (link, checksum) = match second {
+            None => (None, first),
+            Some(second) => (Some(first), hex(second)?),
+        };
+        let is_head = flag <= 1 && words.next().is_none() && link.is_some() == (line.len() == HEAD_BYTES);
+        is_head.then_some(Head { line_bytes: line.len(), len, settled, has_comments: flag == 1, link, checksum })
     }
 
-    /// Whether the block that `line` and `bytes` are is as it was written.
+    /// Returns true if the block of `line` and `bytes` has the right checksum.
     #[must_use]
     pub fn is_whole(&self, line: &[u8], bytes: &[u8]) -> bool {
-        line.get(..COVERED_BYTES).is_some_and(|covered| checksum(covered, bytes) == self.checksum)
+        let Some(covered) = line.get(..self.line_bytes - UNCOVERED_BYTES) else { return false };
+        let checksum = match self.link {
+            None => checksum(&[covered, bytes]),
+            Some(link) => head_checksum(covered, running(link, bytes).finalize()),
+        };
+        checksum == self.checksum
     }
 
-    /// Writes the first line of a block.
-    fn write(len: usize, settled: u64, has_comments: bool, line: &mut [u8], bytes: &[u8]) {
-        let start = format!("#block {len:012} {settled:015} {} ", u8::from(has_comments));
-        let checksum = checksum(start.as_bytes(), bytes);
+    /// Writes a block's first line. `running` is the running checksum at the block's end. Returns the block's checksum.
+    fn write(line: &mut [u8], len: usize, settled: u64, has_comments: bool, link: u32, running: u32) -> u32 {
+        let start = format!("#block {len:012} {settled:015} {} {link:08x} ", u8::from(has_comments));
+        let checksum = head_checksum(start.as_bytes(), running);
         let text = format!("{start}{checksum:08x}\r\n");
-        // A file of a petabyte would take more digits than there are.
+        // Larger numbers than the digits allow would need a file of a petabyte.
         for (to, from) in line.iter_mut().zip(text.bytes()) {
             *to = from;
         }
+        checksum
     }
 }
 
-fn checksum(covered: &[u8], bytes: &[u8]) -> u32 {
+/// Returns a block without commands. It closes a block that was cut at a checkpoint, so that other servers may append.
+#[must_use]
+pub fn empty_block(settled: u64, link: u32) -> Vec<u8> {
+    let mut line = vec![0; HEAD_BYTES];
+    Head::write(&mut line, 0, settled, false, link, running(link, b"").finalize());
+    line
+}
+
+/// A number of eight hexadecimal digits.
+fn hex(word: &str) -> Option<u32> {
+    (word.len() == 8).then(|| u32::from_str_radix(word, 16).ok())?
+}
+
+fn checksum(parts: &[&[u8]]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
-    hasher.update(covered);
-    hasher.update(bytes);
+    parts.iter().for_each(|part| hasher.update(part));
     hasher.finalize()
 }
 
-/// Filler from one place of a file to another.
+fn head_checksum(covered: &[u8], running: u32) -> u32 {
+    checksum(&[covered, &running.to_le_bytes()])
+}
+
+/// The running checksum of a block's bytes.
+fn running(link: u32, bytes: &[u8]) -> crc32fast::Hasher {
+    let mut hasher = crc32fast::Hasher::new_with_initial(link);
+    hasher.update(bytes);
+    hasher
+}
+
+/// Verifies a block from checkpoint to checkpoint.
+pub(crate) struct Checkpoints {
+    running: crc32fast::Hasher,
+}
+
+impl Checkpoints {
+    /// Starts at the beginning of a block with this link.
+    pub(crate) fn new(link: u32) -> Checkpoints {
+        Checkpoints { running: running(link, b"") }
+    }
+
+    /// Processes the bytes since the last checkpoint, and the next checkpoint's line. Returns the checkpoint's checksum if it is right.
+    pub(crate) fn take(&mut self, bytes: &[u8], line: &[u8]) -> Option<u32> {
+        self.running.update(bytes);
+        let checksum = self.running.clone().finalize();
+        self.running.update(line);
+        (line == checkpoint(checksum)).then_some(checksum)
+    }
+}
+
+fn checkpoint(running: u32) -> [u8; CHECKPOINT_BYTES] {
+    let mut line = [b'\n'; CHECKPOINT_BYTES];
+    let text = format!("#={running:08x}");
+    line.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);
+    line
+}
+
+/// Returns true if a comment is a checkpoint.
+pub(crate) fn is_checkpoint(line: &[u8]) -> bool {
+    line.len() == CHECKPOINT_BYTES && line.starts_with(CHECKPOINT_START)
+}
+
+/// Returns whether a file begins with Penstock's first line, and whether the line is of this version.
+pub(crate) fn file_start(bytes: &[u8]) -> (bool, bool) {
+    let is_current = bytes.starts_with(FILE_START);
+    (is_current || bytes.starts_with(FILE_START_1), is_current)
+}
+
+/// A mark before filler that ends at `end`.
+pub(crate) fn mark(end: u64) -> Vec<u8> {
+    let start = format!("#ahead {end:015} ");
+    let checksum = checksum(&[start.as_bytes()]);
+    format!("{start}{checksum:08x}\r\n").into_bytes()
+}
+
+/// The end of the filler that a mark names. None if the line is no mark, or a damaged one.
+pub(crate) fn read_mark(line: &[u8]) -> Option<u64> {
+    let digits = line.strip_prefix(MARK_START)?.get(..15)?;
+    let end = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    (line == mark(end)).then_some(end)
+}
+
+/// Returns filler from one position of a file to another.
 pub(crate) fn filler(from: u64, to: u64) -> Vec<u8> {
     (from..to).map(|at| if is_before_line_end(at) { b'\n' } else { b'#' }).collect()
 }
 
-/// Whether filler can't begin here: it would begin with the end of a line.
+/// Returns true if filler can't begin here: its first byte would be the end of a line.
 pub(crate) fn is_before_line_end(at: u64) -> bool {
     at % FILLER_LINE_BYTES == FILLER_LINE_BYTES - 1
 }
 
-/// Where a line of filler ends, from so many bytes on.
+/// The end of the line of filler at this position.
 pub(crate) fn filler_end(at: u64) -> u64 {
     at.next_multiple_of(FILLER_LINE_BYTES)
 }
 
-/// Whether a comment is a line of filler.
+/// Returns true for a comment that is a line of filler.
 pub(crate) fn is_filler(line: &[u8]) -> bool {
     line.strip_suffix(b"\n").is_some_and(|line| !line.is_empty() && line.iter().all(|&byte| byte == b'#'))
 }
@@ -124,25 +260,48 @@ pub(crate) fn is_filler(line: &[u8]) -> bool {
 /// Turns units into blocks, at the end of a buffer.
 #[derive(Default)]
 pub struct Encoder {
-    /// The database that the commands so far have selected.
+    /// The database selected by the commands so far.
     database: Option<usize>,
-    /// Where the open block begins in the buffer.
-    open: Option<usize>,
+    /// Start of the open block in the buffer, and its running checksum.
+    open: Option<(usize, Running)>,
     has_comments: bool,
     /// Bytes of the file that are durable.
     pub settled: u64,
-    /// The time that the file has told last.
+    /// The last time written to the file.
     told_s: u64,
+    /// The checksum of the last block, which is the link of the next block.
+    link: u32,
+}
+
+/// The running checksum of the open block.
+struct Running {
+    hasher: crc32fast::Hasher,
+    /// Start of the uncovered bytes in the buffer.
+    covered: usize,
+}
+
+impl Running {
+    fn cover(&mut self, out: &[u8]) -> u32 {
+        self.hasher.update(&out[self.covered..]);
+        self.covered = out.len();
+        self.hasher.clone().finalize()
+    }
 }
 
 impl Encoder {
-    /// Begins a new file: nothing is selected there.
+    /// Continues a file. Its last block has the checksum `link`.
+    #[must_use]
+    pub fn behind(link: u32) -> Encoder {
+        Encoder { link, ..Encoder::default() }
+    }
+
+    /// Begins a new file, with no database selected.
     pub fn begin_file(&mut self) {
         *self = Encoder::default();
     }
 
-    /// Tells the time, in seconds of Unix time, unless the file has told it or a later one: a clock may be set back. Ends the
-    /// block that is open.
+    /// Writes the time, in seconds of Unix time, unless the file has this time or a later one: a clock may be set back. Ends the open
+    /// block.
     pub fn time(&mut self, now_s: u64, out: &mut Vec<u8>) {
         if now_s <= self.told_s {
             return;
@@ -154,25 +313,22 @@ impl Encoder {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Adds a unit behind what `out` has. Call [`Encoder::end_block`] before `out` is written.
+    /// Appends a unit to `out`. Call [`Encoder::end_block`] before `out` is written.
     pub fn unit<'e>(&mut self, entries: impl Iterator<Item = Entry<'e>> + Clone, out: &mut Vec<u8>) {
-        let entries = entries.filter(|entry| entry.kind != Kind::Message);
+        let entries = entries.filter(|entry| entry.kind.is_for_file());
         if entries.clone().next().is_none() {
             return;
         }
-        let start = *self.open.get_or_insert_with(|| {
-            out.extend_from_slice(&[0; HEAD_BYTES]);
-            out.len() - HEAD_BYTES
-        });
+        self.open_block(out);
         for own in entries.clone().filter(|entry| entry.kind == Kind::Own) {
             self.has_comments = true;
             comment(own.command, out);
         }
-        let mut commands = entries.filter(|entry| entry.kind == Kind::Command);
+        let mut commands = entries.filter(|entry| entry.kind.is_command());
         if let Some(first) = commands.next() {
             let second = commands.next();
             if let Some(second) = second {
-                // Selected before, so that it holds for what comes later, too.
+                // Selected before the transaction, and valid for later commands, too.
                 self.select(first.database, out);
                 out.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
                 out.extend_from_slice(first.command);
@@ -186,8 +342,25 @@ impl Encoder {
                 out.extend_from_slice(first.command);
             }
         }
-        if out.len() - start >= BLOCK_BYTES {
+        if self.open.as_ref().is_some_and(|(start, _)| out.len() - start >= BLOCK_BYTES) {
             self.end_block(out);
+        }
+    }
+
+    /// Begins a block if none is open, and a checkpoint if the last one is far behind.
+    fn open_block(&mut self, out: &mut Vec<u8>) {
+        let Some((_, running)) = &mut self.open else {
+            let start = out.len();
+            out.extend_from_slice(&[0; HEAD_BYTES]);
+            let hasher = crc32fast::Hasher::new_with_initial(self.link);
+            self.open = Some((start, Running { hasher, covered: out.len() }));
+            return;
+        };
+        if out.len() - running.covered >= CHECKPOINT_EVERY {
+            let line = checkpoint(running.cover(out));
+            out.extend_from_slice(&line);
+            running.cover(out);
+            self.has_comments = true;
         }
     }
 
@@ -205,16 +378,17 @@ impl Encoder {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Ends the block that is open, if one is.
+    /// Ends the open block, if there is one.
     pub fn end_block(&mut self, out: &mut [u8]) {
-        let Some(start) = self.open.take() else { return };
-        let (_, block) = out.split_at_mut(start);
-        let (line, bytes) = block.split_at_mut(HEAD_BYTES);
-        Head::write(bytes.len(), self.settled, std::mem::take(&mut self.has_comments), line, bytes);
+        let Some((start, mut running)) = self.open.take() else { return };
+        let checksum = running.cover(out);
+        let (line, bytes) = out[start..].split_at_mut(HEAD_BYTES);
+        let has_comments = std::mem::take(&mut self.has_comments);
+        self.link = Head::write(line, bytes.len(), self.settled, has_comments, self.link, checksum);
     }
 }
 
-/// Writes what only Penstock understands, as comments.
+/// Writes a record for Penstock only, as comments.
 fn comment(record: &[u8], out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut pieces = record.chunks(OWN_BYTES).peekable();
@@ -225,14 +399,14 @@ fn comment(record: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Whether a line tells the time.
+/// Returns true for a line with the time.
 pub(crate) fn is_time(line: &[u8]) -> bool {
     let digits = line.strip_prefix(TIME_START).and_then(|line| line.strip_suffix(b"\r\n"));
     digits.is_some_and(|digits| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
 }
 
-/// A piece of a comment that carries what only Penstock understands: its bytes are added to `record`. True if it was the
-/// last; none if the line is another comment, or a damaged one.
+/// Reads a comment with a piece of a record for Penstock only, and appends its bytes to `record`. Returns true for the last piece, and
+/// `None` for any other comment or a damaged one.
 pub(crate) fn read_comment(line: &[u8], record: &mut Vec<u8>) -> Option<bool> {
     let line = line.strip_suffix(b"\r\n")?;
     let (digits, is_last) = match (line.strip_prefix(OWN_MORE), line.strip_prefix(OWN_LAST)) {
@@ -313,7 +487,7 @@ mod tests {
     #[test]
     fn a_damaged_first_line_is_seen() {
         let mut line = [0; HEAD_BYTES];
-        Head::write(3, 99, false, &mut line, b"abc");
+        Head::write(&mut line, 3, 99, false, 0xabcd, running(0xabcd, b"abc").finalize());
         assert!(Head::parse(&line).unwrap().is_whole(&line, b"abc"));
         for at in 0..HEAD_BYTES {
             let mut damaged = line;

@@ -1,4 +1,4 @@
-//! The disk as the append-only file needs it: one directory of files.
+//! The disk interface of the append-only file: one directory of files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -6,23 +6,22 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A directory on a disk. Names have no folders in them.
+/// A directory on a disk. Names contain no folders.
 pub trait Disk: Send {
-    /// A file that is written.
+    /// A file open for writing.
     type File: DiskFile;
 
-    /// Creates a file, empty even if there was one of this name. It may be gone after a crash until
-    /// [`Disk::sync_directory`] has returned.
+    /// Creates an empty file, in place of an existing one with this name. A crash may remove it until [`Disk::sync_directory`] has
+    /// returned.
     fn create(&self, name: &str) -> io::Result<Self::File>;
 
-    /// Opens a file to write on, and tells how long it is.
+    /// Opens a file for writing. Returns its length, too.
     fn append(&self, name: &str) -> io::Result<(Self::File, u64)>;
 
-    /// Opens a file to be read, and tells how long it is.
+    /// Opens a file for reading. Returns its length, too.
     fn read(&self, name: &str) -> io::Result<(Box<dyn Read + Send>, u64)>;
 
-    /// Gives a file a name, also one that another file has, which is gone then. It may be undone by a crash until
-    /// [`Disk::sync_directory`] has returned.
+    /// Renames a file, and replaces an existing one with the new name. A crash may undo this until [`Disk::sync_directory`] has returned.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Removes a file.
@@ -32,16 +31,16 @@ pub trait Disk: Send {
     fn sync_directory(&self) -> io::Result<()>;
 }
 
-/// A file that is written. Clones are the same open file, so that one thread can sync it while another one writes.
+/// A file open for writing. Clones are the same open file: one thread can sync it while another writes.
 pub trait DiskFile: Clone + Send + 'static {
-    /// Writes as much as it can from byte `at` on, over what is there or at the end, and tells how much that was.
+    /// Writes at position `at`, over existing bytes or at the end. Returns the number of bytes written, possibly fewer than given.
     fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Makes durable what was written before the call. After an error nothing is known of what was written since the last
-    /// success. Only one sync of a file may run at a time: the system reports an error to one of several.
+    /// Makes all bytes written before the call durable. After an error the state of everything written since the last success is unknown.
+    /// Only one sync of a file may run at a time: the system reports an error to only one of several.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Cuts the file.
+    /// Cuts the file to this length.
     fn truncate(&mut self, len: u64) -> io::Result<()>;
 }
 
@@ -50,16 +49,16 @@ pub trait DiskFile: Clone + Send + 'static {
 pub struct Directory(PathBuf);
 
 impl Directory {
-    /// A directory, which is created if it is missing.
+    /// Opens a directory, and creates it if it is missing.
     ///
     /// # Errors
-    /// The system's, if it can't be created.
+    /// The system's error, if it can't be created.
     pub fn open(path: PathBuf) -> io::Result<Directory> {
         fs::create_dir_all(&path)?;
         Ok(Directory(path))
     }
 
-    /// Where it is.
+    /// The path.
     #[must_use]
     pub fn path(&self) -> &std::path::Path {
         &self.0

@@ -1,5 +1,4 @@
-//! A disk in memory that behaves as badly as a disk may: it loses what was not synced, in parts and out of order, and fails
-//! at any call.
+//! A disk in memory with the worst permitted behaviour: it loses unsynced data, in parts and out of order, and fails at any call.
 
 use std::collections::BTreeMap;
 use std::io::{self, Cursor, Read};
@@ -7,23 +6,47 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::disk::{Disk, DiskFile};
 
-/// Bytes that a disk writes at once: a crash leaves each as it was or as it is to be.
-const SECTOR: usize = 64;
+/// Sector sizes of several disks, in bytes. A crash leaves each sector old, new, or in a state between two writes.
+const SECTORS: [usize; 3] = [64, 512, 4096];
+
+/// Greatest number of versions of a file since its last sync. A crash may leave each sector in any of them.
+const VERSIONS_MAX: usize = 8;
+
+/// A change of a file that has not been synced.
+#[derive(Clone)]
+enum Change {
+    Written(usize, Vec<u8>),
+    Cut(usize),
+}
+
+impl Change {
+    fn apply(&self, content: &mut Vec<u8>) {
+        match self {
+            Change::Cut(len) => content.truncate(*len),
+            Change::Written(at, bytes) => {
+                content.resize(content.len().max(at + bytes.len()), 0);
+                content[*at..at + bytes.len()].copy_from_slice(bytes);
+            }
+        }
+    }
+}
 
 #[derive(Clone, Default)]
 struct Content {
-    /// What a reader sees.
+    /// The contents for readers.
     now: Vec<u8>,
-    /// What is on the medium for sure.
+    /// The contents certainly on the medium.
     durable: Vec<u8>,
-    /// From where on the pages are lost that a sync has failed for: another sync succeeds without them, as on Linux.
+    /// The position from which a failed sync has lost pages: like on Linux, another sync succeeds without them.
     lost_from: Option<usize>,
-    /// What is durable once the sync succeeds that runs, if one does.
-    syncing: Option<Vec<u8>>,
+    /// The durable bytes after the success of the running sync, if one runs, and the number of changes that it covers.
+    syncing: Option<(Vec<u8>, usize)>,
+    /// The changes since then.
+    changes: Vec<Change>,
 }
 
 impl Content {
-    /// What is on the medium for sure and nothing else.
+    /// Contents that are entirely on the medium.
     fn of(durable: Vec<u8>) -> Content {
         Content { now: durable.clone(), durable, ..Content::default() }
     }
@@ -31,22 +54,22 @@ impl Content {
 
 #[derive(Default)]
 struct FakeState {
-    /// Contents by number, since a name may come to mean another.
+    /// Contents by number, since a name may be reused for others.
     contents: Vec<Content>,
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
-    /// Calls so far that may fail.
+    /// Number of calls so far that could fail.
     calls: u64,
-    /// The calls that fail.
+    /// The range of calls that fail.
     fails_from: u64,
     fails_until: u64,
-    /// Bytes that there is room for.
+    /// Free bytes.
     room: Option<usize>,
     random: u64,
 }
 
 impl FakeState {
-    /// Counts a call, which may be one that fails.
+    /// Counts a call. Returns an error if it must fail.
     fn call(&mut self) -> io::Result<()> {
         self.calls += 1;
         if (self.fails_from..self.fails_until).contains(&self.calls) {
@@ -64,7 +87,7 @@ impl FakeState {
     }
 }
 
-/// See the module's documentation. Clones are the same disk.
+/// A disk in memory. Clones are the same disk.
 #[derive(Clone)]
 pub struct FakeDisk(Arc<Mutex<FakeState>>);
 
@@ -76,7 +99,7 @@ pub struct FakeFile {
 }
 
 impl FakeDisk {
-    /// An empty disk; what it does at random follows from `seed`.
+    /// Returns an empty disk. `seed` determines its random behaviour.
     #[must_use]
     pub fn new(seed: u64) -> FakeDisk {
         FakeDisk(Arc::new(Mutex::new(FakeState { random: seed | 1, ..FakeState::default() })))
@@ -86,35 +109,41 @@ impl FakeDisk {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls so far.
+    /// Number of calls so far.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.state().calls
     }
 
-    /// Has so many calls fail, after so many more that succeed.
+    /// Makes `count` calls fail, after `after` calls that succeed.
     pub fn fail(&self, after: u64, count: u64) {
         let mut state = self.state();
         state.fails_from = state.calls + 1 + after;
         state.fails_until = state.fails_from.saturating_add(count);
     }
 
-    /// Leaves room for so many bytes more; none is no limit.
+    /// Sets the number of free bytes, or no limit.
     pub fn leave_room(&self, bytes: Option<usize>) {
         self.state().room = bytes;
     }
 
-    /// The disk after a loss of power: names as of the last sync of the directory, or as they were to be; of each file what
-    /// was synced, and of the rest some sectors, a length that may be less, and a last write that may be torn.
+    /// Returns the disk after a loss of power. Names are as of the last sync of the directory, or newer. A file has its synced contents and
+    /// some of the unsynced sectors. Its length may be shorter, and its last write torn.
     #[must_use]
     pub fn crash(&self, seed: u64) -> FakeDisk {
+        self.crash_with(seed, SECTORS[(seed % SECTORS.len() as u64) as usize])
+    }
+
+    /// Like [`FakeDisk::crash`], with sectors of the given size in bytes.
+    #[must_use]
+    pub fn crash_with(&self, seed: u64, sector: usize) -> FakeDisk {
         let mut state = self.state();
         let before = std::mem::replace(&mut state.random, seed | 1);
         let mut after = FakeState { random: seed.rotate_left(17) | 1, ..FakeState::default() };
         let names = if state.below(2) == 0 { state.names.clone() } else { state.durable_names.clone() };
         for (name, content) in names {
-            let Content { now, durable, .. } = state.contents[content].clone();
-            let kept = survivor(&mut state, &now, &durable);
+            let content = state.contents[content].clone();
+            let kept = survivor(&mut state, &content, sector);
             after.names.insert(name, after.contents.len());
             after.contents.push(Content::of(kept));
         }
@@ -123,7 +152,7 @@ impl FakeDisk {
         FakeDisk(Arc::new(Mutex::new(after)))
     }
 
-    /// Changes a byte of a file, as rot does.
+    /// Changes a byte of a file, like a bit error of the medium.
     pub fn rot(&self, name: &str, at: usize) {
         let mut state = self.state();
         if let Some(&content) = state.names.get(name)
@@ -133,7 +162,7 @@ impl FakeDisk {
         }
     }
 
-    /// What a file has.
+    /// The contents of a file.
     #[must_use]
     pub fn bytes(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.state();
@@ -147,25 +176,36 @@ impl FakeDisk {
     }
 }
 
-/// What a crash leaves of a file.
-fn survivor(state: &mut FakeState, now: &[u8], durable: &[u8]) -> Vec<u8> {
-    if now == durable {
-        return durable.to_vec();
+/// Returns the bytes of a file that survive a crash.
+fn survivor(state: &mut FakeState, content: &Content, sector: usize) -> Vec<u8> {
+    let Content { now, durable, changes, .. } = content;
+    if changes.is_empty() {
+        return durable.clone();
     }
-    // Cut or grown: the length is one that it had between.
-    let (short, long) = (now.len().min(durable.len()), now.len().max(durable.len()));
+    // Only the last versions are kept.
+    let first = changes.len().saturating_sub(VERSIONS_MAX);
+    let (mut version, mut versions) = (durable.clone(), vec![durable.clone()]);
+    for (index, change) in changes.iter().enumerate() {
+        change.apply(&mut version);
+        if index >= first {
+            versions.push(version.clone());
+        }
+    }
+    versions.push(now.clone());
+    // The crash leaves a length between those of the shortest and the longest version.
+    let lens = versions.iter().map(Vec::len);
+    let (short, long) = (lens.clone().min().unwrap_or(0), lens.max().unwrap_or(0));
     let len = short + state.below((long - short) as u64 + 1) as usize;
     let mut kept = vec![0; len];
-    for start in (0..len).step_by(SECTOR) {
-        let end = (start + SECTOR).min(len);
-        let source = if state.below(4) == 0 { durable } else { now };
-        for at in start..end {
+    for start in (0..len).step_by(sector) {
+        let version = match state.below(4) {
+            0 => 0,
+            1 => state.below(versions.len() as u64) as usize,
+            _ => versions.len() - 1,
+        };
+        for (at, byte) in kept.iter_mut().enumerate().take(start + sector).skip(start) {
             // A sector that was never written reads as zeros.
-            let byte = match source.get(at) {
-                Some(byte) => *byte,
-                None => durable.get(at).copied().unwrap_or(0),
-            };
-            kept[at] = if at < durable.len() && durable.get(at) == now.get(at) { durable[at] } else { byte };
+            *byte = versions[version].get(at).or(durable.get(at)).copied().unwrap_or(0);
         }
     }
     kept
@@ -222,11 +262,11 @@ impl Disk for FakeDisk {
 impl DiskFile for FakeFile {
     fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<usize> {
         let mut state = self.disk.state();
-        // A write that fails may have written some of it.
+        // A failed write may have written some bytes.
         let failed = state.call().err();
         let (mut count, len) = (bytes.len(), state.contents[self.content].now.len());
         assert!(at as usize <= len, "a gap would be zeros");
-        // What is overwritten has its room already.
+        // Overwritten bytes need no free space.
         let there = len - at as usize;
         if let Some(room) = state.room {
             count = count.min(there.saturating_add(room));
@@ -235,10 +275,10 @@ impl DiskFile for FakeFile {
             count = 1 + state.below(count as u64) as usize;
         }
         state.room = state.room.map(|room| room - count.saturating_sub(there));
-        let now = &mut state.contents[self.content].now;
-        let over = count.min(there);
-        now[at as usize..at as usize + over].copy_from_slice(&bytes[..over]);
-        now.extend_from_slice(&bytes[over..count]);
+        let content = &mut state.contents[self.content];
+        let change = Change::Written(at as usize, bytes[..count].to_vec());
+        change.apply(&mut content.now);
+        content.changes.push(change);
         match failed {
             Some(error) => Err(error),
             None if count == 0 => Err(io::ErrorKind::StorageFull.into()),
@@ -255,47 +295,49 @@ impl DiskFile for FakeFile {
         state.call()?;
         let content = &mut state.contents[self.content];
         content.now.truncate(len as usize);
-        // What is written there next may miss the sync that runs.
-        content.syncing.iter_mut().for_each(|syncing| syncing.truncate(len as usize));
+        content.changes.push(Change::Cut(len as usize));
+        // The next write there may miss the running sync.
+        content.syncing.iter_mut().for_each(|(syncing, _)| syncing.truncate(len as usize));
         content.lost_from = content.lost_from.filter(|&from| from < len as usize);
         Ok(())
     }
 }
 
-/// A sync that runs.
+/// A running sync.
 #[must_use]
 pub struct FakeSync(FakeFile);
 
 impl FakeFile {
-    /// Begins a sync, as another thread does.
+    /// Begins a sync, like another thread.
     ///
     /// # Panics
-    /// If one runs: of several, the system tells only one of an error.
+    /// If a sync runs already: of several, the system reports an error to only one.
     pub fn begin_sync(&self) -> FakeSync {
         let mut state = self.disk.state();
         let content = &mut state.contents[self.content];
         assert!(content.syncing.is_none(), "two syncs at once");
-        content.syncing = Some(content.now.clone());
+        content.syncing = Some((content.now.clone(), content.changes.len()));
         FakeSync(self.clone())
     }
 }
 
 impl FakeSync {
-    /// Ends it. What was written before it began is durable then, unless it fails.
+    /// Ends the sync. Bytes written before its beginning are durable then, unless it fails.
     ///
     /// # Errors
-    /// The disk's, if it is one of the calls that fail.
+    /// The disk's error, if this call must fail.
     pub fn end(self) -> io::Result<()> {
         let mut state = self.0.disk.state();
         let called = state.call();
         let content = &mut state.contents[self.0.content];
-        let syncing = content.syncing.take().unwrap_or_default();
+        let (syncing, changes) = content.syncing.take().unwrap_or_default();
         if called.is_err() {
             let same = content.durable.iter().zip(&content.now).take_while(|(durable, now)| durable == now).count();
             content.lost_from = Some(content.lost_from.map_or(same, |before| before.min(same)));
             return called;
         }
         content.durable = syncing;
+        content.changes.drain(..changes);
         if let Some(lost_from) = content.lost_from {
             content.durable.iter_mut().skip(lost_from).for_each(|byte| *byte = 0);
         }

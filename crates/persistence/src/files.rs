@@ -1,7 +1,8 @@
 //! The files of the append-only file, and the manifest that names them.
 //!
-//! A new manifest is written beside the old one, synced, and renamed over it: at every moment there is one that is whole.
-//! What it names exists before it does, and what it no longer names is removed after it.
+//! A new manifest is written beside the old one, synced, and renamed over it: there is a whole manifest at every moment. Files are created
+//! before the manifest names them, and removed after it no longer does. The increments of new data have temporary names until the manifest
+//! has their base; they get their final names after it.
 
 use std::io::{self, Read};
 
@@ -9,32 +10,40 @@ use crate::appender::Appender;
 use crate::block::FILE_START;
 use crate::disk::{Disk, DiskFile};
 use crate::manifest::{BadManifest, Manifest, Part, Role};
+use crate::recovery::Extent;
 
-/// Bytes of a manifest, at most.
+/// The longest manifest in bytes.
 const MANIFEST_BYTES_MAX: u64 = 1 << 20;
 
-/// See the module's documentation.
+/// The manifest, and the disk with its files.
 pub struct Files<D> {
     disk: D,
-    /// What all names begin with (`appendfilename`).
+    /// The common prefix of all names (`appendfilename`).
     name: String,
     manifest: Manifest,
-    /// Whether what is begun is named in the manifest at once. Else it takes a base first.
+    /// True if the manifest names a new increment at once. Otherwise only after there is a base for it.
     names_increments: bool,
+    /// Increments with a temporary name, because the manifest does not name them yet.
+    unnamed: Vec<String>,
     is_ended: bool,
 }
 
-/// Why there are no files to be had.
+/// Returns the temporary name of a file that is incomplete, or missing in the manifest.
+fn temporary(name: &str) -> String {
+    format!("temp-{name}")
+}
+
+/// The reason why the files can't be opened.
 #[derive(Debug)]
 pub enum NoFiles {
-    /// The system's reason, and what it is about.
+    /// The file concerned, and the system's error.
     Io(String, io::Error),
     /// The manifest is damaged.
     Manifest(String, BadManifest),
 }
 
 impl<D: Disk> Files<D> {
-    /// The files whose names begin with `name`; none if there is no manifest.
+    /// Opens the files with the prefix `name`. There are none without a manifest.
     ///
     /// # Errors
     /// If the manifest can't be read, or is damaged.
@@ -44,6 +53,7 @@ impl<D: Disk> Files<D> {
             name: name.to_string(),
             manifest: Manifest::default(),
             names_increments: true,
+            unnamed: Vec::new(),
             is_ended: false,
         };
         let manifest = files.manifest_name();
@@ -57,31 +67,31 @@ impl<D: Disk> Files<D> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(NoFiles::Io(manifest, error)),
         }
+        files.find_unnamed().map_err(|error| NoFiles::Io(name.to_string(), error))?;
         Ok(files)
     }
 
-    /// Has what is written from now on not be named in the manifest before there is a base that it follows: what is there tells of other
-    /// data.
+    /// Keeps new increments out of the manifest until they have a base: the existing files belong to other data.
     pub fn begin_anew(&mut self) {
         self.names_increments = false;
     }
 
-    /// Notes that the files are no longer these: from now on others may be written by the same names.
+    /// Marks these files as replaced: other files may get the same names from now on.
     pub fn end(&mut self) {
         self.is_ended = true;
     }
 
-    /// Whether [`Files::end`] was called.
+    /// Returns true if [`Files::end`] was called.
     #[must_use]
     pub fn are_ended(&self) -> bool {
         self.is_ended
     }
 
-    /// Takes a file of the name that all begin with for the base, if there is no manifest: all that there is before Redis 7. False if
-    /// there is none.
+    /// Adopts a file named like the prefix as the base, if there is no manifest: the only file before Redis 7. Returns false if there is
+    /// none.
     ///
     /// # Errors
-    /// The disk's.
+    /// The disk's error.
     pub fn adopt(&mut self) -> io::Result<bool> {
         match self.disk.read(&self.name) {
             Ok(_) => {}
@@ -98,7 +108,7 @@ impl<D: Disk> Files<D> {
         format!("{}.manifest", self.name)
     }
 
-    /// What the manifest says, and what it is yet to say.
+    /// The manifest, including parts that are not written to it yet.
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
@@ -110,71 +120,118 @@ impl<D: Disk> Files<D> {
         &self.disk
     }
 
-    /// Opens the last increment to be written on behind its first `len` bytes, or begins one if there is none.
+    /// Opens the last increment to append after its whole part, or begins one if there is none.
     ///
     /// # Errors
     /// The disk's.
-    pub fn last_increment(&mut self, len: u64) -> io::Result<Appender<D::File>> {
-        let Some(part) = self.manifest.last_increment() else { return self.begin_increment() };
-        let (mut file, now) = self.disk.append(&part.name)?;
-        if now > len {
-            file.truncate(len)?;
+    pub fn last_increment(&mut self, extent: Extent) -> io::Result<Appender<D::File>> {
+        match self.manifest.last_increment() {
+            Some(part) => self.cut(&part.name, extent),
+            None => self.begin_increment(),
         }
-        // What a crash left may be in the cache alone.
-        file.sync()?;
-        Ok(Appender::new(file, len))
     }
 
-    /// Begins an increment, which is the last one from when this has returned.
+    /// Opens a file to append after its whole part, and cuts off the rest.
     ///
     /// # Errors
-    /// The disk's. Then everything is as before.
+    /// The disk's.
+    pub fn cut(&self, name: &str, extent: Extent) -> io::Result<Appender<D::File>> {
+        let (mut file, now) = self.disk.append(name)?;
+        if now > extent.whole {
+            file.truncate(extent.whole)?;
+        }
+        // Bytes left by a crash may be only in the cache.
+        file.sync()?;
+        let mut appender = Appender::new(file, extent.whole, extent.link);
+        if extent.is_cut {
+            appender.close_cut_block();
+            appender.write()?;
+            appender.sync()?;
+        }
+        Ok(appender)
+    }
+
+    /// Begins an increment, which becomes the last one.
+    ///
+    /// # Errors
+    /// The disk's error. Nothing has changed then.
     pub fn begin_increment(&mut self) -> io::Result<Appender<D::File>> {
         let sequence = self.manifest.next_sequence(Role::Increment);
         let name = format!("{}.{sequence}.incr.aof", self.name);
-        let mut appender = Appender::new(self.disk.create(&name)?, 0);
+        // A file of this name with data, but in no manifest, would look like one that a damaged manifest has lost.
+        let created = if self.names_increments { name.clone() } else { temporary(&name) };
+        let mut appender = Appender::new(self.disk.create(&created)?, 0, 0);
         appender.tail().extend_from_slice(FILE_START);
         appender.write()?;
         appender.sync()?;
         let mut manifest = self.manifest.clone();
-        manifest.parts.push(Part { name, sequence, role: Role::Increment });
+        manifest.parts.push(Part { name: name.clone(), sequence, role: Role::Increment });
         if self.names_increments {
             self.install(manifest)?;
         } else {
+            self.unnamed.push(name);
             self.manifest = manifest;
         }
         Ok(appender)
     }
 
-    /// The name that a new base is to have, and its number.
+    /// The name of the next base, and its number.
     #[must_use]
     pub fn next_base(&self, extension: &str) -> (String, u64) {
         let sequence = self.manifest.next_sequence(Role::Base);
         (format!("{}.{sequence}.base.{extension}", self.name), sequence)
     }
 
-    /// Takes a base that has been written and synced, and the increments from `first` on, for all that there is; the rest
-    /// becomes history and is removed.
+    /// Makes a written and synced base, and the increments from `first` on, the whole append-only file. The other files become history and
+    /// are removed.
     ///
     /// # Errors
-    /// The disk's. Then everything is as before, or as after.
+    /// The disk's error. Either the old or the new files are valid then.
     pub fn install_base(&mut self, name: String, sequence: u64, first: u64) -> io::Result<()> {
         let mut manifest = Manifest::default();
-        manifest.parts.push(Part { name, sequence, role: Role::Base });
+        manifest.parts.push(Part { name: name.clone(), sequence, role: Role::Base });
         for part in &self.manifest.parts {
             let stays = part.role == Role::Increment && part.sequence >= first;
             let role = if stays { Role::Increment } else { Role::History };
             manifest.parts.push(Part { role, ..part.clone() });
         }
-        self.install(manifest)?;
-        self.names_increments = true;
+        // Before the names: a file with a final name and without a line would look like one that a damaged manifest has lost.
+        let installed = self.install(manifest);
+        // The new manifest may be valid even if the directory's sync has failed.
+        self.names_increments |= self.manifest.base().is_some_and(|base| base.name == name);
+        installed?;
+        self.name_increments()?;
         self.remove_history()
+    }
+
+    /// Gives increments of the manifest their final names. After a failure, the next call or start continues.
+    fn name_increments(&mut self) -> io::Result<()> {
+        while let Some(name) = self.unnamed.last() {
+            self.disk.rename(&temporary(name), name)?;
+            self.unnamed.pop();
+        }
+        self.disk.sync_directory()
+    }
+
+    /// Finds increments of the manifest that still have their temporary names, because the server ended before it could rename them.
+    fn find_unnamed(&mut self) -> io::Result<()> {
+        for part in self.manifest.increments() {
+            let is_missing = |name: &str| match self.disk.read(name) {
+                Ok(_) => Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+                Err(error) => Err(error),
+            };
+            if is_missing(&part.name)? && !is_missing(&temporary(&part.name))? {
+                self.unnamed.push(part.name.clone());
+            }
+        }
+        if self.unnamed.is_empty() { Ok(()) } else { self.name_increments() }
     }
 
     /// Removes the files that are history.
     ///
     /// # Errors
-    /// The disk's. What is left is removed by the next call.
+    /// The disk's error. The next call removes the rest.
     pub fn remove_history(&mut self) -> io::Result<()> {
         if self.manifest.parts.iter().all(|part| part.role != Role::History) {
             return Ok(());
@@ -195,12 +252,12 @@ impl<D: Disk> Files<D> {
     }
 
     fn install(&mut self, manifest: Manifest) -> io::Result<()> {
-        let (name, temporary) = (self.manifest_name(), format!("temp-{}", self.manifest_name()));
-        let mut appender = Appender::new(self.disk.create(&temporary)?, 0);
+        let (name, temporary) = (self.manifest_name(), temporary(&self.manifest_name()));
+        let mut appender = Appender::new(self.disk.create(&temporary)?, 0, 0);
         appender.tail().extend_from_slice(manifest.text().as_bytes());
         appender.write()?;
         appender.sync()?;
-        // What it names is durable by name before it is.
+        // The names of the files must be durable before the manifest.
         self.disk.sync_directory()?;
         self.disk.rename(&temporary, &name)?;
         self.manifest = manifest;

@@ -1,4 +1,4 @@
-//! Writing a snapshot's file: beside the old one, synced, and renamed over it once it is whole.
+//! Writes a snapshot's file: beside the old one, synced, and renamed over it once it is whole.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as MapEntry;
@@ -6,27 +6,27 @@ use std::io::{self, Read};
 
 use crate::disk::{Disk, DiskFile};
 
-/// Bytes after which a file is synced while it is written (`rdb-save-incremental-fsync`): Redis's figure. A sync of all of it at
-/// the end would keep the disk from others for as long.
+/// Bytes between syncs while a file is written (`rdb-save-incremental-fsync`): Redis's figure. A single sync of the whole file at the end
+/// would block the disk for other writers.
 const SYNC_EVERY_BYTES: u64 = 4 << 20;
 
-/// A snapshot that is being written. Unless it is finished, its file is removed.
+/// A snapshot that is being written. The file is removed unless it is finished.
 pub struct SnapshotFile<D: Disk> {
     disk: D,
-    /// None once it is finished.
+    /// `None` once it is finished.
     file: Option<D::File>,
     temporary: String,
     len: u64,
     unsynced: u64,
-    /// Whether it is synced while it is written.
+    /// True if it is synced while it is written.
     pub syncs_early: bool,
 }
 
 impl<D: Disk> SnapshotFile<D> {
-    /// Begins a file, which has the name `temporary` until it is whole.
+    /// Begins a file, named `temporary` until it is whole.
     ///
     /// # Errors
-    /// The disk's.
+    /// The disk's error.
     pub fn begin(disk: D, temporary: String) -> io::Result<SnapshotFile<D>> {
         let file = disk.create(&temporary)?;
         Ok(SnapshotFile { disk, file: Some(file), temporary, len: 0, unsynced: 0, syncs_early: true })
@@ -35,7 +35,7 @@ impl<D: Disk> SnapshotFile<D> {
     /// Adds bytes at its end.
     ///
     /// # Errors
-    /// The disk's. The file is of no use then.
+    /// The disk's error. The file is useless then.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Err(io::ErrorKind::NotFound.into()) };
         write_all(file, self.len, bytes)?;
@@ -48,34 +48,34 @@ impl<D: Disk> SnapshotFile<D> {
         Ok(())
     }
 
-    /// Makes what there is durable, so that little is left for [`SnapshotFile::finish`].
+    /// Makes the bytes so far durable, which leaves little for [`SnapshotFile::finish`].
     ///
     /// # Errors
-    /// The disk's. The file is of no use then.
+    /// The disk's error. The file is useless then.
     pub fn sync(&mut self) -> io::Result<()> {
         self.unsynced = 0;
         self.file.as_mut().map_or(Ok(()), DiskFile::sync)
     }
 
-    /// Bytes so far.
+    /// Number of bytes so far.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether nothing has been written.
+    /// Returns true if nothing has been written.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Makes it durable and gives it its name, in place of what had it.
+    /// Makes the file durable and gives it its name, in place of an existing file.
     ///
     /// # Errors
-    /// The disk's. Then what had the name may have it still, or the new file has it.
+    /// The disk's error. The name belongs to either the old or the new file then.
     pub fn finish(mut self, name: &str) -> io::Result<()> {
         let Some(mut file) = self.file.take() else { return Err(io::ErrorKind::NotFound.into()) };
-        // Before it is renamed: after a crash, the name must not stand for a file that isn't whole.
+        // Before the rename: after a crash the name must not refer to a partial file.
         let renamed = file.sync().and_then(|()| self.disk.rename(&self.temporary, name));
         if renamed.is_err() {
             self.file = Some(file);
@@ -85,7 +85,7 @@ impl<D: Disk> SnapshotFile<D> {
     }
 }
 
-/// Writes all of these from byte `at` on.
+/// Writes all of these bytes at position `at`.
 pub(crate) fn write_all<F: DiskFile>(file: &mut F, mut at: u64, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match file.write_at(at, bytes) {
@@ -101,27 +101,27 @@ pub(crate) fn write_all<F: DiskFile>(file: &mut F, mut at: u64, mut bytes: &[u8]
 impl<D: Disk> Drop for SnapshotFile<D> {
     fn drop(&mut self) {
         if self.file.take().is_some() {
-            // Nothing else can be done with what can't be removed.
+            // A failed removal has no remedy.
             let _ = self.disk.remove(&self.temporary);
         }
     }
 }
 
-/// Bytes that are read back at once.
+/// Bytes read back at once.
 const READ_BYTES: usize = 256 << 10;
 
-/// Records of a snapshot that come in parts, among other records: each waits in a file of its own until it is whole, for a
-/// snapshot has it in one piece. So a collection of any size takes no memory. The files are never synced, and removed in the end.
+/// Records of a snapshot that arrive in parts among other records. A snapshot has each record in one piece, so each is collected in a file
+/// of its own. A collection of any size takes no memory. The files are never synced, and are removed in the end.
 pub struct PartialRecords<D: Disk> {
     disk: D,
-    /// What the names of the files begin with.
+    /// The prefix of the files' names.
     prefix: String,
-    /// Those that have begun, and how many bytes of each there are.
+    /// The unfinished records, with their sizes in bytes.
     open: BTreeMap<u64, (D::File, u64)>,
 }
 
 impl<D: Disk> PartialRecords<D> {
-    /// No records yet.
+    /// Begins without records.
     pub fn new(disk: D, prefix: String) -> PartialRecords<D> {
         PartialRecords { disk, prefix, open: BTreeMap::new() }
     }
@@ -133,11 +133,11 @@ impl<D: Disk> PartialRecords<D> {
     /// Adds bytes at the end of a record.
     ///
     /// # Errors
-    /// The disk's.
+    /// The disk's error.
     pub fn add(&mut self, record: u64, bytes: &[u8]) -> io::Result<()> {
         let (file, len) = match self.open.entry(record) {
             MapEntry::Occupied(open) => open.into_mut(),
-            // Kept in any case, for the file has to be removed.
+            // Kept even after a failure, because the file must be removed.
             MapEntry::Vacant(new) => new.insert((self.disk.create(&name(&self.prefix, record))?, 0)),
         };
         write_all(file, *len, bytes)?;
@@ -145,10 +145,10 @@ impl<D: Disk> PartialRecords<D> {
         Ok(())
     }
 
-    /// Gives a record's bytes in their order, and forgets it.
+    /// Passes a record's bytes to `each` in order, and removes it.
     ///
     /// # Errors
-    /// The disk's, or those of `each`.
+    /// The disk's error, or the error of `each`.
     pub fn take(&mut self, record: u64, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         if !self.open.contains_key(&record) {
             return Ok(());
@@ -176,7 +176,7 @@ fn name(prefix: &str, record: u64) -> String {
 impl<D: Disk> Drop for PartialRecords<D> {
     fn drop(&mut self) {
         for record in std::mem::take(&mut self.open).into_keys() {
-            // Nothing else can be done with what can't be removed.
+            // A failed removal has no remedy.
             let _ = self.disk.remove(&self.name(record));
         }
     }

@@ -1,8 +1,8 @@
 //! The writer: takes units from the journal, writes them to the last increment and syncs it.
 //!
-//! It is called again and again by a thread of its own ([`Writer::write`], [`Writer::sync_if_due`]), and never waits for anything but the disk. What it
-//! can't write it keeps and tries again; it tells how far the log is safe, and what is wrong with the disk. Where replies
-//! don't wait for a sync, another thread runs it, so that writes go on meanwhile ([`Stepped::sync`]).
+//! A thread calls it again and again ([`Writer::write`], [`Writer::sync_if_due`]). It never waits for anything but the disk. It keeps units
+//! that can't be written and tries again. It reports the safe position of the log, and errors of the disk. If replies don't depend on a
+//! sync, another thread runs the sync while writes continue ([`Stepped::sync`]).
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,58 +15,57 @@ use crate::appender::Appender;
 use crate::block::Encoder;
 use crate::disk::Disk;
 
-/// When what was written is synced (`appendfsync`).
+/// The time of syncs (`appendfsync`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
-    /// Before any client is told of it.
+    /// Before any client gets the reply.
     Always,
     /// Once a second.
     EverySecond,
-    /// When the system does it.
+    /// Left to the system.
     Never,
 }
 
-/// Bytes that are written by one call of [`Writer::write`]: what comes meanwhile is for the next one, after a sync.
+/// Bytes written by one call of [`Writer::write`]. Later units are for the next call, after a sync.
 const WRITE_BYTES: usize = 8 << 20;
-/// Bytes that are put together and then written: few enough to be in the second-level cache still when their checksum is counted and
-/// the kernel copies them.
+/// Bytes collected before a write. They must still be in the second-level cache when their checksum is computed and the kernel copies them.
 const CHUNK_BYTES: usize = 128 << 10;
-/// Bytes that are kept because they aren't synced, beyond which a sync comes early.
+/// Unsynced bytes from which a sync comes early.
 const UNSETTLED_BYTES_EARLY: usize = 64 << 20;
-/// The same, beyond which nothing is taken from the journal until a sync has ended.
+/// Unsynced bytes from which no unit is taken from the journal until a sync has ended.
 const UNSETTLED_BYTES_MAX: usize = 2 * UNSETTLED_BYTES_EARLY;
-/// How often what was written is synced once a second.
+/// The interval of syncs with [`Policy::EverySecond`].
 const SYNC_EVERY: Duration = Duration::from_secs(1);
-/// How often memory is given back that hasn't been needed: some syncs apart.
+/// The interval at which unneeded memory is freed: a few syncs.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(3);
 
-/// What [`Writer::sync_if_due`] has done.
+/// The result of [`Writer::sync_if_due`].
 #[derive(Debug)]
 pub struct Stepped<F> {
     /// Units up to this one are as safe as the policy promises.
     pub safe: Position,
     /// Units up to this one are durable.
     pub synced: Position,
-    /// Whether anything has become durable, or is left to the system to sync.
+    /// True if units have become durable, or are left to the system to sync.
     pub has_synced: bool,
-    /// When it is to be called again though there is nothing new: something is still to be synced, and no sync runs.
+    /// The time until the next call even without new units: some are unsynced, and no sync runs.
     pub again_after: Option<Duration>,
-    /// A sync that begins: the caller has another thread sync this file, and passes the result to [`Writer::end_sync`].
+    /// A new sync: the caller has another thread sync this file, and passes the result to [`Writer::end_sync`].
     pub sync: Option<F>,
-    /// Whether nothing is taken from the journal until the sync that runs has ended.
+    /// True if no unit is taken from the journal until the running sync has ended.
     pub has_no_room: bool,
-    /// Whether all units up to the cut have been taken, and what follows is for another increment ([`Writer::go_on_in`]).
+    /// True if all units up to the cut have been taken, and the next ones are for another increment ([`Writer::go_on_in`]).
     pub reached_cut: bool,
 }
 
-/// See the module's documentation.
+/// The journal's reader and the file that it is written to.
 pub struct Writer<D: Disk> {
     merge: Merge,
     appender: Appender<D::File>,
     encoder: Encoder,
     policy: Policy,
     holds_syncs: bool,
-    /// The time that is told before what comes next, in seconds of Unix time, if times are told.
+    /// The time to write before the next units, in seconds of Unix time, if times are written.
     time_s: Option<u64>,
     /// Positions of the last unit that was taken from the journal, written, and settled: synced, or left to the system to sync.
     taken: Position,
@@ -74,23 +73,23 @@ pub struct Writer<D: Disk> {
     settled: Position,
     /// Position of the last unit that a sync has made durable.
     synced: Position,
-    /// The last unit that is durable once the sync has succeeded that another thread runs.
+    /// The last unit that is durable after the success of the sync in another thread.
     syncing: Position,
-    /// When the last sync began, by the caller's clock.
+    /// Start of the last sync, by the caller's clock.
     sync_began: Duration,
-    /// Whether the last sync failed. Then this thread syncs, so that no step succeeds until a sync has.
+    /// True if the last sync failed. This thread syncs then: no step succeeds before a sync does.
     sync_failed: bool,
-    /// When memory was given back last.
+    /// Time at which memory was last freed.
     gave_back: Duration,
 }
 
 impl<D: Disk> Writer<D> {
-    /// Writes what `merge` has from now on; the units up to `last` are in the files already.
+    /// Writes the units of `merge` from now on. The units up to `last` are in the files already.
     pub fn new(merge: Merge, last: Position, appender: Appender<D::File>, policy: Policy, now: Duration) -> Writer<D> {
         let mut writer = Writer {
             merge,
+            encoder: Encoder::behind(appender.link()),
             appender,
-            encoder: Encoder::default(),
             policy,
             holds_syncs: false,
             time_s: None,
@@ -113,23 +112,23 @@ impl<D: Disk> Writer<D> {
         self.appender.set_fills(policy == Policy::Always);
     }
 
-    /// With [`Policy::EverySecond`], has syncs wait until much is to be synced, or no longer (`no-appendfsync-on-rewrite`).
+    /// With [`Policy::EverySecond`], delays syncs until there are many unsynced bytes, or ends that (`no-appendfsync-on-rewrite`).
     pub fn hold_syncs(&mut self, hold: bool) {
         self.holds_syncs = hold;
     }
 
-    /// Tells the time in the file, in seconds of Unix time, before what comes next (`aof-timestamp-enabled`). None ends that.
+    /// Writes the time to the file before the next units, in seconds of Unix time (`aof-timestamp-enabled`). `None` ends that.
     pub fn set_time(&mut self, now_s: Option<u64>) {
         self.time_s = now_s;
     }
 
-    /// How long the file is with all that is to be written.
+    /// Length of the file including unwritten bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.appender.len()
     }
 
-    /// Whether the file is empty.
+    /// Returns true if the file is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.appender.is_empty()
@@ -141,11 +140,11 @@ impl<D: Disk> Writer<D> {
         self.appender.unsettled()
     }
 
-    /// Takes the units that there are up to `cut` and writes them. `cut` is set behind the closed gate, to the last unit of then;
-    /// the greatest position stands for none. Says whether there was anything to be written.
+    /// Takes units up to `cut` and writes them. `cut` is set while the gate is closed, to the last unit at that time. The greatest position
+    /// means no cut. Returns true if there was anything to write.
     ///
     /// # Errors
-    /// The disk's. Nothing is lost: the next call tries again.
+    /// The disk's error. Nothing is lost: the next call tries again.
     pub fn write(&mut self, cut: &AtomicU64) -> io::Result<bool> {
         let mut written = 0;
         loop {
@@ -160,10 +159,10 @@ impl<D: Disk> Writer<D> {
         }
     }
 
-    /// Syncs what [`Writer::write`] has written, if it is time, or has the caller do it. `now` is a clock that is never set.
+    /// Syncs the written units if due, or has the caller do it. `now` is of a clock that is never set.
     ///
     /// # Errors
-    /// The disk's. Nothing is lost: [`Writer::write`] is to be called again.
+    /// The disk's error. Nothing is lost: [`Writer::write`] must be called again.
     pub fn sync_if_due(&mut self, now: Duration, cut: &AtomicU64) -> io::Result<Stepped<D::File>> {
         let before = (self.settled, self.synced);
         let is_at_cut = self.taken == cut.load(Ordering::Acquire);
@@ -185,13 +184,13 @@ impl<D: Disk> Writer<D> {
         })
     }
 
-    /// Whether the policy asks for nothing more of what has been written. What a policy of before has left to the system is still to be
-    /// synced by one that syncs.
+    /// Returns true if the policy requires nothing more for the written units. Units that an earlier policy left to the system must still
+    /// be synced under a policy that syncs.
     fn is_settled(&self) -> bool {
         self.written == if self.policy == Policy::Never { self.settled } else { self.synced }
     }
 
-    /// Does what the policy says of what has been written. Returns the file if another thread is to sync it.
+    /// Applies the policy to the written units. Returns the file if another thread must sync it.
     fn follow_policy(&mut self, now: Duration, is_at_cut: bool) -> io::Result<Option<D::File>> {
         if self.is_settled() {
             return Ok(None);
@@ -229,10 +228,10 @@ impl<D: Disk> Writer<D> {
         self.appender.begin_sync()
     }
 
-    /// Notes the result of a sync that another thread has run.
+    /// Notes the result of a sync in another thread.
     ///
     /// # Errors
-    /// The sync's. Nothing is lost: [`Writer::write`] writes again what isn't durable.
+    /// The sync's error. Nothing is lost: [`Writer::write`] writes the units again that aren't durable.
     pub fn end_sync(&mut self, result: io::Result<()>) -> io::Result<()> {
         self.sync_failed = result.is_err();
         self.appender.end_sync(result)?;
@@ -240,17 +239,17 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
-    /// Makes all that has been taken durable, and the file end with it: the increment is whole, and another one may follow. No sync may run
-    /// in another thread.
+    /// Makes all taken units durable, and cuts the file after them. The increment is whole then, and another one may follow. No sync may
+    /// run in another thread.
     ///
     /// # Errors
-    /// The disk's. The next call tries again.
+    /// The disk's error. The next call tries again.
     pub fn finish_increment(&mut self, now: Duration) -> io::Result<()> {
         self.sync(now)?;
         self.appender.trim()
     }
 
-    /// Writes what comes next to another increment. The one before is finished.
+    /// Writes the next units to another increment. The previous one is finished.
     pub fn go_on_in(&mut self, appender: Appender<D::File>) {
         debug_assert_eq!(self.taken, self.synced, "nothing may be left in the increment that ends");
         self.appender = appender;
@@ -258,10 +257,10 @@ impl<D: Disk> Writer<D> {
         self.encoder.begin_file();
     }
 
-    /// Makes all that has been taken durable, whatever the policy. No sync may run in another thread.
+    /// Makes all taken units durable under any policy. No sync may run in another thread.
     ///
     /// # Errors
-    /// The disk's.
+    /// The disk's error.
     pub fn sync(&mut self, now: Duration) -> io::Result<()> {
         self.appender.write()?;
         self.written = self.taken;
@@ -273,7 +272,7 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
-    /// Whether units are taken from the journal though a sync runs.
+    /// Returns true if units are taken from the journal during a sync.
     fn has_room(&self) -> bool {
         self.appender.unsettled() < UNSETTLED_BYTES_MAX
     }
@@ -291,8 +290,16 @@ impl<D: Disk> Writer<D> {
         self.encoder.end_block(self.appender.tail());
     }
 
-    /// Takes all that the journal has, and gives its end back, and the file, to which the rest is to be written yet. No sync may run in
-    /// another thread.
+    /// Gives up the unwritten units. Returns the last unit in the file. No sync may run in another thread.
+    ///
+    /// # Errors
+    /// The disk's error. A part of the unwritten units may then be in the file.
+    pub fn give_up(&mut self) -> io::Result<Position> {
+        Ok(if self.appender.give_up()? { self.written } else { self.settled })
+    }
+
+    /// Takes all units of the journal. Returns the reader at its end, and the file with its unwritten bytes. No sync may run in another
+    /// thread.
     #[must_use]
     pub fn end(mut self) -> (Merge, Appender<D::File>) {
         while let Some(unit) = self.merge.next_unit() {

@@ -1,31 +1,31 @@
-//! What a replica says to its primary while the stream runs: how far it is.
+//! A replica's messages to its primary during the stream: its offsets.
 //!
 //! ```text
 //! REPLCONF ACK <offset> [FACK <offset>]     has applied, has on disk
 //! ```
 //!
-//! Empty lines are signs of life while it loads a snapshot. All else is passed over, as in Redis.
+//! Empty lines are signs of life while it loads a snapshot. All other messages are ignored, like in Redis.
 
 use resp::num::parse_i64;
 use resp::request::{Batch, Framer, Input, Limits};
 
 use crate::handshake::request;
 
-/// Requests that are looked at together.
+/// Requests framed together.
 const WINDOW: usize = 64;
-/// Longest request of a replica that is waited for: it says nothing that is longer.
+/// The longest incomplete request of a replica. Valid ones are shorter.
 const BYTES_MAX: usize = 64 << 10;
 
-/// How far a replica says it is.
+/// A replica's offsets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// Bytes of the history that it has applied.
     pub applied: Option<u64>,
-    /// Bytes of it that its own append-only file has on disk.
+    /// Bytes of the history that its own append-only file has on disk.
     pub synced: Option<u64>,
 }
 
-/// What a replica says that has applied so many bytes of the history, and has so many of them on disk, if that is known.
+/// Returns the acknowledgement of a replica with this applied offset, and this durable offset if known.
 #[must_use]
 pub fn acknowledgement(applied: u64, synced: Option<u64>) -> Vec<u8> {
     let (applied, synced) = (applied.to_string(), synced.map(|synced| synced.to_string()));
@@ -36,21 +36,21 @@ pub fn acknowledgement(applied: u64, synced: Option<u64>) -> Vec<u8> {
     request(&words)
 }
 
-/// That a replica sends what is no request, or one without an end.
+/// The error for data that are no request, or an endless one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Garbled;
 
-/// Reads what a replica says.
+/// Parses a replica's messages.
 #[derive(Debug, Default)]
 pub struct Answers {
     read: Vec<u8>,
 }
 
 impl Answers {
-    /// Takes bytes that have arrived. Says how far the replica is by the last of them that tells.
+    /// Takes received bytes. Returns the last offsets among them.
     ///
     /// # Errors
-    /// If they are no requests. The link is of no use then.
+    /// If they are no requests. The link is useless then.
     pub fn take(&mut self, bytes: &[u8]) -> Result<Answer, Garbled> {
         self.read.extend_from_slice(bytes);
         let mut answer = Answer::default();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_ends_the_link() {
+    fn invalid_messages_end_the_link() {
         assert_eq!(Answers::default().take(b"*x\r\n"), Err(Garbled));
         let mut answers = Answers::default();
         assert!(answers.take(b"*1\r\n$100000\r\n").is_ok());

@@ -1,40 +1,40 @@
-//! The backlog: the last bytes of a history, from which replicas are sent what they lack.
+//! The backlog: the last bytes of a history, from which replicas get their missing bytes.
 //!
-//! Offsets count the bytes of a history from its beginning, as `master_repl_offset` of Redis does: a replica at offset 100 has the
-//! first hundred bytes. The bytes lie in blocks, so that nothing is moved when the oldest are given up. Where a replica that is far behind
-//! needs more of them than there is memory for, the oldest go to a shelf, which is a file: so it can catch up, however long that takes.
+//! Offsets count the bytes of a history from its beginning, like Redis's `master_repl_offset`: a replica at offset 100 has the first
+//! hundred bytes. The bytes are in blocks, and nothing is moved when the oldest are dropped. If a slow replica needs more of them than fit
+//! into memory, the oldest go to an overflow file. The replica can catch up then, at any speed.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 
-/// Bytes of a block: what a socket takes at once, or less.
+/// Bytes of a block: no more than a socket takes at once.
 const BLOCK_BYTES: usize = 128 << 10;
 
-/// Bytes that are read from a shelf at once.
+/// Bytes read from the overflow at once.
 const READ_BYTES: usize = 256 << 10;
 
-/// Where bytes are kept that memory has no room for.
-pub trait Shelf: Send {
+/// A store for bytes beyond the memory.
+pub trait Overflow: Send {
     /// Adds bytes at its end.
     ///
     /// # Errors
-    /// The disk's.
+    /// The disk's error.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Reads some bytes from this place on. None are read only at the end.
+    /// Reads some bytes from this position on. Returns 0 only at the end.
     ///
     /// # Errors
-    /// The disk's.
+    /// The disk's error.
     fn read(&self, at: u64, into: &mut [u8]) -> io::Result<usize>;
 }
 
-/// See the module's documentation.
+/// The last bytes of a history.
 #[derive(Default)]
 pub struct Backlog {
-    /// Bytes before those in memory, and the offset before the first of them.
-    shelf: Option<(Box<dyn Shelf>, u64)>,
-    /// Whole blocks but for the last one, which grows.
+    /// The bytes before those in memory, and the offset before the first of them.
+    overflow: Option<(Box<dyn Overflow>, u64)>,
+    /// Full blocks, except the last one, which grows.
     blocks: VecDeque<Vec<u8>>,
     /// The offset before the first byte of the first block.
     memory_start: u64,
@@ -48,10 +48,10 @@ impl fmt::Debug for Backlog {
 }
 
 impl Backlog {
-    /// An empty one that begins behind this offset.
+    /// An empty backlog that begins at this offset.
     #[must_use]
     pub fn begin(offset: u64) -> Backlog {
-        Backlog { shelf: None, blocks: VecDeque::new(), memory_start: offset, end: offset }
+        Backlog { overflow: None, blocks: VecDeque::new(), memory_start: offset, end: offset }
     }
 
     /// The offset behind the last byte.
@@ -63,22 +63,22 @@ impl Backlog {
     /// The offset before the first byte that is kept.
     #[must_use]
     pub fn start(&self) -> u64 {
-        self.shelf.as_ref().map_or(self.memory_start, |(_, start)| *start)
+        self.overflow.as_ref().map_or(self.memory_start, |(_, start)| *start)
     }
 
-    /// Bytes that are kept.
+    /// The number of bytes kept.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.end - self.start()
     }
 
-    /// Those of them that are in memory.
+    /// The number of bytes in memory.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.end - self.memory_start
     }
 
-    /// Whether a replica that has everything up to this offset can be sent the rest.
+    /// Returns true if a replica at this offset can get the following bytes.
     #[must_use]
     pub fn reaches_back_to(&self, offset: u64) -> bool {
         (self.start()..=self.end).contains(&offset)
@@ -101,7 +101,7 @@ impl Backlog {
         }
     }
 
-    /// Takes back what is behind this offset. False if that isn't in memory: then nothing changes.
+    /// Drops the bytes after this offset. Returns false and changes nothing if the offset isn't in memory.
     pub fn take_back(&mut self, offset: u64) -> bool {
         if !(self.memory_start..=self.end).contains(&offset) {
             return false;
@@ -119,14 +119,13 @@ impl Backlog {
         true
     }
 
-    /// Gives up whole blocks of which `needed` has no need and without which `size` bytes are left. `needed` is the least offset that
-    /// a replica is at.
+    /// Drops whole blocks that no replica needs, and keeps at least `size` bytes. `needed` is the least offset of a replica.
     pub fn trim(&mut self, size: u64, needed: u64) {
-        if self.shelf.is_some() {
+        if self.overflow.is_some() {
             if needed < self.memory_start {
                 return;
             }
-            self.shelf = None;
+            self.overflow = None;
         }
         while let Some(block) = self.blocks.front() {
             let next = self.memory_start + block.len() as u64;
@@ -138,41 +137,41 @@ impl Backlog {
         }
     }
 
-    /// Puts the oldest blocks on a shelf, until no more than `memory_max` bytes are in memory, or a block more. `make` makes a shelf.
+    /// Moves the oldest blocks to the overflow, until memory holds at most `memory_max` bytes plus one block. `make` creates an overflow.
     ///
     /// # Errors
-    /// If there can't be one, or it takes no more. Nothing is lost: all that is not on it is in memory.
-    pub fn spill(&mut self, memory_max: u64, make: impl FnOnce() -> io::Result<Box<dyn Shelf>>) -> io::Result<()> {
+    /// If it can't be created, or takes no more. Nothing is lost: the other bytes stay in memory.
+    pub fn spill(&mut self, memory_max: u64, make: impl FnOnce() -> io::Result<Box<dyn Overflow>>) -> io::Result<()> {
         if self.memory_bytes() <= memory_max + BLOCK_BYTES as u64 {
             return Ok(());
         }
         let start = self.memory_start;
-        let (shelf, _) = match &mut self.shelf {
-            Some(shelf) => shelf,
+        let (overflow, _) = match &mut self.overflow {
+            Some(overflow) => overflow,
             none => none.insert((make()?, start)),
         };
         while self.end - self.memory_start > memory_max
             && let Some(block) = self.blocks.front().filter(|block| block.len() == BLOCK_BYTES)
         {
-            shelf.append(block)?;
+            overflow.append(block)?;
             self.memory_start += BLOCK_BYTES as u64;
             self.blocks.pop_front();
         }
         Ok(())
     }
 
-    /// The next bytes from this offset on, as many as lie together; none at the end. `scratch` holds them if they come from a shelf. None
-    /// if they are not kept.
+    /// Returns the contiguous bytes from this offset on, empty at the end. `scratch` holds them if they come from the overflow. Returns
+    /// `None` if they are not kept.
     ///
     /// # Errors
-    /// The shelf's.
+    /// The overflow's error.
     pub fn piece<'b>(&'b self, offset: u64, scratch: &'b mut Vec<u8>) -> io::Result<Option<&'b [u8]>> {
-        if let Some((shelf, start)) = &self.shelf
+        if let Some((overflow, start)) = &self.overflow
             && (*start..self.memory_start).contains(&offset)
         {
             let left = usize::try_from(self.memory_start - offset).unwrap_or(usize::MAX);
             scratch.resize(left.min(READ_BYTES), 0);
-            let read = shelf.read(offset - start, scratch)?;
+            let read = overflow.read(offset - start, scratch)?;
             if read == 0 {
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file has fewer bytes than were written"));
             }
@@ -181,7 +180,7 @@ impl Backlog {
         Ok(self.from(offset).map(|mut pieces| pieces.find(|piece| !piece.is_empty()).unwrap_or_default()))
     }
 
-    /// The bytes in memory from this offset on, in pieces. None if they are not there.
+    /// Returns the bytes in memory from this offset on, in pieces. Returns `None` if the offset isn't in memory.
     fn from(&self, offset: u64) -> Option<impl Iterator<Item = &[u8]>> {
         if !(self.memory_start..=self.end).contains(&offset) {
             return None;
@@ -212,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_is_found_by_its_offset() {
+    fn added_bytes_are_found_by_their_offset() {
         let bytes: Vec<u8> = (0..BLOCK_BYTES * 3 + 1000).map(|i| (i % 251) as u8).collect();
         let mut backlog = Backlog::begin(1000);
         assert_eq!((all(&backlog, 1000), all(&backlog, 999), all(&backlog, 1001)), (Some(Vec::new()), None, None));
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_back_may_be_other_bytes_afterwards() {
+    fn a_rewound_offset_may_get_other_bytes() {
         let bytes: Vec<u8> = (0..BLOCK_BYTES * 3).map(|i| (i % 251) as u8).collect();
         for kept in [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, BLOCK_BYTES * 3] {
             let mut backlog = Backlog::begin(10);
@@ -257,10 +256,10 @@ mod tests {
         }
     }
 
-    /// A shelf in memory that takes so many bytes.
+    /// An overflow in memory with limited room.
     struct Small(Vec<u8>, usize);
 
-    impl Shelf for Small {
+    impl Overflow for Small {
         fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
             if self.0.len() + bytes.len() > self.1 {
                 return Err(io::ErrorKind::StorageFull.into());
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_memory_has_no_room_for_is_read_from_the_shelf() {
+    fn bytes_beyond_the_memory_are_read_from_the_overflow() {
         let bytes: Vec<u8> = (0..BLOCK_BYTES * 7 + 500).map(|i| (i % 251) as u8).collect();
         let block = BLOCK_BYTES as u64;
         let mut backlog = Backlog::begin(50);
@@ -291,14 +290,14 @@ mod tests {
             assert_eq!(all(&backlog, 50 + at as u64).as_deref(), bytes.get(at..), "{at}");
         }
         backlog.trim(block, 50 + block);
-        assert_eq!(backlog.start(), 50, "a replica needs what is on the shelf");
+        assert_eq!(backlog.start(), 50, "a replica needs the part in the overflow");
         backlog.trim(block, u64::MAX);
-        assert!(backlog.bytes() <= 2 * block && backlog.shelf.is_none());
+        assert!(backlog.bytes() <= 2 * block && backlog.overflow.is_none());
         assert_eq!(all(&backlog, backlog.start()).as_deref(), bytes.get(backlog.start() as usize - 50..));
     }
 
     #[test]
-    fn a_shelf_that_is_full_loses_nothing() {
+    fn a_full_overflow_loses_nothing() {
         let block = BLOCK_BYTES as u64;
         let mut backlog = Backlog::begin(0);
         backlog.append(&vec![7; BLOCK_BYTES * 6]);

@@ -1,42 +1,43 @@
-//! From units to the stream: what a primary sends its replicas.
+//! Turns units into the stream that a primary sends to its replicas.
 //!
-//! A unit of several commands is a transaction. What only Penstock understands, the count of a pipeline token, is the argument of a PING:
-//! other servers take no notice of it, so that all replicas are sent the same bytes and offsets mean the same everywhere.
+//! A unit of several commands is a transaction. The count of a pipeline token, known only to Penstock, is the argument of a PING. Other
+//! servers ignore it: all replicas get the same bytes, and offsets mean the same everywhere.
 
 use journal::record::{Entry, Kind};
 use resp::num::write_u64;
 
 /// A sign of life in the stream.
 pub const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
-/// Asks replicas how far they are, at once.
+/// Asks replicas for their offsets, for an immediate reply.
 pub const ASK: &[u8] = b"*3\r\n$8\r\nREPLCONF\r\n$6\r\nGETACK\r\n$1\r\n*\r\n";
 
 /// Turns units into the stream's bytes.
 #[derive(Debug, Default)]
 pub struct Feed {
-    /// The database that the stream has selected.
+    /// The database selected in the stream.
     database: Option<usize>,
 }
 
 impl Feed {
-    /// Has the next command select its database: what comes is read from here on by a replica that knows of none.
+    /// Makes the next command select its database: a new reader of the stream has no selected database.
     pub fn forget_database(&mut self) {
         self.database = None;
     }
 
-    /// Adds a unit behind what `out` has.
+    /// Appends a unit to `out`.
     pub fn unit<'e>(&mut self, entries: impl Iterator<Item = Entry<'e>> + Clone, out: &mut Vec<u8>) {
+        let entries = entries.filter(|entry| entry.kind.is_for_replicas());
         let is_transaction = entries.clone().nth(1).is_some();
         if is_transaction {
-            // Selected before, so that it holds for what comes later, too, where the transaction is refused.
-            if let Some(first) = entries.clone().find(|entry| entry.kind == Kind::Command) {
+            // Selected before the transaction, and valid for later commands even if the transaction is refused.
+            if let Some(first) = entries.clone().find(|entry| entry.kind.is_command()) {
                 self.select(first.database, out);
             }
             out.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
         }
         for entry in entries {
             match entry.kind {
-                Kind::Command => {
+                Kind::Command | Kind::FileCommand | Kind::ReplicaCommand => {
                     self.select(entry.database, out);
                     out.extend_from_slice(entry.command);
                 }
@@ -104,11 +105,21 @@ mod tests {
     }
 
     #[test]
-    fn the_count_of_a_token_is_in_the_transaction_with_what_it_counts() {
+    fn the_count_of_a_token_is_in_the_transaction_of_its_commands() {
         let feed = &mut Feed::default();
         let unit = [(0, Kind::Command, "DEL a"), (0, Kind::Own, "PIPELINE COUNT")];
         assert_eq!(fed(feed, &unit), "; SELECT 0 ; MULTI ; DEL a ; PING ; PIPELINE COUNT ; EXEC");
         assert_eq!(fed(feed, &[(0, Kind::Own, "PIPELINE END")]), "; PING ; PIPELINE END");
+    }
+
+    #[test]
+    fn commands_for_the_file_alone_are_left_out() {
+        let feed = &mut Feed::default();
+        assert_eq!(fed(feed, &[(3, Kind::FileCommand, "DEL a")]), "");
+        let unit = [(3, Kind::FileCommand, "DEL a"), (0, Kind::ReplicaCommand, "DEL b")];
+        assert_eq!(fed(feed, &unit), "; SELECT 0 ; DEL b");
+        let unit = [(0, Kind::Command, "DEL a"), (3, Kind::FileCommand, "DEL b"), (0, Kind::ReplicaCommand, "DEL c")];
+        assert_eq!(fed(feed, &unit), "; MULTI ; DEL a ; DEL c ; EXEC");
     }
 
     #[test]

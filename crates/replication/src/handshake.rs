@@ -1,4 +1,4 @@
-//! What a replica says before the stream begins, and how it takes the answers.
+//! A replica's requests before the stream begins, and its handling of the replies.
 //!
 //! ```text
 //! replica                                        primary
@@ -7,7 +7,7 @@
 //! PSYNC <history> <offset>, or PSYNC ? -1        +FULLRESYNC <history> <offset>, or +CONTINUE [<history>]
 //! ```
 //!
-//! Replies are single lines. An empty line is a sign of life while the primary gets ready.
+//! Replies are single lines. An empty line is a sign of life while the primary prepares its reply.
 
 use std::collections::VecDeque;
 
@@ -15,70 +15,72 @@ use resp::num::parse_i64;
 
 use crate::id::HistoryId;
 
-/// What a replica says of itself.
+/// A replica's description of itself.
 #[derive(Clone, Debug, Default)]
 pub struct Introduction {
-    /// The user and password that the primary wants (`masteruser`, `masterauth`).
+    /// The user for the primary (`masteruser`, `masterauth`).
     pub user: Option<Vec<u8>>,
-    /// See `user`.
+    /// The password for it.
     pub password: Option<Vec<u8>>,
-    /// The port that clients find this server at (`replica-announce-port`, or its own).
+    /// The port of this server for clients (`replica-announce-port`, or its own).
     pub port: u16,
-    /// The address they find it at, if it isn't the one that the primary sees (`replica-announce-ip`).
+    /// The address of this server for clients, if it differs from the address that the primary sees (`replica-announce-ip`).
     pub address: Option<String>,
-    /// The server's version, which newer primaries take note of.
+    /// The server's version. Newer primaries record it.
     pub version: String,
-    /// The history that the replica has a part of, and the offset of the first byte that it lacks.
+    /// The replica's name in its cluster, if it is a node of one.
+    pub node: Option<String>,
+    /// The history of the replica's data, and the offset of its first missing byte.
     pub known: Option<(HistoryId, u64)>,
-    /// Whether the other server is a replica of this one, and is to take its place (FAILOVER).
+    /// True if the other server is a replica of this one, and must take its place (FAILOVER).
     pub hands_over: bool,
 }
 
-/// How the stream begins.
+/// The beginning of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beginning {
-    /// With a snapshot. `offset` bytes of this history are in it.
+    /// After a snapshot with the first `offset` bytes of this history.
     Snapshot {
         /// The history's name.
         history: HistoryId,
-        /// Bytes of it before the first one that the stream will have.
+        /// Bytes of the history before the first byte of the stream.
         offset: u64,
     },
-    /// Where the replica was. The history may have another name from here on.
+    /// At the replica's offset. The history may have another name from here on.
     GoesOn {
         /// The new name, if there is one.
         history: Option<HistoryId>,
     },
 }
 
-/// What is to be done next.
+/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HandshakeStep {
-    /// These requests are to be sent.
+    /// Send these requests.
     Send(Vec<u8>),
-    /// The next line is awaited.
+    /// Await the next line.
     Wait,
     /// The stream begins.
     Begin(Beginning),
 }
 
-/// Why the primary can't be replicated.
+/// The reason why the primary can't be replicated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// A line for the log: what the primary said, and what to do.
+    /// A line for the log: the primary's reply and the remedy.
     pub text: String,
-    /// The primary says that it can't now: it loads its data, or has no link to its own primary.
+    /// The primary can't serve now: it loads its data, or has no link to its own primary.
     pub is_for_now: bool,
-    /// It follows none already, so that there is nothing to hand over.
+    /// The other server is a primary already, and a failover is impossible.
     pub is_primary: bool,
 }
 
-/// What a reply is awaited for.
+/// The request that a reply belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Ping,
     Auth,
-    /// Something that older primaries may not know.
+    /// A request that older primaries may not know.
     Optional,
     Psync,
 }
@@ -91,16 +93,16 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// The handshake, and the first request.
+    /// Returns the handshake and the first request.
     #[must_use]
     pub fn begin(introduction: Introduction) -> (Handshake, Vec<u8>) {
         (Handshake { introduction, asked: VecDeque::from([Asked::Ping]) }, request(&[b"PING"]))
     }
 
-    /// Takes a line of the primary's, without its end.
+    /// Takes a line of the primary, without its end.
     ///
     /// # Errors
-    /// The primary refuses something that can't be done without.
+    /// The primary refuses an essential request.
     pub fn line(&mut self, line: &[u8]) -> Result<HandshakeStep, Refused> {
         if line.is_empty() {
             return Ok(HandshakeStep::Wait);
@@ -119,7 +121,7 @@ impl Handshake {
 
     /// Introduces the replica, once the primary is known to answer.
     fn pinged(&mut self, line: &[u8]) -> Result<HandshakeStep, Refused> {
-        // A primary that wants a password first says so; so does one whose users may not PING.
+        // A primary with a password refuses PING, and so does one with users who may not PING.
         let answers = [&b"+PONG"[..], b"-NOAUTH", b"-NOPERM", b"-ERR operation not permitted"];
         if !answers.iter().any(|answer| line.starts_with(answer)) {
             return Err(refused(line, "it does not answer PING", is_for_now(line)));
@@ -142,8 +144,11 @@ impl Handshake {
         if let Some(address) = &introduction.address {
             say(&[b"REPLCONF", b"ip-address", address.as_bytes()]);
         }
-        say(&[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"]);
+        say(&[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2", b"capa", b"penstock"]);
         say(&[b"REPLCONF", b"version", introduction.version.as_bytes()]);
+        if let Some(node) = &introduction.node {
+            say(&[b"REPLCONF", b"set-cluster-node-id", node.as_bytes()]);
+        }
         Ok(HandshakeStep::Send(bytes))
     }
 
@@ -161,7 +166,7 @@ impl Handshake {
     }
 }
 
-/// Reads the answer to PSYNC.
+/// Parses the reply to PSYNC.
 fn begun(line: &[u8]) -> Result<HandshakeStep, Refused> {
     let mut words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
     let history = |word: Option<&[u8]>| word.and_then(HistoryId::parse);
@@ -183,7 +188,7 @@ fn offset(text: &[u8]) -> Option<u64> {
     parse_i64(text).and_then(|offset| u64::try_from(offset).ok())
 }
 
-/// True if an error passes by itself.
+/// Returns true for a temporary error.
 fn is_for_now(line: &[u8]) -> bool {
     line.starts_with(b"-NOMASTERLINK") || line.starts_with(b"-LOADING") || line.starts_with(b"-BUSY")
 }
@@ -194,7 +199,7 @@ fn refused(line: &[u8], what: &str, is_for_now: bool) -> Refused {
     Refused { text: format!("the primary says \"{}\": {what}", line.escape_ascii()), is_for_now, is_primary }
 }
 
-/// A request, as an array of bulk strings.
+/// Returns a request as an array of bulk strings.
 #[must_use]
 pub fn request(words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
@@ -216,7 +221,7 @@ mod tests {
         Introduction { port: 7000, version: "8.0.0".into(), ..Introduction::default() }
     }
 
-    /// Plays a handshake: what is sent, in words, and how it ends.
+    /// Plays a handshake. Returns the requests in words, and the end.
     fn play(introduction: Introduction, lines: &[&str]) -> (Vec<String>, Result<Option<Beginning>, Refused>) {
         let (mut handshake, first) = Handshake::begin(introduction);
         let mut sent = vec![words(&first)];
@@ -231,7 +236,7 @@ mod tests {
         (sent, Ok(None))
     }
 
-    /// The words of some requests.
+    /// Returns the words of some requests.
     fn words(bytes: &[u8]) -> String {
         let text = String::from_utf8(bytes.to_vec()).unwrap();
         let words = text.split("\r\n").filter(|line| !line.is_empty() && !line.starts_with('$'));
@@ -246,7 +251,7 @@ mod tests {
             sent,
             [
                 "; PING",
-                "; REPLCONF listening-port 7000 ; REPLCONF capa eof capa psync2 ; REPLCONF version 8.0.0",
+                "; REPLCONF listening-port 7000 ; REPLCONF capa eof capa psync2 capa penstock ; REPLCONF version 8.0.0",
                 "; PSYNC ? -1"
             ]
         );
@@ -255,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_a_part_goes_on() {
+    fn a_replica_with_part_of_the_history_continues() {
         let history = HistoryId::parse(ID.as_bytes()).unwrap();
         let known = Introduction { known: Some((history, 77)), ..introduction() };
         let (sent, end) = play(known.clone(), &["+PONG", "+OK", "+OK", "-ERR unknown option", "+CONTINUE"]);
@@ -295,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_primary_that_can_not_now_is_asked_again() {
+    fn a_primary_that_is_busy_is_asked_again() {
         let not_now = |lines: &[&str]| play(introduction(), lines).1.unwrap_err().is_for_now;
         assert!(not_now(&[
             "+PONG",

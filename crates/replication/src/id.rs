@@ -2,17 +2,17 @@
 
 use std::fmt;
 
-/// Forty hexadecimal digits that name a history: what one primary has changed, in one order.
+/// Forty hexadecimal digits that name a history: the changes of one primary, in one order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HistoryId([u8; HistoryId::LEN]);
 
 impl HistoryId {
-    /// Digits of a name.
+    /// Number of digits of a name.
     pub const LEN: usize = 40;
-    /// The name that stands for no history.
+    /// The name for no history.
     pub const NONE: HistoryId = HistoryId([b'0'; HistoryId::LEN]);
 
-    /// A name made of these bits.
+    /// Returns the name with these bits.
     #[must_use]
     pub fn new(random: [u8; HistoryId::LEN / 2]) -> HistoryId {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -23,7 +23,7 @@ impl HistoryId {
         HistoryId(std::array::from_fn(digit))
     }
 
-    /// Reads a name, as another server sent it. None if it is none.
+    /// Parses a name sent by another server. Returns `None` for an invalid one.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<HistoryId> {
         let digits: [u8; HistoryId::LEN] = text.try_into().ok()?;
@@ -50,14 +50,14 @@ impl fmt::Debug for HistoryId {
     }
 }
 
-/// What data are: all that a history has up to an offset.
+/// The state of a data set: a history up to an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryPoint {
     /// The history's name.
     pub id: HistoryId,
     /// Bytes of the history.
     pub offset: u64,
-    /// The database that the stream has selected behind them.
+    /// The database selected in the stream at this offset.
     pub database: usize,
 }
 

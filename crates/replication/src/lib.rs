@@ -1,13 +1,12 @@
-//! Redis's replication protocol, as far as it is bytes: what a replica and its primary say to each other.
+//! Redis's replication protocol as bytes: the messages between a replica and its primary.
 //!
-//! A replica introduces itself ([`handshake`]), gets a snapshot unless it can go on where it was ([`transfer`]), and then all that
-//! the primary changes, as commands ([`stream`]). A *history* is what one primary has changed, in one order; it has a name
-//! ([`id`]), and each byte of its stream a number, the *offset*. A replica that knows name and offset can go on from there.
-//! A primary makes the stream of the journal's units ([`feed`]), keeps its end ([`backlog`]), and hears from its replicas how far
-//! they are ([`answers`]).
+//! A replica introduces itself ([`handshake`]). It gets a snapshot unless it can continue from its offset ([`transfer`]), and then all
+//! changes of the primary, as commands ([`stream`]). A *history* is the sequence of changes of one primary. It has a name ([`id`]), and
+//! each byte of its stream has a number, the *offset*. A replica that knows name and offset can continue from there. A primary makes the
+//! stream from the journal's units ([`feed`]), keeps its end ([`backlog`]), and reads its replicas' acknowledgements ([`answers`]).
 //!
-//! This room knows no socket, no thread, no clock and no keyspace: bytes in, bytes out. Sources: Redis's documentation page
-//! "Redis replication", and what servers send.
+//! This crate knows no socket, no thread, no clock and no keyspace: bytes in, bytes out. Sources: Redis's documentation page "Redis
+//! replication", and the behaviour of servers.
 
 #![forbid(unsafe_code)]
 

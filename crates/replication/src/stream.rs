@@ -1,58 +1,53 @@
-//! The stream of commands, as a replica takes it: how much of what has arrived is to be applied, and where the primary asks how far
-//! the replica is.
+//! The stream of commands on a replica: splits the received bytes into commands to apply and the primary's questions for the offset.
 
 use resp::num::parse_i64;
 use resp::request::{Batch, Framer, Input, Limits, ProtocolError, Stop};
 
-/// Requests that are looked at together.
+/// Requests framed together.
 const WINDOW: usize = 64;
-/// A primary's commands are of any size: it has accepted them already.
-const LIMITS: Limits = Limits { bulk_bytes_max: i64::MAX, args_max: i32::MAX as i64, unauthenticated: false };
 
-/// The beginning of what has arrived.
+/// The beginning of the received bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Portion {
-    /// Bytes of whole commands and whole transactions that are to be applied.
+    /// Bytes of whole commands and whole transactions to apply.
     pub commands: usize,
-    /// Bytes of a request behind them by which the primary asks for the offset (REPLCONF GETACK); 0 if it doesn't. The answer
-    /// has the offset before that request.
+    /// Bytes of a following request for the offset (REPLCONF GETACK), or 0. The answer has the offset before that request.
     pub asks: usize,
-    /// Where runs of commands end: before and behind each that is to be applied by itself, and before a transaction.
+    /// Ends of runs of commands: before and after each command that is applied by itself, and before a transaction.
     pub cuts: Vec<usize>,
 }
 
-/// Why the stream can't be applied any further.
+/// The reason why the stream can't be applied any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unusable {
     /// The bytes are no commands.
     Protocol(ProtocolError),
-    /// What follows is for a database that this server doesn't have. Applied to another one, it would be wrong there.
+    /// The next commands are for a database that this server lacks. They must not be applied to another one.
     Database,
 }
 
-/// Finds whole commands and transactions. A transaction is applied when all of it is there, so that a link that is cut within one goes
-/// on before it.
+/// Finds whole commands and transactions. A transaction is applied only when complete: after a cut within it, the link resumes before it.
 #[derive(Debug)]
 pub struct Splitter {
-    /// How many databases the replica has.
+    /// The replica's number of databases.
     databases: usize,
-    /// Whether a command of this name is to be applied by itself.
+    /// Returns true for the name of a command that is applied by itself.
     is_single: fn(&[u8]) -> bool,
-    /// Bytes of the beginning that were looked at, all of them of a transaction that has yet to end.
+    /// Bytes at the beginning that were already split, all of an incomplete transaction.
     looked_at: usize,
 }
 
 impl Splitter {
-    /// For a replica with so many databases that applies some commands by themselves.
+    /// A splitter for a replica with that many databases, which applies some commands by themselves.
     #[must_use]
     pub fn new(databases: usize, is_single: fn(&[u8]) -> bool) -> Splitter {
         Splitter { databases, is_single, looked_at: 0 }
     }
 
-    /// What the beginning of `bytes` is. The caller passes the bytes behind it, and what has arrived since, with the next call.
+    /// Splits the beginning of `bytes`. The next call gets the bytes behind it, and newly received ones.
     ///
     /// # Errors
-    /// Nothing more can be applied; all that is before has been returned by earlier calls.
+    /// Nothing more can be applied. Earlier calls have returned everything before.
     pub fn portion(&mut self, bytes: &[u8]) -> Result<Portion, Unusable> {
         let input = Input::from(bytes);
         let (mut framer, mut batch, mut portion) = (Framer::default(), Batch::default(), Portion::default());
@@ -60,7 +55,7 @@ impl Splitter {
         let mut is_within = at > 0;
         loop {
             batch.clear();
-            let (_, stop) = framer.frame(input, at, &LIMITS, WINDOW, &mut batch);
+            let (_, stop) = framer.frame(input, at, &Limits::UNLIMITED, WINDOW, &mut batch);
             for request in batch.requests() {
                 let args = batch.args(request, input);
                 let is = |index: usize, word: &[u8]| args.get(index).eq_ignore_ascii_case(word);
@@ -72,11 +67,11 @@ impl Splitter {
                 if is(0, b"SELECT") && !self.has_database(args.get(1)) {
                     return if portion.commands == 0 { Err(Unusable::Database) } else { Ok(portion) };
                 }
-                // What is before a transaction that runs by itself is told of before that is queued, of which nothing has run then.
+                // Commands before a transaction that runs by itself are reported before the transaction is queued, when none of it has run.
                 if !is_within && is(0, b"MULTI") && (self.is_single)(b"EXEC") && at > 0 {
                     portion.cuts.push(at);
                 }
-                // What a transaction queues runs with its EXEC.
+                // The commands queued by a transaction run with its EXEC.
                 if (!is_within || is(0, b"EXEC")) && (self.is_single)(args.get(0)) {
                     portion.cuts.extend([at, end]);
                 }
@@ -89,7 +84,7 @@ impl Splitter {
             match stop {
                 Stop::Full => {}
                 Stop::Error(error) if portion.commands == 0 => return Err(Unusable::Protocol(error)),
-                // What is no command is met again, and nothing is before it then.
+                // The error is met again by the next call, with nothing before it then.
                 Stop::Incomplete | Stop::Error(_) => break,
             }
         }
@@ -102,54 +97,54 @@ impl Splitter {
     }
 }
 
-/// What is to be done next with what has arrived of a stream.
+/// The next task for the received bytes of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamTask {
-    /// These whole commands and transactions are to be applied.
+    /// Apply these whole commands and transactions.
     Apply {
         /// The commands.
         commands: Vec<u8>,
         /// See [`Portion::cuts`].
         cuts: Vec<usize>,
     },
-    /// The primary asks for the offset, which is answered before this question counts as applied.
+    /// Answer the primary's question for the offset, before this question counts as applied.
     Answer {
         /// The question.
         question: Vec<u8>,
     },
 }
 
-/// What has arrived of a stream and has not been applied.
+/// Received bytes of a stream that have not been applied.
 #[derive(Debug)]
 pub struct ArrivedStream {
     splitter: Splitter,
     bytes: Vec<u8>,
-    /// Bytes at the beginning by which the primary asks.
+    /// Bytes of a question at the beginning.
     asks: usize,
 }
 
 impl ArrivedStream {
-    /// A stream that begins with these bytes.
+    /// Returns a stream that begins with these bytes.
     #[must_use]
     pub fn begin(splitter: Splitter, bytes: Vec<u8>) -> ArrivedStream {
         ArrivedStream { splitter, bytes, asks: 0 }
     }
 
-    /// Bytes that are not applied.
+    /// The number of unapplied bytes.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Adds bytes that have arrived.
+    /// Adds received bytes.
     pub fn add(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// What is to be done next. None until more has arrived.
+    /// Returns the next task, or `None` until more bytes are received.
     ///
     /// # Errors
-    /// Nothing more can be applied; all that is before has been returned by earlier calls.
+    /// Nothing more can be applied. Earlier calls have returned everything before.
     pub fn next_task(&mut self) -> Result<Option<StreamTask>, Unusable> {
         if self.asks > 0 {
             let question = self.bytes.drain(..std::mem::take(&mut self.asks)).collect();
@@ -188,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_are_answered_where_they_stand() {
+    fn questions_are_answered_in_stream_order() {
         let set = request(&[b"SET", b"k", b"v"]);
         let ask = request(&[b"REPLCONF", b"GETACK", b"*"]);
         let bytes = [&ask[..], &set, &set, &ask, &ask, &set].concat();
@@ -230,7 +225,7 @@ mod tests {
         }
     }
 
-    /// Its commands must not be applied to the database that was selected before.
+    /// The commands must not be applied to the previously selected database.
     #[test]
     fn a_database_that_is_not_there_ends_the_stream() {
         let set = request(&[b"SET", b"k", b"v"]);
@@ -246,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_protocol_is_an_error_behind_the_commands() {
+    fn invalid_bytes_are_an_error_after_the_commands() {
         let set = request(&[b"SET", b"k", b"v"]);
         let bytes = [&set[..], b"*x\r\n"].concat();
         let mut splitter = fresh_splitter();
@@ -265,7 +260,7 @@ mod tests {
         let exec_at = set.len() + transaction.len();
         let flush_at = exec_at + exec.len() + set.len();
         let flush_end = flush_at + flush.len();
-        // A run ends before a transaction, too, so that what is before it counts when it has run.
+        // A run ends before a transaction, too: the commands before it count once they have run.
         let cuts = vec![set.len(), exec_at, exec_at + exec.len(), flush_at, flush_end, flush_end];
         assert_eq!(portion, Portion { commands: flush_end, asks: 0, cuts });
     }

@@ -10,24 +10,24 @@ use std::io::{self, Read};
 use memchr::memmem;
 use resp::num::parse_i64;
 
-/// Bytes of the mark that ends a snapshot whose length isn't known.
+/// Bytes of the mark that ends a snapshot of unknown length.
 pub const MARK_BYTES: usize = 40;
-/// Bytes that are read from the socket at once.
+/// Bytes read from the socket at once.
 const READ_BYTES: usize = 256 << 10;
-/// Longest snapshot that a primary may announce: an exbibyte, so that sums don't overflow.
+/// The longest snapshot that a primary may announce: an exbibyte. Sums don't overflow below it.
 const SNAPSHOT_BYTES_MAX: u64 = 1 << 60;
 
-/// How a snapshot ends.
+/// The end of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// After so many bytes.
+    /// After this many bytes.
     After(u64),
-    /// Where this mark is.
+    /// At this mark.
     At([u8; MARK_BYTES]),
 }
 
 impl End {
-    /// Reads the line before a snapshot, without its end. None if it is no such line.
+    /// Parses the line before a snapshot, given without its end. Returns `None` for any other line.
     #[must_use]
     pub fn parse(line: &[u8]) -> Option<End> {
         let text = line.strip_prefix(b"$")?;
@@ -40,7 +40,7 @@ impl End {
         }
     }
 
-    /// The snapshot's length, if it is known.
+    /// The snapshot's length, if known.
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {
         match self {
@@ -54,7 +54,7 @@ impl End {
 pub struct Transfer<R> {
     input: R,
     end: End,
-    /// What was read and not given on, from `at` on.
+    /// Bytes read from the input. Those before `at` have been returned.
     buffer: Vec<u8>,
     at: usize,
     /// No mark begins before this place in the buffer.
@@ -63,7 +63,7 @@ pub struct Transfer<R> {
 }
 
 impl<R: Read> Transfer<R> {
-    /// The snapshot behind the line that says its `end`. `read` are bytes behind that line that were read already.
+    /// The snapshot after the line that gave its `end`. `read` are bytes after that line that were read already.
     pub fn new(input: R, end: End, read: &[u8]) -> Transfer<R> {
         Transfer { input, end, buffer: read.to_vec(), at: 0, unmarked: 0, has_ended: false }
     }
@@ -74,21 +74,21 @@ impl<R: Read> Transfer<R> {
         self.has_ended
     }
 
-    /// The snapshot's length, if it is known.
+    /// The snapshot's length, if known.
     #[must_use]
     pub fn snapshot_bytes(&self) -> Option<u64> {
         self.end.bytes()
     }
 
-    /// Reads over what a reader of the snapshot has left of it.
+    /// Skips the rest of the snapshot after its reader has stopped.
     ///
     /// # Errors
-    /// The input's, and [`io::ErrorKind::UnexpectedEof`].
+    /// The input's error, and [`io::ErrorKind::UnexpectedEof`].
     pub fn skip_to_end(&mut self) -> io::Result<u64> {
         io::copy(self, &mut io::sink())
     }
 
-    /// What was read behind the snapshot: the stream's first bytes.
+    /// Bytes read after the snapshot: the beginning of the stream.
     #[must_use]
     pub fn into_rest(mut self) -> Vec<u8> {
         self.buffer.drain(..self.at);
@@ -114,7 +114,7 @@ impl<R: Read> Transfer<R> {
         }
     }
 
-    /// How many bytes of the buffer are known to be the snapshot's. None if it has ended.
+    /// Returns the number of bytes in the buffer that certainly belong to the snapshot, or `None` if it has ended.
     fn known(&mut self) -> Option<usize> {
         let has = self.buffer.len() - self.at;
         match self.end {
@@ -134,7 +134,7 @@ impl<R: Read> Transfer<R> {
         }
     }
 
-    /// Takes the mark, too, if there is one.
+    /// Ends the snapshot and skips its mark, if it has one.
     fn end(&mut self) {
         if !self.has_ended && matches!(self.end, End::At(_)) {
             self.at += MARK_BYTES;
@@ -176,7 +176,7 @@ impl<R: Read> Read for Transfer<R> {
 mod tests {
     use super::*;
 
-    /// Gives its bytes in pieces of this size.
+    /// Returns its bytes in pieces of this size.
     struct Pieces<'a>(&'a [u8], usize);
 
     impl Read for Pieces<'_> {
@@ -190,7 +190,7 @@ mod tests {
 
     const MARK: &[u8; 40] = b"mmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmX";
 
-    /// Reads a snapshot that arrives in pieces, with a buffer of this size: the snapshot, and what follows it.
+    /// Reads a snapshot that arrives in pieces, with a buffer of this size. Returns the snapshot and the bytes after it.
     fn transferred(line: &[u8], sent: &[u8], piece: usize, buffer: usize) -> io::Result<(Vec<u8>, Vec<u8>)> {
         let end = End::parse(line).unwrap();
         let (first, later) = sent.split_at(sent.len().min(piece / 2));
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_ends_where_it_ends_however_it_arrives() {
-        // Nearly the mark, again and again.
+        // Near misses of the mark, again and again.
         let snapshot: Vec<u8> = MARK[..39].iter().cycle().take(300).copied().chain(*b"REDIS").collect();
         let stream = b"*1\r\n$4\r\nPING\r\n";
         let known = [&snapshot[..], stream].concat();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_cut_off_is_an_error() {
+    fn a_snapshot_that_is_cut_off_is_an_error() {
         let line = [b"$EOF:", &MARK[..]].concat();
         let cut = [b"snapshot", &MARK[..39]].concat();
         assert_eq!(transferred(&line, &cut, 5, 9).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_announce_none_are_refused() {
+    fn lines_that_announce_no_snapshot_are_refused() {
         for line in ["", "$", "$x", "$-1", "$EOF:short", "+OK", "$99999999999999999999", "$1152921504606846977"] {
             assert_eq!(End::parse(line.as_bytes()), None, "{line}");
         }

@@ -1,7 +1,7 @@
-//! The Redis protocol (RESP2 and RESP3): bytes to requests and replies to bytes, in both directions.
+//! The Redis protocol (RESP2 and RESP3): parsing and encoding of requests and replies, in both directions.
 //!
-//! This room knows no socket, no clock and no store. It works on byte slices and buffers that others fill and drain.
-//! Source of the formats: Redis's "protocol spec" and "RESP3" documentation pages.
+//! This crate knows no socket, no clock and no store. It works on byte slices and buffers that the caller fills and
+//! drains. Source of the formats: Redis's "protocol spec" and "RESP3" documentation pages.
 
 #![forbid(unsafe_code)]
 

@@ -1,27 +1,27 @@
-//! The 80-bit extended floats of x86-64, as far as INCRBYFLOAT and HINCRBYFLOAT need them: read, add, print.
+//! The 80-bit extended floats of x86-64, with the operations that INCRBYFLOAT and HINCRBYFLOAT need: parse, add, print.
 //!
 //! Redis computes both commands in C's `long double` and stores the printed result, so its bytes depend on that format:
-//! a sign, a significand of 64 bits without hidden bit, and an exponent of 15 bits. This module reproduces them with
-//! integer arithmetic on any machine. It knows no command and no stored value.
+//! a sign, a significand of 64 bits without a hidden bit, and an exponent of 15 bits. This module computes the same
+//! results with integer arithmetic on any machine. It knows no command and no stored value.
 
 mod bignum;
 
 use self::bignum::Natural;
 use crate::num::{HexText, IntText, parse_exponent, round_to_precision, split_sign};
 
-/// Bits of a significand.
+/// Number of bits of a significand.
 const PRECISION: u32 = 64;
-/// Exponent of the smallest numbers when the significand is read as an integer: 1 − 16383 − 63.
+/// Exponent of the smallest numbers with the significand taken as an integer: 1 − 16383 − 63.
 const EXPONENT_MIN: i64 = -16445;
-/// Exponent of the largest numbers when the significand is read as an integer: 16383 − 63.
+/// Exponent of the largest numbers with the significand taken as an integer: 16383 − 63.
 const EXPONENT_MAX: i64 = 16383 - 63;
-/// The longest text that Redis reads as a long double is one byte shorter (`MAX_LONG_DOUBLE_CHARS`).
+/// Limit for texts that Redis parses as a long double (`MAX_LONG_DOUBLE_CHARS`); they must be shorter.
 const TEXT_BYTES_LIMIT: usize = 5 * 1024;
 /// A number of at least 10^this overflows; the largest is about 1.19 × 10^4932.
 const DECIMAL_EXPONENT_MAX: i64 = 4933;
 /// A number below 10^this becomes zero; the smallest is about 3.65 × 10^-4951.
 const DECIMAL_EXPONENT_MIN: i64 = -4952;
-/// Digits after the point that Redis prints at most.
+/// Largest number of digits that Redis prints after the point.
 const PLACES: usize = 17;
 const TEN_TO_PLACES: u64 = 100_000_000_000_000_000;
 
@@ -50,14 +50,14 @@ impl From<i64> for F80 {
 }
 
 impl F80 {
-    /// Positive zero: the value of a key or field that doesn't exist.
+    /// Positive zero: the value of a missing key or field.
     pub const ZERO: Self = Self(FloatClass::Finite { negative: false, significand: 0, exponent: EXPONENT_MIN as i32 });
 
-    /// Reads a long double as Redis does; `None` is its "value is not a valid float".
+    /// Parses a long double as Redis does; `None` corresponds to Redis's "value is not a valid float".
     ///
-    /// The spelling is that of C's `strtold`: decimal with or without exponent, hexadecimal, `inf` and `infinity` in
-    /// any case. Refused are NaN, space in front, anything left over, 5120 bytes and more, and a value out of range, be
-    /// it too large or so small that it would become zero.
+    /// The syntax is that of C's `strtold`: decimal with or without an exponent, hexadecimal, `inf` and `infinity` in
+    /// any case. NaN, leading space, trailing bytes, 5120 bytes and more, and out-of-range values (too large, or so
+    /// small that they round to zero) are refused.
     pub fn parse(text: &[u8]) -> Option<Self> {
         if text.len() >= TEXT_BYTES_LIMIT {
             return None;
@@ -74,7 +74,7 @@ impl F80 {
         decimal.round(negative).in_range(decimal.is_zero())
     }
 
-    /// The number, unless it overflowed or became zero without being meant to.
+    /// Returns the number, unless it overflowed or was rounded to zero unexpectedly.
     fn in_range(self, zero_meant: bool) -> Option<Self> {
         match self.0 {
             FloatClass::Finite { significand, .. } => (zero_meant || significand != 0).then_some(self),
@@ -82,7 +82,7 @@ impl F80 {
         }
     }
 
-    /// The long double nearest to `significand × 2^exponent`, under the conditions of [`round_to_precision`].
+    /// Rounds `significand × 2^exponent` to the nearest long double, under the conditions of [`round_to_precision`].
     fn round(negative: bool, significand: u128, exponent: i64) -> Self {
         let (significand, exponent) = round_to_precision(significand, exponent, PRECISION, EXPONENT_MIN);
         if significand == 0 {
@@ -94,7 +94,7 @@ impl F80 {
         }
     }
 
-    /// The sum, rounded to the nearest; opposite infinities give a NaN.
+    /// The sum, rounded to the nearest; opposite infinities yield NaN.
     #[allow(clippy::should_implement_trait, reason = "nothing else of a number's operators is offered")]
     pub fn add(self, other: Self) -> Self {
         match (self.0, other.0) {
@@ -119,7 +119,7 @@ impl F80 {
         }
     }
 
-    /// The product with a whole number, rounded to the nearest.
+    /// The product with an integer, rounded to the nearest.
     #[must_use]
     pub fn times(self, factor: u32) -> Self {
         match self.0 {
@@ -130,7 +130,7 @@ impl F80 {
         }
     }
 
-    /// The least integer that is no smaller; where 64 bits don't reach, the nearest that they hold. 0 for a NaN.
+    /// The smallest integer that is not less than the number, clamped to 64 bits. 0 for NaN.
     #[must_use]
     pub fn ceil(self) -> i64 {
         let (negative, magnitude) = match self.0 {
@@ -142,7 +142,8 @@ impl F80 {
                 let has_fraction = integral.checked_shl(point).unwrap_or(0) != significand;
                 (negative, integral + u64::from(has_fraction && !negative))
             }
-            // What has its highest bit set and is shifted up is out of range by far; what hasn't is not shifted up.
+            // A significand with its highest bit set that is shifted left is far out of range; others are never shifted
+            // left.
             FloatClass::Finite { negative, significand, .. } => (negative, significand),
         };
         match i64::try_from(magnitude) {
@@ -163,13 +164,13 @@ impl F80 {
         }
     }
 
-    /// Whether this is what INCRBYFLOAT refuses as a result: "increment would produce NaN or Infinity".
+    /// True for results that INCRBYFLOAT refuses: "increment would produce NaN or Infinity".
     pub fn is_nan_or_inf(self) -> bool {
         !matches!(self.0, FloatClass::Finite { .. })
     }
 
-    /// Appends the text that Redis stores and replies: at most 17 digits after the point, without trailing zeros,
-    /// never an exponent, and never a negative zero. Infinities are `inf` and `-inf`, other non-numbers `nan`.
+    /// Appends the text that Redis stores and replies: at most 17 digits after the point, without trailing zeros, never
+    /// an exponent, and never a negative zero. Infinities are `inf` and `-inf`, NaN is `nan`.
     pub fn format_human(self, out: &mut Vec<u8>) {
         match self.0 {
             FloatClass::NotANumber => out.extend_from_slice(b"nan"),
@@ -209,9 +210,9 @@ struct Term {
 }
 
 impl Term {
-    /// The sum with a term of no larger exponent.
+    /// Returns the sum with a term whose exponent is not larger.
     fn add_smaller(self, smaller: Self) -> F80 {
-        /// Room below the larger significand; two bits stay free above for the carry.
+        /// Bits of room below the larger significand; two bits above stay free for the carry.
         const ROOM: u32 = 62;
         let distance = self.exponent.abs_diff(smaller.exponent);
         let a = u128::from(self.significand) << ROOM;
@@ -228,7 +229,7 @@ impl Term {
     }
 }
 
-/// Shifts right; what falls out, if anything, stays visible in the lowest bit.
+/// Shifts right; the lowest bit is set if any dropped bit was set.
 fn shift_right_sticky(value: u128, distance: u32) -> u128 {
     match value.checked_shr(distance) {
         Some(shifted) => shifted | u128::from(shifted << distance != value),
@@ -236,14 +237,16 @@ fn shift_right_sticky(value: u128, distance: u32) -> u128 {
     }
 }
 
-/// Appends `significand / 2^point` rounded to 17 places, trailing zeros and a trailing point removed.
+/// Appends `significand / 2^point` rounded to 17 places, without trailing zeros and a trailing point.
 fn write_fixed(significand: u64, point: u32, out: &mut Vec<u8>) {
     let integral = significand.checked_shr(point).unwrap_or(0);
     let fraction = significand - integral.checked_shl(point).unwrap_or(0);
-    // A fraction below 2^64 times 10^17 is below 2^121, so this is exact; so is its rounding to the nearest even.
+    // A fraction below 2^64 times 10^17 is below 2^121, so the product is exact; rounding to the nearest even is exact,
+    // too.
     let scaled = u128::from(fraction) * u128::from(TEN_TO_PLACES);
     let places = shift_right_rounded(scaled, point);
-    // Rounding can carry into the integral part, which is then below 2^63, since a fraction took a bit of the 64.
+    // Rounding can carry into the integral part, which is below 2^63 because the fraction takes at least one of the 64
+    // bits.
     let carried = places == TEN_TO_PLACES;
     out.extend_from_slice(IntText::new().u64(integral + u64::from(carried)));
     if !carried && places != 0 {
@@ -253,13 +256,13 @@ fn write_fixed(significand: u64, point: u32, out: &mut Vec<u8>) {
 
 /// Shifts right by any distance, rounding to the nearest, ties to even. The result must fit in 64 bits.
 fn shift_right_rounded(value: u128, distance: u32) -> u64 {
-    // One bit for the rounding, and one that remembers whether anything was below it.
+    // One bit for rounding, and a sticky bit for everything below it.
     let quarters = shift_right_sticky(value << 2, distance);
     let round_up = matches!(quarters & 7, 3 | 6 | 7);
     ((quarters >> 2) + u128::from(round_up)) as u64
 }
 
-/// Appends a point and the 17 digits of `places`, less the trailing zeros.
+/// Appends a point and the 17 digits of `places`, without trailing zeros.
 fn write_places(places: u64, out: &mut Vec<u8>) {
     let mut digits = [b'0'; PLACES];
     let mut rest = places;
@@ -272,7 +275,7 @@ fn write_places(places: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[..used]);
 }
 
-/// A decimal number without its sign: the digits before and after the point, the exponent.
+/// A decimal number without its sign: the digits before and after the point, and the exponent.
 struct DecimalText<'a> {
     integral: &'a [u8],
     fraction: &'a [u8],
@@ -280,7 +283,7 @@ struct DecimalText<'a> {
 }
 
 impl<'a> DecimalText<'a> {
-    /// Reads digits with an optional point among them and an optional exponent.
+    /// Parses digits with an optional point, and an optional exponent.
     fn scan(text: &'a [u8]) -> Option<Self> {
         let mark = text.iter().position(|byte| byte.eq_ignore_ascii_case(&b'e'));
         let (digits, exponent) = match mark {
@@ -301,17 +304,17 @@ impl<'a> DecimalText<'a> {
         self.integral.iter().chain(self.fraction).all(|byte| *byte == b'0')
     }
 
-    /// The digits without zeros at either end, and the power of ten to multiply them by.
+    /// Returns the digits without leading and trailing zeros, and the power of ten to multiply them by.
     fn significant(&self) -> (Vec<u8>, i64) {
         let all = [self.integral, self.fraction].concat();
         let first = all.iter().position(|byte| *byte != b'0').unwrap_or(all.len());
         let end = all.iter().rposition(|byte| *byte != b'0').map_or(first, |last| last + 1);
-        // The text is short, so its lengths fit easily beside the limited exponent.
+        // The text is short, so its lengths can't overflow together with the limited exponent.
         let exponent = self.exponent - self.fraction.len() as i64 + (all.len() - end) as i64;
         (all[first..end].to_vec(), exponent)
     }
 
-    /// The nearest long double.
+    /// Rounds to the nearest long double.
     fn round(&self, negative: bool) -> F80 {
         let (digits, exponent) = self.significant();
         let magnitude = exponent + digits.len() as i64;
@@ -327,11 +330,12 @@ impl<'a> DecimalText<'a> {
     }
 }
 
-/// `digits × 10^exponent` for [`F80::round`], if it is within reach of 128-bit arithmetic: nearly always.
+/// Computes `digits × 10^exponent` for [`F80::round`] with 128-bit arithmetic, if that suffices, which is nearly always
+/// the case.
 fn scale_small(digits: &[u8], exponent: i64) -> Option<(u128, i64)> {
     /// 19 digits always fit in 64 bits.
     const DIGITS_MAX: usize = 19;
-    /// 5^26 is below 2^61, so that a quotient by it keeps 67 bits, and a product with it fits in 128.
+    /// 5^26 is below 2^61, so a quotient by it keeps 67 bits, and a product with it fits in 128.
     const EXPONENT_LIMIT: u64 = 26;
     if digits.len() > DIGITS_MAX || exponent.unsigned_abs() > EXPONENT_LIMIT {
         return None;
@@ -347,7 +351,8 @@ fn scale_small(digits: &[u8], exponent: i64) -> Option<(u128, i64)> {
     Some(((numerator / power) | sticky, exponent - i64::from(shift)))
 }
 
-/// The same for any number of digits and any exponent within the limits of [`DecimalText::round`].
+/// Computes `digits × 10^exponent` for any number of digits and any exponent within the limits of
+/// [`DecimalText::round`].
 fn scale_large(digits: &[u8], exponent: i64) -> (u128, i64) {
     let mut integer = Natural::from_decimal(digits);
     let power = exponent.unsigned_abs() as u32;

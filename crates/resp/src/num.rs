@@ -1,7 +1,6 @@
-//! Numbers as text, exactly as Redis 7.2 reads and prints them: integers, doubles, cursors and score bounds.
+//! Numbers as text, parsed and printed exactly as in Redis 7.2: integers, doubles, cursors and score bounds.
 //!
-//! This module knows no command and no reply format; it says only which bytes are a number, and which bytes a number
-//! becomes. Long doubles are in [`crate::longdouble`].
+//! This module knows no command and no reply format. Long doubles are in [`crate::longdouble`].
 
 mod binary;
 mod fixed;
@@ -10,16 +9,16 @@ mod shortest;
 
 pub(crate) use binary::{HexText, parse_exponent, round_to_precision};
 pub use fixed::FixedText;
-pub use seventeen::seventeen_digits;
+pub use seventeen::SeventeenDigits;
 pub use shortest::{FloatText, write_f64};
 
-/// Digits of `i64::MAX` and of `i64::MIN`: no longer text can be a 64-bit signed integer.
+/// Number of digits of `i64::MAX` and of `i64::MIN`; a longer text can't be a 64-bit signed integer.
 const I64_DIGITS_MAX: usize = 19;
 
-/// Reads a 64-bit signed integer in its one canonical spelling, or says that the text is none.
+/// Parses a 64-bit signed integer in its canonical spelling; none for any other text.
 ///
-/// Canonical means that printing the result gives the same bytes back: no plus sign, no space, no leading zero, no
-/// `-0`. Redis depends on this to store such values as integers.
+/// A canonical spelling is the one that printing the result produces: no plus sign, no space, no leading zero, no `-0`.
+/// Redis depends on this to store such values as integers.
 #[inline]
 pub fn parse_i64(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
@@ -36,8 +35,9 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
     if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
 }
 
-/// A size as redis.conf writes it, `100`, `5k` (5000), `64mb` (64 times 1024 squared), in bytes; `None` for anything
-/// else, also for what exceeds 64 bits (Redis lets that wrap). A missing number is zero, as in Redis.
+/// Parses a size in the syntax of redis.conf, `100`, `5k` (5000), `64mb` (64 times 1024 squared), and returns bytes;
+/// `None` for anything else, including sizes beyond 64 bits (which wrap in Redis). A missing number is zero, as in
+/// Redis.
 #[must_use]
 pub fn parse_bytes(arg: &str) -> Option<u64> {
     let digits = arg.len() - arg.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -56,7 +56,7 @@ pub fn parse_bytes(arg: &str) -> Option<u64> {
     number.checked_mul(unit)
 }
 
-/// The value of at most 19 decimal digits, or `None` if a byte is no digit.
+/// Returns the value of at most 19 decimal digits; `None` if a byte isn't a digit.
 #[inline]
 fn parse_digits(digits: &[u8]) -> Option<u64> {
     let (head, tail) = match digits.split_first_chunk::<8>() {
@@ -69,7 +69,8 @@ fn parse_digits(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Eight ASCII digits, the first in the lowest byte, to their value, with three multiplications instead of eight.
+/// Converts eight ASCII digits, the first in the lowest byte, to their value, with three multiplications instead of
+/// eight.
 ///
 /// Neighbouring digits are joined into pairs, pairs into fours, fours into the whole; see Daniel Lemire, "Quickly
 /// parsing eight digits" (2018).
@@ -88,7 +89,7 @@ fn parse_eight_digits(chunk: u64) -> Option<u64> {
     Some((fours * 10_000 + (fours >> 32)) & 0xffff_ffff)
 }
 
-/// Reads the cursor of SCAN and its relatives, as leniently as Redis does; `None` is Redis's "invalid cursor".
+/// Parses the cursor of the SCAN commands as leniently as Redis does; `None` corresponds to Redis's "invalid cursor".
 ///
 /// Redis calls C's `strtoul`, so a sign is allowed (a negative cursor wraps around), the text ends at its first zero
 /// byte, and an empty text is cursor 0. A leading space and a value beyond 64 bits are refused.
@@ -108,12 +109,12 @@ pub fn parse_cursor(text: &[u8]) -> Option<u64> {
     Some(if negative { magnitude.wrapping_neg() } else { magnitude })
 }
 
-/// The text up to its first zero byte: what a C function sees of it.
+/// The text up to its first zero byte, as C functions see it.
 fn until_nul(text: &[u8]) -> &[u8] {
     text.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Takes a leading `+` or `-` off; true means `-`.
+/// Splits off a leading `+` or `-`; true means `-`.
 pub(crate) fn split_sign(text: &[u8]) -> (bool, &[u8]) {
     match text {
         [b'-', rest @ ..] => (true, rest),
@@ -122,14 +123,14 @@ pub(crate) fn split_sign(text: &[u8]) -> (bool, &[u8]) {
     }
 }
 
-/// Reads a double as Redis reads scores and increments; `None` is Redis's "value is not a valid float".
+/// Parses a double as Redis parses scores and increments; `None` corresponds to Redis's "value is not a valid float".
 ///
-/// The spelling is that of C's `strtod`: decimal with or without exponent, hexadecimal (`0x1.8p3`), `inf` and
-/// `infinity` in any case. Refused are NaN, space in front, anything left over, and a value that is too large for a
-/// double or so small that it would become zero.
+/// The syntax is that of C's `strtod`: decimal with or without an exponent, hexadecimal (`0x1.8p3`), `inf` and
+/// `infinity` in any case. NaN, leading space, trailing bytes, and values too large for a double or so small that they
+/// round to zero are refused.
 #[inline]
 pub fn parse_f64(text: &[u8]) -> Option<f64> {
-    // An integer of up to fifteen digits is exact as a double, and scores are mostly such integers.
+    // An integer of up to fifteen digits is exact as a double, and most scores are such integers.
     if text.len() <= 15
         && let Some(integer) = parse_i64(text)
     {
@@ -140,11 +141,11 @@ pub fn parse_f64(text: &[u8]) -> Option<f64> {
     (!lost_range).then_some(value)
 }
 
-/// Reads one end of a score range (ZRANGEBYSCORE, ZCOUNT...): the value, and whether `(` excludes it.
+/// Parses one end of a score range (ZRANGEBYSCORE, ZCOUNT...): the value, and true if `(` excludes it.
 ///
-/// `None` is Redis's "min or max is not a float". Redis is more lenient here than [`parse_f64`]: space may stand in
-/// front, an empty number is 0, a value out of range becomes infinite or zero, and the text ends at its first zero
-/// byte.
+/// `None` corresponds to Redis's "min or max is not a float". Redis is more lenient here than [`parse_f64`]: leading
+/// space is allowed, an empty number is 0, an out-of-range value becomes infinite or zero, and the text ends at its
+/// first zero byte.
 pub fn parse_score_bound(text: &[u8]) -> Option<(f64, bool)> {
     let (exclusive, number) = match text {
         [b'(', rest @ ..] => (true, rest),
@@ -158,16 +159,16 @@ pub fn parse_score_bound(text: &[u8]) -> Option<(f64, bool)> {
     Some((strtod_whole(&number[start..])?, exclusive))
 }
 
-/// Whether C's `isspace` says so, in the C locale.
+/// True if C's `isspace` accepts the byte in the C locale.
 fn is_c_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// The value of the whole text as `strtod` computes it, out of range becoming infinite or zero; `None` for NaN and for
-/// what is no number.
+/// Returns the value of the whole text as computed by `strtod`; out-of-range values become infinite or zero. `None` for
+/// NaN and for invalid numbers.
 fn strtod_whole(text: &[u8]) -> Option<f64> {
     let decimal = std::str::from_utf8(text).ok()?;
-    // Rust's own parser takes what `strtod` takes, hexadecimal excepted, and rounds in the same way.
+    // Rust's parser accepts the syntax of `strtod`, except hexadecimal, and rounds in the same way.
     match decimal.parse::<f64>() {
         Ok(value) => (!value.is_nan()).then_some(value),
         Err(_) => {
@@ -178,12 +179,12 @@ fn strtod_whole(text: &[u8]) -> Option<f64> {
     }
 }
 
-/// Whether a text already known to be a number spells infinity: no other number contains an `n`.
+/// True if a valid number spells infinity: no other number contains an `n`.
 fn names_infinity(text: &[u8]) -> bool {
     text.iter().any(|byte| byte.eq_ignore_ascii_case(&b'n'))
 }
 
-/// Whether a text already known to be a number has a digit other than zero in front of its exponent.
+/// True if a valid number has a non-zero digit before its exponent.
 fn has_nonzero_digit(text: &[u8]) -> bool {
     let (_, unsigned) = split_sign(text);
     let (digits, exponent_mark) = match unsigned {
@@ -193,24 +194,24 @@ fn has_nonzero_digit(text: &[u8]) -> bool {
     digits.iter().take_while(|byte| !byte.eq_ignore_ascii_case(&exponent_mark)).any(|byte| !matches!(byte, b'0' | b'.'))
 }
 
-/// Room on the stack for the text of one integer.
+/// A buffer on the stack for the text of one integer.
 #[derive(Clone)]
 pub struct IntText(itoa::Buffer);
 
 impl IntText {
-    /// An empty buffer; it costs nothing, since nothing is cleared.
+    /// Creates an empty buffer at no cost, since nothing is cleared.
     #[inline]
     pub fn new() -> Self {
         Self(itoa::Buffer::new())
     }
 
-    /// The decimal text of a signed integer, until the buffer is used again.
+    /// Formats a signed integer; the text is valid until the buffer is used again.
     #[inline]
     pub fn i64(&mut self, value: i64) -> &[u8] {
         self.0.format(value).as_bytes()
     }
 
-    /// The decimal text of an unsigned integer, until the buffer is used again.
+    /// Formats an unsigned integer; the text is valid until the buffer is used again.
     #[inline]
     pub fn u64(&mut self, value: u64) -> &[u8] {
         self.0.format(value).as_bytes()

@@ -1,43 +1,42 @@
-//! What waits to be sent to one connection: a short chain of segments.
+//! Send queue of one connection: a short chain of segments.
 //!
-//! Replies are written as plain bytes at the end of the chain; large values are shared by reference until the socket
-//! has taken them. A queue that its peer doesn't empty is folded ([`Output::fold`]): runs of one identical short reply
-//! become a segment each that takes the same space for a million of them as for a thousand. That costs nothing for
-//! clients that read their replies.
+//! Replies are written as plain bytes at the end of the chain. Large values are shared by reference until they are
+//! sent. If the peer doesn't read, the queue can be folded ([`Output::fold`]): each run of one identical short reply
+//! becomes a segment of constant size. Clients that read their replies pay nothing for that.
 //!
-//! A queue can be taken as a whole and written somewhere else; it reads itself out (`slices`, `advance`) to a socket
-//! and to a file alike. This module knows neither.
+//! A queue can be moved to another place as a whole. Its contents are read with `slices` and `advance`, for a socket or
+//! a file. This module knows neither.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// From this length on, in bytes, a shared value is queued by reference; copying a shorter one is cheaper than a
-/// segment of its own and another element in the vectored write.
+/// Minimum size of a shared value, in bytes, that is queued by reference. Copying a shorter one is cheaper than a
+/// separate segment and another slice in the vectored write.
 pub const SHARED_BYTES_MIN: usize = 16 * 1024;
-/// The same for what goes to several connections: a slow one then keeps no copy of its own, and many that read cost one
-/// copy together.
+/// Minimum size, in bytes, for queueing by reference if several connections get the same bytes. A slow connection then
+/// keeps no copy of its own, and fast ones share one copy.
 pub const PUSH_SHARED_BYTES_MIN: usize = 1024;
 
-/// Bytes that have been sent and may stay in front of those that wait; beyond, they are removed as soon as they are as
-/// many as those.
+/// Largest number of sent bytes that stay in front of unsent ones. Beyond it, they are removed once they are as many as
+/// the unsent bytes.
 const SENT_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of the longest reply of which a run is looked for. Longer ones seldom come in runs.
+/// Largest reply, in bytes, that is searched for runs. Longer replies seldom repeat.
 const RUN_REPLY_BYTES_MAX: usize = 64;
-/// Bytes of repeated replies that a run keeps, so that a vectored write of 64 slices sends many at once.
+/// Size of a run's block of repeated replies, in bytes. A vectored write of 64 slices then sends many replies at once.
 const RUN_BLOCK_BYTES: usize = 4096;
-/// Bytes from which on replies are folded into a run: what it saves must be worth its block.
+/// Smallest run that is folded, in bytes; its savings must justify its block.
 const RUN_BYTES_MIN: usize = 2 * RUN_BLOCK_BYTES;
-/// Bytes that are counted for a segment beside what it holds.
+/// Bytes that are counted for a segment in addition to its contents.
 const SEGMENT_BYTES: usize = size_of::<Segment>();
 
-/// One short reply, many times.
+/// A run of one short reply.
 #[derive(Debug)]
 pub struct RepeatedReply {
-    /// The reply as often as it fits into [`RUN_BLOCK_BYTES`].
+    /// The reply, repeated as often as it fits into [`RUN_BLOCK_BYTES`].
     block: Box<[u8]>,
-    /// Bytes of the reply.
+    /// Length of the reply in bytes.
     unit: usize,
-    /// Bytes of all of them.
+    /// Length of the run in bytes.
     bytes: usize,
 }
 
@@ -51,26 +50,26 @@ impl RepeatedReply {
         &self.block[..self.unit]
     }
 
-    /// The bytes from `at` on that are one slice.
+    /// The longest slice that begins at `at`.
     fn slice(&self, at: usize) -> &[u8] {
         let slice = &self.block[at % self.unit..];
         &slice[..slice.len().min(self.bytes - at)]
     }
 }
 
-/// A piece of the queue to a socket.
+/// A part of the queue.
 #[derive(Debug)]
 pub enum Segment {
-    /// Bytes that were written.
+    /// Bytes of written replies.
     Bytes(Vec<u8>),
     /// A large value, by reference.
     Shared(Arc<Vec<u8>>),
-    /// One short reply, many times.
+    /// A run of one short reply.
     RepeatedReply(RepeatedReply),
 }
 
 impl Segment {
-    /// Bytes to be sent.
+    /// Number of bytes to send.
     fn len(&self) -> usize {
         match self {
             Segment::Bytes(bytes) => bytes.len(),
@@ -79,7 +78,7 @@ impl Segment {
         }
     }
 
-    /// Bytes of memory; a shared value counts in full, since it may live on for this queue alone.
+    /// Number of bytes of memory. A shared value counts in full, since this queue may be its last owner.
     fn memory(&self) -> usize {
         let held = match self {
             Segment::Bytes(bytes) => bytes.len(),
@@ -89,7 +88,7 @@ impl Segment {
         held + SEGMENT_BYTES
     }
 
-    /// The bytes from `at` on that are one slice.
+    /// The longest slice that begins at `at`.
     fn slice(&self, at: usize) -> &[u8] {
         match self {
             Segment::Bytes(bytes) => &bytes[at..],
@@ -99,22 +98,22 @@ impl Segment {
     }
 }
 
-/// What waits to be sent to one connection, in order.
+/// Send queue of one connection, in order.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// Complete segments, the first to be sent first.
+    /// Complete segments; the first is sent first.
     sealed: VecDeque<Segment>,
     sealed_bytes: usize,
     sealed_memory: usize,
-    /// Where replies are written.
+    /// Buffer for new replies.
     pub(crate) tail: Vec<u8>,
-    /// Bytes of the first segment (the tail, if none is sealed) that have been sent.
+    /// Number of bytes of the first segment (the tail, if no segment is sealed) that were sent.
     sent: usize,
-    /// Bytes of the tail in which runs have been looked for.
+    /// Number of bytes of the tail that were searched for runs.
     searched: usize,
 }
 
-/// A place in an output to which it can be cut back or at which a header is filled in.
+/// A position in an output, for cutting it back or filling in a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     segments: usize,
@@ -128,57 +127,57 @@ impl From<Vec<u8>> for Output {
 }
 
 impl Output {
-    /// Bytes that wait.
+    /// Number of unsent bytes.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.sealed_bytes + self.tail.len() - self.sent
     }
 
-    /// Whether nothing waits.
+    /// True if everything was sent.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes of memory that what waits takes. Shared values count in full, though the keyspace may hold them as well.
+    /// Bytes of memory of the unsent data. Shared values count in full, although the keyspace may hold them as well.
     #[inline]
     #[must_use]
     pub fn memory(&self) -> usize {
         self.sealed_memory + self.tail.len()
     }
 
-    /// The part of [`memory`](Output::memory) that shared values take. Looks at all segments.
+    /// The part of [`memory`](Output::memory) that shared values take. Visits all segments.
     #[must_use]
     pub fn shared_memory(&self) -> usize {
         let shared = self.sealed.iter().filter(|segment| matches!(segment, Segment::Shared(_)));
         shared.map(Segment::memory).sum()
     }
 
-    /// Segments that wait, the tail included if it isn't empty.
+    /// Number of unsent segments, including the tail if it isn't empty.
     #[must_use]
     pub fn segments(&self) -> usize {
         self.sealed.len() + usize::from(!self.tail.is_empty())
     }
 
-    /// Appends bytes that are already in the protocol's form.
+    /// Appends bytes that are already encoded.
     #[inline]
     pub fn extend(&mut self, bytes: &[u8]) {
         self.tail.extend_from_slice(bytes);
     }
 
-    /// Takes a block of so many bytes for what is written next, instead of growing step by step.
+    /// Allocates a block of this size for the next writes, instead of growing step by step.
     pub fn reserve_block(&mut self, bytes: usize) {
         self.tail.reserve_exact(bytes.saturating_sub(self.tail.len()));
     }
 
-    /// Gives back the memory that nothing has been written to yet.
+    /// Frees the unused capacity of the tail.
     pub fn give_unused_back(&mut self) {
         self.tail.shrink_to_fit();
     }
 
-    /// Ends the block that is written to, of so many bytes, if half of it is used.
+    /// Seals a block of this size if at least half of it is used.
     pub fn end_block(&mut self, bytes: usize) {
         if self.tail.len() >= bytes / 2 {
             self.seal();
@@ -194,7 +193,7 @@ impl Output {
         self.push(Segment::Shared(bytes));
     }
 
-    /// Appends bytes that other connections are sent as well.
+    /// Appends bytes that other connections get, too.
     pub fn extend_push(&mut self, bytes: &Arc<Vec<u8>>) {
         if bytes.len() < PUSH_SHARED_BYTES_MIN {
             return self.extend(bytes);
@@ -203,7 +202,7 @@ impl Output {
         self.push(Segment::Shared(bytes.clone()));
     }
 
-    /// Bytes of memory that one more push of so many bytes takes in a connection's output, the shared bytes apart.
+    /// Bytes of memory that one more push of this size takes in a connection's output, excluding shared bytes.
     #[must_use]
     pub fn push_cost(bytes: usize) -> usize {
         if bytes < PUSH_SHARED_BYTES_MIN { bytes } else { SEGMENT_BYTES }
@@ -215,7 +214,7 @@ impl Output {
         self.sealed.push_back(segment);
     }
 
-    /// Takes the first segment away, or the last.
+    /// Removes the first or the last segment.
     fn pop(&mut self, first: bool) -> Option<Segment> {
         let segment = if first { self.sealed.pop_front() } else { self.sealed.pop_back() }?;
         self.sealed_bytes -= segment.len();
@@ -231,7 +230,7 @@ impl Output {
         }
     }
 
-    /// Appends everything that waits in another output, which is left empty.
+    /// Appends all unsent data of another output, which becomes empty.
     pub fn append(&mut self, other: &mut Output) {
         other.drop_sent();
         if other.sealed.is_empty() && other.tail.len() < SHARED_BYTES_MIN {
@@ -246,7 +245,7 @@ impl Output {
         other.searched = 0;
     }
 
-    /// Has the first segment begin with what has not been sent of it.
+    /// Removes the sent part of the first segment.
     fn drop_sent(&mut self) {
         let sent = std::mem::take(&mut self.sent);
         if sent == 0 {
@@ -261,7 +260,7 @@ impl Output {
             Segment::Bytes(bytes) => rest.push(Segment::Bytes(bytes[sent..].to_vec())),
             Segment::Shared(bytes) => rest.push(Segment::Bytes(bytes[sent..].to_vec())),
             Segment::RepeatedReply(mut run) => {
-                // The rest of the reply that was sent in part, then all others.
+                // The rest of the partially sent reply, then all other replies.
                 let begun = (run.unit - sent % run.unit) % run.unit;
                 rest.push(Segment::Bytes(run.slice(sent)[..begun].to_vec()));
                 run.bytes -= sent + begun;
@@ -281,14 +280,14 @@ impl Output {
         }
     }
 
-    /// The present end.
+    /// The current end.
     #[inline]
     #[must_use]
     pub fn mark(&self) -> Mark {
         Mark { segments: self.sealed.len(), offset: self.tail.len() }
     }
 
-    /// Takes back what was written since `mark`. Nothing may have been sent or folded in between.
+    /// Removes everything written since `mark`. Nothing may have been sent or folded in between.
     pub fn truncate(&mut self, mark: Mark) {
         while self.sealed.len() > mark.segments {
             match self.pop(false) {
@@ -300,7 +299,7 @@ impl Output {
         self.searched = self.searched.min(self.tail.len());
     }
 
-    /// The bytes since `mark`, as far as they are not shared segments: enough to look at how a reply begins.
+    /// The bytes since `mark`, up to the first shared segment: enough to examine the beginning of a reply.
     #[must_use]
     pub fn since(&self, mark: Mark) -> &[u8] {
         let bytes = match self.sealed.get(mark.segments) {
@@ -312,14 +311,14 @@ impl Output {
         bytes.get(mark.offset..).unwrap_or(b"")
     }
 
-    /// How many bytes there are since `mark`.
+    /// Number of bytes since `mark`.
     #[must_use]
     pub fn len_since(&self, mark: Mark) -> usize {
         let sealed = self.sealed.iter().skip(mark.segments).map(Segment::len).sum::<usize>();
         (sealed + self.tail.len()).saturating_sub(mark.offset)
     }
 
-    /// All bytes that wait, in one piece.
+    /// Joins all unsent bytes into one slice.
     pub fn joined(&mut self) -> &[u8] {
         if !self.sealed.is_empty() {
             let all = self.slices().collect::<Vec<_>>().concat();
@@ -328,7 +327,7 @@ impl Output {
         &self.tail[self.sent..]
     }
 
-    /// Forgets everything that waits, but keeps up to `keep_bytes` of memory.
+    /// Drops all unsent data, but keeps up to `keep_bytes` of memory.
     pub fn clear(&mut self, keep_bytes: usize) {
         if !self.sealed.is_empty() || self.tail.capacity() > keep_bytes {
             *self = Output::default();
@@ -337,7 +336,7 @@ impl Output {
         (self.sent, self.searched) = (0, 0);
     }
 
-    /// Puts bytes in at `mark`, before what was written since.
+    /// Inserts bytes at `mark`, before later writes.
     pub(crate) fn insert(&mut self, mark: Mark, bytes: &[u8]) {
         match self.sealed.get_mut(mark.segments) {
             Some(Segment::Bytes(sealed)) => {
@@ -345,7 +344,7 @@ impl Output {
                 self.sealed_bytes += bytes.len();
                 self.sealed_memory += bytes.len();
             }
-            // A mark at the very end of what was sealed later: the bytes get a segment of their own.
+            // The mark is at the very end of data that was sealed later, so the bytes get their own segment.
             Some(Segment::Shared(_) | Segment::RepeatedReply(_)) => {
                 let segment = Segment::Bytes(bytes.to_vec());
                 self.sealed_bytes += segment.len();
@@ -356,13 +355,13 @@ impl Output {
         }
     }
 
-    /// The slices that wait, for a vectored write.
+    /// The unsent slices, for a vectored write.
     #[must_use]
     pub fn slices(&self) -> Slices<'_> {
         Slices { output: self, segment: 0, at: self.sent }
     }
 
-    /// Notes that the first `count` bytes have been sent.
+    /// Records that the first `count` bytes were sent.
     pub fn advance(&mut self, count: usize) {
         self.sent += count;
         while let Some(first) = self.sealed.front() {
@@ -378,14 +377,14 @@ impl Output {
             self.searched = 0;
             self.tail.clear();
         } else if self.sent >= SENT_BYTES_MAX && self.sent >= self.tail.len() / 2 {
-            // A peer that always reads a little less than is written would make it grow for ever.
+            // Without this, a peer that always reads a little less than is written would make the buffer grow forever.
             self.tail.drain(..self.sent);
             self.searched = self.searched.saturating_sub(self.sent);
             self.sent = 0;
         }
     }
 
-    /// Writes to the memory of `spare` from now on, if nothing waits and that is more than there is.
+    /// Takes over the memory of `spare` for writing, if the queue is empty and `spare` is larger.
     pub fn take_spare(&mut self, spare: &mut Vec<u8>) {
         debug_assert!(spare.is_empty(), "spare memory holds nothing");
         if self.tail.is_empty() && self.sealed.is_empty() && self.tail.capacity() < spare.capacity() {
@@ -393,8 +392,8 @@ impl Output {
         }
     }
 
-    /// Once nothing waits, puts memory beyond `keep_bytes` into `spare`, if it is more than that has, and gives back
-    /// what then is more than `keep_bytes` or `spare_bytes`.
+    /// If the queue is empty, moves its memory beyond `keep_bytes` into `spare`, provided that it is larger than
+    /// `spare` and at most `spare_bytes`. Frees the memory otherwise.
     pub fn give_spare(&mut self, keep_bytes: usize, spare: &mut Vec<u8>, spare_bytes: usize) {
         if self.is_empty() && self.tail.capacity() > keep_bytes {
             if (spare.capacity() + 1..=spare_bytes).contains(&self.tail.capacity()) {
@@ -405,20 +404,20 @@ impl Output {
         }
     }
 
-    /// Gives memory back beyond `keep_bytes` once nothing waits.
+    /// Frees memory beyond `keep_bytes` if the queue is empty.
     pub fn shrink(&mut self, keep_bytes: usize) {
         if self.is_empty() && self.tail.capacity() > keep_bytes {
             self.tail = Vec::new();
         }
     }
 
-    /// Puts runs of one identical short reply together, in what has been written since the last call. Worth its time
-    /// only for a queue that isn't being emptied.
+    /// Folds runs of one identical short reply in the data written since the last call. Only worthwhile for a queue
+    /// that isn't being emptied.
     pub fn fold(&mut self) {
         let sent = if self.sealed.is_empty() { self.sent } else { 0 };
         let mut at = self.searched.max(sent);
         if let (0, Some(Segment::RepeatedReply(run))) = (at, self.sealed.back_mut()) {
-            // More of the last run.
+            // The last run continues.
             at = repeats(&self.tail, run.reply()) * run.unit;
             run.bytes += at;
             self.sealed_bytes += at;
@@ -433,14 +432,14 @@ impl Output {
             self.push(Segment::RepeatedReply(run));
             self.tail = rest;
             at = 0;
-            // All that came before the run may have been sent.
+            // Everything before the run may have been sent.
             self.advance(0);
         }
         self.searched = at;
     }
 
-    /// Takes runs away from the front, the first of them perhaps sent in part: they take next to no memory, wherever
-    /// the rest goes.
+    /// Removes runs from the front and returns them; the first may be partially sent. Runs need so little memory that
+    /// they can stay there when the rest is spooled.
     #[must_use]
     pub fn take_runs(&mut self) -> Output {
         let mut runs = Output::default();
@@ -454,13 +453,13 @@ impl Output {
     }
 }
 
-/// How often `bytes` begins with `reply`, again and again.
+/// Counts how often `bytes` begins with consecutive copies of `reply`.
 fn repeats(bytes: &[u8], reply: &[u8]) -> usize {
     bytes.chunks_exact(reply.len()).take_while(|chunk| *chunk == reply).count()
 }
 
-/// The next run that is long enough, from `at` on: the bytes of its reply and of all of it. `at` moves to its
-/// beginning, or to where a run may begin that what is still to come makes long enough.
+/// Finds the next run that is long enough, from `at` on, and returns the lengths of its reply and of the run. `at`
+/// moves to the run's beginning, or to the beginning of an incomplete run that later data may extend.
 fn find_run(bytes: &[u8], at: &mut usize) -> Option<(usize, usize)> {
     while *at < bytes.len() {
         let rest = &bytes[*at..];
@@ -470,7 +469,7 @@ fn find_run(bytes: &[u8], at: &mut usize) -> Option<(usize, usize)> {
                 if run >= RUN_BYTES_MIN {
                     return Some((reply, run));
                 }
-                // The run's end is the end of what there is, but for a reply that is cut off.
+                // The run extends to the end of the data, which may cut off a last reply.
                 if rest.len() - run < reply && rest[run..] == rest[..rest.len() - run] {
                     return None;
                 }
@@ -487,15 +486,15 @@ fn line_end(bytes: &[u8]) -> Option<usize> {
     bytes.iter().position(|&b| b == b'\n').map(|at| at + 1)
 }
 
-/// Bytes of the bulk string that `bytes` begin with, which may end behind them.
+/// Length of the bulk string at the beginning of `bytes`; it may extend beyond them.
 fn bulk(bytes: &[u8]) -> Option<usize> {
     let line = line_end(&bytes[..bytes.len().min(RUN_REPLY_BYTES_MAX)])?;
     let digits = std::str::from_utf8(bytes.strip_prefix(b"$")?.get(..line.checked_sub(3)?)?).ok()?;
     line.checked_add(digits.parse::<usize>().ok()?)?.checked_add(2)
 }
 
-/// Bytes of the reply that `bytes` begin with, if it is of a kind that comes in runs, and short. Where they begin in
-/// the midst of a reply the answer may be about anything: bytes that repeat can be folded whatever they mean.
+/// Length of the reply at the beginning of `bytes`, if it is short and of a kind that forms runs. If they begin in the
+/// middle of a reply, the result may be arbitrary: folding repeated bytes is correct whatever they mean.
 fn short_reply(bytes: &[u8]) -> Option<usize> {
     let line = line_end(&bytes[..bytes.len().min(RUN_REPLY_BYTES_MAX)])?;
     match bytes[0] {
@@ -509,7 +508,7 @@ fn short_reply(bytes: &[u8]) -> Option<usize> {
 /// See [`Output::slices`].
 pub struct Slices<'o> {
     output: &'o Output,
-    /// The segment that comes next; the tail is behind the last.
+    /// Index of the next segment; the tail comes after the last.
     segment: usize,
     at: usize,
 }

@@ -1,8 +1,8 @@
-//! Replies as a client reads them, RESP2 and RESP3, and requests as a client writes them.
+//! Parsing of replies for clients, RESP2 and RESP3, and encoding of requests.
 //!
-//! [`Parser`] is fed with whatever has arrived and keeps what it has understood of an unfinished reply, so that the
-//! work is linear however the stream is cut. It knows no connection: the caller owns the buffer and drops what was
-//! consumed. Source of the formats: the "Redis serialization protocol specification" page of Redis's documentation.
+//! The caller feeds [`Parser`] with all received bytes. The parser keeps the parsed part of an incomplete reply, so the
+//! work is linear for pieces of any size. It knows no connection: the caller owns the buffer and drops consumed bytes.
+//! Source of the formats: the "Redis serialization protocol specification" page of Redis's documentation.
 
 mod value;
 
@@ -11,19 +11,19 @@ pub use value::{Double, Value};
 use crate::num::{parse_i64, write_u64};
 use std::fmt;
 
-/// How much one reply may ask of its reader. Memory stays in the order of `reply_bytes_max` plus `elements_max`
-/// times the size of a [`Value`], whatever a server sends.
+/// Limits for one reply. They bound memory to about `reply_bytes_max` plus `elements_max` times the size of a
+/// [`Value`], whatever a server sends.
 #[derive(Clone, Debug)]
 pub struct ReplyLimits {
     /// Largest whole reply, in bytes.
     pub reply_bytes_max: usize,
     /// Largest bulk string, bulk error or verbatim string, in bytes.
     pub bulk_bytes_max: usize,
-    /// Longest line: simple string, error, number or length, in bytes without its end.
+    /// Longest line (simple string, error, number or length) in bytes, without its end.
     pub line_bytes_max: usize,
-    /// Most elements of all arrays, maps and sets of one reply together; a pair counts as two.
+    /// Largest total number of elements of all arrays, maps and sets of one reply; a pair counts as two.
     pub elements_max: usize,
-    /// How deep arrays, maps, sets and attributes may nest.
+    /// Largest nesting depth of arrays, maps, sets and attributes.
     pub depth_max: usize,
 }
 
@@ -31,32 +31,32 @@ impl Default for ReplyLimits {
     fn default() -> Self {
         Self {
             reply_bytes_max: 1 << 31,
-            // Redis's own default for the largest string.
+            // Redis's default for the largest string.
             bulk_bytes_max: 512 << 20,
-            // Redis has no limit, but even errors that quote their arguments stay far below this.
+            // Redis has no limit, but even errors that quote their arguments are far shorter.
             line_bytes_max: 1 << 20,
             elements_max: 1 << 26,
-            // Redis's deepest reply of its own has five levels; scripts can make more.
+            // Redis's deepest built-in reply has five levels; scripts can create deeper ones.
             depth_max: 128,
         }
     }
 }
 
-/// Why bytes are no reply, or one beyond the limits. The connection can't be used any further: where the next reply
-/// begins is unknown.
+/// A malformed reply, or one beyond the limits. The connection is unusable afterwards, because the start of the next
+/// reply is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyError {
-    /// A reply begins with this byte, which is no type of RESP2 or RESP3.
+    /// A reply begins with this byte, which isn't a type of RESP2 or RESP3.
     UnknownType(u8),
-    /// A string or aggregate of unknown length (`$?`, `*?`), which RESP3 describes and no Redis server sends.
+    /// A string or aggregate of unknown length (`$?`, `*?`); RESP3 describes them, but no Redis server sends them.
     Streamed,
     /// A line or string doesn't end in `\r\n`.
     LineEnd,
-    /// A length is no number, or negative where no null is meant.
+    /// A length is not a number, or is negative without being a null.
     Length,
-    /// What follows a type byte isn't of that type.
+    /// The data after a type byte doesn't match the type.
     Content(u8),
-    /// A limit of [`ReplyLimits`] is exceeded; the field's name.
+    /// A limit of [`ReplyLimits`] is exceeded; the name of its field.
     Limit(&'static str),
 }
 
@@ -75,15 +75,16 @@ impl fmt::Display for ReplyError {
 
 impl std::error::Error for ReplyError {}
 
-/// Reads the first reply of a buffer in one go: the reply and its length in bytes, or `None` if it is incomplete.
+/// Parses the first reply of a buffer at once. Returns the reply and its length in bytes, or `None` if it is
+/// incomplete.
 ///
-/// For a stream, [`Parser`] avoids beginning anew with every piece that arrives.
+/// For a stream, [`Parser`] avoids starting again with every piece.
 pub fn parse(buf: &[u8], limits: &ReplyLimits) -> Result<Option<(Value, usize)>, ReplyError> {
     let progress = Parser::new(limits.clone()).advance(buf)?;
     Ok(progress.value.map(|value| (value, progress.consumed)))
 }
 
-/// Appends a request: an array of bulk strings, the command's name first.
+/// Appends a request: an array of bulk strings, beginning with the command's name.
 pub fn encode_request(args: &[impl AsRef<[u8]>], out: &mut Vec<u8>) {
     write_length(b'*', args.len(), out);
     for arg in args {
@@ -100,32 +101,32 @@ fn write_length(kind: u8, length: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// What one call of [`Parser::advance`] achieved.
+/// Result of one call of [`Parser::advance`].
 #[derive(Debug)]
 pub struct Advanced {
-    /// So many bytes at the buffer's start are done with; the next call must not see them again.
+    /// Number of consumed bytes at the buffer's start; the next call must not contain them.
     pub consumed: usize,
     /// The reply that ends there, if one does.
     pub value: Option<Value>,
 }
 
-/// Reads replies from a stream that arrives in pieces.
+/// Parses replies from a stream that arrives in pieces.
 ///
-/// After an error it must not be used again, since the stream's next reply can't be found.
+/// Must not be used after an error, since the start of the next reply is unknown.
 #[derive(Debug)]
 pub struct Parser {
     limits: ReplyLimits,
-    /// The aggregates that have begun and lack elements, the innermost last.
+    /// The incomplete aggregates, the innermost last.
     open: Vec<PartialAggregate>,
-    /// Bytes of the current reply that were consumed.
+    /// Number of consumed bytes of the current reply.
     bytes: usize,
-    /// Elements that the current reply's aggregates have announced.
+    /// Number of elements that the current reply's aggregates have announced.
     elements: usize,
-    /// The unfinished line that the buffer begins with has no end in so many bytes.
+    /// Number of bytes at the buffer's start that were searched for a line end without success.
     line_searched: usize,
 }
 
-/// An aggregate that lacks elements.
+/// An incomplete aggregate.
 #[derive(Debug)]
 struct PartialAggregate {
     kind: Aggregate,
@@ -139,23 +140,23 @@ enum Aggregate {
     Set,
     Push,
     Map,
-    /// Its last element is the value that it says something about.
+    /// Its last element is the value that it describes.
     Attribute,
 }
 
-/// The smallest unit of the protocol: a value without parts, or the head of an aggregate.
+/// The smallest unit of the protocol: a value without parts, or the header of an aggregate.
 enum Item {
     Value(Value),
     Head(Aggregate, usize),
 }
 
 impl Parser {
-    /// A parser at the start of a stream.
+    /// Creates a parser at the start of a stream.
     pub fn new(limits: ReplyLimits) -> Self {
         Self { limits, open: Vec::new(), bytes: 0, elements: 0, line_searched: 0 }
     }
 
-    /// Reads on until a reply is complete or the buffer has nothing whole left.
+    /// Parses until a reply is complete or the buffer has no complete item left.
     pub fn advance(&mut self, buf: &[u8]) -> Result<Advanced, ReplyError> {
         let mut consumed = 0;
         while let Some((item, length)) = self.read_item(&buf[consumed..])? {
@@ -180,7 +181,7 @@ impl Parser {
     }
 
     fn begin(&mut self, kind: Aggregate, missing: usize) -> Result<(), ReplyError> {
-        /// More elements find room as they arrive: what a length claims is no reason to allocate.
+        /// Further elements are allocated as they arrive; an announced length alone is no reason to allocate.
         const ELEMENTS_AT_FIRST: usize = 64;
         if self.open.len() >= self.limits.depth_max {
             return Err(ReplyError::Limit("depth_max"));
@@ -197,7 +198,7 @@ impl Parser {
         Ok(())
     }
 
-    /// Puts a value where it belongs, and gives back the whole reply if nothing is missing any more.
+    /// Adds a value to the innermost aggregate; returns the whole reply once it is complete.
     fn complete(&mut self, mut value: Value) -> Option<Value> {
         while let Some(mut open) = self.open.pop() {
             open.elements.push(value);
@@ -211,7 +212,7 @@ impl Parser {
         Some(value)
     }
 
-    /// The first item of the buffer and its length in bytes, or `None` if it is incomplete.
+    /// Parses the first item of the buffer. Returns it with its length in bytes, or `None` if it is incomplete.
     fn read_item(&mut self, buf: &[u8]) -> Result<Option<(Item, usize)>, ReplyError> {
         let Some((&kind, _)) = buf.split_first() else { return Ok(None) };
         if !b"+-:,(#_$!=*~>%|".contains(&kind) {
@@ -231,7 +232,7 @@ impl Parser {
         Ok(Some((item, length)))
     }
 
-    /// What stands between the type byte and the end of the line.
+    /// Returns the text between the type byte and the end of the line.
     fn read_line<'a>(&mut self, buf: &'a [u8]) -> Result<Option<&'a [u8]>, ReplyError> {
         let rest = &buf[1..];
         let found = rest[self.line_searched..].iter().position(|byte| matches!(byte, b'\r' | b'\n'));
@@ -247,7 +248,7 @@ impl Parser {
         }
     }
 
-    /// A string of announced length, and its bytes with the line end, given what follows its head.
+    /// Parses a string after its header; returns it with its length including the line end.
     fn read_bulk(&self, kind: u8, head: &[u8], rest: &[u8]) -> Result<Option<(Value, usize)>, ReplyError> {
         if kind == b'$' && head == b"-1" {
             return Ok(Some((Value::NullBulk, 0)));
@@ -256,7 +257,8 @@ impl Parser {
         if length > self.limits.bulk_bytes_max {
             return Err(ReplyError::Limit("bulk_bytes_max"));
         }
-        // Early, so that a string that is too long isn't collected; head and line end are counted when it is complete.
+        // Checked early, so that an overlong string isn't collected; header and line end are counted when it is
+        // complete.
         self.check_size(length)?;
         let Some((text, end)) = rest.split_at_checked(length) else { return Ok(None) };
         match end {
@@ -266,7 +268,7 @@ impl Parser {
         }
     }
 
-    /// Refuses a reply that would become too long with so many bytes more.
+    /// Fails if the reply would become too long with this many additional bytes.
     fn check_size(&self, more: usize) -> Result<(), ReplyError> {
         let total = self.bytes.saturating_add(more);
         if total > self.limits.reply_bytes_max { Err(ReplyError::Limit("reply_bytes_max")) } else { Ok(()) }
@@ -274,7 +276,7 @@ impl Parser {
 }
 
 impl PartialAggregate {
-    /// The value of an aggregate that has all its elements.
+    /// Creates the value of a complete aggregate.
     fn finish(self) -> Value {
         let mut elements = self.elements;
         match self.kind {
@@ -299,7 +301,7 @@ fn into_pairs(elements: Vec<Value>) -> Vec<(Value, Value)> {
     pairs
 }
 
-/// The length that a head announces.
+/// Parses the length in a header.
 fn read_length(head: &[u8]) -> Result<usize, ReplyError> {
     if head == b"?" {
         return Err(ReplyError::Streamed);
@@ -307,7 +309,7 @@ fn read_length(head: &[u8]) -> Result<usize, ReplyError> {
     parse_i64(head).and_then(|length| usize::try_from(length).ok()).ok_or(ReplyError::Length)
 }
 
-/// An aggregate's kind and how many elements follow, or the null array of RESP2.
+/// Parses an aggregate's kind and number of elements, or the null array of RESP2.
 fn read_head(kind: u8, line: &[u8]) -> Result<Item, ReplyError> {
     if kind == b'*' && line == b"-1" {
         return Ok(Item::Value(Value::NullArray));
@@ -323,7 +325,7 @@ fn read_head(kind: u8, line: &[u8]) -> Result<Item, ReplyError> {
     })
 }
 
-/// The value of a type that fits in one line.
+/// Parses a value that fits in one line.
 fn read_line_value(kind: u8, line: &[u8]) -> Result<Value, ReplyError> {
     let value = match kind {
         b'+' => Some(Value::Simple(line.to_vec())),
@@ -344,7 +346,7 @@ fn is_big_number(line: &[u8]) -> bool {
     !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
 }
 
-/// The value of a type whose text follows its length.
+/// Creates the value of a type with an announced length.
 fn bulk_value(kind: u8, text: &[u8]) -> Result<Value, ReplyError> {
     match (kind, text) {
         (b'$', _) => Ok(Value::Bulk(text.to_vec())),

@@ -1,4 +1,4 @@
-//! Replies to bytes: the one writer that knows RESP2 from RESP3.
+//! Encoding of replies: the only writer that distinguishes RESP2 and RESP3.
 //!
 //! Handlers write through a [`Reply`] into the connection's [`Output`].
 
@@ -7,29 +7,29 @@ use std::sync::Arc;
 use crate::num;
 pub use crate::output::{Mark, Output, SHARED_BYTES_MIN, Segment};
 
-/// The version of the protocol that a connection speaks.
+/// Protocol version of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Proto {
-    /// What every connection begins with.
+    /// The initial version of every connection.
     #[default]
     Resp2,
     /// After HELLO 3.
     Resp3,
 }
 
-/// Writes one connection's replies in the version of the protocol it speaks.
+/// Writes one connection's replies in its protocol version.
 pub struct Reply<'o> {
     output: &'o mut Output,
     proto: Proto,
     errors: u32,
 }
 
-/// The longest bulk string that [`short_bulk`] writes, in bytes.
+/// Longest bulk string that [`short_bulk`] writes, in bytes.
 const SHORT_BULK_BYTES_MAX: usize = 32;
 
-/// Appends a bulk string of 10 to 32 bytes, as most are. It is made of copies of constant lengths, some of which
-/// overlap: calls to copy a variable length would cost more. It is written in place, since copying it here from
-/// elsewhere stalls on store forwarding. False if it has another length.
+/// Appends a bulk string of 10 to 32 bytes, the most common size. Overlapping copies of constant lengths replace a copy
+/// of variable length, which would be a more expensive call. It writes in place, since building the bytes elsewhere and
+/// copying them here stalls on store forwarding. Returns false for other lengths.
 #[inline]
 fn short_bulk(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
     const HEADER: usize = b"$12\r\n".len();
@@ -56,8 +56,8 @@ fn short_bulk(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
     true
 }
 
-/// Appends a bulk string of up to nine bytes, most of which are one word: no copy has a variable length. False if it is
-/// longer.
+/// Appends a bulk string of up to nine bytes, usually as one word: no copy has a variable length. Returns false for
+/// longer ones.
 #[inline]
 fn tiny_bulk(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
     const HEADER: usize = b"$9\r\n".len();
@@ -92,7 +92,7 @@ fn tiny_bulk(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
 }
 
 impl<'o> Reply<'o> {
-    /// A writer at the end of an output.
+    /// Creates a writer at the end of an output.
     #[inline]
     pub fn new(output: &'o mut Output, proto: Proto) -> Reply<'o> {
         Reply { output, proto, errors: 0 }
@@ -105,25 +105,25 @@ impl<'o> Reply<'o> {
         self.proto
     }
 
-    /// What follows is written in this version of the protocol (HELLO, RESET).
+    /// Changes the protocol version for later replies (HELLO, RESET).
     pub fn set_proto(&mut self, proto: Proto) {
         self.proto = proto;
     }
 
-    /// Whether the connection speaks RESP3.
+    /// True if the connection uses RESP3.
     #[inline]
     #[must_use]
     pub fn is_resp3(&self) -> bool {
         self.proto == Proto::Resp3
     }
 
-    /// Error replies written so far.
+    /// Number of error replies written so far.
     #[must_use]
     pub fn errors(&self) -> u32 {
         self.errors
     }
 
-    /// The output, for what is in the protocol's form already.
+    /// The output, for data that is already encoded.
     pub fn output(&mut self) -> &mut Output {
         self.output
     }
@@ -131,7 +131,7 @@ impl<'o> Reply<'o> {
     #[inline(always)]
     fn line(&mut self, kind: u8, number: i64) {
         let out = &mut self.output.tail;
-        // Nearly all are lengths and counts of one digit or two.
+        // Nearly all numbers are lengths and counts of one or two digits.
         match number {
             0..10 => out.extend_from_slice(&[kind, b'0' + number as u8, b'\r', b'\n']),
             10..100 => {
@@ -158,13 +158,13 @@ impl<'o> Reply<'o> {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// A simple string, such as "OK". Must not contain CR or LF.
+    /// A simple string ("OK"). Must not contain CR or LF.
     #[inline]
     pub fn simple(&mut self, text: &str) {
         self.text_line(b'+', text.as_bytes());
     }
 
-    /// A simple string of any bytes. Line ends within it become spaces, so that the rest isn't taken for other replies.
+    /// A simple string of any bytes. Line ends within it become spaces, so that it can't be parsed as several replies.
     pub fn status(&mut self, text: impl AsRef<[u8]>) {
         self.clean_line(b'+', text.as_ref());
     }
@@ -183,14 +183,14 @@ impl<'o> Reply<'o> {
         self.output.tail.extend_from_slice(b"+OK\r\n");
     }
 
-    /// What PING is answered.
+    /// The reply to PING.
     #[inline]
     pub fn pong(&mut self) {
         self.output.tail.extend_from_slice(b"+PONG\r\n");
     }
 
-    /// An error; `text` begins with its code ("ERR", "WRONGTYPE") and has no "-". Line ends within it become spaces,
-    /// as in Redis, so that the rest isn't taken for other replies.
+    /// An error; `text` begins with its code ("ERR", "WRONGTYPE") and has no "-". As in Redis, line ends within it
+    /// become spaces, so that it can't be parsed as several replies.
     #[cold]
     pub fn error(&mut self, text: impl AsRef<[u8]>) {
         self.errors += 1;
@@ -246,19 +246,19 @@ impl<'o> Reply<'o> {
         self.bulk(text.i64(value));
     }
 
-    /// Nothing, where a bulk string or a single value would be.
+    /// Null in place of a bulk string or a single value.
     #[inline]
     pub fn null(&mut self) {
         self.output.tail.extend_from_slice(if self.is_resp3() { b"_\r\n" } else { b"$-1\r\n" });
     }
 
-    /// Nothing, where an array would be.
+    /// Null in place of an array.
     #[inline]
     pub fn null_array(&mut self) {
         self.output.tail.extend_from_slice(if self.is_resp3() { b"_\r\n" } else { b"*-1\r\n" });
     }
 
-    /// A bulk string, or nothing.
+    /// A bulk string, or null.
     pub fn bulk_or_null(&mut self, bytes: Option<impl AsRef<[u8]>>) {
         match bytes {
             Some(bytes) => self.bulk(bytes),
@@ -284,18 +284,18 @@ impl<'o> Reply<'o> {
         self.line(if self.is_resp3() { b'~' } else { b'*' }, len as i64);
     }
 
-    /// The header of a push, which is no reply to a command. An array in RESP2.
+    /// The header of a push message, which doesn't reply to a command. An array in RESP2.
     pub fn push(&mut self, len: usize) {
         self.line(if self.is_resp3() { b'>' } else { b'*' }, len as i64);
     }
 
-    /// The header of an attribute, which a reply follows; `len` pairs of replies come in between. RESP3 only.
+    /// The header of an attribute with `len` pairs of replies; the reply that it describes follows. RESP3 only.
     pub fn attribute(&mut self, len: usize) {
         debug_assert!(self.is_resp3());
         self.line(b'|', len as i64);
     }
 
-    /// Begins an array, map or set whose length isn't known yet; `fill_array` and its like write its header.
+    /// Begins an array, map or set of unknown length; `fill_array`, `fill_map` or `fill_set` writes its header later.
     #[must_use]
     pub fn deferred(&mut self) -> Mark {
         self.output.mark()
@@ -380,7 +380,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::redundant_closure_for_method_calls, reason = "a method is not general enough in its lifetime")]
-    fn every_kind_has_its_form_in_both_versions() {
+    fn every_kind_is_encoded_in_both_versions() {
         check(|r| r.ok(), "+OK\r\n", "+OK\r\n");
         check(|r| r.error("ERR a\r\nb"), "-ERR a  b\r\n", "-ERR a  b\r\n");
         check(|r| r.int(-5), ":-5\r\n", ":-5\r\n");

@@ -1,7 +1,7 @@
-//! Bytes to requests: frames every complete request of a buffer without copying an argument.
+//! Framing of requests: finds every complete request of a buffer without copying arguments.
 //!
-//! A request is an array of bulk strings or an inline command, as Redis's "protocol spec" page describes them. The
-//! limits and the texts of protocol errors are Redis's.
+//! A request is an array of bulk strings or an inline command, as described on Redis's "protocol spec" page. The limits
+//! and the texts of protocol errors are Redis's.
 
 mod blocks;
 mod short;
@@ -11,32 +11,32 @@ pub use self::short::likely_key;
 use self::short::{Head, SHORT_ARGS_MAX, SHORT_BYTES_MAX, short_bulk, short_requests};
 use crate::splitargs::split_args;
 
-/// Longest line that carries a count or an inline command, in bytes.
+/// Longest line with a count or an inline command, in bytes.
 const LINE_BYTES_MAX: usize = 64 * 1024;
-/// Arguments a client may send before it has authenticated.
+/// Largest number of arguments before authentication.
 const ARGS_MAX_UNAUTHENTICATED: i64 = 10;
-/// Bytes of an argument that a client may send before it has authenticated.
+/// Largest argument before authentication, in bytes.
 const BULK_BYTES_MAX_UNAUTHENTICATED: i64 = 16 * 1024;
-/// Bytes of an incomplete request from which on its framing is remembered; a shorter one is framed again from its
-/// beginning when more has arrived, which is cheaper than remembering.
+/// Length of an incomplete request from which framing keeps its progress. A shorter request is framed again when more
+/// data has arrived, which is cheaper.
 const REMEMBER_BYTES_MIN: usize = 4096;
 
-/// From this many arguments on, the length of the next one isn't reported unless it is large: making room for each by
-/// itself would take longer than making room for more.
+/// Number of arguments from which the length of the next one isn't reported unless it is large. Reserving memory for
+/// each argument would take longer than reserving for more data.
 const WANTED_ARGS_MAX: usize = 16;
 
-/// Bytes of a buffer that can be framed: offsets are 32 bits wide. A caller that keeps incomplete requests must end
-/// the connection before there are more.
+/// Largest buffer that can be framed, in bytes, since offsets have 32 bits. A caller that keeps incomplete requests
+/// must close the connection before its buffer is larger.
 pub const BUFFER_BYTES_MAX: usize = u32::MAX as usize;
 
-/// How much a request may hold.
+/// Limits of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of an argument (proto-max-bulk-len).
+    /// Largest argument in bytes (proto-max-bulk-len).
     pub bulk_bytes_max: i64,
-    /// Arguments of a request, its name included.
+    /// Largest number of arguments, including the name.
     pub args_max: i64,
-    /// Whether the client has yet to authenticate, and gets much lower limits.
+    /// True if the client has not authenticated and gets much lower limits.
     pub unauthenticated: bool,
 }
 
@@ -47,17 +47,21 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whether they allow whatever [`short_requests`] frames.
+    /// For requests that another server or a file has accepted already.
+    pub const UNLIMITED: Limits =
+        Limits { bulk_bytes_max: i64::MAX, args_max: i32::MAX as i64, unauthenticated: false };
+
+    /// True if the limits allow every request that [`short_requests`] frames.
     #[inline]
     fn allow_short(&self) -> bool {
         self.bulk_bytes_max >= SHORT_BYTES_MAX && self.args_max >= SHORT_ARGS_MAX
     }
 }
 
-/// What ends a length and an argument.
+/// End of a length line and of an argument.
 const LINE_END: &[u8] = b"\r\n";
 
-/// Bytes of the line that tells a length, of an array or of a bulk string.
+/// Number of bytes of the line with the length of an array or of a bulk string.
 #[inline]
 fn head_bytes(len: u32) -> usize {
     let digits = match len {
@@ -68,7 +72,7 @@ fn head_bytes(len: u32) -> usize {
     1 + digits + LINE_END.len()
 }
 
-/// An argument's place: in the buffer, or a block of its own.
+/// The position of an argument: in the buffer, or in a separate block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arg {
     start: u32,
@@ -76,7 +80,7 @@ pub struct Arg {
 }
 
 impl Arg {
-    /// The start of all that are in blocks: no buffer reaches beyond it, so that a look into the buffer fails.
+    /// Start of all arguments in blocks. No buffer extends beyond it, so looking it up in the buffer fails.
     const BLOCK_START: u32 = u32::MAX;
 
     /// The argument in the block at `index`.
@@ -84,7 +88,7 @@ impl Arg {
         Arg { start: Arg::BLOCK_START, len: 1 + index as u32 }
     }
 
-    /// Which block the argument is in, if it is in one.
+    /// Index of the argument's block, if it is in a block.
     fn block(self) -> Option<usize> {
         (self.start == Arg::BLOCK_START).then(|| self.len.wrapping_sub(1) as usize)
     }
@@ -98,18 +102,18 @@ impl Arg {
         }
     }
 
-    /// The same argument, if the buffer began `by` bytes later.
+    /// The same argument, relative to a buffer that begins `by` bytes later.
     fn before(self, by: usize) -> Arg {
         if self.block().is_some() { self } else { Arg { start: self.start - by as u32, ..self } }
     }
 
-    /// The same argument, if the buffer began `by` bytes earlier.
+    /// The same argument, relative to a buffer that begins `by` bytes earlier.
     fn behind(self, by: usize) -> Arg {
         if self.block().is_some() { self } else { Arg { start: self.start + by as u32, ..self } }
     }
 }
 
-/// A request's arguments, borrowed from the input they arrived in. The first is the command's name.
+/// A request's arguments, borrowed from the input. The first is the command's name.
 #[derive(Clone, Copy)]
 pub struct Args<'a> {
     buffer: &'a [u8],
@@ -118,7 +122,7 @@ pub struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// How many there are, the name included.
+    /// Number of arguments, including the name.
     #[inline]
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a request always has a name")]
@@ -126,7 +130,7 @@ impl<'a> Args<'a> {
         self.args.len()
     }
 
-    /// The argument at `index`; the name is at 0. An index that is out of range gives an empty argument.
+    /// The argument at `index`; the name is at 0. An out-of-range index yields an empty argument.
     #[inline]
     #[must_use]
     pub fn get(&self, index: usize) -> &'a [u8] {
@@ -145,26 +149,26 @@ impl<'a> Args<'a> {
         self.args.get(first..).unwrap_or(&[]).iter().map(move |arg| arg.of(buffer, blocks))
     }
 
-    /// The large arguments that have a block of their own.
+    /// The large arguments in separate blocks.
     #[inline]
     #[must_use]
     pub fn blocks(&self) -> &'a Blocks {
         self.blocks
     }
 
-    /// The request's bytes as they arrived, if they are what one would write for these arguments: an array of bulk
-    /// strings. None for an inline command, for lengths that are written otherwise, and for arguments in blocks.
+    /// The request's bytes as they arrived, if they are the canonical encoding of the arguments: an array of bulk
+    /// strings. None for inline commands, for lengths in other spellings, and for arguments in blocks.
     ///
-    /// Between two arguments of an array there is nothing but a length, and a length that takes as many bytes as it would
-    /// if it were written here is written so. Between two words of an inline command there is no `$`. What precedes the
-    /// first argument is compared byte for byte: there may be an argument of the request before that looks like it.
+    /// Only a length comes between two arguments of an array, and a length with as many bytes as its canonical spelling
+    /// is canonical. There is no `$` between two words of an inline command. The bytes before the first argument are
+    /// compared exactly, because they could otherwise belong to an argument of the previous request.
     #[must_use]
     pub fn canonical(&self) -> Option<&'a [u8]> {
         let (first, last) = (self.args.first()?, self.args.last()?);
         for pair in self.args.windows(2) {
             let (arg, next) = (pair[0], pair[1]);
             let after = arg.start as usize + arg.len as usize + LINE_END.len();
-            // One that is in a block begins where no buffer reaches.
+            // An argument in a block has a start that no buffer reaches.
             if next.start as usize != after + head_bytes(next.len) || self.buffer.get(after) != Some(&b'$') {
                 return None;
             }
@@ -181,7 +185,7 @@ impl<'a> Args<'a> {
         (is_head && request.ends_with(LINE_END)).then_some(request)
     }
 
-    /// A copy that outlives the input. It shares the blocks.
+    /// Copies the arguments so that they outlive the input. Shares the blocks.
     #[must_use]
     pub fn to_owned(&self) -> OwnedArgs {
         let mut buffer = Vec::new();
@@ -201,7 +205,7 @@ fn append(buffer: &mut Vec<u8>, bytes: &[u8]) -> Arg {
     Arg { start, len: bytes.len() as u32 }
 }
 
-/// A request that has been taken out of its buffer: queued by MULTI, or parked by a blocking command.
+/// A request outside its buffer: queued by MULTI, or kept by a blocked command.
 #[derive(Clone, Debug)]
 pub struct OwnedArgs {
     buffer: Box<[u8]>,
@@ -210,7 +214,7 @@ pub struct OwnedArgs {
 }
 
 impl OwnedArgs {
-    /// Copies arguments. Together they must not exceed 4 GB, which the limits of a request ensure.
+    /// Copies arguments. Their total must not exceed 4 GB, which the limits of a request ensure.
     pub fn new<'b>(from: impl Iterator<Item = &'b [u8]>) -> OwnedArgs {
         let mut buffer = Vec::new();
         let args = from.map(|bytes| append(&mut buffer, bytes)).collect();
@@ -223,14 +227,14 @@ impl OwnedArgs {
         Args { buffer: &self.buffer, args: &self.args, blocks: &self.blocks }
     }
 
-    /// Bytes it takes.
+    /// Bytes of memory of the arguments.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.buffer.len() + self.args.len() * size_of::<Arg>() + self.blocks.memory_bytes()
     }
 }
 
-/// Arguments that are gathered one by one, in memory that is used again and again.
+/// Arguments that are collected one by one in reused memory.
 #[derive(Debug, Default)]
 pub struct ArgsBuffer {
     buffer: Vec<u8>,
@@ -238,10 +242,10 @@ pub struct ArgsBuffer {
 }
 
 impl ArgsBuffer {
-    /// Bytes of memory that are kept for the next; more is given back.
+    /// Bytes of memory that are kept for reuse; the rest is freed.
     const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-    /// Forgets all arguments.
+    /// Removes all arguments.
     pub fn clear(&mut self) {
         self.buffer.clear();
         self.args.clear();
@@ -250,7 +254,7 @@ impl ArgsBuffer {
         }
     }
 
-    /// Appends a copy of an argument. False, and nothing is done, if all would exceed 4 GB together.
+    /// Appends a copy of an argument. Returns false, without a change, if the total would exceed 4 GB.
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) -> bool {
         let (Ok(start), Ok(len)) = (u32::try_from(self.buffer.len()), u32::try_from(bytes.len())) else { return false };
@@ -267,40 +271,40 @@ impl ArgsBuffer {
     }
 }
 
-/// A framed request: where its arguments are among the batch's, and where it ends in the buffer.
+/// A framed request: its arguments within the batch, and its end in the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     first: u32,
     count: u32,
-    /// The offset of the first byte after the request.
+    /// Offset of the first byte after the request.
     pub end: u32,
-    /// Whether it has as many arguments as the batch's request before it, and the same name, byte for byte. Not told of
-    /// all that do.
+    /// True if the previous request of the batch has the same number of arguments and the same name, byte for byte. May
+    /// be false even then.
     pub repeats: bool,
 }
 
-/// The requests framed so far. Reused from batch to batch, so that framing allocates nothing.
+/// The requests framed so far. The memory is reused for later batches, so framing doesn't allocate.
 #[derive(Default)]
 pub struct Batch {
     args: Vec<Arg>,
     requests: Vec<Request>,
-    /// The words of an inline command that was quoted; it is then alone in the batch. Empty otherwise.
+    /// The words of a quoted inline command, which is then the only request of the batch; otherwise empty.
     unquoted: Vec<u8>,
 }
 
 impl Batch {
-    /// Arguments whose room is kept for the next batch: a window of requests has far fewer, and one of millions is
-    /// rare.
+    /// Number of arguments for which memory is kept for the next batch. A window of requests has far fewer, and a
+    /// request of millions is rare.
     const KEPT_ARGS_MAX: usize = 64 * 1024;
 
-    /// Forgets all requests.
+    /// Removes all requests.
     pub fn clear(&mut self) {
         self.args.clear();
         self.requests.clear();
         self.unquoted.clear();
     }
 
-    /// Forgets all requests, and gives back the memory that a request of very many arguments has taken.
+    /// Removes all requests and frees the memory of a request with very many arguments.
     pub fn shrink(&mut self) {
         self.clear();
         self.args.shrink_to(Self::KEPT_ARGS_MAX);
@@ -313,7 +317,7 @@ impl Batch {
         &self.requests
     }
 
-    /// The arguments of a request; `input` is the one that was framed.
+    /// The arguments of a request; `input` must be the framed input.
     #[inline]
     #[must_use]
     pub fn args<'a>(&'a self, request: &Request, input: Input<'a>) -> Args<'a> {
@@ -323,37 +327,37 @@ impl Batch {
     }
 }
 
-/// Why framing stopped.
+/// Reason for the end of framing.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// All complete requests are framed; the rest, if any, is the beginning of another.
+    /// All complete requests are framed; the remaining bytes, if any, are an incomplete request.
     Incomplete,
-    /// As many requests as were asked for are framed; there may be more.
+    /// The requested number of requests is framed; there may be more.
     Full,
-    /// The next bytes are no request. The connection can't go on after the requests before.
+    /// The next bytes are invalid. The connection must end after the earlier requests.
     Error(ProtocolError),
 }
 
-/// What is wrong with the bytes. Its text is Redis's, without the leading "-".
+/// Kind of invalid bytes. Its text is Redis's, without the leading "-".
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub enum ProtocolError {
     /// An inline command longer than 64 KB.
     TooBigInline,
     /// An inline command whose quotes don't match.
     UnbalancedQuotes,
-    /// A count of arguments longer than 64 KB.
+    /// A line with a number of arguments that is longer than 64 KB.
     TooBigCount,
-    /// A count of arguments that is no number or too large.
+    /// A number of arguments that is invalid or too large.
     InvalidCount,
-    /// More arguments than a client may send before it authenticates.
+    /// More arguments than allowed before authentication.
     UnauthenticatedCount,
-    /// A length longer than 64 KB.
+    /// A length line longer than 64 KB.
     TooBigLength,
-    /// Something else than a bulk string in a request.
+    /// An item other than a bulk string in a request.
     ExpectedBulk(u8),
-    /// A length that is no number, negative or too large.
+    /// A length that is invalid, negative or too large.
     InvalidLength,
-    /// A longer argument than a client may send before it authenticates.
+    /// A longer argument than allowed before authentication.
     UnauthenticatedLength,
 }
 
@@ -378,7 +382,7 @@ impl ProtocolError {
     }
 }
 
-/// What is known of an incomplete request, so that a long one isn't framed again from its beginning with every read.
+/// Progress of an incomplete request. A long request isn't framed again from its beginning after every read.
 #[derive(Debug)]
 pub struct Partial {
     /// Relative to the request's first byte.
@@ -388,16 +392,16 @@ pub struct Partial {
 }
 
 enum FramingStep {
-    /// A request ends here; without arguments it is skipped, as Redis does.
+    /// A request ends here. As in Redis, a request without arguments is skipped.
     Done(usize),
-    /// The same, and it must be alone in its batch.
+    /// A request ends here, and it must be alone in its batch.
     DoneAlone(usize),
-    /// It must be alone in its batch, and others are before it.
+    /// The request must be alone in its batch, but the batch has other requests.
     Wait,
     More,
 }
 
-/// The framing of one connection: keeps what is known of an incomplete request.
+/// Framing state of one connection: the progress of an incomplete request.
 #[derive(Default, Debug)]
 pub struct Framer {
     partial: Option<Box<Partial>>,
@@ -405,34 +409,34 @@ pub struct Framer {
 }
 
 impl Framer {
-    /// Bytes that it takes to remember where the arguments of an incomplete request are.
+    /// Bytes of memory for the positions of an incomplete request's arguments.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.partial.as_ref().map_or(0, |partial| partial.args.capacity() * size_of::<Arg>())
     }
 
-    /// The large argument within which framing stopped, if it stopped within one.
+    /// The incomplete large argument at which framing stopped, if there is one.
     #[must_use]
     pub fn missing(&self) -> Option<Missing> {
         self.missing.filter(|missing| missing.is_large())
     }
 
-    /// Bytes that the request takes within which framing stopped, up to the end of the argument that it stopped within,
-    /// if that is known and not [`Framer::missing`].
+    /// Number of bytes of the incomplete request up to the end of its incomplete argument, if that is known and the
+    /// argument isn't [`Framer::missing`].
     #[must_use]
     pub fn wanted(&self) -> Option<usize> {
         self.missing.filter(|missing| !missing.is_large()).map(|missing| missing.at + missing.bytes)
     }
 
-    /// Notes the argument within which framing of a request stops, so many whole ones before it.
+    /// Stores the incomplete argument at which framing stops. `args` is the number of complete arguments before it.
     fn note_missing(&mut self, missing: Option<Missing>, args: usize) {
         self.missing = missing.filter(|missing| missing.is_large() || args < WANTED_ARGS_MAX);
     }
 
-    /// Frames requests from `input.bytes[from..]` into `batch`, until it holds `requests_max`. Returns where the first
-    /// byte that isn't part of a framed request is. The caller keeps the bytes from there on and passes them again,
-    /// as the beginning of a buffer, with what arrives next.
-    // On its own: the registers that it shared with the rest of a batch's way weren't enough for either.
+    /// Frames requests from `input.bytes[from..]` into `batch`, until it holds `requests_max`. Returns the position of
+    /// the first byte that isn't part of a framed request. The caller keeps the bytes from there on, and passes them
+    /// again at the beginning of a buffer when more data has arrived.
+    // Not inlined, because sharing registers with the caller's loop would slow down both.
     #[inline(never)]
     pub fn frame(
         &mut self,
@@ -442,12 +446,12 @@ impl Framer {
         requests_max: usize,
         batch: &mut Batch,
     ) -> (usize, Stop) {
-        // The limit on a query buffer is below; this is the last line of defence.
+        // The limit on query buffers is lower; this check is the last defence.
         let buffer = &input.bytes[..input.bytes.len().min(BUFFER_BYTES_MAX)];
         let input = Input { bytes: buffer, ..input };
         self.missing = None;
         let mut at = from;
-        // Of the last request.
+        // Head of the last request.
         let mut head = Head::NONE;
         while batch.requests.len() < requests_max {
             if limits.allow_short() && self.partial.is_none() {
@@ -486,14 +490,13 @@ impl Framer {
         (at, Stop::Full)
     }
 
-    /// Forgets what is known of an incomplete request: it will be framed from its beginning. Must be called when
-    /// framing goes on at another place than where it stopped.
+    /// Drops the progress of an incomplete request, which will be framed from its beginning. Must be called before
+    /// framing continues at another position.
     pub fn forget(&mut self) {
         self.partial = None;
     }
 
-    /// Frames an array of bulk strings that begins at `start`, which may be long, have long arguments, be incomplete or
-    /// be none.
+    /// Frames an array at `start`. It may be long, have long arguments, be incomplete or be invalid.
     fn array(
         &mut self,
         input: Input<'_>,
@@ -539,8 +542,8 @@ impl Framer {
         Ok(FramingStep::Done(at))
     }
 
-    /// Goes on with an array of which a part was framed earlier. Only what is new is read, however little that is: a
-    /// client that sends a long request in small pieces must not cost its length with every piece.
+    /// Continues an array that was partly framed earlier. Only new bytes are read: a client that sends a long request
+    /// in small pieces must not cause work proportional to its length for each piece.
     #[cold]
     fn resume(
         &mut self,
@@ -564,7 +567,7 @@ impl Framer {
             }
         }
         if start == 0 && batch.args.is_empty() {
-            // They may be many millions.
+            // Moved instead of copied, since there may be millions.
             batch.args = std::mem::take(&mut partial.args);
         } else {
             batch.args.extend(partial.args.iter().map(|arg| arg.behind(start)));
@@ -581,20 +584,20 @@ fn check_count(count: Option<i64>, limits: &Limits) -> Result<usize, ProtocolErr
     Ok(count.max(0) as usize)
 }
 
-/// What there is of an argument.
+/// Result of framing one argument.
 enum Bulk {
-    /// All of it, up to a place.
+    /// The complete argument, and its end.
     Whole(Arg, usize),
-    /// A part. If its length is known, what is missing.
+    /// An incomplete argument, with the missing part if its length is known.
     Part(Option<Missing>),
 }
 
-/// One argument at `at`.
+/// Frames one argument at `at`.
 fn bulk(input: Input<'_>, at: usize, limits: &Limits) -> Result<Bulk, ProtocolError> {
     let buffer = input.bytes;
     let Some(&kind) = buffer.get(at) else { return Ok(Bulk::Part(None)) };
     if kind != b'$' {
-        // Redis looks at the type only once the line is complete.
+        // Redis checks the type only after the line is complete.
         return match number(buffer, at, ProtocolError::TooBigLength)? {
             Some(_) => Err(ProtocolError::ExpectedBulk(kind)),
             None => Ok(Bulk::Part(None)),
@@ -618,10 +621,11 @@ fn bulk(input: Input<'_>, at: usize, limits: &Limits) -> Result<Bulk, ProtocolEr
     Ok(Bulk::Whole(Arg { start: start as u32, len: len as u32 }, next))
 }
 
-/// The number on the line at `at` (none if it isn't one) and where the next line begins; none if it is incomplete.
+/// Parses the number on the line at `at`. Returns the number, or none if it is invalid, with the start of the next
+/// line; none if the line is incomplete.
 #[inline]
 fn number(buffer: &[u8], at: usize, too_long: ProtocolError) -> Result<Option<(Option<i64>, usize)>, ProtocolError> {
-    // Nearly all numbers are a few digits.
+    // Nearly all numbers have a few digits.
     let mut value = 0;
     for (i, &byte) in buffer[at.min(buffer.len())..].iter().take(9).enumerate() {
         match byte {
@@ -651,23 +655,23 @@ fn any_number(
     Ok(Some((crate::num::parse_i64(&line[..len]), at + len + 2)))
 }
 
-/// Bytes of a line before its `end`. Not looked for beyond the limit, so that a line that is too long is found to be so
-/// wherever the stream is cut.
+/// Number of bytes of a line before its `end`. The search stops at the limit, so that an overlong line is detected for
+/// pieces of any size.
 fn line_len(line: &[u8], end: u8) -> Option<usize> {
     line.iter().take(LINE_BYTES_MAX + 1).position(|&b| b == end)
 }
 
-/// Frames an inline command that begins at `start`. Quoted words can't be borrowed from the buffer: such a line is
-/// alone in its batch, which holds the words.
+/// Frames an inline command at `start`. Quoted words can't be borrowed from the buffer, so such a command is alone in
+/// its batch, which stores the words.
 fn inline(buffer: &[u8], start: usize, batch: &mut Batch) -> Result<FramingStep, ProtocolError> {
-    let Some(len) = line_len(&buffer[start..], b'\n') else {
+    let Some(len) = inline_len(&buffer[start..]) else {
         let too_long = buffer.len() - start > LINE_BYTES_MAX;
         return if too_long { Err(ProtocolError::TooBigInline) } else { Ok(FramingStep::More) };
     };
     let line = &buffer[start..start + len];
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let next = start + len + 1;
-    if !line.iter().any(|b| matches!(b, b'"' | b'\'' | 0)) {
+    if !line.iter().any(|b| matches!(b, b'"' | b'\'')) {
         let base = line.as_ptr().addr();
         let words = line.split(|b| is_space(*b)).filter(|w| !w.is_empty());
         batch.args.extend(words.map(|w| Arg { start: (start + w.as_ptr().addr() - base) as u32, len: w.len() as u32 }));
@@ -683,7 +687,13 @@ fn inline(buffer: &[u8], start: usize, batch: &mut Batch) -> Result<FramingStep,
     Ok(FramingStep::DoneAlone(next))
 }
 
-/// C's isspace.
+/// Bytes of an inline command before its line's end. A line with a NUL has none, as in Redis, which looks for it with
+/// `strchr`: the request stays incomplete until it is too long.
+fn inline_len(line: &[u8]) -> Option<usize> {
+    line_len(line, b'\n').filter(|&len| !line[..len].contains(&0))
+}
+
+/// True for the bytes that C's isspace accepts.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c)
 }
@@ -715,7 +725,7 @@ mod tests {
         assert_eq!((&input[at..], got), (rest, stop), "{input:?}");
     }
 
-    /// The bytes of each request that are canonical, with `|` for each line end.
+    /// Returns the bytes of each canonical request, with `|` in place of each line end.
     fn canonical(input: &[u8]) -> Vec<Option<String>> {
         let mut batch = Batch::default();
         Framer::default().frame(input.into(), 0, &Limits::default(), 10, &mut batch);
@@ -724,13 +734,13 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_written_canonically_is_taken_as_it_came() {
+    fn only_canonical_requests_are_returned_as_they_arrived() {
         let set = "*3|$3|SET|$12|abcdefghijkl|$0||".to_owned();
         let twice = set.replace('|', "\r\n").repeat(2);
         assert_eq!(canonical(twice.as_bytes()), [Some(set.clone()), Some(set)]);
         assert_eq!(canonical(b"SET a b\r\n"), [None]);
         assert_eq!(canonical(b"*2\r\n$3\r\nGET\r\n$+3\r\nabc\r\n"), []);
-        // An inline command behind an argument that looks like a request's beginning.
+        // An inline command after an argument that looks like a request's beginning.
         let forged = b"*2\r\n$4\r\nECHO\r\n$7\r\nx*3\r\n$3\r\nSET      a      b\r\n";
         assert_eq!(canonical(forged), [Some("*2|$4|ECHO|$7|x*3|$3|".to_owned()), None]);
         let many = format!("*12\r\n{}", "$1\r\nx\r\n".repeat(12));
@@ -738,7 +748,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_what_is_complete() {
+    fn frames_complete_requests() {
         check("", &[], "", Stop::Incomplete);
         check("*1\r\n$4\r\nPING\r\n", &[&["PING"]], "", Stop::Incomplete);
         check("*2\r\n$3\r\nGET\r\n$0\r\n\r\n*1\r\n$4\r\nPI", &[&["GET", ""]], "*1\r\n$4\r\nPI", Stop::Incomplete);
@@ -749,7 +759,17 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_none() {
+    fn a_line_with_a_nul_has_no_end() {
+        for line in ["SET a b\0c\r\nGET a\r\n", "\0PING\r\n", "GET \"a\0b\"\r\nPING\r\n", "PING\0\n"] {
+            check(line, &[], line, Stop::Incomplete);
+            check(&format!("PING\r\n{line}"), &[&["PING"]], line, Stop::Incomplete);
+        }
+        let long = format!("PING\0\r\n{}", "x".repeat(LINE_BYTES_MAX));
+        check(&long, &[], &long, Stop::Error(ProtocolError::TooBigInline));
+    }
+
+    #[test]
+    fn refuses_invalid_bytes() {
         for (input, error) in [
             ("*2147483648\r\n", ProtocolError::InvalidCount),
             ("*x\r\n", ProtocolError::InvalidCount),
@@ -781,7 +801,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_an_incomplete_request_is_not_looked_at_again() {
+    fn an_incomplete_request_is_not_framed_again() {
         let mut input = b"*1000\r\n".to_vec();
         (0..900).for_each(|_| input.extend(b"$1\r\nx\r\n"));
         let mut framer = Framer::default();
@@ -789,7 +809,7 @@ mod tests {
         for known in 900..903 {
             let mut batch = Batch::default();
             framer.frame(input[..].into(), 0, &Limits::default(), 10, &mut batch);
-            // What is known stays where it is: taking it out and putting it back would cost its length each time.
+            // The progress stays in place: moving it out and back would cost its length each time.
             assert_eq!(batch.args.capacity(), 0);
             assert_eq!(framer.partial.as_ref().map(|p| p.args.len()), Some(known));
             input.extend(b"$1\r\nx\r\n");
@@ -797,7 +817,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_argument_that_is_incomplete_says_where_it_is_and_how_long() {
+    fn an_incomplete_large_argument_is_reported_with_position_and_length() {
         let limits = Limits { bulk_bytes_max: 100_000, ..Limits::default() };
         for (begin, missing) in [
             ("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$100000\r\n", Some((29, 100_002))),
@@ -817,7 +837,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_says_how_long_it_is_at_least() {
+    fn an_incomplete_request_reports_its_minimum_length() {
         let small = "$1\r\nx\r\n";
         for (begin, wanted) in [
             ("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000\r\n".to_owned(), Some(1029)),
@@ -833,7 +853,7 @@ mod tests {
         }
     }
 
-    /// Frames a request of these arguments that comes in pieces of so many bytes, with its large arguments cut out.
+    /// Frames a request that arrives in pieces of this size, cutting out its large arguments.
     fn frame_apart(args: &[Vec<u8>], piece_bytes: usize) -> (OwnedArgs, Vec<u8>) {
         let bulks = args.iter().map(|arg| [format!("${}\r\n", arg.len()).as_bytes(), arg, b"\r\n"].concat());
         let stream = [format!("*{}\r\n", args.len()).into_bytes(), bulks.collect::<Vec<_>>().concat()].concat();
@@ -861,7 +881,7 @@ mod tests {
     }
 
     #[test]
-    fn large_arguments_are_the_same_in_blocks_of_their_own() {
+    fn large_arguments_are_the_same_in_separate_blocks() {
         let large = |byte: u8, more: usize| vec![byte; BLOCK_BYTES_MIN + more];
         for args in [
             vec![b"SET".to_vec(), b"k".to_vec(), large(b'x', 0)],
@@ -875,7 +895,7 @@ mod tests {
                 large(b'x', 9),
             ],
             vec![large(b'x', 0), large(b'y', 0), b"end".to_vec()],
-            // So many that framing is resumed.
+            // So many that framing must be resumed.
             [vec![b"DEL".to_vec(); 2000], vec![large(b'x', 1)], vec![b"k".to_vec(); 2000], vec![large(b'y', 1)]]
                 .concat(),
         ] {
@@ -887,7 +907,7 @@ mod tests {
                 let got: Vec<_> = owned.args().from(0).map(<[u8]>::to_vec).collect();
                 assert!(got == args, "{piece_bytes}");
                 assert!((0..args.len()).all(|i| owned.args().get(i) == args[i]));
-                // In pieces as large as that one may come whole.
+                // In pieces of at least that size, an argument may arrive whole.
                 assert!(piece_bytes > 1000 || (bytes.len() < 50_000 && owned.buffer.len() < 50_000));
                 assert!(owned.memory_bytes() > args.iter().map(Vec::len).sum());
             }
@@ -895,7 +915,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_belongs_to_no_request_but_the_first() {
+    fn blocks_belong_only_to_the_first_request() {
         let head = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$32768\r\n";
         let mut blocks = Blocks::default();
         blocks.push(head.len(), vec![b'x'; BLOCK_BYTES_MIN + 2]);
@@ -911,7 +931,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_request_is_resumed_wherever_it_is_cut() {
+    fn a_long_request_is_resumed_after_pieces_of_any_size() {
         let mut input = b"*400\r\n".to_vec();
         (0..400).for_each(|i| input.extend(format!("$12\r\nargument{i:04}\r\n").bytes()));
         let mut framer = Framer::default();

@@ -1,43 +1,43 @@
-//! Replies that needn't be kept: counts them and shows the errors among them, in constant memory.
+//! Replies that needn't be kept: counts them and reports errors, in constant memory.
 //!
-//! A mass insertion gets a million `+OK` and a few errors. [`Skimmer`] builds no value, copies nothing but an error's
-//! text, and holds neither a long string nor a large array, whatever comes. It knows no connection: the caller feeds it
-//! with whatever has arrived. Source of the formats: the "Redis serialization protocol specification" page.
+//! A mass insertion yields a million `+OK` and a few errors. [`Skimmer`] creates no values, copies only the texts of
+//! errors, and stores neither long strings nor large arrays. It knows no connection: the caller feeds it with all
+//! received bytes. Source of the formats: the "Redis serialization protocol specification" page.
 
 use crate::num::parse_i64;
 use crate::parse::ReplyError;
 
-/// How deep arrays, maps and sets may nest.
+/// Largest nesting depth of arrays, maps and sets.
 const DEPTH_MAX: usize = 128;
-/// Longest line, in bytes: simple string, error, number or length.
+/// Longest line (simple string, error, number or length) in bytes.
 const LINE_BYTES_MAX: usize = 1 << 20;
-/// Bytes of an error's text that are kept.
+/// Largest part of an error's text that is kept, in bytes.
 const ERROR_BYTES_KEPT: usize = 4096;
 
 /// An error among the replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SkimmedError<'a> {
-    /// Which reply it is or is part of: the first one ever fed is 0.
+    /// Index of the reply that is or contains the error, counted from the first reply.
     pub reply: u64,
-    /// Where the reply is an array: the index of the element that is or holds the error.
+    /// If the reply is an array: index of the element that is or contains the error.
     pub element: Option<u64>,
-    /// The text, without the leading `-`; its beginning if it is long.
+    /// The text, without the leading `-`; only its beginning if it is long.
     pub text: &'a [u8],
 }
 
-/// Reads replies from a stream that arrives in pieces. After an error it must not be used again.
+/// Parses replies from a stream that arrives in pieces. Must not be used after an error.
 #[derive(Debug, Default)]
 pub struct Skimmer {
-    /// Replies that were complete.
+    /// Number of complete replies.
     replies: u64,
-    /// The aggregates that have begun and lack elements, the innermost last.
+    /// The incomplete aggregates, the innermost last.
     open: Vec<OpenFrame>,
     state: SkimState,
-    /// A line that arrived in part, its type byte first; only as much of it as is needed.
+    /// The needed part of an incomplete line, beginning with its type byte.
     line: Vec<u8>,
-    /// Bytes of that line that have arrived.
+    /// Number of bytes of that line that have arrived.
     line_bytes: usize,
-    /// A bulk error's text, as much as is kept.
+    /// The kept part of a bulk error's text.
     error: Vec<u8>,
 }
 
@@ -45,11 +45,11 @@ pub struct Skimmer {
 enum SkimState {
     #[default]
     Line,
-    /// Within a string, its line end included: so many bytes are left.
+    /// Within a string; `left` counts the remaining bytes, including the line end.
     Bulk { left: u64, is_error: bool },
 }
 
-/// An aggregate that lacks elements.
+/// An incomplete aggregate.
 #[derive(Debug)]
 struct OpenFrame {
     kind: FrameKind,
@@ -59,31 +59,31 @@ struct OpenFrame {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FrameKind {
-    /// It counts as one value when it is complete.
+    /// Counts as one value when it is complete.
     Value,
-    /// A message that answers nothing.
+    /// A message that isn't a reply.
     Push,
-    /// Something said about the value that follows.
+    /// Information about the value that follows.
     Attribute,
 }
 
 impl Skimmer {
-    /// At the start of a stream.
+    /// Creates a skimmer at the start of a stream.
     #[must_use]
     pub fn new() -> Skimmer {
         Skimmer::default()
     }
 
-    /// How many replies were complete.
+    /// Number of complete replies.
     #[must_use]
     pub fn replies(&self) -> u64 {
         self.replies
     }
 
-    /// Takes what has arrived; shows `on_error` the errors that ended in it.
+    /// Reads the received bytes and passes all completed errors to `on_error`.
     ///
     /// # Errors
-    /// The bytes are no replies.
+    /// The bytes are not valid replies.
     pub fn feed(&mut self, mut bytes: &[u8], mut on_error: impl FnMut(SkimmedError<'_>)) -> Result<(), ReplyError> {
         while !bytes.is_empty() {
             let taken = match self.state {
@@ -95,10 +95,10 @@ impl Skimmer {
         Ok(())
     }
 
-    /// Takes what has arrived up to the end of one reply, or all of it, and returns how many bytes that were.
+    /// Reads the received bytes up to the end of one reply, or all of them, and returns the number of consumed bytes.
     ///
     /// # Errors
-    /// The bytes are no replies.
+    /// The bytes are not valid replies.
     pub fn feed_one(&mut self, bytes: &[u8]) -> Result<usize, ReplyError> {
         let (before, mut at) = (self.replies, 0);
         while at < bytes.len() && self.replies == before {
@@ -111,7 +111,7 @@ impl Skimmer {
         Ok(at)
     }
 
-    /// Takes a line or the part of it that is there.
+    /// Reads a line, or the part of it that has arrived.
     fn take_line(&mut self, bytes: &[u8], on_error: &mut impl FnMut(SkimmedError<'_>)) -> Result<usize, ReplyError> {
         let end = bytes.iter().position(|byte| *byte == b'\n');
         let here = end.map_or(bytes.len(), |end| end + 1);
@@ -193,7 +193,7 @@ impl Skimmer {
         Ok(())
     }
 
-    /// Counts a value where it belongs.
+    /// Counts a complete value in its aggregate, or as a reply.
     #[inline]
     fn complete(&mut self) {
         match self.open.last_mut() {
@@ -205,13 +205,13 @@ impl Skimmer {
         }
     }
 
-    /// Ends the aggregates that lack nothing any more.
+    /// Closes the aggregates that are complete.
     fn close_complete(&mut self) {
         while let Some(OpenFrame { kind, missing: 0, .. }) = self.open.last() {
             let kind = *kind;
             self.open.pop();
             match (kind, self.open.last_mut()) {
-                // Neither a push nor an attribute is a value: what it came before is still awaited.
+                // A push or an attribute isn't a value: the surrounding aggregate still waits for one.
                 (FrameKind::Push | FrameKind::Attribute, _) => return,
                 (FrameKind::Value, None) => self.replies += 1,
                 (FrameKind::Value, Some(outer)) => outer.missing -= 1,
@@ -227,7 +227,7 @@ impl Skimmer {
     }
 }
 
-/// The length that a head announces.
+/// Parses the length in a header.
 fn length(text: &[u8]) -> Result<u64, ReplyError> {
     if text == b"?" {
         return Err(ReplyError::Streamed);
@@ -244,7 +244,7 @@ mod tests {
     /// An error's reply, element and text.
     type Shown = (u64, Option<u64>, String);
 
-    /// What is skimmed off `bytes` that arrive in pieces of one size.
+    /// Skims bytes that arrive in pieces of one size.
     fn skim(bytes: &[u8], size: usize) -> Result<(u64, Vec<Shown>), ReplyError> {
         let mut skimmer = Skimmer::new();
         let mut errors = Vec::new();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn one_reply_is_taken_after_the_other() {
+    fn feed_one_stops_after_each_reply() {
         let bytes = b"+OK\r\n>1\r\n+push\r\n*2\r\n$1\r\na\r\n:5\r\n$-1\r\n$4\r\nab";
         let (mut skimmer, mut rest, mut taken) = (Skimmer::new(), &bytes[..], Vec::new());
         while !rest.is_empty() {
@@ -274,12 +274,12 @@ mod tests {
             taken.push((one, skimmer.replies()));
             rest = &rest[one..];
         }
-        // A push belongs to the reply before which it came.
+        // A push belongs to the reply that comes after it.
         assert_eq!(taken, [(5, 1), (26, 2), (5, 3), (6, 3)]);
     }
 
     #[test]
-    fn replies_are_counted_and_errors_shown() {
+    fn replies_are_counted_and_errors_reported() {
         check("+OK\r\n:1\r\n-ERR no\r\n$3\r\na\nb\r\n$-1\r\n*-1\r\n_\r\n", 7, &[(2, None, "ERR no")]);
         check("!5\r\nERR x\r\n$0\r\n\r\n", 2, &[(0, None, "ERR x")]);
         check("*0\r\n+OK\r\n%0\r\n", 3, &[]);
@@ -292,13 +292,13 @@ mod tests {
     }
 
     #[test]
-    fn what_answers_nothing_is_not_counted() {
+    fn pushes_and_attributes_are_not_counted() {
         check(">2\r\n+invalidate\r\n*1\r\n-ERR inside\r\n+OK\r\n>0\r\n", 1, &[]);
         check("|1\r\n+ttl\r\n:1\r\n-ERR x\r\n|0\r\n*2\r\n|1\r\n+a\r\n+b\r\n:1\r\n:2\r\n", 2, &[(0, None, "ERR x")]);
     }
 
     #[test]
-    fn long_errors_are_cut_and_broken_bytes_refused() {
+    fn long_errors_are_truncated_and_invalid_bytes_refused() {
         let long = format!("-ERR {}\r\n+OK\r\n", "x".repeat(3 * ERROR_BYTES_KEPT));
         for size in [1000, 7777, long.len()] {
             let (count, errors) = skim(long.as_bytes(), size).unwrap();
@@ -336,7 +336,7 @@ mod tests {
         })
     }
 
-    /// How many errors a value holds outside of attributes.
+    /// Number of errors that a value contains outside attributes.
     fn errors_in(value: &Value) -> usize {
         match value {
             Value::Error(_) | Value::BulkError(_) => 1,
@@ -348,7 +348,7 @@ mod tests {
     }
 
     proptest! {
-        /// The skimmer counts what the parser reads, however the stream is cut.
+        /// Compares the skimmer with the parser, for pieces of any size.
         #[test]
         fn it_agrees_with_the_parser(values in proptest::collection::vec(value(), 0..8), size in 1usize..40) {
             let mut bytes = Vec::new();

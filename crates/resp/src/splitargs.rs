@@ -1,14 +1,14 @@
-//! Splits a line into arguments by the quoting rules that inline commands, redis.conf and redis-cli share.
+//! Splits a line into arguments by the quoting rules of inline commands, redis.conf and redis-cli.
 //!
-//! Arguments are separated by blanks. Within `"..."` the escapes `\n \r \t \b \a \xHH` are understood and a backslash
-//! before any other byte stands for that byte; within `'...'` only `\'` is. A quoted part may begin inside an
-//! argument (`a"b c"` is one argument, `ab c`), but what follows its closing quote must be a blank or the line's end.
-//! A NUL byte ends the line, whatever comes after it: Redis reads the line as a C string, and a client can tell.
-//! This module knows nothing of commands or directives.
+//! Blanks separate arguments. Double quotes support the escapes `\n \r \t \b \a \xHH`, and a backslash before any other
+//! byte yields that byte; single quotes support only `\'`. A quoted part may begin inside an argument (`a"b c"` is one
+//! argument, `ab c`), but a blank or the line's end must follow its closing quote. A NUL byte ends the line, because
+//! Redis reads the line as a C string and clients can observe that. This module knows nothing of commands or
+//! directives.
 //!
 //! Source: the "Protocol specification" page (inline commands), the head of the sample redis.conf, and observation.
 
-/// A quote was opened and not closed, or something other than a blank stood directly behind a closing quote.
+/// A quote is not closed, or a byte other than a blank follows a closing quote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnbalancedQuotes;
 
@@ -20,12 +20,12 @@ impl std::fmt::Display for UnbalancedQuotes {
 
 impl std::error::Error for UnbalancedQuotes {}
 
-/// The arguments of `line`, unquoted; none if it is blank.
+/// Returns the arguments of `line`, unquoted; none if it is blank.
 ///
-/// The result never holds more bytes than `line`, so its size is bounded by what the caller accepted as a line.
+/// The result never holds more bytes than `line`, so its size is bounded by the line length that the caller accepts.
 ///
 /// # Errors
-/// [`UnbalancedQuotes`] when a quote isn't closed, or closes in the middle of an argument.
+/// [`UnbalancedQuotes`] if a quote isn't closed, or closes in the middle of an argument.
 pub fn split_args(line: &[u8]) -> Result<Vec<Vec<u8>>, UnbalancedQuotes> {
     let line = line.split(|&byte| byte == 0).next().unwrap_or_default();
     let mut args = Vec::new();
@@ -38,7 +38,7 @@ pub fn split_args(line: &[u8]) -> Result<Vec<Vec<u8>>, UnbalancedQuotes> {
     Ok(args)
 }
 
-/// What C's `isspace` accepts; Rust's `is_ascii_whitespace` leaves out the vertical tab.
+/// True for the bytes that C's `isspace` accepts; Rust's `is_ascii_whitespace` omits the vertical tab.
 fn is_blank(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == b'\x0b'
 }
@@ -48,12 +48,13 @@ fn skip_blanks(bytes: &[u8]) -> &[u8] {
     bytes.get(start..).unwrap_or_default()
 }
 
-/// One argument from the start of `rest`, which isn't blank, and what follows it.
+/// Parses one argument at the start of `rest`, which isn't blank, and returns it with the remaining bytes.
 fn take_arg(mut rest: &[u8]) -> Result<(Vec<u8>, &[u8]), UnbalancedQuotes> {
     let mut arg = Vec::new();
     loop {
         match rest {
-            // Fewer bytes end an argument than separate two: a form feed or vertical tab within one belongs to it.
+            // Fewer bytes end an argument than separate two: a form feed or vertical tab within an argument belongs to
+            // it.
             [] | [b' ' | b'\n' | b'\r' | b'\t', ..] => return Ok((arg, rest)),
             [b'"', tail @ ..] => {
                 let after = closed(double_quoted(tail, &mut arg)?)?;
@@ -71,7 +72,7 @@ fn take_arg(mut rest: &[u8]) -> Result<(Vec<u8>, &[u8]), UnbalancedQuotes> {
     }
 }
 
-/// `after` begins just behind a closing quote: nothing but a blank or the end may stand there.
+/// Checks that only a blank or the end follows a closing quote. `after` begins directly after the quote.
 fn closed(after: &[u8]) -> Result<&[u8], UnbalancedQuotes> {
     match after.first() {
         Some(&byte) if !is_blank(byte) => Err(UnbalancedQuotes),
@@ -79,7 +80,8 @@ fn closed(after: &[u8]) -> Result<&[u8], UnbalancedQuotes> {
     }
 }
 
-/// Appends the inside of `"..."` to `arg`, from behind the opening quote; returns what follows the closing one.
+/// Appends the contents of `"..."` to `arg`, beginning after the opening quote; returns the bytes after the closing
+/// one.
 fn double_quoted<'a>(mut rest: &'a [u8], arg: &mut Vec<u8>) -> Result<&'a [u8], UnbalancedQuotes> {
     loop {
         let (byte, tail) = match rest {
@@ -96,7 +98,8 @@ fn double_quoted<'a>(mut rest: &'a [u8], arg: &mut Vec<u8>) -> Result<&'a [u8], 
     }
 }
 
-/// Appends the inside of `'...'` to `arg`, from behind the opening quote; returns what follows the closing one.
+/// Appends the contents of `'...'` to `arg`, beginning after the opening quote; returns the bytes after the closing
+/// one.
 fn single_quoted<'a>(mut rest: &'a [u8], arg: &mut Vec<u8>) -> Result<&'a [u8], UnbalancedQuotes> {
     loop {
         let (byte, tail) = match rest {
@@ -110,7 +113,7 @@ fn single_quoted<'a>(mut rest: &'a [u8], arg: &mut Vec<u8>) -> Result<&'a [u8], 
     }
 }
 
-/// The byte that `\c` stands for within double quotes.
+/// The byte that the escape `\c` yields within double quotes.
 fn unescape(c: u8) -> u8 {
     match c {
         b'n' => b'\n',
@@ -157,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn double_quotes_know_escapes() {
+    fn double_quotes_support_escapes() {
         check(br#"set k "a b""#, &[b"set", b"k", b"a b"]);
         check(br#""\n\r\t\b\a""#, &[b"\n\r\t\x08\x07"]);
         check(br#""\x00\xfF\x4""#, &[b"\x00\xffx4"]);
@@ -167,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn single_quotes_know_only_themselves() {
+    fn single_quotes_escape_only_themselves() {
         check(br"'a\n\'b'", &[br"a\n'b"]);
         check(br#"'"' ''"#, &[b"\"", b""]);
     }

@@ -1,10 +1,10 @@
-//! What scripts call the server by: the table `redis`, which is also called `server`.
+//! The table `redis`, also called `server`, through which scripts call the server.
 //!
-//! Source: Redis's page "Redis Lua API reference". Its error texts are Redis's.
+//! Source: Redis's page "Redis Lua API reference". The error texts are Redis's.
 
 use std::ffi::c_int;
 
-use resp::num;
+use resp::num::FloatText;
 use resp::reply::Proto;
 use resp::request::ArgsBuffer;
 
@@ -14,22 +14,22 @@ use crate::native;
 use crate::sha1::sha1_hex;
 use crate::state::{CFunction, LuaState, LuaType, Raise};
 
-/// Bytes of memory that are kept for the next command's reply; more is given back.
+/// Largest reply buffer that is kept; the memory of a larger one is freed.
 const REPLY_KEPT_BYTES: usize = 64 * 1024;
 
-/// How much longer a digest of bytes takes than looking at them.
+/// Cost of hashing a byte relative to the cost of reading it.
 const SHA1_TIMES: usize = 8;
 
-/// Which version of Redis scripts see, as text and as a number.
+/// The version of Redis that scripts see, as text and as a number.
 #[derive(Clone, Copy, Debug)]
 pub struct Version {
     /// "7.2.4".
     pub text: &'static str,
-    /// The same in three bytes: 0x00070204.
+    /// The version in three bytes: 0x00070204.
     pub number: u32,
 }
 
-/// Makes the table, a global by both its names.
+/// Creates the table, a global with two names.
 pub(crate) fn open(state: &mut LuaState, version: Version) -> Result<(), Raise> {
     let functions: &[(&str, CFunction)] = &[
         ("call", native!(call)),
@@ -93,11 +93,11 @@ fn set_repl_flags(state: &mut LuaState) {
     set_numbers(state, &flags);
 }
 
-/// Bits of `redis.set_repl`: to the append-only file, to replicas.
+/// Bits of `redis.set_repl`: replicate to the append-only file, replicate to replicas.
 const REPL_AOF: u32 = 1;
 const REPL_REPLICA: u32 = 2;
 
-/// Raises an error whose value is a table with this text, as the server's own errors are.
+/// Raises an error with a table as its value, like the server's own errors.
 pub(crate) fn raise(state: &mut LuaState, text: &[u8]) -> Raise {
     match from_reply::push_error(state, text) {
         Ok(()) | Err(Raise) => Raise,
@@ -113,7 +113,7 @@ fn pcall(state: &mut LuaState) -> Result<c_int, Raise> {
     Ok(1)
 }
 
-/// Runs the command that the arguments are, and pushes its reply. Says whether that is an error.
+/// Runs the command in the arguments, and pushes its reply. Returns true if the reply is an error.
 fn command(state: &mut LuaState) -> Result<bool, Raise> {
     let mut args = std::mem::take(&mut state.context().args);
     if let Err(text) = gather(state, &mut args) {
@@ -132,7 +132,7 @@ fn command(state: &mut LuaState) -> Result<bool, Raise> {
     }
     let reply = output.joined();
     let is_error = reply.first() == Some(&b'-');
-    // The arguments have done their work, and leave all of a native's room.
+    // The arguments are not needed any more, so the whole stack is free for the reply.
     state.clear();
     let pushed = from_reply::push_whole_reply(state, reply).map(|()| is_error);
     output.clear(REPLY_KEPT_BYTES);
@@ -140,7 +140,7 @@ fn command(state: &mut LuaState) -> Result<bool, Raise> {
     pushed
 }
 
-/// Copies the arguments to where commands look for them; what is wrong with them, if so.
+/// Copies the arguments into the command's buffer; returns an error text if one is invalid.
 fn gather(state: &mut LuaState, args: &mut ArgsBuffer) -> Result<(), &'static [u8]> {
     let count = state.top();
     args.clear();
@@ -151,7 +151,7 @@ fn gather(state: &mut LuaState, args: &mut ArgsBuffer) -> Result<(), &'static [u
         let fits = match state.kind(i) {
             // SAFETY: the argument stays on the stack.
             LuaType::String => args.push(unsafe { state.argument(i) }),
-            LuaType::Number => NumberText::new(state.number(i).unwrap_or(0.0)).push_to(args),
+            LuaType::Number => push_number(args, state.number(i).unwrap_or(0.0)),
             _ => return Err(b"ERR Lua redis lib command arguments must be strings or integers"),
         };
         if !fits {
@@ -161,37 +161,17 @@ fn gather(state: &mut LuaState, args: &mut ArgsBuffer) -> Result<(), &'static [u
     Ok(())
 }
 
-/// A number as commands get it: C's `%.17g`.
-enum NumberText {
-    Integer(i64),
-    Other(String),
-}
-
-impl NumberText {
-    fn new(number: f64) -> NumberText {
-        let integer = number as i64;
-        let is_integer = integer as f64 == number
-            && integer.unsigned_abs() < 100_000_000_000_000_000
-            && (integer != 0 || number.is_sign_positive());
-        if is_integer {
-            return NumberText::Integer(integer);
-        }
-        NumberText::Other(match number {
-            _ if number.is_nan() => if number.is_sign_negative() { "-nan" } else { "nan" }.into(),
-            _ if number.is_infinite() => if number < 0.0 { "-inf" } else { "inf" }.into(),
-            _ => num::seventeen_digits(number),
-        })
-    }
-
-    fn push_to(&self, args: &mut ArgsBuffer) -> bool {
-        match self {
-            NumberText::Integer(integer) => args.push(num::IntText::new().i64(*integer).as_ref()),
-            NumberText::Other(text) => args.push(text.as_bytes()),
-        }
+/// Appends a number in the format that commands get since Redis 7.2: the shortest digits that identify it, and no
+/// exponent for an integer of 62 bits, so that commands can parse it as an integer.
+fn push_number(args: &mut ArgsBuffer, number: f64) -> bool {
+    match number {
+        0.0 => args.push(b"0"),
+        _ if number.is_nan() && number.is_sign_negative() => args.push(b"-nan"),
+        _ => args.push(FloatText::new(number).as_bytes()),
     }
 }
 
-/// Pushes a table with the one string argument in one field, or an error if it is something else.
+/// Pushes a table with the only string argument in one field; an error table for other arguments.
 fn single_field(state: &mut LuaState, name: &str) -> Result<c_int, Raise> {
     if state.top() != 1 || state.kind(1) != LuaType::String {
         state.push_table(0, 1)?;
@@ -205,7 +185,7 @@ fn single_field(state: &mut LuaState, name: &str) -> Result<c_int, Raise> {
     Ok(1)
 }
 
-/// An error to return. A text that is no more than one word, and so has no code, gets one.
+/// Returns an error reply as a value. A text of one word has no error code, and gets one.
 fn error_reply(state: &mut LuaState) -> Result<c_int, Raise> {
     if state.top() == 1 && state.kind(1) == LuaType::String {
         let text = state.bytes(1).unwrap_or_default();
@@ -279,20 +259,24 @@ fn setresp(state: &mut LuaState) -> Result<c_int, Raise> {
     Ok(0)
 }
 
-/// What is replicated is decided where replication is; the flags are checked, as Redis does.
+/// Chooses the destinations to which the following commands are replicated. Flags that aren't numbers count as 0.
 fn set_repl(state: &mut LuaState) -> Result<c_int, Raise> {
     if state.top() != 1 {
-        return Err(raise(state, b"ERR redis.set_repl() requires two arguments."));
+        return Err(raise(state, b"ERR redis.set_repl() requires one argument."));
     }
     let flags = state.number(1).unwrap_or(0.0) as i64;
     if flags & !i64::from(REPL_AOF | REPL_REPLICA) != 0 {
         let text = b"ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.";
         return Err(raise(state, text));
     }
+    let has = |flag: u32| flags & i64::from(flag) != 0;
+    if let Some(host) = state.context().host() {
+        host.replicate(has(REPL_AOF), has(REPL_REPLICA));
+    }
     Ok(0)
 }
 
-/// Scripts' effects are what is replicated, always.
+/// Always true: the effects of scripts are replicated, never the scripts.
 fn replicate_commands(state: &mut LuaState) -> Result<c_int, Raise> {
     state.push_boolean(true);
     Ok(1)
@@ -316,7 +300,7 @@ fn acl_check_cmd(state: &mut LuaState) -> Result<c_int, Raise> {
     Ok(1)
 }
 
-/// There is no debugger, so that nothing stops here.
+/// Returns false, because there is no debugger.
 fn breakpoint(state: &mut LuaState) -> Result<c_int, Raise> {
     state.push_boolean(false);
     Ok(1)
@@ -332,20 +316,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_become_arguments_as_c_prints_them() {
+    fn numbers_become_arguments_with_the_fewest_digits() {
         let check = |number: f64, expected: &str| {
             let mut args = ArgsBuffer::default();
-            assert!(NumberText::new(number).push_to(&mut args));
-            assert_eq!(args.args().get(0), expected.as_bytes());
+            assert!(push_number(&mut args, number));
+            assert_eq!(String::from_utf8_lossy(args.args().get(0)), expected);
         };
+        // These are the results of Redis 8.6 and Valkey 9.1.
         check(1.0, "1");
-        check(-0.0, "-0");
+        check(0.0, "0");
+        check(-0.0, "0");
         check(1.5, "1.5");
-        check(0.1, "0.10000000000000001");
+        check(0.1, "0.1");
+        check(1.0 / 3.0, "0.3333333333333333");
+        check(0.00001, "0.00001");
+        check(1e-7, "1e-7");
+        check(5e-324, "5e-324");
         check(100_000_000_000.0, "100000000000");
-        check(12_345_678_901_234_567_890.0, "1.2345678901234567e+19");
-        check(1e17, "1e+17");
-        check(1e300, "1.0000000000000001e+300");
+        check(1e17, "100000000000000000");
+        check(-1e17, "-100000000000000000");
+        check(1e18, "1000000000000000000");
+        check(123_456_789_012_345_678.0, "123456789012345680");
+        check(9.2e18, "9.2e+18");
+        check(9_223_372_036_854_775_807.0, "9223372036854776000");
+        check(1e19, "1e+19");
+        check(12_345_678_901_234_567_890.0, "12345678901234567000");
+        check(1e300, "1e+300");
+        check(f64::INFINITY, "inf");
         check(-f64::INFINITY, "-inf");
+        check(f64::NAN.copysign(1.0), "nan");
+        check(f64::NAN.copysign(-1.0), "-nan");
     }
 }

@@ -1,10 +1,10 @@
-//! What scripts find their arguments in: the tables `KEYS` and `ARGV`, which are globals.
+//! The arguments of scripts: the tables `KEYS` and `ARGV`, which are globals.
 //!
-//! Both are kept from call to call, on the machine's own stack, since nearly all scripts only read them; a call then
-//! puts its strings in place of the last one's. Nothing else of the last call is left: a table that has anything beside
-//! those strings, because a script has put it there, is replaced by a new one, and so is one that has got a metatable.
+//! Both tables are reused from call to call, since nearly all scripts only read them; a call replaces the strings of
+//! the previous one. Nothing else survives: a table to which a script has added other elements or a metatable is
+//! replaced by a new one.
 //!
-//! If a script's text shows that it can't reach a table, the last call's strings stay there unseen: see
+//! If a script's text shows that it can't reach a table, the strings of the previous call stay in it, unseen: see
 //! [`Uses::of_text`].
 
 use std::ffi::c_int;
@@ -14,40 +14,40 @@ use mlua_sys::lua51 as ffi;
 
 use crate::state::{LuaState, Raise};
 
-/// Strings of a table that is kept.
+/// Most strings in a table that is kept.
 const KEPT_COUNT_MAX: usize = 1024;
-/// Bytes of its strings, which stay until the next call.
+/// Most bytes of these strings, which stay in memory until the next call.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// The tables' names as globals.
+/// The names of the globals.
 const NAMES: [&str; 2] = ["KEYS", "ARGV"];
 
-/// Which of the two tables a script may look at.
+/// The tables that a script may access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Uses([bool; 2]);
 
 impl Uses {
-    /// What a script of this text may look at.
+    /// Returns the tables that a script with this text may access.
     ///
-    /// A global is reached in three ways. By its name, which is in the text as it is, since names can't be escaped. By
-    /// the table of globals, `_G`. Or by code that `load` or `loadstring` make of strings, which may be escaped. There
-    /// is no other way: scripts don't have `getfenv` and its like.
+    /// A script can reach a global in three ways: by its name, which appears literally in the text, since names can't
+    /// be escaped; through the table of globals, `_G`; or by code that `load` or `loadstring` compile from strings,
+    /// which may be escaped. There is no other way: scripts don't have `getfenv` and similar functions.
     pub fn of_text(text: &[u8]) -> Uses {
         let has = |word: &str| memmem::find(text, word.as_bytes()).is_some();
         let any = has("_G") || has("load");
         Uses(NAMES.map(|name| any || has(name)))
     }
 
-    /// Neither.
+    /// No table.
     pub const NONE: Uses = Uses([false; 2]);
 }
 
-/// A kept table: where on the machine's stack it is, and how many strings it has.
+/// A kept table: its index on the machine's stack, and its number of strings.
 #[derive(Clone, Copy, Debug)]
 struct Table {
     at: c_int,
     len: usize,
-    /// Whether it is to be replaced, because it takes too much memory.
+    /// True if the table takes too much memory and will be replaced.
     is_large: bool,
 }
 
@@ -55,14 +55,14 @@ struct Table {
 #[derive(Debug)]
 pub(crate) struct Arguments {
     tables: [Table; 2],
-    /// Where on the machine's stack their names are.
+    /// The indexes of the names on the machine's stack.
     names: [c_int; 2],
-    /// Whether they are the globals now.
+    /// True if the tables are globals now.
     are_set: bool,
 }
 
 impl Arguments {
-    /// Pushes what is kept onto the machine's stack, to stay there.
+    /// Pushes the tables and names onto the machine's stack, where they stay.
     pub fn new(state: &mut LuaState) -> Result<Arguments, Raise> {
         let mut kept = |push: &mut dyn FnMut(&mut LuaState) -> Result<(), Raise>| push(state).map(|()| state.top());
         let mut table = || kept(&mut |state| state.push_table(0, 0));
@@ -77,7 +77,7 @@ impl Arguments {
         Ok(Arguments { tables, names, are_set: false })
     }
 
-    /// Puts a call's strings into the globals that its script uses: so many keys, then the rest.
+    /// Stores a call's strings in the globals that the script uses: first `keys` keys, then the other arguments.
     pub fn set<'a>(
         &mut self,
         state: &mut LuaState,
@@ -103,7 +103,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// Takes the globals away: functions of libraries have none.
+    /// Removes the globals: functions of libraries have none.
     pub fn unset(&mut self, state: &mut LuaState) {
         if std::mem::take(&mut self.are_set) {
             (0..NAMES.len()).for_each(|i| self.set_global(state, i, false));
@@ -112,8 +112,8 @@ impl Arguments {
 
     fn set_global(&self, state: &mut LuaState, i: usize, to_table: bool) {
         state.push_globals();
-        // SAFETY: the state is alive, there is room for three values, the name and the table are where they were
-        // pushed, and the globals below the top; memory is not refused.
+        // SAFETY: the state is alive, there are slots for three values, the name and the table are at their indexes,
+        // and the globals are below the top; memory is not refused.
         unsafe {
             ffi::lua_pushvalue(state.raw(), self.names[i]);
             if to_table {
@@ -126,7 +126,7 @@ impl Arguments {
         }
     }
 
-    /// Puts strings into a table in place of all that is there.
+    /// Replaces all strings of a table.
     fn fill<'a>(
         &mut self,
         state: &mut LuaState,
@@ -136,7 +136,7 @@ impl Arguments {
         let table = &mut self.tables[i];
         let (count, bytes) = put(state, table.at, strings)?;
         for gone in count + 1..=table.len {
-            // SAFETY: the state is alive, there is room, the table is where it was pushed; memory is not refused.
+            // SAFETY: the state is alive, there is a slot, the table is at its index; memory is not refused.
             unsafe {
                 ffi::lua_pushnil(state.raw());
                 ffi::lua_rawseti_(state.raw(), table.at, gone as c_int);
@@ -151,14 +151,14 @@ impl Arguments {
         Ok(())
     }
 
-    /// Lets go of what a call has left if that is much.
+    /// Replaces the tables if the last call left much data in them.
     #[inline]
     pub fn forget_large(&mut self, state: &mut LuaState) {
         for i in 0..NAMES.len() {
             if self.tables[i].is_large {
                 self.tables[i] = Table { len: 0, is_large: false, ..self.tables[i] };
                 if self.replace(state, i, |state| state.push_table(0, 0)).is_err() {
-                    // There is no room even for that; what is there goes with the next call.
+                    // No memory is left even for an empty table; the next call replaces the data.
                     state.pop(1);
                 }
             }
@@ -182,20 +182,20 @@ impl Arguments {
     }
 }
 
-/// Puts strings into a table, from 1 on. Returns how many there are, and their bytes together.
+/// Stores strings in a table, from index 1. Returns their number and their total bytes.
 fn put<'a>(
     state: &mut LuaState,
     table: c_int,
     strings: impl ExactSizeIterator<Item = &'a [u8]>,
 ) -> Result<(usize, usize), Raise> {
-    /// Bytes that Lua adds to a string's own, its place in a table included.
+    /// Bytes that Lua adds to a string, including its slot in the table.
     const OVERHEAD_BYTES: usize = 48;
     let count = strings.len();
     let mut all_bytes = 0;
     for (i, bytes) in strings.enumerate() {
         state.room_for(bytes.len() + OVERHEAD_BYTES)?;
         all_bytes += bytes.len();
-        // SAFETY: the state is alive, there is room on the stack, the table is where the caller says; memory is not
+        // SAFETY: the state is alive, there is a slot on the stack, the table is at the caller's index; memory is not
         // refused.
         unsafe {
             ffi::lua_pushlstring_(state.raw(), bytes.as_ptr().cast(), bytes.len());
@@ -215,10 +215,10 @@ pub(crate) fn push_sequence<'a>(
     put(state, table, strings).map(drop)
 }
 
-/// Whether a table holds only so many elements, from 1 on, which are there, and no metatable.
+/// Returns true if the table has exactly `count` elements, from index 1, and no metatable.
 fn is_plain(state: &mut LuaState, table: c_int, count: usize) -> bool {
-    // SAFETY: the state is alive, there is room for three values, the table is where the caller says; the key is nil or
-    // one of the table's, so that Lua raises no error.
+    // SAFETY: the state is alive, there are slots for three values, the table is at the caller's index; the key is nil
+    // or a key of the table, so Lua raises no error.
     unsafe {
         let raw = state.raw();
         if count == 0 {
@@ -238,7 +238,7 @@ fn is_plain(state: &mut LuaState, table: c_int, count: usize) -> bool {
     }
 }
 
-/// Pushes a new table of another's first elements.
+/// Pushes a new table with the first elements of another one.
 #[cold]
 fn copy(state: &mut LuaState, table: c_int, count: usize) -> Result<(), Raise> {
     state.push_table(count, 0)?;
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_tells_what_its_script_may_look_at() {
+    fn a_text_shows_which_tables_its_script_may_access() {
         let check = |text: &str, keys: bool, argv: bool| {
             assert_eq!(Uses::of_text(text.as_bytes()), Uses([keys, argv]), "{text}");
         };

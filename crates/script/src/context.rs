@@ -1,7 +1,8 @@
-//! What belongs to one machine beside Lua's own state: its memory, the script's host, whether the script has to end.
+//! The data of one machine outside Lua's own state: its memory count, the script's host, and whether the script has to
+//! end.
 //!
-//! Lua hands the allocator a pointer that the owner chose, and returns it on request (`lua_getallocf`). That is how a
-//! function that Lua calls finds its [`Context`].
+//! Lua passes the allocator a pointer chosen by the owner, and returns this pointer on request (`lua_getallocf`). A
+//! function called by Lua finds its [`Context`] this way.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::ffi::{c_int, c_void};
@@ -15,43 +16,43 @@ use resp::request::ArgsBuffer;
 use crate::host::{Host, Verdict};
 use crate::library::Registered;
 
-/// Polls of a library function between two looks at the clock: some ten microseconds of work.
+/// Polls of a library function between two checks of the host: some ten microseconds of work.
 const POLLS_BETWEEN_LOOKS: u32 = 1000;
-/// Bytes that a library function handles in the time between two polls, about.
+/// Approximate number of bytes that a library function processes between two polls.
 const BYTES_PER_POLL: usize = 64;
 
-/// What Lua's blocks are aligned to: the largest of a number and a pointer, in bytes.
+/// Alignment of Lua's blocks: the largest of a number and a pointer, in bytes.
 const ALIGN_BYTES: usize = 8;
 
 /// See the module's documentation.
 pub(crate) struct Context {
-    /// Bytes that Lua has allocated.
+    /// Bytes allocated by Lua.
     pub used_bytes: usize,
-    /// Bytes that it may allocate.
+    /// Limit of the allocated bytes.
     pub limit_bytes: usize,
-    /// Whether a function of ours runs, rather than Lua's code. Memory is not refused then, since Lua would jump over
-    /// its frames; it is looked at when the function asks for much, and when it ends.
+    /// True while a native runs, rather than Lua code. The allocator then refuses nothing, because Lua's error would
+    /// jump over the native's frames; the limit is checked before large allocations and when the native ends.
     pub in_native: bool,
-    /// Whether Lua has been refused memory since a script began.
+    /// True if Lua was refused memory since the script began.
     pub refused: bool,
-    /// Set once the script has to end: nothing it does catches that.
+    /// Set once the script has to end; no `pcall` catches that.
     pub ending: bool,
-    /// Which run of a script this is: what libraries remember is forgotten when it changes.
+    /// Number of the current run. Libraries forget their state when it changes.
     pub run: u64,
-    /// Where the registry has the table of globals, once scripts see only its guard.
+    /// Registry reference of the table of globals, once scripts see only its guard.
     pub globals: Option<c_int>,
     polls_left: u32,
-    /// While a script runs: its host.
+    /// The host of the running script.
     pub host: Option<NonNull<dyn Host>>,
-    /// Memory for library functions that build a string.
+    /// A reusable buffer for library functions that build a string.
     pub scratch: Vec<u8>,
     /// While a library is loaded: the functions that it has registered so far.
     pub registering: Option<Vec<Registered>>,
-    /// In which form the script wants replies.
+    /// The protocol version in which the script wants replies.
     pub proto: Proto,
-    /// A command's arguments.
+    /// Buffer for a command's arguments.
     pub args: ArgsBuffer,
-    /// A command's reply.
+    /// Buffer for a command's reply.
     pub output: Output,
 }
 
@@ -75,7 +76,7 @@ impl Context {
         }
     }
 
-    /// Makes everything ready for a script of this host's.
+    /// Prepares the context for a script of this host.
     pub(crate) fn begin(&mut self, host: NonNull<dyn Host>) {
         self.host = Some(host);
         self.ending = false;
@@ -83,11 +84,11 @@ impl Context {
         self.proto = Proto::Resp2;
     }
 
-    /// The context of a machine.
+    /// Returns the context of a machine.
     ///
     /// # Safety
     ///
-    /// `lua` is a state of a [`crate::Vm`], which outlives the pointer's use, and nothing else uses the context
+    /// `lua` is a state of a [`crate::Vm`] that outlives the use of the pointer, and nothing else uses the context
     /// meanwhile.
     pub(crate) unsafe fn of(lua: *mut ffi::lua_State) -> *mut Context {
         let mut context = std::ptr::null_mut();
@@ -96,18 +97,18 @@ impl Context {
         context.cast()
     }
 
-    /// Whether so many bytes more are within the limit.
+    /// Returns true if `bytes` more bytes are within the limit.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.used_bytes.saturating_add(bytes) <= self.limit_bytes
     }
 
-    /// Counts a poll, and looks whether the script may go on every so often.
+    /// Counts a poll, and regularly asks the host whether the script may go on.
     #[inline]
     pub(crate) fn poll(&mut self) -> Verdict {
         self.count(1)
     }
 
-    /// The same for a function that has handled so many bytes at once.
+    /// Like [`Context::poll`], for a function that has processed `bytes` bytes at once.
     #[inline]
     pub(crate) fn poll_for(&mut self, bytes: usize) -> Verdict {
         self.count(u32::try_from(bytes / BYTES_PER_POLL).unwrap_or(u32::MAX))
@@ -123,14 +124,14 @@ impl Context {
         self.look()
     }
 
-    /// The script's host, while a script runs.
+    /// Returns the host while a script runs.
     pub(crate) fn host(&mut self) -> Option<&mut dyn Host> {
-        // SAFETY: it is set only while a script runs, and its caller has lent the host for that time; the context is
-        // borrowed mutably as long as the host is used.
+        // SAFETY: the pointer is set only while a script runs, and the caller of the run has lent the host for that
+        // time; the context is borrowed mutably as long as the host is used.
         self.host.map(|mut host| unsafe { host.as_mut() })
     }
 
-    /// Looks whether the script may go on.
+    /// Asks the host whether the script may go on.
     #[cold]
     pub(crate) fn look(&mut self) -> Verdict {
         if !self.ending {
@@ -140,18 +141,18 @@ impl Context {
     }
 }
 
-/// Lua's allocator: counts, and refuses what is beyond the limit unless a function of ours runs.
+/// Lua's allocator: counts bytes, and refuses memory beyond the limit unless a native runs.
 ///
 /// # Safety
 ///
-/// Lua calls it, with the pointer to a [`Context`] that the machine was made with.
+/// Lua is the caller, and passes the pointer to the [`Context`] with which the machine was created.
 pub(crate) unsafe extern "C" fn allocate(
     context: *mut c_void,
     block: *mut c_void,
     old_bytes: usize,
     new_bytes: usize,
 ) -> *mut c_void {
-    // SAFETY: the machine was made with this pointer, and the context outlives it.
+    // SAFETY: the machine was created with this pointer, and the context outlives it.
     let context = unsafe { &mut *context.cast::<Context>() };
     let layout = |bytes| Layout::from_size_align(bytes, ALIGN_BYTES).ok();
     let old = if block.is_null() { None } else { layout(old_bytes) };
@@ -159,7 +160,7 @@ pub(crate) unsafe extern "C" fn allocate(
     if new_bytes == 0 {
         context.used_bytes = used;
         if let Some(old) = old {
-            // SAFETY: Lua gives a block back that came from here with this size.
+            // SAFETY: the block was allocated here with this size.
             unsafe { dealloc(block.cast(), old) };
         }
         return std::ptr::null_mut();
@@ -177,7 +178,7 @@ pub(crate) unsafe extern "C" fn allocate(
         None => unsafe { alloc(new) },
     };
     if moved.is_null() {
-        // As everywhere in the server. An error that Lua raised within a function of ours couldn't be caught.
+        // The whole server aborts without memory. Within a native, Lua's error couldn't be caught.
         handle_alloc_error(new);
     }
     context.used_bytes = now_used;

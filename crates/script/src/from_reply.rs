@@ -1,4 +1,4 @@
-//! Replies of commands as Lua values.
+//! Conversion of commands' replies to Lua values.
 //!
 //! Source: Redis's page "Redis Lua API reference", section "Data type conversion".
 
@@ -8,10 +8,10 @@ use resp::num;
 
 use crate::state::{LuaState, Raise};
 
-/// Pushes the reply that `bytes` are. The stack is empty: this is what a native begins with, so that a value has room.
+/// Pushes a complete reply. The stack of the native is empty, so there is a slot for a value.
 pub(crate) fn push_whole_reply(state: &mut LuaState, bytes: &[u8]) -> Result<(), Raise> {
     match bytes {
-        // The two that nearly all are, without more ado.
+        // Fast path for the two most frequent types.
         [b':', rest @ ..] => state.push_number_freely(integer(split_line(rest).0) as f64),
         [b'$', rest @ ..] => {
             let (line, rest) = split_line(rest);
@@ -27,7 +27,7 @@ pub(crate) fn push_whole_reply(state: &mut LuaState, bytes: &[u8]) -> Result<(),
     Ok(())
 }
 
-/// Pushes the reply that `bytes` begins with, and returns the rest. The bytes are a complete reply of a command.
+/// Pushes the first reply in `bytes`, and returns the rest. The bytes come from a command and are complete.
 pub(crate) fn push_reply<'b>(state: &mut LuaState, bytes: &'b [u8]) -> Result<&'b [u8], Raise> {
     let Some((&kind, rest)) = bytes.split_first() else {
         state.push_nil();
@@ -39,7 +39,7 @@ pub(crate) fn push_reply<'b>(state: &mut LuaState, bytes: &'b [u8]) -> Result<&'
         b'-' => push_error(state, line)?,
         b':' => state.push_number(integer(line) as f64),
         b'$' => match length(line) {
-            // Nothing, where a string would be.
+            // A null bulk string becomes false.
             None => state.push_boolean(false),
             Some(len) => {
                 state.push_bytes(&rest[..len])?;
@@ -66,7 +66,7 @@ pub(crate) fn push_reply<'b>(state: &mut LuaState, bytes: &'b [u8]) -> Result<&'
             return Ok(&rest[len + 2..]);
         }
         b'|' => {
-            // An attribute says something of the reply after it.
+            // An attribute precedes its reply.
             let rest = push_pairs(state, "map", rest, length(line).unwrap_or(0))?;
             state.pop(1);
             return push_reply(state, rest);
@@ -76,18 +76,18 @@ pub(crate) fn push_reply<'b>(state: &mut LuaState, bytes: &'b [u8]) -> Result<&'
     Ok(rest)
 }
 
-/// A line without its end, and what comes after.
+/// Splits off a line without its line end.
 fn split_line(bytes: &[u8]) -> (&[u8], &[u8]) {
     let end = bytes.iter().position(|&b| b == b'\r').unwrap_or(bytes.len());
     (&bytes[..end], bytes.get(end + 2..).unwrap_or(&[]))
 }
 
-/// The number of a line that the server has written.
+/// Parses a number that the server has written.
 fn integer(line: &[u8]) -> i64 {
     num::parse_i64(line).unwrap_or(0)
 }
 
-/// A length; none, if it is -1.
+/// Parses a length; None for -1.
 fn length(line: &[u8]) -> Option<usize> {
     usize::try_from(integer(line)).ok()
 }
@@ -99,7 +99,7 @@ fn push_named(state: &mut LuaState, name: &str, text: &[u8]) -> Result<(), Raise
     Ok(())
 }
 
-/// Pushes an error of a command, which has been counted when it was made.
+/// Pushes a command's error. The server counted the error when the command ran.
 pub(crate) fn push_error(state: &mut LuaState, text: &[u8]) -> Result<(), Raise> {
     push_named(state, "err", text)?;
     state.push_boolean(true);
@@ -107,10 +107,10 @@ pub(crate) fn push_error(state: &mut LuaState, text: &[u8]) -> Result<(), Raise>
     Ok(())
 }
 
-/// The field of an error that says that it has been counted already.
+/// The field that marks an error as counted.
 pub(crate) const COUNTED: &str = "ignore_error_stats_update";
 
-/// Room that every level of nesting needs: the collection, a key, and a value.
+/// Slots that every level of nesting needs: the collection, a key, and a value.
 const LEVEL_SLOTS: c_int = 4;
 
 fn push_array<'b>(state: &mut LuaState, mut rest: &'b [u8], len: usize) -> Result<&'b [u8], Raise> {
@@ -152,7 +152,7 @@ fn push_set<'b>(state: &mut LuaState, mut rest: &'b [u8], len: usize) -> Result<
     Ok(rest)
 }
 
-/// Pushes text with its format: `txt:...`.
+/// Pushes a verbatim string with its format: `txt:...`.
 fn push_verbatim(state: &mut LuaState, bytes: &[u8]) -> Result<(), Raise> {
     let (format, text) = bytes.split_at_checked(3).unwrap_or((bytes, b""));
     state.push_table(0, 2)?;
@@ -160,7 +160,7 @@ fn push_verbatim(state: &mut LuaState, bytes: &[u8]) -> Result<(), Raise> {
     state.raw_set_named(-2, "format");
     state.push_bytes(text.get(1..).unwrap_or(b""))?;
     state.raw_set_named(-2, "string");
-    // One field of a table around it, as with every kind that RESP3 brought.
+    // As with every type of RESP3, a table with one field wraps the value.
     state.push_table(0, 1)?;
     state.insert(-2);
     state.raw_set_named(-2, "verbatim_string");

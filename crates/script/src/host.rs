@@ -1,18 +1,18 @@
-//! What a script needs of the world: the engine implements it.
+//! The interface of scripts to the server, which the engine implements.
 
 use resp::reply::{Output, Proto};
 use resp::request::Args;
 
-/// Whether a script may go on.
+/// The host's decision about a running script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It may.
+    /// The script may go on.
     Go,
-    /// It has to end, whatever it catches.
+    /// The script has to end, whatever errors it catches.
     End,
 }
 
-/// Levels of `redis.log`, as `redis.LOG_DEBUG` and its like name them.
+/// Levels of `redis.log`, named `redis.LOG_DEBUG` and so on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[expect(missing_docs, reason = "the names are Redis's")]
 pub enum LogLevel {
@@ -22,35 +22,38 @@ pub enum LogLevel {
     Warning,
 }
 
-/// What access rules say of a command.
+/// The access rules' decision about a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// The script's user may give it.
+    /// The script's user may run the command.
     Allowed,
-    /// It may not.
+    /// The user may not run the command.
     Denied,
-    /// There is no such command.
+    /// The command does not exist.
     NoCommand,
-    /// It takes another number of arguments.
+    /// The number of arguments is wrong.
     WrongArity,
 }
 
-/// The world around a script that runs.
+/// The server, as a running script sees it.
 pub trait Host {
-    /// Runs a command for the script. Its reply, or the error by which it is refused, goes to `reply`.
+    /// Runs a command for the script. Writes its reply, or the error that refuses it, to `reply`.
     fn call(&mut self, args: Args<'_>, proto: Proto, reply: &mut Output) -> Verdict;
 
-    /// Called from time to time while a script runs, wherever it is: the host checks how long it has run and whether it
-    /// was killed. The host may serve other clients meanwhile, but run no script.
+    /// Called regularly while a script runs, in Lua code and in library functions: the host checks the script's time
+    /// and whether it was killed. The host may serve other clients meanwhile, but must not run another script.
     fn poll(&mut self) -> Verdict;
 
-    /// Writes into the server's log.
+    /// Writes to the server's log.
     fn log(&mut self, level: LogLevel, message: &[u8]);
 
-    /// Whether the script's user may give a command.
+    /// Returns whether the script's user may run a command.
     fn access(&mut self, args: Args<'_>) -> Access;
 
-    /// Told of every error that the script's reply contains: `text` begins with the error's code. `is_new`: no command
-    /// has made it.
+    /// Chooses whether the following commands go to the append-only file, to replicas, to both or to neither.
+    fn replicate(&mut self, to_file: bool, to_replicas: bool);
+
+    /// Called for every error in the script's reply: `text` begins with the error code. `is_new` is true if the error
+    /// doesn't come from a command.
     fn error_returned(&mut self, text: &[u8], is_new: bool);
 }

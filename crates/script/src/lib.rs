@@ -1,18 +1,19 @@
-//! Lua scripts: the virtual machine, its sandbox, and what passes between scripts and commands.
+//! Lua scripts: the virtual machine, its sandbox, and the conversion of values between scripts and commands.
 //!
-//! This crate knows Lua and the protocol. It doesn't know commands, keys and connections: a script reaches them
-//! through a [`Host`], which the engine implements.
+//! The crate knows Lua and the protocol, but no commands, keys or connections: a script reaches these through a
+//! [`Host`], which the engine implements.
 //!
-//! `unsafe` because Lua is C. It is confined to
+//! The crate uses `unsafe` because Lua is written in C. It is confined to
 //!
-//! - `state.rs`: functions that Lua calls see its values through the checked methods there;
-//! - `context.rs`, which the machine's allocator leads to;
+//! - `state.rs`: functions called by Lua access its values through the checked methods there;
+//! - `context.rs`, which holds the data that the machine's allocator points to;
 //! - `vm.rs`, which owns the machine;
-//! - `arguments.rs`, which keeps tables for it;
-//! - `libs/raw.rs` and `libs/per_script.rs`. The other libraries borrow the bytes of strings that they keep on the stack.
+//! - `arguments.rs`, which keeps the machine's tables of arguments;
+//! - `libs/raw.rs` and `libs/per_script.rs`. The other libraries borrow the bytes of strings that they keep on the
+//!   stack.
 //!
-//! Miri can't run C: this crate is tested as it is, and fuzzed. Lua raises errors by jumping over frames, which Rust's
-//! frames don't survive; `state.rs` says how they are kept out of the way.
+//! Miri can't run C, so this crate is tested without Miri, and fuzzed. Lua raises errors by jumping over stack frames.
+//! Rust's frames must not be skipped; `state.rs` describes how they are protected.
 
 pub mod api;
 mod arguments;
@@ -27,5 +28,5 @@ mod to_reply;
 pub mod vm;
 
 pub use host::{Access, Host, LogLevel, Verdict};
-pub use state::{LuaState, LuaType, Raise};
+pub use state::{LuaState, LuaType, NOT_ENOUGH_MEMORY, Raise};
 pub use vm::{Call, Failure, Loaded, Vm};

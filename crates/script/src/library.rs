@@ -1,9 +1,10 @@
 //! Libraries of functions: a text that registers functions when it is loaded (FUNCTION LOAD).
 //!
-//! What a library's text and its functions have for globals is an empty table. Functions see through it what all scripts
-//! see. While a library is loaded, there is a `redis` that registers functions, and nothing else, as in Redis.
+//! The globals of a library's text and of its functions are an empty table with a metatable. Functions read through it
+//! the globals of all scripts. A library that is being loaded reads through it a `redis` with functions for
+//! registration only, as in Redis.
 //!
-//! Source: Redis's page "Redis functions". Its error texts are Redis's.
+//! Source: Redis's page "Redis functions". The error texts are Redis's.
 
 use std::ffi::c_int;
 
@@ -15,21 +16,21 @@ use crate::native;
 use crate::state::{LuaState, LuaType, Raise};
 use crate::vm::Loaded;
 
-/// A function that a library has registered.
+/// A function registered by a library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registered {
-    /// Its name.
+    /// The name.
     pub name: Vec<u8>,
-    /// What it says of itself.
+    /// The description.
     pub description: Option<Vec<u8>>,
     /// The names of its flags.
     pub flags: Vec<Vec<u8>>,
-    /// What the machine knows it by.
+    /// The loaded function in the machine.
     pub loaded: Loaded,
 }
 
 impl Registered {
-    /// A function of this name, which no machine knows.
+    /// Returns a function of this name that is not loaded in any machine.
     #[doc(hidden)]
     #[must_use]
     pub fn named(name: &str) -> Registered {
@@ -38,23 +39,23 @@ impl Registered {
     }
 }
 
-/// Whether bytes are the name of a library or function.
+/// Returns true if the bytes are a valid name of a library or function.
 #[must_use]
 pub fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|&b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// What is said of a name that is none.
+/// The error for an invalid name.
 pub const BAD_NAME: &str =
     "Library names can only contain letters, numbers, or underscores(_) and must be at least one character long";
 
-/// Where the registry has the globals of libraries, and what is seen through them: by functions that are called, and by
-/// a library that is loaded.
+/// Registry keys: the globals of libraries, the table that functions read through them, and the table that a library
+/// reads while it is loaded.
 const GLOBALS: &str = "library globals";
 const CALLED: &str = "seen by functions";
 pub(crate) const LOADING: &str = "seen by a library";
 
-/// Makes what libraries have for globals. Called once, before the globals are sealed.
+/// Creates the globals of libraries. Called once, before the globals are sealed.
 pub(crate) fn open(state: &mut LuaState, version: Version) -> Result<(), Raise> {
     state.push_registry();
     state.push_library(&[("register_function", native!(register_function)), ("log", native!(api::log))])?;
@@ -82,7 +83,7 @@ pub(crate) fn open(state: &mut LuaState, version: Version) -> Result<(), Raise> 
     Ok(())
 }
 
-/// Pushes a metatable that lets nothing be read beside what is there, and nothing be written.
+/// Pushes a metatable that refuses reads of missing fields, and all writes.
 fn push_refusing(state: &mut LuaState) -> Result<(), Raise> {
     state.push_table(0, 2)?;
     state.push_native(native!(crate::libs::seal::unknown_global));
@@ -92,17 +93,17 @@ fn push_refusing(state: &mut LuaState) -> Result<(), Raise> {
     Ok(())
 }
 
-/// Gives the function on top of the stack the globals of libraries.
+/// Gives the globals of libraries to the function on top of the stack.
 pub(crate) fn adopt(state: &mut LuaState) {
     assert_eq!(state.kind(-1), LuaType::Function);
     state.push_registry();
     state.raw_get_named(-1, GLOBALS);
     state.remove(-2);
-    // SAFETY: the state is alive; the function is below the table, which is taken from the stack.
+    // SAFETY: the state is alive; the function is below the table, which is popped.
     unsafe { ffi::lua_setfenv(state.raw(), -2) };
 }
 
-/// Chooses what is seen through the globals of libraries.
+/// Chooses the table that is read through the globals of libraries.
 pub(crate) fn set_loading(state: &mut LuaState, loading: bool) {
     state.push_registry();
     state.raw_get_named(-1, GLOBALS);
@@ -141,7 +142,7 @@ fn register(state: &mut LuaState) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A name given as a string or number.
+/// Returns a name given as a string or number.
 fn text_at(state: &LuaState, index: c_int) -> Option<Vec<u8>> {
     match state.kind(index) {
         // SAFETY: the value stays on the stack until its bytes are copied.
@@ -170,7 +171,7 @@ fn by_place(state: &mut LuaState) -> Result<Registered, &'static str> {
 fn by_names(state: &mut LuaState) -> Result<Registered, &'static str> {
     let (mut name, mut description, mut flags, mut callback) = (None, None, Vec::new(), None);
     state.push_nil();
-    // SAFETY: the key is nil or what the call before left, and the table is not changed.
+    // SAFETY: the key is nil or comes from the previous call, and the table is not changed.
     while unsafe { state.next(1) } {
         if state.kind(-2) == LuaType::Number {
             return Err("unknown argument given to redis.register_function");
@@ -206,10 +207,10 @@ fn by_names(state: &mut LuaState) -> Result<Registered, &'static str> {
     named(name, description, flags, callback)
 }
 
-/// The flags that a library's function may have.
+/// The valid flags of a library's function.
 pub const FLAGS: &[&str] = &["no-writes", "allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys"];
 
-/// The flags in the table on top of the stack.
+/// Returns the flags in the table on top of the stack.
 fn flags_of(state: &mut LuaState) -> Result<Vec<Vec<u8>>, &'static str> {
     let mut flags = Vec::new();
     for i in 1.. {

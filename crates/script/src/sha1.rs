@@ -1,4 +1,4 @@
-//! SHA-1, by which scripts are known. It protects nothing here: names only have to differ.
+//! SHA-1, the identifier of scripts. The digests only have to differ, so the weaknesses of SHA-1 do not matter here.
 
 /// The digest of some bytes as 40 hexadecimal digits in lower case.
 #[must_use]

@@ -1,17 +1,18 @@
-//! How functions of ours see Lua: values on its stack, through methods that check what they are given.
+//! Access of Rust functions to Lua: methods that check the values on Lua's stack.
 //!
-//! Lua raises an error by jumping back to the frame that catches it. The destructors of the frames in between don't
-//! run, which Rust's frames don't survive. So:
+//! Lua raises an error by jumping back to the frame that catches it (longjmp). The destructors of the frames in between
+//! don't run, so a jump over a Rust frame would be unsound. Therefore:
 //!
-//! - A function that Lua calls is a [`Native`], made into what Lua wants by [`native!`](crate::native). It raises an
-//!   error by *returning* [`Raise`], the error's value being on top of the stack; only the frame below it, which owns
-//!   nothing, jumps.
-//! - No method here jumps: what could is checked before, or called in Lua's protected mode.
-//! - Lua's third reason to jump, beside errors and yields, is memory. While a native runs, memory is not refused:
-//!   methods that ask for much look at the limit before, and the frame below looks at it when the native has returned.
-//!   A native that makes many small things calls [`LuaState::poll`] in its loop, which looks at it, too.
+//! - A Rust function called by Lua is a [`Native`]; [`native!`](crate::native) turns it into a C function. A native
+//!   raises an error by *returning* [`Raise`], with the error's value on top of the stack. Only the frame below it
+//!   jumps, and this frame owns nothing.
+//! - No method here jumps: everything that could raise an error is checked before, or called in Lua's protected mode.
+//! - Lua also jumps when it runs out of memory. While a native runs, the allocator never refuses memory: methods that
+//!   need much memory check the limit first, and the frame below checks it after the native has returned. A native that
+//!   creates many small values calls [`LuaState::poll`] in its loop, which checks the limit, too.
 //!
-//! A native must not let a script make it work without end: loops whose length a script decides call [`LuaState::poll`].
+//! A script must not be able to keep a native busy forever: loops with a script-controlled length call
+//! [`LuaState::poll`].
 
 use std::ffi::{CStr, c_int};
 
@@ -20,22 +21,23 @@ use mlua_sys::lua51 as ffi;
 use crate::context::Context;
 use crate::host::Verdict;
 
-/// That an error is to be raised; its value is on top of the stack.
+/// Request to raise an error, with its value on top of the stack.
 #[derive(Debug)]
 pub struct Raise;
 
-/// A function that Lua calls. Its arguments are the stack, from 1; it pushes its results and returns how many they are.
+/// A function called by Lua. Its arguments are on the stack, from index 1; it pushes its results and returns their
+/// number.
 pub type Native = fn(&mut LuaState) -> Result<c_int, Raise>;
 
-/// What Lua wants of a function.
+/// The type of C functions that Lua calls.
 pub type CFunction = ffi::lua_CFunction;
 
-/// Makes a [`Native`] into what Lua wants: `native!(encode)`.
+/// Turns a [`Native`] into a [`CFunction`]: `native!(encode)`.
 #[macro_export]
 macro_rules! native {
     ($native:path) => {{
         unsafe extern "C-unwind" fn entry(lua: *mut $crate::state::RawState) -> ::std::ffi::c_int {
-            // SAFETY: Lua calls this, with its state; this frame owns nothing.
+            // SAFETY: Lua calls this function with its state; this frame owns nothing.
             unsafe { $crate::state::enter(lua, $native) }
         }
         entry as $crate::state::CFunction
@@ -49,10 +51,10 @@ pub type RawState = ffi::lua_State;
 ///
 /// # Safety
 ///
-/// Lua calls, with its state, and the caller's frame owns nothing: an error jumps over it.
+/// Lua is the caller and passes its state. The caller's frame owns nothing: an error jumps over it.
 #[inline]
 pub unsafe fn enter(lua: *mut RawState, native: Native) -> c_int {
-    // SAFETY: the state is alive, and used through this alone until the native has returned.
+    // SAFETY: the state is alive, and nothing else uses it until the native has returned.
     let mut state = unsafe { LuaState::from_raw(lua) };
     let context = state.context;
     // SAFETY: there is no reference to the context while Lua calls.
@@ -65,11 +67,11 @@ pub unsafe fn enter(lua: *mut RawState, native: Native) -> c_int {
     };
     match result {
         Ok(results) if !over => results,
-        // SAFETY: the error's value is on the stack; neither this frame nor the caller's owns anything.
+        // SAFETY: the error's value is on the stack; neither this frame nor the caller's frame owns anything.
         Err(Raise) => unsafe { ffi::lua_error(lua) },
         // SAFETY: as above.
         Ok(_) => unsafe {
-            // The collector may find room; if not, its error is the right one.
+            // A collection may free enough memory; if not, the collector's own error is the right one.
             ffi::lua_gc(lua, ffi::LUA_GCCOLLECT, 0);
             if (*context).has_room(0) {
                 return result.unwrap_or(0);
@@ -82,14 +84,14 @@ pub unsafe fn enter(lua: *mut RawState, native: Native) -> c_int {
     }
 }
 
-/// Lua's text for memory that it was refused.
-pub(crate) const NOT_ENOUGH_MEMORY: &[u8] = b"not enough memory";
+/// Lua's error text for refused memory.
+pub const NOT_ENOUGH_MEMORY: &[u8] = b"not enough memory";
 
 /// The type of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the names are Lua's")]
 pub enum LuaType {
-    /// No value: the index is beyond the stack's top.
+    /// No value: the index is above the top of the stack.
     None,
     Nil,
     Boolean,
@@ -118,7 +120,7 @@ impl LuaType {
         }
     }
 
-    /// Lua's name for it, as its error texts say it.
+    /// Lua's name of the type, as in its error texts.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -135,31 +137,30 @@ impl LuaType {
     }
 }
 
-/// Slots that a native may push without asking, as Lua grants them; beyond, see [`LuaState::ensure`].
+/// Number of slots that a native may push without asking: Lua's guarantee. For more, see [`LuaState::ensure`].
 pub const FREE_SLOTS: c_int = ffi::LUA_MINSTACK;
 
-/// A stack of Lua's, as a native sees it. Index 1 is its first argument; -1 is the top.
+/// The stack of a native. Index 1 is its first argument; -1 is the top.
 pub struct LuaState {
     raw: *mut RawState,
-    /// What its allocator leads to.
+    /// The context that belongs to the state's allocator.
     context: *mut Context,
 }
 
 impl LuaState {
-    /// The state as Lua's.
+    /// Wraps Lua's own state.
     ///
     /// # Safety
     ///
-    /// It is alive, belongs to a [`crate::Vm`], and is used through this alone while this exists. No error of Lua's
-    /// jumps out of what is done with it meanwhile: the context says that a native runs, or it is known that nothing
-    /// can fail.
+    /// The state is alive, belongs to a [`crate::Vm`], and is used only through this wrapper while the wrapper exists.
+    /// No error of Lua jumps out of its use: either the context says that a native runs, or no call can fail.
     #[must_use]
     pub unsafe fn from_raw(raw: *mut RawState) -> LuaState {
         // SAFETY: the state is alive, and so is the context of its machine.
         LuaState { raw, context: unsafe { Context::of(raw) } }
     }
 
-    /// Lua's own state, for what isn't here.
+    /// Lua's own state, for functions that have no method here.
     #[must_use]
     pub fn raw(&self) -> *mut RawState {
         self.raw
@@ -171,7 +172,7 @@ impl LuaState {
         unsafe { &mut *self.context }
     }
 
-    /// Where in the stack an index is, counted from the bottom.
+    /// Converts an index to one counted from the bottom of the stack.
     #[inline]
     fn absolute(&self, index: c_int) -> c_int {
         if index > 0 {
@@ -182,7 +183,7 @@ impl LuaState {
         at
     }
 
-    /// Where an index is, of a value that exists.
+    /// Like `absolute`; panics if there is no value at the index.
     #[inline]
     fn existing(&self, index: c_int) -> c_int {
         let at = self.absolute(index);
@@ -197,7 +198,8 @@ impl LuaState {
         at
     }
 
-    /// Makes sure that one more value fits. A native that pushes more than [`FREE_SLOTS`] asks for room first.
+    /// Ensures a slot for one more value. A native that pushes more than [`FREE_SLOTS`] values calls
+    /// [`LuaState::ensure`] first.
     #[inline]
     fn one_more(&self) {
         // SAFETY: the state is alive; memory is not refused.
@@ -206,7 +208,7 @@ impl LuaState {
 
     // --- The stack.
 
-    /// How many values there are: the index of the topmost.
+    /// The number of values, which is the index of the topmost one.
     #[inline]
     #[must_use]
     pub fn top(&self) -> c_int {
@@ -224,7 +226,7 @@ impl LuaState {
         }
     }
 
-    /// Removes so many values.
+    /// Removes `count` values.
     pub fn pop(&mut self, count: c_int) {
         let top = self.top();
         assert!(count >= 0 && count <= top, "a native took more from its stack than there is");
@@ -232,14 +234,13 @@ impl LuaState {
         unsafe { ffi::lua_settop(self.raw, top - count) };
     }
 
-    /// Makes sure that so many values fit onto the stack. Needed before pushing more than [`FREE_SLOTS`], and in
-    /// recursion.
+    /// Ensures slots for `count` values. Needed before pushing more than [`FREE_SLOTS`] values, and in recursion.
     pub fn ensure(&mut self, count: c_int) -> Result<(), Raise> {
         // SAFETY: the state is alive; memory is not refused.
         if unsafe { ffi::lua_checkstack(self.raw, count) } != 0 { Ok(()) } else { Err(self.error("stack overflow")) }
     }
 
-    /// Whether so many values fit onto the stack; makes room for them if so.
+    /// Returns true if there are slots for `count` values, and ensures them.
     pub fn fits(&mut self, count: c_int) -> bool {
         // SAFETY: the state is alive; memory is not refused.
         unsafe { ffi::lua_checkstack(self.raw, count) != 0 }
@@ -260,21 +261,21 @@ impl LuaState {
         unsafe { ffi::lua_pushvalue(self.raw, at) };
     }
 
-    /// Removes the value at an index; those above move down.
+    /// Removes the value at an index; the values above move down.
     pub fn remove(&mut self, index: c_int) {
         let at = self.existing(index);
         // SAFETY: the state is alive, the value exists.
         unsafe { ffi::lua_remove(self.raw, at) };
     }
 
-    /// Moves the topmost value to an index; those above move up.
+    /// Moves the topmost value to an index; the values above move up.
     pub fn insert(&mut self, index: c_int) {
         let at = self.existing(index);
         // SAFETY: the state is alive, the value exists.
         unsafe { ffi::lua_insert(self.raw, at) };
     }
 
-    /// Moves the topmost value to an index, in place of what is there.
+    /// Replaces the value at an index by the topmost value, which it pops.
     pub fn replace(&mut self, index: c_int) {
         let at = self.existing(index);
         // SAFETY: the state is alive, the value exists.
@@ -288,11 +289,11 @@ impl LuaState {
     #[must_use]
     pub fn kind(&self, index: c_int) -> LuaType {
         let at = self.absolute(index);
-        // SAFETY: the state is alive; Lua says "none" for what is above the top.
+        // SAFETY: the state is alive; above the top, Lua returns the type "none".
         LuaType::of(unsafe { ffi::lua_type(self.raw, at) })
     }
 
-    /// Whether a value counts as true.
+    /// Returns whether the value counts as true.
     #[must_use]
     pub fn boolean(&self, index: c_int) -> bool {
         let at = self.absolute(index);
@@ -300,19 +301,19 @@ impl LuaState {
         unsafe { ffi::lua_toboolean(self.raw, at) != 0 }
     }
 
-    /// A number, or a string that is one.
+    /// Returns the value of a number, or of a string that contains a number.
     #[must_use]
     pub fn number(&self, index: c_int) -> Option<f64> {
         let at = self.absolute(index);
-        // SAFETY: the state is alive. Zero is what Lua gives for what is no number, too.
+        // SAFETY: the state is alive. Lua returns zero for values that aren't numbers, too.
         unsafe {
             let number = ffi::lua_tonumber(self.raw, at);
             (number != 0.0 || ffi::lua_isnumber(self.raw, at) != 0).then_some(number)
         }
     }
 
-    /// The bytes of a string; numbers are none here. They stay as long as the string is on the stack; nothing that
-    /// moves the stack can be called meanwhile, see [`LuaState::argument`] for that.
+    /// Returns the bytes of a string, but not of a number. They are valid as long as the string is on the stack; the
+    /// borrow prevents changes of the stack. For other uses see [`LuaState::argument`].
     #[must_use]
     pub fn bytes(&self, index: c_int) -> Option<&[u8]> {
         if self.kind(index) != LuaType::String {
@@ -322,25 +323,26 @@ impl LuaState {
         Some(unsafe { self.argument(index) })
     }
 
-    /// The bytes of a string, or of a number, which becomes a string where it is. Of anything else, nothing.
+    /// Returns the bytes of a string, or of a number, which becomes a string in its place. For any other value, returns
+    /// no bytes.
     ///
     /// # Safety
     ///
-    /// The value stays on the stack, or in a table that does, as long as the bytes are used. An argument of a native
-    /// that the native leaves where it is does so.
+    /// The value stays on the stack, or in a table that does, as long as the bytes are used. An argument satisfies this
+    /// if the native leaves it in its place.
     #[inline]
     #[must_use]
     pub unsafe fn argument<'a>(&self, index: c_int) -> &'a [u8] {
         let at = self.existing(index);
         let mut len = 0;
-        // SAFETY: the state is alive; the caller keeps the value there.
+        // SAFETY: the state is alive; the caller keeps the value in its place.
         unsafe {
             let bytes = ffi::lua_tolstring(self.raw, at, &raw mut len);
             if bytes.is_null() { &[] } else { std::slice::from_raw_parts(bytes.cast(), len) }
         }
     }
 
-    /// The length of a string, or of a table's sequence, without metamethods.
+    /// Returns the length of a string, or of a table's sequence, without metamethods.
     #[must_use]
     pub fn raw_len(&self, index: c_int) -> usize {
         let at = self.existing(index);
@@ -348,7 +350,7 @@ impl LuaState {
         unsafe { ffi::lua_objlen(self.raw, at) }
     }
 
-    /// Whether two values are the same, without metamethods.
+    /// Returns whether two values are equal, without metamethods.
     #[must_use]
     pub fn raw_equal(&self, a: c_int, b: c_int) -> bool {
         let (a, b) = (self.existing(a), self.existing(b));
@@ -356,7 +358,7 @@ impl LuaState {
         unsafe { ffi::lua_rawequal(self.raw, a, b) != 0 }
     }
 
-    /// Where a table, function, thread or userdata is in memory: what makes it different from others.
+    /// Returns the address of a table, function, thread or userdata, which identifies the value.
     #[must_use]
     pub fn identity(&self, index: c_int) -> usize {
         let at = self.absolute(index);
@@ -364,9 +366,9 @@ impl LuaState {
         unsafe { ffi::lua_topointer(self.raw, at) as usize }
     }
 
-    // --- Arguments, with Lua's texts where they are wrong.
+    // --- Arguments. Errors have Lua's texts.
 
-    /// The argument's bytes; a number becomes a string.
+    /// Returns the argument's bytes; a number becomes a string.
     pub fn check_bytes(&mut self, n: c_int) -> Result<&[u8], Raise> {
         match self.kind(n) {
             // SAFETY: the argument stays on the stack while the state is borrowed.
@@ -375,17 +377,18 @@ impl LuaState {
         }
     }
 
-    /// The argument as a number; a string that is one counts.
+    /// Returns the argument as a number; a string may contain the number.
     pub fn check_number(&mut self, n: c_int) -> Result<f64, Raise> {
         self.number(n).ok_or_else(|| self.type_error(n, "number"))
     }
 
-    /// The argument as an integer, as Lua's library converts: cut towards zero, wrapped where it is too large.
+    /// Returns the argument as an integer, converted as in Lua's library: truncated towards zero, wrapped if out of
+    /// range.
     pub fn check_int(&mut self, n: c_int) -> Result<i64, Raise> {
         self.check_number(n).map(|number| number as i64)
     }
 
-    /// The same with what is meant if it is missing or nil.
+    /// Like [`LuaState::check_int`], with a default for nil or a missing argument.
     pub fn check_int_or(&mut self, n: c_int, otherwise: i64) -> Result<i64, Raise> {
         match self.kind(n) {
             LuaType::None | LuaType::Nil => Ok(otherwise),
@@ -421,14 +424,14 @@ impl LuaState {
         unsafe { ffi::lua_pushnumber(self.raw, value) };
     }
 
-    /// Pushes a number onto a native's stack that has been cleared.
+    /// Pushes a number onto a native's cleared stack, without checking for a slot.
     #[inline]
     pub(crate) fn push_number_freely(&mut self, value: f64) {
-        // SAFETY: the state is alive; Lua grants every native some slots, of which the first is free.
+        // SAFETY: the state is alive; Lua guarantees every native some slots, and the stack is empty.
         unsafe { ffi::lua_pushnumber(self.raw, value) };
     }
 
-    /// Pushes a string onto a native's stack that has been cleared.
+    /// Pushes a string onto a native's cleared stack, without checking for a slot.
     #[inline]
     pub(crate) fn push_bytes_freely(&mut self, bytes: &[u8]) -> Result<(), Raise> {
         self.room_for(bytes.len())?;
@@ -437,7 +440,7 @@ impl LuaState {
         Ok(())
     }
 
-    /// Pushes a pointer that means nothing to scripts.
+    /// Pushes an opaque pointer. Scripts can do nothing with it but compare.
     pub fn push_light_userdata(&mut self, value: usize) {
         self.one_more();
         // SAFETY: the state is alive, there is room; the pointer is never followed.
@@ -451,7 +454,7 @@ impl LuaState {
         Ok(())
     }
 
-    /// Pushes a string that is not worth looking for room: a name or a text of ours.
+    /// Pushes a short string, for example a name, without checking the memory limit.
     pub fn push_short(&mut self, bytes: &[u8]) {
         self.one_more();
         // SAFETY: the state is alive, there is room on the stack, and memory is not refused.
@@ -465,7 +468,7 @@ impl LuaState {
         unsafe { ffi::lua_pushcclosure(self.raw, entry, 0) };
     }
 
-    /// Pushes a function with upvalues, which it takes from the top of the stack.
+    /// Pushes a function with upvalues, which it pops from the stack.
     pub fn push_closure(&mut self, entry: CFunction, upvalues: c_int) {
         assert!((0..=255).contains(&upvalues) && upvalues <= self.top());
         self.one_more();
@@ -473,24 +476,24 @@ impl LuaState {
         unsafe { ffi::lua_pushcclosure(self.raw, entry, upvalues) };
     }
 
-    /// Pushes a copy of the running function's upvalue, counted from 1; nil or nothing if it has none.
+    /// Pushes a copy of the running function's upvalue, counted from 1; if there is none, pushes nil or nothing.
     pub fn push_upvalue(&mut self, n: c_int) {
         assert!((1..=255).contains(&n));
         self.one_more();
-        // SAFETY: the state is alive; Lua gives nil for an upvalue that doesn't exist.
+        // SAFETY: the state is alive; Lua returns nil for an upvalue that doesn't exist.
         unsafe { ffi::lua_pushvalue(self.raw, ffi::lua_upvalueindex(n)) };
     }
 
-    /// Takes a value from the stack and makes it the running function's upvalue, counted from 1, which exists.
+    /// Pops a value and stores it in the running function's upvalue, counted from 1. The upvalue must exist.
     pub fn set_upvalue(&mut self, n: c_int) {
         assert!((1..=255).contains(&n) && self.top() > 0);
         // SAFETY: the state is alive, the value exists, and so does the upvalue.
         unsafe { ffi::lua_replace(self.raw, ffi::lua_upvalueindex(n)) };
     }
 
-    /// Pushes a new table with room for so many elements in a sequence, and beside.
+    /// Pushes a new table with preallocated room for `sequence` elements and `others` other fields.
     pub fn push_table(&mut self, sequence: usize, others: usize) -> Result<(), Raise> {
-        /// Bytes of an element in a sequence, and beside.
+        /// Bytes of an element of a sequence, and of another field.
         const BYTES: [usize; 2] = [16, 40];
         self.room_for(sequence.saturating_mul(BYTES[0]).saturating_add(others.saturating_mul(BYTES[1])))?;
         self.one_more();
@@ -500,16 +503,23 @@ impl LuaState {
         Ok(())
     }
 
-    /// Raises Lua's error unless there is room for so many bytes more.
+    /// Raises Lua's error unless `bytes` more bytes are within the limit.
     #[inline]
     pub fn room_for(&mut self, bytes: usize) -> Result<(), Raise> {
         if self.context().has_room(bytes) { Ok(()) } else { self.make_room_for(bytes) }
     }
 
-    /// Frees what can't be reached any more.
+    /// Frees all unreachable values.
     pub(crate) fn collect(&mut self) {
-        // SAFETY: the state is alive; no finalizer of a script's runs, since scripts can't make any.
+        // SAFETY: the state is alive; no finalizer of a script runs, since scripts can't create any.
         unsafe { ffi::lua_gc(self.raw, ffi::LUA_GCCOLLECT, 0) };
+    }
+
+    /// Runs the part of a collection that the allocation of `bytes` bytes would have caused.
+    pub(crate) fn collect_for(&mut self, bytes: usize) {
+        let kilobytes = c_int::try_from(bytes / 1024 + 1).unwrap_or(c_int::MAX);
+        // SAFETY: as in `collect`.
+        unsafe { ffi::lua_gc(self.raw, ffi::LUA_GCSTEP, kilobytes) };
     }
 
     #[cold]
@@ -542,7 +552,7 @@ impl LuaState {
         self.raw_get(at);
     }
 
-    /// Sets a value; takes the value and below it the key from the stack. Nil and NaN are no keys.
+    /// Sets a field; pops the value and, below it, the key. Nil and NaN are refused as keys.
     pub fn raw_set(&mut self, table: c_int) -> Result<(), Raise> {
         let at = self.table(table);
         match self.kind(-2) {
@@ -552,12 +562,12 @@ impl LuaState {
             }
             _ => {}
         }
-        // SAFETY: the state is alive, the table exists, the key is none that Lua refuses; memory is not refused.
+        // SAFETY: the state is alive, the table exists, Lua accepts the key; memory is not refused.
         unsafe { ffi::lua_rawset(self.raw, at) };
         Ok(())
     }
 
-    /// Sets the value of an integer key; takes the value from the stack.
+    /// Sets the value of an integer key; pops the value.
     pub fn raw_set_at(&mut self, table: c_int, key: c_int) {
         let at = self.table(table);
         assert!(self.top() > at, "a native set a value that it did not push");
@@ -565,7 +575,7 @@ impl LuaState {
         unsafe { ffi::lua_rawseti_(self.raw, at, key) };
     }
 
-    /// Sets the value of a string key; takes the value from the stack.
+    /// Sets the value of a string key; pops the value.
     pub fn raw_set_named(&mut self, table: c_int, key: &str) {
         let at = self.table(table);
         assert!(self.top() > at, "a native set a value that it did not push");
@@ -575,20 +585,20 @@ impl LuaState {
         unsafe { ffi::lua_rawset(self.raw, at) };
     }
 
-    /// Takes a key from the stack and pushes the next key of a table with its value; after the last, pushes nothing.
-    /// Nil comes before the first.
+    /// Pops a key and pushes the table's next key and its value; after the last key, pushes nothing. Nil stands before
+    /// the first key.
     ///
     /// # Safety
     ///
-    /// The key is nil or one of the table's, and no key has been added to the table since it was visited.
+    /// The key is nil or a key of the table, and no key has been added to the table since that key was visited.
     pub unsafe fn next(&mut self, table: c_int) -> bool {
         let at = self.table(table);
         self.one_more();
-        // SAFETY: the state is alive, the table exists; the caller has the key right, so that Lua raises no error.
+        // SAFETY: the state is alive, the table exists; the caller guarantees a valid key, so Lua raises no error.
         unsafe { ffi::lua_next(self.raw, at) != 0 }
     }
 
-    /// Whether a table holds nothing beside a sequence. It may say no though it does.
+    /// Returns true if the table contains only a sequence. A false result may be wrong.
     #[must_use]
     pub fn is_plain_sequence(&mut self, table: c_int) -> bool {
         let at = self.table(table);
@@ -596,7 +606,7 @@ impl LuaState {
             0 => self.push_nil(),
             len => self.push_number(len as f64),
         }
-        // SAFETY: the key is nil, or the last of the sequence, which exists.
+        // SAFETY: the key is nil or the sequence's last key, which exists.
         let is_more = unsafe { self.next(at) };
         if is_more {
             self.pop(2);
@@ -604,7 +614,7 @@ impl LuaState {
         !is_more
     }
 
-    /// Pushes a value's metatable, or nothing if it has none.
+    /// Pushes the value's metatable, or nothing if it has none.
     pub fn push_metatable(&mut self, index: c_int) -> bool {
         let at = self.existing(index);
         self.one_more();
@@ -612,7 +622,7 @@ impl LuaState {
         unsafe { ffi::lua_getmetatable(self.raw, at) != 0 }
     }
 
-    /// Takes a table or nil from the stack and makes it the metatable of a value.
+    /// Pops a table or nil and makes it the metatable of a value.
     pub fn set_metatable(&mut self, index: c_int) {
         let at = self.existing(index);
         assert!(matches!(self.kind(-1), LuaType::Nil | LuaType::Table));
@@ -620,11 +630,11 @@ impl LuaState {
         unsafe { ffi::lua_setmetatable(self.raw, at) };
     }
 
-    /// Pushes the table of globals: that behind the guard, if it has one.
+    /// Pushes the table of globals; if a guard protects it, the table behind the guard.
     pub fn push_globals(&mut self) {
         self.one_more();
         let behind = self.context().globals;
-        // SAFETY: the state is alive, there is room, the reference is the registry's.
+        // SAFETY: the state is alive, there is a slot, and the reference comes from the registry.
         unsafe {
             match behind {
                 Some(reference) => ffi::lua_rawgeti_(self.raw, ffi::LUA_REGISTRYINDEX, reference),
@@ -633,7 +643,7 @@ impl LuaState {
         }
     }
 
-    /// Takes a table from the stack and makes it what all that is loaded from now on has for the table of globals.
+    /// Pops a table and makes it the table of globals for all chunks loaded from now on.
     pub(crate) fn guard_globals(&mut self) {
         assert_eq!(self.kind(-1), LuaType::Table);
         self.push_globals();
@@ -644,14 +654,14 @@ impl LuaState {
         unsafe { ffi::lua_replace(self.raw, ffi::LUA_GLOBALSINDEX) };
     }
 
-    /// Pushes the table of what only natives see.
+    /// Pushes the registry, which only natives can see.
     pub fn push_registry(&mut self) {
         self.one_more();
         // SAFETY: the state is alive, there is room.
         unsafe { ffi::lua_pushvalue(self.raw, ffi::LUA_REGISTRYINDEX) };
     }
 
-    /// Sets a global, whatever the table of globals would say; takes the value from the stack.
+    /// Sets a global without metamethods; pops the value.
     pub fn set_global(&mut self, name: &str) {
         self.push_globals();
         self.insert(-2);
@@ -669,7 +679,7 @@ impl LuaState {
         Ok(())
     }
 
-    /// Whether the script wants replies as RESP3 has them (`redis.setresp`).
+    /// Returns true if the script has chosen replies in RESP3 (`redis.setresp`).
     #[must_use]
     pub(crate) fn speaks_resp3(&mut self) -> bool {
         self.context().proto == resp::reply::Proto::Resp3
@@ -677,29 +687,29 @@ impl LuaState {
 
     // --- Calls and errors.
 
-    /// Calls a function with arguments, which are on top of the stack, the function below them; leaves so many results.
-    /// What it raises comes back as [`Raise`]; a native that doesn't pass that on calls [`LuaState::is_ending`] first.
+    /// Calls a function with the arguments on top of the stack; the function is below them. Leaves `results` results.
+    /// An error comes back as [`Raise`]; a native that doesn't pass it on calls [`LuaState::is_ending`] first.
     pub fn call(&mut self, arguments: c_int, results: c_int) -> Result<(), Raise> {
         self.call_handled(arguments, results, 0)
     }
 
-    /// The same with a function, at an index, that is called with every error where it happens, and makes the error's
-    /// value; 0 is none.
+    /// Like [`LuaState::call`], with the index of an error handler, or 0. Lua calls the handler at the place of the
+    /// error; its result becomes the error's value.
     pub fn call_handled(&mut self, arguments: c_int, results: c_int, handler: c_int) -> Result<(), Raise> {
         let top = self.top();
         assert!(arguments >= 0 && arguments < top && results >= -1 && (0..top).contains(&handler));
-        // The first result takes the function's place.
+        // The first result takes the slot of the function.
         if results > 1 {
             self.ensure(results)?;
         }
         self.context().in_native = false;
-        // SAFETY: the state is alive, the functions and the arguments exist, errors are caught here.
+        // SAFETY: the state is alive, the functions and the arguments exist, and errors are caught here.
         let status = unsafe { ffi::lua_pcall(self.raw, arguments, results, handler) };
         self.context().in_native = true;
         if status == ffi::LUA_OK { Ok(()) } else { Err(Raise) }
     }
 
-    /// Counts a turn of a loop whose length a script decides, and raises an error if the script has to end.
+    /// Counts one iteration of a loop with a script-controlled length. Raises an error if the script has to end.
     #[inline]
     pub fn poll(&mut self) -> Result<(), Raise> {
         let context = self.context();
@@ -712,8 +722,8 @@ impl LuaState {
         }
     }
 
-    /// The same for a native that handles so many bytes of a script's at once, and neither makes a value of them nor
-    /// polls meanwhile: Lua itself counts the bytes of strings that it makes.
+    /// Like [`LuaState::poll`], for a native that processes `bytes` bytes of a script's data at once without creating a
+    /// value and without polling. (Lua itself counts the bytes of the strings that it creates.)
     #[inline]
     pub fn poll_for(&mut self, bytes: usize) -> Result<(), Raise> {
         match self.context().poll_for(bytes) {
@@ -722,23 +732,23 @@ impl LuaState {
         }
     }
 
-    /// Whether the script has to end, whatever it catches: `pcall` and its like pass an error on then.
+    /// Returns true if the script has to end. `pcall` and similar functions then pass every error on.
     #[must_use]
     pub fn is_ending(&mut self) -> bool {
         self.context().ending
     }
 
-    /// The error by which a script that has to end ends.
+    /// Returns the error that ends the script.
     pub(crate) fn end(&mut self) -> Raise {
         self.error_value(crate::vm::ENDED.as_bytes())
     }
 
-    /// Raises an error with a text, to which Lua adds where in the script it happened: "user_script:1: ".
+    /// Raises an error with a text. Lua prefixes the position in the script: "user_script:1: ".
     #[cold]
     pub fn error(&mut self, text: impl AsRef<[u8]>) -> Raise {
         let text = text.as_ref();
         self.room_for_error();
-        // SAFETY: the state is alive; memory is not refused; there is room for three values.
+        // SAFETY: the state is alive; memory is not refused; there are slots for three values.
         unsafe {
             ffi::luaL_where(self.raw, 1);
             ffi::lua_pushlstring_(self.raw, text.as_ptr().cast(), text.len());
@@ -747,7 +757,7 @@ impl LuaState {
         Raise
     }
 
-    /// Room for what an error's value is made of, if need be in place of other values, which aren't used any more.
+    /// Ensures slots for an error's value. If necessary it removes other values, which are not used any more.
     fn room_for_error(&mut self) {
         const SLOTS: c_int = 3;
         if !self.fits(SLOTS) {
@@ -755,7 +765,7 @@ impl LuaState {
         }
     }
 
-    /// Raises an error whose value is this string alone.
+    /// Raises an error with exactly this string as its value.
     #[cold]
     pub fn error_value(&mut self, text: &[u8]) -> Raise {
         self.room_for_error();
@@ -769,7 +779,7 @@ impl LuaState {
         let what = what.as_ref();
         // SAFETY: a structure of numbers and pointers, which Lua fills in.
         let mut info: ffi::lua_Debug = unsafe { std::mem::zeroed() };
-        // SAFETY: the state is alive and a function runs in it; names that Lua gives are text that stays meanwhile.
+        // SAFETY: the state is alive and a function runs in it; the names from Lua stay valid meanwhile.
         let (name, is_method) = unsafe {
             if ffi::lua_getstack(self.raw, 0, &raw mut info) == 0 {
                 return self.error([format!("bad argument #{n} (").as_bytes(), what, b")"].concat());
@@ -792,7 +802,7 @@ impl LuaState {
         self.argument_error(n, format!("{expected} expected, got {got}"))
     }
 
-    /// A value as `tostring` shows it, without metamethods.
+    /// Formats a value like `tostring`, without metamethods.
     #[must_use]
     pub fn display(&mut self, index: c_int) -> Vec<u8> {
         match self.kind(index) {
@@ -810,14 +820,15 @@ impl LuaState {
         }
     }
 
-    /// For an error's handler: which chunk's line raised the error, or called what did.
+    /// For an error handler: returns the chunk and the line that raised the error, or that called the native that
+    /// raised it.
     #[must_use]
     pub(crate) fn running_at(&mut self) -> Option<(Vec<u8>, c_int)> {
         // SAFETY: a structure of numbers and pointers, which Lua fills in.
         let mut info: ffi::lua_Debug = unsafe { std::mem::zeroed() };
         let mut found = None;
         for level in [1, 2] {
-            // SAFETY: the state is alive and a function runs in it; names that Lua gives are text that stays meanwhile.
+            // SAFETY: the state is alive and a function runs in it; the names from Lua stay valid meanwhile.
             let is_native = unsafe {
                 if ffi::lua_getstack(self.raw, level, &raw mut info) == 0 {
                     break;
@@ -833,15 +844,15 @@ impl LuaState {
         found
     }
 
-    /// An empty buffer, for a native that builds a string; give it back with [`LuaState::return_scratch`].
+    /// Takes the scratch buffer, for a native that builds a string. Give it back with [`LuaState::return_scratch`].
     #[must_use]
     pub fn take_scratch(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.context().scratch)
     }
 
-    /// Keeps a buffer for the next that wants one.
+    /// Keeps the buffer for the next native.
     pub fn return_scratch(&mut self, mut scratch: Vec<u8>) {
-        /// Bytes of memory that are kept; more is given back.
+        /// Largest buffer that is kept; the memory of a larger one is freed.
         const KEPT_BYTES_MAX: usize = 64 * 1024;
         scratch.clear();
         scratch.shrink_to(KEPT_BYTES_MAX);

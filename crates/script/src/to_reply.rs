@@ -1,4 +1,4 @@
-//! Lua values as replies: what a script returns.
+//! Conversion of a script's result to a reply.
 //!
 //! Source: Redis's page "Redis Lua API reference", section "Data type conversion".
 
@@ -10,26 +10,26 @@ use crate::from_reply::COUNTED;
 use crate::host::Host;
 use crate::state::{LuaState, LuaType};
 
-/// Slots of Lua's stack that are needed to write a value, with those that a level of nesting takes.
+/// Slots of Lua's stack that writing a value needs, including those of one more level of nesting.
 const SLOTS: c_int = 4;
-/// What a reply says where it would be nested deeper than Lua's stack allows: 7991 levels. (In Redis, 7995: less is
-/// kept on its stack.)
+/// The error in place of a value nested deeper than Lua's stack allows: 7991 levels. (Redis allows 7995, because it
+/// keeps less on the stack.)
 const TOO_DEEP: &str = "ERR reached lua stack limit";
 
-/// A collection whose elements are being written. Nesting takes no room on the thread's stack, which is not large
-/// enough for as many levels as Lua's.
+/// A collection whose elements are being written. The levels are on the heap, since the thread's stack is too small for
+/// as many levels as Lua's stack allows.
 enum Level {
-    /// Its table is on the stack.
+    /// The table is on the stack.
     Sequence { written: c_int, len: c_int },
-    /// Its table and the key that was visited last are on the stack, and the key's value, if that is yet to be written.
+    /// The table and the current key are on the stack, and also the key's value if it has not been written yet.
     Map { value_waits: bool },
-    /// Its table and the key that was visited last are on the stack.
+    /// The table and the current key are on the stack.
     Set,
 }
 
-/// Writes the value on top of the stack as a reply, and takes it from there.
+/// Pops the value on top of the stack and writes it as a reply.
 pub(crate) fn write(state: &mut LuaState, reply: &mut Reply<'_>, host: &mut dyn Host) {
-    // What most scripts return needs no room.
+    // Most results are simple values and need no extra slots.
     let top = state.top();
     match state.kind(top) {
         LuaType::String => reply.bulk(state.bytes(top).unwrap_or_default()),
@@ -57,7 +57,7 @@ fn write_nested(state: &mut LuaState, reply: &mut Reply<'_>, host: &mut dyn Host
     }
 }
 
-/// Pushes a level's next element. After the last, takes all that is the level's from the stack, and says no.
+/// Pushes a level's next element. After the last one, pops everything of the level and returns false.
 fn push_next(state: &mut LuaState, level: &mut Level) -> bool {
     match level {
         Level::Sequence { written, len } if *written < *len => {
@@ -70,7 +70,7 @@ fn push_next(state: &mut LuaState, level: &mut Level) -> bool {
             if std::mem::take(value_waits) {
                 return true;
             }
-            // SAFETY: the key is nil or the last that was visited, and nothing is added to the table meanwhile.
+            // SAFETY: the key is nil or the last visited one, and nothing is added to the table meanwhile.
             if unsafe { state.next(-2) } {
                 *value_waits = true;
                 state.push_copy(-2);
@@ -90,13 +90,13 @@ fn push_next(state: &mut LuaState, level: &mut Level) -> bool {
     false
 }
 
-/// Writes the value on top of the stack, and takes it from there; of a collection, only how much is in it, if it is not
-/// empty or means something else.
+/// Pops the value on top of the stack and writes it. For a non-empty collection it writes only the length, and returns
+/// the level with the elements.
 fn write_value(state: &mut LuaState, reply: &mut Reply<'_>, host: &mut dyn Host) -> Option<Level> {
     match state.kind(-1) {
         LuaType::String => reply.bulk(state.bytes(-1).unwrap_or_default()),
         LuaType::Number => reply.int(integer(state.number(-1).unwrap_or(0.0))),
-        // In RESP2, Lua's false is nothing, since nothing is false in Lua.
+        // In RESP2, Lua's false is null.
         LuaType::Boolean => write_boolean(state.boolean(-1), reply, state.speaks_resp3()),
         LuaType::Table => return write_table(state, reply, host),
         _ => reply.null(),
@@ -113,15 +113,15 @@ fn write_boolean(value: bool, reply: &mut Reply<'_>, script_speaks_resp3: bool) 
     }
 }
 
-/// A number as C converts it on the machines that Redis runs on: cut towards zero, and the smallest integer where it is
-/// none.
+/// Converts a number as C does on Redis's platforms: truncated towards zero; the smallest integer for NaN and for
+/// values out of range.
 pub(crate) fn integer(number: f64) -> i64 {
     /// 2 to the power of 63.
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
     if (-LIMIT..LIMIT).contains(&number) { number as i64 } else { i64::MIN }
 }
 
-/// Pushes a field of the table on top. Says whether it is of this type; if not, nothing is pushed.
+/// Pushes a field of the table on top if it has this type. Returns false, and pushes nothing, otherwise.
 fn field(state: &mut LuaState, name: &str, kind: LuaType) -> bool {
     state.raw_get_named(-1, name);
     let found = state.kind(-1) == kind;
@@ -138,7 +138,7 @@ fn write_table(state: &mut LuaState, reply: &mut Reply<'_>, host: &mut dyn Host)
             return None;
         }
         if let Some(level) = open_meant(state, reply) {
-            // What it stands in is of no more use.
+            // The table around this one is not needed any more.
             state.remove(-2);
             state.push_nil();
             return Some(level);
@@ -149,7 +149,7 @@ fn write_table(state: &mut LuaState, reply: &mut Reply<'_>, host: &mut dyn Host)
     Some(Level::Sequence { written: 0, len })
 }
 
-/// Begins a collection of RESP3's that the table on top means, if it does; its own table is on top of that then.
+/// Opens the RESP3 collection that the table on top stands for, if it does, and pushes the collection's own table.
 fn open_meant(state: &mut LuaState, reply: &mut Reply<'_>) -> Option<Level> {
     if field(state, "map", LuaType::Table) {
         reply.map(pairs(state));
@@ -162,7 +162,7 @@ fn open_meant(state: &mut LuaState, reply: &mut Reply<'_>) -> Option<Level> {
     None
 }
 
-/// How many elements there are before the first that is nil, which need not be where Lua finds the border.
+/// Returns the number of elements before the first nil. Lua's own border may be another one.
 fn len_to_first_hole(state: &mut LuaState) -> c_int {
     let mut len = 0;
     loop {
@@ -176,7 +176,8 @@ fn len_to_first_hole(state: &mut LuaState) -> c_int {
     }
 }
 
-/// Writes a table that means something else than a collection, if it does. The table stays on the stack.
+/// Writes a table that stands for a value other than a collection, and returns true if it does. The table stays on the
+/// stack.
 fn write_meant(state: &mut LuaState, reply: &mut Reply<'_>, host: &mut dyn Host) -> bool {
     if field(state, "err", LuaType::String) {
         let text = state.bytes(-1).unwrap_or_default().to_vec();
@@ -223,18 +224,18 @@ fn write_verbatim(state: &mut LuaState, reply: &mut Reply<'_>) -> bool {
     if !field(state, "string", LuaType::String) {
         return false;
     }
-    // The protocol has exactly three bytes for it.
+    // The format has exactly three bytes in the protocol.
     format.retain(|c| c.is_ascii_graphic());
     reply.verbatim(&format!("{format:<3.3}"), state.bytes(-1).unwrap_or_default());
     state.pop(1);
     true
 }
 
-/// How many pairs the table on top has.
+/// Returns the number of pairs in the table on top.
 fn pairs(state: &mut LuaState) -> usize {
     let mut count = 0;
     state.push_nil();
-    // SAFETY: the key is nil or the last that was visited, and nothing is added to the table meanwhile.
+    // SAFETY: the key is nil or the last visited one, and nothing is added to the table meanwhile.
     while unsafe { state.next(-2) } {
         count += 1;
         state.pop(1);

@@ -1,6 +1,6 @@
 //! A machine: one Lua state with its libraries, which loads scripts and runs them.
 //!
-//! It belongs to one thread. Scripts share its globals, which they can't change, and nothing else.
+//! A machine belongs to one thread. Scripts share only its globals, which they can't change.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, c_int, c_void};
@@ -19,27 +19,27 @@ use crate::library::{self, Registered};
 use crate::state::{LuaState, LuaType, NOT_ENOUGH_MEMORY, Raise, RawState};
 use crate::{libs, native, to_reply};
 
-/// The text of the error by which a script that has to end ends.
+/// The text of the error that ends a script.
 pub(crate) const ENDED: &str = "Script killed by user with SCRIPT KILL...";
-/// Instructions of Lua's between two looks whether a script may go on: some ten microseconds, of which a look takes
-/// less than a hundredth. Strings' bytes count, too, see third_party/lua.
+/// Number of Lua instructions between two checks whether the script may go on: some ten microseconds; a check takes
+/// less than a hundredth of that. Bytes of strings count as instructions, too, see third_party/lua.
 const INSTRUCTIONS_BETWEEN_LOOKS: c_int = 10_000;
-/// Bytes of a script's text. Lua counts some things of it in 32 bits.
+/// Longest text of a script. Lua counts some parts of a text in 32 bits.
 pub(crate) const TEXT_BYTES_MAX: usize = 256 * 1024 * 1024;
-// The brackets of a long string, both with a level, are the longest: twice the level's length, and four (CVE-2025-46819).
+// The longest such part is the pair of brackets of a long string: twice the level's length, plus four (CVE-2025-46819).
 const _: () = assert!(TEXT_BYTES_MAX < (c_int::MAX as usize) / 2 - 4);
 
-/// A script that a machine has loaded. It means nothing to another machine.
+/// A loaded script. It is valid only in the machine that loaded it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Loaded {
-    /// Where the registry has its function.
+    /// The reference of the function in the registry.
     pub(crate) reference: c_int,
-    /// Which of its arguments it may look at.
+    /// The tables of arguments that the script may access.
     pub(crate) uses: Uses,
 }
 
 impl Loaded {
-    /// Takes a function from the top of the stack into the registry.
+    /// Pops a function and stores it in the registry.
     pub(crate) fn take(state: &mut LuaState, uses: Uses) -> Loaded {
         assert_eq!(state.kind(-1), LuaType::Function);
         // SAFETY: the state is alive, the function is on top; memory is not refused.
@@ -48,12 +48,12 @@ impl Loaded {
     }
 }
 
-/// Why a script failed.
+/// The reason why a script failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// The error reply, which begins with its code.
+    /// The error reply, which begins with the error code.
     pub text: Vec<u8>,
-    /// Whether it is a command's error, which has been counted when the command made it.
+    /// True if the error comes from a command; then it was counted when the command ran.
     pub is_counted: bool,
 }
 
@@ -62,32 +62,33 @@ pub struct Failure {
 pub struct Call<'c> {
     /// The script.
     pub script: Loaded,
-    /// What errors call it: its digest, or a function's name.
+    /// The name in error texts: the script's digest, or a function's name.
     pub name: &'c str,
-    /// The arguments that its keys and its other arguments are among.
+    /// The request that contains the keys and the other arguments.
     pub args: Args<'c>,
-    /// The first key's index; the other arguments follow the last.
+    /// The index of the first key; the other arguments follow the last key.
     pub first_key: usize,
-    /// How many keys there are.
+    /// The number of keys.
     pub keys: usize,
-    /// Whether it is a library's function, which gets its keys and arguments as such; a script finds them in globals.
+    /// True for a function of a library, which gets its keys and arguments as parameters; a script finds them in
+    /// globals.
     pub is_function: bool,
 }
 
 /// See the module's documentation.
 pub struct Vm {
     lua: *mut RawState,
-    /// What Lua's allocator leads to; freed after the state.
+    /// The context of Lua's allocator; freed after the state.
     context: *mut Context,
-    /// None until it is complete.
+    /// None until the machine is complete.
     arguments: Option<Arguments>,
 }
 
-/// Where on the machine's stack the function [`locate`] stays. What is kept of [`Arguments`] follows it.
+/// Index of the function [`locate`] on the machine's stack. The values of [`Arguments`] follow it.
 const LOCATE: c_int = 1;
 
-// SAFETY: Lua's state and the context belong to the machine alone and are tied to no thread; the owner of the machine
-// owns both.
+// SAFETY: Lua's state and the context belong to the machine alone and are not tied to a thread; the owner of the
+// machine owns both.
 unsafe impl Send for Vm {}
 
 impl Drop for Vm {
@@ -101,14 +102,15 @@ impl Drop for Vm {
 }
 
 impl Vm {
-    /// A machine whose scripts may use so many bytes of memory together. None, if they don't suffice to begin with.
+    /// Returns a machine with this memory limit for all its scripts together; None if the limit is too small for the
+    /// libraries.
     #[must_use]
     pub fn new(memory_bytes_max: usize, version: Version) -> Option<Vm> {
         let context = Box::into_raw(Box::new(Context::new(memory_bytes_max)));
         // SAFETY: the context outlives the state.
         let lua = unsafe { ffi::lua_newstate(allocate, context.cast()) };
         if lua.is_null() {
-            // SAFETY: it was made above, and there is no other pointer to it.
+            // SAFETY: the context was created above, and there is no other pointer to it.
             drop(unsafe { Box::from_raw(context) });
             return None;
         }
@@ -122,7 +124,7 @@ impl Vm {
         opened.ok()?;
         // SAFETY: the state is alive; memory is not refused while the context says so.
         unsafe { (*vm.context).in_native = true };
-        // SAFETY: as above; the state is used through this alone.
+        // SAFETY: as above; nothing else uses the state.
         let mut state = unsafe { LuaState::from_raw(vm.lua) };
         state.push_native(native!(locate));
         vm.arguments = Some(Arguments::new(&mut state).ok()?);
@@ -132,12 +134,12 @@ impl Vm {
         Some(vm)
     }
 
-    /// Does something that no error of Lua's jumps out of. The stack is afterwards as it was before.
+    /// Runs a closure during which Lua never jumps. Restores the height of the stack.
     #[inline]
     fn natively<T>(&mut self, run: impl FnOnce(&mut LuaState, Option<&mut Arguments>) -> T) -> T {
         // SAFETY: the context is alive; memory is not refused until the end.
         unsafe { (*self.context).in_native = true };
-        // SAFETY: the state is alive and used through this alone; nothing below the top is taken away.
+        // SAFETY: the state is alive and nothing else uses it; values below the top are not removed.
         unsafe {
             let mut state = LuaState::from_raw(self.lua);
             let top = state.top();
@@ -148,7 +150,7 @@ impl Vm {
         }
     }
 
-    /// Changes how many bytes of memory scripts may use.
+    /// Changes the memory limit.
     pub fn limit_memory(&mut self, bytes_max: usize) {
         self.context().limit_bytes = bytes_max;
     }
@@ -160,21 +162,29 @@ impl Vm {
         unsafe { (*self.context).used_bytes }
     }
 
-    /// Collects at once what scripts can't reach any more, if more than half of the memory is in use: Lua begins to
-    /// collect when twice as much is in use as was left the last time, which may be more than there may be.
+    /// Collects unreachable values at once if more than half of the limit is in use. Lua itself begins a collection
+    /// when memory use has doubled since the last one, which may be above the limit.
     pub fn relieve(&mut self) {
-        let context = self.context();
-        if context.used_bytes > context.limit_bytes / 2 {
+        if self.is_half_full() {
             self.collect();
         }
     }
 
-    fn collect(&mut self) {
+    /// Returns true if more than half of the limit is in use, including garbage.
+    #[must_use]
+    pub fn is_half_full(&self) -> bool {
+        // SAFETY: the context is alive.
+        let context = unsafe { &*self.context };
+        context.used_bytes > context.limit_bytes / 2
+    }
+
+    /// Frees the memory of unreachable values.
+    pub fn collect(&mut self) {
         self.natively(|state, _| state.collect());
     }
 
-    /// Loads a script's text. `name` is what errors call it ("@user_script"); a failure is Lua's own text. The host may
-    /// end it.
+    /// Loads a script's text. `name` is its name in error texts ("@user_script"); a failure has Lua's own text. The
+    /// host may end the loading.
     pub fn load(&mut self, text: &[u8], name: &CStr, host: &mut dyn Host) -> Result<Loaded, Vec<u8>> {
         self.begin(host);
         let loaded = self.natively(|state, _| {
@@ -185,7 +195,8 @@ impl Vm {
         loaded
     }
 
-    /// Loads a library's text, and returns the functions that it registers. The error is all of the reply but its code.
+    /// Loads a library's text, and returns the functions that it registers. An error is the reply without its error
+    /// code.
     pub fn load_library(&mut self, text: &[u8], host: &mut dyn Host) -> Result<Vec<Registered>, Vec<u8>> {
         self.begin(host);
         self.context().registering = Some(Vec::new());
@@ -209,12 +220,12 @@ impl Vm {
         if registered.is_empty() { Err(b"No functions registered".to_vec()) } else { Ok(registered) }
     }
 
-    /// Makes everything ready for a run. The caller takes the host back out of the context before it returns.
+    /// Prepares a run. The caller takes the host back out of the context before it returns.
     fn begin(&mut self, host: &mut dyn Host) {
-        // SAFETY: only the lifetime changes; the pointer is taken back before the host is used otherwise.
+        // SAFETY: only the lifetime changes; the pointer is removed from the context before the host is used otherwise.
         let lent = unsafe { std::mem::transmute::<NonNull<dyn Host + '_>, NonNull<dyn Host>>(NonNull::from(host)) };
         if self.context().ending {
-            // The last script was ended, and looked at after every instruction.
+            // The last script was ended by a hook after every instruction.
             // SAFETY: the state is alive.
             unsafe { ffi::lua_sethook(self.lua, Some(on_count), ffi::LUA_MASKCOUNT, INSTRUCTIONS_BETWEEN_LOOKS) };
         }
@@ -227,7 +238,7 @@ impl Vm {
         unsafe { ffi::luaL_unref(self.lua, ffi::LUA_REGISTRYINDEX, script.reference) };
     }
 
-    /// Runs a script, and writes what it returns. A script that its host has ended fails, too.
+    /// Runs a script, and writes the value that it returns. A script that the host ends fails.
     pub fn run(&mut self, call: Call<'_>, host: &mut dyn Host, reply: &mut Reply<'_>) -> Result<(), Failure> {
         self.begin(&mut *host);
         let result = self.natively(|state, arguments| {
@@ -239,7 +250,7 @@ impl Vm {
         result
     }
 
-    /// After a run that was refused memory, what it has left is collected, so that the next one finds room.
+    /// Collects garbage after a run that was refused memory, so that the next run finds room.
     fn end(&mut self) {
         if std::mem::take(&mut self.context().refused) {
             self.collect();
@@ -247,12 +258,12 @@ impl Vm {
     }
 
     fn context(&mut self) -> &mut Context {
-        // SAFETY: the context is alive, and no native runs that would use it.
+        // SAFETY: the context is alive, and no native that uses it runs.
         unsafe { &mut *self.context }
     }
 }
 
-/// Calls what is to be called, with its keys and arguments; its result is on top of the stack then, or its error.
+/// Calls the script or function with its keys and arguments. Leaves its result or its error on top of the stack.
 fn call_with(state: &mut LuaState, call: &Call<'_>, arguments: &mut Arguments) -> Result<(), Raise> {
     let Loaded { reference, uses } = call.script;
     let mut args = call.args.from(call.first_key);
@@ -265,19 +276,19 @@ fn call_with(state: &mut LuaState, call: &Call<'_>, arguments: &mut Arguments) -
     }
     arguments.unset(state);
     push_registered(state, reference);
-    // Not the kept ones: a function may keep what it is given.
+    // New tables instead of the kept ones: a function may keep its parameters.
     push_sequence(state, args.by_ref().take(call.keys))?;
     push_sequence(state, args)?;
     state.call_handled(2, 1, LOCATE)
 }
 
-/// Pushes a value of the registry's.
+/// Pushes a value from the registry.
 fn push_registered(state: &mut LuaState, reference: c_int) {
-    // SAFETY: the state is alive; there is room, since this is called with little on the stack.
+    // SAFETY: the state is alive; there is a slot, since callers have few values on the stack.
     unsafe { ffi::lua_rawgeti_(state.raw(), ffi::LUA_REGISTRYINDEX, reference) };
 }
 
-/// The text of the error on top of the stack.
+/// Returns the text of the error on top of the stack.
 fn error_text(state: &mut LuaState) -> Vec<u8> {
     if state.kind(-1) != LuaType::Table {
         return state.display(-1);
@@ -288,8 +299,7 @@ fn error_text(state: &mut LuaState) -> Vec<u8> {
     text
 }
 
-/// Called with every error that nothing in the script catches, where it happens: makes a table of it, and notes in it
-/// where that was.
+/// The handler of uncaught errors: turns the error into a table, and adds the position to it.
 fn locate(state: &mut LuaState) -> Result<c_int, Raise> {
     if state.kind(1) != LuaType::Table {
         let text = [b"ERR ", &*state.display(1)].concat();
@@ -308,7 +318,7 @@ fn locate(state: &mut LuaState) -> Result<c_int, Raise> {
     Ok(1)
 }
 
-/// The error reply for the error on top of the stack.
+/// Returns the error reply for the error on top of the stack.
 fn failure(state: &mut LuaState, name: &str) -> Failure {
     if state.kind(-1) != LuaType::Table {
         let text = state.bytes(-1).unwrap_or(b"execution failure");
@@ -332,7 +342,7 @@ fn failure(state: &mut LuaState, name: &str) -> Failure {
     Failure { text, is_counted }
 }
 
-/// Lua's own libraries, as far as scripts have them.
+/// Opens Lua's own libraries, except those that scripts must not have.
 fn open_standard(state: &mut LuaState) -> Result<(), Raise> {
     let libraries: [(&CStr, ffi::lua_CFunction); 4] = [
         (c"", ffi::luaopen_base),
@@ -348,20 +358,20 @@ fn open_standard(state: &mut LuaState) -> Result<(), Raise> {
     Ok(())
 }
 
-/// A text that is given to the parser piece by piece, until it has to end.
+/// A text that the parser gets piece by piece, so that loading can be stopped.
 struct Text<'t> {
     rest: &'t [u8],
     is_cut: bool,
 }
 
-/// Bytes of a text that the parser gets at once: what it makes of them takes little memory and time.
+/// Bytes that the parser gets at once; compiling them takes little memory and time.
 const PIECE_BYTES: usize = 4096;
-/// How much longer bytes take to be compiled than to be looked at.
+/// Cost of compiling a byte relative to the cost of reading it.
 const COMPILE_TIMES: usize = 8;
 
-/// Gives the parser the next piece; none, if there is none, or the memory or the script's time is used up.
+/// Returns the next piece for the parser; none at the end, or when the memory or the script's time is used up.
 unsafe extern "C-unwind" fn read(lua: *mut RawState, text: *mut c_void, size: *mut usize) -> *const std::ffi::c_char {
-    // SAFETY: `lua_load` is given both in `load`; nothing else uses the text or the context meanwhile.
+    // SAFETY: `load` passes both pointers to `lua_load`; nothing else uses the text or the context meanwhile.
     unsafe {
         let text = &mut *text.cast::<Text<'_>>();
         let context = &mut *Context::of(lua);
@@ -378,9 +388,9 @@ unsafe extern "C-unwind" fn read(lua: *mut RawState, text: *mut c_void, size: *m
     }
 }
 
-/// Loads a text as a function, which it pushes. Bytecode is refused: Lua 5.1 believes whatever it says.
+/// Loads a text and pushes its function. Bytecode is refused: Lua 5.1 does not verify it.
 pub(crate) fn load(state: &mut LuaState, text: &[u8], name: &CStr) -> Result<(), Raise> {
-    // Before a space, the mark of bytecode is an unknown symbol of a text, as it is to Redis.
+    // A space in front turns the bytecode mark into an unknown symbol of a text, with the same error as in Redis.
     let is_binary = text.first() == Some(&ffi::LUA_SIGNATURE[0]);
     let text = if is_binary { Cow::Owned([b" ", text].concat()) } else { Cow::Borrowed(text) };
     if text.len() > TEXT_BYTES_MAX {
@@ -388,16 +398,20 @@ pub(crate) fn load(state: &mut LuaState, text: &[u8], name: &CStr) -> Result<(),
     }
     state.ensure(3)?;
     let mut text = Text { rest: &text, is_cut: false };
-    // Beside what anchors the parser's strings (see third_party/lua, CVE-2025-49844), the collector rests meanwhile.
+    // The collector is stopped as a second protection of the parser's strings, beside the patch in third_party/lua
+    // (CVE-2025-49844).
+    let before = state.context().used_bytes;
     // SAFETY: the state is alive; loading runs in Lua's protected mode, and the reader raises nothing.
     let status = unsafe {
         ffi::lua_gc(state.raw(), ffi::LUA_GCSTOP, 0);
-        let status = ffi::lua_load(state.raw(), read, (&raw mut text).cast(), name.as_ptr());
-        ffi::lua_gc(state.raw(), ffi::LUA_GCRESTART, 0);
-        status
+        ffi::lua_load(state.raw(), read, (&raw mut text).cast(), name.as_ptr())
     };
+    let made = state.context().used_bytes.saturating_sub(before);
+    // Restarts the collector and makes up for the allocations meanwhile. Otherwise a machine that only compiles would
+    // never collect the scripts that it has forgotten.
+    state.collect_for(made);
     if text.is_cut {
-        // Whatever has become of the half of it.
+        // The function or the error of a truncated text is discarded.
         state.pop(1);
         state.collect();
         return Err(if state.is_ending() { state.end() } else { state.error_value(NOT_ENOUGH_MEMORY) });
@@ -405,13 +419,13 @@ pub(crate) fn load(state: &mut LuaState, text: &[u8], name: &CStr) -> Result<(),
     if status == ffi::LUA_OK { Ok(()) } else { Err(Raise) }
 }
 
-/// Called every so many instructions.
+/// The hook that Lua calls after a number of instructions.
 unsafe extern "C-unwind" fn on_count(lua: *mut RawState, _: *mut ffi::lua_Debug) {
-    // SAFETY: Lua calls, so there is no reference to the context; this frame owns nothing.
+    // SAFETY: Lua is the caller, so there is no reference to the context; this frame owns nothing.
     unsafe {
         let context = Context::of(lua);
         if (*context).look() == crate::host::Verdict::End {
-            // Whatever it catches, it ends at its next instruction.
+            // If the script catches the error, its next instruction raises it again.
             ffi::lua_sethook(lua, Some(on_count), ffi::LUA_MASKCOUNT, 1);
             (*context).in_native = true;
             LuaState::from_raw(lua).end();
@@ -428,7 +442,7 @@ mod tests {
     use super::*;
     use crate::host::{Access, LogLevel, Verdict};
 
-    /// A host that lets a script be looked at so often, and echoes what a command is given.
+    /// A host that ends a script after `patience` checks, and echoes the arguments of commands.
     struct Echo {
         patience: u32,
     }
@@ -454,12 +468,14 @@ mod tests {
             Access::Allowed
         }
 
+        fn replicate(&mut self, _: bool, _: bool) {}
+
         fn error_returned(&mut self, _: &[u8], _: bool) {}
     }
 
     const VERSION: Version = Version { text: "7.2.4", number: 0x0007_0204 };
 
-    /// What a script answers, with `|` for each line end.
+    /// The reply of a script, with `|` for each line end.
     fn run_with(text: &str, args: &[&str], keys: usize) -> String {
         let mut vm = Vm::new(4 * 1024 * 1024, VERSION).unwrap();
         let script = match vm.load(text.as_bytes(), c"@user_script", &mut Echo { patience: 1000 }) {
@@ -490,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_sees_nothing_of_the_last_ones_arguments() {
+    fn a_script_does_not_see_the_arguments_of_the_previous_one() {
         let mut vm = Vm::new(4 * 1024 * 1024, VERSION).unwrap();
         let mut run = |text: &str, args: &[&str], keys: usize| {
             let script = vm.load(text.as_bytes(), c"@user_script", &mut Echo { patience: 1000 }).unwrap();
@@ -563,16 +579,16 @@ mod tests {
     }
 
     #[test]
-    fn a_script_that_does_not_end_is_ended_whatever_it_catches() {
+    fn an_endless_script_is_ended_even_if_it_catches_errors() {
         let ended = format!("failed: ERR {ENDED} script: SHA, on @user_script:1.");
         assert_eq!(run("while true do end"), ended);
         assert_eq!(run("while true do pcall(function() while true do end end) end"), ended);
         assert_eq!(run("redis.call('end')"), ended);
     }
 
-    /// None of these runs many of Lua's instructions in the time that it takes.
+    /// None of these scripts runs many Lua instructions: the time is spent elsewhere.
     #[test]
-    fn a_script_is_looked_at_whatever_it_spends_its_time_with() {
+    fn the_host_is_asked_during_every_slow_operation() {
         let ended = format!("failed: ERR {ENDED} script: SHA, on @user_script:1.");
         for slow in [
             "local s = string.rep('x', 1e5)",
@@ -612,7 +628,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_script_that_was_refused_memory_has_left_is_collected() {
+    fn garbage_of_a_script_that_was_refused_memory_is_collected() {
         let mut vm = Vm::new(4 * 1024 * 1024, VERSION).unwrap();
         let mut run = |text: &str| {
             let script = vm.load(text.as_bytes(), c"@user_script", &mut Echo { patience: 1000 }).unwrap();
@@ -628,7 +644,7 @@ mod tests {
         assert!(!is_ok && after < before + 500_000, "{before} bytes became {after}");
     }
 
-    /// Jumps to one place are a list, which Lua walks for each that is added.
+    /// Lua keeps the jumps to one target in a list; without the patch, adding a jump walks the list.
     #[test]
     fn long_conditions_take_no_longer_to_compile_than_others() {
         const COUNT: usize = 20_000;
@@ -672,18 +688,18 @@ mod tests {
         };
         let large = format!("local a {}", "a = {} ".repeat(1_000_000));
         assert_eq!(load(&large, 1_000_000), Err("not enough memory".into()));
-        // It takes no memory, and is looked at all the same.
+        // A comment takes no memory, but the host is asked all the same.
         let comment = format!("--{}", "x".repeat(10_000_000));
         assert_eq!(load(&comment, 1_000_000), Ok(()));
         assert_eq!(load(&comment, 3), Err(ENDED.into()));
         assert_eq!(load("return 1", 1_000_000), Ok(()));
-        // A half that would do for itself, too.
+        // The first half alone would be a valid script.
         assert_eq!(load(&format!("return 1 {}", " ".repeat(10_000_000)), 3), Err(ENDED.into()));
         let ended = format!("failed: ERR {ENDED} script: SHA, on @user_script:1.");
         assert_eq!(run("local s = '--' .. string.rep('x', 1e6) while true do pcall(loadstring, s) end"), ended);
     }
 
-    /// What `pairs` finds first depends on the hashes of strings: here are the orders of redis-server 7.0 and 8.
+    /// The order of `pairs` depends on the hashes of strings: these are the orders of redis-server 7.0 and 8.
     #[test]
     fn keys_are_in_the_order_of_redis() {
         let order = |len: usize| {
@@ -698,7 +714,7 @@ mod tests {
         assert_eq!(order(128), "15 14 17 16 18 19 9 8 7 6 5 4 3 10 11 12 13 20 2 1");
     }
 
-    /// Strings that share a hash are found by looking at one after the other: twenty thousand take seconds then.
+    /// Strings with equal hashes are in one list, so looking up twenty thousand of them would take seconds.
     #[test]
     fn similar_strings_take_no_longer_than_others() {
         let mut vm = Vm::new(64 * 1024 * 1024, VERSION).unwrap();

@@ -1,19 +1,18 @@
 //! The program's allocator, mimalloc, and a count of the memory in use around it.
 //!
-//! mimalloc is given sizes in steps of eight bytes up to 64 (`.cargo/config.toml` has it built so), since the usual
-//! entry of the keyspace takes 40, and is asked for aligned memory only where that is needed: its functions for aligned
-//! memory take the next larger size class for all that isn't a power of two.
+//! mimalloc is built with size steps of eight bytes up to 64 (`.cargo/config.toml`), because the usual entry of the keyspace takes 40.
+//! Aligned memory is requested only where the alignment matters: mimalloc's functions for aligned memory take the next larger size class
+//! for every size that isn't a power of two.
 //!
-//! Each thread has a counter of its own that it alone writes, with plain stores; the sum over all threads is what is in
-//! use, though a single counter, of a thread that frees what others have allocated, may well be negative. Counted is
-//! what an allocation takes, not what was asked for: mimalloc's size classes are known here, and found from the size
-//! alone, since to ask it costs as much as the allocation.
+//! Each thread has its own counter and is its only writer, with plain stores. The sum over all threads is the memory in use. A single
+//! counter can be negative, if its thread frees blocks of other threads. The count adds up size classes, not requested sizes. This module
+//! computes the class from the size, because a call to mimalloc for it costs as much as the allocation.
 //!
-//! Very large blocks are mappings of their own. They grow without being copied, since the kernel moves their pages, and
-//! go back to the system at once.
+//! Very large blocks are mappings of their own. They grow without a copy, since the kernel moves their pages, and return to the system at
+//! once.
 //!
-//! `unsafe` because an allocator's interface is. The invariant: **a block's layout tells where it is from, and every
-//! call is handed on unchanged, and its result handed back unchanged**; the counting beside it touches no memory but the counters, and allocates nothing.
+//! `unsafe` because the interface of an allocator is. The invariant: **a block's layout alone tells its source, and every call and its
+//! result are handed on unchanged**. The counting touches no memory but the counters, and allocates nothing.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -22,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libmimalloc_sys as mi;
 
-/// Counters; the last is for all threads beyond their number. More than the worker threads that a configuration allows.
+/// Number of counters, more than the worker threads that a configuration allows. Threads beyond that number share the last one.
 const COUNTERS: usize = 1100;
 
 /// A counter on a cache line of its own.
@@ -34,26 +33,26 @@ static ALL: [Counter; COUNTERS] = [const { Counter(AtomicUsize::new(0)) }; COUNT
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// The thread's counter. Has no destructor, so it can be used to the thread's very end.
+    /// The thread's counter. Has no destructor and is usable until the thread ends.
     static MINE: Cell<Option<&'static Counter>> = const { Cell::new(None) };
 }
 
-/// Bytes in use by all threads; 0 where [`Counting`] isn't the program's allocator.
+/// Returns the bytes in use by all threads, or 0 if [`Counting`] isn't the program's allocator.
 #[must_use]
 pub fn allocated_bytes() -> u64 {
     let taken = TAKEN.load(Ordering::Relaxed).min(COUNTERS);
     let sum = ALL[..taken].iter().fold(0usize, |sum, c| sum.wrapping_add(c.0.load(Ordering::Relaxed)));
-    // The threads go on counting while they are summed up: what one has freed may be seen before another's allocation.
+    // Threads keep counting during the sum, and a free may be seen before its allocation.
     (sum as isize).max(0) as u64
 }
 
-/// mimalloc's own figures, as it prints them for people.
+/// Returns mimalloc's own figures as text for people.
 #[must_use]
 pub fn statistics() -> String {
-    /// Bytes that the text takes, about, so that it seldom grows while mimalloc is at it.
+    /// Approximate size of the text. The buffer seldom grows, which would allocate while mimalloc prints.
     const TEXT_BYTES: usize = 16 << 10;
     extern "C" fn add(part: *const c_char, text: *mut c_void) {
-        // SAFETY: mimalloc hands on the pointer below, while the text is borrowed for it alone, and a string that ends.
+        // SAFETY: mimalloc passes on the pointer given below, this function alone borrows the text, and the string ends in NUL.
         let (text, part) = unsafe { (&mut *text.cast::<Vec<u8>>(), CStr::from_ptr(part)) };
         text.extend_from_slice(part.to_bytes());
     }
@@ -70,29 +69,28 @@ fn take_counter() -> &'static Counter {
     counter
 }
 
-/// Adds to the thread's counter; what is freed is added as a negative number, wrapping.
+/// Adds to the thread's counter. A free adds a negative number, wrapping.
 #[inline]
 fn count(bytes: usize) {
     let counter = MINE.get().unwrap_or_else(take_counter);
     if std::ptr::eq(counter, &ALL[COUNTERS - 1]) {
         counter.0.fetch_add(bytes, Ordering::Relaxed);
     } else {
-        // One writer: a plain load and store do, and cost less than an atomic addition.
+        // The thread is the only writer. A plain load and store are enough, and cost less than an atomic addition.
         counter.0.store(counter.0.load(Ordering::Relaxed).wrapping_add(bytes), Ordering::Relaxed);
     }
 }
 
-/// The flag that mimalloc's alignment of all blocks is set by, among those that the C compiler was given.
+/// The compiler flag for mimalloc's alignment of all blocks.
 const ALIGN_FLAG: &str = "-DMI_MAX_ALIGN_SIZE=8";
-/// Between the sizes of blocks up to [`STEPS_BYTES_MAX`], in bytes: mimalloc aligns all to 16 if it isn't told
-/// otherwise.
+/// Step between block sizes up to [`STEPS_BYTES_MAX`], in bytes. mimalloc aligns all blocks to 16 by default.
 const STEP_BYTES: usize = match option_env!("CFLAGS") {
     Some(flags) if contains(flags.as_bytes(), ALIGN_FLAG.as_bytes()) => 8,
     _ => 16,
 };
 /// Blocks up to this many bytes are in equal steps.
 const STEPS_BYTES_MAX: usize = 64;
-/// Blocks from here on, in bytes, are whole pages of the system.
+/// Blocks from this size on, in bytes, are whole pages of the system.
 const PAGES_BYTES_MIN: usize = 512 * 1024;
 const PAGE_BYTES: usize = 4096;
 /// Every block of mimalloc is aligned to this many bytes at least.
@@ -113,8 +111,8 @@ const fn contains(text: &[u8], word: &[u8]) -> bool {
     false
 }
 
-/// Bytes that an allocation of `size` takes in mimalloc 3: equal steps up to 64, then four sizes to each doubling.
-/// (`mi_bin` and `mi_good_size` in its `page-queue.c`.)
+/// Returns the bytes that an allocation of `size` takes in mimalloc 3: equal steps up to 64, then four sizes per doubling. (`mi_bin` and
+/// `mi_good_size` in its `page-queue.c`.)
 #[inline]
 #[must_use]
 pub fn block_bytes(size: usize) -> usize {
@@ -131,57 +129,56 @@ pub fn block_bytes(size: usize) -> usize {
     (size + step - 1) & !(step - 1)
 }
 
-/// Of a page less than so much of which is in use, in percent, the blocks are to move to others: what is fuller costs
-/// more copying than it gives back.
+/// Pages below this share of use, in percent, are sparse, and their blocks are moved to others. Moving the blocks of a fuller page costs
+/// more copying than the memory is worth.
 const SPARSE_PERCENT: usize = 90;
 
 unsafe extern "C" {
-    /// See `mimalloc.h`. Is not among the functions that the crate declares.
+    /// Declared in `mimalloc.h`, but not by the crate.
     fn mi_unsafe_heap_page_is_under_utilized(heap: *mut c_void, block: *const c_void, percent: usize) -> bool;
-    /// The same.
+    /// Declared in `mimalloc.h`, but not by the crate.
     fn mi_stats_print_out(out: extern "C" fn(*const c_char, *mut c_void), argument: *mut c_void);
 }
 
-/// Whether a block of mimalloc's lies in a page that isn't much used. A hint: other threads may be using the page.
+/// Returns true if a block lies in a sparse page of mimalloc. A hint: other threads may be using the page.
 #[must_use]
 pub fn is_sparse(block: *const u8) -> bool {
-    // SAFETY: it reads the counts of the page that the block lies in, which exists as long as the block does. By C's
-    // rules that is a data race with the page's thread, which changes them with plain stores: mimalloc's comment asks
-    // for no other thread to use the page. What is read are aligned words of C code that isn't inlined
-    // into ours: each is one that was there, none is used as an address or index, and the one that is divided by isn't
-    // zero while the page has a block.
+    // SAFETY: the function reads the counts of the block's page, which exists as long as the block does. The page's thread changes these
+    // counts with plain stores. By C's rules that is a data race, and mimalloc's comment asks for no other thread to use the page. The
+    // values are aligned words, read by C code that isn't inlined into ours. Each is a value that was stored there. No value is used as an
+    // address or index, and the divisor isn't zero while the page has a block.
     unsafe { mi_unsafe_heap_page_is_under_utilized(std::ptr::null_mut(), block.cast(), SPARSE_PERCENT) }
 }
 
-/// Blocks from here on, in bytes, are mappings of their own.
+/// Blocks from this size on, in bytes, are mappings of their own.
 pub const MAPPED_BYTES_MIN: usize = 32 * 1024 * 1024;
 
-/// Whether a block is a mapping of its own. No block is aligned to more than a page where this matters.
+/// Returns true for a block that is a mapping of its own. Mappings are aligned to a page, no further.
 #[inline]
 fn is_mapped(size: usize, align: usize) -> bool {
     size >= MAPPED_BYTES_MIN && align <= PAGE_BYTES
 }
 
-/// Mappings, as blocks. Their sizes are rounded up to pages by the kernel.
+/// Blocks that are mappings of their own. The kernel rounds their sizes up to pages.
 mod mapping {
     use std::ptr;
 
     use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munmap};
 
-    /// A new block, all zeros; null if there is no room.
+    /// Returns a new block, all zeros, or null if there is no room.
     #[cold]
     pub fn new(size: usize) -> *mut u8 {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, wherever the kernel likes.
+        // SAFETY: a new mapping at an address of the kernel's choice.
         let mapped = unsafe { mmap_anonymous(ptr::null_mut(), size, protection, MapFlags::PRIVATE) };
         mapped.map_or(ptr::null_mut(), <*mut _>::cast)
     }
 
-    /// Changes a block's size; null, and it stays as it is, if there is no room.
+    /// Changes a block's size. Returns null and leaves the block unchanged if there is no room.
     ///
     /// # Safety
     ///
-    /// The block is of [`new`] or of this function, `from` bytes large, and nothing points to it if this succeeds.
+    /// The block comes from [`new`] or from this function and is `from` bytes large. No pointer to it is used after success.
     #[cold]
     pub unsafe fn resize(block: *mut u8, from: usize, to: usize) -> *mut u8 {
         // SAFETY: the caller's block is a mapping of that size.
@@ -189,27 +186,27 @@ mod mapping {
         moved.map_or(ptr::null_mut(), <*mut _>::cast)
     }
 
-    /// Gives a block back.
+    /// Returns a block to the system.
     ///
     /// # Safety
     ///
-    /// The block is of this module, `size` bytes large, and nothing points to it.
+    /// The block comes from this module and is `size` bytes large. No pointer to it is used afterwards.
     #[cold]
     pub unsafe fn free(block: *mut u8, size: usize) {
-        // SAFETY: the caller's block is a mapping of that size. An error leaves it as it is: nothing can be done.
+        // SAFETY: the caller's block is a mapping of that size. An error leaves the mapping in place, and there is no remedy.
         let _ = unsafe { munmap(block.cast(), size) };
     }
 }
 
-/// mimalloc, asked for no more alignment than is needed; the system for what is very large.
+/// mimalloc, with no more alignment than needed, and the system for very large blocks.
 pub struct Mimalloc;
 
 impl Mimalloc {
-    /// Resizes a block that is or becomes a mapping.
+    /// Resizes a block that is a mapping or becomes one.
     ///
     /// # Safety
     ///
-    /// As for [`GlobalAlloc::realloc`].
+    /// The contract of [`GlobalAlloc::realloc`].
     #[cold]
     unsafe fn realloc_mapped(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         if is_mapped(layout.size(), layout.align()) && is_mapped(size, layout.align()) {
@@ -219,7 +216,7 @@ impl Mimalloc {
         // SAFETY: the caller guarantees that the size is valid for the alignment.
         let new = unsafe { self.alloc(Layout::from_size_align_unchecked(size, layout.align())) };
         if !new.is_null() {
-            // SAFETY: both have so many bytes, and are apart; the old one goes back with its layout.
+            // SAFETY: both blocks have at least that many bytes and don't overlap. The old block is freed with its own layout.
             unsafe {
                 new.copy_from_nonoverlapping(block, size.min(layout.size()));
                 self.dealloc(block, layout);
@@ -229,8 +226,8 @@ impl Mimalloc {
     }
 }
 
-/// The alignment to ask for: none beyond what every block has, if that will do, and that of the system's pages for what
-/// is whole pages long. mimalloc aligns these as they are, and makes any other aligned block larger than it has to be.
+/// Returns the alignment to request: none if every block has it anyway, and at least a page for whole pages. mimalloc aligns whole pages in
+/// any case, and enlarges all other blocks with a requested alignment.
 #[inline]
 fn aligned(layout: Layout) -> Option<usize> {
     match layout.align() {
@@ -240,9 +237,9 @@ fn aligned(layout: Layout) -> Option<usize> {
     }
 }
 
-// SAFETY: mimalloc's blocks are aligned to eight bytes, and its functions for aligned memory are used beyond that;
-// every block goes back to mimalloc, which knows its size by itself. Mappings are aligned to pages, and go back to the
-// system: that a block is one follows from its layout.
+// SAFETY: mimalloc's blocks are aligned to eight bytes, and its functions for aligned memory serve larger alignments. mimalloc knows the
+// size of each block that it frees. Mappings are aligned to pages and return to the system. The layout alone tells whether a block is a
+// mapping.
 unsafe impl GlobalAlloc for Mimalloc {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -250,9 +247,9 @@ unsafe impl GlobalAlloc for Mimalloc {
             return mapping::new(layout.size());
         }
         match aligned(layout) {
-            // SAFETY: any size will do.
+            // SAFETY: every size is valid.
             None => unsafe { mi::mi_malloc(layout.size()).cast() },
-            // SAFETY: as above, and the alignment is a power of two.
+            // SAFETY: every size is valid, and the alignment is a power of two.
             Some(align) => unsafe { mi::mi_malloc_aligned(layout.size(), align).cast() },
         }
     }
@@ -263,9 +260,9 @@ unsafe impl GlobalAlloc for Mimalloc {
             return mapping::new(layout.size());
         }
         match aligned(layout) {
-            // SAFETY: any size will do.
+            // SAFETY: every size is valid.
             None => unsafe { mi::mi_zalloc(layout.size()).cast() },
-            // SAFETY: as above, and the alignment is a power of two.
+            // SAFETY: every size is valid, and the alignment is a power of two.
             Some(align) => unsafe { mi::mi_zalloc_aligned(layout.size(), align).cast() },
         }
     }
@@ -283,13 +280,13 @@ unsafe impl GlobalAlloc for Mimalloc {
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         if is_mapped(layout.size().max(size), layout.align()) {
-            // SAFETY: the caller keeps to the contract.
+            // SAFETY: the caller keeps the contract.
             return unsafe { self.realloc_mapped(block, layout, size) };
         }
         match layout.align() {
             // SAFETY: the caller's block came from mimalloc.
             ..=ALIGN => unsafe { mi::mi_realloc(block.cast(), size).cast() },
-            // SAFETY: as above, and the alignment is a power of two.
+            // SAFETY: the caller's block came from mimalloc, and the alignment is a power of two.
             align => unsafe { mi::mi_realloc_aligned(block.cast(), size, align).cast() },
         }
     }
@@ -299,7 +296,7 @@ unsafe impl GlobalAlloc for Mimalloc {
 pub struct Counting<A>(A);
 
 impl<A> Counting<A> {
-    /// Counts what `inner` gives out.
+    /// Counts the memory that `inner` gives out.
     pub const fn new(inner: A) -> Counting<A> {
         Counting(inner)
     }
@@ -346,7 +343,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "calls C")]
     fn sizes_are_those_of_the_classes() {
         for size in (0..70_000).chain((70_000..5_000_000).step_by(997)) {
-            // SAFETY: it only calculates.
+            // SAFETY: the function only calculates.
             assert_eq!(block_bytes(size), unsafe { mi::mi_good_size(size) }.max(8), "{size}");
         }
         assert_eq!(
@@ -376,7 +373,7 @@ mod tests {
         for align in [1, 2, 4, 8, 16, 32, 64, 4096] {
             for size in [1, 8, 24, 40, 72, 100, 1000, 20_000] {
                 let layout = Layout::from_size_align(size, align).unwrap();
-                // SAFETY: the block is used within its size, and given back with the layout it has then.
+                // SAFETY: the block is used within its size, and freed with its current layout.
                 unsafe {
                     let block = Mimalloc.alloc_zeroed(layout);
                     assert!(block.addr().is_multiple_of(align));
@@ -399,7 +396,7 @@ mod tests {
     fn blocks_keep_their_bytes_on_the_way_into_mappings_and_back() {
         const MIN: usize = MAPPED_BYTES_MIN;
         let layout = |size| Layout::from_size_align(size, 8).unwrap();
-        // SAFETY: the block is used within its size, and given back with the layout it has then.
+        // SAFETY: the block is used within its size, and freed with its current layout.
         unsafe {
             for zeroed in [Mimalloc.alloc_zeroed(layout(MIN + 5)), Mimalloc.alloc(layout(MIN))] {
                 assert_eq!((*zeroed, *zeroed.add(MIN - 1)), (0, 0));
@@ -421,15 +418,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_elsewhere_is_not_in_use() {
+    fn memory_freed_by_another_thread_is_not_in_use() {
         let layout = |size| Layout::from_size_align(size, 8).unwrap();
         let counting: &'static Counting<System> = &Counting(System);
-        // SAFETY: each block is given back with the layout it has then.
+        // SAFETY: each block is freed with its current layout.
         let block = unsafe { counting.alloc(layout(100_000)) }.expose_provenance();
         let most = allocated_bytes();
         assert!(most >= 100_000);
         let other = std::thread::spawn(move || {
-            // SAFETY: as above.
+            // SAFETY: each block is freed with its current layout.
             unsafe {
                 let block = counting.realloc(std::ptr::with_exposed_provenance_mut(block), layout(100_000), 50_000);
                 counting.dealloc(block, layout(50_000));
@@ -442,8 +439,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "calls C")]
     fn the_allocator_tells_of_its_pages() {
-        // Figures that are zero may be left out.
-        // SAFETY: the block is freed below, and not used.
+        // mimalloc may leave out figures that are zero. SAFETY: the block is freed below, and not used.
         let block = unsafe { mi::mi_malloc(100) };
         let text = statistics();
         // SAFETY: it was allocated above.

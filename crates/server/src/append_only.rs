@@ -1,6 +1,6 @@
-//! The append-only file of a running server: reading it at the start, and the threads that write and sync it.
+//! The append-only file of a running server: the read at startup, and the threads that write and sync the file.
 
-mod gathering;
+mod group_commit;
 mod reading;
 mod syncer;
 
@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use engine::config::{AppendFsync, Settings};
-use engine::durability::{HANG_MAX, LogThread, Safety};
-use engine::engine::Engine;
+use config::{AppendFsync, Settings};
+use engine::durability::{DurabilityTarget, HANG_MAX, WriterState};
 use engine::inbox::Message;
 use engine::replay::Replay;
 use engine::snapshots::Purpose;
+use engine::state::Engine;
 use engine::worker::Worker;
 use journal::lane::Audience;
 use journal::merge::Merge;
@@ -25,39 +25,41 @@ use persistence::appender::Appender;
 use persistence::block::FILE_START;
 use persistence::disk::Directory;
 use persistence::files::{Files, NoFiles};
+use persistence::manifest::Role;
 use persistence::writer::{Policy, Writer};
 
-use self::gathering::Gathering;
+use self::group_commit::GroupCommit;
 use self::syncer::Syncer;
 use crate::conf_file::system_text;
-use crate::event_loop::now_us;
 use crate::log;
+use crate::threads;
+use crate::time::now_us;
 
-/// How long the thread waits before it looks for units again, where no reply waits for it.
+/// Time between two checks for new units while no reply depends on the file.
 const DOZE: Duration = Duration::from_millis(10);
-/// How many times in a row it looks in vain before it sleeps until it is woken.
+/// Number of consecutive checks without a new unit, after which the thread parks until a wake-up.
 const DOZES_MAX: u32 = 100;
-/// How long it waits before a disk that failed is tried again.
+/// Time before the next try after a disk error.
 const RETRY: Duration = Duration::from_millis(100);
-/// How long is waited before a file is turned on again that couldn't be.
+/// Time before the next try to turn the file on after a failure.
 const TURN_ON_AGAIN: Duration = Duration::from_secs(5);
-/// How long it sleeps at most: it looks whether the server ends, and whether the policy has changed.
+/// Longest sleep. After it the thread checks for the server's end and a changed policy.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
 
-/// The files and their manifest, which the log's thread changes, and the end of a rewrite.
+/// The files and their manifest. The log's thread and the end of a rewrite change them.
 pub type SharedFiles = Arc<Mutex<Files<Directory>>>;
 
-/// The files behind their lock.
+/// Locks the files.
 pub fn lock(files: &SharedFiles) -> MutexGuard<'_, Files<Directory>> {
-    // What is behind the lock is always whole.
+    // The data behind the lock are consistent even if a holder panicked.
     files.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The append-only file as the server has it.
+/// The append-only file of the server, on or off.
 #[derive(Default)]
 pub struct AppendOnly {
     state: Mutex<FileState>,
-    /// Whether a thread tries to turn it on again.
+    /// True while a thread retries to turn the file on.
     is_retried: AtomicBool,
 }
 
@@ -65,67 +67,64 @@ pub struct AppendOnly {
 enum FileState {
     #[default]
     Off,
-    /// It has been turned on, and begins with the next snapshot.
-    Ready(Opened),
+    /// Turned on. The file begins with the next snapshot.
+    Ready(Box<Opened>),
     On(Running),
-    /// It has been turned off; what there is is written.
+    /// Turned off. The thread writes the remaining units.
     Ending(Running),
 }
 
-/// Files that are open to be written.
+/// Files that are open for writing.
 struct Opened {
     files: Files<Directory>,
     appender: Appender<Arc<File>>,
     directory: String,
 }
 
-/// A thread that writes them.
+/// A running thread that writes the files.
 struct Running {
     files: SharedFiles,
-    /// One of [`WRITES`], [`LEAVES`] and [`ENDS`].
+    /// One of [`WRITES`], [`LEAVES`], [`ENDS`] and [`GIVES_UP`].
     does: Arc<AtomicU8>,
     thread: JoinHandle<()>,
 }
 
-/// The thread writes what there is.
+/// The thread writes new units.
 const WRITES: u8 = 0;
-/// The file has been turned off: the thread leaves the journal, and nothing waits for it any more.
+/// The file has been turned off: the thread stops reading the journal, and no reply depends on the file any more.
 const LEAVES: u8 = 1;
-/// The server ends: what waits for the disk is never answered.
+/// The server ends: replies that depend on the disk are never sent. The thread retries until everything is written.
 const ENDS: u8 = 2;
+/// The server has waited long enough. The thread gives up the units that it can't write.
+const GIVES_UP: u8 = 3;
+/// Time for the thread to give up and to log the number of lost units.
+const GIVE_UP_MAX: Duration = Duration::from_secs(1);
 
 impl AppendOnly {
     fn state(&self) -> MutexGuard<'_, FileState> {
-        // What is behind the lock is always whole.
+        // The data behind the lock are consistent even if a holder panicked.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the files, has `worker` apply what they have, and begins to write on. No other thread changes data yet.
+    /// Reads the files, has `worker` apply their commands, and begins to write new ones. No other thread changes data yet.
     ///
     /// # Errors
-    /// If a file can't be read, or is damaged: its name, where, and what to do.
+    /// Names the file that can't be read or is damaged, the place, and the remedy.
     pub fn start(&self, engine: &'static Engine, worker: &mut Worker) -> Result<(), String> {
-        let settings = &engine.settings;
-        let (mut files, directory) = open_files(settings)?;
-        if files.manifest().parts.is_empty() {
-            check_no_parts(settings, files.disk().path())?;
-            if !adopt_old_file(settings, &mut files)? {
-                check_no_snapshot(settings)?;
-            }
-        }
-        let whole = reading::load(engine, worker, &files, &directory)?;
+        let (mut files, directory) = complete_files(&engine.settings)?;
+        let extent = reading::load(engine, worker, &files, &directory)?;
         let appender =
-            files.last_increment(whole).map_err(|e| format!("Can't write to {directory}: {}", system_text(&e)))?;
+            files.last_increment(extent).map_err(|e| format!("Can't write to {directory}: {}", system_text(&e)))?;
         let merge = engine.journal.read(&engine.keyspace, Audience::File);
         *self.state() = FileState::On(Running::begin(engine, Opened { files, appender, directory }, merge)?);
         Ok(())
     }
 
-    /// Gets ready to write the file: it begins with the next snapshot for a base, which is the caller's to ask for. Without effect if it
-    /// is on.
+    /// Prepares the file for writing. It begins with the next snapshot as its base, and the caller requests that snapshot. Does nothing if
+    /// the file is on.
     ///
     /// # Errors
-    /// If its files can't be opened, or it was turned off a moment ago and is still written.
+    /// If its files can't be opened, or a previous turn-off is still being written ([`AppendOnly::turn_on_when_closed`]).
     pub fn turn_on(&self, engine: &Engine) -> Result<(), String> {
         let mut state = self.state();
         match &*state {
@@ -135,18 +134,49 @@ impl AppendOnly {
             }
             FileState::Off | FileState::Ending(_) => {}
         }
-        // What there is on disk is of before, though nothing can be written there.
+        // The files on disk are stale, even if they can't be replaced.
         engine.durability.note_whole(false);
         let (mut files, directory) = open_files(&engine.settings)?;
         files.begin_anew();
         let appender =
             files.begin_increment().map_err(|e| format!("Can't write to {directory}: {}", system_text(&e)))?;
         engine.snapshots.change_figures(|figures| figures.base_bytes = 0);
-        *state = FileState::Ready(Opened { files, appender, directory });
+        *state = FileState::Ready(Box::new(Opened { files, appender, directory }));
         Ok(())
     }
 
-    /// Tries again to turn it on, every few seconds until it can be or isn't wanted any more. `why` says why it couldn't be now.
+    /// Returns true if the file was turned off and its last units are still being written.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        matches!(&*self.state(), FileState::Ending(running) if !running.thread.is_finished())
+    }
+
+    /// Starts a thread that turns the file on once the old one is closed, if `appendonly` is still `yes` then. The caller can't wait
+    /// itself: it may be inside the gate, which closing the file needs.
+    ///
+    /// # Errors
+    /// If there can't be another thread.
+    pub fn turn_on_when_closed(self: &Arc<Self>, engine: &'static Engine) -> Result<(), String> {
+        // INFO reports a rewrite until the new file has its base.
+        engine.durability.note_whole(false);
+        let own = self.clone();
+        let turn_on = move || {
+            own.wait_until_off();
+            // If data of a primary are being loaded, the end of the load turns the file on.
+            if !engine.settings.appendonly.get() || engine.is_loading() {
+                return;
+            }
+            match own.turn_on(engine) {
+                Ok(()) if engine.durability.is_whole() => {}
+                Ok(()) => engine.snapshots.want(Purpose::Base),
+                Err(why) => own.turn_on_later(engine, &why),
+            }
+        };
+        let thread = threads::spawn(&threads::AOF_OPEN, turn_on);
+        thread.map(drop).map_err(threads::cannot_start)
+    }
+
+    /// Retries to turn the file on every few seconds until that succeeds or the setting is off. `why` is the reason for the failure.
     pub fn turn_on_later(self: &Arc<Self>, engine: &'static Engine, why: &str) {
         log::warning(format!(
             "{why}. The primary's data are not in the append-only file. Another try follows in {} s.",
@@ -160,19 +190,19 @@ impl AppendOnly {
             while !own.try_again(engine) {}
             own.is_retried.store(false, Ordering::Release);
         };
-        if let Err(error) = std::thread::Builder::new().name("log-retry".into()).spawn(retry) {
+        if let Err(error) = threads::spawn(&threads::AOF_RETRY, retry) {
             self.is_retried.store(false, Ordering::Release);
             log::warning(format!("can't start a thread: {error}"));
         }
     }
 
-    /// Waits a while, and tries to turn it on. True if that is done, or not to be done.
+    /// Waits [`TURN_ON_AGAIN`] and tries to turn the file on. Returns true if no further try is needed.
     fn try_again(&self, engine: &Engine) -> bool {
         std::thread::sleep(TURN_ON_AGAIN);
         if !engine.settings.appendonly.get() {
             return true;
         }
-        // The end of the loading turns it on.
+        // The end of the load turns the file on.
         if engine.is_loading() {
             return false;
         }
@@ -183,25 +213,25 @@ impl AppendOnly {
         is_on.is_ok()
     }
 
-    /// Begins to write if it is ready to. `read` gives the journal's end. All shards are held.
+    /// Begins to write if the file is ready. `read` returns a reader at the journal's end. The caller holds all shards.
     ///
     /// # Errors
-    /// If there can't be another thread.
+    /// If no other thread can be started.
     pub fn begin(&self, engine: &'static Engine, read: &mut dyn FnMut() -> Option<Merge>) -> Result<(), String> {
         let mut state = self.state();
         match std::mem::take(&mut *state) {
-            FileState::Ready(opened) => *state = FileState::On(Running::begin(engine, opened, read())?),
+            FileState::Ready(opened) => *state = FileState::On(Running::begin(engine, *opened, read())?),
             other => *state = other,
         }
         Ok(())
     }
 
-    /// Has all that there is written and synced, and ends the file. Doesn't wait for that.
+    /// Ends the file after all present units are written and synced. Returns without waiting for that.
     pub fn turn_off(&self) {
         let mut state = self.state();
         match std::mem::take(&mut *state) {
             FileState::On(running) => {
-                // A base that is being written is not taken any more: the manifest will be that of the next files.
+                // A base that is being written is abandoned: the manifest will describe the next files.
                 lock(&running.files).end();
                 running.stop(LEAVES);
                 *state = FileState::Ending(running);
@@ -211,26 +241,57 @@ impl AppendOnly {
         }
     }
 
-    /// Waits until a file that was turned off is written to its end.
+    /// Waits until a file that was turned off has been written completely.
     pub fn wait_until_off(&self) {
-        while matches!(&*self.state(), FileState::Ending(running) if !running.thread.is_finished()) {
+        while self.is_ending() {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Turns it off, waits until all that there is has been written, and starts anew with what the files have, in place of what the
-    /// keyspace has. No client's command runs meanwhile.
+    /// Turns the file off, waits until all units are written, empties the keyspace and loads the files into it. If `appendonly` is `yes`,
+    /// the file continues. No client's command runs meanwhile.
     ///
     /// # Errors
-    /// As [`AppendOnly::start`]. Then the keyspace has not all that it had.
+    /// Like [`AppendOnly::start`]. The keyspace is incomplete then.
     pub fn restart(&self, engine: &'static Engine, worker: &mut Worker) -> Result<(), String> {
         self.turn_off();
         self.wait_until_off();
-        Replay::begin(worker, now_us()).empty()?;
-        self.start(engine, worker)
+        // Replicas have these data. Their reader would wait for ever for the units of this worker, which has no lane.
+        engine.journal.suspend(true);
+        let emptied = Replay::begin(worker, now_us()).empty();
+        let loaded = emptied.and_then(|()| self.load(engine, worker));
+        engine.journal.suspend(false);
+        loaded
     }
 
-    /// The files, if they are written.
+    /// Loads the files, and begins to write new ones if `appendonly` is `yes`.
+    fn load(&self, engine: &'static Engine, worker: &mut Worker) -> Result<(), String> {
+        if engine.settings.appendonly.get() {
+            return self.start(engine, worker);
+        }
+        let (files, directory) = complete_files(&engine.settings)?;
+        reading::load(engine, worker, &files, &directory).map(drop)
+    }
+
+    /// Returns true if there is a manifest that names files.
+    pub fn has_files(settings: &Settings) -> bool {
+        settings.in_dir(&settings.appenddirname.get()).is_dir()
+            && open_files(settings).is_ok_and(|(files, _)| !files.manifest().parts.is_empty())
+    }
+
+    /// Opens the files for a new base while the append-only file is off. All present parts become history.
+    ///
+    /// # Errors
+    /// If they can't be opened.
+    pub fn closed_files(&self, engine: &Engine) -> Result<SharedFiles, String> {
+        if self.is_ending() {
+            return Err("the append-only file is still being closed".into());
+        }
+        let (files, _) = open_files(&engine.settings)?;
+        Ok(Arc::new(Mutex::new(files)))
+    }
+
+    /// Returns the files if the server writes them.
     #[must_use]
     pub fn files(&self) -> Option<SharedFiles> {
         match &*self.state() {
@@ -239,41 +300,42 @@ impl AppendOnly {
         }
     }
 
-    /// Writes and syncs what there is, and ends. No thread runs commands any more. A disk that doesn't answer is waited for no
-    /// longer than before writes are refused.
-    pub fn end(&self) {
+    /// Writes and syncs the remaining units, and ends the thread. No thread runs commands any more. If the disk is full or doesn't answer,
+    /// the wait ends after [`HANG_MAX`], and the number of lost units is logged.
+    pub fn end(&self, engine: &Engine) {
         let (FileState::On(running) | FileState::Ending(running)) = std::mem::take(&mut *self.state()) else { return };
         running.stop(ENDS);
-        let began = Instant::now();
-        while !running.thread.is_finished() {
-            if began.elapsed() >= HANG_MAX {
-                return log::warning(
-                    "The disk of the append-only file doesn't answer: the server ends without having synced it.",
-                );
-            }
-            std::thread::sleep(Duration::from_millis(1));
+        if running.has_ended_within(HANG_MAX) {
+            return;
+        }
+        running.stop(GIVES_UP);
+        if !running.has_ended_within(GIVE_UP_MAX) {
+            let unsynced = engine.journal.position().saturating_sub(engine.durability.synced());
+            log::warning(format!(
+                "The disk of the append-only file doesn't answer: the server ends without having synced the last {unsynced} units."
+            ));
         }
     }
 }
 
 impl Running {
-    /// Begins to write what `merge` has from now on. No unit is committed meanwhile.
+    /// Begins to write the units of `merge`. No unit is committed meanwhile.
     fn begin(engine: &'static Engine, opened: Opened, merge: Option<Merge>) -> Result<Running, String> {
         let Some(merge) = merge else { return Err("The journal has a reader already".into()) };
         let settings = &engine.settings;
         let (began, last) = (Instant::now(), engine.journal.position());
         let writer = Writer::new(merge, last, opened.appender, policy_of(settings), Duration::ZERO);
-        engine.durability.note_safe(Safety::Log, last, |_| {});
+        engine.durability.note_safe(DurabilityTarget::Log, last, |_| {});
         let does = Arc::new(AtomicU8::new(WRITES));
         let files = Arc::new(Mutex::new(opened.files));
-        let syncer = Syncer::start().map_err(|e| format!("can't start a thread: {e}"))?;
-        let mut gathering = Gathering::default();
-        gathering.follow(last);
+        let syncer = Syncer::start().map_err(threads::cannot_start)?;
+        let mut group_commit = GroupCommit::default();
+        group_commit.follow(last);
         let mut thread = WriterThread {
             engine,
             writer,
             syncer,
-            gathering,
+            group_commit,
             sync_began: None,
             has_no_room: false,
             has_warned: false,
@@ -288,21 +350,30 @@ impl Running {
             thread.run();
             thread.leave();
         };
-        let thread = std::thread::Builder::new().name("log".into()).spawn(run);
-        let thread = thread.map_err(|e| format!("can't start a thread: {e}"))?;
+        let thread = threads::spawn(&threads::AOF, run);
+        let thread = thread.map_err(threads::cannot_start)?;
         let awaited = || policy_of(settings) == Policy::Always;
         engine.durability.begin_log(thread.thread().clone(), awaited, engine.journal.position());
         Ok(Running { files, does, thread })
     }
 
-    /// Tells the thread to end, in this way.
+    /// Waits for the end of the thread, but no longer than this.
+    fn has_ended_within(&self, duration: Duration) -> bool {
+        let began = Instant::now();
+        while !self.thread.is_finished() && began.elapsed() < duration {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.thread.is_finished()
+    }
+
+    /// Tells the thread to end in the given way, [`LEAVES`] or [`ENDS`].
     fn stop(&self, way: u8) {
         self.does.store(way, Ordering::Release);
         self.thread.thread().unpark();
     }
 }
 
-/// Opens the directory and its manifest. Says where it is, too.
+/// Opens the directory and its manifest. Returns the directory's path for messages, too.
 fn open_files(settings: &Settings) -> Result<(Files<Directory>, String), String> {
     let path = settings.in_dir(&settings.appenddirname.get());
     let shown = path.display().to_string();
@@ -311,22 +382,51 @@ fn open_files(settings: &Settings) -> Result<(Files<Directory>, String), String>
     Ok((files.map_err(|why| no_files(&shown, why))?, shown))
 }
 
-/// Takes over the file of before Redis 7, which has the name that all files begin with now, in the server's own directory. Says whether
-/// there was one. It is moved first: a start that ends in between finds it where it has gone.
+/// Opens the files and checks that none of them is missing.
+fn complete_files(settings: &Settings) -> Result<(Files<Directory>, String), String> {
+    let (mut files, directory) = open_files(settings)?;
+    if !files.manifest().parts.is_empty() {
+        complete_adoption(settings, &files)?;
+        check_parts(settings, &files, &directory)?;
+    } else {
+        check_no_parts(settings, files.disk().path())?;
+        if !adopt_old_file(settings, &mut files)? {
+            check_no_snapshot(settings)?;
+        }
+    }
+    Ok((files, directory))
+}
+
+/// Adopts the single file of versions before Redis 7. Its name is the present prefix of all file names, and it lies in the server's own
+/// directory. Returns true if there was one. The file is moved first, and a start after an interruption finds it at the new place.
 fn adopt_old_file(settings: &Settings, files: &mut Files<Directory>) -> Result<bool, String> {
+    move_old_file(settings, files)?;
+    let path = files.disk().path().join(&*settings.appendfilename.get());
+    files.adopt().map_err(|error| format!("Can't take over {}: {}", path.display(), system_text(&error)))
+}
+
+/// Moves the single file if the manifest already names it as the only part. Redis writes the manifest first, so an interruption leaves the
+/// file in the server's own directory.
+fn complete_adoption(settings: &Settings, files: &Files<Directory>) -> Result<(), String> {
+    let name = settings.appendfilename.get();
+    match &*files.manifest().parts {
+        [part] if part.role == Role::Base && part.name == *name => move_old_file(settings, files),
+        _ => Ok(()),
+    }
+}
+
+/// Moves the single file into the directory of the parts, if it exists and is not there yet.
+fn move_old_file(settings: &Settings, files: &Files<Directory>) -> Result<(), String> {
     let name = settings.appendfilename.get();
     let (old, new) = (settings.in_dir(&name), files.disk().path().join(&*name));
-    let cannot =
-        |error: &io::Error| format!("Can't take {} over into {}: {}", old.display(), new.display(), system_text(error));
-    if old.is_file() && !new.exists() {
-        std::fs::rename(&old, &new).map_err(|error| cannot(&error))?;
-        log::notice(format!(
-            "{} is now {}, the base of an append-only file of several parts.",
-            old.display(),
-            new.display()
-        ));
+    if !old.is_file() || new.exists() {
+        return Ok(());
     }
-    files.adopt().map_err(|error| cannot(&error))
+    let (old_text, new_text) = (old.display().to_string(), new.display().to_string());
+    std::fs::rename(&old, &new)
+        .map_err(|error| format!("Can't take {old_text} over into {new_text}: {}", system_text(&error)))?;
+    log::notice(format!("{old_text} is now {new_text}, the base of an append-only file of several parts."));
+    Ok(())
 }
 
 fn policy_of(settings: &Settings) -> Policy {
@@ -337,16 +437,38 @@ fn policy_of(settings: &Settings) -> Policy {
     }
 }
 
-/// Makes sure that there are no parts that a start without a manifest would leave out, or write over.
+/// Checks that the manifest names all files with data of this server.
+fn check_parts(settings: &Settings, files: &Files<Directory>, directory: &str) -> Result<(), String> {
+    let there = sizes(files.disk().path()).map_err(|e| format!("{directory}: {}", system_text(&e)))?;
+    let name = settings.appendfilename.get();
+    files.manifest().contradiction(&name, &there).map_or(Ok(()), |why| {
+        Err(format!(
+            "{directory}/{name}.manifest doesn't fit the files beside it: {why}. Their data would not be in this server. Restore the \
+             manifest, or move the file away to start without its data."
+        ))
+    })
+}
+
+/// Returns the files of a directory with their sizes in bytes.
+fn sizes(directory: &Path) -> io::Result<Vec<(String, u64)>> {
+    let entries = std::fs::read_dir(directory)?.flatten();
+    let sizes = entries.map(|entry| {
+        let bytes = entry.metadata().map_or(0, |metadata| metadata.len());
+        (entry.file_name().to_string_lossy().into_owned(), bytes)
+    });
+    Ok(sizes.collect())
+}
+
+/// Fails if the directory has parts that a start without a manifest would ignore or overwrite.
 fn check_no_parts(settings: &Settings, directory: &Path) -> Result<(), String> {
     let name = settings.appendfilename.get();
     let entries = std::fs::read_dir(directory).map_err(|e| format!("{}: {}", directory.display(), system_text(&e)))?;
     let mut parts = entries.flatten().map(|entry| entry.path()).filter(|path| {
         let is_part = path.file_name().is_some_and(|file| {
             let file = file.to_string_lossy();
-            file.starts_with(&*name) && file != *name
+            file.strip_prefix(&*name).is_some_and(|rest| rest.starts_with('.'))
         });
-        // One that was begun and not named yet has its first line alone.
+        // A part that was created but not yet named in the manifest has only its first line.
         is_part && path.metadata().is_ok_and(|file| file.len() > FILE_START.len() as u64)
     });
     match parts.next() {
@@ -360,7 +482,7 @@ fn check_no_parts(settings: &Settings, directory: &Path) -> Result<(), String> {
     }
 }
 
-/// Refuses to start without an append-only file where there is a snapshot: the server would not have the snapshot's data.
+/// Refuses to start with an empty append-only file beside a snapshot: the server would lack the snapshot's data.
 fn check_no_snapshot(settings: &Settings) -> Result<(), String> {
     let path = settings.in_dir(&settings.dbfilename.get());
     if !path.is_file() {
@@ -387,14 +509,14 @@ struct WriterThread {
     engine: &'static Engine,
     writer: Writer<Directory>,
     syncer: Syncer<Arc<File>>,
-    gathering: Gathering,
-    /// When the sync began that the syncer runs, and whether nothing is taken from the journal until it has ended.
+    group_commit: GroupCommit,
+    /// Start of the running sync, and whether the thread takes no units from the journal until the sync ends.
     sync_began: Option<Instant>,
     has_no_room: bool,
-    /// Whether the log says already that this sync takes long.
+    /// True if the log already has a warning about this slow sync.
     has_warned: bool,
     files: SharedFiles,
-    /// Where the files are.
+    /// Path of the files.
     directory: String,
     began: Instant,
     does: Arc<AtomicU8>,
@@ -405,18 +527,23 @@ impl WriterThread {
     fn run(&mut self) {
         let mut dozes = 0;
         loop {
-            let ends = self.does.load(Ordering::Acquire) != WRITES;
-            match self.step() {
+            let does = self.does.load(Ordering::Acquire);
+            let stepped = match self.step() {
+                Ok((false, _)) if does != WRITES => self.finish().map(|()| None),
+                stepped => stepped.map(Some),
+            };
+            match stepped {
                 Err(error) => {
                     self.note_trouble(&error);
-                    if ends {
-                        return;
+                    match does {
+                        LEAVES => return,
+                        GIVES_UP => return self.give_up(),
+                        _ => std::thread::park_timeout(RETRY),
                     }
-                    std::thread::park_timeout(RETRY);
                 }
-                Ok((true, _)) => dozes = 0,
-                Ok((false, _)) if ends => return self.finish(),
-                Ok((false, again_after)) => {
+                Ok(None) => return,
+                Ok(Some((true, _))) => dozes = 0,
+                Ok(Some((false, again_after))) => {
                     dozes += 1;
                     self.wait(dozes, again_after);
                 }
@@ -424,11 +551,11 @@ impl WriterThread {
         }
     }
 
-    /// Writes and syncs what there is. Says whether there was anything, and when it is to be called again.
+    /// Writes and syncs new units. Returns whether there were any, and the time until the next call is due.
     fn step(&mut self) -> io::Result<(bool, Option<Duration>)> {
         self.engine.durability.note_wait(Some(Instant::now()));
         let stepped = self.write_and_sync();
-        // With `always`, what is written waits for a sync that `everysec` began; and so does all that is behind a cut.
+        // With `always`, written units depend on a sync that `everysec` began. Units behind a cut depend on it in any case.
         let is_cut = self.engine.durability.is_cut();
         let waits = self.has_no_room || is_cut || policy_of(&self.engine.settings) == Policy::Always;
         self.engine.durability.note_wait(self.sync_began.filter(|_| waits));
@@ -454,10 +581,15 @@ impl WriterThread {
         let stepped = self.writer.sync_if_due(self.began.elapsed(), durability.cut())?;
         if stepped.has_synced && policy == Policy::Always {
             self.note_latency("aof-fsync-always", began.elapsed());
-            self.gathering.note_sync(began.elapsed(), Instant::now(), stepped.synced, self.engine.journal.position());
+            self.group_commit.note_sync(
+                began.elapsed(),
+                Instant::now(),
+                stepped.synced,
+                self.engine.journal.position(),
+            );
         }
         if policy != Policy::Always {
-            self.gathering.follow(stepped.synced);
+            self.group_commit.follow(stepped.synced);
         }
         if let Some(file) = stepped.sync {
             self.syncer.begin(file);
@@ -472,13 +604,13 @@ impl WriterThread {
         }
         if std::mem::take(&mut self.is_in_trouble) {
             log::notice("The append-only file can be written again.");
-            durability.set_trouble(None);
+            durability.set_disk_error(None);
         }
         durability.note_file(self.writer.len(), self.writer.unsettled() as u64, self.sync_began.is_some());
-        // What was taken after a change of the policy is as safe as the policy of before promised: it is looked at again.
+        // Units taken after a change of the policy keep the guarantee of the old policy until the next step.
         if policy_of(settings) == policy {
             let inboxes = &self.engine.inboxes;
-            durability.note_safe(Safety::Log, stepped.safe, |thread| inboxes[thread].wake());
+            durability.note_safe(DurabilityTarget::Log, stepped.safe, |thread| inboxes[thread].wake());
             if durability.note_synced(stepped.synced) && self.engine.replication.replicas.are_awaited() {
                 inboxes.iter().for_each(|inbox| inbox.send(Message::Acknowledged));
             }
@@ -486,10 +618,10 @@ impl WriterThread {
         Ok((has_written || stepped.has_synced || has_synced, stepped.again_after))
     }
 
-    /// Waits a moment for units that are about to come, so that they share the next sync.
+    /// Waits briefly for units that are about to arrive, and lets them share the next sync.
     fn gather(&mut self) {
         let (durability, journal) = (&self.engine.durability, &self.engine.journal);
-        let Some(wait) = self.gathering.take() else { return };
+        let Some(wait) = self.group_commit.take() else { return };
         while journal.position() < wait.wanted && self.does.load(Ordering::Acquire) == WRITES {
             let left = wait.deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -499,12 +631,12 @@ impl WriterThread {
             if journal.position() < wait.wanted {
                 std::thread::park_timeout(left);
             }
-            durability.note_log_thread(LogThread::Looks);
+            durability.note_writer_state(WriterState::Polling);
         }
-        self.gathering.note_end(wait, journal.position());
+        self.group_commit.note_end(wait, journal.position());
     }
 
-    /// Records a write for the latency monitor, by Redis's names: one that nothing else kept the disk from, or what did.
+    /// Records a write for the latency monitor, under Redis's name for the cause of the delay.
     fn note_write(&self, took: Duration) {
         let beside = if self.sync_began.is_some() {
             "aof-write-pending-fsync"
@@ -521,7 +653,7 @@ impl WriterThread {
         self.engine.note_latency(event, took, now_us() / 1_000_000);
     }
 
-    /// Takes the result of the sync that runs, if it has ended. Says whether it had.
+    /// Takes the result of the running sync if it has ended. Returns true if it has.
     fn end_sync(&mut self) -> io::Result<bool> {
         let Some(result) = self.syncer.result() else {
             self.warn_of_slow_sync();
@@ -548,9 +680,9 @@ impl WriterThread {
         self.engine.durability.note_file_name(format!("{}/{}", self.directory, name.unwrap_or_default()));
     }
 
-    /// Has what comes next be written to another increment. If there can't be one, the log goes on in the present one.
+    /// Directs the next units to a new increment. The present increment stays in use if no new one can be created.
     fn begin_increment(&mut self) -> io::Result<()> {
-        // An increment that another follows must be whole.
+        // An increment must be whole before another follows it.
         self.writer.finish_increment(self.began.elapsed())?;
         match lock(&self.files).begin_increment() {
             Ok(appender) => self.writer.go_on_in(appender),
@@ -561,51 +693,73 @@ impl WriterThread {
         Ok(())
     }
 
-    /// Waits until there may be something to be done.
+    /// Waits until there may be work.
     fn wait(&mut self, dozes: u32, again_after: Option<Duration>) {
         let durability = &self.engine.durability;
         if policy_of(&self.engine.settings) != Policy::Always && dozes < DOZES_MAX {
-            durability.note_log_thread(LogThread::Dozes);
+            durability.note_writer_state(WriterState::Timed);
             std::thread::park_timeout(DOZE);
         } else {
-            durability.note_log_thread(LogThread::Sleeps);
-            // What was committed before that was not told of.
+            durability.note_writer_state(WriterState::Parked);
+            // Units committed before the new state became visible caused no wake-up.
             if let Ok((false, _)) = self.step() {
                 std::thread::park_timeout(again_after.unwrap_or(SLEEP_MAX).min(SLEEP_MAX));
             }
         }
-        self.engine.durability.note_log_thread(LogThread::Looks);
+        self.engine.durability.note_writer_state(WriterState::Polling);
     }
 
     fn note_trouble(&mut self, error: &io::Error) {
         let text = system_text(error);
         if !std::mem::replace(&mut self.is_in_trouble, true) {
             log::warning(format!(
-                "Error writing to the append-only file: {text}. Commands that write are refused until the disk takes what waits; \
-                 nothing that was acknowledged is lost."
+                "Error writing to the append-only file: {text}. Commands that write are refused until the disk accepts the \
+                 unwritten changes; no acknowledged change is lost."
             ));
         }
-        self.engine.durability.set_trouble(Some(text.to_string()));
+        self.engine.durability.set_disk_error(Some(text.to_string()));
     }
 
-    fn finish(&mut self) {
+    /// Gives up the unwritten units, and logs their number.
+    fn give_up(&mut self) {
+        self.await_sync();
+        let last = self.engine.journal.position();
+        match self.writer.give_up() {
+            Ok(kept) => log::warning(format!(
+                "The append-only file could not be written: the server ends, and its last {} changes are lost.",
+                last.saturating_sub(kept)
+            )),
+            Err(error) => log::warning(format!(
+                "The append-only file could not be written: the server ends, and at most its last {} changes are lost. Its \
+                 incomplete end could not be cut off: {}",
+                last.saturating_sub(self.engine.durability.synced()),
+                system_text(&error)
+            )),
+        }
+    }
+
+    /// Makes all units durable, and cuts off the filler after them.
+    fn finish(&mut self) -> io::Result<()> {
+        self.await_sync();
+        self.writer.finish_increment(self.began.elapsed())
+    }
+
+    /// Waits for the running sync, if there is one.
+    fn await_sync(&mut self) {
         while self.sync_began.is_some() {
             if let Some(result) = self.syncer.await_result(SLEEP_MAX) {
                 self.sync_began = None;
-                // What could not be synced is written and synced again.
+                // Units that could not be synced are written and synced again.
                 let _ = self.writer.end_sync(result);
             }
         }
-        if let Err(error) = self.writer.finish_increment(self.began.elapsed()) {
-            log::warning(format!("Error syncing the append-only file: {}", system_text(&error)));
-        }
     }
 
-    /// Ends the thread's part as the journal's reader, writes and syncs the journal's last units, and releases the replies that wait for
-    /// the file. Does nothing when the server ends: no thread commits a unit any more, and replies that wait are never sent.
+    /// Detaches the thread from the journal, writes and syncs the journal's last units, and releases the replies that depend on the file.
+    /// Does nothing when the server ends: no thread commits a unit any more, and the pending replies are never sent.
     fn leave(self) {
         let engine = self.engine;
-        let ends = || self.does.load(Ordering::Acquire) == ENDS;
+        let ends = || matches!(self.does.load(Ordering::Acquire), ENDS | GIVES_UP);
         let Some(alone) = engine.keyspace.gate().close_unless(ends) else { return };
         if ends() {
             return;
@@ -614,7 +768,7 @@ impl WriterThread {
         let last = engine.journal.position();
         engine.journal.end_alone(merge);
         drop(alone);
-        // Outside of the gate, for the disk may take long.
+        // Outside of the gate, because the disk may take long.
         let synced = appender.write().and_then(|()| appender.sync()).and_then(|()| appender.trim());
         if let Err(error) = synced {
             log::warning(format!("Error syncing the append-only file: {}", system_text(&error)));

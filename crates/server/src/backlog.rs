@@ -1,36 +1,35 @@
-//! The state of a connection that has waiting replies because it doesn't read them, or not as fast as they come. Its
-//! times are those of the thread's own clock (`EventLoop::steady_ms`): the system's may be set back, and the waits
-//! would not end.
+//! The state of a connection with unsent replies: its client reads none, or reads slower than replies arise. All times are of the thread's
+//! own clock (`EventLoop::steady_ms`). The system's clock may be set back, and delays by it would not end.
 
 use std::time::Duration;
 
 use engine::replies::NoRoom;
 
-/// A connection among those that take turns because the disk is behind.
+/// A connection's place among those that take turns because the disk is behind.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Turn {
-    /// It is none of them.
+    /// Not among them.
     #[default]
     None,
-    /// It waits in their queue.
+    /// In their queue.
     Queued,
-    /// It is the next to run.
+    /// Next to run.
     Given,
 }
 
-/// The time that a client has to show that it reads.
+/// A client's grace period to show that it reads.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
-    /// Its end, in milliseconds.
+pub struct GracePeriod {
+    /// End of the period, in milliseconds.
     pub until_ms: u64,
-    /// Bytes that waited when it was given.
+    /// Unsent bytes at the start of the period.
     pub left: u64,
 }
 
-/// How long a client has read nothing, as far as the thread would have seen it read.
+/// The time for which a client has read nothing, as far as the thread could notice.
 ///
-/// The thread looks every [`TICK`]. What it adds for one look is limited: a long script, or a busy machine, keeps the
-/// thread from sending, and that time must not count against the client.
+/// The thread checks every [`TICK`]. One check adds a limited time: a long script or a busy machine keeps the thread from sending, and that
+/// time must not count against the client.
 ///
 /// [`TICK`]: crate::poller::TICK
 #[derive(Clone, Copy, Default, Debug)]
@@ -40,11 +39,11 @@ pub struct Stall {
 }
 
 impl Stall {
-    /// The most that one look adds.
+    /// The most that one check adds.
     pub const LOOK_MAX: Duration = Duration::from_millis(200);
 
-    /// Notes that replies begin to hold requests up. If they also did when the thread last looked, the time is not
-    /// reset: the requests were released in between, and no reply has moved.
+    /// Notes that replies begin to hold requests up. The time is kept if replies also held them up at the last check: the requests were
+    /// released in between, but no reply moved.
     pub fn note_hold(&mut self) {
         self.moved |= self.time.is_zero();
     }
@@ -54,12 +53,12 @@ impl Stall {
         *self = Stall::default();
     }
 
-    /// Notes that replies have moved, to the client or to the disk.
+    /// Notes that replies moved, to the client or to the disk.
     pub fn note_move(&mut self) {
         self.moved = true;
     }
 
-    /// Adds the time since the thread last looked, unless replies have moved since. Returns the sum.
+    /// Adds the time since the thread's last check, unless replies have moved since. Returns the sum.
     pub fn look(&mut self, since_last: Duration) -> Duration {
         let moved = std::mem::take(&mut self.moved);
         self.time = if moved { Duration::ZERO } else { self.time + since_last.min(Stall::LOOK_MAX) };
@@ -67,43 +66,42 @@ impl Stall {
     }
 }
 
-/// See the module's documentation.
+/// The unsent replies of a connection, in figures.
 #[derive(Default)]
 pub struct Backlog {
-    /// Bytes of memory that count among those of all connections; none of a subscriber's or a monitor's.
+    /// Bytes of memory that count towards the total of all connections. None for a subscriber or a monitor.
     pub counted: Option<u64>,
-    /// Bytes of memory that count among those that wait for the disk.
+    /// Bytes of memory that count towards the total on its way to disk.
     pub leaving: u64,
-    /// Bytes of disk that its file takes.
+    /// Bytes of its file on disk.
     pub disk_bytes: u64,
-    /// Given while more waits than may stay in memory for long.
-    pub patience: Option<Patience>,
-    /// Since when more has waited than client-output-buffer-limit's soft limit, in milliseconds.
+    /// The grace period while more replies are unsent than may stay in memory for long.
+    pub grace_period: Option<GracePeriod>,
+    /// Start of the time above the soft limit of client-output-buffer-limit, in milliseconds.
     pub over_soft_limit_since_ms: Option<u64>,
-    /// Why more can't be put on disk, and when to try again, in milliseconds.
-    pub trouble: Option<(NoRoom, u64)>,
-    /// When to try again to read from the file, in milliseconds.
+    /// The reason why no more can go to disk, and the time of the next try, in milliseconds.
+    pub blocked_by: Option<(NoRoom, u64)>,
+    /// Time of the next try to read from the file, in milliseconds.
     pub read_again_ms: u64,
-    /// Why the connection's requests wait, if they do.
+    /// The reason why the connection's requests are held up, if they are.
     pub held: Option<NoRoom>,
-    /// Whether it waits for a turn.
+    /// The connection's place among those that take turns.
     pub turn: Turn,
-    /// Since when they do, in milliseconds.
+    /// Start of the hold on its requests, in milliseconds.
     pub held_since_ms: u64,
-    /// How long replies have not moved while they hold requests up.
+    /// The time for which no reply has moved while replies hold requests up.
     pub stall: Stall,
-    /// How long its thread may have waited for subscribers, all in all, while it still waits for this one; see
-    /// `event_loop::lagging`.
+    /// The thread waits for this subscriber until its total time of waiting for subscribers reaches this limit: see `event_loop::lagging`.
     pub waited_for_until_us: u64,
-    /// Lines of MONITOR that were dropped since it was last told.
+    /// Lines of MONITOR dropped since the last notice to the client.
     pub lines_dropped: u64,
 }
 
 impl Backlog {
-    /// What to call the lack of room: what keeps replies from the disk, if anything does.
+    /// The name of the lack of room: the obstacle that keeps replies from the disk, or else memory.
     #[must_use]
     pub fn cause(&self) -> NoRoom {
-        self.trouble.map_or(NoRoom::Memory, |(cause, _)| cause)
+        self.blocked_by.map_or(NoRoom::Memory, |(cause, _)| cause)
     }
 }
 
@@ -124,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_requests_up_again_before_the_next_look_has_not_moved() {
+    fn a_hold_that_returns_before_the_next_check_keeps_its_time() {
         let mut stall = Stall::default();
         stall.note_hold();
         assert_eq!((stall.look(LOOK), stall.look(LOOK)), (Duration::ZERO, LOOK));

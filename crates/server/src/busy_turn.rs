@@ -1,63 +1,64 @@
-//! What a thread does for its other connections while a script takes too long, so that a client can end the script. It
-//! sends the replies of commands that ran before the script, reads requests, answers them, and accepts connections.
+//! Serves a thread's other connections while a script takes too long, and lets a client end the script. The thread sends the replies of
+//! commands that ran before the script, reads and answers requests, and accepts connections.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use engine::clients::client::client_flag;
-use engine::worker::{Attendant, Ran, Worker};
+use engine::clients::progress::Progress;
+use engine::worker::{BusyScriptHandler, Worker};
 use resp::reply::Output;
 
-use crate::arrived::Arrived;
-use crate::connection::{Connection, Hold, Read, Sent, Socket};
+use crate::acceptor::Acceptor;
+use crate::connection::{Connection, Read, Sent, Socket};
 use crate::connections::Others;
-use crate::doorway::Doorway;
-use crate::event_loop::Shared;
 use crate::listener::Accepted;
+use crate::pending_input::PendingInput;
 use crate::poller::{Epoll, Poller, Ready};
+use crate::shared::Shared;
 
-/// Bytes that are read from a connection at once.
+/// Bytes read from a connection at once.
 const READ_BYTES: usize = 16 * 1024;
 
-/// One batch's attendant.
+/// The busy-script handler of one batch.
 pub struct BusyTurn<'t> {
     /// The connections besides the one that runs the script.
     pub others: Others<'t>,
-    /// Tells which connections have sent something.
+    /// Tells which connections are ready.
     pub poller: &'t mut Epoll,
-    /// Where new connections come in.
-    pub doorway: &'t mut Doorway,
-    /// Those that have come in since the script began; they are among the others once it has ended.
-    pub guests: &'t mut Vec<Connection>,
-    /// What had been read from others before the script began, in the order in which it came: it may well be what ends
-    /// it.
-    pub arrived: &'t mut VecDeque<Arrived>,
-    /// The thread's buffer, which that is in.
+    /// Accepts new connections.
+    pub acceptor: &'t mut Acceptor,
+    /// Connections accepted since the script began. They join the others once it has ended.
+    pub accepted_during_script: &'t mut Vec<Connection>,
+    /// Input read from other connections before the script began, in the order of arrival. It may contain the command that ends the script.
+    pub arrived: &'t mut VecDeque<PendingInput>,
+    /// The thread's buffer that holds this input.
     pub buffer: &'t [u8],
-    /// Connections that have used up their turn, with requests that they have kept.
+    /// Connections that have used up their turn and keep further requests.
     pub yielded: &'t VecDeque<usize>,
-    /// Connections that CLIENT PAUSE holds back.
+    /// Connections held by CLIENT PAUSE.
     pub paused: &'t mut Vec<usize>,
-    /// Connections with replies of commands that ran before the script, in the same turn, or during it. Those that are
-    /// left are written, or closed, when the script has ended.
+    /// Connections with replies of commands that ran before the script in the same turn, or during the script. The connections left here
+    /// are written or closed after the script.
     pub to_write: &'t mut Vec<usize>,
-    /// What the threads share.
+    /// State shared by the threads.
     pub shared: &'t Shared,
 }
 
-impl Attendant for BusyTurn<'_> {
-    fn attend(&mut self, worker: &mut Worker) {
+impl BusyScriptHandler for BusyTurn<'_> {
+    fn serve_others(&mut self, worker: &mut Worker) {
+        self.shared.heartbeats.beat(worker.id);
         let mut ready = Vec::new();
         if self.poller.wait(Some(Duration::ZERO), &mut ready).is_err() {
             return;
         }
-        self.doorway.accept(&ready, worker, self.shared);
+        self.acceptor.accept(&ready, worker, self.shared);
         for accepted in self.shared.take_accepted(worker.id) {
-            self.guests.push(open(accepted, worker, self.shared));
+            self.accepted_during_script.push(open(accepted, worker, self.shared));
         }
-        for guest in &mut *self.guests {
-            serve(guest, worker, self.shared);
+        for connection in &mut *self.accepted_during_script {
+            serve(connection, worker, self.shared);
         }
         for Ready { token, write, .. } in &ready {
             if *write {
@@ -65,7 +66,7 @@ impl Attendant for BusyTurn<'_> {
             }
         }
         self.send_replies(worker);
-        // Before they are read from again.
+        // This input precedes everything that is still unread.
         for arrived in std::mem::take(self.arrived) {
             if !self.take_up(&arrived, worker) {
                 self.arrived.push_back(arrived);
@@ -83,8 +84,8 @@ impl Attendant for BusyTurn<'_> {
 }
 
 impl BusyTurn<'_> {
-    /// Has what was read from a connection answered. Says whether nothing of it is left to be run later.
-    fn take_up(&mut self, arrived: &Arrived, worker: &mut Worker) -> bool {
+    /// Answers the input read from a connection. Returns false if some of it is left for later.
+    fn take_up(&mut self, arrived: &PendingInput, worker: &mut Worker) -> bool {
         let Some(connection) = self.others.get_mut(arrived.key).filter(|c| arrived.is_of(c)) else { return true };
         if !may_be_served(connection) {
             return false;
@@ -103,17 +104,16 @@ impl BusyTurn<'_> {
         self.note_state(key);
     }
 
-    /// Has the rest of a connection's requests answered that has used up its turn before the script began: no event
-    /// announces them.
+    /// Answers the remaining requests of a connection that had used up its turn before the script began. No event announces them.
     fn answer_kept(&mut self, key: usize, worker: &mut Worker) {
         let Some(connection) = self.others.get_mut(key) else { return };
-        if connection.hold == Hold::Yielded && connection.input_left() > 0 && may_be_served(connection) {
+        if connection.progress == Progress::Yielded && connection.input_left() > 0 && may_be_served(connection) {
             answer(connection, worker, self.shared);
             self.note_state(key);
         }
     }
 
-    /// Sends the replies of the turn's commands that ran before the script: they would leave at the turn's end only.
+    /// Sends the replies of the turn's commands that ran before the script. Otherwise they would leave only at the end of the turn.
     fn send_replies(&mut self, worker: &mut Worker) {
         for at in 0..self.to_write.len() {
             let key = self.to_write[at];
@@ -125,7 +125,7 @@ impl BusyTurn<'_> {
         }
     }
 
-    /// Sends more of what a connection's socket did not take, now that there is room.
+    /// Sends more of a connection's replies once its socket has room.
     fn go_on_writing(&mut self, key: usize, worker: &mut Worker) {
         let Some(connection) = self.others.get_mut(key) else { return };
         connection.socket_is_full = false;
@@ -133,22 +133,21 @@ impl BusyTurn<'_> {
         self.note_state(key);
     }
 
-    /// Has a connection that has replies, is to be closed or has to wait looked at when the script has ended, and its
-    /// socket watched for room while it is full.
+    /// Lists a connection with replies, a close or a pause for after the script, and watches its socket for room while it is full.
     fn note_state(&mut self, key: usize) {
         let Some(connection) = self.others.get_mut(key) else { return };
         if connection.wants_write != connection.socket_is_full {
             let (read, write) = (connection.wants_read, connection.socket_is_full);
-            // After a failure, the end of the script is waited for.
+            // After a failure the replies are sent at the end of the script.
             if self.poller.watch(connection.socket.as_fd(), key as u64, read, write).is_ok() {
                 connection.wants_write = write;
             }
         }
-        if connection.hold == Hold::Paused && !self.paused.contains(&key) {
+        if connection.progress == Progress::Paused && !self.paused.contains(&key) {
             self.paused.push(key);
         }
         let is_left =
-            !connection.replies.is_empty() || connection.backlog.is_some() || connection.hold == Hold::Closing;
+            !connection.replies.is_empty() || connection.backlog.is_some() || connection.progress == Progress::Closing;
         if is_left && !connection.in_write_list {
             connection.in_write_list = true;
             self.to_write.push(key);
@@ -156,11 +155,11 @@ impl BusyTurn<'_> {
     }
 }
 
-/// The state of a connection that has just been accepted.
+/// Returns the state of a newly accepted connection.
 pub fn open(accepted: Accepted, worker: &mut Worker, shared: &Shared) -> Connection {
     use std::os::fd::AsRawFd;
     let fd = accepted.socket.as_fd().as_raw_fd();
-    // Not of HTTP requests, which come through a socket pair from wherever the port is reached.
+    // HTTP requests are excluded: they reach their thread through a socket pair, whatever the client's address.
     let is_unix = accepted.is_local && matches!(accepted.socket, Socket::Unix(_));
     let mut flags = if is_unix { client_flag::UNIX_SOCKET } else { 0 };
     if accepted.is_on_reserve {
@@ -169,33 +168,32 @@ pub fn open(accepted: Accepted, worker: &mut Worker, shared: &Shared) -> Connect
     let authenticated = shared.engine.users.is_default_open();
     let mut session = worker.open(accepted.addr, accepted.laddr, fd, flags, authenticated);
     if let Some(user) = accepted.user {
-        // A certificate that names no user leaves the connection as it is: the client may still authenticate otherwise.
+        // A certificate without a known user changes nothing: the client may still authenticate in another way.
         worker.log_in(&mut session, user.as_bytes());
     }
     Connection::new(accepted.socket, session)
 }
 
-/// Reads once from a connection, has it answered, and sends the answer. Whatever goes wrong with it is seen again when
-/// the script has ended.
+/// Reads from a connection, answers its requests and sends the replies. Errors show again after the script.
 fn serve(connection: &mut Connection, worker: &mut Worker, shared: &Shared) {
     while may_be_served(connection) {
         worker.stats().reads.add(1);
         let Ok(Some(Read { bytes: bytes @ 1.., .. })) = connection.read_to_keep(READ_BYTES) else { return };
         connection.note_read(bytes, worker.clock.now_ms, worker.stats());
         answer(connection, worker, shared);
-        // What is left with the socket is announced by no poller.
+        // No poller announces input that is left in the TLS layer.
         if !connection.socket.is_pending() {
             return;
         }
     }
 }
 
-/// One that doesn't read its replies gets no more of them.
+/// Returns false for a connection that is held, or doesn't read its replies.
 fn may_be_served(connection: &Connection) -> bool {
-    matches!(connection.hold, Hold::None | Hold::Yielded) && !connection.socket_is_full
+    matches!(connection.progress, Progress::Ready | Progress::Yielded) && !connection.socket_is_full
 }
 
-/// Has what a connection has kept of its input answered, and sends the answer.
+/// Runs the input that a connection has kept, and sends the replies.
 fn answer(connection: &mut Connection, worker: &mut Worker, shared: &Shared) {
     run(connection, worker);
     send(connection, worker, shared);
@@ -206,47 +204,44 @@ fn answer(connection: &mut Connection, worker: &mut Worker, shared: &Shared) {
         give_up(connection);
     }
     connection.note_input(worker);
-    if connection.session.client.summons.is_killed() {
+    if connection.session.client.pending_signals.is_killed() {
         give_up(connection);
     }
 }
 
-/// Sends what a connection's socket takes of its replies.
+/// Sends as many of a connection's replies as its socket takes.
 fn send(connection: &mut Connection, worker: &mut Worker, shared: &Shared) {
     let (sent, _) = connection.send_replies(&mut Vec::new(), worker, shared);
     if sent == Sent::Broken {
-        connection.hold = Hold::Closing;
+        connection.progress = Progress::Closing;
     }
 }
 
-/// Has a connection closed, of which nothing is of use any more: its peer knows at once. What is left of it goes when
-/// the script has ended, and takes no memory until then.
+/// Shuts down a connection at once and frees its input. The rest is freed after the script.
 fn give_up(connection: &mut Connection) {
-    // Nothing else can be done if the peer has gone already.
+    // The shutdown fails only if the peer is already gone.
     let _ = rustix::net::shutdown(&connection.socket, rustix::net::Shutdown::Both);
-    connection.hold = Hold::Closing;
+    connection.progress = Progress::Closing;
     connection.input = Vec::new();
     connection.input_run = 0;
-    connection.apart = None;
+    connection.large_args = None;
     connection.session.framer.forget();
 }
 
 fn run(connection: &mut Connection, worker: &mut Worker) {
     let mut replies = Output::default();
-    let (_, ran) = connection.run_kept(Some(&mut replies), |session, input, mut at, replies| {
+    let (_, progress) = connection.run_requests(None, Some(&mut replies), |session, input, mut at, replies| {
         loop {
-            let ran;
-            (at, ran) = worker.run_busy(session, input, at, replies);
-            // It takes no time that others could use.
-            if ran != Ran::Yielded {
-                return (at, ran);
+            let progress;
+            (at, progress) = worker.run_busy(session, input, at, replies);
+            // A connection that yields runs on: no other connection could use the time.
+            if progress != Progress::Yielded {
+                return (at, progress);
             }
         }
     });
     connection.replies_end().append(&mut replies);
-    match ran {
-        Ran::Closing => connection.hold = Hold::Closing,
-        Ran::Paused => connection.hold = Hold::Paused,
-        Ran::Idle | Ran::Parked | Ran::Yielded | Ran::Overfilled | Ran::AwaitsLog => {}
+    if matches!(progress, Progress::Closing | Progress::Paused) {
+        connection.progress = progress;
     }
 }

@@ -1,8 +1,8 @@
 //! The server's command line: `penstock [server] [FILE|-] [--directive value...]... [-]`.
 //!
-//! Every directive of redis.conf is an option. What follows it are its values, up to the next argument that begins
-//! with `--`; the first value may begin so as well, as in Redis 7. The first directive after a file needs no `--`. An
-//! option counts more than standard input, and that more than the file.
+//! Every directive of redis.conf is an option. Its values follow, up to the next argument that begins with `--`. The first value may also
+//! begin with `--`, as in Redis 7. The first directive after a file needs no `--`. Options override standard input, and standard input
+//! overrides the file.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -10,7 +10,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use engine::config::{Loader, Settings, TABLE, ValueKind};
+use config::{Loader, Settings, TABLE, ValueKind};
 
 use crate::conf_file::{ConfErrors, FATAL, include, load_file, load_text};
 
@@ -19,11 +19,11 @@ use crate::conf_file::{ConfErrors, FATAL, include, load_file, load_text};
 pub struct DirectiveOption {
     /// Without the leading `--`.
     pub name: &'static str,
-    /// What it is for.
+    /// Its purpose.
     pub docs: &'static str,
-    /// Its default, as CONFIG SET would take it.
+    /// Its default, in the syntax of CONFIG SET.
     pub default: &'static str,
-    /// The values that it takes, where they are few words.
+    /// Its accepted values, if they are a few words.
     pub words: &'static [&'static str],
 }
 
@@ -41,27 +41,27 @@ pub fn directives() -> impl Iterator<Item = DirectiveOption> {
     })
 }
 
-/// What the command line asks for: a server with these settings.
+/// The settings of a server, loaded from the command line.
 #[derive(Debug)]
 pub struct LoadedSettings {
     /// Defaults, file, standard input and options, in this order.
     pub settings: Settings,
-    /// The file, absolute; what CONFIG REWRITE writes to.
+    /// The file's absolute path. CONFIG REWRITE writes to it.
     pub config_file: Option<PathBuf>,
-    /// What was read from standard input.
+    /// The bytes read from standard input.
     pub stdin: Vec<u8>,
-    /// Lines for the log: which directives have no effect.
+    /// Lines for the log about directives without effect.
     pub notes: Vec<String>,
 }
 
-/// Why no server is to be started.
+/// Reason for not starting a server.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Help was asked for: print this, and what else the program can do, leave with success.
+    /// Help: print this and a list of the program's other commands, and exit with success.
     Help(&'static str),
-    /// The version was asked for: print this, leave with success.
+    /// Version: print this and exit with success.
     Answer(String),
-    /// Something is wrong: print this to standard error, leave with a failure.
+    /// Error: print this to standard error and exit with a failure.
     Fatal(String),
 }
 
@@ -100,16 +100,15 @@ Examples:
        penstock --bind 127.0.0.1 ::1 --save \"\"
        penstock /etc/redis/redis.conf --loglevel verbose -";
 
-/// Settings from the command line `argv`, without the program's name, and from what it names. `stdin` is read to its
-/// end if `-` asks for it.
+/// Loads settings from the command line `argv`, without the program's name, and from the files named there. Reads `stdin` to its end if `-`
+/// is given.
 ///
 /// # Errors
 /// [`Exit`], with a text that names the file and line or the option at fault.
 pub fn load(argv: &[OsString], stdin: &mut dyn Read) -> Result<LoadedSettings, Exit> {
     let line = CommandLine::parse(argv)?;
     let settings = Settings::new();
-    let mut loader =
-        Loader::new(&settings).with_commands(engine::registry::build).with_users(engine::access::check_line);
+    let mut loader = Loader::new(&settings).with_commands(engine::registry::build).with_users(access::check_line);
     let mut errors = ConfErrors::default();
     let config_file = line.file.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.into()));
     if let Some(path) = &config_file {
@@ -128,7 +127,7 @@ pub fn load(argv: &[OsString], stdin: &mut dyn Read) -> Result<LoadedSettings, E
     Ok(LoadedSettings { settings, config_file, stdin: text, notes })
 }
 
-/// The command line, taken apart.
+/// The parsed command line.
 #[derive(Default)]
 struct CommandLine<'a> {
     file: Option<&'a OsStr>,
@@ -139,7 +138,7 @@ struct CommandLine<'a> {
 /// A directive's name and values.
 struct CommandOption {
     argv: Vec<Vec<u8>>,
-    /// What stands before its name.
+    /// The dashes before its name.
     dashes: &'static str,
 }
 
@@ -180,7 +179,7 @@ impl<'a> CommandLine<'a> {
     fn take_options(&mut self, mut rest: &'a [OsString]) -> Result<(), Exit> {
         let words = rest.iter().take_while(|word| !word.as_bytes().starts_with(b"-")).count();
         if self.file.is_some() && words > 0 {
-            // Up to the next option it may have values that begin with one dash, as numbers do.
+            // The values of a first directive without dashes may begin with one dash, like negative numbers.
             let end = rest.iter().take_while(|word| !word.as_bytes().starts_with(b"--")).count();
             let argv = rest[..end].iter().map(|word| word.as_bytes().to_vec()).collect();
             self.options.push(CommandOption { argv, dashes: "" });
@@ -191,7 +190,7 @@ impl<'a> CommandLine<'a> {
                 return Err(fatal(option, "an option begins with --, and its values follow it"));
             };
             let mut argv = resp::splitargs::split_args(text).map_err(|_| fatal(option, "unbalanced quotes"))?;
-            // "--port 7777" in one argument is complete. Otherwise the next one is a value, whatever it looks like.
+            // "--port 7777" in one argument is complete. Otherwise the next argument is a value in any form.
             let first = usize::from(argv.len() == 1 && takes_next(&argv, tail));
             let further = tail.iter().skip(first).take_while(|value| !value.as_bytes().starts_with(b"--")).count();
             let (values, after) = tail.split_at(first + further);
@@ -199,7 +198,7 @@ impl<'a> CommandLine<'a> {
             if let [save] = argv.as_slice()
                 && save.eq_ignore_ascii_case(b"save")
             {
-                // What a shell makes of `--save $NOTHING`: no save points.
+                // A shell turns `--save $NOTHING` into a bare option: no save points.
                 argv.push(Vec::new());
             }
             self.options.push(CommandOption { argv, dashes: "--" });
@@ -209,7 +208,7 @@ impl<'a> CommandLine<'a> {
     }
 }
 
-/// Whether what follows an option's bare name is its value. Only `--save` may stand alone before another option.
+/// Returns true if the argument after an option's bare name is its value. Only `--save` may stand alone before another option.
 fn takes_next(argv: &[Vec<u8>], tail: &[OsString]) -> bool {
     let save = argv.first().is_some_and(|name| name.eq_ignore_ascii_case(b"save"));
     tail.first().is_some_and(|value| !(save && value.as_bytes().starts_with(b"--")))
@@ -250,9 +249,9 @@ fn fatal(argument: &OsStr, reason: &str) -> Exit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::config::get;
+    use config::get;
 
-    /// The settings that `names` names, blanks between them, after this command line with this standard input.
+    /// Loads the command line and standard input. Returns the values of the settings in `names`, which are separated by blanks.
     fn shown(argv: &[&str], stdin: &str, names: &str) -> Result<String, Exit> {
         let argv: Vec<OsString> = argv.iter().map(OsString::from).collect();
         let loaded = load(&argv, &mut stdin.as_bytes())?;
@@ -353,8 +352,8 @@ mod tests {
         check_fatal(&["--foo", "x"], "option --foo\n", "Bad directive or wrong number of arguments");
         check_fatal(&["--port=0"], "option --port=0\n", "Bad directive or wrong number of arguments");
         check_fatal(
-            &["--cluster-enabled", "yes"],
-            "--cluster-enabled",
+            &["--loadmodule", "/x.so"],
+            "--loadmodule",
             "is not supported by this version of Penstock; remove this directive to do without",
         );
         check_fatal(&["-p", "1"], "at '-p'\n", "an option begins with --, and its values follow it");

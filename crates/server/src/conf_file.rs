@@ -1,33 +1,32 @@
-//! The grammar of redis.conf: lines into directives, files into lines.
+//! The grammar of redis.conf: files into lines, lines into directives.
 //!
-//! One directive a line, its arguments quoted as [`resp::splitargs`] says; blank lines and lines that begin with `#`
-//! say nothing, and a `#` further on is no comment. `include` reads other files at that point. What a directive means
-//! is the [`Loader`]'s business.
+//! One directive a line, its arguments quoted by the rules of [`resp::splitargs`]. Blank lines and lines that begin with `#` are ignored. A
+//! `#` further on in a line is no comment. `include` reads other files at its place. The [`Loader`] interprets the directives.
 //!
 //! Source: the sample redis.conf and the "Redis configuration" page.
 
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
-use engine::config::Loader;
+use config::Loader;
 
-/// Errors that are named at once.
+/// The most errors reported at once.
 const ERRORS_MAX: usize = 100;
-/// Files may include files, this deep; further down it can only be a file that includes itself.
+/// The depth limit of nested includes. A deeper nesting is a file that includes itself.
 const INCLUDE_DEPTH_MAX: usize = 16;
 
-/// A configuration that the server can't start with. Its text is what to print before leaving.
+/// A configuration error that prevents a start. Its text is printed before the exit.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ConfError {
     /// A line is wrong.
     Line {
-        /// Where it stands: the name of a file, or that of another source.
+        /// The name of the file or other source.
         source: String,
         /// Counted from 1.
         line: usize,
         /// The line itself.
         text: String,
-        /// What is wrong with it.
+        /// The error in it.
         reason: String,
     },
     /// A file can't be read.
@@ -39,7 +38,7 @@ pub enum ConfError {
     },
 }
 
-/// The first line of every fatal error in a configuration, after a blank one.
+/// The first line of every fatal error in a configuration, after a blank line.
 pub(crate) const FATAL: &str =
     concat!("\n*** FATAL CONFIG FILE ERROR (Penstock ", env!("CARGO_PKG_VERSION"), ") ***\n");
 
@@ -58,15 +57,15 @@ impl fmt::Display for ConfError {
 
 impl std::error::Error for ConfError {}
 
-/// All mistakes of a configuration, so that one start shows them all. Its text is what to print before leaving.
+/// All errors of a configuration, shown together at one start. The text is printed before the exit.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ConfErrors(Vec<ConfError>);
 
 impl ConfErrors {
-    /// An error if there is one.
+    /// Returns `Ok` if there are no errors.
     ///
     /// # Errors
-    /// All of them.
+    /// All errors together.
     pub fn into_result(self) -> Result<(), ConfErrors> {
         if self.0.is_empty() { Ok(()) } else { Err(self) }
     }
@@ -77,7 +76,7 @@ impl ConfErrors {
         }
     }
 
-    /// Whether the rest isn't looked at any more.
+    /// Returns true if the rest of the configuration is skipped.
     fn is_full(&self) -> bool {
         self.0.len() >= ERRORS_MAX
     }
@@ -98,19 +97,24 @@ impl fmt::Display for ConfErrors {
 
 impl std::error::Error for ConfErrors {}
 
-/// Reads the file at `path` into `loader`. What is wrong, there or in an included file, is left out and noted.
+/// Reads the file at `path` into `loader`. Wrong lines, there or in an included file, are left out and noted.
 pub fn load_file(loader: &mut Loader, path: &Path, errors: &mut ConfErrors) {
     load_nested(loader, path, 0, errors);
 }
 
-/// Reads the configuration `text`, which is called `source` in errors, into `loader`, as [`load_file`] does.
+/// Reads the configuration `text` into `loader`, like [`load_file`]. Errors name `source` as its place.
 pub fn load_text(loader: &mut Loader, source: &str, text: &[u8], errors: &mut ConfErrors) {
     load_lines(loader, source, text, 0, errors);
 }
 
 fn load_nested(loader: &mut Loader, path: &Path, depth: usize, errors: &mut ConfErrors) {
     match std::fs::read(path) {
-        Ok(text) => load_lines(loader, &path.display().to_string(), &text, depth, errors),
+        Ok(text) => {
+            let source = path.display().to_string();
+            let outer = (depth > 0).then(|| loader.set_included(Some(source.clone())));
+            load_lines(loader, &source, &text, depth, errors);
+            outer.map(|outer| loader.set_included(outer));
+        }
         Err(error) => errors.push(ConfError::File { path: path.to_owned(), reason: system_text(&error) }),
     }
 }
@@ -121,7 +125,7 @@ fn load_lines(loader: &mut Loader, source: &str, text: &[u8], depth: usize, erro
         if line.is_empty() || line.starts_with(b"#") {
             continue;
         }
-        // A file that includes itself many times would be read for ever.
+        // A file that includes itself several times would be read endlessly.
         if errors.is_full() {
             return;
         }
@@ -132,7 +136,7 @@ fn load_lines(loader: &mut Loader, source: &str, text: &[u8], depth: usize, erro
     }
 }
 
-/// Reads one line; an error is its own, and those of files that it includes are noted.
+/// Reads one line. Returns the error of this line, and notes the errors of files that it includes.
 fn load_line(loader: &mut Loader, line: &[u8], depth: usize, errors: &mut ConfErrors) -> Result<(), String> {
     let argv = resp::splitargs::split_args(line).map_err(|_| "Unbalanced quotes in configuration line".to_owned())?;
     match argv.as_slice() {
@@ -147,8 +151,8 @@ fn load_line(loader: &mut Loader, line: &[u8], depth: usize, errors: &mut ConfEr
     }
 }
 
-/// Reads the files that a pattern stands for, in the order of their names. A pattern may stand for none; a plain name
-/// must be that of a file. Relative ones are in `dir`, as it is set by then.
+/// Reads the files that match a pattern, in the order of their names. A glob may match no file, but a plain name must exist. Relative paths
+/// start at the current value of `dir`.
 pub(crate) fn include(loader: &mut Loader, pattern: &[u8], depth: usize, errors: &mut ConfErrors) {
     let pattern = String::from_utf8_lossy(pattern);
     let pattern = loader.settings().in_dir(&pattern);
@@ -164,7 +168,7 @@ fn is_plain(path: &Path) -> bool {
     store::glob::is_literal(path.as_os_str().as_encoded_bytes())
 }
 
-/// The paths that exist and match `pattern`, in which any component may be a glob; sorted.
+/// Returns the existing paths that match `pattern`, sorted. Any component may be a glob.
 fn matching_paths(pattern: &Path) -> Vec<PathBuf> {
     let mut found = vec![PathBuf::new()];
     for component in pattern.components() {
@@ -179,7 +183,7 @@ fn matching_paths(pattern: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What is in `directory` under a name that matches `glob`. As in a shell, a glob must name a leading dot to match it.
+/// Returns the entries of `directory` that match `glob`. A leading dot must be written in the glob, like in a shell.
 fn matching_entries(directory: &Path, glob: &[u8]) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     let names = entries.filter_map(|entry| entry.ok().map(|entry| entry.file_name()));
@@ -192,7 +196,7 @@ fn matching_entries(directory: &Path, glob: &[u8]) -> Vec<PathBuf> {
         .collect()
 }
 
-/// An error of the system in the words of strerror, without Rust's "(os error 2)".
+/// Returns the text of strerror for a system error, without Rust's "(os error 2)".
 pub(crate) fn system_text(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
@@ -201,7 +205,7 @@ pub(crate) fn system_text(error: &std::io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::config::{Settings, get};
+    use config::{Settings, get};
 
     fn load(text: &str) -> Result<Settings, String> {
         let settings = Settings::new();
@@ -263,7 +267,7 @@ mod tests {
         assert!(many.ends_with("\nThe rest was not looked at."), "{many}");
     }
 
-    /// A directory for one test, gone at its end.
+    /// A directory for one test, removed at its end.
     struct ScratchDirectory(PathBuf);
 
     impl ScratchDirectory {
@@ -329,7 +333,7 @@ mod tests {
         assert!(error.starts_with("Fatal error, can't open config file '"), "{error}");
         assert!(error.ends_with("/nofile': No such file or directory"), "{error}");
         assert!(scratch.load("self.conf").unwrap_err().ends_with("Files include files more than 16 deep"));
-        // It ends, and not after having been read 65,536 times.
+        // The load ends long before 65,536 reads.
         assert!(scratch.load("twice.conf").unwrap_err().ends_with("The rest was not looked at."));
         let error = scratch.load("both.conf").unwrap_err();
         assert!(error.starts_with(FATAL) && error.contains("'foo'") && error.contains("/b.conf\n"), "{error}");

@@ -1,4 +1,4 @@
-//! One connection: its socket, what has arrived and not been run, and what waits to be sent.
+//! One connection: its socket, the input that has not run, and the unsent replies.
 
 use std::io::{self, IoSlice};
 use std::net::TcpStream;
@@ -6,40 +6,41 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 
+use config::QUERY_BYTES_MAX;
+use engine::clients::progress::Progress;
 use engine::clients::session::Session;
-use engine::config::QUERY_BYTES_MAX;
-use engine::statistics::stats::WorkerStats;
-use engine::worker::{Ran, Worker};
+use engine::worker::Worker;
 use journal::order::Position;
 use resp::reply::Output;
 use resp::request::{BUFFER_BYTES_MAX, Blocks, Input, Missing};
 use rustix::io::Errno;
+use statistics::stats::WorkerStats;
 
-use crate::apart::Apart;
 use crate::backlog::Backlog;
-use crate::event_loop::Shared;
+use crate::deferred_replies::DeferredReplies;
+use crate::large_args::LargeArgs;
 use crate::log;
 use crate::reply_queue::ReplyQueue;
+use crate::shared::Shared;
 use crate::tls::stream::TlsStream;
-use crate::unsettled::Unsettled;
 
-/// Slices given to one vectored write; the rest goes with the next.
+/// Slices in one vectored write. The others follow in the next.
 const SLICES_AT_ONCE: usize = 64;
-/// Bytes sent to a connection in one turn: others wait while a peer takes as fast as it is given.
+/// Bytes sent to a connection in one turn. Other connections must not starve while a fast peer takes everything.
 const SEND_BYTES_MAX: usize = 1024 * 1024;
-/// Bytes from which on the buffer of a request is made as large as that says to be, so that nothing is moved when it
-/// grows, and none of it is free.
+/// A request of at least this many bytes gets a buffer of its announced size. The buffer is filled exactly, and no bytes are moved during
+/// growth.
 const OWN_BUFFER_BYTES_MIN: usize = 32 * 1024;
-/// Bytes of an input buffer that a connection keeps though there is little in it.
+/// Bytes of capacity that a nearly empty input buffer keeps.
 const INPUT_KEPT_BYTES: usize = 16 * 1024;
-/// Bytes that have been run and may stay before the rest: with those of the longest request they stay far below what
-/// the framer's offsets reach.
+/// Bytes that have run and may remain before the rest. Together with the longest request they stay far below the range of the framer's
+/// offsets.
 const INPUT_RUN_BYTES_MAX: usize = 256 * 1024 * 1024;
-// A connection with more requests that wait is closed, so that none is longer than what can be framed.
+// A connection with more unrun input is closed. No request is longer than the framer can handle.
 const _: () = assert!(QUERY_BYTES_MAX as usize + INPUT_RUN_BYTES_MAX < BUFFER_BYTES_MAX);
-/// Bytes of an output buffer that a connection keeps when it has sent everything.
+/// Bytes of capacity that an empty output buffer keeps.
 const OUTPUT_KEPT_BYTES: usize = 16 * 1024;
-/// Bytes of the output buffer that goes from one connection of a thread to the next: a part of the second-level cache.
+/// Bytes of the output buffer that a thread's connections share in turn: a part of the second-level cache.
 const SPARE_OUTPUT_BYTES: usize = 512 * 1024;
 
 /// A client's socket.
@@ -53,21 +54,21 @@ pub enum Socket {
 }
 
 impl Socket {
-    /// Whether there is something to be read that no poller announces.
+    /// Returns true if the socket has input that no poller announces.
     #[inline]
     #[must_use]
     pub fn is_pending(&self) -> bool {
         matches!(self, Socket::Tls(stream) if stream.is_pending())
     }
 
-    /// Whether that is so, and the loop is yet to note it; it does now.
+    /// Returns true once per readiness change, and sets the loop's note of it.
     #[inline]
     pub fn begins_to_be_pending(&mut self) -> bool {
         let Socket::Tls(stream) = self else { return false };
         stream.is_pending() && !std::mem::replace(&mut stream.is_noted, true)
     }
 
-    /// Whether the loop has noted it; from now on, it has not.
+    /// Clears the loop's note and returns its previous value.
     pub fn ends_to_be_pending(&mut self) -> bool {
         let Socket::Tls(stream) = self else { return false };
         std::mem::take(&mut stream.is_noted)
@@ -84,86 +85,62 @@ impl AsFd for Socket {
     }
 }
 
-/// Why a connection's requests are not being run at the moment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Hold {
-    /// They are.
-    None,
-    /// It waits in a blocking command.
-    Parked,
-    /// CLIENT PAUSE.
-    Paused,
-    /// There is no room in an inbox for what it publishes.
-    Overfilled,
-    /// Much of what it was answered waits for the disk.
-    Unsettled,
-    /// The log has no room for what it writes.
-    AwaitsLog,
-    /// It has used up its turn, and is in the queue for the next.
-    Yielded,
-    /// There is no room for more replies: it does not read those that wait.
-    Full,
-    /// It is closed once everything is sent.
-    Closing,
-}
-
-/// See the module's documentation.
+/// One client's connection.
 pub struct Connection {
     /// The socket.
     pub socket: Socket,
-    /// What the engine knows of it.
+    /// The engine's state of the client.
     pub session: Session,
-    /// Bytes that have arrived and not been run: nothing, most of the time.
+    /// Bytes that have arrived and not run. Usually empty.
     pub input: Vec<u8>,
-    /// Bytes at the beginning of `input` that have been run nevertheless. None while requests are run as they arrive.
+    /// Bytes at the beginning of `input` that have run already. 0 while requests run on arrival.
     pub input_run: usize,
-    /// The large arguments of the request that `input` begins with.
-    pub apart: Option<Box<Apart>>,
-    /// Replies that wait to be sent.
+    /// The large arguments of the first request in `input`.
+    pub large_args: Option<Box<LargeArgs>>,
+    /// Replies ready to be sent.
     pub replies: ReplyQueue,
-    /// Replies that may not be sent yet, before the disk has what they tell of; and those behind them.
-    pub unsettled: Option<Box<Unsettled>>,
-    /// What is known of replies that have waited for longer than a turn.
+    /// Replies held until their changes are durable, and all replies behind them.
+    pub deferred: Option<Box<DeferredReplies>>,
+    /// The figures of replies that have been unsent for longer than a turn.
     pub backlog: Option<Box<Backlog>>,
-    /// Why nothing is run.
-    pub hold: Hold,
-    /// Whether the poller watches for something to read: not once the peer has said its last, nor while there is no
-    /// room for replies to what it says.
+    /// The reason why no requests run.
+    pub progress: Progress,
+    /// True while the poller watches for input. False after the peer's end of input, and while there is no room for further replies.
     pub wants_read: bool,
-    /// Whether the poller watches for room to write.
+    /// True while the poller watches for room to write.
     pub wants_write: bool,
-    /// Whether the socket takes no more until the poller says so.
+    /// True while the socket takes no more, until the poller reports room.
     pub socket_is_full: bool,
-    /// Whether it is in the list of those to be written to at the end of the turn.
+    /// True while the connection is in the list to be written at the end of the turn.
     pub in_write_list: bool,
-    /// Whether nothing but this thread knows it any more, since its last reply is being sent.
+    /// True while only this thread knows the connection, because its last reply is being sent.
     has_left: bool,
 }
 
-/// What one read has brought.
+/// The result of one read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Read {
-    /// How much. 0 is the end.
+    /// Number of bytes. 0 is the end of input.
     pub bytes: usize,
-    /// Whether it is all that there was room for: then there may be more.
+    /// True if the bytes fill all the room: there may be more.
     pub filled_room: bool,
 }
 
-/// How a write went.
+/// The result of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
     /// Everything is sent.
     All,
-    /// The socket takes no more at the moment, or has been given enough for one turn.
+    /// The socket takes no more at the moment, or has taken enough for one turn.
     Some,
-    /// Everything that is in memory is sent; the rest has to be read from a file first.
+    /// Everything in memory is sent. The rest must be read from a file first.
     Front,
     /// The connection is broken.
     Broken,
 }
 
 impl Connection {
-    /// A connection that has just been accepted.
+    /// Returns a newly accepted connection.
     #[must_use]
     pub fn new(socket: Socket, session: Session) -> Connection {
         Connection {
@@ -171,11 +148,11 @@ impl Connection {
             session,
             input: Vec::new(),
             input_run: 0,
-            apart: None,
+            large_args: None,
             replies: ReplyQueue::default(),
-            unsettled: None,
+            deferred: None,
             backlog: None,
-            hold: Hold::None,
+            progress: Progress::Ready,
             wants_read: true,
             wants_write: false,
             socket_is_full: false,
@@ -184,51 +161,50 @@ impl Connection {
         }
     }
 
-    /// Where what is to be sent next is written, behind all replies so far.
+    /// Returns the output for new replies, behind all present ones.
     pub fn replies_end(&mut self) -> &mut Output {
-        match &mut self.unsettled {
-            Some(unsettled) => unsettled.last().unwrap_or(&mut self.replies.output),
+        match &mut self.deferred {
+            Some(deferred) => deferred.last().unwrap_or(&mut self.replies.output),
             None => &mut self.replies.output,
         }
     }
 
-    /// Takes what its requests were answered, which depends on the log up to `depends`. The log is safe up to `safe`: if the
-    /// replies have to wait for more of it, says for how much. `now_ms` is by a clock that is never set.
+    /// Takes the replies of its requests, which depend on the log up to `durable_after`. The log is safe up to `safe`. If the replies are
+    /// held, returns the position that releases them. `now_ms` is of a clock that is never set.
     pub fn take_replies(
         &mut self,
         replies: &mut Output,
-        depends: Position,
+        durable_after: Position,
         safe: Position,
         now_ms: u64,
     ) -> Option<Position> {
         if replies.is_empty() {
             return None;
         }
-        if self.unsettled.is_none() && depends <= safe {
+        if self.deferred.is_none() && durable_after <= safe {
             self.replies.output.append(replies);
             return None;
         }
-        Some(self.unsettled.get_or_insert_default().push(depends, replies, now_ms))
+        Some(self.deferred.get_or_insert_default().push(durable_after, replies, now_ms))
     }
 
-    /// Has the replies be sent that wait no longer, now that the log is safe up to here.
+    /// Releases the replies that depend on the log up to `safe`.
     pub fn release_replies(&mut self, safe: Position) {
-        if let Some(unsettled) = &mut self.unsettled
-            && unsettled.release(safe, &mut self.replies.output)
+        if let Some(deferred) = &mut self.deferred
+            && deferred.release(safe, &mut self.replies.output)
         {
-            self.unsettled = None;
+            self.deferred = None;
         }
     }
 
-    /// Whether there are replies that it has not been sent.
+    /// Returns true if there are unsent replies.
     #[must_use]
     pub fn has_replies(&self) -> bool {
-        !self.replies.is_empty() || self.unsettled.is_some()
+        !self.replies.is_empty() || self.deferred.is_some()
     }
 
-    /// Takes it out of all that knows it, but its thread: its subscriptions, the list of clients. Called before its peer
-    /// can know that it is closed, by the reply to QUIT or by the end of the connection: whatever does something because
-    /// of that finds nothing left of it.
+    /// Removes the connection from its subscriptions and the list of clients; only its thread keeps it. The call comes before the peer can
+    /// notice the close, by the reply to QUIT or by the end of the connection. Reactions to the close find no trace of the connection.
     pub fn leave(&mut self, worker: &mut Worker, shared: &Shared) {
         if !std::mem::replace(&mut self.has_left, true) {
             worker.close(&mut self.session);
@@ -236,30 +212,35 @@ impl Connection {
         }
     }
 
-    /// Runs the requests that have been kept, by `run`, which is told the session, the input, and where to begin in it. The replies go
-    /// behind those that wait, or into `apart` if they may have to wait for the log. Says whether a request has been run.
-    pub fn run_kept(
+    /// Runs requests by `run`, which gets the session, the input and the start in it: the `received` ones, or else those that the
+    /// connection has kept. Keeps the unrun rest. The replies go behind the present ones, or into `held_replies` if they may depend on the
+    /// log. Returns true if a request has run, and the progress.
+    pub fn run_requests(
         &mut self,
-        apart: Option<&mut Output>,
-        run: impl FnOnce(&mut Session, Input<'_>, usize, &mut Output) -> (usize, Ran),
-    ) -> (bool, Ran) {
-        let input = Input { bytes: &self.input, blocks: Connection::blocks(self.apart.as_deref()) };
-        let output = apart.unwrap_or(&mut self.replies.output);
-        let before = self.input_run;
-        let (at, ran) = run(&mut self.session, input, before, output);
-        self.forget_run(at, ran);
-        (at > before, ran)
+        received: Option<&[u8]>,
+        held_replies: Option<&mut Output>,
+        run: impl FnOnce(&mut Session, Input<'_>, usize, &mut Output) -> (usize, Progress),
+    ) -> (bool, Progress) {
+        let (bytes, from) = received.map_or((&self.input[..], self.input_run), |bytes| (bytes, 0));
+        let input = Input { bytes, blocks: Connection::blocks(self.large_args.as_deref()) };
+        let output = held_replies.unwrap_or(&mut self.replies.output);
+        let (at, progress) = run(&mut self.session, input, from, output);
+        match received {
+            Some(bytes) => self.keep_rest(bytes, at, progress),
+            None => self.forget_run(at, progress),
+        }
+        (at > from, progress)
     }
 
-    /// Sends what the socket takes of the replies. One that is closed leaves the list of clients first, and comes back if its peer
-    /// has yet to read some. Says what of them was sent, and how many bytes.
+    /// Sends as many replies as the socket takes. A closing connection leaves the list of clients first, and comes back if its peer has
+    /// still replies to read. Returns the state of the output and the number of bytes sent.
     pub fn send_replies(&mut self, spare: &mut Vec<u8>, worker: &mut Worker, shared: &Shared) -> (Sent, usize) {
-        let is_closing = self.hold == Hold::Closing;
+        let is_closing = self.progress == Progress::Closing;
         if is_closing {
             self.leave(worker, shared);
         }
-        // As in Redis: the reply to a blocking command may be the first sign of life for long. It is noted before the reply
-        // leaves, since another thread may be asked for it as soon as the client has read that.
+        // Like in Redis, a reply counts as activity: before the reply to a blocking command a client may be silent for long. The time is
+        // noted before the reply is sent, because the client may then ask another thread for it.
         let active_ms = self.session.client.active_ms.load(Ordering::Relaxed);
         self.session.client.active_ms.store(worker.clock.now_ms, Ordering::Relaxed);
         let (sent, bytes, calls) = self.send(spare);
@@ -274,7 +255,7 @@ impl Connection {
         (sent, bytes)
     }
 
-    /// Puts it back into the list of clients, since its peer is yet to read its last replies.
+    /// Puts the connection back into the list of clients, because its peer has still replies to read.
     pub fn come_back(&mut self, worker: &Worker, shared: &Shared) {
         if std::mem::take(&mut self.has_left) {
             worker.come_back(&self.session);
@@ -285,33 +266,34 @@ impl Connection {
     /// Bytes that have arrived and not been run.
     #[must_use]
     pub fn input_left(&self) -> usize {
-        self.input.len() - self.input_run + self.apart.as_ref().map_or(0, |apart| apart.arrived_bytes())
+        self.input.len() - self.input_run + self.large_args.as_ref().map_or(0, |large_args| large_args.arrived_bytes())
     }
 
-    /// Bytes of memory that are set aside for what is to arrive.
+    /// Bytes of memory reserved for further input.
     #[must_use]
     pub fn input_free(&self) -> usize {
-        self.input.capacity() - self.input.len() + self.apart.as_ref().map_or(0, |apart| apart.free_bytes())
+        self.input.capacity() - self.input.len()
+            + self.large_args.as_ref().map_or(0, |large_args| large_args.free_bytes())
     }
 
-    /// Counts what was read from it, and has it be active now.
+    /// Counts received bytes, and marks the client active.
     pub fn note_read(&mut self, bytes: usize, now_ms: u64, stats: &WorkerStats) {
-        self.session.trips.note_arrival();
+        self.session.round_trips.note_arrival();
         stats.net_in.add(bytes as u64);
         let client = &self.session.client;
         client.active_ms.store(now_ms, Ordering::Relaxed);
         client.net_bytes[0].fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Counts what was sent to it, in so many system calls.
+    /// Counts bytes sent, and the system calls for them.
     pub fn note_sent(&self, bytes: usize, calls: usize, stats: &WorkerStats) {
         stats.net_out.add(bytes as u64);
         stats.writes.add(calls as u64);
         self.session.client.net_bytes[1].fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Notes what its requests take that wait to be complete, for CLIENT LIST and the limits of memory. It may be among
-    /// those that are closed for that, a moment later.
+    /// Publishes the size of incomplete requests, for CLIENT LIST and the memory limits. Those limits may close the connection a moment
+    /// later.
     pub fn note_input(&self, worker: &Worker) {
         let client = &self.session.client;
         let (left, free) = (self.input_left() as u64, self.input_free() as u64);
@@ -324,17 +306,17 @@ impl Connection {
         worker.note_unauthenticated(&self.session);
     }
 
-    /// What its requests take that wait, in bytes, if that is more than `limit` allows.
+    /// Returns the bytes of the pending requests if they exceed `limit`.
     #[must_use]
     pub fn input_over(&self, limit: u64) -> Option<usize> {
-        // What a transaction has queued waits as well.
+        // Commands queued by a transaction count, too.
         let queued = self.session.multi.as_ref().map_or(0, |multi| multi.bytes);
         let framed = self.session.framer.memory_bytes();
         let bytes = self.input_left().saturating_add(queued).saturating_add(framed);
         (bytes as u64 > limit).then_some(bytes)
     }
 
-    /// Says in the log that requests of so many bytes are why it is closed.
+    /// Logs that the connection is closed because of the size of its requests.
     pub fn log_input_over(&self, bytes: usize, limit: u64) {
         let client = &self.session.client;
         log::warning(format!(
@@ -343,86 +325,86 @@ impl Connection {
         ));
     }
 
-    /// The large arguments of the request that its input begins with, as far as they are complete.
-    pub fn blocks(apart: Option<&Apart>) -> &Blocks {
-        apart.map_or(Blocks::NONE, |apart| &apart.blocks)
+    /// The complete ones of the first request's large arguments.
+    pub fn blocks(large_args: Option<&LargeArgs>) -> &Blocks {
+        large_args.map_or(Blocks::NONE, |large_args| &large_args.blocks)
     }
 
-    /// Whether a large argument is arriving.
+    /// Returns true while a large argument is arriving.
     #[must_use]
     pub fn is_amid_large(&self) -> bool {
-        self.apart.as_ref().is_some_and(|apart| apart.is_filling())
+        self.large_args.as_ref().is_some_and(|large_args| large_args.is_filling())
     }
 
-    /// Keeps what has been read and can't be run now.
+    /// Keeps input that can't run now.
     pub fn keep_input(&mut self, read: &[u8]) {
         self.input.clear();
         self.input.extend_from_slice(read);
     }
 
-    /// Bytes that are missing of a long request that has no large argument, as far as it says so.
+    /// Returns the missing bytes of a long request without large arguments, as far as its header tells.
     fn wanted(&self) -> Option<usize> {
         let total = self.session.framer.wanted().filter(|&total| total >= OWN_BUFFER_BYTES_MIN)?;
-        // Else it isn't what the input ends in.
-        let is_framed = self.hold == Hold::None && self.input_run == 0;
+        // Otherwise the request need not be the last one in the input.
+        let is_framed = self.progress == Progress::Ready && self.input_run == 0;
         total.checked_sub(self.input.len()).filter(|&missing| missing > 0 && is_framed)
     }
 
-    /// Whether what is read next is the rest of a long request, or of a part of it, for which there is room.
+    /// Returns true if the next read continues a long request or argument with a buffer of its size.
     #[must_use]
     pub fn is_amid_long(&self) -> bool {
         self.is_amid_large() || self.wanted().is_some()
     }
 
-    /// Keeps what is left of what has been read, when `run` bytes of it have run.
-    pub fn keep_rest(&mut self, read: &[u8], run: usize, ran: Ran) {
-        self.forget_apart(run);
+    /// Keeps the rest of the read input after `run` bytes have run.
+    pub fn keep_rest(&mut self, read: &[u8], run: usize, progress: Progress) {
+        self.forget_large_args(run);
         let rest = &read[run..];
-        let (rest, begun) = rest.split_at(self.whole_bytes(ran).unwrap_or(rest.len()));
+        let (rest, begun) = rest.split_at(self.whole_bytes(progress).unwrap_or(rest.len()));
         self.keep_input(rest);
-        self.begin_apart(ran, begun);
+        self.begin_large_arg(progress, begun);
     }
 
-    /// Forgets the first bytes of the input, which have run.
-    pub fn forget_run(&mut self, run: usize, ran: Ran) {
-        self.forget_apart(run);
-        self.drop_input(run, ran == Ran::Idle);
-        if let Some(whole) = self.whole_bytes(ran) {
+    /// Drops the first bytes of the input, which have run.
+    pub fn forget_run(&mut self, run: usize, progress: Progress) {
+        self.forget_large_args(run);
+        self.drop_input(run, progress == Progress::Ready);
+        if let Some(whole) = self.whole_bytes(progress) {
             let begun = self.input.split_off(whole);
-            self.begin_apart(ran, &begun);
+            self.begin_large_arg(progress, &begun);
         }
     }
 
-    /// The large argument that is to be received apart from now on: the one that what is left of the input ends in.
-    fn missing(&self, ran: Ran) -> Option<Missing> {
-        // Else what is left need not begin where framing has stopped.
-        let is_framed = ran == Ran::Idle && !self.is_amid_large();
+    /// Returns the incomplete large argument at the end of the input. It is received into a buffer of its own from now on.
+    fn missing(&self, progress: Progress) -> Option<Missing> {
+        // Otherwise the rest of the input need not begin at the framer's position.
+        let is_framed = progress == Progress::Ready && !self.is_amid_large();
         self.session.framer.missing().filter(|_| is_framed)
     }
 
-    /// Bytes of what is left that stand before such an argument.
-    fn whole_bytes(&self, ran: Ran) -> Option<usize> {
-        self.missing(ran).map(|missing| missing.at)
+    /// Returns the number of unrun bytes before the incomplete large argument.
+    fn whole_bytes(&self, progress: Progress) -> Option<usize> {
+        self.missing(progress).map(|missing| missing.at)
     }
 
-    fn begin_apart(&mut self, ran: Ran, begun: &[u8]) {
-        if let Some(missing) = self.missing(ran) {
-            self.apart.get_or_insert_default().begin(missing, begun);
+    fn begin_large_arg(&mut self, progress: Progress, begun: &[u8]) {
+        if let Some(missing) = self.missing(progress) {
+            self.large_args.get_or_insert_default().begin(missing, begun);
         }
     }
 
-    /// Forgets the large arguments of the first request, if that has run.
-    fn forget_apart(&mut self, run: usize) {
+    /// Drops the large arguments of the first request if that has run.
+    fn forget_large_args(&mut self, run: usize) {
         if run > 0 {
-            self.apart = None;
+            self.large_args = None;
         }
     }
 
-    /// Reads once into what it keeps: the large argument that is arriving, or as much as there is, `bytes` at least.
+    /// Reads once into the kept input: the rest of an arriving large argument, or else at least `bytes` if available.
     pub fn read_to_keep(&mut self, bytes: usize) -> io::Result<Option<Read>> {
-        if let Some(apart) = self.apart.as_mut().filter(|apart| apart.is_filling()) {
-            let read = apart.read(&mut self.socket)?;
-            return Ok(read.map(|bytes| Read { bytes, filled_room: !apart.is_filling() }));
+        if let Some(large_args) = self.large_args.as_mut().filter(|large_args| large_args.is_filling()) {
+            let read = large_args.read(&mut self.socket)?;
+            return Ok(read.map(|bytes| Read { bytes, filled_room: !large_args.is_filling() }));
         }
         match self.wanted() {
             Some(missing) => self.input.reserve_exact(missing),
@@ -432,8 +414,8 @@ impl Connection {
         Ok(read.map(|bytes| Read { bytes, filled_room: self.input.len() == self.input.capacity() }))
     }
 
-    /// Forgets what has been run, and gives memory back where there is much to give. With much behind it, it stays for
-    /// now unless `all` has to go: moving the rest after every small part would take longer than running it.
+    /// Drops the bytes that have run, and frees excess memory. Before a long rest they stay for now unless `all` is set: moving the rest
+    /// after every small request would take longer than the requests.
     fn drop_input(&mut self, run: usize, all: bool) {
         if !all && run < self.input.len() / 2 && run < INPUT_RUN_BYTES_MAX {
             self.input_run = run;
@@ -446,8 +428,8 @@ impl Connection {
         }
     }
 
-    /// Sends what waits, with as few system calls as the socket allows. Returns the bytes and calls it took. `spare` gets
-    /// the memory of what has been sent, for the next connection.
+    /// Sends the output with as few system calls as the socket allows. Returns the state, the bytes and the calls. `spare` gets the emptied
+    /// buffer, for the next connection.
     pub fn send(&mut self, spare: &mut Vec<u8>) -> (Sent, usize, usize) {
         let (mut bytes, mut calls) = (0, 0);
         loop {
@@ -487,7 +469,7 @@ fn write(socket: &mut Socket, output: &Output) -> rustix::io::Result<usize> {
     }
     let mut slices = output.slices();
     match (slices.next(), slices.next()) {
-        // Most replies are of one slice, and that form is cheaper here as in the kernel.
+        // Most replies are one slice, and a plain send is cheaper here and in the kernel.
         (Some(slice), None) => rustix::net::send(&*socket, slice, rustix::net::SendFlags::NOSIGNAL),
         _ => write_slices(socket, output),
     }
@@ -504,7 +486,7 @@ fn write_slices(socket: &Socket, output: &Output) -> rustix::io::Result<usize> {
     rustix::io::writev(socket, &slices[..count])
 }
 
-/// Reads into a slice. 0 is the end; an error that only means "later" is none.
+/// Reads into a slice. Returns 0 at the end of input, and `None` if there is no input yet.
 pub fn read(socket: &mut Socket, into: &mut [u8]) -> io::Result<Option<usize>> {
     if let Socket::Tls(stream) = socket {
         return stream.read(into);

@@ -1,8 +1,7 @@
-//! A thread's connections, by the poller's numbers.
+//! A thread's connections, by the poller's tokens.
 //!
-//! `unsafe` because a connection that runs is borrowed apart from the others, which may have to be served meanwhile.
-//! The invariant: **an [`Others`] never touches the one connection that was taken apart from it**, and as long as both
-//! exist, the table itself isn't borrowed.
+//! `unsafe` because a running connection is borrowed separately from the others, which may have to be served meanwhile. The invariant: **an
+//! [`Others`] never touches the one connection that is borrowed separately**, and while both exist, the table itself isn't borrowed.
 
 use std::cell::UnsafeCell;
 
@@ -10,7 +9,7 @@ use slab::Slab;
 
 use crate::connection::Connection;
 
-/// See the module's documentation.
+/// The table of connections.
 #[derive(Default)]
 pub struct Connections(Slab<UnsafeCell<Connection>>);
 
@@ -21,71 +20,70 @@ pub struct Others<'c> {
 }
 
 impl Connections {
-    /// How many there are.
+    /// The number of connections.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "not needed")]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is one of this number.
+    /// Returns true if the key is in use.
     #[must_use]
     pub fn contains(&self, key: usize) -> bool {
         self.0.contains(key)
     }
 
-    /// The connection of this number.
+    /// The connection with this key.
     #[must_use]
     pub fn get(&self, key: usize) -> Option<&Connection> {
         // SAFETY: the table is borrowed, so neither it nor one of its connections is borrowed mutably.
         self.0.get(key).map(|cell| unsafe { &*cell.get() })
     }
 
-    /// The same, to be changed.
+    /// The connection with this key, mutable.
     #[inline]
     pub fn get_mut(&mut self, key: usize) -> Option<&mut Connection> {
         self.0.get_mut(key).map(UnsafeCell::get_mut)
     }
 
-    /// The number that the next one gets.
+    /// The key of the next connection.
     #[must_use]
     pub fn next_key(&self) -> usize {
         self.0.vacant_key()
     }
 
-    /// Adds one, and returns its number.
+    /// Adds a connection and returns its key.
     pub fn insert(&mut self, connection: Connection) -> usize {
         self.0.insert(UnsafeCell::new(connection))
     }
 
-    /// Removes one.
+    /// Removes a connection.
     pub fn try_remove(&mut self, key: usize) -> Option<Connection> {
         self.0.try_remove(key).map(UnsafeCell::into_inner)
     }
 
-    /// All of them, with their numbers.
+    /// All connections with their keys.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &Connection)> {
-        // SAFETY: as in `get`.
+        // SAFETY: the table is borrowed, so neither it nor one of its connections is borrowed mutably.
         self.0.iter().map(|(key, cell)| (key, unsafe { &*cell.get() }))
     }
 
-    /// One connection, and apart from it the others.
+    /// Borrows one connection, and the others separately.
     #[inline]
-    pub fn apart(&mut self, key: usize) -> Option<(&mut Connection, Others<'_>)> {
+    pub fn split_at(&mut self, key: usize) -> Option<(&mut Connection, Others<'_>)> {
         let all = &self.0;
-        // SAFETY: the table is borrowed mutably as long as both results are used, and the second never touches the
-        // first.
+        // SAFETY: the table is borrowed mutably as long as both results are used, and the second result never touches the first.
         let one = all.get(key).map(|cell| unsafe { &mut *cell.get() })?;
         Some((one, Others { all, except: key }))
     }
 }
 
 impl Others<'_> {
-    /// The connection of this number, unless it is the one.
+    /// The connection with this key, unless it is the one that is borrowed separately.
     pub fn get_mut(&mut self, key: usize) -> Option<&mut Connection> {
         let cell = self.all.get(key).filter(|_| key != self.except)?;
-        // SAFETY: it is not the one that is borrowed apart; this is borrowed mutably as long as the result is used, and
-        // there is only one of it.
+        // SAFETY: the key differs from the separately borrowed connection's. `self` is borrowed mutably as long as the result is used, and
+        // there is only one `Others`.
         Some(unsafe { &mut *cell.get() })
     }
 }
@@ -107,10 +105,10 @@ mod tests {
     }
 
     #[test]
-    fn one_is_borrowed_apart_from_the_others() {
+    fn one_connection_is_borrowed_separately_from_the_others() {
         let mut connections = Connections::default();
         let keys: Vec<usize> = (0..3).map(|id| connections.insert(connection(id))).collect();
-        let (one, mut others) = connections.apart(keys[1]).unwrap();
+        let (one, mut others) = connections.split_at(keys[1]).unwrap();
         assert!(others.get_mut(keys[1]).is_none() && others.get_mut(9).is_none());
         others.get_mut(keys[0]).unwrap().input.push(b'0');
         one.input.push(b'1');

@@ -1,8 +1,8 @@
-//! `daemonize`: the server goes on in the background, and the command that started it ends.
+//! `daemonize`: the server runs on in the background after the end of the command that started it.
 //!
-//! The command starts itself a second time, in a session of its own and without a terminal, and waits until that process serves, or
-//! has said why it can't: what it printed is printed again, and its failure is the command's. Redis forks instead and always
-//! ends with success. Started from [`CHILD`], a process knows that it is the one in the background.
+//! The command starts itself a second time, in a new session and without a terminal. It waits until that process serves or fails. On a
+//! failure it repeats the output of that process and exits with the same status. Redis forks instead, and always exits with success. The
+//! first argument [`CHILD`] marks the process in the background.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
@@ -10,33 +10,34 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use engine::config::Settings;
+use config::Settings;
 
 use crate::supervisor::Supervisor;
 
-/// The first argument of the process in the background; no part of the command line for users.
+/// The first argument of the process in the background. Internal; no option for users.
 pub const CHILD: &str = "--in-background";
 
 /// The last byte that the process in the background writes to the command's standard error, once it serves.
 const READY: u8 = 0;
 
-/// Whether the settings ask for a process in the background. One that is supervised stays where the supervisor sees it.
+/// Returns true if the settings ask for a process in the background. A supervised process stays in the foreground, visible to its
+/// supervisor.
 #[must_use]
 pub fn is_wanted(settings: &Settings) -> bool {
     settings.daemonize.get() && Supervisor::find(settings).name() == "no"
 }
 
-/// Starts the process in the background with these arguments, and this for its standard input. Returns once it serves.
+/// Starts the process in the background with the given arguments and standard input. Returns once it serves.
 ///
 /// # Errors
-/// What that process said before it ended, or why it can't be started.
+/// The output of the process that ended, or the reason why it can't be started.
 pub fn start(argv: &[OsString], stdin: &[u8]) -> Result<(), String> {
     let name = std::env::args_os().next().unwrap_or_else(|| OsStr::new("penstock").to_owned());
     let mut command = Command::new(Path::new("/proc/self/exe"));
     command.arg0(name).arg(CHILD).args(argv).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|e| format!("can't start a process in the background: {e}"))?;
     if let Some(mut pipe) = child.stdin.take() {
-        // One that ends before it has read this says why.
+        // The output of a process that ends before it has read this tells the reason.
         let _ = pipe.write_all(stdin);
     }
     let mut said = Vec::new();
@@ -50,15 +51,15 @@ pub fn start(argv: &[OsString], stdin: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Leaves the session and the terminal of the command, in the process in the background.
+/// Detaches the process in the background from the command's session and terminal.
 ///
 /// # Errors
-/// The system refuses it, with what to do.
+/// The system refuses it; the text names the remedy.
 pub fn enter() -> Result<(), String> {
     rustix::process::setsid().map(drop).map_err(|e| format!("can't leave the terminal: {e}; use daemonize no"))
 }
 
-/// Tells the command that the server serves. Standard error leads nowhere from then on.
+/// Tells the command that the server serves. Standard error is `/dev/null` from then on.
 pub fn serves() {
     let _ = std::io::stderr().write_all(&[READY]);
     if let Ok(nowhere) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") {

@@ -1,4 +1,4 @@
-//! The HTTP port's way into the server: its listeners, and connections to the workers that are like those of any client.
+//! Connects the HTTP port to the server: its listeners, and connections to the workers like those of any client.
 
 use std::net::{IpAddr, TcpListener};
 use std::os::unix::net::UnixStream;
@@ -7,29 +7,31 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use commands::spec::{Info, fact, flag};
-use engine::config::{HttpConsole, LogLevel, Settings};
+use config::{HttpConsole, LogLevel, Settings};
 use engine::registry::table;
+use front::history::Sample;
 use front::{ConsoleMode, Nature, Terms, Upstream};
 use rustls::ServerConfig;
 
+use crate::acceptor::is_protected;
 use crate::connection::Socket;
-use crate::doorway::is_protected;
-use crate::event_loop::Shared;
+use crate::figures;
 use crate::listener::{self, Accepted, Listener};
 use crate::log;
 use crate::process;
+use crate::shared::Shared;
 
-/// What CLIENT LIST shows as the address of connections that run HTTP requests.
+/// The address that CLIENT LIST shows for connections of HTTP requests.
 const ADDRESS: &str = "http:0";
-/// The option by which a command waits that needn't.
+/// The option that makes an otherwise immediate command wait.
 const BLOCK: &[u8] = b"BLOCK";
-/// What ends such a command's options.
+/// The word that ends the options of such a command.
 const STREAMS: &[u8] = b"STREAMS";
 
-/// Opens what the settings ask for; none, if there is no HTTP port.
+/// Opens the listeners of the HTTP port, or none if it is off.
 ///
 /// # Errors
-/// Which address can't be listened on, and what to change.
+/// Names the address that can't be listened on, and the setting to change.
 pub fn open(settings: &Settings) -> Result<Vec<TcpListener>, String> {
     let opened = listener::open_addresses(&settings.http_bind.get(), settings.http_port.get(), settings);
     let opened = opened.map_err(|error| {
@@ -42,10 +44,10 @@ pub fn open(settings: &Settings) -> Result<Vec<TcpListener>, String> {
     Ok(tcp.collect())
 }
 
-/// Serves HTTP, if there is something to listen on.
+/// Serves HTTP on the listeners, if there are any.
 ///
 /// # Errors
-/// There is no further thread.
+/// If no thread can be started.
 pub fn start(listeners: Vec<TcpListener>, shared: Arc<Shared>) -> Result<(), String> {
     if listeners.is_empty() {
         return Ok(());
@@ -59,10 +61,10 @@ pub fn start(listeners: Vec<TcpListener>, shared: Arc<Shared>) -> Result<(), Str
     front::start(listeners, running_max, Arc::new(within)).map_err(|e| format!("can't start a thread for HTTP: {e}"))
 }
 
-/// The server, as the HTTP port sees it.
+/// The server behind the HTTP port.
 struct Within {
     shared: Arc<Shared>,
-    /// Which worker gets the next connection.
+    /// The worker that gets the next connection.
     next: AtomicUsize,
 }
 
@@ -83,7 +85,7 @@ impl Upstream for Within {
             socket: Socket::Unix(theirs),
             addr: ADDRESS.into(),
             laddr: ADDRESS.into(),
-            // Requests come from wherever the port is reached: none of them has what is for this machine alone.
+            // Requests may come from any machine: none gets the rights of a local connection.
             is_local: false,
             is_on_reserve: false,
             user: None,
@@ -135,19 +137,27 @@ impl Upstream for Within {
         }
     }
 
+    fn sample(&self) -> Sample {
+        figures::sample(self.shared.engine, self.shared.connected())
+    }
+
+    fn readiness(&self) -> Result<(), &'static str> {
+        figures::readiness(self.shared.engine)
+    }
+
     fn warn(&self, text: &str) {
         log::write(LogLevel::Warning, text);
     }
 }
 
-/// Whether a command may wait: always, or because an option says so.
+/// Returns true for a command that may block, always or by an option.
 fn may_wait(info: &Info, args: &[Vec<u8>]) -> bool {
     let is_optional = info.is(fact::WAITS_BY_OPTION);
     let mut options = args.iter().take_while(|arg| !arg.eq_ignore_ascii_case(STREAMS));
     info.has(flag::BLOCKING) && (!is_optional || options.any(|arg| arg.eq_ignore_ascii_case(BLOCK)))
 }
 
-/// What is known of a command.
+/// Returns the properties of a command.
 fn nature_of(args: &[Vec<u8>]) -> Nature {
     let Some(container) = args.first().and_then(|name| table().find(name)) else { return Nature::default() };
     let command = args.get(1).and_then(|name| table().subcommand(container, name)).unwrap_or(container);

@@ -1,29 +1,34 @@
 //! The server: pollers, connections, buffers, configuration files, wiring and the loop.
 //!
-//! This room knows all others below it, and is the only one that knows sockets, the clock and the process. What a
-//! request means it leaves to the engine.
+//! This crate knows all others below it, and is the only one that knows sockets, the clock and the process. The engine interprets the
+//! requests.
 
+pub mod acceptor;
 pub mod allocator;
-pub mod apart;
 mod append_only;
-pub mod arrived;
 pub mod backlog;
+mod bus;
 pub mod busy_turn;
 pub mod cli_args;
 pub mod conf_file;
 pub mod connection;
 pub mod connections;
+mod control_group;
 pub mod daemon;
-pub mod doorway;
+mod deferred_replies;
 pub mod event_loop;
-pub mod heap;
+pub mod figures;
+pub mod heartbeats;
 pub mod http;
+pub mod huge_pages;
+pub mod large_args;
 pub mod listener;
 mod loading;
 pub mod log;
 mod mailbox;
 mod migrating;
 mod peer_socket;
+pub mod pending_input;
 pub mod pid_file;
 pub mod poller;
 mod primary;
@@ -34,9 +39,11 @@ pub mod reply_queue;
 mod restart;
 pub mod run;
 mod saving;
+pub mod shared;
 pub mod spill;
 pub mod supervisor;
 pub mod syslog;
+pub mod threads;
+pub mod time;
 pub mod title;
 pub mod tls;
-mod unsettled;

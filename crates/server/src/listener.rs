@@ -1,4 +1,4 @@
-//! Listening sockets: what `bind`, `port` and `unixsocket` ask for, and the acceptance of connections.
+//! Listening sockets for `bind`, `port` and `unixsocket`, and the acceptance of connections.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use engine::config::Settings;
+use config::Settings;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
@@ -28,18 +28,18 @@ pub enum Listener {
     Unix(UnixListener, SocketFile),
 }
 
-/// The file of a Unix socket, which is there as long as this value is.
+/// The file of a Unix socket. It is removed when this value is dropped.
 pub struct SocketFile {
-    /// As the configuration names it.
+    /// The name in the configuration.
     name: String,
-    /// Absolute, since `dir` may change before the file is removed.
+    /// Absolute, because `dir` may change before the file is removed.
     path: PathBuf,
-    /// Device and number of what was made there.
+    /// Device and inode of the created file.
     made: Option<(u64, u64)>,
 }
 
 impl SocketFile {
-    /// The file that has just been made.
+    /// Returns the newly created file.
     fn of(name: &str, path: PathBuf) -> SocketFile {
         SocketFile { name: name.to_owned(), made: identity(&path), path }
     }
@@ -47,7 +47,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Another server may have been given the same path since.
+        // Another server may use the path by now.
         if self.made.is_some() && identity(&self.path) == self.made {
             let _ = std::fs::remove_file(&self.path);
         }
@@ -84,20 +84,20 @@ impl fmt::Display for Listener {
 pub struct Accepted {
     /// The socket.
     pub socket: Socket,
-    /// The peer, as CLIENT LIST prints it.
+    /// The peer's address in the form of CLIENT LIST.
     pub addr: String,
-    /// The server's side.
+    /// The server's address.
     pub laddr: String,
-    /// Whether the peer is on this machine.
+    /// True if the peer is on this machine.
     pub is_local: bool,
-    /// Whether there are `maxclients` others already.
+    /// True if there are `maxclients` other connections already.
     pub is_on_reserve: bool,
-    /// The user that its certificate names.
+    /// The user named by its certificate.
     pub user: Option<String>,
 }
 
-/// Opens everything that the configuration asks for. The error says which address failed and what to change, or that
-/// there would be nothing to listen on, which only CONFIG SET may bring about.
+/// Opens all configured sockets. The error names the address that failed and the setting to change. It is also an error to have no socket
+/// at all, which only CONFIG SET can cause.
 pub fn open_all(settings: &Settings) -> Result<Vec<Listener>, String> {
     let mut all = open_tcp(settings).map_err(|error| error.text)?;
     let path = settings.unixsocket.get();
@@ -112,15 +112,15 @@ pub fn open_all(settings: &Settings) -> Result<Vec<Listener>, String> {
     }
 }
 
-/// Why an address can't be listened on.
+/// The reason why an address can't be listened on.
 pub struct CannotListen {
-    /// Says which address failed and what to change.
+    /// Names the address and the setting to change.
     pub text: String,
-    /// Whether another socket has it.
+    /// True if another socket has the address.
     pub is_taken: bool,
 }
 
-/// Opens the TCP sockets alone.
+/// Opens only the TCP sockets.
 pub fn open_tcp(settings: &Settings) -> Result<Vec<Listener>, CannotListen> {
     let mut all = open_port(settings, settings.port.get())?;
     for listener in open_port(settings, settings.tls_port.get())? {
@@ -136,7 +136,7 @@ fn open_port(settings: &Settings, port: i64) -> Result<Vec<Listener>, CannotList
     open_addresses(&settings.bind.get(), port, settings)
 }
 
-/// Opens a port on all addresses of `bind`; none, if it is 0.
+/// Opens a port on all addresses of `bind`, or none if the port is 0.
 pub(crate) fn open_addresses(bind: &str, port: i64, settings: &Settings) -> Result<Vec<Listener>, CannotListen> {
     let port = u16::try_from(port).unwrap_or(0);
     let mut all = Vec::new();
@@ -147,7 +147,7 @@ pub(crate) fn open_addresses(bind: &str, port: i64, settings: &Settings) -> Resu
         let (address, optional) = word.strip_prefix('-').map_or((word, false), |rest| (rest, true));
         match open_one(address, port, settings.tcp_backlog.get()) {
             Ok(listener) => all.push(listener),
-            // An address that may be missing (no IPv6 here) is skipped; one that is taken is an error all the same.
+            // An optional address may be missing (no IPv6 here) and is skipped. An address in use is always an error.
             Err(error) if optional && error.kind() != io::ErrorKind::AddrInUse => warn_of(address, port, &error),
             Err(error) => return Err(cannot_listen(address, port, &error)),
         }
@@ -155,18 +155,23 @@ pub(crate) fn open_addresses(bind: &str, port: i64, settings: &Settings) -> Resu
     Ok(all)
 }
 
-/// Logs that an address is passed over.
+/// Logs that an address is skipped.
 fn warn_of(address: &str, port: u16, error: &io::Error) {
-    // A name that isn't known is no error of a system call.
+    // An unknown name is no error of a system call.
     let call = if error.raw_os_error().is_some() { "bind: " } else { "" };
     let why = system_text(error);
     log::warning(format!("Warning: Could not create server TCP listening socket {address}:{port}: {call}{why}"));
 }
 
+/// The first port that every user may listen on, by Linux's default.
+const UNPRIVILEGED_PORT_MIN: u16 = 1024;
+
 fn cannot_listen(address: &str, port: u16, error: &io::Error) -> CannotListen {
     let is_taken = error.kind() == io::ErrorKind::AddrInUse;
     let hint = if is_taken {
         ": another server uses this port; choose another one with --port, or end the other server"
+    } else if error.kind() == io::ErrorKind::PermissionDenied && port < UNPRIVILEGED_PORT_MIN {
+        ": a port below 1024 takes the capability CAP_NET_BIND_SERVICE; choose one from 1024 on with --port"
     } else {
         ": choose another address with --bind"
     };
@@ -185,7 +190,7 @@ fn open_one(address: &str, port: u16, backlog: i64) -> io::Result<Listener> {
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     if address.is_ipv6() {
-        // `*` and `::*` are listened on side by side.
+        // `*` and `::*` are separate sockets side by side.
         sockopt::set_ipv6_v6only(&socket, true)?;
     }
     rustix::net::bind(&socket, &address)?;
@@ -196,7 +201,7 @@ fn open_one(address: &str, port: u16, backlog: i64) -> io::Result<Listener> {
 fn open_unix(path: &str, settings: &Settings) -> io::Result<Listener> {
     let absolute = settings.in_dir(path);
     let _ = std::fs::remove_file(&absolute);
-    // By the name that was given where it means the same: an absolute one may be longer than the system allows.
+    // The given name if it means the same place: the absolute name may exceed the system's limit.
     let is_here = std::path::absolute(path).is_ok_and(|here| here == absolute);
     let listener = UnixListener::bind(if is_here { Path::new(path) } else { &absolute })?;
     let file = SocketFile::of(path, absolute);
@@ -209,7 +214,7 @@ fn open_unix(path: &str, settings: &Settings) -> io::Result<Listener> {
     Ok(Listener::Unix(listener, file))
 }
 
-/// Gives a socket's file to the group of that name.
+/// Gives a socket's file to the named group.
 fn give_to_group(path: &Path, name: &str) -> io::Result<()> {
     if name.is_empty() {
         return Ok(());
@@ -219,7 +224,7 @@ fn give_to_group(path: &Path, name: &str) -> io::Result<()> {
     std::os::unix::fs::chown(path, None, Some(group.gid.as_raw()))
 }
 
-/// A descriptor kept back, so that a connection can be accepted and told so when there are no others left.
+/// A descriptor in reserve. It lets the server accept a connection and refuse it with a text when no other descriptor is left.
 pub struct Reserve(Option<OwnedFd>);
 
 impl Reserve {
@@ -229,10 +234,10 @@ impl Reserve {
         Reserve(rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok())
     }
 
-    /// Uses the descriptor to turn a connection away that can't be served.
+    /// Uses the reserved descriptor to refuse a connection.
     pub fn turn_away(&mut self, listener: &Listener) {
         self.0 = None;
-        // One that expects a handshake can't be told.
+        // A client that expects a handshake gets no text.
         if let Ok(Some(accepted)) = accept(listener)
             && !matches!(listener, Listener::Tls(_))
         {
@@ -248,30 +253,30 @@ impl Default for Reserve {
     }
 }
 
-/// Tells a connection why it isn't served, and closes it.
+/// Sends a connection the reason for the refusal, and closes it.
 pub fn refuse(accepted: Accepted, text: &[u8]) {
-    // The socket's buffer is empty, so a short text always fits; if it doesn't, the client is gone.
+    // The socket's buffer is empty, and a short text always fits. If not, the client is gone.
     let _ = match accepted.socket {
         Socket::Tcp(mut stream) => stream.write(text),
         Socket::Unix(mut stream) => stream.write(text),
-        // It was refused before it came to a handshake.
+        // The refusal precedes the handshake.
         Socket::Tls(_) => Ok(0),
     };
 }
 
-/// Whether accepting failed for want of descriptors.
+/// Returns true if no descriptor was left for accepting.
 #[must_use]
 pub fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// True if accepting failed because no connection is left: the client has gone, or the socket is about to be replaced
-/// and isn't listened on any more ([`crate::rebind`]).
+/// Returns true if no connection is left to accept: the client has gone, or the socket is about to be replaced and doesn't listen any more
+/// ([`crate::rebind`]).
 fn is_gone(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::CONNABORTED | Errno::INTR | Errno::INVAL))
 }
 
-/// Accepts a connection; none if there is none.
+/// Accepts a connection, if one is queued.
 pub fn accept(listener: &Listener) -> io::Result<Option<Accepted>> {
     let accepted = match listener {
         Listener::Tcp(listener) | Listener::Tls(listener) => {
@@ -313,7 +318,7 @@ fn tcp(stream: TcpStream, peer: SocketAddr) -> io::Result<Accepted> {
     })
 }
 
-/// Has TCP probe whether a silent peer is still there (tcp-keepalive).
+/// Makes TCP probe silent peers (tcp-keepalive).
 pub fn keep_alive(socket: &Socket, seconds: i64) {
     let (Socket::Tcp(stream), Ok(seconds @ 1..)) = (socket, u64::try_from(seconds)) else { return };
     // Redis's figures: three probes, a third of the interval apart. A failure leaves the system's defaults.

@@ -1,4 +1,4 @@
-//! Loading data at the start, beside the threads that serve clients: those answer that the data are being loaded.
+//! Loads the data at startup, beside the threads that serve clients. Their replies say that the data are being loaded.
 
 use std::fs::File;
 use std::io;
@@ -6,42 +6,43 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use engine::config::Settings;
-use engine::engine::Engine;
+use config::Settings;
 use engine::replay::Replay;
 use engine::snapshots::reading::{ExpiredKeys, LoadOptions};
+use engine::state::Engine;
 use engine::worker::Worker;
 use replication::id::HistoryPoint;
 
 use crate::append_only::AppendOnly;
 use crate::conf_file::system_text;
-use crate::event_loop::now_us;
 use crate::log;
 use crate::process;
 use crate::replica::configured_primary;
+use crate::threads;
+use crate::time::now_us;
 
-/// How often the log says how far a file has been read.
+/// Interval between lines about the progress in the log.
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
-/// How often it is looked whether loading is to be given up.
+/// Interval between checks for a cancelled load.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Whether data have been loaded, or why they can't be.
+/// Success, or the reason why the data can't be loaded.
 pub type LoadOutcome = Result<(), String>;
 
 /// The thread that loads the data.
 pub struct Loader(Receiver<LoadOutcome>);
 
 impl Loader {
-    /// Begins to load. Commands are refused until all is there; then the append-only file is written, if there is to be one.
+    /// Begins to load. Commands are refused until all data are loaded. The append-only file is written from then on, if it is on.
     ///
     /// # Errors
-    /// If there can't be another thread.
+    /// If no other thread can be started.
     pub fn start(engine: &'static Engine, append_only: Arc<AppendOnly>) -> Result<Loader, String> {
         let (sender, receiver) = channel();
         engine.begin_loading(now_us() / 1_000_000);
         let run = move || {
-            // It has a number beyond those of the threads that serve clients.
+            // Its number is beyond the numbers of the threads that serve clients.
             let mut worker = Worker::new(engine.inboxes.len(), engine, process::random_seed());
             let loaded = load(engine, &append_only, &mut worker);
             if loaded.is_ok() {
@@ -49,15 +50,15 @@ impl Loader {
                 follow_primary(engine);
                 engine.end_loading();
             }
-            // The receiver has gone if the server ends.
+            // The receiver is gone if the server ends.
             let _ = sender.send(loaded);
         };
-        let thread = std::thread::Builder::new().name("loader".into()).spawn(run);
-        thread.map_err(|error| format!("can't start a thread: {error}"))?;
+        let thread = threads::spawn(&threads::LOADER, run);
+        thread.map_err(threads::cannot_start)?;
         Ok(Loader(receiver))
     }
 
-    /// Waits for the end, but no longer than this. None if it isn't there yet.
+    /// Waits for the end of the load up to `duration`. Returns `None` if it continues.
     pub fn wait(&self, duration: Duration) -> Option<LoadOutcome> {
         match self.0.recv_timeout(duration) {
             Ok(loaded) => Some(loaded),
@@ -66,7 +67,7 @@ impl Loader {
         }
     }
 
-    /// Waits for the end. None if `gives_up` says so before.
+    /// Waits for the end of the load, or until `gives_up` returns true.
     pub fn wait_unless(&self, mut gives_up: impl FnMut() -> bool) -> Option<LoadOutcome> {
         loop {
             match self.wait(LOOK_EVERY) {
@@ -78,7 +79,7 @@ impl Loader {
     }
 }
 
-/// Begins to follow the primary that the configuration names, if it names one.
+/// Begins to follow the configured primary, if there is one.
 fn follow_primary(engine: &'static Engine) {
     if let Some(primary) = configured_primary(&engine.settings) {
         let _alone = engine.keyspace.gate().close();
@@ -86,11 +87,11 @@ fn follow_primary(engine: &'static Engine) {
     }
 }
 
-/// Has a thread load the append-only file again, and end the pause of all commands then. The process ends if the file can't be loaded, as
-/// it does in Redis.
+/// Starts a thread that reloads the append-only file and then ends the pause of all commands. The process ends if the file can't be loaded,
+/// like in Redis.
 ///
 /// # Errors
-/// If there can't be another thread.
+/// If no other thread can be started.
 pub fn reload(engine: &'static Engine, append_only: Arc<AppendOnly>) -> Result<(), String> {
     let run = move || {
         let mut worker = Worker::new(engine.inboxes.len(), engine, process::random_seed());
@@ -100,12 +101,12 @@ pub fn reload(engine: &'static Engine, append_only: Arc<AppendOnly>) -> Result<(
         }
         engine.end_reloading();
     };
-    let thread = std::thread::Builder::new().name("loader".into()).spawn(run);
-    thread.map_err(|error| format!("can't start a thread: {error}"))?;
+    let thread = threads::spawn(&threads::LOADER, run);
+    thread.map_err(threads::cannot_start)?;
     Ok(())
 }
 
-/// Reads the append-only file if there is to be one, and begins to write it; else the snapshot, if there is one.
+/// Reads the append-only file and begins to write it, if it is on. Otherwise reads the snapshot, if there is one.
 fn load(engine: &'static Engine, append_only: &AppendOnly, worker: &mut Worker) -> LoadOutcome {
     if engine.settings.appendonly.get() {
         return append_only.start(engine, worker);
@@ -114,9 +115,9 @@ fn load(engine: &'static Engine, append_only: &AppendOnly, worker: &mut Worker) 
     load_snapshot(engine, worker)
 }
 
-/// Says that there is an append-only file that is not read.
+/// Warns of an append-only file that is not read.
 fn warn_of_append_only_file(settings: &Settings) {
-    // Kept since Redis 7 as a directory of this name, and before that as a file.
+    // A directory of this name since Redis 7, and a file before.
     for name in [settings.appenddirname.get(), settings.appendfilename.get()] {
         let path = settings.in_dir(&name);
         if !name.is_empty() && path.exists() {
@@ -131,7 +132,7 @@ fn warn_of_append_only_file(settings: &Settings) {
 /// Has a worker load the snapshot (`dbfilename`), if there is one.
 ///
 /// # Errors
-/// If it can't be read, or is damaged: its name, where, and what to do.
+/// Names the file that can't be read or is damaged, the place, and the remedy.
 fn load_snapshot(engine: &'static Engine, worker: &mut Worker) -> Result<(), String> {
     let path = engine.settings.in_dir(&engine.settings.dbfilename.get());
     let name = path.display().to_string();
@@ -164,16 +165,16 @@ fn load_snapshot(engine: &'static Engine, worker: &mut Worker) -> Result<(), Str
     Ok(())
 }
 
-/// Goes on in the history that the data are of: with a primary, or with replicas that come back.
+/// Resumes the history of the loaded data, with a primary or with returning replicas.
 fn resume_history(engine: &'static Engine, point: HistoryPoint) {
     let HistoryPoint { id, offset, .. } = point;
-    log::notice(format!("The data are those of the history {id} at offset {offset}"));
+    log::notice(format!("The data belong to the history {id}, at offset {offset}"));
     let follows = configured_primary(&engine.settings).is_some();
     let _alone = engine.keyspace.gate().close();
     engine.replication.resume(&engine.journal, point, follows);
 }
 
-/// Notes how far a file has been read, and says so in the log now and then.
+/// Notes the progress in a file, and logs it now and then.
 pub fn say_progress(engine: &Engine, name: &str, read: u64, bytes: u64, said: &mut Instant) {
     engine.snapshots.loading.note(read);
     if said.elapsed() >= PROGRESS_EVERY {
@@ -182,7 +183,7 @@ pub fn say_progress(engine: &Engine, name: &str, read: u64, bytes: u64, said: &m
     }
 }
 
-/// What is said of a snapshot that can't be loaded.
+/// The message for a snapshot that can't be loaded.
 pub fn bad_snapshot(name: &str, why: &str) -> String {
     format!(
         "Can't load the snapshot {name}: {why}. The server does not start without its data: restore the file from a backup, or move \

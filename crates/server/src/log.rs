@@ -1,4 +1,6 @@
-//! The log: a line per event, in the form that Redis's log has, since people's tools read it, or in Valkey's `logfmt`.
+//! The log: one line per event, in the form of Redis's log for existing tools, or in Valkey's `logfmt`.
+
+mod codes;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -6,24 +8,24 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use engine::config::{LogFormat, LogLevel, LogTimestamp, Settings};
+use config::{LogFormat, LogLevel, LogTimestamp, Settings};
 
 use crate::syslog::Syslog;
 
-/// Lines of a lower level than this are left out.
+/// Lines below this level are left out.
 static LEVEL: AtomicU8 = AtomicU8::new(2);
-/// Where lines go, and in which form.
+/// The destination and the form of lines.
 static OUTLET: Mutex<Outlet> = Mutex::new(Outlet { file: None, syslog: None, form: LineFormat::REDIS });
 
 struct Outlet {
-    /// Standard output, if there is none.
+    /// Standard output, if `None`.
     file: Option<PathBuf>,
-    /// The system's log, beside the file.
+    /// The system's log, in addition to the file.
     syslog: Option<Syslog>,
     form: LineFormat,
 }
 
-/// How a line looks.
+/// The form of a line.
 #[derive(Clone, Copy)]
 struct LineFormat {
     format: LogFormat,
@@ -35,11 +37,16 @@ impl LineFormat {
 
     fn line(self, level: LogLevel, time: &jiff::Zoned, text: &str) -> String {
         let (pid, time) = (std::process::id(), self.time(time));
+        let code = if level == LogLevel::Warning { codes::of(text) } else { None };
         match self.format {
-            LogFormat::Legacy => format!("{pid}:M {time} {} {text}\n", rank(level).1),
+            LogFormat::Legacy => {
+                let code = code.map(|code| format!(" [{code}]")).unwrap_or_default();
+                format!("{pid}:M {time} {} {text}{code}\n", rank(level).1)
+            }
             LogFormat::Logfmt => {
                 let (level, text) = (level.word(), within_quotes(text));
-                format!("pid={pid} role=primary timestamp=\"{time}\" level={level} message=\"{text}\"\n")
+                let code = code.map(|code| format!(" code={code}")).unwrap_or_default();
+                format!("pid={pid} role=primary timestamp=\"{time}\" level={level}{code} message=\"{text}\"\n")
             }
         }
     }
@@ -53,7 +60,7 @@ impl LineFormat {
     }
 }
 
-/// A text that stays on its line and within its quotes.
+/// Returns a text without line ends and double quotes.
 fn within_quotes(text: &str) -> String {
     let safe = |c| match c {
         '"' => '\'',
@@ -73,24 +80,24 @@ fn rank(level: LogLevel) -> (u8, char) {
     }
 }
 
-/// Takes level and form of lines from the settings.
+/// Applies the level and form of lines from the settings.
 pub fn follow(settings: &Settings) {
     LEVEL.store(rank(settings.loglevel.get()).0, Ordering::Relaxed);
     let form = LineFormat { format: settings.log_format.get(), timestamp: settings.log_timestamp_format.get() };
     OUTLET.lock().unwrap_or_else(PoisonError::into_inner).form = form;
 }
 
-/// Has lines go to the system's log as well, if the settings ask for it.
+/// Sends lines to the system's log as well, if the settings ask for it.
 pub fn begin_syslog(settings: &Settings) {
     OUTLET.lock().unwrap_or_else(PoisonError::into_inner).syslog = Syslog::of(settings);
 }
 
-/// Sets where lines go from now on.
+/// Sets the file for further lines.
 ///
 /// # Errors
-/// The file can't be opened. Lines go where they went before then.
+/// If the file can't be opened. The destination is unchanged then.
 pub fn set_file(file: PathBuf) -> io::Result<()> {
-    // As C's fopen does: what can't be written to may open all the same, and says so here. A pipe has no end to go to.
+    // The seek of C's fopen: some files can be opened but not written, and fail here. A pipe has no end to seek.
     open(&file)?.seek(SeekFrom::End(0)).map(drop).or_else(|error| match error.kind() {
         io::ErrorKind::NotSeekable => Ok(()),
         _ => Err(error),
@@ -104,7 +111,7 @@ fn open(file: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(file)
 }
 
-/// Writes a line. A log that can't be written is no reason to stop serving.
+/// Writes a line. The server keeps running without a writable log.
 pub fn write(level: LogLevel, text: &str) {
     if rank(level).0 < LEVEL.load(Ordering::Relaxed) {
         return;
@@ -121,12 +128,12 @@ pub fn write(level: LogLevel, text: &str) {
     }
 }
 
-/// Something that operators want to know.
+/// Logs an event of interest to operators.
 pub fn notice(text: impl AsRef<str>) {
     write(LogLevel::Notice, text.as_ref());
 }
 
-/// Something that operators should look at.
+/// Logs an event that needs an operator's attention.
 pub fn warning(text: impl AsRef<str>) {
     write(LogLevel::Warning, text.as_ref());
 }
@@ -148,6 +155,17 @@ mod tests {
             line(LogFormat::Logfmt, LogTimestamp::Iso8601),
             format!(
                 "pid={pid} role=primary timestamp=\"2026-03-04T05:06:07.089+05:30\" level=warning message=\"a 'b' c\"\n"
+            )
+        );
+        let coded = |format| {
+            let line = LineFormat { format, timestamp: LogTimestamp::Milliseconds };
+            line.line(LogLevel::Warning, &time, "Can't begin to save: full")
+        };
+        assert_eq!(coded(LogFormat::Legacy), format!("{pid}:M 1772580967089 # Can't begin to save: full [PS202]\n"));
+        assert_eq!(
+            coded(LogFormat::Logfmt),
+            format!(
+                "pid={pid} role=primary timestamp=\"1772580967089\" level=warning code=PS202 message=\"Can't begin to save: full\"\n"
             )
         );
         let milliseconds = line(LogFormat::Legacy, LogTimestamp::Milliseconds);

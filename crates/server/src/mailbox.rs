@@ -1,13 +1,13 @@
-//! Messages from other threads to one that checks for them in every turn.
+//! Messages from other threads to a thread that checks for them in every turn.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A thread's mailbox. To look into an empty one takes no lock and no locked instruction: a thread that serves clients
-/// which wait for each reply looks once a request. The senders bound what is in it.
+/// A thread's mailbox. The check of an empty one takes no lock and no locked instruction: with clients that await each reply, a thread
+/// checks once a request. The senders bound the contents.
 pub struct Mailbox<T> {
     items: Mutex<Vec<T>>,
-    /// Whether there is anything; changed under the lock.
+    /// True if there are messages. Changed under the lock.
     filled: AtomicBool,
 }
 
@@ -19,19 +19,18 @@ impl<T> Default for Mailbox<T> {
 
 impl<T> Mailbox<T> {
     fn items(&self) -> MutexGuard<'_, Vec<T>> {
-        // What is behind the lock is always whole.
+        // The data behind the lock are consistent even if a holder panicked.
         self.items.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves something. True if the mailbox was empty before: then the thread hasn't been woken yet, and the caller
-    /// wakes it.
+    /// Adds a message. Returns true if the mailbox was empty: the thread hasn't been woken yet, and the caller wakes it.
     pub fn leave(&self, item: T) -> bool {
         let mut items = self.items();
         items.push(item);
         !self.filled.swap(true, Ordering::Release)
     }
 
-    /// Takes everything, in the order in which it was left.
+    /// Takes all messages in order.
     #[inline]
     pub fn take(&self) -> Vec<T> {
         if self.filled.load(Ordering::Acquire) { self.take_filled() } else { Vec::new() }
@@ -55,7 +54,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn what_is_left_is_taken_once_and_in_order() {
+    fn messages_are_taken_once_and_in_order() {
         let mailbox = Mailbox::default();
         assert!(mailbox.take().is_empty());
         assert!(mailbox.leave(1));
@@ -92,7 +91,7 @@ mod tests {
                 std::thread::yield_now();
             }
         });
-        // The sender that finds it empty wakes the thread: once for all that is taken together.
+        // The sender into an empty mailbox wakes the thread: once for all messages that are taken together.
         assert_eq!(announced.into_inner(), taken);
     }
 }

@@ -1,61 +1,62 @@
-//! Keys on their way to other servers (MIGRATE): threads that open connections, send values, and read the answers.
+//! Keys on their way to other servers (MIGRATE): threads that open connections, send values, and read the replies.
 //!
-//! A thread is started when a migration finds none that is free, up to a limit, and ends when there was nothing to do for a while.
-//! Connections are kept for as long, so that one serves many migrations to the same server.
+//! A migration without a free thread starts one, up to a limit. An idle thread ends after a while. Connections are kept for the same time
+//! and serve further migrations to the same server.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use engine::config::Settings;
-use engine::engine::Engine;
+use config::Settings;
 use engine::inbox::Message;
 use engine::migrations::{Credentials, MigratingKey, Migration, MigrationError};
+use engine::state::Engine;
 use resp::num::IntText;
 
-use crate::event_loop::now_us;
 use crate::log;
 use crate::peer_socket::{CannotOpen, PeerSocket};
+use crate::threads;
+use crate::time::now_us;
 
-/// Threads at most; other migrations wait for one. There are as many migrations as connections that have given MIGRATE.
+/// The most threads. Further migrations queue. There are as many migrations as connections with a running MIGRATE.
 const THREADS_MAX: usize = 16;
-/// How long a thread and its connection stay when there is nothing to do: as long as Redis keeps the connection.
+/// Lifetime of an idle thread and connection. Redis keeps connections for the same time.
 const IDLE: Duration = Duration::from_secs(10);
 /// The longest timeout of a step.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
-/// Bytes that are sent at once, if values are small.
+/// Bytes sent at once, if values are small.
 const PART_BYTES: usize = 64 << 10;
-/// Longest line that another server may answer.
+/// Longest line accepted from another server.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// What the threads share.
+/// The state shared by the threads.
 #[derive(Default)]
 pub struct Migrators {
     queue: Mutex<MigrationQueue>,
     filled: Condvar,
 }
 
-/// The migrations that wait for a thread, and the threads.
+/// The queued migrations, and the number of threads.
 #[derive(Default)]
 struct MigrationQueue {
     waiting: VecDeque<Box<Migration>>,
     threads: usize,
     idle: usize,
-    /// Connections that have been used lately, with when.
+    /// Recently used connections, with the time of the last use.
     kept: Vec<(Kept, Instant)>,
 }
 
 impl Migrators {
     fn queue(&self) -> MutexGuard<'_, MigrationQueue> {
-        // What is behind the lock is always whole.
+        // The data behind the lock are consistent even if a holder panicked.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has keys be sent.
+    /// Queues keys to be sent.
     ///
     /// # Errors
-    /// The migration, if there is no thread and can't be one.
+    /// The migration, if there is no thread and none can be started.
     pub fn send(
         self: &std::sync::Arc<Self>,
         engine: &'static Engine,
@@ -65,7 +66,7 @@ impl Migrators {
         if queue.idle <= queue.waiting.len() && queue.threads < THREADS_MAX {
             let migrators = self.clone();
             let run = move || migrators.run(engine);
-            match std::thread::Builder::new().name("migration".into()).spawn(run) {
+            match threads::spawn(&threads::MIGRATION, run) {
                 Ok(_) => queue.threads += 1,
                 Err(error) if queue.threads == 0 => return Err((migration, format!("can't start a thread: {error}"))),
                 Err(_) => {}
@@ -77,7 +78,7 @@ impl Migrators {
         Ok(())
     }
 
-    /// The next migration; none if there was none for a while, which ends the thread.
+    /// Returns the next migration. Returns `None` after an idle time, which ends the thread.
     fn next(&self) -> Option<Box<Migration>> {
         let mut queue = self.queue();
         let deadline = Instant::now() + IDLE;
@@ -116,7 +117,7 @@ impl Migrators {
             match send_with_retry(kept, &mut migration, &engine.settings) {
                 Ok((connection, refused)) => {
                     migration.error = refused;
-                    // Before the command is answered: the next one finds it.
+                    // Before the command is answered: the next command finds the connection.
                     self.keep(connection);
                 }
                 Err(error) => migration.error = Some(error),
@@ -128,15 +129,15 @@ impl Migrators {
     }
 }
 
-/// A connection that is kept for the next migration to the same server.
+/// A connection kept for the next migration to the same server.
 struct Kept {
     socket: PeerSocket,
     host: String,
     port: u16,
-    /// As what it is logged in. A migration that says otherwise gets another connection.
+    /// The credentials of its login. A migration with others gets another connection.
     credentials: Option<Credentials>,
     is_encrypted: bool,
-    /// The database that it has selected.
+    /// The selected database.
     database: Option<i64>,
 }
 
@@ -145,8 +146,9 @@ impl Kept {
         let is_encrypted = settings.tls_cluster.get();
         let encryption = is_encrypted.then_some(settings);
         let address = (migration.host.as_str(), migration.port);
-        let socket = PeerSocket::open(address, encryption, timeout, timeout).map_err(|why| match why {
-            // Redis finds that out when it writes.
+        let source = settings.bind_source_addr.get();
+        let socket = PeerSocket::open(address, &source, encryption, timeout, timeout).map_err(|why| match why {
+            // Redis notices a refused connection only when it writes.
             CannotOpen::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => MigrationError::Writing,
             CannotOpen::Io(_) => MigrationError::Connecting,
             CannotOpen::Unusable(why) => {
@@ -166,8 +168,8 @@ impl Kept {
     }
 }
 
-/// Sends a migration. A kept connection may have been closed by the other side meanwhile: then another one is opened. What is returned is
-/// the connection, which is still good, and the first refusal.
+/// Sends a migration. The other side may have closed a kept connection meanwhile, and a new one is opened then. Returns the usable
+/// connection and the first refusal.
 fn send_with_retry(
     kept: Option<Kept>,
     migration: &mut Migration,
@@ -179,7 +181,7 @@ fn send_with_retry(
         let is_set = connection.socket.set_timeout(timeout).is_ok();
         let sent = if is_set { send(&mut connection, migration) } else { Err(MigrationError::Writing) };
         let was_answered = migration.keys.iter().any(|key| key.has_arrived);
-        // What took as long as it may isn't tried again.
+        // A step that took the whole timeout isn't retried.
         if sent.is_ok() || was_answered || began.elapsed() >= timeout {
             return sent.map(|refused| (connection, refused));
         }
@@ -189,7 +191,7 @@ fn send_with_retry(
     Ok((connection, refused))
 }
 
-/// Sends everything on a connection, and reads what is answered, of which the first refusal is returned.
+/// Sends everything on a connection, and reads the replies. Returns the first refusal.
 fn send(connection: &mut Kept, migration: &mut Migration) -> Result<Option<MigrationError>, MigrationError> {
     let logs_in = connection.credentials.is_none() && migration.credentials.is_some();
     let selects = connection.database != Some(migration.target_database);
@@ -208,7 +210,7 @@ fn send(connection: &mut Kept, migration: &mut Migration) -> Result<Option<Migra
         connection.database = is_ready.then_some(migration.target_database);
     }
     for key in &mut migration.keys {
-        // Where the login or the database is refused, a value that was taken all the same isn't where it should be.
+        // After a refused login or database, an accepted value is in the wrong place.
         key.has_arrived = lines.answer(&mut first_error)? && is_ready;
     }
     Ok(first_error.map(MigrationError::Refused))
@@ -225,10 +227,10 @@ fn write_all(out: &mut impl Write, migration: &Migration, logs_in: bool, selects
     }
     let now_ms = now_us() / 1000;
     for MigratingKey { name, payload, expires_ms, .. } in &migration.keys {
-        // 0 would be for ever.
+        // 0 would mean no expiry.
         let ttl_ms = expires_ms.map_or(0, |at_ms| at_ms.saturating_sub(now_ms).max(1));
         let mut text = IntText::new();
-        let words = [b"RESTORE", &**name, text.u64(ttl_ms), payload, b"REPLACE"];
+        let words = [migration.restore(), &**name, text.u64(ttl_ms), payload, b"REPLACE"];
         write_request(out, if migration.replaces { &words } else { &words[..4] })?;
     }
     out.flush()
@@ -244,7 +246,7 @@ fn write_request(out: &mut impl Write, words: &[&[u8]]) -> io::Result<()> {
     Ok(())
 }
 
-/// The lines that the other server answers.
+/// The reply lines of the other server.
 struct Lines<'s, S> {
     socket: &'s mut S,
     arrived: Vec<u8>,
@@ -252,7 +254,7 @@ struct Lines<'s, S> {
 }
 
 impl<S: Read> Lines<'_, S> {
-    /// Whether the next request was done. Its error is noted, if it is the first.
+    /// Returns true if the next request succeeded. Notes its error if it is the first.
     fn answer(&mut self, first_error: &mut Option<Vec<u8>>) -> Result<bool, MigrationError> {
         let line = self.line().map_err(|_| MigrationError::Reading)?;
         match line.split_first() {
@@ -261,12 +263,12 @@ impl<S: Read> Lines<'_, S> {
                 first_error.get_or_insert_with(|| error.to_vec());
                 Ok(false)
             }
-            // It is no server of this kind.
+            // The reply is neither a status nor an error, so the other side is no Redis server.
             _ => Err(MigrationError::Reading),
         }
     }
 
-    /// The next line, without its end.
+    /// Returns the next line, without its end.
     fn line(&mut self) -> io::Result<Vec<u8>> {
         loop {
             let rest = &self.arrived[self.start..];
@@ -303,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_apart() {
+    fn replies_are_classified() {
         let (read, first) = answers(b"+OK\r\n-ERR a\r\n-ERR b\r\n+OK\r\n", 5);
         assert_eq!(read, [Ok(true), Ok(false), Ok(false), Ok(true), Err(MigrationError::Reading)]);
         assert_eq!(first.as_deref(), Some(&b"ERR a"[..]));

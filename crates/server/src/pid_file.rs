@@ -3,19 +3,19 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use engine::config::Settings;
+use config::Settings;
 
 use crate::{daemon, log};
 
-/// The file of a server in the background for which none is configured: Redis's.
+/// The file of a server in the background without a configured name: Redis's default.
 const BACKGROUND: &str = "/var/run/redis.pid";
 
-/// The file with this process's id, which is there as long as this value is.
+/// The file with this process's id. It is removed when this value is dropped.
 #[derive(Debug)]
 pub struct PidFile(PathBuf);
 
 impl PidFile {
-    /// Writes the file that the configuration asks for. The server runs as well without it: a failure is only logged.
+    /// Writes the configured file. A failure is only logged, because the server runs without it.
     #[must_use]
     pub fn write(settings: &Settings) -> Option<PidFile> {
         let name = match &*settings.pidfile.get() {
@@ -23,7 +23,7 @@ impl PidFile {
             "" => return None,
             name => name.to_owned(),
         };
-        // Absolute, since `dir` may change before the file is removed.
+        // Absolute, because `dir` may change before the file is removed.
         let path = settings.in_dir(&name);
         match fs::write(&path, content()) {
             Ok(()) => Some(PidFile(path)),
@@ -50,7 +50,7 @@ fn content() -> String {
     format!("{}\n", std::process::id())
 }
 
-/// Whether the file still is what this process wrote: another server may have been given the same path since.
+/// Returns true if the file still has this process's id: another server may use the path by now.
 fn is_own(path: &Path) -> bool {
     fs::read_to_string(path).is_ok_and(|found| found == content())
 }

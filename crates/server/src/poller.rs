@@ -1,4 +1,4 @@
-//! Readiness of sockets: what the loop needs of the operating system, and epoll, which provides it.
+//! Readiness of sockets: the interface that the loop needs, and its implementation by epoll.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,12 +12,12 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 
 use crate::log;
 
-/// What a descriptor is ready for.
+/// The events of a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ready {
-    /// The number that it was added with.
+    /// The token given when it was added.
     pub token: u64,
-    /// There is something to read, or the peer has gone.
+    /// There is input, or the peer has gone.
     pub read: bool,
     /// There is room to write.
     pub write: bool,
@@ -27,37 +27,34 @@ pub struct Ready {
 pub trait Poller {
     /// Begins to watch a descriptor for reading.
     fn add(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()>;
-    /// Sets what a descriptor is watched for. Don't watch for reading at the end of input, or while input isn't read:
-    /// level-triggered polling reports it again and again. A broken connection is always reported, as readable.
+    /// Sets the events that are watched for a descriptor. Don't watch for input after its end, or while input isn't read: level-triggered
+    /// polling reports it again and again. A broken connection is always reported, as readable.
     fn watch(&self, fd: BorrowedFd<'_>, token: u64, read: bool, write: bool) -> io::Result<()>;
-    /// Ceases to watch a descriptor.
+    /// Stops watching a descriptor.
     fn remove(&self, fd: BorrowedFd<'_>);
-    /// Waits until something is ready, the waker is used, a tick is due or the time is up, if there is a limit, and
-    /// replaces `ready` by what is.
+    /// Waits for a ready descriptor, the waker, a tick or the timeout, and replaces the contents of `ready`.
     fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Ready>) -> io::Result<()>;
-    /// Whether a tick has come since this was last asked.
+    /// Returns true if a tick has come since the last call.
     fn take_tick(&mut self) -> bool;
-    /// Sets how often ticks come, from now on. Costs nothing if that is as before.
+    /// Sets the interval of ticks from now on. Free of cost if unchanged.
     fn tick_every(&mut self, interval: Duration);
-    /// Notes that what the waker may have been used for is being looked at.
+    /// Notes that the reasons for a wake-up are being handled.
     fn take_wake(&mut self);
-    /// Whether a tick, or the waker, has ended a wait and not been taken yet: then there is something to be looked at
-    /// before the next wait.
+    /// Returns true if a tick or the waker has ended a wait and not been taken yet: there is work before the next wait.
     fn is_roused(&self) -> bool;
 }
 
-/// How often a poller ends a wait so that its thread can do what is to be done by the clock, unless it is asked for
-/// another interval. A timer of its own, because a limit for each wait would cost a look at the clock, and a timer to
-/// be set in the kernel, once for every few requests of clients that don't pipeline.
+/// Default interval at which a poller ends a wait for timed work. It has a timer of its own. A limit for each wait would cost a look at the
+/// clock and a kernel timer for every few requests of clients that don't pipeline.
 pub const TICK: Duration = Duration::from_millis(100);
 /// The token of the descriptor that wakes the thread.
 const WAKE: u64 = u64::MAX;
 /// The token of the timer.
 const TIMER: u64 = u64::MAX - 1;
-/// Events taken from the kernel at once; the rest is taken in the next turn.
+/// Events taken from the kernel at once. The rest follows in the next turn.
 const EVENTS_AT_ONCE: usize = 512;
 
-/// Linux's epoll, level-triggered: what was not read or written is announced again.
+/// Linux's epoll, level-triggered: unread input and unused room are announced again.
 pub struct Epoll {
     epoll: OwnedFd,
     wake: WakeFd,
@@ -68,16 +65,16 @@ pub struct Epoll {
     events: Vec<epoll::Event>,
 }
 
-/// What wakes a thread that polls: made before the thread, so that the others know it from the beginning.
+/// The waker of a polling thread. It is made before the thread, and the other threads know it from the beginning.
 pub struct WakeFd(OwnedFd);
 
 impl WakeFd {
-    /// A descriptor that has not been used yet.
+    /// Returns a new descriptor.
     pub fn new() -> io::Result<WakeFd> {
         Ok(WakeFd(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// The same for another owner.
+    /// Returns a duplicate for another owner.
     pub fn try_clone(&self) -> io::Result<WakeFd> {
         Ok(WakeFd(self.0.as_fd().try_clone_to_owned()?))
     }
@@ -91,7 +88,7 @@ impl Wake for WakeFd {
 }
 
 impl Epoll {
-    /// A poller that watches nothing but what wakes it, and its timer.
+    /// Returns a poller that watches only its waker and its timer.
     pub fn new(wake: WakeFd) -> io::Result<Epoll> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &wake.0, EventData::new_u64(WAKE), EventFlags::IN)?;
@@ -103,7 +100,7 @@ impl Epoll {
     }
 }
 
-/// Has a timer go off so often, for the first time after as long.
+/// Sets a periodic timer, with the first event after one interval.
 fn go_off_every(timer: &OwnedFd, interval: Duration) -> io::Result<()> {
     let interval = timespec(interval);
     timerfd_settime(timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval: interval, it_value: interval })?;
@@ -126,7 +123,7 @@ impl Poller for Epoll {
     }
 
     fn remove(&self, fd: BorrowedFd<'_>) {
-        // Closing the descriptor does it as well; there is nothing to do about a failure.
+        // Closing the descriptor removes it, too. A failure has no remedy.
         let _ = epoll::delete(&self.epoll, fd);
     }
 
@@ -146,7 +143,7 @@ impl Poller for Epoll {
                 continue;
             }
             if token == TIMER {
-                // How often it has gone off doesn't matter.
+                // The number of expirations doesn't matter.
                 let _ = rustix::io::read(&self.timer, &mut [0; 8]);
                 self.ticked = true;
                 continue;
@@ -169,7 +166,7 @@ impl Poller for Epoll {
         }
         match go_off_every(&self.timer, interval) {
             Ok(()) => self.interval = interval,
-            // It goes on as before.
+            // The timer goes on unchanged.
             Err(error) => log::warning(format!("Setting a timer failed: {error}")),
         }
     }
@@ -233,7 +230,7 @@ mod tests {
         poller.wait(Some(10 * TICK), &mut ready).unwrap();
         assert!(poller.woken && poller.is_roused());
         poller.take_wake();
-        // Until the tick: a waker that had not been read would end this wait, too.
+        // Until the tick: an unread waker would end this wait, too.
         poller.take_tick();
         poller.wait(None, &mut ready).unwrap();
         assert!(poller.ticked && !poller.woken && ready.is_empty());

@@ -1,55 +1,59 @@
 //! The thread that serves this server's replicas.
 //!
-//! A worker hands it each connection that asks for the stream ([`Desk`]). It turns the journal's units into the stream's bytes
-//! (`engine::replication::stream`), sends each replica what it lacks, a snapshot before if it has to ([`spool`]), and hears how far they
-//! are. What is to be sent is decided in `engine::replication::serving`. One thread for all of them: a replica costs it a system call for what has come since the last one.
+//! A worker hands over each connection that asks for the stream ([`ReplicaHandoff`]). The thread turns the journal's units into the
+//! stream's bytes (`engine::replication::stream`). It sends each replica the missing bytes, after a snapshot if needed ([`spool`]), and
+//! receives their acknowledgements. `engine::replication::serving` decides which bytes are sent. One thread serves all replicas: each costs
+//! one system call for all the bytes since the last one.
 
-mod desk;
+mod backlog_file;
+mod handoff;
 mod peer;
-mod shelf;
 pub mod spool;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::config::{ClientClass, Settings};
-use engine::durability::Safety;
-use engine::engine::Engine;
+use config::{ClientClass, Settings};
+use engine::durability::DurabilityTarget;
 use engine::inbox::Message;
-use engine::replication::failover::FailoverVerdict;
+use engine::pause::PausePurpose;
+use engine::replication::failover::{FailoverStage, FailoverVerdict};
 use engine::replication::peer::Ended;
 use engine::replication::serving::{Admitted, Serving, ServingRules};
 use engine::snapshots::Purpose;
+use engine::state::Engine;
 
+use self::backlog_file::BacklogFile;
 use self::peer::{PeerLink, ServedReplica, serve};
-use self::shelf::FileShelf;
 use self::spool::SnapshotSpool;
-use crate::event_loop::now_us;
 use crate::log;
 use crate::poller::{Epoll, Poller, Ready, WakeFd};
+use crate::threads;
+use crate::time::now_us;
 
-pub use self::desk::{Arrival, Desk};
+pub use self::handoff::{Arrival, ReplicaHandoff};
 
-/// How long the thread waits before it looks for units again, while there are some: so long a replica lags behind. Each look costs a
-/// system call a replica.
+/// Time between two looks for new units while some arrive, which is a replica's lag. Each look costs a system call per replica.
 const DOZE: Duration = Duration::from_millis(1);
-/// How many times in a row it looks in vain before it sleeps until it is woken.
+/// Number of looks in a row without a new unit before the thread sleeps until a wake-up.
 const DOZES_MAX: u32 = 20;
-/// Chunks of units that are taken before replicas are sent what there is.
+/// Chunks of units taken before they are sent.
 const CHUNKS_AT_ONCE: usize = 8;
-/// How often the replicas' figures are noted, and looked at by the clock.
+/// Interval of timed work and of updates to the replicas' figures.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Bytes of the stream that memory has room for, whatever the limits are.
+/// Interval of timed work without a replica: then only the end of the stream is due, after `repl-backlog-ttl`.
+const LOOK_EVERY_WITHOUT_REPLICAS: Duration = Duration::from_secs(1);
+/// Bytes of the stream that memory holds under any limits.
 const MEMORY_MIN: u64 = 1 << 20;
 
-/// What the thread has.
+/// The thread's state.
 struct Primary {
     engine: &'static Engine,
-    desk: Arc<Desk>,
+    handoff: Arc<ReplicaHandoff>,
     poller: Epoll,
     serving: Serving<SnapshotSpool, PeerLink>,
     next_token: u64,
-    /// Looks in vain since there was something.
+    /// Looks in a row without a new unit.
     dozes: u32,
     looked: Instant,
     began: Instant,
@@ -58,24 +62,24 @@ struct Primary {
 /// Starts the thread.
 ///
 /// # Errors
-/// If there can't be another thread, or nothing that it polls with.
-pub fn start(engine: &'static Engine, desk: Arc<Desk>) -> Result<(), String> {
-    let cannot = |error: std::io::Error| format!("can't start a thread: {error}");
+/// If no other thread or poller can be created.
+pub fn start(engine: &'static Engine, handoff: Arc<ReplicaHandoff>) -> Result<(), String> {
+    let cannot = threads::cannot_start;
     let wake = WakeFd::new().map_err(cannot)?;
     engine.replication.stream.set_wake(Box::new(wake.try_clone().map_err(cannot)?));
     let serve = move || match Epoll::new(wake) {
-        Ok(poller) => Primary::new(engine, desk, poller).run(),
+        Ok(poller) => Primary::new(engine, handoff, poller).run(),
         Err(error) => log::warning(format!("No replica can be served: {}", cannot(error))),
     };
-    std::thread::Builder::new().name("replicas".into()).spawn(serve).map_err(cannot)?;
+    threads::spawn(&threads::REPLICAS, serve).map_err(cannot)?;
     Ok(())
 }
 
 impl Primary {
-    fn new(engine: &'static Engine, desk: Arc<Desk>, poller: Epoll) -> Primary {
+    fn new(engine: &'static Engine, handoff: Arc<ReplicaHandoff>, poller: Epoll) -> Primary {
         let now = Instant::now();
         let serving = Serving::new(&engine.replication, Duration::ZERO);
-        Primary { engine, desk, poller, serving, next_token: 0, dozes: 0, looked: now, began: now }
+        Primary { engine, handoff, poller, serving, next_token: 0, dozes: 0, looked: now, began: now }
     }
 
     fn run(&mut self) {
@@ -88,29 +92,37 @@ impl Primary {
                 self.read(event);
             }
             let has_units = self.take_units();
-            let is_awaited = has_units && self.engine.durability.is_awaited(Safety::Replicas);
-            if self.engine.replication.take_request() || is_awaited {
+            let is_awaited = has_units && self.engine.durability.is_awaited(DurabilityTarget::Replicas);
+            if (self.engine.replication.take_request() || is_awaited) && !self.hands_over() {
                 self.engine.replication.stream.ask();
             }
             self.send_all();
             self.dozes = if has_units { 0 } else { self.dozes.saturating_add(1) };
             if self.looked.elapsed() >= LOOK_EVERY {
-                self.look_around();
+                self.cron();
             }
             self.note_figures();
         }
     }
 
-    /// Waits until there is something to do: for a moment, while units come, or until it is woken.
+    /// Returns true while a replica takes this primary's place in the cluster. It waits for the offset of the last write exactly, so that
+    /// no PING or question may follow.
+    fn hands_over(&self) -> bool {
+        self.engine.pause.holds_for(PausePurpose::ManualFailover, now_us() / 1000)
+    }
+
+    /// Waits for work: briefly while units arrive, otherwise until a wake-up.
     fn wait(&mut self, ready: &mut Vec<Ready>) {
+        let is_alone = self.serving.all.is_empty() && self.engine.replication.failover().is_none();
+        self.poller.tick_every(if is_alone { LOOK_EVERY_WITHOUT_REPLICAS } else { LOOK_EVERY });
         let stream = &self.engine.replication.stream;
-        let is_awaited =
-            self.engine.replication.replicas.are_awaited() || self.engine.durability.is_awaited(Safety::Replicas);
+        let is_awaited = self.engine.replication.replicas.are_awaited()
+            || self.engine.durability.is_awaited(DurabilityTarget::Replicas);
         let timeout = if self.dozes < DOZES_MAX && !is_awaited && !self.serving.all.is_empty() {
             Some(DOZE)
         } else {
             stream.note_sleep(true);
-            // What was committed before that was not told of.
+            // Units committed before the new state became visible caused no wake-up.
             if stream.has_units() { Some(Duration::ZERO) } else { None }
         };
         if let Err(error) = self.poller.wait(timeout, ready) {
@@ -122,26 +134,26 @@ impl Primary {
         let _ = self.poller.take_tick();
     }
 
-    /// Ends all links if the history is another one.
+    /// Ends all links if the history has changed.
     fn follow_history(&mut self) {
         let ended = self.serving.follow_history(&self.engine.replication);
         self.forget(ended);
     }
 
     fn take_mail(&mut self) {
-        for arrival in self.desk.arrivals.take() {
+        for arrival in self.handoff.arrivals.take() {
             self.admit(arrival);
         }
-        for client in self.desk.closed.take() {
+        for client in self.handoff.closed.take() {
             self.end_where(|served| (served.peer.client == client).then_some(Ended::Killed));
         }
-        for spool in self.desk.spools.take() {
+        for spool in self.handoff.spools.take() {
             let sends_early = self.engine.settings.repl_diskless_sync.get();
             self.serving.begin_sending(&self.engine.replication, spool, sends_early, self.began.elapsed());
         }
     }
 
-    /// Takes a connection over, and sees what it can be sent.
+    /// Takes a connection over, and decides on its first data.
     fn admit(&mut self, arrival: Arrival) {
         let token = self.next_token;
         self.next_token += 1;
@@ -164,7 +176,7 @@ impl Primary {
         }
     }
 
-    /// Hears what a replica says.
+    /// Reads a replica's messages.
     fn read(&mut self, event: &Ready) {
         let (now, now_ms) = (self.began.elapsed(), now_us() / 1000);
         let stream_end = self.engine.replication.stream.end();
@@ -180,15 +192,15 @@ impl Primary {
         }
     }
 
-    /// Takes units that there are. Says whether there were any.
+    /// Takes committed units. Returns true if there were any.
     fn take_units(&mut self) -> bool {
         let stream = &self.engine.replication.stream;
         let taken = (0..CHUNKS_AT_ONCE).take_while(|_| stream.take()).count();
-        // Their memory is for what comes next.
+        // Their memory is reused.
         taken > 0
     }
 
-    /// Sends each replica what its socket takes.
+    /// Sends each replica as much as its socket takes.
     fn send_all(&mut self) {
         let (stream, now) = (&self.engine.replication.stream, self.began.elapsed());
         let mut ended = Vec::new();
@@ -213,13 +225,13 @@ impl Primary {
         self.spill();
     }
 
-    /// Has the disk keep what memory has no room for. A replica for which that is too much is left behind.
+    /// Moves the part of the stream beyond the memory limit to disk. Replicas that need more than memory and disk hold are dropped.
     fn spill(&mut self) {
         let settings = &self.engine.settings;
         let limit = settings.client_output_buffer_limit.get(ClientClass::Replica);
         let memory_max = settings.repl_backlog_size.get().max(limit.soft_bytes).max(MEMORY_MIN);
         let stream = &self.engine.replication.stream;
-        let spilled = stream.spill(memory_max, || FileShelf::make(&settings.in_dir("")));
+        let spilled = stream.spill(memory_max, || BacklogFile::make(&settings.in_dir("")));
         let bytes = stream.with_backlog(|backlog| backlog.bytes()).unwrap_or(0);
         let disk_max = settings.reply_spill_limit.get();
         let is_too_much = bytes.saturating_sub(memory_max) > disk_max;
@@ -234,42 +246,48 @@ impl Primary {
         self.forget(ended);
     }
 
-    /// What is done by the clock.
-    fn look_around(&mut self) {
+    /// Does the timed work.
+    fn cron(&mut self) {
         self.looked = Instant::now();
-        let (engine, rules) = (self.engine, serving_rules(&self.engine.settings));
-        let chores = self.serving.look_around(&engine.replication, &rules, self.began.elapsed());
+        let (engine, mut rules) = (self.engine, serving_rules(&self.engine.settings));
+        if self.hands_over() {
+            rules.ping_period = Duration::MAX;
+        }
+        let chores = self.serving.cron(&engine.replication, &rules, self.began.elapsed());
         self.forget(chores.ended);
         if chores.wants_snapshot {
             engine.snapshots.want(Purpose::Replicas);
         }
-        let is_awaited = engine.durability.is_awaited(Safety::Replicas);
+        let is_awaited = engine.durability.is_awaited(DurabilityTarget::Replicas);
         if chores.ends_stream && !is_awaited && !engine.snapshots.is_wanted_for(Purpose::Replicas) {
             let _alone = engine.keyspace.gate().close();
             engine.replication.end_stream(&engine.journal);
         }
-        self.mind_failover();
+        self.check_failover();
     }
 
-    /// Has the replica take this server's place that has everything, if that was asked for.
-    fn mind_failover(&mut self) {
+    /// Lets the replica that has everything take this server's place, if a failover was requested.
+    fn check_failover(&mut self) {
         let replication = &self.engine.replication;
         let now_ms = now_us() / 1000;
         if self.serving.judge_failover(replication, now_ms) == FailoverVerdict::Waits {
-            // A question would be in the stream behind what its answer tells of. Replicas tell by themselves, once a second.
+            if replication.failover().is_some_and(|failover| failover.stage == FailoverStage::AwaitsReplica) {
+                // Redis's replicas report by themselves only once a second.
+                replication.request_answers();
+            }
             return;
         }
         let alone = self.engine.keyspace.gate().close();
         while replication.stream.take() {}
-        // None has written since, or the failover waits on.
+        // Checked again: if a command has written since, the failover continues to wait.
         match self.serving.judge_failover(replication, now_ms) {
-            FailoverVerdict::HandsOver(primary) => {
-                let (host, port) = (&primary.host, primary.port);
+            FailoverVerdict::HandsOver { to, acknowledged } => {
+                let (host, port) = (&to.host, to.port);
                 log::notice(format!("The failover begins: {host}:{port} is to take this server's place"));
-                // What it has acknowledged is safe. What waits for others is not, from here on.
+                // Changes that this replica has acknowledged are safe. Changes that wait for other replicas are not, from here on.
                 self.note_figures();
-                replication.note_failover_follows();
-                self.engine.follow(Some(primary), now_ms);
+                replication.note_failover_follows(acknowledged);
+                self.engine.follow(Some(to), now_ms);
             }
             FailoverVerdict::IsGivenUp => {
                 log::warning("The failover is given up: no replica has had all data in time.");
@@ -280,8 +298,11 @@ impl Primary {
         drop(alone);
     }
 
-    /// Tells the engine how far the replicas are, and has clients look that wait for that.
+    /// Reports the replicas' progress to the engine, and has waiting clients check it.
     fn note_figures(&mut self) {
+        // The rules are updated before INFO can show a replica as online, because writes are accepted from that moment.
+        let rules = serving_rules(&self.engine.settings);
+        self.serving.count_good(&self.engine.replication, &rules, self.began.elapsed());
         let Some(is_awaited) = self.serving.note_figures(&self.engine.replication) else { return };
         self.note_safe();
         if is_awaited {
@@ -289,25 +310,25 @@ impl Primary {
         }
     }
 
-    /// Has replies be sent that wait for as many replicas as have what they tell of.
+    /// Releases the replies whose changes enough replicas have.
     fn note_safe(&self) {
         let durability = &self.engine.durability;
         let wanted = self.engine.settings.durability_replicas.get();
         if wanted > 0
-            && durability.is_awaited(Safety::Replicas)
+            && durability.is_awaited(DurabilityTarget::Replicas)
             && let Some(position) = self.serving.safe_position(wanted.unsigned_abs())
         {
-            durability.note_safe(Safety::Replicas, position, |thread| self.engine.inboxes[thread].wake());
+            durability.note_safe(DurabilityTarget::Replicas, position, |thread| self.engine.inboxes[thread].wake());
         }
     }
 
-    /// Ends links.
+    /// Ends the links for which `is_over` returns true.
     fn end_where(&mut self, is_over: impl Fn(&ServedReplica) -> Option<Ended>) {
         let ended = self.serving.end_where(is_over);
         self.forget(ended);
     }
 
-    /// Closes the connections of links that have ended.
+    /// Closes the connections of ended links.
     fn forget(&self, ended: Vec<(ServedReplica, Ended)>) {
         for (served, why) in ended {
             let text = format!("The link to the replica {} ends: {why}", served.peer.name());
@@ -322,7 +343,7 @@ impl Primary {
     }
 }
 
-/// What the configuration says of replicas.
+/// The settings that concern replicas.
 fn serving_rules(settings: &Settings) -> ServingRules {
     let seconds = |seconds: i64| Duration::from_secs(seconds.unsigned_abs());
     ServingRules {

@@ -1,38 +1,42 @@
-//! What the server asks of its process and its machine: descriptors, memory, processor time, randomness.
+//! The server's requests to its process and machine: descriptors, memory, processor time, randomness.
 //!
-//! Figures of use are read from `/proc` (proc(5)); where it isn't mounted they are 0.
+//! Figures of memory and of other threads are read from `/proc` (proc(5)). They are 0 if it isn't mounted.
 
 use std::collections::hash_map::RandomState;
 use std::fmt::Write as _;
 use std::fs;
 use std::hash::{BuildHasher, Hasher};
+use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
+use std::thread;
 
 use engine::machine::{CpuTime, Machine, Usage};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeVal, TimeValLike};
 use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::log;
 
-/// Descriptors that the server needs beside those of its clients: Redis's figure, which is enough for [`FEW_THREADS`],
-/// and for the few files of replies that wait ([`crate::spill`]).
+/// Descriptors that the server itself needs, in addition to one per client. The number is Redis's, and enough for [`FEW_THREADS`] and the
+/// few files of unsent replies ([`crate::spill`]).
 const DESCRIPTORS_RESERVED: u64 = 32;
 const FEW_THREADS: usize = 2;
-/// What every other worker thread needs: its poller, the poller's timer, what wakes it, what others wake it with, and
-/// one kept for turning clients away.
+/// Descriptors of every further worker thread: its poller, the poller's timer, its waker, the other threads' duplicate of it, and one in
+/// reserve for refusing clients.
 const DESCRIPTORS_A_THREAD: u64 = 5;
 
-/// Descriptors that are asked for beyond these, and done without where the system has none: of connections that operators have beyond
-/// `maxclients`, and of the threads for handshakes.
+/// Descriptors requested beyond these, if the system has them: for connections of operators beyond `maxclients`, and for the threads of
+/// handshakes.
 const DESCRIPTORS_WELCOME: u64 = 64;
 
-/// Descriptors that a server with so many worker threads needs beside those of its clients.
+/// Returns the descriptors that a server with that many worker threads needs for itself.
 #[must_use]
 pub fn descriptors_reserved(threads: usize) -> u64 {
     DESCRIPTORS_RESERVED + DESCRIPTORS_A_THREAD * threads.saturating_sub(FEW_THREADS) as u64
 }
 
-/// Raises the limit on descriptors as far as is needed and allowed, and returns how many clients it leaves room for.
+/// Raises the limit on descriptors as far as needed and allowed. Returns the number of clients that it allows.
 #[must_use]
 pub fn room_for_clients(wanted: u64, threads: usize) -> u64 {
     let reserved = descriptors_reserved(threads);
@@ -54,16 +58,14 @@ pub fn random_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Lets the kernel give huge pages where it is told to, which the allocator forbids to the process when it starts
-/// (`.cargo/config.toml`).
+/// Permits huge pages where the program requests them. The allocator forbids them to the whole process at its start (`.cargo/config.toml`).
 pub fn permit_huge_pages() {
-    // Without, memory is in small pages, which is slower and no more.
+    // A failure leaves memory in small pages, which is only slower.
     let _ = rustix::thread::disable_transparent_huge_pages(false);
 }
 
-/// Has the kernel give memory in small pages from here on. It clears a huge one, 2 MB, in the midst of the command that
-/// first touches it: a tenth of a millisecond, and many milliseconds on a virtual machine whose host has yet to find
-/// the memory.
+/// Makes the kernel provide only small pages from here on. It clears a huge page, 2 MB, in the midst of the command that first touches it.
+/// That takes a tenth of a millisecond, and many milliseconds on a virtual machine with a host that has to find the memory first.
 pub fn disable_huge_pages() {
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
         log::notice(format!("Transparent huge pages can't be disabled, which may cause short stalls: {error}"));
@@ -72,18 +74,18 @@ pub fn disable_huge_pages() {
 
 /// Gives the calling thread the lowest priority: no other thread waits for its work.
 pub fn stand_back() {
-    // On Linux this is of the thread, not of the process. Where it isn't allowed, nothing is lost but some politeness.
+    // On Linux the priority is the thread's, not the process's. A failure leaves it unchanged, which does little harm.
     let _ = rustix::process::setpriority_process(None, 19);
 }
 
-/// Lets the calling thread wait for those that execute commands, where they want all cores, but not for ever: as nice(2) counts, it has a
-/// tenth of their share.
+/// Lowers the calling thread's priority below the threads that execute commands, but doesn't starve it: by nice(2), it has a tenth of their
+/// share.
 pub fn give_way() {
-    // As above.
+    // On Linux the priority is the thread's, not the process's.
     let _ = rustix::process::setpriority_process(None, 10);
 }
 
-/// How many threads to run by default: one per core that the process may use.
+/// Returns the default number of threads: one per core that the process may use.
 #[must_use]
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
@@ -93,14 +95,14 @@ pub fn cores() -> usize {
 fn random_id() -> String {
     let mut id = String::new();
     while id.len() < 40 {
-        // Writing to a string can't fail.
+        // A write to a string can't fail.
         let _ = write!(id, "{:016x}", random_seed());
     }
     id.truncate(40);
     id
 }
 
-/// What doesn't change while the server runs.
+/// Returns the facts that don't change while the server runs.
 #[must_use]
 pub fn machine() -> Machine {
     let uname = rustix::system::uname();
@@ -118,29 +120,42 @@ pub fn machine() -> Machine {
     }
 }
 
-/// The processor time that the process has had; `first_worker` is the name of the first worker's thread.
+/// Returns the processor time of the process. `first_worker` is the name of the first worker's thread.
 #[must_use]
 pub fn usage(first_worker: &str) -> Usage {
-    /// The thread stays, and to look for it means to open a file of each thread.
+    /// Cached: the thread stays, and a search opens a file of each thread.
     static FIRST_WORKER: OnceLock<String> = OnceLock::new();
-    let [cpu, cpu_children] = cpu_times("/proc/self/stat");
+    let [cpu, cpu_children] = [UsageWho::RUSAGE_SELF, UsageWho::RUSAGE_CHILDREN].map(cpu_time);
+    if thread::current().name() == Some(first_worker) {
+        return Usage { cpu, cpu_first_worker: cpu_time(UsageWho::RUSAGE_THREAD), cpu_children };
+    }
     let path = FIRST_WORKER.get().cloned().or_else(|| task_called(first_worker));
-    let [cpu_first_worker, _] = path.as_deref().map(cpu_times).unwrap_or_default();
+    let cpu_first_worker = path.as_deref().map(cpu_time_of_task).unwrap_or_default();
     if let Some(path) = path {
         let _ = FIRST_WORKER.set(path);
     }
     Usage { cpu, cpu_first_worker, cpu_children }
 }
 
-/// Bytes of memory that the process holds.
-#[must_use]
-pub fn resident_bytes() -> u64 {
-    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = statm.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
-    pages * page_size() as u64
+/// Returns the processor time that getrusage(2) knows, which is cheaper than a file.
+fn cpu_time(who: UsageWho) -> CpuTime {
+    let us = |time: TimeVal| u64::try_from(time.num_microseconds()).unwrap_or(0);
+    getrusage(who)
+        .map(|usage| CpuTime { user_us: us(usage.user_time()), system_us: us(usage.system_time()) })
+        .unwrap_or_default()
 }
 
-/// The `stat` file of the process's thread with this name.
+/// Returns the resident memory of the process in bytes.
+#[must_use]
+pub fn resident_bytes() -> u64 {
+    // Seven numbers of up to twenty digits. A buffer of this size saves the calls for the file's size and for its end.
+    let mut statm = [0; 160];
+    let read = fs::File::open("/proc/self/statm").and_then(|file| file.read_at(&mut statm, 0)).unwrap_or(0);
+    let pages = str::from_utf8(&statm[..read]).ok().and_then(|text| text.split(' ').nth(1)?.parse().ok());
+    pages.unwrap_or(0u64) * page_size() as u64
+}
+
+/// Returns the `stat` file of the process's thread with this name.
 fn task_called(name: &str) -> Option<String> {
     let tasks = fs::read_dir("/proc/self/task").ok()?;
     let mut paths = tasks.flatten().map(|task| task.path());
@@ -148,22 +163,22 @@ fn task_called(name: &str) -> Option<String> {
     Some(found.join("stat").to_string_lossy().into_owned())
 }
 
-/// The times of a process or thread, and those of its children that have ended, from its `stat` file.
-fn cpu_times(path: &str) -> [CpuTime; 2] {
+/// Returns the time of a thread from its `stat` file.
+fn cpu_time_of_task(path: &str) -> CpuTime {
     let stat = fs::read_to_string(path).unwrap_or_default();
-    parse_cpu_times(&stat, clock_ticks_per_second())
+    parse_cpu_time(&stat, clock_ticks_per_second())
 }
 
-fn parse_cpu_times(stat: &str, ticks_per_second: u64) -> [CpuTime; 2] {
-    // The second field is the name, in parentheses, and may itself hold blanks and parentheses.
+fn parse_cpu_time(stat: &str, ticks_per_second: u64) -> CpuTime {
+    // The second field is the name, in parentheses, and may itself contain blanks and parentheses.
     let after_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-    // utime, stime, cutime and cstime are the fields 14 to 17, the first after the name being the third.
+    // utime and stime are the fields 14 and 15. The first field after the name is the third.
     let mut fields = after_name.split(' ').skip(14 - 3);
     let mut next_us = || {
         let ticks: u64 = fields.next().and_then(|n| n.parse().ok()).unwrap_or(0);
         ticks.saturating_mul(1_000_000) / ticks_per_second.max(1)
     };
-    [(); 2].map(|()| CpuTime { user_us: next_us(), system_us: next_us() })
+    CpuTime { user_us: next_us(), system_us: next_us() }
 }
 
 #[cfg(test)]
@@ -173,10 +188,9 @@ mod tests {
     #[test]
     fn times_are_found_behind_any_name() {
         let stat = "7 (a) b (c) S 1 7 7 0 -1 4194304 1 2 3 4 150 20 3 1 20 0 4 0 99";
-        let [own, children] = parse_cpu_times(stat, 100);
-        assert_eq!((own.user_us, own.system_us), (1_500_000, 200_000));
-        assert_eq!((children.user_us, children.system_us), (30_000, 10_000));
-        assert_eq!(parse_cpu_times("", 100)[0].user_us, 0);
+        let time = parse_cpu_time(stat, 100);
+        assert_eq!((time.user_us, time.system_us), (1_500_000, 200_000));
+        assert_eq!(parse_cpu_time("", 100).user_us, 0);
     }
 
     #[test]
@@ -195,6 +209,8 @@ mod tests {
         let worker = std::thread::Builder::new().name("busy worker".to_owned()).spawn(move || {
             // The kernel counts in hundredths of a second.
             while ticks().user_us + ticks().system_us == 0 {}
+            let elsewhere = || thread::spawn(ticks).join().unwrap();
+            while elsewhere().user_us + elsewhere().system_us == 0 {}
         });
         worker.unwrap().join().unwrap();
     }

@@ -1,34 +1,34 @@
-//! CONFIG SET port and bind: other sockets in place of those that are listened on.
+//! CONFIG SET port and bind: replaces the listening sockets.
 //!
-//! The thread that accepts has the sockets, and the command may run on any other. So duplicates of them are kept here.
+//! The accepting thread owns the sockets, and the command may run on any other thread. This module therefore keeps duplicates.
 
 use std::net::TcpListener;
 use std::sync::{Mutex, PoisonError};
 
-use engine::config::Settings;
+use config::Settings;
 use rustix::net::Shutdown;
 
 use crate::listener::{CannotListen, Listener, open_tcp};
 use crate::log;
 
-/// Duplicates of the TCP sockets that are listened on.
+/// Duplicates of the listening TCP sockets.
 pub struct InUse(Mutex<Vec<TcpListener>>);
 
 impl InUse {
-    /// Of these sockets.
+    /// Duplicates these sockets.
     #[must_use]
     pub fn of(listeners: &[Listener]) -> InUse {
         InUse(Mutex::new(duplicates(listeners)))
     }
 
-    /// Opens what the settings ask for now, in place of what was listened on before.
+    /// Opens the sockets for the present settings in place of the old ones.
     ///
     /// # Errors
-    /// What is to be logged. All is as before then.
+    /// The text for the log. Nothing has changed then.
     pub fn replace(&self, settings: &Settings) -> Result<Vec<Listener>, String> {
         let mut in_use = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let opened = match open_tcp(settings) {
-            // Perhaps taken by this server itself: an address can't be listened on twice, nor beside all addresses.
+            // This server itself may occupy the address: an address can't be bound twice, nor in addition to the wildcard address.
             Err(error) if error.is_taken && has_port(&in_use, settings) => open_instead(&in_use, settings),
             opened => opened,
         };
@@ -43,11 +43,11 @@ fn has_port(in_use: &[TcpListener], settings: &Settings) -> bool {
     in_use.iter().any(|listener| listener.local_addr().is_ok_and(|address| ports.contains(&i64::from(address.port()))))
 }
 
-/// Opens what the settings ask for while these are not listened on. Clients that connect just then are refused, as in
-/// Redis, which closes its listeners first.
+/// Opens the sockets while the old ones don't listen. Clients that connect meanwhile are refused, like in Redis, which closes its listeners
+/// first.
 fn open_instead(in_use: &[TcpListener], settings: &Settings) -> Result<Vec<Listener>, CannotListen> {
     for listener in in_use {
-        // The end of listening: the socket keeps its address, which others may have as well from now on.
+        // Ends the listening. The socket keeps its address, which others may use as well from now on.
         let _ = rustix::net::shutdown(listener, Shutdown::Read);
     }
     let opened = open_tcp(settings);
@@ -67,6 +67,6 @@ fn duplicates(listeners: &[Listener]) -> Vec<TcpListener> {
         Listener::Tcp(listener) | Listener::Tls(listener) => Some(listener.try_clone()),
         Listener::Unix(..) => None,
     });
-    // One without a duplicate, for want of descriptors, is closed when it is replaced, and in the way only of itself.
+    // A socket without a duplicate, for lack of descriptors, is closed when it is replaced, and blocks only its own address.
     tcp.filter_map(Result::ok).collect()
 }

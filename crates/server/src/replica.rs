@@ -1,8 +1,8 @@
-//! The link to the primary that this server follows (REPLICAOF): a thread of its own.
+//! The link to this server's primary (REPLICAOF), in a thread of its own.
 //!
-//! The thread opens the link, introduces the server, and loads the primary's snapshot beside the threads that serve clients, as a start
-//! does. Then it reads the primary's stream and has the first worker apply it, a part at a time, so that the stream is one more client:
-//! its commands are prefetched, recorded and told to listeners as a client's are. What was applied is acknowledged once a second.
+//! The thread opens the link and introduces the server. It loads the primary's snapshot beside the threads that serve clients, like a start
+//! does. Then it reads the primary's stream and has the first worker apply it in parts. The stream is one more client: its commands are
+//! prefetched, recorded and announced to listeners like a client's. The applied offset is acknowledged once a second.
 
 mod link;
 
@@ -10,83 +10,84 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::config::Settings;
-use engine::engine::Engine;
+use config::Settings;
 use engine::replication::failover::{HandOver, HandOvers};
 use engine::replication::{LinkState, Primary};
+use engine::state::Engine;
 
 use self::link::Link;
 use crate::append_only::AppendOnly;
 use crate::conf_file::system_text;
-use crate::event_loop::now_us;
 use crate::log;
 use crate::peer_socket::CannotOpen;
+use crate::threads;
+use crate::time::now_us;
 
-/// How long the thread waits after a link has failed until it tries another one, at first; each failure in a row doubles it.
+/// First delay between a failed link and the next try. Each failure in a row doubles it.
 const RETRY_MIN: Duration = Duration::from_millis(100);
-/// The longest such wait: a primary that comes back is followed again soon.
+/// The longest delay: a primary that returns is followed again soon.
 const RETRY_MAX: Duration = Duration::from_secs(10);
-/// The wait where the primary says that it can't now.
+/// The delay after a primary's reply that it can't serve now.
 const NOT_NOW: Duration = Duration::from_secs(1);
-/// How often the thread looks whether the server ends while there is nothing to follow.
+/// Interval between checks for the server's end while there is no primary.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// Why a link has ended.
+/// The reason why a link has ended.
 #[derive(Debug)]
-enum Trouble {
-    /// Another primary is to be followed, or none.
+enum LinkError {
+    /// The primary has changed, or this server is one.
     Changed,
-    /// The network's, or the system's.
+    /// A network or system error.
     Io(io::Error),
-    /// The primary says that it can't now; another try is made soon.
+    /// The primary can't serve now. The next try is soon.
     NotNow(String),
-    /// What the primary says or sends can't be used: another try is made later.
+    /// The primary's data can't be used. The next try is later.
     Refused(String),
-    /// The server that was asked to take this one's place has done so already, or follows none for another reason.
+    /// The server chosen for the failover is a primary already, or follows none for another reason.
     IsPrimary,
-    /// The server that was asked to take this one's place doesn't go on where this one is.
+    /// The server chosen for the failover doesn't continue from this server's offset.
     NotTaken,
 }
 
-impl From<CannotOpen> for Trouble {
-    fn from(why: CannotOpen) -> Trouble {
+impl From<CannotOpen> for LinkError {
+    fn from(why: CannotOpen) -> LinkError {
         match why {
-            CannotOpen::Io(error) => Trouble::Io(error),
-            CannotOpen::Unusable(why) => Trouble::Refused(why),
+            CannotOpen::Io(error) => LinkError::Io(error),
+            CannotOpen::Unusable(why) => LinkError::Refused(why),
         }
     }
 }
 
-impl From<io::Error> for Trouble {
-    fn from(error: io::Error) -> Trouble {
-        Trouble::Io(error)
+impl From<io::Error> for LinkError {
+    fn from(error: io::Error) -> LinkError {
+        LinkError::Io(error)
     }
 }
 
-/// What the thread has.
+/// The thread's state.
 struct Follower {
     engine: &'static Engine,
     append_only: Arc<AppendOnly>,
-    /// Counts snapshots that were loaded. A worker keeps the state of the stream behind one, the database that it has selected, and
-    /// a link that goes on needs it.
+    /// Number of loaded snapshots. A worker keeps the state of the stream behind one, its selected database, and a link that continues
+    /// needs it.
     streams: u64,
 }
 
-/// The primary that the configuration names.
+/// The configured primary.
 pub fn configured_primary(settings: &Settings) -> Option<Primary> {
     let words = settings.replicaof.get();
     let (host, port) = words.split_once(' ')?;
     Some(Primary { host: host.to_owned(), port: port.parse().ok()? })
 }
 
-/// Starts the thread that follows a primary whenever there is one to be followed.
+/// Starts the thread that follows the primary, whenever there is one.
 ///
 /// # Errors
-/// If there can't be another thread.
+/// If no other thread can be started.
 pub fn start(engine: &'static Engine, append_only: Arc<AppendOnly>) -> Result<(), String> {
     let run = move || Follower { engine, append_only, streams: 0 }.run();
-    let thread = std::thread::Builder::new().name("replica".into()).spawn(run);
-    thread.map_err(|error| format!("can't start a thread: {error}"))?;
+    let thread = threads::spawn(&threads::REPLICA, run);
+    thread.map_err(threads::cannot_start)?;
     Ok(())
 }
 
@@ -108,29 +109,31 @@ impl Follower {
             self.streams = link.stream_number();
             self.note_end(version);
             match &ended {
-                Err(Trouble::Refused(why)) => replication.note_link_error(version, Some(why.clone())),
-                Err(Trouble::Io(_)) if !was_up => {}
+                Err(LinkError::Refused(why)) => replication.note_link_error(version, Some(why.clone())),
+                Err(LinkError::Io(_)) if !was_up => {}
                 _ => replication.note_link_error(version, None),
             }
             match &ended {
-                Err(Trouble::IsPrimary) => hand_overs.note_follows_none(),
-                Err(Trouble::Refused(_) | Trouble::NotTaken) if hand_over != HandOver::None => self.abort_failover(),
+                Err(LinkError::IsPrimary) => hand_overs.note_follows_none(),
+                Err(LinkError::Refused(_) | LinkError::NotTaken) if hand_over != HandOver::None => {
+                    self.abort_failover()
+                }
                 _ => {}
             }
             wait = match &ended {
-                Ok(()) | Err(Trouble::Changed | Trouble::IsPrimary) => RETRY_MIN,
-                Err(Trouble::NotNow(_)) => NOT_NOW,
-                Err(Trouble::Io(_)) if was_up => RETRY_MIN,
-                Err(Trouble::Io(_) | Trouble::Refused(_) | Trouble::NotTaken) => (wait * 2).min(RETRY_MAX),
+                Ok(()) | Err(LinkError::Changed | LinkError::IsPrimary) => RETRY_MIN,
+                Err(LinkError::NotNow(_)) => NOT_NOW,
+                Err(LinkError::Io(_)) if was_up => RETRY_MIN,
+                Err(LinkError::Io(_) | LinkError::Refused(_) | LinkError::NotTaken) => (wait * 2).min(RETRY_MAX),
             };
-            if let Err(trouble) = ended {
-                tell(&primary, &trouble, wait);
+            if let Err(error) = ended {
+                tell(&primary, &error, wait);
             }
             replication.wait_for_change(version, wait);
         }
     }
 
-    /// The replica has refused to take this server's place, which goes on as the primary that it was.
+    /// Resumes as the primary after the replica has refused to take this server's place.
     fn abort_failover(&self) {
         let _alone = self.engine.keyspace.gate().close();
         if self.engine.abort_failover() {
@@ -149,15 +152,15 @@ impl Follower {
     }
 }
 
-/// Says in the log why a link has ended.
-fn tell(primary: &Primary, trouble: &Trouble, wait: Duration) {
+/// Logs the reason for the end of a link.
+fn tell(primary: &Primary, error: &LinkError, wait: Duration) {
     let Primary { host, port } = primary;
-    let why = match trouble {
-        Trouble::Changed => return,
-        Trouble::Io(error) => system_text(error),
-        Trouble::NotNow(text) | Trouble::Refused(text) => text.clone(),
-        Trouble::IsPrimary => "it follows none already".into(),
-        Trouble::NotTaken => "it doesn't go on where this server is".into(),
+    let why = match error {
+        LinkError::Changed => return,
+        LinkError::Io(error) => system_text(error),
+        LinkError::NotNow(text) | LinkError::Refused(text) => text.clone(),
+        LinkError::IsPrimary => "it follows none already".into(),
+        LinkError::NotTaken => "it doesn't go on where this server is".into(),
     };
     log::warning(format!(
         "The link to the primary {host}:{port} is down: {why}. Another try follows in {:.1} s.",

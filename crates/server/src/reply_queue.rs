@@ -1,7 +1,7 @@
-//! A connection's replies that wait to be sent: in memory, and beyond that in a file.
+//! A connection's unsent replies: in memory, and beyond that in a file.
 //!
-//! While everything fits into memory, there is nothing but the output that replies are written to. Once some of it has
-//! been put into a file, the queue is a chain, in the order in which it is sent:
+//! While everything fits into memory, the queue is only the output that replies are written to. Once a part is in a file, the queue is a
+//! chain, in the order of sending:
 //!
 //! ```text
 //!   head            file                           piece              output
@@ -9,24 +9,24 @@
 //!   sent next       its front on its way to head   the file           written
 //! ```
 //!
-//! It is one chain again as soon as nothing is left in the file and on the way. This module knows neither sockets nor
-//! files: it says what to write and what to read, and is told how that went, in the order in which it asked.
+//! The chain ends as soon as nothing is left in the file and on the way. This module knows neither sockets nor files: its caller asks for
+//! the next write and read, and reports the results in the same order.
 
 use resp::reply::Output;
 
-/// What is on its way to the file.
+/// Replies on their way to the file.
 struct Piece {
-    /// Bytes that are to be sent.
+    /// Bytes to send.
     bytes: u64,
     /// Bytes of memory.
     memory: u64,
 }
 
-/// The part of a queue that is before its output.
+/// The part of a queue before its output.
 #[derive(Default)]
 struct Spilled {
     head: Output,
-    /// Bytes in the file, also those that are just being read.
+    /// Bytes in the file, including those that are being read.
     stored: u64,
     /// Bytes that are being read.
     reading: usize,
@@ -39,18 +39,18 @@ impl Spilled {
     }
 }
 
-/// See the module's documentation.
+/// The unsent replies of a connection.
 #[derive(Default)]
 pub struct ReplyQueue {
-    /// Where replies are written.
+    /// New replies are written here.
     pub output: Output,
     spilled: Option<Box<Spilled>>,
-    /// Whether the file is not needed any more.
+    /// True if the file is not needed any more.
     file_is_done: bool,
 }
 
 impl ReplyQueue {
-    /// Bytes that wait, wherever they are.
+    /// Bytes of unsent replies, in memory and in the file.
     #[must_use]
     pub fn len(&self) -> u64 {
         let output = self.output.len() as u64;
@@ -58,14 +58,14 @@ impl ReplyQueue {
         output + spilled.map_or(0, |s| s.head.len() as u64 + s.stored + s.piece.as_ref().map_or(0, |p| p.bytes))
     }
 
-    /// Whether nothing waits.
+    /// Returns true if there are no unsent replies.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.spilled.is_none() && self.output.is_empty()
     }
 
-    /// Bytes of memory that the queue takes, what is on its way to or from the file included.
+    /// Bytes of memory of the queue, including the bytes on their way to or from the file.
     #[must_use]
     pub fn memory(&self) -> u64 {
         let output = self.output.memory() as u64;
@@ -74,32 +74,32 @@ impl ReplyQueue {
         output + self.spilled.as_ref().map_or(0, |s| before(s))
     }
 
-    /// Bytes of memory that neither were in the file nor are to be sent before what is.
+    /// Bytes of memory behind the contents of the file that have not been written to it.
     #[must_use]
     pub fn unwritten(&self) -> u64 {
         self.output.memory() as u64 + self.writing()
     }
 
-    /// Bytes of memory that are on their way to the file.
+    /// Bytes of memory on their way to the file.
     #[must_use]
     pub fn writing(&self) -> u64 {
         self.spilled.as_ref().and_then(|s| s.piece.as_ref()).map_or(0, |piece| piece.memory)
     }
 
-    /// Segments of the queue; the file is one.
+    /// Segments of the queue. The file is one.
     #[must_use]
     pub fn segments(&self) -> usize {
         let before = |s: &Spilled| s.head.segments() + usize::from(s.stored > 0) + usize::from(s.piece.is_some());
         self.output.segments() + self.spilled.as_ref().map_or(0, |s| before(s))
     }
 
-    /// Whether part of the queue is in a file, or on its way there.
+    /// Returns true if part of the queue is in a file, or on its way there.
     #[must_use]
     pub fn is_spilling(&self) -> bool {
         self.spilled.is_some()
     }
 
-    /// What is sent next, which may be empty though the queue isn't: then the rest is in the file.
+    /// The replies to send next. May be empty in a non-empty queue: the rest is in the file then.
     #[inline]
     pub fn front(&mut self) -> &mut Output {
         if self.spilled.is_some() {
@@ -111,7 +111,7 @@ impl ReplyQueue {
         }
     }
 
-    /// Makes one chain of the queue if nothing is in the file.
+    /// Ends the chain if nothing is in the file.
     fn join(&mut self) {
         if let Some(mut spilled) = self.spilled.take_if(|s| s.is_only_head()) {
             spilled.head.append(&mut self.output);
@@ -120,21 +120,20 @@ impl ReplyQueue {
         }
     }
 
-    /// Says, once, that the file is not needed any more.
+    /// Returns true once after the file has become unneeded.
     #[must_use]
     pub fn take_file_is_done(&mut self) -> bool {
         std::mem::take(&mut self.file_is_done)
     }
 
-    /// From now on, replies go through a file. What takes next to no memory and is sent first stays where it is.
+    /// Directs replies through a file from now on. The front of the queue that takes next to no memory stays.
     pub fn begin_spilling(&mut self) {
         if self.spilled.is_none() {
             self.spilled = Some(Box::new(Spilled { head: self.output.take_runs(), ..Spilled::default() }));
         }
     }
 
-    /// What is to be written to the file's end, if it takes at least so much memory, and nothing else is on its way
-    /// there.
+    /// Returns the next replies for the file's end, if they take at least `memory_min` bytes of memory and no others are on their way.
     #[must_use]
     pub fn next_write(&mut self, memory_min: u64) -> Option<Output> {
         let spilled = self.spilled.as_mut()?;
@@ -146,7 +145,7 @@ impl ReplyQueue {
         Some(output)
     }
 
-    /// So much of what was to be written is in the file; the rest stays in memory.
+    /// Notes that `written` bytes of the piece are in the file. The rest stays in memory.
     pub fn wrote(&mut self, written: u64, mut rest: Output) {
         let Some(spilled) = self.spilled.as_mut() else { return };
         spilled.piece = None;
@@ -157,8 +156,7 @@ impl ReplyQueue {
         }
     }
 
-    /// How much is to be read from the file's front, at most `piece` bytes, if there is anything and little is left to
-    /// send before it.
+    /// Returns the number of bytes to read from the file's front, at most `piece`, if there are any and little is left to send before them.
     #[must_use]
     pub fn next_read(&mut self, piece: u64) -> Option<usize> {
         let spilled = self.spilled.as_mut()?;
@@ -169,7 +167,7 @@ impl ReplyQueue {
         Some(spilled.reading)
     }
 
-    /// What was to be read; nothing, if that failed and has to be tried again.
+    /// Adds the bytes read from the file, or none after a failure, which is tried again.
     pub fn read(&mut self, mut bytes: Output) {
         let Some(spilled) = self.spilled.as_mut() else { return };
         spilled.reading = 0;
@@ -187,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// A file, and what is on its way there and back.
+    /// A file, and the bytes on their way to and from it.
     #[derive(Default)]
     struct File {
         bytes: VecDeque<u8>,
@@ -205,7 +203,7 @@ mod tests {
             }
         }
 
-        /// Writes what is to be written, or only its beginning.
+        /// Writes the piece, or only its beginning.
         fn write(&mut self, queue: &mut ReplyQueue, count: impl FnOnce(usize) -> usize) {
             let Some(mut output) = self.writing.take() else { return };
             let count = count(output.len());
@@ -266,7 +264,7 @@ mod tests {
                     assert!(file.bytes.is_empty() && file.writing.is_none() && !queue.is_spilling());
                 }
             }
-            // Everything comes out in the end.
+            // The queue ends empty.
             while !queue.is_empty() {
                 file.ask(&mut queue, piece);
                 file.write(&mut queue, |len| len);
@@ -279,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_no_memory_is_not_put_into_the_file() {
+    fn replies_without_memory_stay_out_of_the_file() {
         let mut queue = ReplyQueue::default();
         queue.output.extend(&b"+OK\r\n".repeat(100_000));
         queue.output.fold();

@@ -1,4 +1,4 @@
-//! DEBUG RESTART and CRASH-AND-RECOVER: the process starts itself anew, with the arguments that it was started with.
+//! DEBUG RESTART and CRASH-AND-RECOVER: the process starts itself anew, with its original arguments.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -7,22 +7,23 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// See the module's documentation.
+/// The program and arguments of this process.
 pub struct Restart {
     program: PathBuf,
     arguments: Vec<OsString>,
-    /// Set if the process is to start anew once it has ended in good order: after so many milliseconds.
+    /// The delay in milliseconds before a new start, which follows an orderly end. Set if it was requested.
     pub after_ms: OnceLock<u64>,
 }
 
 impl Restart {
-    /// What is known of this process. Its arguments may be overwritten later, by its title.
+    /// Records the program and arguments of this process. Its title may overwrite the arguments later.
     pub fn of_this_process() -> Restart {
         let program = std::env::current_exe().unwrap_or_default();
         Restart { program, arguments: std::env::args_os().skip(1).collect(), after_ms: OnceLock::new() }
     }
 
-    /// Puts the program in this process's place; all threads end with that, and sockets and files are closed. Returns why that failed.
+    /// Replaces this process by a new start of its program. All threads end, and sockets and files are closed. Returns the reason for a
+    /// failure.
     pub fn start_anew(&self, after_ms: u64) -> String {
         std::thread::sleep(Duration::from_millis(after_ms));
         let error = Command::new(&self.program).args(&self.arguments).exec();

@@ -5,14 +5,16 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use engine::config::{Apply, ConfigHost, LogLevel, Settings};
-use engine::engine::Engine;
-use engine::host::{CertificateFigures, Host};
+use config::{Apply, ConfigHost, LogLevel, Settings};
+use engine::host::{CertificateFigures, Host, Shutdown};
 use engine::inbox::{Message, Wake};
 use engine::machine::{Machine, Usage};
 use engine::migrations::Migration;
 use engine::pause::PausePurpose;
+use engine::replication::replicas::{ReplicaFigures, ReplicaStage};
+use engine::slots::bus::BusRequest;
 use engine::snapshots::{Outlet, Piece, Purpose, SnapshotForm};
+use engine::state::{Engine, UNSAFE_SHUTDOWN};
 use engine::worker::Worker;
 use journal::merge::Merge;
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
@@ -22,49 +24,58 @@ use store::sync::Alone;
 
 use crate::allocator;
 use crate::append_only::AppendOnly;
+use crate::bus::mailbox::{BusMail, BusMailbox};
+use crate::bus::{self};
 use crate::cli_args::LoadedSettings;
 use crate::conf_file::{FATAL, system_text};
+use crate::control_group;
 use crate::daemon;
-use crate::event_loop::{EventLoop, NewListeners, Shared, now_us};
-use crate::heap;
+use crate::event_loop::EventLoop;
+use crate::heartbeats::Heartbeats;
 use crate::http;
+use crate::huge_pages;
 use crate::listener::{self, Listener};
 use crate::loading::{self, Loader};
 use crate::log;
 use crate::migrating::Migrators;
 use crate::pid_file::PidFile;
 use crate::poller::{Epoll, WakeFd};
-use crate::primary::{self, Desk};
+use crate::primary::{self, ReplicaHandoff};
 use crate::process;
 use crate::rebind::InUse;
 use crate::replica;
 use crate::restart::Restart;
 use crate::saving;
+use crate::shared::{NewListeners, Shared};
 use crate::spill::Spill;
 use crate::supervisor::Supervisor;
+use crate::threads;
+use crate::time::now_us;
 use crate::title::Title;
 use crate::tls::handshakes::Handshakes;
 
 /// The version of Penstock.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// How long threads get to send their last replies when the server ends.
+/// Time for threads to send their last replies when the server ends.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// How long a server that ends waits before it looks again whether its replicas have everything.
+/// Interval between checks that the replicas have everything when the server ends.
 const REPLICAS_LOOK: Duration = Duration::from_millis(1);
-/// How long data may be loaded before clients are served, which are told of it from then on: shorter than clients wait for a connection
-/// by default, and longer than it takes to load what most tests and small services have.
+/// Time for loading data before clients are served and told of the load. It is shorter than clients' default connection timeout, and enough
+/// for the data of most tests and small services.
 const LOADS_UNSEEN: Duration = Duration::from_millis(200);
 
-/// Whether a command has asked for the server's end.
+/// A command's request to end the server.
 #[derive(Default)]
 struct AskedToEnd {
     is_asked: AtomicBool,
-    /// True if the server waits for nothing then.
+    /// True if the server must end without any wait.
     at_once: AtomicBool,
+    /// True if a primary of a cluster hands its slots over to a replica.
+    fails_over: AtomicBool,
     wait: Mutex<ReplicaWait>,
 }
 
-/// Whether a server that ends waits for its replicas, which can be aborted (SHUTDOWN ABORT).
+/// The state of an ending server's wait for its replicas. SHUTDOWN ABORT aborts it.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum ReplicaWait {
     #[default]
@@ -74,7 +85,7 @@ enum ReplicaWait {
 }
 
 impl AskedToEnd {
-    /// Changes the wait, and says what it was.
+    /// Changes the wait, and returns its previous state.
     fn change_wait(&self, change: impl FnOnce(&mut ReplicaWait)) -> ReplicaWait {
         let mut wait = self.wait.lock().unwrap_or_else(PoisonError::into_inner);
         let before = *wait;
@@ -82,10 +93,11 @@ impl AskedToEnd {
         before
     }
 
-    /// Forgets what was asked for.
+    /// Clears the request.
     fn forget(&self) {
         self.is_asked.store(false, Ordering::Relaxed);
         self.at_once.store(false, Ordering::Relaxed);
+        self.fails_over.store(false, Ordering::Relaxed);
     }
 }
 
@@ -95,15 +107,16 @@ struct ServerHost {
     new_listeners: NewListeners,
     supervisor: Supervisor,
     title: Title,
-    /// What a command has asked for, and no signal.
+    /// The request of a command, not of a signal.
     asked_to_end: Arc<AskedToEnd>,
-    /// The engine, as soon as it is there.
+    /// The engine, once it exists.
     engine: Arc<OnceLock<&'static Engine>>,
     append_only: Arc<AppendOnly>,
-    desk: Arc<Desk>,
+    handoff: Arc<ReplicaHandoff>,
     handshakes: Arc<Handshakes>,
     migrators: Arc<Migrators>,
     restart: Arc<Restart>,
+    bus: Arc<BusMailbox>,
 }
 
 impl ServerHost {
@@ -111,7 +124,7 @@ impl ServerHost {
         self.engine.get().copied().ok_or_else(|| "the server has just begun to start".into())
     }
 
-    /// Has the append-only file begin, or end. It begins with a snapshot, which is made at once.
+    /// Turns the append-only file on or off. It begins with a snapshot, which is made at once.
     fn switch_append_only(&self, settings: &Settings) -> Result<(), String> {
         let engine = self.engine()?;
         if engine.is_loading() {
@@ -119,9 +132,12 @@ impl ServerHost {
         }
         if !settings.appendonly.get() {
             self.append_only.turn_off();
-            // What waits for this disk waits for nothing any more (WAITAOF).
+            // Clients that wait for this disk (WAITAOF) are answered now.
             engine.inboxes.iter().for_each(|inbox| inbox.send(Message::Acknowledged));
             return Ok(());
+        }
+        if self.append_only.is_ending() {
+            return self.append_only.turn_on_when_closed(engine);
         }
         let turned_on = self.append_only.turn_on(engine);
         turned_on.map_err(|why| refuse(&why, "Unable to turn on AOF. Check server logs."))?;
@@ -129,26 +145,26 @@ impl ServerHost {
         Ok(())
     }
 
-    /// Listens on what the settings ask for instead. What is known of a failure goes to the log: `refusal` is all that
-    /// clients are told.
+    /// Replaces the listening sockets by those of the present settings. The reason for a failure goes to the log. Clients only get
+    /// `refusal`.
     fn listen(&self, settings: &Settings, refusal: &str) -> Result<(), String> {
         self.encrypt(settings)?;
         let listeners = self.listening.replace(settings).map_err(|why| refuse(&why, refusal))?;
-        // The first thread looks within a tick; until then new connections wait in the kernel's queue.
+        // The first thread takes them within a tick. Until then the kernel queues new connections.
         self.new_listeners.leave(listeners);
         Ok(())
     }
 }
 
 impl ServerHost {
-    /// Has new connections be encrypted as the settings ask for, from now on.
+    /// Applies the TLS settings to new connections.
     fn encrypt(&self, settings: &Settings) -> Result<(), String> {
         let configured = self.handshakes.configure(settings);
         configured.map_err(|why| refuse(&why, "Unable to update TLS configuration. Check server logs."))
     }
 }
 
-/// Logs why a setting is refused, and gives what the client is told.
+/// Logs the reason for refusing a setting, and returns the text for the client.
 fn refuse(why: &str, refusal: &str) -> String {
     log::warning(why);
     refusal.into()
@@ -157,7 +173,12 @@ fn refuse(why: &str, refusal: &str) -> String {
 impl ConfigHost for ServerHost {
     fn apply(&self, what: Apply, settings: &Settings) -> Result<(), String> {
         match what {
-            Apply::Port => self.listen(settings, "Unable to listen on this port. Check server logs."),
+            Apply::Port => {
+                self.listen(settings, "Unable to listen on this port. Check server logs.")?;
+                // A node of a cluster announces the new port.
+                self.bus.leave(BusMail::Configured);
+                Ok(())
+            }
             Apply::Bind => self.listen(settings, "Failed to bind to specified addresses."),
             Apply::Tls => self.encrypt(settings),
             Apply::MaxClients => {
@@ -170,6 +191,10 @@ impl ConfigHost for ServerHost {
                 Ok(())
             }
             Apply::AppendOnly => self.switch_append_only(settings),
+            Apply::Cluster => {
+                self.bus.leave(BusMail::Configured);
+                Ok(())
+            }
             Apply::Title => {
                 self.title.show(settings);
                 Ok(())
@@ -191,20 +216,28 @@ impl ConfigHost for ServerHost {
 }
 
 impl Host for ServerHost {
-    fn shut_down(&self, at_once: bool) {
-        self.asked_to_end.at_once.store(at_once, Ordering::Relaxed);
+    fn shut_down(&self, shutdown: Shutdown) {
+        self.asked_to_end.at_once.store(shutdown.at_once, Ordering::Relaxed);
+        self.asked_to_end.fails_over.store(shutdown.fails_over, Ordering::Relaxed);
         self.asked_to_end.is_asked.store(true, Ordering::Relaxed);
-        // The way that SIGTERM goes: the main thread waits for it.
+        // The same path as SIGTERM: the main thread waits for it.
         let _ = signal_hook::low_level::raise(SIGTERM);
     }
 
     fn abort_shut_down(&self) -> bool {
+        // The main thread begins its wait only some moments after a command has asked for the end. A restart can't be aborted.
+        let is_asked = self.asked_to_end.is_asked.load(Ordering::Relaxed) && self.restart.after_ms.get().is_none();
+        let may_abort = |wait: ReplicaWait| wait == ReplicaWait::Waits || wait == ReplicaWait::None && is_asked;
         let abort = |wait: &mut ReplicaWait| {
-            if *wait == ReplicaWait::Waits {
+            if may_abort(*wait) {
                 *wait = ReplicaWait::Aborted;
             }
         };
-        self.asked_to_end.change_wait(abort) == ReplicaWait::Waits
+        may_abort(self.asked_to_end.change_wait(abort))
+    }
+
+    fn closes_append_only_file(&self) -> bool {
+        self.append_only.is_ending()
     }
 
     fn save(
@@ -214,7 +247,12 @@ impl Host for ServerHost {
         outlet: Arc<Outlet>,
         pieces: Receiver<Piece>,
     ) -> Result<(), String> {
-        saving::start(self.engine()?, (purpose, form), self.append_only.files(), &self.desk, outlet, pieces)
+        let engine = self.engine()?;
+        let files = match self.append_only.files() {
+            None if purpose == Purpose::Base => Some(saving::BaseFiles::Closed(self.append_only.closed_files(engine)?)),
+            files => files.map(saving::BaseFiles::Written),
+        };
+        saving::start(engine, (purpose, form), files, &self.handoff, outlet, pieces)
     }
 
     fn begin_append_only_file(&self, read: &mut dyn FnMut() -> Option<Merge>) -> Result<(), String> {
@@ -222,7 +260,11 @@ impl Host for ServerHost {
     }
 
     fn reload_append_only_file(&self) -> Result<(), String> {
-        loading::reload(self.engine()?, self.append_only.clone())
+        let engine = self.engine()?;
+        if !engine.settings.appendonly.get() && !AppendOnly::has_files(&engine.settings) {
+            return Err("There is no append-only file to be loaded: appendonly is off".into());
+        }
+        loading::reload(engine, self.append_only.clone())
     }
 
     fn supervisor(&self) -> &'static str {
@@ -234,7 +276,7 @@ impl Host for ServerHost {
     }
 
     fn usage(&self) -> Usage {
-        process::usage(&worker_name(0))
+        process::usage(&threads::WORKER.numbered(0))
     }
 
     fn allocator_statistics(&self) -> Option<String> {
@@ -244,7 +286,7 @@ impl Host for ServerHost {
     fn restart(&self, gracefully: bool, after_ms: u64) -> Result<(), String> {
         if gracefully {
             let _ = self.restart.after_ms.set(after_ms);
-            self.shut_down(false);
+            self.shut_down(Shutdown::default());
             return Ok(());
         }
         Err(self.restart.start_anew(after_ms))
@@ -273,27 +315,31 @@ impl Host for ServerHost {
         }
     }
 
+    fn cluster(&self, request: BusRequest) -> Result<(), String> {
+        self.bus.leave(BusMail::Command(request));
+        Ok(())
+    }
+
+    fn publish(&self, channel: &[u8], message: &[u8], sharded: bool) {
+        self.bus.publish(channel, message, sharded);
+    }
+
     fn log(&self, level: LogLevel, message: &str) {
         log::write(level, message);
     }
 }
 
-/// The name of a worker's thread.
-fn worker_name(id: usize) -> String {
-    format!("worker-{id}")
-}
-
-/// Sets up huge pages so that commands don't wait for them, as far as the system allows.
+/// Sets up huge pages without delays for commands, as far as the system allows.
 fn arrange_huge_pages(settings: &Settings) {
     process::permit_huge_pages();
     if !settings.disable_thp.get() {
-        heap::huge_at_once();
-    } else if !heap::prepare_ahead() {
+        huge_pages::huge_at_once();
+    } else if !huge_pages::prepare_ahead() {
         process::disable_huge_pages();
     }
 }
 
-/// Begins the log. Without a log, a failing server looks like a healthy one, so a failure ends the start.
+/// Begins the log. Without a log a failing server looks healthy, so a failure ends the start.
 fn begin_log(settings: &Settings) -> Result<(), String> {
     log::follow(settings);
     log::begin_syslog(settings);
@@ -301,23 +347,48 @@ fn begin_log(settings: &Settings) -> Result<(), String> {
     if name.is_empty() {
         return Ok(());
     }
-    // Absolute, since `dir` may change while it runs.
+    // Absolute, because `dir` may change later.
     log::set_file(settings.in_dir(&name)).map_err(|e| format!("{FATAL}Can't open the log file: {}", system_text(&e)))
 }
 
-/// Where the server runs, as its log and its terminal go.
+/// Determines the destinations of the log and the terminal's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Where it was started.
+    /// In the terminal.
     Foreground,
     /// In the background ([`crate::daemon`]).
     Background,
 }
 
-/// Runs the server until a signal or SHUTDOWN ends it. The error is for the terminal, and says what to change.
+/// Checks that the configuration is valid for a node of a cluster.
+fn check_cluster(settings: &Settings) -> Result<(), String> {
+    if !settings.replicaof.is_empty() {
+        return Err("replicaof directive not allowed in cluster mode".into());
+    }
+    match settings.cluster_bus_port() {
+        Some(_) => Ok(()),
+        None => Err("The port is too high for cluster mode: the port of the cluster's bus is 10000 above it. Set port to 55535 \
+                     at most, or cluster-port"
+            .into()),
+    }
+}
+
+/// Runs the server until a signal or SHUTDOWN ends it. The error is for the terminal, and names the setting to change.
 pub fn run(loaded: LoadedSettings, place: Place) -> Result<(), String> {
+    begin_log(&loaded.settings)?;
+    let has_file = !loaded.settings.logfile.is_empty();
+    let outcome = serve(loaded, place);
+    if let Err(why) = &outcome
+        && (has_file || place == Place::Background)
+    {
+        // The log must have the reason, and in the background there is no terminal.
+        log::warning(why);
+    }
+    outcome
+}
+
+fn serve(loaded: LoadedSettings, place: Place) -> Result<(), String> {
     let LoadedSettings { settings, config_file, notes, .. } = loaded;
-    begin_log(&settings)?;
     notes.iter().for_each(log::notice);
     // Before the first command is looked up.
     let renamed = settings.renamed_commands();
@@ -326,19 +397,23 @@ pub fn run(loaded: LoadedSettings, place: Place) -> Result<(), String> {
     }
     // Before the first key is hashed.
     store::hash::set_seed(process::random_seed());
-    // Before threads are started, which inherit what is blocked or handled.
+    if settings.cluster_enabled.get() {
+        check_cluster(&settings)?;
+        store::hash::hash_by_slot();
+    }
+    // Before threads are started: they inherit blocked and handled signals.
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|e| format!("can't handle signals: {e}"))?;
-    // The server outlives the terminal that it was started from, as Redis does; the flag isn't read.
+    // Like in Redis, the server outlives its terminal. The flag isn't read.
     let hung_up = signal_hook::flag::register(SIGHUP, Arc::default());
     hung_up.map_err(|e| format!("can't handle signals: {e}"))?;
-    // Nor does an alarm end it that its parent process has set.
+    // An alarm set by the parent process doesn't end it, either.
     let alarmed = signal_hook::flag::register(SIGALRM, Arc::default());
     alarmed.map_err(|e| format!("can't handle signals: {e}"))?;
-    // A file that may not grow any more (ulimit -f) is an error of the write, not the end of the process.
+    // A write beyond the size limit of files (ulimit -f) is an error, not the end of the process.
     let too_large = signal_hook::flag::register(SIGXFSZ, Arc::default());
     too_large.map_err(|e| format!("can't handle signals: {e}"))?;
     arrange_huge_pages(&settings);
-    // Before the title takes the place of the arguments.
+    // Before the title overwrites the arguments.
     let restart = Arc::new(Restart::of_this_process());
     let title = Title::prepare(&settings, config_file.as_deref());
     title.show(&settings);
@@ -346,7 +421,9 @@ pub fn run(loaded: LoadedSettings, place: Place) -> Result<(), String> {
     handshakes.configure(&settings).map_err(|why| format!("Failed to configure TLS: {why}"))?;
     let listeners = listener::open_all(&settings)?;
     let http_listeners = http::open(&settings)?;
-    limit_clients(&settings);
+    let new_bus = settings.cluster_enabled.get().then(|| bus::open(&settings)).transpose()?;
+    limit_clients(&settings)?;
+    control_group::warn_of_limit(&settings);
 
     let threads = threads(&settings);
     let wakes = (0..threads).map(|_| WakeFd::new()).collect::<Result<Vec<_>, _>>().map_err(cannot_poll)?;
@@ -355,7 +432,8 @@ pub fn run(loaded: LoadedSettings, place: Place) -> Result<(), String> {
     let supervisor = Supervisor::of(&settings);
     let asked_to_end = Arc::<AskedToEnd>::default();
     let (later_engine, append_only) = (Arc::<OnceLock<_>>::default(), Arc::<AppendOnly>::default());
-    let desk = Arc::<Desk>::default();
+    let handoff = Arc::<ReplicaHandoff>::default();
+    let (mailbox, heartbeats) = (Arc::<BusMailbox>::default(), Arc::new(Heartbeats::new(threads)));
     let host = ServerHost {
         listening,
         new_listeners: new_listeners.clone(),
@@ -364,10 +442,11 @@ pub fn run(loaded: LoadedSettings, place: Place) -> Result<(), String> {
         asked_to_end: asked_to_end.clone(),
         engine: later_engine.clone(),
         append_only: append_only.clone(),
-        desk: desk.clone(),
+        handoff: handoff.clone(),
         handshakes: handshakes.clone(),
         migrators: Arc::default(),
         restart: restart.clone(),
+        bus: mailbox.clone(),
     };
     let shared_wakes = wakes.iter().map(|w| w.try_clone().map(|w| Box::new(w) as Box<dyn Wake>));
     let shared_wakes = shared_wakes.collect::<Result<Vec<_>, _>>().map_err(cannot_poll)?;
@@ -375,19 +454,31 @@ pub fn run(loaded: LoadedSettings, place: Place) -> Result<(), String> {
         Engine::start(engine::registry::table(), settings, config_file, shared_wakes, Box::new(host), now_us() / 1000);
     engine.keyspace.reaper().prepare_with(process::stand_back);
     let _ = later_engine.set(engine);
-    desk.begin(engine);
-    primary::start(engine, desk.clone())?;
-    engine::services::access::begin(engine).map_err(|why| format!("{FATAL}{why}"))?;
+    handoff.begin(engine);
+    primary::start(engine, handoff.clone())?;
+    engine::services::users::begin(engine).map_err(|why| format!("{FATAL}{why}"))?;
 
+    // Before the data are loaded: they continue the history of the primary that the cluster names.
+    if let Some(new_bus) = new_bus {
+        engine.settings.note_replicaof(new_bus.primary());
+        bus::start(engine, new_bus, mailbox.clone(), handshakes.clone(), heartbeats.clone())?;
+    }
     let stopping = Arc::new(AtomicBool::new(false));
-    let spill = Spill::start(engine).map_err(|e| format!("can't start a thread: {e}"))?;
-    let shared =
-        Arc::new(Shared::new(engine, stopping.clone(), new_listeners, spill, desk.clone(), handshakes.clone()));
+    let spill = Spill::start(engine).map_err(threads::cannot_start)?;
+    let shared = Arc::new(Shared::new(
+        engine,
+        stopping.clone(),
+        new_listeners,
+        spill,
+        handoff.clone(),
+        handshakes.clone(),
+        heartbeats,
+    ));
     handshakes.serve(&shared, &engine.settings)?;
     announce(threads, &listeners);
     let workers = (0..threads).map(|id| Worker::new(id, engine, process::random_seed()));
     let loader = Loader::start(engine, append_only.clone())?;
-    // Clients that connect meanwhile wait as long, and see nothing of it.
+    // Clients that connect meanwhile are delayed by that time, and don't notice the load.
     let mut loaded = loader.wait(LOADS_UNSEEN);
     if let Some(Err(why)) = loaded {
         return Err(why);
@@ -404,23 +495,22 @@ pub fn run(loaded: LoadedSettings, place: Place) -> Result<(), String> {
                 let _ = signal_hook::low_level::raise(SIGTERM);
             }
         };
-        let thread = std::thread::Builder::new().name(worker_name(id)).spawn(serve);
+        let thread = threads::spawn_numbered(&threads::WORKER, id, serve);
         handles.push(thread.map_err(|e| format!("can't start a thread: {e}; choose fewer with --threads"))?);
     }
     http::start(http_listeners, shared)?;
-    // Before it is said that clients are served. Where the file is, a server runs, which may be loading its data.
+    // Before clients are told to connect. The file means that a server runs, which may still be loading its data.
     let pid_file = PidFile::write(&engine.settings);
     if place == Place::Background {
         daemon::serves();
     }
     loaded = loaded.or_else(|| loader.wait_unless(|| is_to_end(&mut signals)));
     let Some(loaded) = loaded else { return Ok(()) };
-    if let (Err(why), Place::Background) = (&loaded, place) {
-        // There is no terminal that it could be said at.
-        log::warning(why);
-    }
     loaded?;
     replica::start(engine, append_only.clone())?;
+    if engine.slots.are_on() {
+        mailbox.note_loaded(bus::slots_with_keys(engine));
+    }
     log::notice("Ready to accept connections");
     supervisor.ready();
 
@@ -432,15 +522,24 @@ pub fn run(loaded: LoadedSettings, place: Place) -> Result<(), String> {
             _ => log::notice("Received SIGTERM scheduling shutdown..."),
         }
         log::notice("User requested shutdown...");
-        // What begins anew can't be aborted.
+        // A restart can't be aborted.
         let may_abort = restart.after_ms.get().is_none();
-        // A command has saved what was to be saved. One that saves nothing doesn't wait for all shards, which a busy script may hold.
-        if is_asked && !engine.replication.has_stopped_stream() && !asked_to_end.at_once.load(Ordering::Relaxed) {
+        // Data are already saved, if requested by the command. A command that saves nothing doesn't wait for all shards, which a busy
+        // script may hold.
+        let fails_over = match is_asked {
+            true => asked_to_end.fails_over.load(Ordering::Relaxed),
+            false => has_word(engine, signal, "failover"),
+        };
+        let lets_write = asked_to_end.at_once.load(Ordering::Relaxed) && !fails_over;
+        if is_asked && !engine.replication.has_stopped_stream() && !lets_write {
             end_writes_unsaved(engine);
         }
-        if (is_asked || save_at_end(engine, signal))
+        if (is_asked || may_end(engine, signal) && save_at_end(engine, signal))
             && has_awaited_replicas(engine, &asked_to_end, may_abort, &mut signals)
         {
+            if fails_over && engine.slots.are_on() {
+                hand_slots_over(engine);
+            }
             break;
         }
     }
@@ -451,8 +550,8 @@ pub fn run(loaded: LoadedSettings, place: Place) -> Result<(), String> {
     while handles.iter().any(|h| !h.is_finished()) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // A thread that is still busy (a command of many seconds) is not waited for.
-    append_only.end();
+    // A thread that is busy with a command of many seconds is not awaited.
+    append_only.end(engine);
     give_up_snapshot(engine);
     log::notice("Penstock is now ready to exit, bye bye...");
     if let Some(&after_ms) = restart.after_ms.get() {
@@ -462,15 +561,20 @@ pub fn run(loaded: LoadedSettings, place: Place) -> Result<(), String> {
     Ok(())
 }
 
-/// Waits until the replicas have all that this server has, but no longer than `shutdown-timeout`, and not beyond another signal. Commands that
-/// write wait meanwhile. False if the end is aborted: then the server goes on.
+/// Waits until the replicas have all data of this server, but no longer than `shutdown-timeout`, and not beyond another signal. Commands
+/// that write are held meanwhile. Returns false if the end is aborted: the server continues then.
 fn has_awaited_replicas(engine: &Engine, asked_to_end: &AskedToEnd, may_abort: bool, signals: &mut Signals) -> bool {
     let timeout = Duration::from_secs(engine.settings.shutdown_timeout_s.get().unsigned_abs());
     let deadline = Instant::now() + timeout;
     let is_due = || Instant::now() >= deadline;
     let have_all = || !engine.replication.stream.is_own() || engine.replication.replicas_have_all();
+    engine.begin_shutdown(now_us() / 1000);
     if may_abort {
-        asked_to_end.change_wait(|wait| *wait = ReplicaWait::Waits);
+        asked_to_end.change_wait(|wait| {
+            if *wait == ReplicaWait::None {
+                *wait = ReplicaWait::Waits;
+            }
+        });
     }
     let mut is_aborted = false;
     while !is_aborted && !have_all() && !asked_to_end.at_once.load(Ordering::Relaxed) {
@@ -483,18 +587,87 @@ fn has_awaited_replicas(engine: &Engine, asked_to_end: &AskedToEnd, may_abort: b
         is_aborted = asked_to_end.change_wait(|_| ()) == ReplicaWait::Aborted;
     }
     if asked_to_end.change_wait(|wait| *wait = ReplicaWait::None) != ReplicaWait::Aborted {
+        log_replicas(engine);
         return true;
     }
     log::notice("Shutdown manually aborted.");
     asked_to_end.forget();
+    engine.abort_shutdown();
     let _alone = engine.keyspace.gate().close();
     engine.replication.resume_stream();
     engine.pause.end(PausePurpose::Shutdown);
     false
 }
 
-/// Whether a signal ends the server while it loads its data. Nothing is saved then: there is nothing new, and what has been loaded so
-/// far isn't all.
+/// Has a replica with all data take the place of this primary of a cluster, and waits until the replica knows it. Commands that write are
+/// held, so no acknowledged write is lost.
+fn hand_slots_over(engine: &Engine) {
+    let replication = &engine.replication;
+    if replication.primary().0.is_some() {
+        return;
+    }
+    let successor = match replication.name_successor() {
+        Ok(successor) => successor,
+        Err(why) => return log::notice(why),
+    };
+    log::notice(format!("Perform auto failover to replica {} on shutdown.", successor.node));
+    let deadline = Instant::now() + FAREWELL;
+    while !replication.has_been_told(&successor) && Instant::now() < deadline {
+        std::thread::sleep(REPLICAS_LOOK);
+    }
+}
+
+/// Logs the number of replicas that have all data, and the others' progress, in Redis's words.
+fn log_replicas(engine: &Engine) {
+    let (replicas, end) = (engine.replication.replicas.all(), engine.replication.stream.units_end());
+    if !engine.replication.stream.is_own() || replicas.is_empty() {
+        return;
+    }
+    let lag = |replica: &ReplicaFigures| end.saturating_sub(replica.offset);
+    let behind = replicas.iter().filter(|replica| replica.stage != ReplicaStage::Online || lag(replica) > 0);
+    let mut in_sync = replicas.len();
+    for replica in behind {
+        in_sync -= 1;
+        let heard_s = (now_us() / 1000).saturating_sub(replica.heard_ms) / 1000;
+        log::notice(format!(
+            "Lagging replica {}:{} reported offset {} behind master, lag={heard_s}.",
+            replica.address,
+            replica.port,
+            lag(replica)
+        ));
+    }
+    log::notice(format!("{in_sync} of {} replicas are in sync when shutting down.", replicas.len()));
+}
+
+/// Returns false if a signal must not end the server: the append-only file lacks its first base, or slots would lose their server.
+fn may_end(engine: &Engine, signal: i32) -> bool {
+    let refusals = [
+        (engine.lacks_first_base(), "Writing initial AOF, can't exit."),
+        (has_word(engine, signal, "safe") && engine.slots.are_mine(), UNSAFE_SHUTDOWN),
+    ];
+    let refusal = refusals.into_iter().find(|(is_refused, _)| *is_refused);
+    match refusal.filter(|_| !has_word(engine, signal, "force")) {
+        Some((_, why)) => {
+            log::warning(why);
+            false
+        }
+        None => true,
+    }
+}
+
+/// Returns true if the configured words for a signal contain this one.
+fn has_word(engine: &Engine, signal: i32, word: &str) -> bool {
+    words_of(engine, signal).split(' ').any(|given| given == word)
+}
+
+/// Returns the configured words for a signal.
+fn words_of(engine: &Engine, signal: i32) -> Arc<str> {
+    let settings = &engine.settings;
+    if signal == SIGINT { settings.shutdown_on_sigint.get() } else { settings.shutdown_on_sigterm.get() }
+}
+
+/// Returns true if a signal ends the server during the load. Nothing is saved then: there are no new data, and the loaded data are
+/// incomplete.
 fn is_to_end(signals: &mut Signals) -> bool {
     let is_to_end = signals.pending().next().is_some();
     if is_to_end {
@@ -503,12 +676,11 @@ fn is_to_end(signals: &mut Signals) -> bool {
     is_to_end
 }
 
-/// Saves a snapshot before a signal ends the server, where the configuration has it so, and ends writes. False, if that has failed and the
-/// server goes on for that.
+/// Saves a snapshot before a signal ends the server, if so configured, and ends writes. Returns false if the save has failed and the server
+/// therefore continues.
 fn save_at_end(engine: &'static Engine, signal: i32) -> bool {
     let settings = &engine.settings;
-    let words = if signal == SIGINT { settings.shutdown_on_sigint.get() } else { settings.shutdown_on_sigterm.get() };
-    let has = |word: &str| words.split(' ').any(|given| given == word);
+    let has = |word: &str| has_word(engine, signal, word);
     let saves = has("save") || (!has("nosave") && !settings.save.is_empty());
     if saves {
         let saved = end_writes(engine, &engine.keyspace.gate().close(), true);
@@ -524,12 +696,12 @@ fn save_at_end(engine: &'static Engine, signal: i32) -> bool {
     true
 }
 
-/// Ends writes without a snapshot, so that replicas can have all that is answered.
+/// Ends writes without a snapshot, and lets replicas receive everything that is answered.
 fn end_writes_unsaved(engine: &'static Engine) {
     let deadline = Instant::now() + FAREWELL;
-    // A script that takes longer isn't waited for.
+    // A longer script isn't awaited.
     if let Some(alone) = engine.keyspace.gate().close_unless(|| Instant::now() > deadline) {
-        // Nothing is saved that could fail.
+        // Without a save nothing can fail.
         let _ = end_writes(engine, &alone, false);
     }
 }
@@ -539,14 +711,14 @@ fn end_writes(engine: &'static Engine, alone: &Alone<'_>, saves: bool) -> Result
     engine::services::saving::save_last(engine, &mut engine.keyspace.all(alone), &clock, saves)
 }
 
-/// The time, for what the main thread does with the data.
+/// The clock for the main thread's access to the data.
 fn clock_of(engine: &Engine) -> Clock {
     let now_ms = now_us() / 1000;
     let uptime_s = (now_ms.saturating_sub(engine.started_ms) / 1000) as u32;
     Clock { now_ms, due_ms: now_ms, uptime_s, access: Access::None, frequency: None, keeps_due: true }
 }
 
-/// Gives up a snapshot that is still being made, so that nothing of it is left.
+/// Cancels a running snapshot, and removes its file.
 fn give_up_snapshot(engine: &'static Engine) {
     if engine.snapshots.are_idle() {
         return;
@@ -555,7 +727,7 @@ fn give_up_snapshot(engine: &'static Engine) {
     if let Some(alone) = engine.keyspace.gate().close_unless(|| Instant::now() > deadline) {
         engine::services::saving::cancel(engine, &mut engine.keyspace.all(&alone));
     }
-    // One that has been walked is finished, unless the disk takes too long for that.
+    // A snapshot that has been walked is finished, unless the disk takes too long.
     engine.snapshots.wait_for_end_until(deadline);
 }
 
@@ -563,15 +735,15 @@ fn cannot_poll(error: std::io::Error) -> String {
     format!("can't poll for connections: {error}")
 }
 
-/// How many worker threads there are: `threads`, or as many as cores.
+/// Returns the number of worker threads: `threads`, or the number of cores.
 fn threads(settings: &Settings) -> usize {
     usize::try_from(settings.threads.get()).ok().filter(|&t| t > 0).unwrap_or_else(process::cores)
 }
 
-/// Sees to it that there are descriptors for as many clients as `maxclients` says.
+/// Ensures descriptors for `maxclients` clients.
 ///
 /// # Errors
-/// For how many there are, and what to do about it.
+/// The possible number of clients, and the remedy.
 fn find_room(settings: &Settings) -> Result<(), (u64, String)> {
     let (wanted, threads) = (settings.maxclients.get().max(0) as u64, threads(settings));
     let room = process::room_for_clients(wanted, threads);
@@ -586,16 +758,30 @@ fn find_room(settings: &Settings) -> Result<(), (u64, String)> {
     Err((room, why))
 }
 
-/// Lowers maxclients to what the limit on descriptors leaves room for, as Redis does.
-fn limit_clients(settings: &Settings) {
-    if let Err((room, why)) = find_room(settings) {
-        log::warning(why);
-        settings.limit_maxclients(room as i64);
+/// Lowers maxclients to the number that the limit on descriptors allows, like Redis.
+///
+/// # Errors
+/// The limit allows no client at all.
+fn limit_clients(settings: &Settings) -> Result<(), String> {
+    match find_room(settings) {
+        Ok(()) => Ok(()),
+        Err((0, _)) => {
+            let needed = process::descriptors_reserved(threads(settings)) + 1;
+            Err(format!(
+                "The limit on open files leaves room for no client: raise it with 'ulimit -n {needed}' at least"
+            ))
+        }
+        Err((room, why)) => {
+            log::warning(why);
+            settings.limit_maxclients(room as i64);
+            Ok(())
+        }
     }
 }
 
 fn announce(threads: usize, listeners: &[Listener]) {
-    log::notice(format!("Penstock {VERSION}, pid {}, {threads} threads", std::process::id()));
+    let plural = if threads == 1 { "" } else { "s" };
+    log::notice(format!("Penstock {VERSION}, pid {}, {threads} thread{plural}", std::process::id()));
     for listener in listeners {
         log::notice(format!("Listening on {listener}"));
     }

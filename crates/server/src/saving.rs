@@ -1,13 +1,13 @@
-//! Writing snapshots to files: a thread for each, as long as it takes.
+//! Writes snapshots to files, in a thread for each.
 
 use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use engine::engine::Engine;
 use engine::snapshots::{Outcome, Outlet, Piece, Purpose, SnapshotForm};
+use engine::state::Engine;
 use format::crc64::Crc64;
 use format::rdb::trailer;
 use journal::record::entries;
@@ -17,31 +17,41 @@ use persistence::saving::{PartialRecords, SnapshotFile};
 
 use crate::append_only::{SharedFiles, lock};
 use crate::conf_file::system_text;
-use crate::event_loop::now_us;
 use crate::log;
-use crate::primary::Desk;
+use crate::primary::ReplicaHandoff;
 use crate::primary::spool::{MARK_BYTES, SnapshotSpool};
 use crate::process;
+use crate::threads;
+use crate::time::now_us;
 
-/// What becomes of a file that is whole.
+/// The append-only file that gets a new base.
+pub enum BaseFiles {
+    /// The file is on. Changes after the base go to a new increment.
+    Written(SharedFiles),
+    /// The file is off. Only the base is written.
+    Closed(SharedFiles),
+}
+
+/// The use of a complete file.
 enum Destination {
     /// It gets this name.
     Named(String),
-    /// It becomes the base of the append-only file, before the increment that the cut began: one behind `last`.
-    Base { files: SharedFiles, last: u64 },
-    /// Replicas are sent it while it is written.
+    /// It becomes the base of the append-only file. The increments after `last`, which the cut has begun, follow it. If `last` is `None`,
+    /// no increment follows.
+    Base { files: SharedFiles, last: Option<u64> },
+    /// It is sent to replicas while it is written.
     Replicas(Arc<SnapshotSpool>),
 }
 
-/// Begins to write a snapshot. `files` are those of the append-only file, if there is one.
+/// Begins to write a snapshot. `files` are the files of the append-only file, if there is one.
 ///
 /// # Errors
-/// Why it can't be begun.
+/// The reason why it can't be begun.
 pub fn start(
     engine: &'static Engine,
     (purpose, form): (Purpose, SnapshotForm),
-    files: Option<SharedFiles>,
-    desk: &Arc<Desk>,
+    files: Option<BaseFiles>,
+    handoff: &Arc<ReplicaHandoff>,
     outlet: Arc<Outlet>,
     pieces: Receiver<Piece>,
 ) -> Result<(), String> {
@@ -53,38 +63,42 @@ pub fn start(
             (directory, format!("temp-{process}.rdb"), Destination::Named(settings.dbfilename.get().to_string()))
         }
         Purpose::Base => {
-            let files = files.ok_or("there is no append-only file to be rewritten")?;
+            let (files, is_written) = match files.ok_or("there is no append-only file to be rewritten")? {
+                BaseFiles::Written(files) => (files, true),
+                BaseFiles::Closed(files) => (files, false),
+            };
             let (directory, last) = {
                 let files = lock(&files);
                 (files.disk().clone(), files.manifest().last_increment().map_or(0, |part| part.sequence))
             };
+            let last = is_written.then_some(last);
             (directory, format!("temp-rewriteaof-bg-{process}.aof"), Destination::Base { files, last })
         }
         Purpose::Replicas => {
             let directory = Directory::open(settings.in_dir("")).map_err(|error| system_text(&error).to_string())?;
-            let spool = Arc::new(SnapshotSpool::new(engine.replication.stream.cut(), mark()));
-            desk.begin_snapshot(spool.clone());
+            let spool = Arc::new(SnapshotSpool::new(engine.replication.stream.cut(), mark(), form));
+            handoff.begin_snapshot(spool.clone());
             (directory, format!("temp-replicas-{process}.rdb"), Destination::Replicas(spool))
         }
     };
     let encoding = match form {
-        SnapshotForm::Rdb => Encoding::Rdb(settings.rdbchecksum.get().then(Crc64::new)),
+        SnapshotForm::Rdb | SnapshotForm::ValkeyRdb => Encoding::Rdb(settings.rdbchecksum.get().then(Crc64::new)),
         SnapshotForm::Commands => Encoding::Blocks(Encoder::default()),
     };
-    let mut saving = Saving { engine, outlet, pieces, encoding, place, desk: desk.clone(), has_all: false };
+    let mut saving = Saving { engine, outlet, pieces, encoding, place, handoff: handoff.clone(), has_all: false };
     let syncs_early = match purpose {
         Purpose::File => settings.rdb_save_incremental_fsync.get(),
         Purpose::Base => settings.aof_rewrite_incremental_fsync.get(),
-        // What is gone with the process needs no disk.
+        // A file that ends with the process needs no sync.
         Purpose::Replicas => false,
     };
     let write = move || saving.run(directory, temporary, syncs_early);
-    let thread = std::thread::Builder::new().name("snapshot".into()).spawn(write);
-    thread.map_err(|error| format!("can't start a thread: {error}"))?;
+    let thread = threads::spawn(&threads::SNAPSHOT, write);
+    thread.map_err(threads::cannot_start)?;
     Ok(())
 }
 
-/// What no snapshot has in it.
+/// Returns random bytes that no snapshot contains.
 fn mark() -> [u8; MARK_BYTES] {
     let digits =
         format!("{:016x}{:016x}{:016x}", process::random_seed(), process::random_seed(), process::random_seed());
@@ -93,16 +107,16 @@ fn mark() -> [u8; MARK_BYTES] {
     mark
 }
 
-/// What becomes of pieces on their way to the file.
+/// The encoding of pieces on their way to the file.
 enum Encoding {
-    /// They are Redis's format, of which the checksum is counted if there is to be one.
+    /// Redis's format, with a checksum if configured.
     Rdb(Option<Crc64>),
-    /// They are records, which get the form of an increment: with checksums.
+    /// Records in the form of an increment, with checksums.
     Blocks(Encoder),
 }
 
 impl Encoding {
-    /// What a file begins with before all pieces.
+    /// The beginning of a file, before all pieces.
     fn start(&self) -> &'static [u8] {
         match self {
             Encoding::Rdb(_) => b"",
@@ -110,7 +124,7 @@ impl Encoding {
         }
     }
 
-    /// Turns a piece into what is written.
+    /// Returns the encoded form of a piece.
     fn encode<'p>(&mut self, piece: &'p [u8]) -> Cow<'p, [u8]> {
         match self {
             Encoding::Rdb(sum) => {
@@ -129,7 +143,7 @@ impl Encoding {
         }
     }
 
-    /// What a file ends with behind all pieces.
+    /// The end of a file, after all pieces.
     fn end(&self) -> Vec<u8> {
         match self {
             Encoding::Rdb(sum) => trailer(sum.as_ref()).to_vec(),
@@ -137,7 +151,7 @@ impl Encoding {
         }
     }
 
-    /// The extension of the name that a base has.
+    /// The extension of a base's name.
     fn extension(&self) -> &'static str {
         match self {
             Encoding::Rdb(_) => "rdb",
@@ -153,8 +167,8 @@ struct Saving {
     pieces: Receiver<Piece>,
     encoding: Encoding,
     place: Destination,
-    desk: Arc<Desk>,
-    /// Whether all pieces have come.
+    handoff: Arc<ReplicaHandoff>,
+    /// True if all pieces have come.
     has_all: bool,
 }
 
@@ -181,14 +195,14 @@ impl Saving {
         };
         if let Destination::Replicas(spool) = &self.place {
             spool.end(matches!(outcome, Outcome::Saved { .. }));
-            self.desk.note_progress();
+            self.handoff.note_progress();
         }
         self.engine.durability.note_rewrite(false);
         self.engine.snapshots.note_ended(outcome, now_us() / 1_000_000);
         self.engine.follow_snapshots();
     }
 
-    /// Waits for the end of the walk, which goes on though it gives nothing more.
+    /// Waits for the end of the walk, which continues after a failed write.
     fn wait_for_walk(&mut self) {
         while !self.has_all {
             match self.pieces.recv() {
@@ -199,7 +213,7 @@ impl Saving {
         }
     }
 
-    /// Writes all pieces. Says how many bytes there are in the file; none if the snapshot was cancelled.
+    /// Writes all pieces. Returns the size of the file, or `None` if the snapshot was cancelled.
     fn write(&mut self, directory: Directory, temporary: String, syncs_early: bool) -> io::Result<Option<u64>> {
         let mut records = PartialRecords::new(directory.clone(), format!("temp-{}", std::process::id()));
         let path = directory.path().join(&temporary);
@@ -225,7 +239,7 @@ impl Saving {
                 Ok(Piece::RecordEnd(record)) => {
                     records.take(record, |bytes| file.write(&self.encoding.encode(bytes)))?;
                 }
-                Ok(Piece::Whole) => break,
+                Ok(Piece::Whole) => break self.delay(),
                 Ok(Piece::Cancelled) | Err(_) => {
                     self.has_all = true;
                     return Ok(None);
@@ -243,11 +257,19 @@ impl Saving {
         Ok(Some(bytes))
     }
 
-    /// Has replicas be sent what has been written.
+    /// Delays the end of the snapshot by `rdb-key-save-delay`, with which tests get slow snapshots.
+    fn delay(&self) {
+        let delay_us = || self.engine.settings.rdb_key_save_delay_us.get().max(0).unsigned_abs();
+        while !self.engine.snapshots.delay_left(delay_us()).is_zero() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Announces the written bytes to replicas.
     fn note_written(&self, bytes: u64) {
         if let Destination::Replicas(spool) = &self.place {
             spool.note_len(bytes);
-            self.desk.note_progress();
+            self.handoff.note_progress();
         }
     }
 
@@ -256,19 +278,23 @@ impl Saving {
         self.engine.snapshots.note_pending(self.outlet.pending());
     }
 
-    /// Has the append-only file consist of this base and what came after the cut. False if it was turned off meanwhile.
-    fn install(&self, mut file: SnapshotFile<Directory>, files: &SharedFiles, last: u64) -> io::Result<bool> {
-        // The log's thread begins the increment as soon as it has written what came before the cut.
+    /// Makes this base and the later increments the append-only file. Returns false if it was turned off meanwhile.
+    fn install(&self, mut file: SnapshotFile<Directory>, files: &SharedFiles, last: Option<u64>) -> io::Result<bool> {
+        // The log's thread begins the increment as soon as it has written the units before the cut.
         self.engine.durability.wait_for_cut();
-        // Before the lock, for it may take long.
+        // Before the lock, because it may take long.
         file.sync()?;
         let mut files = lock(files);
-        // The files of after that may have a base of the same name.
+        // The next files may have a base with this name.
         if files.are_ended() {
             return Ok(false);
         }
         let (name, sequence) = files.next_base(self.encoding.extension());
         file.finish(&name)?;
+        let Some(last) = last else {
+            files.install_base(name, sequence, u64::MAX)?;
+            return Ok(true);
+        };
         let first = files.manifest().last_increment().map(|part| part.sequence).filter(|&sequence| sequence > last);
         let first = first.ok_or_else(|| io::Error::other("no append-only file could be begun behind the snapshot"))?;
         files.install_base(name, sequence, first)?;

@@ -1,12 +1,10 @@
-//! The files of replies that wait on disk, and the threads that write and read them.
+//! The files of unsent replies, and the threads that write and read them.
 //!
-//! A worker thread never touches these files: it hands requests over and is woken when they are done. A connection's
-//! file is a queue: written at its end, read at its front, and what has been read is given back to the disk. The queues
-//! of a thread are parts of one file (`chunks.rs`): descriptors are for clients. It has no name, so that it is gone
-//! with the process, whatever happens.
+//! A worker thread never touches these files. It sends requests, and is woken at their end. A connection's file is a queue: it is written
+//! at its end and read at its front, and space that was read is returned to the disk. The queues of a thread are parts of one file
+//! (`chunks.rs`), because descriptors are for clients. The file has no name, and disappears with the process in any case.
 //!
-//! Requests are bounded because a connection has at most one write, one read and one end on its way; what they hold in
-//! memory counts as the connection's.
+//! Requests are bounded: a connection has at most one write, one read and one end on its way. Their memory counts as the connection's.
 
 mod chunks;
 mod disk;
@@ -17,73 +15,73 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use engine::engine::Engine;
 use engine::replies::{BLOCK_BYTES_MAX, NoRoom};
+use engine::state::Engine;
 use resp::reply::Output;
 
-use crate::event_loop::now_us;
 use crate::log;
 use crate::mailbox::Mailbox;
+use crate::threads;
+use crate::time::now_us;
 use disk::{Disk, Spools};
 
-/// Threads that write and read files. One does the work of most disks; a second keeps a large one that is being
-/// given back, which takes a while, from stopping all others.
+/// Threads that write and read files. One is enough for most disks. The second continues while the other slowly frees a large file.
 const THREADS: usize = 2;
-/// Slices given to one vectored write.
+/// Slices in one vectored write.
 const SLICES_AT_ONCE: usize = 64;
-/// Bytes of a disk's block, or a multiple: space is given back in units of it.
+/// Bytes of a disk's block, or a multiple: space is returned in this unit.
 const BLOCK_BYTES: u64 = 4096;
-/// How often failures of a disk are logged at most.
+/// The shortest interval between log lines about disk errors.
 const LOG_EVERY: Duration = Duration::from_secs(1);
 
-/// What a worker thread asks for.
+/// A worker thread's request.
 enum Task {
-    /// Append this to the file, which is created if need be.
+    /// Append this to the file, which is created if needed.
     Write(Output),
-    /// Take so many bytes from its front. They have all been written.
+    /// Read this many bytes from its front. All of them have been written.
     Read(usize),
-    /// Give the file back.
+    /// Remove the file.
     End,
 }
 
 struct Request {
     client: u64,
-    /// The thread that asks.
+    /// The requesting thread.
     worker: usize,
     task: Task,
 }
 
-/// How a request went.
+/// The result of a request.
 pub enum SpillOutcome {
     /// Of a write.
     Wrote {
         /// Bytes that are in the file.
         bytes: u64,
-        /// What is not, unless everything is.
+        /// The unwritten replies.
         rest: Output,
-        /// Why it is not.
+        /// The reason for these.
         failure: Option<NoRoom>,
     },
     /// Of a read: the bytes.
     Read(Output),
-    /// Of a read that failed. It may be asked for again.
+    /// Of a failed read, which may be requested again.
     NotRead,
 }
 
-/// What a worker thread is told.
+/// A message for a worker thread.
 pub struct Done {
-    /// The connection, which may be gone.
+    /// The client, which may be gone.
     pub client: u64,
-    /// Bytes of disk that its file takes.
+    /// Bytes of its file on disk.
     pub disk_bytes: u64,
-    /// How it went.
+    /// The result.
     pub outcome: SpillOutcome,
 }
 
-/// The way to the threads, shared by all workers.
+/// The channels to the threads, shared by all workers.
 pub struct Spill {
     threads: Vec<Sender<Request>>,
-    /// What is done and not yet collected, for each worker thread.
+    /// Results for each worker thread that it has not collected.
     mailboxes: Arc<[Mailbox<Done>]>,
 }
 
@@ -94,43 +92,42 @@ impl Spill {
         let start = |id: usize| {
             let (sender, receiver) = mpsc::channel();
             let (mailboxes, files) = (mailboxes.clone(), SpillFiles::new(engine, Spools::new(engine)));
-            let thread = std::thread::Builder::new().name(format!("spill-{id}"));
-            thread.spawn(move || serve(engine, files, &receiver, &mailboxes)).map(|_| sender)
+            let run = move || serve(engine, files, &receiver, &mailboxes);
+            threads::spawn_numbered(&threads::SPILL, id, run).map(|_| sender)
         };
         let threads = (0..THREADS).map(start).collect::<io::Result<Vec<_>>>()?;
         Ok(Spill { threads, mailboxes })
     }
 
     fn ask(&self, worker: usize, client: u64, task: Task) {
-        // All of a connection's requests go the same way, so that they are done in order. The threads live as long as
-        // the process.
+        // One thread serves all requests of a connection, in order. The threads live as long as the process.
         let thread = &self.threads[client as usize % self.threads.len()];
         let _ = thread.send(Request { client, worker, task });
     }
 
-    /// Has a connection's file continued with `output`.
+    /// Requests to append `output` to a connection's file.
     pub fn write(&self, worker: usize, client: u64, output: Output) {
         self.ask(worker, client, Task::Write(output));
     }
 
-    /// Has the next so many bytes of a connection's file read.
+    /// Requests to read the next bytes of a connection's file.
     pub fn read(&self, worker: usize, client: u64, bytes: usize) {
         self.ask(worker, client, Task::Read(bytes));
     }
 
-    /// Has a connection's file given back.
+    /// Requests to remove a connection's file.
     pub fn end(&self, worker: usize, client: u64) {
         self.ask(worker, client, Task::End);
     }
 
-    /// What has been done for a worker since it last asked.
+    /// Takes a worker's results since its last call.
     #[must_use]
     pub fn collect(&self, worker: usize) -> Vec<Done> {
         self.mailboxes[worker].take()
     }
 }
 
-/// A thread's life.
+/// The main function of a thread.
 fn serve(engine: &Engine, mut files: SpillFiles<Spools>, requests: &Receiver<Request>, mailboxes: &[Mailbox<Done>]) {
     while let Ok(Request { client, worker, task }) = requests.recv() {
         let event = match task {
@@ -152,11 +149,11 @@ fn serve(engine: &Engine, mut files: SpillFiles<Spools>, requests: &Receiver<Req
 /// A connection's file, as a queue.
 struct FileQueue<F> {
     file: F,
-    /// What is before has been given back.
+    /// Bytes before this offset have been returned to the disk.
     given_back: u64,
-    /// What is before has been read.
+    /// Bytes before this offset have been read.
     read: u64,
-    /// Where it is continued.
+    /// The offset of the next write.
     end: u64,
 }
 
@@ -183,7 +180,7 @@ impl<D: Disk> SpillFiles<D> {
         self.queues.get(&client).map_or(0, FileQueue::disk_bytes)
     }
 
-    /// Does what a worker asks for; nothing is to be said of an end.
+    /// Performs a worker's request. The end of a file has no result.
     fn run(&mut self, client: u64, task: Task) -> Option<SpillOutcome> {
         match task {
             Task::Write(output) => Some(self.write(client, output)),
@@ -201,13 +198,13 @@ impl<D: Disk> SpillFiles<D> {
         let bytes = asked - rest.len() as u64;
         let figures = &self.engine.replies;
         figures.spilled.add(bytes);
-        // The worker has counted all of it.
+        // The worker has counted all the bytes.
         figures.spill_bytes.sub(asked - bytes);
         let failure = failure.map(|failure| self.note_failure("written", failure));
         SpillOutcome::Wrote { bytes, rest, failure }
     }
 
-    /// Writes as much as there is room for. An error without a text is `reply-spill-keep-free`.
+    /// Writes as much as there is room for. An error without a text means the limit `reply-spill-keep-free`.
     fn try_write(&mut self, client: u64, rest: &mut Output) -> Result<(), Option<io::Error>> {
         if !self.queues.contains_key(&client) {
             let file = self.disk.create()?;
@@ -265,7 +262,7 @@ impl<D: Disk> SpillFiles<D> {
         Ok(read)
     }
 
-    /// Gives back what has been read, as far as the disk can.
+    /// Returns the space of read bytes to the disk, as far as the disk can.
     fn give_back(&mut self, client: u64) {
         let Some(queue) = self.queues.get_mut(&client) else { return };
         let before = queue.disk_bytes();
@@ -275,7 +272,7 @@ impl<D: Disk> SpillFiles<D> {
             }
         } else {
             let until = queue.read / BLOCK_BYTES * BLOCK_BYTES;
-            // A disk that can't does when all has been read.
+            // A disk that can't free parts frees the file once everything has been read.
             if until > queue.given_back && self.disk.give_back(&mut queue.file, queue.given_back, until).is_ok() {
                 queue.given_back = until;
             }
@@ -286,7 +283,7 @@ impl<D: Disk> SpillFiles<D> {
     fn end(&mut self, client: u64) {
         if let Some(queue) = self.queues.remove(&client) {
             let bytes = queue.disk_bytes();
-            // The space is free then, not before.
+            // The space is free only now.
             self.disk.remove(queue.file);
             self.engine.replies.spill_bytes.sub(bytes);
             self.engine.replies.spilling.sub(1);
@@ -299,7 +296,7 @@ impl<D: Disk> SpillFiles<D> {
         if self.last_logged.is_none_or(|last| last.elapsed() >= LOG_EVERY) {
             self.last_logged = Some(Instant::now());
             log::warning(format!(
-                "Replies that wait can't be {what} in {}: {error}; their connections wait (reply-spill-dir)",
+                "Unread replies can't be {what} in {}: {error}; their connections wait (reply-spill-dir)",
                 disk::directory(self.engine),
             ));
         }

@@ -1,4 +1,4 @@
-//! `supervised`: tells systemd when the server is ready and when it ends, by the protocol of sd_notify(3).
+//! `supervised`: reports the server's readiness and end to systemd, by the protocol of sd_notify(3).
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -6,7 +6,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-use engine::config::{Settings, Supervised};
+use config::{Settings, Supervised};
 
 use crate::conf_file::system_text;
 use crate::log;
@@ -19,7 +19,7 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// The one that the configuration and the environment name. Logs where the environment lacks it.
+    /// Returns the supervisor of the configuration and the environment. Logs a warning if the environment lacks it.
     #[must_use]
     pub fn of(settings: &Settings) -> Supervisor {
         let supervisor = Supervisor::find(settings);
@@ -29,7 +29,7 @@ impl Supervisor {
         supervisor
     }
 
-    /// The same without a word.
+    /// Returns the supervisor without a warning.
     #[must_use]
     pub fn find(settings: &Settings) -> Supervisor {
         let socket = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty());
@@ -37,24 +37,24 @@ impl Supervisor {
         Supervisor { socket: socket.filter(|_| is_asked_for) }
     }
 
-    /// What INFO calls it.
+    /// Its name in INFO.
     #[must_use]
     pub fn name(&self) -> &'static str {
         if self.socket.is_some() { "systemd" } else { "no" }
     }
 
-    /// The server accepts connections.
+    /// Reports that the server accepts connections.
     pub fn ready(&self) {
         self.notify("STATUS=Ready to accept connections\n");
         self.notify("READY=1\n");
     }
 
-    /// The server is about to end.
+    /// Reports that the server is about to end.
     pub fn stopping(&self) {
         self.notify("STOPPING=1\n");
     }
 
-    /// The server runs as well for a supervisor that doesn't listen: a failure is only logged.
+    /// Sends a state. A failure is only logged, because the server runs without a supervisor, too.
     fn notify(&self, state: &str) {
         let Some(socket) = &self.socket else { return };
         if let Err(error) = send(socket, state) {
@@ -67,7 +67,7 @@ fn send(socket: &OsStr, state: &str) -> io::Result<()> {
     UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address(socket)?).map(|_| ())
 }
 
-/// A path, or an abstract name, which has an `@` for its leading zero byte.
+/// Returns the address for a path or an abstract name, which has an `@` for its leading zero byte.
 fn address(socket: &OsStr) -> io::Result<SocketAddr> {
     match socket.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name),

@@ -1,29 +1,29 @@
-//! `syslog-enabled`: lines of the log to the system's log, by the local protocol of syslog(3).
+//! `syslog-enabled`: sends lines to the system's log, by the local protocol of syslog(3).
 //!
-//! A line is a datagram to `/dev/log`: the priority, the time in local time, the name and process id, the text. Sources: RFC 3164 and
-//! syslog(3), which has no host name between time and name.
+//! A line is a datagram to `/dev/log`: the priority, the local time, the name and process id, the text. Sources: RFC 3164 and syslog(3),
+//! which has no host name between time and name.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-use engine::config::{LogLevel, Settings, SyslogFacility};
+use config::{LogLevel, Settings, SyslogFacility};
 
-/// Where the system's log listens.
+/// The socket of the system's log.
 const SOCKET: &str = "/dev/log";
 
-/// A way to the system's log.
+/// A connection to the system's log.
 #[derive(Debug)]
 pub struct Syslog {
     path: PathBuf,
-    /// What the system knows this server by.
+    /// The name of this server in the system's log.
     ident: String,
     facility: u8,
-    /// None, until a connection succeeds.
+    /// `None` until a connection succeeds.
     socket: Option<UnixDatagram>,
 }
 
 impl Syslog {
-    /// As the configuration asks for; none if it doesn't.
+    /// Returns the configured connection, or `None` if it is off.
     #[must_use]
     pub fn of(settings: &Settings) -> Option<Syslog> {
         let ident = settings.syslog_ident.get();
@@ -35,8 +35,8 @@ impl Syslog {
         Syslog { path: path.to_owned(), ident: ident.to_owned(), facility, socket: None }
     }
 
-    /// Sends a line. One that the system doesn't take at once is left out, so that a system's log that hangs holds up no client; a
-    /// connection that is lost is made anew for the next try.
+    /// Sends a line. A line that the system doesn't take at once is dropped, and no client is delayed by a system's log that hangs. A lost
+    /// connection is reopened for the next try.
     pub fn send(&mut self, level: LogLevel, time: &jiff::Zoned, text: &str) {
         let line = self.line(level, time, text);
         for _ in 0..2 {
@@ -80,7 +80,7 @@ fn facility_number(facility: SyslogFacility) -> u8 {
     }
 }
 
-/// The severity in RFC 3164, as Redis maps its levels.
+/// The severity in RFC 3164, by Redis's mapping of levels.
 fn severity(level: LogLevel) -> u8 {
     match level {
         LogLevel::Debug => 7,
@@ -112,7 +112,7 @@ mod tests {
             syslog.send(LogLevel::Notice, &time, text);
             let pid = std::process::id();
             assert_eq!(receive(&system), format!("<157>Mar  4 05:06:07 name[{pid}]: {text}"));
-            // One that doesn't read holds nothing up.
+            // A full socket doesn't block the sender.
             (0..10_000).for_each(|_| syslog.send(LogLevel::Debug, &time, "x"));
             drop(system);
             std::fs::remove_file(&path).unwrap();

@@ -1,7 +1,7 @@
-//! The process's title, as `ps` shows it: `set-proc-title` and `proc-title-template`.
+//! The process's title in `ps`: `set-proc-title` and `proc-title-template`.
 //!
-//! A title takes the place of the command line in the process's memory. A longer one goes on where the environment
-//! was, which has been copied elsewhere by then.
+//! A title overwrites the command line in the process's memory. A longer one continues in the memory of the environment, which has been
+//! copied elsewhere by then.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,9 +10,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use engine::config::Settings;
+use config::Settings;
 
-/// Fields of `/proc/self/stat`, counted from 1, as proc(5) does.
+/// Fields of `/proc/self/stat`, counted from 1 like in proc(5).
 const ARG_START: usize = 48;
 const ENV_END: usize = 51;
 
@@ -22,29 +22,29 @@ struct Area {
     at: Range<u64>,
 }
 
-/// See the module's documentation.
+/// The title of this process.
 pub struct Title {
     area: Option<Mutex<Area>>,
-    /// What the template calls `title`: how the program was called.
+    /// The template's `title`: the program's name as it was called.
     program: String,
     config_file: Option<PathBuf>,
 }
 
 impl Title {
-    /// A title of this process, if it is to have one. Call it before the first thread is started.
+    /// Prepares the title if it is turned on. Must be called before the first thread is started.
     #[must_use]
     pub fn prepare(settings: &Settings, config_file: Option<&Path>) -> Title {
         let program = std::env::args_os().next().unwrap_or_default().to_string_lossy().into_owned();
-        // Where it can't be had, the command line stays what is shown, and nothing else depends on it.
+        // Without access to the memory, the command line stays visible. Nothing else depends on it.
         let area = if settings.set_proc_title.get() { Area::take().ok().map(Mutex::new) } else { None };
         Title { area, program, config_file: config_file.map(Path::to_owned) }
     }
 
-    /// Shows the title that the settings ask for.
+    /// Shows the title of the present settings.
     pub fn show(&self, settings: &Settings) {
         let Some(area) = &self.area else { return };
         let Ok(area) = area.lock() else { return };
-        // As above.
+        // A failure leaves the previous title.
         let _ = area.write(self.text(settings).as_bytes());
     }
 
@@ -68,13 +68,13 @@ impl Title {
             "config-file" => {
                 self.config_file.as_ref().map_or_else(|| "-".to_owned(), |path| path.display().to_string())
             }
-            // A word for clusters and Sentinel, of which there are none.
+            // The words for clusters and Sentinel are empty: there are none.
             _ => String::new(),
         }
     }
 }
 
-/// The template with its variables, which are in braces, replaced; `{{` is a brace. The configuration has checked it.
+/// Replaces the template's variables, which are in braces. `{{` is a brace. The configuration has checked the template.
 fn expand(template: &str, variable: impl Fn(&str) -> String) -> String {
     let mut text = String::new();
     let mut rest = template;
@@ -96,7 +96,7 @@ fn expand(template: &str, variable: impl Fn(&str) -> String) -> String {
 }
 
 impl Area {
-    /// The memory of the command line and, behind it, of the environment.
+    /// Takes the memory of the command line and of the environment behind it.
     fn take() -> io::Result<Area> {
         let stat = std::fs::read_to_string("/proc/self/stat")?;
         let [arg_start, arg_end, env_start, env_end] = addresses(&stat).ok_or(io::ErrorKind::InvalidData)?;
@@ -108,7 +108,7 @@ impl Area {
         Ok(Area { memory, at: arg_start..env_end })
     }
 
-    /// Writes a title, cut to the room there is, with at least one zero behind it.
+    /// Writes a title, cut to the size of the memory, with at least one zero behind it.
     fn write(&self, title: &[u8]) -> io::Result<()> {
         let room = usize::try_from(self.at.end - self.at.start).unwrap_or(0);
         let mut bytes = vec![0; room];
@@ -118,9 +118,9 @@ impl Area {
     }
 }
 
-/// Where the arguments and the environment begin and end, from a `stat` file.
+/// Returns the begin and end of the arguments and of the environment, from a `stat` file.
 fn addresses(stat: &str) -> Option<[u64; 4]> {
-    // The second field is the name, in parentheses, and may itself hold blanks and parentheses.
+    // The second field is the name, in parentheses, and may itself contain blanks and parentheses.
     let (_, after_name) = stat.rsplit_once(") ")?;
     let fields: Vec<u64> =
         after_name.split_ascii_whitespace().skip(ARG_START - 3).map_while(|field| field.parse().ok()).collect();
@@ -129,11 +129,11 @@ fn addresses(stat: &str) -> Option<[u64; 4]> {
     is_whole.then_some(found)
 }
 
-/// Has the environment be elsewhere than where the process got it.
+/// Moves the environment to new memory.
 fn move_environment() {
     for (name, value) in std::env::vars_os() {
-        // SAFETY: called before the first thread is started, so that none reads the environment meanwhile. The C
-        // library keeps a copy of what it is given.
+        // SAFETY: called before the first thread is started, so no thread reads the environment meanwhile. The C library keeps a copy of
+        // the value.
         unsafe { std::env::set_var(name, value) };
     }
 }
@@ -146,7 +146,7 @@ mod tests {
     fn templates_are_expanded() {
         let settings = Settings::new();
         let title = Title { area: None, program: "penstock".into(), config_file: Some("/a b".into()) };
-        let mut loader = engine::config::Loader::new(&settings);
+        let mut loader = config::Loader::new(&settings);
         let mut check = |lines: &[&str], text: &str| {
             for line in lines {
                 loader.directive(&resp::splitargs::split_args(line.as_bytes()).unwrap()).unwrap();

@@ -1,11 +1,12 @@
-//! Histories of a primary, its replicas and their clients in one thread, with simulated disks, links and clocks: each follows from one
-//! seed, so that one that fails fails again.
+//! Simulated histories of a primary, its replicas and their clients, in one thread, with simulated disks, links and
+//! clocks. Each history follows from one seed, so a failure can be repeated.
 //!
-//! A process ([`process`]) is an engine with its worker, its append-only file on a disk that loses what was not synced ([`log`]), its
-//! snapshots ([`saving`]), the replicas that it serves and the link to its primary ([`link`]). The code is the server's as far as it has
-//! neither sockets nor threads; what a thread of the server does in a loop is a step here, and steps are taken in an order and at times that
-//! the seed says. Links ([`network`]) delay what they carry and break at any byte. Clients ([`writer`], [`reader`]) know what they have been
-//! promised, and the [`world`] cuts links, stops processes and fails over, and looks in the end whether the promises were kept.
+//! A process ([`process`]) is an engine with its worker, its append-only file on a disk that loses unsynced data
+//! ([`log`]), its snapshots ([`saving`]), the replicas that it serves and the link to its primary ([`link`]). The code
+//! is the server's, except for sockets and threads: each iteration of a server thread's loop is a step here, and the
+//! seed determines the order and the times of the steps. Links ([`network`]) delay bytes and break at any byte. Clients
+//! ([`writer`], [`reader`]) record the promises that they get. The [`world`] cuts links, stops processes and fails
+//! over, and checks in the end that the promises were kept.
 
 #![forbid(unsafe_code)]
 
@@ -19,5 +20,5 @@ pub mod saving;
 pub mod world;
 pub mod writer;
 
-/// Why a history is wrong.
+/// The reason why a history is wrong.
 pub type Wrong = String;

@@ -1,12 +1,12 @@
-//! The link of a process to its primary: what the server's thread for it does, as far as bytes have arrived.
+//! The link of a process to its primary: the steps of the server's thread for it, without waiting for bytes.
 
 use std::io::Read;
 
-use engine::engine::Engine;
 use engine::replay::{Replay, runs_by_itself};
 use engine::replication::LinkState;
 use engine::replication::failover::{HandOver, HandOvers};
 use engine::snapshots::reading::{ExpiredKeys, LoadOptions};
+use engine::state::Engine;
 use engine::worker::Worker;
 use replication::answers::acknowledgement;
 use replication::handshake::{Beginning, Handshake, HandshakeStep, Introduction};
@@ -17,12 +17,12 @@ use replication::transfer::{End, Transfer};
 use crate::Wrong;
 use crate::network::{Network, WireId};
 
-/// How often the primary is told how far this process is, in microseconds.
+/// Interval of acknowledgements to the primary, in microseconds.
 const ACKNOWLEDGE_US: u64 = 100_000;
-/// How long a link that has failed is not tried again, in microseconds.
+/// Time before a failed link is tried again, in microseconds.
 const RETRY_US: u64 = 20_000;
 
-/// How far a link to a primary is.
+/// The state of a link to a primary.
 enum LinkStage {
     Down { until_us: u64 },
     Handshake { handshake: Handshake, read: Vec<u8> },
@@ -31,14 +31,14 @@ enum LinkStage {
     Streams { arrived: ArrivedStream, acknowledged_us: u64 },
 }
 
-/// What the link asks of its process.
+/// A request of the link to its process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkEvent {
-    /// Nothing.
+    /// No request.
     None,
     /// A primary's snapshot begins to arrive: the append-only file ends.
     LoadingBegins,
-    /// The snapshot has been loaded, or it couldn't be: the append-only file begins anew.
+    /// The snapshot was loaded, or failed to load: a new append-only file begins.
     LoadingEnds,
     /// The stream begins.
     Up,
@@ -52,7 +52,7 @@ pub struct SimLink {
     wire: Option<WireId>,
     version: u64,
     stream_number: u64,
-    /// Whether a snapshot has begun to arrive and its loading has not ended.
+    /// True while a snapshot is being received and loaded.
     is_loading: bool,
     hand_overs: HandOvers,
     hand_over: HandOver,
@@ -72,7 +72,7 @@ impl Default for SimLink {
     }
 }
 
-/// What a step sees of its process.
+/// The environment of a step.
 pub struct LinkTurn<'t> {
     /// The process's number.
     pub process: usize,
@@ -89,16 +89,16 @@ pub struct LinkTurn<'t> {
 }
 
 impl SimLink {
-    /// Whether the stream runs.
+    /// Returns true if the stream runs.
     #[must_use]
     pub fn is_up(&self) -> bool {
         matches!(self.stage, LinkStage::Streams { .. })
     }
 
-    /// A step: takes what has arrived as far as it goes.
+    /// Runs a step: processes the bytes that have arrived.
     ///
     /// # Errors
-    /// If what the primary sends can't be used: it never is unusable here.
+    /// The primary's data is invalid, which never happens here.
     pub fn step(&mut self, turn: &mut LinkTurn<'_>) -> Result<LinkEvent, Wrong> {
         let (primary, version) = turn.engine.replication.primary();
         if version != self.version {
@@ -150,7 +150,7 @@ impl SimLink {
         self.stage = LinkStage::Handshake { handshake, read: Vec::new() };
     }
 
-    /// Ends the link. What was loading is of no use.
+    /// Ends the link. A partly loaded snapshot is useless.
     fn end(&mut self, turn: &mut LinkTurn<'_>) -> Option<LinkEvent> {
         if let Some(wire) = self.wire.take() {
             turn.network.close(wire, 0);
@@ -158,7 +158,7 @@ impl SimLink {
         let stage = std::mem::replace(&mut self.stage, LinkStage::Down { until_us: turn.now_us + RETRY_US });
         self.note(turn, LinkState::Down);
         let LinkStage::Receives { end, read, .. } = stage else { return None };
-        // The link's end shows when what has arrived has been read.
+        // The end of the link shows only after the received bytes were read.
         let _ = self.load(turn, end, &read);
         self.end_loading(turn, None);
         Some(LinkEvent::LoadingEnds)
@@ -208,7 +208,8 @@ impl SimLink {
                     self.stage = LinkStage::AwaitsSnapshot { history, offset, read };
                     return self.await_snapshot(turn);
                 }
-                // The primary loads its data, or has no link to its own; or the replica doesn't take this process's place.
+                // The primary is loading its data or has no link to its own primary, or the replica refuses to replace
+                // this process.
                 Err(refused) => {
                     if refused.is_primary {
                         self.hand_overs.note_follows_none();
@@ -233,7 +234,7 @@ impl SimLink {
             if line.is_empty() {
                 continue;
             }
-            let end = End::parse(&line).ok_or_else(|| format!("no snapshot comes, but {}", line.escape_ascii()))?;
+            let end = End::parse(&line).ok_or_else(|| format!("expected a snapshot, got {}", line.escape_ascii()))?;
             self.stage = LinkStage::Receives { history: *history, offset: *offset, end, read: std::mem::take(read) };
             self.note(turn, LinkState::Receiving);
             let engine = turn.engine;
@@ -259,7 +260,7 @@ impl SimLink {
         Ok(LinkEvent::LoadingEnds)
     }
 
-    /// Loads what has arrived of a snapshot. Returns what is behind it, and the database that is selected there.
+    /// Loads the received part of a snapshot. Returns the database selected at its end and the bytes behind it.
     fn load(&mut self, turn: &mut LinkTurn<'_>, end: End, read: &[u8]) -> Result<(usize, Vec<u8>), String> {
         let mut worker = Worker::new(turn.engine.inboxes.len(), turn.engine, 1);
         Replay::begin(&mut worker, turn.unix_us).empty()?;
@@ -318,7 +319,8 @@ impl SimLink {
     }
 }
 
-/// Applies whole commands and transactions: in one call, or in one for each run of them, between which others may look at the data.
+/// Applies whole commands and transactions: in one call, or in one call for each run of them, between which other
+/// connections may read the data.
 fn apply(turn: &mut LinkTurn<'_>, (stream, version): (u64, u64), commands: &[u8], cuts: &[usize]) -> Result<(), Wrong> {
     let (before, by_runs) = (turn.engine.replication.link().applied, commands.len().is_multiple_of(2));
     let mut at = 0;
@@ -329,12 +331,12 @@ fn apply(turn: &mut LinkTurn<'_>, (stream, version): (u64, u64), commands: &[u8]
         let part = commands.get(at..at + end).unwrap_or_default();
         let applied = turn.worker.apply_stream(stream, version, part, if by_runs { &[] } else { &later });
         turn.worker.end_turn();
-        let _ = turn.worker.take_depends();
+        let _ = turn.worker.take_durable_after();
         if let Some(failure) = applied.failure {
             return Err(format!("a command of the primary's could not be applied: {failure}"));
         }
         if applied.taken == 0 {
-            return Err("nothing of the stream could be applied".into());
+            return Err("no command of the stream could be applied".into());
         }
         at += applied.taken;
         let counted = turn.engine.replication.link().applied - before;
@@ -346,7 +348,7 @@ fn apply(turn: &mut LinkTurn<'_>, (stream, version): (u64, u64), commands: &[u8]
     Ok(())
 }
 
-/// Bytes of the whole commands and transactions at the beginning of some.
+/// Returns the length of the whole commands and transactions at the beginning of some bytes.
 fn whole_bytes(engine: &Engine, commands: &[u8]) -> u64 {
     let portion = Splitter::new(engine.keyspace.databases(), |_| false).portion(commands);
     portion.map_or(0, |portion| portion.commands as u64)
@@ -357,14 +359,14 @@ fn acknowledge(turn: &mut LinkTurn<'_>, wire: WireId) {
     turn.network.send(wire, 0, &acknowledgement(applied, turn.engine.synced_offset()), turn.now_us);
 }
 
-/// Takes the first line, without its end, if it is whole.
+/// Takes the first line, without its end, if it is complete.
 fn take_line(read: &mut Vec<u8>) -> Option<Vec<u8>> {
     let end = read.iter().position(|&byte| byte == b'\n')?;
     let line: Vec<u8> = read.drain(..=end).collect();
     Some(line.trim_ascii_end().to_vec())
 }
 
-/// Whether all of a snapshot has arrived.
+/// Returns true if the whole snapshot has arrived.
 fn is_whole(end: &End, read: &[u8]) -> bool {
     match end {
         End::After(bytes) => read.len() as u64 >= *bytes,

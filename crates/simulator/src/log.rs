@@ -1,15 +1,15 @@
-//! The append-only file of a process: what the server's log thread and its start do, step by step, on a disk that may lose what was not
-//! synced.
+//! The append-only file of a process: the steps of the server's log thread and of its start, on a disk that may lose
+//! unsynced data.
 
 use std::io;
 use std::time::Duration;
 
-use engine::config::AppendFsync;
-use engine::durability::Safety;
-use engine::engine::Engine;
+use config::AppendFsync;
+use engine::durability::DurabilityTarget;
 use engine::inbox::Message;
 use engine::replay::Replay;
 use engine::snapshots::reading::{ExpiredKeys, LoadOptions};
+use engine::state::Engine;
 use engine::worker::Worker;
 use journal::lane::Audience;
 use journal::merge::Merge;
@@ -18,18 +18,19 @@ use persistence::disk::Disk;
 use persistence::fake::{FakeDisk, FakeFile, FakeSync};
 use persistence::files::Files;
 use persistence::manifest::Role;
-use persistence::recovery::{Apply, read_file};
+use persistence::recovery::{Apply, Extent, Place, read_file};
 use persistence::writer::{Policy, Writer};
 
 use crate::Wrong;
 
 const NAME: &str = "appendonly.aof";
-/// How much faster than the simulation's time the time of the file passes, since a history is short: a second of `everysec` is a tenth of one.
+/// Speed of the file's clock relative to simulated time. Histories are short, so the second of `everysec` is a tenth of
+/// a simulated second.
 const TIMES_FASTER: u64 = 10;
-/// What `everysec` calls a second, in microseconds of the simulation.
+/// The second of `everysec`, in microseconds of simulated time.
 const SECOND_US: u64 = 1_000_000 / TIMES_FASTER;
 
-/// Files that are open to be written.
+/// Files that are open for writing.
 pub struct OpenedFiles {
     files: Files<FakeDisk>,
     appender: Appender<FakeFile>,
@@ -38,30 +39,30 @@ pub struct OpenedFiles {
 /// See the module's documentation.
 pub struct SimLog {
     writer: Writer<FakeDisk>,
-    /// The files and their manifest.
+    /// The append-only files and their manifest.
     pub files: Files<FakeDisk>,
-    /// The sync that runs beside.
+    /// The sync that runs in the background.
     syncing: Option<FakeSync>,
     is_in_trouble: bool,
     times: SyncTimes,
 }
 
-/// When the file was written and synced, for what `everysec` promises. Times are the simulation's, in microseconds.
+/// Times of writes and syncs, for the promise of `everysec`, in microseconds of simulated time.
 #[derive(Clone, Copy, Default)]
 struct SyncTimes {
-    /// When all there was had been written last.
+    /// The last time when all data was written.
     written_us: u64,
-    /// When the last step came to its end that could begin a sync, and the longest time between two such steps, since the last sync ended and
-    /// before that.
+    /// The end of the last step that could begin a sync, and the longest time between two of these steps: since the
+    /// last sync ended, and before.
     stepped_us: u64,
     gap_us: u64,
     gap_before_us: u64,
-    /// When the sync began that runs, and how long the last one took.
+    /// The start of the running sync, and the duration of the last one.
     began_us: u64,
     took_us: u64,
-    /// Whether another increment has begun since the last sync ended.
+    /// True if another increment was begun since the last sync ended.
     was_cut: bool,
-    /// Whether the disk has failed since then.
+    /// True if the disk has failed since the last sync ended.
     has_failed: bool,
 }
 
@@ -73,10 +74,10 @@ fn policy(engine: &Engine) -> Policy {
     }
 }
 
-/// Opens files that begin anew with the next base.
+/// Opens files that begin with a new base.
 ///
 /// # Errors
-/// The disk's.
+/// The disk's error.
 pub fn open_anew(engine: &Engine, disk: &FakeDisk) -> Result<OpenedFiles, Wrong> {
     engine.durability.note_whole(false);
     let mut files = Files::open(disk.clone(), NAME).map_err(|why| format!("no files: {why:?}"))?;
@@ -86,11 +87,11 @@ pub fn open_anew(engine: &Engine, disk: &FakeDisk) -> Result<OpenedFiles, Wrong>
     Ok(OpenedFiles { files, appender })
 }
 
-/// What files have is given to a worker.
+/// Applies the contents of files to a worker.
 struct Reading<'w>(Replay<'w>);
 
 impl Apply for Reading<'_> {
-    fn commands(&mut self, commands: &[u8]) -> Result<(), (usize, String)> {
+    fn commands(&mut self, commands: &[u8], _place: &Place) -> Result<(), (usize, String)> {
         self.0.commands(commands)
     }
 
@@ -99,15 +100,15 @@ impl Apply for Reading<'_> {
     }
 }
 
-/// Has a worker apply all files, and opens them to be written on.
+/// Applies all files to a worker, and opens them for appending.
 ///
 /// # Errors
-/// What is wrong with the files: a crash must not leave anything that is.
+/// A fault of the files: a crash must not leave one.
 pub fn recover(engine: &Engine, worker: &mut Worker, disk: &FakeDisk, now_us: u64) -> Result<OpenedFiles, Wrong> {
     let mut files = Files::open(disk.clone(), NAME).map_err(|why| format!("no files after a crash: {why:?}"))?;
     let parts: Vec<_> = files.manifest().base().into_iter().chain(files.manifest().increments()).cloned().collect();
     let mut reading = Reading(Replay::begin(worker, now_us));
-    let mut whole = 0;
+    let mut last = Extent::default();
     for (index, part) in parts.iter().enumerate() {
         let (mut reader, _) = disk.read(&part.name).map_err(|error| format!("{}: {error}", part.name))?;
         if part.role == Role::Base {
@@ -116,38 +117,38 @@ pub fn recover(engine: &Engine, worker: &mut Worker, disk: &FakeDisk, now_us: u6
             continue;
         }
         let extent = read_file(&mut reader, &mut reading).map_err(|damage| format!("{}: {damage}", part.name))?;
-        if extent.torn > 0 && index + 1 < parts.len() {
+        if !extent.is_whole() && index + 1 < parts.len() {
             return Err(format!("{} is torn, and another file follows", part.name));
         }
-        whole = extent.whole;
+        last = extent;
     }
     drop(reading);
-    let appender = files.last_increment(whole).map_err(|error| error.to_string())?;
+    let appender = files.last_increment(last).map_err(|error| error.to_string())?;
     let _ = engine;
     Ok(OpenedFiles { files, appender })
 }
 
-/// Begins to read the journal for files that were opened. No command runs meanwhile.
+/// Begins to read the journal for opened files. No command runs meanwhile.
 #[must_use]
 pub fn read_journal(engine: &Engine) -> Option<Merge> {
     engine.journal.read(&engine.keyspace, Audience::File)
 }
 
 impl SimLog {
-    /// Begins to write what `merge` has from now on. No unit is committed meanwhile.
+    /// Begins to write the journal from now on. No unit is committed meanwhile.
     #[must_use]
     pub fn begin(engine: &Engine, opened: OpenedFiles, merge: Merge) -> SimLog {
         let last = engine.journal.position();
         let writer = Writer::new(merge, last, opened.appender, policy(engine), Duration::ZERO);
-        engine.durability.note_safe(Safety::Log, last, |_| {});
+        engine.durability.note_safe(DurabilityTarget::Log, last, |_| {});
         let awaited = || policy(engine) == Policy::Always;
         engine.durability.begin_log(std::thread::current(), awaited, last);
         let times = SyncTimes::default();
         SimLog { writer, files: opened.files, syncing: None, is_in_trouble: false, times }
     }
 
-    /// What was answered before this moment is there after the process is killed now, or after the power is lost: what `everysec` promises. None
-    /// while the disk fails.
+    /// Returns the time before which all answered writes survive a kill or a loss of power at this moment: the promise
+    /// of `everysec`. None while the disk fails.
     #[must_use]
     pub fn kept_until_us(&self, engine: &Engine, now_us: u64, with_power: bool) -> Option<u64> {
         let times = &self.times;
@@ -158,25 +159,26 @@ impl SimLog {
             return (!engine.durability.is_cut()).then_some(times.written_us);
         }
         let running_us = self.syncing.as_ref().map_or(0, |_| now_us - times.began_us);
-        // A sync that takes longer than a second has the next one wait, and what follows a cut is written when the sync of then has ended.
+        // A sync that takes longer than a second delays the next one, and data behind a cut is written after the
+        // running sync.
         let wait_us = if times.was_cut { SECOND_US + times.took_us } else { SECOND_US.max(times.took_us) };
         let gap_us = times.gap_us.max(times.gap_before_us).max(now_us - times.stepped_us);
         now_us.checked_sub(wait_us + running_us + 3 * gap_us)
     }
 
-    /// A step of the log's thread. It stops behind the write if `stops_early`, and the sync beside ends if `ends_sync`. While the disk fails,
-    /// commands that write are refused.
+    /// Runs a step of the log's thread. The step ends after the write if `stops_early`; the background sync ends if
+    /// `ends_sync`. While the disk fails, commands that write are refused.
     pub fn step(&mut self, engine: &Engine, now_us: u64, stops_early: bool, ends_sync: bool) {
         match self.write_and_sync(engine, now_us, stops_early, ends_sync) {
             Ok(()) => {
                 if std::mem::take(&mut self.is_in_trouble) {
-                    engine.durability.set_trouble(None);
+                    engine.durability.set_disk_error(None);
                 }
             }
             Err(error) => {
                 self.is_in_trouble = true;
                 self.times.has_failed = true;
-                engine.durability.set_trouble(Some(error.to_string()));
+                engine.durability.set_disk_error(Some(error.to_string()));
             }
         }
     }
@@ -212,14 +214,14 @@ impl SimLog {
         if stepped.reached_cut {
             self.writer.finish_increment(now)?;
             self.times.was_cut = true;
-            // Else the log goes on in the present one.
+            // Otherwise the log continues in the current increment.
             if let Ok(appender) = self.files.begin_increment() {
                 self.writer.go_on_in(appender);
             }
             durability.end_cut();
         }
         durability.note_file(self.writer.len(), self.writer.unsettled() as u64, self.syncing.is_some());
-        durability.note_safe(Safety::Log, stepped.safe, |_| {});
+        durability.note_safe(DurabilityTarget::Log, stepped.safe, |_| {});
         if durability.note_synced(stepped.synced) && engine.replication.replicas.are_awaited() {
             engine.inboxes.iter().for_each(|inbox| inbox.send(Message::Acknowledged));
         }
@@ -232,19 +234,19 @@ impl SimLog {
         (times.gap_before_us, times.gap_us) = (times.gap_us, 0);
     }
 
-    /// The process is killed: the system ends the sync that runs, or the power is gone before.
+    /// Handles a kill of the process: the system completes the running sync, unless the power is lost first.
     pub fn be_killed(&mut self) {
         if let Some(sync) = self.syncing.take() {
-            // The process doesn't learn of it.
+            // The process does not learn the result.
             let _ = sync.end();
         }
     }
 
-    /// Ends the file: what there is is written and synced, if the disk takes it.
+    /// Ends the file: writes and syncs all data, if the disk works.
     pub fn end(mut self, engine: &Engine) {
         self.files.end();
         if let Some(sync) = self.syncing.take() {
-            // What could not be synced is written and synced again.
+            // Data that could not be synced is written and synced again.
             let _ = self.writer.end_sync(sync.end());
         }
         let alone = engine.keyspace.gate().close();

@@ -1,4 +1,4 @@
-//! Runs histories: `penstock-simulator <first seed> <count>`. One that fails is told, with the seed that replays it.
+//! Runs histories: `penstock-simulator <first seed> <count>`. Reports a failing history with the seed that repeats it.
 
 #![forbid(unsafe_code)]
 
@@ -23,11 +23,11 @@ fn main() -> ExitCode {
         }
     }
     println!("{count} histories, {failed} failed: {sum:?}");
-    // A history in which nothing happens keeps every promise.
+    // A history without events would keep every promise, so a minimum of events is required.
     let is_idle =
         count >= 100 && (sum.operations < 20 * count || sum.compared < 10 * count || sum.failovers < count / 2);
     if is_idle {
-        eprintln!("too little happens in them");
+        eprintln!("the histories have too few operations, comparisons or failovers to prove anything");
     }
     if failed == 0 && !is_idle { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,35 +1,35 @@
-//! Links between processes and clients: bytes arrive in order on each, later on some than on others, and each may break at any byte.
+//! Links between processes and clients: each delivers bytes in order, with varying delays, and may break at any byte.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use store::random::Random;
 
-/// Bytes on their way in one direction beyond which a link takes no more.
+/// Most bytes in flight in one direction.
 const WINDOW_BYTES: usize = 32 << 10;
-/// The longest that bytes are on their way, in microseconds, on a link that is not blocked.
+/// Longest delay of bytes on a link that is not blocked, in microseconds.
 const DELAY_US: usize = 3_000;
 
 /// The number of a link.
 pub type WireId = u64;
 
-/// Which end of a link: 0 is the one that has opened it.
+/// An end of a link: 0 is the side that opened it.
 pub type Side = usize;
 
-/// What is on its way in one direction.
+/// The bytes in flight in one direction.
 #[derive(Default)]
 struct Flight {
     pieces: VecDeque<(u64, Vec<u8>)>,
     bytes: usize,
-    /// When the last of them arrives.
+    /// Arrival time of the last bytes.
     last_us: u64,
-    /// Nothing comes behind them.
+    /// True if no bytes follow.
     is_ended: bool,
 }
 
 struct Wire {
-    /// The processes at its ends; none for a client.
+    /// The processes at the ends; None for a client.
     ends: [Option<usize>; 2],
-    /// By the side that sends.
+    /// The bytes in flight, by the sending side.
     flights: [Flight; 2],
 }
 
@@ -38,14 +38,14 @@ pub struct Network {
     wires: BTreeMap<WireId, Wire>,
     next: WireId,
     random: Random,
-    /// Pairs of processes whose links are blocked: nothing arrives, and no link can be opened.
+    /// Pairs of processes with blocked links: no bytes arrive, and no link can be opened.
     blocked: BTreeSet<(usize, usize)>,
-    /// Links that were opened to a process, which has yet to learn of them.
+    /// New links, with the process that has not accepted them yet.
     opened: Vec<(usize, WireId)>,
 }
 
 impl Network {
-    /// No links yet.
+    /// Returns a network without links.
     #[must_use]
     pub fn new(seed: u64) -> Network {
         Network {
@@ -61,7 +61,7 @@ impl Network {
         (a.min(b), a.max(b))
     }
 
-    /// Blocks the links between two processes, or no longer.
+    /// Blocks or unblocks the links between two processes.
     pub fn block(&mut self, a: usize, b: usize, is_blocked: bool) {
         let pair = Network::pair(a, b);
         if is_blocked {
@@ -88,13 +88,13 @@ impl Network {
         Some(wire)
     }
 
-    /// The links that were opened since the last call, each with the process that it leads to.
+    /// Takes the links that were opened since the last call, each with its destination process.
     #[must_use]
     pub fn take_opened(&mut self) -> Vec<(usize, WireId)> {
         std::mem::take(&mut self.opened)
     }
 
-    /// How many bytes a link takes from this side now.
+    /// Returns how many bytes the link accepts from this side now.
     #[must_use]
     pub fn room(&self, wire: WireId, side: Side) -> usize {
         self.wires.get(&wire).map_or(0, |wire| WINDOW_BYTES.saturating_sub(wire.flights[side].bytes))
@@ -113,7 +113,7 @@ impl Network {
         flight.pieces.push_back((flight.last_us, bytes.to_vec()));
     }
 
-    /// What has arrived at this side, perhaps only some of it, and whether nothing comes any more.
+    /// Receives the bytes that have arrived at this side, or some of them. The flag is true if no more bytes follow.
     pub fn receive(&mut self, id: WireId, side: Side, now_us: u64) -> (Vec<u8>, bool) {
         let Some(wire) = self.wires.get(&id) else { return (Vec::new(), true) };
         if self.is_blocked(wire.ends) {
@@ -140,16 +140,16 @@ impl Network {
         (arrived, flight.is_ended && flight.pieces.is_empty())
     }
 
-    /// Closes a link from this side: what was sent still arrives.
+    /// Closes a link from this side: bytes in flight still arrive.
     pub fn close(&mut self, id: WireId, side: Side) {
         if let Some(wire) = self.wires.get_mut(&id) {
             wire.flights[side].is_ended = true;
-            // What comes for a closed end is lost.
+            // Bytes for the closed side are lost.
             wire.flights[1 - side] = Flight { is_ended: true, ..Flight::default() };
         }
     }
 
-    /// Breaks a link: of what is on its way some bytes arrive, the others never.
+    /// Breaks a link: some bytes in flight still arrive, the others are lost.
     pub fn cut(&mut self, id: WireId) {
         let kept = [self.random.next(), self.random.next()];
         let Some(wire) = self.wires.get_mut(&id) else { return };
@@ -175,7 +175,7 @@ impl Network {
         self.all_of(process).into_iter().for_each(|id| self.cut(id));
     }
 
-    /// The same, and nothing arrives of what is on its way.
+    /// Like [`Network::cut_all_of`], but no bytes in flight arrive.
     pub fn sever_all_of(&mut self, process: usize) {
         for id in self.all_of(process) {
             if let Some(wire) = self.wires.get_mut(&id) {
@@ -184,7 +184,7 @@ impl Network {
         }
     }
 
-    /// A link that there is, if any: any of them.
+    /// Returns a random link, if there is one.
     pub fn any(&mut self) -> Option<WireId> {
         self.wires.retain(|_, wire| !wire.flights.iter().all(|flight| flight.is_ended && flight.pieces.is_empty()));
         let at = self.random.below(self.wires.len());

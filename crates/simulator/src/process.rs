@@ -1,25 +1,26 @@
-//! One server: its engine and worker, its connections, its replicas, its link, its disk. Each part takes its steps by itself, as the
-//! server's threads do.
+//! A server: its engine and worker, its connections, its replicas, its link and its disk. Each part takes its own
+//! steps, like the server's threads.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use config::{Apply, ConfigHost, Loader, Settings};
+use engine::clients::progress::Progress;
 use engine::clients::session::Session;
-use engine::config::{Apply, ConfigHost, Loader, Settings};
-use engine::durability::Safety;
-use engine::engine::Engine;
-use engine::host::Host;
+use engine::durability::DurabilityTarget;
+use engine::host::{Host, Shutdown};
 use engine::inbox::Message;
 use engine::machine::Machine;
-use engine::replication::failover::FailoverVerdict;
+use engine::replication::failover::{FailoverStage, FailoverVerdict};
 use engine::replication::peer::{Ended, Peer, ToSend};
 use engine::replication::replicas::{ReplicaIntroduction, Wanted};
 use engine::replication::serving::{Admitted, Served, Serving, ServingRules};
 use engine::snapshots::{Outcome, Outlet, Piece, Purpose, SnapshotForm};
+use engine::state::Engine;
 use engine::testing::{Bench, request};
-use engine::worker::{Ran, Worker};
+use engine::worker::Worker;
 use journal::merge::Merge;
 use journal::order::Position;
 use persistence::fake::FakeDisk;
@@ -34,40 +35,40 @@ use crate::log::{self, OpenedFiles, SimLog};
 use crate::network::{Network, WireId};
 use crate::saving::{BegunSnapshot, MemorySpool, SimSaving};
 
-/// When the simulation begins, in microseconds of Unix time.
+/// Start of the simulation, in microseconds of Unix time.
 const STARTED_US: u64 = 1_700_000_000_000_000;
-/// How often the thread that serves replicas looks around, in microseconds.
+/// Interval of the periodic work of the thread that serves replicas, in microseconds.
 const LOOK_US: u64 = 100_000;
-/// The longest that a failover may hold a client back, in microseconds: longer than a history's trouble takes.
+/// Longest time that a failover may pause a client, in microseconds: longer than the faults of a history.
 const PAUSE_MAX_US: u64 = 8_000_000;
 
-/// Whether the append-only file is written, and how safe it is.
+/// The use and the policy of the append-only file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Keeps {
-    /// There is none.
+    /// No append-only file.
     Nothing,
-    /// It is synced every second.
+    /// The file is synced every second.
     EverySecond,
-    /// It is synced before a reply is sent.
+    /// The file is synced before a reply is sent.
     Always,
 }
 
-/// How a process is set up. It stays so over its restarts.
+/// The configuration of a process, the same after restarts.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// Its append-only file.
+    /// The append-only file.
     pub keeps: Keeps,
-    /// Whether it sends snapshots while they are made.
+    /// True to send snapshots to replicas while they are made.
     pub sends_early: bool,
-    /// Replicas that have what a reply tells of before it is sent.
+    /// Number of replicas that must have a write before its reply is sent.
     pub durability_replicas: u64,
-    /// Its workers, which take their turns one after the other.
+    /// Number of workers. They take turns one after the other.
     pub workers: usize,
-    /// The disk syncs in one of so many steps of the log.
+    /// A sync completes in one of this many steps of the log.
     pub sync_odds: usize,
 }
 
-/// What the engine leaves for the server's threads.
+/// Requests of the engine to the server's threads.
 #[derive(Default)]
 struct HostState {
     opened: Option<OpenedFiles>,
@@ -76,19 +77,19 @@ struct HostState {
 }
 
 #[derive(Default)]
-struct HostDesk {
+struct HostMailbox {
     engine: OnceLock<&'static Engine>,
     state: Mutex<HostState>,
 }
 
-impl HostDesk {
+impl HostMailbox {
     fn state(&self) -> MutexGuard<'_, HostState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 struct SimHost {
-    desk: Arc<HostDesk>,
+    mailbox: Arc<HostMailbox>,
     replication_id: String,
 }
 
@@ -99,15 +100,15 @@ impl ConfigHost for SimHost {
 }
 
 impl Host for SimHost {
-    fn shut_down(&self, _: bool) {}
+    fn shut_down(&self, _: Shutdown) {}
 
     fn machine(&self) -> Machine {
         Machine { replication_id: self.replication_id.clone(), ..Machine::default() }
     }
 
     fn begin_append_only_file(&self, read: &mut dyn FnMut() -> Option<Merge>) -> Result<(), String> {
-        let mut state = self.desk.state();
-        let Some(engine) = self.desk.engine.get() else { return Ok(()) };
+        let mut state = self.mailbox.state();
+        let Some(engine) = self.mailbox.engine.get() else { return Ok(()) };
         if let Some(opened) = state.opened.take() {
             let merge = read().ok_or("the journal has a reader already")?;
             state.log = Some(SimLog::begin(engine, opened, merge));
@@ -122,7 +123,7 @@ impl Host for SimHost {
         outlet: Arc<Outlet>,
         pieces: Receiver<Piece>,
     ) -> Result<(), String> {
-        let mut state = self.desk.state();
+        let mut state = self.mailbox.state();
         if purpose == Purpose::Base && state.log.is_none() {
             return Err("there is no append-only file to be rewritten".into());
         }
@@ -131,28 +132,28 @@ impl Host for SimHost {
     }
 }
 
-/// A client's connection, as the process has it.
+/// The server's end of a client's connection.
 struct ServerEnd {
     session: Session,
-    /// The worker that it belongs to.
+    /// The worker of the connection.
     thread: usize,
     input: Vec<u8>,
-    /// Replies that wait for the disk.
+    /// Replies that wait for durability, with the position that must be durable.
     unsettled: VecDeque<(Position, Vec<u8>)>,
     is_parked: bool,
-    /// Since when a pause holds it back.
+    /// The time since when a pause blocks the connection.
     paused_us: Option<u64>,
     deadline_us: Option<u64>,
     is_closing: bool,
 }
 
-/// What a step of a process may reach.
+/// The environment of a step.
 pub struct Surroundings<'s> {
     /// The links.
     pub network: &'s mut Network,
-    /// What is decided by chance.
+    /// The source of random decisions.
     pub random: &'s mut Random,
-    /// The time of the simulation, in microseconds.
+    /// The simulated time, in microseconds.
     pub now_us: u64,
 }
 
@@ -161,7 +162,7 @@ pub struct Surroundings<'s> {
 pub enum ProcessPart {
     /// The worker, which runs clients' commands.
     Worker,
-    /// The second one, if there are two.
+    /// The second worker, if there are two.
     SecondWorker,
     /// The thread that writes the append-only file.
     Log,
@@ -174,7 +175,7 @@ pub enum ProcessPart {
 }
 
 impl ProcessPart {
-    /// All of them.
+    /// All parts.
     pub const ALL: [ProcessPart; 6] = [
         ProcessPart::Worker,
         ProcessPart::SecondWorker,
@@ -187,19 +188,19 @@ impl ProcessPart {
 
 /// See the module's documentation.
 pub struct SimProcess {
-    /// Its number, which is its port, too.
+    /// The process's number, which is also its port.
     pub number: usize,
-    /// Changes with each start.
+    /// A number that changes with each start.
     pub incarnation: u64,
-    /// How it is set up.
+    /// The configuration.
     pub setup: Setup,
-    /// How far its clock is from the simulation's, in microseconds.
+    /// The difference of its clock from the simulated time, in microseconds.
     pub clock_skew_us: i64,
-    /// How often its data have been replaced by older ones, or other ones.
+    /// Number of times that older or different data replaced its data.
     pub rewinds: u64,
     workers: Vec<Worker>,
     engine: &'static Engine,
-    desk: Arc<HostDesk>,
+    mailbox: Arc<HostMailbox>,
     disk: FakeDisk,
     ends: BTreeMap<WireId, ServerEnd>,
     arrivals: Vec<(WireId, u64, ReplicaIntroduction, Wanted)>,
@@ -208,7 +209,7 @@ pub struct SimProcess {
     looked_us: u64,
     link: SimLink,
     saving: Option<SimSaving>,
-    /// How often each worker has given replies up that wait for replicas.
+    /// For each worker, the last state of the replies that were given up, because they could not reach enough replicas.
     given_up_seen: Vec<u64>,
     admin: Session,
 }
@@ -240,23 +241,23 @@ fn settings(setup: Setup) -> Result<Settings, Wrong> {
     Ok(settings)
 }
 
-/// Runs what a connection has sent. Says how much of it has been taken, what is answered, and how it has ended.
-fn run_all(worker: &mut Worker, session: &mut Session, input: &[u8]) -> (usize, Vec<u8>, Ran) {
+/// Runs the input of a connection. Returns the number of bytes taken, the replies, and the outcome.
+fn run_all(worker: &mut Worker, session: &mut Session, input: &[u8]) -> (usize, Vec<u8>, Progress) {
     let (mut out, mut at) = (Output::default(), 0);
     loop {
         let (next, ran) = worker.run(session, input.into(), at, &mut out);
         at = next;
-        if ran != Ran::Yielded {
+        if ran != Progress::Yielded {
             return (at, out.slices().collect::<Vec<_>>().concat(), ran);
         }
     }
 }
 
 impl SimProcess {
-    /// Starts a process on a disk that may have an append-only file.
+    /// Starts a process on a disk that may contain an append-only file.
     ///
     /// # Errors
-    /// If what is on the disk can't be read.
+    /// The data on the disk can't be read.
     pub fn start(
         number: usize,
         incarnation: u64,
@@ -265,23 +266,23 @@ impl SimProcess {
         around: &mut Surroundings<'_>,
     ) -> Result<SimProcess, Wrong> {
         disk.fail(0, 0);
-        let desk = Arc::<HostDesk>::default();
+        let mailbox = Arc::<HostMailbox>::default();
         let name: [u8; HistoryId::LEN / 2] = std::array::from_fn(|_| around.random.next() as u8);
-        let host = SimHost { desk: desk.clone(), replication_id: HistoryId::new(name).to_string() };
+        let host = SimHost { mailbox: mailbox.clone(), replication_id: HistoryId::new(name).to_string() };
         let unix_us = STARTED_US + around.now_us;
         let (seed, seeds) = (around.random.next(), [around.random.next()]);
         let mut bench = Bench::with_host(settings(setup)?, setup.workers, Box::new(host), unix_us, seed);
         bench.never_yield();
         let engine: &'static Engine = bench.worker.engine;
-        let _ = desk.engine.set(engine);
+        let _ = mailbox.engine.set(engine);
         bench.worker.begin_turn(unix_us);
         if setup.keeps != Keeps::Nothing {
             let opened = log::recover(engine, &mut bench.worker, &disk, unix_us)?;
             let merge = log::read_journal(engine).ok_or("the journal has a reader already")?;
-            desk.state().log = Some(SimLog::begin(engine, opened, merge));
+            mailbox.state().log = Some(SimLog::begin(engine, opened, merge));
         }
-        // No reply waits for what was read from the file.
-        let _ = bench.worker.take_depends();
+        // No reply waits for the data that was read from the file.
+        let _ = bench.worker.take_durable_after();
         let admin = bench.open();
         let others: Vec<Worker> =
             (1..setup.workers).zip(seeds).map(|(id, seed)| bench.another_worker(id, seed)).collect();
@@ -295,7 +296,7 @@ impl SimProcess {
             rewinds: 0,
             workers,
             engine,
-            desk,
+            mailbox,
             disk,
             ends: BTreeMap::new(),
             arrivals: Vec::new(),
@@ -309,25 +310,25 @@ impl SimProcess {
         })
     }
 
-    /// Its disk, as it is when the process is killed, or when the power goes.
+    /// Returns the disk as it is after the process was killed, or after the power was lost.
     #[must_use]
     pub fn be_killed(self, with_power: bool, seed: u64) -> FakeDisk {
         if with_power {
             return self.disk.crash(seed);
         }
-        if let Some(log) = &mut self.desk.state().log {
+        if let Some(log) = &mut self.mailbox.state().log {
             log.be_killed();
         }
         self.disk.clone()
     }
 
-    /// What the engine knows of replication.
+    /// The engine, with its replication state.
     #[must_use]
     pub fn engine(&self) -> &'static Engine {
         self.engine
     }
 
-    /// Whether the link to its primary is up.
+    /// Returns true if the link to the primary is up.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.link.is_up()
@@ -337,24 +338,24 @@ impl SimProcess {
         (STARTED_US + now_us).saturating_add_signed(self.clock_skew_us)
     }
 
-    /// Runs a command at once, as an operator's program does.
+    /// Runs a command at once, like an operator's program.
     pub fn admin(&mut self, words: &[&str], now_us: u64) -> String {
         let unix_us = self.unix_us(now_us);
         let Some(worker) = self.workers.first_mut() else { return String::new() };
         worker.begin_turn(unix_us);
         let (_, out, _) = run_all(worker, &mut self.admin, &request(words));
-        // It waits for nothing.
-        let _ = worker.take_depends();
+        // An operator's command does not wait for durability.
+        let _ = worker.take_durable_after();
         worker.end_turn();
         String::from_utf8_lossy(&out).trim_end().to_owned()
     }
 
-    /// A digest of all data.
+    /// Returns a digest of all data.
     pub fn digest(&mut self, now_us: u64) -> String {
         self.admin(&["DEBUG", "DIGEST"], now_us)
     }
 
-    /// A client has opened a connection.
+    /// Accepts a client's connection.
     pub fn accept(&mut self, wire: WireId, now_us: u64) {
         let (unix_us, thread) = (self.unix_us(now_us), wire as usize % self.workers.len());
         let worker = &mut self.workers[thread];
@@ -373,10 +374,10 @@ impl SimProcess {
         self.ends.insert(wire, end);
     }
 
-    /// A step of one of its parts.
+    /// Runs a step of one part.
     ///
     /// # Errors
-    /// What must not happen.
+    /// A broken promise.
     pub fn step(&mut self, part: ProcessPart, around: &mut Surroundings<'_>) -> Result<LinkEvent, Wrong> {
         match part {
             ProcessPart::Worker => self.work(0, around)?,
@@ -385,7 +386,7 @@ impl SimProcess {
             ProcessPart::Log => {
                 let odds = self.setup.sync_odds;
                 let (stops_early, ends_sync) = (around.random.below(odds) > 0, around.random.below(odds) == 0);
-                if let Some(log) = &mut self.desk.state().log {
+                if let Some(log) = &mut self.mailbox.state().log {
                     log.step(self.engine, around.now_us, stops_early, ends_sync);
                 }
             }
@@ -415,22 +416,22 @@ impl SimProcess {
         self.check_pauses(around.now_us)
     }
 
-    /// A worker's connections of which something is true.
+    /// Returns a worker's connections that satisfy a condition.
     fn wires_of(&self, thread: usize, is_meant: impl Fn(&ServerEnd) -> bool) -> Vec<WireId> {
         let ends = self.ends.iter().filter(|(_, end)| end.thread == thread && is_meant(end));
         ends.map(|(wire, _)| *wire).collect()
     }
 
-    /// A client that a failover has held back is answered when that has ended, or has been given up.
+    /// Checks that a paused client is answered once the failover has ended or was aborted.
     fn check_pauses(&self, now_us: u64) -> Result<(), Wrong> {
         let is_late = |end: &ServerEnd| end.paused_us.is_some_and(|since_us| now_us - since_us > PAUSE_MAX_US);
         match self.ends.iter().find(|(_, end)| is_late(end)) {
-            Some((wire, _)) => Err(format!("client {wire} has been held back for {PAUSE_MAX_US} us")),
+            Some((wire, _)) => Err(format!("client {wire} has been paused for {PAUSE_MAX_US} us")),
             None => Ok(()),
         }
     }
 
-    /// What happens by the clock.
+    /// Does the periodic work.
     fn tick(&mut self, thread: usize, around: &mut Surroundings<'_>) {
         let worker = &mut self.workers[thread];
         worker.serve_late();
@@ -447,7 +448,7 @@ impl SimProcess {
         }
     }
 
-    /// Goes on with the connections that a pause has held back.
+    /// Continues the connections that were paused.
     fn run_paused(&mut self, thread: usize, around: &mut Surroundings<'_>) {
         for wire in self.wires_of(thread, |end| end.paused_us.is_some()) {
             let Some(end) = self.ends.get_mut(&wire) else { continue };
@@ -473,7 +474,8 @@ impl SimProcess {
         }
     }
 
-    /// Ends the connections with replies that wait for replicas, where this process has become one itself: the server answers errors.
+    /// Closes the connections with replies that wait for replicas if this process has become a replica itself; the
+    /// server sends errors in this case.
     fn give_up_where_replaced(&mut self, thread: usize, around: &mut Surroundings<'_>) {
         let seen = &mut self.given_up_seen[thread];
         let Some(given_up) = self.engine.durability.take_given_up(seen) else { return };
@@ -498,7 +500,7 @@ impl SimProcess {
         }
     }
 
-    /// Runs what a connection has sent.
+    /// Runs the input of a connection.
     fn run(&mut self, wire: WireId, around: &mut Surroundings<'_>) {
         let Some(end) = self.ends.get_mut(&wire) else { return };
         if end.is_parked || end.paused_us.is_some() || end.is_closing || end.input.is_empty() {
@@ -511,9 +513,9 @@ impl SimProcess {
         if let Some(wanted) = end.session.departs.take() {
             return self.depart(wire, wanted);
         }
-        end.paused_us = (ran == Ran::Paused).then_some(around.now_us);
-        end.is_closing = ran == Ran::Closing;
-        if ran == Ran::Parked {
+        end.paused_us = (ran == Progress::Paused).then_some(around.now_us);
+        end.is_closing = ran == Progress::Closing;
+        if ran == Progress::Parked {
             end.is_parked = true;
             let timeout_ms = end.session.client.waiter().and_then(|waiter| waiter.wait.timeout_ms);
             end.deadline_us = timeout_ms.map(|timeout_ms| around.now_us + timeout_ms * 1000);
@@ -524,14 +526,14 @@ impl SimProcess {
         }
     }
 
-    /// Sends replies, or has them wait for the disk.
+    /// Sends replies, or queues them until they are durable.
     fn answer(&mut self, wire: WireId, bytes: Vec<u8>, around: &mut Surroundings<'_>) {
         let Some(thread) = self.ends.get(&wire).map(|end| end.thread) else { return };
-        let depends = self.workers[thread].take_depends();
+        let durable_after = self.workers[thread].take_durable_after();
         self.give_up_where_replaced(thread, around);
         let Some(end) = self.ends.get_mut(&wire) else { return };
-        if depends > self.engine.durability.safe() || !end.unsettled.is_empty() {
-            let until = end.unsettled.back().map_or(depends, |(last, _)| depends.max(*last));
+        if durable_after > self.engine.durability.safe() || !end.unsettled.is_empty() {
+            let until = end.unsettled.back().map_or(durable_after, |(last, _)| durable_after.max(*last));
             end.unsettled.push_back((until, bytes));
         } else {
             around.network.send(wire, 1, &bytes, around.now_us);
@@ -583,7 +585,8 @@ impl SimProcess {
         }
     }
 
-    /// Another thread, or this one, has ended a connection's wait: the reply is its last if this process has become a replica.
+    /// Ends the blocking of a connection, on behalf of any thread. The reply is the last one if this process has become
+    /// a replica.
     fn unpark(&mut self, wire: WireId, reply: &mut Output, around: &mut Surroundings<'_>) {
         let Some(end) = self.ends.get_mut(&wire) else { return };
         let (worker, mut out) = (&mut self.workers[end.thread], Output::default());
@@ -591,7 +594,7 @@ impl SimProcess {
         self.go_on(wire, &out, around);
     }
 
-    /// Goes on with a connection that has waited, unless what it is answered is its last.
+    /// Continues a connection that was blocked, unless the reply is its last one.
     fn go_on(&mut self, wire: WireId, out: &Output, around: &mut Surroundings<'_>) {
         let Some(end) = self.ends.get_mut(&wire) else { return };
         (end.is_parked, end.deadline_us, end.is_closing) = (false, None, end.session.closing);
@@ -607,7 +610,7 @@ impl SimProcess {
     }
 
     fn save(&mut self, around: &mut Surroundings<'_>) {
-        let mut state = self.desk.state();
+        let mut state = self.mailbox.state();
         if self.saving.is_none()
             && let Some(begun) = state.begun.pop_front()
         {
@@ -650,9 +653,9 @@ impl SimProcess {
             self.serving.begin_sending(replication, spool, self.setup.sends_early, now);
         }
         self.hear(around, now);
-        // As the thread does: some chunks, and the rest the next time.
+        // Like the server's thread, takes some chunks, and the rest the next time.
         let has_units = (0..8).take_while(|_| replication.stream.take()).count() > 0;
-        let is_awaited = has_units && engine.durability.is_awaited(Safety::Replicas);
+        let is_awaited = has_units && engine.durability.is_awaited(DurabilityTarget::Replicas);
         if replication.take_request() || is_awaited {
             replication.stream.ask();
         }
@@ -660,45 +663,48 @@ impl SimProcess {
         self.serving.trim(replication, engine.settings.repl_backlog_size.get(), now);
         if around.now_us - self.looked_us >= LOOK_US {
             self.looked_us = around.now_us;
-            let chores = self.serving.look_around(replication, &self.rules(), now);
+            let chores = self.serving.cron(replication, &self.rules(), now);
             self.forget(chores.ended, around);
             if chores.wants_snapshot {
                 engine.snapshots.want(Purpose::Replicas);
             }
-            self.mind_failover(around);
+            self.check_failover(around);
         }
         self.note_figures();
     }
 
-    /// Has the replica take this process's place that has everything, if that was asked for.
-    fn mind_failover(&mut self, around: &Surroundings<'_>) {
+    /// Lets a replica with all data replace this process, if a failover was requested.
+    fn check_failover(&mut self, around: &Surroundings<'_>) {
         let (engine, now_ms) = (self.engine, self.unix_us(around.now_us) / 1000);
         let replication = &engine.replication;
         if self.serving.judge_failover(replication, now_ms) == FailoverVerdict::Waits {
+            if replication.failover().is_some_and(|failover| failover.stage == FailoverStage::AwaitsReplica) {
+                replication.request_answers();
+            }
             return;
         }
         let _alone = engine.keyspace.gate().close();
         while replication.stream.take() {}
         match self.serving.judge_failover(replication, now_ms) {
-            FailoverVerdict::HandsOver(primary) => {
+            FailoverVerdict::HandsOver { to, acknowledged } => {
                 self.note_figures();
-                replication.note_failover_follows();
-                engine.follow(Some(primary), now_ms);
+                replication.note_failover_follows(acknowledged);
+                engine.follow(Some(to), now_ms);
             }
             FailoverVerdict::IsGivenUp => _ = engine.abort_failover(),
             FailoverVerdict::Waits => {}
         }
     }
 
-    /// Tells the engine how far the replicas are, and has clients look that wait for that.
+    /// Tells the engine the replicas' offsets, and wakes clients that wait for them.
     fn note_figures(&mut self) {
         let engine = self.engine;
         let Some(is_awaited) = self.serving.note_figures(&engine.replication) else { return };
         if self.setup.durability_replicas > 0
-            && engine.durability.is_awaited(Safety::Replicas)
+            && engine.durability.is_awaited(DurabilityTarget::Replicas)
             && let Some(position) = self.serving.safe_position(self.setup.durability_replicas)
         {
-            engine.durability.note_safe(Safety::Replicas, position, |_| {});
+            engine.durability.note_safe(DurabilityTarget::Replicas, position, |_| {});
         }
         if is_awaited {
             engine.inboxes.iter().for_each(|inbox| inbox.send(Message::Acknowledged));
@@ -758,7 +764,10 @@ impl SimProcess {
                         match piece {
                             Some(Some(piece)) => piece,
                             Some(None) => {
-                                over.insert(served.link, Ended::Io("what it lacks is not kept any more".into()));
+                                over.insert(
+                                    served.link,
+                                    Ended::Io("the missing part of the stream is not kept any more".into()),
+                                );
                                 break;
                             }
                             None => Vec::new(),
@@ -818,7 +827,7 @@ impl SimProcess {
     }
 
     fn turn_off(&mut self) {
-        let mut state = self.desk.state();
+        let mut state = self.mailbox.state();
         state.opened = None;
         let log = state.log.take();
         drop(state);
@@ -827,32 +836,33 @@ impl SimProcess {
         }
     }
 
-    /// Begins the append-only file anew. If the disk takes none, there is none.
+    /// Begins a new append-only file. If the disk fails, there is no file.
     fn turn_on(&mut self) {
         if self.setup.keeps != Keeps::Nothing
             && let Ok(opened) = log::open_anew(self.engine, &self.disk)
         {
-            self.desk.state().opened = Some(opened);
+            self.mailbox.state().opened = Some(opened);
             self.engine.snapshots.want(Purpose::Base);
         }
     }
 
-    /// What was answered before this moment is there after it is killed now, where replies don't wait for the disk. None if that isn't known.
+    /// Returns the time before which all answered writes survive a kill at this moment, for policies under which
+    /// replies don't wait for the disk. None if unknown.
     #[must_use]
     pub fn kept_until_us(&self, now_us: u64, with_power: bool) -> Option<u64> {
-        let state = self.desk.state();
+        let state = self.mailbox.state();
         state.log.as_ref()?.kept_until_us(self.engine, now_us, with_power)
     }
 
-    /// Has some calls of its disk fail, after some that succeed.
+    /// Makes some calls of the disk fail, after `after` successful ones.
     pub fn spoil_disk(&self, after: u64, count: u64) {
         self.disk.fail(after, count);
     }
 
-    /// How far its snapshots are, for a failure.
+    /// Describes the state of the snapshots, for the report of a failure.
     #[must_use]
     pub fn story(&self) -> String {
-        let (engine, state) = (self.engine, self.desk.state());
+        let (engine, state) = (self.engine, self.mailbox.state());
         format!(
             "(loading {}, snapshot {:?}, wanted {:?}, saving {}, begun {}, cut {}, log {}, opened {})",
             engine.is_loading(),
@@ -866,7 +876,7 @@ impl SimProcess {
         )
     }
 
-    /// The history that its data are from and how much of it they have, if that is known and nothing of it has yet to be taken.
+    /// Returns the history and the offset of the data, if both are known and no received data waits to be applied.
     #[must_use]
     pub fn place(&self) -> Option<(HistoryId, u64)> {
         let replication = &self.engine.replication;

@@ -1,5 +1,5 @@
-//! A client that reads from any process, a replica as well as the primary: it never sees what no client has written, nor half of a
-//! transaction, nor goes back in time while the process has not been given other data.
+//! A client that reads from any process, primary or replica. Its checks: every value was written by some client, no
+//! transaction is visible in part, and a list never returns to an earlier state unless other data replaced the process's data.
 
 use std::collections::BTreeSet;
 
@@ -15,9 +15,9 @@ struct ReaderPlace {
     wire: WireId,
     process: usize,
     rewinds: u64,
-    /// What the last look has shown of each list.
+    /// The last contents of each list.
     seen: Vec<Vec<String>>,
-    /// The list that is being read.
+    /// The list of the current request.
     reads: Option<usize>,
     replies: Vec<SimReply>,
     read: Vec<u8>,
@@ -28,21 +28,21 @@ pub struct ReaderClient {
     random: Random,
     writers: usize,
     place: Option<ReaderPlace>,
-    /// Looks that have been answered.
+    /// Number of answered reads.
     pub looks: u64,
 }
 
 impl ReaderClient {
-    /// A client that reads what so many clients write.
+    /// Returns a client that reads the lists of `writers` writers.
     #[must_use]
     pub fn new(seed: u64, writers: usize) -> ReaderClient {
         ReaderClient { random: Random::new(seed), writers, place: None, looks: 0 }
     }
 
-    /// A step. `runs` are the processes that run, each with how often its data have been replaced.
+    /// Runs a step. `runs` are the running processes, each with the number of times that its data was replaced.
     ///
     /// # Errors
-    /// What must not be seen.
+    /// An inconsistent read.
     pub fn step(
         &mut self,
         turn: &mut ClientTurn<'_>,
@@ -90,7 +90,7 @@ impl ReaderClient {
 fn check(place: &mut ReaderPlace, replies: &[SimReply], ever: &[&BTreeSet<String>]) -> Result<(), Wrong> {
     let items = replies.last().map_or(&[][..], SimReply::items);
     let (Some(writer), [list, count]) = (place.reads, items) else {
-        // The process loads its data.
+        // The process is loading its data.
         return Ok(());
     };
     let found: Vec<&str> = list.items().iter().map(SimReply::text).collect();
@@ -102,7 +102,7 @@ fn check(place: &mut ReaderPlace, replies: &[SimReply], ever: &[&BTreeSet<String
     let before = &place.seen[writer];
     if before.len() > found.len() || before.iter().zip(&found).any(|(before, found)| before != found) {
         return Err(format!(
-            "process {process} goes back in time: list of writer {writer} had {} elements, and has {}",
+            "process {process} goes back in time: the list of writer {writer} had {} elements, now {}",
             before.len(),
             found.len()
         ));

@@ -1,30 +1,30 @@
-//! Replies, as a client reads them.
+//! Replies as a client parses them.
 
 use resp::num::parse_i64;
 
 /// A reply in RESP2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SimReply {
-    /// A line.
+    /// A status line.
     Line(String),
     /// An error.
     Error(String),
     /// A number.
     Number(i64),
-    /// Bytes, or none.
+    /// A bulk string, or null.
     Text(Option<String>),
-    /// Several.
+    /// An array.
     Several(Vec<SimReply>),
 }
 
 impl SimReply {
-    /// Its items, if it is several.
+    /// Returns the items of an array; no items for other replies.
     #[must_use]
     pub fn items(&self) -> &[SimReply] {
         if let SimReply::Several(items) = self { items } else { &[] }
     }
 
-    /// Its text, if it has one.
+    /// Returns the text, if there is one.
     #[must_use]
     pub fn text(&self) -> &str {
         match self {
@@ -33,7 +33,7 @@ impl SimReply {
         }
     }
 
-    /// Its number, or that which its text is; 0 if it is none.
+    /// Returns the number, or the number in the text; 0 if there is none.
     #[must_use]
     pub fn number(&self) -> i64 {
         match self {
@@ -43,7 +43,7 @@ impl SimReply {
     }
 }
 
-/// The first reply, and how many bytes it has. None if it isn't whole.
+/// Parses the first reply. Returns the reply and its length, or None if it is incomplete.
 #[must_use]
 pub fn parse_reply(bytes: &[u8]) -> Option<(SimReply, usize)> {
     let end = bytes.iter().position(|&byte| byte == b'\n')? + 1;

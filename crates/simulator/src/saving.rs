@@ -1,21 +1,21 @@
-//! Snapshots of a process on their way: to replicas, or to a new base of the append-only file. What the server's thread for each does,
-//! some pieces a step.
+//! Snapshots in progress: for replicas, or for a new base of the append-only file. Each step does a part of the work of
+//! the server's thread.
 
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use engine::engine::Engine;
 use engine::replication::peer::SentSnapshot;
 use engine::snapshots::{Outcome, Outlet, Piece, Purpose};
+use engine::state::Engine;
 use persistence::fake::FakeDisk;
 use persistence::saving::{PartialRecords, SnapshotFile};
 use replication::transfer::MARK_BYTES;
 
 use crate::log::SimLog;
 
-/// What a snapshot ends with whose checksum isn't counted.
+/// The end of a snapshot without a checksum.
 const NO_CHECKSUM: [u8; 8] = [0; 8];
 
 /// A snapshot for replicas, in memory.
@@ -23,7 +23,7 @@ pub struct MemorySpool {
     cut: u64,
     mark: [u8; MARK_BYTES],
     bytes: Mutex<Vec<u8>>,
-    /// 0 while it is written, then 1 if it is whole, or 2.
+    /// 0 while it is written, then 1 for a complete snapshot, or 2 after a failure.
     end: AtomicU8,
 }
 
@@ -32,7 +32,7 @@ impl MemorySpool {
         self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Some of its bytes, from this one on.
+    /// Returns some of the bytes from `at` on.
     #[must_use]
     pub fn read(&self, at: u64, room: usize) -> Vec<u8> {
         self.lock().iter().skip(at as usize).take(room).copied().collect()
@@ -63,17 +63,17 @@ impl SentSnapshot for MemorySpool {
 
 /// A snapshot that the engine has begun.
 pub struct BegunSnapshot {
-    /// What for.
+    /// The purpose of the snapshot.
     pub purpose: Purpose,
-    /// Who hands over its pieces.
+    /// The sender of its pieces.
     pub outlet: Arc<Outlet>,
-    /// Where they arrive.
+    /// The receiver of its pieces.
     pub pieces: Receiver<Piece>,
 }
 
 enum Target {
     Replicas(Arc<MemorySpool>),
-    /// Behind this increment comes the one that the base is followed by.
+    /// The base, and the last increment that it replaces; the next increment follows the base.
     Base {
         file: Option<SnapshotFile<FakeDisk>>,
         last: u64,
@@ -87,12 +87,12 @@ pub struct SimSaving {
     target: Target,
     records: PartialRecords<FakeDisk>,
     has_all: bool,
-    /// Whether the disk has failed: the walk goes on, and is of no use.
+    /// True if the disk has failed: the walk continues, but its data is discarded.
     is_broken: bool,
 }
 
 impl SimSaving {
-    /// Begins to take a snapshot's pieces. `mark` is what no snapshot has in it.
+    /// Begins to receive a snapshot's pieces. `mark` is a byte sequence that occurs in no snapshot.
     pub fn begin(
         engine: &Engine,
         begun: BegunSnapshot,
@@ -131,7 +131,7 @@ impl SimSaving {
         Ok(())
     }
 
-    /// Takes up to so many pieces. Says how the snapshot has ended, if it has.
+    /// Takes up to `count` pieces. Returns the outcome once the snapshot has ended.
     pub fn step(&mut self, engine: &Engine, log: Option<&mut SimLog>, count: usize) -> Option<Outcome> {
         if self.is_broken {
             return self.wait_for_walk(engine);
@@ -143,7 +143,7 @@ impl SimSaving {
         })
     }
 
-    /// Waits for the end of the walk, which gives nothing more that is of use.
+    /// Waits for the end of the walk and discards its pieces.
     fn wait_for_walk(&mut self, engine: &Engine) -> Option<Outcome> {
         while !self.has_all {
             match self.pieces.try_recv() {
@@ -199,7 +199,7 @@ impl SimSaving {
             Target::Replicas(spool) => return Ok(Some(Outcome::Saved { bytes: spool.written().0 })),
             Target::Base { file, last } => (file, *last),
         };
-        // The log begins the increment as soon as it has written what came before the cut.
+        // The log begins the increment once it has written everything before the cut.
         if engine.durability.is_cut() {
             return Ok(None);
         }
@@ -215,7 +215,7 @@ impl SimSaving {
         Ok(Some(Outcome::Saved { bytes }))
     }
 
-    /// Notes how it has ended.
+    /// Records the outcome.
     pub fn end(self, engine: &Engine, outcome: Outcome, now_s: u64) {
         if let Target::Replicas(spool) = &self.target {
             let end = if matches!(outcome, Outcome::Saved { .. }) { 1 } else { 2 };

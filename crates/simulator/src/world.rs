@@ -1,15 +1,17 @@
-//! A history: three processes, their clients, and what goes wrong.
+//! A history: three processes, their clients, and the faults.
 //!
-//! Promises that are checked:
-//! - what `WAIT` has acknowledged for all replicas outlives a failover to one that has been a whole replica since;
-//! - so does all that was answered with `durability-replicas` of all replicas;
-//! - what was answered with `appendfsync always` outlives the loss of power, where the same process starts again as the primary; with
-//!   `everysec`, so does what was answered a second before, and what was answered a moment before outlives the end of the process;
-//! - FAILOVER loses nothing that was answered, unless it is forced; two processes never both take writes; and clients that it holds back are
-//!   answered when it has ended;
-//! - the count of a token is that of the effects, whatever happens;
-//! - two processes at the same offset of the same history have the same data, at each moment at which it can be told, and all in the end;
-//! - a reader sees nothing that was never written, no half of a transaction, and nothing older than before.
+//! The checked promises:
+//! - data that `WAIT` has acknowledged for all replicas survives a failover to a replica that has been complete since;
+//! - the same holds for writes that were answered while `durability-replicas` includes all replicas;
+//! - with `appendfsync always`, answered writes survive a loss of power if the same process starts again as the
+//!   primary; with `everysec`, writes answered more than a second before survive it, and writes answered a moment
+//!   before survive the end of the process;
+//! - FAILOVER loses no answered write, unless it is forced; two processes never both accept writes; and clients that it
+//!   pauses get their replies when it has ended;
+//! - the count of a token equals the number of effects at any time;
+//! - two processes at the same offset of the same history have the same data, at each moment at which this can be
+//!   checked, and all processes have the same data in the end;
+//! - a reader sees no value that was never written, no half of a transaction, and no older state than before.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
@@ -27,88 +29,88 @@ use crate::process::{Keeps, ProcessPart, Setup, SimProcess, Surroundings};
 use crate::reader::ReaderClient;
 use crate::writer::{ClientTurn, WriterClient};
 
-/// Processes of a history.
+/// Number of processes.
 const PROCESSES: usize = 3;
-/// Clients that write, and that read.
+/// Numbers of clients that write, and that read.
 const WRITERS: usize = 2;
 const READERS: usize = 2;
-/// How long things go wrong, in microseconds of the simulation.
+/// Duration of the faults, in microseconds of simulated time.
 const TROUBLE_US: u64 = 900_000;
-/// How long everything may take to come together again, likewise.
+/// Longest time for all processes to converge afterwards, in microseconds of simulated time.
 const PEACE_US: u64 = 30_000_000;
-/// The address of all processes: their ports tell them apart.
+/// The address of all processes. Their ports differ.
 const ADDRESS: &str = "10.0.0.1";
-/// How long a reply may be on its way to a client, and be left unread there, in microseconds.
+/// Longest time that a reply may be on its way to a client, or unread there, in microseconds.
 const REFUSED_US: u64 = 50_000;
-/// Events that a failure tells.
+/// Number of events in the report of a failure.
 const EVENTS_TOLD: usize = 60;
 
-/// What takes the next step.
+/// An actor that takes a step.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Actor {
     Part(usize, usize),
     Writer(usize),
     Reader(usize),
     Nemesis,
-    /// A process that has stopped starts again.
+    /// A stopped process starts again.
     Restart(usize),
-    /// A replica takes the place of the primary.
+    /// A replica replaces the primary.
     Failover,
-    /// A process is told which primary to follow.
+    /// A process is told to follow the current primary.
     Point(usize),
-    /// Two processes reach each other again.
+    /// The network between two processes is restored.
     Unblock(usize, usize),
 }
 
-/// A place where a process may be.
+/// The place of a process, running or not.
 struct Seat {
     process: Option<SimProcess>,
-    /// The disk, while the process doesn't run.
+    /// The disk, while the process does not run.
     disk: Option<FakeDisk>,
     setup: Setup,
     starts: u64,
-    /// Whether it has all that was promised, so that it may be the primary.
+    /// True if the process has all promised data, so that it may become the primary.
     is_complete: bool,
-    /// The offset from which on it is.
+    /// The replication offset at which it becomes complete.
     completes_at: Option<u64>,
-    /// Since when it is, in microseconds.
+    /// The time at which it became complete, in microseconds.
     complete_since_us: u64,
-    /// The last unit that it had as it became the primary.
+    /// The last unit that it had when it became the primary.
     took_over_at: Position,
 }
 
-/// A failover that was asked of the primary (FAILOVER).
+/// A FAILOVER that was requested from the primary.
 #[derive(Clone, Copy)]
 struct HandingOver {
     from: usize,
-    /// The history that the replica goes on from that takes its place.
+    /// The history that the replica continues.
     history: HistoryId,
     is_forced: bool,
-    /// Whether it has been disturbed already.
+    /// True once the failover has been disturbed.
     is_disturbed: bool,
-    /// The replica that has done so.
+    /// The replica that has become the primary.
     taker: Option<usize>,
 }
 
-/// What a history has had in it.
+/// Counters of a history.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HistoryFigures {
-    /// Operations that were answered.
+    /// Answered operations.
     pub operations: u64,
     /// Failovers.
     pub failovers: u64,
-    /// Failovers by FAILOVER.
+    /// Failovers by the command FAILOVER.
     pub handed_over: u64,
     /// Starts of a process after the first.
     pub restarts: u64,
-    /// Places at which two processes were held against each other.
+    /// Comparisons of two processes' data.
     pub compared: u64,
-    /// Looks of readers.
+    /// Reads by readers.
     pub looks: u64,
 }
 
 impl HistoryFigures {
-    /// Adds those of another history.
+    /// Adds the counters of another history.
     pub fn add(&mut self, other: &HistoryFigures) {
         self.operations += other.operations;
         self.failovers += other.failovers;
@@ -130,18 +132,18 @@ struct World {
     readers: Vec<ReaderClient>,
     primary: Option<usize>,
     handing_over: Option<HandingOver>,
-    /// Until then, what the primary has refused may arrive that was a replica for a moment.
+    /// Until this time, refusals by a primary that was briefly a replica may still arrive.
     refuses_until_us: u64,
     line: u64,
     losses: u64,
-    /// No process is stopped, and none takes another's place, until then.
+    /// Until this time, no process is stopped, and none replaces the primary.
     quiet_until_us: u64,
     is_peaceful: bool,
-    /// Replicas that have what a reply tells of before it is sent.
+    /// Number of replicas that must have a write before its reply is sent.
     durability_replicas: u64,
-    /// Whether no process is left that has what was promised, by the operator's doing.
+    /// True if an operator's command has left no process with all promised data.
     is_over: bool,
-    /// The data at places of histories.
+    /// Digests of the data at places of histories.
     digests: HashMap<(HistoryId, u64), (usize, String)>,
     last_place: Vec<Option<(HistoryId, u64)>>,
     events: VecDeque<String>,
@@ -151,7 +153,7 @@ struct World {
 /// Runs a history.
 ///
 /// # Errors
-/// What is wrong, with what has happened last.
+/// The broken promise, and the last events.
 pub fn run_history(seed: u64) -> Result<HistoryFigures, Wrong> {
     let mut world = World::new(seed)?;
     let ended = world.run();
@@ -160,7 +162,7 @@ pub fn run_history(seed: u64) -> Result<HistoryFigures, Wrong> {
         let events: Vec<&str> = world.events.iter().map(String::as_str).collect();
         let stories: Vec<String> = world.writers.iter().map(WriterClient::story).collect();
         format!(
-            "seed {seed}, at {} us: {why}\n  SIMULATE_SEED={seed} replays it. What has happened last:\n    {}\n    {}",
+            "seed {seed}, at {} us: {why}\n  SIMULATE_SEED={seed} replays it. Last events:\n    {}\n    {}",
             world.now_us,
             events.join("\n    "),
             stories.join("\n    ")
@@ -249,7 +251,7 @@ impl World {
         self.events.push_back(format!("{:>9} us  {text}", self.now_us));
     }
 
-    /// Has an actor take a step within so many microseconds.
+    /// Schedules an actor's step within this many microseconds.
     fn later(&mut self, within_us: u64, actor: Actor) {
         let at_us = self.now_us + 1 + self.random.below(within_us as usize) as u64;
         self.queued += 1;
@@ -287,7 +289,7 @@ impl World {
         };
         let states: Vec<String> = self.seats.iter().map(state).collect();
         let done: Vec<bool> = self.writers.iter().map(WriterClient::is_done).collect();
-        format!("it does not come together: writers done: {done:?}, processes: {}", states.join(" | "))
+        format!("the processes do not converge: writers done: {done:?}, processes: {}", states.join(" | "))
     }
 
     fn act(&mut self, actor: Actor) -> Result<(), Wrong> {
@@ -301,7 +303,7 @@ impl World {
             Actor::Point(number) => self.point(number),
             Actor::Unblock(a, b) => {
                 self.network.block(a, b, false);
-                self.tell(format!("processes {a} and {b} reach each other again"));
+                self.tell(format!("the network between processes {a} and {b} is restored"));
             }
         }
         Ok(())
@@ -322,7 +324,7 @@ impl World {
         Ok(())
     }
 
-    /// Keeps account of which processes have all that was promised.
+    /// Updates which processes have all promised data.
     fn note_event(&mut self, number: usize, event: LinkEvent) {
         match event {
             LinkEvent::None => {}
@@ -335,7 +337,7 @@ impl World {
             LinkEvent::Up => self.tell(format!("process {number} has its link up")),
             LinkEvent::Applied => {}
         }
-        // The end of a loading may be the beginning of the stream.
+        // The end of loading may also be the beginning of the stream.
         let is_up = self.seats[number].process.as_ref().is_some_and(SimProcess::is_up);
         if matches!(event, LinkEvent::Up | LinkEvent::LoadingEnds) && is_up {
             self.seats[number].completes_at = self.end_of_upstream(number);
@@ -348,7 +350,7 @@ impl World {
         }
     }
 
-    /// Bytes of the history that the primary of a process has, if it has all that was promised.
+    /// Returns the replication offset of a process's primary, if the primary has all promised data.
     fn end_of_upstream(&self, number: usize) -> Option<u64> {
         let primary = self.seats[number].process.as_ref()?.engine().replication.primary().0?;
         let seat = &self.seats[usize::from(primary.port)];
@@ -356,13 +358,13 @@ impl World {
         Some(process.engine().replication.offset())
     }
 
-    /// Holds the data of a process against what others had at the same place.
+    /// Compares the data of a process with the data of others at the same place.
     fn compare(&mut self, number: usize) -> Result<(), Wrong> {
         let Some(process) = &mut self.seats[number].process else { return Ok(()) };
         let Some(place) = process.place().filter(|place| self.last_place[number] != Some(*place)) else {
             return Ok(());
         };
-        // A digest costs more than all else: of what no other has been at, half are taken.
+        // A digest is the most expensive operation, so only half of the new places are recorded.
         if !self.is_peaceful && !self.digests.contains_key(&place) && self.random.below(2) == 0 {
             return Ok(());
         }
@@ -372,7 +374,7 @@ impl World {
             None => _ = self.digests.insert(place, (number, digest)),
             Some((other, known)) if *known != digest => {
                 return Err(format!(
-                    "processes {other} and {number} have other data at offset {} of {}",
+                    "processes {other} and {number} have different data at offset {} of {}",
                     place.1, place.0
                 ));
             }
@@ -396,7 +398,7 @@ impl World {
         (turn, &mut self.writers, &mut self.readers)
     }
 
-    /// Has processes learn of the links that lead to them. One that doesn't run takes none.
+    /// Tells processes about new links. Links to a stopped process are closed.
     fn accept(&mut self) {
         for (process, wire) in self.network.take_opened() {
             match &mut self.seats[process].process {
@@ -418,15 +420,15 @@ impl World {
         Ok(())
     }
 
-    /// At times, stops the primary, or has another process take its place, when a client has just been told something: the moment at which a
-    /// promise is most easily broken.
+    /// Sometimes stops the primary, or lets another process replace it, just after a client got a promise: a promise is
+    /// most likely to be broken then.
     fn break_promises(&mut self, writer: usize, was_promised: bool) {
         let was_answered = self.writers[writer].take_answer();
         if self.is_peaceful || self.now_us < self.quiet_until_us {
             return;
         }
         if was_promised && self.random.below(6) == 0 {
-            self.tell(format!("writer {writer} has been promised something"));
+            self.tell(format!("writer {writer} has got a promise"));
             match self.random.below(3) {
                 0 => self.stop_primary(),
                 1 => self.hand_over(),
@@ -438,12 +440,12 @@ impl World {
                 _ => {}
             }
         } else if was_answered && self.has_unsynced() && self.random.below(40) == 0 {
-            self.tell(format!("writer {writer} has been answered while something has yet to be synced"));
+            self.tell(format!("writer {writer} has got a reply while the primary has unsynced data"));
             self.stop_primary();
         }
     }
 
-    /// Whether the primary has units that its file has not on disk.
+    /// Returns true if the primary has units that are not synced to its file.
     fn has_unsynced(&self) -> bool {
         let process = self.primary.and_then(|primary| self.seats[primary].process.as_ref());
         process.is_some_and(|process| {
@@ -486,11 +488,12 @@ impl World {
         seat.disk = Some(process.be_killed(with_power, seed));
         seat.completes_at = None;
         if self.handing_over.take_if(|handing| handing.from == number && handing.taker.is_none()).is_some() {
-            // Else what it has asked may be heard when another process has taken its place, or it has come back.
+            // Otherwise a request could arrive after another process has become the primary, or after this one has
+            // started again.
             self.network.sever_all_of(number);
         }
         self.network.cut_all_of(number);
-        self.tell(format!("process {number} is killed{}", if with_power { ", with the power" } else { "" }));
+        self.tell(format!("process {number} is killed{}", if with_power { ", and the power is lost" } else { "" }));
     }
 
     fn restart(&mut self, number: usize) -> Result<(), Wrong> {
@@ -521,11 +524,11 @@ impl World {
         let now_us = self.now_us;
         let Some(process) = &mut self.seats[number].process else { return String::new() };
         let reply = process.admin(&["REPLICAOF", ADDRESS, &primary.to_string()], now_us);
-        self.tell(format!("process {number} is to follow {primary}: {reply}"));
+        self.tell(format!("process {number} is told to follow {primary}: {reply}"));
         reply
     }
 
-    /// A replica that has all that was promised: any of them, also one that has less than another.
+    /// Returns a replica that has all promised data. It may have less other data than another replica.
     fn successor(&mut self) -> Option<usize> {
         let others = (0..PROCESSES).filter(|&number| self.primary != Some(number));
         let able = others.filter(|&number| self.seats[number].is_complete && self.seats[number].process.is_some());
@@ -533,11 +536,11 @@ impl World {
         able.get(self.random.below(able.len().max(1))).copied()
     }
 
-    /// Has an operator make a replica the primary.
+    /// Promotes a replica, as an operator does.
     fn fail_over(&mut self) {
         match self.handing_over {
             Some(HandingOver { taker: None, .. }) => return,
-            // The one that has taken over has stopped before the old primary had learnt of it.
+            // The replica that had replaced the primary has stopped before the old primary learned about it.
             Some(HandingOver { from, .. }) => {
                 let now_us = self.now_us;
                 self.handing_over = None;
@@ -548,12 +551,13 @@ impl World {
             None => {}
         }
         let Some(successor) = self.successor() else {
-            // The last whole one has begun to load the data of another one just before: nothing is promised any more.
+            // The last complete replica has just begun to load another process's data: nothing is promised any more.
             self.is_over = true;
             return;
         };
         let before = self.primary.replace(successor);
-        // Its own branch of the history must not come back, which ends when it has followed the new one.
+        // The old primary's branch of the history must not return; the branch ends when the process follows the new
+        // primary.
         if let Some(before) = before {
             (self.seats[before].is_complete, self.seats[before].completes_at) = (false, None);
         }
@@ -564,9 +568,9 @@ impl World {
             process.admin(&["REPLICAOF", "NO", "ONE"], now_us);
         }
         self.note_taken_over(successor);
-        self.tell(format!("process {successor} takes the place of {before:?}"));
+        self.tell(format!("process {successor} replaces primary {before:?}"));
         for number in (0..PROCESSES).filter(|&number| number != successor) {
-            // The old primary may take writes for a while that are lost then.
+            // The old primary may accept writes for a while, which are lost then.
             let is_late = before == Some(number) && self.random.below(2) == 0;
             if is_late {
                 self.later(60_000, Actor::Point(number));
@@ -582,7 +586,7 @@ impl World {
         seat.took_over_at = process.map_or(0, |process| process.engine().journal.position());
     }
 
-    /// Has a replica take the primary's place by FAILOVER.
+    /// Lets a replica replace the primary by FAILOVER.
     fn hand_over(&mut self) {
         let Some(from) = self.primary.filter(|_| self.handing_over.is_none()) else { return };
         let to = (from + 1 + self.random.below(PROCESSES - 1)) % PROCESSES;
@@ -602,10 +606,10 @@ impl World {
             let is_forced = words.contains(&"FORCE");
             self.handing_over = Some(HandingOver { from, history, is_forced, is_disturbed: false, taker: None });
         }
-        self.tell(format!("process {from} is to hand over: {}: {reply}", words.join(" ")));
+        self.tell(format!("process {from} is told to hand over: {}: {reply}", words.join(" ")));
     }
 
-    /// Gives a failover up. Once a replica has been asked, it may have taken the primary's place, and there would be two.
+    /// Aborts a failover. If the replica had already become the primary, there would be two.
     fn abort_handing_over(&mut self) {
         let now_us = self.now_us;
         let Some(HandingOver { from, .. }) = self.handing_over else { return };
@@ -613,11 +617,11 @@ impl World {
         let failover = process.engine().replication.failover();
         if failover.is_some_and(|failover| failover.stage == FailoverStage::AwaitsReplica) {
             let reply = process.admin(&["FAILOVER", "ABORT"], now_us);
-            self.tell(format!("process {from} is not to hand over: {reply}"));
+            self.tell(format!("process {from} is told to abort the failover: {reply}"));
         }
     }
 
-    /// Looks whether a replica has taken the primary's place, or the failover has been given up.
+    /// Checks whether the replica has become the primary, or the failover was aborted.
     fn follow_handing_over(&mut self) -> Result<(), Wrong> {
         let Some(HandingOver { from, history, is_forced, taker, .. }) = self.handing_over else { return Ok(()) };
         self.refuses_until_us = self.now_us + REFUSED_US;
@@ -652,15 +656,15 @@ impl World {
         Ok(())
     }
 
-    /// Disturbs a failover when the replica has been asked to take over and its answer has yet to arrive, so that the old primary can't know yet which
-    /// server is the primary: at times the replica starts anew, or all links are cut.
+    /// Disturbs a failover while the replica's answer is on its way, when the old primary can't know which process is
+    /// the primary: sometimes restarts the replica, sometimes cuts all links.
     fn disturb_handing_over(&mut self) {
         let Some(handing) = &mut self.handing_over else { return };
         let Some(process) = &self.seats[handing.from].process else { return };
         let replication = &process.engine().replication;
         let (followed, failover) = (replication.primary().0, replication.failover());
-        let is_asked = failover.is_some_and(|failover| failover.stage == FailoverStage::Follows);
-        // It may have got its name since the failover was asked for.
+        let is_asked = failover.is_some_and(|failover| matches!(failover.stage, FailoverStage::Follows { .. }));
+        // The history may have got its id after the failover was requested.
         handing.history = replication.history().id;
         if !is_asked || std::mem::replace(&mut handing.is_disturbed, true) || self.is_peaceful {
             return;
@@ -680,18 +684,19 @@ impl World {
         }
     }
 
-    /// A replica has taken the primary's place. It has all that the primary had, unless that was forced.
+    /// Records that a replica has replaced the primary. The replica has all the primary's data, unless the failover was
+    /// forced.
     fn note_handed_over(&mut self, taker: usize) {
         let Some(handing) = &mut self.handing_over else { return };
         handing.taker = Some(taker);
         let HandingOver { from, is_forced, .. } = *handing;
         self.figures.handed_over += 1;
         self.primary = Some(taker);
-        self.tell(format!("process {taker} has the place of process {from}"));
+        self.tell(format!("process {taker} has replaced process {from}"));
         self.note_taken_over(taker);
         if is_forced {
             self.line += 1;
-            // It may lack what was promised before it had all.
+            // A forced failover may lose data that was promised before the replica had everything.
             self.is_over |= !self.seats[taker].is_complete;
             (self.seats[from].is_complete, self.seats[from].completes_at) = (false, None);
         } else if !self.seats[taker].is_complete {
@@ -703,7 +708,7 @@ impl World {
         }
     }
 
-    /// Something goes wrong.
+    /// Causes a fault.
     fn make_trouble(&mut self) -> Result<(), Wrong> {
         if self.is_peaceful {
             return Ok(());
@@ -722,7 +727,7 @@ impl World {
                 let (a, b) = (self.random.below(PROCESSES), self.random.below(PROCESSES));
                 if a != b {
                     self.network.block(a, b, true);
-                    self.tell(format!("processes {a} and {b} don't reach each other"));
+                    self.tell(format!("the network between processes {a} and {b} is blocked"));
                     self.later(120_000, Actor::Unblock(a, b));
                 }
             }
@@ -734,7 +739,7 @@ impl World {
                     && process.setup.keeps != Keeps::Nothing
                 {
                     let reply = process.admin(&["BGREWRITEAOF"], now_us);
-                    self.tell(format!("process {number} writes its file anew: {reply}"));
+                    self.tell(format!("process {number} rewrites its append-only file: {reply}"));
                 }
             }
             _ if self.now_us < self.quiet_until_us => {}
@@ -751,7 +756,7 @@ impl World {
         Ok(())
     }
 
-    /// Has a disk fail for a while. It recovers by itself.
+    /// Makes a disk fail for a while. It recovers by itself.
     fn spoil_disk(&mut self) {
         let (number, after, count) = (self.random.below(PROCESSES), self.random.below(20), self.random.below(30));
         if let Some(process) = &self.seats[number].process {
@@ -769,7 +774,7 @@ impl World {
         }
     }
 
-    /// Has a replica follow another one.
+    /// Lets a replica follow another replica.
     fn chain(&mut self) {
         let replicas: Vec<usize> = (0..PROCESSES).filter(|&number| self.primary != Some(number)).collect();
         if let [a, b] = replicas[..]
@@ -777,7 +782,7 @@ impl World {
             && self.handing_over.is_none()
         {
             let (follower, followed) = if self.random.below(2) == 0 { (a, b) } else { (b, a) };
-            // Else the follower would give up what was promised.
+            // Otherwise the follower would lose promised data.
             if !self.seats[followed].is_complete {
                 return;
             }
@@ -822,20 +827,21 @@ impl World {
         self.later(60_000, Actor::Restart(primary));
     }
 
-    /// The primary starts again by itself from a file that has what was answered before this moment, and perhaps not all.
+    /// Records that the primary restarts from a file with everything answered before `until_us`, and possibly without
+    /// later writes.
     fn lose_all_since(&mut self, until_us: u64) {
-        self.tell(format!("what was answered before {until_us} us is there"));
+        self.tell(format!("writes answered before {until_us} us are kept"));
         let line = self.line;
         self.writers.iter_mut().for_each(|writer| writer.lose_all_since(until_us, line));
         (self.line, self.losses) = (self.line + 1, self.losses + 1);
-        // Others may lack what this one had answered, until they follow it again.
+        // The other processes may have more or other data than the restarted one, until they follow it again.
         for (number, seat) in self.seats.iter_mut().enumerate() {
             (seat.is_complete, seat.completes_at) = (self.primary == Some(number), None);
         }
     }
 
-    /// Before which moment all that was answered is in the append-only file of the primary, if it can start again by itself. After a snapshot of
-    /// another primary's, the file has not all for a while.
+    /// Returns the time before which all answered writes are in the primary's append-only file, if the primary can
+    /// restart from it. For a while after a snapshot from another primary, the file is incomplete.
     fn kept_until_us(&self, number: usize, with_power: bool) -> Option<u64> {
         let seat = &self.seats[number];
         let process = seat.process.as_ref()?;
@@ -845,7 +851,7 @@ impl World {
         }
         match seat.setup.keeps {
             Keeps::Nothing => None,
-            // What it had as a replica may have been acknowledged before it was synced.
+            // Data that it received as a replica may have been acknowledged before it was synced.
             Keeps::Always => (durability.synced() >= seat.took_over_at).then_some(self.now_us),
             Keeps::EverySecond => {
                 let until_us = process.kept_until_us(self.now_us, with_power)?;
@@ -867,7 +873,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether all processes are at the same place. They have the same data then.
+    /// Returns true if all processes are at the same place, and so have the same data.
     fn are_equal(&mut self) -> Result<bool, Wrong> {
         let Some(primary) = self.primary else { return Ok(false) };
         let place = |seat: &Seat| seat.process.as_ref().and_then(SimProcess::place);
@@ -887,7 +893,7 @@ impl World {
         Ok(true)
     }
 
-    /// Gives the data's memory back: an engine stays for as long as the program runs.
+    /// Frees the data: an engine is never freed while the program runs.
     fn tidy_up(&mut self) {
         let now_us = self.now_us;
         for seat in &mut self.seats {

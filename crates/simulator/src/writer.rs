@@ -1,7 +1,8 @@
-//! A client that writes under a pipeline token, goes on where it was after a broken connection, and knows what it has been promised.
+//! A client that writes under a pipeline token, resumes after a broken connection, and records the promises that it
+//! gets.
 //!
-//! Its list has an element for each write, in order, so that what of its writes there is can be seen: each exactly once, or, after a
-//! failover, a beginning of them.
+//! Each write pushes an element to the client's list, in order. So the list shows which writes exist: each exactly
+//! once, or, after a failover, a prefix of them.
 
 use std::collections::VecDeque;
 
@@ -13,21 +14,21 @@ use crate::Wrong;
 use crate::network::{Network, WireId};
 use crate::reply::{SimReply, parse_reply};
 
-/// Whether a replica that becomes the primary knows its primary's tokens.
+/// True if a replica that becomes the primary knows the tokens of its predecessor.
 pub const TOKENS_REACH_REPLICAS: bool = true;
-/// Writes that wait for their replies at once, at most.
+/// Most writes in flight.
 const UNANSWERED_MAX: usize = 12;
-/// What a script does that pushes and counts.
+/// The script that pushes and counts.
 const SCRIPT: &str = "redis.call('RPUSH', KEYS[1], ARGV[1]) return redis.call('INCR', KEYS[2])";
 
-/// What is done with one or several requests.
+/// The kind of an operation, which consists of one or several requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum OpKind {
     Push,
     Transaction,
     Script,
     Noise,
-    /// Waits until all replicas have what was written.
+    /// Waits until all replicas have the previous writes.
     Wait,
     /// Reads the list.
     Look,
@@ -38,21 +39,22 @@ struct Op {
     bytes: Vec<u8>,
     requests: usize,
     elements: Vec<String>,
-    /// Whether it was refused, so that it has no effect.
+    /// True if the operation was refused, so that it has no effect.
     is_refused: bool,
-    /// Since when it must be there while the line is the same, and whatever happens, in microseconds.
+    /// The times, in microseconds, since when the operation must exist while the timeline is the same (`kept`), and in
+    /// any case (`promised`).
     kept_us: u64,
     promised_us: u64,
 }
 
 impl Op {
-    /// The elements that it has pushed.
+    /// The elements that the operation has pushed.
     fn pushed(&self) -> &[String] {
         if self.is_refused { &[] } else { &self.elements }
     }
 }
 
-/// Where a client is connected to.
+/// The connection of a client.
 #[derive(Clone, Copy, Debug)]
 struct Attachment {
     wire: WireId,
@@ -61,41 +63,41 @@ struct Attachment {
     losses: u64,
 }
 
-/// How far a writer is with its connection.
+/// The state of a writer's connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum WriterStage {
     Away,
-    /// RESUME has been sent.
+    /// RESUME was sent.
     Resumes,
-    /// The list is being read, since no token tells how far it is.
+    /// The list is being read, since no token tells the writer's progress.
     Reads,
-    /// START has been sent.
+    /// START was sent.
     Starts,
     Writes,
 }
 
-/// What a client sees of the world.
+/// A client's view of the world.
 pub struct ClientTurn<'t> {
     /// The links.
     pub network: &'t mut Network,
-    /// The time, in microseconds.
+    /// The simulated time, in microseconds.
     pub now_us: u64,
-    /// The primary, if it runs.
+    /// The primary, if it is running.
     pub primary: Option<usize>,
-    /// Changes whenever something may be lost that was acknowledged without WAIT.
+    /// The number of the timeline: changes whenever writes that were acknowledged without WAIT may be lost.
     pub line: u64,
-    /// Changes whenever something may be lost that WAIT has acknowledged, since the primary starts again from an older file.
+    /// Changes whenever writes that WAIT has acknowledged may be lost, because the primary restarts from an older file.
     pub losses: u64,
-    /// Whether it is being asked to hand over to a replica, so that it may be a replica by now.
+    /// True while a failover is in progress, so that the primary may be a replica by now.
     pub hands_over: bool,
-    /// Whether nothing new is begun.
+    /// True if clients begin no new operations.
     pub finishes: bool,
-    /// Whether each reply is from when all replicas have what it tells of.
+    /// True if a reply is only sent once all replicas have the write.
     pub promises_all: bool,
 }
 
 impl ClientTurn<'_> {
-    /// Whether the process that a client is connected to is the primary for sure, and has been since then.
+    /// Returns true if the client's process is certainly the primary, and has been since the client connected.
     fn is_primary(&self, attachment: Attachment) -> bool {
         self.line == attachment.line
             && self.primary.is_none_or(|primary| primary == attachment.process)
@@ -111,41 +113,41 @@ pub struct WriterClient {
     attachment: Option<Attachment>,
     history: Vec<Op>,
     token: Option<String>,
-    /// Where in the history the token begins to count.
+    /// The position in the history at which the token begins to count.
     token_base: usize,
-    /// The line that the token was last known in.
+    /// The timeline in which the token was last known.
     token_line: u64,
     tokens: u64,
     epoch: u64,
-    /// Up to where in the history WAIT covers nothing on this connection.
+    /// The position in the history up to which WAIT on this connection covers nothing.
     attachment_base: usize,
-    /// Of the history: what has been sent on this connection, and what has been answered.
+    /// Positions in the history: sent on this connection, and answered.
     sent: usize,
     answered: usize,
-    /// Whether something has been promised since that was asked last.
+    /// True if a promise was made since the last call of [`WriterClient::take_promise`].
     has_promise: bool,
-    /// Whether something has been answered by the primary since that was asked last.
+    /// True if the primary has answered since the last call of [`WriterClient::take_answer`].
     has_answer: bool,
-    /// What must be there whatever happens, and what must be there while the line is the same.
+    /// Positions in the history up to which operations must exist in any case, and while the timeline is the same.
     promised: usize,
     kept: usize,
     kept_line: u64,
-    /// Replies of the first operation that has not been answered wholly.
+    /// Replies of the first operation without all its replies.
     replies: Vec<SimReply>,
-    /// Whether one of them was an error, and whether any was on this connection.
+    /// True if one of these replies was an error, and true if the connection is given up after an error.
     is_refused: bool,
     leaves: bool,
     read: Vec<u8>,
     retry_us: u64,
-    /// Whether the last look was at everything.
+    /// True if the last read covered the whole history.
     has_looked: bool,
-    /// Elements that it has ever pushed.
+    /// All elements that the writer has ever pushed.
     pub ever: std::collections::BTreeSet<String>,
     trace: VecDeque<String>,
 }
 
 impl WriterClient {
-    /// A client that has written nothing yet.
+    /// Returns a client that has not written yet.
     #[must_use]
     pub fn new(number: usize, seed: u64) -> WriterClient {
         WriterClient {
@@ -178,29 +180,30 @@ impl WriterClient {
         }
     }
 
-    /// Whether all that it has written has been answered, and is there.
+    /// Returns true if all writes are answered and the list was checked.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.has_looked && self.stage == WriterStage::Writes && self.answered == self.history.len()
     }
 
-    /// How many operations have been answered.
+    /// Number of answered operations.
     #[must_use]
     pub fn answered(&self) -> usize {
         self.answered
     }
 
-    /// Whether WAIT has acknowledged something since the last call.
+    /// Returns true if WAIT has acknowledged writes since the last call.
     pub fn take_promise(&mut self) -> bool {
         std::mem::take(&mut self.has_promise)
     }
 
-    /// Whether the primary has answered something since the last call.
+    /// Returns true if the primary has answered since the last call.
     pub fn take_answer(&mut self) -> bool {
         std::mem::take(&mut self.has_answer)
     }
 
-    /// The primary has been killed and starts again by itself. Only what was promised or answered in `line` before `until_us` is there for sure.
+    /// Records that the primary was killed and restarts by itself. Only operations that were promised, or answered in
+    /// timeline `line`, before `until_us` must exist.
     pub fn lose_all_since(&mut self, until_us: u64, line: u64) {
         let kept = if self.kept_line == line { self.kept } else { 0 };
         let is_there = |(index, op): &(usize, &Op)| {
@@ -210,14 +213,14 @@ impl WriterClient {
         self.kept = self.promised;
     }
 
-    /// Notes that what was answered is to be there while the line is the same.
+    /// Records that the answered operations must exist while the timeline is the same.
     fn keep(&mut self, line: u64, now_us: u64) {
         let before = if self.kept_line == line { self.kept } else { 0 };
         (self.kept, self.kept_line) = (self.written(), line);
         self.history[..self.kept].iter_mut().skip(before).for_each(|op| op.kept_us = now_us);
     }
 
-    /// Notes that what was answered is to be there whatever happens.
+    /// Records that the answered operations must exist in any case.
     fn promise(&mut self, now_us: u64) {
         let written = self.written();
         let before = std::mem::replace(&mut self.promised, written);
@@ -225,7 +228,7 @@ impl WriterClient {
         self.has_promise = true;
     }
 
-    /// What it has done last, for a failure.
+    /// Describes the last steps, for the report of a failure.
     #[must_use]
     pub fn story(&self) -> String {
         let lines: Vec<&str> = self.trace.iter().map(String::as_str).collect();
@@ -239,10 +242,10 @@ impl WriterClient {
         self.trace.push_back(text);
     }
 
-    /// A step: takes what has arrived, and sends more.
+    /// Runs a step: reads replies, and sends more.
     ///
     /// # Errors
-    /// What it was promised and isn't so.
+    /// A broken promise.
     pub fn step(&mut self, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
         let Some(attachment) = self.attachment else {
             self.connect(turn);
@@ -301,7 +304,7 @@ impl WriterClient {
         self.has_looked = false;
     }
 
-    /// The operations that were answered, up to the last one that leaves something: reading again does no harm.
+    /// Returns the position behind the last answered operation that writes. Later reads need no promise.
     fn written(&self) -> usize {
         let answered = self.history.get(..self.answered).unwrap_or_default();
         answered.iter().rposition(|op| !op.elements.is_empty()).map_or(0, |last| last + 1)
@@ -330,7 +333,7 @@ impl WriterClient {
         }
     }
 
-    /// The server refuses what it has no reason to refuse unless it is no primary any more.
+    /// Handles a refusal. It is an error unless the process may not be the primary any more, or its disk fails.
     fn refused(&mut self, why: &str, attachment: Attachment, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
         if turn.is_primary(attachment) && !is_of_disk(why) {
             return Err(format!("writer {}: process {} refuses: {why}", self.number, attachment.process));
@@ -344,7 +347,7 @@ impl WriterClient {
     fn resumed(&mut self, reply: &SimReply, attachment: Attachment, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
         if let SimReply::Error(why) = reply {
             if self.token_line == turn.line && turn.is_primary(attachment) {
-                return Err(format!("writer {}: its token is gone: {why}", self.number));
+                return Err(format!("writer {}: its token is lost: {why}", self.number));
             }
             if why.starts_with("READONLY") || why.starts_with("LOADING") {
                 self.leave(turn);
@@ -362,10 +365,10 @@ impl WriterClient {
             at += 1;
         }
         self.note(format!("resumed at {at} of {} answered, {} sent", self.answered, self.sent));
-        // On a primary of before, more may have been sent than on the last connection.
+        // The operations that were sent to an earlier primary may be more than those of the last connection.
         if counted != executed || (at > self.sent && self.token_line == turn.line) {
             return Err(format!(
-                "writer {}: its token counts {executed} commands, which is not where an operation ends that was sent: {counted} at {at} of {}, \
+                "writer {}: its token counts {executed} commands, which is not the end of an operation that was sent: {counted} at {at} of {}, \
                  behind {:?}",
                 self.number,
                 self.sent,
@@ -381,7 +384,7 @@ impl WriterClient {
             return Err(format!("writer {}: {least} operations were acknowledged, the token counts {at}", self.number));
         }
         if reply.items().get(3).map_or(0, SimReply::number) > FAILURES_MAX as i64 {
-            // Of so many, the disk's as a rule, it isn't told which they are.
+            // RESUME does not list the failed commands if there are too many, usually because the disk fails.
             self.token = None;
             self.leave(turn);
             return Ok(());
@@ -390,12 +393,12 @@ impl WriterClient {
         self.note_failures(reply)?;
         (self.attachment_base, self.sent, self.answered) = (0, at, at);
         self.stage = WriterStage::Writes;
-        // What was sent behind is sent again.
+        // Operations behind this position are sent again.
         self.write(attachment, turn);
         Ok(())
     }
 
-    /// Takes from the answer to RESUME which operations were refused.
+    /// Marks the operations that the reply to RESUME lists as refused.
     fn note_failures(&mut self, reply: &SimReply) -> Result<(), Wrong> {
         let failed = reply.items().get(3).map_or(0, SimReply::number);
         let positions = reply.items().get(5).map_or(&[][..], SimReply::items);
@@ -413,7 +416,7 @@ impl WriterClient {
         Ok(())
     }
 
-    /// Takes the list for what there is of its history.
+    /// Replaces the history by the operations that the list shows.
     fn has_read(&mut self, reply: &SimReply, attachment: Attachment, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
         if let SimReply::Error(why) = reply {
             return self.refused(&why.clone(), attachment, turn);
@@ -435,13 +438,13 @@ impl WriterClient {
                         self.number, attachment.process, op.elements, self.promised
                     ));
                 }
-                // It is not there, and nothing was promised: it was refused, or is lost with the primary of then.
+                // The operation is missing and was not promised: it was refused, or lost with the former primary.
                 op.is_refused = true;
             }
         }
         if elements != found.len() {
             return Err(format!(
-                "writer {}: process {} has what was not written in this order: {found:?}, of which {elements} agree",
+                "writer {}: process {} has elements that were not written in this order: {found:?}; the first {elements} agree",
                 self.number, attachment.process
             ));
         }
@@ -454,7 +457,8 @@ impl WriterClient {
         let token = format!("token:{}:{}", self.number, self.tokens);
         turn.network.send(attachment.wire, 0, &request(&["PIPELINE", "START", &token]), turn.now_us);
         self.token = Some(token);
-        // It may have been answered though the answer is lost. Until it is known, it need not be there.
+        // The START may have been executed although the reply is lost. Until the reply arrives, the token need not
+        // exist.
         (self.token_base, self.token_line) = (self.history.len(), u64::MAX);
         (self.sent, self.answered) = (self.history.len(), self.history.len());
         self.stage = WriterStage::Starts;
@@ -558,7 +562,7 @@ impl WriterClient {
             }
             OpKind::Noise => {
                 let elsewhere = self.random.below(4) == 0;
-                // It counts as one, and the next operation finds its own database.
+                // The transaction counts as one operation, and the next operation runs in its own database.
                 if elsewhere {
                     op.bytes.extend(say(&["MULTI"], &mut op.requests));
                     op.bytes.extend(say(&["SELECT", "1"], &mut op.requests));
@@ -577,7 +581,7 @@ impl WriterClient {
 
     fn answer(&mut self, reply: SimReply, attachment: Attachment, turn: &mut ClientTurn<'_>) -> Result<(), Wrong> {
         let Some(op) = self.history.get(self.answered) else {
-            return Err(format!("writer {}: a reply to nothing: {reply:?}", self.number));
+            return Err(format!("writer {}: a reply without a request: {reply:?}", self.number));
         };
         let error = std::iter::once(&reply).chain(reply.items()).find_map(|reply| match reply {
             SimReply::Error(why) => Some(why.clone()),
@@ -596,7 +600,7 @@ impl WriterClient {
         let replies = std::mem::take(&mut self.replies);
         let kind = op.kind;
         if std::mem::take(&mut self.is_refused) {
-            // Nothing of a transaction runs of which a command is refused.
+            // A transaction with a refused command has no effects.
             self.history[self.answered].is_refused = true;
             self.answered += 1;
             self.leaves = true;
@@ -612,7 +616,8 @@ impl WriterClient {
             }
         }
         match kind {
-            // It is for what this connection has written or goes on from: not for what it has only read.
+            // WAIT covers the writes of this connection and the state at its RESUME, but not data that it has only
+            // read.
             OpKind::Wait if attachment.losses != turn.losses => {}
             OpKind::Wait
                 if self.written() > self.attachment_base && replies.iter().any(|reply| reply.number() >= 2) =>
@@ -620,7 +625,7 @@ impl WriterClient {
                 self.promise(turn.now_us);
                 self.note(format!("WAIT has acknowledged {}", self.promised));
             }
-            // Another process may be the primary by now, and this one have its data, or none.
+            // Otherwise another process may be the primary by now, and this one may have its data, or none.
             OpKind::Look if turn.is_primary(attachment) => {
                 let at = self.answered;
                 self.check_look(&replies, at, attachment)?;
@@ -631,7 +636,7 @@ impl WriterClient {
         Ok(())
     }
 
-    /// Holds what there is against what was written so far.
+    /// Compares the list with the operations so far.
     fn check_look(&self, replies: &[SimReply], until: usize, attachment: Attachment) -> Result<(), Wrong> {
         let empty = SimReply::Text(None);
         let items = replies.last().map_or(&[][..], SimReply::items);
@@ -642,7 +647,7 @@ impl WriterClient {
         if found != written {
             let same = found.iter().zip(&written).take_while(|(found, written)| found == written).count();
             return Err(format!(
-                "writer {}: process {} has {} elements of {} that were written, the first {same} as written: {:?} instead of {:?}",
+                "writer {}: process {} has {} elements, {} were written, the first {same} agree: {:?} instead of {:?}",
                 self.number,
                 attachment.process,
                 found.len(),
@@ -655,15 +660,15 @@ impl WriterClient {
     }
 }
 
-/// Whether this is how commands are refused while the disk fails, at once or with the transaction that they are in.
+/// Returns true if the error means that the disk fails: for a single command, or for its transaction.
 fn is_of_disk(why: &str) -> bool {
     why.starts_with("MISCONF") || why.starts_with("EXECABORT")
 }
 
-/// Holds a count against the elements that it counts.
+/// Compares a counter with the elements that it counts.
 ///
 /// # Errors
-/// If a transaction or a script is there by half.
+/// Only half of a transaction or a script was executed.
 pub fn check_count(elements: &[&str], count: &SimReply) -> Result<(), Wrong> {
     let counted = elements.iter().filter(|element| element.ends_with('+')).count() as i64;
     if counted == count.number() {
@@ -672,7 +677,7 @@ pub fn check_count(elements: &[&str], count: &SimReply) -> Result<(), Wrong> {
     Err(format!("{counted} elements were pushed with the count, which is {}: half of a transaction", count.number()))
 }
 
-/// A command whose effects may depend on time or chance.
+/// Returns a command with effects that may depend on time or chance.
 fn noise(random: &mut Random) -> Vec<String> {
     let number = random.below(4);
     let text = |words: &str| words.split(' ').map(str::to_owned).collect();
@@ -691,7 +696,7 @@ fn noise(random: &mut Random) -> Vec<String> {
         10 => text(&format!("DEL string:{number} set:{number}")),
         11 => text(&format!("XADD stream:{number} MAXLEN 10 * field {}", random.below(99))),
         12 => text(&format!("GETEX string:{number} PX {}", below(random, 100))),
-        // A part of the stream that isn't small, and one of several reads.
+        // Large values, so that the stream needs several reads.
         13 => {
             let bytes = if random.below(20) == 0 { 100_000 } else { 400 };
             vec!["SET".into(), format!("large:{number}"), "y".repeat(below(random, bytes))]

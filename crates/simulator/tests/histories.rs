@@ -1,18 +1,18 @@
-//! Histories with cut links, lost power and failovers keep what was promised.
+//! Histories with cut links, lost power and failovers keep all promises.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::env;
 use std::process::Command;
 
-/// Seeds of an ordinary run.
+/// Number of seeds in an ordinary run.
 const SEEDS: u64 = 1000;
-/// Seeds of a process: an engine is never freed, and each seed takes some megabytes.
+/// Number of seeds for each process: an engine is never freed, and each seed takes some megabytes.
 const SEEDS_AT_ONCE: u64 = 100;
-/// Processes beside each other.
+/// Number of processes that run at the same time.
 const PROCESSES: u64 = 2;
 
-/// Runs seeds in a process of its own. Returns what it says, if one has failed.
+/// Runs seeds in a process of its own. Returns its output if a history has failed.
 fn run(first: u64, count: u64) -> Option<String> {
     let program = env!("CARGO_BIN_EXE_penstock-simulator");
     let output = Command::new(program).args([first, count].map(|number| number.to_string())).output().unwrap();
@@ -20,9 +20,9 @@ fn run(first: u64, count: u64) -> Option<String> {
     (!output.status.success()).then_some(text)
 }
 
-/// One seed, by `SIMULATE_SEED`, or the first thousand.
+/// Runs the seed in `SIMULATE_SEED`, or the first thousand.
 #[test]
-fn histories_keep_what_was_promised() {
+fn histories_keep_all_promises() {
     if let Ok(seed) = env::var("SIMULATE_SEED") {
         assert_eq!(run(seed.parse().unwrap(), 1), None);
         return;

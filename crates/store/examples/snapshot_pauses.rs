@@ -1,5 +1,5 @@
-//! Saves one sorted set of many members while one thread writes to it and another reads and writes other keys of the
-//! same shard and of others, and prints the longest of the operations, and of the steps.
+//! Measures pauses during a snapshot. Saves one collection with many members while one thread writes to it and another
+//! reads and writes other keys, of the same shard and of others. Prints the longest operations and the longest step.
 //!
 //! ```text
 //! cargo run --release -p penstock-store --example snapshot_pauses -- [MEMBERS] [zset|hash|set|list]
@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use penstock_store::db::{Access, Clock, Db, Observed, Ttl};
+use penstock_store::db::{Access, Clock, Db, SideEffects, Ttl};
 use penstock_store::entry::Entry;
-use penstock_store::keyspace::{Key, Keyspace};
+use penstock_store::keyspace::{Key, Keyspace, Shards, never};
 use penstock_store::random::Random;
 use penstock_store::snapshot::{Element, ElementSink, Sink, Step};
 use penstock_store::types::hash::{Hash, HashLimits};
@@ -26,9 +26,9 @@ use penstock_store::types::zset::{ZSet, ZSetLimits};
 const CLOCK: Clock =
     Clock { now_ms: 1, due_ms: 1, uptime_s: 1, access: Access::Noted, frequency: None, keeps_due: false };
 const LARGE: &[u8] = b"large";
-/// What a step may look at, in bytes: about a hundred microseconds.
+/// Budget of a step in bytes: about a hundred microseconds.
 const STEP_BYTES: usize = 16 * 1024;
-/// What serializing an element would take, about: its bytes are copied and summed up.
+/// Buffer size. Copying and summing an element's bytes simulates the cost of serialisation.
 const BUFFER_BYTES: usize = 1 << 20;
 
 #[derive(Default)]
@@ -110,7 +110,7 @@ fn name(i: usize) -> Vec<u8> {
     format!("member:{i:09}").into_bytes()
 }
 
-/// Adds an element, or changes it.
+/// Adds or changes an element.
 fn write(db: &mut Db<'_, '_>, kind: &str, i: usize, score: f64) {
     let (key, name) = (Key::new(LARGE), name(i));
     match kind {
@@ -135,12 +135,12 @@ fn remove(db: &mut Db<'_, '_>, kind: &str, i: usize) {
     }
 }
 
-/// Runs something on the large key's shard, and says how long that took with the wait for it.
+/// Runs a function on the large key's shard. Returns its time, including the wait for the shard.
 fn timed<T>(keyspace: &Keyspace, thread: usize, run: impl FnOnce(&mut Db<'_, '_>) -> T) -> Duration {
     let begun = Instant::now();
     let _inside = keyspace.gate().enter(thread);
-    let mut locked = keyspace.lock_one(keyspace.shard_of(Key::new(LARGE).hash));
-    run(&mut Db::new(&mut locked, 0, &CLOCK, &mut Observed::default()));
+    let mut locked = keyspace.lock(Shards::One(keyspace.shard_of(Key::new(LARGE).hash)), never).unwrap();
+    run(&mut Db::new(&mut locked, 0, &CLOCK, &mut SideEffects::default()));
     begun.elapsed()
 }
 
@@ -203,14 +203,14 @@ fn main() {
             loop {
                 let inside = keyspace.gate().enter(0);
                 let begun = Instant::now();
-                let step = keyspace.lock_one(shard).snapshot_step(shard, STEP_BYTES);
+                let step = keyspace.lock(Shards::One(shard), never).unwrap().snapshot_step(shard, STEP_BYTES);
                 let took = begun.elapsed();
                 drop(inside);
                 (steps, worst_step) = (steps + 1, worst_step.max(took));
                 if step == Step::Done {
                     break;
                 }
-                // The shard is left to others for as long.
+                // Other threads get the shard for as long as the step took.
                 let free = Instant::now();
                 while free.elapsed() < took {
                     thread::yield_now();

@@ -1,5 +1,6 @@
-//! Suggestions beside a sorted set for each prefix, by themselves: no server, no protocol. Titles of a CSV file (title, votes) are added to both, and the
-//! best ten are searched for by prefixes of one to ten letters. Times are CPU time of the thread, in nanoseconds.
+//! Compares suggestions with one sorted set per prefix, without a server or protocol. Adds the titles of a CSV file
+//! (title, votes) to both, and searches for the best ten by prefixes of one to ten letters. Times are CPU time of the
+//! thread, in nanoseconds.
 //!
 //! ```sh
 //! cargo run --release -p penstock-store --example suggestions_speed -- titles.csv
@@ -17,11 +18,11 @@ use penstock_store::types::zset::{ZSet, ZSetLimits};
 
 /// Letters of the longest prefix.
 const LETTERS: usize = 10;
-/// Searches of a row.
+/// Searches per row.
 const SEARCHES: usize = 10_000;
-/// The same where they are fuzzy, which takes longer.
+/// Fuzzy searches per row: fewer, because they take longer.
 const FUZZY_SEARCHES: usize = 500;
-/// Suggestions that a search is to find.
+/// Results per search.
 const COUNT: usize = 10;
 
 fn cpu_ns() -> u64 {
@@ -29,7 +30,7 @@ fn cpu_ns() -> u64 {
     text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
 }
 
-/// The CPU time of a call, a piece.
+/// Returns the CPU time of a call per piece.
 fn timed(pieces: usize, run: impl FnOnce()) -> f64 {
     let began = cpu_ns();
     run();
@@ -66,7 +67,7 @@ fn main() {
             }
         }
     });
-    // Names of keys and their entries come on top.
+    // Without the keys and their entries.
     let bytes: usize = sets.values().map(ZSet::memory_bytes).sum();
     println!(
         "sorted sets: {adding:5.0} ns to add one, {:.1} bytes each, {} sets",

@@ -1,15 +1,15 @@
-//! How long the operations of a sorted set take:
-//! `cargo run --release -p penstock-store --example zset_speed [MEMBERS [TITLE]]`.
+//! Measures the operations of a sorted set: `cargo run --release -p penstock-store --example zset_speed [MEMBERS
+//! [TITLE]]`.
 //!
-//! Prints nanoseconds of this thread's processor time per operation, and bytes per member beside the member's own. With
-//! a title, only of the large sets whose title begins so.
+//! Prints nanoseconds of this thread's CPU time per operation, and bytes per member without the member itself. With a
+//! title, runs only the large sets with titles that begin with it.
 
 use std::hint::black_box;
 
 use penstock_store::random::Random;
 use penstock_store::types::zset::{ZSet, ZSetLimits};
 
-/// Nanoseconds of processor time that this thread has had: what others do on the machine doesn't count.
+/// Returns this thread's CPU time in nanoseconds, which excludes other processes.
 fn thread_ns() -> u64 {
     std::fs::read_to_string("/proc/thread-self/schedstat")
         .ok()
@@ -17,17 +17,17 @@ fn thread_ns() -> u64 {
         .unwrap_or_default()
 }
 
-/// Runs `work` and prints what one of its `count` operations took.
+/// Runs `work` and prints the mean time of its `count` operations.
 fn measure(name: &str, count: usize, work: impl FnOnce()) {
     let start = thread_ns();
     work();
     println!("  {name:<34} {:>7} ns", (thread_ns() - start) / count as u64);
 }
 
-/// How many entries are put in order, as what loads many into a server does.
+/// Number of entries that are sorted before insertion, like in bulk loads.
 const IN_ORDER: usize = 60_000;
 
-/// The name of a member: all of one length, so that memory can be told from theirs.
+/// The name of a member. All have the same length, so that their memory can be subtracted.
 type Name = [u8; 16];
 
 fn name_of(text: &str) -> Name {
@@ -38,20 +38,19 @@ fn numbered(n: usize) -> Name {
     name_of(&format!("member:{n:09}"))
 }
 
-/// A hundred names have a beginning in common, and then half of the rest: a few bits of a name say little about its
-/// place.
+/// A hundred names share a prefix, and then half of the rest: a few bits of a name say little about its place.
 fn clustered(n: usize) -> Name {
     name_of(&format!("{:08x}0000{:04}", ((n / 100) as u32).wrapping_mul(0x9E37_79B9), n % 100))
 }
 
-/// The operations on one large set, whose scores are below `scores`.
+/// Measures the operations on one large set, with scores below `scores`.
 fn large(title: &str, members: usize, name: impl Fn(usize) -> Name, scores: usize) {
     if !title.starts_with(&std::env::args().nth(2).unwrap_or_default()) {
         return;
     }
     println!("{title}");
     let (limits, mut random) = (ZSetLimits::default(), Random::new(1));
-    // In random order, and laid out in the order in which they will be used, as arguments of requests are.
+    // The names are in random order, and in memory in the order of their use, like arguments of requests.
     let mut names: Vec<_> = (0..members).map(name).collect();
     let mut shuffle = |names: &mut [Name]| (1..names.len()).for_each(|at| names.swap(at, random.below(at + 1)));
     shuffle(&mut names);
@@ -99,7 +98,7 @@ fn large(title: &str, members: usize, name: impl Fn(usize) -> Name, scores: usiz
     measure("remove all by rank, per member", set.len(), || _ = set.remove_range_by_rank(0..usize::MAX));
 }
 
-/// Sets of `len` members, filled one by one and read.
+/// Measures sets of `len` members, filled one by one and read.
 fn small(len: usize, fraction: f64) {
     println!("{len} members, scores {}", if fraction == 0.0 { "integers" } else { "with fractions" });
     let (limits, mut random, rounds) = (ZSetLimits::default(), Random::new(1), 1_000_000 / len);

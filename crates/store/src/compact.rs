@@ -1,33 +1,33 @@
-//! Moving what lies in sparsely used pages of the allocator, so that these become free as a whole and go back to the
-//! system.
+//! Active defragmentation: moves blocks out of sparsely used pages of the allocator, so that whole pages become free
+//! and return to the system.
 //!
-//! After many deletions, or values that became longer or shorter, pages of blocks of one size are partly empty, and
-//! no more blocks of that size are asked for: the process holds memory that it doesn't use. Only the allocator knows
-//! which pages these are; the caller passes that on ([`Mover`]). Blocks move one at a time, to wherever the allocator
-//! puts a new one of that size, which is a fuller page.
+//! After many deletions, or changes of lengths, the pages for blocks of one size may be partly empty while no more
+//! blocks of that size are allocated: the process holds memory that it does not use. Only the allocator knows these
+//! pages; the caller passes this knowledge on ([`Mover`]). Each move allocates a new block of the same size, which the
+//! allocator places in a fuller page.
 //!
-//! Entries, long strings that aren't being sent, packed blocks, the members and fields of large sets and hashes, and blocks of
-//! suggestions move. What has pointers into it from elsewhere (large sorted sets) and what is in larger blocks anyway (lists,
-//! streams, the tables themselves) stays.
+//! These blocks move: entries, long strings that are not being sent, packed blocks, the members and fields of large
+//! sets and hashes, and blocks of suggestions. Others stay: large sorted sets have pointers into them from elsewhere,
+//! and lists, streams and the tables themselves use larger blocks anyway.
 
-/// Decides what moves, and counts it.
+/// Decides which blocks move, and counts them.
 pub struct Mover<'a> {
     is_sparse: &'a dyn Fn(*const u8) -> bool,
-    /// Elements that a value may have that is looked through at one go.
+    /// Maximum number of elements of a value that is processed in one step.
     pub at_once_max: usize,
-    /// Blocks looked at.
+    /// Number of inspected blocks.
     pub seen: u64,
-    /// Blocks that were to move.
+    /// Number of blocks selected to move.
     pub moved: u64,
 }
 
 impl<'a> Mover<'a> {
-    /// Moves the blocks of which `is_sparse` says that their page should be emptied.
+    /// Returns a mover that selects the blocks for which `is_sparse` returns true: their page should be emptied.
     pub fn new(is_sparse: &'a dyn Fn(*const u8) -> bool, at_once_max: usize) -> Mover<'a> {
         Mover { is_sparse, at_once_max, seen: 0, moved: 0 }
     }
 
-    /// Whether a block is to move.
+    /// Returns true if a block should move.
     pub fn wants(&mut self, block: *const u8) -> bool {
         let wanted = (self.is_sparse)(block);
         self.seen += 1;
@@ -36,20 +36,20 @@ impl<'a> Mover<'a> {
     }
 }
 
-/// Whether all of a value has been looked through.
+/// Says if a value has been processed completely.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Compacted {
-    /// It has.
+    /// All of it.
     Wholly,
-    /// It is too large for one go: see [`crate::db::Db::compact_large`].
+    /// Not yet: it is too large for one step, see [`crate::db::Db::compact_large`].
     InSteps,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::db::{Access, Clock, Db, Observed, Ttl};
+    use crate::db::{Access, Clock, Db, SideEffects, Ttl};
     use crate::entry::{Entry, View};
     use crate::keyspace::{Key, Keyspace};
     use crate::types::hash::{Hash, HashLimits};
@@ -60,10 +60,10 @@ mod tests {
     use crate::types::zset::{ZSet, ZSetLimits};
     use crate::value::Value;
 
-    /// Elements of a large collection, more than are looked through at one go. Fewer under Miri, which is slow.
+    /// Elements of a large collection, more than fit into one step. Miri is slow, so it gets fewer.
     const MANY: usize = if cfg!(miri) { 40 } else { 5000 };
     const AT_ONCE_MAX: usize = if cfg!(miri) { 30 } else { 550 };
-    /// Up to which size collections are small.
+    /// Limits of small collections.
     const HASH: HashLimits = HashLimits { listpack_entries: 8, listpack_value: 64 };
     const SET: SetLimits = SetLimits { intset_entries: 8, listpack_entries: 8, listpack_value: 64 };
     const ZSET: ZSetLimits = ZSetLimits { entries_max: 8, member_bytes_max: 64 };
@@ -73,14 +73,14 @@ mod tests {
         let mut locked = keyspace.all(&alone);
         let clock =
             Clock { now_ms: 1, due_ms: 1, uptime_s: 1, access: Access::Noted, frequency: None, keeps_due: false };
-        run(&mut Db::new(&mut locked, 0, &clock, &mut Observed::default()))
+        run(&mut Db::new(&mut locked, 0, &clock, &mut SideEffects::default()))
     }
 
     fn number(i: usize) -> Vec<u8> {
         format!("element number {i}").into_bytes()
     }
 
-    /// A key of every form.
+    /// Adds keys of every form.
     fn fill(db: &mut Db<'_, '_>) {
         for i in 0..20 {
             db.set_string(
@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    /// All that an entry is, in bytes: Miri takes long for texts that are formatted.
+    /// Serialises an entry completely, as bytes, because Miri is slow at formatting text.
     fn shown(entry: &Entry) -> Vec<u8> {
         let joined = |parts: &[&[u8]]| parts.join(&b'=');
         let mut parts: Vec<Vec<u8>> = match entry.view() {
@@ -162,7 +162,7 @@ mod tests {
         all
     }
 
-    /// One pass over all shards, as a thread makes it.
+    /// Runs one pass over all shards.
     fn pass(keyspace: &Keyspace, mover: &mut Mover<'_>) -> usize {
         let mut large = Vec::new();
         for shard in 0..keyspace.shard_count() {
@@ -187,20 +187,20 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_stays_the_same() {
+    fn moved_values_stay_the_same() {
         let keyspace = Keyspace::new(1, 1);
         with(&keyspace, fill);
         let before = with(&keyspace, everything);
         let mut mover = Mover::new(&|_| true, AT_ONCE_MAX);
         assert_eq!(pass(&keyspace, &mut mover), 5, "the large hashes, the large sets, and the suggestions");
         assert_eq!(with(&keyspace, everything), before);
-        // Of each key its entry; the elements of the tables.
+        // One block per key for its entry, and one per element of the tables.
         let elements = (3 * (AT_ONCE_MAX - 10) + 3 * MANY) as u64;
         assert!(mover.moved == mover.seen && mover.moved > elements + 55, "{} {elements}", mover.moved);
     }
 
     #[test]
-    fn what_need_not_move_stays_where_it_is() {
+    fn unselected_blocks_stay_in_place() {
         let keyspace = Keyspace::new(1, 1);
         with(&keyspace, fill);
         let mut mover = Mover::new(&|_| false, AT_ONCE_MAX);
@@ -216,7 +216,7 @@ mod tests {
         let sent = with(&keyspace, |db| {
             db.set_string(key, &[b'x'; 5000], Ttl::Clear);
             let Some(View::Object(Value::Str(long))) = db.view(key) else { panic!("no long string") };
-            crate::long::Long::clone(long)
+            crate::shared_bytes::Long::clone(long)
         });
         pass(&keyspace, &mut Mover::new(&|_| true, AT_ONCE_MAX));
         with(&keyspace, |db| {

@@ -1,22 +1,25 @@
-//! One database as a command sees it: keys that are found, set, expired and removed.
+//! One database as a command sees it: finding, setting, expiring and removing keys.
 //!
-//! An expired key is never seen. A read or a write that meets it removes it, and [`Db::reclaim`] does soon after its
-//! time. While keys are to stay as they are ([`Clock::keeps_due`]), only a write removes it.
+//! A command never sees an expired key. A read or write that meets one removes it, and [`Db::reclaim`] removes the
+//! others soon after their time. While [`Clock::keeps_due`] is set, only writes remove expired keys.
 //!
-//! What changes, replaces or removes an entry calls `save_before` first (`saving`), and what is put in goes through
-//! `adopt`.
+//! Each change, replacement or removal of an entry calls `save_before` first (`saving`), and each entry that is put in
+//! goes through `adopt`.
 
 pub mod evict;
 mod fields;
 mod saving;
+mod slots;
+
+use std::ops::ControlFlow;
 
 use crate::compact::{Compacted, Mover};
 use crate::entry::{Entry, View};
 use crate::frequency::Frequency;
 use crate::hash::KeyHash;
-use crate::keyspace::{FirstShard, Key, Locked, Shard};
-use crate::long::Long;
+use crate::keyspace::{FirstShard, Key, Layout, Locked, Shard};
 use crate::reaper::Reaper;
+use crate::shared_bytes::Long;
 use crate::snapshot::Change;
 use crate::table::{Ref, RefMut};
 use crate::types::stream::Blocks;
@@ -25,90 +28,93 @@ use crate::value::{Object, Type, Value};
 
 pub use crate::expiry::Ttl;
 
-/// The time that a command sees, and what an access leaves behind.
+/// The time that a command sees, and the effect of its accesses.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     /// Milliseconds of Unix time.
     pub now_ms: u64,
-    /// The time by which keys expire: `now_ms`, but 0 while the journal is replayed, which says itself what has expired.
+    /// The time that decides if a key has expired: `now_ms`, or 0 while the journal is replayed, because the journal
+    /// itself records each expiry.
     pub due_ms: u64,
     /// Seconds since the server started.
     pub uptime_s: u32,
-    /// Whether a key's access word changes when it is read or written.
+    /// Says if reads and writes change a key's access word.
     pub access: Access,
-    /// How often keys are used is counted, instead of when they were used last.
+    /// If set, access words count uses instead of holding the time of the last use.
     pub frequency: Option<Frequency>,
-    /// Reads leave expired keys where they are, though they don't see them.
+    /// Reads hide expired keys, but do not remove them.
     pub keeps_due: bool,
 }
 
 impl Clock {
-    /// For how many seconds a key with this access word wasn't used, if words are times. A word beyond now, as another thread may
-    /// note it, counts as now.
+    /// Returns the seconds since the last use of a key with this access word, if words are times. A time in the future,
+    /// which another thread may have noted, counts as now.
     #[must_use]
     pub fn idle_s(&self, access: u32) -> u32 {
         u32::try_from(self.uptime_s.wrapping_sub(access).cast_signed()).unwrap_or(0)
     }
 
-    /// The access word of a key that wasn't used for so many seconds, up to 68 years. It may be a time before the server started.
+    /// Returns the access word of a key that was not used for `idle_s` seconds, up to 68 years. It may be a time before
+    /// the server started.
     #[must_use]
     pub fn word_of_idle(&self, idle_s: u64) -> u32 {
         self.uptime_s.wrapping_sub(u32::try_from(idle_s).unwrap_or(u32::MAX).min(i32::MAX.cast_unsigned()))
     }
 }
 
-/// What an access does to a key's access word, for OBJECT IDLETIME, OBJECT FREQ and eviction.
+/// The effect of an access on a key's access word, for OBJECT IDLETIME, OBJECT FREQ and eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Notes it: the time, in seconds since the server started, or how often, as [`Clock::frequency`] says.
+    /// The access is noted: as the time in seconds since the server started, or in the count of uses, depending on
+    /// [`Clock::frequency`].
     Noted,
-    /// Leaves it alone (CLIENT NO-TOUCH, and commands that only look).
+    /// The word stays unchanged (CLIENT NO-TOUCH, and commands that only inspect).
     None,
 }
 
-/// What happened beside the commands: always counted, and listed if there are listeners.
+/// Side effects of commands: always counted, and listed if there are listeners.
 #[derive(Default, Debug)]
-pub struct Observed {
+pub struct SideEffects {
     /// Lookups that found their key.
     pub hits: u64,
-    /// Lookups that did not.
+    /// Lookups that did not find their key.
     pub misses: u64,
-    /// Keys removed because their time had come.
+    /// Keys removed because they had expired.
     pub expired: u64,
-    /// Fields of hashes removed for the same reason.
+    /// Fields of hashes removed because they had expired.
     pub expired_fields: u64,
-    /// What to list below: the bits of [`Event`].
+    /// The events to list in `seen`: the bits of [`Event`].
     pub list: u8,
-    /// What has been listed, in order.
+    /// The listed events, in order.
     pub seen: Vec<Seen>,
-    /// Keys, with their databases, that were met after their time by a command that visits one shard after the other.
-    /// Such a command doesn't remove them: [`Db::expire`] does, for a caller that holds their shard until the change is
-    /// told.
+    /// Expired keys, with their databases, that were met by a command that visits one shard after the other. The
+    /// command does not remove them. Its caller does so by [`Db::expire`], and holds their shard until it has published
+    /// the change.
     pub due: Vec<(usize, Box<[u8]>)>,
 }
 
-/// Entries of [`Observed::due`] at most: the rest is left to the search for expired keys.
+/// Maximum number of entries in [`SideEffects::due`]. The expiry cycle finds the others.
 const DUE_MAX: usize = 16 * 1024;
 
-/// What can happen to a key, beside what commands say themselves.
+/// Side effects on a key, in addition to the command's own changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// It was removed because its time had come.
+    /// The key was removed because it had expired.
     Expired = 1,
-    /// It was looked up for reading, and there was none.
+    /// The key was looked up for reading, and does not exist.
     Missed = 2,
-    /// It came into being.
+    /// The key was created.
     Created = 4,
-    /// Fields of its hash were removed because their time had come.
+    /// Fields of its hash were removed because they had expired.
     FieldsExpired = 8,
-    /// It was removed because the last of its hash's fields was.
+    /// The key was removed because its hash lost the last field.
     Drained = 16,
 }
 
 /// An event with its key.
 #[derive(Debug)]
 pub struct Seen {
-    /// What happened.
+    /// The event.
     pub event: Event,
     /// The database.
     pub database: usize,
@@ -118,7 +124,7 @@ pub struct Seen {
     pub fields: Vec<Box<[u8]>>,
 }
 
-impl Observed {
+impl SideEffects {
     #[inline]
     fn note(&mut self, event: Event, database: usize, key: &[u8]) {
         if self.list & event as u8 != 0 {
@@ -143,22 +149,22 @@ impl Observed {
     }
 }
 
-/// Figures of a whole database, including expired keys that aren't removed yet.
+/// Figures of a whole database, including expired keys that are not removed yet.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Survey {
     /// Keys.
     pub keys: usize,
     /// Keys that have an expiry.
     pub volatile: usize,
-    /// Milliseconds that these have left, estimated from a sample; 0 if there are none.
+    /// Mean time to live in milliseconds, estimated from a sample; 0 if no key has an expiry.
     pub ttl_ms_mean: u64,
-    /// Keys that hold hashes with fields that expire.
+    /// Keys that hold hashes with expiring fields.
     pub timed_hashes: usize,
-    /// Bytes of the tables and queues beside the keys and values.
+    /// Bytes of the tables and queues, without the keys and values.
     pub overhead_bytes: usize,
 }
 
-/// The key holds another type than the command works on.
+/// Error: the key holds another type than the command works on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WrongType;
 
@@ -168,49 +174,49 @@ pub struct Db<'l, 'k> {
     database: usize,
     first: FirstShard,
     clock: &'l Clock,
-    observed: &'l mut Observed,
+    observed: &'l mut SideEffects,
 }
 
 impl<'l, 'k> Db<'l, 'k> {
-    /// The view of a database through the shards that are held.
+    /// Returns the view of a database through the held shards.
     #[inline]
-    pub fn new(locked: &'l mut Locked<'k>, database: usize, clock: &'l Clock, observed: &'l mut Observed) -> Self {
+    pub fn new(locked: &'l mut Locked<'k>, database: usize, clock: &'l Clock, observed: &'l mut SideEffects) -> Self {
         let first = locked.keyspace().first_shard(database);
         Db { locked, database, first, clock, observed }
     }
 
-    /// The same through another database's eyes, for MOVE and COPY.
+    /// Returns the view of another database through the held shards, for MOVE and COPY.
     pub fn other(&mut self, database: usize) -> Db<'_, 'k> {
         Db::new(self.locked, database, self.clock, self.observed)
     }
 
-    /// The number that SELECT takes.
+    /// Returns the number that SELECT takes.
     #[must_use]
     pub fn index(&self) -> usize {
         self.database
     }
 
-    /// How many databases there are.
+    /// Number of databases.
     #[must_use]
     pub fn databases(&self) -> usize {
         self.locked.keyspace().databases()
     }
 
-    /// Milliseconds of Unix time, the same for the whole command.
+    /// Milliseconds of Unix time, constant for the whole command.
     #[inline]
     #[must_use]
     pub fn now_ms(&self) -> u64 {
         self.clock.now_ms
     }
 
-    /// The time by which keys expire: see [`Clock::due_ms`].
+    /// The time that decides if a key has expired: see [`Clock::due_ms`].
     #[inline]
     #[must_use]
     pub fn due_ms(&self) -> u64 {
         self.clock.due_ms
     }
 
-    /// True while the journal is replayed: times come from another clock, perhaps another machine's.
+    /// True while the journal is replayed: times come from another clock, perhaps from another machine.
     #[must_use]
     pub fn is_replay(&self) -> bool {
         self.clock.due_ms == 0
@@ -222,14 +228,14 @@ impl<'l, 'k> Db<'l, 'k> {
         *self.clock
     }
 
-    /// Asks for the memory that looking for these keys will read. They should be few enough for the first-level cache
-    /// to keep two lines of each until they are looked for.
+    /// Prefetches the memory that lookups of these keys read. The first-level cache must be able to hold two lines of
+    /// each key until the lookups.
     #[inline]
     pub fn prefetch(&self, hashes: impl Iterator<Item = KeyHash> + Clone) {
         self.locked.prefetch(self.database, hashes);
     }
 
-    /// Whether every shard is held, so that any key may be touched.
+    /// Returns true if all shards are held, so that any key may be touched.
     #[must_use]
     pub fn holds_all(&self) -> bool {
         self.locked.holds_all()
@@ -245,8 +251,8 @@ impl<'l, 'k> Db<'l, 'k> {
         self.locked.shard_mut(self.first, self.locked.keyspace().shard_of(hash))
     }
 
-    /// The key's entry without any trace of the look: no access, no hit or miss, nothing removed. Shared, so that
-    /// several keys can be looked at together.
+    /// Returns the key's entry without any side effect: no access, no hit or miss, no removal. The borrow is shared, so
+    /// that a caller can look at several keys together.
     #[inline]
     #[must_use]
     pub fn peek(&self, key: Key<'_>) -> Option<Ref<'_, Entry>> {
@@ -254,13 +260,13 @@ impl<'l, 'k> Db<'l, 'k> {
         self.shard(key.hash).table.find(key.hash, key.bytes).filter(|e| !e.is_expired(now))
     }
 
-    /// Removes the key if its time has come, for a write; says whether it is gone because of that.
+    /// Removes the key if it has expired, for a write. Returns true if it did.
     #[inline(always)]
     fn expire_if_due(&mut self, key: Key<'_>) -> bool {
         self.shard(key.hash).volatile != 0 && self.expire_among_volatile(key, false)
     }
 
-    /// Whether the key's time has come, for a read: it is removed then, if it need not be kept.
+    /// Returns true if the key has expired, for a read. Removes it then, unless expired keys are kept.
     #[inline(always)]
     fn is_due(&mut self, key: Key<'_>) -> bool {
         self.shard(key.hash).volatile != 0 && self.expire_among_volatile(key, self.clock.keeps_due)
@@ -283,7 +289,7 @@ impl<'l, 'k> Db<'l, 'k> {
         true
     }
 
-    /// The key's entry for reading: counts a hit or a miss, and is an access.
+    /// Returns the key's entry for reading. Counts a hit or a miss, and counts as an access.
     #[inline(always)]
     pub fn get(&mut self, key: Key<'_>) -> Option<Ref<'_, Entry>> {
         if self.is_due(key) {
@@ -305,19 +311,19 @@ impl<'l, 'k> Db<'l, 'k> {
         }
     }
 
-    /// Whether the key exists, as [`Db::get`], but an access even where others leave no trace (TOUCH).
+    /// Returns true if the key exists, like [`Db::get`], but counts as an access even with [`Access::None`] (TOUCH).
     pub fn touch(&mut self, key: Key<'_>) -> bool {
         let clock = Clock { access: Access::Noted, ..*self.clock };
         Db::new(self.locked, self.database, &clock, self.observed).get(key).is_some()
     }
 
-    /// What the key holds, for reading: as [`Db::get`].
+    /// Returns the key's value for reading, like [`Db::get`].
     #[inline(always)]
     pub fn view(&mut self, key: Key<'_>) -> Option<View<'_>> {
         self.get(key).map(Ref::into_view)
     }
 
-    /// The key's entry for writing: an access, but neither hit nor miss, as in Redis.
+    /// Returns the key's entry for writing. Counts as an access, but as neither hit nor miss, as in Redis.
     #[inline]
     pub fn get_mut(&mut self, key: Key<'_>) -> Option<RefMut<'_, Entry>> {
         self.expire_if_due(key);
@@ -328,19 +334,19 @@ impl<'l, 'k> Db<'l, 'k> {
         Some(entry)
     }
 
-    /// The key's entry for reading: counts a hit or a miss, but is no access (TTL, TYPE).
+    /// Returns the key's entry for reading. Counts a hit or a miss, but not as an access (TTL, TYPE).
     pub fn look(&mut self, key: Key<'_>) -> Option<Ref<'_, Entry>> {
         let database = self.database;
         self.look_or(key, |observed| observed.note_missed(database, key.bytes))
     }
 
-    /// The same without an event when it is missing (OBJECT).
+    /// Like [`Db::look`], but a missing key causes no event (OBJECT).
     pub fn look_quietly(&mut self, key: Key<'_>) -> Option<Ref<'_, Entry>> {
         self.look_or(key, |observed| observed.misses += 1)
     }
 
     #[inline]
-    fn look_or(&mut self, key: Key<'_>, note_missing: impl FnOnce(&mut Observed)) -> Option<Ref<'_, Entry>> {
+    fn look_or(&mut self, key: Key<'_>, note_missing: impl FnOnce(&mut SideEffects)) -> Option<Ref<'_, Entry>> {
         self.is_due(key);
         match self.peek(key).is_some() {
             true => self.observed.hits += 1,
@@ -349,12 +355,12 @@ impl<'l, 'k> Db<'l, 'k> {
         self.peek(key)
     }
 
-    /// Whether the key exists, as [`Db::look`].
+    /// Returns true if the key exists, like [`Db::look`].
     pub fn exists(&mut self, key: Key<'_>) -> bool {
         self.look(key).is_some()
     }
 
-    /// Whether the key exists, for a command that is to write it: neither a hit nor a miss.
+    /// Returns true if the key exists, for a command that is about to write it: neither a hit nor a miss.
     pub fn exists_for_write(&mut self, key: Key<'_>) -> bool {
         !self.expire_if_due(key) && self.peek(key).is_some()
     }
@@ -365,7 +371,7 @@ impl<'l, 'k> Db<'l, 'k> {
         self.peek(key).map(|e| e.kind())
     }
 
-    /// The key's value as a `T` for reading, if it exists.
+    /// Returns the key's value as a `T` for reading, if the key exists.
     #[inline]
     pub fn object<T: Object>(&mut self, key: Key<'_>) -> Result<Option<&T>, WrongType> {
         match self.view(key) {
@@ -375,7 +381,8 @@ impl<'l, 'k> Db<'l, 'k> {
         }
     }
 
-    /// The same without a trace, and shared, so that several keys can be looked at together.
+    /// Like [`Db::object`], but without side effects. The borrow is shared, so that a caller can look at several keys
+    /// together.
     pub fn peek_object<T: Object>(&self, key: Key<'_>) -> Result<Option<&T>, WrongType> {
         match self.peek(key).map(Ref::into_view) {
             None => Ok(None),
@@ -384,27 +391,26 @@ impl<'l, 'k> Db<'l, 'k> {
         }
     }
 
-    /// The key's value as a `T` for writing, if it exists.
+    /// Returns the key's value as a `T` for writing, if the key exists.
     #[inline]
     pub fn object_mut<T: Object>(&mut self, key: Key<'_>) -> Result<Option<&mut T>, WrongType> {
         let Some(entry) = self.get_mut(key) else { return Ok(None) };
         entry.into_object().and_then(T::of_mut).map(Some).ok_or(WrongType)
     }
 
-    /// The key's value as a `T` for writing; a key that doesn't exist is created empty. A caller that leaves it empty
-    /// removes it again.
+    /// Returns the key's value as a `T` for writing, and creates an empty one if the key does not exist. A caller that
+    /// leaves it empty must remove the key.
     #[inline]
     pub fn object_or_new<T: Object>(&mut self, key: Key<'_>) -> Result<&mut T, WrongType> {
         self.expire_if_due(key);
         self.save_before(Change::Altered, key);
         let (clock, keyspace) = (self.clock, self.locked.keyspace());
-        let table = &mut self.locked.shard_mut(self.first, keyspace.shard_of(key.hash)).table;
+        let shard = keyspace.shard_of(key.hash);
+        let table = &mut self.locked.shard_mut(self.first, shard).table;
         let create = || Entry::object(key.bytes, T::empty(), None).born(keyspace.snapshots());
-        if table.is_empty() {
-            keyspace.mark_keys(self.database);
-        }
         let (mut entry, is_new) = table.find_or_insert(key.hash, key.bytes, create);
         if is_new {
+            keyspace.mark_keys(self.database, shard);
             self.observed.note(Event::Created, self.database, key.bytes);
         }
         touch(&mut entry, clock);
@@ -417,7 +423,7 @@ impl<'l, 'k> Db<'l, 'k> {
         self.write(key, ttl, |entry| entry.set_string(value), |key, expiry| Entry::string(key, value, expiry));
     }
 
-    /// The same; what the key holds until then is freed in the background, if it is large.
+    /// Like [`Db::set_string`], but frees a large old value in the background.
     #[inline]
     pub fn set_string_over(&mut self, key: Key<'_>, value: &[u8], ttl: Ttl) {
         let reaper = self.locked.keyspace().reaper();
@@ -428,8 +434,8 @@ impl<'l, 'k> Db<'l, 'k> {
         self.write(key, ttl, change, |key, expiry| Entry::string(key, value, expiry));
     }
 
-    /// Sets the key to a string of which OBJECT ENCODING says "raw", never an integer. What the key holds until then is freed in
-    /// the background, if it is large and `lazily` says so.
+    /// Sets the key to a string with the encoding "raw" in OBJECT ENCODING, never to an integer. With `lazily`, frees a
+    /// large old value in the background.
     pub fn set_raw(&mut self, key: Key<'_>, value: &[u8], ttl: Ttl, lazily: bool) {
         let reaper = self.locked.keyspace().reaper();
         let change = |entry: &mut Entry| {
@@ -449,7 +455,7 @@ impl<'l, 'k> Db<'l, 'k> {
 
     /// Sets the key to a value of another type.
     pub fn set_object(&mut self, key: Key<'_>, value: Value, ttl: Ttl) {
-        // An expired key's time must not be kept.
+        // The expiry of an expired key must not be kept.
         self.expire_if_due(key);
         let expiry = match ttl {
             Ttl::At(at) => Some(at),
@@ -469,7 +475,7 @@ impl<'l, 'k> Db<'l, 'k> {
         change: impl FnOnce(&mut Entry),
         create: impl FnOnce(&[u8], Option<u64>) -> Entry,
     ) {
-        // An expired key's time must not be kept.
+        // The expiry of an expired key must not be kept.
         self.expire_if_due(key);
         self.save_before(Change::Lost, key);
         let clock = self.clock;
@@ -495,13 +501,13 @@ impl<'l, 'k> Db<'l, 'k> {
         }
     }
 
-    /// Sets or removes the key's expiry, in milliseconds of Unix time. Says whether the key exists.
+    /// Sets or removes the key's expiry, in milliseconds of Unix time. Returns true if the key exists.
     pub fn set_expiry(&mut self, key: Key<'_>, expiry: Option<u64>) -> bool {
         self.save_before(Change::Altered, key);
         self.change_expiry(key, expiry)
     }
 
-    /// The same of a key that a snapshot has saved, if one runs.
+    /// Like [`Db::set_expiry`], for a key that a running snapshot has already saved.
     fn change_expiry(&mut self, key: Key<'_>, expiry: Option<u64>) -> bool {
         let shard = self.shard_mut(key.hash);
         let Some(mut entry) = shard.table.find_mut(key.hash, key.bytes) else { return false };
@@ -512,7 +518,7 @@ impl<'l, 'k> Db<'l, 'k> {
         if let Some(at) = expiry
             && before.is_none_or(|b| b > at)
         {
-            // A note at an earlier time serves as well: when it comes up, the key is noted again for its new time.
+            // A note at an earlier time is enough: once due, it is replaced by one for the new time.
             shard.note_expiry(at, key.hash);
         }
         if expiry.is_some() {
@@ -521,13 +527,13 @@ impl<'l, 'k> Db<'l, 'k> {
         true
     }
 
-    /// Takes the key out, expired or not, and gives its entry, which goes to another key.
+    /// Takes the key out, expired or not, and returns its entry, which will move to another key.
     pub fn take(&mut self, key: Key<'_>) -> Option<Entry> {
         self.save_before(Change::Altered, key);
         self.take_saved(key)
     }
 
-    /// The same for a caller that does nothing with the entry but free it: a snapshot may keep what it holds.
+    /// Takes the key out for a caller that only frees the entry. A running snapshot may keep its value.
     fn discard(&mut self, key: Key<'_>) -> Option<Entry> {
         self.save_before(Change::Lost, key);
         self.take_saved(key)
@@ -540,14 +546,14 @@ impl<'l, 'k> Db<'l, 'k> {
         Some(entry)
     }
 
-    /// Puts an entry in, under its own key, in place of what was there. The key counts as created in any case, as in
-    /// Redis, where RENAME and COPY remove what is there first.
+    /// Puts an entry in under its own key, in place of the old one. The key always counts as created, as in Redis,
+    /// where RENAME and COPY remove the old key first.
     pub fn put(&mut self, key: Key<'_>, entry: Entry) {
         self.place(key, entry);
         self.observed.note(Event::Created, self.database, key.bytes);
     }
 
-    /// Puts an entry in, under its own key, in place of what was there. Says whether there was nothing.
+    /// Puts an entry in under its own key, in place of the old one. Returns true if there was none.
     fn place(&mut self, key: Key<'_>, mut entry: Entry) -> bool {
         debug_assert_eq!(entry.key(), key.bytes);
         let is_new = self.discard(key).is_none();
@@ -555,14 +561,14 @@ impl<'l, 'k> Db<'l, 'k> {
         let expires = entry.expiry().is_some();
         let next_field = entry.timed_hash().and_then(TimedHash::next_expiry);
         let is_first = self.insert(key, entry);
-        self.mark_added(is_first, expires);
+        self.mark_added(key.hash, is_first, expires);
         if let Some(at) = next_field {
             self.note_field(key.hash, at);
         }
         is_new
     }
 
-    /// Adds an entry whose key isn't there. Says whether it is the shard's first.
+    /// Adds an entry for a key that does not exist. Returns true if it is the first of its shard.
     fn insert(&mut self, key: Key<'_>, mut entry: Entry) -> bool {
         self.adopt(key, &mut entry);
         self.add(key.hash, entry)
@@ -579,21 +585,25 @@ impl<'l, 'k> Db<'l, 'k> {
         is_first
     }
 
-    /// Makes room for about so many keys in shards that have none yet, for what is loaded. Everything must be held. A number that can't be
-    /// relied on costs its memory until keys are removed.
+    /// Reserves space for about `keys` keys in empty shards, before data is loaded. Everything must be held. If the
+    /// number is too high, its memory stays in use until keys are removed.
     pub fn expect(&mut self, keys: usize) {
         assert!(self.locked.holds_all(), "room is made alone");
+        if self.locked.keyspace().layout() == Layout::Slots {
+            // The keys may all belong to a few slots.
+            return;
+        }
         let shards = self.locked.keyspace().shard_count();
         let each = keys / shards;
-        // Of shards that get different numbers, most get this many; those that get more grow.
+        // Shards get different numbers of keys. Most get at least this many; the tables of those with more grow.
         let nearly_all_get = each - each.isqrt();
         (0..shards).for_each(|shard| self.locked.shard_mut(self.first, shard).table.expect(nearly_all_get));
     }
 
-    /// Adds an entry as it is, access included, for what is loaded. `hash` is its key's.
+    /// Adds a loaded entry unchanged, including its access word. `hash` is the hash of its key.
     ///
     /// # Errors
-    /// Gives it back if there is an entry of this key.
+    /// Returns the entry if the key already exists.
     pub fn restore(&mut self, hash: KeyHash, mut entry: Entry) -> Result<(), Entry> {
         if self.shard(hash).table.find(hash, entry.key()).is_some() {
             return Err(entry);
@@ -602,49 +612,49 @@ impl<'l, 'k> Db<'l, 'k> {
         let next_field = entry.timed_hash().and_then(TimedHash::next_expiry);
         entry.set_mark(self.locked.keyspace().snapshots().mark());
         let is_first = self.add(hash, entry);
-        self.mark_added(is_first, expires);
+        self.mark_added(hash, is_first, expires);
         if let Some(at) = next_field {
             self.note_field(hash, at);
         }
         Ok(())
     }
 
-    /// Notes that a key was created, which may be the first of its shard.
+    /// Notes that a key was created, perhaps the first of its shard.
     #[inline]
     fn note_created(&mut self, key: Key<'_>, is_first: bool, expires: bool) {
-        self.mark_added(is_first, expires);
+        self.mark_added(key.hash, is_first, expires);
         self.observed.note(Event::Created, self.database, key.bytes);
     }
 
-    /// Marks the database as one that has keys, or keys that expire, as an entry was added.
+    /// Marks the database as one that has keys, or expiring keys, after an entry was added.
     #[inline]
-    fn mark_added(&self, is_first: bool, expires: bool) {
+    fn mark_added(&self, hash: KeyHash, is_first: bool, expires: bool) {
         let keyspace = self.locked.keyspace();
         if is_first {
-            keyspace.mark_keys(self.database);
+            keyspace.mark_keys(self.database, keyspace.shard_of(hash));
         }
         if expires {
             keyspace.mark_expiries(self.database);
         }
     }
 
-    /// Removes the key. Says whether it existed.
+    /// Removes the key. Returns true if it existed.
     pub fn remove(&mut self, key: Key<'_>) -> bool {
         !self.expire_if_due(key) && self.discard(key).is_some()
     }
 
-    /// Removes the key in place of an overwrite with nothing. Says whether there was one, though its time may have
-    /// come: the expiry isn't checked.
+    /// Removes a key that is overwritten by an empty value. Returns true if there was one, even an expired one: the
+    /// expiry is not checked.
     pub fn remove_overwritten(&mut self, key: Key<'_>) -> bool {
         self.discard(key).is_some()
     }
 
-    /// Removes the key as [`Db::remove`], but frees a large value in the background.
+    /// Like [`Db::remove`], but frees a large value in the background.
     pub fn unlink(&mut self, key: Key<'_>) -> bool {
         !self.expire_if_due(key) && self.take_and_free(key)
     }
 
-    /// Takes the key out, expired or not, and leaves a large value to the reaper. Says whether there was one.
+    /// Takes the key out, expired or not, and passes a large value to the reaper. Returns true if there was one.
     fn take_and_free(&mut self, key: Key<'_>) -> bool {
         let entry = self.discard(key);
         let existed = entry.is_some();
@@ -654,8 +664,7 @@ impl<'l, 'k> Db<'l, 'k> {
         existed
     }
 
-    /// Frees what a key holds in the background, if that is large: the key is about to be overwritten, and holds an
-    /// empty string until then.
+    /// Frees a key's large value in the background. The key holds an empty string until the caller overwrites it.
     pub fn empty(&mut self, key: Key<'_>) {
         self.save_before(Change::Lost, key);
         let keyspace = self.locked.keyspace();
@@ -664,24 +673,33 @@ impl<'l, 'k> Db<'l, 'k> {
         }
     }
 
-    /// Leaves what was taken out of a stream to the reaper.
+    /// Passes blocks that were cut out of a stream to the reaper.
     pub fn free_later(&self, blocks: Blocks) {
         if !blocks.is_empty() {
             self.locked.keyspace().reaper().free(blocks, 0);
         }
     }
 
-    /// As [`Db::scan`] from a cursor on, but visits no expired keys, and removes those of them for which `meets` is
-    /// true.
+    /// Like [`Db::scan`], but skips expired keys, and removes those for which `meets` returns true.
     pub fn scan_living(
         &mut self,
         cursor: u64,
         count: usize,
         meets: impl Fn(&Entry) -> bool,
+        visit: impl FnMut(&Entry),
+    ) -> u64 {
+        self.living(meets, visit, |db, visit| db.scan(cursor, count, visit))
+    }
+
+    /// Lets `scan` visit entries, and passes the unexpired ones to `visit`. Expired entries for which `meets` returns true are removed.
+    fn living(
+        &mut self,
+        meets: impl Fn(&Entry) -> bool,
         mut visit: impl FnMut(&Entry),
+        scan: impl FnOnce(&mut Self, &mut dyn FnMut(&Entry)) -> u64,
     ) -> u64 {
         let (now, mut due) = (self.clock.due_ms, Vec::new());
-        let next = self.scan(cursor, count, |entry| match entry.is_expired(now) {
+        let next = scan(self, &mut |entry| match entry.is_expired(now) {
             true if meets(entry) => due.push(Box::<[u8]>::from(entry.key())),
             true => {}
             false => visit(entry),
@@ -690,8 +708,8 @@ impl<'l, 'k> Db<'l, 'k> {
         next
     }
 
-    /// Removes a key that was met after its time, if it need not be kept: at once if everything is held, else later
-    /// (see [`Observed::due`]).
+    /// Removes an expired key, unless expired keys are kept: at once if everything is held, otherwise later (see
+    /// [`SideEffects::due`]).
     fn remove_due(&mut self, key: &[u8]) {
         if self.clock.keeps_due {
             return;
@@ -703,23 +721,26 @@ impl<'l, 'k> Db<'l, 'k> {
         }
     }
 
-    /// Removes the key if its time has come. Its shard is held.
+    /// Removes the key if it has expired. Its shard is held.
     pub fn expire(&mut self, key: Key<'_>) {
         self.expire_if_due(key);
     }
 
-    /// Visits keys from a cursor on, at least `count` buckets' worth, and gives the cursor to go on with; 0 is both
-    /// the beginning and the end. The cursor carries the shard's number in its low bits.
+    /// Visits the keys of at least `count` buckets from a cursor on, and returns the next cursor. The cursor 0 is both
+    /// the beginning and the end. A cursor carries the shard's number in its low bits.
     pub fn scan(&mut self, cursor: u64, count: usize, mut visit: impl FnMut(&Entry)) -> u64 {
         if !self.locked.keyspace().had_keys(self.database) {
             return 0;
         }
-        let shards = self.locked.keyspace().shard_count();
+        let keyspace = self.locked.keyspace();
+        let shards = keyspace.shard_count();
         let bits = shards.trailing_zeros();
         let mut shard = cursor as usize & (shards - 1);
         let mut at = cursor >> bits;
         let (mut seen, mut steps) = (0, 0);
-        while shard < shards {
+        let go_on = |shard, at| if at == 0 { keyspace.next_occupied(self.database, shard) } else { Some(shard) };
+        while let Some(here) = go_on(shard, at) {
+            shard = here;
             let next = self.locked.visit(self.database, shard, |s| {
                 s.table.scan(at, |entry| {
                     seen += 1;
@@ -732,56 +753,60 @@ impl<'l, 'k> Db<'l, 'k> {
                 shard += 1;
             }
             steps += 1;
-            // An almost empty table must not make one call walk all of it, nor a client call for every empty bucket.
+            // In an almost empty table, one call must not walk all buckets, and a client must not need a call for each
+            // empty one.
             if seen >= count || steps >= count.saturating_mul(10).max(shards) {
                 break;
             }
         }
-        if shard == shards { 0 } else { at << bits | shard as u64 }
+        go_on(shard, at).map_or(0, |shard| at << bits | shard as u64)
     }
 
-    /// Keys of the database, including expired ones that aren't removed yet, and how many of them have an expiry.
+    /// Calls `visit` for each shard that may have keys, until it breaks or a shard cannot be locked.
+    fn visit_occupied(&mut self, mut visit: impl FnMut(&mut Shard) -> ControlFlow<()>) -> ControlFlow<()> {
+        let mut shard = 0;
+        while let Some(here) = self.locked.keyspace().next_occupied(self.database, shard) {
+            self.locked.visit(self.database, here, &mut visit).unwrap_or(ControlFlow::Break(()))?;
+            shard = here + 1;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Returns the number of keys, including expired keys that are not removed yet, and the number of those with an
+    /// expiry.
     pub fn sizes(&mut self) -> (usize, usize) {
         let mut sizes = (0, 0);
-        if !self.locked.keyspace().had_keys(self.database) {
-            return sizes;
-        }
-        for shard in 0..self.locked.keyspace().shard_count() {
-            self.locked.visit(self.database, shard, |s| {
-                sizes.0 += s.table.len();
-                sizes.1 += s.volatile;
-            });
-        }
+        let _ = self.visit_occupied(|s| {
+            sizes.0 += s.table.len();
+            sizes.1 += s.volatile;
+            ControlFlow::Continue(())
+        });
         sizes
     }
 
-    /// Figures of the whole database.
+    /// Returns figures of the whole database.
     pub fn survey(&mut self) -> Survey {
-        /// Keys of a shard that the mean is estimated from.
+        /// Sample size per shard for the mean time to live.
         const SAMPLES: usize = 16;
         let now = self.clock.now_ms;
         let mut survey = Survey::default();
-        if !self.locked.keyspace().had_keys(self.database) {
-            return survey;
-        }
         let mut ttl_ms: u128 = 0;
-        for shard in 0..self.locked.keyspace().shard_count() {
-            self.locked.visit(self.database, shard, |s| {
-                survey.keys += s.table.len();
-                survey.volatile += s.volatile;
-                survey.timed_hashes += s.count_timed_hashes();
-                survey.overhead_bytes += s.table.memory_bytes() + s.queue_bytes();
-                ttl_ms += u128::from(s.queue.mean_left_ms(now, SAMPLES)) * s.volatile as u128;
-            });
-        }
+        let _ = self.visit_occupied(|s| {
+            survey.keys += s.table.len();
+            survey.volatile += s.volatile;
+            survey.timed_hashes += s.count_timed_hashes();
+            survey.overhead_bytes += s.table.memory_bytes() + s.queue_bytes();
+            ttl_ms += u128::from(s.queue.mean_left_ms(now, SAMPLES)) * s.volatile as u128;
+            ControlFlow::Continue(())
+        });
         survey.ttl_ms_mean = ttl_ms.checked_div(survey.volatile as u128).unwrap_or(0) as u64;
         survey
     }
 
-    /// A key picked evenly among those that have not expired; none if there is none. Expired ones that it meets are
-    /// removed, if they need not be kept.
+    /// Returns an evenly picked key that has not expired, or None if there is none. Removes expired keys that it meets,
+    /// unless they are kept.
     pub fn pick(&mut self, random: &mut dyn FnMut() -> u64) -> Option<Box<[u8]>> {
-        /// Expired keys that a pick may meet before it takes the first living one that it finds.
+        /// Maximum number of expired keys that a pick may meet before it falls back to the first living key.
         const TRIES: usize = 100;
         let total = self.sizes().0;
         if total == 0 {
@@ -797,11 +822,10 @@ impl<'l, 'k> Db<'l, 'k> {
         self.first_living(random)
     }
 
-    /// The first living key from a random shard on. Expired ones before it are removed, if they need not be kept.
+    /// Returns the first living key, beginning at a random shard. Removes expired keys before it, unless they are kept.
     fn first_living(&mut self, random: &mut dyn FnMut() -> u64) -> Option<Box<[u8]>> {
-        let (now, shards) = (self.clock.due_ms, self.locked.keyspace().shard_count());
-        let first = random() as usize % shards;
-        for shard in (0..shards).map(|i| (first + i) % shards) {
+        let now = self.clock.due_ms;
+        for shard in self.locked.keyspace().occupied_from(random()) {
             let mut due = Vec::<Box<[u8]>>::new();
             let living = self.locked.visit(self.database, shard, |s| {
                 let mut living = s.table.iter().filter(|e| {
@@ -821,27 +845,24 @@ impl<'l, 'k> Db<'l, 'k> {
         None
     }
 
-    /// A key picked evenly among all, of which there are `total`, and whether it has expired. None if others have
-    /// removed some meanwhile, or a shard can't be had.
+    /// Returns an evenly picked key among all `total` keys, and true if it has expired. Returns None if other threads
+    /// have removed keys meanwhile, or if a shard cannot be locked.
     fn pick_any(&mut self, total: usize, random: &mut dyn FnMut() -> u64) -> Option<(Box<[u8]>, bool)> {
         let now = self.clock.due_ms;
         let mut nth = ((u128::from(random()) * total as u128) >> 64) as usize;
-        for shard in 0..self.locked.keyspace().shard_count() {
-            let picked = self.locked.visit(self.database, shard, |s| {
-                if nth >= s.table.len() {
-                    nth -= s.table.len();
-                    return None;
-                }
-                s.table.pick(random).map(|e| (e.key().into(), e.is_expired(now)))
-            })?;
-            if picked.is_some() {
-                return picked;
+        let mut picked = None;
+        let _ = self.visit_occupied(|s| {
+            if nth >= s.table.len() {
+                nth -= s.table.len();
+                return ControlFlow::Continue(());
             }
-        }
-        None
+            picked = s.table.pick(random).map(|e| (e.key().into(), e.is_expired(now)));
+            picked.as_ref().map_or(ControlFlow::Continue(()), |_| ControlFlow::Break(()))
+        });
+        picked
     }
 
-    /// Removes all keys and gives how many there were. Everything must be held. `lazily`: the memory is freed in the
+    /// Removes all keys and returns their number. Everything must be held. With `lazily`, frees the memory in the
     /// background.
     pub fn flush(&mut self, lazily: bool) -> usize {
         assert!(self.locked.holds_all(), "databases are emptied alone");
@@ -849,8 +870,9 @@ impl<'l, 'k> Db<'l, 'k> {
         if !keyspace.had_keys(self.database) {
             return 0;
         }
-        let (mut emptied, mut count) = (Vec::new(), 0);
-        for shard in 0..keyspace.shard_count() {
+        let (mut emptied, mut count, mut next) = (Vec::new(), 0, 0);
+        while let Some(shard) = keyspace.next_occupied(self.database, next) {
+            next = shard + 1;
             let flushed = self.locked.visit_with_saver(self.database, shard, |s, saving| {
                 count += s.table.len();
                 saving::unless_unsaved(std::mem::take(s), saving)
@@ -864,8 +886,8 @@ impl<'l, 'k> Db<'l, 'k> {
         count
     }
 
-    /// Moves what `mover` wants moved in one step of a shard, from a cursor on; keys whose values are too large for one
-    /// go are told. Gives the cursor of the next step; 0 is the beginning, and the end.
+    /// Defragments one step of a shard from a cursor on: moves the blocks that `mover` selects. Adds keys with values
+    /// too large for one step to `large`. Returns the next cursor; 0 is the beginning and the end.
     pub fn compact(&mut self, shard: usize, cursor: u64, mover: &mut Mover<'_>, large: &mut Vec<Box<[u8]>>) -> u64 {
         let visit = |s: &mut Shard| {
             s.table.scan_mut(cursor, |entry| {
@@ -877,13 +899,13 @@ impl<'l, 'k> Db<'l, 'k> {
         self.locked.visit(self.database, shard, visit).unwrap_or(0)
     }
 
-    /// The same of one large value, if the key still has it.
+    /// Defragments one step of a large value, if the key still holds one.
     pub fn compact_large(&mut self, key: Key<'_>, cursor: u64, mover: &mut Mover<'_>) -> u64 {
         let found = self.shard_mut(key.hash).table.find_mut(key.hash, key.bytes);
         found.and_then(RefMut::into_object).map_or(0, |value| value.compact_step(cursor, mover))
     }
 
-    /// Removes up to `limit` keys of a shard whose time has come, or fields of hashes. Says whether there may be more.
+    /// Removes up to `limit` expired keys of a shard, or expired fields of hashes. Returns true if there may be more.
     pub fn reclaim(&mut self, shard: usize, limit: usize) -> bool {
         self.reclaim_keys(shard, limit) || self.reclaim_fields(shard, limit)
     }
@@ -916,7 +938,7 @@ impl<'l, 'k> Db<'l, 'k> {
     }
 }
 
-/// Frees in the background what an entry holds, if that is large. It holds an empty string then.
+/// Frees an entry's large value in the background, and leaves an empty string in its place.
 #[inline]
 fn empty(entry: &mut Entry, reaper: &Reaper) {
     if let Some(value) = entry.object_mut() {

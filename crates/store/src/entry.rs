@@ -9,9 +9,9 @@
 //! flags: │ - │ - │ snapshot's mark, 3 bits │ RAW │ LONG_KEY │ EXPIRY │
 //! ```
 //!
-//! A key of 14 bytes with a value of 16 takes 40 bytes. `unsafe` because the parts share an allocation. The invariant:
-//! **`kind`, `flags` and the lengths describe exactly how the allocation is laid out, so that its size can be
-//! recomputed; a body of kind OBJECT is an initialised [`Value`].**
+//! A key of 14 bytes with a value of 16 takes 40 bytes. This module uses `unsafe` because the parts share an
+//! allocation. The invariant: **`kind`, `flags` and the lengths describe the layout of the allocation exactly, so that
+//! its size can be recomputed; a body of kind OBJECT is an initialised [`Value`].**
 
 use std::alloc::{self, Layout};
 use std::ops::Range;
@@ -19,19 +19,19 @@ use std::ptr::NonNull;
 
 use crate::compact::{Compacted, Mover};
 use crate::int::canonical_i64;
-use crate::long::Long;
 use crate::prefetch::{Ahead, prefetch_to_write};
+use crate::shared_bytes::Long;
 use crate::snapshot::Snapshots;
 use crate::table::{Record, Ref, RefMut};
 use crate::types::timed_hash::TimedHash;
 use crate::value::{Type, Value};
 
-/// Longest string that is kept beside its key, in bytes. A longer one has an allocation of its own, so that it can
-/// grow in place and be sent by reference.
+/// Maximum length of a string that is stored beside its key, in bytes. A longer string has its own allocation, so that
+/// it can grow in place and be sent by reference.
 pub const EMBEDDED_BYTES_MAX: usize = 1024;
-/// Longest string whose encoding OBJECT ENCODING names "embstr", in bytes: Redis's figure.
+/// Maximum length of a string with the encoding "embstr" in OBJECT ENCODING, in bytes: Redis's figure.
 const EMBSTR_BYTES_MAX: usize = 44;
-/// Every entry's alignment: that of the integers and pointers inside, and of what a table needs.
+/// Alignment of every entry: enough for the integers and pointers inside, and for a table's slots.
 const ALIGN: usize = 8;
 
 const EMBEDDED: u8 = 0;
@@ -40,7 +40,7 @@ const OBJECT: u8 = 2;
 
 const EXPIRY: u8 = 1;
 const LONG_KEY: u8 = 2;
-/// The string was changed in place: OBJECT ENCODING says "raw" of it, as Redis does.
+/// The string was changed in place: OBJECT ENCODING reports "raw", as in Redis.
 const RAW: u8 = 4;
 /// The bits of the mark of the snapshot that has saved the entry: see [`crate::snapshot`].
 const MARK: u8 = MARK_MAX << MARK_SHIFT;
@@ -60,25 +60,25 @@ struct EntryHeader {
 const HEADER: usize = size_of::<EntryHeader>();
 const WORD: usize = 8;
 
-/// A key with its value and, where it has one, its expiry. See the module's documentation.
+/// A key with its value and an optional expiry. See the module's documentation.
 pub struct Entry(NonNull<u8>);
 
-// SAFETY: an entry owns all that it points to, and a Value is Send and Sync.
+// SAFETY: an entry owns everything that it points to, and a Value is Send and Sync.
 unsafe impl Send for Entry {}
-// SAFETY: as above; what a shared entry gives out is shared.
+// SAFETY: as above; a shared entry hands out only shared references.
 unsafe impl Sync for Entry {}
 
-/// What an entry holds, borrowed.
+/// The borrowed value of an entry.
 pub enum View<'a> {
-    /// A string beside its key.
+    /// A string stored beside its key.
     Bytes(&'a [u8]),
     /// A string that is a canonical decimal integer.
     Int(i64),
-    /// Anything with an allocation of its own.
+    /// A value with its own allocation.
     Object(&'a Value),
 }
 
-/// A string about to be stored, so far in one of its three forms.
+/// A string that is about to be stored, in one of its three forms.
 enum Text<'a> {
     Int(i64),
     Embedded(&'a [u8]),
@@ -114,7 +114,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// Bytes of a kind's body.
+/// Bytes of the body of this kind.
 #[inline]
 const fn body_len(kind: u8) -> usize {
     match kind {
@@ -137,13 +137,13 @@ fn layout(size: usize) -> Layout {
 }
 
 impl Entry {
-    /// A string, in the smallest of its forms. `expiry` is in milliseconds of Unix time.
+    /// Returns an entry with a string in its smallest form. `expiry` is in milliseconds of Unix time.
     #[must_use]
     pub fn string(key: &[u8], value: &[u8], expiry: Option<u64>) -> Entry {
         Entry::build(key, Text::of(value), expiry)
     }
 
-    /// A string of which OBJECT ENCODING says "raw", never an integer.
+    /// Returns an entry with a string that OBJECT ENCODING reports as "raw", never with an integer.
     #[must_use]
     pub fn raw(key: &[u8], value: &[u8], expiry: Option<u64>) -> Entry {
         let mut entry = Entry::build(key, Text::raw(value), expiry);
@@ -151,13 +151,13 @@ impl Entry {
         entry
     }
 
-    /// An integer string.
+    /// Returns an entry with an integer string.
     #[must_use]
     pub fn int(key: &[u8], value: i64, expiry: Option<u64>) -> Entry {
         Entry::build(key, Text::Int(value), expiry)
     }
 
-    /// A value with an allocation of its own.
+    /// Returns an entry with a value that has its own allocation.
     #[must_use]
     pub fn object(key: &[u8], value: Value, expiry: Option<u64>) -> Entry {
         Entry::build(key, Text::Object(value), expiry)
@@ -172,7 +172,7 @@ impl Entry {
         let kind = text.kind();
         let size = head_len(flags) + body_len(kind) + key.len() + text.embedded_len();
         let layout = layout(size);
-        // SAFETY: the layout is not empty; every write below is within `size`, in the order of the module's drawing.
+        // SAFETY: the layout is not empty; every write below is within `size`, in the order of the module's diagram.
         unsafe {
             let Some(base) = NonNull::new(alloc::alloc(layout)) else { alloc::handle_alloc_error(layout) };
             base.cast::<EntryHeader>().write(EntryHeader { kind, flags, key_len, access: 0 });
@@ -219,16 +219,16 @@ impl Entry {
 
     #[inline]
     fn embedded_len(&self) -> usize {
-        // SAFETY: only called for kind EMBEDDED, whose body is this length.
+        // SAFETY: only called for kind EMBEDDED, which has this length as its body.
         usize::from(unsafe { self.body().cast::<u16>().read() })
     }
 
-    /// Where the value of an embedded string begins.
+    /// Returns the address of an embedded string's value.
     #[inline]
     fn embedded_at(&self) -> NonNull<u8> {
         let header = self.header();
-        // From the entry's own pointer: one made from the key would only be good for the key.
-        // SAFETY: head, body and key are within the allocation.
+        // Derived from the entry's own pointer: one derived from the key would be valid for the key only. SAFETY: head,
+        // body and key are within the allocation.
         unsafe { self.0.add(head_len(header.flags) + body_len(header.kind) + self.key().len()) }
     }
 
@@ -261,11 +261,11 @@ impl Entry {
         }
     }
 
-    /// What the key holds.
+    /// Returns the value.
     #[inline]
     #[must_use]
     pub fn view(&self) -> View<'_> {
-        // SAFETY: the body is what the kind says.
+        // SAFETY: the kind determines the body.
         unsafe {
             match self.header().kind {
                 EMBEDDED => View::Bytes(std::slice::from_raw_parts(self.embedded_at().as_ptr(), self.embedded_len())),
@@ -275,20 +275,20 @@ impl Entry {
         }
     }
 
-    /// Asks the processor for its beginning, to be changed: another core may have it.
+    /// Prefetches the entry's first cache line for a write, because another core may own it.
     #[inline]
     pub fn prefetch(&self) {
         prefetch_to_write(self.0.as_ptr());
     }
 
-    /// Asks the processor for what an operation on the value will read, unless it is in the entry itself. Says whether
-    /// the value is a collection in its big form, which has more to ask for.
+    /// Prefetches the memory that an operation on the value reads, unless it is in the entry itself. Returns true if
+    /// the value is a collection in its big form, which has more to prefetch.
     #[inline]
     pub fn prefetch_value(&self, ahead: Ahead<'_>) -> bool {
         if let View::Object(value) = self.view() { value.prefetch(ahead) } else { false }
     }
 
-    /// The value, if it has an allocation of its own.
+    /// Returns the value, if it has its own allocation.
     #[inline]
     pub fn object_mut(&mut self) -> Option<&mut Value> {
         if self.header().kind != OBJECT {
@@ -298,13 +298,13 @@ impl Entry {
         Some(unsafe { self.body().cast::<Value>().as_mut() })
     }
 
-    /// The hash whose fields may expire that it holds.
+    /// Returns the value, if it is a hash with expiring fields.
     #[must_use]
     pub fn timed_hash(&self) -> Option<&TimedHash> {
         if let View::Object(Value::TimedHash(hash)) = self.view() { Some(hash) } else { None }
     }
 
-    /// Whether it is a string, of whichever form.
+    /// Returns true if the value is a string, in any form.
     #[inline]
     #[must_use]
     pub fn is_string(&self) -> bool {
@@ -314,7 +314,7 @@ impl Entry {
         }
     }
 
-    /// Makes it a string, keeping key, expiry and access; in place where the allocation allows.
+    /// Replaces the value by a string, and keeps key, expiry and access word. Works in place if the allocation allows.
     pub fn set_string(&mut self, value: &[u8]) {
         match Text::of(value) {
             Text::Int(int) => self.set_int(int),
@@ -322,12 +322,12 @@ impl Entry {
         }
     }
 
-    /// Makes it a string without looking whether that is an integer: OBJECT ENCODING tells the two apart.
+    /// Replaces the value by a string that is never stored as an integer: OBJECT ENCODING tells the two apart.
     pub fn set_plain(&mut self, value: &[u8]) {
         self.set_text(Text::raw(value));
     }
 
-    /// The same; OBJECT ENCODING says "raw" of it.
+    /// Like [`Entry::set_plain`], but OBJECT ENCODING reports "raw".
     pub fn set_raw(&mut self, value: &[u8]) {
         if self.header().kind == EMBEDDED && value.len() <= EMBEDDED_BYTES_MAX {
             self.embedded_mut(value.len()).copy_from_slice(value);
@@ -337,13 +337,15 @@ impl Entry {
         }
     }
 
-    /// The string's bytes, to be changed in place, after it was cut or filled up with zeros to `len` bytes; none if it is no
-    /// string. A long string grows in amortised constant time. It is no integer any more, and OBJECT ENCODING says "raw" of it.
+    /// Cuts the string to `len` bytes or fills it up with zeros, and returns its bytes for changes in place; None if
+    /// the value is not a string. A long string grows in amortised constant time. The string is no longer an integer,
+    /// and OBJECT ENCODING reports "raw".
     pub fn string_mut(&mut self, len: usize) -> Option<&mut [u8]> {
         self.string_part_mut(len, 0..len)
     }
 
-    /// The same for a part of its bytes (APPEND, SETRANGE, SETBIT): what is known of the others is kept.
+    /// Like [`Entry::string_mut`], but returns only a part of the bytes (APPEND, SETRANGE, SETBIT). Cached facts about
+    /// the other bytes stay valid.
     pub fn string_part_mut(&mut self, len: usize, part: Range<usize>) -> Option<&mut [u8]> {
         if !self.is_string() {
             return None;
@@ -360,7 +362,7 @@ impl Entry {
         self.embedded_mut(len).get_mut(part)
     }
 
-    /// Hands the text of an integer or of an embedded string to `read`.
+    /// Passes the text of an integer or of an embedded string to `read`.
     fn text_with<T>(&self, read: impl FnOnce(&[u8]) -> T) -> T {
         match self.view() {
             View::Bytes(bytes) => read(bytes),
@@ -369,8 +371,8 @@ impl Entry {
         }
     }
 
-    /// The bytes of an integer or of an embedded string, cut or filled up to `len`, which is within the limit of
-    /// embedded ones.
+    /// Cuts an integer or an embedded string to `len` bytes, or fills it up, and returns the bytes. `len` is within the
+    /// limit of embedded strings.
     fn embedded_mut(&mut self, len: usize) -> &mut [u8] {
         if let View::Int(int) = self.view() {
             self.rebuild(Text::Embedded(int.to_string().as_bytes()));
@@ -380,7 +382,7 @@ impl Entry {
             self.resize_embedded(len);
         }
         self.mark_raw();
-        // SAFETY: the value has been given this length; what it grew by is initialised before the slice is made.
+        // SAFETY: the value now has this length, and its new bytes are initialised before the slice is made.
         unsafe {
             let at = self.embedded_at();
             if len > before {
@@ -390,14 +392,14 @@ impl Entry {
         }
     }
 
-    /// Makes OBJECT ENCODING say "raw".
+    /// Makes OBJECT ENCODING report "raw".
     fn mark_raw(&mut self) {
         let mut header = self.header();
         header.flags |= RAW;
         self.set_header(header);
     }
 
-    /// Makes it an integer string.
+    /// Replaces the value by an integer string.
     #[inline]
     pub fn set_int(&mut self, value: i64) {
         if self.header().kind == INT {
@@ -416,8 +418,7 @@ impl Entry {
         if self.embedded_len() != bytes.len() {
             self.resize_embedded(bytes.len());
         }
-        // SAFETY: the value has just been given this length, and `bytes` is not part of the entry, which can't be
-        // borrowed while it is changed.
+        // SAFETY: the value now has this length. `bytes` is not part of the entry, which is borrowed mutably.
         unsafe { self.embedded_at().copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
     }
 
@@ -440,7 +441,7 @@ impl Entry {
         *self = new;
     }
 
-    /// Makes it a value with an allocation of its own, and gives what it held, if that was one.
+    /// Replaces the value by one that has its own allocation.
     pub fn set_object(&mut self, value: Value) {
         match self.object_mut() {
             Some(old) => *old = value,
@@ -448,7 +449,7 @@ impl Entry {
         }
     }
 
-    /// When the key expires, in milliseconds of Unix time.
+    /// Returns the key's expiry, in milliseconds of Unix time.
     #[inline]
     #[must_use]
     pub fn expiry(&self) -> Option<u64> {
@@ -469,7 +470,7 @@ impl Entry {
         }
     }
 
-    /// Takes the access word and some of the flags over from the entry that this one replaces.
+    /// Copies the access word and the given flags from the header of the entry that this one replaces.
     fn inherit(&mut self, from: EntryHeader, flags: u8) {
         let mut header = self.header();
         header.access = from.access;
@@ -477,13 +478,13 @@ impl Entry {
         self.set_header(header);
     }
 
-    /// The mark of the snapshot that has saved the entry last, or 0.
+    /// Returns the mark of the last snapshot that has saved the entry, or 0.
     #[inline]
     pub(crate) fn mark(&self) -> u8 {
         (self.header().flags & MARK) >> MARK_SHIFT
     }
 
-    /// Sets the mark, which is [`MARK_MAX`] at most.
+    /// Sets the mark, at most [`MARK_MAX`].
     #[inline]
     pub(crate) fn set_mark(&mut self, mark: u8) {
         debug_assert!(mark <= MARK_MAX);
@@ -492,7 +493,7 @@ impl Entry {
         self.set_header(header);
     }
 
-    /// The same entry, which is new: a snapshot that runs must not save it.
+    /// Marks a new entry as saved, so that a running snapshot does not save it.
     #[inline]
     pub(crate) fn born(mut self, snapshots: &Snapshots) -> Entry {
         if snapshots.runs() {
@@ -501,17 +502,18 @@ impl Entry {
         self
     }
 
-    /// Whether a snapshot saves its value in pieces.
+    /// Returns true if snapshots save its value in pieces.
     pub(crate) fn is_piecewise(&self) -> bool {
         matches!(self.view(), View::Object(value) if value.is_piecewise())
     }
 
-    /// Whether a snapshot is saving its value in pieces.
+    /// Returns true while a snapshot saves its value in pieces.
     pub(crate) fn has_walk(&self) -> bool {
         matches!(self.view(), View::Object(value) if value.has_walk())
     }
 
-    /// The same entry, to which the value goes, if that has an allocation of its own; what is left is an empty string.
+    /// Moves a value that has its own allocation to a new entry with the same key, and returns that entry. An empty
+    /// string stays behind.
     pub(crate) fn take_value(&mut self) -> Entry {
         let mut taken = Entry::build(self.key(), Text::Object(Value::long(Long::default())), self.expiry());
         taken.inherit(self.header(), MARK);
@@ -521,34 +523,34 @@ impl Entry {
         taken
     }
 
-    /// Builds the entry anew with or without the word for an expiry.
+    /// Rebuilds the entry with or without the word for an expiry.
     fn relocate(&mut self, expiry: Option<u64>) {
         let header = self.header();
         let key = self.key();
         let mut new = match self.view() {
             View::Int(int) => Entry::build(key, Text::Int(int), expiry),
             View::Bytes(bytes) => Entry::build(key, Text::Embedded(bytes), expiry),
-            // SAFETY: the value is moved out: the old body becomes an integer below, so it is not dropped with it.
+            // SAFETY: the value is moved out, and the old allocation is freed below without dropping the value.
             View::Object(_) => Entry::build(key, Text::Object(unsafe { self.body().cast::<Value>().read() }), expiry),
         };
         if self.header().kind == OBJECT {
             self.free();
         } else {
-            // SAFETY: nothing in the old entry needs dropping; it is not used again, `self` is overwritten below.
+            // SAFETY: nothing in the old entry needs dropping. It is not used again, because `self` is overwritten
+            // below.
             unsafe { alloc::dealloc(self.0.as_ptr(), layout(self.size())) };
         }
         new.inherit(header, RAW | MARK);
-        // The old allocation is gone: write without dropping it.
-        // SAFETY: `self` is a valid place.
+        // The old allocation is gone, so the write must not drop it. SAFETY: `self` is a valid place.
         unsafe { std::ptr::from_mut(self).write(new) };
     }
 
-    /// Moves what `mover` wants moved, of the entry and of what it holds.
+    /// Moves the allocations that `mover` selects, of the entry and of its value.
     pub fn compact(&mut self, mover: &mut Mover<'_>) -> Compacted {
         if mover.wants(self.0.as_ptr()) {
             let layout = layout(self.size());
             // SAFETY: an entry is never empty. Both allocations have its size, and the old one is not used again;
-            // whatever the body owns has moved with it.
+            // everything that the body owns has moved with it.
             unsafe {
                 let Some(new) = NonNull::new(alloc::alloc(layout)) else { alloc::handle_alloc_error(layout) };
                 new.copy_from_nonoverlapping(self.0, layout.size());
@@ -559,20 +561,20 @@ impl Entry {
         self.object_mut().map_or(Compacted::Wholly, |value| value.compact(mover))
     }
 
-    /// Frees the allocation without dropping what the body owns.
+    /// Frees the allocation without dropping the body's value.
     fn free(&mut self) {
         // SAFETY: the layout is the entry's.
         unsafe { alloc::dealloc(self.0.as_ptr(), layout(self.size())) };
     }
 
-    /// The access word: what it means is up to the eviction policy.
+    /// Returns the access word. The eviction policy defines its meaning.
     #[inline]
     #[must_use]
     pub fn access(&self) -> u32 {
         self.header().access
     }
 
-    /// Sets the access word. Writes only what changes, so that reading a key again does not dirty its cache line.
+    /// Sets the access word. Writes only if it changes, so that repeated reads of a key do not dirty its cache line.
     #[inline]
     pub fn set_access(&mut self, access: u32) {
         let mut header = self.header();
@@ -599,20 +601,20 @@ impl Entry {
         }
     }
 
-    /// Estimated bytes of the entry with its value.
+    /// Estimates the bytes of the entry with its value.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.size() + if let View::Object(value) = self.view() { value.memory_bytes() } else { 0 }
     }
 
-    /// Whether the key has expired at `now_ms`. At the very millisecond it has not, as in Redis.
+    /// Returns true if the key has expired at `now_ms`. In the exact millisecond of its expiry it has not, as in Redis.
     #[inline]
     #[must_use]
     pub fn is_expired(&self, now_ms: u64) -> bool {
         self.expiry().is_some_and(|at| now_ms > at)
     }
 
-    /// The same value and expiry under another key.
+    /// Moves the value and expiry to another key.
     #[must_use]
     pub fn with_key(self, key: &[u8]) -> Entry {
         let (header, expiry) = (self.header(), self.expiry());
@@ -628,7 +630,7 @@ impl Entry {
         new
     }
 
-    /// A copy under another key.
+    /// Returns a copy under another key.
     #[must_use]
     pub fn copy_as(&self, key: &[u8]) -> Entry {
         let mut new = match self.view() {
@@ -654,7 +656,7 @@ impl Drop for Entry {
 }
 
 impl<'a> Ref<'a, Entry> {
-    /// What the key holds, for as long as the table is borrowed.
+    /// Returns the value for as long as the table is borrowed.
     #[inline]
     #[must_use]
     pub fn into_view(self) -> View<'a> {
@@ -664,7 +666,7 @@ impl<'a> Ref<'a, Entry> {
 }
 
 impl<'a> RefMut<'a, Entry> {
-    /// The value with an allocation of its own, for as long as the table is borrowed.
+    /// Returns the value that has its own allocation, for as long as the table is borrowed.
     #[inline]
     #[must_use]
     pub fn into_object(mut self) -> Option<&'a mut Value> {
@@ -673,7 +675,7 @@ impl<'a> RefMut<'a, Entry> {
     }
 }
 
-// SAFETY: an entry is aligned to 8, its address is the allocator's, and its key never changes while it lives.
+// SAFETY: an entry is aligned to 8, its address comes from the allocator, and its key never changes while it lives.
 unsafe impl Record for Entry {
     type Hash = crate::hash::KeyHash;
 
@@ -764,7 +766,7 @@ mod tests {
         for start in ["12", "ab", &*"z".repeat(1500)] {
             let mut entry = Entry::string(b"key", start.as_bytes(), Some(1));
             let mut model = start.as_bytes().to_vec();
-            // Miri takes a minute for the longest.
+            // The longest takes Miri a minute.
             let longest = if cfg!(miri) { 1500 } else { 100_000 };
             for len in [model.len(), model.len() + 1, 700, 1024, 1025, 1026, 5000.min(longest), longest, 10] {
                 model.resize(len, 0);

@@ -1,19 +1,19 @@
-//! Which keys of a table may have expired: a queue by time, so that expiry doesn't look at keys that live on. The same of the fields
-//! of a hash, and of the keys of a table that hold such hashes.
+//! A queue of keys by expiry time, so that the search for expired keys does not look at living ones. The same queue
+//! serves the fields of a hash, and the keys of a table that hold hashes with expiring fields.
 //!
-//! Every key with an expiry has at least one note whose time is not later than its expiry. Notes are not removed when
-//! a key goes or gets a later expiry; a stale note is dropped when its time comes. When there are far more notes than
-//! keys, the owner rebuilds the queue, so it stays within a constant factor of the keys.
+//! Every key with an expiry has at least one note with a time no later than its expiry. Notes stay when a key is
+//! removed or gets a later expiry; a stale note is dropped when its time comes. When there are many more notes than
+//! keys, the owner rebuilds the queue, so its size stays within a constant factor of the number of keys.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::hash::KeyHash;
 
-/// Notes that a queue may hold beyond twice its keys before it is rebuilt.
+/// Notes that a queue may hold beyond twice the number of its keys before it is rebuilt.
 const SLACK: usize = 64;
 
-/// What a write does to the expiry of a key, or of a hash's field.
+/// The effect of a write on the expiry of a key or of a hash's field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ttl {
     /// Leaves it.
@@ -24,10 +24,10 @@ pub enum Ttl {
     At(u64),
 }
 
-/// The hash of a key, or of a field, noted with the time in milliseconds of Unix time at which to look at it.
+/// The hash of a key or of a field, with the time to look at it, in milliseconds of Unix time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Note<H = KeyHash> {
-    /// When to look.
+    /// The time to look.
     pub at_ms: u64,
     /// The key's hash.
     pub hash: H,
@@ -57,20 +57,21 @@ impl<H: Copy + Ord> ExpiryQueue<H> {
         self.notes.peek().map(|Reverse(note)| note.at_ms)
     }
 
-    /// How many notes there are.
+    /// Number of notes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.notes.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no notes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.notes.is_empty()
     }
 
-    /// Starts over with one note for each hash that has one and still has an expiry, as this says: without a walk through a table of
-    /// which few expire. `ahead` is given the hashes that are yet to be asked for before each of them, so that it can ask for memory.
+    /// Rebuilds the queue with one note for each hash that has a note and still has an expiry according to `expiry_of`.
+    /// This avoids a walk through a table with few expiring keys. Before each hash, `ahead` gets the remaining hashes,
+    /// so that it can prefetch memory.
     pub fn renew(&mut self, expiry_of: impl Fn(H) -> Option<u64>, ahead: impl Fn(&[H])) {
         let mut hashes: Vec<H> = std::mem::take(&mut self.notes).into_iter().map(|Reverse(note)| note.hash).collect();
         hashes.sort_unstable();
@@ -82,7 +83,7 @@ impl<H: Copy + Ord> ExpiryQueue<H> {
         self.rebuild(notes);
     }
 
-    /// Takes the earliest note whose time is before `now_ms`.
+    /// Takes the earliest note if its time is before `now_ms`.
     pub fn pop_due(&mut self, now_ms: u64) -> Option<Note<H>> {
         if self.notes.peek()?.0.at_ms >= now_ms {
             return None;
@@ -90,36 +91,37 @@ impl<H: Copy + Ord> ExpiryQueue<H> {
         self.notes.pop().map(|Reverse(note)| note)
     }
 
-    /// Whether the queue should be rebuilt, given how many keys have an expiry.
+    /// Returns true if the queue should be rebuilt, given the number of keys with an expiry.
     #[must_use]
     pub fn is_stale(&self, volatile: usize) -> bool {
         self.notes.len() > 2 * volatile + SLACK
     }
 
-    /// Starts over with one note a key.
+    /// Replaces all notes; one per key is enough.
     pub fn rebuild(&mut self, notes: impl Iterator<Item = Note<H>>) {
         self.notes = notes.map(Reverse).collect();
     }
 
-    /// A note, chosen by a random number; none if there is none.
+    /// Returns a note chosen by a random number; None if there are no notes.
     #[must_use]
     pub fn note_at(&self, random: u64) -> Option<Note<H>> {
         self.notes.as_slice().get(self.index_of(random)).map(|Reverse(note)| *note)
     }
 
-    /// All notes, from one on that is chosen by a random number: the first is the one whose time comes first.
+    /// Returns all notes, beginning at one chosen by a random number: in storage order, the first note has the earliest
+    /// time.
     pub fn notes_from(&self, random: u64) -> impl Iterator<Item = Note<H>> {
         let (before, from) = self.notes.as_slice().split_at(self.index_of(random));
         from.iter().chain(before).map(|Reverse(note)| *note)
     }
 
-    /// The place that a random number chooses, less than the number of notes if there are any.
+    /// Returns the index chosen by a random number, less than the number of notes if there are any.
     fn index_of(&self, random: u64) -> usize {
         ((u128::from(random) * self.notes.len() as u128) >> 64) as usize
     }
 
-    /// The mean of the milliseconds from `now_ms` on that up to `samples` notes, evenly chosen, have left; 0 if there
-    /// is none. An estimate, since some notes are stale.
+    /// Returns the mean time left from `now_ms` on, in milliseconds, of up to `samples` evenly chosen notes; 0 if there
+    /// are none. It is an estimate, because some notes are stale.
     #[must_use]
     pub fn mean_left_ms(&self, now_ms: u64, samples: usize) -> u64 {
         let notes = self.notes.as_slice();
@@ -129,7 +131,7 @@ impl<H: Copy + Ord> ExpiryQueue<H> {
         u128::checked_div(sum, count).unwrap_or(0) as u64
     }
 
-    /// Forgets everything.
+    /// Removes all notes.
     pub fn clear(&mut self) {
         self.notes = BinaryHeap::new();
     }

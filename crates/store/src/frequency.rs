@@ -1,4 +1,4 @@
-//! How often a key is used, in the 24 bits of its access word that Redis's policy "least frequently used" has.
+//! A key's frequency of use, in the 24 bits of its access word that Redis's policy "least frequently used" defines.
 //!
 //! ```text
 //! ┌─────────────────────────────┬──────────────────┐
@@ -6,29 +6,29 @@
 //! └─────────────────────────────┴──────────────────┘
 //! ```
 //!
-//! The counter is logarithmic: the greater it is, the less likely a use raises it. It falls with time. Source: Redis's
-//! page "Key eviction", "The new LFU mode".
+//! The counter is logarithmic: the greater it is, the less likely a use increments it. It decays with time. Source:
+//! Redis's page "Key eviction", "The new LFU mode".
 
-/// What a new key's counter begins with, so that it isn't evicted before it could be used: Redis's figure.
+/// Initial counter of a new key, so that it is not evicted before its first uses: Redis's figure.
 const INITIAL: u32 = 5;
 /// Minutes are counted modulo this.
 const MINUTES: u32 = 1 << 16;
 
-/// How frequency is counted during a call.
+/// Parameters for counting uses during a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frequency {
     /// Minutes since the server started.
     pub minutes: u32,
-    /// How many uses saturate the counter: the higher, the more (lfu-log-factor).
+    /// Determines how many uses saturate the counter: the higher, the more (lfu-log-factor).
     pub log_factor: u32,
-    /// Minutes after which the counter falls by one (lfu-decay-time); 0: it doesn't.
+    /// Minutes after which the counter falls by one (lfu-decay-time); 0 disables the decay.
     pub decay_minutes: u32,
     /// Randomness of the call.
     pub seed: u64,
 }
 
 impl Frequency {
-    /// The counter of an access word, as far as it has fallen by now.
+    /// Returns the counter of an access word, with the decay until now.
     #[must_use]
     pub fn count(&self, word: u32) -> u32 {
         let since = (word >> 8) % MINUTES;
@@ -36,13 +36,13 @@ impl Frequency {
         (word & 0xff).saturating_sub(passed.checked_div(self.decay_minutes).unwrap_or(0))
     }
 
-    /// The access word of a key with this counter, as of now.
+    /// Returns the access word of a key with this counter, as of now.
     #[must_use]
     pub fn word(&self, count: u8) -> u32 {
         (self.minutes % MINUTES) << 8 | u32::from(count)
     }
 
-    /// The access word after a use; `salt` tells one use of a call from another. A new key's word is 0.
+    /// Returns the access word after a use; `salt` distinguishes the uses within a call. A new key's word is 0.
     #[must_use]
     pub fn used(&self, word: u32, salt: u64) -> u32 {
         let count = if word == 0 { INITIAL } else { self.raised(self.count(word), salt) };
@@ -53,7 +53,7 @@ impl Frequency {
         if count >= 0xff {
             return count;
         }
-        // Chances are one to this; a mix of the call's randomness decides.
+        // The counter is incremented with probability 1 / `against`; a mix of the call's randomness decides.
         let against = u64::from(count.saturating_sub(INITIAL)) * u64::from(self.log_factor) + 1;
         let mixed = (self.seed ^ salt).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let chance = ((u128::from(mixed ^ mixed >> 32) * u128::from(against)) >> 64) as u64;
@@ -78,10 +78,10 @@ mod tests {
         }
         assert_eq!(Frequency { decay_minutes: 0, ..at(1000) }.count(word), 5);
         let late = at(MINUTES - 1).used(0, 0);
-        assert_eq!(at(MINUTES + 1).count(late), 3, "the minutes begin again");
+        assert_eq!(at(MINUTES + 1).count(late), 3, "the minutes wrap around");
     }
 
-    /// The table in Redis's documentation: with factor 10, 1,000 hits make about 18, a million 255.
+    /// Source: the table in Redis's documentation. With factor 10, 1,000 hits make about 18, a million 255.
     #[test]
     fn the_counter_grows_ever_more_slowly() {
         let mut random = Random::new(1);

@@ -1,25 +1,25 @@
 //! Redis's glob-style patterns, as in KEYS, SCAN, PSUBSCRIBE, CONFIG GET and access rules.
 //!
-//! `*` stands for any bytes, `?` for one byte, `[abc]`, `[a-z]` and `[^a]` for one byte of a set, and a backslash takes
-//! the special meaning off the next byte. Source: the documentation page of KEYS; what that page leaves open (reversed
-//! ranges, classes without end) follows Redis 7.2's behaviour.
+//! `*` stands for any bytes, `?` for one byte, `[abc]`, `[a-z]` and `[^a]` for one byte of a set, and a backslash
+//! removes the special meaning of the next byte. Source: the documentation page of KEYS; cases that it leaves open
+//! (reversed ranges, unterminated classes) follow Redis 7.2's behaviour.
 //!
 //! This module works on bytes: it knows no characters beyond ASCII's letters, and no keys.
 
-/// Whether the whole text matches the pattern; with `nocase`, ASCII letters match in either case.
+/// Returns true if the whole text matches the pattern; with `nocase`, ASCII letters match in either case.
 ///
-/// Every part of a pattern but `*` stands for exactly one byte, so that only the latest `*` ever needs to be stretched.
-/// That bounds the time by the product of both lengths, also for patterns such as `a*a*a*a*b`; no memory is allocated.
+/// Every part of a pattern except `*` matches exactly one byte, so only the latest `*` ever needs to be extended. The
+/// time is bounded by the product of both lengths, also for patterns like `a*a*a*a*b`; no memory is allocated.
 ///
-/// An empty text matches only an empty pattern, not even `*`, as in Redis; its commands that list keys treat a lone `*`
-/// as "no pattern" before they ask.
+/// An empty text matches only an empty pattern, not even `*`, as in Redis. Redis's commands that list keys treat a lone
+/// `*` as "no pattern" before they match.
 pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
     if text.is_empty() {
         return pattern.is_empty();
     }
     let mut pattern = pattern;
     let mut text = text;
-    // After the latest `*`: the pattern behind it, and the text that it leaves for that.
+    // The pattern after the latest `*`, and the text that is left for it.
     let mut retry: Option<(&[u8], &[u8])> = None;
     loop {
         if let [b'*', rest @ ..] = pattern {
@@ -31,7 +31,7 @@ pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
             continue;
         }
         let Some((byte, text_rest)) = text.split_first() else {
-            // Stretching a `*` would leave even less text to the rest of the pattern.
+            // Extending a `*` would leave even less text for the rest of the pattern.
             return pattern.is_empty();
         };
         if let Some(pattern_rest) = match_one(pattern, *byte, nocase) {
@@ -46,19 +46,19 @@ pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
     }
 }
 
-/// Whether the pattern has no special bytes, so that only the same bytes match it.
+/// Returns true if the pattern has no special bytes, so that only an identical text matches.
 pub fn is_literal(pattern: &[u8]) -> bool {
     literal_prefix(pattern).len() == pattern.len()
 }
 
-/// The bytes with which every text that matches (case taken into account) begins: those before the first special byte.
+/// Returns the bytes before the first special byte: every matching text begins with them, if case matters.
 pub fn literal_prefix(pattern: &[u8]) -> &[u8] {
     let end = pattern.iter().position(|byte| matches!(byte, b'*' | b'?' | b'[' | b'\\'));
     &pattern[..end.unwrap_or(pattern.len())]
 }
 
-/// Matches one byte with the first part of a pattern that doesn't begin with `*`; the rest of the pattern if it
-/// matched.
+/// Matches one byte with the first part of a pattern that does not begin with `*`. Returns the rest of the pattern if
+/// it matched.
 fn match_one(pattern: &[u8], byte: u8, nocase: bool) -> Option<&[u8]> {
     match pattern {
         [] => None,
@@ -68,8 +68,8 @@ fn match_one(pattern: &[u8], byte: u8, nocase: bool) -> Option<&[u8]> {
     }
 }
 
-/// The set of the bytes that a pattern's first part matches, a bit each, and the rest of the pattern. None if that part is a
-/// `*`, if it matches no byte, and for an empty pattern.
+/// Returns the set of bytes that the pattern's first part matches, one bit each, and the rest of the pattern. Returns
+/// None if that part is a `*` or matches no byte, and for an empty pattern.
 pub fn first_set(pattern: &[u8]) -> Option<([u64; 4], &[u8])> {
     if pattern.first() == Some(&b'*') {
         return None;
@@ -84,9 +84,9 @@ pub fn first_set(pattern: &[u8]) -> Option<([u64; 4], &[u8])> {
     Some((set, rest?))
 }
 
-/// Matches one byte with a class, given what follows its `[`; the rest of the pattern if it matched.
+/// Matches one byte with a class, given the text after its `[`. Returns the rest of the pattern if it matched.
 ///
-/// A class ends at its first `]` that is neither escaped nor the end of a range, else at the end of the pattern.
+/// A class ends at its first `]` that is neither escaped nor the end of a range, or else at the end of the pattern.
 fn match_class(class: &[u8], byte: u8, nocase: bool) -> Option<&[u8]> {
     let (negated, mut class) = match class {
         [b'^', rest @ ..] => (true, rest),
@@ -97,7 +97,7 @@ fn match_class(class: &[u8], byte: u8, nocase: bool) -> Option<&[u8]> {
         class = match class {
             [] => break class,
             [b']', rest @ ..] => break rest,
-            // Redis compares an escaped byte exactly, whatever `nocase` says.
+            // Redis compares an escaped byte exactly, even with `nocase`.
             [b'\\', literal, rest @ ..] => {
                 found |= *literal == byte;
                 rest
@@ -115,23 +115,23 @@ fn match_class(class: &[u8], byte: u8, nocase: bool) -> Option<&[u8]> {
     (found != negated).then_some(rest)
 }
 
-/// Whether a byte lies in a range, whose ends may come in either order.
+/// Returns true if a byte is in a range; the ends may be in either order.
 ///
-/// The ends are put in order before their case is ignored, as in Redis, which leaves `[Z-a]` empty then.
+/// The ends are sorted before their case is ignored, as in Redis, so `[Z-a]` is empty without case.
 fn in_range(start: u8, end: u8, byte: u8, nocase: bool) -> bool {
     let (low, high) = if start as i8 <= end as i8 { (start, end) } else { (end, start) };
     let rank = if nocase { rank_without_case } else { rank };
     (rank(low)..=rank(high)).contains(&rank(byte))
 }
 
-/// The place of a byte in the order of ranges. Redis compares C's `char`, which is signed on x86-64: bytes from 128 on
-/// come before the others.
+/// Returns a byte's rank in ranges. Redis compares C's `char`, which is signed on x86-64: bytes from 128 on come before
+/// the others.
 fn rank(byte: u8) -> i16 {
     i16::from(byte as i8)
 }
 
-/// The same, case ignored. Redis compares what `tolower` of the GNU C library makes of a signed `char`, and that is
-/// unsigned for all but byte 255, which it takes for the end of a file.
+/// Returns a byte's rank if case is ignored. Redis compares the results of the GNU C library's `tolower` for a signed
+/// `char`, which are unsigned except for byte 255, which equals EOF.
 fn rank_without_case(byte: u8) -> i16 {
     if byte == u8::MAX { -1 } else { i16::from(byte.to_ascii_lowercase()) }
 }
@@ -144,7 +144,7 @@ fn same(a: u8, b: u8, nocase: bool) -> bool {
 mod tests {
     use super::*;
 
-    /// A pattern, texts that match it, and texts that don't.
+    /// A pattern, texts that match it, and texts that do not.
     type Row<'a> = (&'a [u8], &'a [&'a [u8]], &'a [&'a [u8]]);
 
     fn check(nocase: bool, rows: &[Row]) {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn literal_patterns_are_told_from_others() {
+    fn literal_patterns_are_recognised() {
         for (pattern, prefix) in
             [("", ""), ("key", "key"), ("ke*", "ke"), ("?", ""), ("a[b", "a"), ("a\\*", "a"), ("]^-", "]^-")]
         {

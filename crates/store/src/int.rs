@@ -1,6 +1,6 @@
 //! Canonical decimal integers: the strings that are stored as integers.
 
-/// The integer whose shortest decimal form these bytes are: no plus sign, no leading zeros, no "-0".
+/// Parses a canonical integer, in its shortest decimal form: no plus sign, no leading zeros, no "-0".
 #[inline]
 #[must_use]
 pub fn canonical_i64(bytes: &[u8]) -> Option<i64> {

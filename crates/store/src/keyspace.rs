@@ -1,57 +1,78 @@
-//! The keyspace: every database's keys, cut into shards by hash, each shard behind a small lock.
+//! The keyspace: all databases' keys, cut into shards by hash. A one-word lock guards each shard.
 //!
-//! Reading and writing need a [`Locked`], which holds one shard, several, or all (alone behind the gate). A
-//! [`Db`](crate::db::Db) is the view of one database through it; what commands do to keys is written on `Db`, in
-//! `db.rs`.
+//! Reads and writes need a [`Locked`], which holds one shard, several shards, or all of them (alone behind the gate). A
+//! [`Db`](crate::db::Db) is the view of one database through a `Locked`; `db.rs` implements the operations of commands
+//! on keys.
 //!
-//! `unsafe` because tables are reached through locks that are taken before the command runs, not around each access.
-//! The invariant: **a table is touched only through a `Locked` that holds its shard; a `Locked` is either the only one
-//! that holds a shard, by its lock, or the only one at all, by the gate.** `Locked` checks this at every access. A
-//! thread that keeps all others out of the gate takes no locks; it still has only one `Locked` at a time. The same holds
-//! for what saves a shard for a snapshot.
+//! This module uses `unsafe` because a command's locks are taken before it runs, not around each access to a table. The
+//! invariant: **a table is touched only through a `Locked` that holds its shard; a `Locked` is either the only holder
+//! of a shard, by its lock, or the only `Locked` at all, by the gate.** `Locked` checks this at every access. A thread
+//! that keeps all others out of the gate takes no locks, and still has only one `Locked` at a time. The invariant also
+//! covers the savers that a snapshot attaches to shards.
+
+mod occupied;
 
 use std::cell::UnsafeCell;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use self::occupied::Occupied;
 use crate::entry::Entry;
 use crate::expiry::{ExpiryQueue, Note};
-use crate::hash::{KeyHash, SHARD_BITS_MAX};
-use crate::prefetch::{Ahead, prefetch_to_write};
+use crate::hash::{self, KeyHash, SHARD_BITS_MAX, SLOTS};
+use crate::prefetch::{Ahead, prefetch, prefetch_to_write};
 use crate::reaper::Reaper;
 use crate::snapshot::{Saver, Saving, Snapshots};
 use crate::sync::{Alone, Gate, Inside, ShardLock};
 use crate::table::{COMING_STEP, Table};
 use crate::types::timed_hash::TimedHash;
 
-/// Shards of an only thread, which never waits for one: they part what takes long into steps. Fewer under Miri, which is slow.
+/// Shards of a single thread. They need no locks, but allow long work to proceed in steps. Miri is slow, so it gets fewer.
 const SHARDS_ALONE: usize = if cfg!(miri) { 8 } else { 64 };
-/// Shards of each of several threads. Between asking for a key's lock and taking it, a thread goes through some 64
-/// keys, and each other thread through as many: with so many shards one lock in eight has gone to another core by then,
-/// with 64 two in three.
+/// Shards per thread if there are several threads. A thread goes through some 64 keys between the prefetch of a key's lock and its
+/// acquisition, and every other thread does the same. Meanwhile another core takes one lock in eight away. With 64 shards, it would be two
+/// locks in three.
 const SHARDS_PER_THREAD: usize = 512;
-/// Shards of all databases together for which threads have as many; they take about 30 MB. Where there are more
-/// databases, threads have fewer, but no fewer than an only thread has.
+/// Maximum number of shards of all databases together while threads have [`SHARDS_PER_THREAD`] each; they take about 30
+/// MB. With more databases each thread gets fewer, but at least [`SHARDS_ALONE`].
 const SHARDS_IN_ALL: usize = 1 << 18;
-/// The most shards; a cursor of SCAN carries their number in its low bits.
+/// Maximum number of shards. SCAN's cursor carries the shard's number in its low bits.
 const SHARDS_MAX: usize = 1 << SHARD_BITS_MAX;
 
-/// How long a thread that holds higher shards waits for a lower one. Such a wait could close a circle (a deadlock).
+/// The rule that assigns keys to shards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Patience {
-    /// Some milliseconds, long enough for ordinary commands to release it: for a thread that can begin anew.
+pub enum Layout {
+    /// Hashes decide. The number of shards suits the number of threads.
+    Threads,
+    /// Each slot of a cluster is a shard with the slot's number. Keys must be hashed by slot ([`crate::hash::hash_by_slot`]).
+    Slots,
+}
+
+impl Layout {
+    /// Returns the layout that fits this process's hash function.
+    #[must_use]
+    pub fn of_hashes() -> Layout {
+        if hash::hashes_by_slot() { Layout::Slots } else { Layout::Threads }
+    }
+}
+
+/// The time limit of a thread that holds higher shards and waits for a lower one. This wait could close a cycle (a
+/// deadlock).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WaitMax {
+    /// Some milliseconds, enough for ordinary commands to release the shard. For a thread that can start over.
     Short,
-    /// Some hundred milliseconds, long enough for long commands, too (SUNIONSTORE of a million members): for a thread
-    /// that would fail otherwise. A circle of waits lasts that long.
+    /// Some hundred milliseconds, enough for long commands (SUNIONSTORE of a million members). For a thread that would
+    /// otherwise fail. A cycle of waits lasts this long.
     Long,
 }
 
-impl Patience {
-    /// How often it is looked whether the shard is free: see `sync::Backoff`.
+impl WaitMax {
+    /// Number of attempts to take the lock: see `sync::Backoff`.
     fn tries(self) -> u32 {
         match self {
-            Patience::Short => 300,
-            Patience::Long => 3000,
+            WaitMax::Short => 300,
+            WaitMax::Long => 3000,
         }
     }
 }
@@ -74,33 +95,41 @@ impl<'a> Key<'a> {
     }
 }
 
-/// One shard of one database.
+/// One shard of one database. The fields that every lookup reads are the first 64 bytes, in two cache lines at most. Alignment to whole lines
+/// would cost memory in each of thousands of shards.
 #[derive(Default)]
+#[repr(C, align(32))]
 pub struct Shard {
     pub(crate) table: Table<Entry>,
-    pub(crate) queue: ExpiryQueue,
     /// Keys that have an expiry.
     pub(crate) volatile: usize,
-    /// When fields of hashes expire, once there has been one that does.
+    pub(crate) queue: ExpiryQueue,
+    /// Expiry times of hash fields. None until the first field with an expiry.
     pub(crate) fields: Option<Box<FieldQueue>>,
 }
 
-/// Which keys of a shard hold hashes with fields that may have expired: a queue as that of keys. Every key whose hash has fields that
-/// expire has at least one note whose time isn't later than theirs.
+const _: () = assert!(std::mem::offset_of!(Shard, queue) == LOOKED_UP_BYTES && size_of::<Shard>() == 96);
+
+/// Size of the fields that every lookup reads.
+const LOOKED_UP_BYTES: usize = 64;
+
+/// The keys of a shard that hold hashes with fields that may have expired. Each key with expiring fields has at least
+/// one note, with a time no later than its first expiry.
 #[derive(Default)]
 pub(crate) struct FieldQueue {
     queue: ExpiryQueue,
-    /// Notes that were left when the queue was last renewed.
+    /// Number of notes after the last renewal of the queue.
     renewed: usize,
 }
 
-/// When the hash of a key with this hash has fields that expire next.
+/// Returns the next expiry of a field in the hash of a key with this hash.
 fn next_field(table: &Table<Entry>, hash: KeyHash) -> Option<u64> {
     let next = |entry: &Entry| entry.timed_hash().and_then(TimedHash::next_expiry);
     table.find_where(hash, |entry| next(entry).is_some()).and_then(|entry| next(&entry))
 }
 
-/// Asks for what [`next_field`] will read of the keys with these hashes: each step is worthwhile once the one before has arrived.
+/// Prefetches the memory that [`next_field`] reads for these keys. Each step is useful only after the previous one has
+/// arrived.
 fn prefetch_fields(table: &Table<Entry>, hashes: &[KeyHash]) {
     table.prefetch_coming(&hashes[hashes.len().min(COMING_STEP)..]);
     if let Some(entry) = hashes.get(COMING_STEP).and_then(|&hash| table.peek_candidate(hash)) {
@@ -114,23 +143,24 @@ impl Shard {
         self.tidy_queue();
     }
 
-    /// Notes when the next field of a key's hash expires. A note at an earlier time serves as well.
+    /// Notes the next expiry of a field in a key's hash. A note with an earlier time is left as it is.
     pub(crate) fn note_field(&mut self, at_ms: u64, hash: KeyHash) {
         let FieldQueue { queue, renewed } = &mut **self.fields.get_or_insert_default();
         queue.note(at_ms, hash);
-        // To renew it takes a look at each key that it has. As long as each may hold such a hash, that would be in vain.
+        // Renewal looks up every noted key. With no more notes than keys, every note may belong to a different key, and renewal would
+        // remove none.
         if queue.len() > self.table.len() && queue.is_stale(*renewed) {
             queue.renew(|hash| next_field(&self.table, hash), |coming| prefetch_fields(&self.table, coming));
             *renewed = queue.len();
         }
     }
 
-    /// Takes the note of a key whose hash may have fields that expired before `now_ms`.
+    /// Takes the note of a key with fields that may have expired before `now_ms`.
     pub(crate) fn pop_due_field(&mut self, now_ms: u64) -> Option<Note> {
         self.fields.as_mut()?.queue.pop_due(now_ms)
     }
 
-    /// How many keys hold hashes with fields that expire. Looks at each of them.
+    /// Counts the keys that hold hashes with expiring fields. Looks at each of them.
     pub(crate) fn count_timed_hashes(&mut self) -> usize {
         let Some(fields) = &mut self.fields else { return 0 };
         fields.queue.renew(|hash| next_field(&self.table, hash), |coming| prefetch_fields(&self.table, coming));
@@ -138,13 +168,13 @@ impl Shard {
         fields.renewed
     }
 
-    /// Bytes of the queues.
+    /// Bytes of both queues.
     pub(crate) fn queue_bytes(&self) -> usize {
         let fields = self.fields.as_ref().map_or(0, |fields| size_of::<FieldQueue>() + fields.queue.memory_bytes());
         self.queue.memory_bytes() + fields
     }
 
-    /// Has as many notes as keys that expire, if there are far more.
+    /// Rebuilds the queue with one note per expiring key if it has many more notes than expiring keys.
     pub(crate) fn tidy_queue(&mut self) {
         if self.queue.is_stale(self.volatile) {
             let notes = self.table.iter().filter_map(|e| e.expiry().map(|at_ms| Note { at_ms, hash: hash_of(&e) }));
@@ -157,7 +187,7 @@ fn hash_of(entry: &Entry) -> KeyHash {
     KeyHash::of(entry.key())
 }
 
-/// A lock on a cache line of its own, against false sharing.
+/// A lock on its own cache line, against false sharing.
 #[derive(Default)]
 #[repr(align(64))]
 struct PaddedLock(ShardLock);
@@ -165,45 +195,56 @@ struct PaddedLock(ShardLock);
 /// See the module's documentation.
 pub struct Keyspace {
     locks: Box<[PaddedLock]>,
-    /// By physical database, then by shard.
+    /// Indexed by physical database, then by shard.
     shards: Box<[UnsafeCell<Shard>]>,
-    /// By shard: what saves it for a snapshot, while one runs.
+    /// The saver of each shard, while a snapshot runs.
     savers: Box<[UnsafeCell<Option<Box<Saver>>>]>,
-    /// The physical database of each that clients select: SWAPDB exchanges two. Changed only alone behind the gate.
+    /// Maps each database that clients select to its physical database. SWAPDB exchanges two. Changes only alone behind
+    /// the gate.
     physical: Box<[AtomicUsize]>,
-    /// By physical database.
+    /// Indexed by physical database.
     had: Box<[Had]>,
     gate: Gate,
     reaper: Reaper,
     snapshots: Snapshots,
-    /// Whether there is more than one thread, so that locks are needed at all.
+    /// True if there are several threads, so that locks are needed.
     contended: bool,
+    layout: Layout,
 }
 
-// SAFETY: see the module's invariant; everything in a shard is Send.
+// SAFETY: the module's invariant makes accesses exclusive, and everything in a shard is `Send`.
 unsafe impl Sync for Keyspace {}
 
-/// What a database has had since it was last emptied. The many shards of a database that had nothing aren't searched.
-#[derive(Default)]
+/// The kinds of content that a database has had since it was last emptied. A search skips the many shards of a database
+/// that had none.
 struct Had {
     keys: AtomicBool,
     expiries: AtomicBool,
-    /// Fields of hashes that expire.
+    /// Fields with an expiry.
     fields: AtomicBool,
+    /// The shards that may have keys.
+    shards: Occupied,
 }
 
-/// Where the shards of a database begin: looked up once for all that a command does there.
+impl Had {
+    fn new(shards: usize) -> Had {
+        let [keys, expiries, fields] = [(); 3].map(|()| AtomicBool::new(false));
+        Had { keys, expiries, fields, shards: Occupied::new(shards) }
+    }
+}
+
+/// Index of a database's first shard. A command looks it up once.
 #[derive(Clone, Copy)]
 pub(crate) struct FirstShard(usize);
 
-/// A set of shards, a bit each. A command with many keys asks for each of them several times whether its shard is held.
+/// A set of shards, one bit each. Commands with many keys check several times per key that its shard is held.
 #[derive(Debug, Default)]
 pub struct ShardSet {
     words: Vec<u64>,
 }
 
 impl ShardSet {
-    /// Makes it the set of the shards of these keys.
+    /// Replaces the set by the shards of these keys.
     pub fn assign(&mut self, keyspace: &Keyspace, hashes: impl Iterator<Item = KeyHash>) {
         self.words.clear();
         self.words.resize(keyspace.shard_count().div_ceil(64), 0);
@@ -217,7 +258,7 @@ impl ShardSet {
         self.words.get(shard / 64).is_some_and(|word| word & 1 << (shard % 64) != 0)
     }
 
-    /// The shards, ascending.
+    /// Returns the shards in ascending order.
     fn iter(&self) -> impl Iterator<Item = usize> {
         self.words.iter().enumerate().flat_map(|(index, &word)| {
             std::iter::successors(Some(word), |left| Some(left & left.wrapping_sub(1)))
@@ -227,56 +268,94 @@ impl ShardSet {
     }
 }
 
-/// Which shards a [`Locked`] holds.
+/// Shards to be locked, in ascending order without duplicates. The ways differ in the cost of [`Locked::holds`].
+pub enum Shards<'k> {
+    /// One shard.
+    One(usize),
+    /// Several shards, found by binary search.
+    Many(&'k [usize]),
+    /// Several shards of a command that checks them often, found by a bit each.
+    Set(&'k ShardSet),
+    /// Several shards; more may be added later by [`Locked::extend`].
+    Growing(Vec<usize>),
+}
+
+/// Returns false: the condition of a wait without a limit.
+#[must_use]
+pub fn never() -> bool {
+    false
+}
+
+/// The shards that a [`Locked`] holds.
 enum Held<'k> {
-    /// None; shards are locked one at a time as they are visited, until a wait becomes long and this says so.
+    /// None. Each shard is locked for its visit, until a wait becomes long and the callback gives up.
     Each(GiveUp<'k>),
     One(usize),
-    /// One, without its lock: all others are kept out of the gate.
+    /// One, without its lock: all other threads are kept out of the gate.
     Own(usize),
     /// Ascending, without duplicates.
     Many(&'k [usize]),
-    /// Some, that are asked for often.
+    /// Several, for commands that check their shards often.
     Set(&'k ShardSet),
-    /// As `Many`, and more may come; see [`Locked::extend`].
+    /// Like `Many`, but more shards may be added; see [`Locked::extend`].
     Growing(Vec<usize>),
-    /// Everything, proven by an [`Alone`].
+    /// All shards, proven by an [`Alone`].
     All,
 }
 
-/// When a visit of all shards ends in its midst.
+/// The condition on which a visit of all shards stops early.
 #[derive(Clone, Copy)]
 struct GiveUp<'k> {
     when: &'k dyn Fn() -> bool,
-    /// Whether it has.
+    /// True if the visit has stopped.
     done: bool,
 }
 
-/// The right to touch some shards. Dropping it gives the right back.
+/// The right to touch some shards. Dropping it releases them.
 pub struct Locked<'k> {
     keyspace: &'k Keyspace,
     held: Held<'k>,
 }
 
 impl Keyspace {
-    /// An empty keyspace of `databases` databases for `threads` worker threads, numbered from 0, and one with the next number that
-    /// loads data.
+    /// Returns an empty keyspace of `databases` databases for `threads` worker threads, numbered from 0. The next
+    /// number belongs to a thread that loads data.
     #[must_use]
     pub fn new(databases: usize, threads: usize) -> Keyspace {
+        Keyspace::with_layout(databases, threads, Layout::Threads)
+    }
+
+    /// Like [`Keyspace::new`], with this layout.
+    #[must_use]
+    pub fn with_layout(databases: usize, threads: usize, layout: Layout) -> Keyspace {
+        // Unit tests share a process with tests that hash in another way. Any upper bits serve as the slot there.
+        let tells_slots = cfg!(test) || hash::hashes_by_slot();
+        assert!(layout == Layout::Threads || tells_slots, "hashes don't tell the slots");
         let threads = threads.max(1);
-        let count = shards_of(databases, threads);
+        let count = match layout {
+            Layout::Threads => shards_of(databases, threads),
+            Layout::Slots => SLOTS,
+        };
         Keyspace {
             locks: (0..count).map(|_| PaddedLock::default()).collect(),
             shards: (0..count * databases).map(|_| UnsafeCell::default()).collect(),
             savers: (0..count).map(|_| UnsafeCell::default()).collect(),
             physical: (0..databases).map(AtomicUsize::new).collect(),
-            had: (0..databases).map(|_| Had::default()).collect(),
-            // One place more, for a thread that loads data.
+            had: (0..databases).map(|_| Had::new(count)).collect(),
+            // The additional place is for the thread that loads data.
             gate: Gate::new(threads + 1),
             reaper: Reaper::default(),
             snapshots: Snapshots::default(),
             contended: threads > 1,
+            layout,
         }
+    }
+
+    /// Returns the rule that assigns keys to shards.
+    #[inline]
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        self.layout
     }
 
     /// The gate that worker threads pass.
@@ -291,51 +370,57 @@ impl Keyspace {
         &self.reaper
     }
 
-    /// What is known of the snapshot that runs, and of those before.
+    /// The running snapshot, and the state that earlier ones left.
     #[inline]
     pub(crate) fn snapshots(&self) -> &Snapshots {
         &self.snapshots
     }
 
-    /// How many databases there are.
+    /// Number of databases.
     #[must_use]
     pub fn databases(&self) -> usize {
         self.physical.len()
     }
 
-    /// How many shards each database has: a power of two.
+    /// Number of shards of each database: a power of two.
     #[must_use]
     pub fn shard_count(&self) -> usize {
         self.locks.len()
     }
 
-    /// The shard that keys of this hash live in.
+    /// Returns the shard of keys with this hash.
     #[inline]
     #[must_use]
     pub fn shard_of(&self, hash: KeyHash) -> usize {
         hash.shard(self.locks.len())
     }
 
-    #[inline]
-    fn take(&self, shard: usize) {
-        if self.contended {
-            self.locks[shard].0.lock();
-        }
-    }
-
-    /// Takes a shard, unless the wait becomes long and `give_up` says so.
+    /// Locks a shard. Returns false if the wait becomes long and `give_up` returns true.
     #[inline]
     fn take_unless(&self, shard: usize, give_up: &impl Fn() -> bool) -> bool {
         !self.contended || self.locks[shard].0.lock_unless(give_up)
     }
 
-    /// Takes shards in ascending order; none of them, if the wait becomes long and `give_up` says so.
+    /// Locks shards in ascending order. Locks none and returns false if a wait becomes long and `give_up` returns true.
     fn take_all_unless(&self, shards: &[usize], give_up: &impl Fn() -> bool) -> bool {
+        // All threads lock in ascending order, which rules out deadlocks.
+        debug_assert!(shards.is_sorted_by(|a, b| a < b));
         let taken = shards.iter().take_while(|&&shard| self.take_unless(shard, give_up)).count();
         if taken < shards.len() {
             shards[..taken].iter().rev().for_each(|&shard| self.give(shard));
         }
         taken == shards.len()
+    }
+
+    /// Like [`Keyspace::take_all_unless`], for a set.
+    fn take_set_unless(&self, set: &ShardSet, give_up: &impl Fn() -> bool) -> bool {
+        if self.contended
+            && let Some(refused) = set.iter().find(|&shard| !self.take_unless(shard, give_up))
+        {
+            set.iter().take_while(|&shard| shard < refused).for_each(|shard| self.give(shard));
+            return false;
+        }
+        true
     }
 
     #[inline]
@@ -345,77 +430,47 @@ impl Keyspace {
         }
     }
 
-    /// Locks one shard. The caller is inside the gate and holds no shard.
+    /// Locks shards. Returns `None`, with none of them locked, if a wait becomes long and `give_up` returns true; see
+    /// [`never()`]. The caller is inside the gate and holds no shard.
     #[inline]
     #[must_use]
-    pub fn lock_one(&self, shard: usize) -> Locked<'_> {
-        self.take(shard);
-        Locked { keyspace: self, held: Held::One(shard) }
+    pub fn lock<'k>(&'k self, shards: Shards<'k>, give_up: impl Fn() -> bool) -> Option<Locked<'k>> {
+        // Not `then_some`: it would build the `Locked` in any case, and its drop would unlock shards that are not held.
+        match shards {
+            Shards::One(shard) => {
+                self.take_unless(shard, &give_up).then(|| Locked { keyspace: self, held: Held::One(shard) })
+            }
+            Shards::Many(shards) => {
+                self.take_all_unless(shards, &give_up).then(|| Locked { keyspace: self, held: Held::Many(shards) })
+            }
+            Shards::Set(set) => {
+                self.take_set_unless(set, &give_up).then(|| Locked { keyspace: self, held: Held::Set(set) })
+            }
+            Shards::Growing(shards) => {
+                self.take_all_unless(&shards, &give_up).then(|| Locked { keyspace: self, held: Held::Growing(shards) })
+            }
+        }
     }
 
-    /// Locks several shards, given in ascending order without duplicates. The caller is inside the gate and holds none.
-    #[must_use]
-    pub fn lock_many<'k>(&'k self, shards: &'k [usize]) -> Locked<'k> {
-        debug_assert!(shards.is_sorted_by(|a, b| a < b));
-        // All threads lock in ascending order: that rules a deadlock out.
-        shards.iter().for_each(|&shard| self.take(shard));
-        Locked { keyspace: self, held: Held::Many(shards) }
-    }
-
-    /// As [`Keyspace::lock_one`], if the shard is free at this moment.
+    /// Locks one shard, or returns `None` if it is taken. The caller is inside the gate and holds no shard.
     #[inline]
     #[must_use]
     pub fn try_lock_one(&self, shard: usize) -> Option<Locked<'_>> {
         let taken = !self.contended || self.locks[shard].0.try_lock();
-        // Not `then_some`: what is not to be held must not be dropped.
+        // Not `then_some`: it would build the `Locked` in any case, and its drop would unlock a shard that is not held.
         taken.then(|| Locked { keyspace: self, held: Held::One(shard) })
     }
 
-    /// Lets another thread have a shard that it has waited for longer than a command takes. The locks are unfair: a thread that takes a shard
-    /// again and again calls this in between, when it holds none.
+    /// Yields a shard to another thread that has waited for it longer than a command takes. The locks are unfair: a
+    /// thread that locks the same shard repeatedly calls this in between, while it holds no shard.
     pub fn give_way(&self, shard: usize) {
         if self.contended {
             self.locks[shard].0.give_way();
         }
     }
 
-    /// As [`Keyspace::lock_one`], unless the wait becomes long and `give_up` says so.
-    #[inline]
-    #[must_use]
-    pub fn lock_one_unless(&self, shard: usize, give_up: impl Fn() -> bool) -> Option<Locked<'_>> {
-        // Not `then_some`: what is not to be held must not be dropped.
-        self.take_unless(shard, &give_up).then(|| Locked { keyspace: self, held: Held::One(shard) })
-    }
-
-    /// As [`Keyspace::lock_many`], unless the wait becomes long and `give_up` says so.
-    #[must_use]
-    pub fn lock_many_unless<'k>(&'k self, shards: &'k [usize], give_up: impl Fn() -> bool) -> Option<Locked<'k>> {
-        debug_assert!(shards.is_sorted_by(|a, b| a < b));
-        self.take_all_unless(shards, &give_up).then(|| Locked { keyspace: self, held: Held::Many(shards) })
-    }
-
-    /// As [`Keyspace::lock_many_unless`], for the commands with the most keys.
-    #[inline]
-    #[must_use]
-    pub fn lock_set_unless<'k>(&'k self, shards: &'k ShardSet, give_up: impl Fn() -> bool) -> Option<Locked<'k>> {
-        if self.contended
-            && let Some(refused) = shards.iter().find(|&shard| !self.take_unless(shard, &give_up))
-        {
-            shards.iter().take_while(|&shard| shard < refused).for_each(|shard| self.give(shard));
-            return None;
-        }
-        Some(Locked { keyspace: self, held: Held::Set(shards) })
-    }
-
-    /// The same for shards to which more can be added.
-    #[must_use]
-    pub fn lock_growing_unless(&self, shards: Vec<usize>, give_up: impl Fn() -> bool) -> Option<Locked<'_>> {
-        debug_assert!(shards.is_sorted_by(|a, b| a < b));
-        self.take_all_unless(&shards, &give_up).then(|| Locked { keyspace: self, held: Held::Growing(shards) })
-    }
-
-    /// Everything, for the only thread there is, or the only one that is inside this keyspace's gate; none, if others
-    /// may be. The caller holds no shard.
+    /// Returns all shards, if this thread is the only one or keeps all others out of this keyspace's gate. The caller
+    /// holds no shard.
     #[inline]
     #[must_use]
     pub fn own<'k>(&'k self, inside: Option<&'k Inside<'_>>) -> Option<Locked<'k>> {
@@ -423,91 +478,94 @@ impl Keyspace {
         is_only.then(|| Locked { keyspace: self, held: Held::All })
     }
 
-    /// One shard, for a thread that keeps all others out of this keyspace's gate. The caller holds no shard.
+    /// Returns one shard, if this thread keeps all others out of this keyspace's gate. The caller holds no shard.
     #[inline]
     #[must_use]
     pub fn own_one<'k>(&'k self, shard: usize, inside: Option<&'k Inside<'_>>) -> Option<Locked<'k>> {
         inside.is_some_and(Inside::keeps_out).then(|| Locked { keyspace: self, held: Held::Own(shard) })
     }
 
-    /// No shard yet: each is locked while it is visited. The caller is inside the gate and holds none.
+    /// Returns a `Locked` that locks each shard for its visit only. When a wait becomes long and `give_up` returns true,
+    /// the remaining shards are not visited, and [`Locked::gave_up`] returns true. The caller is inside the gate and
+    /// holds no shard.
     #[must_use]
-    pub fn lock_each(&self) -> Locked<'_> {
-        self.lock_each_unless(&|| false)
-    }
-
-    /// The same, unless the wait for one becomes long and `give_up` says so: neither that one nor those after it are
-    /// visited then, and [`Locked::gave_up`].
-    #[must_use]
-    pub fn lock_each_unless<'k>(&'k self, give_up: &'k dyn Fn() -> bool) -> Locked<'k> {
+    pub fn lock_each<'k>(&'k self, give_up: &'k dyn Fn() -> bool) -> Locked<'k> {
         Locked { keyspace: self, held: Held::Each(GiveUp { when: give_up, done: false }) }
     }
 
-    /// Everything at once, for a thread that is alone behind this keyspace's gate.
+    /// Returns all shards, for a thread that is alone behind this keyspace's gate.
     #[must_use]
     pub fn all<'k>(&'k self, _alone: &'k Alone<'k>) -> Locked<'k> {
         Locked { keyspace: self, held: Held::All }
     }
 
-    /// The physical number of a database. It stays while the caller is inside the gate.
+    /// Returns the physical number of a database. It does not change while the caller is inside the gate.
     #[inline]
     pub(crate) fn physical(&self, database: usize) -> usize {
         self.physical[database].load(Ordering::Relaxed)
     }
 
-    /// Whether a database has had a key since it was last emptied. A key that is just being added may be missed.
+    /// Returns true if a database has had a key since it was last emptied. It may miss a key that another thread is
+    /// adding.
     #[must_use]
     pub fn had_keys(&self, database: usize) -> bool {
         self.had[self.physical(database)].keys.load(Ordering::Acquire)
     }
 
-    /// The same of keys with an expiry, or with fields that have one.
+    /// Returns true if a database has had keys with an expiry, or fields with one, since it was last emptied.
     #[must_use]
     pub fn had_expiries(&self, database: usize) -> bool {
         self.had[self.physical(database)].expiries.load(Ordering::Acquire)
     }
 
-    /// True if any database has had fields with an expiry since it was last emptied.
+    /// Returns true if any database has had fields with an expiry since it was last emptied.
     #[must_use]
     pub fn had_timed_fields(&self) -> bool {
         self.had.iter().any(|had| had.fields.load(Ordering::Acquire))
     }
 
-    /// A key was added to a database: the first of its shard, at least.
+    /// Marks a shard of a database as one that has keys. Called at least for its first key. The caller holds the shard.
     #[inline]
-    pub(crate) fn mark_keys(&self, database: usize) {
-        mark(&self.had[self.physical(database)].keys);
+    pub(crate) fn mark_keys(&self, database: usize, shard: usize) {
+        let had = &self.had[self.physical(database)];
+        mark(&had.keys);
+        had.shards.mark(shard);
     }
 
-    /// A key of a database was given an expiry.
+    /// Marks a shard of a database as one without keys. Returns true if it was marked as one that has keys. The caller holds the shard.
+    fn note_vacant(&self, first: FirstShard, shard: usize) -> bool {
+        self.had[first.0 / self.shard_count()].shards.clear(shard)
+    }
+
+    /// Marks a database as one that has keys with an expiry.
     #[inline]
     pub(crate) fn mark_expiries(&self, database: usize) {
         mark(&self.had[self.physical(database)].expiries);
     }
 
-    /// A field of a database's hash was given an expiry.
+    /// Marks a database as one that has fields with an expiry.
     pub(crate) fn mark_timed_fields(&self, database: usize) {
         mark(&self.had[self.physical(database)].fields);
         self.mark_expiries(database);
     }
 
-    /// A database has become empty. The caller holds all of it.
+    /// Marks a database as empty. The caller holds all of it.
     pub(crate) fn mark_emptied(&self, database: usize) {
-        let Had { keys, expiries, fields } = &self.had[self.physical(database)];
+        let Had { keys, expiries, fields, shards: _ } = &self.had[self.physical(database)];
         [keys, expiries, fields].into_iter().for_each(|had| had.store(false, Ordering::Release));
     }
 
-    /// Prefetches memory of a database, for a thread that is inside this keyspace's gate.
+    /// Returns the prefetcher of a database, for a thread that is inside this keyspace's gate.
     #[inline]
     #[must_use]
     pub fn hints<'k>(&'k self, database: usize, inside: &'k Inside<'_>) -> Hints<'k> {
         let count = self.locks.len();
         let FirstShard(first) = self.first_shard(database);
         let contended = self.contended && !inside.keeps_out();
-        Hints { shards: &self.shards[first..first + count], locks: &self.locks, contended }
+        Hints { shards: &self.shards[first..first + count], locks: &self.locks, contended, layout: self.layout }
     }
 
-    /// Where the shards of a database begin. It stays while the caller is inside the gate.
+    /// Returns the index of a database's first shard. It does not change while the caller is inside the gate.
     #[inline]
     pub(crate) fn first_shard(&self, database: usize) -> FirstShard {
         FirstShard(self.physical(database) * self.locks.len())
@@ -519,14 +577,14 @@ impl Keyspace {
     }
 }
 
-/// Shards of each database: a power of two.
+/// Returns the number of shards of each database: a power of two.
 fn shards_of(databases: usize, threads: usize) -> usize {
     let least = threads.saturating_mul(SHARDS_ALONE);
     let wanted = if threads == 1 { least } else { threads.saturating_mul(SHARDS_PER_THREAD) };
     wanted.min(SHARDS_IN_ALL / databases.max(1)).max(least).min(SHARDS_MAX).next_power_of_two()
 }
 
-/// Writes once, since all threads read what lies beside it.
+/// Sets a flag, and writes only the first time, because all threads read the cache line.
 #[inline]
 fn mark(flag: &AtomicBool) {
     if !flag.load(Ordering::Relaxed) {
@@ -534,19 +592,33 @@ fn mark(flag: &AtomicBool) {
     }
 }
 
-/// Asks for memory of one database ahead of the commands that will read it. A hint may come too early or too late,
-/// never amiss.
+/// Prefetches memory of one database for the next commands. A prefetch may come too early or too late, but it is always
+/// harmless.
 pub struct Hints<'k> {
     shards: &'k [UnsafeCell<Shard>],
     locks: &'k [PaddedLock],
-    /// Whether other threads may hold shards.
+    /// True if other threads may hold shards.
     contended: bool,
+    layout: Layout,
 }
 
 impl Hints<'_> {
-    /// Asks for the locks of these keys' shards, if there are any: every hint takes its shard, and a lock that another
-    /// core has taken last is as far away as memory. Locked instructions wait for each other's cache lines; these
-    /// don't.
+    /// Prefetches the tables of these keys' shards if shards are slots, because 16,384 of them don't fit into the cache.
+    #[inline]
+    pub fn shards(&self, hashes: impl Iterator<Item = KeyHash>) {
+        if self.layout == Layout::Threads {
+            return;
+        }
+        for hash in hashes {
+            let shard = ptr::from_ref(&self.shards[self.shard_of(hash)]).cast::<u8>();
+            prefetch(shard);
+            prefetch(shard.wrapping_add(LOOKED_UP_BYTES - 1));
+        }
+    }
+
+    /// Prefetches the locks of these keys' shards, if there are locks. Each prefetch of a bucket or entry takes its
+    /// shard's lock, and a lock that another core has used last is as far away as memory. Locked instructions wait for
+    /// each other's cache lines; prefetches do not.
     #[inline]
     pub fn locks(&self, hashes: impl Iterator<Item = KeyHash>) {
         if self.contended {
@@ -559,27 +631,27 @@ impl Hints<'_> {
         hash.shard(self.shards.len())
     }
 
-    /// Asks for the bucket that a key of this hash would be in.
+    /// Prefetches the bucket of a key with this hash.
     #[inline]
     pub fn bucket(&self, hash: KeyHash) {
         self.look(hash, (), |shard| shard.table.prefetch_bucket(hash));
     }
 
-    /// Asks for the entry itself; worthwhile once its bucket has arrived. Says whether that is full, and the next of
-    /// its chain was asked for instead.
+    /// Prefetches the entry; useful once its bucket has arrived. Returns true if the bucket is full, in which case the
+    /// next bucket of the chain is prefetched instead.
     #[inline]
     pub fn entry(&self, hash: KeyHash) -> bool {
         self.look(hash, false, |shard| shard.table.prefetch_record(hash))
     }
 
-    /// Asks for an entry in a chain, once that has arrived, too.
+    /// Prefetches an entry in a chained bucket; useful once that bucket has arrived.
     #[inline]
     pub fn chained_entry(&self, hash: KeyHash) {
         self.look(hash, (), |shard| shard.table.prefetch_chained(hash));
     }
 
-    /// Asks for what the entry's value holds; worthwhile once the entry, or what was asked for before, has arrived.
-    /// Says whether there is more to ask for: whether it is a collection in its big form.
+    /// Prefetches the memory behind the entry's value; useful once the entry, or the memory of the previous call, has
+    /// arrived. Returns true if there is more to prefetch, because the value is a collection in its big form.
     #[inline]
     pub fn value(&self, hash: KeyHash, ahead: Ahead<'_>) -> bool {
         self.look(hash, false, |shard| {
@@ -587,15 +659,15 @@ impl Hints<'_> {
         })
     }
 
-    /// Reads a shard for a hint, unless another thread holds it.
+    /// Reads a shard for a prefetch, unless another thread holds it.
     #[inline]
     fn look<T>(&self, hash: KeyHash, otherwise: T, look: impl FnOnce(&Shard) -> T) -> T {
         let shard = self.shard_of(hash);
         if self.contended && !self.locks[shard].0.try_lock() {
             return otherwise;
         }
-        // SAFETY: the shard is locked, or there is one thread only, or inside only, and it holds no reference into a
-        // shard while it asks: batches do so between commands.
+        // SAFETY: either the shard is locked, or only this thread exists or is inside. The thread holds no reference
+        // into a shard meanwhile, because batches prefetch between commands.
         let result = look(unsafe { &*self.shards[shard].get() });
         if self.contended {
             self.locks[shard].0.unlock();
@@ -611,7 +683,7 @@ impl<'k> Locked<'k> {
         self.keyspace
     }
 
-    /// Whether the shard may be touched.
+    /// Returns true if the shard may be touched.
     #[inline]
     #[must_use]
     pub fn holds(&self, shard: usize) -> bool {
@@ -625,12 +697,13 @@ impl<'k> Locked<'k> {
         }
     }
 
-    /// Adds a shard to those that are held, if they may grow and it can be had without the danger of a deadlock. Says
-    /// whether it is held now. A wait that becomes long ends when `give_up` says so.
+    /// Adds a shard to the held ones, if they may grow and no deadlock threatens. Returns true if the shard is held
+    /// now. A wait that becomes long ends when `give_up` returns true.
     ///
-    /// There is no deadlock: a thread that waits without a limit, here or elsewhere, waits for a shard above all that it
-    /// holds, and such waits can't form a circle. A wait for a lower shard could close one, and has a limit.
-    pub fn extend(&mut self, shard: usize, patience: Patience, give_up: impl Fn() -> bool) -> bool {
+    /// Deadlocks are impossible: a thread that waits without a limit, here or elsewhere, waits for a shard above all
+    /// that it holds, so no cycle of these waits is possible. A wait for a lower shard could close a cycle, so it has a
+    /// limit.
+    pub fn extend(&mut self, shard: usize, wait_max: WaitMax, give_up: impl Fn() -> bool) -> bool {
         if self.holds(shard) {
             return true;
         }
@@ -640,14 +713,14 @@ impl<'k> Locked<'k> {
             if !self.keyspace.take_unless(shard, &give_up) {
                 return false;
             }
-        } else if !self.keyspace.locks[shard].0.try_lock_for(patience.tries()) {
+        } else if !self.keyspace.locks[shard].0.try_lock_for(wait_max.tries()) {
             return false;
         }
         held.insert(at, shard);
         true
     }
 
-    /// Gives everything back, and returns the shards that were held, if they may grow.
+    /// Releases everything, and returns the shards that were held, if they could grow.
     #[must_use]
     pub fn into_shards(mut self) -> Vec<usize> {
         match std::mem::replace(&mut self.held, Held::Many(&[])) {
@@ -662,14 +735,14 @@ impl<'k> Locked<'k> {
         }
     }
 
-    /// Whether everything may be touched.
+    /// Returns true if everything may be touched.
     #[must_use]
     pub fn holds_all(&self) -> bool {
         matches!(self.held, Held::All)
     }
 
-    /// Exchanges two databases. Every connection that has selected one sees the other's keys from now on. Everything
-    /// must be held.
+    /// Exchanges two databases. Every connection that has selected one of them sees the other's keys from now on.
+    /// Everything must be held.
     pub fn swap(&mut self, a: usize, b: usize) {
         assert!(self.holds_all(), "databases are exchanged alone");
         let physical = &self.keyspace.physical;
@@ -678,23 +751,27 @@ impl<'k> Locked<'k> {
         physical[b].store(at_a, Ordering::Relaxed);
     }
 
-    /// Exchanges all databases with those of another keyspace, which was made for as many databases and threads: data that were put in there
-    /// take the place of what is here. Everything must be held, and no snapshot run here but a cancelled one. False, and nothing is
-    /// exchanged, if one does, or if the other keyspace isn't alike.
+    /// Exchanges all databases with those of another keyspace, which was made for the same number of databases and
+    /// threads: the data loaded there replaces the data here. Everything must be held. Returns false and exchanges
+    /// nothing if a snapshot runs here that is not cancelled, if one runs there, or if the keyspaces have different
+    /// sizes.
     pub fn exchange(&mut self, other: &mut Keyspace) -> bool {
         assert!(self.holds_all(), "keyspaces are exchanged alone");
         let keyspace = self.keyspace;
-        let is_alike = other.shard_count() == keyspace.shard_count() && other.databases() == keyspace.databases();
+        let is_alike = other.shard_count() == keyspace.shard_count()
+            && other.layout == keyspace.layout
+            && other.databases() == keyspace.databases();
         if !is_alike || keyspace.snapshots.saves() || other.snapshots.runs() {
             return false;
         }
         for database in 0..keyspace.databases() {
             let (ours, theirs) = (keyspace.first_shard(database), other.first_shard(database));
             for shard in 0..keyspace.shard_count() {
-                // Entries that were made while no snapshot ran have the mark 0, which is good in any keyspace.
+                // Entries made while no snapshot ran have the mark 0, which is valid in any keyspace.
                 std::mem::swap(self.shard_mut(ours, shard), other.shards[theirs.0 + shard].get_mut());
             }
             let (ours, theirs) = (&keyspace.had[keyspace.physical(database)], &other.had[other.physical(database)]);
+            ours.shards.exchange(&theirs.shards);
             for (ours, theirs) in
                 [(&ours.keys, &theirs.keys), (&ours.expiries, &theirs.expiries), (&ours.fields, &theirs.fields)]
             {
@@ -709,12 +786,12 @@ impl<'k> Locked<'k> {
     #[inline]
     pub(crate) fn shard(&self, first: FirstShard, shard: usize) -> &Shard {
         self.check(shard);
-        // SAFETY: the shard is held, and `self` is borrowed, so it doesn't change meanwhile.
+        // SAFETY: the shard is held, and `self` is borrowed, so the shard does not change meanwhile.
         unsafe { &*self.keyspace.cell(first, shard).get() }
     }
 
-    /// Asks for the buckets of keys with these hashes, then for their entries: for commands that look for many keys.
-    /// Keys whose shards aren't held are passed over.
+    /// Prefetches the buckets of these keys, then their entries, for commands that look up many keys. Skips keys of
+    /// shards that are not held.
     #[inline]
     pub fn prefetch(&self, database: usize, hashes: impl Iterator<Item = KeyHash> + Clone) {
         let first = self.keyspace.first_shard(database);
@@ -726,39 +803,39 @@ impl<'k> Locked<'k> {
     #[inline]
     pub(crate) fn shard_mut(&mut self, first: FirstShard, shard: usize) -> &mut Shard {
         self.check(shard);
-        // SAFETY: the shard is held, and `self` is borrowed mutably, so no other reference to it exists.
+        // SAFETY: the shard is held, and `self` is borrowed mutably, so no other reference to the shard exists.
         unsafe { &mut *self.keyspace.cell(first, shard).get() }
     }
 
-    /// A shard of a database with what saves it, if a snapshot runs.
+    /// Returns a shard of a database, and its saver if a snapshot runs.
     pub(crate) fn with_saver(&mut self, first: FirstShard, shard: usize) -> (&mut Shard, Option<Saving<'_>>) {
         self.check(shard);
-        // SAFETY: the shard is held, and with it its saver, and `self` is borrowed mutably, so there is no other reference
-        // to either. They are in different cells.
+        // SAFETY: the shard is held, and its saver with it, and `self` is borrowed mutably, so no other reference to
+        // either exists. They are in different cells.
         let (of_database, saver) =
             unsafe { (&mut *self.keyspace.cell(first, shard).get(), &mut *self.keyspace.savers[shard].get()) };
         let physical = || first.0 / self.keyspace.shard_count();
         (of_database, saver.as_deref_mut().map(|saver| Saving::new(saver, physical())))
     }
 
-    /// The same by the database's physical number.
+    /// Like [`Locked::with_saver`], but takes the database's physical number.
     pub(crate) fn with_saver_of(&mut self, physical: usize, shard: usize) -> (&mut Shard, Option<Saving<'_>>) {
         self.with_saver(FirstShard(physical * self.keyspace.shard_count()), shard)
     }
 
-    /// What saves a shard of all databases for a snapshot.
+    /// Returns the saver of a shard of all databases.
     pub(crate) fn saver_mut(&mut self, shard: usize) -> &mut Option<Box<Saver>> {
         self.check(shard);
-        // SAFETY: the shard is held, and with it its saver, and `self` is borrowed mutably.
+        // SAFETY: the shard is held, and its saver with it, and `self` is borrowed mutably.
         unsafe { &mut *self.keyspace.savers[shard].get() }
     }
 
-    /// Visits one shard, locking it for the visit if none are held. None, if it can't be had.
+    /// Visits one shard, and locks it for the visit if no shard is held. Returns None if it cannot be locked.
     pub(crate) fn visit<T>(&mut self, database: usize, shard: usize, visit: impl FnOnce(&mut Shard) -> T) -> Option<T> {
         self.visit_with_saver(database, shard, |of_database, _| visit(of_database))
     }
 
-    /// The same with what saves the shard, if a snapshot runs.
+    /// Like [`Locked::visit`], but also passes the shard's saver if a snapshot runs.
     pub(crate) fn visit_with_saver<T>(
         &mut self,
         database: usize,
@@ -766,27 +843,34 @@ impl<'k> Locked<'k> {
         visit: impl FnOnce(&mut Shard, Option<Saving<'_>>) -> T,
     ) -> Option<T> {
         let first = self.keyspace.first_shard(database);
+        let keyspace = self.keyspace;
         let visit_in = |locked: &mut Locked<'_>| {
             let (of_database, saving) = locked.with_saver(first, shard);
-            visit(of_database, saving)
+            let visited = visit(of_database, saving);
+            if of_database.table.is_empty() && keyspace.note_vacant(first, shard) {
+                // Frees the buckets, and the notes of removed keys.
+                *of_database = Shard::default();
+            }
+            visited
         };
         let Held::Each(give_up) = &mut self.held else { return Some(visit_in(self)) };
-        let locked = if give_up.done { None } else { self.keyspace.lock_one_unless(shard, give_up.when) };
+        let locked = if give_up.done { None } else { self.keyspace.lock(Shards::One(shard), give_up.when) };
         give_up.done = locked.is_none();
         locked.map(|mut locked| visit_in(&mut locked))
     }
 
-    /// Whether a shard was not visited, so that what has been found is not all there is.
+    /// Returns true if a shard was not visited, so that the result is incomplete.
     #[must_use]
     pub fn gave_up(&self) -> bool {
         matches!(self.held, Held::Each(GiveUp { done: true, .. }))
     }
 
-    /// A command that reaches for a key it did not declare is a defect of its entry in the table, and going on would
-    /// be a data race.
+    /// Panics if the shard is not held. A command that reaches for an undeclared key has a defective entry in the table
+    /// of commands, and going on would be a data race.
     #[inline(always)]
     fn check(&self, shard: usize) {
-        // Nearly all commands have one key. The rest isn't worth its room at every access.
+        // Nearly all commands have one key. The other cases are out of line, because they would take space at every
+        // access.
         if !matches!(self.held, Held::One(held) | Held::Own(held) if held == shard) {
             self.check_all(shard);
         }
@@ -814,7 +898,7 @@ impl Drop for Locked<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::db::{Access, Clock, Db, Observed};
+    use crate::db::{Access, Clock, Db, SideEffects};
     use crate::expiry::Ttl;
 
     #[test]
@@ -835,7 +919,7 @@ mod tests {
         let put = |keyspace: &Keyspace, database: usize, key: &[u8], expires: bool| {
             let alone = keyspace.gate().close();
             let mut locked = keyspace.all(&alone);
-            let mut observed = Observed::default();
+            let mut observed = SideEffects::default();
             let mut db = Db::new(&mut locked, database, &clock, &mut observed);
             db.set_string(Key::new(key), key, Ttl::Clear);
             if expires {
@@ -845,7 +929,7 @@ mod tests {
         let keys = |keyspace: &Keyspace| -> Vec<(usize, usize, bool, bool)> {
             let alone = keyspace.gate().close();
             let mut locked = keyspace.all(&alone);
-            let mut sizes = |database| Db::new(&mut locked, database, &clock, &mut Observed::default()).sizes();
+            let mut sizes = |database| Db::new(&mut locked, database, &clock, &mut SideEffects::default()).sizes();
             let flags = |database| (keyspace.had_keys(database), keyspace.had_expiries(database));
             (0..3).map(|database| (sizes(database), flags(database))).map(|(s, f)| (s.0, s.1, f.0, f.1)).collect()
         };
@@ -853,7 +937,7 @@ mod tests {
         put(&ours, 0, b"b", false);
         put(&theirs, 1, b"c", true);
         put(&theirs, 2, b"d", false);
-        // The numbers of databases are those that clients have.
+        // Database numbers are those that clients select.
         ours.all(&ours.gate().close()).swap(0, 2);
         assert!(ours.all(&ours.gate().close()).exchange(&mut theirs));
         assert_eq!(keys(&ours), [(0, 0, false, false), (1, 1, true, true), (1, 0, true, false)]);
@@ -862,12 +946,12 @@ mod tests {
     }
 
     #[test]
-    fn a_set_holds_its_shards_and_gives_them_back() {
+    fn a_set_holds_its_shards_and_releases_them() {
         let keyspace = Keyspace::new(1, 2);
         assert_eq!(keyspace.shard_count(), 1024);
         let hash_in = KeyHash::in_shard;
         let mut set = ShardSet::default();
-        // Miri takes a minute for a thousand shards.
+        // A thousand shards take Miri a minute.
         let looked_at = || (0..1024).step_by(if cfg!(miri) { 20 } else { 1 });
         let many: Vec<_> = looked_at().rev().collect();
         for wanted in [&[5_usize][..], &[0, 1023], &[63, 64, 65, 64, 63, 300], &many] {
@@ -876,7 +960,7 @@ mod tests {
             sorted.sort_unstable();
             sorted.dedup();
             assert_eq!(set.iter().collect::<Vec<_>>(), sorted);
-            let locked = keyspace.lock_set_unless(&set, || true).unwrap();
+            let locked = keyspace.lock(Shards::Set(&set), || true).unwrap();
             for shard in looked_at() {
                 let is_held = sorted.contains(&shard);
                 assert_eq!((locked.holds(shard), keyspace.locks[shard].0.try_lock()), (is_held, !is_held), "{shard}");
@@ -888,10 +972,10 @@ mod tests {
             assert!(looked_at().all(|shard| keyspace.locks[shard].0.try_lock()));
             looked_at().for_each(|shard| keyspace.give(shard));
         }
-        // Where one can't be had, none is kept.
-        let other = keyspace.lock_one(300);
+        // If one shard cannot be locked, none is kept.
+        let other = keyspace.lock(Shards::One(300), never).unwrap();
         set.assign(&keyspace, [7, 300, 400].into_iter().map(hash_in));
-        assert!(keyspace.lock_set_unless(&set, || true).is_none());
+        assert!(keyspace.lock(Shards::Set(&set), || true).is_none());
         drop(other);
         assert!(looked_at().all(|shard| keyspace.locks[shard].0.try_lock()));
     }

@@ -1,7 +1,8 @@
 //! The keyspace and its values: tables, prefetch, expiry, locks and the gate.
 //!
-//! This room knows no client and no wire format. Time and randomness are arguments; nothing here reads a clock.
+//! This crate knows no client and no wire format. Time and randomness are arguments; nothing here reads a clock.
 
+pub mod byte_order;
 pub mod compact;
 pub mod db;
 pub mod entry;
@@ -11,17 +12,16 @@ pub mod glob;
 pub mod hash;
 pub mod int;
 pub mod keyspace;
-pub mod long;
-pub mod population;
+pub mod popcount;
 pub mod prefetch;
 pub mod random;
 pub mod reaper;
+pub mod shared_bytes;
+pub mod simd;
 pub mod six_bits;
 pub mod snapshot;
 pub mod sync;
 pub mod table;
-pub mod tight;
 pub mod types;
+pub mod unaligned_box;
 pub mod value;
-pub mod wide;
-pub mod words;

@@ -1,39 +1,39 @@
-//! Hints to the processor that an address will be read soon.
+//! Prefetch instructions: hints to the processor that an address will be accessed soon.
 
 /// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
-/// Cache lines of a small form that are asked for ahead: its length isn't known before the first of them is there, and
-/// the processor's own prefetcher has seen the direction then.
+/// Prefetched cache lines of a small form. Its length is unknown until the first line arrives, and by then the hardware
+/// prefetcher has detected the direction.
 const BLOCK_LINES: usize = 2;
 
-/// What of a collection an operation will read, in the order in which it becomes known where that is.
+/// The parts of a collection that an operation will read, in the order in which their addresses become known.
 #[derive(Clone, Copy, Debug)]
 pub enum Ahead<'a> {
-    /// What the key's entry points to: a small form, or the head of a big one.
+    /// The target of the entry's pointer: a small form, or the head of a big one.
     Value,
-    /// The bucket of a big form's table that this member or field belongs to.
+    /// The bucket of this member or field, in the table of a big form.
     Bucket(&'a [u8]),
     /// The record of this member or field.
     Record(&'a [u8]),
 }
 
-/// Asks for the beginning of a small form.
+/// Prefetches the beginning of a small form.
 #[inline]
 pub fn prefetch_block(address: *const u8) {
     (0..BLOCK_LINES).for_each(|line| prefetch(address.wrapping_add(line * LINE_BYTES)));
 }
 
-/// Asks for the cache line at `address` without waiting for it. Any address will do: a hint reads nothing.
+/// Prefetches the cache line at `address`. Any address is allowed, because a prefetch never faults.
 #[inline(always)]
 pub fn prefetch(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: prefetching never faults, whatever the address, and SSE is part of x86-64.
+    // SAFETY: a prefetch never faults at any address, and SSE is part of x86-64.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(address.cast());
     }
     #[cfg(all(target_arch = "aarch64", not(miri)))]
-    // SAFETY: PRFM never faults, whatever the address, and changes no register.
+    // SAFETY: PRFM never faults at any address, and changes no register.
     unsafe {
         std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }
@@ -41,14 +41,13 @@ pub fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// Asks for the cache line at `address` to be written, which takes it away from other cores, without waiting for it.
-/// Any address will do.
+/// Prefetches the cache line at `address` for a write, which takes it away from other cores. Any address is allowed.
 #[inline(always)]
 pub fn prefetch_to_write(address: *const u8) {
-    // The compiler's own hint to write becomes one to read where it doesn't know that the processor has this one. Those
-    // that don't have it, which are older than 2014, do nothing instead.
+    // The compiler's intrinsic would become a prefetch for reading, because the baseline processor need not have this
+    // instruction. Processors without it, older than 2014, ignore it.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: prefetching never faults, whatever the address, and changes no register.
+    // SAFETY: a prefetch never faults at any address, and changes no register.
     unsafe {
         std::arch::asm!("prefetchw [{0}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }

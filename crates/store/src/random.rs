@@ -5,13 +5,13 @@
 pub struct Random(u64);
 
 impl Random {
-    /// A generator that gives the same numbers for the same seed.
+    /// Returns a generator that produces the same numbers for the same seed.
     #[must_use]
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     #[expect(clippy::should_implement_trait, reason = "it has no end, and a seed is not a sequence")]
     #[inline]
     pub fn next(&mut self) -> u64 {
@@ -20,7 +20,7 @@ impl Random {
         (product >> 64) as u64 ^ product as u64
     }
 
-    /// A number below `end`, evenly; 0 if `end` is 0.
+    /// Returns an evenly distributed number below `end`; 0 if `end` is 0.
     #[inline]
     pub fn below(&mut self, end: usize) -> usize {
         ((u128::from(self.next()) * end as u128) >> 64) as usize

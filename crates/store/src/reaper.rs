@@ -1,8 +1,8 @@
 //! A thread that frees large values, so that no other thread waits for that behind a lock or the gate.
 //!
-//! It is started by the first value that is worth it. Its queue is bounded: when the thread can't keep up, the callers
-//! free their values themselves, which slows down those that produce garbage and bounds the memory that waits.
-//! Knows no keys: what it is given is out of every table already.
+//! The first large value starts the thread. Its queue is bounded: when the thread cannot keep up, callers free their
+//! values themselves, which slows down producers of garbage and bounds the queued memory. The reaper knows no keys: its
+//! values have already left every table.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -13,21 +13,21 @@ use std::thread::{Builder, JoinHandle};
 use crate::entry::Entry;
 use crate::value::Value;
 
-/// Values with fewer bytes than this are freed on the spot: that takes some tens of microseconds at most, and handing
-/// them over isn't free either.
+/// Values with fewer bytes than this are freed on the spot. Freeing them takes some tens of microseconds at most, and
+/// passing them on has a cost, too.
 const WORTHWHILE_BYTES: usize = 64 * 1024;
-/// The same of strings, which are one block each and go at once, however long: only their pages take a while to be
-/// given back.
+/// The corresponding limit for strings. A string is a single block and quick to free at any length; only returning its
+/// pages to the system takes a while.
 const WORTHWHILE_STRING_BYTES: usize = 16 * 1024 * 1024;
-/// Values of more parts than this count as freed lazily though they were small enough to be freed on the spot: Redis's
-/// figure, by which tools tell whether UNLINK had anything to do.
+/// Small values with more allocations than this count as freed lazily though they are freed on the spot. Redis's
+/// figure: tools use the count to see if UNLINK had work to do.
 const LAZY_PARTS: usize = 64;
-/// Pieces of garbage that may wait. Fewer under Miri, which takes minutes to fill the queue otherwise.
+/// Capacity of the queue. Lower under Miri, which would take minutes to fill the queue.
 const QUEUE_MAX: usize = if cfg!(miri) { 16 } else { 4096 };
 
-/// Something to be dropped, and how many keys' values it is.
+/// An object to drop, and the number of values in it.
 struct Garbage {
-    what: Box<dyn Send>,
+    value: Box<dyn Send>,
     values: usize,
 }
 
@@ -45,11 +45,11 @@ struct Counts {
 /// See the module's documentation.
 #[derive(Default)]
 pub struct Reaper {
-    /// None inside, if the thread could not be started.
+    /// None inside if the thread could not be started.
     thread: OnceLock<Option<Thread>>,
     counts: Arc<Counts>,
     prepare: OnceLock<fn()>,
-    /// Whether what has expired is freed at once, however large it is.
+    /// True if expired values are freed at once at any size.
     expired_at_once: AtomicBool,
 }
 
@@ -64,8 +64,8 @@ fn start(counts: Arc<Counts>, prepare: Option<fn()>) -> Option<Thread> {
 }
 
 fn run(queue: &Receiver<Garbage>, counts: &Counts) {
-    for Garbage { what, values } in queue {
-        drop(what);
+    for Garbage { value, values } in queue {
+        drop(value);
         counts.pending.fetch_sub(values, Ordering::Relaxed);
         counts.freed.fetch_add(values as u64, Ordering::Relaxed);
     }
@@ -77,8 +77,8 @@ fn is_worthwhile(value: &Value) -> bool {
 }
 
 impl Reaper {
-    /// Has the thread call this before anything else, if it isn't running yet: it should stand back behind those that
-    /// serve.
+    /// Sets a function that the thread calls first, unless it runs already. The function lowers the thread's priority
+    /// below that of the workers.
     pub fn prepare_with(&self, prepare: fn()) {
         let _ = self.prepare.set(prepare);
     }
@@ -109,46 +109,46 @@ impl Reaper {
         }
     }
 
-    /// Frees a key whose time has come, with its value: a large one in the background, unless that is not wanted.
+    /// Frees an expired key with its value: a large one in the background, unless this is disabled.
     pub fn free_expired(&self, entry: Entry) {
         if !self.expired_at_once.load(Ordering::Relaxed) {
             self.free_entry(entry);
         }
     }
 
-    /// Sets whether large values that expire are freed in the background, as from the start, or at once.
+    /// Enables (the default) or disables freeing large expired values in the background.
     pub fn free_expired_lazily(&self, lazily: bool) {
         self.expired_at_once.store(!lazily, Ordering::Relaxed);
     }
 
-    /// Frees anything in the background; `values` is how many keys' values it is.
+    /// Frees any object in the background; `values` is the number of values in it.
     #[cold]
-    pub(crate) fn free(&self, what: impl Send + 'static, values: usize) {
+    pub(crate) fn free(&self, value: impl Send + 'static, values: usize) {
         let Some(thread) = self.thread.get_or_init(|| start(self.counts.clone(), self.prepare.get().copied())) else {
             return;
         };
         self.counts.pending.fetch_add(values, Ordering::Relaxed);
-        if let Err(refused) = thread.queue.try_send(Garbage { what: Box::new(what), values }) {
-            // Full: the garbage comes back with the refusal.
+        if let Err(refused) = thread.queue.try_send(Garbage { value: Box::new(value), values }) {
+            // The queue is full: the refusal returns the garbage.
             drop(refused);
             self.counts.pending.fetch_sub(values, Ordering::Relaxed);
         }
     }
 
-    /// Keys' values that wait to be freed: INFO's `lazyfree_pending_objects`.
+    /// Number of queued values: INFO's `lazyfree_pending_objects`.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.counts.pending.load(Ordering::Relaxed)
     }
 
-    /// Keys' values that were freed in the background so far, or would have been if they were not so small: INFO's
+    /// Number of values that were freed in the background, or would have been if they were not so small: INFO's
     /// `lazyfreed_objects`.
     #[must_use]
     pub fn freed(&self) -> u64 {
         self.counts.freed.load(Ordering::Relaxed)
     }
 
-    /// Counts those that were freed from 0 again (CONFIG RESETSTAT).
+    /// Resets the number of freed values to 0 (CONFIG RESETSTAT).
     pub fn reset_freed(&self) {
         self.counts.freed.store(0, Ordering::Relaxed);
     }
@@ -157,7 +157,7 @@ impl Reaper {
 impl Drop for Reaper {
     fn drop(&mut self) {
         if let Some(Some(Thread { queue, handle })) = self.thread.take() {
-            // Without a sender left, the thread ends once its queue is empty.
+            // The thread ends once no sender exists and its queue is empty.
             drop(queue);
             let _ = handle.join();
         }
@@ -167,11 +167,11 @@ impl Drop for Reaper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::long::Long;
+    use crate::shared_bytes::Long;
     use crate::types::list::{End, List, ListLimits};
     use crate::types::set::{Set, SetLimits};
 
-    /// A list that takes so much, in few nodes.
+    /// Returns a list of this size with few nodes.
     fn large() -> Value {
         let mut list = List::new();
         let half = vec![b'x'; WORTHWHILE_BYTES / 2 + 1];
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_expires_is_freed_at_once_if_that_is_wanted() {
+    fn expired_values_are_freed_at_once_if_configured() {
         let reaper = Reaper::default();
         reaper.free_expired_lazily(false);
         reaper.free_expired(Entry::object(b"key", large(), None));
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(counts.freed.load(Ordering::Relaxed), 1);
     }
 
-    /// Garbage that says when it begins to be dropped, and waits until it may go on.
+    /// Garbage that signals when its drop begins, and waits for permission to continue.
     struct Slow(SyncSender<()>, Receiver<()>);
 
     impl Drop for Slow {
@@ -232,7 +232,7 @@ mod tests {
         }
     }
 
-    /// Garbage that counts.
+    /// Garbage that counts its drops.
     struct Counted(Arc<AtomicUsize>);
 
     impl Drop for Counted {

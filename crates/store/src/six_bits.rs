@@ -1,4 +1,4 @@
-//! Numbers of six bits, of which four are packed into three bytes: unpacked to a byte each, and packed again.
+//! Six-bit numbers, four in three bytes. This module unpacks them to a byte each, and packs them again.
 //!
 //! ```text
 //!   byte 0     byte 1     byte 2
@@ -7,8 +7,8 @@
 //! └──────────┴──────────┴──────────┘
 //! ```
 //!
-//! Each number's lowest bit comes first. The compiler makes shifts and masks of whole words of it; what moves bytes within a vector takes a
-//! third of the time, but must be written for the processor that has it.
+//! Each number's lowest bit comes first. For the portable code the compiler generates shifts and masks of whole words.
+//! Instructions that move bytes within a vector take a third of the time, but need code for each instruction set.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,30 +17,30 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 
-/// Numbers that vectors take at a time.
+/// Numbers per vector operation.
 const BLOCK: usize = 64;
-/// Bytes of a block that is packed.
+/// Bytes of a packed block.
 const PACKED: usize = packed_bytes(BLOCK);
 
-/// Bytes that so many numbers are packed into, if they are a multiple of four.
+/// Number of bytes that `numbers` numbers are packed into, if `numbers` is a multiple of four.
 #[must_use]
 pub const fn packed_bytes(numbers: usize) -> usize {
     numbers / 4 * 3
 }
 
-/// A way to raise blocks to those that are packed, and one to pack blocks.
+/// A function that raises the numbers of blocks to packed ones, and one that packs blocks.
 type Raise = fn(&mut [[u8; BLOCK]], &[[u8; PACKED]]);
 type Pack = fn(&[[u8; BLOCK]], &mut [[u8; PACKED]]);
 
-/// True if vectors are used where the processor has them.
+/// True if vector instructions are used on processors that have them.
 static USES_VECTORS: AtomicBool = AtomicBool::new(true);
 
-/// Has vectors be used, or not: what is read and written is the same.
+/// Enables or disables vector instructions. The data are the same either way.
 pub fn use_vectors(uses: bool) {
     USES_VECTORS.store(uses, Ordering::Relaxed);
 }
 
-/// The ways of the processor's vectors, if it has them and they are to be used.
+/// Returns the vector implementation, if the processor has one and it is enabled.
 fn ways_of_vectors() -> Option<(Raise, Pack)> {
     #[cfg(target_arch = "x86_64")]
     if USES_VECTORS.load(Ordering::Relaxed) {
@@ -53,7 +53,8 @@ fn ways() -> (Raise, Pack) {
     ways_of_vectors().unwrap_or((raise_blocks, pack_blocks))
 }
 
-/// Raises numbers, a byte each, to those that are packed, as far as both go.
+/// Raises each number, one byte each, to the packed number in the same position if that is greater. Stops at the end of
+/// the shorter slice.
 pub fn raise(numbers: &mut [u8], packed: &[u8]) {
     let blocks = (numbers.len() / BLOCK).min(packed.len() / PACKED);
     let (whole, rest) = numbers.split_at_mut(blocks * BLOCK);
@@ -62,7 +63,7 @@ pub fn raise(numbers: &mut [u8], packed: &[u8]) {
     raise_each(rest, rest_packed);
 }
 
-/// Packs numbers that are 63 at most, as far as there is room.
+/// Packs numbers, each at most 63, until one of the slices ends.
 pub fn pack(numbers: &[u8], packed: &mut [u8]) {
     let blocks = (numbers.len() / BLOCK).min(packed.len() / PACKED);
     let (whole, rest) = numbers.split_at(blocks * BLOCK);
@@ -71,7 +72,7 @@ pub fn pack(numbers: &[u8], packed: &mut [u8]) {
     pack_each(rest, rest_packed);
 }
 
-/// What every processor can do.
+/// Portable implementation.
 fn raise_blocks(blocks: &mut [[u8; BLOCK]], packed: &[[u8; PACKED]]) {
     raise_each(blocks.as_flattened_mut(), packed.as_flattened());
 }
@@ -80,7 +81,8 @@ fn pack_blocks(blocks: &[[u8; BLOCK]], packed: &mut [[u8; PACKED]]) {
     pack_each(blocks.as_flattened(), packed.as_flattened_mut());
 }
 
-/// Both loops are long and plain, so that the compiler makes vectors of them: it leaves alone what goes through short arrays.
+/// Both loops are long and plain, so that the compiler vectorises them. It does not vectorise code that works on short
+/// arrays.
 #[inline]
 fn raise_each(numbers: &mut [u8], packed: &[u8]) {
     const PART: usize = 16 * BLOCK;
@@ -118,7 +120,7 @@ mod tests {
 
     const NUMBER_MAX: u8 = 63;
 
-    /// All ways that the processor has.
+    /// Returns all implementations that the processor supports.
     fn all_ways() -> Vec<(Raise, Pack)> {
         let mut all: Vec<(Raise, Pack)> = vec![(raise_blocks, pack_blocks)];
         #[cfg(target_arch = "x86_64")]
@@ -126,7 +128,7 @@ mod tests {
         all
     }
 
-    /// Numbers packed one bit after another.
+    /// Packs numbers bit by bit.
     fn packed_by_bits(numbers: &[u8]) -> Vec<u8> {
         let mut packed = vec![0; packed_bytes(numbers.len())];
         for (index, number) in numbers.iter().enumerate() {
@@ -155,10 +157,10 @@ mod tests {
     }
 
     #[test]
-    fn every_way_gives_the_same_of_random_numbers() {
+    fn all_implementations_agree_on_random_numbers() {
         let random = &mut Random::new(1);
         for _ in 0..if cfg!(miri) { 2 } else { 1000 } {
-            // Any byte may stand where numbers are raised.
+            // Any byte is allowed in the numbers that are raised.
             let before: Vec<u8> = (0..4 * BLOCK).map(|_| random.next() as u8).collect();
             let below: Vec<u8> = before.iter().map(|byte| byte & NUMBER_MAX).collect();
             let numbers: Vec<u8> = (0..4 * BLOCK).map(|_| random.next() as u8 & NUMBER_MAX).collect();
@@ -168,14 +170,14 @@ mod tests {
     }
 
     #[test]
-    fn every_way_gives_the_same_of_extreme_numbers() {
+    fn all_implementations_agree_on_extreme_numbers() {
         for fill in [0, 1, 31, 32, NUMBER_MAX] {
             check(&[0; BLOCK], &[fill; BLOCK]);
             check(&[fill; BLOCK], &[0; BLOCK]);
             check(&[fill; BLOCK], &[NUMBER_MAX; BLOCK]);
             check(&[u8::MAX; BLOCK], &[fill; BLOCK]);
         }
-        // Each number alone, so that none is taken for another.
+        // Set one number at a time, to find swapped positions.
         for at in (0..BLOCK).step_by(if cfg!(miri) { 13 } else { 1 }) {
             for number in if cfg!(miri) { [1, NUMBER_MAX].to_vec() } else { (1..=NUMBER_MAX).collect() } {
                 let mut numbers = [0; BLOCK];
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_block_is_raised_and_packed_as_far_as_it_goes() {
+    fn partial_blocks_are_raised_and_packed_to_their_end() {
         let random = &mut Random::new(2);
         for len in (0..=3 * BLOCK).step_by(if cfg!(miri) { 60 } else { 4 }) {
             let numbers: Vec<u8> = (0..len).map(|_| random.next() as u8 & NUMBER_MAX).collect();

@@ -1,91 +1,90 @@
-//! Snapshots of the whole keyspace at one point in time, without a second process and without a stall.
+//! Snapshots of the whole keyspace at one point in time, without a fork and without a stall.
 //!
 //! # The cut
 //! [`Locked::begin_snapshot`] runs alone behind the gate: that moment is the cut. It notes the databases' numbers and
-//! chooses a mark, and visits no key. Each shard gets a **saver**: a cursor and a [`Sink`]. The lock that guards a
-//! shard guards its saver, so a snapshot adds no lock.
+//! chooses a mark, and visits no key. Each shard gets a **saver**: a cursor and a [`Sink`]. The lock of a shard also
+//! guards its saver, so a snapshot adds no lock.
 //!
 //! # The walk
-//! Workers then call [`Locked::snapshot_step`] for each shard until it is done. A step goes on from the cursor, gives
-//! the sink each entry that does not have the snapshot's mark, and marks it. Cursors are those of SCAN: they survive
-//! growth and shrinking of the table, and may show an entry twice. The mark makes the second time harmless.
+//! Workers then call [`Locked::snapshot_step`] for each shard until it is done. A step continues from the cursor,
+//! passes each entry without the snapshot's mark to the sink, and marks it. Like SCAN's cursors, these survive growth
+//! and shrinking of the table, and may visit an entry twice. The mark makes the second visit harmless.
 //!
 //! # Changes meanwhile
-//! Whatever changes, replaces or removes an entry gives it to the sink of its shard first, if it does not have the mark
-//! (`db::saving`). New entries are born with the mark. So an unmarked entry is exactly as it was at the cut, and so is
-//! its key. Access words (LRU, LFU) are no changes: they may be younger than the cut. Entries that have expired at the
-//! cut but were not removed yet are saved with their expiry.
+//! Each change, replacement or removal of an entry without the mark first passes the entry to the sink of its shard
+//! (`db::saving`). New entries get the mark at once. Therefore an unmarked entry, and its key, is exactly as it was at
+//! the cut. Access words (LRU, LFU) are exempt: they may be younger than the cut. Entries that had expired at the cut
+//! but were not removed yet are saved with their expiry.
 //!
 //! - RENAME and MOVE save the entry under its old name, and put it in with the mark.
-//! - Moving an entry to another allocation keeps its mark.
-//! - FLUSHALL and FLUSHDB hand the flushed shards over to the savers, which walk them too and then leave them to the
+//! - An entry that moves to another allocation keeps its mark.
+//! - FLUSHALL and FLUSHDB pass the flushed shards to the savers, which walk them, too, and then pass them to the
 //!   reaper.
-//! - SWAPDB changes the numbers of databases. A snapshot has those of the cut.
+//! - SWAPDB changes the numbers of databases. A snapshot keeps those of the cut.
 //!
 //! # Large collections
-//! A hash, set, sorted set or list of over a thousand elements is saved in pieces (`pieces`, `list::walk`): the sink's
-//! [`Sink::begin`] gives a target for its elements ([`ElementSink`]), and the walk through them belongs to the value. The
-//! entry gets the mark when the walk ends. A change to such a collection begins its walk, if there is none yet. From
-//! then on the collection itself saves what is changed in it. If its key is removed or overwritten, the value goes to the
-//! saver, which walks it to the end and leaves it to the reaper. If its key is renamed or moved, the saver of the new key
-//! goes on. So nothing is copied as a whole, and no command waits for more than one step. Streams, long strings and
-//! packed blocks, which are large only by the configuration, are saved whole.
+//! A hash, set, sorted set or list with over a thousand elements is saved in pieces (`pieces`, `list::walk`):
+//! [`Sink::begin`] returns a target for its elements ([`ElementSink`]), and the value stores the state of the walk
+//! through them. The entry gets the mark when the walk ends. A change to a large collection begins its walk, if there
+//! is none yet. From then on the collection itself saves each element before a change. If its key is removed or
+//! overwritten, the saver takes the value, walks it to the end and passes it to the reaper. If its key is renamed or
+//! moved, the saver of the new key continues the walk. Nothing is copied as a whole, and no command waits for more than
+//! one step. Streams, long strings and packed blocks, which are large only if configured so, are saved whole.
 //!
 //! # Marks
-//! An entry has three bits for the mark. No snapshot has the mark 0; entries that are created while none runs get it. A
-//! complete snapshot leaves all entries with its mark or 0, so any other mark is good for the next one. A cancelled
-//! snapshot leaves its mark on some entries and those of its predecessors on others. Nothing is done about that at
-//! first: the next snapshot takes a mark that no entry can have, and begins at once. Only when all seven may be in use,
-//! after as many cancelled snapshots in a row, the last one does not end: its walk goes on without sinks
-//! ([`Ended::Sweeping`]) until all entries have its mark. So cancelling costs nothing, there is no walk at the gate, and
-//! nothing is ever taken for saved that is not.
+//! An entry has three bits for the mark. No snapshot has the mark 0, which entries get that are created while no
+//! snapshot runs. After a complete snapshot all entries have its mark or 0, so any other mark is free for the next one.
+//! A cancelled snapshot leaves its mark on some entries and older marks on others. The next snapshot takes a mark that
+//! no entry can have, and begins at once. After seven cancelled snapshots in a row all marks may be in use. Then the
+//! last one does not end: its walk continues without sinks ([`Ended::Sweeping`]) until all entries have its mark. In
+//! this way a cancellation costs nothing, nothing is walked at the gate, and an unsaved entry never counts as saved.
 //!
 //! # Cost
-//! While no snapshot runs, each of those places tests one byte (`Snapshots::runs`).
+//! While no snapshot runs, each of these places tests one byte (`Snapshots::runs`).
 //!
-//! This room knows no file formats: they are the sinks'.
+//! This module knows no file formats: they belong to the sinks.
 
 pub(crate) mod pieces;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::entry::{Entry, MARK_MAX};
-use crate::keyspace::{Key, Keyspace, Locked, Shard};
+use crate::keyspace::{Key, Keyspace, Layout, Locked, Shard};
 use crate::reaper::Reaper;
 use crate::sync::Alone;
 use crate::table::{RefMut, Table};
 
 pub use pieces::{Element, ElementSink};
 
-/// What a step's budget is charged for a bucket that it looks at, in bytes: a cache line.
+/// Bytes charged to a step's budget for each bucket that it visits: a cache line.
 const BUCKET_BYTES: usize = 64;
 
-/// Takes what one shard has at the cut: each entry once, in no order. Called with the shard's lock held, so it must not
-/// wait; what it makes of the entries is handed on to another thread.
+/// Receives the content of one shard at the cut: each entry once, in no particular order. Called under the shard's
+/// lock, so it must not wait; another thread takes over its output.
 ///
-/// Writers give it what they are about to change, whether or not it is full. A limit for that needs the bytes of all
-/// sinks together: count them where the sinks of a snapshot meet, and keep commands that may write from running before
-/// they hold a shard.
+/// Writers pass entries to it before a change even if it is full. A limit on that needs the bytes of all sinks
+/// together: count them in an object that the sinks of a snapshot share, and stop commands that may write before they
+/// hold a shard.
 pub trait Sink: Send {
-    /// Saves an entry. `database` is the number that clients had for its database at the cut.
+    /// Saves an entry. `database` is the number that clients used for its database at the cut.
     fn entry(&mut self, database: usize, entry: &Entry);
 
-    /// Begins to save an entry with a large collection in pieces. It has all its elements at this moment, and the result
-    /// gets as many.
+    /// Begins to save an entry with a large collection in pieces. The entry still has all elements at this moment, and
+    /// the returned sink gets the same number of elements.
     fn begin(&mut self, database: usize, entry: &Entry) -> Box<dyn ElementSink>;
 
-    /// Whether the walk should pause: what takes the bytes is behind.
+    /// Returns true if the walk should pause, because the consumer of the bytes is behind.
     fn is_full(&self) -> bool;
 
-    /// The shard has been walked, and no more entries will come. Not called if the snapshot is cancelled.
+    /// Called when the shard has been walked and no more entries will come. Not called if the snapshot is cancelled.
     fn finish(&mut self);
 }
 
-/// How far a step has come.
+/// The result of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// The shard has been walked, or no snapshot runs.
@@ -96,69 +95,85 @@ pub enum Step {
     Full,
 }
 
-/// How a snapshot has ended.
+/// The outcome of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Ended {
-    /// Its sinks got all that there was at the cut.
+    /// Its sinks received everything that existed at the cut.
     Complete,
     /// It was cancelled.
     Cancelled,
-    /// It was cancelled, its sinks are gone, but steps must go on until all shards are walked. No other snapshot can
-    /// begin before that and another [`Keyspace::end_snapshot`].
+    /// It was cancelled and its sinks are gone, but steps must continue until all shards are walked. No other snapshot
+    /// can begin before that and another [`Keyspace::end_snapshot`].
     Sweeping,
 }
 
-/// Another snapshot runs, or a cancelled one is still being walked.
+/// Error: another snapshot runs, or a cancelled one is still being walked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SnapshotRuns;
 
-/// A snapshot that was begun, for those that look at its progress from any thread.
+/// A handle to a running snapshot, which shows its progress to any thread.
 #[derive(Clone, Debug)]
 pub struct Snapshot(Arc<Cut>);
 
 impl Snapshot {
-    /// Shards that are not walked yet. Once there are none, [`Keyspace::end_snapshot`] may be called; until then that
-    /// cancels the snapshot.
+    /// Shards that are not walked yet. Once there are none, [`Keyspace::end_snapshot`] completes the snapshot; an
+    /// earlier call cancels it.
     #[must_use]
     pub fn shards_left(&self) -> usize {
         self.0.shards_left.load(Ordering::Acquire)
     }
 
-    /// Keys saved so far: INFO's `current_save_keys_processed`.
+    /// Keys saved to this point: INFO's `current_save_keys_processed`.
     #[must_use]
     pub fn keys_saved(&self) -> usize {
         self.0.keys_saved.load(Ordering::Relaxed)
     }
+
+    /// Returns the number of reopened shards. A shard that was walked, or needed no walk, is reopened when a partly saved collection moves
+    /// there. A thread that has finished its shards checks them again when this number changes.
+    #[must_use]
+    pub fn reopened(&self) -> usize {
+        self.0.reopened.load(Ordering::Acquire)
+    }
 }
 
-/// What a snapshot knows of the moment that it shows, and its counts.
+/// The state of a snapshot at its cut, and its counts.
 #[derive(Debug)]
 struct Cut {
     mark: u8,
     /// The physical numbers of the databases that had keys, ascending.
     databases: Box<[usize]>,
-    /// By physical number: the number that clients had for the database.
+    /// The number that clients used for each database, by physical number.
     numbers: Box<[usize]>,
     shards_left: AtomicUsize,
     keys_saved: AtomicUsize,
+    reopened: AtomicUsize,
 }
 
-/// The snapshot that runs, and what those before have left.
+impl Cut {
+    /// Notes that a shard must be walked, or walked again.
+    fn reopen(&self) {
+        self.shards_left.fetch_add(1, Ordering::Release);
+        self.reopened.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// The running snapshot, and the marks of earlier ones.
 #[derive(Default)]
 pub(crate) struct Snapshots {
-    /// The mark of the snapshot that runs, 0 if none does. Changed only alone behind the gate.
+    /// The mark of the running snapshot, or 0. Changes only alone behind the gate.
     mark: AtomicU8,
     rounds: Mutex<Rounds>,
 }
 
-/// What only the beginning and the end of a snapshot look at.
+/// State that only the beginning and the end of a snapshot access.
 #[derive(Default)]
 struct Rounds {
-    /// The marks that entries may have: a bit each.
+    /// The marks that entries may have, one bit each.
     used: u8,
     running: Option<Arc<Cut>>,
-    /// The one that runs was cancelled.
+    /// True if the running snapshot was cancelled.
     is_sweep: bool,
 }
 
@@ -166,19 +181,19 @@ struct Rounds {
 const ALL_MARKS: u8 = ((1u16 << (MARK_MAX + 1)) - 2) as u8;
 
 impl Snapshots {
-    /// Whether a snapshot runs, so that what is about to change must be saved.
+    /// Returns true if a snapshot runs, so that entries must be saved before a change.
     #[inline(always)]
     pub fn runs(&self) -> bool {
         self.mark() != 0
     }
 
-    /// The mark of the snapshot that runs, 0 if none does.
+    /// The mark of the running snapshot, or 0.
     #[inline(always)]
     pub fn mark(&self) -> u8 {
         self.mark.load(Ordering::Relaxed)
     }
 
-    /// Whether a snapshot runs that has not been cancelled.
+    /// Returns true if a snapshot runs that has not been cancelled.
     pub fn saves(&self) -> bool {
         let rounds = self.rounds();
         rounds.running.is_some() && !rounds.is_sweep
@@ -190,7 +205,7 @@ impl Snapshots {
 }
 
 impl Rounds {
-    /// A mark that no entry has; there is one unless a sweep runs.
+    /// Returns a mark that no entry has. There is one unless a sweep runs.
     fn unused_mark(&self) -> u8 {
         (!self.used & ALL_MARKS).trailing_zeros() as u8
     }
@@ -209,7 +224,7 @@ impl Keyspace {
         self.all(alone).begin_snapshot(sink)
     }
 
-    /// Ends the snapshot that runs: see [`Locked::end_snapshot`].
+    /// Ends the running snapshot: see [`Locked::end_snapshot`].
     pub fn end_snapshot(&self, alone: &Alone<'_>) -> Option<Ended> {
         self.all(alone).end_snapshot()
     }
@@ -222,7 +237,7 @@ impl Keyspace {
         physical
     }
 
-    /// By physical number: the number that clients have for the database now.
+    /// The number that clients use for each database now, by physical number.
     fn numbers_of_physical(&self) -> Box<[usize]> {
         let mut numbers = vec![0; self.databases()];
         (0..self.databases()).for_each(|number| numbers[self.physical(number)] = number);
@@ -231,8 +246,8 @@ impl Keyspace {
 }
 
 impl Locked<'_> {
-    /// Begins a snapshot of this moment. `sink` makes the sink of each shard. Visits no keys. All shards are held, which is
-    /// asserted.
+    /// Begins a snapshot of this moment. `sink` makes the sink of each shard. Visits no keys. Panics unless all shards
+    /// are held.
     ///
     /// # Errors
     /// If another one runs.
@@ -244,15 +259,19 @@ impl Locked<'_> {
             return Err(SnapshotRuns);
         }
         let mark = rounds.unused_mark();
+        // Most slots may be empty, because they belong to other nodes.
+        let is_saved = |shard: &usize| keyspace.layout() == Layout::Threads || keyspace.is_occupied(*shard);
+        let saved: Vec<_> = (0..keyspace.shard_count()).filter(is_saved).collect();
         let cut = Arc::new(Cut {
             mark,
             databases: keyspace.physical_with_keys(),
             numbers: keyspace.numbers_of_physical(),
-            shards_left: AtomicUsize::new(keyspace.shard_count()),
+            shards_left: AtomicUsize::new(saved.len()),
             keys_saved: AtomicUsize::new(0),
+            reopened: AtomicUsize::new(0),
         });
-        for shard in 0..keyspace.shard_count() {
-            *self.saver_mut(shard) = Some(Box::new(Saver::new(cut.clone(), sink(shard))));
+        for shard in saved {
+            *self.saver_mut(shard) = Some(Box::new(Saver::new(cut.clone(), Some(sink(shard)))));
         }
         rounds.used |= 1 << mark;
         rounds.running = Some(cut.clone());
@@ -260,8 +279,8 @@ impl Locked<'_> {
         Ok(Snapshot(cut))
     }
 
-    /// Ends the snapshot that runs: it is complete if all shards have been walked, else cancelled. None, if none runs. All
-    /// shards are held, which is asserted.
+    /// Ends the running snapshot: it is complete if all shards have been walked, otherwise cancelled. Returns None if
+    /// no snapshot runs. Panics unless all shards are held.
     pub fn end_snapshot(&mut self) -> Option<Ended> {
         assert!(self.holds_all(), "the end of a snapshot needs all shards");
         let keyspace = self.keyspace();
@@ -282,6 +301,15 @@ impl Locked<'_> {
         Some(if is_walked && !is_sweep { Ended::Complete } else { Ended::Cancelled })
     }
 
+    /// Adds a saver to a shard that had no keys at the cut. It saves the rest of a collection that moves there while it is saved in pieces.
+    pub(crate) fn add_saver(&mut self, shard: usize) {
+        let rounds = self.keyspace().snapshots().rounds();
+        if let (Some(cut), saver @ None) = (&rounds.running, self.saver_mut(shard)) {
+            cut.reopen();
+            *saver = Some(Box::new(Saver::of_new_keys(cut.clone())));
+        }
+    }
+
     fn drop_sinks(&mut self) {
         let keyspace = self.keyspace();
         for shard in 0..keyspace.shard_count() {
@@ -298,11 +326,11 @@ impl Locked<'_> {
         }
     }
 
-    /// Walks on in a shard, which is held, until entries of about `budget_bytes` of memory were looked at. A single
-    /// entry may exceed that. 16 KB take some hundred microseconds.
+    /// Continues the walk of a shard, which is held, through entries with about `budget_bytes` of memory. A single
+    /// entry may exceed the budget. 16 KB take some hundred microseconds.
     ///
-    /// The locks of shards are unfair. A caller that goes on with the same shard calls [`Keyspace::give_way`] between two steps; otherwise other
-    /// threads wait for it for many steps (`examples/snapshot_pauses.rs` shows 60 ms).
+    /// The locks of shards are unfair. A caller that continues with the same shard calls [`Keyspace::give_way`] between
+    /// two steps; otherwise other threads wait for many steps (`examples/snapshot_pauses.rs` shows 60 ms).
     pub fn snapshot_step(&mut self, shard: usize, budget_bytes: usize) -> Step {
         let reaper = self.keyspace().reaper();
         let mut budget = Budget(budget_bytes);
@@ -328,7 +356,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Lets the saver of a shard work on the table that the shard has in one database.
+    /// Runs `work` on the shard's table in one database and on its saver.
     fn in_tables(
         &mut self,
         physical: usize,
@@ -340,11 +368,11 @@ impl Locked<'_> {
     }
 }
 
-/// Bytes that a step may still look at.
+/// The bytes that are left of a step's budget.
 pub(crate) struct Budget(usize);
 
 impl Budget {
-    /// For what must be saved now.
+    /// Returns a budget for entries that must be saved now.
     pub(crate) fn unlimited() -> Budget {
         Budget(usize::MAX)
     }
@@ -362,22 +390,22 @@ impl Budget {
 pub(crate) struct Saver {
     cut: Arc<Cut>,
     target: EntryTarget,
-    /// The index of the database of the cut that is being walked.
+    /// Index of the database that is being walked, among those of the cut.
     at: usize,
     walk: ShardWalk,
-    /// Keys whose values are being saved in pieces, of any database. Those that are there no more are passed over: their
-    /// values are with the keys that they went to.
+    /// Keys with values that are being saved in pieces, in any database. Missing keys are skipped: their values went to
+    /// other keys, which are listed as well.
     begun: VecDeque<Begun>,
-    /// What was flushed before it was walked.
+    /// Shards that were flushed before they were walked.
     flushed: Vec<Flushed>,
-    /// Large collections whose keys were removed before they were saved, with their databases' numbers.
+    /// Large collections with keys that were removed before they were saved, and the numbers of their databases.
     removed: Vec<(usize, Entry)>,
     is_finished: bool,
-    /// Whether the sink knows that no entries will come.
+    /// True once the sink was told that no more entries will come.
     is_sink_finished: bool,
 }
 
-/// A key whose value is being saved in pieces.
+/// A key with a value that is being saved in pieces.
 struct Begun {
     physical: usize,
     key: Box<[u8]>,
@@ -390,43 +418,43 @@ struct Flushed {
     walk: ShardWalk,
 }
 
-/// What a saver has to do next.
+/// The next work of a saver.
 enum Next {
     Removed,
     Flushed,
-    /// To go on with the first of the keys that were begun, which is in this database.
+    /// Continue with the first key of `begun`, which is in this database.
     Begun(usize),
-    /// To walk this database.
+    /// Walk this database.
     Database(usize),
     Nothing,
 }
 
-/// How far the walk through a shard of a database has come.
+/// Progress of the walk through a shard of a database.
 #[derive(Default)]
 struct ShardWalk {
     cursor: u64,
-    /// Whether the cursor has come to the end.
+    /// True if the cursor has reached the end.
     is_scanned: bool,
-    /// Keys before the cursor whose values are to be saved in pieces.
+    /// Keys before the cursor with values that are saved in pieces.
     large: Vec<Box<[u8]>>,
 }
 
-/// Where a saver puts entries, and what it marks them with.
+/// The sink and the mark of a saver's entries.
 struct EntryTarget {
-    /// None, if the snapshot was cancelled and entries are only marked.
+    /// None if entries are only marked: the snapshot was cancelled, or the shard had no keys at the cut.
     sink: Option<Box<dyn Sink>>,
     mark: u8,
-    /// Entries saved since this was last added to the snapshot's count.
+    /// Entries saved since the last update of the snapshot's count.
     saved: usize,
 }
 
 impl EntryTarget {
-    /// Whether an entry is to be saved in pieces, if it is to be saved.
+    /// Returns true if an entry is unsaved and must be saved in pieces.
     fn is_piecewise(&self, entry: &Entry) -> bool {
-        self.sink.is_some() && entry.mark() != self.mark && entry.is_piecewise()
+        entry.mark() != self.mark && (entry.has_walk() || self.sink.is_some() && entry.is_piecewise())
     }
 
-    /// Saves an entry whole unless that has been done. Says how many bytes were looked at.
+    /// Saves an entry whole, unless it has been saved. Returns the bytes that were read.
     fn save(&mut self, number: usize, entry: &mut Entry) -> usize {
         if entry.mark() == self.mark {
             return 0;
@@ -434,17 +462,17 @@ impl EntryTarget {
         if let Some(sink) = &mut self.sink {
             sink.entry(number, entry);
         }
-        self.settle(entry);
+        self.settle(entry, self.sink.is_some());
         entry.memory_bytes()
     }
 
-    /// Marks an entry that has been saved.
-    fn settle(&mut self, entry: &mut Entry) {
+    /// Marks an entry as saved, or as one that need not be saved.
+    fn settle(&mut self, entry: &mut Entry, is_saved: bool) {
         entry.set_mark(self.mark);
-        self.saved += usize::from(self.sink.is_some());
+        self.saved += usize::from(is_saved);
     }
 
-    /// Begins to save an entry in pieces, unless that has been done.
+    /// Begins to save an entry in pieces, unless this has begun.
     fn begin(&mut self, number: usize, entry: &mut Entry) {
         if let Some(sink) = &mut self.sink
             && !entry.has_walk()
@@ -456,7 +484,7 @@ impl EntryTarget {
         }
     }
 
-    /// Saves a piece of an entry, or all of it. Says why that has stopped before the end.
+    /// Saves a piece of an entry, or all of it. Returns the reason if it stopped before the end.
     fn save_piece(&mut self, number: usize, entry: &mut Entry, budget: &mut Budget) -> Option<Step> {
         if !self.is_piecewise(entry) {
             budget.charge(self.save(number, entry));
@@ -465,12 +493,12 @@ impl EntryTarget {
         self.begin(number, entry);
         let stopped = entry.object_mut().and_then(|value| value.save_piece(budget));
         if stopped.is_none() {
-            self.settle(entry);
+            self.settle(entry, true);
         }
         stopped
     }
 
-    /// Saves a piece of the key's entry, if it is there.
+    /// Saves a piece of the key's entry, if the key exists.
     fn save_piece_in(
         &mut self,
         number: usize,
@@ -483,7 +511,7 @@ impl EntryTarget {
         self.save_piece(number, &mut entry, budget)
     }
 
-    /// Why a walk must stop, if it must.
+    /// Returns the reason if a walk must stop.
     fn stops(&self, budget: &Budget) -> Option<Step> {
         if self.sink.as_ref().is_some_and(|sink| sink.is_full()) {
             Some(Step::Full)
@@ -492,7 +520,7 @@ impl EntryTarget {
         }
     }
 
-    /// Walks on in a table of a database with this number. Says why it has stopped before the end.
+    /// Continues the walk in a table of the database `number`. Returns the reason if it stopped before the end.
     fn walk(
         &mut self,
         number: usize,
@@ -526,8 +554,8 @@ impl EntryTarget {
 }
 
 impl Saver {
-    fn new(cut: Arc<Cut>, sink: Box<dyn Sink>) -> Saver {
-        let target = EntryTarget { sink: Some(sink), mark: cut.mark, saved: 0 };
+    fn new(cut: Arc<Cut>, sink: Option<Box<dyn Sink>>) -> Saver {
+        let target = EntryTarget { sink, mark: cut.mark, saved: 0 };
         Saver {
             cut,
             target,
@@ -541,12 +569,18 @@ impl Saver {
         }
     }
 
-    /// The physical number of the database that is to be walked; none, if all have been.
+    /// Returns a saver for a shard that had no keys at the cut.
+    fn of_new_keys(cut: Arc<Cut>) -> Saver {
+        let at = cut.databases.len();
+        Saver { at, ..Saver::new(cut, None) }
+    }
+
+    /// Returns the physical number of the next database to walk; None if all have been walked.
     fn database(&self) -> Option<usize> {
         self.cut.databases.get(self.at).copied()
     }
 
-    /// What is in use by others, or by none, comes first: it holds memory.
+    /// Work on values that others use, or that have no key any more, comes first, because it holds memory.
     fn next(&self) -> Next {
         if !self.removed.is_empty() {
             Next::Removed
@@ -559,7 +593,7 @@ impl Saver {
         }
     }
 
-    /// Walks on in the table of the next database. Says why it has stopped before the end.
+    /// Continues the walk in the table of the next database. Returns the reason if it stopped before the end.
     fn walk(&mut self, table: &mut Table<Entry>, budget: &mut Budget) -> Option<Step> {
         let number = self.cut.numbers[self.database()?];
         let stopped = self.target.walk(number, table, &mut self.walk, budget);
@@ -571,7 +605,7 @@ impl Saver {
         stopped
     }
 
-    /// Goes on with the first of the keys that were begun, whose database has this table. Says why it has stopped before
+    /// Continues with the first key of `begun`, in the table of its database. Returns the reason if it stopped before
     /// the end.
     fn go_on(&mut self, table: &mut Table<Entry>, budget: &mut Budget) -> Option<Step> {
         let Begun { physical, key } = self.begun.front()?;
@@ -584,7 +618,7 @@ impl Saver {
         stopped
     }
 
-    /// Walks what was flushed, and leaves it to the reaper. Says why it has stopped before the end.
+    /// Walks a flushed shard, and passes it to the reaper at the end. Returns the reason if it stopped before the end.
     fn walk_flushed(&mut self, budget: &mut Budget, reaper: &Reaper) -> Option<Step> {
         let mut flushed = self.flushed.pop()?;
         let Flushed { number, shard, walk } = &mut flushed;
@@ -597,8 +631,8 @@ impl Saver {
         stopped
     }
 
-    /// Saves a piece of a collection whose key was removed, and leaves it to the reaper when it is done. Says why it has
-    /// stopped before the end.
+    /// Saves a piece of a collection that has lost its key, and passes it to the reaper at the end. Returns the reason
+    /// if it stopped before the end.
     fn save_removed(&mut self, budget: &mut Budget, reaper: &Reaper) -> Option<Step> {
         let (number, mut entry) = self.removed.pop()?;
         let stopped = self.target.save_piece(number, &mut entry, budget);
@@ -610,7 +644,7 @@ impl Saver {
         stopped
     }
 
-    /// All keys whose values may be in the midst of being saved, those that were flushed or removed excepted.
+    /// Takes all keys with values that may be partly saved, except for flushed and removed ones.
     fn take_begun(&mut self) -> Vec<Begun> {
         let walk = std::mem::take(&mut self.walk);
         let by_walk = self.database().map(|physical| walk.large.into_iter().map(move |key| Begun { physical, key }));
@@ -621,7 +655,7 @@ impl Saver {
         self.cut.keys_saved.fetch_add(std::mem::take(&mut self.target.saved), Ordering::Relaxed);
     }
 
-    /// All has been walked.
+    /// Notes that everything has been walked.
     fn finish(&mut self) {
         if std::mem::replace(&mut self.is_finished, true) {
             return;
@@ -634,14 +668,14 @@ impl Saver {
         self.cut.shards_left.fetch_sub(1, Ordering::Release);
     }
 
-    /// There is more to do.
+    /// Notes that there is more to do.
     fn reopen(&mut self) {
         if std::mem::take(&mut self.is_finished) {
-            self.cut.shards_left.fetch_add(1, Ordering::Release);
+            self.cut.reopen();
         }
     }
 
-    /// Forgets the sink, and leaves to the reaper what has no key any more.
+    /// Drops the sink, and passes values without a key to the reaper.
     fn drop_sink(&mut self, reaper: &Reaper) {
         self.target.sink = None;
         self.flushed.drain(..).for_each(|flushed| free(flushed.shard, reaper));
@@ -649,7 +683,7 @@ impl Saver {
     }
 }
 
-/// Leaves a shard to the reaper, with its entries.
+/// Passes a shard with its entries to the reaper.
 fn free(shard: Shard, reaper: &Reaper) {
     let keys = shard.table.len();
     if keys > 0 {
@@ -663,10 +697,10 @@ pub(crate) struct Saving<'a> {
     physical: usize,
 }
 
-/// What is about to happen to an entry.
+/// The kind of change that an entry is about to undergo.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Change {
-    /// Its value or its expiry changes, or it goes to another key.
+    /// Its value or its expiry changes, or it moves to another key.
     Altered,
     /// It is removed, or its value is overwritten.
     Lost,
@@ -677,8 +711,8 @@ impl<'a> Saving<'a> {
         Saving { saver, physical }
     }
 
-    /// Saves an entry that is about to be changed, unless that has been done. A large collection that is to be lost is
-    /// taken out: its key holds an empty string then.
+    /// Saves an entry before a change, unless it has been saved. A large collection that is about to be lost is taken
+    /// out, and its key holds an empty string then.
     pub fn save_before(&mut self, change: Change, entry: &mut Entry) {
         let saver = &mut *self.saver;
         let number = saver.cut.numbers[self.physical];
@@ -695,8 +729,7 @@ impl<'a> Saving<'a> {
         saver.publish_count();
     }
 
-    /// Sees to an entry that is about to be put in: it isn't to be saved, unless it is a collection that is being saved
-    /// and comes from another key.
+    /// Prepares a new entry: marks it as saved, unless it is a partly saved collection that comes from another key.
     pub fn adopt(&mut self, entry: &mut Entry) {
         if entry.has_walk() {
             self.saver.begun.push_back(Begun { physical: self.physical, key: entry.key().into() });
@@ -706,12 +739,12 @@ impl<'a> Saving<'a> {
         }
     }
 
-    /// Keeps a shard that is being flushed until it has been walked; gives it back, if it has been.
+    /// Keeps a shard that is being flushed until it has been walked. Returns the shard if that is unnecessary.
     pub fn keep(self, shard: Shard) -> Option<Shard> {
         let saver = self.saver;
         let is_begun = |begun: &Begun| begun.physical == self.physical;
-        let is_walked = saver.database().is_none_or(|next| next > self.physical);
-        if saver.target.sink.is_none() || shard.table.is_empty() || is_walked && !saver.begun.iter().any(is_begun) {
+        let is_walked = saver.target.sink.is_none() || saver.database().is_none_or(|next| next > self.physical);
+        if shard.table.is_empty() || is_walked && !saver.begun.iter().any(is_begun) {
             return Some(shard);
         }
         let number = saver.cut.numbers[self.physical];

@@ -1,16 +1,15 @@
 //! The gate that every thread passes once per batch, and the lock of a shard.
 //!
-//! Both are small because they guard little: a shard's lock is held for one command, nearly always uncontended, and
-//! the gate is closed only by commands that concern the whole keyspace. Under `cfg(loom)` they are built from loom's
-//! atomics, and their tests run every interleaving.
+//! Both are small because they guard little. A shard's lock is held for one command and is nearly always uncontended.
+//! Only commands that concern the whole keyspace close the gate. Under `cfg(loom)` both use loom's atomics, and their
+//! tests run every interleaving.
 //!
-//! Order of acquisition, everywhere: the gate, then shards by ascending index. A thread inside the gate waits for
-//! nothing but shard locks, and the holder of a shard lock waits for nothing but those of a higher index, so there is
-//! no deadlock.
+//! The order of acquisition is always the gate, then shards by ascending index. A thread inside the gate waits only for
+//! shard locks, and the holder of a shard lock waits only for locks with a higher index, so there is no deadlock.
 //!
-//! A thread that keeps all others out may share its work: it lets them in as its guests ([`Inside::let_guests_in`]) and sees them off
-//! before it opens the gate or leaves. Guests pass the gate though it is closed, so a thread that waits to be alone holds none of them up.
-//! A guest waits for nothing but shard locks, as any thread inside.
+//! A thread that keeps all others out may share its work: it admits other threads as helpers ([`Inside::let_helpers_in`]), and waits until
+//! they have left before it opens the gate or leaves. Helpers pass a closed gate, so a thread that
+//! waits to be alone does not block them. Like any thread inside, a helper waits only for shard locks.
 
 #[cfg(loom)]
 use loom::{
@@ -26,22 +25,22 @@ use std::{
     thread,
 };
 
-/// Turns of busy waiting before a waiter gives its core away: about a microsecond, longer than most commands hold a
-/// shard, shorter than a switch of threads.
+/// Rounds of busy waiting before a waiter yields its core: about a microsecond, longer than most commands hold a shard
+/// and shorter than a thread switch.
 const SPINS: u32 = if cfg!(loom) { 1 } else { 100 };
-/// Turns of giving the core away before a waiter sleeps: the holder is then in a long command (SORT, SUNION of
+/// Rounds of yielding the core before a waiter sleeps. By then the holder is in a long command (SORT, SUNION of
 /// millions).
 const YIELDS: u32 = if cfg!(loom) { u32::MAX } else { 200 };
 
-/// Turns after which a waiter looks whether to give up: when it begins to give its core away, which on a busy machine
-/// may be for milliseconds each time. A waiter that may give up passes its own deadline. In loom's models the other
-/// threads end what they do while one waits, so it looks at once.
+/// Rounds before a waiter first asks if it should give up: when it begins to yield its core, which may take
+/// milliseconds per round on a busy machine. A waiter that may give up has its own deadline. In loom's models the other
+/// threads finish during a wait, so the waiter asks at once.
 const PATIENCE: u32 = if cfg!(loom) { 0 } else { SPINS };
 
-/// Turns for which a thread leaves an open lock to one that has waited for it: about ten microseconds.
+/// Rounds for which a thread leaves an open lock to a thread that has waited for it: about ten microseconds.
 const WAY_YIELDS: u32 = if cfg!(loom) { 1 } else { 30 };
 
-/// Waits a little longer each time.
+/// A wait that becomes longer each time.
 struct Backoff(u32);
 
 impl Backoff {
@@ -57,7 +56,7 @@ impl Backoff {
         }
     }
 
-    /// Whether it is time to look at other things.
+    /// Returns true once the wait is long enough to ask other questions.
     fn is_long(&self) -> bool {
         self.0 >= PATIENCE
     }
@@ -67,18 +66,18 @@ impl Backoff {
 #[derive(Default)]
 pub struct ShardLock {
     taken: AtomicBool,
-    /// True if a thread has waited for the lock for long since this was last looked at. It guards nothing.
+    /// True if a thread has waited long for the lock since the last check. It guards nothing.
     was_waited_for: AtomicBool,
 }
 
 impl ShardLock {
-    /// An open lock.
+    /// Returns an open lock.
     #[must_use]
     pub fn new() -> Self {
         ShardLock { taken: AtomicBool::new(false), was_waited_for: AtomicBool::new(false) }
     }
 
-    /// Takes the lock, waiting as long as it takes.
+    /// Takes the lock, and waits as long as necessary.
     #[inline]
     pub fn lock(&self) {
         if !self.try_lock() {
@@ -99,7 +98,7 @@ impl ShardLock {
         }
     }
 
-    /// Takes the lock, unless the wait becomes long and `give_up` says so. Says whether it is taken.
+    /// Takes the lock and returns true, or returns false if the wait becomes long and `give_up` returns true.
     #[inline]
     pub fn lock_unless(&self, give_up: impl Fn() -> bool) -> bool {
         self.try_lock() || self.lock_contended_unless(&give_up)
@@ -120,14 +119,15 @@ impl ShardLock {
         }
     }
 
-    /// Notes a wait when it has become long, so that a thread that takes the lock again and again can give way.
+    /// Notes a long wait, so that a thread that takes the lock repeatedly can give way.
     fn note_wait(&self, backoff: &Backoff) {
         if backoff.is_long() && !self.was_waited_for.load(Ordering::Relaxed) {
             self.was_waited_for.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Lets a thread in that has waited for long, if it takes the lock within some microseconds. The caller has just opened the lock.
+    /// Lets in a thread that has waited long, if it takes the lock within some microseconds. The caller has just opened
+    /// the lock.
     pub fn give_way(&self) {
         if !self.was_waited_for.load(Ordering::Relaxed) {
             return;
@@ -141,7 +141,7 @@ impl ShardLock {
         }
     }
 
-    /// Takes the lock if it is free or becomes so before it has been looked at `tries` times, with ever longer pauses.
+    /// Takes the lock if it becomes free within `tries` attempts, with ever longer pauses between them.
     pub fn try_lock_for(&self, tries: u32) -> bool {
         let mut backoff = Backoff(0);
         for _ in 0..tries {
@@ -156,75 +156,76 @@ impl ShardLock {
     /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> bool {
-        // An exchange that fails writes nothing. A swap would store `true` once more at each attempt, and loom then
-        // never runs out of stores for the other waiters to see.
+        // A failed exchange writes nothing. A swap would store `true` at each attempt, and loom would then never run
+        // out of stores for the other waiters to see.
         self.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Opens the lock. Only its holder may.
+    /// Opens the lock. Only its holder may call this.
     #[inline]
     pub fn unlock(&self) {
         self.taken.store(false, Ordering::Release);
     }
 }
 
-/// Whether a thread is inside the gate, on a cache line of its own: every thread writes its own once per batch.
+/// True while a thread is inside the gate. It has its own cache line, because every thread writes its own once per
+/// batch.
 #[repr(align(128))]
 struct Presence {
     inside: AtomicBool,
 }
 
-/// Lets every thread in at once, or one alone. On cache lines of its own, since some of it is written often.
+/// Admits all threads at once, or one alone. It has its own cache lines, because some of its fields are written often.
 #[repr(align(128))]
 pub struct Gate {
-    /// How many want or have the gate closed; threads outside wait while it isn't zero.
+    /// Number of threads that want the gate closed or have closed it. Threads outside wait while it is not zero.
     closing: AtomicUsize,
-    /// How often a thread has found the gate closed.
+    /// Number of times that a thread has found the gate closed.
     waits: AtomicUsize,
-    /// True while a thread that keeps the others out has them in as guests.
-    has_guests: AtomicBool,
+    /// True while a thread that keeps the others out admits them as helpers.
+    admits_helpers: AtomicBool,
     presences: Box<[Presence]>,
-    /// Held by the one that is alone.
+    /// The thread that is alone holds it.
     alone: ShardLock,
 }
 
-/// Proof of being inside, together with others or, for a while, without; leaving is dropping it.
+/// Proof of being inside, together with others or temporarily without them. Dropping it leaves the gate.
 pub struct Inside<'g> {
     gate: &'g Gate,
     presence: &'g Presence,
     others: Others,
 }
 
-/// Which other threads may be inside.
+/// The other threads that may be inside.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Others {
-    /// Any, or this thread is a guest.
+    /// Any thread; also while this thread is a helper.
     Any,
     /// None: this thread has closed the gate to them.
     None,
-    /// This thread's guests: it has closed the gate to all others.
-    Guests,
+    /// Only this thread's helpers: it has closed the gate to all others.
+    Helpers,
 }
 
-/// Proof of being alone; opening the gate is dropping it.
+/// Proof of being alone. Dropping it opens the gate.
 pub struct Alone<'g> {
     gate: &'g Gate,
 }
 
 impl Gate {
-    /// A gate for `threads` threads, numbered from 0.
+    /// Returns a gate for `threads` threads, numbered from 0.
     #[must_use]
     pub fn new(threads: usize) -> Self {
         Gate {
             closing: AtomicUsize::new(0),
             waits: AtomicUsize::new(0),
-            has_guests: AtomicBool::new(false),
+            admits_helpers: AtomicBool::new(false),
             presences: (0..threads).map(|_| Presence { inside: AtomicBool::new(false) }).collect(),
             alone: ShardLock::new(),
         }
     }
 
-    /// Passes the gate, waiting while it is closed. `thread` must not be inside already.
+    /// Passes the gate, and waits while it is closed. `thread` must not be inside already.
     #[inline]
     pub fn enter(&self, thread: usize) -> Inside<'_> {
         loop {
@@ -234,14 +235,14 @@ impl Gate {
         }
     }
 
-    /// The same, unless the wait becomes long and `give_up` says so.
+    /// Like [`Gate::enter`], but returns None if the wait becomes long and `give_up` returns true.
     #[inline]
     pub fn enter_unless(&self, thread: usize, give_up: impl Fn() -> bool) -> Option<Inside<'_>> {
         let presence = &self.presences[thread];
         let mut backoff = Backoff(0);
         loop {
             presence.inside.store(true, Ordering::Relaxed);
-            // Announce before looking, so that either this thread sees the gate closing or the closer sees it inside.
+            // Announce before looking: either this thread sees the gate closing, or the closing thread sees it inside.
             fence(Ordering::SeqCst);
             if self.closing.load(Ordering::Acquire) == 0 {
                 return Some(Inside { gate: self, presence, others: Others::Any });
@@ -257,28 +258,28 @@ impl Gate {
         }
     }
 
-    /// Whether a thread that keeps the others out lets guests in now.
+    /// Returns true while a thread that keeps the others out admits helpers.
     #[inline]
     #[must_use]
-    pub fn has_guests(&self) -> bool {
-        self.has_guests.load(Ordering::Relaxed)
+    pub fn admits_helpers(&self) -> bool {
+        self.admits_helpers.load(Ordering::Relaxed)
     }
 
-    /// Passes the gate as a guest of the thread that keeps the others out, if that lets guests in now. Never waits. `thread` must not
-    /// be inside already.
-    pub fn enter_as_guest(&self, thread: usize) -> Option<Inside<'_>> {
-        // A look first: mostly no thread has guests, and then nothing is written.
-        if !self.has_guests() {
+    /// Passes the gate as a helper of the thread that keeps the others out, if it admits helpers now. Never waits.
+    /// `thread` must not be inside already.
+    pub fn enter_as_helper(&self, thread: usize) -> Option<Inside<'_>> {
+        // Look first: usually no thread has helpers, and then this writes nothing.
+        if !self.admits_helpers() {
             return None;
         }
         let presence = &self.presences[thread];
         presence.inside.store(true, Ordering::Relaxed);
-        // Announce before looking, as in `enter_unless`: either this thread sees that no guests are wanted any more, or the thread that
-        // sees them off sees it inside.
+        // Announce before looking, as in `enter_unless`: either this thread sees that helpers are no longer admitted, or
+        // the owner sees it inside and waits for it.
         fence(Ordering::SeqCst);
-        let guest = Inside { gate: self, presence, others: Others::Any };
-        // Dropped, it leaves.
-        self.has_guests.load(Ordering::Acquire).then_some(guest)
+        let helper = Inside { gate: self, presence, others: Others::Any };
+        // If it is not returned, its drop leaves the gate.
+        self.admits_helpers.load(Ordering::Acquire).then_some(helper)
     }
 
     /// Closes the gate and waits until all threads have left. The calling thread must not be inside.
@@ -290,31 +291,33 @@ impl Gate {
         alone
     }
 
-    /// The same, unless the wait becomes long and `give_up` says so; then the gate is open again.
+    /// Like [`Gate::close`], but opens the gate again and returns None if the wait becomes long and `give_up` returns
+    /// true.
     pub fn close_unless(&self, give_up: impl Fn() -> bool) -> Option<Alone<'_>> {
         self.closing.fetch_add(1, Ordering::SeqCst);
         if !self.alone.lock_unless(&give_up) {
             self.closing.fetch_sub(1, Ordering::Release);
             return None;
         }
-        // Dropped, it opens the gate.
+        // If it is not returned, its drop opens the gate.
         let alone = Alone { gate: self };
         self.wait_for_all(&give_up).then_some(alone)
     }
 
-    /// How often a thread has found the gate closed. If the number changes, a thread has waited, if only for a moment.
+    /// Returns the number of times that a thread has found the gate closed. If the number changes, a thread has waited,
+    /// perhaps only for a moment.
     #[inline]
     #[must_use]
     pub fn waits(&self) -> usize {
         self.waits.load(Ordering::Relaxed)
     }
 
-    /// Whether a thread other than that of `presence` is inside.
+    /// Returns true if a thread other than that of `presence` is inside.
     fn has_others(&self, presence: &Presence) -> bool {
         self.presences.iter().any(|other| !ptr::eq(other, presence) && other.inside.load(Ordering::Acquire))
     }
 
-    /// Waits until no thread is inside, or `give_up` says so. True if none is.
+    /// Waits until no thread is inside and returns true, or returns false if `give_up` returns true.
     fn wait_for_all(&self, give_up: &dyn Fn() -> bool) -> bool {
         fence(Ordering::SeqCst);
         for presence in &self.presences {
@@ -331,20 +334,20 @@ impl Gate {
 }
 
 impl Inside<'_> {
-    /// Closes the gate to all other threads while this one is inside, until [`Inside::let_in`], if no other is inside or
-    /// wants to be alone. True if it has. Never waits.
+    /// Closes the gate to all other threads while this one is inside, until [`Inside::let_in`]. Succeeds and returns
+    /// true if no other thread is inside or wants to be alone. Never waits.
     ///
-    /// For what is done quickly: others wait meanwhile, whatever they want.
+    /// Keep the time short, because all other threads wait meanwhile.
     pub fn keep_out(&mut self) -> bool {
-        // A look first: where others are busy, too, no line that they read is written.
+        // Look first: while other threads are busy, this writes no cache line that they read.
         if self.others != Others::Any || self.gate.has_others(self.presence) {
             return self.keeps_out();
         }
         self.keep_out_within(0)
     }
 
-    /// The same, but looks up to `looks` times, with ever longer pauses, whether the others that are inside have left. None enters
-    /// meanwhile.
+    /// Like [`Inside::keep_out`], but waits for the threads that are inside: checks up to `looks` times, with ever
+    /// longer pauses. No thread enters meanwhile.
     pub fn keep_out_within(&mut self, looks: u32) -> bool {
         let gate = self.gate;
         if self.others != Others::Any || gate.closing.load(Ordering::Relaxed) != 0 {
@@ -354,7 +357,7 @@ impl Inside<'_> {
         // A thread that enters after this fence sees the gate closed; one that entered before it is seen here.
         fence(Ordering::SeqCst);
         let mut backoff = Backoff(0);
-        // If it isn't the first, another thread wants to be alone, or keeps others out while this one is entering.
+        // If another thread was first, that thread wants to be alone, or keeps others out while this one is entering.
         while is_first && backoff.0 < looks && gate.has_others(self.presence) {
             backoff.wait();
         }
@@ -366,7 +369,8 @@ impl Inside<'_> {
         self.keeps_out()
     }
 
-    /// Opens the gate to the others again, if it was closed to them. Without effect while there are guests: see them off first.
+    /// Opens the gate to the others again, if it was closed to them. No effect while there are helpers: call
+    /// [`Inside::await_helpers`] first.
     #[inline]
     pub fn let_in(&mut self) {
         if self.others == Others::None {
@@ -375,30 +379,30 @@ impl Inside<'_> {
         }
     }
 
-    /// True if the gate is closed to all other threads, and none of them is inside.
+    /// Returns true if the gate is closed to all other threads, and no other thread is inside.
     #[inline]
     #[must_use]
     pub fn keeps_out(&self) -> bool {
         self.others == Others::None
     }
 
-    /// Lets other threads in as guests, if this one keeps them out. True if it does.
-    pub fn let_guests_in(&mut self) -> bool {
+    /// Admits other threads as helpers, if this thread keeps them out. Returns true if it admits helpers now.
+    pub fn let_helpers_in(&mut self) -> bool {
         if self.others == Others::None {
-            self.others = Others::Guests;
-            self.gate.has_guests.store(true, Ordering::Release);
+            self.others = Others::Helpers;
+            self.gate.admits_helpers.store(true, Ordering::Release);
         }
-        self.others == Others::Guests
+        self.others == Others::Helpers
     }
 
-    /// Lets no more guests in, and waits until those that are inside have left. What they did is seen from here on, and the gate stays
-    /// closed to the others.
-    pub fn see_guests_off(&mut self) {
-        if self.others != Others::Guests {
+    /// Stops admitting helpers, and waits until those inside have left. This thread sees all their writes from here on.
+    /// The gate stays closed to the others.
+    pub fn await_helpers(&mut self) {
+        if self.others != Others::Helpers {
             return;
         }
-        self.gate.has_guests.store(false, Ordering::Relaxed);
-        // A guest that enters after this fence sees that it isn't wanted; one that entered before it is seen here.
+        self.gate.admits_helpers.store(false, Ordering::Relaxed);
+        // A helper that enters after this fence sees that it is not admitted; one that entered before it is seen here.
         fence(Ordering::SeqCst);
         let mut backoff = Backoff(0);
         while self.gate.has_others(self.presence) {
@@ -411,7 +415,7 @@ impl Inside<'_> {
 impl Drop for Inside<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.see_guests_off();
+        self.await_helpers();
         self.let_in();
         self.presence.inside.store(false, Ordering::Release);
     }
@@ -419,7 +423,7 @@ impl Drop for Inside<'_> {
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        // Hand the turn on before the gate opens, or the next closer would let others in between.
+        // Release the lock before opening the gate; otherwise the next closing thread would let others in between.
         self.gate.alone.unlock();
         self.gate.closing.fetch_sub(1, Ordering::Release);
     }
@@ -486,7 +490,7 @@ mod tests {
                                 assert!(!inside.keeps_out());
                             }
                         }
-                        // The count goes down before the thread leaves, or before it lets others in.
+                        // The count decreases before the thread leaves, or before it lets others in.
                         shared.2.fetch_sub(1, Ordering::Relaxed);
                     }
                     kept_out
@@ -513,7 +517,7 @@ mod tests {
         first.let_in();
         let mut second = gate.enter(1);
         drop(first);
-        // One that waits to be alone is told by a closed gate.
+        // A closed gate stands for a thread that waits to be alone.
         gate.closing.fetch_add(1, Ordering::SeqCst);
         assert!(!second.keep_out());
         gate.closing.fetch_sub(1, Ordering::SeqCst);
@@ -523,31 +527,31 @@ mod tests {
     }
 
     #[test]
-    fn guests_are_inside_until_they_are_seen_off() {
+    fn helpers_are_inside_until_they_are_awaited() {
         let gate = Gate::new(3);
-        let mut host = gate.enter(0);
-        assert!(!host.let_guests_in() && gate.enter_as_guest(1).is_none());
-        assert!(host.keep_out() && gate.enter_as_guest(1).is_none());
-        assert!(host.let_guests_in() && !host.keeps_out() && !host.keep_out());
-        let mut guest = gate.enter_as_guest(1).unwrap();
-        // Neither opens the gate, and a guest keeps out none.
-        host.let_in();
-        assert!(!guest.keep_out() && !guest.let_guests_in());
-        guest.let_in();
+        let mut owner = gate.enter(0);
+        assert!(!owner.let_helpers_in() && gate.enter_as_helper(1).is_none());
+        assert!(owner.keep_out() && gate.enter_as_helper(1).is_none());
+        assert!(owner.let_helpers_in() && !owner.keeps_out() && !owner.keep_out());
+        let mut helper = gate.enter_as_helper(1).unwrap();
+        // Neither call opens the gate, and a helper keeps no thread out.
+        owner.let_in();
+        assert!(!helper.keep_out() && !helper.let_helpers_in());
+        helper.let_in();
         assert!(gate.enter_unless(2, || true).is_none() && gate.close_unless(|| true).is_none());
-        drop(guest);
-        assert!(gate.enter_as_guest(2).is_some());
-        host.see_guests_off();
-        assert!(host.keeps_out() && gate.enter_as_guest(1).is_none());
-        host.let_in();
-        assert!(!host.let_guests_in() && gate.enter_unless(2, || true).is_some());
-        assert!(host.keep_out() && host.let_guests_in());
-        drop(host);
-        assert!(gate.enter_as_guest(1).is_none() && gate.close_unless(|| true).is_some());
+        drop(helper);
+        assert!(gate.enter_as_helper(2).is_some());
+        owner.await_helpers();
+        assert!(owner.keeps_out() && gate.enter_as_helper(1).is_none());
+        owner.let_in();
+        assert!(!owner.let_helpers_in() && gate.enter_unless(2, || true).is_some());
+        assert!(owner.keep_out() && owner.let_helpers_in());
+        drop(owner);
+        assert!(gate.enter_as_helper(1).is_none() && gate.close_unless(|| true).is_some());
     }
 
     #[test]
-    fn others_that_leave_soon_are_waited_for() {
+    fn a_thread_waits_for_others_that_leave_soon() {
         let gate = Gate::new(2);
         let mut first = gate.enter(0);
         let second = gate.enter(1);
@@ -563,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn the_work_of_guests_is_done_when_they_are_seen_off() {
+    fn an_owner_sees_the_writes_of_helpers_that_have_left() {
         let shared = Arc::new((Gate::new(4), [0, 1, 2].map(|_| Unguarded(UnsafeCell::new(0)))));
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -571,8 +575,8 @@ mod tests {
                 let (shared, is_over) = (shared.clone(), &is_over);
                 scope.spawn(move || {
                     while !is_over.load(Ordering::Relaxed) {
-                        if let Some(_guest) = shared.0.enter_as_guest(id) {
-                            // SAFETY: of the guests, this one alone touches it, and its host doesn't until the guest has left.
+                        if let Some(_guest) = shared.0.enter_as_helper(id) {
+                            // SAFETY: only this helper touches it, and the owner does not until the helper has left.
                             unsafe { *shared.1[id].0.get() += 1 };
                         }
                         thread::yield_now();
@@ -589,17 +593,17 @@ mod tests {
             });
             let mut rounds = 0;
             while rounds < ROUNDS / 20 {
-                let mut host = shared.0.enter(0);
-                if !host.keep_out_within(100) {
+                let mut owner = shared.0.enter(0);
+                if !owner.keep_out_within(100) {
                     continue;
                 }
                 rounds += 1;
-                assert!(host.let_guests_in());
-                // SAFETY: the guests don't touch it.
+                assert!(owner.let_helpers_in());
+                // SAFETY: the helpers do not touch it.
                 unsafe { *shared.1[0].0.get() += 1 };
                 thread::yield_now();
-                host.see_guests_off();
-                // SAFETY: none but the host is inside.
+                owner.await_helpers();
+                // SAFETY: only the owner is inside.
                 shared.1.iter().for_each(|counter| unsafe { *counter.0.get() = 0 });
             }
             is_over.store(true, Ordering::Relaxed);
@@ -642,7 +646,7 @@ mod loom_tests {
 
     use super::*;
 
-    /// A gate, a lock, and what they guard.
+    /// A gate, a lock, and the value that they guard.
     struct Shared {
         gate: Gate,
         lock: ShardLock,
@@ -650,9 +654,9 @@ mod loom_tests {
     }
 
     impl Shared {
-        /// Touches what is guarded.
+        /// Touches the guarded value.
         fn add(&self) {
-            // SAFETY: the caller has it to itself; loom checks that.
+            // SAFETY: the caller has exclusive access; loom checks that.
             self.guarded.with_mut(|p| unsafe { *p += 1 });
         }
 
@@ -663,7 +667,7 @@ mod loom_tests {
         }
     }
 
-    /// Runs both beside each other, in every interleaving; a thread that gives up must leave all as it was.
+    /// Runs both functions concurrently, in every interleaving. A thread that gives up must leave everything unchanged.
     fn race(threads: usize, mine: fn(&Shared), others: fn(&Shared)) {
         loom::model(move || {
             let gate = Gate::new(threads);
@@ -700,7 +704,7 @@ mod loom_tests {
         }
     }
 
-    /// Takes the lock, but while it keeps others out.
+    /// Takes the lock, except while it keeps others out.
     fn keeping_out(shared: &Shared, thread: usize) {
         let mut inside = shared.gate.enter(thread);
         if inside.keep_out() {
@@ -711,12 +715,12 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_lock_excludes() {
+    fn loom_a_lock_excludes() {
         race(1, Shared::add_locked, Shared::add_locked);
     }
 
     #[test]
-    fn loom_gate_lets_one_in_alone() {
+    fn loom_a_closed_gate_admits_one_thread_alone() {
         race(1, alone, inside);
     }
 
@@ -763,66 +767,66 @@ mod loom_tests {
         race(1, |shared| keeping_out(shared, 0), alone);
     }
 
-    /// What is guarded, and what a guest has for itself meanwhile.
+    /// One value for the owner and one for a helper.
     struct Rooms {
         gate: Gate,
-        host: UnsafeCell<i32>,
-        guest: UnsafeCell<i32>,
+        owner: UnsafeCell<i32>,
+        helper: UnsafeCell<i32>,
     }
 
     impl Rooms {
-        /// Touches both, which is for the thread that has all to itself.
+        /// Touches both values; only for a thread with exclusive access.
         fn add_both(&self) {
             self.add_host();
-            self.add_guest();
+            self.add_helper();
         }
 
         fn add_host(&self) {
-            // SAFETY: the caller has it to itself; loom checks that.
-            self.host.with_mut(|p| unsafe { *p += 1 });
+            // SAFETY: the caller has exclusive access; loom checks that.
+            self.owner.with_mut(|p| unsafe { *p += 1 });
         }
 
-        fn add_guest(&self) {
-            // SAFETY: the caller has it to itself; loom checks that.
-            self.guest.with_mut(|p| unsafe { *p += 1 });
+        fn add_helper(&self) {
+            // SAFETY: the caller has exclusive access; loom checks that.
+            self.helper.with_mut(|p| unsafe { *p += 1 });
         }
     }
 
-    /// Has a guest in beside it, and has all to itself before and afterwards.
+    /// Admits a helper, and has exclusive access before and afterwards.
     fn hosting(rooms: &Rooms, sees_off: bool) {
-        let mut host = rooms.gate.enter(0);
-        if host.keep_out_within(1) {
+        let mut owner = rooms.gate.enter(0);
+        if owner.keep_out_within(1) {
             rooms.add_both();
-            assert!(host.let_guests_in());
+            assert!(owner.let_helpers_in());
             rooms.add_host();
             if sees_off {
-                host.see_guests_off();
+                owner.await_helpers();
                 rooms.add_both();
             }
         }
     }
 
-    /// Runs a host and another thread beside each other, in every interleaving.
+    /// Runs an owner and another thread concurrently, in every interleaving.
     fn beside_host(other: fn(&Rooms)) {
         for sees_off in [false, true] {
             loom::model(move || {
                 let gate = Gate::new(2);
-                let rooms = Arc::new(Rooms { gate, host: UnsafeCell::new(0), guest: UnsafeCell::new(0) });
+                let rooms = Arc::new(Rooms { gate, owner: UnsafeCell::new(0), helper: UnsafeCell::new(0) });
                 let others = rooms.clone();
                 let thread = thread::spawn(move || other(&others));
                 hosting(&rooms, sees_off);
                 thread.join().unwrap();
-                assert!(rooms.gate.enter_as_guest(1).is_none());
+                assert!(rooms.gate.enter_as_helper(1).is_none());
                 assert!(rooms.gate.close_unless(|| true).is_some());
             });
         }
     }
 
     #[test]
-    fn loom_a_guest_has_left_when_its_host_has_all_to_itself() {
+    fn loom_a_guest_has_left_when_its_host_has_exclusive_access() {
         beside_host(|rooms| {
-            if let Some(_guest) = rooms.gate.enter_as_guest(1) {
-                rooms.add_guest();
+            if let Some(_guest) = rooms.gate.enter_as_helper(1) {
+                rooms.add_helper();
             }
         });
     }
@@ -838,7 +842,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_to_be_alone_is_to_be_without_guests() {
+    fn loom_a_thread_that_is_alone_has_no_guests() {
         beside_host(|rooms| {
             let _alone = rooms.gate.close();
             rooms.add_both();

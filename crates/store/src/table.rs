@@ -1,6 +1,6 @@
-//! A hash table of thin records: the keyspace's shards, and the big forms of hashes, sets and sorted sets.
+//! A hash table of packed records: the keyspace's shards, and the big forms of hashes, sets and sorted sets.
 //!
-//! A record is one allocation that holds its own key; the table holds one tagged word a record:
+//! A record is one allocation that holds its own key. The table holds one tagged word per record:
 //!
 //! ```text
 //! bucket (one cache line, 64 bytes)
@@ -11,17 +11,17 @@
 //! slot 7 of a full bucket: │ 0 │ next bucket's address │ 1 │            bit 0 = chain
 //! ```
 //!
-//! A lookup reads one cache line and, nearly always, one record. The bucket is chosen by the hash's low bits, so that a
-//! cursor which counts in reversed bits survives growth (the algorithm of Redis's SCAN). The tag has some of the low
-//! bits that don't choose the bucket yet, so that growth needs not read the records to hash their keys (`buckets`).
+//! A lookup reads one cache line and nearly always one record. The hash's low bits choose the bucket, so that a cursor
+//! that counts in reversed bits survives growth (the algorithm of Redis's SCAN). The tag holds the hash bits of the
+//! next doublings, so growth need not read the records to hash their keys (`buckets`).
 //!
-//! The table grows by a few buckets at a time and shrinks by one (linear hashing, W. Litwin 1980): with `n` buckets, of
-//! which `2^k` are the largest power of two, buckets `0..n - 2^k` have been split, each with the bucket `2^k` above, by
-//! bit `k` of the hash; the others have not. So the table is as full at any time as at any other, no operation takes
-//! longer than some microseconds, and there is never a second array. The buckets are in segments of a fixed size
+//! The table grows by a few buckets at a time and shrinks by one (linear hashing, W. Litwin 1980). Let `2^k` be the
+//! largest power of two up to the number of buckets `n`. Buckets `0..n - 2^k` have been split by bit `k` of the hash,
+//! each into itself and the bucket `2^k` above; the others have not. The load factor is constant, no operation takes
+//! longer than some microseconds, and no second array ever exists. The buckets are in segments of a fixed size
 //! (`buckets`).
 //!
-//! This module is `unsafe` because a slot packs tag and pointer into one word, which halves the memory and keeps a
+//! This module uses `unsafe` because a slot packs tag and pointer into one word, which halves the memory and keeps a
 //! bucket in a cache line. The invariant: **every non-empty slot without the chain bit holds a pointer that came from
 //! [`Record::into_raw`] and is owned by the table; a slot with the chain bit is slot 7 of its bucket and owns a
 //! `Box<Bucket>`.**
@@ -38,39 +38,39 @@ use std::ptr::{self, NonNull};
 pub(crate) use buckets::bits_used;
 use buckets::{Buckets, Home};
 
+use crate::byte_order::is_same;
 use crate::hash::TableHash;
 use crate::prefetch::prefetch;
-use crate::words::is_same;
 
-/// Slots of a bucket: as many words as a cache line holds.
+/// Slots of a bucket: the number of words in a cache line.
 const SLOTS: usize = 8;
-/// Records that four buckets may hold on average: beyond, a bucket is split. Fuller tables take less memory (slots and
-/// chains, per record, at the worst of the moments between two powers of two: 13.0 bytes at 24, 13.3 at 23, 14.4 at 20)
-/// and have more records in chains (one in nine at 24, in ten at 23, in fifteen at 20).
+/// Maximum mean number of records per four buckets; beyond that, buckets are split. Fuller tables take less memory, but
+/// have more records in chains. Bytes of slots and chains per record, at the worst size between two powers of two: 13.0
+/// at 24, 13.3 at 23, 14.4 at 20. Records in chains: one in nine at 24, one in ten at 23, one in fifteen at 20.
 const FILL_OF_FOUR: usize = 23;
-/// Records of four buckets below which two buckets are put together.
+/// Minimum mean number of records per four buckets; below that, two buckets are merged.
 const SPARSE_OF_FOUR: usize = 12;
-/// Where the tag begins in a slot; addresses of user space stay below it on every supported machine.
+/// The first bit of the tag in a slot. Addresses of user space stay below it on every supported machine.
 const TAG_SHIFT: u32 = 48;
-/// Lookups between two steps of [`Table::prefetch_coming`]: about as many are done while memory answers.
+/// Lookups between two steps of [`Table::prefetch_coming`]: about the number that run while memory answers.
 pub const COMING_STEP: usize = 8;
-/// Bytes of a record that are asked for ahead: with a key and a value of the usual size, all of it.
+/// Prefetched bytes of a record: all of it, if the key and the value have the usual size.
 const RECORD_PREFETCHED_BYTES: usize = 48;
 /// The bit that marks slot 7 as the address of another bucket.
 const CHAIN: usize = 1;
-/// A random pick looks at this many slots of a chain before it counts as crowded and picks within it unevenly.
+/// Number of records of a chain that a random pick considers. It is even in chains up to this length.
 const SAMPLE_DEPTH: usize = 3 * SLOTS;
-/// How many buckets ahead of a walk through a table their records are asked for: with two, some dozen cache lines are
-/// under way, as many as a core can wait for.
+/// Prefetch distance of a walk through the table, in buckets. With two, some dozen cache lines are in flight, which is
+/// about a core's limit.
 const BUCKETS_AHEAD: usize = 2;
 
 /// An owned, thin pointer to one allocation that contains its own key.
 ///
 /// # Safety
-/// `into_raw` must give an address that is even and below 2^48, `from_raw` must undo it, and `key` must read the same
+/// `into_raw` must return an address that is even and below 2^48, `from_raw` must undo it, and `key` must read the same
 /// bytes for as long as the record lives.
 pub unsafe trait Record: Sized {
-    /// The hash of its key.
+    /// The type of its key's hash.
     type Hash: TableHash;
 
     /// Gives up ownership of the allocation.
@@ -80,20 +80,20 @@ pub unsafe trait Record: Sized {
     /// # Safety
     /// `raw` came from [`Record::into_raw`] and is used once.
     unsafe fn from_raw(raw: NonNull<u8>) -> Self;
-    /// The key inside the allocation.
+    /// Returns the key inside the allocation.
     ///
     /// # Safety
     /// `raw` came from [`Record::into_raw`] and is alive for `'a`.
     unsafe fn key<'a>(raw: NonNull<u8>) -> &'a [u8];
 }
 
-/// A record that another type of records can be taken for.
+/// A record type that can take over records of type `R`.
 ///
 /// # Safety
-/// What `R::into_raw` gives must be what `from_raw` takes, and have the same key by both types.
+/// `from_raw` must accept every pointer from `R::into_raw`, and both types must read the same key.
 pub unsafe trait RecordFrom<R: Record>: Record<Hash = R::Hash> {}
 
-/// A record seen in its table.
+/// A shared reference to a record in its table.
 pub struct Ref<'a, R: Record> {
     record: ManuallyDrop<R>,
     table: PhantomData<&'a R>,
@@ -107,7 +107,8 @@ impl<R: Record> Deref for Ref<'_, R> {
     }
 }
 
-/// A record in its table that may be changed, even moved to another allocation, but keeps its key.
+/// A mutable reference to a record in its table. The record may change and even move to another allocation, but its key
+/// must stay the same.
 pub struct RefMut<'a, R: Record> {
     record: ManuallyDrop<R>,
     slot: &'a mut Slot,
@@ -129,21 +130,21 @@ impl<R: Record> DerefMut for RefMut<'_, R> {
 }
 
 impl<'a, R: Record> RefMut<'a, R> {
-    /// The same record, only to be read.
+    /// Turns this reference into a shared one.
     #[inline]
     #[must_use]
     pub fn into_ref(self) -> Ref<'a, R> {
         let raw = ManuallyDrop::new(self).put_back();
-        // SAFETY: the record is back in its slot, which stays borrowed for 'a; ManuallyDrop leaves it there.
+        // SAFETY: the record is back in its slot, which stays borrowed for 'a, and ManuallyDrop does not drop it.
         Ref { record: ManuallyDrop::new(unsafe { R::from_raw(raw) }), table: PhantomData }
     }
 
-    /// Puts the record back into the slot it came from. Must happen once, as the last thing.
+    /// Puts the record back into its slot. Called exactly once, as the last access to it.
     #[inline]
     fn put_back(&mut self) -> NonNull<u8> {
-        // SAFETY: the record is taken once: nothing follows this.
+        // SAFETY: the record is taken once, because no access follows this one.
         let raw = unsafe { ManuallyDrop::take(&mut self.record) }.into_raw();
-        // Most changes leave the record where it is, and so its bucket's cache line clean.
+        // Most changes do not move the record. Skipping the write keeps the bucket's cache line clean.
         if raw != self.slot.raw() {
             *self.slot = Slot::record(raw, self.slot.tag());
         }
@@ -197,7 +198,7 @@ impl Slot {
         self.0.addr() >> TAG_SHIFT
     }
 
-    /// The record's address. The slot must hold one.
+    /// Returns the record's address. The slot must hold a record.
     #[inline]
     fn raw(self) -> NonNull<u8> {
         debug_assert!(self.is_record());
@@ -206,13 +207,13 @@ impl Slot {
         unsafe { NonNull::new_unchecked(raw) }
     }
 
-    /// The same record with another tag.
+    /// Returns a slot of the same record with another tag.
     #[inline]
     fn tagged(self, tag: usize) -> Slot {
         Slot::record(self.raw(), tag)
     }
 
-    /// The next bucket of the chain, if this slot holds one.
+    /// Returns the next bucket of the chain, if this slot holds one.
     #[inline]
     fn next(self) -> Option<NonNull<Bucket>> {
         if self.is_chain() { NonNull::new(self.0.map_addr(|a| a & !CHAIN).cast()) } else { None }
@@ -228,21 +229,21 @@ struct Bucket {
 impl Bucket {
     const EMPTY: Bucket = Bucket { slots: [Slot::EMPTY; SLOTS] };
 
-    /// The address of the first record with this tag.
+    /// Returns the address of the first record with this tag.
     #[inline(always)]
     fn candidate(&self, tag: usize) -> Option<NonNull<u8>> {
         self.tagged(tag).map(|i| self.slots[i]).find(|slot| slot.is_record()).map(Slot::raw)
     }
 
-    /// The first slot that is free. All are looked at, for the reason that [`Self::tagged`] has.
+    /// Returns the first free slot. Inspects all slots, for the reason given at [`Self::tagged`].
     #[inline]
     fn first_free(&mut self) -> Option<&mut Slot> {
         let free = (0..SLOTS).fold(0u32, |bits, i| bits | u32::from(self.slots[i].is_empty()) << i);
         self.slots.get_mut(free.trailing_zeros() as usize)
     }
 
-    /// What is in its own slots, parted by a bit of the tags, and how many each part has; a chain is left out. Without
-    /// branches, since the bits can't be predicted.
+    /// Distributes the records of the bucket's own slots, without its chain, over two buckets by a bit of their tags.
+    /// Also returns the number in each. Avoids branches, because the bits are unpredictable.
     fn parted(&self, bit: u32) -> ([Bucket; 2], [usize; 2]) {
         let (mut halves, mut used) = ([Bucket::EMPTY; 2], [0; 2]);
         for slot in self.slots {
@@ -253,15 +254,16 @@ impl Bucket {
         (halves, used)
     }
 
-    /// The slots with this tag. All are compared, since a loop that ends at the right one ends anywhere, which the
-    /// processor mispredicts nearly every time. With tag 0 there are empty slots and a chain among them.
+    /// Returns the slots with this tag. Compares all of them: a loop that ends at the right slot has a random length,
+    /// which the processor mispredicts nearly every time. For tag 0 the result includes empty slots and a chain slot.
     #[inline(always)]
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     fn tagged(&self, tag: usize) -> Tagged {
         use std::arch::x86_64::{_mm_cmpeq_epi16, _mm_load_si128, _mm_movemask_epi8, _mm_packs_epi16, _mm_set1_epi16};
-        /// The bits of those lanes of 16 bits that are tags: the last lane of each slot.
+        /// The mask of the 16-bit lanes that hold tags: the last lane of each slot.
         const TAGS: i32 = 0x8888;
-        // SAFETY: SSE2 is part of x86-64; a bucket is four times 16 bytes and aligned to more than that.
+        // SAFETY: SSE2 is part of x86-64. A bucket consists of four 16-byte vectors and has a stricter alignment than
+        // they need.
         let (first, second) = unsafe {
             let pairs = ptr::from_ref(self).cast::<std::arch::x86_64::__m128i>();
             let wanted = _mm_set1_epi16(tag as i16);
@@ -272,7 +274,7 @@ impl Bucket {
         Tagged((first | second << 16) as u32)
     }
 
-    /// The same where there are no such instructions.
+    /// Portable version of the same function.
     #[inline]
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     fn tagged(&self, tag: usize) -> Tagged {
@@ -280,7 +282,7 @@ impl Bucket {
     }
 }
 
-/// Slots of a bucket: a bit in four for each.
+/// A set of slots of a bucket. Each slot has one bit out of four.
 struct Tagged(u32);
 
 impl Iterator for Tagged {
@@ -297,15 +299,13 @@ impl Iterator for Tagged {
 /// See the module's documentation.
 pub struct Table<R: Record> {
     buckets: Buckets,
-    /// Chained buckets, for the memory estimate.
-    chained: usize,
     len: usize,
     records: PhantomData<R>,
 }
 
-// SAFETY: the table owns its records as a Vec would.
+// SAFETY: the table owns its records like a Vec.
 unsafe impl<R: Record + Send> Send for Table<R> {}
-// SAFETY: a shared table gives out shared records only.
+// SAFETY: a shared table hands out only shared references to records.
 unsafe impl<R: Record + Sync> Sync for Table<R> {}
 
 impl<R: Record> Default for Table<R> {
@@ -315,13 +315,13 @@ impl<R: Record> Default for Table<R> {
 }
 
 impl<R: Record> Table<R> {
-    /// An empty table, which allocates nothing until the first insertion.
+    /// Returns an empty table, which allocates nothing until the first insertion.
     #[must_use]
     pub fn new() -> Self {
-        Table { buckets: Buckets::default(), chained: 0, len: 0, records: PhantomData }
+        Table { buckets: Buckets::default(), len: 0, records: PhantomData }
     }
 
-    /// A table that takes `count` records without growing.
+    /// Returns a table that takes `count` records without growing.
     #[must_use]
     pub fn with_capacity(count: usize) -> Self {
         let mut table = Table::new();
@@ -329,43 +329,43 @@ impl<R: Record> Table<R> {
         table
     }
 
-    /// Makes room for about so many records, if it has none yet.
+    /// Reserves space for about `count` records, if the table is empty.
     pub fn expect(&mut self, count: usize) {
         if self.buckets.is_empty() && count > 0 {
             *self = Table::with_capacity(count);
         }
     }
 
-    /// The same table, as one of the other type's records. None of them is touched.
+    /// Converts the table to one of another record type. No record is read or moved.
     #[must_use]
     pub(crate) fn into_table_of<S: RecordFrom<R>>(mut self) -> Table<S> {
-        let (buckets, chained, len) = (std::mem::take(&mut self.buckets), self.chained, self.len);
-        // What is left owns nothing.
+        let (buckets, len) = (std::mem::take(&mut self.buckets), self.len);
+        // The rest of the old table owns nothing.
         self.len = 0;
-        Table { buckets, chained, len, records: PhantomData }
+        Table { buckets, len, records: PhantomData }
     }
 
-    /// Records in the table.
+    /// Number of records.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no record.
+    /// Returns true if there is no record.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes of the buckets and chains; the records' own allocations are not counted.
+    /// Bytes of the buckets and chains, without the records' own allocations.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.buckets.memory_bytes() + self.chained * size_of::<Bucket>()
+        self.buckets.memory_bytes() + self.buckets.chained as usize * size_of::<Bucket>()
     }
 
-    /// The head of the only chain that can hold a key of this hash, and the tag that it has there.
+    /// Returns the head of the only chain that can hold a key with this hash, and the key's tag there.
     #[inline(always)]
     fn home(&self, hash: R::Hash) -> Option<(NonNull<Bucket>, usize)> {
         if self.buckets.is_empty() {
@@ -375,14 +375,14 @@ impl<R: Record> Table<R> {
         Some((self.buckets.at(index), tag))
     }
 
-    /// The slot of the record with this key in the chain that starts at the home of its hash.
+    /// Searches the chain at the home of the key's hash for the key's record, and returns its slot.
     #[inline(always)]
     fn search(home: Option<(NonNull<Bucket>, usize)>, key: &[u8]) -> Option<NonNull<Slot>> {
-        // SAFETY: `search_where` calls it for records of the table.
+        // SAFETY: `search_where` passes only records of the table.
         Self::search_where(home, |raw| is_same(unsafe { R::key(raw) }, key))
     }
 
-    /// The slot of the first record with this tag that `matches`.
+    /// Returns the slot of the first record with this tag for which `matches` returns true.
     #[inline(always)]
     fn search_where(
         home: Option<(NonNull<Bucket>, usize)>,
@@ -390,7 +390,7 @@ impl<R: Record> Table<R> {
     ) -> Option<NonNull<Slot>> {
         let (mut bucket, tag) = home?;
         loop {
-            // SAFETY: `bucket` is alive while the table is borrowed; it isn't written to meanwhile.
+            // SAFETY: `bucket` is alive while the table is borrowed, and is not written to meanwhile.
             for i in unsafe { bucket.as_ref() }.tagged(tag) {
                 // SAFETY: as above, and `i` is within the bucket.
                 let slot = unsafe { NonNull::new_unchecked(&raw mut (*bucket.as_ptr()).slots[i]) };
@@ -405,16 +405,17 @@ impl<R: Record> Table<R> {
         }
     }
 
-    /// The record with this key. `hash` must be the key's, by [`crate::hash::hash`].
+    /// Returns the record with this key. `hash` must be the key's hash.
     #[inline]
     #[must_use]
     pub fn find(&self, hash: R::Hash, key: &[u8]) -> Option<Ref<'_, R>> {
         let slot = Self::search(self.home(hash), key)?;
-        // SAFETY: the slot holds a record, alive as long as `self` is borrowed; ManuallyDrop leaves it to the table.
+        // SAFETY: the slot holds a record, which lives while `self` is borrowed; ManuallyDrop leaves it to the table.
         Some(unsafe { Self::borrow(slot.read()) })
     }
 
-    /// A record with this hash for which `matches` holds: for callers that know a key's hash but not the key.
+    /// Returns a record with this hash for which `matches` returns true, for callers that know a key's hash but not the
+    /// key.
     #[must_use]
     pub fn find_where(&self, hash: R::Hash, matches: impl Fn(&R) -> bool) -> Option<Ref<'_, R>> {
         let found = |raw| {
@@ -428,11 +429,11 @@ impl<R: Record> Table<R> {
         Some(unsafe { Self::borrow(slot.read()) })
     }
 
-    /// The record with this key, to be changed.
+    /// Returns the record with this key for changes.
     #[inline]
     pub fn find_mut(&mut self, hash: R::Hash, key: &[u8]) -> Option<RefMut<'_, R>> {
         let mut slot = Self::search(self.home(hash), key)?;
-        // SAFETY: the slot holds a record, and `self` stays mutably borrowed as long as the result lives.
+        // SAFETY: the slot holds a record, and `self` stays mutably borrowed while the result lives.
         let slot = unsafe { slot.as_mut() };
         // SAFETY: the record is returned to its slot when the RefMut is dropped.
         Some(RefMut { record: ManuallyDrop::new(unsafe { R::from_raw(slot.raw()) }), slot })
@@ -446,20 +447,20 @@ impl<R: Record> Table<R> {
         Ref { record: ManuallyDrop::new(unsafe { R::from_raw(slot.raw()) }), table: PhantomData }
     }
 
-    /// The record with this key, to be changed, after `create` has made it if there was none. Says whether it has.
-    /// `hash` must be the key's.
+    /// Returns the record with this key for changes, and first inserts the result of `create` if there is none. Also
+    /// returns true if it was inserted. `hash` must be the key's hash.
     #[inline]
     pub fn find_or_insert(&mut self, hash: R::Hash, key: &[u8], create: impl FnOnce() -> R) -> (RefMut<'_, R>, bool) {
         let found = Self::search(self.home(hash), key);
         let is_new = found.is_none();
         let mut slot = found.unwrap_or_else(|| self.insert_into_slot(hash, create()));
-        // SAFETY: the slot holds a record, and `self` stays mutably borrowed as long as the result lives.
+        // SAFETY: the slot holds a record, and `self` stays mutably borrowed while the result lives.
         let slot = unsafe { slot.as_mut() };
         // SAFETY: the record is returned to its slot when the RefMut is dropped.
         (RefMut { record: ManuallyDrop::new(unsafe { R::from_raw(slot.raw()) }), slot }, is_new)
     }
 
-    /// Adds a record whose key is not in the table; `hash` must be its key's.
+    /// Adds a record. Its key must not be in the table, and `hash` must be the key's hash.
     pub fn insert(&mut self, hash: R::Hash, record: R) {
         self.insert_into_slot(hash, record);
     }
@@ -479,7 +480,7 @@ impl<R: Record> Table<R> {
         let slot = Self::search(Some(home), key)?;
         // SAFETY: the slot holds a record that the table owns; the slot is refilled or emptied below.
         let record = unsafe { R::from_raw(slot.read().raw()) };
-        self.chained -= usize::from(Self::close_gap(home.0, slot));
+        self.buckets.chained -= u32::from(Self::close_gap(home.0, slot));
         self.len -= 1;
         if self.len == 0 {
             self.buckets = Buckets::default();
@@ -489,11 +490,11 @@ impl<R: Record> Table<R> {
         Some(record)
     }
 
-    /// Puts a record into the first free slot of a bucket's chain, which it lengthens when it is full; gives the slot.
+    /// Puts a record into the first free slot of a bucket's chain and returns the slot. Adds a bucket to a full chain.
     fn put(&mut self, index: usize, slot: Slot) -> NonNull<Slot> {
         let mut bucket = self.buckets.at(index);
         loop {
-            // SAFETY: the bucket is the table's or owned by a chain slot of it, and `self` is borrowed mutably.
+            // SAFETY: the table owns the bucket, directly or through a chain slot, and `self` is borrowed mutably.
             let bucket_of = unsafe { bucket.as_mut() };
             if let Some(free) = bucket_of.first_free() {
                 *free = slot;
@@ -509,17 +510,17 @@ impl<R: Record> Table<R> {
             next.slots[1] = slot;
             let put = NonNull::from(&mut next.slots[1]);
             slots[SLOTS - 1] = Slot::chain(next);
-            self.chained += 1;
+            self.buckets.chained += 1;
             return put;
         }
     }
 
-    /// Empties a slot: the last record of the chain takes its place, and a chain bucket that becomes empty is freed.
-    /// Returns whether one was.
+    /// Empties a slot and moves the chain's last record into it. Frees a chained bucket that becomes empty, and returns
+    /// true in that case.
     fn close_gap(head: NonNull<Bucket>, gap: NonNull<Slot>) -> bool {
         let mut owner: Option<NonNull<Slot>> = None;
         let mut tail = head;
-        // SAFETY: all pointers are into the chain of `head`, which the caller has borrowed mutably.
+        // SAFETY: all pointers point into the chain of `head`, which the caller has borrowed mutably.
         unsafe {
             while let Some(next) = (*tail.as_ptr()).slots[SLOTS - 1].next() {
                 owner = Some(NonNull::from(&mut (*tail.as_ptr()).slots[SLOTS - 1]));
@@ -545,7 +546,7 @@ impl<R: Record> Table<R> {
         }
     }
 
-    /// Asks the processor for the bucket of a hash, without waiting for it.
+    /// Prefetches the bucket of a hash.
     #[inline]
     pub fn prefetch_bucket(&self, hash: R::Hash) {
         if let Some((bucket, _)) = self.home(hash) {
@@ -553,8 +554,8 @@ impl<R: Record> Table<R> {
         }
     }
 
-    /// Asks for the record in the bucket that may have this hash. Worthwhile once the bucket itself has arrived. If it
-    /// may only be in another bucket of the chain, that is asked for, and [`Self::prefetch_chained`] is to be called
+    /// Prefetches the record that may have this hash from its bucket; useful once the bucket has arrived. If only a
+    /// chained bucket can hold the record, prefetches that bucket and returns true; call [`Self::prefetch_chained`]
     /// once it has arrived.
     #[inline]
     pub fn prefetch_record(&self, hash: R::Hash) -> bool {
@@ -569,8 +570,8 @@ impl<R: Record> Table<R> {
         chained.inspect(|next| prefetch(next.as_ptr().cast())).is_some()
     }
 
-    /// Asks for memory of the records with these hashes, which are looked up one after the other: of each first the bucket, then,
-    /// [`COMING_STEP`] before its turn, the record. To be called before each of them, with what is left.
+    /// Prefetches for a loop that looks these hashes up one after the other: first each bucket, then, [`COMING_STEP`]
+    /// lookups ahead, the record. Call it before each lookup with the remaining hashes.
     pub fn prefetch_coming(&self, hashes: &[R::Hash]) {
         if let Some(&hash) = hashes.get(2 * COMING_STEP) {
             self.prefetch_bucket(hash);
@@ -580,7 +581,7 @@ impl<R: Record> Table<R> {
         }
     }
 
-    /// Asks for the record that may have this hash, wherever it is in the chain.
+    /// Prefetches the record that may have this hash, anywhere in the chain.
     #[inline]
     pub fn prefetch_chained(&self, hash: R::Hash) {
         if let Some(raw) = self.candidate(hash) {
@@ -588,7 +589,7 @@ impl<R: Record> Table<R> {
         }
     }
 
-    /// The first record of the chain with this hash's tag, for hints: nearly always the one that is meant.
+    /// Returns the first record of the chain with this hash's tag, for prefetches. It is nearly always the right one.
     #[inline]
     fn candidate(&self, hash: R::Hash) -> Option<NonNull<u8>> {
         let (mut bucket, tag) = self.home(hash)?;
@@ -602,7 +603,8 @@ impl<R: Record> Table<R> {
         }
     }
 
-    /// The record that has this hash, or another with the same tag: for hints, once the record has arrived.
+    /// Returns the record with this hash, or another one with the same tag, for prefetches; useful once the record has
+    /// arrived.
     #[inline]
     pub fn peek_candidate(&self, hash: R::Hash) -> Option<Ref<'_, R>> {
         let raw = self.candidate(hash)?;
@@ -620,27 +622,29 @@ impl<R: Record> Table<R> {
         }
     }
 
-    /// Visits the records of one step of an iteration that survives insertions, removals and growth in between, and
-    /// returns the cursor of the next step. It begins and ends with 0. A record that is present from the first step
-    /// to the last is visited at least once. (The cursor counts in reversed bits: see Redis's documentation of SCAN.)
+    /// Visits the records of one step of an iteration, and returns the cursor of the next step. The iteration begins
+    /// and ends with 0. Insertions, removals and growth between the steps are allowed: a record that is present from
+    /// the first step to the last is visited at least once. (The cursor counts in reversed bits: see Redis's
+    /// documentation of SCAN.)
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(&R)) -> u64 {
-        // SAFETY: the slots come from this table, which is borrowed.
+        // SAFETY: the slots belong to this table, which is borrowed.
         let mut visit = |slot: Slot| visit(&*unsafe { Self::borrow(slot) });
         let Some(mask) = self.buckets.unsplit_mask() else { return 0 };
         let cursor = cursor as usize;
         let index = cursor & mask;
         let next = next_cursor(cursor, mask);
-        // Most scans go on.
+        // Most scans continue, so the next steps are worth prefetching.
         self.prefetch_steps(next, mask);
         Self::visit_chain(self.bucket(index), &mut visit);
-        // What a bucket has been split into is one step: between two powers of two, its cursor is the smaller one's.
+        // A bucket and the bucket split from it form one step: between two powers of two, cursors count in the smaller
+        // one.
         if index + mask + 1 < self.buckets.len() {
             Self::visit_chain(self.bucket(index + mask + 1), &mut visit);
         }
         next as u64
     }
 
-    /// The same, and each record may be changed, or moved to another allocation.
+    /// Like [`Table::scan`], but each record may be changed or moved to another allocation.
     pub fn scan_mut(&mut self, cursor: u64, mut visit: impl FnMut(&mut R)) -> u64 {
         let Some(mask) = self.buckets.unsplit_mask() else { return 0 };
         let cursor = cursor as usize;
@@ -657,7 +661,8 @@ impl<R: Record> Table<R> {
     fn visit_chain_mut(&mut self, index: usize, visit: &mut impl FnMut(&mut R)) {
         let mut next = Some(self.buckets.at(index));
         while let Some(mut bucket) = next {
-            // SAFETY: the chain lives as long as the table, which is borrowed mutably: no other reference to a bucket.
+            // SAFETY: the chain lives as long as the table, which is borrowed mutably, so no other reference to a
+            // bucket exists.
             let bucket = unsafe { bucket.as_mut() };
             for slot in bucket.slots.iter_mut().filter(|slot| slot.is_record()) {
                 // SAFETY: the slot's record is taken once, and put back when the reference is dropped.
@@ -668,8 +673,8 @@ impl<R: Record> Table<R> {
         }
     }
 
-    /// Prefetches for a scan: the records of the step after this cursor's, since their buckets were prefetched one step
-    /// ago, and the buckets of the step after that.
+    /// Prefetches for a scan: the records of the step after this cursor's step, because their buckets were prefetched
+    /// one step ago, and the buckets of the step after that.
     #[inline]
     fn prefetch_steps(&self, cursor: usize, mask: usize) {
         let second = next_cursor(cursor, mask);
@@ -682,7 +687,7 @@ impl<R: Record> Table<R> {
         }
     }
 
-    /// Asks for the records in a bucket's own slots, if there is a bucket of this number.
+    /// Prefetches the records in a bucket's own slots, if the bucket exists.
     #[inline]
     fn prefetch_records(&self, index: usize) {
         if index < self.buckets.len() {
@@ -691,13 +696,13 @@ impl<R: Record> Table<R> {
         }
     }
 
-    /// A bucket that there is.
+    /// Returns an existing bucket.
     fn bucket(&self, index: usize) -> &Bucket {
-        // SAFETY: the bucket is alive and not written to while the table is borrowed.
+        // SAFETY: the bucket is alive, and is not written to while the table is borrowed.
         unsafe { self.buckets.at(index).as_ref() }
     }
 
-    /// A record picked evenly, with randomness from `random`; none if the table is empty.
+    /// Returns an evenly picked record, with randomness from `random`; None if the table is empty.
     pub fn pick(&self, random: &mut dyn FnMut() -> u64) -> Option<Ref<'_, R>> {
         if self.len == 0 {
             return None;
@@ -707,14 +712,14 @@ impl<R: Record> Table<R> {
             let index = ((u128::from(r as u32) * self.buckets.len() as u128) >> 32) as usize;
             let depth = (r >> 32) as usize % SAMPLE_DEPTH;
             if let Some(slot) = Self::nth_in_chain(self.bucket(index), depth) {
-                // SAFETY: the slot comes from this table, which is borrowed.
+                // SAFETY: the slot belongs to this table, which is borrowed.
                 return Some(unsafe { Self::borrow(slot) });
             }
         }
     }
 
-    /// The `depth`-th record of a chain; in a chain longer than [`SAMPLE_DEPTH`] the depth wraps around, so that none
-    /// is out of reach.
+    /// Returns the `depth`-th record of a chain. In a chain longer than [`SAMPLE_DEPTH`] the depth wraps around, so
+    /// that every record can be picked.
     fn nth_in_chain(bucket: &Bucket, depth: usize) -> Option<Slot> {
         let mut at = 0;
         let mut found = None;
@@ -727,16 +732,16 @@ impl<R: Record> Table<R> {
         found
     }
 
-    /// Every record, in no order.
+    /// Iterates over all records in no particular order.
     pub fn iter(&self) -> Iter<'_, R> {
         Iter { table: self, index: 0, bucket: None, slot: SLOTS }
     }
 
-    /// Takes every record out.
+    /// Removes and drops all records.
     pub fn clear(&mut self) {
         for index in 0..self.buckets.len() {
             self.prefetch_records(index + BUCKETS_AHEAD);
-            // SAFETY: the table owned the record, and its slot is gone.
+            // SAFETY: the table owned the record, and has given up the slot.
             self.drain(index, |_, slot| drop(unsafe { R::from_raw(slot.raw()) }));
         }
         self.buckets = Buckets::default();
@@ -747,11 +752,11 @@ impl<R: Record> Table<R> {
 #[inline(always)]
 fn prefetch_record_at(raw: NonNull<u8>) {
     prefetch(raw.as_ptr());
-    // Records are not aligned to cache lines: every other one of the usual size ends in the next.
+    // Records are not aligned to cache lines: half of those with the usual size end in the next line.
     prefetch(raw.as_ptr().wrapping_add(RECORD_PREFETCHED_BYTES - 1));
 }
 
-/// The next cursor of a scan: the bits under the mask, reversed, plus one.
+/// Returns the next cursor of a scan: the bits under the mask, reversed, plus one.
 fn next_cursor(cursor: usize, mask: usize) -> usize {
     (cursor | !mask).reverse_bits().wrapping_add(1).reverse_bits()
 }

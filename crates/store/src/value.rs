@@ -1,13 +1,12 @@
-//! The values that have an allocation of their own.
+//! The values that have their own allocation.
 
 use std::ops::Range;
 
 use crate::compact::{Compacted, Mover};
-use crate::long::Long;
 use crate::prefetch::Ahead;
+use crate::shared_bytes::Long;
 use crate::snapshot::pieces::WHOLE_ELEMENTS_MAX;
 use crate::snapshot::{Budget, ElementSink, Step};
-use crate::tight::TightBox;
 use crate::types::hash::Hash;
 use crate::types::list::List;
 use crate::types::set::Set;
@@ -15,9 +14,9 @@ use crate::types::stream::Stream;
 use crate::types::suggestions::Suggestions;
 use crate::types::timed_hash::TimedHash;
 use crate::types::zset::ZSet;
+use crate::unaligned_box::TightBox;
 
-/// A value of any type, beside those strings that an entry holds itself: a tag, and a pointer that may lie at any
-/// address.
+/// A value of any type, except for strings that an entry holds itself: a tag, and a pointer without alignment.
 pub enum Value {
     /// A long string.
     Str(TightBox<Long>),
@@ -31,9 +30,9 @@ pub enum Value {
     ZSet(ZSet),
     /// A stream.
     Stream(TightBox<Stream>),
-    /// A hash whose fields may expire.
+    /// A hash with expiring fields.
     TimedHash(TimedHash),
-    /// Texts with scores, to complete what is typed.
+    /// Texts with scores, for autocompletion.
     Suggestions(TightBox<Suggestions>),
 }
 
@@ -52,7 +51,7 @@ pub enum Type {
     Hash,
     /// A stream.
     Stream,
-    /// Texts with scores, to complete what is typed.
+    /// Texts with scores, for autocompletion.
     Suggestions,
 }
 
@@ -73,18 +72,18 @@ impl Type {
     }
 }
 
-/// A type of value that handlers ask a key for.
+/// A type of value that handlers request from a key.
 pub trait Object: Sized {
-    /// The value as this type, if it is one.
+    /// Returns the value as this type, if it is one.
     fn of(value: &Value) -> Option<&Self>;
-    /// The same, to be changed.
+    /// Returns the value as this type for changes, if it is one.
     fn of_mut(value: &mut Value) -> Option<&mut Self>;
-    /// An empty one.
+    /// Returns an empty value of this type.
     fn empty() -> Value;
 }
 
 impl Value {
-    /// A long string.
+    /// Returns a long string.
     #[must_use]
     pub fn long(long: Long) -> Value {
         Value::Str(TightBox::new(long))
@@ -119,7 +118,7 @@ impl Value {
         }
     }
 
-    /// Allocations that there would be of the value in Redis, about: what its lazy freeing goes by.
+    /// Estimates the number of allocations that the value would have in Redis, where lazy freeing depends on it.
     #[must_use]
     pub fn parts(&self) -> usize {
         let if_large = |encoding: &str, len: usize| if matches!(encoding, "hashtable" | "skiplist") { len } else { 1 };
@@ -135,7 +134,7 @@ impl Value {
         }
     }
 
-    /// Estimated bytes of what the value points to.
+    /// Estimates the bytes of the memory behind the value.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         match self {
@@ -150,7 +149,7 @@ impl Value {
         }
     }
 
-    /// Moves what `mover` wants moved, if the value is not too large for one go.
+    /// Moves the blocks that `mover` selects, unless the value is too large for one step.
     pub fn compact(&mut self, mover: &mut Mover<'_>) -> Compacted {
         let elements = match self {
             Value::Set(set) => set.len(),
@@ -169,7 +168,7 @@ impl Value {
         Compacted::Wholly
     }
 
-    /// One step of it from a cursor on. Gives the cursor of the next step; 0 is the beginning, and the end.
+    /// Runs one step of the move from a cursor on. Returns the next cursor; 0 is the beginning and the end.
     pub fn compact_step(&mut self, cursor: u64, mover: &mut Mover<'_>) -> u64 {
         match self {
             Value::Set(set) => return set.compact(cursor, mover),
@@ -192,7 +191,7 @@ impl Value {
         0
     }
 
-    /// Whether a snapshot saves it in pieces, because it is large or it has begun to.
+    /// Returns true if snapshots save it in pieces, because it is large or already partly saved.
     pub(crate) fn is_piecewise(&self) -> bool {
         let is_large = match self {
             Value::Set(set) => set.has_pieces() && set.len() > WHOLE_ELEMENTS_MAX,
@@ -206,7 +205,7 @@ impl Value {
         is_large || self.has_walk()
     }
 
-    /// Whether a snapshot is saving it in pieces.
+    /// Returns true while a snapshot saves it in pieces.
     pub(crate) fn has_walk(&self) -> bool {
         match self {
             Value::Set(set) => set.has_walk(),
@@ -219,7 +218,7 @@ impl Value {
         }
     }
 
-    /// Begins to save it in pieces, or gives that up.
+    /// Begins to save it in pieces, or stops that.
     pub(crate) fn set_walk(&mut self, elements: Option<Box<dyn ElementSink>>) {
         match self {
             Value::Set(set) => set.set_walk(elements),
@@ -232,7 +231,7 @@ impl Value {
         }
     }
 
-    /// Saves a piece. Says why that has stopped before the end.
+    /// Saves a piece. Returns the reason if it stopped before the end.
     pub(crate) fn save_piece(&mut self, budget: &mut Budget) -> Option<Step> {
         match self {
             Value::Set(set) => set.save_piece(budget),
@@ -245,8 +244,8 @@ impl Value {
         }
     }
 
-    /// Asks the processor for what an operation will read, without waiting for it. Says whether there is more to ask
-    /// for: whether it is in a big form with a table of its own.
+    /// Prefetches the memory that an operation will read. Returns true if there is more to prefetch, because the value
+    /// is in a big form with its own table.
     #[inline]
     pub fn prefetch(&self, ahead: Ahead<'_>) -> bool {
         match self {
@@ -267,7 +266,7 @@ impl Value {
         }
     }
 
-    /// The hash whose fields may expire that this is, or becomes if it is another hash; none if it is no hash.
+    /// Returns the hash with expiring fields. Converts a plain hash to one; returns None for other types.
     pub(crate) fn timed_hash_mut(&mut self) -> Option<&mut TimedHash> {
         if let Value::Hash(hash) = self {
             *self = Value::TimedHash(std::mem::take(hash).into());
@@ -275,14 +274,14 @@ impl Value {
         TimedHash::of_mut(self)
     }
 
-    /// A part of a string, to be changed, after the string was cut or filled up with zeros to `len` bytes; none if it is no
-    /// string.
+    /// Cuts a string to `len` bytes or fills it up with zeros, and returns a part of it for changes; None if the value
+    /// is not a string.
     pub(crate) fn string_part_mut(&mut self, len: usize, part: Range<usize>) -> Option<&mut [u8]> {
         let Value::Str(long) = self else { return None };
         Some(long.part_mut(len, part))
     }
 
-    /// A copy that shares nothing that can change.
+    /// Returns a copy that shares no mutable data.
     #[must_use]
     pub fn duplicate(&self) -> Value {
         match self {
@@ -298,7 +297,7 @@ impl Value {
     }
 }
 
-/// Lets handlers ask for a type of value by its Rust type.
+/// Implements [`Object`] for Rust types of values.
 macro_rules! objects {
     ($($variant:ident),*) => {$(
         impl Object for $variant {
@@ -319,5 +318,5 @@ macro_rules! objects {
 
 objects!(List, Set, Hash, ZSet, TimedHash);
 
-// A key's entry holds it between its header and its name: see `tight`.
+// The entry holds the value between its header and its key: see `tight`.
 const _: () = assert!(size_of::<Value>() == 10 && align_of::<Value>() == 1);

@@ -1,4 +1,4 @@
-//! A proxy that breaks connections: each after a random number of bytes, in whichever direction reaches it first.
+//! A proxy that breaks each connection after a random number of bytes in either direction.
 
 use crate::rng::Rng;
 use std::io::{Read, Write};
@@ -14,14 +14,15 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// In front of the server at `port`. Each connection breaks after at most so many bytes to the server, or a quarter
-    /// as many back.
+    /// Starts a proxy in front of the server at `port`. Each connection breaks after at most `bytes_max` bytes to the
+    /// server, or a quarter as many back.
     pub fn start(port: u16, bytes_max: usize, seed: u64) -> Breaker {
         let mut rng = Rng::new(seed);
         Breaker::start_with(port, move || [bytes_max, bytes_max / 4].map(|most| 1 + rng.below(most)))
     }
 
-    /// The same; each connection breaks after as many bytes to the server, or back, as `budgets` says for it.
+    /// Starts a proxy with explicit budgets: `budgets` returns, for each connection, the bytes to the server and back
+    /// after which it breaks.
     pub fn start_with(port: u16, mut budgets: impl FnMut() -> [usize; 2] + Send + 'static) -> Breaker {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let own_port = listener.local_addr().unwrap().port();
@@ -45,18 +46,19 @@ impl Breaker {
         Breaker { port: own_port, broken }
     }
 
-    /// Where to connect.
+    /// The proxy's port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// How many connections it has broken.
+    /// Number of broken connections.
     pub fn broken(&self) -> u64 {
         self.broken.load(Ordering::Relaxed)
     }
 }
 
-/// Passes bytes on until one side ends or the budget is used up; true for the latter. Then both directions end.
+/// Forwards bytes until one side ends or the budget is used up, then ends both directions. Returns true if the budget
+/// was used up.
 fn pass(mut from: TcpStream, mut to: TcpStream, mut budget: usize) -> bool {
     let mut buffer = [0; 4096];
     while budget > 0 {

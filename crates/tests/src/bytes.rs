@@ -1,9 +1,9 @@
-//! Requests as bytes, and bytes as text that a person can read and paste into `redis-cli`.
+//! Requests as bytes, and bytes as readable text that can be pasted into `redis-cli`.
 
 /// A command: its name and its arguments.
 pub type Command = Vec<Vec<u8>>;
 
-/// A command from words that hold no spaces: `command("SET k v")`. For tests whose arguments are plain.
+/// A command from words without spaces: `command("SET k v")`. For tests with plain arguments.
 pub fn command(words: &str) -> Command {
     words.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
@@ -24,7 +24,7 @@ pub fn encode_all(commands: &[Command]) -> Vec<u8> {
     commands.iter().flat_map(|c| encode(c)).collect()
 }
 
-/// Bytes with everything that is not printable ASCII escaped, as `redis-cli` escapes it. Long ones are cut.
+/// Escapes bytes that are not printable ASCII, like `redis-cli`. Long texts are truncated.
 pub fn escape(bytes: &[u8]) -> String {
     let shown = &bytes[..bytes.len().min(SHOWN_BYTES_MAX)];
     let mut out = String::new();
@@ -44,10 +44,10 @@ pub fn escape(bytes: &[u8]) -> String {
     out
 }
 
-/// Longer texts are cut in reports: a report is for reading, the seed replays the rest.
+/// Longer texts are truncated in reports; the seed repeats the whole.
 const SHOWN_BYTES_MAX: usize = 6000;
 
-/// A command as one would type it into `redis-cli`.
+/// A command as a user would type it into `redis-cli`.
 pub fn as_typed(command: &[Vec<u8>]) -> String {
     let words: Vec<String> = command.iter().map(|arg| as_typed_word(arg)).collect();
     words.join(" ")

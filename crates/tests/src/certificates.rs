@@ -1,4 +1,4 @@
-//! Certificates for tests of TLS, and servers that have them.
+//! Certificates for tests of TLS, and servers that use them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 
-use crate::server::{Server, free_port};
+use crate::ports::free_port;
+use crate::server::Server;
 
-/// An authority, a server's and a client's certificate of it, in files that go when the test ends.
+/// An authority, with certificates for a server and a client, in files that are removed when the test ends.
 pub struct Certificates {
     directory: PathBuf,
 }
 
 impl Certificates {
-    /// New ones, for `localhost` and `other.example`.
+    /// Creates certificates for `localhost` and `other.example`.
     pub fn create() -> Certificates {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("penstock-tls-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -25,12 +26,12 @@ impl Certificates {
         for name in ["server", "client", "default"] {
             certificates.issue(name, &authority, params(name));
         }
-        // Those that a server must not take: their time is up, or their authority is another's.
+        // Certificates that a server must refuse: expired, or from another authority.
         let mut expired = params("client");
         (expired.not_before, expired.not_after) = (date_time_ymd(2001, 1, 1), date_time_ymd(2002, 1, 1));
         certificates.issue("expired", &authority, expired);
         certificates.issue("stranger", &self::authority("another"), params("client"));
-        // What the server changes to.
+        // The server's replacement certificate.
         certificates.issue("renewed", &authority, params("server"));
         certificates
     }
@@ -43,20 +44,20 @@ impl Certificates {
         self.write(&format!("{file}.key"), &key.serialize_pem());
     }
 
-    /// Puts a certificate and its key into the place of others.
+    /// Replaces the files of a certificate and its key by those of another one.
     pub fn replace(&self, old: &str, new: &str) {
         for end in ["pem", "key"] {
             fs::copy(self.path(&format!("{new}.{end}")), self.path(&format!("{old}.{end}"))).unwrap();
         }
     }
 
-    /// The path of `ca.pem`, or of NAME`.pem` or NAME`.key`: `server` and what it is `renewed` by, `client`, `default` (its common
-    /// name), `expired`, and `stranger`, which another authority has issued.
+    /// The path of `ca.pem`, or of NAME`.pem` or NAME`.key`. Names: `server` and its replacement `renewed`, `client`,
+    /// `default` (also its common name), `expired`, and `stranger`, which another authority has issued.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
-    /// The same as text.
+    /// The path as text.
     pub fn text(&self, name: &str) -> String {
         self.path(name).to_str().unwrap().to_owned()
     }
@@ -65,7 +66,7 @@ impl Certificates {
         fs::write(self.path(name), text).unwrap();
     }
 
-    /// Penstock with an encrypted port, and that port; further arguments for it.
+    /// Starts Penstock with an encrypted port. Returns the server and the port. `args` are further arguments.
     pub fn penstock(&self, asks: &str, args: &[&str]) -> (Server, u16) {
         let port = free_port().unwrap();
         let number = port.to_string();
@@ -77,7 +78,8 @@ impl Certificates {
         (Server::penstock(&all), port)
     }
 
-    /// Redis with an encrypted port, and that port; whether it asks clients for a certificate.
+    /// Starts Redis with an encrypted port. Returns the server and the port. `asks` is true if clients need a
+    /// certificate.
     pub fn server(&self, asks: bool) -> (Server, u16) {
         let port = free_port().unwrap();
         let (cert, key, ca) = (self.text("server.pem"), self.text("server.key"), self.text("ca.pem"));

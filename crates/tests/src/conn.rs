@@ -1,4 +1,4 @@
-//! A plain socket to a server: raw bytes out, whole replies in. No pipelining logic, no retry, nothing hidden.
+//! A plain socket to a server: sends raw bytes and reads whole replies, without pipelining logic or retries.
 
 use crate::bytes::{Command, encode, encode_all};
 use crate::reply::Reply;
@@ -6,7 +6,7 @@ use std::io::{self, Error, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-/// How long a reply may take before the test fails. Long, because the machine may be busy; never waited for otherwise.
+/// Longest wait for a reply before the test fails. The machine may be busy, and successful tests never wait for it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A connection to a server under test.
@@ -17,7 +17,7 @@ pub struct Conn {
 }
 
 impl Conn {
-    /// Connects to `port` on the loopback address, with Nagle's delay off so that each write is its own packet.
+    /// Connects to `port` on the loopback address, without Nagle's delay, so that each write is its own packet.
     pub fn open(port: u16) -> io::Result<Conn> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
@@ -26,12 +26,12 @@ impl Conn {
         Ok(Conn { stream, received: Vec::new(), consumed: 0 })
     }
 
-    /// How long a read may wait from now on, instead of [`PATIENCE`].
+    /// Sets the longest wait of a read, instead of [`PATIENCE`].
     pub fn set_patience(&self, patience: Duration) -> io::Result<()> {
         self.stream.set_read_timeout(Some(patience))
     }
 
-    /// Writes `bytes` as they are.
+    /// Writes `bytes` unchanged.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
@@ -62,7 +62,7 @@ impl Conn {
         self.read()
     }
 
-    /// Sends the command that `words`, separated by single spaces, are, and reads its reply.
+    /// Sends a command given as words with single spaces between them, and reads its reply.
     pub fn cmd(&mut self, words: &str) -> io::Result<Reply> {
         self.call(&crate::bytes::command(words))
     }
@@ -73,8 +73,8 @@ impl Conn {
         self.read_n(commands.len())
     }
 
-    /// Reads until the server closes the connection; what came, as bytes. A reset counts as closed: a server that
-    /// closes with unread input makes the kernel send one.
+    /// Reads until the server closes the connection, and returns the bytes. A reset counts as closed: the kernel sends
+    /// one if the server closes with unread input.
     pub fn read_to_close(&mut self) -> io::Result<Vec<u8>> {
         loop {
             match self.fill() {
@@ -85,7 +85,7 @@ impl Conn {
         }
     }
 
-    /// What has arrived within `patience`, as bytes, and whether the server closed the connection.
+    /// Returns the bytes that arrive within `patience`, and whether the server closed the connection.
     pub fn read_for(&mut self, patience: Duration) -> io::Result<(Vec<u8>, bool)> {
         self.set_patience(patience)?;
         let end = self.read_to_close();
@@ -97,12 +97,12 @@ impl Conn {
         }
     }
 
-    /// Says that nothing more will be sent; replies can still be read.
+    /// Shuts down the sending side; replies can still be read.
     pub fn finish(&mut self) -> io::Result<()> {
         self.stream.shutdown(Shutdown::Write)
     }
 
-    /// A second handle of the same socket, to write from another thread.
+    /// Returns a second handle of the socket, for writing from another thread.
     pub fn writer(&self) -> io::Result<TcpStream> {
         self.stream.try_clone()
     }
@@ -111,7 +111,7 @@ impl Conn {
         let mut chunk = [0; 1 << 16];
         let read = loop {
             match self.stream.read(&mut chunk) {
-                // A signal that stopped this process, and has it go on.
+                // A signal interrupted the read.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 read => break read?,
             }
@@ -125,7 +125,7 @@ impl Conn {
         }
     }
 
-    /// Keeps the buffer from growing over a long pipeline, without moving its rest after every reply.
+    /// Limits the buffer's size in a long pipeline, without moving the rest after every reply.
     fn drop_consumed(&mut self) {
         if self.consumed == self.received.len() || self.consumed > 1 << 20 {
             self.received.drain(..self.consumed);
@@ -134,12 +134,12 @@ impl Conn {
     }
 }
 
-/// True when the error says that the other side has gone.
+/// True if the error means that the other side has closed the connection.
 pub fn closed(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
 }
 
-/// True when the error says that nothing came in time.
+/// True if the error is a timeout.
 pub fn timed_out(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }

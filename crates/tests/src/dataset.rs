@@ -1,4 +1,4 @@
-//! Reads everything a server holds, so that what streams left behind can be compared too.
+//! Reads all data of a server, so that tests can compare the effects of streams, too.
 
 use crate::conn::Conn;
 use crate::normalise::{sorted, timeless};
@@ -8,24 +8,24 @@ use std::io;
 /// The databases that streams use.
 const DATABASES: &[&str] = &["0", "1", "2", "15"];
 
-/// One key and all that can be known about it.
+/// A key with all its observable properties.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Which database.
+    /// The database.
     pub database: &'static str,
     /// The key.
     pub key: Vec<u8>,
-    /// What TYPE says.
+    /// The reply of TYPE.
     pub kind: String,
-    /// What OBJECT ENCODING says.
+    /// The reply of OBJECT ENCODING.
     pub encoding: String,
-    /// Whether it will expire.
+    /// True if it has an expiry.
     pub expires: bool,
-    /// What it holds; sorted where the order is open.
+    /// The value's content; sorted if the order is undefined.
     pub content: Vec<Vec<Reply>>,
 }
 
-/// Everything that the server behind `conn` (a RESP2 connection) holds, in the order of databases and keys.
+/// Returns all data of the server behind `conn` (a RESP2 connection), in the order of databases and keys.
 pub fn read(conn: &mut Conn) -> io::Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for database in DATABASES {

@@ -1,4 +1,4 @@
-//! Sends the same stream to two servers and says where they first differ.
+//! Sends the same stream to two servers and reports the first difference.
 
 use crate::bytes::{Command, as_typed, command, encode_all};
 use crate::conn::Conn;
@@ -18,25 +18,25 @@ pub struct Servers {
     oracle: Server,
     /// Commands that the server under test doesn't have yet; they are not sent.
     missing: Vec<Vec<u8>>,
-    /// Whether the changes that they count are compared after each command.
+    /// True if the number of counted changes is compared after each command.
     compares_counts: bool,
 }
 
-/// Two connections, one to each.
+/// Two connections, one to each server.
 struct Pair {
     subject: Conn,
     oracle: Conn,
-    /// What waits for EXEC, so that its reply can be read element by element.
+    /// The commands queued for EXEC, so that its reply can be compared element by element.
     queued: Vec<Command>,
-    /// Set if the changes that the servers count are compared as well.
+    /// Set if the numbers of counted changes are compared, too.
     counts: Option<Counts>,
 }
 
-/// Reads on connections of their own how many changes each server counts (`rdb_changes_since_last_save`).
+/// Reads each server's number of changes (`rdb_changes_since_last_save`) on separate connections.
 struct Counts {
     subject: Conn,
     oracle: Conn,
-    /// What each server counted when the last command had run.
+    /// Each server's count after the last command.
     before: [i64; 2],
 }
 
@@ -47,7 +47,7 @@ impl Counts {
         Ok(counts)
     }
 
-    /// The changes since the last call, on the subject and on the oracle.
+    /// Returns the changes since the last call, of the subject and of the oracle.
     fn new_changes(&mut self) -> io::Result<[i64; 2]> {
         let now = [counted_changes(&mut self.subject)?, counted_changes(&mut self.oracle)?];
         let new = [now[0] - self.before[0], now[1] - self.before[1]];
@@ -63,21 +63,21 @@ fn counted_changes(conn: &mut Conn) -> io::Result<i64> {
     value.and_then(|value| value.trim().parse().ok()).ok_or_else(|| io::Error::other("INFO doesn't say the changes"))
 }
 
-/// Where the servers differ.
+/// A difference between the servers.
 #[derive(Debug)]
 pub struct Difference {
-    /// The index of the command that was answered differently; the stream's length for what it left behind.
+    /// The index of the command with different replies; the stream's length for a difference in the data.
     at: usize,
     asked: String,
     subject: String,
     oracle: String,
 }
 
-/// An iteration that takes longer than this is taken for endless.
+/// A longer iteration counts as endless.
 const ITERATIONS_MAX: usize = 100_000;
 
 impl Servers {
-    /// Starts both.
+    /// Starts both servers.
     pub fn start() -> Servers {
         let missing = missing_commands();
         // Small blocks, so that short streams have many.
@@ -86,13 +86,20 @@ impl Servers {
         Servers { subject, oracle, missing, compares_counts: false }
     }
 
-    /// The same with another server as the oracle.
+    /// Starts the servers with another oracle.
     pub fn with_oracle(oracle: Server) -> Servers {
         Servers { oracle, ..Servers::start() }
     }
 
-    /// The same; what [`Servers::run`] compares is, beside the replies, how many changes a command counts as. Each
-    /// command waits for the one before.
+    /// Starts the servers with a node of a cluster under test. The reply to HELLO shows the mode, so it is not compared.
+    pub fn with_node(subject: Server) -> Servers {
+        let mut servers = Servers { subject, ..Servers::start() };
+        servers.missing.push(b"HELLO".to_vec());
+        servers
+    }
+
+    /// Starts the servers for a comparison that includes, beside the replies, the number of changes that each command
+    /// counts. Each command waits for the previous reply.
     pub fn start_counting() -> Servers {
         Servers { compares_counts: true, ..Servers::start() }
     }
@@ -101,7 +108,7 @@ impl Servers {
         self.missing.iter().any(|missing| missing.eq_ignore_ascii_case(name))
     }
 
-    /// Runs `stream` on both and compares every reply and what is left behind.
+    /// Runs `stream` on both servers and compares all replies and the resulting data.
     pub fn run(&self, stream: &Stream) -> Option<Difference> {
         let fresh = self.lacks(b"FLUSHALL").then(|| Server::penstock(&[]));
         let subject = fresh.as_ref().unwrap_or(&self.subject);
@@ -111,12 +118,12 @@ impl Servers {
         pair.prepare(stream, fresh.is_some()).or_else(|| pair.run(stream)).or_else(|| self.compare_datasets(stream))
     }
 
-    /// Runs the stream of `seed` for `family`; panics with the shortest replay when the servers differ.
+    /// Runs the stream of `seed` for `family`; panics with the shortest stream found if the servers differ.
     pub fn check(&self, family: &Family, seed: u64) {
         self.check_those(family, seed, |_| true);
     }
 
-    /// The same with those commands only that are to be kept.
+    /// Like [`Servers::check`], with only the commands that `keeps` selects.
     pub fn check_those(&self, family: &Family, seed: u64, keeps: impl Fn(&Command) -> bool) {
         let mut stream = generate(family, seed);
         stream.commands.retain(|command| keeps(command) && !self.lacks(&command[0]));
@@ -130,7 +137,7 @@ impl Servers {
         let cut = &stream.commands[..(found.at + 1).min(stream.commands.len())];
         let with = |commands: &[Command]| Stream { commands: commands.to_vec(), ..stream.clone() };
         let commands = shrink(cut, |part| self.run(&with(part)).is_some());
-        // What does not differ again (it depended on time or chance) is shown whole.
+        // A difference that does not recur (it depended on time or chance) is reported with the whole stream.
         let (commands, found) = match self.run(&with(&commands)) {
             Some(difference) => (commands, difference),
             None => (cut.to_vec(), found),
@@ -174,7 +181,7 @@ impl Servers {
     }
 }
 
-/// The commands of the families that the server under test answers as unknown.
+/// Returns the commands of the families that are unknown to the server under test.
 fn missing_commands() -> Vec<Vec<u8>> {
     let server = Server::penstock(&[]);
     let mut names: Vec<&str> = ALL.iter().flat_map(|family| family.table.lines()).filter_map(template_name).collect();
@@ -187,12 +194,12 @@ fn missing_commands() -> Vec<Vec<u8>> {
     names.into_iter().filter(is_unknown).map(|name| name.as_bytes().to_vec()).collect()
 }
 
-/// The command's name in a line of a table.
+/// Returns the command's name in a line of a table.
 fn template_name(line: &str) -> Option<&str> {
     line.split_whitespace().find(|word| !word.ends_with(':'))
 }
 
-/// `sorted`: whether SORT has run, which leaves a sorted set in its big form in Redis, and as it was in Penstock.
+/// `sorted` is true after SORT, which leaves a sorted set in its large encoding in Redis, but unchanged in Penstock.
 fn same_entry(subject: &dataset::Entry, oracle: &dataset::Entry, sorted: bool) -> bool {
     let content = subject.content == oracle.content || {
         let all = |entry: &dataset::Entry| Reply::Many(b'*', entry.content.concat());
@@ -219,7 +226,7 @@ impl Pair {
         if stream.resp3 {
             commands.push(command("HELLO 3"));
         }
-        // A difference here belongs to no command of the stream, but shrinking must keep working.
+        // A difference here belongs to no command of the stream, but shrinking must still work.
         self.batch(&commands, 0)
     }
 
@@ -236,7 +243,7 @@ impl Pair {
             let alone = needs_own_exchange(command);
             in_multi = stays_in_multi(command, in_multi);
             if alone && in_multi {
-                // Chance in a transaction can't be replayed on the other server.
+                // A random choice within a transaction can't be repeated on the other server.
                 continue;
             }
             if alone || batch.len() == size {
@@ -259,7 +266,7 @@ impl Pair {
         self.batch(&batch, start)
     }
 
-    /// Sends `commands` at once to both and compares each reply; `start` is the index of the first.
+    /// Sends `commands` at once to both servers and compares each reply; `start` is the index of the first command.
     fn batch(&mut self, commands: &[Command], start: usize) -> Option<Difference> {
         let bytes = encode_all(commands);
         let sent = (self.subject.send(&bytes), self.oracle.send(&bytes));
@@ -274,7 +281,7 @@ impl Pair {
         self.compare_counts(last, start + commands.len() - 1)
     }
 
-    /// Compares how many changes a command has counted as.
+    /// Compares the number of changes that a command has counted.
     fn compare_counts(&mut self, command: &Command, at: usize) -> Option<Difference> {
         let shown = |count: i64| Ok(Reply::Line(b':', format!("{count} changes counted").into_bytes()));
         match self.counts.as_mut()?.new_changes() {
@@ -303,7 +310,7 @@ impl Pair {
         one(command, subject, oracle)
     }
 
-    /// Commands whose replies depend on chance or on the table's layout, brought to something comparable.
+    /// Handles commands with replies that depend on chance or on the table's layout, by making the replies comparable.
     fn exchange(&mut self, command: &Command, at: usize) -> Option<Difference> {
         let name = command[0].to_ascii_uppercase();
         let outcome = match name.as_slice() {
@@ -312,7 +319,7 @@ impl Pair {
             _ => self.iterate(command),
         };
         match outcome {
-            // The oracle is given other commands than the subject for SPOP.
+            // For SPOP the oracle gets other commands than the subject.
             Ok(None) if name == b"SPOP" => {
                 let _ = self.counts.as_mut().map(Counts::new_changes);
                 None
@@ -323,7 +330,7 @@ impl Pair {
         }
     }
 
-    /// SPOP: what one server popped is removed from the other, which must have had it.
+    /// SPOP: removes the members that one server popped from the other one, which must have had them.
     fn pop(&mut self, command: &Command) -> io::Result<Option<(Reply, Reply)>> {
         let popped = self.subject.call(command)?;
         let members: Vec<Vec<u8>> = match &popped {
@@ -337,7 +344,7 @@ impl Pair {
         let key = command[1].clone();
         let scratch = b"scratch for pop".to_vec();
         let with_key = |name: &[u8], rest: &[Vec<u8>]| [&[name.to_vec(), key.clone()], rest].concat();
-        // The oracle pops from a copy, so that its reply's shape can be compared too.
+        // The oracle pops from a copy, so that the shape of its reply can be compared, too.
         self.oracle.call(&with_key(b"COPY", &[scratch.clone(), b"REPLACE".to_vec()]))?;
         let mut from_scratch = command.clone();
         from_scratch[1] = scratch.clone();
@@ -351,7 +358,7 @@ impl Pair {
         Ok((!all_removed).then_some((popped, removed)))
     }
 
-    /// XADD with an ID that the server makes: the oracle is given the same.
+    /// XADD with an ID generated by the server: the oracle gets the ID of the subject.
     fn add(&mut self, command: &Command) -> io::Result<Option<(Reply, Reply)>> {
         let added = self.subject.call(command)?;
         let mut command = command.clone();
@@ -362,7 +369,7 @@ impl Pair {
         Ok((added != oracle && !explains(&command, &added, &oracle)).then_some((added, oracle)))
     }
 
-    /// The scan family: the whole iteration on each server, as a set of what it gave.
+    /// The scan family: compares the set of elements of a whole iteration.
     fn iterate(&mut self, command: &Command) -> io::Result<Option<(Reply, Reply)>> {
         let subject = iterate_on(&mut self.subject, command)?;
         let oracle = iterate_on(&mut self.oracle, command)?;
@@ -371,7 +378,7 @@ impl Pair {
     }
 }
 
-/// The elements of a whole iteration, sorted and each once; or the first reply when it is an error.
+/// Returns the elements of a whole iteration, sorted and without duplicates; or the first reply if it is an error.
 fn iterate_on(conn: &mut Conn, command: &Command) -> io::Result<Reply> {
     let name = command[0].to_ascii_uppercase();
     let cursor_at = if name == b"SCAN" { 1 } else { 2 };

@@ -1,10 +1,10 @@
-//! Directories of tests: for files, and for servers whose data outlive them.
+//! Directories for tests: for files, and for servers that restart with their data.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, fs, process};
 
-/// A directory of its own, gone with this value.
+/// A directory that is removed when this value is dropped.
 pub struct Directory(PathBuf);
 
 impl Default for Directory {
@@ -14,18 +14,18 @@ impl Default for Directory {
 }
 
 impl Directory {
-    /// A new one, empty.
+    /// Creates an empty directory.
     pub fn new() -> Directory {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("penstock-test-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let path = env::temp_dir().join(name);
-        // What an earlier process of this number has left.
+        // An earlier process with the same id may have left a directory.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Directory(path)
     }
 
-    /// Its own path.
+    /// The directory's path.
     pub fn root(&self) -> &str {
         self.0.to_str().unwrap()
     }
@@ -35,7 +35,7 @@ impl Directory {
         self.0.join(name)
     }
 
-    /// The same as text.
+    /// The path of a file in it, as text.
     pub fn path(&self, name: &str) -> String {
         self.join(name).to_str().unwrap().to_owned()
     }
@@ -47,7 +47,7 @@ impl Directory {
         path
     }
 
-    /// What a file in it contains.
+    /// The content of a file in it.
     pub fn read(&self, name: &str) -> String {
         fs::read_to_string(self.join(name)).unwrap()
     }

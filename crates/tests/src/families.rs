@@ -1,19 +1,19 @@
-//! The commands of each family as templates. What no oracle of today knows (options of newer releases) is not here but
-//! in the families' own tests; what only other tests can compare is named in `known_differences`.
+//! The commands of each family as templates. Options of newer releases, which no available oracle knows, are in the
+//! families' own tests; `known_differences` names the commands that only other tests can compare.
 
 /// A family of commands: its name and the table of its templates.
 #[derive(Clone, Copy, Debug)]
 pub struct Family {
-    /// Names the family in reports.
+    /// The name in reports.
     pub name: &'static str,
-    /// One template per line; see the `template` module.
+    /// One template in each line; see the `template` module.
     pub table: &'static str,
-    /// True if the oracle of replays runs it: it changes keys, and needs no connection of its own.
+    /// True if the replay test uses it: its commands change keys, and need no connection of their own.
     pub is_replayed: bool,
 }
 
 impl Family {
-    /// The names of its commands in upper case, each with its second word if that is one: a subcommand.
+    /// The commands' names in upper case, each with its second word if this is a subcommand.
     pub fn names(&self) -> impl Iterator<Item = (&'static str, Option<&'static str>)> {
         self.table.lines().filter_map(|line| {
             let line = line.trim();
@@ -25,7 +25,7 @@ impl Family {
     }
 }
 
-/// True if one of these families has the command: streams have some of all others, too.
+/// True if one of these families has the command. (Streams also contain some commands of other families.)
 #[must_use]
 pub fn have(families: &[Family], command: &[Vec<u8>]) -> bool {
     let is = |name: &str| command.first().is_some_and(|given| given.eq_ignore_ascii_case(name.as_bytes()));
@@ -152,8 +152,8 @@ pub const HASHES: Family = Family {
     ",
 };
 
-/// Commands on fields that expire, and on hashes with such fields. Only newer servers than the oracle know them; no field expires
-/// while they run, unless at once.
+/// Commands on fields that expire, and on hashes with such fields. Only servers newer than the oracle know them; no
+/// field expires during a test, except immediately.
 pub const FIELDS: Family = Family {
     name: "fields",
     is_replayed: true,
@@ -209,7 +209,7 @@ pub const FIELDS: Family = Family {
     ",
 };
 
-/// Fields that expire while other commands run: what such commands leave in the journal.
+/// Fields that expire while other commands run, and the effects of this in the journal.
 pub const FIELD_EFFECTS: Family = Family {
     name: "field effects",
     is_replayed: true,
@@ -369,7 +369,7 @@ pub const SORTED_SETS: Family = Family {
     ",
 };
 
-/// Commands on streams. Waiting is for tests of their own, but for what ends at once.
+/// Commands on streams. Only waits that end at once are here; others have tests of their own.
 pub const STREAMS: Family = Family {
     name: "streams",
     is_replayed: true,
@@ -510,7 +510,7 @@ pub const GEO: Family = Family {
     ",
 };
 
-/// Commands on suggestions, and what others do to them.
+/// Commands on suggestions, and other commands on their keys.
 pub const SUGGESTIONS: Family = Family {
     name: "suggestions",
     is_replayed: true,
@@ -562,7 +562,7 @@ pub const SCANS: Family = Family {
     ",
 };
 
-/// SORT and what it reads.
+/// SORT and the commands that prepare its data.
 pub const SORT: Family = Family {
     name: "sort",
     is_replayed: true,
@@ -677,7 +677,7 @@ pub const CONNECTION: Family = Family {
     ",
 };
 
-/// What only replays are tested with: effects that depend on time, chance and other clients.
+/// Commands for replay tests only: effects that depend on time, chance and other clients.
 pub const EFFECTS: Family = Family {
     name: "effects",
     is_replayed: true,
@@ -774,10 +774,10 @@ pub const ALL: &[Family] = &[
     CONNECTION,
 ];
 
-/// Families that are compared with newer servers than the oracle, where those are installed.
+/// Families that are compared with servers newer than the oracle, if these are installed.
 pub const NEWER: &[Family] = &[FIELDS];
 
-/// Families that no other server knows without a module: RediSearch's.
+/// Families that other servers have only with a module (RediSearch).
 pub const OWN: &[Family] = &[SUGGESTIONS];
 
 #[cfg(test)]

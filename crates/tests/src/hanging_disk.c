@@ -1,7 +1,7 @@
-/* A disk that stops answering: hanging_disk.rs compiles this and preloads it into a server.
+/* A disk that hangs: hanging_disk.rs compiles this library and preloads it into a server.
  *
- * While the file that HANGING_DISK_SWITCH names exists, fsync and fdatasync don't return if the file has the word "sync" in it,
- * nor do writes to files whose names end with ".aof" if it has the word "write". The real call runs when the file is gone.
+ * HANGING_DISK_SWITCH names a switch file. While it exists and contains the word "sync", fsync and fdatasync don't return;
+ * while it contains the word "write", writes to files named *.aof don't return. The real call runs once the file is removed.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Whether calls of this name hang at the moment. Uses system calls only, since it stands before write itself. */
+/* Returns true if calls of this name hang now. Uses system calls only, since write itself calls it. */
 static int hangs(const char *word) {
     const char *path = getenv("HANGING_DISK_SWITCH");
     char text[64];

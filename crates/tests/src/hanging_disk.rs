@@ -1,4 +1,4 @@
-//! A disk that stops answering while a test wants it to: a library that is preloaded into the server (hanging_disk.c).
+//! A disk that a test can make hang: a library that is preloaded into the server (hanging_disk.c).
 
 use std::{env, fs, process};
 
@@ -6,7 +6,7 @@ use crate::directory::Directory;
 
 /// See the module's documentation.
 pub struct HangingDisk {
-    /// Of the library and of the file that has calls hang while it exists.
+    /// The directory of the library and of the switch file, which makes calls hang while it exists.
     directory: Directory,
 }
 
@@ -17,7 +17,7 @@ impl Default for HangingDisk {
 }
 
 impl HangingDisk {
-    /// Compiles the library. A C compiler is there: the server's build needs one.
+    /// Compiles the library. The server's build needs a C compiler, so there is one.
     pub fn new() -> HangingDisk {
         let disk = HangingDisk { directory: Directory::new() };
         let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
@@ -36,19 +36,19 @@ impl HangingDisk {
         self.directory.path("switch")
     }
 
-    /// Has calls not return from now on: `sync`, `write`, or both with a space between.
+    /// Makes calls hang from now on: `sync`, `write`, or both with a space between.
     pub fn hang(&self, calls: &str) {
-        // Renamed, so that it is never seen half written.
+        // Renamed, so that the file never appears half written.
         let written = self.directory.file("switch.new", calls);
         fs::rename(written, self.switch()).expect("the test's directory can be written");
     }
 
-    /// Has all calls return.
+    /// Lets all calls return.
     pub fn answer(&self) {
         let _ = fs::remove_file(self.switch());
     }
 
-    /// The environment, as a shell's words, in which a server has this disk.
+    /// The environment variables of a server on this disk, in a shell's syntax.
     pub(crate) fn environment(&self) -> String {
         format!("LD_PRELOAD='{}' HANGING_DISK_SWITCH='{}'", self.library(), self.switch())
     }

@@ -1,33 +1,34 @@
-//! Where Penstock must not do what the oracle does. Penstock follows Redis 7.2; Debian 12's `redis-server` is 7.0.15.
+//! Intended differences from the oracle. Penstock follows Redis 7.2; Debian 12's `redis-server` is 7.0.15.
 //!
-//! Not generated at all, because 7.0 does not know them (the families' own tests cover them): ZRANK and ZREVRANK
-//! WITHSCORE, CLIENT SETINFO and NO-TOUCH (7.2), HSCAN NOVALUES (7.4), SET IFEQ and DELIFEQ (Valkey),
-//! BYPOLYGON (Valkey), MSETEX, DELEX, DIGEST, SET's IFNE, IFDEQ and IFDNE and XREADGROUP's CLAIM (Redis 8.4),
-//! XDELEX, XACKDEL and KEEPREF, DELREF and ACKED of trims (8.2), AGGREGATE COUNT (8.8), SUNIONCARD and SDIFFCARD (8.10).
+//! The generators leave out the options that 7.0 does not know (the families' own tests cover them): ZRANK and ZREVRANK
+//! WITHSCORE, CLIENT SETINFO and NO-TOUCH (7.2), HSCAN NOVALUES (7.4), SET IFEQ and DELIFEQ (Valkey), BYPOLYGON
+//! (Valkey), MSETEX, DELEX, DIGEST, SET's IFNE, IFDEQ and IFDNE and XREADGROUP's CLAIM (Redis 8.4), XDELEX, XACKDEL and
+//! KEEPREF, DELREF and ACKED of trims (8.2), AGGREGATE COUNT (8.8), SUNIONCARD and SDIFFCARD (8.10).
 
 use crate::dataset::Entry;
 use crate::reply::Reply;
 
-/// True for commands that one release takes and the other refuses, so that what follows differs too. They are not sent.
+/// True for commands that one release accepts and the other refuses, so that later replies differ, too. They are not
+/// sent.
 pub fn incomparable(command: &[Vec<u8>]) -> bool {
     let name = command[0].to_ascii_uppercase();
     match name.as_slice() {
         // 7.2 added WITHSCORE.
         b"ZRANK" | b"ZREVRANK" => command.len() > 3,
-        // 7.2 takes commands without arguments. Redis reads "01" and "1x" as a count of keys here, and nowhere else.
+        // 7.2 accepts commands without arguments. Redis reads "01" and "1x" as a count of keys only here.
         b"COMMAND" => {
             (is_sub(command, "GETKEYS") || is_sub(command, "GETKEYSANDFLAGS"))
                 && (command.len() == 3 || command.iter().any(|arg| is_sloppy_number(arg)))
         }
-        // 7.2 looks at all options before it obeys the first.
+        // 7.2 checks all options before it applies the first one.
         b"HELLO" => {
             let is = |at: usize, name: &[u8]| command.get(at).is_some_and(|arg| arg.eq_ignore_ascii_case(name));
             let auth = is(2, b"AUTH") && (command.len() == 5 || command.len() == 7 && is(5, b"SETNAME"));
             command.len() > 2 && !auth && !(command.len() == 4 && is(2, b"SETNAME"))
         }
-        // 7.2 refuses an ID below that of an entry that was deleted; this one is above all.
+        // 7.2 refuses an ID below the ID of a deleted entry; this ID is above all.
         b"XSETID" => command.get(2).is_some_and(|id| id != b"100000-0"),
-        // 7.4 has an ID for the last entry.
+        // In 7.4, this ID means the last entry.
         b"XREAD" | b"XREADGROUP" => command.iter().any(|arg| arg == b"+"),
         // 7.2 reads a name up to a NUL; 7.0 refuses it.
         b"CLIENT" => is_sub(command, "SETNAME") && command.iter().any(|arg| arg.contains(&0)),
@@ -35,12 +36,12 @@ pub fn incomparable(command: &[Vec<u8>]) -> bool {
     }
 }
 
-/// True when a listed difference explains why `subject` is not `oracle` in the reply to `command`.
+/// True if a listed difference explains the different replies to `command`.
 pub fn explains(command: &[Vec<u8>], subject: &Reply, oracle: &Reply) -> bool {
     REPLIES.iter().any(|known| (known.explains)(command, subject, oracle))
 }
 
-/// True when a listed difference explains why the encodings are not the same.
+/// True if a listed difference explains the different encodings.
 pub fn explains_encoding(subject: &Entry, oracle: &Entry) -> bool {
     ENCODINGS.iter().any(|known| (known.explains)(subject, oracle))
 }
@@ -100,9 +101,9 @@ const REPLIES: &[KnownReply] = &[
     },
 ];
 
-/// Commands, the text of 7.2, and how the text of 7.0 begins.
+/// Commands, the text of 7.2, and the beginning of the text of 7.0.
 const TEXTS: &[(&str, &str, &str)] = &[
-    // A timeout too large for milliseconds no longer overflows into a negative one.
+    // A timeout too large for milliseconds no longer overflows to a negative one.
     (
         "blpop|brpop|blmove|brpoplpush|blmpop|bzpopmin|bzpopmax|bzmpop",
         "ERR timeout is out of range",
@@ -110,13 +111,13 @@ const TEXTS: &[(&str, &str, &str)] = &[
     ),
     ("xread", UNBALANCED, "ERR Unbalanced XREAD list of streams"),
     ("xreadgroup", UNBALANCED_IN_GROUP, "ERR Unbalanced XREAD list of streams"),
-    // The numbers of a time are used up.
+    // No larger sequence number exists for this time.
     (
         "xadd",
         "ERR The ID specified in XADD is equal or smaller than the target stream top item",
         "ERR Elements are too large to be stored",
     ),
-    // RANK -2^63 has no opposite.
+    // RANK -2^63 has no positive counterpart.
     ("lpos", "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807", ""),
 ];
 
@@ -148,8 +149,8 @@ const ENCODINGS: &[KnownEncoding] = &[
     },
 ];
 
-/// True when the replies differ only in how they print the same doubles. Which digits exactly is for the tests of the
-/// crate that prints them: 7.2's algorithm doesn't always find the fewest.
+/// True if the replies differ only in the digits of equal doubles. The crate that prints doubles tests the exact
+/// digits: 7.2's algorithm doesn't always find the shortest ones.
 pub fn same_doubles(subject: &Reply, oracle: &Reply) -> bool {
     if subject == oracle {
         return true;

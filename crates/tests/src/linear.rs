@@ -1,27 +1,26 @@
-//! Decides whether a history of concurrent commands could have happened one at a time: Wing and Gong's search (Testing
-//! and Verifying Concurrent Objects, 1993) with Lowe's memory of the states that led nowhere (Testing for
-//! Linearizability, 2017). Commands of one connection must take effect in the order in which they were sent, also where
-//! they were pipelined and so overlap in time.
+//! Decides whether a history of concurrent commands is linearizable: Wing and Gong's search (Testing and Verifying
+//! Concurrent Objects, 1993) with Lowe's cache of failed states (Testing for Linearizability, 2017). Commands of one
+//! connection must take effect in the order of sending, even if they were pipelined and so overlap in time.
 
 use std::collections::HashSet;
 use std::hash::Hash;
 
-/// One command as its client saw it. Times are of any clock that all clients share.
+/// A command as its client saw it. All times are from one clock.
 #[derive(Clone, Debug)]
 pub struct Event<Op> {
-    /// Which connection sent it; its events are in the order of sending.
+    /// The connection; its events are in the order of sending.
     pub connection: usize,
-    /// Before this it had not been sent.
+    /// Time before the command was sent.
     pub sent: u64,
-    /// After this it had been answered.
+    /// Time after the reply was received.
     pub answered: u64,
-    /// What was asked and what the answer was.
+    /// The operation and its result.
     pub op: Op,
 }
 
-/// True when some order of all events, in which no event comes before one that had been answered when it was sent,
-/// explains every answer. `apply` returns the state after an operation, or nothing when the operation's answer is
-/// impossible in that state.
+/// Returns true if there is an order of all events that explains every reply, and that respects real time: an event
+/// that was answered before another was sent comes first. `apply` returns the state after an operation, or None if the
+/// operation's result is impossible in this state.
 pub fn is_linearizable<S, Op>(start: &S, events: &[Event<Op>], apply: impl Fn(&S, &Op) -> Option<S>) -> bool
 where
     S: Clone + Eq + Hash,
@@ -33,8 +32,8 @@ where
     search(start, &mut vec![0; connections], &lanes, &apply, &mut hopeless)
 }
 
-/// `done` counts the events of each connection that have taken effect: with the order within connections fixed, that
-/// says which events have.
+/// `done` is the number of each connection's events that have taken effect. The order within connections is fixed, so
+/// these numbers identify the events.
 fn search<S, Op>(
     state: &S,
     done: &mut Vec<usize>,
@@ -47,7 +46,7 @@ where
 {
     let next = |lane: usize, done: &[usize]| lanes[lane].get(done[lane]).copied();
     let pending: Vec<&Event<Op>> = (0..lanes.len()).filter_map(|lane| next(lane, done)).collect();
-    // An event sent after this must wait: something pending had been answered by then.
+    // An event sent after this time must wait: a pending event had been answered by then.
     let Some(first_answer) = pending.iter().map(|event| event.answered).min() else { return true };
     if !hopeless.insert((state.clone(), done.clone())) {
         return false;
@@ -86,12 +85,12 @@ mod tests {
     fn histories() {
         check(&[], true);
         check(&[(0, 0, 1, Ok(1)), (1, 2, 3, Err(1))], true);
-        // A read after the write's answer must not see what was before.
+        // A read after the write's reply must not see the old value.
         check(&[(0, 0, 1, Ok(1)), (1, 2, 3, Err(0))], false);
-        // While they overlap, either is right, but not the new and then the old.
+        // Reads that overlap the write may see either value, but not the new one and then the old one.
         check(&[(0, 0, 9, Ok(1)), (1, 2, 3, Err(1)), (1, 4, 5, Err(1))], true);
         check(&[(0, 0, 9, Ok(1)), (1, 2, 3, Err(1)), (1, 4, 5, Err(0))], false);
-        // Pipelined: all overlap, but a connection's own order holds.
+        // Pipelined: all overlap, but each connection's own order holds.
         check(&[(0, 0, 9, Ok(1)), (0, 0, 9, Ok(2)), (1, 0, 9, Err(2)), (1, 0, 9, Err(1))], false);
         check(&[(0, 0, 9, Ok(1)), (0, 0, 9, Ok(2)), (1, 0, 9, Err(1)), (1, 0, 9, Err(2))], true);
         check(&[(0, 0, 9, Ok(1)), (1, 0, 9, Ok(2)), (2, 0, 9, Err(2)), (2, 0, 9, Err(1))], true);

@@ -1,4 +1,4 @@
-//! `penstock load` in tests: running it, and asking a server what came of it.
+//! Runs `penstock load` in tests, and reads the results from the server.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -9,7 +9,7 @@ use crate::reply::Reply;
 use crate::rng::Rng;
 use crate::server::{Server, comes_true, subject_program};
 
-/// The loader, with these arguments, for the server at `port`.
+/// Returns the loader's command with these arguments, for the server at `port`.
 pub fn loader(port: u16, args: &[&str]) -> Command {
     let mut command = Command::new(subject_program());
     command.args(["load", "-p", &port.to_string()]).args(args);
@@ -17,7 +17,7 @@ pub fn loader(port: u16, args: &[&str]) -> Command {
     command
 }
 
-/// Its exit status, standard output and standard error.
+/// The result of a process: exit status, standard output and standard error.
 pub struct Ran {
     /// The exit status.
     pub status: i32,
@@ -28,7 +28,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// What a process that has ended left.
+    /// Converts the output of a finished process.
     pub fn of(output: &Output) -> Ran {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Ran { status: output.status.code().unwrap_or(-1), out: text(&output.stdout), err: text(&output.stderr) }
@@ -40,19 +40,19 @@ impl Ran {
     }
 }
 
-/// Runs the loader to its end; `stdin` is what it may read.
+/// Runs the loader to its end, with `stdin` as its input.
 pub fn run(port: u16, args: &[&str], stdin: &[u8]) -> Ran {
     let mut child = loader(port, args).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
     let stdin = stdin.to_vec();
-    // A loader that has failed doesn't read on.
+    // A loader that fails doesn't read the rest.
     let writer = thread::spawn(move || pipe.write_all(&stdin));
     let ran = Ran::of(&child.wait_with_output().unwrap());
     let _ = writer.join().unwrap();
     ran
 }
 
-/// The reply to a command over a connection of its own.
+/// Returns the reply to a command on a new connection.
 pub fn ask(server: &Server, words: &str) -> Reply {
     server.connect().cmd(words).unwrap()
 }
@@ -62,7 +62,7 @@ pub fn texts(reply: &Reply) -> Vec<String> {
     reply.items().iter().map(|item| String::from_utf8_lossy(item.text()).into_owned()).collect()
 }
 
-/// How often the server has executed a command (INFO commandstats).
+/// Returns how often the server has executed a command (INFO commandstats).
 pub fn calls(server: &Server, command: &str) -> u64 {
     let info = ask(server, "INFO commandstats");
     let text = String::from_utf8_lossy(info.text()).into_owned();
@@ -76,28 +76,28 @@ pub fn signal(pid: u32, name: &str) {
     assert!(sent.is_ok_and(|status| status.success()), "no {name} for {pid}");
 }
 
-/// Sends SIGINT to a process as soon as that handles it instead of being ended by it, and waits until it has got it.
+/// Sends SIGINT to a process once it has a handler, and waits until the signal is delivered.
 pub fn interrupt(pid: u32) {
-    // SIGTERM is handled, too, and after it.
+    // The program installs the handler of SIGTERM after that of SIGINT.
     wait_until("it handles signals", || has_signal(pid, "SigCgt:", 15));
     signal(pid, "INT");
     wait_until("it has been told", || !has_signal(pid, "ShdPnd:", 2));
 }
 
-/// Whether a set of signals in proc(5)'s status of a process has this one in it.
+/// Returns true if a process's set of signals in proc(5)'s `status` contains this signal.
 fn has_signal(pid: u32, set: &str, number: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix(set)).unwrap_or_default();
     u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask >> (number - 1) & 1 == 1)
 }
 
-/// The number in a variable of the environment.
+/// Returns the number in an environment variable.
 #[must_use]
 pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// Where random numbers begin: `PENSTOCK_SEED`, or always the same.
+/// The seed of random numbers: `PENSTOCK_SEED`, or a constant.
 #[must_use]
 pub fn seed() -> u64 {
     number("PENSTOCK_SEED").unwrap_or(20_260_101)
@@ -109,18 +109,18 @@ pub fn with_both(test: impl Fn(&Server)) {
     test(&Server::oracle(&[]));
 }
 
-/// Waits until `is_so`, as long as a busy machine may take.
+/// Waits for a condition, for as long as a busy machine may take.
 pub fn wait_until(what: &str, is_so: impl FnMut() -> bool) {
     assert!(comes_true(is_so), "waited in vain until {what}");
 }
 
-/// Loads with `--resume` until a loader comes to its end; each one before is killed after a random time, wherever it
-/// is: before it has begun, when it is done and has not said so, or when it says that nothing is left to do.
+/// Loads with `--resume` until a loader finishes. Each earlier loader is killed after a random time: before it has
+/// begun, during the load, when it is done but has not reported it, or while it reports that nothing is left to do.
 pub fn load_by_killed_loaders(port: u16, args: &[&str], longest_us: usize, rng: &mut Rng) -> (Ran, u64) {
     let mut killed = 0;
     loop {
         let mut child = loader(port, args).stdin(Stdio::null()).spawn().unwrap();
-        // On a busy machine a loader needs longer to get to where the one before was.
+        // On a busy machine a loader needs longer to reach the position of the previous one.
         let longest_us = longest_us + longest_us * killed as usize / 100;
         thread::sleep(Duration::from_micros(rng.below(longest_us) as u64));
         if child.try_wait().unwrap().is_some() {

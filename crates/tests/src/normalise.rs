@@ -1,49 +1,48 @@
-//! When two replies say the same: byte for byte, unless the command leaves an order, a choice or a moment open.
+//! Equality of replies: byte for byte, unless the command leaves an order, a choice or a time open.
 
 use crate::reply::Reply;
 
-/// What a command promises about its reply.
+/// The guarantee that a command gives about its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Promise {
-    /// These bytes.
+    /// Exactly these bytes.
     Exact,
-    /// These groups of so many elements, in any order.
+    /// These groups of elements, in any order. The number is the size of a group.
     Unordered(usize),
     /// This many elements.
     Length,
-    /// Some elements, this many.
+    /// Elements of this number and these types.
     Shape,
-    /// A reply of this kind.
+    /// A reply of this type.
     Kind,
     /// A number that depends on the clock, within [`CLOCK_TOLERANCE_S`] seconds.
     Seconds,
-    /// The same in milliseconds.
+    /// Like `Seconds`, in milliseconds.
     Milliseconds,
-    /// A map or list of pairs in which the values of these keys differ by server.
+    /// A map or list of pairs in which the values of some keys differ by server.
     Greeting,
-    /// A payload of DUMP: the members of a hash table stand in any order.
+    /// A payload of DUMP: the members of a hash table are in any order.
     Payload,
-    /// Figures of a stream, in which moments and what Redis's radix tree takes differ.
+    /// Figures of a stream, in which times and the size of Redis's radix tree differ.
     StreamFigures,
 }
 
-/// How far apart two servers may be when they hear the same command, in seconds: a busy machine's worth.
+/// Largest difference in time between two servers that get the same command, in seconds: the machine may be busy.
 const CLOCK_TOLERANCE_S: i64 = 10;
 
-/// HELLO's fields that tell servers and connections apart.
+/// HELLO's fields that differ between servers and connections.
 const PERSONAL_FIELDS: &[&[u8]] = &[b"server", b"version", b"id", b"modules"];
 
-/// Types of payloads, by their first byte, that are written in the order of a hash table: sets and hashes.
+/// Types of payloads, by their first byte, with elements in the order of a hash table: sets and hashes.
 const HASHED: &[u8] = &[2, 4];
 
-/// Whether two payloads have the same type and size, as those of a hash table in another order have. Each element is compressed by
-/// itself, so that its place does not matter.
+/// Returns true if two payloads have the same type and size, as they do for hash tables with different orders. Each
+/// element is compressed separately, so its position does not matter.
 fn same_payload(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.first() == b.first() && a.first().is_some_and(|first| HASHED.contains(first))
 }
 
-/// True when `a` and `b` are answers to `command` that no client may tell apart. EXEC's reply is compared one by one
-/// elsewhere.
+/// Returns true if `a` and `b` are equivalent replies to `command`. EXEC's replies are compared one by one elsewhere.
 pub fn same(command: &[Vec<u8>], a: &Reply, b: &Reply) -> bool {
     if a == b {
         return true;
@@ -85,8 +84,8 @@ fn promise(command: &[Vec<u8>]) -> Promise {
     }
 }
 
-/// SORT leaves the order open when it does not sort at all (a set has none) and when it compares weights as text
-/// (equal ones tie). Which elements a LIMIT takes is then open too.
+/// SORT leaves the order open if it does not sort (a set has no order), and if it compares equal weights as text. Then
+/// the elements selected by LIMIT are open, too.
 fn sort_promise(command: &[Vec<u8>]) -> Promise {
     let at = |word: &[u8]| command.iter().position(|arg| arg.eq_ignore_ascii_case(word));
     let Some(by) = at(b"BY") else { return Promise::Exact };
@@ -99,14 +98,14 @@ fn sort_promise(command: &[Vec<u8>]) -> Promise {
     }
 }
 
-/// The elements in order, `group` at a time.
+/// The elements in sorted order, in groups of `group`.
 pub fn sorted(reply: &Reply, group: usize) -> Vec<Vec<Reply>> {
     let mut groups: Vec<Vec<Reply>> = reply.items().chunks(group).map(<[Reply]>::to_vec).collect();
     groups.sort();
     groups
 }
 
-/// True when both have the same kinds and numbers of elements, whatever they hold.
+/// Returns true if both have elements of the same number and types, whatever their values.
 pub fn same_shape(a: &Reply, b: &Reply) -> bool {
     a.tag() == b.tag()
         && a.is_null() == b.is_null()
@@ -116,7 +115,7 @@ pub fn same_shape(a: &Reply, b: &Reply) -> bool {
 
 fn near(a: &Reply, b: &Reply, tolerance: i64) -> bool {
     if a.tag() == b'*' && b.tag() == b'*' && a.items().len() == b.items().len() {
-        // Figures of several fields.
+        // A reply with figures of several fields.
         return a.items().iter().zip(b.items()).all(|(a, b)| a == b || near(a, b, tolerance));
     }
     match (a.integer(), b.integer()) {
@@ -126,9 +125,9 @@ fn near(a: &Reply, b: &Reply, tolerance: i64) -> bool {
     }
 }
 
-/// Fields of XINFO that depend on the clock, on how streams are kept or on the release: "active-time" and "inactive"
-/// are new in 7.2, those of producers' messages in 8.6, and what was trimmed no longer counts for "entries-read" and "lag" as if it
-/// could still be read.
+/// Fields of XINFO that depend on the clock, on the representation of streams or on the release: "active-time" and
+/// "inactive" are new in 7.2, the fields of producers' messages in 8.6. Newer servers also leave trimmed entries out of
+/// "entries-read" and "lag".
 const MOMENTARY_FIELDS: &[&[u8]] = &[
     b"radix-tree-nodes",
     b"seen-time",
@@ -145,7 +144,7 @@ const MOMENTARY_FIELDS: &[&[u8]] = &[
     b"iids-duplicates",
 ];
 
-/// What XPENDING and XINFO say, without moments: those of deliveries stand before their count, at the end of an array.
+/// The replies of XPENDING and XINFO without times. A delivery's time stands before its count, at the end of an array.
 pub fn timeless(reply: &Reply) -> Reply {
     let Reply::Many(tag, items) = reply else { return reply.clone() };
     let mut kept: Vec<Reply> = Vec::new();

@@ -1,11 +1,12 @@
-//! Replies as bytes and as trees, in RESP2 and RESP3. The tree keeps every byte: what is parsed encodes to the same.
+//! Replies as bytes and as trees, in RESP2 and RESP3. The tree keeps every byte: encoding a parsed reply gives the same
+//! bytes.
 
 use std::fmt;
 
 /// One reply. `tag` is the byte that begins it on the wire.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reply {
-    /// A reply that ends with its line: `+ - : , # ( _`, and the RESP2 nulls `$-1` and `*-1`.
+    /// A reply of one line: `+ - : , # ( _`, and the RESP2 nulls `$-1` and `*-1`.
     Line(u8, Vec<u8>),
     /// A reply with a length in bytes: `$ = !`.
     Blob(u8, Vec<u8>),
@@ -13,17 +14,17 @@ pub enum Reply {
     Many(u8, Vec<Reply>),
 }
 
-/// How deep replies may nest: far deeper than any command answers, far from the end of the stack.
+/// Deepest nesting: far deeper than any command's reply, and far from a stack overflow.
 const DEPTH_MAX: usize = 64;
 
 impl Reply {
-    /// The first reply in `bytes` and its length in bytes; `None` while it is not complete; an error when it is no
-    /// reply at all.
+    /// Parses the first reply in `bytes`, and returns it with its length; `None` while it is incomplete; an error if
+    /// the bytes are no reply.
     pub fn parse(bytes: &[u8]) -> Result<Option<(Reply, usize)>, String> {
         parse_at(bytes, 0, DEPTH_MAX)
     }
 
-    /// The bytes that this reply came from.
+    /// The reply's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.encode_into(&mut out);
@@ -51,7 +52,7 @@ impl Reply {
         }
     }
 
-    /// The byte that begins the reply.
+    /// The first byte of the reply.
     pub fn tag(&self) -> u8 {
         match self {
             Reply::Line(tag, _) | Reply::Blob(tag, _) | Reply::Many(tag, _) => *tag,
@@ -92,7 +93,7 @@ impl Reply {
         }
     }
 
-    /// The reply as `redis-cli` would escape its bytes.
+    /// The reply's bytes, escaped like in `redis-cli`.
     pub fn escaped(&self) -> String {
         crate::bytes::escape(&self.encode())
     }
@@ -104,7 +105,7 @@ impl fmt::Debug for Reply {
     }
 }
 
-/// A map and an attribute count pairs.
+/// Elements per counted unit: a map and an attribute count pairs.
 fn per_element(tag: u8) -> usize {
     if matches!(tag, b'%' | b'|') { 2 } else { 1 }
 }
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_parsed_encodes_to_the_same_bytes() {
+    fn a_parsed_reply_encodes_to_the_same_bytes() {
         check(b"+OK\r\n");
         check(b"$-1\r\n");
         check(b"*-1\r\n");
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_an_error() {
+    fn invalid_replies_are_errors() {
         for wire in [&b"x"[..], b"$x\r\n", b"$1\r\nabc\r\n"] {
             assert!(Reply::parse(wire).is_err(), "{wire:?}");
         }

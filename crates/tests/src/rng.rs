@@ -1,11 +1,12 @@
-//! Random numbers from a seed, the same on every machine and in every release: a failure replays by its seed alone.
+//! Random numbers from a seed, the same on every machine and in every release, so that the seed alone repeats a
+//! failure.
 
 /// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014).
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// A generator whose whole sequence follows from `seed`.
+    /// Returns a generator; `seed` determines the whole sequence.
     pub fn new(seed: u64) -> Self {
         Rng(seed)
     }
@@ -24,7 +25,7 @@ impl Rng {
         (self.next_u64() % n as u64) as usize
     }
 
-    /// True in `percent` of 100 calls.
+    /// Returns true in `percent` of 100 calls.
     pub fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }

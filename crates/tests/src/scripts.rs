@@ -1,4 +1,4 @@
-//! What tests of scripts share.
+//! Helpers of the tests of scripts.
 
 use std::io;
 use std::thread;
@@ -9,10 +9,10 @@ use crate::conn::Conn;
 use crate::reply::Reply;
 use crate::server::Server;
 
-/// A script that ends at once if it is told so, and else never.
+/// A script that ends at once if its argument is `end`, and otherwise never.
 pub const ENDLESS: &str = "if ARGV[1] == 'end' then return 'done' end while true do redis.call('GET', KEYS[1]) end";
 
-/// EVAL of a script.
+/// An EVAL of a script.
 #[must_use]
 pub fn eval(script: &str, keys: &[&str], args: &[&str]) -> Command {
     let keys_count = keys.len().to_string();
@@ -26,11 +26,11 @@ pub fn text(reply: &Reply) -> String {
     String::from_utf8_lossy(reply.text()).into_owned()
 }
 
-/// Waits until a command is refused because of a script or function that takes too long.
+/// Waits until a command is refused because a script or function is busy.
 ///
 /// # Errors
 ///
-/// What the connection says, or that the command isn't refused within ten seconds.
+/// The connection's error, or that the command isn't refused within ten seconds.
 pub fn wait_until_busy(conn: &mut Conn, command: &str) -> io::Result<()> {
     for _ in 0..1000 {
         if text(&conn.cmd(command)?).starts_with("BUSY ") {
@@ -41,12 +41,12 @@ pub fn wait_until_busy(conn: &mut Conn, command: &str) -> io::Result<()> {
     Err(io::Error::other("nothing is ever busy"))
 }
 
-/// Starts a script that doesn't end, and waits until it runs. The server has nothing else to do meanwhile: an idle one
-/// takes hardly any CPU time, such a script all that it gets.
+/// Starts an endless script, and waits until it runs. The server must be idle otherwise: an idle server takes hardly
+/// any CPU time, an endless script a whole core.
 ///
 /// # Errors
 ///
-/// What the connection says.
+/// The connection's error.
 pub fn start_endless(server: &Server, conn: &mut Conn, key: &str) -> io::Result<()> {
     let before = server.cpu_ticks();
     conn.send(&encode(&eval(ENDLESS, &[key], &["go on"])))?;
@@ -54,11 +54,11 @@ pub fn start_endless(server: &Server, conn: &mut Conn, key: &str) -> io::Result<
     Ok(())
 }
 
-/// Ends a script or function that takes too long, once it does, by `SCRIPT KILL` or `FUNCTION KILL`.
+/// Ends a busy script or function by `SCRIPT KILL` or `FUNCTION KILL`.
 ///
 /// # Errors
 ///
-/// What the connection says, or that nothing is busy after ten seconds, or is and can't be ended.
+/// The connection's error; or that nothing is busy after ten seconds, or that it can't be ended.
 pub fn kill(conn: &mut Conn, command: &str) -> io::Result<()> {
     for _ in 0..1000 {
         match text(&conn.cmd(command)?).as_str() {

@@ -1,9 +1,9 @@
-//! Starting and stopping servers: each on a port and in a directory of its own, gone when the test ends.
+//! Starts and stops servers, each with a port and a directory of its own, which is removed when the test ends.
 
 use crate::conn::Conn;
 use crate::hanging_disk::HangingDisk;
+use crate::ports::free_port;
 use crate::reply::Reply;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -11,56 +11,56 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs, io, process, thread};
 
-/// How long a server may take to answer its first PING.
+/// Longest time for a server to answer its first PING.
 const START_MAX: Duration = Duration::from_secs(20);
 
-/// How often a server is started anew when another process took the port that was free a moment before.
+/// Number of attempts to start a server. An attempt fails if another process has taken the port that was free a moment
+/// before.
 const START_TRIES: usize = 5;
 
-/// A running server; dropping it kills the process and removes its directory.
+/// A running server. Dropping it kills the process and removes the directory.
 pub struct Server {
     child: Child,
     port: u16,
     dir: PathBuf,
-    /// Whether the test has ended it: then its end needs no explanation.
+    /// True if the test has ended the process: its end then needs no explanation.
     killed: bool,
-    /// How it was started, for another start.
+    /// The parameters of the start, for a restart.
     start: Start,
 }
 
-/// How a server is started.
+/// The parameters of a start.
 struct Start {
     program: PathBuf,
     args: Vec<String>,
-    /// What a shell runs, or sets, before it starts the server.
+    /// Shell commands or variables before the server's command.
     before: Option<String>,
 }
 
 impl Server {
-    /// Starts the server under test: `PENSTOCK_BIN`, else the workspace's binary. `args` follow redis.conf's
-    /// directives.
+    /// Starts the server under test: `PENSTOCK_BIN`, or the workspace's binary. `args` follow redis.conf's directives.
     pub fn penstock(args: &[&str]) -> Server {
         Server::start(subject_program(), args, None)
     }
 
-    /// Starts the server under test, which may still load its data.
+    /// Starts the server under test; it may still be loading its data.
     pub fn penstock_that_loads(args: &[&str]) -> Server {
         let start = || Server::spawn(subject_program(), args, None).and_then(|server| server.wait_for_reply(|_| true));
         Server::try_often(subject_program(), start)
     }
 
-    /// Starts the oracle: `PENSTOCK_ORACLE`, else `redis-server` from `PATH`.
+    /// Starts the oracle: `PENSTOCK_ORACLE`, or `redis-server` from `PATH`.
     pub fn oracle(args: &[&str]) -> Server {
         Server::start(oracle_program(), args, None)
     }
 
-    /// Starts Redis 8, for what the oracle doesn't know: `PENSTOCK_REDIS8`, else `redis8-server` from `PATH`. None if there is none; the
-    /// test says so and compares nothing.
+    /// Starts Redis 8, for commands that the oracle doesn't know: `PENSTOCK_REDIS8`, or `redis8-server` from `PATH`.
+    /// Returns None if it isn't installed; the test then prints this and compares nothing.
     pub fn redis8(args: &[&str]) -> Option<Server> {
         Server::newer("PENSTOCK_REDIS8", "redis8-server", args)
     }
 
-    /// The same of Valkey 9: `PENSTOCK_VALKEY9`, else `valkey-server`.
+    /// Starts Valkey 9, in the same way: `PENSTOCK_VALKEY9`, or `valkey-server`.
     pub fn valkey9(args: &[&str]) -> Option<Server> {
         Server::newer("PENSTOCK_VALKEY9", "valkey-server", args)
     }
@@ -80,25 +80,25 @@ impl Server {
         Server::start(subject_program(), args, Some(&format!("ulimit -n {open_files} &&")))
     }
 
-    /// Starts the server under test with files of at most `blocks` of 512 bytes: its disk seems to fail. The
-    /// limit can be lifted from outside.
+    /// Starts the server under test with a limit of `blocks` blocks of 512 bytes for each file, so that its disk seems
+    /// to be full. The limit can be lifted from outside.
     pub fn penstock_with_small_files(args: &[&str], blocks: u32) -> Server {
         Server::start(subject_program(), args, Some(&format!("ulimit -S -f {blocks} &&")))
     }
 
-    /// Starts the server under test with at most so many KiB of address space.
+    /// Starts the server under test with a limit of its address space, in KiB.
     pub fn penstock_with_address_space(args: &[&str], kib: u32) -> Server {
         Server::start(subject_program(), args, Some(&format!("ulimit -v {kib} &&")))
     }
 
-    /// Starts the server under test on a disk that can be made to hang.
+    /// Starts the server under test on a disk that a test can make hang.
     pub fn penstock_on(args: &[&str], disk: &HangingDisk) -> Server {
         Server::start(subject_program(), args, Some(&disk.environment()))
     }
 
-    /// `before` is what a shell runs, or sets, before it starts the server.
+    /// Starts a server. `before` holds shell commands or variables before the server's command.
     fn start(program: &Path, args: &[&str], before: Option<&str>) -> Server {
-        // With a password set, any error will do.
+        // With a password, any error means that the server is ready.
         let is_ready = |reply: &Reply| !reply.text().starts_with(b"LOADING");
         let start = || Server::spawn(program, args, before).and_then(|server| server.wait_for_reply(is_ready));
         Server::try_often(program, start)
@@ -127,14 +127,24 @@ impl Server {
         Ok(Server { child, port, dir, killed: false, start })
     }
 
-    /// Starts it again after [`Server::kill`]: with the same arguments, on the same port and in the same directory.
+    /// Restarts the server after [`Server::kill`], with the same arguments, port and directory.
     pub fn restart(&mut self) {
         self.child = self.start.launch(self.port, &self.dir).unwrap_or_else(|why| panic!("it does not start: {why}"));
         self.killed = false;
         self.answers(|_| true).unwrap_or_else(|why| panic!("it does not start: {why}"));
     }
 
-    /// Waits until PING has a reply that will do.
+    /// The program that it runs.
+    pub fn program(&self) -> &Path {
+        &self.start.program
+    }
+
+    /// Has the next [`Server::restart`] start another program, with the same arguments, port and directory.
+    pub fn change_program(&mut self, program: &Path) {
+        self.start.program = program.to_path_buf();
+    }
+
+    /// Waits until PING has an acceptable reply.
     fn wait_for_reply(mut self, will_do: impl Fn(&Reply) -> bool) -> Result<Server, String> {
         self.answers(will_do).map(|()| self)
     }
@@ -145,11 +155,11 @@ impl Server {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(format!("it ended with {status}:\n{}", self.log()));
             }
-            // The test must find no connection but its own.
+            // The connection must be closed before the test counts connections.
             let asked = Conn::open(self.port).and_then(|mut conn| {
                 let reply = conn.cmd("PING")?;
                 conn.send(b"QUIT\r\n")?;
-                // A sentinel doesn't know that command, and may find a connection more.
+                // A sentinel doesn't know this command, and may then have one connection more.
                 if !conn.read()?.is_error() {
                     conn.read_to_close()?;
                 }
@@ -163,40 +173,40 @@ impl Server {
         Err(format!("no answer within {START_MAX:?}:\n{}", self.log()))
     }
 
-    /// The port it listens on, at 127.0.0.1.
+    /// The port, at 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The process's id.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// A new connection.
+    /// Opens a connection.
     pub fn connect(&self) -> Conn {
         Conn::open(self.port).unwrap_or_else(|e| panic!("cannot connect to the server: {e}\n{}", self.log()))
     }
 
-    /// What the server printed.
+    /// The server's output.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.join("log")).unwrap_or_default()
     }
 
-    /// Kills the process, which gets to do nothing more.
+    /// Kills the process immediately (SIGKILL).
     pub fn kill(&mut self) {
         self.killed = true;
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Waits until the process has ended, as the test wants it to.
+    /// Waits for the end of the process, which the test has caused.
     pub fn wait_until_ended(&mut self) {
         self.killed = true;
         assert!(comes_true(|| !self.is_alive()), "the server goes on:\n{}", self.log());
     }
 
-    /// Lifts the limit of the files that the process may write, as if there were room on the disk again.
+    /// Lifts the limit of the file size, as if the disk had room again.
     pub fn lift_file_limit(&self) {
         let pid = self.pid().to_string();
         let status = Command::new("prlimit").args(["--fsize=unlimited", "--pid", &pid]).status().unwrap();
@@ -208,17 +218,17 @@ impl Server {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// The memory that the process occupies, in KiB (`VmRSS` of proc(5)).
+    /// Resident memory of the process in KiB (`VmRSS` of proc(5)).
     pub fn resident_kib(&self) -> u64 {
         self.status_kib("VmRSS:")
     }
 
-    /// The most memory that the process has occupied, in KiB, since `forget_peak`.
+    /// Peak of the resident memory in KiB since `forget_peak`.
     pub fn resident_peak_kib(&self) -> u64 {
         self.status_kib("VmHWM:")
     }
 
-    /// Has `resident_peak_kib` begin anew from what is occupied now.
+    /// Resets the peak to the current value.
     pub fn forget_peak(&self) {
         // proc(5): 5 resets the peak.
         fs::write(format!("/proc/{}/clear_refs", self.pid()), "5")
@@ -231,15 +241,15 @@ impl Server {
         line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
     }
 
-    /// CPU time that the process has used, in clock ticks of a hundredth of a second.
+    /// CPU time of the process, in clock ticks of a hundredth of a second.
     pub fn cpu_ticks(&self) -> u64 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
-        // utime and stime, the fields 14 and 15; the second, in parentheses, may hold blanks.
+        // utime and stime are the fields 14 and 15. The second field, in parentheses, may contain blanks.
         let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').skip(11).take(2);
         fields.filter_map(|n| n.parse::<u64>().ok()).sum()
     }
 
-    /// The files without a name that the process has open, each with the bytes of disk that it takes.
+    /// The open unlinked files of the process, with the bytes of disk that each takes.
     pub fn nameless_files(&self) -> Vec<u64> {
         use std::os::unix::fs::MetadataExt;
         let fds = fs::read_dir(format!("/proc/{}/fd", self.pid())).into_iter().flatten().flatten();
@@ -249,12 +259,12 @@ impl Server {
         paths.filter_map(|path| fs::metadata(path).ok()).map(|file| file.blocks() * 512).collect()
     }
 
-    /// The directory in which it runs.
+    /// The working directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// One figure of INFO, 0 if it isn't there.
+    /// One figure of INFO, or 0 if it is missing.
     pub fn figure(&self, name: &str) -> u64 {
         let info = self.connect().cmd("INFO").map(|reply| String::from_utf8_lossy(reply.text()).into_owned());
         let info = info.unwrap_or_default();
@@ -262,7 +272,7 @@ impl Server {
         value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
     }
 
-    /// Waits until a condition holds; for as long as a busy machine may take.
+    /// Waits for a condition, for as long as a busy machine may take.
     pub fn wait_until(&self, what: &str, mut holds: impl FnMut(&Server) -> bool) {
         assert!(comes_true(|| holds(self)), "waited in vain until {what}\n{}", self.log());
     }
@@ -284,7 +294,7 @@ impl Start {
             command.arg("server");
         }
         let errors = log.try_clone().map_err(|e| format!("no log: {e}"))?;
-        // A file of configuration comes before all options.
+        // A configuration file precedes all options.
         let is_file = self.args.first().is_some_and(|arg| !arg.starts_with("--"));
         let (file, options) = self.args.split_at(usize::from(is_file));
         command
@@ -292,7 +302,7 @@ impl Start {
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
             .args(options)
             .current_dir(dir)
-            // SORT ALPHA follows the locale in Redis; the plain order of bytes is the one to compare with.
+            // Redis's SORT ALPHA follows the locale; the tests compare with the order of bytes.
             .env("LC_ALL", "C")
             .stdin(Stdio::null())
             .stdout(log)
@@ -313,8 +323,8 @@ impl Drop for Server {
     }
 }
 
-/// Looks again and again whether a condition holds, some twenty seconds on an idle machine. Looks are counted, not
-/// seconds: on a busy machine each takes longer, as does what is waited for.
+/// Checks a condition repeatedly, for some twenty seconds on an idle machine. The limit is a number of checks, not a
+/// time: on a busy machine each check takes longer, and so does the awaited event.
 pub fn comes_true(mut holds: impl FnMut() -> bool) -> bool {
     const LOOKS_MAX: usize = 4000;
     (0..LOOKS_MAX).any(|look| {
@@ -325,11 +335,6 @@ pub fn comes_true(mut holds: impl FnMut() -> bool) -> bool {
     })
 }
 
-/// Asks the kernel for a port that is free now.
-pub fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
-}
-
 fn fresh_dir() -> io::Result<PathBuf> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let name = format!("penstock-tests-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -338,7 +343,7 @@ fn fresh_dir() -> io::Result<PathBuf> {
     Ok(dir)
 }
 
-/// True when the server under test is Penstock and not, say, another Redis that a developer put in its place.
+/// True if the server under test is Penstock, and not another server that a developer has chosen.
 pub fn subject_is_penstock() -> bool {
     is_penstock(subject_program())
 }
@@ -361,13 +366,14 @@ fn oracle_program() -> &'static Path {
     })
 }
 
-/// The server under test: `PENSTOCK_BIN`, else the workspace's binary, built when needed.
+/// The server under test: `PENSTOCK_BIN`, or the workspace's binary, built when needed.
 pub fn subject_program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| env::var_os("PENSTOCK_BIN").map_or_else(build, PathBuf::from))
 }
 
-/// Builds Penstock in the profile of this test, so that no test ever speaks to a stale binary; quick when it is fresh.
+/// Builds Penstock in the profile of this test, so that tests never use a stale binary. Quick if the binary is up to
+/// date.
 fn build() -> PathBuf {
     let profile_dir = profile_dir();
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -382,7 +388,7 @@ fn build() -> PathBuf {
     profile_dir.join("penstock")
 }
 
-/// `target/debug` of `target/debug/deps/this-test`.
+/// Returns `target/debug` for `target/debug/deps/this-test`.
 fn profile_dir() -> PathBuf {
     let exe = env::current_exe().expect("a running program has a path");
     exe.parent().and_then(Path::parent).expect("cargo puts tests into target/PROFILE/deps").to_path_buf()

@@ -1,12 +1,12 @@
-//! Makes a failing list shorter while it still fails: Zeller and Hildebrandt's ddmin (Simplifying and Isolating
-//! Failure-Inducing Input, IEEE TSE 2002), with a limit on time.
+//! Shortens a failing list: Zeller and Hildebrandt's ddmin (Simplifying and Isolating Failure-Inducing Input, IEEE TSE
+//! 2002), with a time limit.
 
 use std::time::{Duration, Instant};
 
-/// How long shrinking may take: a report that comes late is worse than one that is long.
+/// Time limit of shrinking: a late report is worse than a long one.
 const TIME_MAX: Duration = Duration::from_secs(30);
 
-/// A shorter list for which `fails` still holds; `items` itself must fail.
+/// Returns a shorter list for which `fails` still holds. `fails` must hold for `items`.
 pub fn shrink<T: Clone>(items: &[T], mut fails: impl FnMut(&[T]) -> bool) -> Vec<T> {
     let start = Instant::now();
     let mut best = items.to_vec();
@@ -23,7 +23,7 @@ pub fn shrink<T: Clone>(items: &[T], mut fails: impl FnMut(&[T]) -> bool) -> Vec
                 at = end;
             }
         }
-        // The same size again while it still removes something: what one pass removes may free what it kept.
+        // Repeats the same chunk size while it still removes something: one removal may make others possible.
         if best.len() == before {
             chunk /= 2;
         }
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_matters_is_left() {
+    fn only_the_necessary_items_are_left() {
         let items: Vec<u32> = (0..100).collect();
         assert_eq!(shrink(&items, |part| part.contains(&17) && part.contains(&80)), [17, 80]);
         assert_eq!(shrink(&items, |_| true), []);

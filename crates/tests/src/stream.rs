@@ -1,4 +1,4 @@
-//! Random streams of commands: what a client of one family would send, with mistakes made on purpose.
+//! Random streams of commands: commands of one family, with some deliberate mistakes.
 
 use crate::bytes::Command;
 use crate::families::{ALL, Family};
@@ -7,39 +7,39 @@ use crate::rng::Rng;
 use crate::template::Templates;
 use crate::vocabulary::{LEX_KEYS, Vocabulary, any_key, bad_number, junk};
 
-/// How the stream is sent.
+/// The pipelining of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Each command waits for the reply of the one before.
+    /// Each command waits for the previous reply.
     OneByOne,
     /// This many commands at once.
     Pipelined(usize),
 }
 
-/// What one run sends.
+/// The input of one run.
 #[derive(Clone, Debug)]
 pub struct Stream {
     /// The commands in order.
     pub commands: Vec<Command>,
-    /// Whether `HELLO 3` comes first.
+    /// True if `HELLO 3` comes first.
     pub resp3: bool,
-    /// How they are sent.
+    /// The pipelining.
     pub mode: Mode,
 }
 
-/// How often a command is spoilt, in percent.
+/// Share of commands with a mistake, in percent.
 const SPOILT_PERCENT: usize = 20;
 
-/// How often another family's command comes between, in percent.
+/// Share of commands from other families, in percent.
 const FOREIGN_PERCENT: usize = 10;
 
-/// How often a run of commands is wrapped into MULTI and EXEC, in percent of the commands.
+/// Share of commands at which a MULTI begins, in percent.
 const MULTI_PERCENT: usize = 3;
 
-/// How many commands a stream has at least and at most.
+/// Smallest and largest number of commands in a stream.
 const COMMANDS: (usize, usize) = (30, 300);
 
-/// The stream of `seed` for `family`.
+/// Returns the stream of `seed` for `family`.
 pub fn generate(family: &Family, seed: u64) -> Stream {
     let mut rng = Rng::new(seed);
     let mut vocabulary = Vocabulary::default();
@@ -58,7 +58,7 @@ pub fn generate(family: &Family, seed: u64) -> Stream {
             continue;
         }
         if command[0].to_ascii_uppercase().starts_with(b"SORT") {
-            // Redis's SORT takes an errno that an earlier number left behind for its own; SCAN sets it to 0.
+            // Redis's SORT misinterprets an errno left by an earlier number; SCAN resets errno to 0.
             commands.push(crate::bytes::command("SCAN 1 COUNT 1"));
         }
         commands.extend(consumers_of(&command));
@@ -80,7 +80,8 @@ pub fn generate(family: &Family, seed: u64) -> Stream {
     Stream { commands, resp3: rng.chance(50), mode }
 }
 
-/// Commands that create the consumer of another: since 7.2 one comes into being even if there is nothing for it.
+/// Returns commands that create the consumers of a command: since 7.2 a consumer is created even if there is no entry
+/// for it.
 fn consumers_of(command: &Command) -> Vec<Command> {
     let create = |key: &Vec<u8>, group: &Vec<u8>, consumer: &Vec<u8>| {
         [b"XGROUP".to_vec(), b"CREATECONSUMER".to_vec(), key.clone(), group.clone(), consumer.clone()].to_vec()
@@ -97,8 +98,8 @@ fn consumers_of(command: &Command) -> Vec<Command> {
     }
 }
 
-/// Makes one mistake: an argument too few or too many, a bad number, an option that belongs elsewhere, a key of
-/// another type, an odd spelling.
+/// Makes one mistake: an argument too few or too many, a bad number, a foreign option, a key of another type, or
+/// unusual spelling.
 fn spoil(command: &mut Command, rng: &mut Rng) {
     let at = rng.below(command.len());
     match rng.below(12) {
@@ -114,19 +115,19 @@ fn spoil(command: &mut Command, rng: &mut Rng) {
     }
 }
 
-/// True for what would hang the oracle, exhaust the machine's memory, or depend on chance in a way that no
-/// normalisation undoes.
+/// True for commands that would hang the oracle, exhaust the machine's memory, or depend on chance in a way that can't
+/// be normalised.
 fn harmful(command: &[Vec<u8>]) -> bool {
     let name = command[0].to_ascii_uppercase();
     let number = |arg: Option<&Vec<u8>>| arg.and_then(|arg| std::str::from_utf8(arg).ok()?.trim().parse::<f64>().ok());
     let has = |word: &[u8]| command.iter().any(|arg| arg.eq_ignore_ascii_case(word));
     match name.as_slice() {
-        // A negative count means repetition: a billion elements.
+        // A negative count allows repetition, so the reply could have a billion elements.
         b"SRANDMEMBER" | b"HRANDFIELD" | b"ZRANDMEMBER" => {
             number(command.get(2)).is_some_and(|count| count < -1000.0 && count > -9e18)
         }
         b"SETRANGE" => number(command.get(2)).is_some_and(|offset| (1e5..536_870_912.0).contains(&offset)),
-        // Offsets that make a string of megabytes.
+        // Offsets that create a string of megabytes.
         b"SETBIT" => number(command.get(2)).is_some_and(|offset| (1e6..4_294_967_296.0).contains(&offset)),
         b"BITFIELD" => command.windows(2).any(|pair| {
             // An offset follows a type.
@@ -144,14 +145,14 @@ fn harmful(command: &[Vec<u8>]) -> bool {
     }
 }
 
-/// True for a timeout that Redis takes for a long time, or for ever. It reads numbers as strtold(3) does.
+/// True for a timeout that Redis considers long or infinite. It parses numbers like strtold(3).
 fn blocks(timeout: Option<&Vec<u8>>) -> bool {
     let number = timeout.is_some_and(|t| t.first().is_some_and(|b| b.is_ascii_digit() || b"+-i".contains(b)));
     number && !timeout.is_some_and(|t| t == b"0.001" || t == b"-1" || t == b"1e100")
 }
 
-/// True for what asks for members in lexical order where scores may not all be the same, which Redis leaves undefined.
-/// Only the keys of the lex pool promise equal scores, and only certain commands keep that promise.
+/// True for commands that need the lexical order of members with possibly different scores, which Redis leaves
+/// undefined. Only the keys of the lex pool have equal scores, and only some commands preserve this.
 fn mixes_lex_scores(command: &[Vec<u8>]) -> bool {
     let name = command[0].to_ascii_uppercase();
     let is_lex = |key: &Vec<u8>| LEX_KEYS.contains(&key.as_slice());

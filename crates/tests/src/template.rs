@@ -1,8 +1,8 @@
-//! Commands as templates: `SET <str> <val> [(EX <far>|KEEPTTL)] [(NX|XX)]` stands for all the commands it can become.
+//! Templates of commands: `SET <str> <val> [(EX <far>|KEEPTTL)] [(NX|XX)]` generates all these variants.
 //!
-//! - a word stands for itself, `<slot>` for arguments that the vocabulary makes up;
-//! - `[...]` is sometimes left out, `(a|b)` is one of its parts, `{...}` repeats one to five times;
-//! - a line `7: ...` is taken seven times as often as a line without a number.
+//! - a word is literal, `<slot>` is replaced by arguments from the vocabulary;
+//! - `[...]` is optional, `(a|b)` is one of its parts, `{...}` repeats one to five times;
+//! - a line `7: ...` is chosen seven times as often as a line without a number.
 
 use crate::bytes::Command;
 use crate::rng::Rng;
@@ -19,22 +19,22 @@ enum Node {
     Repeat(Vec<Node>),
 }
 
-/// How often an optional part is there, in percent.
+/// Probability of an optional part, in percent.
 const OPTIONAL_PERCENT: usize = 30;
 
-/// How often a repeated part comes at most.
+/// Most repetitions of a repeated part.
 const REPEAT_MAX: usize = 5;
 
 /// A table of templates with their weights.
 #[derive(Debug)]
 pub struct Templates {
     rows: Vec<Vec<Node>>,
-    /// For each unit of weight, which row it belongs to.
+    /// For each unit of weight, the index of its row.
     tickets: Vec<usize>,
 }
 
 impl Templates {
-    /// Reads a table, one template per line. A malformed one panics: it is a mistake in this crate.
+    /// Parses a table with one template in each line. A malformed template panics: it is a mistake in this crate.
     pub fn parse(table: &str) -> Templates {
         let mut templates = Templates { rows: Vec::new(), tickets: Vec::new() };
         for line in table.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -49,7 +49,7 @@ impl Templates {
         templates
     }
 
-    /// A random command of the table.
+    /// Returns a random command.
     pub fn generate(&self, rng: &mut Rng, vocabulary: &mut Vocabulary) -> Command {
         let row = *rng.pick(&self.tickets);
         let mut command = Command::new();
@@ -58,7 +58,7 @@ impl Templates {
     }
 }
 
-/// Reads nodes up to the bracket or bar that ends the sequence, which stays in `chars`.
+/// Parses nodes up to the bracket or bar that ends the sequence, which stays in `chars`.
 fn parse_sequence(chars: &mut Peekable<Chars>) -> Vec<Node> {
     let mut nodes = Vec::new();
     while let Some(&c) = chars.peek() {

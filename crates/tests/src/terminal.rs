@@ -1,4 +1,4 @@
-//! A real terminal, which tmux is: what one types, and what stands on the screen then.
+//! A real terminal, by means of tmux: types input and reads the screen.
 
 use crate::server::{comes_true, subject_program};
 use std::path::PathBuf;
@@ -6,16 +6,16 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, fs, process};
 
-/// A terminal with a program in it. Dropping it ends both.
+/// A terminal that runs a program. Dropping it ends both.
 pub struct Terminal {
-    /// The name of a tmux server of its own.
+    /// The name of the terminal's own tmux server.
     socket: String,
-    /// The home of what runs in it.
+    /// The program's home directory.
     pub home: PathBuf,
 }
 
 impl Terminal {
-    /// Runs a shell's command line in a new terminal with a home of its own.
+    /// Runs a shell's command line in a new terminal with a home directory of its own.
     pub fn new(command: &str) -> Terminal {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let socket = format!("penstock-terminal-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -24,7 +24,7 @@ impl Terminal {
         Terminal::in_home(command, socket, home)
     }
 
-    /// The same with a tmux server of this name, and in this home.
+    /// Runs a command line in a terminal with this tmux server and this home directory.
     pub fn in_home(command: &str, socket: String, home: PathBuf) -> Terminal {
         let terminal = Terminal { socket, home };
         let line = format!("env -u NO_COLOR HOME={} {command}; sleep 60", terminal.home.display());
@@ -32,12 +32,12 @@ impl Terminal {
         terminal
     }
 
-    /// `penstock cli` for the server at `port`.
+    /// Runs `penstock cli` for the server at `port`.
     pub fn penstock(port: u16) -> Terminal {
         Terminal::new(&format!("{} cli -p {port}", subject_program().display()))
     }
 
-    /// Runs a command of tmux.
+    /// Runs a tmux command.
     pub fn tmux(&self, args: &[&str]) -> String {
         let output = Command::new("tmux")
             .args(["-L", &self.socket])
@@ -49,41 +49,41 @@ impl Terminal {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Types a text as it is.
+    /// Types a text literally.
     pub fn type_text(&self, text: &str) {
         self.tmux(&["send-keys", "-l", text]);
     }
 
-    /// Presses a key, by tmux's name for it.
+    /// Presses a key, named as in tmux.
     pub fn press(&self, key: &str) {
         self.tmux(&["send-keys", key]);
     }
 
-    /// Types a line and waits for what it leads to.
+    /// Types a line and waits for the expected end of the screen.
     pub fn enter(&self, line: &str, expected: &str) {
         self.type_text(line);
         self.press("Enter");
         self.wait_for(expected);
     }
 
-    /// The screen's text, without blanks at the ends of lines.
+    /// The text of the screen, without blanks at the ends of lines.
     pub fn screen(&self) -> String {
         let text = self.tmux(&["capture-pane", "-p"]);
         let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
         lines.join("\n").trim_end().to_owned()
     }
 
-    /// Waits until the screen ends so.
+    /// Waits until the screen ends with this text.
     pub fn wait_for(&self, expected: &str) {
         self.wait_until(expected, |screen| screen.ends_with(expected));
     }
 
-    /// Waits until the screen is as it should be.
+    /// Waits until the screen satisfies a condition.
     pub fn wait_until(&self, what: &str, mut is_so: impl FnMut(&str) -> bool) {
         assert!(comes_true(|| is_so(&self.screen())), "not seen: {what}\nbut:\n{}", self.screen());
     }
 
-    /// The file of past lines.
+    /// The content of the history file.
     pub fn history(&self) -> String {
         fs::read_to_string(self.home.join(".rediscli_history")).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! An encrypted connection to a server under test, that can be cut anywhere: raw bytes out, raw bytes in.
+//! An encrypted connection to a server under test, which can be cut anywhere: sends and receives raw bytes.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -15,17 +15,17 @@ use crate::conn::PATIENCE;
 /// See the module's documentation.
 pub struct TlsConn(pub StreamOwned<ClientConnection, TcpStream>);
 
-/// What a client brings to a connection, for many of them.
+/// The configuration of a client, for many connections.
 #[derive(Clone)]
 pub struct TlsClient(Arc<ClientConfig>);
 
 impl TlsClient {
-    /// A client that trusts the tests' authority and shows the certificate of that name, if any.
+    /// Returns a client that trusts the tests' authority and presents the named certificate, if any.
     pub fn new(certificates: &Certificates, shows: Option<&str>) -> TlsClient {
         TlsClient::with_versions(certificates, shows, rustls::ALL_VERSIONS)
     }
 
-    /// The same with these versions of TLS alone.
+    /// Returns a client with only these versions of TLS.
     pub fn with_versions(
         certificates: &Certificates,
         shows: Option<&str>,
@@ -45,7 +45,7 @@ impl TlsClient {
         }))
     }
 
-    /// The same client without memory: each of its handshakes is a whole one.
+    /// Returns the client without session resumption: each handshake is a full one.
     #[must_use]
     pub fn forgetful(&self) -> TlsClient {
         let mut config = (*self.0).clone();
@@ -53,7 +53,7 @@ impl TlsClient {
         TlsClient(Arc::new(config))
     }
 
-    /// What it sends first.
+    /// The bytes of the client's first message.
     pub fn hello(&self) -> Vec<u8> {
         let name = ServerName::try_from("localhost").unwrap();
         let mut bytes = Vec::new();
@@ -61,7 +61,7 @@ impl TlsClient {
         bytes
     }
 
-    /// Connects, and shakes hands.
+    /// Connects, and completes the handshake.
     pub fn connect(&self, port: u16) -> io::Result<TlsConn> {
         let mut tcp = TcpStream::connect(("127.0.0.1", port))?;
         tcp.set_nodelay(true)?;
@@ -77,13 +77,13 @@ impl TlsClient {
 }
 
 impl TlsConn {
-    /// Sends a request and reads a reply that must be this.
+    /// Sends a request and checks the reply.
     pub fn ask(&mut self, request: &str, expected: &str) {
         self.0.write_all(request.as_bytes()).unwrap();
         self.expect(expected.as_bytes());
     }
 
-    /// The same; whether that was so.
+    /// Sends a request and returns whether the reply was as expected.
     pub fn asks(&mut self, request: &str, expected: &str) -> io::Result<bool> {
         self.0.write_all(request.as_bytes())?;
         let mut reply = vec![0; expected.len()];
@@ -91,7 +91,7 @@ impl TlsConn {
         Ok(reply == expected.as_bytes())
     }
 
-    /// Reads what must be this.
+    /// Reads bytes and checks them.
     pub fn expect(&mut self, expected: &[u8]) {
         let mut reply = vec![0; expected.len()];
         self.0.read_exact(&mut reply).unwrap();
@@ -99,7 +99,7 @@ impl TlsConn {
         assert!(reply == expected, "{} instead of {}", shown(&reply), shown(expected));
     }
 
-    /// The encrypted form of what is sent next: nothing is sent.
+    /// Returns the encrypted form of `plain` without sending it.
     pub fn encrypted(&mut self, plain: &[u8]) -> Vec<u8> {
         self.0.conn.set_buffer_limit(None);
         self.0.conn.writer().write_all(plain).unwrap();

@@ -1,10 +1,10 @@
-//! What fills a template's slots: a small pool of keys, so that commands meet on them, and values chosen for the edges
-//! that servers get wrong.
+//! Values for the slots of templates: a small pool of keys, so that commands often use the same ones, and edge cases
+//! that servers handle wrongly.
 
 use crate::bytes::Command;
 use crate::rng::Rng;
 
-/// Keys of a type: mostly used for it, sometimes for another, so that commands meet the wrong type.
+/// Keys for a type: usually used for this type, sometimes for another one, so that commands meet a wrong type.
 const STRING_KEYS: &[&[u8]] = &[b"s1", b"s2", b"s3", b"s\r\n\x00\xff", b""];
 const NUMBER_KEYS: &[&[u8]] = &[b"n1", b"n2", b"n3"];
 const LCS_KEYS: &[&[u8]] = &[b"lcs1", b"lcs2"];
@@ -12,16 +12,16 @@ const LIST_KEYS: &[&[u8]] = &[b"l1", b"l2", b"l3"];
 const HASH_KEYS: &[&[u8]] = &[b"h1", b"h2", b"h3"];
 const SET_KEYS: &[&[u8]] = &[b"t1", b"t2", b"t3", b"t4"];
 const ZSET_KEYS: &[&[u8]] = &[b"z1", b"z2", b"z3", b"z4"];
-/// Keys of sorted sets whose scores are all equal, so that lexical ranges are defined.
+/// Keys of sorted sets with equal scores, so that lexical ranges are defined.
 pub const LEX_KEYS: &[&[u8]] = &[b"x1", b"x2"];
-/// Keys that `SORT`'s BY and GET patterns find.
+/// Keys that match `SORT`'s BY and GET patterns.
 const WEIGHT_KEYS: &[&[u8]] = &[b"w_1", b"w_2", b"w_3", b"w_5", b"w_10", b"w_a"];
 const STREAM_KEYS: &[&[u8]] = &[b"e1", b"e2", b"e3"];
 const BITS_KEYS: &[&[u8]] = &[b"b1", b"b2", b"b3", b"b4"];
-/// Keys of HyperLogLogs. Commands on other types don't change them: PFADD on one that they have broken leaves a part of its elements
-/// in Redis, and nothing in Penstock.
+/// Keys of HyperLogLogs. Commands on other types don't change them: PFADD on a corrupt one adds some of its elements in
+/// Redis, and none in Penstock.
 const HLL_KEYS: &[&[u8]] = &[b"p1", b"p2", b"p3", b"p4"];
-/// Keys of suggestions: of types that the oracles know, no command is to be sent to them.
+/// Keys of suggestions: the oracles must get no command on them.
 const SUG_KEYS: &[&[u8]] = &[b"a1", b"a2", b"a3"];
 const GEO_KEYS: &[&[u8]] = &[b"g1", b"g2", b"g3"];
 const MISSING_KEYS: &[&[u8]] = &[b"nokey", b"nokey2"];
@@ -42,7 +42,7 @@ const POOLS: &[(&str, &[&[u8]])] = &[
     ("missing", MISSING_KEYS),
 ];
 
-/// How often a key of another type's pool stands in, in percent.
+/// Probability of a key from another type's pool, in percent.
 const STRANGER_PERCENT: usize = 6;
 
 const VALUES: &[&[u8]] = &[
@@ -66,7 +66,7 @@ const VALUES: &[&[u8]] = &[
     b"caf\xc3\xa9 \xe2\x82\xac",
 ];
 
-/// Lengths at the edges of Redis's encodings: 44 | 45 (embedded strings), 64 | 65 (packed hashes, sets and sorted
+/// Lengths around the limits of Redis's encodings: 44 | 45 (embedded strings), 64 | 65 (packed hashes, sets and sorted
 /// sets).
 const LENGTHS: &[usize] = &[20, 43, 44, 45, 63, 64, 65, 100, 200, 5000];
 
@@ -150,8 +150,8 @@ const FLOATS: &[&[u8]] = &[
     b"1e-300",
 ];
 
-/// None of them denormal: Redis keeps small sorted sets as text, and the text of such a score leaves an errno behind
-/// that SORT takes for its own.
+/// No denormal numbers: Redis keeps small sorted sets as text, and parsing the text of a denormal score sets an errno
+/// that SORT misinterprets.
 const SCORES: &[&[u8]] = &[
     b"0",
     b"1",
@@ -178,7 +178,7 @@ const SCORES: &[&[u8]] = &[
     b"0x10",
 ];
 
-/// What redis-server 7.0 answers DUMP with for values of each type; and what is no such payload.
+/// DUMP payloads of redis-server 7.0 for values of each type, and invalid payloads.
 const PAYLOADS: &[&[u8]] = &[
     b"\x00\x05hello\x0a\x00cr\xdfve4 \x0a",
     b"\x00\xc190\x0a\x00\x9d\x94\xea'\x93\xfc\x08\xb9",
@@ -189,11 +189,11 @@ const PAYLOADS: &[&[u8]] = &[
     b"\x10\x12\x12\x00\x00\x00\x04\x00\x81f\x02\x81v\x02\x81n\x02\x01\x01\xff\x0a\x00\xfc\xe4\x08\xf1y\x22\xe0\x16",
     b"\x11\x14\x14\x00\x00\x00\x04\x00\x81a\x02\x01\x01\x81b\x02\x832.5\x04\xff\x0a\x00\xd4Ln\xa4\xf6D\xd9\xd7",
     b"\x13\x01\x10\x00\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\x01\x1d\x1d\x00\x00\x00\x0a\x00\x01\x01\x00\x01\x01\x01\x81f\x02\x00\x01\x02\x01\x00\x01\x00\x01\x81v\x02\x04\x01\xff\x01\x05\x01\x05\x01\x00\x00\x01\x01\x01g\x00\x00\x81\xff\xff\xff\xff\xff\xff\xff\xff\x00\x00\x0a\x00\x00\x9bJK;\x16Ml",
-    // A set with a member twice.
+    // A set with a duplicate member.
     b"\x02\x02\x01a\x01a\x0a\x00W\xbev/\xc2\xd6R:",
-    // No such type.
+    // An unknown type.
     b"c\x01a\x0a\x00S\xc0\xfb\xdf\xba\xb5\xae\x06",
-    // No such version.
+    // An unknown version.
     b"\x00\x01ac\x00.\xb6\xfbv5\xf9:\xeb",
     b"",
     b"short",
@@ -201,13 +201,13 @@ const PAYLOADS: &[&[u8]] = &[
     b"\x00\x05hello\x0a\x00cr\xdfve4 !",
 ];
 
-/// Strings that are HyperLogLogs, nearly so, or corrupt.
+/// Strings that are HyperLogLogs, nearly valid, or corrupt.
 const HLL_VALUES: &[&[u8]] = &[
-    // Sparse: empty, with a few registers, and with equal values that Redis would have put together.
+    // Sparse: empty, with a few registers, and with equal values that Redis would have merged.
     b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80\x7f\xff",
     b"HYLL\x01\0\0\0\x06\0\0\0\0\0\0\0E%\x80e`\x84C\x0d\x84A\x03\x84N\xb9\x84@\xf4\x84A\xb1",
     b"HYLL\x01xyz\0\0\0\0\0\0\0\0\x80\x80\x80\x84\x84\x84\x7f\xf9",
-    // Zeros in short opcodes, and in a long one that is short.
+    // Zeros in short opcodes, and a short run in a long opcode.
     b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80\x3f\x00\x40\x05\x00\x8b\x7f\xb3",
     // Without registers.
     b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80",
@@ -226,7 +226,7 @@ const SCORE_BOUNDS: &[&[u8]] = &[
 const LEX_BOUNDS: &[&[u8]] =
     &[b"-", b"+", b"[a", b"(a", b"[b", b"(c", b"[", b"(", b"[aa", b"(foo", b"[z", b"[\xff", b"(m:10", b"[m:5", b"a"];
 
-/// IDs of streams that commands must cope with, beside those that entries have.
+/// Special IDs of streams, in addition to IDs of entries.
 const IDS: &[&[u8]] = &[
     b"0",
     b"0-0",
@@ -294,23 +294,23 @@ const BAD_NUMBERS: &[&[u8]] = &[
 const JUNK: &[&[u8]] =
     &[b"BOGUS", b"", b"NX", b"XX", b"GET", b"COUNT", b"LIMIT", b"WITHSCORES", b"EX", b"MATCH", b"STORE"];
 
-/// Expiries so far away that the test's own duration doesn't matter, in seconds.
+/// Expiries so far away that the duration of a test doesn't matter, in seconds.
 const FAR_SECONDS: usize = 100_000;
 
-/// The same as absolute times: from the year 2100 on.
+/// Absolute times of such expiries: from the year 2100 on.
 const FAR_UNIX_SECONDS: usize = 4_102_444_800;
 
-/// Makes up arguments.
+/// Generates arguments.
 #[derive(Debug, Default)]
 pub struct Vocabulary {
-    /// How many keys the last `<keys:...>` gave, for WEIGHTS.
+    /// Number of keys in the last `<keys:...>`, for WEIGHTS.
     keys: usize,
-    /// The time of the last ID that `<newid>` gave.
+    /// The time of the last ID from `<newid>`.
     last_ms: usize,
 }
 
 impl Vocabulary {
-    /// Appends what `slot` stands for. An unknown slot panics: it is a mistake in this crate.
+    /// Appends the arguments of `slot`. An unknown slot panics: it is a mistake in this crate.
     pub fn fill(&mut self, slot: &str, rng: &mut Rng, out: &mut Command) {
         match slot.split_once(':') {
             Some(("keys", pool)) => self.fill_counted_keys(pool, rng, out),
@@ -326,7 +326,7 @@ impl Vocabulary {
         }
     }
 
-    /// An ID that is most likely higher than those before.
+    /// Returns an ID that is very likely higher than all earlier ones.
     fn new_id(&mut self, rng: &mut Rng) -> Vec<u8> {
         if rng.chance(5) {
             return self.one("id", rng);
@@ -341,7 +341,7 @@ impl Vocabulary {
         .into_bytes()
     }
 
-    /// An ID that an entry may have.
+    /// Returns an ID that an entry may have.
     fn id(&self, rng: &mut Rng) -> Vec<u8> {
         match rng.below(10) {
             0 => pick(rng, IDS),
@@ -377,7 +377,7 @@ impl Vocabulary {
             },
             "group" => pick(rng, &[b"g1", b"g1", b"g2", b"nogroup"]),
             "consumer" => pick(rng, &[b"alice", b"bob", b"carol"]),
-            // Nothing is idle for as long as the longer one, and everything for the shorter ones.
+            // No entry is idle for the longest time, and all are idle for the shorter ones.
             "idle" => pick(rng, &[b"0", b"0", b"100000000", b"-5"]),
             "lexbound" => pick(rng, LEX_BOUNDS),
             "pattern" => pick(rng, PATTERNS),
@@ -405,7 +405,7 @@ impl Vocabulary {
         }
     }
 
-    /// A number of keys and the keys; sometimes the number is wrong.
+    /// Appends a number of keys and the keys; sometimes the number is wrong.
     fn fill_counted_keys(&mut self, pool: &str, rng: &mut Rng, out: &mut Command) {
         self.keys = 1 + rng.below(4);
         let said = if rng.chance(4) { rng.below(7) } else { self.keys };
@@ -433,7 +433,7 @@ fn key(pool: &str, rng: &mut Rng) -> Vec<u8> {
     }
 }
 
-/// A text of a few words that begin alike, with accents and capitals; sometimes any bytes.
+/// Returns a text of a few words with common beginnings, accents and capitals; sometimes arbitrary bytes.
 fn title(rng: &mut Rng) -> Vec<u8> {
     if rng.chance(5) {
         return value(rng);
@@ -470,7 +470,8 @@ fn score(rng: &mut Rng) -> Vec<u8> {
     }
 }
 
-/// A long value: few distinct ones per length, so that equal members meet. No NUL: Redis's SORT ALPHA reads no further.
+/// Returns a long value; there are few different ones for each length, so that equal members occur. No NUL: Redis's
+/// SORT ALPHA reads only up to it.
 fn long(rng: &mut Rng) -> Vec<u8> {
     let len = *rng.pick(LENGTHS);
     vec![*rng.pick(b"xyz\xfe"); len]
@@ -484,7 +485,7 @@ fn bit_index(rng: &mut Rng) -> Vec<u8> {
     }
 }
 
-/// A type of BITFIELD: any that there is, and some that there aren't.
+/// Returns a type of BITFIELD: any valid one, or sometimes an invalid one.
 fn field_type(rng: &mut Rng) -> Vec<u8> {
     match rng.below(40) {
         0 => pick(rng, &[b"u64", b"i65", b"i0", b"u", b"x8", b"8", b"", b"i08", b"I8"]),
@@ -501,7 +502,7 @@ fn field_offset(rng: &mut Rng) -> Vec<u8> {
     }
 }
 
-/// A number at the edges of a width, or near them.
+/// Returns a number at or near the limits of a width.
 fn field_value(rng: &mut Rng) -> Vec<u8> {
     let edge = 1i64.checked_shl(rng.below(64) as u32).unwrap_or(0);
     let near = edge.wrapping_add(rng.below(5) as i64 - 2);
@@ -513,7 +514,7 @@ fn field_value(rng: &mut Rng) -> Vec<u8> {
     }
 }
 
-/// An element of a HyperLogLog: one of few, or most likely a new one.
+/// Returns an element of a HyperLogLog: one of few, or a new one.
 fn element(rng: &mut Rng) -> Vec<u8> {
     match rng.below(4) {
         0 => member(rng),
@@ -523,19 +524,19 @@ fn element(rng: &mut Rng) -> Vec<u8> {
 }
 
 fn hyperloglog(rng: &mut Rng) -> Vec<u8> {
-    /// Bytes of a dense one.
+    /// Length of a dense HyperLogLog.
     const DENSE_BYTES: usize = 12304;
     if rng.chance(80) {
         return pick(rng, HLL_VALUES);
     }
-    // A dense one with any registers, and sometimes with a byte too many.
+    // A dense HyperLogLog with random registers, sometimes one byte too long.
     let mut bytes = b"HYLL\0\0\0\0\0\0\0\0\0\0\0\x80".to_vec();
     bytes.resize_with(DENSE_BYTES + usize::from(rng.chance(10)), || rng.next_u64() as u8);
     bytes
 }
 
-/// A longitude and a latitude: mostly in one region, so that areas have something in them, sometimes at an edge of the
-/// grid. Hardly ever the same twice: the order of members at the same distance is open.
+/// Returns a longitude and a latitude: usually within one region, so that areas contain members, sometimes at an edge
+/// of the grid. Hardly ever the same twice, because the order of members at equal distance is undefined.
 fn place(rng: &mut Rng) -> [Vec<u8>; 2] {
     let within =
         |rng: &mut Rng, low: f64, high: f64| low + (high - low) * (rng.next_u64() >> 11) as f64 / 2f64.powi(53);
@@ -554,7 +555,7 @@ fn place(rng: &mut Rng) -> [Vec<u8>; 2] {
     [longitude, latitude]
 }
 
-/// A length and its unit.
+/// Returns a distance and its unit.
 fn reach(rng: &mut Rng) -> [Vec<u8>; 2] {
     let (unit, metres) = *rng.pick(&[("m", 1.0), ("M", 1.0), ("km", 1000.0), ("mi", 1609.34), ("FT", 0.3048)]);
     let length = 10f64.powf(rng.below(80) as f64 / 10.0) / metres;
@@ -567,7 +568,7 @@ fn number(rng: &mut Rng, edges: &[&[u8]]) -> Vec<u8> {
     if rng.chance(60) { rng.below(12).to_string().into_bytes() } else { pick(rng, edges) }
 }
 
-/// Enough elements to turn a small encoding into a big one.
+/// Appends enough elements to convert a small encoding to a large one.
 fn fill_many(kind: &str, rng: &mut Rng, out: &mut Command) {
     let n = *rng.pick(&[20, 127, 128, 129, 130, 300, 600]);
     let start = rng.below(50);
@@ -588,17 +589,17 @@ fn fill_many(kind: &str, rng: &mut Rng, out: &mut Command) {
     }
 }
 
-/// A number that is none, or none that the command can take.
+/// Returns text that is not a number, or a number out of range.
 pub fn bad_number(rng: &mut Rng) -> Vec<u8> {
     pick(rng, BAD_NUMBERS)
 }
 
-/// A word that belongs to other commands, or to none.
+/// Returns a word that belongs to other commands, or to none.
 pub fn junk(rng: &mut Rng) -> Vec<u8> {
     pick(rng, JUNK)
 }
 
-/// Any key of any type.
+/// Returns any key of any type.
 pub fn any_key(rng: &mut Rng) -> Vec<u8> {
     key("key", rng)
 }

@@ -4,7 +4,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"math/rand"
 	"os"
 	"strconv"
 	"sync"
@@ -102,6 +104,93 @@ var applications = map[string]func(){
 				return nil
 			})
 			check(err)
+		}
+	},
+	"go-get-loop": func() {
+		fill(func(pipe redis.Pipeliner, n int) {
+			pipe.Set(ctx, fmt.Sprintf("user:%d:name", n), fmt.Sprintf("name %d", n), 0)
+		})
+		r := client("PENSTOCK_URL")
+		for n := 0; n < rounds; n++ {
+			check(r.Get(ctx, fmt.Sprintf("user:%d:name", n)).Err())
+		}
+	},
+	"go-set-with-expiry-loop": func() {
+		r := client("PENSTOCK_URL")
+		for n := 0; n < rounds; n++ {
+			check(r.Set(ctx, fmt.Sprintf("token:%d", n), fmt.Sprintf("value %d", n), time.Hour).Err())
+		}
+	},
+	"go-incr-loop": func() {
+		r := client("PENSTOCK_URL")
+		for n := 0; n < rounds; n++ {
+			check(r.Incr(ctx, "clicks").Err())
+		}
+	},
+	"go-sadd-loop": func() {
+		r := client("PENSTOCK_URL")
+		for n := 0; n < rounds; n++ {
+			check(r.SAdd(ctx, "visitors", fmt.Sprintf("visitor %d", n)).Err())
+		}
+	},
+	"go-exists-loop": func() {
+		names()
+		r := client("PENSTOCK_URL")
+		for n := 0; n < rounds; n++ {
+			check(r.Exists(ctx, fmt.Sprintf("user:%d", n)).Err())
+		}
+	},
+	"go-pool-of-random-keys": func() {
+		names()
+		r := client("PENSTOCK_URL")
+		var wait sync.WaitGroup
+		for worker := 0; worker < 8; worker++ {
+			wait.Add(1)
+			go func() {
+				defer wait.Done()
+				users := rand.New(rand.NewSource(int64(worker)))
+				for n := 0; n < rounds; n++ {
+					check(r.HGet(ctx, fmt.Sprintf("user:%d", users.Intn(rounds)), "name").Err())
+					time.Sleep(time.Duration(2+users.Intn(4)) * time.Millisecond)
+				}
+			}()
+		}
+		wait.Wait()
+	},
+	"go-json-chain": func() {
+		id := func(n int) int { return n * 7919 % 100_003 }
+		fill(func(pipe redis.Pipeliner, n int) {
+			pipe.Set(ctx, fmt.Sprintf("page:%d", id(n)), fmt.Sprintf(`{"next":%d}`, id(n+1)), 0)
+		})
+		r := client("PENSTOCK_URL")
+		page := struct{ Next int }{}
+		for n := 0; n < rounds; n++ {
+			text, err := r.Get(ctx, fmt.Sprintf("page:%d", page.Next)).Bytes()
+			check(err)
+			check(json.Unmarshal(text, &page))
+		}
+	},
+	"go-pipelines-of-hundreds": func() {
+		r := client("PENSTOCK_URL")
+		for chunk := 0; chunk < 10; chunk++ {
+			_, err := r.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+				for n := 0; n < rounds; n++ {
+					pipe.Set(ctx, fmt.Sprintf("bulk:%d:%d", chunk, n), n, 0)
+				}
+				return nil
+			})
+			check(err)
+		}
+	},
+	"go-requests": func() {
+		names()
+		r := client("PENSTOCK_URL")
+		users := rand.New(rand.NewSource(3))
+		for n := 0; n < rounds; n++ {
+			user := users.Intn(rounds)
+			check(r.HGet(ctx, fmt.Sprintf("user:%d", user), "name").Err())
+			check(r.Incr(ctx, fmt.Sprintf("visits:%d", user)).Err())
+			time.Sleep(5 * time.Millisecond)
 		}
 	},
 }

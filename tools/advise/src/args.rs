@@ -8,21 +8,23 @@ use std::time::Duration;
 use advisor::advice::Language;
 use clap::{ArgAction, CommandFactory, Parser, ValueEnum, ValueHint};
 
-const ABOUT: &str = "Find the round trips that clients waste, and what to write instead, on any Redis or Valkey server.
+const ABOUT: &str = "Find the round trips that clients waste on any Redis or Valkey server, and show the code that avoids them.
 
-SOURCE is the URL of a server, which is looked at through MONITOR for ten seconds, or files: what MONITOR printed, or what --record \
-wrote; without any, or for -, standard input is read. MONITOR shows no replies: what depends on them is reported as such, with a \
-lower confidence. With --proxy, clients connect to this program instead of the server, and replies are seen, too.";
+SOURCE is the URL of a server, which is watched through MONITOR for ten seconds, or a list of files: MONITOR output, or files that --record \
+wrote. Without SOURCE, or for -, standard input is read. MONITOR shows no replies: findings that depend on them are marked, and have a \
+lower confidence. With --proxy, clients connect to this program instead of the server, and it sees the replies, too.";
 
 const AFTER: &str = "Examples:
+  penstock advise demo
+      Run an import with 98,894 needless commands on a server of its own, show the finding, and run the rewritten import.
   penstock advise redis://localhost
-      Look for ten seconds, or until Ctrl-C. MONITOR makes a busy server slower while it runs.
+      Watch for ten seconds, or until Ctrl-C. MONITOR slows down a busy server.
   penstock advise --proxy 7000 redis://localhost
-      Look at what passes through port 7000, until Ctrl-C.
+      Watch the traffic through port 7000, until Ctrl-C.
   penstock advise --proxy 7000 --rtt 5ms redis://localhost
-      The same, as over a network on which a round trip takes 5 ms.
+      Also simulate a network with a round trip time of 5 ms.
   penstock advise --code python monitor.log
-      With the code to write instead in Python.
+      Analyse a MONITOR log, and show replacement code in Python.
   penstock advise --fail-over 10ms test-run.log
       Fail if a test run wasted more than ten milliseconds.
 
@@ -33,13 +35,13 @@ Exit status:
   3  an input can't be read, or a server can't be reached
   4  the report can't be written";
 
-/// What the user asked for, as clap reads it.
+/// Command line arguments, as parsed by clap.
 #[derive(Debug, Parser)]
 #[command(
     name = "penstock advise",
     bin_name = "penstock advise",
     version,
-    about = "Find wasted round trips, and what to write instead",
+    about = "Find wasted round trips and the code that avoids them",
     long_about = ABOUT,
     after_help = AFTER,
     disable_help_flag = true,
@@ -47,70 +49,73 @@ Exit status:
     max_term_width = 100,
 )]
 pub struct Args {
-    /// A server's URL, logs of MONITOR, or recordings; - is standard input
+    /// URL of a server, MONITOR logs, or recordings; - is standard input; demo shows an example
     #[arg(value_name = "SOURCE", value_hint = ValueHint::FilePath)]
     pub sources: Vec<OsString>,
-    /// Be a proxy on this port, of this machine alone unless a host is named, before the server
+    /// Run as a proxy before the server, on this port; only this machine can connect unless HOST is given
     #[arg(long, value_name = "[HOST:]PORT", value_parser = listener)]
     pub proxy: Option<SocketAddr>,
-    /// Have clients of the proxy speak TLS, and show them this certificate (PEM)
+    /// Certificate (PEM) for TLS between clients and the proxy
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires_all = ["proxy", "tls_key_file"])]
     pub tls_cert_file: Option<PathBuf>,
-    /// Key to --tls-cert-file (PEM)
+    /// Key of --tls-cert-file (PEM)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_cert_file")]
     pub tls_key_file: Option<PathBuf>,
-    /// Make each round trip through the proxy longer by so much: a number with us, ms or s
+    /// Add this delay to each round trip through the proxy: a number with us, ms or s
     #[arg(long, value_name = "TIME", value_parser = time, requires = "proxy")]
     pub rtt: Option<Duration>,
-    /// Write what passes through the proxy to this file: commands, keys and the beginnings of values
+    /// Record the proxy's traffic to this file: commands, keys and the beginnings of values
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "proxy")]
     pub record: Option<OsString>,
-    /// Read a file that --record wrote, as SOURCE does
+    /// Read a file that --record wrote, like SOURCE
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub replay: Option<OsString>,
-    /// Look at a server for so long; 10s, and through the proxy until Ctrl-C, unless told otherwise
+    /// Watch a server for this time; the default is 10s, and for a proxy until Ctrl-C
     #[arg(long = "for", value_name = "TIME", value_parser = time)]
     pub look_for: Option<Duration>,
-    /// End a look through MONITOR after so many commands
+    /// Stop watching through MONITOR after this number of commands
     #[arg(long, value_name = "NUMBER", default_value_t = 1_000_000)]
     pub commands: u64,
-    /// Show the code to write instead; without it, it is shown where the client's library is known
+    /// Show replacement code in this language; by default code is shown if the client's library is known
     #[arg(long, value_name = "LANGUAGE")]
     pub code: Option<Code>,
-    /// Findings to show, those that cost the most time first; 0: all
+    /// Number of findings to show, costliest first; 0 shows all
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     pub count: usize,
-    /// Print JSON instead
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Authorities' certificates (PEM) for a rediss:// server, instead of the system's
+    /// CA certificates (PEM) for a rediss:// server, instead of the system's
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub cacert: Option<PathBuf>,
-    /// Certificate (PEM) to show to a rediss:// server
+    /// Client certificate (PEM) for a rediss:// server
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "key")]
     pub cert: Option<PathBuf>,
-    /// Key to --cert (PEM)
+    /// Key of --cert (PEM)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "cert")]
     pub key: Option<PathBuf>,
-    /// Name to find in the server's certificate, instead of the host's
+    /// Host name to expect in the server's certificate
     #[arg(long, value_name = "NAME")]
     pub sni: Option<String>,
     /// Accept any certificate
     #[arg(long)]
     pub insecure: bool,
-    /// Write a page of HTML, too, with charts and the code in all languages
+    /// Also write an HTML page with charts and the code in all languages
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub html: Option<OsString>,
-    /// Keep no keys as samples
+    /// Number of movies that the demonstration imports
+    #[arg(long, value_name = "NUMBER", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub movies: u64,
+    /// Keep no sample keys
     #[arg(long)]
     pub no_samples: bool,
     /// When to use colours
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub color: Color,
-    /// End with status 1 if more time was lost: a number with us, ms or s
+    /// Exit with status 1 if more time than this was lost: a number with us, ms or s
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub fail_over: Option<Duration>,
-    /// Memory for what is found, in megabytes
+    /// Memory limit for findings, in megabytes
     #[arg(long, value_name = "MB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub memory: u32,
     /// Print this help
@@ -118,7 +123,7 @@ pub struct Args {
     help: Option<bool>,
 }
 
-/// A language of the code.
+/// Language of the replacement code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Code {
     /// redis-rb
@@ -127,6 +132,8 @@ pub enum Code {
     Python,
     /// ioredis
     Javascript,
+    /// node-redis
+    NodeRedis,
     /// go-redis
     Go,
     /// Jedis
@@ -134,19 +141,20 @@ pub enum Code {
 }
 
 impl Code {
-    /// The advisor's name for it.
+    /// Returns the advisor's name for the language.
     pub fn language(self) -> Language {
         match self {
             Code::Ruby => Language::Ruby,
             Code::Python => Language::Python,
             Code::Javascript => Language::JavaScript,
+            Code::NodeRedis => Language::NodeRedis,
             Code::Go => Language::Go,
             Code::Java => Language::Java,
         }
     }
 }
 
-/// When there are colours.
+/// When to use colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Color {
     /// On a terminal, unless NO_COLOR is set
@@ -157,17 +165,17 @@ pub enum Color {
     Never,
 }
 
-/// The definition of the command line, for help, manual pages and completions.
+/// Returns the definition of the command line, for help, manual pages and completions.
 #[must_use]
 pub fn command() -> clap::Command {
     Args::command()
 }
 
-/// A time as `10ms`.
+/// Parses a time, for example `10ms`.
 fn time(text: &str) -> Result<Duration, String> {
     let digits = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| "a number with us, ms or s is needed".to_owned())?;
+    let number: u64 = number.parse().map_err(|_| "expected a number with us, ms or s".to_owned())?;
     match unit {
         "us" => Ok(Duration::from_micros(number)),
         "ms" => Ok(Duration::from_millis(number)),
@@ -176,14 +184,14 @@ fn time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A port, or an address and a port.
+/// Parses a port, or an address and a port.
 fn listener(text: &str) -> Result<SocketAddr, String> {
     let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
-    let port = port.parse().map_err(|_| "a port, or an address and a port, is needed".to_owned())?;
+    let port = port.parse().map_err(|_| "expected a port, or an address and a port".to_owned())?;
     let host = match host.trim_matches(['[', ']']) {
         "" | "localhost" => IpAddr::V4(Ipv4Addr::LOCALHOST),
         "*" => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        host => host.parse().map_err(|_| "the host is no IP address".to_owned())?,
+        host => host.parse().map_err(|_| "the host is not an IP address".to_owned())?,
     };
     Ok(SocketAddr::new(host, port))
 }

@@ -1,11 +1,13 @@
-//! `penstock advise`: which round trips clients waste on any Redis or Valkey server, and what to write instead.
+//! `penstock advise` finds the round trips that clients waste on any Redis or Valkey server, and suggests replacement
+//! code.
 //!
-//! It looks at logs of MONITOR and recordings (`run`), at a server through MONITOR (`live`), or at what passes through a proxy
-//! (`tapped`), which can be recorded (`recording`). What is found, and how, is the advisor's ([`advisor`]).
+//! Its sources are MONITOR logs and recordings (`run`), a server through MONITOR (`live`), and the traffic of a proxy
+//! (`tapped`), which can be recorded (`recording`). A demonstration (`demo`) runs a wasteful import on a server of its own. The crate [`advisor`] analyses the traffic.
 
 #![forbid(unsafe_code)]
 
 mod args;
+mod demo;
 mod live;
 mod recording;
 mod run;

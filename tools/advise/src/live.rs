@@ -1,4 +1,4 @@
-//! A look at a running server through MONITOR, which ends by itself.
+//! Watches a running server through MONITOR for a limited time.
 
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,24 +12,24 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::run::say;
 
-/// Bytes that are read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 64 * 1024;
-/// How often a wait looks whether it is to end.
+/// Interval at which a wait checks the limits.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// When a look ends.
+/// Limits of a watch. It ends at the first one.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// After so much time.
+    /// Maximum duration.
     pub time: Duration,
-    /// After so many commands.
+    /// Maximum number of commands.
     pub commands: u64,
 }
 
-/// Looks at a server, until a limit is reached or `is_over` is set.
+/// Watches a server until a limit is reached or `is_over` is set.
 ///
 /// # Errors
-/// A line for the user: the server can't be reached, or it refuses.
+/// Returns a message for the user if the server is unreachable or refuses a command.
 pub fn look(server: &Config, limits: Limits, advisor: &mut Advisor, is_over: &AtomicBool) -> Result<LogCounts, String> {
     let mut config = server.clone();
     config.proto = Proto::Resp2;
@@ -39,27 +39,27 @@ pub fn look(server: &Config, limits: Limits, advisor: &mut Advisor, is_over: &At
     let mut reader = MonitorReader::new();
     introduce(&mut control, &mut reader);
     say(&format!(
-        "looking at {} through MONITOR for {:?}, or {} commands. MONITOR makes a busy server slower meanwhile; Ctrl-C ends the look",
+        "watching {} through MONITOR for {:?} or {} commands. MONITOR slows down a busy server; Ctrl-C stops it",
         config.address, limits.time, limits.commands
     ));
     begin(&mut monitor).map_err(|error| error.to_string())?;
     let (mut stream, rest) = monitor.into_stream();
     reader.feed(&rest, advisor);
     let ended = follow(&mut *stream, limits, is_over, &mut reader, advisor);
-    // Before anything else: from now on it costs the server nothing.
+    // Closed first, because an open MONITOR connection costs the server time.
     drop(stream);
     match ended {
         Ok(true) => {}
-        Ok(false) => say("the server has ended MONITOR: perhaps its output was read too slowly"),
+        Ok(false) => say("the server has closed the MONITOR connection; its output may have been read too slowly"),
         Err(error) => say(&format!("the connection broke: {error}")),
     }
-    // Those that have come meanwhile have names, too.
+    // Names the clients that have connected in the meantime.
     introduce(&mut control, &mut reader);
     reader.end(advisor);
     Ok(reader.counts())
 }
 
-/// Has the server show commands: with batches and replies, if it is Penstock; any other has no such options.
+/// Starts MONITOR. Penstock's batches and replies are requested first; other servers don't have these options.
 fn begin(monitor: &mut Connection) -> Result<(), client::Error> {
     match monitor.command(&["MONITOR", "BATCHES", "REPLIES"]) {
         Err(client::Error::Server(_)) => {}
@@ -69,7 +69,7 @@ fn begin(monitor: &mut Connection) -> Result<(), client::Error> {
     monitor.command(&["MONITOR"]).map(drop)
 }
 
-/// Reads what MONITOR prints. False if the server ended it.
+/// Reads the output of MONITOR. Returns false if the server ended it.
 fn follow(
     stream: &mut dyn Stream,
     limits: Limits,
@@ -95,7 +95,7 @@ fn follow(
     Ok(true)
 }
 
-/// Waits until there is something to read, but no longer than `time`.
+/// Waits for input for at most `time`.
 fn wait(stream: &dyn Stream, time: Duration) -> io::Result<()> {
     let time = Timespec::try_from(time).ok();
     match poll(&mut [PollFd::from_borrowed_fd(stream.fd(), PollFlags::IN)], time.as_ref()) {
@@ -104,7 +104,7 @@ fn wait(stream: &dyn Stream, time: Duration) -> io::Result<()> {
     }
 }
 
-/// Tells the reader what CLIENT LIST says of the clients. A server that refuses that leaves them nameless.
+/// Passes the clients of CLIENT LIST to the reader. If the server refuses the command, the clients have no names.
 fn introduce(control: &mut Connection, reader: &mut MonitorReader) {
     let list = match control.command(&["CLIENT", "LIST"]) {
         Ok(Value::Bulk(text)) => text,
@@ -118,7 +118,7 @@ fn introduce(control: &mut Connection, reader: &mut MonitorReader) {
     }
 }
 
-/// A line of CLIENT LIST: the address with its port, and what is known of the client.
+/// Parses a line of CLIENT LIST into the address with its port, and the client's description.
 fn introduced(line: &str) -> Option<(&str, Client)> {
     let field = |name: &str| {
         let value = line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));

@@ -1,16 +1,18 @@
-//! Recordings of trips: arrays of strings in the protocol's form, one after the other.
+//! Reads and writes recordings of round trips. A recording is a sequence of records, and each record is a RESP array of
+//! strings.
 //!
 //! ```text
 //! penstock-trips 1
 //! open ID NS NAME LIBRARY USER ADDRESS
 //! client ID NAME LIBRARY USER ADDRESS
 //! trip ID DEPTH OVERLAPS ARRIVED_NS REPLIED_NS REPLY_BYTES REPLY COMMAND [ARGUMENT]...
+//! network ID NS
 //! close ID NS
 //! ```
 //!
-//! Times are nanoseconds of Unix time; OVERLAPS is 1 if the batch was sent before the replies to the one before; REPLY is the first
-//! reply's beginning and REPLY_BYTES its length, -1 if it isn't known. Arguments have 256 bytes at most. A recording that is cut off is
-//! read as far as it goes.
+//! Times are nanoseconds of Unix time. The record `network` has the network's part of a round trip in nanoseconds. OVERLAPS is 1 if the batch was sent before the replies to the previous batch.
+//! REPLY is the beginning of the first reply, and REPLY_BYTES its length, or -1 if the length is unknown. Arguments are
+//! cut to 256 bytes. A truncated recording is read up to its last complete record.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -21,15 +23,15 @@ use resp::num::parse_i64;
 use resp::parse::encode_request;
 use resp::request::{Args, ArgsBuffer, Batch, Framer, Limits};
 
-/// What a recording begins with.
+/// First record of a recording.
 pub const HEAD: &[u8] = b"*2\r\n$14\r\npenstock-trips\r\n$1\r\n1\r\n";
-/// Bytes that are read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 256 * 1024;
-/// Records that are framed at once.
+/// Maximum number of records per framing call.
 const RECORDS: usize = 1000;
-/// Longest record: what is written has some 5,000 bytes at most.
+/// Maximum size of a record. The writer's records have about 5,000 bytes at most.
 const RECORD_BYTES_MAX: usize = 1 << 20;
-/// Connections that are open at a time; more are none.
+/// Maximum number of open connections. Further ones are ignored.
 const CONNECTIONS_MAX: usize = 1_000_000;
 
 /// Writes a recording.
@@ -42,7 +44,7 @@ impl<W: Write> Recorder<W> {
     /// Begins a recording.
     ///
     /// # Errors
-    /// The output's, as of all methods.
+    /// All methods return errors of the output.
     pub fn new(mut output: W) -> io::Result<Recorder<W>> {
         output.write_all(HEAD)?;
         Ok(Recorder { output, record: Vec::new() })
@@ -54,20 +56,20 @@ impl<W: Write> Recorder<W> {
         self.output.write_all(&self.record)
     }
 
-    /// A connection was opened.
+    /// Records that a connection was opened.
     pub fn opened(&mut self, id: u64, client: &Client, now_ns: u64) -> io::Result<()> {
         let (id, now) = (id.to_string(), now_ns.to_string());
         let [name, library, user, address] = texts(client);
         self.write(&[b"open", id.as_bytes(), now.as_bytes(), name, library, user, address])
     }
 
-    /// A client has said what it is.
+    /// Records a new description of a client.
     pub fn renamed(&mut self, id: u64, client: &Client) -> io::Result<()> {
         let [name, library, user, address] = texts(client);
         self.write(&[b"client", id.to_string().as_bytes(), name, library, user, address])
     }
 
-    /// A trip.
+    /// Records a round trip.
     pub fn trip(&mut self, id: u64, trip: &Trip<'_>) -> io::Result<()> {
         let numbers = [id, trip.depth.into(), trip.overlaps.into(), trip.arrived_ns, trip.replied_ns];
         let numbers = numbers.map(|number| number.to_string());
@@ -82,12 +84,17 @@ impl<W: Write> Recorder<W> {
         self.write(&words)
     }
 
-    /// A connection was closed.
+    /// Records the network's part of a connection's round trip.
+    pub fn measured(&mut self, id: u64, measured_ns: u64) -> io::Result<()> {
+        self.write(&[b"network", id.to_string().as_bytes(), measured_ns.to_string().as_bytes()])
+    }
+
+    /// Records that a connection was closed.
     pub fn closed(&mut self, id: u64, now_ns: u64) -> io::Result<()> {
         self.write(&[b"close", id.to_string().as_bytes(), now_ns.to_string().as_bytes()])
     }
 
-    /// Ends the recording.
+    /// Flushes the output.
     pub fn finish(mut self) -> io::Result<()> {
         self.output.flush()
     }
@@ -97,20 +104,20 @@ fn texts(client: &Client) -> [&[u8]; 4] {
     [&client.name, &client.library, &client.user, &client.address].map(|text| text.as_bytes())
 }
 
-/// Shows an advisor the trips of a recording.
+/// Replays a recording into an advisor.
 pub struct Player<'a> {
     advisor: &'a mut Advisor,
     connections: HashMap<u64, Connection>,
     command: ArgsBuffer,
     last_ns: u64,
-    /// Trips so far.
+    /// Number of round trips so far.
     pub trips: u64,
-    /// Records that were none.
+    /// Number of invalid records.
     pub skipped: u64,
 }
 
 impl Player<'_> {
-    /// A player that has read nothing.
+    /// Returns a player that has read nothing yet.
     pub fn new(advisor: &mut Advisor) -> Player<'_> {
         Player {
             advisor,
@@ -122,10 +129,10 @@ impl Player<'_> {
         }
     }
 
-    /// Reads a recording to its end, whose first bytes have been read already.
+    /// Reads a recording to its end. `first` holds the bytes that were read already.
     ///
     /// # Errors
-    /// The input's. What is no record ends the reading like the end of the input.
+    /// Returns errors of the input. A protocol error ends the reading like the end of the input.
     pub fn read(&mut self, first: &[u8], input: &mut impl Read) -> io::Result<()> {
         let (mut bytes, mut piece) = (first.to_vec(), vec![0; READ_BYTES]);
         while let Some(used) = self.play(&bytes) {
@@ -144,7 +151,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Plays the complete records and returns how many bytes they have; None if there are no more.
+    /// Replays the complete records, and returns their length in bytes, or `None` after the end of the recording.
     fn play(&mut self, bytes: &[u8]) -> Option<usize> {
         let (limits, mut batch, mut at) = (Limits::default(), Batch::default(), 0);
         loop {
@@ -168,7 +175,7 @@ impl Player<'_> {
         }
     }
 
-    /// One record. None if it is none.
+    /// Replays one record. Returns `None` if it is invalid.
     fn record(&mut self, args: &Args<'_>) -> Option<()> {
         let number = |index: usize| u64::try_from(parse_i64(args.get(index))?).ok();
         let id = number(1)?;
@@ -196,6 +203,7 @@ impl Player<'_> {
                 self.advisor.trip(self.connections.get_mut(&id)?, &trip);
                 (self.last_ns, self.trips) = (self.last_ns.max(replied_ns), self.trips + 1);
             }
+            (b"network", 3) => self.connections.get_mut(&id)?.set_round_trip(number(2)?),
             (b"close", 3) => self.advisor.closed(&mut self.connections.remove(&id)?, number(2)?),
             (b"penstock-trips", 2) if id == 1 => {}
             _ => return None,
@@ -204,7 +212,7 @@ impl Player<'_> {
     }
 }
 
-/// What a record says of a client, from the argument at `first` on.
+/// Returns the client that a record describes in four arguments from `first` on.
 fn client(args: &Args<'_>, first: usize) -> Client {
     let text = |index: usize| String::from_utf8_lossy(args.get(first + index)).into_owned();
     Client { name: text(0), library: text(1), user: text(2), address: text(3) }
@@ -218,7 +226,7 @@ mod tests {
 
     use super::*;
 
-    /// A recording of a loop, and the report of who saw it.
+    /// Returns a recording of a loop, and the report of the advisor that watched it live.
     fn recorded() -> (Vec<u8>, String) {
         let mut bytes = Vec::new();
         let mut recorder = Recorder::new(&mut bytes).unwrap();
@@ -263,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_is_found_again() {
+    fn a_replay_gives_the_same_report() {
         let (bytes, report) = recorded();
         assert!(report.contains("\"trips_made\":100"), "{report}");
         assert_eq!(played(&bytes), (report, 100, 0));
@@ -279,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_skipped() {
+    fn invalid_records_are_skipped() {
         let bytes = [HEAD, b"*1\r\n$4\r\nopen\r\n*3\r\n$5\r\nclose\r\n$1\r\n9\r\n$1\r\n1\r\n*2\r\n$3\r\n"].concat();
         assert_eq!(played(&bytes).2, 2);
         assert_eq!(played(&[HEAD, b"*1\r\n!no\r\n"].concat()).2, 1);

@@ -1,9 +1,10 @@
-//! `penstock advise` from the command line to the exit status.
+//! Runs `penstock advise` from the command line to the exit status.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,15 +15,17 @@ use advisor::monitor::{LogCounts, MonitorReader};
 use advisor::report::{self, Style};
 use clap::Parser;
 use client::{Acceptance, Config, TlsOptions};
+use generator::Failure;
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 
 use crate::args::{Args, Code, Color};
+use crate::demo;
 use crate::live::{self, Limits};
 use crate::recording::{self, Player};
 use crate::tapped;
 
-/// The exit statuses, as `--help` lists them.
+/// The exit statuses, as listed by `--help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exit {
     Reported = 0,
@@ -32,23 +35,25 @@ enum Exit {
     Output = 4,
 }
 
-/// The status of a process that Ctrl-C ends, as shells count.
+/// Exit status after Ctrl-C, as in shells.
 const INTERRUPTED: i32 = 130;
-/// Bytes that are read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 64 * 1024;
 
-/// What was looked at.
+/// Counts of the input that was analysed.
 #[derive(Default)]
 struct Seen {
     counts: LogCounts,
-    /// Batches with their replies, of proxies and recordings.
+    /// Batches with replies, from proxies and recordings.
     batches: u64,
 }
 
-/// For how long a server is looked at through MONITOR.
+/// The source that stands for the demonstration.
+const DEMO: &str = "demo";
+/// Default duration of a watch through MONITOR.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Runs the tool; `args` are those after its name.
+/// Runs the tool. `args` are the arguments after its name.
 pub fn run(args: Vec<OsString>) -> ExitCode {
     let name = OsString::from("penstock advise");
     let args = match Args::try_parse_from(std::iter::once(name).chain(args)) {
@@ -61,6 +66,9 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
             };
         }
     };
+    if is_demo(&args) {
+        return demonstrate(&args);
+    }
     let exit = match look(&args, &watch_for_ctrl_c()) {
         Ok((advisor, seen)) => {
             remark(&seen);
@@ -74,26 +82,44 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     leave(exit)
 }
 
+/// True for the word `demo`, unless a file has this name.
+fn is_demo(args: &Args) -> bool {
+    matches!(args.sources.as_slice(), [source] if source == DEMO) && !Path::new(DEMO).exists()
+}
+
+fn demonstrate(args: &Args) -> ExitCode {
+    match demo::run(args.movies) {
+        Ok(()) => leave(Exit::Reported),
+        Err(failure) => {
+            if !matches!(failure, Failure::OutputClosed) {
+                say(&failure.to_string());
+            }
+            failure.exit_code()
+        }
+    }
+}
+
 fn leave(exit: Exit) -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
-/// A line for the user; where standard error is closed, there is nothing else to tell it by.
+/// Prints a message for the user. The error of a closed standard error is ignored, because no other channel exists.
 pub fn say(text: &str) {
     let _ = writeln!(io::stderr(), "penstock advise: {text}");
 }
 
-/// Notes Ctrl-C from now on, which ends the reading and not the report: a pipe's other end gets the signal, too, and its output ends.
-/// The second one ends the process.
+/// Returns a flag that the first Ctrl-C sets; a second one ends the process. The flag ends only the reading, and the
+/// report is still printed. In a pipeline of programs the signal also reaches the writer, and its output ends.
 fn watch_for_ctrl_c() -> Arc<AtomicBool> {
     let pressed = Arc::new(AtomicBool::new(false));
-    // In this order: the signal that sets the flag must not find it set. Where no handler can be installed, the signal ends the process.
+    // The order matters: the first signal must find the flag unset. If no handler can be installed, the signal ends the
+    // process.
     let _ = flag::register_conditional_shutdown(SIGINT, INTERRUPTED, Arc::clone(&pressed));
     let _ = flag::register(SIGINT, Arc::clone(&pressed));
     pressed
 }
 
-/// Looks at all that the user asked for.
+/// Analyses the sources that the user named.
 fn look(args: &Args, is_over: &AtomicBool) -> Result<(Advisor, Seen), (Exit, String)> {
     let config = advisor::Config {
         memory_bytes: (args.memory as usize) << 20,
@@ -105,7 +131,7 @@ fn look(args: &Args, is_over: &AtomicBool) -> Result<(Advisor, Seen), (Exit, Str
         args.sources.iter().filter_map(|source| source.to_str()).filter(|text| is_url(text)).collect();
     match (urls.as_slice(), args.proxy) {
         ([url], _) if args.sources.len() > 1 || args.replay.is_some() => {
-            Err((Exit::Usage, format!("{} is a server; it is looked at alone, without files", shown(url))))
+            Err((Exit::Usage, format!("{} is a server; it can't be combined with other sources", shown(url))))
         }
         ([url], Some(on)) => look_as_proxy(args, url, on, advisor, is_over),
         ([url], None) => {
@@ -120,13 +146,13 @@ fn look(args: &Args, is_over: &AtomicBool) -> Result<(Advisor, Seen), (Exit, Str
             Ok((advisor, seen))
         }
         ([], Some(_)) => {
-            Err((Exit::Usage, "--proxy needs the URL of the server, as redis://localhost:6379".to_owned()))
+            Err((Exit::Usage, "--proxy needs the URL of the server, for example redis://localhost:6379".to_owned()))
         }
-        _ => Err((Exit::Usage, "one server at a time".to_owned())),
+        _ => Err((Exit::Usage, "only one server can be watched at a time".to_owned())),
     }
 }
 
-/// The server at a URL, and how it is encrypted.
+/// Returns the configuration of the server at a URL, including TLS.
 fn server(args: &Args, url: &str) -> Result<Config, (Exit, String)> {
     let mut config = Config::parse(url).map_err(|error| (Exit::Usage, error.to_string()))?;
     config.tls_options = TlsOptions {
@@ -143,7 +169,7 @@ fn is_url(source: &str) -> bool {
     source.contains("://")
 }
 
-/// A URL without what may be a password.
+/// Returns a URL without its user and password.
 fn shown(url: &str) -> &str {
     url.rsplit('@').next().unwrap_or_default()
 }
@@ -173,13 +199,13 @@ fn look_as_proxy(
     Ok((advisor, Seen { counts: LogCounts::default(), batches: passed.batches }))
 }
 
-/// What the proxy shows to clients, if they are to speak TLS.
+/// Returns the certificate for the proxy's clients, if TLS is requested.
 fn acceptance(args: &Args) -> Result<Option<Acceptance>, (Exit, String)> {
     let (Some(cert), Some(key)) = (&args.tls_cert_file, &args.tls_key_file) else { return Ok(None) };
     Acceptance::new(cert, key).map(Some).map_err(|error| (Exit::Input, error.to_string()))
 }
 
-/// Reads all inputs, one after the other; each is a log or a recording of its own.
+/// Reads all inputs in order. Each is a separate log or recording.
 fn look_at_files(args: &Args, advisor: &mut Advisor, is_over: &AtomicBool) -> Result<Seen, String> {
     let mut seen = Seen::default();
     let standard = OsString::from("-");
@@ -194,7 +220,7 @@ fn look_at_files(args: &Args, advisor: &mut Advisor, is_over: &AtomicBool) -> Re
 fn look_at(file: &OsStr, advisor: &mut Advisor, is_over: &AtomicBool, seen: &mut Seen) -> io::Result<()> {
     if file == "-" {
         if io::stdin().is_terminal() {
-            say("reading what MONITOR printed from standard input; Ctrl-D ends it (penstock advise --help tells more)");
+            say("reading MONITOR output from standard input; Ctrl-D ends it (see penstock advise --help)");
         }
         return read(&mut io::stdin().lock(), advisor, is_over, seen);
     }
@@ -230,20 +256,20 @@ fn read(input: &mut impl Read, advisor: &mut Advisor, is_over: &AtomicBool, seen
     Ok(())
 }
 
-/// What is to be said of the input.
+/// Warns about an input without commands, with unreadable lines, or without connection addresses.
 fn remark(seen: &Seen) {
     let Seen { counts, batches } = seen;
     if counts.commands + batches == 0 {
         say("there were no commands");
     } else if counts.skipped > counts.commands + batches {
-        say(&format!("{} lines were no commands of clients, {} were", counts.skipped, counts.commands + batches));
+        say(&format!("{} lines were not client commands, {} were", counts.skipped, counts.commands + batches));
     }
     if counts.is_without_sources {
-        say("the log doesn't tell connections apart; what several clients did in turn may look like a loop");
+        say("the log doesn't distinguish connections; commands that several clients sent in turn may look like a loop");
     }
 }
 
-/// Prints the report, and finds out whether too much was lost.
+/// Prints the report, and checks the lost time against `--fail-over`.
 fn print(args: &Args, advisor: &Advisor) -> Exit {
     let findings = advisor.findings();
     let text = if args.json { report::json(&findings) } else { report::text(&findings, &style(args)) };
@@ -264,14 +290,14 @@ fn print(args: &Args, advisor: &Advisor) -> Exit {
     let lost_ns: u64 = findings.groups().iter().map(|group| group.total.lost_ns()).sum();
     match args.fail_over {
         Some(limit) if u128::from(lost_ns) > limit.as_nanos() => {
-            say(&format!("{} were lost, more than --fail-over allows", report::duration(lost_ns)));
+            say(&format!("{} lost, more than --fail-over allows", report::duration(lost_ns)));
             Exit::OverLimit
         }
         _ => Exit::Reported,
     }
 }
 
-/// What was looked at, for the page's title.
+/// Returns the name of the source for the title of the page.
 fn source(args: &Args) -> String {
     let name = |source: &OsString| {
         let text = source.to_string_lossy();
@@ -295,7 +321,7 @@ fn style(args: &Args) -> Style {
 mod tests {
     use super::*;
 
-    /// The log of the movie script: what MONITOR prints of it.
+    /// Returns the MONITOR log of the movie script.
     fn movies(count: u32) -> String {
         let (mut log, mut us) = (String::new(), 0_u64);
         let mut line = |command: String| {
@@ -324,11 +350,11 @@ mod tests {
         assert_eq!((seen.counts.commands, seen.counts.skipped), (227_788, 0));
         let style = Style { language: Some(advisor::advice::Language::Ruby), ..Style::default() };
         let text = report::text(&advisor.findings(), &style);
-        // Long lines are wrapped.
+        // Long lines are wrapped, so the comparison ignores line breaks.
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for part in [
-            "such as testing:redis:index:",
-            "if the answers agree: 10,000 of 108,894 would do, 98,894 commands less",
+            "for example testing:redis:index:",
+            "if the answers agree: 108,894 reads where 10,000 would do, 98,894 too many",
             "-> ask once and keep the answer",
             "value = redis.zscore(\"testing:redis:index:#{word}\", member)",
             "ZSCORE testing:redis:index:<word>, ZADD testing:redis:index:<word> in turn, then HSET",

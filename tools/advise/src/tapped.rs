@@ -1,4 +1,5 @@
-//! A proxy before a server: it passes everything on, and shows the advisor the trips, with their replies.
+//! Runs a proxy before a server. The proxy passes all traffic on, and shows round trips with their replies to the
+//! advisor.
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -17,48 +18,50 @@ use proxy::{Proxy, Wait, Watcher};
 use crate::recording::Recorder;
 use crate::run::say;
 
-/// How often the end is looked for.
+/// Interval at which the end is checked.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// What the user asked for.
+/// Options of the proxy.
 pub struct Asked {
     /// The server.
     pub server: Config,
-    /// Where to listen.
+    /// Address to listen on.
     pub on: SocketAddr,
-    /// The certificate to show to clients, if they are to speak TLS.
+    /// The certificate for TLS with clients.
     pub encrypt: Option<Acceptance>,
-    /// How much longer each round trip is to take.
+    /// Additional delay of each round trip.
     pub rtt: Duration,
-    /// How long to look; None: until the process is asked to end.
+    /// Duration; `None` runs until the process is interrupted.
     pub time: Option<Duration>,
-    /// Where trips are recorded.
+    /// File for the recording.
     pub record: Option<File>,
 }
 
-/// What passed.
+/// Counts of the traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
-    /// Connections.
+    /// Number of connections.
     pub connections: u64,
-    /// Batches that were complete.
+    /// Number of complete batches.
     pub batches: u64,
 }
 
-/// What the connections' threads share.
+/// State shared by the connections' threads.
 struct Shared {
     advisor: Mutex<Advisor>,
     recorder: Mutex<Option<Recorder<BufWriter<File>>>>,
-    /// Those that are open.
+    /// Open connections.
     open: Mutex<Vec<Arc<Mutex<Tapped>>>>,
     connections: AtomicU64,
     batches: AtomicU64,
-    /// A moment, and the same in nanoseconds of Unix time.
+    /// Additional delay of each round trip.
+    rtt: Duration,
+    /// A moment as an `Instant`, and in nanoseconds of Unix time.
     began: Instant,
     began_ns: u64,
 }
 
-/// What a connection's thread has.
+/// State of one connection's thread.
 struct Watched {
     shared: Arc<Shared>,
     tapped: Arc<Mutex<Tapped>>,
@@ -68,13 +71,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Passes connections on until the time is over or `is_over` is set, and returns what the advisor has found.
+/// Forwards connections until the time is over or `is_over` is set. Returns the advisor and the counts.
 ///
 /// # Errors
-/// A line for the user: the address is taken, or the recording can't be written.
+/// Returns a message for the user if the address is in use or the recording can't be written.
 pub fn look(asked: Asked, advisor: Advisor, is_over: &AtomicBool) -> Result<(Advisor, Passed), String> {
     let config = asked.server;
-    let shared = Arc::new(Shared::new(advisor, asked.record).map_err(|error| format!("can't record: {error}"))?);
+    let shared =
+        Arc::new(Shared::new(advisor, asked.record, asked.rtt).map_err(|error| format!("can't record: {error}"))?);
     let watch = {
         let shared = Arc::clone(&shared);
         move |peer| Shared::connected(&shared, peer)
@@ -82,7 +86,7 @@ pub fn look(asked: Asked, advisor: Advisor, is_over: &AtomicBool) -> Result<(Adv
     let proxy = Proxy::watched(asked.on, asked.encrypt, config.clone(), Wait::Asleep, watch);
     let proxy = proxy.map_err(|error| format!("can't listen on {}: {error}", asked.on))?;
     proxy.set_rtt(asked.rtt);
-    say(&format!("passing {} on to {}; Ctrl-C ends that and prints the report", proxy.address(), config.address));
+    say(&format!("forwarding {} to {}; Ctrl-C stops it and prints the report", proxy.address(), config.address));
     let began = Instant::now();
     while !is_over.load(Ordering::Relaxed) && asked.time.is_none_or(|time| began.elapsed() < time) {
         sleep(INTERVAL);
@@ -91,7 +95,7 @@ pub fn look(asked: Asked, advisor: Advisor, is_over: &AtomicBool) -> Result<(Adv
 }
 
 impl Shared {
-    fn new(advisor: Advisor, record: Option<File>) -> io::Result<Shared> {
+    fn new(advisor: Advisor, record: Option<File>, rtt: Duration) -> io::Result<Shared> {
         let recorder = record.map(|file| Recorder::new(BufWriter::new(file))).transpose()?;
         Ok(Shared {
             advisor: Mutex::new(advisor),
@@ -99,12 +103,13 @@ impl Shared {
             open: Mutex::default(),
             connections: AtomicU64::new(0),
             batches: AtomicU64::new(0),
+            rtt,
             began: Instant::now(),
             began_ns: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64),
         })
     }
 
-    /// A moment in nanoseconds of Unix time.
+    /// Converts a moment to nanoseconds of Unix time.
     fn ns(&self, at: Instant) -> u64 {
         self.began_ns + at.saturating_duration_since(self.began).as_nanos() as u64
     }
@@ -112,19 +117,20 @@ impl Shared {
     fn connected(shared: &Arc<Shared>, peer: SocketAddr) -> Watched {
         let id = shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
         let client = Client { address: peer.ip().to_string(), ..Client::default() };
-        let now_ns = shared.ns(Instant::now());
+        // The last packet of connecting arrives one and a half round trips after the first.
+        let now_ns = shared.ns(Instant::now() + shared.rtt * 3 / 2);
         shared.record(|recorder| recorder.opened(id, &client, now_ns));
         let tapped = Arc::new(Mutex::new(Tapped::opened(id, client, now_ns, Tap::new())));
         lock(&shared.open).push(Arc::clone(&tapped));
         Watched { shared: Arc::clone(shared), tapped }
     }
 
-    /// Adds to the recording. One that can't be written ends there.
+    /// Adds to the recording. The first write error ends the recording.
     fn record(&self, record: impl FnOnce(&mut Recorder<BufWriter<File>>) -> io::Result<()>) {
         let mut recorder = lock(&self.recorder);
         if let Some(Err(error)) = recorder.as_mut().map(record) {
             *recorder = None;
-            say(&format!("can't record any more: {error}"));
+            say(&format!("recording stopped: {error}"));
         }
     }
 
@@ -140,7 +146,7 @@ impl Shared {
         lock(&self.advisor).closed(&mut tapped.connection, now_ns);
     }
 
-    /// Takes all open connections for closed. Their threads end with the process.
+    /// Closes all open connections for the advisor. Their threads end with the process.
     fn end(&self) -> Result<(Advisor, Passed), String> {
         let now = Instant::now();
         for tapped in std::mem::take(&mut *lock(&self.open)) {
@@ -172,6 +178,13 @@ impl Watcher for Watched {
         let mut tapped = lock(&self.tapped);
         let id = tapped.id;
         tapped.reply(bytes, now_ns, |connection, trip| self.shared.trip(connection, id, trip));
+    }
+
+    fn network(&mut self, round_trip: Duration) {
+        let mut tapped = lock(&self.tapped);
+        let measured_ns = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
+        tapped.connection.set_round_trip(measured_ns);
+        self.shared.record(|recorder| recorder.measured(tapped.id, measured_ns));
     }
 
     fn closed(&mut self, now: Instant) {

@@ -5,28 +5,31 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser, ValueHint};
 
-const ABOUT: &str = "Check snapshots and append-only files: what is in them, whether they are whole, and what to do if not.
+const ABOUT: &str = "Check snapshots and append-only files: list their contents, find damage, and tell how to repair it.
 
-A FILE is a snapshot (RDB), a file of commands, with or without a snapshot before them, or a manifest, which is checked with all the \
-files that it names. A directory stands for all of those in it, and in the directories of append-only files directly below. Files \
-of Redis, Valkey and Penstock are read by the server's own readers, to their last byte. Nothing is changed without --fix.";
+A FILE is a snapshot (RDB), a file of commands (which may begin with a snapshot), or a manifest. A manifest is checked with all the \
+files that it names. A directory stands for all files of these kinds in it and in append-only directories directly below it. Files \
+of Redis, Valkey and Penstock are read to their last byte, with the server's own code. Nothing is changed without --fix.";
 
 const AFTER: &str = "Examples:
   penstock check /var/lib/redis
-      Check everything that a server has there.
+      Check all files of a server.
   penstock check dump.rdb
       Check a snapshot.
   penstock check --json backup/appendonlydir/appendonly.aof.manifest
-      Check an append-only file for a program.
+      Check an append-only file and print JSON for a program.
   penstock check --fix --yes /var/lib/penstock/appendonlydir
-      Cut off what was being written when the machine lost its power.
+      Cut off a write that a power failure interrupted.
+  penstock check --diff yesterday.rdb dump.rdb
+      List the keys that were added, removed or changed.
 
 Exit status:
-  0  everything is whole, or was mended
-  1  a file is damaged, torn, missing or unreadable, or has what Penstock can't read
-  2  the command line is wrong, or names nothing to check";
+  0  every file is whole or was repaired; with --diff, both snapshots have the same keys
+  1  a file is damaged, torn, missing or unreadable, or has data that Penstock can't read;
+     with --diff, the snapshots differ
+  2  the command line is wrong or names no file to check; with --diff, a file is no whole snapshot";
 
-/// What the user asked for.
+/// Command line arguments, as parsed by clap.
 #[derive(Debug, Parser)]
 #[command(
     name = "penstock check",
@@ -38,32 +41,35 @@ Exit status:
     max_term_width = 100,
 )]
 pub struct Args {
-    /// Files to check, or directories that have some
+    /// Files to check, or directories that contain them
     #[arg(value_name = "FILE", required = true, value_hint = ValueHint::AnyPath)]
     pub files: Vec<PathBuf>,
-    /// Cut off the torn end of a file of commands, after asking; what is cut off is kept in a file beside it
+    /// Cut off the torn end of a file of commands, after asking; the removed bytes are kept in a file beside it
     #[arg(long)]
     pub fix: bool,
-    /// Don't ask
+    /// Cut without asking
     #[arg(short, long, requires = "fix")]
     pub yes: bool,
-    /// Print what was found as one JSON object
+    /// Compare two snapshots, the older one first: list the added, removed and changed keys
+    #[arg(long, conflicts_with_all = ["fix", "quiet"])]
+    pub diff: bool,
+    /// Print the results as one JSON object
     #[arg(long)]
     pub json: bool,
-    /// Print only what isn't whole, and show no progress
+    /// Print only the files that aren't whole, and show no progress
     #[arg(short, long)]
     pub quiet: bool,
 }
 
-/// The command line's definition, for manual pages and completions.
+/// Returns the definition of the command line, for manual pages and completions.
 pub fn command() -> clap::Command {
     Args::command()
 }
 
-/// Reads the command line, without the program's and the tool's name.
+/// Parses the command line. `args` excludes the names of the program and the tool.
 ///
 /// # Errors
-/// clap's: help and version are among them.
+/// Returns clap's error. Requests for help and the version are errors, too.
 pub fn parse(args: Vec<OsString>) -> Result<Args, clap::Error> {
     Args::try_parse_from(std::iter::once(OsString::from("penstock check")).chain(args))
 }
@@ -82,5 +88,6 @@ mod tests {
         let is_right = |args: &[&str]| parse(args.iter().map(OsString::from).collect()).is_ok();
         assert!(is_right(&["--fix", "-y", "a", "b"]) && is_right(&["a"]));
         assert!(!is_right(&["--yes", "a"]) && !is_right(&[]));
+        assert!(is_right(&["--diff", "a", "b"]) && !is_right(&["--diff", "--fix", "a", "b"]));
     }
 }

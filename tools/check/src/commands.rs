@@ -1,35 +1,39 @@
-//! Reading the commands of an append-only file.
+//! Reads the commands of an append-only file.
 
 use std::io::Read;
 
-use persistence::recovery::{Apply, Damage, Extent, read_file, take_command};
+use persistence::block::empty_block;
+use persistence::recovery::{Apply, Damage, Extent, Place, read_file, take_command};
 
 use crate::finding::{Commands, Flaw, Verdict};
 use crate::shown;
 
-const TORN: &str = "It was being written when the server or the machine ended. A server cuts it off when it starts \
+const TORN: &str = "The server or the machine stopped during this write. A server cuts it off when it starts \
                     (`aof-load-truncated yes`); `penstock check --fix` does so now.";
-const DAMAGED: &str = "Restore the file from a backup or a replica. Without one, what precedes the flaw can be kept";
+const DAMAGED: &str = "Restore the file from a backup or a replica. Without one, keep the bytes before the flaw";
 
-/// Reads commands to the end of a file; what they are is in `commands`, as far as they could be read. They begin at byte `start` of
-/// the file.
+/// Reads commands up to the end of the file and counts them in `commands`. The commands begin at byte `start` of the
+/// file.
 ///
 /// # Errors
-/// What is wrong. If that is a torn end, `commands.whole_bytes` says where it begins.
+/// Returns the first flaw. `commands` then holds the counts up to it. For a torn end, `commands.whole_bytes` is the
+/// offset of the torn part.
 pub fn read(bytes: &mut dyn Read, start: u64, commands: &mut Commands) -> Result<(), Flaw> {
     let mut counting = Counting { commands, is_in_transaction: false, args: ArgumentRanges::default() };
     let read = read_file(bytes, &mut counting);
     match read {
-        Ok(Extent { whole, torn }) => {
+        Ok(extent) => {
+            let Extent { whole, torn, link, is_cut } = extent;
             commands.whole_bytes = start + whole;
-            if torn == 0 { Ok(()) } else { Err(torn_flaw(start + whole, torn)) }
+            commands.closing = if is_cut { empty_block(whole, link) } else { Vec::new() };
+            if extent.is_whole() { Ok(()) } else { Err(torn_flaw(start + whole, torn)) }
         }
         Err(Damage::Io(error)) => Err(Flaw {
             verdict: Verdict::Broken,
             offset: None,
             key: None,
             what: format!("reading failed: {error}"),
-            advice: "Look at the disk.".into(),
+            advice: "Check the disk.".into(),
         }),
         Err(Damage::Bytes { offset, why }) => {
             commands.whole_bytes = start + offset;
@@ -38,13 +42,16 @@ pub fn read(bytes: &mut dyn Read, start: u64, commands: &mut Commands) -> Result
     }
 }
 
-/// That the last bytes of a file are the beginning of something.
+/// Returns the flaw of a file that ends within a write.
 pub fn torn_flaw(offset: u64, bytes: u64) -> Flaw {
     Flaw {
         verdict: Verdict::Torn,
         offset: Some(offset),
         key: None,
-        what: format!("the last {}, from byte {offset} on, were not written whole", shown::count(bytes, "byte")),
+        what: match bytes {
+            0 => format!("the end of the last block, from byte {offset} on, was not written"),
+            _ => format!("the last {}, from byte {offset} on, were not written whole", shown::count(bytes, "byte")),
+        },
         advice: TORN.into(),
     }
 }
@@ -59,11 +66,11 @@ fn damage(offset: u64, why: &str) -> Flaw {
     }
 }
 
-/// Positions of a command's arguments that are kept from one command to the next.
+/// Positions of a command's arguments. The allocation is reused for the next command.
 #[derive(Default)]
 struct ArgumentRanges(Vec<std::ops::Range<usize>>);
 
-/// Counts commands instead of running them.
+/// Counts commands instead of executing them.
 struct Counting<'c> {
     commands: &'c mut Commands,
     is_in_transaction: bool,
@@ -98,7 +105,7 @@ impl Counting<'_> {
 }
 
 impl Apply for Counting<'_> {
-    fn commands(&mut self, commands: &[u8]) -> Result<(), (usize, String)> {
+    fn commands(&mut self, commands: &[u8], _place: &Place) -> Result<(), (usize, String)> {
         let (mut at, mut args) = (0, std::mem::take(&mut self.args.0));
         while let Some(bytes) = take_command(&commands[at..], &mut args) {
             let arg = |index: usize| args.get(index).and_then(|range| commands[at..].get(range.clone()));

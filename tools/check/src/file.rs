@@ -1,4 +1,4 @@
-//! One file: what it is by its first bytes, and what was found in it.
+//! Detects the kind of a file by its first bytes, and checks it.
 
 use std::fs::File;
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
@@ -12,32 +12,32 @@ use crate::finding::{Commands, Finding, Flaw, Kind, Snapshot, Verdict};
 use crate::input::Input;
 use crate::{shown, snapshot};
 
-/// Bytes by which a file is known.
+/// Number of first bytes that identify the kind.
 const START_BYTES: u64 = 16;
-/// Bytes that are read at once when zeros are looked for.
+/// Bytes per read in the search for trailing zeros.
 const PIECE_BYTES: usize = 1 << 16;
 
-/// Where a file stands among others.
+/// Position of a file within its append-only file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PartPlace {
-    /// No manifest names it.
+    /// No manifest names the file.
     Alone,
-    /// A manifest names it, and others behind it.
+    /// A manifest names the file, and later files after it.
     Before,
-    /// A manifest names it as the last one, on which a server writes.
+    /// The manifest names the file as the last one. A server appends to it.
     Last,
 }
 
-/// What all files are checked with.
+/// Options for the check of every file.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// The time by which keys have expired, in milliseconds of Unix time.
+    /// Reference time for expired keys, in milliseconds of Unix time.
     pub now_ms: u64,
-    /// No progress is shown.
+    /// Hides the progress bar.
     pub quiet: bool,
 }
 
-/// What a file is by its first bytes, where they tell.
+/// Returns the kind that the first bytes show, if they are conclusive.
 pub fn kind_of(start: &[u8]) -> Option<Kind> {
     let begins = |whole: &[u8]| start.starts_with(&whole[..whole.len().min(start.len())]);
     match start.first()? {
@@ -49,7 +49,7 @@ pub fn kind_of(start: &[u8]) -> Option<Kind> {
     }
 }
 
-/// What a file is by its name, where its first bytes don't tell.
+/// Returns the kind that the name suggests. It is used when the first bytes are inconclusive.
 fn kind_by_name(path: &Path) -> Kind {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("rdb") => Kind::Snapshot,
@@ -59,15 +59,15 @@ fn kind_by_name(path: &Path) -> Kind {
     }
 }
 
-/// What a file is.
+/// Returns the kind of a file.
 ///
 /// # Errors
-/// It can't be read.
+/// Returns the system's error if the file can't be read.
 pub fn kind(path: &Path) -> io::Result<Kind> {
     let mut start = Vec::new();
     File::open(path)?.take(START_BYTES).read_to_end(&mut start)?;
     match kind_by_name(path) {
-        // A manifest may begin with a comment, as a file of commands does.
+        // A manifest may begin with a comment, like a file of commands, and is therefore identified by its name.
         Kind::Manifest => Ok(Kind::Manifest),
         by_name => Ok(kind_of(&start).unwrap_or(by_name)),
     }
@@ -102,7 +102,8 @@ fn read(path: &Path, place: PartPlace, options: Options, finding: &mut Finding) 
     }
 }
 
-/// A snapshot, and the commands that follow it in a base of Redis's and in append-only files of before Redis 7.
+/// Reads a snapshot and the commands after it. Commands follow in a base file of Redis's and in append-only files older
+/// than Redis 7.
 fn read_snapshot(
     path: &Path,
     bytes: impl Read,
@@ -120,7 +121,7 @@ fn read_snapshot(
         None => Ok(()),
         Some(first) if place == PartPlace::Alone && !b"*#".contains(first) => {
             let rest = shown::count(finding.bytes.saturating_sub(end), "byte");
-            finding.notes.push(format!("its end is at byte {end}; servers don't read the {rest} behind it"));
+            finding.notes.push(format!("the snapshot ends at byte {end}; servers ignore the {rest} after it"));
             Ok(())
         }
         Some(_) => read_commands(path, Cursor::new(more).chain(rest), end, place, false, finding),
@@ -154,7 +155,7 @@ fn read_commands(
     Err(flaw)
 }
 
-/// Whether there is nothing but zeros from here to the end of the file.
+/// Returns true if the file holds only zeros from `offset` to its end.
 fn is_zero_from(path: &Path, offset: u64) -> io::Result<bool> {
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(offset))?;
@@ -168,23 +169,24 @@ fn is_zero_from(path: &Path, offset: u64) -> io::Result<bool> {
     }
 }
 
-/// That zeros fill a file's end from this byte on. What precedes them may be torn, too.
+/// Returns the flaw of a file whose end is filled with zeros from `offset` on. The command before the zeros may be torn
+/// as well.
 fn zeros(path: &Path, start: u64, offset: u64, found: &mut Commands) -> Flaw {
     let before = || {
         let mut file = File::open(path).ok()?;
         file.seek(SeekFrom::Start(start)).ok()?;
         let mut commands = Commands::default();
         let _ = commands::read(&mut file.take(offset - start), start, &mut commands);
-        Some(commands.whole_bytes)
+        Some((commands.whole_bytes, commands.closing))
     };
-    let whole = before().unwrap_or(offset);
-    found.whole_bytes = whole;
+    let (whole, closing) = before().unwrap_or((offset, Vec::new()));
+    (found.whole_bytes, found.closing) = (whole, closing);
     Flaw {
         verdict: Verdict::Torn,
         offset: Some(whole),
         key: None,
         what: format!("zeros fill the file from byte {offset} to its end"),
-        advice: "The machine ended before what was written was on the disk. Servers refuse the file; `penstock check --fix` cuts \
+        advice: "The machine stopped before the data reached the disk. Servers refuse the file; `penstock check --fix` cuts \
                  the zeros off."
             .into(),
     }
@@ -194,25 +196,25 @@ fn torn_before(flaw: Flaw) -> Flaw {
     Flaw {
         verdict: Verdict::Broken,
         what: format!("{}, though another file follows", flaw.what),
-        advice: "It was whole when the next file was begun: restore it from a backup or a replica. Commands of the next file may \
-                 depend on what is missing, so that no server loads the two."
+        advice: "The file was whole when the next one was started: restore it from a backup or a replica. Commands of the next file may \
+                 depend on the missing commands, and no server loads the two files."
             .into(),
         ..flaw
     }
 }
 
-/// That a file is not there, or can't be read.
+/// Returns the flaw of a file that is missing or unreadable.
 pub fn unreadable(error: &io::Error) -> Flaw {
     let advice = match error.kind() {
         io::ErrorKind::NotFound => "Restore it from a backup.",
-        io::ErrorKind::PermissionDenied => "Run this as a user that may read it.",
-        _ => "Look at the disk.",
+        io::ErrorKind::PermissionDenied => "Run this command as a user that may read the file.",
+        _ => "Check the disk.",
     };
     Flaw {
         verdict: Verdict::Broken,
         offset: None,
         key: None,
-        what: format!("it can't be read: {error}"),
+        what: format!("the file can't be read: {error}"),
         advice: advice.into(),
     }
 }
@@ -222,7 +224,7 @@ fn empty() -> Flaw {
         verdict: Verdict::Broken,
         offset: Some(0),
         key: None,
-        what: "it is empty".into(),
+        what: "the file is empty".into(),
         advice: "Restore it from a backup or a replica.".into(),
     }
 }
@@ -233,10 +235,10 @@ fn unknown(start: &[u8]) -> Flaw {
         offset: Some(0),
         key: None,
         what: format!(
-            "it begins with \"{}\", as neither a snapshot nor an append-only file does",
+            "the file begins with \"{}\"; no snapshot or append-only file begins this way",
             start.escape_ascii()
         ),
-        advice: "If it is compressed, decompress it first.".into(),
+        advice: "If the file is compressed, decompress it first.".into(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the arguments name.
+//! Expands the paths of the command line to the files to check.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,17 +7,17 @@ use crate::file::{self, Options, PartPlace};
 use crate::finding::{Finding, Kind};
 use crate::manifest;
 
-/// What is checked as one.
+/// A unit of checking.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CheckTarget {
-    /// A manifest with its files.
+    /// A manifest with the files that it names.
     Manifest(PathBuf),
     /// A snapshot or a file of commands.
     File(PathBuf),
 }
 
 impl CheckTarget {
-    /// Checks it.
+    /// Checks the target and returns a finding for each file.
     pub fn check(&self, options: Options) -> Vec<Finding> {
         match self {
             CheckTarget::Manifest(path) => manifest::check(path, options),
@@ -26,17 +26,17 @@ impl CheckTarget {
     }
 }
 
-/// What these paths name, in their order.
+/// Returns the targets that these paths name, in order.
 ///
 /// # Errors
-/// One isn't there, can't be read, or is a directory without anything to check.
+/// Returns a message if a path is missing or unreadable, or is a directory without any file to check.
 pub fn targets(paths: &[PathBuf]) -> Result<Vec<CheckTarget>, String> {
     let mut all = Vec::new();
     for path in paths {
         let cant = |error: io::Error| format!("can't open {}: {error}", path.display());
         let metadata = path.metadata().map_err(cant)?;
         if !metadata.is_dir() {
-            // A file is read more than once.
+            // Only regular files can be read more than once.
             if !metadata.is_file() {
                 return Err(format!("{} is neither a file nor a directory", path.display()));
             }
@@ -47,7 +47,7 @@ pub fn targets(paths: &[PathBuf]) -> Result<Vec<CheckTarget>, String> {
         std::fs::read_dir(path).map_err(cant)?;
         let found = in_directory(path);
         if found.is_empty() {
-            let what = "no manifest, *.rdb or *.aof is in it or in a directory of an append-only file below it";
+            let what = "no manifest, *.rdb or *.aof in it or in an append-only directory below it";
             return Err(format!("nothing to check in {}: {what}", path.display()));
         }
         all.extend(found);
@@ -55,7 +55,7 @@ pub fn targets(paths: &[PathBuf]) -> Result<Vec<CheckTarget>, String> {
     Ok(all)
 }
 
-/// The snapshots and append-only files of a directory, and of the directories below that have manifests.
+/// Returns the snapshots and append-only files of a directory, and of the directories below it that have manifests.
 fn in_directory(directory: &Path) -> Vec<CheckTarget> {
     let mut found = directly_in(directory);
     let below = manifest::names(directory).into_iter().map(|name| directory.join(name)).filter(|path| path.is_dir());
@@ -69,7 +69,7 @@ fn in_directory(directory: &Path) -> Vec<CheckTarget> {
 
 fn directly_in(directory: &Path) -> Vec<CheckTarget> {
     let manifests = manifest::manifests(directory);
-    // A manifest tells of the files whose names begin as its own.
+    // The check of a manifest covers the files that begin with its name.
     let prefixes: Vec<String> = manifests
         .iter()
         .filter_map(|path| path.file_name()?.to_str()?.strip_suffix(manifest::EXTENSION).map(|name| format!("{name}.")))

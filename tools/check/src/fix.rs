@@ -1,36 +1,40 @@
-//! Cutting off the torn end of a file.
+//! Cuts off the torn end of a file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Cuts a file behind its first `whole` bytes; it had so many when it was checked. What is cut off is kept in a file beside it, whose
-/// name is returned, and is on the disk before the file is cut.
+/// Truncates a file to its first `whole` bytes and writes `closing` there. The file must still have the size that it had when it was
+/// checked (`checked_bytes`). The rest is copied to a file beside it, and synced to disk, before the truncation. Returns the path of the
+/// copy.
 ///
 /// # Errors
-/// Why the file stays as it is, for the user.
-pub fn cut(path: &Path, whole: u64, checked_bytes: u64) -> Result<PathBuf, String> {
+/// Returns a message for the user if the file stays unchanged.
+pub fn cut(path: &Path, whole: u64, closing: &[u8], checked_bytes: u64) -> Result<PathBuf, String> {
     let cant = |error: io::Error| format!("can't cut {}: {error}", path.display());
     let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(cant)?;
     if let Some(pid) = writer_of(&file) {
-        return Err(format!("{} is open in process {pid}: end that server first", path.display()));
+        return Err(format!("{} is open in process {pid}: stop that server first", path.display()));
     }
     if file.metadata().map_err(cant)?.len() != checked_bytes {
         return Err(format!(
-            "{} has changed since it was checked: end the server that writes to it first",
+            "{} has changed since it was checked: stop the server that writes to it first",
             path.display()
         ));
     }
     let kept = kept_path(path, whole);
     keep(&mut file, whole, &kept)
-        .map_err(|error| format!("can't keep what is cut off in {}: {error}", kept.display()))?;
+        .map_err(|error| format!("can't save the cut-off bytes to {}: {error}", kept.display()))?;
     file.set_len(whole).map_err(cant)?;
     file.sync_all().map_err(cant)?;
+    if !closing.is_empty() {
+        file.write_all_at(closing, whole).and_then(|()| file.sync_all()).map_err(cant)?;
+    }
     Ok(kept)
 }
 
-/// Where the bytes from `whole` on are kept: `FILE.cut-WHOLE`.
+/// Returns the path for the bytes from `whole` on: `FILE.cut-WHOLE`.
 fn kept_path(path: &Path, whole: u64) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".cut-{whole}"));
@@ -39,7 +43,7 @@ fn kept_path(path: &Path, whole: u64) -> PathBuf {
 
 fn keep(file: &mut File, whole: u64, kept: &Path) -> io::Result<()> {
     file.seek(SeekFrom::Start(whole))?;
-    // Not over what was cut off before.
+    // An earlier copy must not be overwritten.
     let mut copy = OpenOptions::new().write(true).create_new(true).open(kept)?;
     let copied = io::copy(&mut file.by_ref().take(u64::MAX), &mut copy).and_then(|_| copy.sync_all());
     if copied.is_err() {
@@ -50,8 +54,8 @@ fn keep(file: &mut File, whole: u64, kept: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Another process that has the file open, as far as the system tells: Linux does of processes of the same user, and all of them
-/// to root.
+/// Returns another process that has the file open, as far as the system shows it: Linux shows processes of the same
+/// user, and all processes to root.
 fn writer_of(file: &File) -> Option<u32> {
     let file = file.metadata().ok()?;
     let processes = fs::read_dir("/proc").ok()?.flatten();
@@ -77,15 +81,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_kept() {
+    fn cut_off_bytes_are_kept() {
         let path = written("cut", b"wholetorn");
-        assert_eq!(cut(&path, 5, 9), Ok(kept_path(&path, 5)));
+        assert_eq!(cut(&path, 5, b"", 9), Ok(kept_path(&path, 5)));
         assert_eq!(fs::read(&path).unwrap(), b"whole");
         assert_eq!(fs::read(kept_path(&path, 5)).unwrap(), b"torn");
-        // Again: what is kept stays, and so does the file.
+        // A second cut at the same offset fails: the first copy and the file stay unchanged.
         fs::write(&path, b"wholeagain").unwrap();
-        let refused = cut(&path, 5, 10).unwrap_err();
-        assert!(refused.contains("can't keep"), "{refused}");
+        let refused = cut(&path, 5, b"", 10).unwrap_err();
+        assert!(refused.contains("can't save"), "{refused}");
         assert_eq!(fs::read(&path).unwrap(), b"wholeagain");
         fs::remove_file(kept_path(&path, 5)).unwrap();
         fs::remove_file(&path).unwrap();
@@ -94,7 +98,7 @@ mod tests {
     #[test]
     fn a_file_that_has_changed_stays_as_it_is() {
         let path = written("changed", b"wholetorn");
-        assert!(cut(&path, 5, 8).unwrap_err().contains("has changed"));
+        assert!(cut(&path, 5, b"", 8).unwrap_err().contains("has changed"));
         assert_eq!(fs::read(&path).unwrap(), b"wholetorn");
         fs::remove_file(&path).unwrap();
     }

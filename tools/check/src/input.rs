@@ -1,4 +1,4 @@
-//! A file as it is read: how far reading is shows on a terminal, where it takes long.
+//! A file reader that shows its progress on a terminal if reading takes long.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// What takes less time shows no progress.
+/// Reading shows no progress before this time has passed.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How often the clock is looked at, in bytes.
+/// Interval of clock reads, in bytes.
 const STEP_BYTES: u64 = 1 << 20;
 
 /// A file that is being read.
@@ -17,16 +17,16 @@ pub struct Input {
     file: File,
     bytes: u64,
     read: u64,
-    /// What was read when the clock was looked at last.
+    /// Bytes read at the last clock read.
     noted: u64,
     began: Instant,
     progress: ReadProgress,
 }
 
 enum ReadProgress {
-    /// It is not to be shown.
+    /// Progress is off.
     Never,
-    /// It is for a terminal, with this name, once reading takes long.
+    /// Reading isn't slow yet. The string is the name for the progress bar.
     Later(String),
     Bar(ProgressBar),
 }
@@ -35,7 +35,7 @@ impl Input {
     /// Opens a file.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn open(path: &Path, quiet: bool) -> io::Result<Input> {
         let file = File::open(path)?;
         let bytes = file.metadata()?.len();
@@ -47,7 +47,7 @@ impl Input {
         Ok(Input { file, bytes, read: 0, noted: 0, began: Instant::now(), progress })
     }
 
-    /// Its size when it was opened, in bytes.
+    /// Returns the size at the time of opening, in bytes.
     pub fn size(&self) -> u64 {
         self.bytes
     }
@@ -95,7 +95,7 @@ fn bar(name: &str, bytes: u64) -> ProgressBar {
     }
 }
 
-/// The time left, if reading goes on as so far: `(250 MB/s, 3 s left)`.
+/// Formats the rate and the remaining time at this rate: `(250 MB/s, 3 s left)`.
 fn left(elapsed: Duration, read: u64, bytes: u64) -> String {
     let rate = read as f64 / elapsed.as_secs_f64().max(1e-6);
     format!("({:.0} MB/s, {:.0} s left)", rate / 1e6, bytes.saturating_sub(read) as f64 / rate.max(1.0))

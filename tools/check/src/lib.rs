@@ -1,17 +1,20 @@
-//! `penstock check`: whether snapshots and append-only files are whole, and what is in them.
+//! `penstock check` lists the contents of snapshots and append-only files, and tells if they are whole.
 //!
-//! `files` makes a list of what the arguments name: snapshots, files of commands, manifests with their parts (`manifest`). `file`
-//! reads each by the server's own readers, `format` for snapshots (`snapshot`) and `persistence` for commands (`commands`). The
-//! result is a `finding`: shown for people (`text`) or programs (as JSON), and mended where a torn end is all that is wrong
-//! (`fix`). Memory is that of the largest key or block, whatever the file.
+//! `files` expands the arguments to a list of snapshots, files of commands, and manifests with their parts
+//! (`manifest`). `file` reads each file with the server's own readers: `format` for snapshots (`snapshot`) and
+//! `persistence` for commands (`commands`). The result is a `finding`. The tool prints it as text (`text`) or JSON, and
+//! can cut off a torn end (`fix`). The largest key or block determines the memory use; the file size has no influence.
+//! Only the `difference` of two snapshots needs memory for each key (`digest`).
 //!
-//! This room knows no server: neither whether one runs on the files, beyond what the system tells of the processes that have them
-//! open, nor how.
+//! This crate has no access to a server. It only finds out which processes have a file open, as far as the system shows
+//! it.
 
 #![forbid(unsafe_code)]
 
 pub mod args;
 mod commands;
+mod difference;
+mod digest;
 mod file;
 mod files;
 mod finding;

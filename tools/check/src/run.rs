@@ -1,4 +1,4 @@
-//! `penstock check` from the command line to the exit status.
+//! Runs `penstock check` from the command line to the exit status.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
@@ -7,22 +7,24 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use crate::args::{self, Args};
+use crate::difference::Difference;
 use crate::file::Options;
 use crate::finding::{Finding, Verdict};
 use crate::shown::{count, now_ms};
 use crate::{files, fix, text};
 
-/// A file isn't whole.
+/// Exit status: a file isn't whole.
 const NOT_WHOLE: u8 = 1;
-/// The command line is wrong, or names nothing to check.
+/// Exit status: the command line is wrong or names no file to check.
 const USAGE: u8 = 2;
 
-/// Runs the tool; `args` are those after its name.
+/// Runs the tool. `args` are the arguments after its name.
 pub fn run(args: Vec<OsString>) -> ExitCode {
     match args::parse(args) {
+        Ok(args) if args.diff => compare(&args),
         Ok(args) => check(&args),
         Err(error) if error.exit_code() == 0 => {
-            // A reader that closes the pipe early, such as `head`, is no failure.
+            // `head` and others may close the pipe early. This is no failure.
             let _ = error.print();
             ExitCode::SUCCESS
         }
@@ -33,23 +35,31 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// What is wrong with the command line, without the usage that clap adds.
+/// Returns clap's message on one line, without the usage text that clap adds.
 fn one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let first = text.split("\n\n").next().unwrap_or_default();
     let words: Vec<&str> = first.trim_start_matches("error: ").split_whitespace().collect();
-    format!("{}; see penstock check --help", words.join(" "))
+    format!("{}{}; see penstock check --help", words.join(" "), suggestion(error))
 }
 
-/// A remark on standard error.
+/// Returns the end of the message for a misspelt option: the similar one that clap found.
+fn suggestion(error: &clap::Error) -> String {
+    match error.get(clap::error::ContextKind::SuggestedArg) {
+        Some(clap::error::ContextValue::String(option)) => format!(" (did you mean '{option}'?)"),
+        _ => String::new(),
+    }
+}
+
+/// Prints a message on standard error.
 fn say(text: &str) {
     let _ = writeln!(io::stderr(), "penstock check: {text}");
 }
 
-/// What a program reads.
+/// The JSON report.
 #[derive(Serialize)]
 struct Report<'f> {
-    /// Whether all files are, or were mended.
+    /// True if every file is whole or was repaired.
     whole: bool,
     files: &'f [Finding],
 }
@@ -86,38 +96,63 @@ fn check(args: &Args) -> ExitCode {
     if whole { ExitCode::SUCCESS } else { ExitCode::from(NOT_WHOLE) }
 }
 
+/// Compares two snapshots.
+fn compare(args: &Args) -> ExitCode {
+    let [first, second] = &args.files[..] else {
+        say("--diff compares exactly two snapshots; see penstock check --help");
+        return ExitCode::from(USAGE);
+    };
+    let difference = match Difference::between(first, second) {
+        Ok(difference) => difference,
+        Err(text) => {
+            say(&text);
+            return ExitCode::from(USAGE);
+        }
+    };
+    if args.json {
+        match serde_json::to_string_pretty(&difference) {
+            Ok(json) => print(&(json + "\n")),
+            Err(error) => say(&format!("can't write JSON: {error}")),
+        }
+    } else {
+        print(&difference.text());
+    }
+    if difference.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(NOT_WHOLE) }
+}
+
 fn is_settled(finding: &Finding) -> bool {
     finding.verdict == Verdict::Whole || finding.cut_to.is_some()
 }
 
-/// A reader that closes the pipe early has read what it wanted.
+/// Write errors are ignored, because the reader may close the pipe early.
 fn print(text: &str) {
     let _ = io::stdout().lock().write_all(text.as_bytes());
 }
 
-/// Cuts off a torn end, if the user agrees.
+/// Cuts off a torn end if the user agrees.
 fn mend(finding: &mut Finding, agreed: bool) {
     let Some(whole) = finding.whole_bytes else {
         if finding.verdict != Verdict::Whole {
-            say(&format!("{}: --fix can't mend this, and changes nothing", finding.file));
+            say(&format!("{}: --fix can't repair this file and leaves it unchanged", finding.file));
         }
         return;
     };
     let torn = count(finding.bytes.saturating_sub(whole), "byte");
     if !agreed && !agrees(&format!("Cut {torn} off {}, from byte {whole} on? [y/N] ", finding.file)) {
-        say(&format!("{} stays as it is", finding.file));
+        say(&format!("{} is unchanged", finding.file));
         return;
     }
-    match fix::cut(&finding.path, whole, finding.bytes) {
+    let closing = finding.commands.as_ref().map_or(&[][..], |commands| &commands.closing);
+    match fix::cut(&finding.path, whole, closing, finding.bytes) {
         Ok(kept) => {
-            say(&format!("{}: {torn} cut off, and kept in {}", finding.file, kept.display()));
+            say(&format!("{}: {torn} cut off and saved to {}", finding.file, kept.display()));
             finding.cut_to = Some(kept.display().to_string());
         }
         Err(text) => say(&text),
     }
 }
 
-/// Asks on standard error; without an answer it is no.
+/// Asks on standard error. Only an explicit yes counts as consent.
 fn agrees(question: &str) -> bool {
     let mut stderr = io::stderr();
     let _ = stderr.write_all(question.as_bytes()).and_then(|()| stderr.flush());

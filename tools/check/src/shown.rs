@@ -1,11 +1,12 @@
-//! Numbers, times and bytes as people read them.
+//! Formats numbers, times and bytes for people.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Bytes of a name that are shown.
+/// Maximum number of bytes shown of a name.
 const SHOWN_BYTES: usize = 100;
 
-/// A key or another name that a file has: what a terminal can't show is escaped, and what is long is cut.
+/// Formats a key or another name from a file. Characters that a terminal can't show are escaped, and long names are
+/// cut.
 pub fn name(bytes: &[u8]) -> String {
     let start = &bytes[..bytes.len().min(SHOWN_BYTES)];
     let text = match std::str::from_utf8(start) {
@@ -15,12 +16,12 @@ pub fn name(bytes: &[u8]) -> String {
     if bytes.len() > start.len() { text + "…" } else { text }
 }
 
-/// `1 key`, `2,000 keys`.
+/// Formats a number with its noun: `1 key`, `2,000 keys`.
 pub fn count(number: u64, what: &str) -> String {
     format!("{} {what}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
-/// 12345 as 12,345.
+/// Formats 12345 as 12,345.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<&str> =
@@ -28,13 +29,13 @@ pub fn grouped(number: u64) -> String {
     groups.join(",")
 }
 
-/// Seconds of Unix time as a date; the number itself if there is no such date.
+/// Formats seconds of Unix time as a date, or as the number itself if there is no such date.
 pub fn date(seconds: u64) -> String {
     let timestamp = i64::try_from(seconds).ok().and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
     timestamp.map_or_else(|| seconds.to_string(), |timestamp| timestamp.strftime("%Y-%m-%d %H:%M:%S UTC").to_string())
 }
 
-/// Milliseconds of Unix time.
+/// Returns the current Unix time in milliseconds.
 pub fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

@@ -1,31 +1,31 @@
-//! Reading a snapshot, part by part.
+//! Reads a snapshot, event by event.
 
 use std::io::Read;
 
 use format::Limits;
 use format::rdb::{Checksum, Error, Event, Flaw as Why, Format, Reader};
 
-use crate::finding::{Flaw, Largest, Snapshot, Verdict};
+use crate::finding::{Flaw, Snapshot, Verdict};
 use crate::shown;
 
-/// Bytes of the checksum at the end.
+/// Size of the checksum at the end.
 const CHECKSUM_BYTES: u64 = 8;
 
-const FROM_BACKUP: &str = "Restore it from a backup or a replica: no server loads it as it is.";
-const INCOMPLETE: &str = "Its end is missing: copy it again if it is a copy. Else restore it from a backup or a replica; no server loads \
-                          it as it is.";
-const VALUES_DIFFER: &str = "Some value differs from what was written, though all can be read. Restore the file from a backup or a \
-                             replica; servers load it with `rdbchecksum no`, with what is wrong in it.";
-const OTHER_SERVER: &str = "It may be whole. The server that wrote it reads it.";
+const FROM_BACKUP: &str = "Restore the file from a backup or a replica: no server loads it in this state.";
+const INCOMPLETE: &str = "The end is missing. If the file is a copy, copy it again. Otherwise restore it from a backup or a replica; no server loads \
+                          it in this state.";
+const VALUES_DIFFER: &str = "Everything can be read, but some value differs from the one that was written. Restore the file from a backup or a \
+                             replica; servers load it, with its wrong value, if `rdbchecksum no` is set.";
+const OTHER_SERVER: &str = "The file may be whole. Read it with the server that wrote it.";
 
-/// What follows a snapshot in its file: bytes that were read already, and the rest.
+/// The rest of a file after a snapshot: the bytes already read, and the reader.
 pub type Rest<R> = (Vec<u8>, R);
 
-/// Reads a snapshot to its end; what it has is in `snapshot`, as far as it could be read. `now_ms` is the time by which keys have
-/// expired.
+/// Reads a snapshot to its end, and counts its contents in `snapshot`. A key is expired if its expiry time is before
+/// `now_ms`.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns the first flaw. `snapshot` then holds the counts up to it.
 pub fn read<R: Read>(bytes: R, now_ms: u64, snapshot: &mut Snapshot) -> Result<Rest<R>, Flaw> {
     let mut reader = Reader::new(bytes, Limits::default());
     let mut database = 0;
@@ -65,15 +65,25 @@ fn format_name(format: Format) -> String {
     }
 }
 
-/// A fact about the file. Those that aren't known are passed over.
+/// The field of the records of pipeline tokens: commands of the wire format.
+const TOKEN_FIELD: &[u8] = b"penstock-pipeline";
+
+/// Returns true for the record that brings a token.
+fn names_token(record: &[u8]) -> bool {
+    const BEGINNING: &[u8] = b"$8\r\nPIPELINE\r\n$4\r\nKEEP\r\n";
+    record.iter().position(|&byte| byte == b'\n').is_some_and(|end| record[end + 1..].starts_with(BEGINNING))
+}
+
+/// Notes a metadata field of the file. Unknown fields are ignored.
 fn note_fact(snapshot: &mut Snapshot, name: &[u8], text: &[u8]) {
     const SERVERS: &[(&[u8], &str)] =
         &[(b"penstock-ver", "Penstock"), (b"valkey-ver", "Valkey"), (b"redis-ver", "Redis")];
     match name {
         b"ctime" => snapshot.created_s = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
         b"lua" => snapshot.scripts += 1,
-        b"penstock-pipeline" => snapshot.tokens += 1,
-        // Other servers add it to their own, to say what they are compatible with.
+        // A token that stops at failures has a second record.
+        TOKEN_FIELD if names_token(text) => snapshot.tokens += 1,
+        // Other servers write it in addition to their own version, to declare compatibility.
         b"redis-ver" if snapshot.server.is_some() => {}
         _ => {
             if let Some((_, server)) = SERVERS.iter().find(|(known, _)| *known == name) {
@@ -83,7 +93,7 @@ fn note_fact(snapshot: &mut Snapshot, name: &[u8], text: &[u8]) {
     }
 }
 
-/// The name of a library, which its first line says: `#!lua name=lib`.
+/// Returns the name of a library, as given on its first line: `#!lua name=lib`.
 fn library_name(text: &[u8]) -> String {
     let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let name = line.split(u8::is_ascii_whitespace).find_map(|word| word.strip_prefix(b"name="));
@@ -99,8 +109,9 @@ fn note_key(snapshot: &mut Snapshot, database: u64, kind: &'static str, has_expi
 }
 
 fn note_size(snapshot: &mut Snapshot, database: u64, key: &[u8], bytes: u64) {
-    if snapshot.largest.as_ref().is_none_or(|largest| largest.bytes < bytes) {
-        snapshot.largest = Some(Largest { key: shown::name(key), database, bytes });
+    snapshot.note_size(database, bytes, || shown::name(key));
+    if let Some(end) = key.iter().position(|&byte| byte == b':') {
+        snapshot.prefixes.count(&shown::name(&key[..=end]), bytes);
     }
 }
 
@@ -118,7 +129,7 @@ fn end(snapshot: &mut Snapshot, checksum: Checksum) -> Result<(), Flaw> {
         verdict: Verdict::Broken,
         offset: Some(offset),
         key: None,
-        what: format!("the checksum at byte {offset} is not that of the bytes before it"),
+        what: format!("the checksum at byte {offset} doesn't match the bytes before it"),
         advice: VALUES_DIFFER.into(),
     })
 }
@@ -127,7 +138,7 @@ fn flaw(error: &Error, key: Option<&[u8]>, database: u64) -> Flaw {
     let (verdict, advice) = match error.flaw {
         Why::Version(_) | Why::Unsupported(_) => (Verdict::Unsupported, OTHER_SERVER),
         Why::Cut => (Verdict::Broken, INCOMPLETE),
-        Why::Source(_) => (Verdict::Broken, "Look at the disk."),
+        Why::Source(_) => (Verdict::Broken, "Check the disk."),
         _ => (Verdict::Broken, FROM_BACKUP),
     };
     let key = key.map(shown::name);

@@ -1,17 +1,20 @@
-//! Findings as people read them: a line for each file, and below it what it has.
+//! Formats findings as text: a summary line for each file, with its contents below.
 
 use std::fmt::Write;
 
-use crate::finding::{Commands, Database, Finding, Kind, Names, Snapshot, Verdict};
+use crate::finding::{Commands, Database, Finding, Kind, Largest, Names, PrefixSize, Prefixes, Snapshot, Verdict};
 use crate::shown::{count, date, grouped};
 
-/// Names that are shown of a file; `--json` has all.
+/// Maximum number of names shown for a file. `--json` shows all.
 const NAMES_SHOWN_MAX: usize = 10;
 
-/// Reading that takes less time than this isn't worth a word.
+/// Maximum number of the largest keys and prefixes shown for a file.
+const LARGEST_SHOWN_MAX: usize = 5;
+
+/// Shorter reading times aren't shown.
 const SECONDS_SHOWN_MIN: f64 = 1.0;
 
-/// What each type of value is called, one of it.
+/// Types of values, with the noun for one value.
 const TYPES: &[(&str, &str)] = &[
     ("string", "string"),
     ("list", "list"),
@@ -21,12 +24,12 @@ const TYPES: &[(&str, &str)] = &[
     ("stream", "stream"),
 ];
 
-/// A finding's lines, each with its end.
+/// Formats a finding as lines, each with a newline.
 pub fn lines(finding: &Finding) -> String {
     let mut text = format!("{}: {}\n", finding.file, summary(finding));
     if let Some(flaw) = &finding.flaw {
-        line(&mut text, &format!("what is wrong: {}", flaw.what));
-        line(&mut text, &format!("what to do: {}", flaw.advice));
+        line(&mut text, &format!("problem: {}", flaw.what));
+        line(&mut text, &format!("remedy: {}", flaw.advice));
     }
     if let Some(snapshot) = &finding.snapshot {
         snapshot_lines(&mut text, snapshot);
@@ -42,7 +45,7 @@ fn line(text: &mut String, content: &str) {
     let _ = writeln!(text, "  {content}");
 }
 
-/// `whole, a snapshot, 1,234 bytes, read in 2.1 s`
+/// Formats a summary: `whole, a snapshot, 1,234 bytes, read in 2.1 s`
 fn summary(finding: &Finding) -> String {
     let verdict = match finding.verdict {
         Verdict::Whole => "whole",
@@ -83,15 +86,36 @@ fn snapshot_lines(text: &mut String, snapshot: &Snapshot) {
         line(text, &format!("{} of Penstock", count(snapshot.tokens, "pipeline token")));
     }
     if snapshot.empty_keys > 0 {
-        line(text, &format!("{} without elements, which servers pass over", count(snapshot.empty_keys, "key")));
+        line(text, &format!("{} without elements; servers skip them", count(snapshot.empty_keys, "key")));
     }
-    if let Some(largest) = &snapshot.largest {
-        let bytes = count(largest.bytes, "byte");
-        line(text, &format!("largest key: {} in database {}, {bytes} of the file", largest.key, largest.database));
+    if !snapshot.largest_keys.is_empty() {
+        line(text, &format!("largest keys, in bytes of the file: {}", largest_keys(&snapshot.largest_keys)));
+    }
+    if !snapshot.prefixes.0.is_empty() {
+        line(text, &format!("largest prefixes: {}", largest_prefixes(&snapshot.prefixes)));
     }
 }
 
-/// `written by Redis 7.0.15 at 2026-11-25 15:00:39 UTC, format REDIS0010, checksum right`
+/// Formats the largest keys: `user:7 2,000, queue (database 3) 1,500`
+fn largest_keys(keys: &[Largest]) -> String {
+    let one = |key: &Largest| {
+        let database = if key.database == 0 { String::new() } else { format!(" (database {})", key.database) };
+        format!("{}{database} {}", key.key, grouped(key.bytes))
+    };
+    keys.iter().take(LARGEST_SHOWN_MAX).map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// Formats the largest prefixes: `user: 20,000 in 10 keys, session: 1,500 in 1 key and 7 more`
+fn largest_prefixes(prefixes: &Prefixes) -> String {
+    let all = prefixes.largest();
+    let one = |(prefix, size): &(&str, PrefixSize)| {
+        format!("{prefix} {} in {}", grouped(size.bytes), count(size.keys, "key"))
+    };
+    let shown: Vec<String> = all.iter().take(LARGEST_SHOWN_MAX).map(one).collect();
+    shortened(&shown, all.len())
+}
+
+/// Formats the origin: `written by Redis 7.0.15 at 2026-11-25 15:00:39 UTC, format REDIS0010, checksum right`
 fn origin(snapshot: &Snapshot) -> String {
     let mut text = String::from("written");
     if let Some(server) = &snapshot.server {
@@ -109,7 +133,7 @@ fn origin(snapshot: &Snapshot) -> String {
     text
 }
 
-/// `10 keys (5 strings, 1 list), 1 expires, 0 of them have expired`
+/// Formats a database: `10 keys (5 strings, 1 list), 1 expires, 0 of them have expired`
 fn database_text(database: &Database) -> String {
     let types = TYPES.iter().filter_map(|(kind, name)| database.types.get(kind).map(|&number| plural(number, name)));
     let types: Vec<String> = types.collect();
@@ -155,7 +179,7 @@ fn commands_lines(text: &mut String, commands: &Commands) {
     }
 }
 
-/// `SET 3, SELECT 1`: the most frequent first.
+/// Formats counts by name, the largest first: `SET 3, SELECT 1`
 fn by_count(names: &Names) -> String {
     let mut pairs: Vec<(&String, &u64)> = names.0.iter().collect();
     pairs.sort_by_key(|(name, count)| (std::cmp::Reverse(**count), *name));
@@ -164,7 +188,7 @@ fn by_count(names: &Names) -> String {
     shortened(&shown, pairs.len())
 }
 
-/// The first of these, and how many there are beside them.
+/// Formats the first names, and the number of the others.
 fn shortened(shown: &[impl AsRef<str>], all: usize) -> String {
     let first: Vec<&str> = shown.iter().take(NAMES_SHOWN_MAX).map(AsRef::as_ref).collect();
     let mut text = first.join(", ");

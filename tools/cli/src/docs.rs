@@ -1,7 +1,7 @@
-//! What the server says about its commands: names, summaries, and which arguments they take.
+//! The server's documentation of its commands: names, summaries and arguments.
 //!
-//! Source: the reply of COMMAND DOCS (Redis 7 and newer); for older servers that of COMMAND, which has names and
-//! counts.
+//! Source: the reply of COMMAND DOCS (Redis 7 and newer). Older servers answer COMMAND with names and argument counts
+//! only.
 
 mod hint;
 mod syntax;
@@ -12,47 +12,47 @@ use crate::failure::Failure;
 use crate::session::CliSession;
 use client::Value;
 
-/// All commands, by name.
+/// All commands, sorted by name.
 #[derive(Clone, Debug, Default)]
 pub struct Manual {
     entries: Vec<Entry>,
 }
 
-/// A command, or one of a container's subcommands.
+/// A command or a subcommand.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Entry {
-    /// Its name in lower case; a subcommand's words are separated by a blank.
+    /// Name in lower case. A blank separates a command from its subcommand.
     pub name: String,
-    /// What it does.
+    /// Summary of the command.
     pub summary: String,
-    /// The version that had it first.
+    /// First server version with the command.
     pub since: String,
-    /// The group that it belongs to.
+    /// Group of the command.
     pub group: String,
-    /// What it takes.
+    /// Arguments of the command.
     pub arguments: Vec<Argument>,
 }
 
-/// An argument of a command, maybe made of others.
+/// An argument of a command. It may consist of other arguments.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Argument {
-    /// What the manual calls it.
+    /// Name in the manual.
     pub name: String,
-    /// What it is.
+    /// Kind of the argument.
     pub kind: ArgumentKind,
-    /// A word that stands before it, or that it is.
+    /// Keyword before the value, or the keyword that is the whole argument.
     pub token: Option<String>,
-    /// Whether it may be left out.
+    /// True if the argument is optional.
     pub optional: bool,
-    /// Whether it may come more than once.
+    /// True if the argument is repeatable.
     pub multiple: bool,
-    /// Whether the token comes before each of several.
+    /// True if each repetition needs the keyword.
     pub multiple_token: bool,
-    /// The parts of a block, or the alternatives of a choice.
+    /// Parts of a block, or alternatives of a choice.
     pub parts: Vec<Argument>,
 }
 
-/// What an argument is.
+/// Kind of an argument.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ArgumentKind {
     /// Any value.
@@ -60,19 +60,19 @@ pub enum ArgumentKind {
     Value,
     /// The name of a key.
     Key,
-    /// Nothing but its token.
+    /// A keyword without a value.
     Token,
     /// One of its parts.
     Choice,
-    /// All its parts, one after the other.
+    /// All its parts in sequence.
     Block,
 }
 
 impl Manual {
-    /// Asks the server.
+    /// Loads the manual from the server.
     ///
     /// # Errors
-    /// [`Failure`] if the connection breaks. A server that says nothing makes an empty manual.
+    /// Returns [`Failure`] if the connection breaks. A server without documentation gives an empty manual.
     pub fn load(session: &mut CliSession<'_>) -> Result<Self, Failure> {
         let docs = session.exchange(&["COMMAND", "DOCS"])?;
         if let Some(manual) = Self::from_docs(&docs) {
@@ -82,7 +82,7 @@ impl Manual {
         Ok(Self::from_table(&table))
     }
 
-    /// The manual that COMMAND DOCS replies, in RESP2 or RESP3; `None` if it is no such reply.
+    /// Parses a reply of COMMAND DOCS, in RESP2 or RESP3. Returns `None` for any other reply.
     pub fn from_docs(docs: &Value) -> Option<Self> {
         let mut entries = Vec::new();
         for (name, doc) in pairs(docs)? {
@@ -91,7 +91,7 @@ impl Manual {
         Some(Self::sorted(entries)).filter(|manual| !manual.entries.is_empty())
     }
 
-    /// The manual that COMMAND replies: each command's name, arity and first key.
+    /// Builds a manual from the reply of COMMAND: each command's name, arity and first key.
     fn from_table(table: &Value) -> Self {
         let rows = elements(table).unwrap_or_default();
         Self::sorted(rows.iter().filter_map(entry_of_row).collect())
@@ -102,12 +102,12 @@ impl Manual {
         Self { entries }
     }
 
-    /// All commands, by name.
+    /// Returns all commands, sorted by name.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// The command that begins a line's words, and how many of them are its name.
+    /// Returns the command at the beginning of a line, and the number of words in its name.
     pub fn find(&self, words: &[String]) -> Option<(&Entry, usize)> {
         (1..=words.len().min(2)).rev().find_map(|count| {
             let name = words[..count].join(" ").to_ascii_lowercase();
@@ -122,18 +122,18 @@ impl Manual {
 }
 
 impl Entry {
-    /// The words of its name.
+    /// Returns the words of the name.
     pub fn words(&self) -> impl Iterator<Item = &str> {
         self.name.split(' ')
     }
 
-    /// Its arguments as the manual writes them: `key value [NX|XX]`.
+    /// Returns the arguments in the manual's notation: `key value [NX|XX]`.
     pub fn syntax(&self) -> String {
         syntax::all(self.arguments.iter())
     }
 }
 
-/// Appends a command's entry and those of its subcommands.
+/// Appends the entries of a command and its subcommands.
 fn push_entries(name: &str, doc: &Value, entries: &mut Vec<Entry>) {
     let field = |wanted| field(doc, wanted);
     let arguments = field("arguments").and_then(elements).unwrap_or_default();
@@ -171,7 +171,7 @@ fn argument(doc: &Value) -> Argument {
     }
 }
 
-/// An entry of what COMMAND knows: as many arguments as the arity says, the first key among them.
+/// Builds an entry from a row of COMMAND. The arity gives the number of arguments, and one of them is the first key.
 fn entry_of_row(row: &Value) -> Option<Entry> {
     let [name, Value::Int(arity), _, Value::Int(first_key), ..] = elements(row)? else { return None };
     let argument = |index: i64| match index == *first_key {
@@ -197,7 +197,7 @@ fn elements(value: &Value) -> Option<&[Value]> {
     }
 }
 
-/// The pairs of a map, or of an array that stands for one in RESP2.
+/// Returns the pairs of a map, or of the array that represents one in RESP2.
 fn pairs(value: &Value) -> Option<Vec<(&Value, &Value)>> {
     match value {
         Value::Map(pairs) => Some(pairs.iter().map(|(key, value)| (key, value)).collect()),

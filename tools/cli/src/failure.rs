@@ -1,22 +1,22 @@
-//! Why there is no reply to print.
+//! Reasons for a missing reply.
 
 use client::{Error, Lost, system_text};
 use resp::parse::ReplyError;
 use std::fmt;
 use std::io;
 
-/// Why a command has no reply.
+/// The reason for a missing reply.
 #[derive(Debug)]
 pub enum Failure {
-    /// There is no connection, which was said already.
+    /// There is no connection. The error was printed already.
     NotConnected,
     /// The connection broke.
     Lost(Error),
     /// The user pressed Ctrl-C.
     Interrupted,
-    /// Standard output takes nothing more.
+    /// Standard output is closed or full.
     Output(io::Error),
-    /// Anything else, in a line for the user.
+    /// Any other reason, as a message for the user.
     Other(String),
 }
 
@@ -32,7 +32,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// What to say on standard error; empty where there is nothing to say.
+/// Formats the message for standard error. It is empty if the user needs no message.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -46,15 +46,15 @@ impl fmt::Display for Failure {
 }
 
 impl Failure {
-    /// Whether the connection broke, to a server that spoke the protocol until then.
+    /// Returns true if the connection broke without a protocol error.
     pub fn is_broken_connection(&self) -> bool {
         matches!(self, Self::Lost(error) if !matches!(error, Error::Lost { cause: Lost::Protocol(_), .. }))
     }
 
-    /// The exit status that tells a shell of it.
+    /// Returns the exit status for this failure.
     pub fn exit_status(&self) -> u8 {
         match self {
-            // What a shell reports of a program that SIGPIPE or SIGINT ended.
+            // Shells report these statuses for a program that SIGPIPE or SIGINT ended.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 141,
             Self::Interrupted => 130,
             _ => 1,
@@ -62,7 +62,7 @@ impl Failure {
     }
 }
 
-/// redis-cli's words for a broken connection.
+/// Formats a connection error in redis-cli's words.
 fn lost_text(error: &Error) -> String {
     match error {
         Error::Lost { cause: Lost::Closed, .. } => "Server closed the connection".to_owned(),

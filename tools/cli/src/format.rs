@@ -1,6 +1,6 @@
-//! Replies as text, in redis-cli's four forms.
+//! Formats replies as text, in redis-cli's four formats.
 //!
-//! Source of the forms: observation of redis-cli 7.0.15, which `crates/tests/tests/tools/cli.rs` compares with.
+//! Source: observed output of redis-cli 7.0.15. `crates/tests/tests/tools/cli.rs` compares with it.
 
 mod json;
 
@@ -8,40 +8,47 @@ use crate::quote::push_quoted;
 use resp::num::{write_i64, write_u64};
 use resp::parse::Value;
 
-/// A form that replies are printed in.
+/// An output format for replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyFormat {
-    /// For people: types are told apart, strings are quoted, elements are numbered.
+    /// For people: types are distinguished, strings are quoted, and elements are numbered.
     Standard,
-    /// For pipes: nothing but the bytes.
+    /// For pipes: the bytes alone.
     Raw,
     /// One line of comma-separated values.
     Csv,
     /// One line of JSON.
     Json {
-        /// Strings are quoted as in [`ReplyFormat::Standard`] inside the JSON string, so that the output is ASCII.
+        /// Strings are quoted as in [`ReplyFormat::Standard`] inside the JSON string. The output is ASCII.
         quoted: bool,
     },
 }
 
-/// How replies are printed.
+/// Options for printing replies.
 #[derive(Clone, Debug)]
 pub struct Style {
-    /// The form of a whole reply.
+    /// Format of a whole reply.
     pub form: ReplyFormat,
-    /// Whether colours tell types apart in [`ReplyFormat::Standard`], and words in help and hints.
+    /// True if colours distinguish types in [`ReplyFormat::Standard`], and words in help and hints.
     pub colours: bool,
-    /// Between the elements of a reply in [`ReplyFormat::Raw`].
+    /// Delimiter between the elements of a reply in [`ReplyFormat::Raw`].
     pub element_delimiter: Vec<u8>,
-    /// After each reply in [`ReplyFormat::Raw`].
+    /// Delimiter after each reply in [`ReplyFormat::Raw`].
     pub reply_delimiter: Vec<u8>,
 }
 
 impl Style {
-    /// Appends a reply as it is printed, its line end included.
+    /// Returns the style for a program that reads the output: without types and colours, as in a pipe.
+    #[must_use]
+    pub fn for_programs(&self) -> Style {
+        let form = if self.form == ReplyFormat::Standard { ReplyFormat::Raw } else { self.form };
+        Style { form, colours: false, ..self.clone() }
+    }
+
+    /// Appends a reply, including its line end.
     ///
-    /// `text` says that the reply is a report for people, such as INFO's, which is printed as it is in every form: it
-    /// ends its last line itself.
+    /// `text` marks a report for people, for example INFO's. It is printed verbatim in every format, and contains its
+    /// own line ends.
     pub fn push_reply(&self, reply: &Value, text: bool, out: &mut Vec<u8>) {
         match self.form {
             _ if text => self.push_raw(reply, out),
@@ -61,7 +68,7 @@ impl Style {
         }
     }
 
-    /// Appends a message that answers no request: keys that a tracking client must forget have a form of their own.
+    /// Appends a message that answers no request. Invalidation messages have a format of their own.
     pub fn push_message(&self, message: &Value, out: &mut Vec<u8>) {
         match invalidated_keys(message) {
             Some(keys) if self.form == ReplyFormat::Standard => push_invalidated(keys, out),
@@ -114,7 +121,7 @@ fn push_all(parts: &[&[u8]], out: &mut Vec<u8>) {
     parts.iter().for_each(|part| out.extend_from_slice(part));
 }
 
-/// Colours of a terminal (ECMA-48, SGR) by the type of a reply. They are legible on light and on dark grounds.
+/// Terminal colours (ECMA-48, SGR) by type of reply. They are legible on light and dark backgrounds.
 mod colour {
     pub const RESET: &[u8] = b"\x1b[0m";
     pub const ERROR: &[u8] = b"\x1b[31m";
@@ -122,18 +129,18 @@ mod colour {
     pub const STATUS: &[u8] = b"\x1b[1m";
     pub const NUMBER: &[u8] = b"\x1b[36m";
     pub const NOTHING: &[u8] = b"\x1b[35m";
-    /// Marks of the program's own: an element's number.
+    /// Text that the program adds: element numbers.
     pub const MARK: &[u8] = b"\x1b[90m";
 }
 
-/// Replies for people, as they are written one below the other.
+/// Formats replies for people, one below the other.
 struct Page<'o> {
     colours: bool,
     out: &'o mut Vec<u8>,
 }
 
 impl Page<'_> {
-    /// Appends what `write` does, in a colour.
+    /// Appends the output of `write` in a colour.
     fn paint(&mut self, colour: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
         if !self.colours {
             return write(self.out);
@@ -143,7 +150,7 @@ impl Page<'_> {
         self.out.extend_from_slice(colour::RESET);
     }
 
-    /// Appends a reply. `indent` stands before every line but the first.
+    /// Appends a reply. `indent` precedes every line except the first.
     fn push(&mut self, reply: &Value, indent: &[u8]) {
         match reply {
             Value::Array(elements) => return self.push_numbered(elements, b')', b"(empty array)", indent),
@@ -180,7 +187,7 @@ impl Page<'_> {
         self.out.push(b'\n');
     }
 
-    /// Appends elements, each behind its number; what is inside an element is indented by the number's width.
+    /// Appends numbered elements. The contents of an element are indented by the width of its number.
     fn push_numbered(&mut self, elements: &[Value], mark: u8, empty: &[u8], indent: &[u8]) {
         if elements.is_empty() {
             return self.push_empty(empty);
@@ -223,7 +230,7 @@ impl Page<'_> {
     }
 }
 
-/// Whether there is more than one element, or pair, on the way down.
+/// Returns true if the value, or any value inside it, has more than one element or pair.
 fn has_several_lines(value: &Value) -> bool {
     match value {
         Value::Array(elements) | Value::Set(elements) | Value::Push(elements) => match elements.as_slice() {
@@ -239,7 +246,7 @@ fn has_several_lines(value: &Value) -> bool {
     }
 }
 
-/// The width of the numbers up to `count`, and the indentation of what stands behind them.
+/// Returns the width of the numbers up to `count`, and the indentation of the elements.
 fn indentation(count: usize, indent: &[u8]) -> (usize, Vec<u8>) {
     let width = count.ilog10() as usize + 1;
     let mut inner = indent.to_vec();
@@ -274,7 +281,7 @@ fn push_csv_all<'a>(values: impl Iterator<Item = &'a Value>, out: &mut Vec<u8>) 
     }
 }
 
-/// The keys of a message that a tracking client must forget them, if it is one with a list of keys.
+/// Returns the keys of an invalidation message, if it has a list of keys.
 fn invalidated_keys(message: &Value) -> Option<&[Value]> {
     match message {
         Value::Push(elements) => match elements.as_slice() {

@@ -1,4 +1,4 @@
-//! `help`: what commands do, from the server's own documentation.
+//! `help`: prints the server's own documentation of its commands.
 
 use crate::docs::{Entry, Manual};
 use crate::failure::Failure;
@@ -19,10 +19,10 @@ To set redis-cli preferences:
 Set your preferences in ~/.redisclirc
 ";
 
-/// Prints help on a topic: a group `@name`, a command's words, or nothing for help on help.
+/// Prints help on a topic: a group `@name`, a command's words, or general help for an empty topic.
 ///
 /// # Errors
-/// Standard output's; without a connection, what connecting said.
+/// Returns errors of standard output and of connecting.
 pub fn print(session: &mut CliSession<'_>, topic: &[Vec<u8>]) -> Result<(), Failure> {
     let topic: Vec<String> = topic.iter().map(|word| String::from_utf8_lossy(word).to_ascii_lowercase()).collect();
     if topic.is_empty() {
@@ -39,7 +39,7 @@ pub fn print(session: &mut CliSession<'_>, topic: &[Vec<u8>]) -> Result<(), Fail
     let manual = Manual::load(session)?;
     if manual.entries().is_empty() {
         session.output.flush()?;
-        complain!("penstock cli: the server doesn't tell what its commands are: it refuses COMMAND DOCS and COMMAND");
+        complain!("penstock cli: no help available: the server refuses COMMAND DOCS and COMMAND");
         return Ok(());
     }
     let text = topic_text(&manual, &topic, session.options.style.colours);
@@ -47,7 +47,7 @@ pub fn print(session: &mut CliSession<'_>, topic: &[Vec<u8>]) -> Result<(), Fail
     Ok(())
 }
 
-/// The text on a topic, which isn't empty.
+/// Returns the text on a topic. The topic isn't empty.
 fn topic_text(manual: &Manual, topic: &[String], colours: bool) -> String {
     let mut text = "\r\n".to_owned();
     let group = topic[0].strip_prefix('@');
@@ -71,7 +71,7 @@ fn push_entry(entry: &Entry, with_group: bool, colours: bool, text: &mut String)
         false => text.to_owned(),
     };
     let syntax = paint("90", &entry.syntax());
-    // Writing to a string doesn't fail.
+    // Writing to a string can't fail.
     let _ = write!(text, "  {} {syntax}\r\n", paint("1", &entry.name.to_ascii_uppercase()));
     let mut line = |name: &str, value: &str| {
         let _ = write!(text, "  {} {value}\r\n", paint("33", name));

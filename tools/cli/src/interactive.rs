@@ -1,4 +1,4 @@
-//! The interactive mode: lines that are edited on a terminal, with history, completion and hints.
+//! The interactive mode: reads lines from a terminal with editing, history, completion and hints.
 
 mod completion;
 mod helper;
@@ -6,31 +6,35 @@ mod history;
 
 use crate::docs::Manual;
 use crate::failure::Failure;
+use crate::issue::never_ends;
 use crate::lines::{self, Next};
 use crate::output::complain;
 use crate::preferences::Preferences;
 use crate::session::CliSession;
 use helper::Assistant;
 use history::HistoryFile;
+use resp::splitargs::split_args;
 use rustyline::error::ReadlineError;
 use rustyline::history::MemHistory;
 use rustyline::{CompletionType, Config, Editor};
 use std::cell::RefCell;
 use std::env;
+use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
-/// Lines that are remembered.
+/// Maximum number of lines in the history.
 const HISTORY_LINES_MAX: usize = 1000;
 
 /// Reads lines from the terminal and runs them until the user leaves.
 ///
 /// # Errors
-/// The terminal's, or standard output's.
+/// Returns errors of the terminal and of standard output.
 pub fn run(session: CliSession<'_>) -> Result<(), Failure> {
     let session = RefCell::new(session);
-    // Without it Ctrl-C ends the program, which is no reason not to start.
+    // If this fails, Ctrl-C ends the program. The program is usable all the same.
     let _ = session.borrow_mut().interrupt.watch();
-    // What fails was said, and each command tries again.
+    // The error was printed. Each command tries to connect again.
     let _ = session.borrow_mut().connect();
     let mut preferences = Preferences::load(&dotfile("REDISCLI_RCFILE", ".redisclirc").unwrap_or_default());
     let mut history = HistoryFile::new(dotfile("REDISCLI_HISTFILE", ".rediscli_history"));
@@ -61,9 +65,9 @@ fn editor<'s, 'a>(
 ) -> Result<LineEditor<'s, 'a>, Failure> {
     let no_terminal = |error| Failure::Other(format!("penstock cli: can't use the terminal: {error}"));
     let config = Config::builder()
-        // As in a shell: Tab completes what all candidates have in common, another Tab lists them.
+        // Like in a shell, Tab completes the common prefix of all candidates, and another Tab lists them.
         .completion_type(CompletionType::List)
-        // Pasted lines are run one by one, as if they were typed.
+        // Pasted lines run one by one, like typed ones.
         .bracketed_paste(false)
         .max_history_size(HISTORY_LINES_MAX)
         .map_err(no_terminal)?
@@ -72,13 +76,13 @@ fn editor<'s, 'a>(
     let mut editor = Editor::with_history(config, past).map_err(no_terminal)?;
     editor.set_helper(Some(Assistant::new(session)));
     for line in history.load(HISTORY_LINES_MAX) {
-        // A line that isn't remembered is no reason to stop.
+        // A history error is no reason to stop.
         let _ = editor.add_history_entry(line);
     }
     Ok(editor)
 }
 
-/// A file that the environment names, or one in the user's home. `/dev/null` means none.
+/// Returns the path in an environment variable, or a file in the user's home directory. `/dev/null` stands for no file.
 fn dotfile(variable: &str, name: &str) -> Option<PathBuf> {
     let path = match env::var_os(variable).filter(|path| !path.is_empty()) {
         Some(path) => PathBuf::from(path),
@@ -87,7 +91,7 @@ fn dotfile(variable: &str, name: &str) -> Option<PathBuf> {
     Some(path).filter(|path| path.as_os_str() != "/dev/null")
 }
 
-/// Shows what came unasked, sees to it that the assistant knows the server's commands; gives the prompt.
+/// Prints pending push messages, updates the assistant's manual, and returns the prompt.
 fn prepare(
     session: &RefCell<CliSession<'_>>,
     editor: &mut LineEditor<'_, '_>,
@@ -113,11 +117,15 @@ fn remember(editor: &mut LineEditor<'_, '_>, history: &mut HistoryFile, line: &s
     }
 }
 
-/// Runs a line; what breaks the connection or Ctrl-C ends no more than that.
+/// Runs a line. A broken connection or Ctrl-C ends only this line.
 fn run_line(session: &mut CliSession<'_>, line: &str, preferences: &mut Preferences) -> Result<Next, Failure> {
-    // An earlier one was for the line before.
+    // Discards a Ctrl-C that was meant for the previous line.
     session.interrupt.take();
-    match lines::run(session, line.as_bytes(), preferences) {
+    let ran = match lines::split_pipe(line) {
+        Some((command, shell)) => run_piped(session, command, shell, preferences),
+        None => lines::run(session, line.as_bytes(), preferences),
+    };
+    match ran {
         Ok(next) => {
             session.output.flush()?;
             Ok(next)
@@ -141,13 +149,48 @@ fn run_line(session: &mut CliSession<'_>, line: &str, preferences: &mut Preferen
     }
 }
 
-/// Connects anew if Ctrl-C has ended a wait for a reply, and with it the connection, and says what the new one lacks.
+/// Runs a line with its output as the input of a shell command, and waits for both.
+fn run_piped(
+    session: &mut CliSession<'_>,
+    command: &str,
+    shell: &str,
+    preferences: &mut Preferences,
+) -> Result<Next, Failure> {
+    session.output.flush()?;
+    let mut child = match Command::new("sh").args(["-c", shell]).stdin(Stdio::piped()).spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            complain!("penstock cli: can't run the shell: {error}");
+            return Ok(Next::Line);
+        }
+    };
+    if let Some(input) = child.stdin.take() {
+        session.output.begin_pipe(input);
+    }
+    let ran = lines::run(session, command.as_bytes(), preferences);
+    session.output.end_pipe();
+    // The shell command prints its errors itself.
+    let _ = child.wait();
+    match ran {
+        // The shell command has read enough. Endless output can only end together with the connection.
+        Err(Failure::Output(error)) if error.kind() == ErrorKind::BrokenPipe => {
+            if never_ends(&split_args(command.as_bytes()).unwrap_or_default()) {
+                session.disconnect();
+                replace_connection(session);
+            }
+            Ok(Next::Line)
+        }
+        ran => ran,
+    }
+}
+
+/// Reconnects after Ctrl-C has ended a wait for a reply together with the connection. Prints the state that was lost.
 fn replace_connection(session: &mut CliSession<'_>) {
     if session.is_connected() {
         return;
     }
-    let loss = session.ties().loss();
-    // What fails was said, and each command tries again.
+    let loss = session.session_state().loss();
+    // The error was printed. Each command tries to connect again.
     let _ = session.connect();
     if let Some(loss) = loss.filter(|_| session.is_connected()) {
         complain!("{loss}");

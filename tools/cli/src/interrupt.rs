@@ -1,4 +1,4 @@
-//! Ctrl-C: it ends the program, or what the program is waiting for when it is interactive.
+//! Ctrl-C ends the program, or the current wait in interactive mode.
 
 use std::io;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often a wait looks whether Ctrl-C was pressed.
+/// Interval at which a wait checks for Ctrl-C.
 pub const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Whether the user pressed Ctrl-C. Until [`Interrupt::watch`], that simply ends the program.
+/// State of Ctrl-C. Before [`Interrupt::watch`], Ctrl-C ends the program.
 #[derive(Clone, Default)]
 pub struct Interrupt {
     pressed: Arc<AtomicBool>,
@@ -17,27 +17,27 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// From now on Ctrl-C is noted instead of ending the program.
+    /// Makes Ctrl-C set a flag instead of ending the program.
     ///
     /// # Errors
-    /// The system's, if it refuses the signal's handler.
+    /// Returns the system's error if it refuses the signal handler.
     pub fn watch(&mut self) -> io::Result<()> {
         signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&self.pressed))?;
         self.watched = true;
         Ok(())
     }
 
-    /// Whether Ctrl-C is noted.
+    /// Returns true if Ctrl-C sets a flag.
     pub fn is_watched(&self) -> bool {
         self.watched
     }
 
-    /// Whether it was pressed since this was last asked.
+    /// Returns true if Ctrl-C was pressed since the last call.
     pub fn take(&self) -> bool {
         self.pressed.swap(false, Ordering::Relaxed)
     }
 
-    /// Lets so much time pass, unless Ctrl-C is pressed meanwhile: whether it was.
+    /// Sleeps for `time`, or until Ctrl-C. Returns true if Ctrl-C was pressed.
     pub fn sleep(&self, time: Duration) -> bool {
         let start = Instant::now();
         loop {
@@ -65,6 +65,6 @@ mod tests {
         let sleeping = thread::spawn(move || sleeper.sleep(Duration::from_secs(600)));
         interrupt.pressed.store(true, Ordering::Relaxed);
         assert!(sleeping.join().unwrap() && start.elapsed() < Duration::from_secs(60));
-        assert!(!interrupt.take(), "it was taken");
+        assert!(!interrupt.take(), "sleep() has consumed the flag");
     }
 }

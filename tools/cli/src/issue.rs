@@ -1,56 +1,56 @@
-//! One command from the user: sent, repeated, its replies printed; and those that never end.
+//! Sends a command, with repetitions and redirections, and prints its replies or its endless output.
 
 use crate::failure::Failure;
 use crate::format::ReplyFormat;
 use crate::output::complain;
-use crate::redirection::Redirection;
 use crate::session::CliSession;
 use client::Value;
+use client::cluster::Redirection;
 use std::time::Duration;
 
-/// How a command went.
+/// Outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandOutcome {
-    /// It was answered.
+    /// The command was answered.
     Answered,
-    /// It was answered with an error, and such are to be the exit status; or it was not sent.
+    /// The command got an error reply that sets the exit status, or wasn't sent.
     Refused,
 }
 
-/// A command is sent on so many times at most: nodes that disagree could send it to and fro for ever.
+/// Maximum number of redirections of a command. Nodes that disagree could redirect it forever.
 const REDIRECTIONS_MAX: u32 = 16;
 
-/// What came of sending a command once.
+/// Outcome of sending a command once.
 enum Answer {
     Is(CommandOutcome),
     Elsewhere(Redirection),
 }
 
-/// What follows a command.
+/// Output that follows a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AfterCommand {
     /// One reply.
     Plain,
-    /// Lines without end.
+    /// Endless lines.
     Monitor,
-    /// Messages without end.
+    /// Endless messages.
     Subscribe,
     /// The end of the connection.
     Shutdown,
-    /// The replication stream, which is no reply.
+    /// The replication stream. It isn't a reply.
     Replication,
 }
 
-/// Sends a command `repeat` times (for ever if negative) and prints the replies.
+/// Sends a command `repeat` times (forever if negative) and prints the replies.
 ///
 /// # Errors
-/// [`Failure`] where there is no reply.
+/// Returns [`Failure`] if a reply is missing.
 pub fn issue(session: &mut CliSession<'_>, request: &[Vec<u8>], repeat: i64) -> Result<CommandOutcome, Failure> {
     let kind = kind_of(request);
     if kind == AfterCommand::Replication {
         session.output.flush()?;
         let name = String::from_utf8_lossy(&request[0]);
-        complain!("penstock cli: '{name}' is not supported: the replication stream is not read; redis-cli can do that");
+        complain!("penstock cli: '{name}' is not supported: use --replica or --rdb");
         return Ok(CommandOutcome::Refused);
     }
     let mut announces = kind == AfterCommand::Subscribe && session.options.style.form != ReplyFormat::Raw;
@@ -64,7 +64,7 @@ pub fn issue(session: &mut CliSession<'_>, request: &[Vec<u8>], repeat: i64) -> 
         }
         if let Some(interval) = session.options.interval {
             session.output.flush()?;
-            // No reply is awaited, so that the connection can stay.
+            // No reply is pending, so the connection stays open.
             if session.interrupt.sleep(interval) {
                 return Err(Failure::Interrupted);
             }
@@ -73,8 +73,8 @@ pub fn issue(session: &mut CliSession<'_>, request: &[Vec<u8>], repeat: i64) -> 
     Ok(CommandOutcome::Answered)
 }
 
-/// Sends a command, to other nodes too where that was asked for, and prints what comes; first, if it `announces`
-/// that, how to end what doesn't end.
+/// Sends a command, follows redirections if `-c` is set, and prints the output. With `announces`, it first prints a
+/// notice on how to end an endless output.
 fn issue_once(
     session: &mut CliSession<'_>,
     request: &[Vec<u8>],
@@ -109,12 +109,12 @@ fn kind_of(request: &[Vec<u8>]) -> AfterCommand {
     }
 }
 
-/// Whether a command's replies go on until the connection ends.
+/// Returns true if the command's output goes on until the connection ends.
 pub fn never_ends(request: &[Vec<u8>]) -> bool {
     matches!(kind_of(request), AfterCommand::Monitor | AfterCommand::Subscribe)
 }
 
-/// Whether the reply is a report for people, which is printed as it is.
+/// Returns true if the reply is a report for people, which is printed verbatim.
 fn is_report(request: &[Vec<u8>]) -> bool {
     let words: Vec<Vec<u8>> = request.iter().map(|word| word.to_ascii_lowercase()).collect();
     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
@@ -140,7 +140,7 @@ fn answer(
 ) -> Result<Answer, Failure> {
     let reply = match session.next_reply() {
         Ok(reply) => reply,
-        // The server's last word is that it closes.
+        // The server closes the connection instead of replying.
         Err(Failure::Lost(_)) if kind == AfterCommand::Shutdown => {
             session.disconnect();
             return Ok(Answer::Is(CommandOutcome::Answered));
@@ -155,7 +155,7 @@ fn answer(
     Ok(Answer::Is(outcome))
 }
 
-/// Prints a reply, or an error where the user wants it.
+/// Prints a reply, or an error according to `-e`.
 fn print(session: &mut CliSession<'_>, reply: &Value, report: bool) -> Result<CommandOutcome, Failure> {
     if session.options.exit_error
         && !session.options.reads_lines()
@@ -166,11 +166,13 @@ fn print(session: &mut CliSession<'_>, reply: &Value, report: bool) -> Result<Co
         return Ok(CommandOutcome::Refused);
     }
     let style = &session.options.style;
+    let piped = session.output.is_piped().then(|| style.for_programs());
+    let style = piped.as_ref().unwrap_or(style);
     session.output.print_with(|out| style.push_reply(reply, report, out))?;
     Ok(CommandOutcome::Answered)
 }
 
-/// Prints whatever comes until the connection ends or Ctrl-C is pressed.
+/// Prints all messages until the connection ends or the user presses Ctrl-C.
 fn stream(session: &mut CliSession<'_>, announces: bool, follow: bool) -> Result<Answer, Failure> {
     if announces {
         session.output.print("Reading messages... (press Ctrl-C to quit)\n")?;

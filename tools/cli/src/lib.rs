@@ -1,9 +1,9 @@
-//! `penstock cli`: redis-cli's flags, habits and output, for any Redis server.
+//! `penstock cli`: a client with redis-cli's flags, behaviour and output, for any Redis server.
 //!
-//! This room knows the client library, and no server's inside: what commands there are and what they take, the server
-//! itself is asked. [`options`] reads the command line, [`session`] keeps the connection, [`mod@issue`] runs one
-//! command, [`lines`] a line that was typed or piped, [`interactive`] reads such lines from a terminal,
-//! [`format`](mod@format) prints replies.
+//! This crate uses the client library and has no access to a server's internals. Names and arguments of commands come
+//! from the server. [`options`] parses the command line, [`session`] owns the connection, [`mod@issue`] runs one
+//! command, [`lines`] runs a typed or piped line, [`interactive`] reads lines from a terminal, and
+//! [`format`](mod@format) formats replies.
 
 #![forbid(unsafe_code)]
 
@@ -16,20 +16,22 @@ pub mod interactive;
 pub mod interrupt;
 pub mod issue;
 pub mod lines;
+pub mod manager;
 pub mod modes;
 pub mod options;
 pub mod output;
 pub mod password;
 pub mod preferences;
 pub mod quote;
-mod redirection;
+mod replica_stream;
 pub mod session;
-mod ties;
+mod session_state;
 
 pub use flags::command;
 
 use crate::failure::Failure;
 use crate::issue::{CommandOutcome, issue};
+use crate::manager::ClusterOptions;
 use crate::modes::keys::Measure;
 use crate::options::{CliOptions, Exit, Mode, Surroundings};
 use crate::output::complain;
@@ -39,10 +41,10 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal, Read, Write};
 use std::process::ExitCode;
 
-/// Runs the tool with the arguments that stand behind `penstock cli`.
+/// Runs the tool. `args` are the arguments after `penstock cli`.
 pub fn run(args: Vec<OsString>) -> ExitCode {
     let surroundings = Surroundings {
-        // redis-cli's own way to be tested, which scripts use.
+        // redis-cli's own variable for tests. Scripts use it.
         stdout_is_terminal: io::stdout().is_terminal() || env::var_os("FAKETTY").is_some(),
         auth: env::var_os("REDISCLI_AUTH"),
         shows_colours: io::stdout().is_terminal() && output::may_colour(),
@@ -57,7 +59,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Prints help or the version. A reader that closes the pipe early, such as `head`, is no failure.
+/// Prints help or the version. `head` and others may close the pipe early, which is no failure.
 fn answer(text: &str) -> ExitCode {
     match writeln!(io::stdout(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -72,7 +74,11 @@ fn run_options(options: &CliOptions) -> ExitCode {
     if options.password_is_exposed {
         complain!("Warning: Using a password with '-a' or '-u' option on the command line interface may not be safe.");
     }
-    match run_session(CliSession::new(options)) {
+    let done = match &options.mode {
+        Mode::Cluster(choices) => run_manager(options, choices),
+        _ => run_session(CliSession::new(options)),
+    };
+    match done {
         Ok(code) => code,
         Err(failure) => {
             let text = failure.to_string();
@@ -81,6 +87,17 @@ fn run_options(options: &CliOptions) -> ExitCode {
             }
             ExitCode::from(failure.exit_status())
         }
+    }
+}
+
+/// Runs a subcommand of `--cluster`, with the argument from standard input.
+fn run_manager(options: &CliOptions, choices: &ClusterOptions) -> Result<ExitCode, Failure> {
+    let password = if options.ask_password { Some(password::ask()?) } else { options.password.clone() };
+    let mut choices = choices.clone();
+    add_stdin(options, &mut choices.args)?;
+    match manager::run(options, &choices, password)? {
+        true => Ok(ExitCode::SUCCESS),
+        false => Ok(ExitCode::FAILURE),
     }
 }
 
@@ -99,7 +116,7 @@ fn run_session(mut session: CliSession<'_>) -> Result<ExitCode, Failure> {
 fn run_mode(session: &mut CliSession<'_>) -> Result<ExitCode, Failure> {
     match &session.options.mode {
         Mode::Commands if session.options.reads_lines() => {
-            // Where that fails, it was said, and each command tries again.
+            // The error was printed. Each command tries to connect again.
             let _ = session.connect();
             lines::run_all(session)?;
         }
@@ -107,6 +124,7 @@ fn run_mode(session: &mut CliSession<'_>) -> Result<ExitCode, Failure> {
         Mode::Eval(file) => return modes::eval::run(session, file).map(status),
         Mode::Pipe { timeout } => return modes::pipe::run(session, *timeout),
         Mode::Stat => modes::stat::run(session)?,
+        Mode::Batches => modes::batches::run(session)?,
         Mode::Latency => modes::latency::run(session, false)?,
         Mode::LatencyHistory => modes::latency::run(session, true)?,
         Mode::LatencyDist => modes::spectrum::run(session)?,
@@ -115,6 +133,9 @@ fn run_mode(session: &mut CliSession<'_>) -> Result<ExitCode, Failure> {
         Mode::MemKeys(samples) => modes::keys::find_big(session, Measure::Memory(*samples))?,
         Mode::HotKeys => modes::keys::find_hot(session)?,
         Mode::Scan => modes::scan::run(session)?,
+        Mode::Rdb(path) => modes::replica::save(session, path)?,
+        Mode::Replica => modes::replica::show(session)?,
+        Mode::Cluster(choices) => return run_manager(session.options, choices),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -141,8 +162,8 @@ fn run_command(session: &mut CliSession<'_>) -> Result<ExitCode, Failure> {
     issue(session, &request, session.options.repeat.unwrap_or(1)).map(status)
 }
 
-/// The command line's words, unquoted if they are quoted, with what standard input adds; `None` if quotes don't
-/// balance.
+/// Returns the command's words, unquoted if `--quoted-input` is set, with the argument from standard input. Returns
+/// `None` if quotes don't balance.
 fn request(options: &CliOptions) -> Result<Option<Vec<Vec<u8>>>, Failure> {
     let mut request = options.command.clone();
     if options.quoted_input {
@@ -152,14 +173,20 @@ fn request(options: &CliOptions) -> Result<Option<Vec<Vec<u8>>>, Failure> {
             None => return Ok(None),
         }
     }
+    add_stdin(options, &mut request)?;
+    Ok(Some(request))
+}
+
+/// Adds the argument from standard input, if there is one.
+fn add_stdin(options: &CliOptions, words: &mut Vec<Vec<u8>>) -> Result<(), Failure> {
     if let Some(tag) = &options.stdin_tag {
-        let place = request.iter_mut().find(|word| *word == tag);
+        let place = words.iter_mut().find(|word| *word == tag);
         let place = place.ok_or_else(|| Failure::Other("Using -X option but stdin tag not match.".to_owned()))?;
         *place = read_stdin()?;
     } else if options.stdin_last {
-        request.push(read_stdin()?);
+        words.push(read_stdin()?);
     }
-    Ok(Some(request))
+    Ok(())
 }
 
 fn read_stdin() -> Result<Vec<u8>, Failure> {

@@ -1,4 +1,4 @@
-//! Lines that were typed or piped: commands of the server, and those that the program itself understands.
+//! Runs typed or piped lines: commands for the server, and commands that the program itself executes.
 
 use crate::failure::Failure;
 use crate::format::ReplyFormat;
@@ -11,22 +11,22 @@ use resp::splitargs::split_args;
 use std::io::{self, BufRead};
 use std::time::Instant;
 
-/// A command that took longer is followed by its time, in seconds.
+/// Commands that take longer than this are followed by their duration, in seconds.
 const SLOW_SECONDS: f64 = 0.5;
 
-/// Clears a terminal and puts the cursor into its first line.
+/// Clears a terminal and moves the cursor to the first line.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// What to do after a line.
+/// The next step after a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Read another one.
+    /// Read another line.
     Line,
     /// End the program.
     Quit,
 }
 
-/// A line as it is understood.
+/// A parsed line.
 #[derive(Debug, PartialEq)]
 enum Line {
     Blank,
@@ -41,10 +41,11 @@ enum Line {
     Command(Vec<Vec<u8>>, i64),
 }
 
-/// Runs the lines of standard input, which is no terminal.
+/// Runs the lines of standard input, which isn't a terminal.
 ///
 /// # Errors
-/// Standard input's or standard output's; and what makes the connection unusable, since no user is there to mend it.
+/// Returns errors of standard input and standard output, and failures that make the connection unusable, because no
+/// user is there to react.
 pub fn run_all(session: &mut CliSession<'_>) -> Result<(), Failure> {
     let mut preferences = Preferences::default();
     let mut input = io::stdin().lock();
@@ -65,7 +66,7 @@ pub fn run_all(session: &mut CliSession<'_>) -> Result<(), Failure> {
 /// Runs a line.
 ///
 /// # Errors
-/// Where going on makes no sense: standard output is gone, or the server doesn't speak the protocol.
+/// Returns failures that make further lines pointless: standard output is closed, or the server violates the protocol.
 pub fn run(session: &mut CliSession<'_>, line: &[u8], preferences: &mut Preferences) -> Result<Next, Failure> {
     match understand(line) {
         Line::Blank => {}
@@ -106,11 +107,35 @@ fn understand(line: &[u8]) -> Line {
     }
 }
 
-/// The number that a word is; `Some(None)` if it is none that could be used.
+/// Splits a line at the first `|` that is a word of its own outside quotes: into the server's command, and the shell's
+/// command. Returns `None` if there is no such word, or a part is missing.
+pub fn split_pipe(line: &str) -> Option<(&str, &str)> {
+    let bytes = line.as_bytes();
+    let is_blank = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_whitespace);
+    let (mut quote, mut is_escaped) = (None, false);
+    for (at, &byte) in bytes.iter().enumerate() {
+        match (quote, byte) {
+            _ if is_escaped => is_escaped = false,
+            (Some(b'"'), b'\\') => is_escaped = true,
+            // Between single quotes, a backslash escapes only the quote.
+            (Some(_), b'\\') => is_escaped = bytes.get(at + 1) == Some(&b'\''),
+            (Some(open), _) if byte == open => quote = None,
+            (None, b'"' | b'\'') => quote = Some(byte),
+            (None, b'|') if at > 0 && is_blank(at - 1) && is_blank(at + 1) => {
+                let (command, shell) = (line[..at].trim(), line[at + 1..].trim());
+                return (!command.is_empty() && !shell.is_empty()).then_some((command, shell));
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Parses a repeat count. Returns `None` if the word is no number, and `Some(None)` if the number is out of range.
 fn repeat_count(word: &[u8]) -> Option<Option<i64>> {
     let text = std::str::from_utf8(word).ok()?;
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
-    // Nothing at all is a number for redis-cli.
+    // redis-cli takes an empty word for a number.
     if text.is_empty() {
         return Some(None);
     }
@@ -120,7 +145,7 @@ fn repeat_count(word: &[u8]) -> Option<Option<i64>> {
     Some(text.parse().ok())
 }
 
-/// Whether a line holds a password, which no file of past lines should keep: nor should it if nothing came of the line.
+/// Returns true if a line contains a password and must not enter the history. Lines with errors are examined, too.
 pub fn is_secret(line: &[u8]) -> bool {
     let words = split_args(line).unwrap_or_else(|_| split_loosely(line));
     let words: Vec<Vec<u8>> = words.iter().map(|word| word.to_ascii_lowercase()).collect();
@@ -131,7 +156,7 @@ pub fn is_secret(line: &[u8]) -> bool {
     }
 }
 
-/// The words of a line whose quotes are wrong, as they might be meant.
+/// Splits a line with unbalanced quotes into words, ignoring the quotes.
 fn split_loosely(line: &[u8]) -> Vec<Vec<u8>> {
     let words = line.split(|byte| byte.is_ascii_whitespace() || matches!(byte, b'"' | b'\''));
     words.filter(|word| !word.is_empty()).map(<[u8]>::to_vec).collect()
@@ -149,7 +174,8 @@ fn is_secret_request(words: &[&[u8]]) -> bool {
     }
 }
 
-/// Settings of a server and of Sentinel that are passwords, or that name their users: those that valkey-cli leaves out.
+/// Returns true for settings of a server or Sentinel that are passwords, or names of users with passwords: the list is
+/// valkey-cli's.
 fn is_secret_setting(name: &[u8]) -> bool {
     matches!(
         name,
@@ -173,10 +199,10 @@ fn connect_to(session: &mut CliSession<'_>, host: &[u8], port: &[u8]) -> Result<
         Some(port) => {
             session.set_address(host, port);
             session.output.flush()?;
-            // What fails was said.
+            // The error was printed.
             let _ = session.connect();
         }
-        None => complain!("penstock cli: '{}' is no port", String::from_utf8_lossy(port)),
+        None => complain!("penstock cli: '{}' is not a port", String::from_utf8_lossy(port)),
     }
     Ok(())
 }
@@ -186,18 +212,19 @@ fn run_command(session: &mut CliSession<'_>, request: &[Vec<u8>], repeat: i64) -
     session.output.flush()?;
     let answered = session.ensure_connected().and_then(|()| issue(session, request, repeat));
     match answered {
-        // A program that reads messages for ever has no use for the lines that follow.
+        // An endless command whose connection breaks ends the program. The following lines must not run.
         Err(Failure::Lost(error)) if never_ends(request) => return Err(Failure::Lost(error)),
         answered => settle(session, answered)?,
     }
     let seconds = start.elapsed().as_secs_f64();
-    if seconds >= SLOW_SECONDS && session.options.style.form == ReplyFormat::Standard {
+    let is_for_people = session.options.style.form == ReplyFormat::Standard && !session.output.is_piped();
+    if seconds >= SLOW_SECONDS && is_for_people {
         session.output.print(format!("({seconds:.2}s)\n"))?;
     }
     Ok(())
 }
 
-/// Says that the connection is lost, and leaves it to the next command to make another one.
+/// Prints that the connection is lost. The next command reconnects.
 fn settle<T>(session: &mut CliSession<'_>, done: Result<T, Failure>) -> Result<(), Failure> {
     match done {
         Ok(_) | Err(Failure::NotConnected) => Ok(()),
@@ -247,6 +274,18 @@ mod tests {
     }
 
     #[test]
+    fn a_word_of_its_own_is_a_pipe() {
+        assert_eq!(split_pipe("get a | wc -l"), Some(("get a", "wc -l")));
+        assert_eq!(split_pipe("get a | grep '|' | wc"), Some(("get a", "grep '|' | wc")));
+        assert_eq!(split_pipe(r#"set a "\" | " | cat"#), Some((r#"set a "\" | ""#, "cat")));
+        assert_eq!(split_pipe(r"set a '\' | x' | cat"), Some((r"set a '\' | x'", "cat")));
+        for line in ["", "|", "get a|wc", "get a |wc", "get a |", "get a | ", " | wc", "set a \" | \"", "set a ' | wc"]
+        {
+            assert_eq!(split_pipe(line), None, "{line}");
+        }
+    }
+
+    #[test]
     fn passwords_are_secret() {
         for line in [
             "auth x",
@@ -261,7 +300,7 @@ mod tests {
             "sentinel SET m quorum 2 auth-user x",
             "sentinel config set sentinel-pass x",
             "sentinel config set resolve-hostnames yes sentinel-user x",
-            // Nothing comes of these, but the password is one.
+            // These lines are invalid, but contain a password.
             "auth \"x\"y",
             "auth u \"x",
             "0 auth x",

@@ -1,10 +1,12 @@
-//! What the program does beside commands: it looks at keys, latencies and figures, or feeds the server.
+//! Modes other than commands: scans of keys, latency measurements, statistics, and bulk input.
 
+pub mod batches;
 pub mod eval;
 pub mod intrinsic;
 pub mod keys;
 pub mod latency;
 pub mod pipe;
+pub mod replica;
 pub mod scan;
 pub mod spectrum;
 pub mod stat;
@@ -14,22 +16,22 @@ use crate::session::CliSession;
 use client::Value;
 use std::time::Duration;
 
-/// Between two tries to connect.
+/// Interval between attempts to reconnect.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Goes to the start of a terminal's line and clears what stands there.
+/// Moves the cursor to the start of the line and clears it.
 const CLEAR_LINE: &str = "\r\x1b[0K";
 
-/// Sends a request whose error reply ends the mode: the reply.
+/// Sends a request and returns the reply. An error reply ends the mode.
 ///
 /// # Errors
-/// [`Failure`], an error reply included.
+/// Returns [`Failure`], also for an error reply.
 fn ask(session: &mut CliSession<'_>, request: &[impl AsRef<[u8]>], what: &str) -> Result<Value, Failure> {
     let reply = session.exchange(request)?;
     no_error(reply, what)
 }
 
-/// The reply, unless it is an error.
+/// Returns the reply, or a failure if it is an error.
 fn no_error(reply: Value, what: &str) -> Result<Value, Failure> {
     match reply.error() {
         Some(text) => Err(Failure::Other(format!("{what}: {}", String::from_utf8_lossy(text)))),
@@ -37,10 +39,10 @@ fn no_error(reply: Value, what: &str) -> Result<Value, Failure> {
     }
 }
 
-/// Sends a request until it is answered: when the connection breaks, that is said, and a new one is tried every second.
+/// Sends a request until it is answered. If the connection breaks, this prints a message and reconnects every second.
 ///
 /// # Errors
-/// [`Failure`], where another connection wouldn't help.
+/// Returns [`Failure`] if reconnecting wouldn't help.
 fn ask_patiently(session: &mut CliSession<'_>, request: &[impl AsRef<[u8]>]) -> Result<Value, Failure> {
     let mut tries = 0;
     loop {
@@ -64,10 +66,10 @@ fn ask_patiently(session: &mut CliSession<'_>, request: &[impl AsRef<[u8]>]) -> 
     }
 }
 
-/// Waits, and lets the reader have what was printed meanwhile. Ctrl-C ends the mode where it is noted.
+/// Flushes the output and sleeps. Ctrl-C ends the mode if it is watched.
 ///
 /// # Errors
-/// Standard output's; [`Failure::Interrupted`].
+/// Returns errors of standard output, and [`Failure::Interrupted`].
 fn pause(session: &mut CliSession<'_>, time: Duration) -> Result<(), Failure> {
     session.output.flush()?;
     if session.interrupt.sleep(time) { Err(Failure::Interrupted) } else { Ok(()) }

@@ -1,7 +1,8 @@
-//! What the command line and the environment ask for.
+//! Options from the command line and the environment.
 
 use crate::flags::{self, id};
 use crate::format::{ReplyFormat, Style};
+use crate::manager::{self, ClusterOptions, ClusterWords};
 use crate::quote::unquote;
 use clap::ArgMatches;
 use client::{Address, Proto, TlsOptions, Url};
@@ -10,134 +11,146 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where a server is by default.
+/// Default address of the server.
 const HOST: &str = "127.0.0.1";
 
 const PORT: u16 = 6379;
 
-/// How long `--pipe` waits for the last reply, in seconds.
+/// Default time that `--pipe` waits for the last reply, in seconds.
 const PIPE_TIMEOUT_SECONDS: u64 = 30;
 
-/// What is to be done.
+/// The mode of operation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mode {
-    /// The command of the command line, or the lines of standard input if there is none.
+    /// Runs the command of the command line, or the lines of standard input if there is none.
     Commands,
-    /// A script's file; the command line's words are keys and arguments.
+    /// Runs a script from a file. The command line holds keys and arguments.
     Eval(PathBuf),
-    /// Requests in wire format from standard input.
+    /// Sends requests in wire format from standard input.
     Pipe {
-        /// How long to wait for the last reply; `None`: for ever.
+        /// Time to wait for the last reply; `None` waits forever.
         timeout: Option<Duration>,
     },
-    /// The server's figures.
+    /// Shows the server's statistics.
     Stat,
-    /// How long a PING takes: one number that is updated.
+    /// Shows the times of batches.
+    Batches,
+    /// Shows the duration of PING as one updated line.
     Latency,
-    /// The same, a line per interval.
+    /// Shows the duration of PING, a line per interval.
     LatencyHistory,
-    /// The same, as a spectrum.
+    /// Shows the duration of PING as a spectrum.
     LatencyDist,
-    /// How long the machine leaves a process waiting.
+    /// Measures the machine's scheduling delays.
     IntrinsicLatency(Duration),
-    /// The keys with the most elements.
+    /// Finds the keys with the most elements.
     BigKeys,
-    /// The keys with the most memory, by MEMORY USAGE with so many samples if given.
+    /// Finds the keys that use the most memory, by MEMORY USAGE with this number of samples if given.
     MemKeys(Option<u64>),
-    /// The keys most in use.
+    /// Finds the most used keys.
     HotKeys,
-    /// All keys.
+    /// Lists all keys.
     Scan,
+    /// Writes a snapshot of the server into a file.
+    Rdb(PathBuf),
+    /// Prints the commands that the server sends to its replicas.
+    Replica,
+    /// Manages a cluster.
+    Cluster(Box<ClusterOptions>),
 }
 
-/// Everything that was asked for.
+/// All options.
 #[derive(Clone, Debug)]
 pub struct CliOptions {
-    /// Where the server is.
+    /// Address of the server.
     pub address: Address,
-    /// How to encrypt, if the connection is to be encrypted.
+    /// TLS options, if the connection is encrypted.
     pub tls: Option<TlsOptions>,
-    /// The user that logs in.
+    /// User name for the login.
     pub user: Option<Vec<u8>>,
-    /// The password, unless it is to be asked for.
+    /// Password for the login, if it is known already.
     pub password: Option<Vec<u8>>,
-    /// True if the password was on the command line, which all users of the machine can see.
+    /// True if the password was on the command line, where all users of the machine can see it.
     pub password_is_exposed: bool,
-    /// Whether to ask for the password.
+    /// True if the program asks for the password.
     pub ask_password: bool,
-    /// The name that CLIENT LIST shows.
+    /// Client name for CLIENT LIST.
     pub client_name: Option<Vec<u8>>,
-    /// How long a connection may take to come about, if that was said.
+    /// Limit for establishing a connection, if given.
     pub connect_timeout: Option<Duration>,
-    /// How long a reply may take; `None`: for ever.
+    /// Limit for a reply; `None` waits forever.
     pub read_timeout: Option<Duration>,
-    /// The database to begin in.
+    /// Initial database.
     pub db: u32,
-    /// The protocol's version to ask for: 3, or 2 for none.
+    /// Requested protocol version: 3, or 2 to skip the request.
     pub resp: u8,
-    /// Whether a server that knows only RESP2 will do as well.
+    /// True if a server without RESP3 is acceptable.
     pub resp3_is_optional: bool,
-    /// How often to run the command, if told so; negative: for ever.
+    /// Number of runs, if given; negative runs forever.
     pub repeat: Option<i64>,
-    /// How long to wait between runs, if told so.
+    /// Pause between runs, if given.
     pub interval: Option<Duration>,
-    /// Whether the last argument comes from standard input.
+    /// True if the last argument comes from standard input.
     pub stdin_last: bool,
-    /// The argument that standard input takes the place of.
+    /// Argument that is replaced by standard input.
     pub stdin_tag: Option<Vec<u8>>,
-    /// Whether arguments are quoted.
+    /// True if arguments are quoted.
     pub quoted_input: bool,
-    /// How replies are printed.
+    /// Options for printing replies.
     pub style: Style,
-    /// Whether a form was asked for, or depends on what standard output is.
+    /// True if the format comes from a flag, false if it depends on the kind of standard output.
     pub form_is_given: bool,
-    /// Whether error replies go to standard error and make the exit status.
+    /// True if error replies go to standard error and set the exit status.
     pub exit_error: bool,
-    /// Whether a command goes on to the node of a cluster that the server names.
+    /// True if the client follows redirections of a cluster.
     pub follow_redirections: bool,
-    /// Whether push messages are printed.
+    /// True if push messages are printed.
     pub show_pushes: bool,
-    /// Only keys that match.
+    /// Pattern for keys.
     pub pattern: Option<Vec<u8>>,
-    /// What is to be done.
+    /// The mode of operation.
     pub mode: Mode,
-    /// The command and its arguments, or those of a script.
+    /// The command and its arguments, or a script's keys and arguments.
     pub command: Vec<Vec<u8>>,
 }
 
 impl CliOptions {
-    /// Whether commands come as lines of standard input.
+    /// Returns true if commands are lines of standard input.
     pub fn reads_lines(&self) -> bool {
         self.mode == Mode::Commands && self.command.is_empty()
     }
 }
 
-/// Why there are no options.
+/// A result of parsing other than options.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// The user asked for a text.
+    /// A text that the user requested.
     Answer(String),
-    /// The command line can't be used: what to say on standard error.
+    /// The command line is invalid: a message for standard error.
     Wrong(String),
 }
 
-/// What options depend on beside the command line.
+/// Inputs other than the command line.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
-    /// Whether replies are printed on a terminal.
+    /// True if standard output is a terminal.
     pub stdout_is_terminal: bool,
     /// `REDISCLI_AUTH`.
     pub auth: Option<OsString>,
-    /// Whether colours are shown unless the command line says otherwise.
+    /// True if colours are on by default.
     pub shows_colours: bool,
 }
 
-/// Reads the command line, without the words `penstock cli`.
+/// Parses the command line, without the words `penstock cli`.
 ///
 /// # Errors
-/// [`Exit`] where the command line asks for a text, or can't be used.
+/// Returns [`Exit`] if the command line asks for a text or is invalid.
 pub fn read(args: &[OsString], surroundings: &Surroundings) -> Result<CliOptions, Exit> {
-    check_flags(args)?;
+    let flags = flags::command();
+    let takes_value =
+        |word: &OsStr| flags.get_arguments().any(|arg| is_spelled(arg, word) && arg.get_action().takes_values());
+    let (args, words) = manager::split(args, takes_value);
+    check_flags(&args)?;
     let parsed = flags::command().no_binary_name(true).try_get_matches_from(args);
     let matches = parsed.map_err(|error| wrong(&first_lines(&error)))?;
     if matches.get_flag(id::HELP) {
@@ -146,10 +159,10 @@ pub fn read(args: &[OsString], surroundings: &Surroundings) -> Result<CliOptions
     if matches.get_flag(id::VERSION) {
         return Err(Exit::Answer(format!("penstock cli {}", env!("CARGO_PKG_VERSION"))));
     }
-    FlagReader { matches: &matches, surroundings }.options()
+    FlagReader { matches: &matches, surroundings, words: &words }.options()
 }
 
-/// What clap says is wrong, on one line, without its usage.
+/// Returns clap's message on one line, without its usage text.
 fn first_lines(error: &clap::Error) -> String {
     let text = error.to_string();
     let lines: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
@@ -160,8 +173,8 @@ fn help() -> Exit {
     Exit::Answer(flags::command().render_long_help().to_string().trim_end().to_owned())
 }
 
-/// Looks at the words before the command as redis-cli does: each is a flag, spelled out, or the value of one. The
-/// parser would understand more than that, such as `-n2` or `--pattern=x`, and see something else in `-csv`.
+/// Checks the words before the command by redis-cli's rules: each is a spelled-out flag or the value of one. clap would
+/// accept more, for example `-n2` or `--pattern=x`, and would split `-csv`.
 fn check_flags(args: &[OsString]) -> Result<(), Exit> {
     let flags = flags::command();
     let mut args = args.iter();
@@ -170,7 +183,7 @@ fn check_flags(args: &[OsString]) -> Result<(), Exit> {
         let has_all = flag.is_some_and(|arg| !arg.get_action().takes_values() || args.next().is_some());
         match word.to_string_lossy().as_ref() {
             _ if has_all => {}
-            // A -h that lacks its host asks for help.
+            // A -h without a host asks for help.
             "-h" => return Err(help()),
             word => return Err(wrong_flag(word)),
         }
@@ -186,7 +199,7 @@ fn is_spelled(arg: &clap::Arg, word: &OsStr) -> bool {
 
 fn wrong_flag(flag: &str) -> Exit {
     match flags::REFUSED.iter().find(|(refused, _)| *refused == flag) {
-        Some((_, reason)) => wrong(&format!("'{flag}' is not supported: {reason}; redis-cli can do that")),
+        Some((_, reason)) => wrong(&format!("'{flag}' is not supported: {reason}; use redis-cli")),
         None => Exit::Wrong(format!("Unrecognized option or bad number of args for: '{flag}'")),
     }
 }
@@ -198,6 +211,7 @@ fn wrong(text: &str) -> Exit {
 struct FlagReader<'a> {
     matches: &'a ArgMatches,
     surroundings: &'a Surroundings,
+    words: &'a ClusterWords,
 }
 
 impl FlagReader<'_> {
@@ -240,6 +254,11 @@ impl FlagReader<'_> {
         if self.flag(id::RESP2) && self.flag(id::RESP3) {
             return Err(Exit::Wrong("Options -2 and -3 are mutually exclusive.".to_owned()));
         }
+        if self.words.repeats_weights {
+            let text = "WARNING: you cannot use --cluster-weight more than once.\nYou can set more weights by adding them \
+                        as a space-separated list, ie:\n--cluster-weight n1=w n2=w";
+            return Err(Exit::Wrong(text.to_owned()));
+        }
         if self.flag(id::STDIN_LAST) && self.matches.contains_id(id::STDIN_TAG) {
             return Err(Exit::Wrong("Options -x and -X are mutually exclusive.".to_owned()));
         }
@@ -276,7 +295,7 @@ impl FlagReader<'_> {
             (Some(short), _) => format!("-{short}"),
             (_, long) => format!("--{}", long.unwrap_or_default()),
         });
-        wrong(&format!("'{}' is no number that {} takes", value.to_string_lossy(), flag.unwrap_or_default()))
+        wrong(&format!("'{}' is not a valid number for {}", value.to_string_lossy(), flag.unwrap_or_default()))
     }
 
     fn seconds(&self, id: &str) -> Result<Option<Duration>, Exit> {
@@ -285,7 +304,7 @@ impl FlagReader<'_> {
         duration.map(Some).map_err(|_| self.no_number(id, self.value(id).unwrap_or_default()))
     }
 
-    /// The form that the last of the flags for forms asks for.
+    /// Returns the format of the last format flag.
     fn given_form(&self) -> Option<ReplyFormat> {
         let forms = [
             (id::RAW, ReplyFormat::Raw),
@@ -297,7 +316,7 @@ impl FlagReader<'_> {
         forms.into_iter().find(|(id, _)| self.flag(id)).map(|(_, form)| form)
     }
 
-    /// Whether colours are asked for, or fit where the output goes.
+    /// Returns true if colours are requested, or are on by default.
     fn colours(&self) -> bool {
         match self.matches.get_one::<String>(id::COLOR).map(String::as_str) {
             None | Some("auto") => self.surroundings.shows_colours,
@@ -337,7 +356,41 @@ impl FlagReader<'_> {
         }
     }
 
+    fn cluster(&self, subcommand: &OsStr) -> Result<ClusterOptions, Exit> {
+        let text = |id| self.value(id).map(|value| value.to_string_lossy().into_owned());
+        Ok(ClusterOptions {
+            subcommand: subcommand.as_bytes().to_vec(),
+            args: self.words.args.clone(),
+            replicas: self.number(id::CLUSTER_REPLICAS)?.unwrap_or(0),
+            yes: self.flag(id::CLUSTER_YES),
+            from: text(id::CLUSTER_FROM),
+            to: text(id::CLUSTER_TO),
+            slots: self.number(id::CLUSTER_SLOTS)?.unwrap_or(0),
+            timeout_ms: self.number(id::CLUSTER_TIMEOUT)?.unwrap_or(manager::MIGRATE_TIMEOUT_MS),
+            pipeline: self.number(id::CLUSTER_PIPELINE)?.unwrap_or(manager::MIGRATE_KEYS).max(1),
+            threshold: self.number(id::CLUSTER_THRESHOLD)?.unwrap_or(manager::THRESHOLD_PERCENT),
+            weights: self.words.weights.clone(),
+            uses_empty_masters: self.flag(id::CLUSTER_USE_EMPTY_MASTERS),
+            simulates: self.flag(id::CLUSTER_SIMULATE),
+            replaces: self.flag(id::CLUSTER_REPLACE),
+            copies: self.flag(id::CLUSTER_COPY),
+            is_slave: self.flag(id::CLUSTER_SLAVE),
+            master_id: text(id::CLUSTER_MASTER_ID),
+            searches_owners: self.flag(id::CLUSTER_SEARCH_MULTIPLE_OWNERS),
+            fixes_unreachable: self.flag(id::CLUSTER_FIX_WITH_UNREACHABLE_MASTERS),
+            only_masters: self.flag(id::CLUSTER_ONLY_MASTERS),
+            only_replicas: self.flag(id::CLUSTER_ONLY_REPLICAS),
+            from_user: self.bytes(id::CLUSTER_FROM_USER),
+            from_password: self.bytes(id::CLUSTER_FROM_PASS),
+            asks_from_password: self.flag(id::CLUSTER_FROM_ASKPASS),
+            is_verbose: self.flag(id::VERBOSE),
+        })
+    }
+
     fn mode(&self) -> Result<Mode, Exit> {
+        if let Some(subcommand) = self.value(id::CLUSTER) {
+            return Ok(Mode::Cluster(Box::new(self.cluster(subcommand)?)));
+        }
         let plain = [
             (id::LATENCY, Mode::Latency),
             (id::LATENCY_HISTORY, Mode::LatencyHistory),
@@ -346,7 +399,9 @@ impl FlagReader<'_> {
             (id::MEMKEYS, Mode::MemKeys(None)),
             (id::HOTKEYS, Mode::HotKeys),
             (id::STAT, Mode::Stat),
+            (id::BATCHES, Mode::Batches),
             (id::SCAN, Mode::Scan),
+            (id::REPLICA, Mode::Replica),
         ];
         if let Some(samples) = self.number(id::MEMKEYS_SAMPLES)? {
             return Ok(Mode::MemKeys(Some(samples)));
@@ -358,13 +413,16 @@ impl FlagReader<'_> {
         if let Some((_, mode)) = plain.into_iter().find(|(id, _)| self.flag(id)) {
             return Ok(mode);
         }
+        if let Some(path) = self.value(id::RDB) {
+            return Ok(Mode::Rdb(path.into()));
+        }
         if let Some(time) = self.seconds(id::INTRINSIC_LATENCY)? {
             return Ok(Mode::IntrinsicLatency(time));
         }
         Ok(self.value(id::EVAL).map_or(Mode::Commands, |file| Mode::Eval(file.into())))
     }
 
-    /// Where the server is.
+    /// Returns the address of the server.
     fn address(&self, uri: &mut Url) -> Result<Address, Exit> {
         let socket = self.value(id::SOCKET).map(PathBuf::from);
         if let Some(path) = self.last(id::SOCKET, socket, uri.socket.take()) {
@@ -376,7 +434,7 @@ impl FlagReader<'_> {
         Ok(Address::Tcp { host, port })
     }
 
-    /// What counts of a flag and the same in the URI: what stands last on the command line.
+    /// Returns the value of a flag or of the URI: the last one on the command line counts.
     fn last<T>(&self, id: &str, flag: Option<T>, uri: Option<T>) -> Option<T> {
         let flag_is_last = self.matches.index_of(id) > self.matches.index_of(id::URI);
         if flag_is_last { flag.or(uri) } else { uri.or(flag) }
@@ -420,7 +478,7 @@ impl FlagReader<'_> {
 
 fn parse_uri(uri: &OsStr) -> Result<Url, Exit> {
     const SCHEMES: [&str; 3] = ["redis", "valkey", "unix"];
-    let Some(text) = uri.to_str() else { return Err(wrong("the URI is no UTF-8; write other bytes as %xx")) };
+    let Some(text) = uri.to_str() else { return Err(wrong("the URI is not UTF-8; write other bytes as %xx")) };
     if !SCHEMES.iter().any(|scheme| text.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))) {
         return Err(Exit::Wrong("Invalid URI scheme".to_owned()));
     }

@@ -1,4 +1,4 @@
-//! `--askpass`: a password that isn't shown.
+//! `--askpass`: reads a password without showing it.
 
 use crate::failure::Failure;
 use rustix::termios::{LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcsetattr};
@@ -13,7 +13,7 @@ const DELETE: u8 = 0x7f;
 /// Asks for the password: on a terminal, which shows a star for each byte, or as a line of standard input.
 ///
 /// # Errors
-/// Standard input's; [`Failure::Interrupted`].
+/// Returns errors of standard input, and [`Failure::Interrupted`].
 pub fn ask() -> Result<Vec<u8>, Failure> {
     let stdin = io::stdin();
     let typed = match tcgetattr(&stdin) {
@@ -34,11 +34,11 @@ pub fn ask() -> Result<Vec<u8>, Failure> {
     line.map(|line| line.trim_ascii_end().to_vec()).ok_or(Failure::Interrupted)
 }
 
-/// Reads a line from a terminal that is in `before`'s state, and brings it back into that; `None` after Ctrl-C.
+/// Reads a line from a terminal in the state `before`, and restores the state. Returns `None` after Ctrl-C.
 fn type_unseen(before: &Termios) -> io::Result<Option<Vec<u8>>> {
     let stdin = io::stdin();
     let mut unseen = before.clone();
-    // No signals either: one would leave the terminal like this.
+    // Signals are off as well: one would end the program before the state is restored.
     unseen.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG);
     let set = |state: &Termios| tcsetattr(&stdin, OptionalActions::Drain, state).map_err(io::Error::from);
     let typed = set(&unseen).and_then(|()| read_keys(&mut stdin.lock(), &mut io::stdout()));
@@ -46,7 +46,7 @@ fn type_unseen(before: &Termios) -> io::Result<Option<Vec<u8>>> {
     restored.and(typed)
 }
 
-/// What is typed until Enter; `None` after Ctrl-C.
+/// Returns the characters typed until Enter, or `None` after Ctrl-C.
 fn read_keys(keys: &mut impl BufRead, echo: &mut impl Write) -> io::Result<Option<Vec<u8>>> {
     let mut typed = Vec::new();
     for key in keys.bytes() {

@@ -1,13 +1,13 @@
-//! What `:set` changes, in the interactive mode or in `~/.redisclirc`.
+//! Preferences that `:set` changes, in interactive mode or in `~/.redisclirc`.
 
 use crate::output::complain;
 use std::fs;
 use std::path::Path;
 
-/// How the interactive mode behaves.
+/// Preferences of the interactive mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preferences {
-    /// Whether the arguments that are still to come are shown behind the cursor.
+    /// True if the remaining arguments are shown behind the cursor.
     pub hints: bool,
 }
 
@@ -18,7 +18,7 @@ impl Default for Preferences {
 }
 
 impl Preferences {
-    /// Obeys a line that begins with a colon; what to print, empty if all is well.
+    /// Executes a line that begins with a colon. Returns the output, which is empty on success.
     pub fn set(&mut self, words: &[Vec<u8>]) -> String {
         let words: Vec<String> = words.iter().map(|word| String::from_utf8_lossy(word).to_ascii_lowercase()).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -32,7 +32,7 @@ impl Preferences {
         String::new()
     }
 
-    /// Reads a file of such lines; one that isn't there changes nothing.
+    /// Reads preferences from a file. A missing file changes nothing.
     pub fn load(path: &Path) -> Self {
         let mut preferences = Self::default();
         let text = fs::read(path).unwrap_or_default();

@@ -1,6 +1,6 @@
-//! How redis-cli writes bytes as quoted text, and reads quoted text as bytes.
+//! redis-cli's quoting: bytes as quoted text, and back.
 
-/// Appends `bytes` between double quotes, printable as ASCII: the reverse of [`unquote`].
+/// Appends `bytes` between double quotes, as printable ASCII. This is the inverse of [`unquote`].
 pub fn push_quoted(bytes: &[u8], out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     out.push(b'"');
@@ -23,14 +23,14 @@ pub fn push_quoted(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// `bytes` as [`push_quoted`] writes them.
+/// Returns the output of [`push_quoted`].
 pub fn quoted(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len() + 2);
     push_quoted(bytes, &mut out);
     out
 }
 
-/// The one argument that `text` is by the rules of a command line, or `None` if its quotes don't balance or it is not
+/// Parses `text` as one argument by the rules of a command line. Returns `None` if its quotes don't balance or it isn't
 /// exactly one argument. An empty text is an empty argument.
 pub fn unquote(text: &[u8]) -> Option<Vec<u8>> {
     if text.is_empty() {

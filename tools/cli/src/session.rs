@@ -1,65 +1,65 @@
-//! The connection and its state: the user, the database, the protocol, whether a transaction is open.
+//! The connection with its state: user, database, protocol, and open transaction.
 
 use crate::failure::Failure;
 use crate::interrupt::{self, Interrupt};
 use crate::options::CliOptions;
 use crate::output::Output;
 use crate::output::complain;
-use crate::redirection::Redirection;
-use crate::ties::Ties;
+use crate::session_state::SessionState;
+use client::cluster::Redirection;
 use client::{Address, Config, Connection, Error, Fate, Lost, Value, system_text};
 use std::time::{Duration, Instant};
 
-/// Longest wait in one piece where Ctrl-C ends the program by itself.
+/// Maximum duration of one wait while Ctrl-C ends the program.
 const WAIT: Duration = Duration::from_secs(3600);
 
-/// Keys that completion offers at most.
+/// Maximum number of keys that completion offers.
 const KEYS_SHOWN: usize = 100;
 
-/// How long completion may go on asking for more keys.
+/// Time after which completion stops requesting more keys.
 const COMPLETION_TIME: Duration = Duration::from_millis(100);
 
-/// How long completion may wait in all for a server that doesn't answer. The terminal takes no Ctrl-C meanwhile.
+/// Maximum time that completion waits for a slow server. The terminal ignores Ctrl-C during this time.
 const COMPLETION_WAIT: Duration = Duration::from_millis(500);
 
-/// How often it looks meanwhile whether a reply that it had given up has come.
+/// Interval at which completion checks for a late reply.
 const LATE_REPLY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How many keys a SCAN for completion looks at.
+/// COUNT of a SCAN for completion.
 const SCAN_COUNT: &[u8] = b"1000";
 
-/// What completion has found.
+/// Result of a completion of keys.
 pub struct FoundKeys {
-    /// Keys, sorted, none twice.
+    /// Keys, sorted and without duplicates.
     pub keys: Vec<Vec<u8>>,
-    /// Whether there are no others.
+    /// True if there are no further keys.
     pub is_all: bool,
 }
 
-/// A connection that can be made anew, and standard output.
+/// A connection that can be reopened, and standard output.
 pub struct CliSession<'a> {
-    /// What the command line asked for.
+    /// Options from the command line.
     pub options: &'a CliOptions,
-    /// Where replies go.
+    /// Output for replies.
     pub output: Output,
-    /// Ctrl-C.
+    /// State of Ctrl-C.
     pub interrupt: Interrupt,
     address: Address,
     password: Option<Vec<u8>>,
     connection: Option<Connection>,
-    /// The database that is selected, or would be if there were a connection.
+    /// Selected database. It is also selected after a reconnect.
     db: u32,
     resp3: bool,
-    /// The database before MULTI, while a transaction is open.
+    /// Database before MULTI, while a transaction is open.
     db_before_transaction: Option<u32>,
-    /// What hangs on the connection, or did on the last one.
-    ties: Ties,
-    /// Replies that completion has given up waiting for. They come before all others, and are dropped.
+    /// State of the connection that a new one can't restore. It is kept after the connection ends.
+    session_state: SessionState,
+    /// Number of replies that completion has stopped waiting for. They precede all other replies and are dropped.
     late_replies: usize,
 }
 
 impl<'a> CliSession<'a> {
-    /// A session that isn't connected yet.
+    /// Returns a session without a connection.
     pub fn new(options: &'a CliOptions) -> Self {
         Self {
             options,
@@ -71,33 +71,33 @@ impl<'a> CliSession<'a> {
             db: options.db,
             resp3: options.resp == 3,
             db_before_transaction: None,
-            ties: Ties::default(),
+            session_state: SessionState::default(),
             late_replies: 0,
         }
     }
 
-    /// Gives the password that was asked for.
+    /// Sets the password that the user has typed.
     pub fn set_password(&mut self, password: Vec<u8>) {
         self.password = Some(password);
     }
 
-    /// Turns to another server; [`Self::connect`] goes there.
+    /// Changes the server. [`Self::connect`] connects to it.
     pub fn set_address(&mut self, host: String, port: u16) {
         self.address = Address::Tcp { host, port };
         self.disconnect();
     }
 
-    /// Turns to the node that a redirection names, and stays there.
+    /// Moves to the node that a redirection names, and stays there.
     ///
     /// # Errors
-    /// As [`Self::connect`] and [`Self::exchange`].
+    /// Returns errors of [`Self::connect`] and [`Self::exchange`].
     pub fn follow(&mut self, redirection: &Redirection) -> Result<(), Failure> {
         let host = match &self.address {
-            Address::Tcp { host, .. } if redirection.host.is_empty() => host.clone(),
-            _ => redirection.host.clone(),
+            Address::Tcp { host, .. } if redirection.node.host.is_empty() => host.clone(),
+            _ => redirection.node.host.clone(),
         };
-        self.set_address(host, redirection.port);
-        // Where one command was asked for, only its reply is printed.
+        self.set_address(host, redirection.node.port);
+        // For a single command from the command line, only the reply is printed.
         if self.options.reads_lines() {
             let (slot, place) = (&redirection.slot, self.place());
             self.output.print(format!("-> Redirected to slot [{slot}] located at {place}\n"))?;
@@ -110,11 +110,11 @@ impl<'a> CliSession<'a> {
         Ok(())
     }
 
-    /// Connects anew. What fails is said on standard error.
+    /// Reconnects. Errors are printed on standard error.
     ///
     /// # Errors
-    /// [`Failure::NotConnected`] without a connection or with one that refused password, database or protocol: it can
-    /// be used all the same, which [`Self::is_connected`] tells.
+    /// Returns [`Failure::NotConnected`] without a connection, or if the server refused password, database or protocol.
+    /// In the second case the connection is usable, and [`Self::is_connected`] returns true.
     pub fn connect(&mut self) -> Result<(), Failure> {
         if let Err(error) = self.open() {
             self.report_unreachable(&error);
@@ -123,10 +123,10 @@ impl<'a> CliSession<'a> {
         self.greet()
     }
 
-    /// Connects anew if the server is there by now. False, and prints nothing, if it isn't.
+    /// Reconnects if the server is reachable. Otherwise it returns false and prints nothing.
     ///
     /// # Errors
-    /// [`Failure::NotConnected`] if password, database or protocol are refused, which was said.
+    /// Returns [`Failure::NotConnected`] if the server refused password, database or protocol. The error was printed.
     pub fn try_connect(&mut self) -> Result<bool, Failure> {
         if self.open().is_err() {
             return Ok(false);
@@ -139,7 +139,7 @@ impl<'a> CliSession<'a> {
 
     fn open(&mut self) -> Result<(), Error> {
         self.disconnect();
-        self.ties = Ties::default();
+        self.session_state = SessionState::default();
         let mut config = match &self.address {
             Address::Tcp { host, port } => Config::tcp(host.clone(), *port),
             Address::Unix(path) => Config::unix(path.clone()),
@@ -149,7 +149,7 @@ impl<'a> CliSession<'a> {
             config.tls_options = tls.clone();
         }
         config.connect_timeout = self.options.connect_timeout.unwrap_or(config.connect_timeout);
-        // Commands may block for as long as they like.
+        // Commands may block without a limit.
         config.read_timeout = None;
         config.write_timeout = None;
         config.pushes_max = usize::MAX;
@@ -165,7 +165,7 @@ impl<'a> CliSession<'a> {
         complain!("Could not connect to Redis at {}: {reason}", self.place());
     }
 
-    /// Where the server is, as the prompt shows it.
+    /// Returns the address of the server, as shown in the prompt.
     pub fn place(&self) -> String {
         match &self.address {
             Address::Tcp { host, port } => format!("{host}:{port}"),
@@ -173,7 +173,7 @@ impl<'a> CliSession<'a> {
         }
     }
 
-    /// Tells a new connection password, database and protocol, until it refuses one.
+    /// Sends password, database and protocol version on a new connection, until the server refuses one.
     fn greet(&mut self) -> Result<(), Failure> {
         if let Some(password) = self.password.clone() {
             let user = self.options.user.clone();
@@ -188,7 +188,7 @@ impl<'a> CliSession<'a> {
             let request = [b"CLIENT".to_vec(), b"SETNAME".to_vec(), name];
             match self.tell(&request, "CLIENT SETNAME") {
                 Err(failure) if !self.is_connected() => return Err(failure),
-                // Commands do as well without a name.
+                // A refused name doesn't matter.
                 _ => {}
             }
         }
@@ -219,7 +219,7 @@ impl<'a> CliSession<'a> {
         Err(Failure::NotConnected)
     }
 
-    /// Ends the connection, and with it an open transaction.
+    /// Closes the connection. This aborts an open transaction.
     pub fn disconnect(&mut self) {
         self.connection = None;
         self.late_replies = 0;
@@ -232,29 +232,34 @@ impl<'a> CliSession<'a> {
         }
     }
 
-    /// Whether there is a connection, as far as one knows.
+    /// Takes the connection out of the session.
+    pub fn take_connection(&mut self) -> Option<Connection> {
+        self.connection.take()
+    }
+
+    /// Returns true if a connection exists and no failure is known.
     pub fn is_connected(&self) -> bool {
         self.connection.is_some()
     }
 
-    /// What hangs on the connection, or hung on one that has ended until another is made.
-    pub(crate) fn ties(&self) -> Ties {
-        self.ties
+    /// Returns the state that a new connection can't restore. It belongs to the current connection, or to the last one.
+    pub(crate) fn session_state(&self) -> SessionState {
+        self.session_state
     }
 
-    /// The connection.
+    /// Returns the connection.
     ///
     /// # Errors
-    /// [`Failure::NotConnected`].
+    /// Returns [`Failure::NotConnected`].
     pub fn connection(&mut self) -> Result<&mut Connection, Failure> {
         self.connection.as_mut().ok_or(Failure::NotConnected)
     }
 
-    /// Connects if there is no connection. One that the server has closed in the meantime isn't replaced silently: a
-    /// transaction, watched keys or a login went with it.
+    /// Connects if there is no connection. A connection that the server has closed isn't replaced silently, because a
+    /// transaction, watched keys or a login ended with it.
     ///
     /// # Errors
-    /// [`Failure::Lost`]; [`Failure::NotConnected`], which was said; standard output's.
+    /// Returns [`Failure::Lost`], [`Failure::NotConnected`] (the error was printed), and errors of standard output.
     pub fn ensure_connected(&mut self) -> Result<(), Failure> {
         if self.is_connected() {
             return self.print_late_pushes();
@@ -265,25 +270,25 @@ impl<'a> CliSession<'a> {
         }
     }
 
-    /// Sends a request whose replies [`Self::next_value`] gives.
+    /// Sends a request. [`Self::next_value`] returns its replies.
     ///
     /// # Errors
-    /// [`Failure::NotConnected`].
+    /// Returns [`Failure::NotConnected`].
     pub fn send(&mut self, request: &[impl AsRef<[u8]>]) -> Result<(), Failure> {
-        // In the order of arrival, pushes and replies alike: so everything is taken as if it answered nothing.
+        // The session needs pushes and replies in their order of arrival, and reads both as unsolicited values.
         self.connection()?.send_unanswered(request);
         Ok(())
     }
 
-    /// The next thing that the server says. Ctrl-C ends the wait, and the connection with it.
+    /// Waits for the next value from the server. Ctrl-C ends the wait and the connection.
     ///
     /// # Errors
-    /// [`Failure::Lost`] or [`Failure::Interrupted`].
+    /// Returns [`Failure::Lost`] or [`Failure::Interrupted`].
     pub fn next_value(&mut self) -> Result<Value, Failure> {
         self.value_within(None)
     }
 
-    /// The next thing that the server says. Without it, after `limit`, the connection ends.
+    /// Waits for the next value from the server. After `limit`, the connection is closed.
     fn value_within(&mut self, limit: Option<Duration>) -> Result<Value, Failure> {
         let interval = if self.interrupt.is_watched() { interrupt::INTERVAL } else { WAIT };
         let start = Instant::now();
@@ -293,17 +298,17 @@ impl<'a> CliSession<'a> {
                 return Ok(value);
             }
             if let Some(limit) = limit.filter(|limit| start.elapsed() >= *limit) {
-                // What comes yet would be taken for the next command's.
+                // A later reply would be mistaken for the next command's.
                 self.disconnect();
                 return Err(Error::Lost { cause: Lost::Silent(limit), fate: Fate::MayHaveRun }.into());
             }
         }
     }
 
-    /// The same, if it comes within `timeout`.
+    /// Waits up to `timeout` for the next value from the server.
     ///
     /// # Errors
-    /// As [`Self::next_value`].
+    /// Returns the errors of [`Self::next_value`].
     pub fn poll_value(&mut self, timeout: Duration) -> Result<Option<Value>, Failure> {
         if self.interrupt.take() {
             self.disconnect();
@@ -312,7 +317,7 @@ impl<'a> CliSession<'a> {
         self.take_value(timeout)
     }
 
-    /// What the server says next, if it comes within `timeout`, but for late replies, which are dropped.
+    /// Waits up to `timeout` for the next value from the server, and drops late replies.
     fn take_value(&mut self, timeout: Duration) -> Result<Option<Value>, Failure> {
         let start = Instant::now();
         loop {
@@ -326,19 +331,19 @@ impl<'a> CliSession<'a> {
         }
     }
 
-    /// Sends a request and waits for its reply; pushes that come before it are printed.
+    /// Sends a request and waits for its reply. Pushes before the reply are printed.
     ///
     /// # Errors
-    /// As [`Self::next_value`], or standard output's.
+    /// Returns the errors of [`Self::next_value`] and of standard output.
     pub fn exchange(&mut self, request: &[impl AsRef<[u8]>]) -> Result<Value, Failure> {
         self.send(request)?;
         self.next_reply()
     }
 
-    /// The next reply; pushes that come before it are printed.
+    /// Waits for the next reply. Pushes before the reply are printed.
     ///
     /// # Errors
-    /// As [`Self::next_value`], or standard output's.
+    /// Returns the errors of [`Self::next_value`] and of standard output.
     pub fn next_reply(&mut self) -> Result<Value, Failure> {
         loop {
             match self.value_within(self.options.read_timeout)? {
@@ -348,10 +353,10 @@ impl<'a> CliSession<'a> {
         }
     }
 
-    /// Prints a push message, if such are to be seen.
+    /// Prints a push message, if the options ask for it.
     ///
     /// # Errors
-    /// Standard output's.
+    /// Returns errors of standard output.
     pub fn print_push(&mut self, push: &Value) -> Result<(), Failure> {
         if self.options.show_pushes {
             let style = &self.options.style;
@@ -360,10 +365,10 @@ impl<'a> CliSession<'a> {
         Ok(())
     }
 
-    /// Prints what has arrived unasked since the last reply.
+    /// Prints the pushes that have arrived since the last reply.
     ///
     /// # Errors
-    /// [`Failure::Lost`] when the connection turns out to be gone, or standard output's.
+    /// Returns [`Failure::Lost`] if the connection has ended, and errors of standard output.
     fn print_late_pushes(&mut self) -> Result<(), Failure> {
         while let Some(push) = self.take_value(Duration::ZERO)? {
             self.print_push(&push)?;
@@ -371,10 +376,10 @@ impl<'a> CliSession<'a> {
         Ok(())
     }
 
-    /// Prints what has arrived unasked. If the connection has ended meanwhile, the next command says so.
+    /// Prints the pushes that have arrived. If the connection has ended, the next command reports it.
     ///
     /// # Errors
-    /// Standard output's.
+    /// Returns errors of standard output.
     pub fn show_late_pushes(&mut self) -> Result<(), Failure> {
         match self.print_late_pushes() {
             Err(Failure::Output(error)) => Err(Failure::Output(error)),
@@ -382,7 +387,8 @@ impl<'a> CliSession<'a> {
         }
     }
 
-    /// Some keys that begin so, for completion; none where asking could disturb or takes long.
+    /// Returns keys with this prefix, for completion. The list is empty if a request isn't allowed now, or takes too
+    /// long.
     pub fn keys_with_prefix(&mut self, prefix: &[u8]) -> FoundKeys {
         let (mut keys, mut is_all) = (Vec::new(), false);
         if !self.may_ask() {
@@ -409,7 +415,8 @@ impl<'a> CliSession<'a> {
         FoundKeys { keys, is_all }
     }
 
-    /// The names of the server's settings, for completion; none where asking could disturb, takes long or is refused.
+    /// Returns the names of the server's settings, for completion. The list is empty if a request isn't allowed now,
+    /// takes too long, or is refused.
     pub fn setting_names(&mut self) -> Vec<String> {
         if !self.may_ask() {
             return Vec::new();
@@ -427,18 +434,18 @@ impl<'a> CliSession<'a> {
         names
     }
 
-    /// Whether completion may ask the server something between two commands of the user.
+    /// Returns true if completion may send a request between two commands of the user.
     fn may_ask(&mut self) -> bool {
-        // An earlier one was for something else.
+        // Discards a Ctrl-C that was meant for something else.
         self.interrupt.take();
         self.is_connected() && !self.is_in_transaction()
     }
 
-    /// Sends a request and waits for its reply until `end`. A reply that comes later is never seen, and what was
-    /// logged in, watched or begun stays. Until it comes, nothing more is asked in this way.
+    /// Sends a request and waits for its reply until `end`. The connection is kept, and a late reply is dropped. Until
+    /// that reply arrives, this method sends no other request.
     fn exchange_until(&mut self, request: &[impl AsRef<[u8]>], end: Instant) -> Option<Value> {
         let rest = || end.saturating_duration_since(Instant::now());
-        // While a reply is late, it comes first: pushes are printed, the reply is dropped.
+        // A late reply precedes the new one: it is dropped, and pushes are printed.
         while self.late_replies > 0 && !rest().is_zero() {
             if let Some(push) = self.poll_value(rest().min(LATE_REPLY_INTERVAL)).ok()? {
                 self.print_push(&push).ok()?;
@@ -458,12 +465,12 @@ impl<'a> CliSession<'a> {
         None
     }
 
-    /// Whether MULTI has been answered, and neither EXEC nor DISCARD.
+    /// Returns true between a successful MULTI and its EXEC or DISCARD.
     pub fn is_in_transaction(&self) -> bool {
         self.db_before_transaction.is_some()
     }
 
-    /// The prompt of the interactive mode.
+    /// Returns the prompt of the interactive mode.
     pub fn prompt(&self) -> String {
         if !self.is_connected() {
             return "not connected> ".to_owned();
@@ -477,12 +484,12 @@ impl<'a> CliSession<'a> {
         format!("{place}{db}{transaction}> ")
     }
 
-    /// Keeps in mind what a command that was answered has changed.
+    /// Updates the state after a command was answered.
     ///
     /// # Errors
-    /// Those of selecting the database again after AUTH.
+    /// Returns errors of selecting the database again after AUTH.
     pub fn note(&mut self, request: &[Vec<u8>], reply: &Value) -> Result<(), Failure> {
-        self.ties.note(request, reply);
+        self.session_state.note(request, reply);
         let is_error = reply.error().is_some();
         let name = request.first().map(|name| name.to_ascii_lowercase()).unwrap_or_default();
         match (name.as_slice(), request.len()) {
@@ -511,7 +518,7 @@ impl<'a> CliSession<'a> {
     }
 }
 
-/// A text as a pattern that matches it alone.
+/// Returns a pattern that matches only this text.
 fn escape_pattern(text: &[u8]) -> Vec<u8> {
     let escaped = text.iter().flat_map(|&byte| match byte {
         b'*' | b'?' | b'[' | b']' | b'\\' | b'^' => [Some(b'\\'), Some(byte)],

@@ -1,12 +1,12 @@
-//! What automatic pipelining saves: threads that each wait for every reply, over one connection one by one, over one
-//! connection each, and over one [`Client`].
+//! Measures automatic pipelining: threads that wait for every reply share one connection in turn, use one connection
+//! each, or share one [`Client`].
 //!
 //!     cargo bench -p penstock-client --bench sharing [-- SECONDS]
 //!
-//! `PENSTOCK_BIN` names another server to measure with. Without `--bench`, as ordinary tests run it, it makes one short
-//! round, so that it can't rot.
+//! `PENSTOCK_BIN` names another server. Without `--bench` it makes one short round, so that ordinary tests keep it
+//! working.
 
-// A benchmark fails by panicking.
+// A benchmark reports failures by panicking.
 #![allow(clippy::unwrap_used, clippy::missing_docs_in_private_items)]
 
 use std::sync::Mutex;
@@ -20,7 +20,7 @@ use tests::server::Server;
 const SECONDS: f64 = 1.0;
 const SECONDS_OF_A_TEST: f64 = 0.01;
 
-/// Lets `threads` threads run `get` until the time is over; commands per second of all together.
+/// Runs `get` in `threads` threads until the time is over. Returns commands per second, all threads together.
 fn measure(threads: usize, seconds: f64, get: impl Fn(usize) + Sync) -> f64 {
     let over = AtomicBool::new(false);
     let start = Instant::now();

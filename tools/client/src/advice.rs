@@ -1,11 +1,12 @@
-//! Which round trips this process wastes: the advisor on the process's own connections.
+//! The advisor on the process's own connections: finds the round trips that this process wastes.
 //!
-//! A stream stands between a connection and the one that was opened for it, and shows the advisor the bytes that pass. The connections
-//! of one [`Advice`] share a lock, which a reply takes for about a microsecond.
+//! A wrapper around each stream shows the advisor the bytes in both directions. The connections of one [`Advice`] share
+//! a lock. A reply holds it for about a microsecond.
 //!
-//! The advisor looks from the server's side: time is lost between a reply and the next request. Here it is lost between a request and its
-//! reply. So the times that the advisor is shown are those of the middle of the network: half a round trip later for a request,
-//! and earlier for a reply. The shortest time from a request to its reply is taken for the round trip; what others take longer is the server's.
+//! The advisor takes the server's point of view, and counts the time between a reply and the next request. Timestamps
+//! here are the client's, so they are shifted to the middle of the network: a request by half a round trip later, a
+//! reply by half a round trip earlier. The shortest time from a request to its reply counts as the round trip; any
+//! excess is the server's time.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -23,40 +24,41 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::stream::{Connector, Stream, open_stream};
 
-/// Finds the round trips that the process makes and wouldn't have to, on all connections whose [`Config`] it watches. Clones share what
-/// they find.
+/// Finds avoidable round trips of the process, on all connections with a watched [`Config`]. Clones share their
+/// findings.
 ///
-/// It takes at most 16 MB for what it has found, keeps no arguments but a few keys, and one to two microseconds of each round trip.
+/// Findings take at most 16 MB and contain a few keys, but no other arguments. Each round trip takes one to two
+/// microseconds longer.
 #[derive(Clone)]
 pub struct Advice(Arc<AdviceInner>);
 
-/// The advisor, and the connections that it watches.
+/// The advisor, and the watched connections.
 struct AdviceInner {
     advisor: Mutex<Advisor>,
-    /// How many connections there were, and those that may be open.
+    /// `connections` counts all connections so far; `open` holds those that may still be open.
     connections: AtomicU64,
     open: Mutex<Vec<Weak<Mutex<Tapped>>>>,
     began: Instant,
 }
 
-/// What a thread that panicked was adding may be missing; all else is good.
+/// If a thread panicked while it held the lock, only its own addition may be incomplete.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl AdviceInner {
-    /// Has the advisor tell what the open connections are in the midst of, and gives it.
+    /// Flushes the pending state of open connections into the advisor, and returns it.
     fn settled(&self) -> MutexGuard<'_, Advisor> {
         let open: Vec<_> = lock(&self.open).iter().filter_map(Weak::upgrade).collect();
         for tapped in open {
-            // A connection is locked before the advisor, as where bytes pass.
+            // Lock order: a connection is locked before the advisor, as in the read and write paths.
             let mut tapped = lock(&tapped);
             lock(&self.advisor).end_unit(&mut tapped.connection, self.now_ns());
         }
         lock(&self.advisor)
     }
 
-    /// Takes a new connection for one that is open, and forgets those that have ended.
+    /// Adds an open connection, and removes those that have ended.
     fn open(&self, tapped: &Arc<Mutex<Tapped>>) {
         let mut open = lock(&self.open);
         open.retain(|tapped| tapped.strong_count() > 0);
@@ -81,13 +83,13 @@ impl Default for Advice {
 }
 
 impl Advice {
-    /// Nothing is watched yet.
+    /// Returns an advisor that watches nothing yet.
     #[must_use]
     pub fn new() -> Advice {
         Advice::default()
     }
 
-    /// The same settings, whose connections are watched.
+    /// Returns a copy of the configuration. Connections made with it are watched.
     #[must_use]
     pub fn watch(&self, config: &Config) -> Config {
         let mut watched = config.clone();
@@ -95,20 +97,20 @@ impl Advice {
         watched
     }
 
-    /// The report as text, the greatest loss of time first, each with what to write instead. The code of other
-    /// languages is in [`Advice::json`]; there is none in Rust.
+    /// Returns the report as text, the greatest loss of time first, each finding with replacement code.
+    /// [`Advice::json`] has the code in all supported languages; Rust isn't among them.
     #[must_use]
     pub fn report(&self) -> String {
         report::text(&self.0.settled().findings(), &Style::default())
     }
 
-    /// The same as JSON, in the form of `penstock advise --json`.
+    /// Returns the report as JSON, in the format of `penstock advise --json`.
     #[must_use]
     pub fn json(&self) -> String {
         report::json(&self.0.settled().findings())
     }
 
-    /// How much time was lost so far, for a test that allows only so much.
+    /// Returns the time lost so far. A test can compare it with a limit.
     #[must_use]
     pub fn time_lost(&self) -> Duration {
         let advisor = self.0.settled();
@@ -123,10 +125,10 @@ impl fmt::Debug for Advice {
     }
 }
 
-/// Opens streams that are watched.
+/// A connector for watched streams.
 struct Watching {
     advice: Advice,
-    /// What would open them otherwise.
+    /// The original connector, if any.
     opened_by: Option<Arc<dyn Connector>>,
 }
 
@@ -143,26 +145,26 @@ impl Connector for Watching {
     }
 }
 
-/// A stream that shows the advisor what passes.
+/// A stream that shows its traffic to the advisor.
 struct Watched {
     stream: Box<dyn Stream>,
     advice: Arc<AdviceInner>,
-    /// A report looks at it, too.
+    /// Shared with reports.
     tapped: Arc<Mutex<Tapped>>,
-    /// When a batch's first bytes were sent, until the first byte of its replies comes. What is sent behind them tells nothing of the round trip: a
-    /// reply that comes next may be one to what was sent before.
+    /// Time of sending a batch's first bytes, until the first byte of its replies arrives. Later requests are not
+    /// timed, because the next reply may belong to an earlier request.
     sent_ns: Option<u64>,
     /// The shortest time from a request to its reply.
     round_trip_ns: Option<u64>,
 }
 
 impl Watched {
-    /// Half of the round trip, as far as it is known.
+    /// Returns half of the round trip, or zero if it is unknown.
     fn way_ns(&self) -> u64 {
         self.round_trip_ns.unwrap_or_default() / 2
     }
 
-    /// Learns the round trip from the first bytes that come after a request.
+    /// Updates the round trip when the first bytes arrive after a request.
     fn learn(&mut self, now_ns: u64) {
         let Some(sent_ns) = self.sent_ns.take() else { return };
         let took_ns = now_ns.saturating_sub(sent_ns);
@@ -187,7 +189,8 @@ impl Read for Watched {
 
 impl Write for Watched {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // Before they are sent: a thread that is interrupted in between would see the reply first.
+        // The clock is read before the write. Otherwise a thread that is preempted in between would see the reply
+        // first.
         let now_ns = self.advice.now_ns();
         let len = self.stream.write(bytes)?;
         let way_ns = self.way_ns();

@@ -1,20 +1,20 @@
-//! What has arrived and wasn't understood yet, and what is to be sent.
+//! Buffers for received bytes before parsing, and for bytes to send.
 
 use std::io::{self, Read};
 
-/// Room for one read of the socket. Larger reads save little: copying out of the kernel dominates by then.
+/// Room for one read of the socket. Larger reads save little, because copying out of the kernel dominates.
 const READ_BYTES: usize = 64 << 10;
 
-/// A buffer that a large reply has blown up beyond this is given back when it is empty.
+/// Maximum size of an empty buffer. A larger one, grown by a large reply, is freed.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// Bytes that have arrived. Invariant: `start <= end <= bytes.len()`.
+/// Received bytes. Invariant: `start <= end <= bytes.len()`.
 #[derive(Debug)]
 pub(crate) struct ReadBuffer {
     bytes: Vec<u8>,
-    /// What stands before was consumed.
+    /// End of the consumed bytes.
     start: usize,
-    /// What stands behind is room.
+    /// End of the received bytes.
     end: usize,
 }
 
@@ -23,12 +23,12 @@ impl ReadBuffer {
         Self { bytes: Vec::new(), start: 0, end: 0 }
     }
 
-    /// What has arrived and wasn't consumed.
+    /// Returns the received bytes that aren't consumed.
     pub(crate) fn unread(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
-    /// Forgets the first `n` unread bytes.
+    /// Consumes the first `n` unread bytes.
     pub(crate) fn consume(&mut self, n: usize) {
         self.start += n;
         debug_assert!(self.start <= self.end);
@@ -41,7 +41,7 @@ impl ReadBuffer {
         }
     }
 
-    /// Reads once; 0 at the stream's end.
+    /// Reads once. Returns 0 at the end of the stream.
     pub(crate) fn read_from(&mut self, stream: &mut (impl Read + ?Sized)) -> io::Result<usize> {
         self.make_room();
         let n = stream.read(&mut self.bytes[self.end..])?;
@@ -49,7 +49,7 @@ impl ReadBuffer {
         Ok(n)
     }
 
-    /// At least half a read's room behind the end, by moving what is unread to the front or by doubling.
+    /// Ensures room for at least half a read: moves the unread bytes to the front, or doubles the buffer.
     fn make_room(&mut self) {
         if self.bytes.len() - self.end >= READ_BYTES / 2 {
             return;
@@ -65,12 +65,12 @@ impl ReadBuffer {
     }
 }
 
-/// Bytes to be sent. Invariant: `sent <= bytes.len()`.
+/// Bytes to send. Invariant: `sent <= bytes.len()`.
 #[derive(Debug, Default)]
 pub(crate) struct WriteBuffer {
     pub(crate) bytes: Vec<u8>,
     sent: usize,
-    /// Bytes that were ever given to the stream.
+    /// Total number of bytes written to the stream.
     total_sent: u64,
 }
 
@@ -97,7 +97,7 @@ impl WriteBuffer {
         }
     }
 
-    /// Makes room in front before more is appended, as soon as what was sent is as much as what wasn't.
+    /// Removes the sent bytes before an append, once they are at least half of the buffer.
     pub(crate) fn compact(&mut self) {
         if self.sent > 0 && self.sent >= self.bytes.len() - self.sent {
             self.bytes.drain(..self.sent);
@@ -105,7 +105,7 @@ impl WriteBuffer {
         }
     }
 
-    /// Appends all of `more`, which is left empty.
+    /// Appends `more` and empties it.
     pub(crate) fn take_from(&mut self, more: &mut Vec<u8>) {
         match self.bytes.is_empty() {
             true => std::mem::swap(&mut self.bytes, more),
@@ -113,12 +113,12 @@ impl WriteBuffer {
         }
     }
 
-    /// Bytes that were ever given to the stream.
+    /// Returns the total number of bytes written to the stream.
     pub(crate) fn total_sent(&self) -> u64 {
         self.total_sent
     }
 
-    /// Where in the count of [`Self::total_sent`] the end of the buffer is.
+    /// Returns the value that [`Self::total_sent`] will have at the end of the buffer.
     pub(crate) fn total_end(&self) -> u64 {
         self.total_sent + self.unsent().len() as u64
     }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_comes_out_in_order() {
+    fn bytes_come_out_in_order() {
         let data: Vec<u8> = (0..1_000_000u32).map(|i| (i % 251) as u8).collect();
         let mut source = data.as_slice();
         let (mut buffer, mut out) = (ReadBuffer::new(), Vec::new());

@@ -1,5 +1,5 @@
-//! One client for many threads: a shared connection that pipelines by itself, and connections of their own for what
-//! can't be shared.
+//! A client for many threads: a shared connection with automatic pipelining, and dedicated connections for commands
+//! that can't share one.
 
 mod dedicated;
 mod flight;
@@ -30,28 +30,29 @@ use queue::Batch;
 use shared::SharedConnection;
 use slot::Slot;
 
-/// How a [`Client`] behaves: its limits, and what it does when the server has gone.
+/// Options of a [`Client`]: its limits, and its behaviour while the server is unreachable.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClientOptions {
-    /// Most flights of the shared connection that are in the air at a time. With 1, commands that come while others are
-    /// awaited leave together when those have landed: largest flights, fewest system calls. More shorten the wait where
-    /// the way to the server is long.
+    /// Maximum number of flights in progress on the shared connection. With 1, commands that arrive during a flight
+    /// leave together after it: flights are largest, and system calls fewest. More flights reduce the delay on slow
+    /// networks.
     pub flights_max: usize,
-    /// Callers wait for room when so many commands wait to be sent.
+    /// Maximum number of queued commands. Callers wait for room above it.
     pub queue_commands_max: u64,
-    /// Callers wait for room when so many bytes wait to be sent. A single request may be longer.
+    /// Maximum number of queued bytes. Callers wait for room above it. A single request may be longer.
     pub queue_bytes_max: usize,
-    /// Most connections beside the shared one, for blocking commands, watched keys, and [`Client::dedicated`].
+    /// Maximum number of connections beside the shared one. Blocking commands, watched keys and [`Client::dedicated`]
+    /// use them.
     pub dedicated_max: usize,
-    /// Most attempts of [`Client::optimistic`].
+    /// Maximum number of attempts of [`Client::optimistic`].
     pub attempts_max: u32,
-    /// The pause after the first failed attempt to connect; doubled after each further one.
+    /// Pause after the first failed attempt to connect. It doubles after each further failure.
     pub retry_delay_first: Duration,
-    /// The longest pause between attempts to connect. Each is shortened by up to half at random, so that not all clients
-    /// of a server that comes back connect at the same moment.
+    /// Maximum pause between attempts to connect. Each pause is shortened by up to half at random, so that the clients
+    /// of a restarted server don't all connect at the same moment.
     pub retry_delay_max: Duration,
-    /// After so long without a connection, all callers that wait for one get an error. The next call tries anew.
+    /// Time without a connection after which all waiting callers get an error. The next call tries to connect again.
     pub give_up_after: Duration,
 }
 
@@ -70,36 +71,35 @@ impl Default for ClientOptions {
     }
 }
 
-/// A client that threads share; cloning it is cheap and shares all of it.
+/// A client that threads share. Cloning is cheap, and clones share everything.
 ///
 /// # Automatic pipelining
-/// Commands of concurrent callers leave together, in one write, and their replies come back together. Nothing needs to
-/// be set up for that. A caller that is alone waits hardly longer than on a [`Connection`]. Each thread's commands run
-/// in the order in which they were given, but for blocking ones, which overtake what was submitted; between threads
-/// there is no order.
+/// Commands of concurrent callers leave in one write, and their replies come back together. This needs no setup. A
+/// single caller waits hardly longer than on a [`Connection`]. Commands of one thread run in the order of the calls,
+/// except blocking commands, which overtake submitted ones. Commands of different threads have no order.
 ///
 /// # At most once
 /// The client reconnects by itself (see [`ClientOptions`]), but never repeats a command that may have run. When the
-/// connection breaks, [`Error::fate`] tells every caller in flight: [`crate::Fate::MayHaveRun`] if any byte of the
-/// command had been sent, [`crate::Fate::NotRun`] if none had and it could not be sent later either.
+/// connection breaks, every caller in flight gets an error. [`Error::fate`] is [`crate::Fate::MayHaveRun`] if any byte
+/// of the command was sent, and [`crate::Fate::NotRun`] if no byte was sent and the command can't be sent later.
 ///
-/// What a thread hands over is one sequence, and no hole comes into it unawares: when one of its commands is lost,
-/// those behind it don't run ([`crate::Fate::NotRun`]), up to the first that it hands over knowing of the loss: from
-/// the error of the lost one, or of any behind it, whichever it gets first. If it has dropped all their tickets it
-/// doesn't want to know. Other threads' commands of which nothing was sent go over the next connection.
+/// The commands of a thread are a sequence without gaps. After a lost command, its later commands don't run
+/// ([`crate::Fate::NotRun`]) until the thread has seen an error of the lost command or of a later one. A thread that
+/// has dropped all these tickets is not informed, and its next command runs. Unsent commands of other threads go over
+/// the next connection.
 ///
-/// # What can't be shared
-/// Blocking commands (BLPOP...) get a connection of their own by themselves. Their replies may take their own timeout
-/// (0: for ever) and [`Config::read_timeout`] on top. Commands that change their connection (SELECT, MULTI, SUBSCRIBE,
-/// CLIENT TRACKING...) are refused with [`Error::NotShareable`]: use [`Config`], [`Client::transaction`],
-/// [`Client::subscribe`], or [`Client::dedicated`]. So are WAIT and WAITAOF, which answer for the writes of their own
-/// connection: write and wait on a dedicated one.
+/// # Commands that can't be shared
+/// Blocking commands (BLPOP...) automatically get a dedicated connection. Their replies may take the command's timeout
+/// (0: forever) plus [`Config::read_timeout`]. Commands that change their connection (SELECT, MULTI, SUBSCRIBE, CLIENT
+/// TRACKING...) are refused with [`Error::NotShareable`]: use [`Config`], [`Client::transaction`],
+/// [`Client::subscribe`], or [`Client::dedicated`]. WAIT and WAITAOF are refused, too, because they report on the
+/// writes of their own connection: write and wait on a dedicated connection.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<ClientInner>,
 }
 
-/// What the clones of a client share.
+/// State shared by the clones of a client.
 struct ClientInner {
     config: Config,
     options: ClientOptions,
@@ -107,18 +107,18 @@ struct ClientInner {
     pool: Pool,
     /// Hashes of scripts that were loaded at least once.
     scripts: Mutex<HashSet<String>>,
-    /// The connection, by the count of those before it, over which MULTI was accepted.
+    /// Number of the connection that has accepted MULTI.
     multi_accepted: AtomicU64,
 }
 
-/// No connection has this number.
+/// A number that no connection has.
 const MULTI_UNKNOWN: u64 = u64::MAX;
 
 impl Client {
-    /// Connects, with default options.
+    /// Connects with default options.
     ///
     /// # Errors
-    /// As [`Connection::connect`]; there is no second attempt.
+    /// Returns the errors of [`Connection::connect`]. There is no second attempt.
     pub fn connect(config: &Config) -> Result<Self, Error> {
         Self::with_options(config, ClientOptions::default())
     }
@@ -126,7 +126,7 @@ impl Client {
     /// Connects.
     ///
     /// # Errors
-    /// As [`Connection::connect`]; there is no second attempt.
+    /// Returns the errors of [`Connection::connect`]. There is no second attempt.
     pub fn with_options(config: &Config, options: ClientOptions) -> Result<Self, Error> {
         let shared = Arc::new(SharedConnection::new(config, &options, Connection::connect(config)?)?);
         let pool = Pool::new(config.clone(), options.dedicated_max);
@@ -139,16 +139,16 @@ impl Client {
     /// Runs a command.
     ///
     /// # Errors
-    /// [`Error::Server`] for an error reply, [`Error::Lost`] or [`Error::Connect`] with the command's fate,
+    /// Returns [`Error::Server`] for an error reply, [`Error::Lost`] or [`Error::Connect`] with the command's fate, and
     /// [`Error::NotShareable`].
     pub fn command(&self, request: &(impl Request + ?Sized)) -> Result<Value, Error> {
         ServerError::check(self.exchange(request)?)
     }
 
-    /// The same, but an error reply is a reply.
+    /// Runs a command and returns its reply, even if it is an error reply.
     ///
     /// # Errors
-    /// As [`Self::command`], but for [`Error::Server`].
+    /// Returns the errors of [`Self::command`] except [`Error::Server`].
     pub fn exchange(&self, request: &(impl Request + ?Sized)) -> Result<Value, Error> {
         let mut bytes = Vec::new();
         request.pack(&mut bytes);
@@ -159,12 +159,12 @@ impl Client {
         }
     }
 
-    /// Hands a command over and returns at once; the reply is with [`Ticket::wait`]. Commands that one thread submits
-    /// run in that order. Callers must wait for tickets now and then: bytes move only while a caller waits (a first
-    /// attempt at sending is made here).
+    /// Queues a command and returns at once. [`Ticket::wait`] returns the reply. Commands that one thread submits run
+    /// in this order. Callers must wait for tickets now and then: bytes move only while a caller waits, except for a
+    /// first attempt to send in this call.
     ///
     /// # Errors
-    /// [`Error::NotShareable`], also for blocking commands.
+    /// Returns [`Error::NotShareable`], also for blocking commands.
     pub fn submit(&self, request: &(impl Request + ?Sized)) -> Result<Ticket, Error> {
         let mut bytes = Vec::new();
         request.pack(&mut bytes);
@@ -177,11 +177,12 @@ impl Client {
         }
     }
 
-    /// Runs a pipeline. Other callers' commands may run in between. All of it goes over one connection: it doesn't go
-    /// on over the next one.
+    /// Runs a pipeline over one connection. Other callers' commands may run in between. After a broken connection, the
+    /// pipeline doesn't continue on the next one.
     ///
     /// # Errors
-    /// [`Interrupted`], also (with nothing sent) for commands that can't be shared, blocking ones among them.
+    /// Returns [`Interrupted`]. If the pipeline contains a blocking command or another one that can't be shared, it
+    /// returns this error without sending anything.
     pub fn pipeline(&self, pipeline: &Pipeline) -> Result<Vec<Value>, Interrupted> {
         let refuse = |error| Interrupted { error, answered: 0, sent: 0 };
         unshareable::check_all(pipeline.requests()).map_err(refuse)?;
@@ -195,7 +196,7 @@ impl Client {
     /// Runs a script by its hash, and loads it if the server doesn't know it.
     ///
     /// # Errors
-    /// As [`Self::command`].
+    /// Returns the errors of [`Self::command`].
     pub fn script<K: Argument, A: Argument>(&self, script: &Script, keys: &[K], args: &[A]) -> Result<Value, Error> {
         let call = script.call(keys, args);
         let reply = self.exchange(&call)?;
@@ -210,15 +211,16 @@ impl Client {
         ServerError::check(loaded).and_then(|_| ServerError::check(reply))
     }
 
-    /// Runs a transaction; the replies of its commands, errors among them.
+    /// Runs a transaction and returns the replies of its commands, including error replies.
     ///
-    /// The first one over each connection takes a round trip more: it is sent after an empty one has been accepted.
+    /// The first transaction on each connection needs one more round trip: an empty transaction is sent and accepted
+    /// before it.
     ///
     /// # Errors
-    /// [`Error::Server`] when a command could not be queued, or MULTI was refused, so that none ran;
-    /// [`Error::NoTransaction`] when MULTI was refused on a connection that had accepted it before;
-    /// [`Error::NotShareable`] for a command that would change the connection, which EXEC doesn't take back;
-    /// [`Error::Lost`] and so on.
+    /// Returns [`Error::Server`] if a command could not be queued or MULTI was refused, and no command ran;
+    /// [`Error::NoTransaction`] if MULTI was refused on a connection that had accepted it before;
+    /// [`Error::NotShareable`] for a command that changes the connection, which EXEC doesn't undo; [`Error::Lost`] and
+    /// others.
     pub fn transaction(&self, transaction: &Transaction) -> Result<Vec<Value>, Error> {
         unshareable::check_inside(transaction.requests())?;
         self.know_multi().map_err(|error| error.with_fate(Fate::NotRun))?;
@@ -229,12 +231,11 @@ impl Client {
         outcome
     }
 
-    /// [`Connection::optimistic`] on a connection of its own: changes what stands at `keys` by what stands there. Each
-    /// attempt finds a connection in the state in which [`Config`] puts a new one, whatever the one before has done to
-    /// its.
+    /// Runs [`Connection::optimistic`] on a dedicated connection: updates the values of `keys` based on their current
+    /// values. Each attempt gets a connection in its initial state, as [`Config`] defines it.
     ///
     /// # Errors
-    /// As [`Connection::optimistic`].
+    /// Returns the errors of [`Connection::optimistic`].
     pub fn optimistic<K: Argument>(
         &self,
         keys: &[K],
@@ -267,40 +268,41 @@ impl Client {
         Err(Error::Contended { attempts })
     }
 
-    /// A connection for one caller alone, in the state in which [`Config`] puts a new one. It closes when it is
+    /// Returns a connection for one caller, in its initial state, as [`Config`] defines it. It closes when it is
     /// dropped.
     ///
     /// # Errors
-    /// As [`Connection::connect`]; [`Error::Limit`] when all of `dedicated_max` are taken for longer than the
-    /// `connect_timeout`.
+    /// Returns the errors of [`Connection::connect`], and [`Error::Limit`] if all `dedicated_max` connections stay in
+    /// use for longer than the `connect_timeout`.
     pub fn dedicated(&self) -> Result<Dedicated, Error> {
         self.inner.pool.take()
     }
 
-    /// Subscribes to channels, on a connection of its own.
+    /// Subscribes to channels on a dedicated connection.
     ///
     /// # Errors
-    /// As [`PubSub::connect`] and [`PubSub::subscribe`].
+    /// Returns the errors of [`PubSub::connect`] and [`PubSub::subscribe`].
     pub fn subscribe<A: Argument>(&self, channels: &[A]) -> Result<PubSub, Error> {
         let mut subscriber = PubSub::connect(&self.inner.config)?;
         subscriber.subscribe(channels)?;
         Ok(subscriber)
     }
 
-    /// Push messages that came over the shared connection (RESP3, such as invalidations that a dedicated connection
-    /// redirects here), oldest first. They are noticed when replies are read, and kept as [`Config::pushes_max`] says.
+    /// Returns push messages from the shared connection, oldest first (RESP3, for example invalidations that a
+    /// dedicated connection redirects to it). They are read together with replies, and [`Config::pushes_max`] limits
+    /// their number.
     #[must_use]
     pub fn take_pushes(&self) -> Vec<Value> {
         self.inner.shared.take_pushes()
     }
 
-    /// How often the shared connection has been made anew.
+    /// Returns the number of reconnections of the shared connection.
     #[must_use]
     pub fn reconnections(&self) -> u64 {
         self.inner.shared.reconnections()
     }
 
-    /// Where and how it connects.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.inner.config
@@ -310,10 +312,10 @@ impl Client {
         replies?.pop().ok_or_else(|| missing("a command"))
     }
 
-    /// Runs a command that blocks for up to `timeout`; `None`: for ever.
+    /// Runs a command that blocks for up to `timeout`; `None` blocks forever.
     fn blocking(&self, request: &(impl Request + ?Sized), timeout: Option<Duration>) -> Result<Value, Error> {
         let mut connection = self.inner.pool.take()?;
-        // The server may be silent for as long as it was told to wait; beyond that, as with any other command.
+        // The server may be silent for the command's timeout plus the usual read timeout.
         let silence = self.inner.config.read_timeout.zip(timeout);
         connection.set_read_timeout(silence.map(|(read_timeout, timeout)| read_timeout.saturating_add(timeout)));
         let reply = connection.exchange(request)?;
@@ -321,8 +323,9 @@ impl Client {
         Ok(reply)
     }
 
-    /// Makes sure that MULTI was accepted over the connection there is. If that breaks before the transaction comes,
-    /// the next one will hardly be another's; if it is, [`Error::NoTransaction`] says so.
+    /// Ensures that the current connection has accepted MULTI. If this connection breaks before the transaction is
+    /// sent, the transaction may meet a new connection that refuses MULTI. [`Error::NoTransaction`] reports this rare
+    /// case.
     fn know_multi(&self) -> Result<(), Error> {
         let connection = self.reconnections();
         if self.inner.multi_accepted.load(Ordering::Relaxed) != connection {
@@ -351,9 +354,9 @@ impl Client {
         })
     }
 
-    /// Runs batches one after the other, the next one on its way while one is awaited.
+    /// Runs batches one after the other. The next batch is sent while the previous one is awaited.
     fn run_in_batches(&self, batches: impl Iterator<Item = Batch>) -> Result<Vec<Value>, Interrupted> {
-        /// So many batches of a pipeline wait or fly at a time.
+        /// Maximum number of batches of one pipeline in the queue or in flight.
         const BATCHES_MAX: usize = 2;
         let shared = &self.inner.shared;
         let mut replies = Vec::new();
@@ -374,8 +377,7 @@ impl Client {
         }
     }
 
-    /// What an interrupted batch means for the pipeline, given those behind it, which share its fate or were never
-    /// sent.
+    /// Combines an interrupted batch with the batches behind it into the result of the pipeline.
     fn sum_up(&self, interrupted: Interrupted, before: u64, behind: VecDeque<(u64, Arc<Slot>)>) -> Interrupted {
         let mut sent = before + interrupted.sent;
         for (requests, slot) in behind {
@@ -392,17 +394,17 @@ fn missing(command: &'static str) -> Error {
     Error::Unexpected { command, reply: "nothing".to_owned() }
 }
 
-/// A reply to come; see [`Client::submit`]. Dropped unread, the command runs all the same.
+/// A pending reply; see [`Client::submit`]. If the ticket is dropped, the command runs all the same.
 pub struct Ticket {
     client: Client,
     slot: Arc<Slot>,
 }
 
 impl Ticket {
-    /// The reply, waiting for it.
+    /// Waits for the reply.
     ///
     /// # Errors
-    /// As [`Client::command`].
+    /// Returns the errors of [`Client::command`].
     pub fn wait(self) -> Result<Value, Error> {
         ServerError::check(self.client.one(self.client.inner.shared.wait(&self.slot))?)
     }

@@ -1,9 +1,9 @@
-//! Commands as a caller builds them, and everything else that becomes a request.
+//! Commands and other types that can be sent as requests.
 
 use resp::num::{write_f64, write_i64, write_u64};
 use resp::parse::encode_request;
 
-/// What can be sent: a [`Command`], or an array, slice or vector of strings of any kind.
+/// A type that can be sent: a [`Command`], or an array, slice or vector of any kind of strings.
 ///
 /// ```
 /// use client::{Command, Request};
@@ -14,7 +14,7 @@ use resp::parse::encode_request;
 /// assert_eq!(bytes, b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n");
 /// ```
 pub trait Request {
-    /// Appends the request's bytes, a whole array of bulk strings.
+    /// Appends the request as an array of bulk strings.
     fn pack(&self, out: &mut Vec<u8>);
 }
 
@@ -42,7 +42,7 @@ impl<R: Request + ?Sized> Request for &R {
     }
 }
 
-/// A request that is packed already.
+/// A serialized request.
 pub(crate) struct Packed<'p>(pub(crate) &'p [u8]);
 
 impl Request for Packed<'_> {
@@ -51,30 +51,30 @@ impl Request for Packed<'_> {
     }
 }
 
-/// A command that is put together argument by argument.
+/// A command under construction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Command {
-    /// All arguments without gaps, the name first.
+    /// All arguments without gaps, starting with the name.
     bytes: Vec<u8>,
-    /// Where each argument ends.
+    /// End of each argument.
     ends: Vec<usize>,
 }
 
 impl Command {
-    /// A command without arguments. A name of several words (`CLIENT SETNAME`) becomes several arguments.
+    /// Returns a command without arguments. A name with several words (`CLIENT SETNAME`) becomes several arguments.
     #[must_use]
     pub fn new(name: &str) -> Self {
         name.split(' ').fold(Self::default(), |command, word| command.arg(word))
     }
 
-    /// The same with one more argument.
+    /// Returns the command with one more argument.
     #[must_use]
     pub fn arg(mut self, argument: impl Argument) -> Self {
         self.push(argument);
         self
     }
 
-    /// The same with more arguments.
+    /// Returns the command with more arguments.
     #[must_use]
     pub fn args<A: Argument>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
         arguments.into_iter().for_each(|argument| self.push(argument));
@@ -87,7 +87,7 @@ impl Command {
         self.ends.push(self.bytes.len());
     }
 
-    /// The arguments, the name first.
+    /// Returns the arguments, starting with the name.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         (0..self.ends.len()).map(|i| {
             let start = if i == 0 { 0 } else { self.ends[i - 1] };
@@ -102,7 +102,7 @@ impl Request for Command {
     }
 }
 
-/// What can be an argument: strings and numbers.
+/// A type that can be an argument: strings and numbers.
 pub trait Argument {
     /// Appends the argument's bytes.
     fn append(&self, out: &mut Vec<u8>);

@@ -1,4 +1,4 @@
-//! Where to connect and how.
+//! Address and settings of a connection.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,33 +11,33 @@ use resp::reply::Proto;
 use crate::Error;
 use crate::stream::Connector;
 
-/// The port of Redis servers.
+/// Default port of Redis servers.
 pub const DEFAULT_PORT: u16 = 6379;
 
-/// How long a connection may take to come about, unless told otherwise.
+/// Default limit for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the other side may be silent when it is its turn, unless told otherwise: longer than any command that a
-/// program waits for should run, and short enough that its user still remembers what they did.
+/// Default limit for the silence of the server: longer than a command should take, and short enough that a user still
+/// remembers the cause.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// How long a connection must have been silent before the system asks whether the peer is still there.
+/// Default silence before the system sends keep-alive probes.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
-/// Messages that are set aside until [`crate::Connection::next_push`] asks for them.
+/// Default maximum of push messages that are kept for [`crate::Connection::next_push`].
 const PUSHES_MAX: usize = 10_000;
 
-/// Where a server listens.
+/// Address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// At a TCP port.
+    /// A TCP port.
     Tcp {
-        /// Name or address, an IPv6 address without brackets.
+        /// Name or address; an IPv6 address has no brackets.
         host: String,
         /// Port.
         port: u16,
     },
-    /// At a socket in the file system.
+    /// A socket in the file system.
     Unix(PathBuf),
 }
 
@@ -51,89 +51,91 @@ impl fmt::Display for Address {
     }
 }
 
-/// Which certificates to trust, and which one to show. By default, the system's authorities, and none.
+/// Trusted certificates, and the client's certificate. By default, the system's certificates are trusted, and the
+/// client has no certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// The authorities' certificates (PEM), instead of the system's.
+    /// CA certificates (PEM), instead of the system's.
     pub ca_file: Option<PathBuf>,
-    /// Our certificate and those of its issuers (PEM), for servers that ask for one.
+    /// Client certificate with its issuers (PEM).
     pub cert_file: Option<PathBuf>,
-    /// The key to `cert_file` (PEM).
+    /// Key of `cert_file` (PEM).
     pub key_file: Option<PathBuf>,
-    /// The name to ask for and to find in the server's certificate, instead of the host's.
+    /// Host name for SNI and for the check of the server's certificate.
     pub server_name: Option<String>,
-    /// Accept any certificate: an attacker in between can read and change everything.
+    /// Accepts any certificate. An attacker on the network can then read and change everything.
     pub insecure: bool,
 }
 
-/// Where to connect and how. Start from [`Config::tcp`], [`Config::unix`] or [`Config::parse`] and change fields.
+/// Address and settings of a connection. Start from [`Config::tcp`], [`Config::unix`] or [`Config::parse`] and change
+/// fields.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Config {
-    /// Where the server listens.
+    /// Address of the server.
     pub address: Address,
-    /// Whether to encrypt (TCP only; in programs that were built with the feature `tls`, or with a `connector`).
+    /// Enables TLS (TCP only; the program needs the feature `tls`, or a `connector`).
     pub tls: bool,
-    /// How to encrypt.
+    /// TLS options.
     pub tls_options: TlsOptions,
-    /// The user that authenticates; without a name, the default user.
+    /// User name for authentication; `None` is the default user.
     pub user: Option<Vec<u8>>,
-    /// The password; without one nothing is authenticated.
+    /// Password; without one the client doesn't authenticate.
     pub password: Option<Vec<u8>>,
-    /// The database to select.
+    /// Database to select.
     pub db: u32,
-    /// The protocol's version. With RESP3 the handshake sends `HELLO 3`.
+    /// Protocol version. With RESP3 the handshake sends `HELLO 3`.
     pub proto: Proto,
-    /// The name that CLIENT LIST shows; a server that refuses it is not connected to.
+    /// Client name for CLIENT LIST. If the server refuses it, connecting fails.
     pub client_name: Option<Vec<u8>>,
-    /// The name that it shows where `client_name` has none, unless the server refuses it: a user may be forbidden to
-    /// give one.
+    /// Client name if `client_name` is unset. If the server refuses it, for example by ACL, the connection is used
+    /// without a name.
     pub fallback_name: Option<Vec<u8>>,
-    /// How long a connection may take to come about, for each address that a name stands for. Looking names up is the
-    /// system's affair and has its limits.
+    /// Limit for establishing a connection, for each address of a name. The system's own limits apply to name
+    /// resolution.
     pub connect_timeout: Duration,
-    /// How long no byte may arrive while a reply is awaited; `None`: for ever. A [`crate::Client`] adds the timeout of
-    /// a blocking command; on a [`crate::Connection`], [`crate::Connection::set_read_timeout`] makes room for it.
+    /// Maximum time without a received byte while a reply is pending; `None` is unlimited. A [`crate::Client`] adds the
+    /// timeout of a blocking command; on a [`crate::Connection`], use [`crate::Connection::set_read_timeout`].
     pub read_timeout: Option<Duration>,
-    /// How long the server may accept no byte of a request; `None`: for ever.
+    /// Maximum time without a sent byte while a request is being written; `None` is unlimited.
     pub write_timeout: Option<Duration>,
-    /// After so much silence the system begins to ask whether the peer is still there (TCP only).
+    /// Silence after which the system probes the peer (TCP only).
     pub keep_alive: Option<Duration>,
-    /// What a reply may ask of us.
+    /// Limits on replies.
     pub limits: ReplyLimits,
-    /// So many push messages (RESP3) are set aside while replies are read; beyond, the oldest are dropped, which
-    /// [`crate::Connection::pushes_dropped`] counts.
+    /// Maximum number of push messages (RESP3) that are kept while replies are read. Above it, the oldest are dropped;
+    /// [`crate::Connection::pushes_dropped`] counts them.
     pub pushes_max: usize,
-    /// Opens the byte stream, instead of what `address` and `tls` ask for.
+    /// Opens the byte stream, instead of the default for `address` and `tls`.
     pub connector: Option<Arc<dyn Connector>>,
 }
 
 impl Config {
-    /// A server at a TCP port, without password, database 0, RESP2.
+    /// Returns a configuration for a server at a TCP port, without password, with database 0 and RESP2.
     #[must_use]
     pub fn tcp(host: impl Into<String>, port: u16) -> Self {
         Self::new(Address::Tcp { host: host.into(), port })
     }
 
-    /// A server at a Unix socket.
+    /// Returns a configuration for a server at a Unix socket.
     #[must_use]
     pub fn unix(path: impl Into<PathBuf>) -> Self {
         Self::new(Address::Unix(path.into()))
     }
 
-    /// Reads a URL.
+    /// Parses a URL.
     ///
-    /// - `redis://[[user]:password@][host][:port][/db]`, also `valkey:`; `rediss:` and `valkeys:` encrypt. Without a
-    ///   colon, what stands before the `@` is the password.
+    /// - `redis://[[user]:password@][host][:port][/db]`, also `valkey:`; `rediss:` and `valkeys:` use TLS. Without a
+    ///   colon, the text before the `@` is the password.
     /// - `unix://[[user]:password@]/path/to/socket`, also `redis+unix:` and `valkey+unix:`.
     /// - Both may end in `?name=value&...` with `db`, `protocol` (2 or 3), `client_name`, and `connect_timeout`,
-    ///   `read_timeout`, `write_timeout` in seconds (`0`: none, but for the first).
+    ///   `read_timeout`, `write_timeout` in seconds (`0` is unlimited, except for the first).
     ///
     /// All parts may be percent-encoded. Sources: the registration of the scheme "redis" with IANA, and redis-cli's
     /// `-u`.
     ///
     /// # Errors
-    /// [`Error::Config`] with a text that says what is wrong; it never repeats a password.
+    /// Returns [`Error::Config`] with a description that never contains a password.
     pub fn parse(url: &str) -> Result<Self, Error> {
         crate::url::parse(url)
     }
@@ -160,7 +162,7 @@ impl Config {
     }
 }
 
-/// Everything but the password, which must not get into logs.
+/// Omits the password, which must not get into logs.
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")

@@ -1,7 +1,7 @@
-//! One connection: requests out, replies in, in order; push messages set aside.
+//! One connection: requests are sent in order, replies are read in order, and push messages are kept apart.
 //!
-//! The stream never blocks; all waiting is one poll(2) in [`Connection::wait`], for both directions at once. So a wait
-//! to write reads meanwhile, and a server that stops reading until its replies are taken can't cause a deadlock.
+//! The stream never blocks. All waiting is one poll(2) in [`Connection::wait`], for both directions at once. A wait for
+//! writing therefore also reads, and a server that stops reading until its replies are taken can't cause a deadlock.
 
 use std::collections::{HashSet, VecDeque};
 use std::io::{ErrorKind, Write};
@@ -19,21 +19,21 @@ use crate::handshake;
 use crate::stream::{self, Ready, Stream};
 use crate::unshareable;
 
-/// [`Connection::flush`] reads replies ahead up to so many bytes. A caller that sends more before reading anything
-/// should use a [`crate::Pipeline`], which hands replies on as they come.
+/// Maximum number of bytes that [`Connection::flush`] reads ahead. A caller that sends more before reading should use a
+/// [`crate::Pipeline`], which passes replies on as they arrive.
 const READ_AHEAD_BYTES_MAX: usize = 64 << 20;
 
 /// A connection to a server.
 ///
-/// After an error that [`Error::is_connection_lost`] tells of, every further call fails, too.
+/// After an error with [`Error::is_connection_lost`], every further call fails, too.
 pub struct Connection {
     stream: Box<dyn Stream>,
     input: ReadBuffer,
     output: WriteBuffer,
     parser: Parser,
-    /// Requests that were sent, or are queued, and have replies that weren't taken yet.
+    /// Number of requests, sent or queued, with replies that weren't taken yet.
     owed: u64,
-    /// Replies that came while a push was waited for; never more than `owed`.
+    /// Replies that arrived while a push was awaited; never more than `owed`.
     replies: VecDeque<Value>,
     pushes: VecDeque<Value>,
     pushes_max: usize,
@@ -42,46 +42,45 @@ pub struct Connection {
     write_timeout: Option<Duration>,
     /// Hashes of the scripts that were loaded through this connection.
     scripts: HashSet<String>,
-    /// The last MULTI of a [`crate::Transaction`] was accepted.
+    /// True if the last MULTI of a [`crate::Transaction`] was accepted.
     has_accepted_multi: bool,
-    /// There while a caller wants to know whether the connection is left as it was.
+    /// Present while a caller checks for changes of the connection's state.
     watch: Option<Watch>,
-    /// Writing has failed. What the server said before it closed, its reason perhaps, can still be read.
+    /// Set if writing failed. The server's last message, possibly the reason, can still be read.
     write_ended: Option<Lost>,
     ended: Option<Lost>,
 }
 
-/// What is known about requests that another part of the program sends.
+/// Detects changes of the connection's state by requests from other code.
 #[derive(Debug)]
 struct Watch {
-    /// Where in the count of sent bytes those begin that weren't looked at.
+    /// Start of the unexamined requests in the count of sent bytes.
     seen: u64,
-    /// One of them changes the connection, so that it isn't as new any more.
+    /// True if a request changed the connection's state.
     altered: bool,
 }
 
 impl Connection {
-    /// Connects, authenticates, names the connection and selects the database.
+    /// Connects, authenticates, sets the name and selects the database.
     ///
     /// # Errors
-    /// [`Error::Connect`]; [`Error::Server`] when the server refuses; [`Error::Config`] for a setting that can't be
-    /// met.
+    /// Returns [`Error::Connect`]; [`Error::Server`] if the server refuses; [`Error::Config`] for an invalid setting.
     pub fn connect(config: &Config) -> Result<Self, Error> {
         let mut connection = Self::open(config)?;
-        // Whatever the caller wanted with it has not been sent.
+        // No command of the caller's was sent.
         handshake::greet(&mut connection, config).map_err(|error| error.with_fate(Fate::NotRun))?;
         Ok(connection)
     }
 
-    /// Connects and says nothing.
+    /// Connects without sending anything.
     ///
     /// # Errors
-    /// [`Error::Connect`] or [`Error::Config`].
+    /// Returns [`Error::Connect`] or [`Error::Config`].
     pub fn open(config: &Config) -> Result<Self, Error> {
         Ok(Self::over(stream::open_stream(config)?, config))
     }
 
-    /// A connection over a stream that is open already. Of `config`, limits and timeouts count.
+    /// Returns a connection over an open stream. Only limits and timeouts of `config` apply.
     #[must_use]
     pub fn over(stream: Box<dyn Stream>, config: &Config) -> Self {
         Self {
@@ -104,8 +103,8 @@ impl Connection {
         }
     }
 
-    /// The stream, for a caller that speaks the protocol without this type from here on, and what was already read.
-    /// Replies that are owed and requests that are queued are the caller's affair.
+    /// Returns the stream and the bytes already read, for a caller that continues without this type. Pending replies
+    /// and queued requests are the caller's responsibility.
     #[must_use]
     pub fn into_stream(self) -> (Box<dyn Stream>, Vec<u8>) {
         (self.stream, self.input.unread().to_vec())
@@ -114,16 +113,16 @@ impl Connection {
     /// Sends a command and reads its reply.
     ///
     /// # Errors
-    /// [`Error::Server`] for an error reply; [`Error::Lost`] with what is known about the command; [`Error::Unread`] if
-    /// replies of commands that were sent before are still to be read.
+    /// Returns [`Error::Server`] for an error reply; [`Error::Lost`] with the command's fate; [`Error::Unread`] if
+    /// replies to earlier commands are still unread.
     pub fn command(&mut self, request: &(impl Request + ?Sized)) -> Result<Value, Error> {
         ServerError::check(self.exchange(request)?)
     }
 
-    /// The same, but an error reply is a reply.
+    /// Sends a command and returns its reply, even if it is an error reply.
     ///
     /// # Errors
-    /// As [`Self::command`], but for [`Error::Server`].
+    /// Returns the errors of [`Self::command`] except [`Error::Server`].
     pub fn exchange(&mut self, request: &(impl Request + ?Sized)) -> Result<Value, Error> {
         self.check_read_up()?;
         let start = self.output.total_end();
@@ -135,15 +134,15 @@ impl Connection {
         })
     }
 
-    /// Queues a request; [`Self::flush`] or the next reading sends it. One reply is owed for it. How much is queued is
-    /// the caller's affair; a [`crate::Pipeline`] has its bounds.
+    /// Queues a request with one expected reply. [`Self::flush`] or the next read sends it. The queue has no limit; a
+    /// [`crate::Pipeline`] has one.
     pub fn send(&mut self, request: &(impl Request + ?Sized)) {
         self.owed += 1;
         self.append(request);
     }
 
-    /// Queues a request that isn't answered by exactly one reply: SUBSCRIBE, MONITOR, or any under CLIENT REPLY OFF.
-    /// What comes of it is read with [`Self::next_push`].
+    /// Queues a request without exactly one reply: SUBSCRIBE, MONITOR, or any request under CLIENT REPLY OFF. Read its
+    /// output with [`Self::next_push`].
     pub fn send_unanswered(&mut self, request: &(impl Request + ?Sized)) {
         if let Some(watch) = &mut self.watch {
             watch.altered = true;
@@ -156,17 +155,17 @@ impl Connection {
         request.pack(&mut self.output.bytes);
     }
 
-    /// Queues bytes that are `requests` whole requests already.
+    /// Queues `requests` serialized requests.
     pub fn send_packed(&mut self, bytes: &[u8], requests: u64) {
         self.owed += requests;
         self.output.compact();
         self.output.bytes.extend_from_slice(bytes);
     }
 
-    /// Sends all that is queued. What the server answers meanwhile is kept, up to 64 MiB.
+    /// Sends all queued requests. Replies that arrive in the meantime are kept, up to 64 MiB.
     ///
     /// # Errors
-    /// [`Error::Lost`].
+    /// Returns [`Error::Lost`].
     pub fn flush(&mut self) -> Result<(), Error> {
         self.check()?;
         self.try_write();
@@ -180,10 +179,10 @@ impl Connection {
         }
     }
 
-    /// The next reply, waiting for it; sends first what is queued. Push messages are set aside.
+    /// Sends queued requests and waits for the next reply. Push messages are kept.
     ///
     /// # Errors
-    /// [`Error::Lost`].
+    /// Returns [`Error::Lost`].
     pub fn read_reply(&mut self) -> Result<Value, Error> {
         self.check()?;
         self.try_write();
@@ -196,34 +195,34 @@ impl Connection {
         }
     }
 
-    /// The next reply if it comes within `timeout`; a `None` leaves the connection as it is. Sends first what is
-    /// queued.
+    /// Sends queued requests and waits up to `timeout` for the next reply. After `None` the connection is usable as
+    /// before.
     ///
     /// # Errors
-    /// [`Error::Lost`].
+    /// Returns [`Error::Lost`].
     pub fn poll_reply(&mut self, timeout: Duration) -> Result<Option<Value>, Error> {
         self.poll_for(timeout, Self::buffered_reply)
     }
 
-    /// The next message that answers no request: a push (RESP3), or whatever comes while no reply is owed (RESP2's
-    /// published messages, MONITOR's lines). `None` if none comes within `timeout`. Sends first what is queued.
+    /// Sends queued requests and waits up to `timeout` for a message that answers no request: a push (RESP3), or any
+    /// value while no reply is expected (published messages of RESP2, lines of MONITOR).
     ///
     /// # Errors
-    /// [`Error::Lost`].
+    /// Returns [`Error::Lost`].
     pub fn next_push(&mut self, timeout: Duration) -> Result<Option<Value>, Error> {
         self.poll_for(timeout, Self::buffered_push)
     }
 
-    /// How many push messages were dropped because no caller asked for them.
+    /// Returns the number of push messages that were dropped because no caller took them.
     #[must_use]
     pub fn pushes_dropped(&self) -> u64 {
         self.pushes_dropped
     }
 
-    /// Sends as much as goes without waiting; true when all is sent.
+    /// Sends as many bytes as possible without waiting. Returns true if all are sent.
     ///
     /// # Errors
-    /// [`Error::Lost`].
+    /// Returns [`Error::Lost`].
     pub fn try_flush(&mut self) -> Result<bool, Error> {
         self.check()?;
         self.try_write();
@@ -233,10 +232,10 @@ impl Connection {
         }
     }
 
-    /// The next reply if it is here already; nothing waits, nothing is sent.
+    /// Returns the next reply if it has arrived, without waiting or sending.
     ///
     /// # Errors
-    /// [`Error::Lost`].
+    /// Returns [`Error::Lost`].
     pub fn try_reply(&mut self) -> Result<Option<Value>, Error> {
         self.check()?;
         if let Some(reply) = self.buffered_reply()? {
@@ -248,27 +247,27 @@ impl Connection {
         self.buffered_reply()
     }
 
-    /// The descriptor, for a caller that waits on many connections at once. What was read from it already is found by
-    /// [`Self::try_reply`], not by polling.
+    /// Returns the descriptor, for a caller that polls many connections. Polling doesn't report bytes that are already
+    /// buffered; call [`Self::try_reply`] first.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.stream.fd()
     }
 
-    /// Replies that are owed and not taken.
+    /// Returns the number of replies that weren't taken yet.
     #[must_use]
     pub fn owed(&self) -> u64 {
         self.owed
     }
 
-    /// Changes how long no byte may arrive while a reply is awaited; `None`: for ever.
+    /// Sets the maximum time without a received byte while a reply is pending; `None` is unlimited.
     pub fn set_read_timeout(&mut self, timeout: Option<Duration>) {
         self.read_timeout = timeout;
     }
 
-    // --- what is here ---
+    // --- buffered replies ---
 
-    /// The next reply among the bytes that have arrived.
+    /// Returns the next reply in the receive buffer.
     pub(crate) fn buffered_reply(&mut self) -> Result<Option<Value>, Error> {
         if let Some(reply) = self.replies.pop_front() {
             self.owed = self.owed.saturating_sub(1);
@@ -326,35 +325,36 @@ impl Connection {
 
     // --- moving bytes ---
 
-    /// Whether bytes wait to be sent and can be.
+    /// Returns true if unsent bytes exist and writing hasn't failed.
     pub(crate) fn has_unsent(&self) -> bool {
         self.write_ended.is_none() && (!self.output.is_empty() || self.stream.wants_write())
     }
 
-    /// Hashes of the scripts that were loaded through this connection.
+    /// Returns the hashes of the scripts that were loaded through this connection.
     pub(crate) fn scripts(&mut self) -> &mut HashSet<String> {
         &mut self.scripts
     }
 
-    /// Begins to look whether what is sent changes the connection.
+    /// Starts the detection of state changes.
     pub(crate) fn watch_state(&mut self) {
         self.watch = Some(Watch { seen: self.output.total_end(), altered: false });
     }
 
-    /// Ends that; whether the connection was, or may have been, changed. So it was if another one is in its place.
+    /// Ends the detection. Returns true if the state may have changed, or if the connection was replaced by another
+    /// one.
     pub(crate) fn was_altered(&mut self) -> bool {
         self.look();
         self.watch.take().is_none_or(|watch| watch.altered)
     }
 
-    /// Puts on our side of the connection everything as `config` would have it for a new one.
+    /// Resets the client's side of the connection to the values of `config`.
     pub(crate) fn restore(&mut self, config: &Config) {
         self.read_timeout = config.read_timeout;
         self.pushes.clear();
         self.pushes_dropped = 0;
     }
 
-    /// Looks at the requests that came since the last look, of which nothing was sent yet.
+    /// Examines the unsent requests that were queued since the last call.
     fn look(&mut self) {
         let Some(watch) = &mut self.watch else { return };
         let end = self.output.total_end();
@@ -364,7 +364,7 @@ impl Connection {
         watch.seen = end;
     }
 
-    /// Whether the last MULTI of a [`crate::Transaction`] was accepted.
+    /// Returns true if the last MULTI of a [`crate::Transaction`] was accepted.
     pub(crate) fn has_accepted_multi(&self) -> bool {
         self.has_accepted_multi
     }
@@ -378,12 +378,13 @@ impl Connection {
         self.owed += requests;
     }
 
-    /// The push messages that were set aside.
+    /// Returns the kept push messages.
     pub(crate) fn take_pushes(&mut self) -> VecDeque<Value> {
         std::mem::take(&mut self.pushes)
     }
 
-    /// Whether the connection is fit for a new command: open, nothing on its way, nothing but push messages to be read.
+    /// Returns true if the connection can take a new command: it is open, no request is pending, and there is nothing
+    /// to read except push messages.
     pub(crate) fn is_quiet(&mut self) -> bool {
         let ended = self.ended.is_some() || self.write_ended.is_some();
         let nothing_on_the_way = !ended && self.owed == 0 && !self.has_unsent();
@@ -405,7 +406,7 @@ impl Connection {
         &mut self.output
     }
 
-    /// Sends as much as goes without waiting.
+    /// Sends as many bytes as possible without waiting.
     pub(crate) fn try_write(&mut self) {
         self.look();
         while self.has_unsent() {
@@ -424,7 +425,7 @@ impl Connection {
         }
     }
 
-    /// Reads once; whether anything came.
+    /// Reads once. Returns true if bytes arrived.
     pub(crate) fn try_read(&mut self) -> Result<bool, Error> {
         match self.input.read_from(self.stream.as_mut()) {
             Ok(0) => Err(self.end(Lost::Closed)),
@@ -434,11 +435,11 @@ impl Connection {
         }
     }
 
-    /// Waits until bytes can be moved and moves them, or until the bell rings; whether it did. `since` is when bytes
-    /// last moved.
+    /// Waits until bytes can be transferred, and transfers them, or until the bell rings. Returns true if the bell
+    /// rang. `since` is the time of the last transfer.
     ///
     /// # Errors
-    /// [`Error::Lost`], by a timeout, too.
+    /// Returns [`Error::Lost`], also for a timeout.
     pub(crate) fn step(&mut self, since: &mut Instant, bell: Option<BorrowedFd<'_>>) -> Result<bool, Error> {
         let limit = if self.has_unsent() { self.write_timeout } else { self.read_timeout };
         let rest = limit.map(|limit| limit.saturating_sub(since.elapsed()));
@@ -464,12 +465,12 @@ impl Connection {
         ready.map_err(|error| self.end(Lost::Io(Arc::new(error))))
     }
 
-    /// Whether what arrives is read now: not while too much has been read ahead of what is to be sent.
+    /// Returns false while too many bytes were read ahead of unsent requests.
     fn may_read(&self) -> bool {
         !self.has_unsent() || self.input.unread().len() < READ_AHEAD_BYTES_MAX
     }
 
-    /// Does what `ready` says can be done; whether any byte was moved.
+    /// Reads and writes according to `ready`. Returns true if any byte was transferred.
     fn move_bytes(&mut self, ready: Ready) -> Result<bool, Error> {
         let mut moved = false;
         if ready.read && self.may_read() {
@@ -503,18 +504,19 @@ impl Connection {
         }
     }
 
-    /// Fails if the connection has ended before, or if replies to earlier requests would be taken for later ones'.
+    /// Returns an error if the connection has ended, or if earlier requests have unread replies, which would be
+    /// mistaken for later ones.
     pub(crate) fn check_read_up(&self) -> Result<(), Error> {
         self.check()?;
         if self.owed > 0 { Err(Error::Unread(self.owed)) } else { Ok(()) }
     }
 
-    /// Whether the connection was lost.
+    /// Returns true if the connection is lost.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.is_some()
     }
 
-    /// Fails if the connection has ended before.
+    /// Returns an error if the connection has ended.
     fn check(&self) -> Result<(), Error> {
         match &self.ended {
             Some(cause) => Err(Error::Lost { cause: cause.clone(), fate: Fate::NotRun }),
@@ -522,8 +524,8 @@ impl Connection {
         }
     }
 
-    /// Notes why the connection ended. If writing failed first, that was the reason; a closed stream is just its
-    /// sequel.
+    /// Notes the reason for the end of the connection. An earlier write error takes precedence, because a closed stream
+    /// is only its consequence.
     fn end(&mut self, cause: Lost) -> Error {
         let cause = self.ended.get_or_insert_with(|| self.write_ended.clone().unwrap_or(cause)).clone();
         Error::Lost { cause, fate: Fate::MayHaveRun }

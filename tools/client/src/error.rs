@@ -1,4 +1,4 @@
-//! What can go wrong, and whether a command may have run all the same.
+//! Errors, and the fate of the commands that they affect.
 
 use std::fmt;
 use std::io;
@@ -7,59 +7,58 @@ use std::time::Duration;
 
 use resp::parse::{ReplyError, Value};
 
-/// Why a call failed. The text is one line for the user.
+/// The reason for a failed call. Its text is one line for the user.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// A URL or setting that makes no sense; nothing was tried.
+    /// An invalid URL or setting. No connection was attempted.
     Config(String),
-    /// No connection came about.
+    /// Connecting failed.
     Connect {
-        /// Where to.
+        /// Address of the server.
         address: String,
-        /// What the system said.
+        /// The system's error.
         cause: Arc<io::Error>,
     },
     /// The connection broke or is no longer usable.
     Lost {
-        /// How.
+        /// Cause of the loss.
         cause: Lost,
-        /// What became of the command.
+        /// Fate of the command.
         fate: Fate,
     },
-    /// The server answered with an error.
+    /// The server sent an error reply.
     Server(ServerError),
-    /// [`crate::Connection::command`] was called while replies of so many commands sent before are unread.
+    /// [`crate::Connection::command`] was called while this number of replies to earlier commands were unread.
     Unread(u64),
-    /// Others changed the watched keys during each of so many attempts; nothing was done.
+    /// Other clients changed the watched keys during each attempt. No change was made.
     Contended {
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: u32,
     },
-    /// This command changes its connection, which a [`crate::Client`] shares between callers, or speaks of what was
-    /// sent over it (WAIT), or is a request of nothing, which no server answers; nothing was sent.
+    /// The command can't use the shared connection of a [`crate::Client`]: it changes the connection, or concerns the
+    /// commands sent over it (WAIT), or is an empty request, which no server answers. It wasn't sent.
     NotShareable(String),
-    /// A limit of the caller's own settings (the field's name) was reached; nothing was sent.
+    /// A limit of the caller's settings was reached. The string is the field's name. Nothing was sent.
     Limit(&'static str),
-    /// The server refused the MULTI of a transaction that was sent in one flight, and answered the commands behind it
-    /// each on its own: as far as the replies don't say otherwise they ran, one by one, perhaps with others' in
-    /// between.
+    /// The server refused the MULTI of a transaction that was sent in one flight, and executed the commands after it
+    /// one by one, except those with error replies. Commands of other clients may have run in between.
     NoTransaction {
-        /// Why MULTI was refused.
+        /// The error reply to MULTI.
         refused: ServerError,
-        /// What the commands were answered.
+        /// The replies to the commands.
         replies: Vec<Value>,
     },
-    /// The server answered with something that the command never answers.
+    /// The server sent a reply that the command never has.
     Unexpected {
-        /// What was asked.
+        /// The command.
         command: &'static str,
-        /// What came.
+        /// The reply.
         reply: String,
     },
 }
 
-/// How a connection ended.
+/// Cause of the end of a connection.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Lost {
@@ -67,23 +66,24 @@ pub enum Lost {
     Closed,
     /// The system reported an error.
     Io(Arc<io::Error>),
-    /// No byte of an expected reply came for so long (`read_timeout`, and what a blocking command was given beside it).
+    /// The server sent no byte of a pending reply for this time (`read_timeout`, plus the timeout of a blocking
+    /// command).
     Silent(Duration),
-    /// The server took no byte of a request for so long (`write_timeout`).
+    /// The server took no byte of a request for this time (`write_timeout`).
     Stuck(Duration),
-    /// What came is no reply, or exceeds the limits on replies.
+    /// The server sent an invalid reply, or one beyond the limits on replies.
     Protocol(ReplyError),
 }
 
-/// What is known about a command whose reply didn't come.
+/// Fate of a command without a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
-    /// No byte of it was sent: it has not run, and sending it again is safe.
+    /// No byte of the command was sent. It has not run, and sending it again is safe.
     NotRun,
-    /// It was sent at least in part, and no reply came: it may have run or not, and may yet: its bytes can reach the
-    /// server after what is sent over a later connection.
+    /// The command was sent at least in part. It may have run, or may still run: its bytes may reach the server after
+    /// those of a later connection.
     MayHaveRun,
-    /// The server answered it.
+    /// The server answered the command.
     Answered,
 }
 
@@ -96,23 +96,23 @@ pub struct ServerError {
 /// A pipeline that ended before its last reply.
 #[derive(Clone, Debug)]
 pub struct Interrupted {
-    /// Why.
+    /// Reason for the end.
     pub error: Error,
-    /// So many commands, from the first on, were answered.
+    /// Number of commands, counted from the first, that were answered.
     pub answered: u64,
-    /// So many commands, from the first on, were sent at least in part. Those from `answered` to here may have run;
-    /// those from here on have not.
+    /// Number of commands, counted from the first, that were sent at least in part. Commands from `answered` up to this
+    /// number may have run; later ones have not.
     pub sent: u64,
 }
 
 impl Error {
-    /// Whether the connection can't be used any further.
+    /// Returns true if the connection is no longer usable.
     #[must_use]
     pub fn is_connection_lost(&self) -> bool {
         matches!(self, Self::Lost { .. } | Self::Connect { .. })
     }
 
-    /// Whether a time limit was the reason.
+    /// Returns true if the reason is a timeout.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         match self {
@@ -122,7 +122,7 @@ impl Error {
         }
     }
 
-    /// What became of the command that this error is about.
+    /// Returns the fate of the command.
     #[must_use]
     pub fn fate(&self) -> Fate {
         match self {
@@ -137,7 +137,7 @@ impl Error {
         }
     }
 
-    /// The server's error reply, if it is one.
+    /// Returns the server's error reply, if this is one.
     #[must_use]
     pub fn server(&self) -> Option<&ServerError> {
         match self {
@@ -146,7 +146,7 @@ impl Error {
         }
     }
 
-    /// The same about a command of this fate.
+    /// Returns this error with another fate.
     pub(crate) fn with_fate(self, fate: Fate) -> Self {
         match self {
             Self::Lost { cause, .. } => Self::Lost { cause, fate },
@@ -168,11 +168,14 @@ impl fmt::Display for Error {
                 write!(f, "gave up: in each of {attempts} attempts others changed the keys")
             }
             Self::NotShareable(name) => {
-                write!(f, "{name} concerns its connection, which callers share; use Client::dedicated for it")
+                write!(
+                    f,
+                    "{name} affects its connection; send it over one of its own: Client::dedicated, Cluster::node_of"
+                )
             }
-            Self::Limit(name) => write!(f, "the limit {name} is reached; try again later, or raise it"),
+            Self::Limit(name) => write!(f, "the limit {name} is reached; try again later or raise the limit"),
             Self::NoTransaction { refused, .. } => {
-                write!(f, "MULTI was refused ({refused}); the commands behind it ran one by one, not as a transaction")
+                write!(f, "MULTI was refused ({refused}); the commands after it ran one by one, not as a transaction")
             }
             Self::Unexpected { command, reply } => write!(f, "{command} was answered with {reply}"),
         }
@@ -196,12 +199,12 @@ impl fmt::Display for Lost {
             Self::Io(error) => write!(f, "the connection broke: {}", system_text(error)),
             Self::Silent(waited) => write!(f, "no reply within {waited:?}"),
             Self::Stuck(waited) => write!(f, "the server accepted nothing for {waited:?}"),
-            Self::Protocol(error) => write!(f, "the server sent what is no reply: {error}"),
+            Self::Protocol(error) => write!(f, "the server sent an invalid reply: {error}"),
         }
     }
 }
 
-/// The system's words for an error, without what the standard library says around them.
+/// Returns the system's text for an error, without the additions of the standard library.
 #[must_use]
 pub fn system_text(error: &io::Error) -> String {
     let text = error.to_string();
@@ -210,13 +213,13 @@ pub fn system_text(error: &io::Error) -> String {
 }
 
 impl ServerError {
-    /// From the reply's text, without the leading `-`.
+    /// Creates an error from the reply's text, without the leading `-`.
     #[must_use]
     pub fn new(text: impl Into<Vec<u8>>) -> Self {
         Self { text: text.into() }
     }
 
-    /// The reply itself, or the error that it is.
+    /// Returns the reply, or an error for an error reply.
     pub(crate) fn check(reply: Value) -> Result<Value, Error> {
         match reply.error() {
             Some(text) => Err(Error::Server(Self::new(text))),
@@ -224,13 +227,13 @@ impl ServerError {
         }
     }
 
-    /// The whole text.
+    /// Returns the whole text.
     #[must_use]
     pub fn text(&self) -> &[u8] {
         &self.text
     }
 
-    /// The first word, by which programs tell errors apart: `ERR`, `WRONGTYPE`, `NOSCRIPT`...
+    /// Returns the first word, which is the error code: `ERR`, `WRONGTYPE`, `NOSCRIPT`...
     #[must_use]
     pub fn code(&self) -> &[u8] {
         self.text.split(|&byte| byte == b' ').next().unwrap_or_default()
@@ -250,7 +253,7 @@ impl fmt::Debug for ServerError {
 }
 
 impl Interrupted {
-    /// The same about the commands without the first `n`.
+    /// Returns the interruption with counts that exclude the first `n` commands.
     pub(crate) fn without_first(self, n: u64) -> Self {
         Self { answered: self.answered.saturating_sub(n), sent: self.sent.saturating_sub(n), ..self }
     }
@@ -258,7 +261,7 @@ impl Interrupted {
 
 impl fmt::Display for Interrupted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The counts say more about a pipeline than the fate of a single command.
+        // The counts describe a pipeline better than the fate of a single command.
         write!(f, "{}; {} commands were answered", self.error.clone().with_fate(Fate::NotRun), self.answered)?;
         match self.sent - self.answered {
             0 => Ok(()),
@@ -273,7 +276,7 @@ impl std::error::Error for Interrupted {
     }
 }
 
-/// For callers of a pipeline that need no details: the fate of the whole.
+/// Converts an interruption to the fate of the whole pipeline.
 impl From<Interrupted> for Error {
     fn from(interrupted: Interrupted) -> Self {
         let fate = if interrupted.sent == 0 { Fate::NotRun } else { Fate::MayHaveRun };

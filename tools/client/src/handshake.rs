@@ -1,4 +1,4 @@
-//! What a new connection says first: protocol, password, name, database. All of it leaves in one write.
+//! The handshake of a new connection: protocol, password, name and database, sent in one write.
 
 use resp::reply::Proto;
 
@@ -7,14 +7,16 @@ use crate::config::Config;
 use crate::connection::Connection;
 use crate::error::{Error, ServerError};
 
-/// A command, and whether nothing is lost if the server refuses it.
+/// A command of the handshake. The server may refuse an optional one.
 struct Greeting {
     command: Command,
     is_optional: bool,
 }
 
+/// Performs the handshake.
+///
 /// # Errors
-/// The first refusal, or what broke the connection.
+/// Returns the first refusal, or the error that broke the connection.
 pub(crate) fn greet(connection: &mut Connection, config: &Config) -> Result<(), Error> {
     let greetings = greetings(config);
     greetings.iter().for_each(|greeting| connection.send(&greeting.command));
@@ -22,7 +24,7 @@ pub(crate) fn greet(connection: &mut Connection, config: &Config) -> Result<(), 
     for greeting in &greetings {
         let reply = match connection.read_reply() {
             Ok(reply) => reply,
-            // A server that closes says why in the place of the first reply.
+            // A server that closes the connection sends the reason in place of the first reply.
             Err(lost) => return Err(refusal.or(harmless).unwrap_or(lost)),
         };
         if let Some(text) = reply.error() {
@@ -32,7 +34,7 @@ pub(crate) fn greet(connection: &mut Connection, config: &Config) -> Result<(), 
     }
     match (refusal, harmless) {
         (Some(refusal), _) => Err(refusal),
-        // If it was the reason for closing, nothing more is answered.
+        // If the refusal was the reason for closing the connection, PING gets no reply.
         (None, Some(harmless)) => connection.exchange(&["PING"]).map(drop).map_err(|_| harmless),
         (None, None) => Ok(()),
     }
@@ -47,7 +49,7 @@ fn greetings(config: &Config) -> Vec<Greeting> {
             add(Command::new("HELLO 3 AUTH").arg(user.unwrap_or(b"default")).arg(password), false);
         }
         (Proto::Resp3, None) => add(Command::new("HELLO 3"), false),
-        // Servers before 6.0 know only the password.
+        // Servers before 6.0 accept only the password.
         (Proto::Resp2, Some(password)) => add(Command::new("AUTH").args(user).arg(password), false),
         (Proto::Resp2, None) => {}
     }

@@ -1,13 +1,15 @@
-//! A client for Redis, Valkey and Penstock that pipelines. Blocking calls, no asynchronous runtime, no `unsafe`.
+//! A pipelining client for Redis, Valkey and Penstock, with blocking calls, without asynchronous runtime or `unsafe`.
 //!
-//! - [`Client`]: for many threads at once; pipelines by itself, reconnects, never runs a command twice.
+//! - [`Client`]: for many threads; pipelines automatically, reconnects, never runs a command twice.
 //! - [`Connection`]: one connection; commands one by one, or sent and read separately.
 //! - [`Pipeline`] and [`Window`]: many commands without waiting in between, with bounded memory on both sides. Replies
-//!   are read while requests are written, so that no server's habits can make the two wait for each other.
+//!   are read while requests are written, so that client and server can't deadlock.
 //! - [`Script`], [`Transaction`], [`PubSub`]: scripts by hash, MULTI/EXEC with and without WATCH, published messages.
-//! - [`Config`]: where and how to connect; [`Config::parse`] reads URLs, [`Url`] what one says and no more.
-//! - [`Advice`]: which round trips this process wastes, and the code to write instead.
-//! - [`Error::fate`]: what is known about a command that failed.
+//! - [`cluster::Cluster`]: the nodes of a cluster, with commands and pipelines that go to the node with their slot.
+//! - [`Config`]: address and settings; [`Config::parse`] parses a URL, and [`Url`] holds only the parts that a URL
+//!   contains.
+//! - [`Advice`]: the round trips that this process wastes, with replacement code.
+//! - [`Error::fate`]: the fate of a failed command.
 //!
 //! ```no_run
 //! use client::{Command, Config, Connection, Pipeline};
@@ -38,7 +40,7 @@
 //! # Ok::<(), client::Error>(())
 //! ```
 //!
-//! This room knows `resp` for the bytes, `advisor` for the report, and no server's inside.
+//! This crate uses `resp` for the wire format, `cluster` for the slots of keys and `advisor` for the report, and has no access to a server's internals.
 
 #![forbid(unsafe_code)]
 
@@ -46,6 +48,7 @@
 mod advice;
 mod buffer;
 mod client;
+pub mod cluster;
 mod command;
 mod config;
 mod connection;
@@ -54,6 +57,7 @@ mod handshake;
 mod pipeline;
 mod pubsub;
 mod script;
+mod stopping;
 mod stream;
 #[cfg(feature = "tls")]
 mod tls;
@@ -74,6 +78,7 @@ pub use pubsub::{Message, PubSub};
 pub use resp::parse::{Double, ReplyLimits, Value};
 pub use resp::reply::Proto;
 pub use script::Script;
+pub use stopping::{StopAt, StopOutcome};
 pub use stream::{Connector, Stream, open_stream};
 #[cfg(feature = "tls")]
 pub use tls::{Acceptance, Encryption};
@@ -81,7 +86,7 @@ pub use transaction::Transaction;
 pub use url::Url;
 pub use window::{Conversation, Next, Window};
 
-/// The examples of the users' page compile, too.
+/// Compiles the examples of the users' page.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/client.md")]
 struct UsersPage;

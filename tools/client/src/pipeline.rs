@@ -1,4 +1,4 @@
-//! Pipelines that are put together first and sent then.
+//! Pipelines that are assembled before they are sent.
 
 use std::ops::ControlFlow;
 
@@ -10,31 +10,32 @@ use crate::error::{Error, Interrupted};
 use crate::script::Script;
 use crate::window::{Next, Window};
 
-/// Commands to be sent together. One that fails doesn't touch the others: its reply is an error among the replies.
+/// Commands that are sent together. A failed command doesn't affect the others: its reply is an error among the
+/// replies.
 ///
-/// However many commands there are, they go through a [`Window`], so that the server never has to keep the replies of
-/// all of them, and the two sides can't wait for each other.
+/// All commands go through a [`Window`], whatever their number. The server therefore never holds the replies of all of
+/// them, and the two sides can't deadlock.
 ///
 /// A pipeline is not atomic: other clients' commands may run in between.
 #[derive(Clone, Debug, Default)]
 pub struct Pipeline {
     /// All requests without gaps.
     bytes: Vec<u8>,
-    /// Where each ends.
+    /// End of each request.
     ends: Vec<usize>,
-    /// The scripts that are called, each once.
+    /// The called scripts, without duplicates.
     scripts: Vec<Script>,
     window: Window,
 }
 
 impl Pipeline {
-    /// An empty pipeline with the default window.
+    /// Returns an empty pipeline with the default window.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty pipeline with another window.
+    /// Returns an empty pipeline with another window.
     #[must_use]
     pub fn with_window(window: Window) -> Self {
         Self { window, ..Self::default() }
@@ -49,9 +50,9 @@ impl Pipeline {
 
     /// Adds a call of a script by its hash.
     ///
-    /// NOSCRIPT can't come in the middle: on each connection the script is loaded before the first pipeline that calls
-    /// it is sent, so that nothing runs if it can't be; and every pipeline begins with SCRIPT LOAD of its scripts, in
-    /// the same flight, in case they were flushed since.
+    /// NOSCRIPT can't occur in the middle. On each connection, a script is loaded before the first pipeline that calls
+    /// it, and nothing runs if loading fails. In addition, every pipeline begins with SCRIPT LOAD of its scripts in the
+    /// same flight, in case of an intermediate SCRIPT FLUSH.
     pub fn script<K: Argument, A: Argument>(&mut self, script: &Script, keys: &[K], args: &[A]) -> &mut Self {
         if self.scripts.iter().all(|known| known.sha1() != script.sha1()) {
             self.scripts.push(script.clone());
@@ -59,39 +60,39 @@ impl Pipeline {
         self.add(&script.call(keys, args))
     }
 
-    /// How many commands it has.
+    /// Returns the number of commands.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether it has none.
+    /// Returns true if the pipeline has no commands.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// Takes all commands out and keeps the memory for the next ones.
+    /// Removes all commands and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
         self.scripts.clear();
     }
 
-    /// Sends all and returns a reply for each, errors among them. The pipeline can be run again.
+    /// Sends all commands and returns their replies, including error replies. The pipeline can be run again.
     ///
     /// # Errors
-    /// [`Interrupted`] when the connection breaks.
+    /// Returns [`Interrupted`] if the connection breaks.
     pub fn run(&self, connection: &mut Connection) -> Result<Vec<Value>, Interrupted> {
         let mut replies = Vec::with_capacity(self.len());
         self.run_each(connection, |_, reply| replies.push(reply))?;
         Ok(replies)
     }
 
-    /// Sends all and hands each reply with its command's number to `on_reply` as it comes.
+    /// Sends all commands, and passes each reply with its command's number to `on_reply` as it arrives.
     ///
     /// # Errors
-    /// [`Interrupted`] when the connection breaks; the replies that came before have been handed on.
+    /// Returns [`Interrupted`] if the connection breaks. Earlier replies were passed on.
     pub fn run_each(
         &self,
         connection: &mut Connection,
@@ -117,7 +118,7 @@ impl Pipeline {
         ran.map(|count| count - loads).map_err(|interrupted| interrupted.without_first(loads))
     }
 
-    /// Each request's bytes.
+    /// Returns the bytes of each request.
     pub(crate) fn requests(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.ends.len()).map(|i| {
             let start = if i == 0 { 0 } else { self.ends[i - 1] };
@@ -134,7 +135,7 @@ impl Pipeline {
     }
 }
 
-/// What a pipeline sends.
+/// A part of a pipeline.
 enum Part<'a> {
     Load(&'a Script),
     Request(&'a [u8]),
@@ -150,11 +151,11 @@ impl Part<'_> {
 }
 
 impl Connection {
-    /// Loads those of these scripts that were never loaded through this connection.
+    /// Loads those scripts that were never loaded through this connection.
     ///
     /// # Errors
-    /// As [`Connection::command`].
-    fn know_scripts(&mut self, scripts: &[Script]) -> Result<(), Interrupted> {
+    /// Returns the errors of [`Connection::command`].
+    pub(crate) fn know_scripts(&mut self, scripts: &[Script]) -> Result<(), Interrupted> {
         let load = |script: &Script| -> Result<(), Error> {
             if !self.scripts().contains(script.sha1()) {
                 self.command(&script.load())?;
@@ -162,7 +163,7 @@ impl Connection {
             }
             Ok(())
         };
-        // Nothing of the pipeline has been sent, whatever became of the loading.
+        // No command of the pipeline was sent.
         scripts.iter().try_for_each(load).map_err(|error| Interrupted { error, answered: 0, sent: 0 })
     }
 }

@@ -1,4 +1,4 @@
-//! Published messages, on a connection of their own.
+//! Published messages, on a dedicated connection.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::thread;
@@ -11,22 +11,22 @@ use crate::config::Config;
 use crate::connection::Connection;
 use crate::error::{Error, Fate, Lost, ServerError};
 
-/// The longest pause after a failed attempt to connect again.
+/// Maximum pause after a failed attempt to reconnect.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// A published message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Message {
-    /// Where it was published.
+    /// Channel of the message.
     pub channel: Vec<u8>,
-    /// The pattern through which it came, if it did.
+    /// Pattern of the subscription, if it is a pattern.
     pub pattern: Option<Vec<u8>>,
-    /// What was published.
+    /// Text of the message.
     pub payload: Vec<u8>,
 }
 
-/// How one subscribes to something.
+/// Kind of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ChannelKind {
     Channel,
@@ -44,45 +44,45 @@ impl ChannelKind {
     }
 }
 
-/// Subscriptions, and the messages that come of them. RESP2 and RESP3 alike.
+/// Subscriptions and their messages, with RESP2 or RESP3.
 ///
-/// When the connection breaks, [`PubSub::next`] says so once, since messages may have been missed; called again, it
-/// connects, subscribes to the same things, and goes on. A server closes the connection of a subscriber that reads too
-/// slowly, which shows as just that.
+/// When the connection breaks, [`PubSub::next`] returns one error, because messages may have been missed. The next call
+/// reconnects and subscribes again. A server closes the connection of a subscriber that reads too slowly, with the same
+/// effect.
 #[derive(Debug)]
 pub struct PubSub {
     config: Config,
     connection: Option<Connection>,
     subscribed: BTreeSet<(ChannelKind, Vec<u8>)>,
-    /// Messages that came while a subscription was to be confirmed.
+    /// Messages that arrived before the confirmation of a subscription.
     waiting: VecDeque<Message>,
     dropped: u64,
 }
 
 impl PubSub {
-    /// Connects, with no subscription yet.
+    /// Connects without a subscription.
     ///
     /// # Errors
-    /// As [`Connection::connect`].
+    /// Returns the errors of [`Connection::connect`].
     pub fn connect(config: &Config) -> Result<Self, Error> {
         let connection = Some(Connection::connect(config)?);
         let config = config.clone();
         Ok(Self { config, connection, subscribed: BTreeSet::new(), waiting: VecDeque::new(), dropped: 0 })
     }
 
-    /// Subscribes to channels. What is published from now on will come. After a connection was lost, this makes a new
-    /// one.
+    /// Subscribes to channels. Messages published from now on are received. After a lost connection, this call
+    /// reconnects.
     ///
     /// # Errors
-    /// [`Error::Server`], [`Error::Lost`], [`Error::Connect`]; the channels are not subscribed to then.
+    /// Returns [`Error::Server`], [`Error::Lost`] or [`Error::Connect`]. The channels are then not subscribed.
     pub fn subscribe<A: Argument>(&mut self, channels: &[A]) -> Result<(), Error> {
         self.enter(ChannelKind::Channel, channels)
     }
 
-    /// Subscribes to all channels whose names match these patterns.
+    /// Subscribes to all channels with names that match these patterns.
     ///
     /// # Errors
-    /// As [`Self::subscribe`].
+    /// Returns the errors of [`Self::subscribe`].
     pub fn psubscribe<A: Argument>(&mut self, patterns: &[A]) -> Result<(), Error> {
         self.enter(ChannelKind::Pattern, patterns)
     }
@@ -90,7 +90,7 @@ impl PubSub {
     /// Subscribes to shard channels (SPUBLISH).
     ///
     /// # Errors
-    /// As [`Self::subscribe`].
+    /// Returns the errors of [`Self::subscribe`].
     pub fn ssubscribe<A: Argument>(&mut self, channels: &[A]) -> Result<(), Error> {
         self.enter(ChannelKind::Shard, channels)
     }
@@ -98,7 +98,7 @@ impl PubSub {
     /// Ends subscriptions of [`Self::subscribe`].
     ///
     /// # Errors
-    /// As [`Self::subscribe`]; when the connection is lost, the next one is without them.
+    /// Returns the errors of [`Self::subscribe`]. If the connection is lost, the next one has no such subscriptions.
     pub fn unsubscribe<A: Argument>(&mut self, channels: &[A]) -> Result<(), Error> {
         self.leave(ChannelKind::Channel, channels)
     }
@@ -106,7 +106,7 @@ impl PubSub {
     /// Ends subscriptions of [`Self::psubscribe`].
     ///
     /// # Errors
-    /// As [`Self::subscribe`].
+    /// Returns the errors of [`Self::subscribe`].
     pub fn punsubscribe<A: Argument>(&mut self, patterns: &[A]) -> Result<(), Error> {
         self.leave(ChannelKind::Pattern, patterns)
     }
@@ -114,16 +114,17 @@ impl PubSub {
     /// Ends subscriptions of [`Self::ssubscribe`].
     ///
     /// # Errors
-    /// As [`Self::subscribe`].
+    /// Returns the errors of [`Self::subscribe`].
     pub fn sunsubscribe<A: Argument>(&mut self, channels: &[A]) -> Result<(), Error> {
         self.leave(ChannelKind::Shard, channels)
     }
 
-    /// The next message; `None` if none comes within `timeout`.
+    /// Waits up to `timeout` for the next message.
     ///
     /// # Errors
-    /// [`Error::Lost`] once when the connection breaks; while it can't be made anew, [`Error::Connect`] and the like,
-    /// after a pause of at most `timeout` or a second, so that a loop may just go on.
+    /// Returns [`Error::Lost`] once when the connection breaks. While reconnecting fails, it returns [`Error::Connect`]
+    /// and similar errors, after a pause of `timeout` or a second, whichever is shorter. A loop can therefore simply
+    /// continue.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Message>, Error> {
         if let Some(message) = self.waiting.pop_front() {
             return Ok(Some(message));
@@ -141,7 +142,8 @@ impl PubSub {
         }
     }
 
-    /// How many messages were dropped since more than [`Config::pushes_max`] came while a subscription was confirmed.
+    /// Returns the number of messages that were dropped because more than [`Config::pushes_max`] arrived before the
+    /// confirmation of a subscription.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped
@@ -160,13 +162,13 @@ impl PubSub {
         self.change(kind.commands().1, names)
     }
 
-    /// Sends a command and waits until each of the names is confirmed; after a loss on a new connection, which has what
-    /// was subscribed before.
+    /// Sends a command and waits for the confirmation of each name. After a loss it first reconnects and restores the
+    /// earlier subscriptions.
     fn change<A: Argument>(&mut self, command: &str, names: &[A]) -> Result<(), Error> {
         if self.connection.is_none() {
             self.reconnect()?;
         }
-        // Without names the command would concern all there are.
+        // Without names the command would apply to all subscriptions.
         if names.is_empty() {
             return Ok(());
         }
@@ -227,13 +229,13 @@ fn to_bytes(name: &impl Argument) -> Vec<u8> {
     bytes
 }
 
-/// What a subscriber's connection brings.
+/// A value received by a subscriber.
 enum Received {
     Message(Message),
     Confirmation,
 }
 
-/// Reads a push (RESP3) or an array in its place (RESP2).
+/// Parses a push (RESP3) or an array (RESP2).
 fn received(value: Value) -> Result<Received, Error> {
     match value.without_attribute() {
         Value::Push(parts) | Value::Array(parts) => {

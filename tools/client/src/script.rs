@@ -1,4 +1,4 @@
-//! Scripts that are called by their hash, so that their text travels once.
+//! Scripts that are called by their hash, so that their text is sent only once.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ struct Text {
 }
 
 impl Script {
-    /// A script with this source.
+    /// Returns a script with this source.
     #[must_use]
     pub fn new(source: impl Into<Vec<u8>>) -> Self {
         let source = source.into();
@@ -29,32 +29,32 @@ impl Script {
         Self { text: Arc::new(Text { source, sha1 }) }
     }
 
-    /// The name by which servers know the script: the SHA-1 of its source in hexadecimal.
+    /// Returns the hash that identifies the script on servers: the SHA-1 of its source in hexadecimal.
     #[must_use]
     pub fn sha1(&self) -> &str {
         &self.text.sha1
     }
 
-    /// The source.
+    /// Returns the source.
     #[must_use]
     pub fn source(&self) -> &[u8] {
         &self.text.source
     }
 
-    /// SCRIPT LOAD.
+    /// Returns the SCRIPT LOAD command.
     #[must_use]
     pub fn load(&self) -> Command {
         Command::new("SCRIPT LOAD").arg(self.source())
     }
 
-    /// EVALSHA with these keys and arguments.
+    /// Returns the EVALSHA command with these keys and arguments.
     #[must_use]
     pub fn call<K: Argument, A: Argument>(&self, keys: &[K], args: &[A]) -> Command {
         Command::new("EVALSHA").arg(self.sha1()).arg(keys.len()).args(keys).args(args)
     }
 }
 
-/// Whether a reply says that the server doesn't know the script, which then has not run.
+/// Returns true if the reply is NOSCRIPT: the server doesn't know the script and hasn't run it.
 pub(crate) fn is_unknown(reply: &Value) -> bool {
     reply.error().is_some_and(|text| ServerError::new(text).code() == b"NOSCRIPT")
 }
@@ -63,7 +63,7 @@ impl Connection {
     /// Runs a script by its hash, and loads it if the server doesn't know it.
     ///
     /// # Errors
-    /// As [`Self::command`]; a script that doesn't compile is [`Error::Server`].
+    /// Returns the errors of [`Self::command`]. A script that doesn't compile gives [`Error::Server`].
     pub fn script<K: Argument, A: Argument>(
         &mut self,
         script: &Script,

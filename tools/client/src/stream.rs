@@ -1,4 +1,4 @@
-//! The bytes' way: TCP, Unix sockets, and whatever else a [`Connector`] opens.
+//! Byte streams: TCP, Unix sockets, and streams of a [`Connector`].
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -13,19 +13,19 @@ use rustix::net::sockopt;
 use crate::config::{Address, Config};
 use crate::error::Error;
 
-/// A byte stream to a server that never blocks: reading and writing answer [`io::ErrorKind::WouldBlock`] where they
-/// would have to wait. [`crate::Connection`] does the waiting, with poll(2) on the descriptor.
+/// A nonblocking byte stream to a server. Instead of waiting, reads and writes return [`io::ErrorKind::WouldBlock`].
+/// [`crate::Connection`] waits with poll(2) on the descriptor.
 pub trait Stream: Read + Write + Send {
-    /// What to wait on.
+    /// Returns the descriptor for poll(2).
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Whether written bytes wait inside the stream (encrypted, say) until the descriptor is writable. They leave with
-    /// [`Write::flush`].
+    /// Returns true if written bytes are buffered inside the stream (for example encrypted ones) until the descriptor
+    /// is writable. [`Write::flush`] sends them.
     fn wants_write(&self) -> bool {
         false
     }
 
-    /// Whether reading would give bytes that have already left the descriptor.
+    /// Returns true if a read would return bytes that have already left the descriptor.
     fn has_buffered(&self) -> bool {
         false
     }
@@ -43,12 +43,12 @@ impl Stream for UnixStream {
     }
 }
 
-/// Opens streams: the way to tunnel, to encrypt with another library, or to put a fault into a test.
+/// Opens streams. Use it for tunnels, for other encryption libraries, or for fault injection in tests.
 pub trait Connector: Send + Sync {
-    /// A new stream to the server that `config` names.
+    /// Opens a stream to the server that `config` names.
     ///
     /// # Errors
-    /// [`Error::Connect`] or whatever fits.
+    /// Returns [`Error::Connect`] or another suitable error.
     fn connect(&self, config: &Config) -> Result<Box<dyn Stream>, Error>;
 }
 
@@ -58,10 +58,10 @@ impl<F: Fn(&Config) -> Result<Box<dyn Stream>, Error> + Send + Sync> Connector f
     }
 }
 
-/// Opens the stream that `config` asks for, encrypted or not, and says nothing on it.
+/// Opens the stream for `config`, with or without TLS, and sends nothing on it.
 ///
 /// # Errors
-/// [`Error::Connect`]: no connection came about, or no encryption of it. [`Error::Config`]: the options make no sense.
+/// Returns [`Error::Connect`] if connecting or the TLS handshake failed, and [`Error::Config`] for invalid options.
 pub fn open_stream(config: &Config) -> Result<Box<dyn Stream>, Error> {
     if let Some(connector) = &config.connector {
         return connector.connect(config);
@@ -84,9 +84,9 @@ fn encrypt(tcp: TcpStream, config: &Config, host: &str) -> Result<Box<dyn Stream
     match tls::encrypt(tcp, host, &config.tls_options, config.connect_timeout) {
         Ok(stream) => Ok(Box::new(stream)),
         Err(HandshakeError::Config(error)) => Err(error),
-        // What a socket says when its time is over.
+        // Socket timeouts are reported as `WouldBlock`.
         Err(HandshakeError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => {
-            let text = "perhaps the server doesn't speak TLS at this port: the TLS handshake took too long";
+            let text = "the TLS handshake took too long; the server may not speak TLS at this port";
             Err(cannot_connect(config, io::Error::new(io::ErrorKind::TimedOut, text)))
         }
         Err(HandshakeError::Io(error)) => Err(cannot_connect(config, error)),
@@ -95,14 +95,14 @@ fn encrypt(tcp: TcpStream, config: &Config, host: &str) -> Result<Box<dyn Stream
 
 #[cfg(not(feature = "tls"))]
 fn encrypt(_: TcpStream, _: &Config, _: &str) -> Result<Box<dyn Stream>, Error> {
-    Err(Error::Config("this program was built without TLS, which the URL asks for".to_owned()))
+    Err(Error::Config("the URL asks for TLS, but this program was built without it".to_owned()))
 }
 
 fn cannot_connect(config: &Config, error: io::Error) -> Error {
     Error::Connect { address: config.address.to_string(), cause: Arc::new(error) }
 }
 
-/// A TCP connection to the first of the name's addresses that accepts one.
+/// Connects to the first reachable address of a name.
 fn open_tcp(config: &Config, host: &str, port: u16) -> Result<TcpStream, Error> {
     let addresses = (host, port).to_socket_addrs().map_err(|error| cannot_connect(config, error))?;
     let mut trouble = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
@@ -117,7 +117,7 @@ fn open_tcp(config: &Config, host: &str, port: u16) -> Result<TcpStream, Error> 
 
 fn open_tcp_at(config: &Config, address: &SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(address, config.connect_timeout)?;
-    // Requests leave in as few writes as possible anyway; Nagle's delay would only hold up their end.
+    // Requests leave in few writes anyway. Nagle's algorithm would only delay their last segment.
     stream.set_nodelay(true)?;
     stream.set_nonblocking(true)?;
     if let Some(idle) = config.keep_alive {
@@ -127,17 +127,17 @@ fn open_tcp_at(config: &Config, address: &SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// What [`wait`] found.
+/// Result of [`wait`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ready {
     pub(crate) read: bool,
     pub(crate) write: bool,
-    /// The bell rings.
+    /// True if the bell rings.
     pub(crate) bell: bool,
 }
 
-/// Waits until `fd` can be read or written, as far as `read` and `write` say so, or `bell` can be read. Nothing is true
-/// when the time is over. An error or hang-up counts as both, so that reading or writing finds out which.
+/// Waits until `fd` is readable or writable, as requested by `read` and `write`, or until `bell` is readable. On
+/// timeout all fields are false. An error or hang-up sets both directions, so that the next read or write reports it.
 pub(crate) fn wait(
     fd: BorrowedFd<'_>,
     read: bool,
@@ -153,7 +153,7 @@ pub(crate) fn wait(
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     match poll(watched, timeout.as_ref()) {
         Ok(_) => {}
-        // A signal: the caller looks at its clock and comes again.
+        // A signal arrived: the caller checks its clock and calls again.
         Err(rustix::io::Errno::INTR) => return Ok(Ready::default()),
         Err(error) => return Err(error.into()),
     }

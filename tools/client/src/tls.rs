@@ -1,4 +1,4 @@
-//! Encryption, by rustls over a TCP connection that doesn't block.
+//! Encryption with rustls over a nonblocking TCP connection.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -20,7 +20,7 @@ use crate::config::TlsOptions;
 use crate::error::Error;
 use crate::stream::Stream;
 
-/// How connections to one server are encrypted: files read, options checked, for any number of connections.
+/// TLS settings for connections to one server: files are read and options checked once, for any number of connections.
 #[derive(Clone, Debug)]
 pub struct Encryption {
     config: Arc<ClientConfig>,
@@ -28,23 +28,24 @@ pub struct Encryption {
 }
 
 impl Encryption {
-    /// For connections to `host`, whose certificate must be good for that name unless the options say otherwise.
+    /// Creates the settings for connections to `host`. The server's certificate must be valid for this name unless the
+    /// options say otherwise.
     ///
     /// # Errors
-    /// [`Error::Config`]: a file or a name can't be used.
+    /// Returns [`Error::Config`] if a file or a name is unusable.
     pub fn new(options: &TlsOptions, host: &str) -> Result<Encryption, Error> {
         let config = Arc::new(client_config(options)?);
         let name = options.server_name.as_deref().unwrap_or(host).to_owned();
-        let name = ServerName::try_from(name).map_err(|_| wrong("the server's name can't be that of a certificate"))?;
+        let name = ServerName::try_from(name).map_err(|_| wrong("the server's name isn't valid in a certificate"))?;
         Ok(Encryption { config, name })
     }
 
-    /// Encrypts a TCP connection that doesn't block, and may be under way still. Reading and writing do the handshake
-    /// first. A caller that does both until neither goes on, and waits for writing where [`Stream::wants_write`] says
-    /// so, needs nothing else.
+    /// Encrypts a nonblocking TCP connection, which may still be connecting. Reads and writes perform the handshake
+    /// first. The caller must alternate reads and writes until neither makes progress, and wait for writability if
+    /// [`Stream::wants_write`] returns true.
     ///
     /// # Errors
-    /// [`Error::Config`]: the options don't fit each other.
+    /// Returns [`Error::Config`] if the options are inconsistent.
     pub fn begin(&self, tcp: TcpStream) -> Result<Box<dyn Stream>, Error> {
         self.stream(tcp).map(|stream| Box::new(stream) as Box<dyn Stream>)
     }
@@ -55,16 +56,16 @@ impl Encryption {
     }
 }
 
-/// The listening side, for programs that stand before a server: a certificate and its key, for any number of connections.
+/// The server side of TLS, for proxies: a certificate and its key, for any number of connections.
 #[derive(Clone, Debug)]
 pub struct Acceptance(Arc<ServerConfig>);
 
 impl Acceptance {
-    /// Shows the certificates of the file `cert`, the first of which belongs to the key in the file `key` (both PEM). Clients are not
-    /// asked for one.
+    /// Loads the certificates of the file `cert` and the key of its first certificate from the file `key` (both PEM).
+    /// Clients are not asked for a certificate.
     ///
     /// # Errors
-    /// [`Error::Config`]: a file can't be used.
+    /// Returns [`Error::Config`] if a file is unusable.
     pub fn new(cert: &Path, key: &Path) -> Result<Acceptance, Error> {
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().map_err(|error| wrong(&error.to_string()))?;
@@ -73,10 +74,11 @@ impl Acceptance {
         Ok(Acceptance(Arc::new(config.map_err(|error| unusable(cert, &error))?)))
     }
 
-    /// Encrypts an accepted connection that doesn't block. Reading and writing do the handshake first, as with [`Encryption::begin`].
+    /// Encrypts an accepted nonblocking connection. Reads and writes perform the handshake first, as with
+    /// [`Encryption::begin`].
     ///
     /// # Errors
-    /// [`Error::Config`]: the certificate can't be used.
+    /// Returns [`Error::Config`] if the certificate is unusable.
     pub fn begin(&self, tcp: TcpStream) -> Result<Box<dyn Stream>, Error> {
         let tls = ServerConnection::new(self.0.clone()).map_err(|error| wrong(&error.to_string()))?;
         Ok(Box::new(TlsStream { tcp, tls: tls.into(), decrypted: 0 }))
@@ -86,7 +88,7 @@ impl Acceptance {
 /// Encrypts a TCP connection to `host`.
 ///
 /// # Errors
-/// Those of [`HandshakeError`].
+/// Returns [`HandshakeError`].
 pub(crate) fn encrypt(
     tcp: TcpStream,
     host: &str,
@@ -95,7 +97,7 @@ pub(crate) fn encrypt(
 ) -> Result<TlsStream, HandshakeError> {
     let mut stream = Encryption::new(options, host)?.stream(tcp)?;
     let TlsStream { tcp, tls, .. } = &mut stream;
-    // The handshake may block, within limits; nothing else happens on this connection meanwhile.
+    // The handshake may block, within its timeout. The connection has no other use until it ends.
     tcp.set_nonblocking(false)?;
     tcp.set_read_timeout(Some(timeout))?;
     tcp.set_write_timeout(Some(timeout))?;
@@ -106,11 +108,11 @@ pub(crate) fn encrypt(
     Ok(stream)
 }
 
-/// Why no encrypted stream came about.
+/// Reason for a failed handshake.
 pub(crate) enum HandshakeError {
-    /// A setting is to blame.
+    /// A setting is invalid.
     Config(Error),
-    /// The other side, or the way to it.
+    /// The server or the network failed.
     Io(io::Error),
 }
 
@@ -126,7 +128,7 @@ impl From<io::Error> for HandshakeError {
     }
 }
 
-/// Explains the error of a server that offers no encryption: its answer, read as TLS, is of no known kind.
+/// Explains the error of a server without TLS: its plain answer has an unknown TLS content type.
 fn explained(error: io::Error) -> io::Error {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     match cause {
@@ -167,13 +169,13 @@ fn unusable(path: &Path, error: &dyn std::fmt::Display) -> Error {
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match all {
-        Ok(all) if all.is_empty() => Err(unusable(path, &"it has no certificate")),
+        Ok(all) if all.is_empty() => Err(unusable(path, &"the file has no certificate")),
         Ok(all) => Ok(all),
         Err(error) => Err(unusable(path, &error)),
     }
 }
 
-/// The authorities of a file, or else the system's.
+/// Returns the certificates in a file, or the system's CA certificates.
 fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
     match ca_file {
@@ -185,21 +187,21 @@ fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, Error> {
         None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
     }
     match roots.is_empty() {
-        true => Err(wrong("this system has no certificates of authorities; name a file that has")),
+        true => Err(wrong("this system has no CA certificates; name a file with them")),
         false => Ok(roots),
     }
 }
 
-/// An encrypted stream. Both directions share its state, and neither ever waits.
+/// An encrypted stream. Both directions share its state, and neither ever blocks.
 pub(crate) struct TlsStream {
     tcp: TcpStream,
     tls: rustls::Connection,
-    /// Bytes that are decrypted and weren't read.
+    /// Number of decrypted bytes that weren't read yet.
     decrypted: usize,
 }
 
 impl TlsStream {
-    /// Sends encrypted bytes until none wait or the socket takes no more.
+    /// Sends encrypted bytes until the buffer is empty or the socket is full.
     fn send(&mut self) -> io::Result<()> {
         while self.tls.wants_write() {
             self.tls.write_tls(&mut self.tcp)?;
@@ -213,7 +215,8 @@ impl Read for TlsStream {
         loop {
             match self.tls.reader().read(buf) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // Servers close without TLS's close_notify. Its lack matters only where a reply is incomplete anyway.
+                // Servers close without TLS's close_notify. It would only matter for an incomplete reply, which is an
+                // error anyway.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
                 Err(error) => return Err(error),
                 Ok(n) => {
@@ -226,7 +229,7 @@ impl Read for TlsStream {
             let state = state.map_err(|error| explained(io::Error::new(ErrorKind::InvalidData, error)))?;
             self.decrypted = state.plaintext_bytes_to_read();
             if self.tls.is_handshaking() {
-                // The other side waits for our part of it.
+                // The server may be waiting for a handshake message.
                 self.send()?;
             }
         }
@@ -235,7 +238,8 @@ impl Read for TlsStream {
 
 impl Write for TlsStream {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        // What waits already goes first; if it can't, no more is taken, so that the waiting bytes stay bounded.
+        // Buffered bytes are sent first. If the socket is full, no more bytes are taken, so that the buffer stays
+        // bounded.
         self.send()?;
         let taken = self.tls.writer().write(buf)?;
         match self.send() {
@@ -263,7 +267,7 @@ impl Stream for TlsStream {
     }
 }
 
-/// Accepts every certificate, as the caller has asked for. Signatures are still checked.
+/// Accepts every certificate, as the caller requested. Signatures are still checked.
 #[derive(Debug)]
 struct AcceptAll(Arc<CryptoProvider>);
 

@@ -1,11 +1,11 @@
-//! Transactions: MULTI, commands, EXEC, all in one flight.
+//! Transactions: MULTI, commands and EXEC, all in one flight.
 //!
-//! In one flight the commands are on their way before MULTI is answered, and where it is refused (the user lacks the
-//! right, or a proxy doesn't know it) a server runs them all the same, one by one. Other clients live with that:
-//! redis-py and go-redis report MULTI's error, which doesn't say that the commands have run. Waiting for MULTI's reply
-//! each time would cost a round trip, and on a shared connection hold up all callers. So the reply is awaited once for
-//! each connection, before anything else is sent, as with scripts; and if the right to MULTI is lost later,
-//! [`Error::NoTransaction`] says what came of it.
+//! In one flight, the commands are sent before the reply to MULTI arrives. If the server refuses MULTI (the user lacks
+//! the permission, or a proxy doesn't know it), it executes the commands one by one. redis-py and go-redis accept this
+//! risk, and report MULTI's error, which hides that the commands ran. Waiting for MULTI's reply each time would cost a
+//! round trip, and would block all callers of a shared connection. This client therefore waits for it once on each
+//! connection, before anything else is sent, as with scripts. If the permission is revoked later,
+//! [`Error::NoTransaction`] reports the result.
 
 use resp::parse::Value;
 
@@ -18,15 +18,15 @@ use crate::window::Window;
 const MULTI: &[u8] = b"*1\r\n$5\r\nMULTI\r\n";
 const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
 
-/// Commands that run without another client's in between, all or (where one can't even be queued) none.
+/// Commands that run without other clients' commands in between. All run, or none if one of them can't be queued.
 #[derive(Clone, Debug, Default)]
 pub struct Transaction {
-    /// The commands; MULTI and EXEC are added when it is sent.
+    /// The commands. MULTI and EXEC are added when it is sent.
     pipeline: Pipeline,
 }
 
 impl Transaction {
-    /// An empty transaction.
+    /// Returns an empty transaction.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -38,26 +38,26 @@ impl Transaction {
         self
     }
 
-    /// How many commands it has.
+    /// Returns the number of commands.
     #[must_use]
     pub fn len(&self) -> usize {
         self.pipeline.len()
     }
 
-    /// Whether it has none.
+    /// Returns true if the transaction has no commands.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Runs it. The replies are those of the commands, errors among them; `None` says that a watched key had changed
-    /// and nothing was done.
+    /// Runs the transaction and returns the replies of its commands, including error replies. Returns `None` if a
+    /// watched key had changed and nothing was done.
     ///
-    /// A connection's first transaction takes a round trip more: it is sent after MULTI has been accepted.
+    /// A connection's first transaction needs one more round trip: it is sent after MULTI has been accepted.
     ///
     /// # Errors
-    /// [`Error::Server`] when a command could not be queued, or MULTI was refused, so that none ran;
-    /// [`Error::NoTransaction`] when MULTI was refused on a connection that had accepted it before; [`Error::Lost`].
+    /// Returns [`Error::Server`] if a command could not be queued or MULTI was refused, and no command ran;
+    /// [`Error::NoTransaction`] if MULTI was refused on a connection that had accepted it before; [`Error::Lost`].
     pub fn run(&self, connection: &mut Connection) -> Result<Option<Vec<Value>>, Error> {
         let mut replies = Replies::default();
         let first = !connection.has_accepted_multi();
@@ -71,37 +71,37 @@ impl Transaction {
         replies.outcome()
     }
 
-    /// The commands' bytes, without MULTI and EXEC.
+    /// Returns the commands' bytes, without MULTI and EXEC.
     pub(crate) fn requests(&self) -> impl Iterator<Item = &[u8]> {
         self.pipeline.requests()
     }
 
-    /// All of it, MULTI and EXEC included.
+    /// Returns all requests, including MULTI and EXEC.
     pub(crate) fn whole(&self) -> impl Iterator<Item = &[u8]> {
         std::iter::once(MULTI).chain(self.requests()).chain(std::iter::once(EXEC))
     }
 }
 
-/// What all replies of a transaction, from MULTI's to EXEC's, amount to.
+/// Returns the result of a transaction from all its replies, from MULTI's to EXEC's.
 pub(crate) fn outcome_of(all: Vec<Value>) -> Result<Option<Vec<Value>>, Error> {
     let mut replies = Replies::default();
     all.into_iter().for_each(|reply| replies.take(reply));
     replies.outcome()
 }
 
-/// What has come back of a transaction.
+/// The replies of a transaction so far.
 #[derive(Default)]
 struct Replies {
-    /// MULTI's has come.
+    /// True if MULTI's reply has arrived.
     begun: bool,
     multi_refused: Option<ServerError>,
-    /// All behind MULTI's, EXEC's among them, if that was refused.
+    /// All replies after MULTI's, including EXEC's, if MULTI was refused.
     unqueued: Vec<Value>,
-    /// The first error: why EXEC is going to refuse, which itself says only that something was wrong.
+    /// The first error. It is the reason for EXEC's refusal, which only says that an error occurred.
     error: Option<ServerError>,
-    /// The last reply; EXEC's in the end.
+    /// The last reply; at the end it is EXEC's.
     last: Option<Value>,
-    /// A reply before the last one that says that a command ran although MULTI was accepted.
+    /// A reply other than QUEUED between MULTI and EXEC: a command ran although MULTI was accepted.
     ran_alone: Option<Value>,
 }
 
@@ -148,11 +148,11 @@ fn is_queued(reply: &Value) -> bool {
     matches!(reply, Value::Simple(text) if text.as_slice() == b"QUEUED")
 }
 
-/// What it means that MULTI was refused and this came behind it.
+/// Returns the error for a refused MULTI followed by these replies.
 fn refusal(refused: ServerError, mut behind: Vec<Value>) -> Error {
-    // A server that is loading, say, answers everything with the same.
+    // A loading server, for example, answers every command with this error.
     let all_refused = behind.iter().all(|reply| reply.error() == Some(refused.text()));
-    // EXEC's.
+    // Removes EXEC's reply.
     behind.pop();
     match all_refused || behind.is_empty() {
         true => Error::Server(refused),
@@ -160,26 +160,26 @@ fn refusal(refused: ServerError, mut behind: Vec<Value>) -> Error {
     }
 }
 
-/// What came of one attempt to change watched keys.
+/// Outcome of an attempt to change watched keys.
 pub(crate) enum Attempt {
-    /// The replies of the transaction, or nothing was to be done.
+    /// The replies of the transaction, or `None` if the caller made no change.
     Done(Option<Vec<Value>>),
-    /// Others changed the keys meanwhile; nothing was done.
+    /// Other clients changed the keys. Nothing was done.
     Interfered,
 }
 
 impl Connection {
-    /// Changes what stands at `keys` by what stands there, without holding up others: watches the keys, lets `attempt`
-    /// read what it needs and put a transaction together, and runs it; if another client changed a key meanwhile, begins
-    /// anew. The replies of the transaction, or `None` if `attempt` decided that nothing is to be done.
+    /// Updates the values of `keys` based on their current values, with optimistic locking: watches the keys, calls
+    /// `attempt`, which reads values and returns a transaction, and runs it. If another client has changed a key, it
+    /// starts again. Returns the replies of the transaction, or `None` if `attempt` returned no transaction.
     ///
     /// # Errors
-    /// [`Error::Contended`] after `attempts_max` attempts; otherwise as [`Transaction::run`]. An error of `attempt`
-    /// ends it; no key stays watched.
+    /// Returns [`Error::Contended`] after `attempts_max` attempts, and the errors of [`Transaction::run`]. An error of
+    /// `attempt` ends the loop, and no key stays watched.
     ///
-    /// [`Error::fate`] speaks of the transaction: [`Fate::NotRun`] if the connection was lost before anything of it was
-    /// sent, be it at a command of `attempt`'s own. Those may have run, as they may in attempts that begin anew: they
-    /// should only read.
+    /// [`Error::fate`] refers to the transaction: it is [`Fate::NotRun`] if the connection was lost before any byte of
+    /// the transaction was sent, even during a command of `attempt`. Commands of `attempt` may have run, also in
+    /// attempts that are repeated. They should therefore only read.
     pub fn optimistic<K: Argument>(
         &mut self,
         keys: &[K],
@@ -194,7 +194,7 @@ impl Connection {
         Err(Error::Contended { attempts: attempts_max })
     }
 
-    /// One attempt of [`Self::optimistic`]. No key is watched after it, whatever came of it.
+    /// Makes one attempt of [`Self::optimistic`]. No key is watched afterwards, whatever its outcome.
     pub(crate) fn attempt<K: Argument>(
         &mut self,
         keys: &[K],
@@ -209,7 +209,7 @@ impl Connection {
             }
             Ok(None) => self.command(&["UNWATCH"]).map(|_| Attempt::Done(None)).map_err(not_run),
             Err(error) if self.has_ended() => Err(not_run(error)),
-            // What it says of another connection stays as it is.
+            // An error about another connection is returned unchanged.
             Err(error) => {
                 self.unwatch();
                 Err(error)
@@ -217,7 +217,7 @@ impl Connection {
         }
     }
 
-    /// Whatever comes of it, the error that led here is the one to report. A connection that has ended watches nothing.
+    /// The result is ignored, because the earlier error is reported. A connection that has ended watches nothing.
     fn unwatch(&mut self) {
         let _ = self.command(&["UNWATCH"]);
     }
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_replies_amount_to() {
+    fn replies_determine_the_outcome() {
         let (ok, queued, one) = (simple("OK"), simple("QUEUED"), Value::Int(1));
         let no_multi = error("NOPERM no multi");
         let without = error("ERR EXEC without MULTI");
@@ -252,11 +252,11 @@ mod tests {
         check(&rejected, "Err(Server(-ERR syntax))");
         check(&[no_multi.clone(), without.clone()], "Err(Server(-NOPERM");
         check(&[no_multi.clone(), one.clone(), without.clone()], "Err(NoTransaction { refused: -NOPERM");
-        // A script that failed may have written before.
+        // A script that failed may have written before its error.
         check(&[no_multi, error("ERR script"), without.clone()], "Err(NoTransaction");
-        // The server answers nothing else for the time being.
+        // For the time being the server answers everything with this error.
         check(&vec![error("LOADING"); 3], "Err(Server(-LOADING");
-        // Someone between says yes to everything.
+        // A proxy answers OK to everything.
         check(&[ok.clone(), one, without], "Err(Unexpected");
         check(&[ok], "Err(Unexpected");
         check(&[], "Err(Unexpected");

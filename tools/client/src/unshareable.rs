@@ -1,4 +1,4 @@
-//! Which commands don't belong on a connection that callers share.
+//! Classifies commands: some must not run on a connection that callers share.
 
 use std::time::Duration;
 
@@ -7,26 +7,26 @@ use resp::num::parse_i64;
 
 use crate::error::Error;
 
-/// What a command does to the connection that it runs on.
+/// Effect of a command on its connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Sharing {
-    /// Nothing.
+    /// The command has no such effect.
     Shareable,
-    /// It may hold up all commands behind it, for so long; `None`: for ever.
+    /// The command may block all later commands for this time; `None` is unlimited.
     Blocking(Option<Duration>),
-    /// It changes what later commands mean or what comes back, or speaks of its own connection's commands. Its name.
+    /// The command changes the meaning of later commands or their replies, or refers to earlier commands of its own
+    /// connection. The string is its name.
     Unshareable(String),
 }
 
-/// Which argument of a blocking command is its timeout, in seconds.
+/// Position of a blocking command's timeout in seconds.
 #[derive(Clone, Copy)]
 enum TimeoutAt {
     First,
     Last,
 }
 
-/// Commands that wait for other clients. XREAD and XREADGROUP do so with BLOCK only, which says for how many
-/// milliseconds.
+/// Commands that wait for other clients. XREAD and XREADGROUP wait only with the option BLOCK, in milliseconds.
 const BLOCKING: &[(&str, TimeoutAt)] = &[
     ("BLMOVE", TimeoutAt::Last),
     ("BLMPOP", TimeoutAt::First),
@@ -38,13 +38,12 @@ const BLOCKING: &[(&str, TimeoutAt)] = &[
     ("BZPOPMIN", TimeoutAt::Last),
 ];
 
-/// Commands that answer for the writes of their own connection: on any other they say "replicated" whatever became of
-/// the caller's, on the shared one they would hold up all callers, and in a transaction they know only what was before
-/// it.
+/// Commands that report on the writes of their own connection. On another connection they would say "replicated"
+/// regardless of the caller's writes, and on the shared connection they would block all callers. Within a transaction
+/// they cover only the writes before it.
 const OF_OWN_WRITES: &[&str] = &["WAIT", "WAITAOF"];
 
-/// Commands that change the state of their connection, be it in the midst of a transaction: EXEC doesn't take that
-/// back.
+/// Commands that change the state of their connection. Within a transaction they do so, too: EXEC doesn't undo it.
 const UNSHAREABLE: &[&str] = &[
     "ASKING",
     "AUTH",
@@ -71,30 +70,30 @@ const UNSHAREABLE: &[&str] = &[
     "WATCH",
 ];
 
-/// Those that do so with some subcommands only. Even a harmless change would be silently lost with the next connection:
-/// a cache that relies on CLIENT TRACKING would be out of date for ever.
+/// Commands that change the state with some subcommands only. Even a harmless change would be lost silently with the
+/// next connection: a cache that relies on CLIENT TRACKING would stay stale forever.
 const UNSHAREABLE_SUBCOMMANDS: &[(&str, &[&str])] = &[
     (
         "CLIENT",
         &["CACHING", "CAPA", "IMPORT-SOURCE", "NO-EVICT", "NO-TOUCH", "REPLY", "SETINFO", "SETNAME", "TRACKING"],
     ),
-    // What a connection counts under a token; Penstock's own.
-    ("PIPELINE", &["RESUME", "START"]),
+    // Penstock's counting of a connection's commands under a token, and its rule for the commands behind a failure.
+    ("PIPELINE", &["ABORT", "RESUME", "START", "SYNC"]),
     ("SCRIPT", &["DEBUG"]),
 ];
 
-/// A request without even a name. It is never answered, so that its caller would get another one's reply.
+/// A request without a name. Servers never answer it, and its caller would get the reply of another caller.
 const NOTHING: &[u8] = b"*0\r\n";
 
 /// Longer than every name above.
 const NAME_BYTES_MAX: usize = 16;
 
-/// What the command of this request does.
+/// Classifies the command of this request.
 pub(crate) fn kind_of(request: &[u8]) -> Sharing {
     let mut args = Args(request);
     let mut name = [0; NAME_BYTES_MAX];
     if request == NOTHING {
-        return Sharing::Unshareable("a request of nothing".to_owned());
+        return Sharing::Unshareable("an empty request".to_owned());
     }
     let Some(name) = args.next().and_then(|word| upper_case(word, &mut name)) else { return Sharing::Shareable };
     if let Some(blocking) = blocking_kind(name, args.clone()) {
@@ -109,10 +108,11 @@ pub(crate) fn kind_of(request: &[u8]) -> Sharing {
     }
 }
 
-/// [`Sharing::Blocking`] if the command waits for other clients.
+/// Returns [`Sharing::Blocking`] if the command waits for other clients.
 fn blocking_kind(name: &str, mut args: Args<'_>) -> Option<Sharing> {
     if matches!(name, "XREAD" | "XREADGROUP") {
-        // Wherever it stands: should servers learn options that are unknown here, no other caller is held up.
+        // BLOCK counts at any position, because newer servers may have options that are unknown here. The worst case is
+        // a dedicated connection without need.
         let may_block = args.clone().any(|arg| arg.eq_ignore_ascii_case(b"BLOCK"));
         return may_block.then(|| Sharing::Blocking(time_from_ms(block_option(args).and_then(parse_i64))));
     }
@@ -121,13 +121,13 @@ fn blocking_kind(name: &str, mut args: Args<'_>) -> Option<Sharing> {
         TimeoutAt::First => args.next(),
         TimeoutAt::Last => args.last(),
     };
-    // As servers read it: a started millisecond counts whole.
+    // Servers round up to whole milliseconds.
     let ms = seconds.and_then(F80::parse).map(|seconds| seconds.times(1000).ceil());
     Some(Sharing::Blocking(time_from_ms(ms)))
 }
 
-/// What XREAD or XREADGROUP has behind BLOCK; the last one counts. A group, a consumer or a key may be called like an
-/// option.
+/// Returns the value of XREAD's or XREADGROUP's last BLOCK option. A group, a consumer or a key may have an option's
+/// name.
 fn block_option<'a>(mut args: Args<'a>) -> Option<&'a [u8]> {
     let mut block = None;
     while let Some(option) = args.next() {
@@ -145,11 +145,11 @@ fn block_option<'a>(mut args: Args<'a>) -> Option<&'a [u8]> {
     block
 }
 
-/// How long a command with this timeout waits; `None`: for ever.
+/// Returns the waiting time for this timeout; `None` is unlimited.
 fn time_from_ms(timeout_ms: Option<i64>) -> Option<Duration> {
     match timeout_ms {
         Some(0) => None,
-        // Servers refuse at once what is no number, or negative.
+        // Servers refuse an invalid or negative timeout at once.
         other => Some(Duration::from_millis(other.and_then(|ms| u64::try_from(ms).ok()).unwrap_or_default())),
     }
 }
@@ -160,8 +160,10 @@ fn unshareable_subcommand(name: &str, subcommand: Option<&[u8]>) -> Option<&'sta
     subcommands.iter().find(|name| subcommand.eq_ignore_ascii_case(name.as_bytes())).copied()
 }
 
+/// Checks the commands of a pipeline.
+///
 /// # Errors
-/// [`Error::NotShareable`] with the first command of a pipeline that must not be in it.
+/// Returns [`Error::NotShareable`] for the first command that can't be part of a shared pipeline.
 pub(crate) fn check_all<'a>(mut requests: impl Iterator<Item = &'a [u8]>) -> Result<(), Error> {
     requests.try_for_each(|request| match kind_of(request) {
         Sharing::Shareable => Ok(()),
@@ -170,9 +172,10 @@ pub(crate) fn check_all<'a>(mut requests: impl Iterator<Item = &'a [u8]>) -> Res
     })
 }
 
+/// Checks the commands of a transaction. Blocking commands don't block there.
+///
 /// # Errors
-/// [`Error::NotShareable`] with the first command of a transaction that must not be in it. Blocking commands don't
-/// block there.
+/// Returns [`Error::NotShareable`] for the first command that can't be part of a shared transaction.
 pub(crate) fn check_inside<'a>(mut requests: impl Iterator<Item = &'a [u8]>) -> Result<(), Error> {
     requests.try_for_each(|request| match kind_of(request) {
         Sharing::Unshareable(name) => Err(Error::NotShareable(name)),
@@ -180,7 +183,7 @@ pub(crate) fn check_inside<'a>(mut requests: impl Iterator<Item = &'a [u8]>) -> 
     })
 }
 
-/// Whether any of these requests, each of them whole, changes its connection. Yes, too, if they can't be told apart.
+/// Returns true if any of these complete requests changes its connection, or if the bytes can't be parsed.
 pub(crate) fn any_alters(mut requests: &[u8]) -> bool {
     while !requests.is_empty() {
         let Some((request, rest)) = length_of_first(requests).and_then(|length| requests.split_at_checked(length))
@@ -209,9 +212,9 @@ fn upper_case<'a>(word: &[u8], room: &'a mut [u8; NAME_BYTES_MAX]) -> Option<&'a
     std::str::from_utf8(room).ok()
 }
 
-/// The arguments of a request as [`crate::Request::pack`] writes it; none of anything else.
+/// Iterates over the arguments of a request that [`crate::Request::pack`] wrote. Other bytes give no arguments.
 #[derive(Clone)]
-struct Args<'a>(&'a [u8]);
+pub(crate) struct Args<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Iterator for Args<'a> {
     type Item = &'a [u8];
@@ -264,6 +267,7 @@ mod tests {
         check("select 1", &Sharing::Unshareable("SELECT".to_owned()));
         check("Client Reply OFF", &Sharing::Unshareable("CLIENT REPLY".to_owned()));
         check("pipeline start x", &Sharing::Unshareable("PIPELINE START".to_owned()));
+        check("pipeline sync", &Sharing::Unshareable("PIPELINE SYNC".to_owned()));
         for (container, subcommands) in UNSHAREABLE_SUBCOMMANDS {
             for subcommand in *subcommands {
                 let name = format!("{container} {subcommand}");
@@ -276,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_commands_block() {
+    fn blocking_times_are_known() {
         const REFUSED: u64 = 0;
         let rows = [
             ("BLPOP k 0", None),
@@ -297,7 +301,7 @@ mod tests {
             ("XREAD BLOCK 5 BLOCK 7 STREAMS BLOCK 0", Some(7)),
             ("XREADGROUP GROUP g c NOACK BLOCK 0 STREAMS s >", None),
             ("XREADGROUP GROUP STREAMS BLOCK COUNT 1 block 8 STREAMS s >", Some(8)),
-            // Only called so, but it does no harm to take it for what it might be.
+            // The key is called BLOCK. Treating it as the option does no harm.
             ("XREAD STREAMS block 0", Some(REFUSED)),
             ("BLPOP", Some(REFUSED)),
             ("BLPOP k x", Some(REFUSED)),
@@ -317,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_alters_is_found_among_others() {
+    fn altering_commands_are_found_among_others() {
         let packed = |commands: &[&str]| {
             let mut bytes = Vec::new();
             commands.iter().for_each(|words| Command::new(words).pack(&mut bytes));
@@ -337,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_trouble() {
+    fn invalid_requests_do_not_panic() {
         for bytes in [&b""[..], b"PING\r\n", b"*1\r\n", b"*1\r\n$9\r\nabc\r\n", b"*1\r\n$-1\r\n", b"*1\r\n$x\r\n"] {
             assert_eq!(kind_of(bytes), Sharing::Shareable);
         }

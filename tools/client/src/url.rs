@@ -1,4 +1,4 @@
-//! URLs of servers: what they say, and how that becomes a [`Config`]. The grammar is described at [`Config::parse`].
+//! Parses the URL of a server and converts it to a [`Config`]. [`Config::parse`] describes the grammar.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -14,49 +14,49 @@ use crate::error::Error;
 
 const HOST: &str = "127.0.0.1";
 
-const DATABASE: &str = "its database is no number from 0 up";
+const DATABASE: &str = "its database is not a number from 0 up";
 
-/// The parameters that a URL may end in.
+/// The parameters of a URL's query.
 const PARAMETERS: &str = "db, protocol, client_name, connect_timeout, read_timeout, write_timeout";
 
-/// What a URL says about a server, for programs that have other sources beside it. What it leaves out is `None`.
-/// [`Config::parse`] fills that in.
+/// The contents of a URL, for programs that have other sources of settings, too. Missing parts are `None`;
+/// [`Config::parse`] replaces them by defaults.
 #[derive(Default)]
 #[non_exhaustive]
 pub struct Url {
-    /// Whether to encrypt.
+    /// True if the scheme asks for TLS.
     pub tls: bool,
-    /// The server's name or address, an IPv6 address without brackets.
+    /// Name or address of the server; an IPv6 address has no brackets.
     pub host: Option<String>,
-    /// The server's port.
+    /// Port of the server.
     pub port: Option<u16>,
-    /// The server's socket in the file system; there is neither host nor port then.
+    /// Unix socket of the server. Host and port are `None` then.
     pub socket: Option<PathBuf>,
-    /// The user that authenticates.
+    /// User name for authentication.
     pub user: Option<Vec<u8>>,
-    /// The password.
+    /// Password.
     pub password: Option<Vec<u8>>,
-    /// The database to select, of the path or the parameter.
+    /// Database, from the path or the parameter.
     pub db: Option<u32>,
-    /// The protocol's version.
+    /// Protocol version.
     pub proto: Option<Proto>,
-    /// The name that CLIENT LIST shows.
+    /// Client name for CLIENT LIST.
     pub client_name: Option<Vec<u8>>,
-    /// As [`Config::connect_timeout`].
+    /// See [`Config::connect_timeout`].
     pub connect_timeout: Option<Duration>,
-    /// As [`Config::read_timeout`]; `Some(None)`: for ever.
+    /// See [`Config::read_timeout`]; `Some(None)` is unlimited.
     pub read_timeout: Option<Option<Duration>>,
-    /// As [`Config::write_timeout`]; `Some(None)`: for ever.
+    /// See [`Config::write_timeout`]; `Some(None)` is unlimited.
     pub write_timeout: Option<Option<Duration>>,
-    /// The names of unknown parameters.
+    /// Names of unknown parameters.
     pub unknown: Vec<String>,
 }
 
 impl Url {
-    /// Reads a URL. Parameters that are unknown are no mistake.
+    /// Parses a URL. Unknown parameters are no errors.
     ///
     /// # Errors
-    /// [`Error::Config`] with a text that says what is wrong; it never repeats a password.
+    /// Returns [`Error::Config`] with a description that never contains a password.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(wrong("it has no scheme; write redis://host:port"));
@@ -117,18 +117,19 @@ pub(crate) fn parse(text: &str) -> Result<Config, Error> {
     let url = Url::parse(text)?;
     match url.unknown.is_empty() {
         true => Ok(url.into_config()),
-        false => Err(wrong(&format!("it has a parameter that is none of {PARAMETERS}"))),
+        false => Err(wrong(&format!("it has an unknown parameter; known are {PARAMETERS}"))),
     }
 }
 
-/// The text repeats nothing of the URL: whatever can't be understood may be a part of a password that isn't encoded.
+/// Creates an error. Its text contains no part of the URL, because an unparsable part may belong to a password that
+/// isn't encoded.
 fn wrong(what: &str) -> Error {
-    Error::Config(format!("this URL can't be used: {what}"))
+    Error::Config(format!("invalid URL: {what}"))
 }
 
 fn decode(text: &str) -> Result<Vec<u8>, Error> {
     let is_code = |code: &str| code.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));
-    // A password with a '%' in it that isn't encoded would become another one.
+    // Decoding would silently change an unencoded password with a '%' in it.
     match text.split('%').skip(1).all(is_code) {
         true => Ok(percent_decode_str(text).collect()),
         false => Err(wrong("a '%' is not followed by two hexadecimal digits; write %25 for the character itself")),
@@ -143,9 +144,8 @@ fn number<T: FromStr>(text: &str, otherwise: &str) -> Result<T, Error> {
     text.parse().map_err(|_| wrong(otherwise))
 }
 
-/// What stands before the query, and the query. Passwords that aren't encoded may hold question marks: one that an `@`
-/// follows begins a query only where a known parameter follows it, as in `?client_name=a@b`. A path in front of all has
-/// no credentials behind it.
+/// Splits off the query. Unencoded passwords may contain question marks: a `?` before an `@` begins the query only if a
+/// known parameter follows it, as in `?client_name=a@b`. A path at the beginning is not followed by credentials.
 fn split_query(rest: &str) -> (&str, &str) {
     let credentials_end = if rest.starts_with('/') { 0 } else { rest.rfind('@').unwrap_or(0) };
     let mut marks = rest.match_indices('?').map(|(at, _)| (&rest[..at], &rest[at + 1..]));
@@ -156,7 +156,7 @@ fn is_parameter(query: &str) -> bool {
     query.split_once('=').is_some_and(|(name, _)| PARAMETERS.split(", ").any(|known| known == name))
 }
 
-/// What stands before the last `@` of `authority`, and what follows it.
+/// Splits `authority` at its last `@` into credentials and the rest.
 fn split_credentials(authority: &str) -> (Option<&str>, &str) {
     match authority.rsplit_once('@') {
         Some((credentials, rest)) => (Some(credentials), rest),
@@ -166,7 +166,7 @@ fn split_credentials(authority: &str) -> (Option<&str>, &str) {
 
 fn set_credentials(url: &mut Url, credentials: Option<&str>) -> Result<(), Error> {
     let Some(credentials) = credentials.filter(|text| !text.is_empty()) else { return Ok(()) };
-    // A lone word is the password, as for redis-cli: a name alone couldn't authenticate.
+    // A single word is the password, as in redis-cli, because a user name alone can't authenticate.
     let (user, password) = credentials.split_once(':').unwrap_or(("", credentials));
     url.user = Some(decode(user)?).filter(|user| !user.is_empty());
     url.password = Some(decode(password)?);
@@ -191,8 +191,8 @@ fn parse_tcp(rest: &str) -> Result<Url, Error> {
     Ok(url)
 }
 
-/// The authority and the path without its slash. Passwords that aren't encoded may hold a slash: the first one behind
-/// the last `@` counts.
+/// Splits into the authority and the path without its slash. Unencoded passwords may contain a slash: the first slash
+/// after the last `@` counts.
 fn split_path(rest: &str) -> (&str, &str) {
     let authority_min = rest.rfind('@').unwrap_or(0);
     match rest[authority_min..].find('/') {

@@ -1,5 +1,5 @@
-//! The way of many commands through one connection: written without waiting for replies, yet never so many that either
-//! side has to remember too much, and with replies taken while requests are written.
+//! Sends many commands through one connection without waiting for each reply. The number of unanswered commands is
+//! limited, which bounds the memory of both sides, and replies are read while requests are written.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -11,15 +11,15 @@ use crate::command::Request;
 use crate::connection::Connection;
 use crate::error::{Error, Interrupted};
 
-/// How many commands may be unanswered, and how much of them may wait to be sent.
+/// Limits on unanswered commands and on unsent bytes.
 ///
-/// Memory on our side is `bytes` plus one request and one reply (and what the caller keeps); on the server's side, the
-/// replies of `commands` commands.
+/// The client's memory is `bytes` plus one request and one reply (and the replies that the caller keeps). The server's
+/// memory is the replies of `commands` commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Most commands without a reply. Redis's manual suggests 10,000; much deeper is no faster.
+    /// Maximum number of commands without a reply. Redis's manual suggests 10,000; deeper pipelines are hardly faster.
     pub commands: usize,
-    /// No request is added while so many bytes wait to be sent. A single request may be longer.
+    /// Maximum number of unsent bytes before a request is added. A single request may be longer.
     pub bytes: usize,
 }
 
@@ -29,25 +29,25 @@ impl Default for Window {
     }
 }
 
-/// What [`Conversation::next`] has to say.
+/// Result of [`Conversation::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// One request was appended.
     Request,
-    /// Nothing is at hand: send what there is and take its replies; the next call comes after that and may take its
-    /// time.
+    /// No request is available now. The window sends the pending ones and takes their replies before the next call,
+    /// which may block.
     Pause,
-    /// There is nothing more.
+    /// There are no more requests.
     End,
 }
 
-/// Where requests come from and replies go to. A pair of closures is one, too.
+/// A source of requests and sink of replies. A pair of closures implements it.
 pub trait Conversation {
-    /// Appends the next request's bytes to `out`: exactly one request, or none as the answer says.
+    /// Appends the bytes of exactly one request to `out` if it returns `Request`, and no bytes otherwise.
     fn next(&mut self, out: &mut Vec<u8>) -> Next;
 
-    /// Takes the reply to the request number `index`, the first being 0. After a `Break` no more requests are asked
-    /// for, but the replies of those that were sent still come here.
+    /// Takes the reply to request number `index`, counted from 0. After a `Break` no more requests are taken, but the
+    /// replies to sent requests still arrive here.
     fn reply(&mut self, index: u64, reply: Value) -> ControlFlow<()>;
 }
 
@@ -66,30 +66,30 @@ where
 }
 
 impl Window {
-    /// A window of so many commands.
+    /// Returns a window of this number of commands.
     #[must_use]
     pub fn of(commands: usize) -> Self {
         Self { commands, ..Self::default() }
     }
 
-    /// Sends all requests of a conversation and takes their replies; how many there were.
+    /// Sends all requests of a conversation and takes their replies. Returns their number.
     ///
     /// # Errors
-    /// [`Interrupted`] when the connection breaks; it says how far things went. An error reply is a reply.
+    /// Returns [`Interrupted`], with the progress, if the connection breaks. Error replies are replies.
     pub fn run(&self, connection: &mut Connection, conversation: &mut impl Conversation) -> Result<u64, Interrupted> {
         connection.check_read_up().map_err(|error| Interrupted { error, answered: 0, sent: 0 })?;
         let mut passage =
-            Passage { window: *self, connection, issued: 0, answered: 0, unsent: VecDeque::new(), open: true };
+            WindowRun { window: *self, connection, issued: 0, answered: 0, unsent: VecDeque::new(), open: true };
         match passage.run(conversation) {
             Ok(()) => Ok(passage.answered),
             Err(error) => Err(Interrupted { error, answered: passage.answered, sent: passage.sent() }),
         }
     }
 
-    /// Sends all requests of an iterator, however many, and hands each reply with its request's number to `on_reply`.
+    /// Sends all requests of an iterator, and passes each reply with its request's number to `on_reply`.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// Returns the errors of [`Self::run`].
     pub fn run_each<R: Request>(
         &self,
         connection: &mut Connection,
@@ -112,28 +112,28 @@ impl Window {
     }
 }
 
-/// One run through a window. Invariant: `answered <= issued <= answered + window.commands`.
-struct Passage<'a> {
+/// A run through a window. Invariant: `answered <= issued <= answered + window.commands`.
+struct WindowRun<'a> {
     window: Window,
     connection: &'a mut Connection,
-    /// Requests that were put into the connection's output.
+    /// Number of requests that were put into the connection's output.
     issued: u64,
     answered: u64,
-    /// Where in the connection's count of sent bytes those requests begin that weren't begun when last looked at.
+    /// Start positions of the requests that aren't sent, in the connection's count of sent bytes.
     unsent: VecDeque<u64>,
-    /// Whether more requests may be asked for.
+    /// True while more requests may be taken.
     open: bool,
 }
 
-impl Passage<'_> {
+impl WindowRun<'_> {
     fn run(&mut self, conversation: &mut impl Conversation) -> Result<(), Error> {
         let mut since = Instant::now();
-        // While paused, nothing is asked for until all that was sent is answered.
+        // While paused, no request is taken until all sent ones are answered.
         let mut paused = false;
         loop {
             if !paused && self.has_room() {
                 paused = self.fill(conversation);
-                // The conversation's own time isn't the server's silence.
+                // Time spent in the conversation doesn't count as silence of the server.
                 since = Instant::now();
             }
             self.connection.try_write();
@@ -159,7 +159,8 @@ impl Passage<'_> {
         self.issued - self.answered
     }
 
-    /// Whether a good part of the window is free: refilling it command by command would mean as many small writes.
+    /// Returns true if at least half of the window is free. Refilling it command by command would cause many small
+    /// writes.
     fn has_room(&mut self) -> bool {
         self.open && self.in_flight() <= self.window.commands as u64 / 2 && self.unsent_bytes() <= self.window.bytes / 2
     }
@@ -168,7 +169,7 @@ impl Passage<'_> {
         self.connection.output().unsent().len()
     }
 
-    /// Asks for requests until the window is full; whether a pause was asked for.
+    /// Takes requests until the window is full. Returns true if the conversation asked for a pause.
     fn fill(&mut self, conversation: &mut impl Conversation) -> bool {
         self.connection.output().compact();
         while self.in_flight() < self.window.commands.max(1) as u64 && self.unsent_bytes() < self.window.bytes.max(1) {
@@ -189,7 +190,7 @@ impl Passage<'_> {
         false
     }
 
-    /// Forgets where requests begin that have been begun.
+    /// Removes the start positions of requests that were sent at least in part.
     fn note_sent(&mut self) {
         let total = self.connection.output().total_sent();
         while self.unsent.front().is_some_and(|&start| start < total) {
@@ -197,13 +198,13 @@ impl Passage<'_> {
         }
     }
 
-    /// Requests that were sent at least in part.
+    /// Returns the number of requests that were sent at least in part.
     fn sent(&mut self) -> u64 {
         self.note_sent();
         self.issued - self.unsent.len() as u64
     }
 
-    /// Hands on all replies that are here; whether there were any.
+    /// Passes on all replies that have arrived. Returns true if there were any.
     fn take_replies(&mut self, conversation: &mut impl Conversation) -> Result<bool, Error> {
         let before = self.answered;
         while self.in_flight() > 0

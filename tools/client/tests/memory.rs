@@ -1,4 +1,5 @@
-//! The memory that a pipeline takes doesn't grow with its length. Alone in its file, since it looks at the process.
+//! The memory of a pipeline doesn't grow with its length. This test is a separate program, because it measures the
+//! whole process.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -7,10 +8,11 @@ mod common;
 use client::{Connection, Request, Window};
 use common::{config, on_both};
 
-/// Far less than the gigabyte that goes through, far more than a window needs.
+/// Far less than the gigabyte of traffic, and far more than a window needs.
 const GROWTH_KIB_MAX: u64 = 24 << 10;
 
-/// The most memory that this process ever occupied, in KiB (`VmHWM` of proc(5)).
+/// Returns the peak memory of this process, in KiB (`VmHWM` of proc(5)).
+///
 fn peak_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();

@@ -1,7 +1,7 @@
-//! A Penstock of our own: this very program, started as a server on a free port and ended with us.
+//! A private Penstock server: this program, started as a server on a free port and ended together with the benchmark.
 //!
-//! Both sides of that stand here: [`Embedded`] starts and ends the server, [`end_with_parent`] is what the server's
-//! process does first, so that it doesn't stay behind where we can't end it ourselves.
+//! This module contains both sides: [`Embedded`] starts and stops the server, and [`end_with_parent`] runs first in the
+//! server's process, so that the server doesn't survive a killed benchmark.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,27 +17,29 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 
-/// The program's first argument where it is to be a server that ends with its parent; the parent's process id follows,
-/// and then the server's command line.
+/// First argument of a server that ends with its parent. The parent's process id and the server's command line follow.
 pub const END_WITH: &str = "--end-with";
 
-/// How long the server may take until it answers.
+/// Time limit for the server's first answer.
 const START_MAX: Duration = Duration::from_secs(10);
-/// How often it is started anew where another program took the port that was free a moment before.
+/// Number of attempts to start, in case another program takes the free port in between.
 const START_TRIES: usize = 3;
-/// How often it is asked whether it is there.
+/// Interval between connection attempts during the start.
 const ASK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The server's process; it is killed when this is dropped, and by the kernel where this thread ends without that: the
-/// process's first thread is to start it. Ctrl-C doesn't reach it: it has a process group of its own, so that we can
-/// come to an end in good order.
+/// The server's process. Dropping this value kills it, and the kernel kills it when the thread that started it ends.
+/// The process's first thread must therefore start it. The server has a process group of its own, so that Ctrl-C
+/// doesn't reach it and the benchmark can shut down in order.
 pub struct Embedded {
     child: Child,
     port: u16,
 }
 
 impl Embedded {
-    /// Starts a server that keeps everything in memory and nothing on disk.
+    /// Starts a server that keeps everything in memory and writes nothing to disk.
+    ///
+    /// # Errors
+    /// Fails if the program can't be started, or does not answer in time.
     pub fn start(interrupt: &Interrupt) -> Result<Embedded, Failure> {
         let mut trouble = String::new();
         for _ in 0..START_TRIES {
@@ -80,30 +82,27 @@ impl Embedded {
         Err(format!("it does not answer within {} seconds", START_MAX.as_secs()))
     }
 
-    /// How to reach it.
+    /// Returns the configuration for connections.
     #[must_use]
     pub fn config(&self) -> Config {
         Config::tcp(Ipv4Addr::LOCALHOST.to_string(), self.port)
     }
 }
 
-/// Has the kernel kill this process when its parent ends, however that comes about. `parent` is the parent's process id
-/// as [`END_WITH`] was given it.
+/// Makes the kernel kill this process when its parent ends in any way. `parent` is the parent's process id from the
+/// argument after [`END_WITH`].
 ///
 /// # Errors
-/// In words for the user: the parent is another process by now, and so has ended already.
+/// Returns a message for the user if the parent has already ended, and this process has another parent.
 pub fn end_with_parent(parent: &OsStr) -> Result<(), String> {
     set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(|error| format!("{END_WITH}: the kernel doesn't watch the parent: {error}"))?;
-    // Only now: a parent that ended before the kernel watched it sends no signal, but another process is the parent
-    // then.
+        .map_err(|error| format!("{END_WITH}: can't watch the parent process: {error}"))?;
+    // The check must come after the request to the kernel: a parent that ended earlier sends no signal, but this
+    // process has another parent then.
     let is = getppid().map(Pid::as_raw_pid);
     let expected = parent.to_str().and_then(|text| text.parse().ok());
     if is.is_none() || is != expected {
-        return Err(format!(
-            "{END_WITH}: process {} is not the parent of this one (any more)",
-            parent.to_string_lossy()
-        ));
+        return Err(format!("{END_WITH}: process {} is not the parent of this process", parent.to_string_lossy()));
     }
     Ok(())
 }
@@ -114,7 +113,7 @@ fn cannot_start(why: &str) -> Failure {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! Why a tool ends early: one line for the user, and the status that the shell sees.
+//! Reasons for an early end, with a one-line message and an exit status.
 
 use std::fmt;
 use std::io;
@@ -6,33 +6,33 @@ use std::process::ExitCode;
 
 use crate::generator;
 
-/// What the user is told and the status that goes with it.
+/// A reason for an early end.
 #[derive(Debug)]
 pub enum Failure {
-    /// The arguments make no sense (2).
+    /// The arguments are invalid (status 2).
     Usage(String),
-    /// The server can't be reached, refuses, or breaks off (1).
+    /// The server is unreachable, refuses, or closes the connection (1).
     Server(String),
-    /// Ctrl-C (130, as shells report it).
+    /// Ctrl-C (130, as in shells).
     Interrupted,
-    /// Ctrl-C before there was all of a report that is written only as a whole (130).
+    /// Ctrl-C before a report was complete that is only written as a whole (130).
     InterruptedReport,
-    /// Something on this machine failed: a file that can't be written (1).
+    /// A local operation failed, for example writing a file (1).
     Local(String),
-    /// It ended for this reason, and keys of ours are left on a server, of which the text tells (as the reason; 1
-    /// where that was none to fail).
+    /// The run ended for this reason and left keys of the benchmark on a server; the text names them. The status is the
+    /// reason's, or 1 if the reason's is 0.
     KeysLeft(Box<Failure>, String),
     /// Standard output was closed (0: the reader of the pipe has seen enough).
     OutputClosed,
 }
 
-/// Statuses: documented in `--help`.
+/// Exit statuses, as documented in `--help`.
 const STATUS_FAILED: u8 = 1;
 const STATUS_USAGE: u8 = 2;
 pub const STATUS_INTERRUPTED: u8 = 130;
 
 impl Failure {
-    /// The status of the process.
+    /// Returns the exit status.
     #[must_use]
     pub fn exit_code(&self) -> ExitCode {
         match self {
@@ -45,7 +45,7 @@ impl Failure {
         }
     }
 
-    /// The same with another reason; keys that are left stay.
+    /// Returns the failure with another reason. A note on remaining keys is kept.
     #[must_use]
     pub fn because(self, why: Failure) -> Failure {
         match self {
@@ -54,7 +54,7 @@ impl Failure {
         }
     }
 
-    /// The reason alone, where it will be found out later which keys are left.
+    /// Returns the reason alone, if the remaining keys are determined later.
     #[must_use]
     pub fn reason(self) -> Failure {
         match self {
@@ -76,7 +76,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Of two ends the first that failed; that keys are left is told whichever it was.
+/// Returns the first failure of two results. A note on remaining keys is kept in any case.
 pub fn both<T>(first: Result<T, Failure>, then: Result<(), Failure>) -> Result<T, Failure> {
     match (first, then) {
         (Err(Failure::KeysLeft(why, these)), Err(Failure::KeysLeft(_, those))) => {
@@ -91,7 +91,7 @@ impl From<client::Error> for Failure {
     fn from(error: client::Error) -> Failure {
         match error {
             client::Error::Config(text) => Failure::Usage(text),
-            // redis-benchmark's words, which scripts look for.
+            // redis-benchmark's text. Scripts search for it.
             client::Error::Server(error) => Failure::Server(format!("Error from server: {error}")),
             other => Failure::Server(other.to_string()),
         }
@@ -110,7 +110,7 @@ impl From<generator::RunFailure> for Failure {
     }
 }
 
-/// Errors of printing; those of files are given their names where they happen.
+/// Converts errors of printing. Errors of files get the file's name at their source.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         match error.kind() {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_left_are_told_beside_the_first_reason() {
+    fn remaining_keys_are_reported_with_the_first_reason() {
         let check = |first, then, text: &str| assert_eq!(both(first, then).unwrap_err().to_string(), text);
         check(Err(Failure::Interrupted), Err(left(server(), "a key")), "interrupted; a key");
         check(Err(left(server(), "a key")), Err(left(Failure::Interrupted, "another")), "gone; a key; another");
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn with_keys_left_nothing_is_well() {
+    fn remaining_keys_are_always_a_failure() {
         let check = |failure: Failure, status: u8| assert_eq!(failure.exit_code(), ExitCode::from(status));
         check(left(Failure::OutputClosed, "a key"), STATUS_FAILED);
         check(left(Failure::Interrupted, "a key"), STATUS_INTERRUPTED);

@@ -1,4 +1,4 @@
-//! What a server's process takes of the machine, where it runs on this one: read from `/proc` (proc(5)), like `top`.
+//! Resource use of a server's process on this machine, read from `/proc` (proc(5)), like `top`.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -7,47 +7,48 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use client::Connection;
+use nix::sys::resource::{UsageWho, getrusage};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{getpeername, getsockname};
 
 /// State "established" in `/proc/net/tcp`.
 const ESTABLISHED: &str = "01";
-/// How long a process may take to come to rest, and how often to look: a Penstock's thread polls for some tens of
+/// Time limit for a process to become idle, and the check interval. A Penstock thread polls for some tens of
 /// microseconds before it sleeps.
 const REST_MAX: Duration = Duration::from_millis(50);
 const LOOK_EVERY: Duration = Duration::from_micros(200);
-/// What a running thread has used is known as of its last tick, of which there are 100 a second at least: what is
-/// counted of one that wasn't at rest may be wrong by so much, and ten times that tells little less than all.
+/// The kernel updates the time of a running thread at ticks, at least 100 per second. The count of a busy process may
+/// be wrong by one tick, so it is only reported from ten ticks on.
 const TICK_NS: u64 = 10_000_000;
 const CERTAIN_NS: u64 = 10 * TICK_NS;
 
-/// A server's process that is certainly the one we are connected to.
+/// The process that is proven to serve a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
     pid: u32,
 }
 
-/// What a process has used, or used between two looks.
+/// Resource use of a process, in total or between two measurements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// CPU time of all threads, kernel included, in nanoseconds.
+    /// CPU time of all threads, including the kernel's part, in nanoseconds.
     pub cpu_ns: u64,
     /// Resident memory in bytes.
     pub resident_bytes: u64,
-    /// Whether all threads slept at each look: the kernel counts a thread's time when it is switched out, and at ticks
-    /// before that.
+    /// True if all threads slept at each measurement. The kernel updates a thread's time when it is switched out and at
+    /// ticks.
     pub was_at_rest: bool,
 }
 
 impl Usage {
-    /// What was used since an earlier look, and the memory as it is now.
+    /// Returns the use since an earlier measurement, and the current memory.
     #[must_use]
     pub fn since(&self, before: &Usage) -> Usage {
         let cpu_ns = self.cpu_ns.saturating_sub(before.cpu_ns);
         Usage { cpu_ns, resident_bytes: self.resident_bytes, was_at_rest: self.was_at_rest && before.was_at_rest }
     }
 
-    /// The CPU time, where that can be told: too little of a process that wasn't at rest is lost between two ticks.
+    /// Returns the CPU time if it is reliable. A small value of a busy process is not, because of the ticks.
     #[must_use]
     pub fn known_cpu_ns(&self) -> Option<u64> {
         (self.was_at_rest || self.cpu_ns >= CERTAIN_NS).then_some(self.cpu_ns)
@@ -55,15 +56,17 @@ impl Usage {
 }
 
 impl Process {
-    /// The process at the other end of a connection. INFO's process_id alone proves nothing: behind a tunnel or in a
-    /// container it is the number of some other process here. So the process must own the connection's other end.
+    /// Returns the process at the other end of a connection. INFO's process_id alone proves nothing: behind a tunnel or
+    /// in a container it may be the number of another process here. The process must also own the other end of the
+    /// connection.
     pub fn of(connection: &mut Connection) -> Option<Process> {
         let info = info(connection, "server")?;
         let pid = field(&info, "process_id")?.parse().ok()?;
         owns_other_end(connection, pid).then_some(Process { pid })
     }
 
-    /// Its use so far, once it is at rest, or after waiting in vain for that; zeros once it has gone.
+    /// Returns the use so far, after waiting for the process to become idle, up to a limit. Returns zeros if the
+    /// process has ended.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let began = Instant::now();
@@ -76,19 +79,29 @@ impl Process {
     }
 }
 
-/// Processes of this machine that ran or waited to run in the last minute, on average.
+/// Returns the CPU time of this process so far, including the kernel's part.
+#[must_use]
+pub fn own_cpu() -> Duration {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return Duration::ZERO };
+    let time = |time: nix::sys::time::TimeVal| {
+        Duration::from_secs(time.tv_sec().unsigned_abs()) + Duration::from_micros(time.tv_usec().unsigned_abs())
+    };
+    time(usage.user_time()) + time(usage.system_time())
+}
+
+/// Returns the average number of running and waiting processes in the last minute.
 #[must_use]
 pub fn load_average() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
-/// A section of INFO; `None` where the server refuses.
+/// Returns a section of INFO, or `None` if the server refuses.
 pub fn info(connection: &mut Connection, section: &str) -> Option<String> {
     let reply = connection.command(&["INFO", section]).ok()?;
     Some(String::from_utf8_lossy(reply.bytes()?).into_owned())
 }
 
-/// A field of INFO's text.
+/// Returns a field of INFO's text.
 #[must_use]
 pub fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'))
@@ -103,13 +116,13 @@ fn owns_other_end(connection: &Connection, pid: u32) -> bool {
     }
 }
 
-/// The inodes of this machine's established sockets between these ports.
+/// Returns the inodes of this machine's established sockets between these ports.
 fn inodes(local_port: u16, remote_port: u16) -> Vec<String> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
     tables.iter().flat_map(|table| table.lines()).filter_map(|line| inode(line, local_port, remote_port)).collect()
 }
 
-/// The inode of a line of `/proc/net/tcp`, if it is between these ports.
+/// Returns the inode in a line of `/proc/net/tcp` if it is between these ports.
 fn inode(line: &str, local_port: u16, remote_port: u16) -> Option<String> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let port = |at: usize| u16::from_str_radix(fields.get(at)?.rsplit(':').next()?, 16).ok();
@@ -128,18 +141,18 @@ fn cpu_ns(pid: u32) -> u64 {
     of_threads(pid, "schedstat").filter_map(|text| text.split(' ').next()?.parse::<u64>().ok()).sum()
 }
 
-/// Whether no thread of it runs or wants to; a process that has gone isn't there to rest.
+/// Returns true if no thread of the process runs or is ready. Returns false for a process that has ended.
 fn is_at_rest(pid: u32) -> bool {
     let mut states = of_threads(pid, "stat").map(|text| is_running(&text)).peekable();
     states.peek().is_some() && !states.any(|is_running| is_running)
 }
 
-/// Whether `/proc/PID/task/TID/stat` is of a thread in state R. The name before the state may have any character.
+/// Returns true if `/proc/PID/task/TID/stat` shows state R. The name before the state may contain any character.
 fn is_running(stat: &str) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('R'))
 }
 
-/// A file of each of its threads.
+/// Returns the contents of a file of each thread.
 fn of_threads(pid: u32, name: &'static str) -> impl Iterator<Item = String> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     tasks.filter_map(move |task| fs::read_to_string(task.path().join(name)).ok())
@@ -179,7 +192,7 @@ mod tests {
         assert!(!is_running(""));
     }
 
-    /// A shell that answers each line and works on behind the answer.
+    /// Starts a shell that answers each line and continues to work after the answer.
     fn worker(work: &str) -> std::process::Child {
         use std::process::{Command, Stdio};
         let script = format!("while read line; do echo; {work}; done");
@@ -194,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_behind_an_answer_is_counted_before_the_next_question() {
+    fn work_after_an_answer_is_counted_before_the_next_question() {
         let mut child = worker("i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done");
         let process = Process { pid: child.id() };
         for _ in 0..20 {
@@ -209,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn little_is_not_known_of_a_process_without_rest() {
+    fn small_values_of_a_busy_process_are_unknown() {
         let mut child = worker("while :; do :; done");
         ask(&mut child);
         let process = Process { pid: child.id() };

@@ -1,5 +1,5 @@
-//! Ctrl-C: at first it ends the process at once; while something is measured that is worth telling, or keys are to be
-//! removed, it lets the tool come to an end in good order, without waiting for a server that doesn't answer.
+//! Handles Ctrl-C. At first it ends the process at once. While there are results to print or keys to remove, it lets
+//! the tool shut down in order, without waiting for an unresponsive server.
 
 use std::io::{self, Read, Write};
 use std::os::fd::BorrowedFd;
@@ -14,7 +14,7 @@ use signal_hook::flag;
 
 use crate::failure::STATUS_INTERRUPTED;
 
-/// Whether Ctrl-C was pressed, or SIGTERM sent, and what that does.
+/// State of Ctrl-C and SIGTERM.
 #[derive(Clone)]
 pub struct Interrupt {
     pressed: Arc<AtomicBool>,
@@ -22,11 +22,14 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// From now on the first of these signals ends the process at once, by its status.
+    /// Installs handlers. The first signal ends the process at once with its exit status.
+    ///
+    /// # Errors
+    /// Returns the system's error if no handler can be installed.
     pub fn watch() -> io::Result<Interrupt> {
         let interrupt = Interrupt::new(true);
         for signal in [SIGINT, SIGTERM] {
-            // In this order, so that the signal that sets the flag doesn't find it set.
+            // The order matters: the signal that sets the flag must not find it set.
             for flag in [&interrupt.at_once, &interrupt.pressed] {
                 flag::register_conditional_shutdown(signal, i32::from(STATUS_INTERRUPTED), Arc::clone(flag))?;
             }
@@ -35,32 +38,31 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// One that no signal reaches.
+    /// Creates a state without signal handlers.
     fn new(at_once: bool) -> Interrupt {
         let flag = |is_set| Arc::new(AtomicBool::new(is_set));
         Interrupt { pressed: flag(false), at_once: flag(at_once) }
     }
 
-    /// From now on the first signal only sets the flag; the second one ends the process at once.
+    /// Makes the first signal only set the flag. The second one ends the process at once.
     pub fn end_in_order(&self) {
         self.at_once.store(false, Ordering::SeqCst);
     }
 
-    /// Whether there was a signal.
+    /// Returns true if a signal has arrived.
     #[must_use]
     pub fn is_pressed(&self) -> bool {
         self.pressed.load(Ordering::Relaxed)
     }
 
-    /// What the first signal sets.
+    /// Returns the flag that the first signal sets.
     #[must_use]
     pub fn flag(&self) -> &AtomicBool {
         &self.pressed
     }
 
-    /// The same way to a server. After the signal its connections wait no longer than `patience` for the next byte,
-    /// and once one has waited in vain, none of them waits any more: replies of commands that are on the way can still
-    /// be taken.
+    /// Returns the configuration with a time limit after the signal: connections then wait at most `patience` for the
+    /// next byte. After the first timeout they don't wait at all, but replies that are on their way can still be read.
     #[must_use]
     pub fn impatient(&self, config: &Config, patience: Duration) -> Config {
         let mut impatient = config.clone();
@@ -70,15 +72,15 @@ impl Interrupt {
     }
 }
 
-/// How long one server is waited for after the signal.
+/// Waiting limit of one server after the signal.
 struct Patience {
     pressed: Arc<AtomicBool>,
     most: Duration,
-    /// It has been waited for in vain.
+    /// True if a wait has timed out.
     is_silent: AtomicBool,
 }
 
-/// Opens streams whose patience ends.
+/// Opens streams with this limit.
 struct Impatient(Arc<Patience>);
 
 impl Connector for Impatient {
@@ -93,12 +95,12 @@ impl Connector for Impatient {
 struct ImpatientStream {
     stream: Box<dyn Stream>,
     patience: Arc<Patience>,
-    /// The last bytes found no room.
+    /// True if the last write didn't fit into the socket.
     is_stuck: bool,
 }
 
 impl ImpatientStream {
-    /// Waits for as long as there is patience; whether it has come to its end.
+    /// Waits up to the limit. Returns true if the wait has timed out.
     fn waits_in_vain(&self) -> bool {
         let Patience { most, is_silent, .. } = &*self.patience;
         let interest = if self.is_stuck { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
@@ -121,8 +123,8 @@ impl Stream for ImpatientStream {
         self.stream.wants_write()
     }
 
-    /// A connection asks this before it waits, and again when a signal has ended its waiting. Where that would be in
-    /// vain, it is to read, and to find out.
+    /// A connection calls this before it waits, and again after a signal has interrupted its wait. Once the wait is
+    /// pointless, it returns true, and the following read reports the timeout.
     fn has_buffered(&self) -> bool {
         self.stream.has_buffered() || (self.patience.pressed.load(Ordering::Relaxed) && self.waits_in_vain())
     }
@@ -151,7 +153,7 @@ impl Write for ImpatientStream {
 
 #[cfg(test)]
 impl Interrupt {
-    /// As after the first signal.
+    /// Returns the state after the first signal.
     pub fn pressed() -> Interrupt {
         let interrupt = Interrupt::new(false);
         interrupt.pressed.store(true, Ordering::Relaxed);
@@ -173,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_silent_server_is_not_waited_for_after_the_signal() {
-        // It accepts, by the kernel, and never answers.
+        // The kernel accepts the connection, and no program answers.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let error = impatient(silent.local_addr().unwrap().port()).command(&["PING"]).unwrap_err();
         assert!(error.is_connection_lost() && !error.is_timeout(), "{error}");
@@ -183,7 +185,7 @@ mod tests {
     fn a_request_that_does_not_go_at_once_is_answered_after_the_signal() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        // More than sockets keep, so that it has to be written while the server reads.
+        // Larger than the socket buffers, so that it must be written while the server reads.
         let request = ["ECHO".to_owned(), "x".repeat(32 << 20)];
         let serving = thread::spawn(move || {
             let (mut socket, _) = listener.accept().unwrap();

@@ -1,6 +1,7 @@
-//! `penstock bench`: a load generator with redis-benchmark's flags, and experiments that show what pipelining saves.
+//! `penstock bench`: a load generator with redis-benchmark's flags, and experiments that show the savings of
+//! pipelining.
 //!
-//! This room knows `client` and nothing of any server's inside; it works against every server that speaks RESP.
+//! This crate uses `client` and has no access to a server's internals. It works with every server that speaks RESP.
 
 #![forbid(unsafe_code)]
 
@@ -12,9 +13,11 @@ mod host;
 mod idle;
 mod interrupt;
 mod load;
+mod output_file;
 mod pipelining;
 mod progress;
 mod report;
+mod table;
 mod tests_table;
 mod title;
 
@@ -22,19 +25,19 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 
-pub use embedded::{END_WITH, end_with_parent};
+pub use embedded::{END_WITH, Embedded, end_with_parent};
+pub use failure::Failure;
+pub use interrupt::Interrupt;
 
 use args::{BenchArgs, ExperimentCommand};
-use failure::Failure;
-use interrupt::Interrupt;
 
-/// The name in messages.
+/// Name in messages.
 const NAME: &str = "penstock bench";
 
-/// Runs the tool with the arguments that follow its name.
+/// Runs the tool. `args` are the arguments after its name.
 #[must_use]
 pub fn run(args: Vec<OsString>) -> ExitCode {
     let argv = std::iter::once(OsString::from(NAME)).chain(args);
@@ -56,21 +59,21 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// One line on standard error, in the place of a line of progress that may stand there.
+/// Prints one line on standard error, over a progress line if there is one.
 fn complain(failure: &Failure) {
     let mut stderr = std::io::stderr();
     let erase = if stderr.is_terminal() { "\r\x1b[K" } else { "" };
-    // Nothing is left to do where even this can't be written.
+    // There is no other channel for an error of this write.
     let _ = writeln!(stderr, "{erase}{NAME}: {failure}");
 }
 
-/// The arguments, for manual pages and completions.
+/// Returns the definition of the arguments, for manual pages and completions.
 #[must_use]
 pub fn command() -> clap::Command {
     BenchArgs::command()
 }
 
-/// Help and version are answers; everything else is a mistake, told in one line.
+/// Prints help and the version. Returns any other error of clap's as one line.
 fn told_by_clap(error: &clap::Error) -> Result<(), Failure> {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return Ok(error.print()?);
@@ -78,5 +81,14 @@ fn told_by_clap(error: &clap::Error) -> Result<(), Failure> {
     let text = error.to_string();
     let lines: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
     let what = lines.join(" ");
-    Err(Failure::Usage(format!("{} (see {NAME} --help)", what.strip_prefix("error: ").unwrap_or(&what))))
+    let message = what.strip_prefix("error: ").unwrap_or(&what);
+    Err(Failure::Usage(format!("{message}{} (see {NAME} --help)", suggestion(error))))
+}
+
+/// Returns the end of the message for a misspelt option: the similar one that clap found.
+fn suggestion(error: &clap::Error) -> String {
+    match error.get(ContextKind::SuggestedArg) {
+        Some(ContextValue::String(option)) => format!("; did you mean '{option}'?"),
+        _ => String::new(),
+    }
 }

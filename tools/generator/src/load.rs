@@ -1,35 +1,42 @@
-//! Plain load: the tests or a command, one after another, and their reports.
+//! Plain load: runs the tests or a command, one after another, and prints their reports.
 
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
 
+use client::cluster::{Cluster, NodeAddress, Slot};
 use client::{Config, Connection, Encryption, Value};
+use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::NAME;
-use crate::args::{BenchArgs, PIPELINING};
+use crate::args::{BenchArgs, Form, PIPELINING, Ratio};
 use crate::failure::Failure;
-use crate::generator::{self, Address, Greeting, Load, Random, RunOutcome, RunProgress, Template};
-use crate::host::Process;
+use crate::generator::{
+    self, Address, Distribution, Greeting, Load, Mix, NodeLoad, Numbers, Random, RunOutcome, RunProgress, Template,
+};
+use crate::host::{self, Process, Usage};
 use crate::idle;
 use crate::interrupt::Interrupt;
+use crate::output_file::OutputFile;
 use crate::progress::ProgressLine;
-use crate::report::{Figures, Report, Setup};
+use crate::report::{Figures, Report, Setup, percentiles};
+use crate::table::{self, Totals};
 use crate::tests_table;
 use crate::title::title;
 
-/// Seed of the values, which are the same in every run.
+/// Seed of the values. They are equal in every run.
 const DATA_SEED: u64 = 1234;
-/// Largest value that `-d` gives, in bytes: redis-benchmark's limit.
+/// Maximum size of a value (`-d`) in bytes: redis-benchmark's limit.
 const DATA_BYTES_MAX: usize = 1 << 30;
 
 /// A test that is ready to run.
 struct Job {
     title: String,
-    template: Template,
+    mix: Mix,
 }
 
-/// What `--json` prints.
+/// The document that `--json` prints.
 #[derive(Serialize)]
 struct Document {
     program: &'static str,
@@ -41,48 +48,64 @@ struct Document {
     data_bytes: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     rate: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    zipf_exponent: Option<f64>,
     tests: Vec<Figures>,
 }
 
-/// Runs what the arguments ask for.
+/// Runs the tests or the command.
 pub fn run(args: &BenchArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let config = args.server.config()?;
     if args.idle {
         return idle::run(args, &config);
     }
     let jobs = jobs(args)?;
+    if args.hdr.is_some() && jobs.len() != 1 {
+        return Err(Failure::Usage("--hdr needs a single test: name it by -t, --ratio or a command".to_owned()));
+    }
+    // An unwritable file must be reported before the measurement.
+    let hdr = args.hdr.as_deref().map(OutputFile::open).transpose()?;
     let mut control = Connection::connect(&config)?;
+    let load = load(args, &config)?;
     let session = BenchSession {
         args,
-        load: load(args, &config)?,
-        setup: setup(args, &mut control),
-        process: Process::of(&mut control),
+        setup: setup(args, &load, &mut control),
+        // The process of one node says nothing about the others.
+        process: if args.cluster { None } else { Process::of(&mut control) },
+        load,
         server: config.address.to_string(),
         interrupt,
     };
-    // From here on there is something to tell after Ctrl-C.
+    // From here on, Ctrl-C ends the run in order, because there are results to print.
     interrupt.end_in_order();
+    session.show_nodes()?;
+    let mut latencies = None;
     loop {
-        session.run_all(&jobs).map_err(|failure| hint(args, &config, failure))?;
+        session.run_all(&jobs, &mut latencies).map_err(|failure| hint(args, &config, failure))?;
         if !args.forever {
-            return Ok(());
+            break;
         }
+    }
+    match (hdr, latencies) {
+        (Some(file), Some(latencies)) => file.write(&percentiles(&latencies)),
+        _ => Ok(()),
     }
 }
 
-/// Explains the error if the server's options stand before the name of the experiments, which makes it a command.
+/// Explains an error that occurs if the server's options precede the name of the experiments: the name is then taken
+/// for a command.
 fn hint(args: &BenchArgs, config: &Config, failure: Failure) -> Failure {
     let is_the_experiments = args.command.first().is_some_and(|word| word == PIPELINING);
     match failure {
         Failure::Server(text) if is_the_experiments && text.contains("unknown command") => Failure::Server(format!(
-            "{text}; for the experiments, name the server behind that word: {NAME} {PIPELINING} {}",
+            "{text}; for the experiments, put the server after that word: {NAME} {PIPELINING} {}",
             url(config)
         )),
         other => other,
     }
 }
 
-/// A server's URL, without a password.
+/// Returns a server's URL without a password.
 fn url(config: &Config) -> String {
     match &config.address {
         client::Address::Tcp { .. } => format!("redis://{}", config.address),
@@ -99,20 +122,32 @@ fn jobs(args: &BenchArgs) -> Result<Vec<Job>, Failure> {
     let given: Vec<Vec<u8>> = args.command.iter().map(|word| word.as_bytes().to_vec()).collect();
     let command = command(args, &given)?;
     if !command.is_empty() {
-        return Ok(vec![Job { title: title(&given), template: Template::new(&command, &data, randomize) }]);
+        let template = Template::new(&command, &data, randomize);
+        let template = if args.cluster { template.with_tags() } else { template };
+        return Ok(vec![Job { title: title(&given), mix: template.into() }]);
+    }
+    let template = |test: &tests_table::Test| match args.cluster {
+        true => test.cluster_template(&data, randomize),
+        false => test.template(&data, randomize),
+    };
+    if let Some(Ratio { sets, gets }) = args.ratio {
+        let kinds = tests_table::choose(Some("set,get")).map_err(Failure::Usage)?;
+        let mix = Mix::of(kinds.into_iter().map(template).zip([sets, gets]));
+        return Ok(vec![Job { title: format!("SET and GET {sets}:{gets}"), mix }]);
     }
     let chosen = tests_table::choose(args.tests.as_deref()).map_err(Failure::Usage)?;
-    let job =
-        |test: &tests_table::Test| Job { title: test.title.to_owned(), template: test.template(&data, randomize) };
+    let job = |test: &tests_table::Test| Job { title: test.title.to_owned(), mix: template(test).into() };
     Ok(chosen.into_iter().map(job).collect())
 }
 
-/// The words that were given, and with `-x` what standard input adds, which is no part of the command's title.
+/// Returns the command's words. `-x` appends standard input, which isn't part of the command's title.
 fn command(args: &BenchArgs, given: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Failure> {
     let mut words = given.to_vec();
     if args.last_from_stdin {
         if words.is_empty() {
-            return Err(Failure::Usage("-x needs a command whose last argument it is to read".to_owned()));
+            return Err(Failure::Usage(
+                "-x needs a command; it reads the last argument from standard input".to_owned(),
+            ));
         }
         let mut last = Vec::new();
         io::stdin().lock().take(DATA_BYTES_MAX as u64).read_to_end(&mut last)?;
@@ -121,25 +156,52 @@ fn command(args: &BenchArgs, given: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Failure>
     Ok(words)
 }
 
-/// What is sent, but for the request, which is each test's own.
+/// Returns the load without the request, which each test provides.
 pub fn load(args: &BenchArgs, config: &Config) -> Result<Load, Failure> {
-    let address = Address::resolve(&config.address);
+    let nodes = match args.cluster {
+        true => cluster_nodes(config)?,
+        false => vec![node(config, None, Vec::new())?],
+    };
+    // Each node needs a connection.
+    let clients = args.clients.max(nodes.len() as u64);
     Ok(Load {
-        address: address.map_err(|error| Failure::Server(format!("can't find {}: {error}", config.address)))?,
-        encryption: encryption(config)?,
+        nodes,
         greeting: Greeting::of(config),
-        template: Template::new(&["PING"], b"", false),
+        mix: Template::new(&["PING"], b"", false).into(),
         requests: args.requests,
-        clients: args.clients as usize,
-        // A thread without a connection has nothing to do.
-        threads: args.threads.min(args.clients) as usize,
+        clients: clients as usize,
+        // A thread without connections would have no work.
+        threads: args.threads.min(clients) as usize,
         depth: args.depth,
         rate: args.rate,
         keep_alive: args.keep_alive == 1,
-        numbers: args.keyspace.unwrap_or(0),
+        numbers: Numbers::new(args.keyspace.unwrap_or(0), args.distribution),
         seed: args.seed,
         stop_on_error: !args.show_errors,
     })
+}
+
+fn node(config: &Config, name: Option<NodeAddress>, slots: Vec<Slot>) -> Result<NodeLoad, Failure> {
+    let address = Address::resolve(&config.address);
+    let address = address.map_err(|error| Failure::Server(format!("can't find {}: {error}", config.address)))?;
+    Ok(NodeLoad { address, encryption: encryption(config)?, name, slots })
+}
+
+/// Returns the primaries with slots of the cluster.
+fn cluster_nodes(config: &Config) -> Result<Vec<NodeLoad>, Failure> {
+    let cluster = Cluster::connect(config)?;
+    let map = cluster.map();
+    let load_of = |name: &NodeAddress| {
+        let mut config = config.clone();
+        config.address = client::Address::Tcp { host: name.host.clone(), port: name.port };
+        node(&config, Some(name.clone()), Slot::all().filter(|slot| map.owner(*slot) == Some(name)).collect())
+    };
+    let mut nodes: Vec<NodeLoad> = map.primaries().iter().map(load_of).collect::<Result<_, _>>()?;
+    nodes.retain(|node| !node.slots.is_empty());
+    match nodes.is_empty() {
+        true => Err(Failure::Server("no node of the cluster has slots".to_owned())),
+        false => Ok(nodes),
+    }
 }
 
 fn encryption(config: &Config) -> Result<Option<Encryption>, Failure> {
@@ -149,20 +211,25 @@ fn encryption(config: &Config) -> Result<Option<Encryption>, Failure> {
     }
 }
 
-fn setup(args: &BenchArgs, control: &mut Connection) -> Setup {
+fn setup(args: &BenchArgs, load: &Load, control: &mut Connection) -> Setup {
     Setup {
-        clients: args.clients,
-        threads: args.threads.min(args.clients),
+        clients: load.clients as u64,
+        threads: load.threads as u64,
+        masters: args.cluster.then_some(load.nodes.len()),
         depth: args.depth,
         data_bytes: args.data_bytes,
         keep_alive: args.keep_alive == 1,
         rate: args.rate,
+        zipf_exponent: match args.distribution {
+            Distribution::Uniform => None,
+            Distribution::Zipf { exponent } => Some(exponent),
+        },
         persistence: parameter(control, "save").zip(parameter(control, "appendonly")).map(|(a, b)| [a, b]),
         precision: usize::from(args.precision),
     }
 }
 
-/// A parameter of the server's configuration; many servers keep it to themselves.
+/// Returns a parameter of the server's configuration. Many servers refuse CONFIG.
 fn parameter(control: &mut Connection, name: &str) -> Option<String> {
     let text = |value: &Value| value.bytes().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
     match control.command(&["CONFIG", "GET", name]).ok()? {
@@ -172,7 +239,28 @@ fn parameter(control: &mut Connection, name: &str) -> Option<String> {
     }
 }
 
-/// One run of the tool.
+/// The results of a test.
+struct Measured {
+    outcome: RunOutcome,
+    /// Resource use of the server, if its process is known.
+    server: Option<Usage>,
+    /// CPU time of this process.
+    generator: Duration,
+}
+
+impl Measured {
+    /// Adds the test to the sums. The server's time is only known if it is known for every test.
+    fn add_to(&self, totals: &mut Totals) {
+        let server = self.server.as_ref().and_then(Usage::known_cpu_ns).map(Duration::from_nanos);
+        let before = if totals.took.is_zero() { Some(Duration::ZERO) } else { totals.server };
+        totals.server = before.zip(server).map(|(before, now)| before + now);
+        totals.took += self.outcome.took;
+        totals.generator += self.generator;
+        totals.replies += self.outcome.latencies.len();
+    }
+}
+
+/// A run of the tool.
 struct BenchSession<'a> {
     args: &'a BenchArgs,
     load: Load,
@@ -183,40 +271,68 @@ struct BenchSession<'a> {
 }
 
 impl BenchSession<'_> {
-    fn run_all(&self, jobs: &[Job]) -> Result<(), Failure> {
+    /// Prints the nodes of a cluster.
+    fn show_nodes(&self) -> Result<(), Failure> {
+        if !self.args.cluster || self.args.quiet || self.args.csv || self.args.json {
+            return Ok(());
+        }
         let mut out = io::stdout().lock();
-        if self.args.csv {
+        writeln!(out, "Cluster has {} master nodes:\n", self.load.nodes.len())?;
+        for (index, node) in self.load.nodes.iter().enumerate() {
+            writeln!(out, "Master {index}: {} ({} slots)", node.address, node.slots.len())?;
+        }
+        writeln!(out)?;
+        Ok(())
+    }
+
+    /// Runs the tests and prints their reports. `latencies` gets those of the last test.
+    fn run_all(&self, jobs: &[Job], latencies: &mut Option<Histogram<u64>>) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        let form = self.args.form();
+        if form == Form::Csv {
             Report::write_csv_header(&mut out)?;
         }
-        let mut figures = Vec::new();
-        for job in jobs {
-            let report = self.measure(job)?;
-            let report = self.report(job, &report);
-            match (self.args.json, self.args.csv, self.args.quiet) {
-                (true, _, _) => figures.push(report.figures()),
-                (_, true, _) => report.write_csv(&mut out)?,
-                (_, _, true) => report.write_quiet(&mut out)?,
-                _ => report.write_text(&mut out)?,
+        let (mut figures, mut totals) = (Vec::new(), Totals::default());
+        for (index, job) in jobs.iter().enumerate() {
+            let measured = self.measure(job)?;
+            let report = self.report(job, &measured);
+            match form {
+                Form::Json => figures.push(report.figures()),
+                Form::Csv => report.write_csv(&mut out)?,
+                Form::Quiet => report.write_quiet(&mut out)?,
+                Form::Full => report.write_text(&mut out)?,
+                Form::Table => {
+                    // A table without lines would only hide the error.
+                    if index == 0 {
+                        table::write_head(&mut out, &self.setup, self.load.requests)?;
+                    }
+                    table::write_row(&mut out, &report)?;
+                }
             }
+            measured.add_to(&mut totals);
             out.flush()?;
+            *latencies = Some(report.outcome.latencies.clone());
             if report.outcome.interrupted {
                 return Err(if self.args.json { Failure::InterruptedReport } else { Failure::Interrupted });
             }
         }
-        if self.args.json {
+        if form == Form::Json {
             serde_json::to_writer(&mut out, &self.document(figures)).map_err(io::Error::from)?;
             writeln!(out)?;
+        }
+        if form == Form::Table {
+            writeln!(out, "Verdict: {}", table::verdict(&totals, &self.setup))?;
         }
         Ok(())
     }
 
-    fn report<'a>(&'a self, job: &'a Job, measured: &'a (RunOutcome, Option<crate::host::Usage>)) -> Report<'a> {
-        Report { title: &job.title, outcome: &measured.0, setup: &self.setup, server: measured.1 }
+    fn report<'a>(&'a self, job: &'a Job, measured: &'a Measured) -> Report<'a> {
+        Report { title: &job.title, outcome: &measured.outcome, setup: &self.setup, server: measured.server }
     }
 
-    fn measure(&self, job: &Job) -> Result<(RunOutcome, Option<crate::host::Usage>), Failure> {
-        let load = Load { template: job.template.clone(), ..self.load.clone() };
-        let before = self.process.map(|process| process.usage());
+    fn measure(&self, job: &Job) -> Result<Measured, Failure> {
+        let load = Load { mix: job.mix.clone(), ..self.load.clone() };
+        let (before, own_before) = (self.process.map(|process| process.usage()), host::own_cpu());
         let mut line = ProgressLine::new(&job.title, self.args.show_errors);
         let mut last = RunProgress::default();
         let outcome = generator::run(&load, self.interrupt.flag(), &mut |progress| {
@@ -224,8 +340,9 @@ impl BenchSession<'_> {
             last = progress.clone();
         });
         line.end(&last);
-        let used = self.process.zip(before).map(|(process, before)| process.usage().since(&before));
-        Ok((outcome?, used))
+        let generator = host::own_cpu().saturating_sub(own_before);
+        let server = self.process.zip(before).map(|(process, before)| process.usage().since(&before));
+        Ok(Measured { outcome: outcome?, server, generator })
     }
 
     fn document(&self, tests: Vec<Figures>) -> Document {
@@ -238,6 +355,7 @@ impl BenchSession<'_> {
             pipeline_depth: self.setup.depth,
             data_bytes: self.setup.data_bytes,
             rate: self.setup.rate,
+            zipf_exponent: self.setup.zipf_exponent,
             tests,
         }
     }

@@ -1,16 +1,16 @@
-//! The line that moves while a test runs, on a terminal and nowhere else.
+//! The progress line of a running test, on terminals only.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use crate::generator::RunProgress;
 
-/// Errors of the server are shown at most so often.
+/// Minimum interval between error messages.
 const ERROR_INTERVAL: Duration = Duration::from_secs(1);
 /// Erases from the cursor to the end of the line (ECMA-48, EL).
 const ERASE_TO_END: &str = "\x1b[K";
 
-/// What has been told of a test so far.
+/// State of a test's progress line.
 pub struct ProgressLine<'a> {
     title: &'a str,
     shown: bool,
@@ -21,24 +21,24 @@ pub struct ProgressLine<'a> {
 }
 
 impl<'a> ProgressLine<'a> {
-    /// Nothing is shown yet. Without a terminal at standard error, only errors will be, if they are asked for.
+    /// Creates the state. If standard error isn't a terminal, only errors are printed, and only with `-e`.
     #[must_use]
     pub fn new(title: &'a str, show_errors: bool) -> ProgressLine<'a> {
         let shown = io::stderr().is_terminal();
         ProgressLine { title, shown, before: RunProgress::default(), show_errors, errors_told: 0, error_told_at: None }
     }
 
-    /// Shows how far the test is.
+    /// Shows the progress.
     pub fn update(&mut self, now: &RunProgress) {
         self.tell_errors(now, false);
         if self.shown {
-            // A terminal that has gone is no reason to stop measuring.
+            // A closed terminal is no reason to stop measuring.
             let _ = write!(io::stderr(), "\r{}{ERASE_TO_END}", describe(self.title, &self.before, now));
         }
         self.before = now.clone();
     }
 
-    /// Takes the line away, and prints the errors that weren't printed yet.
+    /// Removes the line, and prints the remaining errors.
     pub fn end(&mut self, last: &RunProgress) {
         self.tell_errors(last, true);
         if self.shown {
@@ -53,7 +53,7 @@ impl<'a> ProgressLine<'a> {
         }
     }
 
-    /// What is to be said of errors that came since the last time: at most once in a while, but for the last time.
+    /// Returns a message about new errors, if it is due. The last call returns all remaining ones.
     fn untold_errors(&mut self, now: &RunProgress, is_last: bool) -> Option<String> {
         let due = is_last || self.error_told_at.is_none_or(|at| at.elapsed() >= ERROR_INTERVAL);
         let new = now.errors.saturating_sub(self.errors_told);
@@ -65,7 +65,7 @@ impl<'a> ProgressLine<'a> {
     }
 }
 
-/// redis-benchmark's line: the last interval, and the whole in parentheses.
+/// Formats redis-benchmark's line: the last interval, and the whole run in parentheses.
 fn describe(title: &str, before: &RunProgress, now: &RunProgress) -> String {
     let interval = RunProgress {
         elapsed: now.elapsed.saturating_sub(before.elapsed),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn every_error_is_told_in_the_end() {
+    fn every_error_is_reported_at_the_end() {
         let mut line = ProgressLine::new("INCR", true);
         let at = |errors| RunProgress { errors, latest_error: "ERR no".to_owned(), ..RunProgress::default() };
         assert_eq!(line.untold_errors(&at(0), false), None);

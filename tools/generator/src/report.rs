@@ -1,52 +1,57 @@
-//! What `penstock bench` prints of a test: redis-benchmark's forms, so that what reads those reads these, and JSON.
+//! Reports of `penstock bench`: redis-benchmark's formats, so that existing parsers work, and JSON.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
+use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::generator::RunOutcome;
 use crate::host::Usage;
 
 const NS_PER_MS: f64 = 1e6;
-/// Where the table of cumulative counts goes over from steps of 0.1 ms to steps of 1 ms.
+/// Step number at which the cumulative table changes from steps of 0.1 ms to steps of 1 ms.
 const FINE_STEPS: u64 = 20;
 const FINE_STEP_NS: u64 = 100_000;
 const COARSE_STEP_NS: u64 = 1_000_000;
 
-/// One test's circumstances and figures.
+/// A test's settings and results.
 pub struct Report<'a> {
-    /// Its name.
+    /// Name of the test.
     pub title: &'a str,
-    /// What was measured.
+    /// Results of the run.
     pub outcome: &'a RunOutcome,
-    /// How it was asked for.
+    /// Settings of the run.
     pub setup: &'a Setup,
-    /// What the server's process took meanwhile, where it is known.
+    /// Resource use of the server's process, if it is known.
     pub server: Option<Usage>,
 }
 
-/// What all tests of a run have in common.
+/// Settings shared by all tests of a run.
 pub struct Setup {
-    /// Connections.
+    /// Number of connections.
     pub clients: u64,
-    /// Threads of the generator.
+    /// Number of generator threads.
     pub threads: u64,
-    /// Requests in flight on a connection.
+    /// Number of primaries, for a cluster.
+    pub masters: Option<usize>,
+    /// Number of requests in flight on a connection.
     pub depth: u64,
-    /// Bytes of a value.
+    /// Size of a value in bytes.
     pub data_bytes: usize,
-    /// Whether connections are kept.
+    /// True if connections are kept open.
     pub keep_alive: bool,
-    /// Requests a second that were asked for.
+    /// Requested number of requests per second.
     pub rate: Option<f64>,
-    /// `save` and `appendonly` of the server's configuration, where it tells.
+    /// Exponent of Zipf's law for the random numbers; `None` if all are equally frequent.
+    pub zipf_exponent: Option<f64>,
+    /// `save` and `appendonly` of the server's configuration, if it answers CONFIG.
     pub persistence: Option<[String; 2]>,
-    /// Decimal places of latencies.
+    /// Number of decimal places of latencies.
     pub precision: usize,
 }
 
-/// A test's figures as JSON.
+/// A test's results as JSON.
 #[derive(Serialize)]
 pub struct Figures {
     test: String,
@@ -79,12 +84,13 @@ struct ServerFigures {
 }
 
 impl Report<'_> {
-    /// Replies.
+    /// Returns the number of replies.
     fn count(&self) -> u64 {
         self.outcome.latencies.len()
     }
 
-    fn per_second(&self) -> f64 {
+    /// Returns the number of requests per second.
+    pub fn per_second(&self) -> f64 {
         self.count() as f64 / self.outcome.took.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
@@ -103,12 +109,19 @@ impl Report<'_> {
         }
     }
 
-    fn server_ns_per_request(&self) -> Option<f64> {
+    /// Returns the percentiles of the table in milliseconds, and the maximum.
+    pub fn quantiles(&self) -> [f64; 4] {
+        let Latencies { p50, p99, p99_9, max, .. } = self.latencies();
+        [p50, p99, p99_9, max]
+    }
+
+    /// Returns the CPU time of the server per request, if it is known.
+    pub fn server_ns_per_request(&self) -> Option<f64> {
         let cpu_ns = self.server.as_ref().and_then(Usage::known_cpu_ns)?;
         Some(cpu_ns as f64 / self.count().max(1) as f64)
     }
 
-    /// The figures for programs.
+    /// Returns the results for JSON.
     #[must_use]
     pub fn figures(&self) -> Figures {
         let resident_bytes = self.server.map_or(0, |usage| usage.resident_bytes);
@@ -123,13 +136,13 @@ impl Report<'_> {
         }
     }
 
-    /// The form of `-q`.
+    /// Writes the format of `-q`.
     pub fn write_quiet(&self, out: &mut dyn Write) -> io::Result<()> {
         let (places, p50) = (self.setup.precision, self.latencies().p50);
         writeln!(out, "{}: {:.2} requests per second, p50={p50:.places$} msec", self.title, self.per_second())
     }
 
-    /// The line above all of `--csv`.
+    /// Writes the header of `--csv`.
     pub fn write_csv_header(out: &mut dyn Write) -> io::Result<()> {
         writeln!(
             out,
@@ -137,7 +150,7 @@ impl Report<'_> {
         )
     }
 
-    /// The form of `--csv`.
+    /// Writes the format of `--csv`.
     pub fn write_csv(&self, out: &mut dyn Write) -> io::Result<()> {
         let Latencies { avg, min, p50, p95, p99, max, .. } = self.latencies();
         write!(out, "\"{}\",\"{:.2}\"", self.title.replace('"', "\"\""), self.per_second())?;
@@ -147,7 +160,7 @@ impl Report<'_> {
         writeln!(out)
     }
 
-    /// The whole form.
+    /// Writes the full format.
     pub fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "====== {} ======", self.title)?;
         self.write_setup(out)?;
@@ -170,6 +183,12 @@ impl Report<'_> {
         }
         if let Some(rate) = setup.rate {
             writeln!(out, "  rate: {rate} requests per second, latency from the time a request was due")?;
+        }
+        if let Some(exponent) = setup.zipf_exponent {
+            writeln!(out, "  distribution of keys: Zipf's law with exponent {exponent}")?;
+        }
+        if let Some(masters) = setup.masters {
+            writeln!(out, "  cluster mode: yes ({masters} masters)")?;
         }
         if let Some([save, appendonly]) = &setup.persistence {
             writeln!(out, "  host configuration \"save\": {save}")?;
@@ -229,6 +248,40 @@ impl Report<'_> {
     }
 }
 
+/// Steps of the percentiles' file in each halving of the distance to 100 %: HdrHistogram's default.
+const STEPS_PER_HALF: u32 = 5;
+
+/// Returns the distribution of latencies in the text format of HdrHistogram, in milliseconds. Its plotters and
+/// memtier_benchmark's tools read it.
+#[must_use]
+pub fn percentiles(histogram: &Histogram<u64>) -> String {
+    let mut text = String::from("       Value     Percentile TotalCount 1/(1-Percentile)\n\n");
+    let total = histogram.len();
+    for step in histogram.iter_quantiles(STEPS_PER_HALF) {
+        let (value, quantile) = (step.value_iterated_to(), step.quantile_iterated_to());
+        let count = histogram.count_between(0, value);
+        let inverse = if quantile < 1.0 { format!("{:.2}", 1.0 / (1.0 - quantile)) } else { "inf".to_owned() };
+        text += &format!("{:12.3} {quantile:2.12} {count:10} {inverse:>14}\n", ms(value));
+    }
+    let (mean, deviation) = (histogram.mean() / NS_PER_MS, histogram.stdev() / NS_PER_MS);
+    let max = ms(histogram.max());
+    text += &format!("#[Mean    = {mean:12.3}, StdDeviation   = {deviation:12.3}]\n");
+    text += &format!("#[Max     = {max:12.3}, Total count    = {total:12}]\n");
+    let buckets = usize::from(histogram.buckets());
+    // Each bucket but the first shares half of its counters with the one before.
+    let sub_buckets = 2 * histogram.distinct_values() / (buckets + 1);
+    text + &format!("#[Buckets = {buckets:12}, SubBuckets     = {sub_buckets:12}]\n")
+}
+
+/// Formats 12345 as 12,345.
+#[must_use]
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
+    groups.join(",")
+}
+
 fn ms(ns: u64) -> f64 {
     ns as f64 / NS_PER_MS
 }
@@ -237,7 +290,7 @@ fn seconds(took: Duration) -> f64 {
     took.as_secs_f64()
 }
 
-/// Tenths of a millisecond up to 2 ms, then milliseconds, until `max` is covered.
+/// Returns steps of 0.1 ms up to 2 ms, then of 1 ms, until `max` is covered.
 fn boundaries(max_ns: u64) -> impl Iterator<Item = u64> {
     let boundary = |step: u64| match step {
         0..=FINE_STEPS => step * FINE_STEP_NS,
@@ -248,11 +301,14 @@ fn boundaries(max_ns: u64) -> impl Iterator<Item = u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod testing {
+    //! Results for tests of reports.
+
     use super::*;
     use crate::generator::latencies;
 
-    fn outcome() -> RunOutcome {
+    /// Returns the results of a thousand requests of up to ten milliseconds.
+    pub fn outcome() -> RunOutcome {
         let mut latencies = latencies();
         for tenth in 1..=1000 {
             latencies.record(tenth * 10_000).unwrap();
@@ -260,11 +316,29 @@ mod tests {
         RunOutcome { took: Duration::from_millis(500), latencies, errors: 0, interrupted: false }
     }
 
-    fn setup() -> Setup {
+    /// Returns the default settings.
+    pub fn setup() -> Setup {
         let persistence = Some(["".to_owned(), "no".to_owned()]);
         let (clients, threads, depth) = (50, 1, 1);
-        Setup { clients, threads, depth, data_bytes: 3, keep_alive: true, rate: None, persistence, precision: 3 }
+        Setup {
+            clients,
+            threads,
+            masters: None,
+            depth,
+            data_bytes: 3,
+            keep_alive: true,
+            rate: None,
+            zipf_exponent: None,
+            persistence,
+            precision: 3,
+        }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{outcome, setup};
+    use super::*;
 
     fn written(title: &str, form: fn(&Report<'_>, &mut dyn Write) -> io::Result<()>) -> String {
         let (outcome, setup) = (outcome(), setup());
@@ -293,6 +367,18 @@ mod tests {
         assert_eq!(text.matches("(cumulative count 1000)").count(), 3, "{text}");
         assert!(text.contains("throughput summary: 2000.00 requests per second"), "{text}");
         assert!(!text.contains("server process"));
+    }
+
+    #[test]
+    fn percentiles_are_hdr_histograms_text() {
+        let text = percentiles(&outcome().latencies);
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0], ["Value", "Percentile", "TotalCount", "1/(1-Percentile)"]);
+        assert!(lines.iter().any(|line| line[..] == ["5.001", "0.500000000000", "500", "2.00"]), "{text}");
+        assert!(text.contains(" 1.000000000000       1000            inf\n"), "{text}");
+        assert!(text.contains(", Total count    =         1000]\n"), "{text}");
+        // Three digits need 2,048 counters.
+        assert!(text.ends_with(", SubBuckets     =         2048]\n"), "{text}");
     }
 
     #[test]

@@ -1,22 +1,22 @@
-//! The tests that run when no command is given: redis-benchmark's, under its names and in its order.
+//! The default tests: redis-benchmark's, with its names and in its order.
 
-use crate::generator::Template;
+use crate::generator::{TAG, Template};
 
-/// A test: what it is called in reports, the words of `-t` that choose it, and what it sends.
+/// A test: its name in reports, its names for `-t`, and its request.
 pub struct Test {
-    /// Its name in reports.
+    /// Name in reports.
     pub title: &'static str,
-    /// Words of `-t` that choose it, in small letters.
+    /// Names for `-t`, in lower case.
     names: &'static [&'static str],
     request: Request,
 }
 
 enum Request {
-    /// As people type it.
+    /// An inline command.
     Inline(&'static str),
-    /// A command whose words stand between blanks.
+    /// A command; blanks separate its words.
     Words(&'static str),
-    /// Ten keys and values.
+    /// MSET with ten keys and values.
     Mset,
 }
 
@@ -51,7 +51,7 @@ pub const TESTS: &[Test] = &[
 ];
 
 impl Test {
-    /// What it sends.
+    /// Returns the request of the test.
     #[must_use]
     pub fn template(&self, data: &[u8], randomize: bool) -> Template {
         match self.request {
@@ -60,20 +60,45 @@ impl Test {
                 let words: Vec<&str> = words.split(' ').map(|word| numeric_score(word, randomize)).collect();
                 Template::new(&words, data, randomize)
             }
-            Request::Mset => {
-                let pairs = ["key:__rand_int__", "__data__"].repeat(10);
-                Template::new(&[&["MSET"], pairs.as_slice()].concat(), data, randomize)
+            Request::Mset => Template::new(&mset("key:__rand_int__"), data, randomize),
+        }
+    }
+
+    /// Returns the request of the test for a cluster: the keys contain a hash tag.
+    #[must_use]
+    pub fn cluster_template(&self, data: &[u8], randomize: bool) -> Template {
+        match self.request {
+            Request::Inline(_) => self.template(data, randomize),
+            Request::Words(words) => {
+                let mut words: Vec<String> =
+                    words.split(' ').map(|word| numeric_score(word, randomize).to_owned()).collect();
+                if let Some(key) = words.get_mut(1) {
+                    *key = with_tag(key);
+                }
+                Template::new(&words, data, randomize).with_tags()
             }
+            Request::Mset => Template::new(&mset(&with_tag("key:__rand_int__")), data, randomize).with_tags(),
         }
     }
 }
 
-/// Without random numbers a placeholder is sent as it is, which a score can't be: redis-benchmark sends 0 there, too.
+fn mset(key: &str) -> Vec<&str> {
+    [&["MSET"], [key, "__data__"].repeat(10).as_slice()].concat()
+}
+
+/// Returns a key with a hash tag before its number, like redis-benchmark's.
+fn with_tag(key: &str) -> String {
+    let (name, number) = key.split_at(key.find(':').unwrap_or(key.len()));
+    format!("{name}{TAG}{number}")
+}
+
+/// Without random numbers a placeholder is sent literally, which isn't a valid score. redis-benchmark sends 0 in this
+/// case, too.
 fn numeric_score(word: &'static str, randomize: bool) -> &'static str {
     if word == "__rand_int__" && !randomize { "0" } else { word }
 }
 
-/// The tests that a list such as `set,get` chooses, in the order of the table; an unknown name is the error.
+/// Returns the tests in a list like `set,get`, in the order of the table. An unknown name is an error.
 pub fn choose(list: Option<&str>) -> Result<Vec<&'static Test>, String> {
     let Some(list) = list else { return Ok(TESTS.iter().collect()) };
     let wanted: Vec<String> = list.split(',').map(|name| name.trim().to_ascii_lowercase()).collect();
@@ -107,6 +132,18 @@ mod tests {
         assert_eq!(titles("lrange_300"), ["LPUSH (needed to benchmark LRANGE)", "LRANGE_300 (first 300 elements)"]);
         assert_eq!(choose(None).unwrap().len(), 20);
         assert!(choose(Some("get,nope")).is_err_and(|text| text.contains("\"nope\"") && text.contains("lrange_600")));
+    }
+
+    #[test]
+    fn keys_of_a_cluster_have_tags() {
+        let text = |list| format!("{:?}", choose(Some(list)).unwrap()[0].cluster_template(b"xyz", true));
+        let has = |list, words: &[&str]| {
+            let bytes = |word: &str| word.bytes().map(|byte| byte.to_string()).collect::<Vec<_>>().join(", ");
+            words.iter().all(|word| text(list).contains(&bytes(word)))
+        };
+        assert!(has("set", &["key{tag}:__rand_int__", "xyz"]));
+        assert!(has("lpush", &["mylist{tag}"]) && has("mset", &["key{tag}:__rand_int__"]));
+        assert_eq!(with_tag("counter:__rand_int__"), "counter{tag}:__rand_int__");
     }
 
     #[test]

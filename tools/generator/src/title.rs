@@ -1,13 +1,13 @@
-//! What a command of the user's own is called in reports: its words as they were given, safe to print and of one line.
+//! The title of a user's command in reports: its words on one line, safe to print.
 
 use std::fmt::Write;
 
-/// Longest title, in characters. The command line has the whole of a long script or value.
+/// Maximum length of a title, in characters. Long scripts and values are cut.
 const CHARS_MAX: usize = 200;
-/// What stands at the end of a title that is cut off.
+/// Mark at the end of a title that was cut.
 const CUT_OFF: &str = "...";
 
-/// The title of a command. What no terminal should be sent is written as an escape, such as `\xff` or `\n`.
+/// Returns the title of a command. Characters that could harm a terminal are escaped, for example as `\xff` or `\n`.
 #[must_use]
 pub fn title(words: &[Vec<u8>]) -> String {
     let mut title = String::new();
@@ -15,7 +15,7 @@ pub fn title(words: &[Vec<u8>]) -> String {
         if index > 0 {
             title.push(' ');
         }
-        // Four bytes are a character at least, and one more than fits tells that something is left.
+        // A character has at most four bytes. One more character than fits shows that the title must be cut.
         push_printable(&mut title, &word[..word.len().min(4 * (CHARS_MAX + 1))]);
         if title.chars().nth(CHARS_MAX).is_some() {
             return title.chars().take(CHARS_MAX - CUT_OFF.len()).chain(CUT_OFF.chars()).collect();
@@ -30,7 +30,7 @@ fn push_printable(title: &mut String, word: &[u8]) {
             match character {
                 ' '..='~' => title.push(character),
                 '\0'..='\x7f' => push_escaped(title, &[character as u8]),
-                // Letters of all languages stay; what is invisible or turns the line around does not.
+                // Letters of all languages are kept. Invisible characters and direction marks are escaped.
                 _ => title.extend(character.escape_debug()),
             }
         }
@@ -39,7 +39,7 @@ fn push_printable(title: &mut String, word: &[u8]) {
 }
 
 fn push_escaped(title: &mut String, bytes: &[u8]) {
-    // A string takes everything.
+    // Writing to a string can't fail.
     let _ = write!(title, "{}", bytes.escape_ascii());
 }
 
@@ -53,19 +53,19 @@ mod tests {
     }
 
     #[test]
-    fn words_stand_as_they_were_given() {
+    fn printable_words_are_unchanged() {
         check(&[b"SET", b"key:__rand_int__", b"a b", b"c:\\d \"e\""], "SET key:__rand_int__ a b c:\\d \"e\"");
         check(&["SET", "größe", "日本"].map(str::as_bytes), "SET größe 日本");
     }
 
     #[test]
-    fn what_is_no_text_is_escaped() {
+    fn binary_words_are_escaped() {
         check(&[b"SET", b"\xff\x01", b"a\nb\x1b[2J\x7f"], r"SET \xff\x01 a\nb\x1b[2J\x7f");
         check(&["SET", "\u{202e}\u{9b}2J"].map(str::as_bytes), r"SET \u{202e}\u{9b}2J");
     }
 
     #[test]
-    fn what_is_long_is_cut_off() {
+    fn long_titles_are_cut() {
         let check_cut = |words: &[Vec<u8>]| {
             let title = title(words);
             assert!(title.ends_with("...") && title.chars().count() == CHARS_MAX, "{title}");

@@ -1,11 +1,11 @@
-//! A block: some hundred kilobytes of requests, ready to be sent, and what the error report needs to know of each.
+//! A block contains some hundred kilobytes of requests, ready to send, with the details of each for error reports.
 //!
-//! Blocks are the unit of memory: readers fill them, the window sends parts of them and keeps them until the last of
-//! their commands is answered. They know no socket and no input format.
+//! Blocks are the unit of memory. Readers fill them, and the window sends parts of them and keeps them until their last
+//! command is answered. They have no access to sockets or input formats.
 //!
-//! A command is what the input has, a request what the server gets: one for each command, or for a run of commands that
-//! were merged. Both are counted from 0 over the whole load, and in the order in which they are sent: where commands
-//! were put into another order than the input's, their lines are as mixed as they are.
+//! A command is an item of the input, and a request is an item for the server. A request stands for one command, or for
+//! a run of merged commands. Both are numbered from 0 over the whole load, in sending order. If commands were sorted,
+//! their lines are in sorted order as well.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,50 +13,50 @@ use std::ops::Range;
 use resp::num::write_u64;
 use resp::parse::encode_request;
 
+use crate::admission::{Admission, admit};
 use crate::limits::{
     BLOCK_BYTES, BLOCK_BYTES_KEPT, BLOCK_COMMANDS, BLOCK_REJECTED, MERGED_BYTES, ORDERED_BYTES, ORDERED_COMMANDS_FIRST,
     SHOWN_BYTES,
 };
 use crate::merge::{Family, MergeRun, Merger, split_argument};
-use crate::verdict::{Verdict, judge};
 
-/// Where a command ends in its block, and on which line of its input it began.
+/// End of a command in its block, and the line of the input where it began.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     end: u32,
-    /// Of a run in another order: the command's place in the input's. Several commands may be on one line.
+    /// In a sorted run, the command's position in input order. A line may contain several commands.
     place: u32,
     line: u64,
 }
 
-/// What is wrong with a line.
+/// Description of an invalid line.
 pub type Reason = Cow<'static, str>;
 
-/// A line or record that is no command to send, or an EXEC that is sent as a DISCARD.
+/// An invalid line or record, or an EXEC that is sent as a DISCARD.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejected {
-    /// So many of the block's commands stand before it, the DISCARD included.
+    /// Number of the block's commands before it, including the DISCARD.
     pub before: usize,
-    /// The line of the input on which it begins, from 1.
+    /// Line of the input where it begins, from 1.
     pub line: u64,
-    /// What is wrong with it.
+    /// Description of the problem.
     pub reason: Reason,
-    /// Its beginning.
+    /// Beginning of its text.
     pub text: Vec<u8>,
-    /// Of an EXEC: the input and line of the first that was rejected in its transaction, which no server would execute
-    /// then.
+    /// Set for an EXEC: input and line of the first rejected line in its transaction. No server would execute this
+    /// transaction.
     pub spoilt_by: Option<(usize, u64)>,
 }
 
-/// What is sent instead of an EXEC.
+/// Sent instead of an EXEC.
 const DISCARD: &[u8] = b"*1\r\n$7\r\nDISCARD\r\n";
 
-/// Commands that became one request, by index, end excluded.
+/// Range of commands that became one request.
 #[derive(Clone, Copy, Debug)]
 struct Merged {
     from: u32,
     to: u32,
-    /// How many commands more than requests stand before it in the block.
+    /// Number of commands minus number of requests before it in the block.
     excess: u32,
     family: Family,
 }
@@ -71,33 +71,33 @@ impl Merged {
     }
 }
 
-/// Commands in the form that a server reads.
+/// Commands in wire format.
 #[derive(Debug, Default)]
 pub struct Block {
-    /// Which of the load's inputs they come from.
+    /// Index of the input.
     pub input: usize,
-    /// The number of the first command, from 0, over all inputs. Rejected lines have no number.
+    /// Number of the first command, from 0, over all inputs. Rejected lines have no number.
     pub first: u64,
-    /// The number of the first request.
+    /// Number of the first request.
     pub first_request: u64,
-    /// Decides which commands are merged; the reader hands it on from one block to the next.
+    /// Decides which commands are merged. The reader passes it from one block to the next.
     pub merger: Merger,
-    /// Bytes that were read of all inputs when the block was complete, as they are stored: compressed ones count less.
+    /// Number of bytes read from all inputs when the block was complete, before decompression.
     pub input_bytes: u64,
     bytes: Vec<u8>,
     marks: Vec<Mark>,
     merged: Vec<Merged>,
-    /// The runs that stand in another order than the input's: their commands' indices, end excluded.
+    /// Command ranges of runs that were sorted.
     reordered: Vec<Range<usize>>,
     rejected: Vec<Rejected>,
-    /// What those take of memory.
+    /// Memory of the rejected lines.
     rejected_bytes: usize,
-    /// The commands that begin (true) or end a transaction, by index.
+    /// Indexes of the commands that begin (true) or end a transaction.
     transactions: Vec<(usize, bool)>,
 }
 
 impl Block {
-    /// Makes it ready to be filled again.
+    /// Empties the block for reuse.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.shrink_to(BLOCK_BYTES_KEPT);
@@ -110,8 +110,8 @@ impl Block {
         self.transactions.clear();
     }
 
-    /// Whether it has taken as much as a block should: more where a run is to be put into order, which a longer one
-    /// gains from.
+    /// Returns true if the block should take no more commands. The limit is higher while a run for sorting is open,
+    /// because longer runs save more.
     pub fn is_full(&self) -> bool {
         let is_full = match self.merger.ordered_run() {
             Some(is_complete) => {
@@ -122,55 +122,55 @@ impl Block {
         is_full || self.rejected.len() >= BLOCK_REJECTED
     }
 
-    /// Whether it ends with commands that are to be put into order: the more of them, the better.
+    /// Returns true if the block ends with a run for sorting, which benefits from more commands.
     pub fn gains_from_more(&self) -> bool {
         self.merger.ordered_run().is_some()
     }
 
-    /// Whether there is nothing in it, neither a command nor a rejected line.
+    /// Returns true if the block has neither commands nor rejected lines.
     pub fn is_empty(&self) -> bool {
         self.marks.is_empty() && self.rejected.is_empty()
     }
 
-    /// How many commands it holds.
+    /// Returns the number of commands.
     pub fn len(&self) -> usize {
         self.marks.len()
     }
 
-    /// The number of the command after its last one.
+    /// Returns the number of the command after the last one.
     pub fn end(&self) -> u64 {
         self.first + self.marks.len() as u64
     }
 
-    /// How many requests they are.
+    /// Returns the number of requests.
     fn request_count(&self) -> usize {
         self.marks.len() - self.merged.last().map_or(0, |last| last.excess_after())
     }
 
-    /// The number of the request after its last one.
+    /// Returns the number of the request after the last one.
     pub fn end_request(&self) -> u64 {
         self.first_request + self.request_count() as u64
     }
 
-    /// Whether the request with this number is one of its.
+    /// Returns true if the block contains the request with this number.
     pub fn has_request(&self, request: u64) -> bool {
         (self.first_request..self.end_request()).contains(&request)
     }
 
-    /// Bytes of memory that it takes, roughly.
+    /// Returns the approximate memory of the contents, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.len() + self.marks.len() * size_of::<Mark>() + self.rejected_bytes
     }
 
-    /// Bytes of memory that it keeps for being filled again, roughly.
+    /// Returns the approximate memory that stays allocated for reuse, in bytes.
     pub fn kept_bytes(&self) -> usize {
         let marks_bytes = self.marks.capacity() * size_of::<Mark>();
         size_of::<Block>() + self.bytes.capacity() + marks_bytes + self.rejected.capacity() * size_of::<Rejected>()
     }
 
-    /// Takes a command that `write` appends in the wire format, or rejects the line with `write`'s reason.
+    /// Takes a command that `write` appends in wire format, or rejects the line with `write`'s reason.
     ///
-    /// `write` returns the ranges of the command's name and first argument within what it wrote.
+    /// `write` returns the ranges of the command's name and first argument within its output.
     pub fn command<'t>(
         &mut self,
         line: u64,
@@ -181,22 +181,22 @@ impl Block {
         let rejected = match write(&mut self.bytes) {
             Ok(head) => {
                 let request = &self.bytes[start..];
-                match judge(&request[head.name.clone()], &request[head.argument.clone()]) {
-                    Verdict::Plain => {
+                match admit(&request[head.name.clone()], &request[head.argument.clone()]) {
+                    Admission::Plain => {
                         self.join(start, &head);
                         None
                     }
-                    verdict @ (Verdict::Begins | Verdict::Executes | Verdict::Discards) => {
+                    admission @ (Admission::Begins | Admission::Executes | Admission::Discards) => {
                         self.end_run();
-                        self.begin_or_end(verdict, line, text());
+                        self.begin_or_end(admission, line, text());
                         None
                     }
-                    Verdict::Permits => {
+                    Admission::Permits => {
                         self.end_run();
                         self.merger.rights_may_differ = true;
                         None
                     }
-                    Verdict::Refused(reason) => Some(reason.into()),
+                    Admission::Refused(reason) => Some(reason.into()),
                 }
             }
             Err(reason) => Some(reason),
@@ -210,18 +210,18 @@ impl Block {
         }
     }
 
-    /// Notes that the request at the block's end begins or ends a transaction. One in which a line was rejected isn't
-    /// executed: a server that had seen the line would refuse to.
-    fn begin_or_end(&mut self, verdict: Verdict, line: u64, text: &[u8]) {
-        let begins = verdict == Verdict::Begins;
+    /// Notes that the request at the block's end begins or ends a transaction. A transaction with a rejected line isn't
+    /// executed, because a server that had received the line would refuse it.
+    fn begin_or_end(&mut self, admission: Admission, line: u64, text: &[u8]) {
+        let begins = admission == Admission::Begins;
         self.transactions.push((self.marks.len(), begins));
         self.merger.in_transaction = begins;
-        // A MULTI within a transaction begins nothing.
+        // A MULTI within a transaction has no effect.
         let Some(spoilt_by) = self.merger.spoilt_by.take_if(|_| !begins) else { return };
-        if verdict == Verdict::Executes {
+        if admission == Admission::Executes {
             self.bytes.truncate(self.offset(self.marks.len()));
             self.bytes.extend_from_slice(DISCARD);
-            // Told where its reply is, behind the DISCARD.
+            // Reported at the position of its reply, after the DISCARD.
             self.push_rejected(Rejected {
                 before: self.marks.len() + 1,
                 line,
@@ -232,7 +232,7 @@ impl Block {
         }
     }
 
-    /// Adds the request that begins at `start` to the run before it, or begins another run with it.
+    /// Adds the request that begins at `start` to the current run, or begins another run with it.
     #[inline]
     fn join(&mut self, start: usize, head: &Head) {
         let Some(candidate) = self.merger.candidate(&self.bytes[start..], head) else {
@@ -261,7 +261,8 @@ impl Block {
         });
     }
 
-    /// Ends the run, if there is one: what follows is not merged with it. A request behind it moves with its end.
+    /// Ends the current run, if there is one. The next command isn't merged with it. A request after the run is moved
+    /// accordingly.
     pub fn end_run(&mut self) {
         match self.merger.take_run() {
             Some(run) if run.is_ordered && !self.is_one_request(&run) => self.put_into_order(&run),
@@ -270,15 +271,15 @@ impl Block {
         }
     }
 
-    /// Whether a run needn't be divided.
+    /// Returns true if a run fits into one request.
     fn is_one_request(&self, run: &MergeRun) -> bool {
         run.commands <= self.merger.merging.most() && self.bytes.len() - run.start <= MERGED_BYTES
     }
 
-    /// Makes one request of a run.
+    /// Converts a run to one request.
     fn merge(&mut self, run: &MergeRun) {
         let has_one_key = run.candidate.family.has_one_key();
-        // MSET, with SET as it was written.
+        // MSET keeps the spelling of the SET.
         let name = run.start + run.name.start..run.start + run.name.end;
         let mut head = Vec::with_capacity(32);
         head.push(b'*');
@@ -310,11 +311,11 @@ impl Block {
         self.merged.push(Merged { from: commands.start as u32, to: commands.end as u32, excess, family });
     }
 
-    /// Puts a run into order, and makes requests of it.
+    /// Sorts a run and converts it to requests.
     fn put_into_order(&mut self, run: &MergeRun) {
         let mut sorter = std::mem::take(&mut self.merger.sorter);
         let behind = self.bytes.split_off(self.offset(self.marks.len()));
-        // What the commands add stands behind the first one's name and key, one behind the other.
+        // The arguments that the commands add follow the first command's name and key without gaps.
         let marks = self.marks[run.from..].iter().map(|mark| (mark.end as usize - run.start, mark.line));
         sorter.take(&self.bytes[run.start..], run.candidate.adds_from, marks);
         if sorter.sort() {
@@ -327,8 +328,8 @@ impl Block {
         self.merger.sorter = sorter;
     }
 
-    /// Makes requests of a run. Each of its commands adds a range of the bytes `old`, and has a place in the input's
-    /// order and a line.
+    /// Converts a run to requests. Each command has a range of added bytes in `old`, a position in input order, and a
+    /// line.
     fn append_requests(
         &mut self,
         run: &MergeRun,
@@ -340,7 +341,7 @@ impl Block {
             let count = self.fitting(name_and_key.len(), commands.clone().map(|(adds, ..)| adds.len()));
             let from = self.marks.len();
             self.bytes.push(b'*');
-            // A name, a key, and a score and a member of each.
+            // A name, a key, and a score and a member for each command.
             write_u64(&mut self.bytes, 2 + 2 * count as u64);
             self.bytes.extend_from_slice(b"\r\n");
             self.bytes.extend_from_slice(&old[name_and_key.clone()]);
@@ -354,7 +355,8 @@ impl Block {
         }
     }
 
-    /// How many of these, by their sizes in bytes, are one request behind its name and key; one at least.
+    /// Returns how many of these commands, given by their sizes in bytes, fit into one request after its name and key;
+    /// at least one.
     fn fitting(&self, name_and_key: usize, pieces: impl Iterator<Item = usize>) -> usize {
         let mut bytes = name_and_key;
         let fits = |size: &usize| {
@@ -364,19 +366,18 @@ impl Block {
         pieces.take(self.merger.merging.most() as usize).take_while(fits).count().max(1)
     }
 
-    /// The run that has the command with this index, if it was put into another order than the input's.
+    /// Returns the sorted run that contains the command with this index.
     pub fn reordered(&self, index: usize) -> Option<Range<usize>> {
         let after = self.reordered.partition_point(|run| run.start <= index);
         self.reordered[..after].last().filter(|run| index < run.end).cloned()
     }
 
-    /// The same, if some of its commands are among the first `count`, and some are not.
+    /// Returns the sorted run that has some of its commands among the first `count` commands, and some after them.
     pub fn reordered_around(&self, count: usize) -> Option<Range<usize>> {
         self.reordered(count).filter(|run| run.start < count)
     }
 
-    /// Takes the run's commands out again, since whether it would have been longer isn't known; says how many they
-    /// were.
+    /// Removes the open run, because its final length isn't known. Returns the number of its commands.
     pub fn drop_run(&mut self) -> usize {
         let Some(run) = self.merger.run.take() else { return 0 };
         let count = self.marks.len() - run.from;
@@ -385,7 +386,7 @@ impl Block {
         count
     }
 
-    /// Notes that a line is no command.
+    /// Notes an invalid line.
     pub fn reject(&mut self, line: u64, reason: impl Into<Reason>, text: &[u8]) {
         self.end_run();
         if self.merger.in_transaction {
@@ -401,17 +402,17 @@ impl Block {
         self.rejected.push(rejected);
     }
 
-    /// The lines that are no commands, in order.
+    /// Returns the rejected lines, in order.
     pub fn rejected(&self) -> &[Rejected] {
         &self.rejected
     }
 
-    /// The requests of the commands with these indices, end excluded.
+    /// Returns the requests of a range of commands.
     pub fn requests(&self, from: usize, to: usize) -> &[u8] {
         &self.bytes[self.offset(from)..self.offset(to)]
     }
 
-    /// A command as the input had it, in the wire format.
+    /// Returns a command of the input in wire format, as it was before merging.
     pub fn command_at(&self, index: usize) -> Cow<'_, [u8]> {
         let Some(merged) = self.merged_at(index) else { return self.requests(index, index + 1).into() };
         let request = self.requests(merged.from as usize, merged.to as usize);
@@ -419,7 +420,7 @@ impl Block {
         let Some((name, after_name)) = split_argument(args) else { return request.into() };
         let (name, key, first) = match split_argument(after_name) {
             Some((key, after_key)) if merged.family.has_one_key() => (name, Some(key), after_key),
-            // What made MSET of SET goes.
+            // Removes the M that was added to SET.
             _ => (name.get(1..).unwrap_or(name), None, after_name),
         };
         let start = if index == merged.from as usize {
@@ -438,14 +439,14 @@ impl Block {
         command.into()
     }
 
-    /// The merged request that a command is part of.
+    /// Returns the merged request that contains a command.
     fn merged_at(&self, index: usize) -> Option<Merged> {
         let after = self.merged.partition_point(|merged| merged.from as usize <= index);
         let last = self.merged[..after].last().copied();
         last.filter(|merged| index < merged.to as usize)
     }
 
-    /// The commands of the request with this index. Behind the last there are none.
+    /// Returns the commands of the request with this index. After the last request the range is empty.
     pub fn commands_of(&self, request: usize) -> Range<usize> {
         let after = self.merged.partition_point(|merged| merged.request() <= request);
         match self.merged[..after].last() {
@@ -455,49 +456,48 @@ impl Block {
         }
     }
 
-    /// How many requests the first `count` commands are, which end where a request ends.
+    /// Returns the number of requests for the first `count` commands. The range must end at the end of a request.
     pub fn requests_of(&self, count: usize) -> usize {
         let after = self.merged.partition_point(|merged| merged.to as usize <= count);
         count - self.merged[..after].last().map_or(0, |merged| merged.excess_after())
     }
 
-    /// The most commands up to `count` that are whole requests.
+    /// Returns the largest number of commands up to `count` that consists of whole requests.
     pub fn whole_requests(&self, count: usize) -> usize {
         self.merged_at(count).map_or(count, |merged| merged.from as usize)
     }
 
-    /// The place of a command in the input's order, within its run if that is in another one.
+    /// Returns a command's position in input order, within its sorted run.
     pub fn place_in_run(&self, index: usize) -> u32 {
         self.marks.get(index).map_or(0, |mark| mark.place)
     }
 
-    /// The line of the input on which a command began.
+    /// Returns the line of the input where a command began.
     pub fn line(&self, index: usize) -> u64 {
         self.marks.get(index).map_or(0, |mark| mark.line)
     }
 
-    /// The line of the last of the first `count` commands, which are no part of a run in another order than the
-    /// input's.
+    /// Returns the line of the last of the first `count` commands. A sorted run at the end must be complete.
     pub fn last_line(&self, count: usize) -> Option<u64> {
         let last = count.checked_sub(1)?;
         let lines = self.reordered(last).unwrap_or(last..count).map(|index| self.line(index));
         lines.max()
     }
 
-    /// The commands with these indices, end excluded, that begin (true) or end a transaction.
+    /// Returns the commands in a range that begin (true) or end a transaction.
     pub fn transactions(&self, from: usize, to: usize) -> impl Iterator<Item = (usize, bool)> {
         let from = self.transactions.partition_point(|(index, _)| *index < from);
         self.transactions[from..].iter().copied().take_while(move |(index, _)| *index < to)
     }
 
-    /// Forgets that the command at `index` begins a transaction or discards one: the server refused it. A transaction's
-    /// end ends it even if it is refused.
+    /// Removes the note that the command at `index` begins or discards a transaction, because the server refused it.
+    /// EXEC ends a transaction even if it is refused.
     pub fn forget_effect(&mut self, index: usize) {
         self.transactions.retain(|(at, begins)| *at != index || !begins);
         self.rejected.retain(|line| line.spoilt_by.is_none() || line.before != index + 1);
     }
 
-    /// How many commands are those whose requests begin within the first `bytes` bytes.
+    /// Returns the number of commands with requests that begin within the first `bytes` bytes.
     pub fn begun_by(&self, bytes: usize) -> usize {
         let ended_before = self.marks.partition_point(|mark| (mark.end as usize) < bytes);
         let begun = if bytes == 0 { 0 } else { (ended_before + 1).min(self.marks.len()) };
@@ -511,17 +511,17 @@ impl Block {
     }
 }
 
-/// What is kept of a line to be shown.
+/// Returns the part of a line that is kept for reports.
 fn beginning(text: &[u8]) -> Vec<u8> {
     text[..text.len().min(SHOWN_BYTES + 1)].to_vec()
 }
 
-/// Bytes of a request's first line, which says how many arguments follow.
+/// Returns the length of a request's first line, which contains the number of arguments.
 fn first_line_bytes(request: &[u8]) -> usize {
     memchr::memchr(b'\n', request).map_or(request.len(), |end| end + 1)
 }
 
-/// Where a request's name and first argument are, relative to its start. A missing argument is an empty range.
+/// Ranges of a request's name and first argument, relative to its start. A missing argument is an empty range.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// The command's name.
@@ -541,7 +541,7 @@ mod tests {
     use crate::merge::Merging;
     use proptest::prelude::*;
 
-    /// The blocks of `text`, read so many bytes at a time.
+    /// Returns the blocks of `text`, read in pieces of `size` bytes.
     fn blocks(text: &str, merging: Merging, size: usize, full: bool) -> Vec<Block> {
         let mut input = Input::new(Box::new(Pieces { rest: text.as_bytes().to_vec().into(), size }));
         let mut format = Commands::new(100_000);
@@ -565,7 +565,7 @@ mod tests {
         Merging::of(Family::ALL).in_chunks(most).in_order()
     }
 
-    /// The requests on the wire.
+    /// Returns the requests in readable form.
     fn sent(block: &Block) -> Vec<String> {
         let count = block.request_count();
         let requests = (0..count).map(|request| {
@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_rejected_counts_as_memory() {
+    fn rejected_lines_count_as_memory() {
         let mut block = Block::default();
         for line in 1..=1_000 {
             block.reject(line, "fixed", &[b'x'; 100]);
@@ -605,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_surely_the_same_stays_alone() {
+    fn commands_are_not_merged_if_the_effect_may_differ() {
         for text in [
             "SET a 1 EX 9\nSET b 2 NX\n",
             "SET a\nSET b\n",
@@ -645,20 +645,20 @@ mod tests {
     }
 
     #[test]
-    fn zadds_are_put_into_order() {
+    fn zadds_are_sorted() {
         check_ordered("ZADD z 3 a\nZADD z 1 b\nZADD z 2 c\n", 2, &["ZADD z 1 b 2 c", "ZADD z 3 a"]);
         check_ordered("zadd z 3 a\nzadd z 1 b\nzadd z 2 c\nGET z\n", 2, &["zadd z 1 b 2 c", "zadd z 3 a", "GET z"]);
-        // No more together than six chunks.
+        // At most six chunks are sorted together.
         let text: String = (0..13).map(|n| format!("ZADD z {} m{n}\n", 20 - n)).collect();
         let pairs = (0..6).map(|n| format!("ZADD z {} m{} {} m{}", 9 + 2 * n, 11 - 2 * n, 10 + 2 * n, 10 - 2 * n));
         let expected: Vec<String> = pairs.chain(["ZADD z 8 m12".to_owned()]).collect();
         check_ordered(&text, 2, &expected.iter().map(String::as_str).collect::<Vec<_>>());
-        // The server puts the members of one request where they belong as fast as it can.
+        // Within one request the server is fast in any order.
         check_ordered("ZADD z 3 a\nZADD z 1 b\nZADD z 2 c\n", 10, &["ZADD z 3 a 1 b 2 c"]);
     }
 
     #[test]
-    fn what_is_not_the_same_in_any_order_is_not() {
+    fn zadds_with_order_dependent_effects_are_not_sorted() {
         check_ordered("ZADD z 3 a\nZADD z 1 b\nZADD z 2 a\nZADD z 0 c\n", 2, &["ZADD z 1 b 3 a", "ZADD z 0 c 2 a"]);
         check_ordered("ZADD z 3 a\nZADD y 1 a\nZADD z 2 b\n", 2, &["ZADD z 3 a", "ZADD y 1 a", "ZADD z 2 b"]);
         check_ordered(
@@ -667,7 +667,7 @@ mod tests {
             &["ZADD z 1 b 2 d", "ZADD z 3 a", "INCR n", "ZADD z 0 c"],
         );
         check_ordered("ZADD z 3 a\nSELECT 1\nZADD z 1 b\n", 2, &["ZADD z 3 a", "SELECT 1", "ZADD z 1 b"]);
-        // Several members each are merged as they stand.
+        // Commands with several members are merged in input order.
         check_ordered("ZADD z 3 a 2 b\nZADD z 1 c\n", 10, &["ZADD z 3 a 2 b 1 c"]);
         check_ordered("ZADD z 3 a\nZADD z 1 c\nZADD z 2 d 0 e\n", 10, &["ZADD z 3 a 1 c", "ZADD z 2 d 0 e"]);
         check_ordered("HSET z 3 a\nHSET z 1 b\nHSET z 0 b\n", 2, &["HSET z 3 a 1 b", "HSET z 0 b"]);
@@ -695,7 +695,7 @@ mod tests {
         }
     }
 
-    /// Lines of which many are alike.
+    /// Lines with many similarities.
     fn lines() -> impl Strategy<Value = Vec<String>> {
         let key = || prop_oneof![Just("a"), Just("b")];
         let line = prop_oneof![
@@ -712,7 +712,7 @@ mod tests {
         proptest::collection::vec(line, 1..200)
     }
 
-    /// Those that are sent, numbered, and as what.
+    /// Returns the valid lines with their numbers, and the text that is sent for each.
     fn good(lines: &[String]) -> Vec<(u64, &str)> {
         let (mut in_transaction, mut is_spoilt, mut good) = (false, false, Vec::new());
         for (number, line) in (1..).zip(lines) {
@@ -730,7 +730,7 @@ mod tests {
         good
     }
 
-    /// What lines of ZADD and others come to: a sorted set, and the others as they follow each other.
+    /// Returns the effect of the lines: the sorted set of the ZADDs, and the other lines in order.
     fn effect<'l>(lines: impl Iterator<Item = &'l str>) -> (BTreeMap<String, String>, Vec<String>) {
         let (mut members, mut others) = (BTreeMap::new(), Vec::new());
         for line in lines {
@@ -747,7 +747,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn order_changes_nothing_that_is_seen_from_outside_a_run(
+        fn sorting_changes_nothing_outside_a_run(
             lines in proptest::collection::vec(
                 prop_oneof![
                     20 => (-9..9, 0..30).prop_map(|(score, member)| format!("ZADD z {score} {member}")),
@@ -809,7 +809,7 @@ mod tests {
                         prop_assert_eq!(block.line(index), number);
                         place += 1;
                     }
-                    // Requests divide the commands.
+                    // Requests partition the commands.
                     let mut next = 0;
                     for request in 0..block.request_count() {
                         let commands = block.commands_of(request);
@@ -824,7 +824,7 @@ mod tests {
                 }
                 prop_assert_eq!(place, good.len());
                 if full {
-                    // Whatever way it arrives.
+                    // Independent of the sizes of reads.
                     let other = self::blocks(&text, all(most), 1 << 20, full);
                     let other: Vec<_> = other.iter().flat_map(sent).collect();
                     prop_assert_eq!(blocks.iter().flat_map(sent).collect::<Vec<_>>(), other);

@@ -1,47 +1,45 @@
-//! A complete load: what it leaves in its state, and what a further run of the same command line makes of that.
+//! The end of a complete load: its record in the state file, and the effect of another run of the same command line.
 //!
-//! A loader may be killed between its last reply and its exit, before it could report that the load is complete. So
-//! the state stays. A further run of the command line tells how the load ended, by a line and by the exit status that
-//! its loader had or would have had, and sends nothing.
+//! A loader may be killed between its last reply and its exit, before it could report the end. The state file therefore
+//! stays. Another run of the command line sends nothing, prints how the load ended, and returns the exit status of the
+//! original loader.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use client::Config;
 use indicatif::HumanDuration;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Exit, Failure};
 use crate::plan::Plan;
 use crate::progress::{count, grouped, say};
-use crate::session::end_token;
 use crate::source::Streamed;
 use crate::state::{Phase, StateFile};
 
-/// How a load ended.
+/// Result of a load.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadOutcome {
-    /// Commands that ran.
+    /// Number of executed commands.
     pub executed: u64,
-    /// Those of them that failed.
+    /// Number of failed commands.
     pub failed: u64,
-    /// Whether they are so many at least: of merged commands with lost replies, it is unknown how many failed.
+    /// True if `failed` is a lower bound, because the replies to merged commands were lost.
     #[serde(default)]
     pub failed_at_least: bool,
-    /// Lines that were no commands.
+    /// Number of rejected lines.
     pub rejected: u64,
-    /// What came from pipes, which have no date by which to know them again.
+    /// Checksum of the data from pipes. Pipes have no modification time that could identify them.
     pub streamed: Streamed,
-    /// When: seconds of Unix time.
+    /// Time of the end, in seconds of Unix time.
     pub ended_s: u64,
 }
 
 impl LoadOutcome {
-    /// The exit status.
+    /// Returns the exit status.
     pub fn exit(&self) -> Exit {
         if self.failed + self.rejected > 0 { Exit::SomeFailed } else { Exit::Complete }
     }
 
-    /// The figures of the summary.
+    /// Formats the counts for the summary.
     pub fn figures(&self) -> String {
         let at_least = if self.failed_at_least { "at least " } else { "" };
         let (executed, failed) = (count(self.executed, "command"), grouped(self.failed));
@@ -49,30 +47,38 @@ impl LoadOutcome {
     }
 }
 
-/// Seconds of Unix time.
+/// Returns the current Unix time in seconds.
 pub fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Says that the load was complete already, and how it ended.
+/// Reports that the load was complete already, and its result.
+///
+/// A loader may have been killed before it removed its progress from the server. `clean_up` receives the token of the
+/// load, removes the progress, and returns true if nothing is left.
 ///
 /// # Errors
-/// What comes from a pipe is not what was loaded; the state can't be written.
-pub fn say_again(plan: &Plan, config: &Config, file: &mut StateFile, outcome: &LoadOutcome) -> Result<Exit, Failure> {
+/// Returns an error if the data from a pipe differs from the loaded data, or if the state can't be written.
+pub fn say_again(
+    plan: &Plan,
+    file: &mut StateFile,
+    outcome: &LoadOutcome,
+    clean_up: impl FnOnce(&str) -> bool,
+) -> Result<Exit, Failure> {
     if !plan.is_streamed_again(&outcome.streamed)? {
         let text = format!(
-            "standard input is not what the load was of that {} knows as complete: nothing was sent; name another file \
-             for this one's state with --state, or --restart to forget that one",
+            "standard input differs from the complete load in {}; nothing was sent: name another state file \
+             with --state, or use --restart to replace this state",
             file.path().display()
         );
         return Err(Failure::new(Exit::Resume, text));
     }
-    if file.state.progress.phase == Phase::Finished && end_token(config, &file.state.name.token) {
+    if file.state.progress.phase == Phase::Finished && clean_up(&file.state.name.token) {
         file.enter(Phase::Complete)?;
     }
     let ago = HumanDuration(Duration::from_secs(now_s().saturating_sub(outcome.ended_s)));
     say(&format!(
-        "this load was complete already, {ago} ago: {}; nothing was sent, --restart loads it again",
+        "this load was completed {ago} ago: {}; nothing was sent, --restart loads it again",
         outcome.figures()
     ));
     Ok(outcome.exit())

@@ -1,29 +1,29 @@
-//! Why a load ended, and the exit status that says so.
+//! Reasons for the end of a load, with their exit statuses.
 
 use std::fmt;
 
-/// The exit statuses, as `--help` lists them.
+/// The exit statuses, as listed by `--help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Everything was executed, and no command failed.
     Complete = 0,
-    /// Some commands failed, some lines were no commands, or the input ended within a transaction; each was reported.
+    /// Some commands failed, some lines were rejected, or the input ended within a transaction. Each was reported.
     SomeFailed = 1,
     /// The command line is wrong, or its template doesn't fit the input.
     Usage = 2,
-    /// An input can't be read, or not any further.
+    /// An input can't be read, or only up to some place.
     Input = 3,
-    /// The server can't be reached, refuses the login, or the connection broke for good.
+    /// The server is unreachable, refuses the login, or the connection broke for good.
     Server = 4,
     /// The report of errors or the state of the load can't be written.
     Output = 5,
-    /// `--resume` can't promise what it is for.
+    /// `--resume` isn't possible.
     Resume = 6,
-    /// A signal asked to stop: 128 and the number of SIGINT, as shells count.
+    /// A signal asked to stop: 128 plus the number of SIGINT, as in shells.
     Interrupted = 130,
 }
 
-/// What ended a load before its time: one line for the user, and the status to leave with.
+/// Reason for an early end: a one-line message and an exit status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The status.
@@ -33,7 +33,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure with this status and text.
+    /// Creates a failure.
     pub fn new(exit: Exit, message: impl Into<String>) -> Failure {
         Failure { exit, message: message.into() }
     }

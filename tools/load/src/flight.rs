@@ -1,13 +1,16 @@
-//! What was taken from the input and isn't answered yet: which bytes may be sent next, and which command a reply is
-//! for.
+//! The commands in flight: read from the input, and not yet answered. The flight determines the bytes to send next, and
+//! the command that each reply belongs to.
 //!
-//! Commands are numbered from 0 over the whole input. The commands `0..answered` are answered; those up to the limit of
-//! two chunks may be sent; blocks stay here until their last command is done, so that an error can be shown with its
-//! command, and so that a broken connection loses nothing. Where commands were merged, a request stands for several:
-//! the server counts and answers requests, the user hears of commands, and both are known of every place. Commands that
-//! were put into another order are numbered in that one; what failed among them is reported when all of them are
-//! answered, in the input's order. What is answered is done, but for the commands of a transaction that hasn't ended:
-//! should the connection break, none of them ran. Knows no socket.
+//! Commands are numbered from 0 over the whole input. The commands `0..answered` are answered, and those up to the
+//! limit of two chunks may be sent. Blocks stay here until their last command is done, so that an error can be shown
+//! with its command, and a broken connection loses nothing.
+//!
+//! A merged request stands for several commands. The server counts requests and users count commands, so both numbers
+//! are known for every position. Sorted commands are numbered in sorted order; their failures are reported in input
+//! order when the whole run is answered.
+//!
+//! An answered command is done, except within an open transaction: if the connection breaks, none of its commands has
+//! run. This module has no access to sockets.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -17,58 +20,59 @@ use crate::block::{Block, Rejected};
 use crate::limits::CHUNKS_IN_FLIGHT;
 use crate::transaction::{self, Open, Unended};
 
-/// Hears of what goes wrong, in the order of the input.
+/// Receives error reports in input order.
 pub trait Witness {
-    /// A command was answered with an error.
+    /// A command got an error reply.
     fn failed(&mut self, place: CommandPlace<'_>, error: &[u8]);
-    /// A line is no command, or an EXEC became a DISCARD.
+    /// A line was rejected, or an EXEC became a DISCARD.
     fn rejected(&mut self, input: usize, rejected: &Rejected);
-    /// The server couldn't read a command, and executed neither it nor what follows.
+    /// The server couldn't parse a command. It executed neither this command nor any later one.
     fn unreadable(&mut self, place: CommandPlace<'_>, error: &[u8]);
     /// The input ended within a transaction.
     fn unended(&mut self, transaction: &Unended);
 }
 
-/// A command's place in the input.
+/// Position of a command in the input.
 #[derive(Clone, Debug)]
 pub struct CommandPlace<'b> {
-    /// Which input.
+    /// Index of the input.
     pub input: usize,
-    /// On which line it begins.
+    /// Line where the command begins.
     pub line: u64,
-    /// The command in the wire format, as it was before anything was merged.
+    /// The command in wire format, before merging.
     pub command: Cow<'b, [u8]>,
 }
 
-/// An error that the server remembers of a request.
+/// An error that the server recorded for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remembered {
-    /// The request's number.
+    /// Number of the request.
     pub request: u64,
-    /// The error's text.
+    /// Text of the error.
     pub error: Vec<u8>,
 }
 
-/// Where a request ends in the load: so many commands and requests come before.
+/// A position between two requests: the numbers of commands and requests before it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Position {
     command: u64,
     request: u64,
 }
 
-/// Where a load ends that ends at its first error: a rejected line is known before anything behind it is sent.
+/// The position where a load with `--stop-on-error` ends because of a rejected line. No command behind that line is
+/// sent, because the line is rejected before they are.
 #[derive(Clone, Copy, Debug)]
 struct Barrier {
-    /// The first so many lines were reported by an earlier life of this load.
+    /// Number of rejected lines that an earlier run of this load has reported.
     reported: u64,
-    /// So many were met.
+    /// Number of rejected lines so far.
     met: u64,
-    /// No command from this number on stands before the first of the others.
+    /// Number of the first command after the first new rejected line.
     at: Option<u64>,
 }
 
 impl Barrier {
-    /// Looks at a block's rejected lines; the requests before `executed` ran in an earlier life.
+    /// Examines a block's rejected lines. The requests before `executed` ran in an earlier run.
     fn meet(&mut self, block: &Block, executed: u64) {
         for rejected in block.rejected() {
             let is_new = if rejected.spoilt_by.is_none() {
@@ -86,41 +90,41 @@ impl Barrier {
 
 /// The commands between the input and their replies.
 pub struct Flight {
-    /// Commands of a chunk.
+    /// Number of commands in a chunk.
     chunk: u64,
     blocks: VecDeque<Block>,
-    /// What is before this is answered.
+    /// All commands before this position are answered.
     answered: Position,
-    /// The transaction that hasn't ended.
+    /// The open transaction.
     open: Option<Open>,
-    /// Whether it may have to be sent again.
+    /// True if the open transaction may have to be sent again.
     keeps_transactions: bool,
-    /// The one that never will end, since no further command is sent.
+    /// The transaction that will never end, because no further command is sent.
     unended: Option<Unended>,
-    /// How many of the first block's rejected lines were reported.
+    /// Number of the first block's rejected lines that were reported.
     rejected_reported: usize,
-    /// What is to be sent next: an index among the blocks, and an offset in that block's bytes.
+    /// Position of the next byte to send: index of the block, and offset in its bytes.
     block: usize,
     offset: usize,
-    /// No command from this number on is to be sent.
+    /// No command from this number on is sent.
     stop_at: Option<u64>,
-    /// The rejected lines at which the load ends; none: it goes on behind each.
+    /// The rejected lines at which the load ends; `None` continues after each.
     barrier: Option<Barrier>,
-    /// The requests before this number were executed in an earlier life of this load.
+    /// The requests before this number were executed in an earlier run of this load.
     executed: u64,
-    /// Those that are known to have failed and aren't reported: requests before `executed`, of an open transaction, and
-    /// of commands in another order than the input's.
+    /// Known failures that aren't reported yet: requests before `executed`, in an open transaction, and in a sorted
+    /// run.
     remembered: VecDeque<Remembered>,
-    /// Requests that failed and were reported.
+    /// Number of failed requests that were reported.
     failed_requests: u64,
     input_bytes: u64,
-    /// Input and line of the last command of the last block that is done.
+    /// Input and line of the last command of the last finished block.
     last: Option<(usize, u64)>,
 }
 
 impl Flight {
-    /// Nothing taken yet; chunks of so many commands.
-    /// `keeps_transactions` says that an unended transaction may have to be sent again.
+    /// Creates an empty flight with chunks of `chunk` commands. `keeps_transactions` is true if an open transaction may
+    /// have to be sent again.
     pub fn new(chunk: u64, keeps_transactions: bool) -> Flight {
         Flight {
             chunk: chunk.max(1),
@@ -142,29 +146,29 @@ impl Flight {
         }
     }
 
-    /// Nothing behind a rejected line is to be sent, but for the first `reported` of them.
+    /// Stops before commands after a rejected line, except for the first `reported` ones.
     #[must_use]
     pub fn ending_at_rejected(mut self, reported: u64) -> Flight {
         self.barrier = Some(Barrier { reported, met: 0, at: None });
         self
     }
 
-    /// How many commands are answered.
+    /// Returns the number of answered commands.
     pub fn answered(&self) -> u64 {
         self.answered.command
     }
 
-    /// How many requests are answered.
+    /// Returns the number of answered requests.
     pub fn answered_requests(&self) -> u64 {
         self.answered.request
     }
 
-    /// How many commands are done: they ran, or never will.
+    /// Returns the number of commands that are done: they have run, or never will.
     pub fn done(&self) -> u64 {
         self.done_position().command
     }
 
-    /// How many requests are done.
+    /// Returns the number of requests that are done.
     pub fn done_requests(&self) -> u64 {
         self.done_position().request
     }
@@ -173,62 +177,62 @@ impl Flight {
         self.kept().map_or(self.answered, |open| Position { command: open.command, request: open.request })
     }
 
-    /// The transaction that hasn't ended, if it may have to be sent again.
+    /// Returns the open transaction if it may have to be sent again.
     fn kept(&self) -> Option<Open> {
         self.open.filter(|_| self.keeps_transactions)
     }
 
-    /// The transaction that won't be executed, since the load ended within it: known when it is closed.
+    /// Returns the transaction that won't be executed because the load ended within it. It is known after `close`.
     pub fn unended(&self) -> Option<Unended> {
         self.unended
     }
 
-    /// How many requests were reported as failed.
+    /// Returns the number of failed requests that were reported.
     pub fn failed_requests(&self) -> u64 {
         self.failed_requests
     }
 
-    /// Bytes of the transaction that hasn't ended, as far as it is answered; roughly, since whole blocks count.
+    /// Returns the approximate size of the answered part of the open transaction. Whole blocks count.
     pub fn open_bytes(&self) -> usize {
         let is_kept = self.kept().is_some();
         let answered = self.blocks.iter().take_while(|block| is_kept && block.end() <= self.answered.command);
         answered.map(Block::memory_bytes).sum()
     }
 
-    /// Bytes of the inputs that are done, roughly: a block counts when all of it is.
+    /// Returns the approximate number of input bytes that are done. A block counts when all of it is done.
     pub fn input_bytes(&self) -> u64 {
         self.input_bytes
     }
 
-    /// No command from this number on may be sent now.
+    /// Returns the number of the first command that may not be sent now.
     fn limit(&self) -> u64 {
         let window = (self.answered.command / self.chunk + CHUNKS_IN_FLIGHT).saturating_mul(self.chunk);
         self.end_at().map_or(window, |stop| stop.min(window))
     }
 
-    /// The number of the command before which the load ends, if it does so before its input's end.
+    /// Returns the number of the command where the load ends, if it ends before its input.
     fn end_at(&self) -> Option<u64> {
         let barrier = self.barrier.and_then(|barrier| barrier.at);
         self.stop_at.into_iter().chain(barrier).min()
     }
 
-    /// Whether another block is of use now: all that may be sent of the ones here is sent.
+    /// Returns true if another block is useful now, because all sendable commands have been sent.
     pub fn wants_block(&self) -> bool {
         let is_of_use = self.end() < self.limit() || self.end_request() <= self.executed;
         self.stop_at.is_none() && self.block == self.blocks.len() && is_of_use
     }
 
-    /// The number of the command behind the last one that was taken.
+    /// Returns the number of the command after the last one present.
     fn end(&self) -> u64 {
         self.blocks.back().map_or(self.answered.command, Block::end)
     }
 
-    /// The number of the request behind the last one that was taken.
+    /// Returns the number of the request after the last one present.
     fn end_request(&self) -> u64 {
         self.blocks.back().map_or(self.answered.request, Block::end_request)
     }
 
-    /// Takes the next block, if there is one more. Blocks that are done are given to `done`, here and below.
+    /// Takes a block. Blocks that are done are passed to `done`, here and below.
     pub fn push(&mut self, block: Block, witness: &mut impl Witness, done: impl FnMut(Block)) {
         let was_skipping = self.is_skipping();
         if let Some(barrier) = &mut self.barrier {
@@ -246,14 +250,14 @@ impl Flight {
         self.mark_sent(0);
     }
 
-    /// What may be sent now.
+    /// Returns the bytes that may be sent now.
     pub fn sendable(&self) -> &[u8] {
         let Some(block) = self.blocks.get(self.block).filter(|_| !self.is_skipping()) else { return b"" };
         let allowed = self.limit().saturating_sub(block.first).min(block.len() as u64);
         block.requests(0, block.whole_requests(allowed as usize)).get(self.offset..).unwrap_or(b"")
     }
 
-    /// Notes that so many bytes of [`sendable`](Self::sendable) were sent.
+    /// Notes that this number of bytes of [`sendable`](Self::sendable) was sent.
     pub fn mark_sent(&mut self, bytes: usize) {
         self.offset += bytes;
         while let Some(block) = self.blocks.get(self.block)
@@ -264,7 +268,7 @@ impl Flight {
         }
     }
 
-    /// The commands before this number were sent, the last of them perhaps in part.
+    /// Returns the number of commands that were sent; the last one perhaps in part.
     pub fn sent(&self) -> u64 {
         match self.blocks.get(self.block) {
             Some(block) if self.offset > 0 => block.first + block.begun_by(self.offset) as u64,
@@ -273,7 +277,7 @@ impl Flight {
         }
     }
 
-    /// The requests before this number were sent, the last of them perhaps in part.
+    /// Returns the number of requests that were sent; the last one perhaps in part.
     pub fn sent_requests(&self) -> u64 {
         match self.blocks.get(self.block) {
             Some(block) if self.offset > 0 => {
@@ -289,8 +293,8 @@ impl Flight {
         self.pass(request, witness, done);
     }
 
-    /// Notes that all requests before `request` were answered, and this one with an error. Its own reply is still to be
-    /// counted by [`answer`](Self::answer).
+    /// Notes that all requests before `request` were answered, and this one with an error. [`answer`](Self::answer)
+    /// must still count its reply.
     pub fn fail(&mut self, request: u64, error: &[u8], witness: &mut impl Witness, done: impl FnMut(Block)) {
         self.pass(request, witness, done);
         let is_kept = self.kept().is_some();
@@ -308,7 +312,7 @@ impl Flight {
         }
     }
 
-    /// Tells of a request that the server couldn't read, which is not answered then; the input and line where it
+    /// Reports a request that the server couldn't parse. It counts as unanswered. Returns the input and line where it
     /// begins.
     pub fn unreadable(&self, request: u64, error: &[u8], witness: &mut impl Witness) -> Option<(usize, u64)> {
         let block = self.blocks.iter().find(|block| block.has_request(request))?;
@@ -317,19 +321,19 @@ impl Flight {
         Some((block.input, block.line(commands.start)))
     }
 
-    /// Nothing will follow: what is answered is done, even of a transaction that wasn't ended. `ended` says that
-    /// the input has no more; otherwise such a transaction isn't the input's fault.
+    /// Ends the flight: answered commands are done, even in an open transaction. `ended` is true if the whole input was
+    /// read. Only then is an open transaction an error of the input.
     pub fn close(&mut self, ended: bool, witness: &mut impl Witness, done: impl FnMut(Block)) {
         self.unended = self.open.take().map(|open| open.given_up(self.answered.command));
         if let Some(unended) = self.unended.as_ref().filter(|_| ended && self.answered.command >= self.end()) {
-            // Before what failed within it.
+            // Reported before the failures within the transaction.
             witness.unended(unended);
         }
         self.pass(self.answered.request, witness, done);
     }
 
-    /// From now on no further command is sent; one that was sent in part is completed, and so are commands in another
-    /// order than the input's: all of it before some line is to be done, and nothing behind.
+    /// Sends no further command, except the rest of a partly sent request and of a sorted run. All commands before some
+    /// line are then done, and none after it.
     pub fn stop(&mut self) {
         if self.stop_at.is_none() {
             let sent = self.sent();
@@ -337,23 +341,22 @@ impl Flight {
         }
     }
 
-    /// The numbers of the commands that stand in another order than the input's, if some of them are before `number`
-    /// and some are not.
+    /// Returns the numbers of the commands in the sorted run around `number`, if the run begins before it.
     fn reordered_around(&self, number: u64) -> Option<Range<u64>> {
         let block = self.blocks.iter().find(|block| number < block.end())?;
         let run = block.reordered_around(number.checked_sub(block.first)? as usize)?;
         Some(block.first + run.start as u64..block.first + run.end as u64)
     }
 
-    /// Nothing will follow, though not all is answered: reports what failed among commands in another order than the
-    /// input's.
+    /// Ends the flight although replies are missing. Reports failures in a sorted run.
     pub fn give_up(&mut self, witness: &mut impl Witness) {
         if let Some(run) = self.reordered_around(self.answered.command) {
             self.report_first(run.end, witness);
         }
     }
 
-    /// Whether everything that was or is to be sent is answered; `ended` says that no more blocks will come.
+    /// Returns true if all sent commands are answered and no more will be sent. `ended` is true if no more blocks will
+    /// come.
     pub fn has_landed(&self, ended: bool) -> bool {
         match self.end_at() {
             Some(stop) => self.answered.command >= stop,
@@ -361,8 +364,8 @@ impl Flight {
         }
     }
 
-    /// The connection is a new one, and the server says that the requests before `executed` ran, with these errors
-    /// among them. They are not sent again; the others are, whether they were sent before or not.
+    /// Continues on a new connection. The server has executed the requests before `executed`, with these errors among
+    /// them. They are not sent again; all others are, even if they were sent before.
     pub fn resume(
         &mut self,
         executed: u64,
@@ -381,7 +384,8 @@ impl Flight {
         self.mark_sent(0);
     }
 
-    /// What failed in an earlier life had no effect.
+    /// Removes the effect of commands that failed in an earlier run on the open transaction: a failed MULTI, for
+    /// example, began none.
     fn forget_effects(&mut self) {
         for failure in &self.remembered {
             let block = self.blocks.iter_mut().find(|block| block.has_request(failure.request));
@@ -391,18 +395,18 @@ impl Flight {
         }
     }
 
-    /// Whether nothing of what was taken is left.
+    /// Returns true if no block is left.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// How many commands are done without one before them in the input that isn't.
+    /// Returns the number of commands that are done together with all commands before them in input order.
     pub fn done_in_order(&self) -> u64 {
         let done = self.done();
         self.reordered_around(done).map_or(done, |run| run.start)
     }
 
-    /// Input and line of the last of those.
+    /// Returns the input and line of the last command counted by [`done_in_order`](Self::done_in_order).
     pub fn last_done(&self) -> Option<(usize, u64)> {
         let here = self.blocks.front().and_then(|block| {
             let count = self.done_in_order().checked_sub(block.first)? as usize;
@@ -411,12 +415,12 @@ impl Flight {
         here.or(self.last)
     }
 
-    /// Whether commands that were executed before are still to be found in the input.
+    /// Returns true while commands that were executed earlier must be skipped in the input.
     pub fn is_skipping(&self) -> bool {
         self.answered.request < self.executed
     }
 
-    /// The next command to be sent is the first that isn't done.
+    /// Moves the sending position to the first command that isn't done.
     fn seek(&mut self) {
         self.block = 0;
         self.offset = match self.blocks.front() {
@@ -425,7 +429,7 @@ impl Flight {
         };
     }
 
-    /// Where the request with this number begins.
+    /// Returns the position of the request with this number.
     fn position(&self, request: u64) -> Position {
         let block = self.blocks.iter().find(|block| request < block.end_request());
         let command = match block {
@@ -437,7 +441,8 @@ impl Flight {
         Position { command, request }
     }
 
-    /// The requests before `request` are answered: reports what is known of those that are done, and gives blocks back.
+    /// Notes that the requests before `request` are answered. Reports failures of finished commands, and gives blocks
+    /// back.
     fn pass(&mut self, request: u64, witness: &mut impl Witness, mut done: impl FnMut(Block)) {
         let position = self.position(request);
         self.watch_transactions(position);
@@ -461,8 +466,8 @@ impl Flight {
         }
     }
 
-    /// Looks for transactions that begin or end with the commands up to `position`. None does among those that an
-    /// earlier life has executed: what the server counts ends where a transaction ends.
+    /// Updates the open transaction for the commands up to `position`. Requests of an earlier run are skipped, because
+    /// the server's count ends at the end of a transaction.
     fn watch_transactions(&mut self, position: Position) {
         if position.request <= self.executed {
             return;
@@ -473,8 +478,7 @@ impl Flight {
         }
     }
 
-    /// Reports, of the first block, the lines before the command `number` that were rejected and the failures that are
-    /// remembered, in order.
+    /// Reports the rejected lines and known failures of the first block before command `number`, in order.
     fn report_first(&mut self, number: u64, witness: &mut impl Witness) {
         let Some(block) = self.blocks.front() else { return };
         let rejected = &block.rejected()[self.rejected_reported..];
@@ -503,13 +507,13 @@ impl Flight {
     }
 }
 
-/// The commands that are reported together with a request, which failed.
+/// Returns the commands that are reported together with a failed request.
 fn reported_with(block: &Block, request: u64) -> Range<usize> {
     let commands = block.commands_of(request.saturating_sub(block.first_request) as usize);
     block.reordered(commands.start).unwrap_or(commands)
 }
 
-/// Reports failures of a block's requests in the order of the input.
+/// Reports failures of a block's requests in input order.
 fn report_failures(block: &Block, failures: impl Iterator<Item = Remembered>, witness: &mut impl Witness) {
     let failures: Vec<_> = failures.collect();
     let mut failed = Vec::new();
@@ -558,7 +562,7 @@ mod tests {
         }
     }
 
-    /// The blocks that `text` makes when so many bytes arrive at a time.
+    /// Returns the blocks of `text`, read in pieces of `size` bytes.
     fn blocks(text: &str, size: usize) -> Vec<Block> {
         let pieces = crate::format::testing::Pieces { rest: text.as_bytes().to_vec().into(), size };
         let mut input = Input::new(Box::new(pieces));
@@ -579,10 +583,10 @@ mod tests {
         }
     }
 
-    /// Ten commands, `n` being the argument of command number n; lines 2, 5 and the last are none.
+    /// Ten commands; `n` is the argument of command number n. Lines 2, 5 and the last one are invalid.
     const TEXT: &str = "E 0\n\"\nE 1\nE 2\n\"\nE 3\nSELECT 4\nE 5\nE 6\nE 7\nE 8\nE 9\n\"\n";
 
-    /// Flies through `TEXT`, `step` bytes sent at a time, one reply at a time, and command 3 fails.
+    /// Runs `TEXT` through a flight, sending `step` bytes at a time and taking one reply at a time. Command 3 fails.
     fn fly(size: usize, chunk: u64, step: usize) -> (String, Vec<String>) {
         let (mut flight, mut heard, mut sent) = (Flight::new(chunk, true), Heard::default(), Vec::new());
         let mut blocks = blocks(TEXT, size).into_iter().peekable();
@@ -641,7 +645,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_behind_a_rejected_line_is_sent_where_the_load_ends_at_it() {
+    fn nothing_is_sent_after_a_rejected_line_that_ends_the_load() {
         let firsts = [(0, 1), (1, 3), (2, 10), (3, 10)];
         for (size, (reported, first)) in [1, 9, 30, 1000].into_iter().flat_map(|size| firsts.map(|it| (size, it))) {
             for executed in 0..=first {
@@ -664,13 +668,13 @@ mod tests {
     }
 
     #[test]
-    fn after_a_break_what_ran_is_not_sent_again() {
+    fn executed_commands_are_not_sent_again_after_a_break() {
         for size in [1, 9, 30, 1000] {
             for executed in 0..=10 {
                 for known in [0, 3, 10] {
                     let (mut flight, mut heard) = (Flight::new(100, true), Heard::default());
                     let mut blocks = blocks(TEXT, size).into_iter();
-                    // So many blocks had come before the connection broke, and all of it was sent.
+                    // `known` blocks were read before the connection broke, and all their commands were sent.
                     for block in blocks.by_ref().take(known) {
                         flight.push(block, &mut heard, drop);
                     }
@@ -720,7 +724,7 @@ mod tests {
                 flight.answer(answered, &mut heard, drop);
                 let done = if (2..5).contains(&answered) { 1 } else { answered };
                 assert_eq!((flight.answered(), flight.done()), (answered, done));
-                // What is said of an open transaction isn't settled.
+                // Reports on an open transaction aren't final.
                 assert_eq!(heard.0.len(), usize::from(answered >= 5), "{answered}");
                 flight.resume(done, [], &mut heard, drop);
                 let mut sent: Vec<u8> = Vec::new();
@@ -747,7 +751,7 @@ mod tests {
             flight.fail(3, b"ERR", &mut heard, drop);
             flight.answer(4, &mut heard, drop);
             assert!(flight.has_landed(true) && flight.done() == if resumes { 1 } else { 4 });
-            // What may be sent again isn't settled.
+            // Nothing is final while the transaction may be sent again.
             assert_eq!((heard.0.is_empty(), flight.open_bytes() > 0), (resumes, resumes));
             flight.close(ended, &mut heard, drop);
             assert!(flight.done() == 4 && flight.is_empty());
@@ -786,7 +790,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_was_a_transaction_is_not_discarded() {
+    fn an_exec_without_a_transaction_is_not_discarded() {
         let (multi, discard) = (Remembered { request: 0, error: b"NOPERM".to_vec() }, b"ERR DISCARD without MULTI");
         let expected = ["0:1 MULTI: NOPERM", "0:3 rejected", "0:5 rejected", "0:6 DISCARD: ERR DISCARD without MULTI"];
         for size in [1, 9, 1000] {
@@ -800,7 +804,7 @@ mod tests {
             flight.fail(3, discard, &mut heard, drop);
             flight.answer(4, &mut heard, drop);
             assert_eq!(heard.0, expected, "size {size}");
-            // A successor hears of it from the server.
+            // A later run gets the failures from the server.
             let (mut flight, mut heard) = (Flight::new(100, true), Heard::default());
             let failures = [multi.clone(), Remembered { request: 3, error: discard.to_vec() }];
             flight.resume(4, failures, &mut heard, drop);
@@ -823,7 +827,7 @@ mod tests {
         assert_eq!((flight.unended(), heard.0), (None, vec!["0:1 MULTI: NOPERM".to_owned()]));
     }
 
-    /// ZADDs on lines 2 to 9, which leave in the order 9, 8 ... 2 in requests of three, between others on lines 1, 10
+    /// ZADDs on lines 2 to 9 are sent in the order 9, 8 ... 2, in requests of three. Other commands are on lines 1, 10
     /// and 11; line 12 is rejected.
     fn reordered() -> Block {
         let zadds: String = (2..10).map(|line| format!("ZADD z {} {line}\n", 10 - line)).collect();
@@ -837,10 +841,10 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_in_another_order_is_reported_in_the_inputs() {
+    fn failures_in_a_sorted_run_are_reported_in_input_order() {
         let (mut flight, mut heard) = (Flight::new(100, false), Heard::default());
         flight.push(reordered(), &mut heard, drop);
-        // Six ZADDs are put into order together, and two behind them.
+        // Six ZADDs are sorted together, and two after them.
         flight.fail(1, b"ERR one", &mut heard, drop);
         assert_eq!((flight.done(), flight.done_in_order(), flight.last_done()), (1, 1, Some((0, 1))));
         flight.answer(2, &mut heard, drop);
@@ -859,7 +863,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_in_another_order_is_reported_if_nothing_follows() {
+    fn failures_in_a_sorted_run_are_reported_on_an_early_end() {
         let (mut flight, mut heard) = (Flight::new(100, false), Heard::default());
         flight.push(reordered(), &mut heard, drop);
         flight.fail(1, b"ERR one", &mut heard, drop);
@@ -870,7 +874,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_completes_what_was_put_into_another_order() {
+    fn a_stop_completes_a_sorted_run() {
         for (sent_requests, expected) in [(1, 1), (2, 7), (3, 7), (4, 9)] {
             let (mut flight, mut heard) = (Flight::new(100, false), Heard::default());
             let block = reordered();
@@ -884,7 +888,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_completes_what_was_sent_in_part() {
+    fn a_stop_completes_a_partly_sent_request() {
         let (mut flight, mut heard) = (Flight::new(100, true), Heard::default());
         for block in blocks(TEXT, 1000) {
             flight.push(block, &mut heard, drop);

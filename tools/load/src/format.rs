@@ -1,8 +1,9 @@
-//! Input formats: each turns what was read of an input into commands of a block.
+//! Input formats: each converts input bytes to commands of a block.
 
 pub mod commands;
 pub mod csv;
 pub mod json;
+pub mod json_array;
 mod quoted;
 mod shape;
 
@@ -10,46 +11,48 @@ use crate::block::Block;
 use crate::exit::{Exit, Failure};
 use crate::input::Input;
 
-/// A reader of one format. It keeps what it knows of an unfinished command between calls.
+/// A reader of one format. It keeps the state of an incomplete command between calls.
 pub trait Format: Send {
-    /// Takes what is whole of the input's unread bytes until the block is full; at the input's end, everything.
+    /// Takes complete commands from the input's unread bytes until the block is full. At the end of the input it takes
+    /// everything.
     ///
-    /// An unfinished command stays unread, unless it is longer than it may be: then it is rejected and skipped.
+    /// An incomplete command stays unread. If it exceeds the maximum length, it is rejected and skipped.
     ///
     /// # Errors
-    /// The input can't be read any further: what follows is not to be trusted.
+    /// Returns an error if the input can't be read any further, because the following bytes can't be trusted.
     fn take(&mut self, input: &mut Input, block: &mut Block) -> Result<(), Broken>;
 }
 
-/// Why an input can't be read any further.
+/// Reason why an input can't be read any further.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// The line on which the trouble begins, if it is on one.
+    /// Line of the error, if known.
     pub line: Option<u64>,
-    /// What is wrong.
+    /// Description of the error.
     pub reason: String,
-    /// [`Exit::Input`], or [`Exit::Usage`] where the template is at fault.
+    /// [`Exit::Input`], or [`Exit::Usage`] for an error of the template.
     pub exit: Exit,
 }
 
 impl Broken {
-    /// Bytes of the input that are not what they should be.
+    /// Creates an error for invalid bytes of the input.
     pub fn at(line: u64, reason: impl Into<String>) -> Broken {
         Broken { line: Some(line), reason: reason.into(), exit: Exit::Input }
     }
 
-    /// The failure of a load, for an input of this name.
+    /// Converts the error to a failure of the load, with the input's name.
     pub fn into_failure(self, name: &str) -> Failure {
         let place = self.line.map_or_else(|| name.to_owned(), |line| format!("{name}:{line}"));
         Failure::new(self.exit, format!("{place}: {}", self.reason))
     }
 }
 
-/// Fills a block with what comes next of an input: what one read gave, if that is anything, or, if it is to be `full`,
-/// as much as it takes. A block that gains from more takes what is there already, too. False at the input's end.
+/// Fills a block with the next bytes of an input: the result of one read if there is any, or, with `full`, as many as
+/// the block takes. A block that benefits from more commands also takes input that is available without waiting.
+/// Returns false at the end of the input.
 ///
 /// # Errors
-/// As [`Format::take`], and where the input can't be read; what was whole before is in the block.
+/// Returns the errors of [`Format::take`] and of reading. Complete commands before the error are in the block.
 pub fn fill(format: &mut dyn Format, input: &mut Input, block: &mut Block, full: bool) -> Result<bool, Broken> {
     loop {
         format.take(input, block)?;
@@ -61,47 +64,47 @@ pub fn fill(format: &mut dyn Format, input: &mut Input, block: &mut Block, full:
         }
         if let Err(error) = input.read_more() {
             let mut reason = format!("can't be read: {error}");
-            // Another time it may be read, and with it more of the run that it was cut off from.
+            // A later run may be able to read on, and the open run would then be longer.
             let held_back = if full { block.drop_run() } else { 0 };
             if held_back > 0 {
                 let what = if held_back == 1 { "the command".to_owned() } else { format!("the {held_back} commands") };
-                reason += &format!("; {what} before it may belong together with what follows: not sent");
+                reason += &format!("; {what} before it may have to be merged with later input: not sent");
             }
             return Err(Broken { line: Some(input.line()), reason, exit: Exit::Input });
         }
     }
 }
 
-/// Finds the ends of lines; remembers how far it has looked, so that a long line costs its length and no more.
+/// Finds the ends of lines. It remembers the searched position, so that a long line is searched only once.
 #[derive(Debug, Default)]
 pub struct LineFinder {
     searched: usize,
-    /// A line that was too long is being skipped.
+    /// True while a line that is too long is being skipped.
     skipping: bool,
 }
 
-/// A line that was found: its bytes without the line end, and how many it takes with it.
+/// A line: its text, and its length including the line end.
 pub struct Line<'i> {
     /// Without `\n` or `\r\n`.
     pub text: &'i [u8],
-    /// With it.
+    /// Including the line end.
     pub bytes: usize,
 }
 
-/// What [`LineFinder::next`] found.
+/// Result of [`LineFinder::next`].
 pub enum Found<'i> {
-    /// A line; the caller takes it from the input.
+    /// A line. The caller takes it from the input.
     Line(Line<'i>),
-    /// A line that is longer than it may be: its beginning. The caller rejects it, and calls `skip`.
+    /// The beginning of a line that is too long. The caller rejects it and calls `skip`.
     TooLong(&'i [u8]),
-    /// A line that is too long has ended; the next one may be of another kind.
+    /// The end of a line that is too long. The next line may have another format.
     Skipped,
-    /// Nothing whole.
+    /// No complete line.
     Nothing,
 }
 
 impl LineFinder {
-    /// The next line of the input; at the input's end, the rest of it.
+    /// Returns the next line of the input; at its end, the rest.
     pub fn next<'i>(&mut self, input: &'i mut Input, bytes_max: usize) -> Found<'i> {
         if self.skipping {
             return if self.skip_on(input) { Found::Skipped } else { Found::Nothing };
@@ -131,7 +134,7 @@ impl LineFinder {
         self.skip_on(input);
     }
 
-    /// True once the line that is skipped has ended.
+    /// Returns true if the end of the skipped line was found.
     fn skip_on(&mut self, input: &mut Input) -> bool {
         let end = memchr::memchr(b'\n', input.unread());
         match end {
@@ -143,7 +146,7 @@ impl LineFinder {
     }
 }
 
-/// Whether a command has so many arguments at most, or else why it is rejected.
+/// Returns an error for a command with more than `args_max` arguments.
 fn check_args(args: u64, args_max: u64) -> Result<(), String> {
     if args > args_max {
         return Err(format!("the command has {args} arguments, and the server takes no more than {args_max}"));
@@ -151,7 +154,7 @@ fn check_args(args: u64, args_max: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// The text for a line, record or command beyond the limit.
+/// Returns the message for a line, record or command beyond the limit.
 fn too_long(what: &str, bytes_max: usize) -> String {
     format!("the {what} is longer than {bytes_max} bytes; --max-command raises the limit")
 }
@@ -162,11 +165,11 @@ pub mod testing {
 
     use super::*;
 
-    /// Gives its bytes in pieces of one size, as a slow pipe would.
+    /// Returns its bytes in pieces of one size, like a slow pipe.
     pub struct Pieces {
-        /// What is left.
+        /// The remaining bytes.
         pub rest: std::collections::VecDeque<u8>,
-        /// Bytes of a piece.
+        /// Size of a piece.
         pub size: usize,
     }
 
@@ -177,7 +180,7 @@ pub mod testing {
         }
     }
 
-    /// What a reader made of `text`: `LINE: COMMAND` and `LINE! REASON` in order, and how it ended.
+    /// Returns the reader's results for `text`: `LINE: COMMAND` and `LINE! REASON` in order, and the final error.
     pub fn read(format: &mut dyn Format, text: &[u8], size: usize) -> Vec<String> {
         let mut input = Input::new(Box::new(Pieces { rest: text.to_vec().into(), size }));
         let mut out = Vec::new();
@@ -212,7 +215,7 @@ pub mod testing {
         out
     }
 
-    /// Checks what a reader makes of `text`, however it is cut.
+    /// Checks a reader's results for `text`, for several sizes of pieces.
     pub fn check(format: impl Fn() -> Box<dyn Format>, text: &str, expected: &[&str]) {
         for size in [1, 2, 3, 7, 64, 1 << 20] {
             let found = read(&mut *format(), text.as_bytes(), size);

@@ -1,4 +1,4 @@
-//! What has been read of an input and not yet been taken: one buffer, bounded, and the number of the line it begins on.
+//! A bounded buffer of an input's unread bytes, with the number of the line where they begin.
 
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::OwnedFd;
@@ -7,68 +7,68 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::limits::{BUFFER_BYTES_KEPT, READ_BYTES};
 
-/// A source of bytes and the buffer in front of it.
+/// A source of bytes with a buffer.
 ///
-/// `buffer[start..end]` is what was read and not yet taken; it grows only while a reader takes nothing.
+/// `buffer[start..end]` holds the unread bytes. It grows only while a reader takes nothing.
 pub struct Input {
     source: Box<dyn Read + Send>,
-    /// What the source reads from, if that is known.
+    /// The descriptor behind the source, if it is known.
     descriptor: Option<OwnedFd>,
     buffer: Vec<u8>,
     start: usize,
     end: usize,
     ended: bool,
-    /// Nothing was read yet.
+    /// True before the first read.
     at_start: bool,
     line: u64,
 }
 
 impl Input {
-    /// At the start of `source`.
+    /// Creates an input at the start of `source`.
     pub fn new(source: Box<dyn Read + Send>) -> Input {
         Input { source, descriptor: None, buffer: Vec::new(), start: 0, end: 0, ended: false, at_start: true, line: 1 }
     }
 
-    /// The same, with what the source reads from.
+    /// Sets the descriptor behind the source.
     pub fn with_descriptor(self, descriptor: OwnedFd) -> Input {
         Input { descriptor: Some(descriptor), ..self }
     }
 
-    /// Whether more can be read without waiting, as far as that is known.
+    /// Returns true if a read is known not to block.
     pub fn has_more(&self) -> bool {
         const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         let ready = |descriptor| poll(&mut [PollFd::new(descriptor, PollFlags::IN)], Some(&AT_ONCE));
         self.descriptor.as_ref().is_some_and(|descriptor| ready(descriptor).is_ok_and(|count| count > 0))
     }
 
-    /// What was read and not yet taken.
+    /// Returns the bytes that were read and not taken.
     #[inline]
     pub fn unread(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// Whether nothing can follow what is unread.
+    /// Returns true if no bytes follow the unread ones.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// The number of the line that the unread bytes begin on, from 1.
+    /// Returns the number of the line where the unread bytes begin, from 1.
     pub fn line(&self) -> u64 {
         self.line
     }
 
-    /// Takes `bytes` bytes, in which `lines` lines end.
+    /// Takes `bytes` bytes that contain `lines` line ends.
     #[inline]
     pub fn take(&mut self, bytes: usize, lines: u64) {
         self.start += bytes;
         self.line += lines;
     }
 
-    /// Reads once; what is unread stays, so a caller that accepts no more must not call this. A byte order mark at the
-    /// input's start is skipped.
+    /// Reads once. The unread bytes stay, so a caller that accepts no more bytes must not call this. A byte order mark
+    /// at the start of the input is skipped.
     ///
     /// # Errors
-    /// Those of the source. After an error the input counts as ended.
+    /// Returns errors of the source. After an error the input counts as ended.
     pub fn read_more(&mut self) -> io::Result<()> {
         self.read_once()?;
         if std::mem::take(&mut self.at_start) {
@@ -108,7 +108,7 @@ impl Input {
             self.buffer = Vec::new();
         }
         if self.buffer.len() - self.end < READ_BYTES {
-            // Twice as much each time, so that what is unread is copied and looked at a bounded number of times.
+            // The buffer doubles, so that unread bytes are copied and searched a bounded number of times.
             self.buffer.resize((2 * self.end).max(READ_BYTES) + READ_BYTES, 0);
         }
     }

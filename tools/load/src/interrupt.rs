@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the first asks to stop in good order, the second ends the process.
+//! Handles Ctrl-C and SIGTERM: the first signal asks for an orderly stop, the second one ends the process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,36 +10,36 @@ use signal_hook::flag;
 
 use crate::exit::{Exit, Failure};
 
-/// How often a wait checks whether the process was asked to stop.
+/// Interval at which a wait checks for a signal.
 const TICK: Duration = Duration::from_millis(20);
 
-/// The process was asked to stop before the load had begun.
+/// Returns the failure for a signal before the start of the load.
 pub fn interrupted() -> Failure {
     Failure::new(Exit::Interrupted, "interrupted before anything was sent")
 }
 
-/// Whether the process was asked to stop.
+/// True if the process was asked to stop.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Notes signals from now on, instead of being ended by the first of them.
+    /// Installs handlers, so that the first signal sets a flag instead of ending the process.
     pub fn listen() -> Interrupt {
         let interrupt = Interrupt::default();
         for signal in [SIGINT, SIGTERM] {
-            // In this order: the signal that sets the flag must not find it set. Where no handler can be installed, a
-            // signal ends the process, which is not so bad either.
+            // The order matters: the signal that sets the flag must not find it set. If no handler can be installed, a
+            // signal ends the process, which is acceptable.
             let _ = flag::register_conditional_shutdown(signal, Exit::Interrupted as i32, interrupt.0.clone());
             let _ = flag::register(signal, interrupt.0.clone());
         }
         interrupt
     }
 
-    /// What `work` comes to, which may wait for a server as long as it likes: it is left alone when the process is
-    /// asked to stop.
+    /// Runs `work` in a thread and returns its result. `work` may wait for a server without a limit; it is abandoned
+    /// when the process is asked to stop.
     ///
     /// # Errors
-    /// It was asked to stop, or there is no room for a thread.
+    /// Returns an error if the process was asked to stop, or the thread can't be started.
     pub fn wait_for<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
         let (sender, receiver) = channel();
         let started = std::thread::Builder::new().name("connects".to_owned()).spawn(move || drop(sender.send(work())));
@@ -58,7 +58,7 @@ impl Interrupt {
         }
     }
 
-    /// Whether it was.
+    /// Returns true if the process was asked to stop.
     pub fn was_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

@@ -1,20 +1,23 @@
-//! `penstock load`: mass insertion that one can trust.
+//! `penstock load`: reliable mass insertion.
 //!
-//! The way of a command: a thread reads the inputs (`plan`, `source`, `input`), a reader makes requests of them
-//! (`format`, `template`) and collects those in blocks (`block`), where runs of the same command become one (`merge`)
-//! and some are put into another order (`order`), as far as the server allows (`probe`). The blocks travel over a
-//! bounded belt (`belt`) to the thread that talks to the server. There they are in flight (`flight`) until their last
-//! command is answered, and `transaction` knows what is only queued; `transfer` moves the bytes, `report` names what
-//! failed. With `--resume`, the server counts what it executes (`token`), a file remembers the load (`state`), even
-//! when it is done (`complete`), and `session` goes on over a new connection.
+//! A thread reads the inputs (`plan`, `source`, `input`). A reader converts them to requests (`format`, `template`) and
+//! collects these in blocks (`block`). Runs of the same command are merged (`merge`) and some are sorted (`order`), as
+//! far as the server allows (`probe`). The blocks pass a bounded queue (`block_channel`) to the thread that talks to the server.
+//! They are in flight (`flight`) until their last command is answered; `transaction` tracks queued commands. `transfer`
+//! moves the bytes, and `report` reports failures. With `--resume`, the server counts executed requests (`token`), a
+//! file keeps the state of the load (`state`), even after its end (`complete`), and `session` continues over a new
+//! connection.
 //!
-//! Memory is bounded by `limits`, whatever the input. This room knows `client` and `resp`, and no server's inside.
+//! `limits` bounds the memory for any input. This crate uses `client` and `resp`, and has no access to a server's
+//! internals.
 
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod args;
-pub mod belt;
 pub mod block;
+pub mod block_channel;
+mod cluster;
 pub mod complete;
 pub mod exit;
 pub mod flight;
@@ -37,7 +40,6 @@ pub mod template;
 pub mod token;
 pub mod transaction;
 pub mod transfer;
-pub mod verdict;
 
 pub use args::command;
 pub use run::run;

@@ -1,30 +1,31 @@
-//! Merging: a run of commands that do the same becomes one command with many arguments, so that the server reads, looks
-//! up and answers once for what the input asks many times. SETs become an MSET; HSET, SADD, RPUSH, LPUSH and ZADD of
-//! one key become one of their own.
+//! Merging: a run of similar commands becomes one command with many arguments, so that the server parses, looks up and
+//! answers once instead of many times. SETs become an MSET; HSET, SADD, RPUSH, LPUSH and ZADD on one key become one
+//! command of the same name.
 //!
-//! It must not be noticed in the data. What runs in one merged command runs in order and without anything between, as
-//! in a transaction. And it fails as one, which is exact only where each of its commands would have failed alone:
+//! Merging must not change the data. The parts of a merged command run in order and without interruption, as in a
+//! transaction. A merged command fails as a whole, which is only correct if each of its commands would have failed
+//! alone:
 //!
-//! - Commands on one key, with the name unchanged, meet the same type, the same permissions and the same slot of a
-//!   cluster. What an argument alone could be refused for (a score that is no number, a field without a value) is looked
-//!   at before a command joins; what isn't surely right stays alone, and so does any option.
-//! - A SET fails for nothing that its key holds, but MSET is another command, and its keys may be many. So SETs are
-//!   merged only where the server knows both, is no cluster, and lets the user run everything on every key (`probe`
-//!   asks for that before anything is sent, so that no refusal can come when what follows is on its way already), and
-//!   up to the input's first ACL, behind which the user's rights may be others. Should another client change them
-//!   meanwhile, a run may be refused of which a part would not have been.
-//! - A server that is out of memory, read-only or loading refuses commands of all keys alike. It may become so between
-//!   two of a run's commands, and with them merged it refuses or takes all: as if they had come a moment earlier or
-//!   later. A line that is not executed is reported either way.
+//! - Commands on one key with the same name meet the same type, the same permissions and the same cluster slot. Errors
+//!   of single arguments (an invalid score, a field without a value) are excluded by a check before a command joins a
+//!   run. Commands that aren't certainly valid, and commands with options, stay alone.
+//! - A SET can't fail because of its key's value. But MSET is another command with many keys. SETs are therefore merged
+//!   only if the server knows both commands, is not a cluster, and permits the user all commands on all keys. `probe`
+//!   checks this before anything is sent, so that no refusal can occur while later commands are in flight. Merging of
+//!   SETs stops at the input's first ACL command, after which the user's permissions may differ. If another client
+//!   changes the permissions during the load, a whole run may be refused although a part of it would have been
+//!   accepted.
+//! - A server that is out of memory, read-only or loading refuses commands on all keys. This state may begin between
+//!   two commands of a run. A merged run is refused or accepted as a whole, as if its commands had come slightly
+//!   earlier or later. Lines that aren't executed are reported in either case.
 //!
-//! A ZADD finds its place by comparing scores down a tree or list, and waits for each of them. ZADDs of different
-//! members have the same effect in any order, so longer runs of those, with a member each, are put into the order of
-//! their scores before they are merged (`order`): then each passes what the one before has just looked at. Their
-//! replies come in that order, too; what is said of them waits for the run's end, so that everything is said in the
-//! input's.
+//! A ZADD compares scores down a tree or list, and waits for memory at each step. ZADDs of different members have the
+//! same effect in any order. Longer runs of ZADDs with one member each are therefore sorted by score before they are
+//! merged (`order`), so that each visits the nodes that the previous one has just loaded. Their replies come in sorted
+//! order, too, and reports wait for the end of the run, so that they appear in input order.
 //!
-//! What the commands become is a function of the input and of [`Merging`] alone, never of how the input arrives: a
-//! successor must find the same place in it by the server's count of what it executed.
+//! The resulting requests depend only on the input and on [`Merging`], and not on the sizes of reads. A later loader
+//! must find the same position by the server's count of executed requests.
 
 use std::ops::Range;
 
@@ -34,34 +35,35 @@ use crate::block::Head;
 use crate::limits::{MERGED_BYTES, MERGED_COMMANDS, ORDERED_CHUNKS, ORDERED_COMMANDS, ORDERED_COMMANDS_FIRST};
 use crate::order::Sorter;
 
-/// The version of the rules by which runs are made, which a load's state names. It changes with whatever groups an
-/// input otherwise: what may join a run, `MERGED_BYTES`, when a block is full (a run ends with it), what is rejected.
+/// Version of the rules for forming runs; a load's state contains it. It must change with every change that groups an
+/// input differently: the conditions for joining a run, `MERGED_BYTES`, the size of a full block (which ends a run),
+/// and the rules for rejection.
 const RULES: u16 = 3;
-/// Arguments of a command that may join a run: enough for records with some fields, and few enough to be looked at.
+/// Maximum number of arguments of a command in a run: enough for records with some fields, and few enough to check.
 const ARGS_MAX: usize = 128;
 
-/// What can be merged.
+/// Kinds of commands that can be merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// SETs of any keys, to MSET.
+    /// SETs of any keys become an MSET.
     Set,
-    /// HSETs of one key.
+    /// HSETs on one key.
     Hset,
-    /// SADDs of one key.
+    /// SADDs on one key.
     Sadd,
-    /// RPUSHes to one key.
+    /// RPUSHes on one key.
     Rpush,
-    /// LPUSHes to one key.
+    /// LPUSHes on one key.
     Lpush,
-    /// ZADDs of one key.
+    /// ZADDs on one key.
     Zadd,
 }
 
 impl Family {
-    /// All of them.
+    /// All families.
     pub const ALL: [Family; 6] = [Family::Set, Family::Hset, Family::Sadd, Family::Rpush, Family::Lpush, Family::Zadd];
 
-    /// The command, in upper case.
+    /// Returns the command in upper case.
     pub fn name(self) -> &'static str {
         match self {
             Family::Set => "SET",
@@ -87,27 +89,28 @@ impl Family {
         name.eq_ignore_ascii_case(family.name().as_bytes()).then_some(family)
     }
 
-    /// Whether a run's commands must name the same key.
+    /// Returns true if a run's commands must have the same key.
     pub fn has_one_key(self) -> bool {
         self != Family::Set
     }
 }
 
-/// What is merged, and how much at most: with the input, all that decides what the server counts as one.
+/// Families and limits of merging. Together with the input they determine the server's count of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Merging {
     /// A bit for each family.
     families: u8,
-    /// Commands of a run.
+    /// Maximum number of commands in a request.
     most: u16,
-    /// Commands that are put into order together; 0: none are, as in every load that can go on.
+    /// Maximum number of commands that are sorted together; 0 disables sorting, which is always the case with
+    /// `--resume`.
     #[serde(skip)]
     ordered: u32,
     rules: u16,
 }
 
 impl Merging {
-    /// These families.
+    /// Enables these families.
     pub fn of(families: impl IntoIterator<Item = Family>) -> Merging {
         let families = families.into_iter().fold(0, |bits, family| bits | 1 << family as u8);
         if families == 0 {
@@ -116,26 +119,25 @@ impl Merging {
         Merging { families, most: MERGED_COMMANDS, ordered: ORDERED_COMMANDS, rules: RULES }
     }
 
-    /// The same in runs of no more commands than a chunk has, and no more put into order together than
-    /// [`ORDERED_CHUNKS`] have.
+    /// Limits requests to the size of a chunk, and sorted groups to [`ORDERED_CHUNKS`] chunks.
     pub fn in_chunks(self, chunk: u64) -> Merging {
         let most = u16::try_from(chunk).unwrap_or(u16::MAX).min(self.most);
         let ordered = u32::try_from(chunk.saturating_mul(ORDERED_CHUNKS)).unwrap_or(u32::MAX).min(self.ordered);
         if most < 2 { Merging::default() } else { Merging { most, ordered, ..self } }
     }
 
-    /// The same, with so many commands put into order together.
+    /// Sets the size of sorted groups.
     #[cfg(test)]
     pub fn in_groups(self, ordered: u32) -> Merging {
         Merging { ordered, ..self }
     }
 
-    /// The same with all commands in the order of the input.
+    /// Disables sorting.
     pub fn in_order(self) -> Merging {
         Merging { ordered: 0, ..self }
     }
 
-    /// Whether nothing is merged.
+    /// Returns true if nothing is merged.
     pub fn is_none(self) -> bool {
         self.families == 0
     }
@@ -144,75 +146,76 @@ impl Merging {
         self.families & 1 << family as u8 != 0
     }
 
-    /// Commands that one on the wire may stand for.
+    /// Returns the maximum number of commands in a request.
     pub fn most(self) -> u64 {
         u64::from(self.most.max(1))
     }
 
-    /// Whether a load that began so can go on where this is possible.
+    /// Returns true if a load that began with these settings can continue where `possible` is allowed.
     pub fn can_go_on(self, possible: Merging) -> bool {
         self.is_none() || (self.rules == RULES && self.families & !possible.families == 0)
     }
 }
 
-/// A request that may stand in a run.
+/// A request that may be part of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its family.
+    /// Family of the command.
     pub family: Family,
-    /// Where what it adds to a run begins, relative to the request.
+    /// Start of the arguments that it adds to a run, relative to the request.
     pub adds_from: usize,
-    /// How many arguments that is.
+    /// Number of these arguments.
     pub adds: usize,
 }
 
 /// A run that may still grow. Ranges are relative to its request.
 #[derive(Clone, Debug)]
 pub struct MergeRun {
-    /// Its first command's.
+    /// The first command.
     pub candidate: Candidate,
-    /// The name as it was written.
+    /// Range of the name.
     pub name: Range<usize>,
-    /// The first argument.
+    /// Range of the first argument.
     pub key: Range<usize>,
-    /// Where its request begins in the block.
+    /// Start of its request in the block.
     pub start: usize,
-    /// Its first command's index in the block.
+    /// Index of its first command in the block.
     pub from: usize,
-    /// How many commands it has.
+    /// Number of commands.
     pub commands: u64,
-    /// Arguments that its commands add up to, without name and, if they have one key, key.
+    /// Total number of added arguments, without the name and, for families with one key, the key.
     pub args: usize,
-    /// Whether it is put into order when it ends; then it may have far more commands than one request.
+    /// True if the run is sorted at its end. It may then have far more commands than one request.
     pub is_ordered: bool,
 }
 
-/// What is known of the input between commands and blocks.
+/// State of merging between commands and blocks.
 #[derive(Clone, Debug, Default)]
 pub struct Merger {
-    /// What is merged.
+    /// Families and limits.
     pub merging: Merging,
-    /// Within a transaction everything stays as it is: its commands' replies are EXEC's.
+    /// True within a transaction. Nothing is merged there, because the replies of its commands are part of EXEC's
+    /// reply.
     pub in_transaction: bool,
-    /// The input and line of the first that was rejected within the transaction: it must not be executed without.
+    /// Input and line of the first rejected line within the transaction, which must not be executed without it.
     pub spoilt_by: Option<(usize, u64)>,
-    /// Whether the input may have changed what the user may do, which was asked before: SETs stay as they are then.
+    /// True if the input may have changed the user's permissions after they were checked. SETs are then not merged.
     pub rights_may_differ: bool,
-    /// The run at the block's end.
+    /// The run at the end of the block.
     pub run: Option<MergeRun>,
-    /// What puts runs into order.
+    /// Sorts runs.
     pub sorter: Sorter,
-    /// How often such a run has become as long as it may.
+    /// Number of sorted runs that have reached their maximum length.
     doublings: u32,
 }
 
 impl Merger {
-    /// Nothing has come yet.
+    /// Returns the initial state.
     pub fn new(merging: Merging) -> Merger {
         Merger { merging, ..Merger::default() }
     }
 
-    /// What a request can be merged as.
+    /// Returns the form in which a request can be merged, if it can.
     #[inline]
     pub fn candidate(&self, request: &[u8], head: &Head) -> Option<Candidate> {
         if self.merging.is_none() || self.in_transaction || request.len() > MERGED_BYTES {
@@ -234,18 +237,18 @@ impl Merger {
         fits.then_some(Candidate { family, adds_from, adds })
     }
 
-    /// Commands of a run that is put into order.
+    /// Returns the maximum length of a sorted run.
     fn ordered_max(&self) -> u64 {
         let grown = ORDERED_COMMANDS_FIRST.saturating_mul(2_u32.saturating_pow(self.doublings));
         u64::from(grown.min(ORDERED_COMMANDS).min(self.merging.ordered))
     }
 
-    /// Whether there is a run that is to be put into order, and whether it is as long as it may be.
+    /// Returns `None` if there is no open run for sorting; otherwise true if it has reached its maximum length.
     pub fn ordered_run(&self) -> Option<bool> {
         self.run.as_ref().filter(|run| run.is_ordered).map(|run| run.commands >= self.ordered_max())
     }
 
-    /// Takes the run away, to be made one or more requests.
+    /// Removes the run, for conversion to requests.
     pub fn take_run(&mut self) -> Option<MergeRun> {
         if self.ordered_run() == Some(true) && self.ordered_max() < u64::from(ORDERED_COMMANDS) {
             self.doublings += 1;
@@ -253,12 +256,13 @@ impl Merger {
         self.run.take().filter(|run| run.commands > 1)
     }
 
-    /// Whether a run that begins with this candidate is put into order.
+    /// Returns true if a run that begins with this candidate is sorted.
     pub fn orders(&self, candidate: &Candidate) -> bool {
         self.merging.ordered > 0 && candidate.family == Family::Zadd && candidate.adds == 2
     }
 
-    /// Whether a candidate continues the run; `bytes` is all that the block holds, `start` where its request begins.
+    /// Returns true if a candidate continues the run. `bytes` are the block's contents, and `start` is the start of its
+    /// request.
     #[inline]
     pub fn continues(&self, bytes: &[u8], start: usize, candidate: &Candidate, head: &Head) -> bool {
         let Some(run) = &self.run else { return false };
@@ -277,13 +281,14 @@ impl Merger {
     }
 }
 
-/// What a ZADD with one member adds.
+/// Returns the score and the member that a ZADD adds.
 pub fn score_and_member(adds: &[u8]) -> Option<(&[u8], &[u8])> {
     let (score, rest) = split_argument(adds)?;
     Some((score, split_argument(rest)?.0))
 }
 
-/// How many arguments a request announces, its name included; none if they are many or it says so in an unusual way.
+/// Returns the number of arguments that a request announces, including its name, or `None` if it is large or has an
+/// unusual notation.
 fn args_of(request: &[u8]) -> Option<usize> {
     let digit = |byte: &u8| byte.is_ascii_digit().then(|| usize::from(byte - b'0'));
     let args = match request {
@@ -297,7 +302,7 @@ fn args_of(request: &[u8]) -> Option<usize> {
     (args <= ARGS_MAX).then_some(args)
 }
 
-/// Whether of these arguments the first, third and so on are numbers for sure.
+/// Returns true if the first, third and following odd arguments are certainly numbers.
 fn are_scores(mut args: &[u8]) -> bool {
     while !args.is_empty() {
         let Some((score, rest)) = split_argument(args) else { return false };
@@ -310,7 +315,7 @@ fn are_scores(mut args: &[u8]) -> bool {
     true
 }
 
-/// The first of a request's arguments, and what is behind it.
+/// Returns the first argument of a request and the rest.
 #[inline]
 pub fn split_argument(args: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = match args {
@@ -327,11 +332,11 @@ pub fn split_argument(args: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((rest.get(..length)?, rest.get(length.checked_add(2)?..)?))
 }
 
-/// Whether every server reads this text as a number: digits with perhaps a sign and a point. Others are numbers, too,
-/// but which ones differs; and of a negative zero the sign is kept or not, depending on the members that are there
-/// already.
+/// Returns true if every server parses this text as a number: digits, possibly with a sign and a point. Servers differ
+/// in other notations. A negative zero is excluded, because servers keep its sign or not, depending on the existing
+/// members.
 fn is_number(text: &[u8]) -> bool {
-    /// No precision is lost, nor could be.
+    /// Numbers of this length are exact.
     const BYTES_MAX: usize = 15;
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let (whole, fraction) = match digits.iter().position(|byte| *byte == b'.') {
@@ -348,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_a_number_everywhere_is_one() {
+    fn only_universal_notations_are_numbers() {
         for text in ["0", "7", "-7", "1979", "3.25", "-0.5", "0.0", "-10", "007", "123456789012345"] {
             assert!(is_number(text.as_bytes()), "{text}");
         }
@@ -377,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn merging_goes_on_as_it_began() {
+    fn merging_continues_with_its_initial_settings() {
         let all = Merging::of(Family::ALL);
         let no_sets = Merging::of([Family::Hset, Family::Zadd]);
         assert!(all.in_chunks(1).is_none() && Merging::of([]).is_none());

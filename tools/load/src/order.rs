@@ -1,4 +1,4 @@
-//! The order in which a run of ZADDs leaves: that of a sorted set, by score and then by member.
+//! Sorts a run of ZADDs like a sorted set: by score and then by member.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
@@ -9,36 +9,36 @@ use foldhash::fast::FixedState;
 use crate::limits::ORDERED_COMMANDS_MIN;
 use crate::merge::score_and_member;
 
-/// One of the run's commands.
+/// A command of the run.
 #[derive(Clone, Copy, Debug)]
 struct Command {
-    /// The score, so that it can be compared as an integer.
+    /// The score as an integer with the same order.
     score: u64,
-    /// The member's first bytes behind what all members begin with: they decide in most cases.
+    /// The first bytes of the member after the common prefix of all members. They are decisive in most cases.
     first: u64,
-    /// Where what the command adds begins and ends, and its member begins.
+    /// Start and end of the bytes that the command adds, and start of its member.
     start: u32,
     end: u32,
     member: u32,
-    /// Its place in the input's order.
+    /// Position in input order.
     place: u32,
-    /// The line of the input on which it began.
+    /// Line of the input where it began.
     line: u64,
 }
 
 impl Command {
-    /// What a ZADD adds, score and member, each as an argument in the wire format, stands at `range` of the bytes.
+    /// Creates a command. The bytes at `range` hold the score and the member as arguments in wire format.
     fn new(range: Range<usize>, place: u32, line: u64) -> Command {
         let (start, end) = (range.start as u32, range.end as u32);
         Command { score: 0, first: 0, start, end, member: end, place, line }
     }
 
-    /// Finds score and member; false if something isn't as it should be.
+    /// Finds the score and the member. Returns false if they aren't valid.
     fn look(&mut self, bytes: &[u8]) -> bool {
         let Some((score, member)) = score_and_member(&bytes[self.start as usize..self.end as usize]) else {
             return false;
         };
-        // Behind the member there is but the end of its line.
+        // Only a line end follows the member.
         self.member = self.end - 2 - member.len() as u32;
         let score = number(score);
         self.score = score.map_or(0, comparable);
@@ -54,10 +54,10 @@ impl Command {
     }
 }
 
-/// The number that a text of digits stands for, perhaps with a sign and a point: none if it is anything else, or has
-/// more digits than surely give the nearest number.
+/// Returns the number in a text of digits, possibly with a sign and a point. Returns `None` for any other text, and for
+/// more digits than certainly give the nearest number.
 fn number(text: &[u8]) -> Option<f64> {
-    /// So many digits are an integer that is exact, and so is the power of ten.
+    /// An integer with this number of digits is exact, and so is the power of ten.
     const DIGITS_MAX: usize = 15;
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     if digits.len() > DIGITS_MAX + 1 {
@@ -79,13 +79,13 @@ fn number(text: &[u8]) -> Option<f64> {
     exact.then_some(if digits.len() < text.len() { -number } else { number })
 }
 
-/// A number of the same order: of two negative ones the larger has the smaller bits.
+/// Returns an integer with the same order. The larger of two negative numbers has the smaller bits.
 fn comparable(score: f64) -> u64 {
     let bits = score.to_bits();
     if score.is_sign_negative() { !bits } else { bits | 1 << 63 }
 }
 
-/// Sorts runs, in memory that it keeps from one to the next.
+/// Sorts runs. Its memory is reused for the next run.
 #[derive(Clone, Debug, Default)]
 pub struct Sorter {
     bytes: Vec<u8>,
@@ -94,7 +94,7 @@ pub struct Sorter {
 }
 
 impl Sorter {
-    /// Takes a run: the commands stand in `bytes`, each up to its `end`, the first one from `start` on.
+    /// Takes a run. The commands are in `bytes`, the first one from `start` on; `marks` are their ends and lines.
     pub fn take(&mut self, bytes: &[u8], start: usize, marks: impl Iterator<Item = (usize, u64)>) {
         self.bytes.clear();
         self.bytes.extend_from_slice(bytes);
@@ -105,8 +105,8 @@ impl Sorter {
         }
     }
 
-    /// Puts the run into order, as far as that changes nothing: a member that comes twice stays where it is among what
-    /// comes before and behind. False if all is in the input's order.
+    /// Sorts the run as far as the effect stays the same: a repeated member keeps its position relative to the commands
+    /// before and after it. Returns false if the run is in input order.
     pub fn sort(&mut self) -> bool {
         let Sorter { bytes, commands, members } = self;
         if commands.len() < ORDERED_COMMANDS_MIN || !commands.iter_mut().all(|command| command.look(bytes)) {
@@ -129,19 +129,19 @@ impl Sorter {
         is_reordered
     }
 
-    /// What was taken.
+    /// Returns the bytes of the run.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Where in the bytes each of the commands stands, its place in the input's order, and its line.
+    /// Returns the range of each command in the bytes, its position in input order, and its line.
     pub fn commands(&self) -> impl ExactSizeIterator<Item = (Range<usize>, u32, u64)> + Clone {
         let range = |command: &Command| command.start as usize..command.end as usize;
         self.commands.iter().map(move |command| (range(command), command.place, command.line))
     }
 }
 
-/// Puts commands of different members into order.
+/// Sorts commands with different members.
 fn sort(commands: &mut [Command], bytes: &[u8]) {
     look_at_members(commands, bytes);
     // Integers are sorted several times faster than texts.
@@ -151,7 +151,7 @@ fn sort(commands: &mut [Command], bytes: &[u8]) {
     }
 }
 
-/// Of each member, the bytes behind those that all begin with.
+/// Reads the bytes of each member after the common prefix.
 fn look_at_members(commands: &mut [Command], bytes: &[u8]) {
     let mut members = commands.iter().map(|command| command.member(bytes));
     let Some(one) = members.next() else { return };
@@ -168,15 +168,17 @@ fn look_at_members(commands: &mut [Command], bytes: &[u8]) {
     }
 }
 
-/// Members that were seen: their hashes. Two that agree by chance pass for the same, which costs a bit of order.
+/// Hashes of the members so far. Two different members with the same hash count as equal, which only makes the order
+/// slightly worse.
 #[derive(Clone, Debug, Default)]
 struct Members(HashSet<u64, BuildHasherDefault<Hash>>);
 
 impl Members {
-    /// To empty a set costs what it once held; it is made anew where that was so many times more than it holds.
+    /// Clearing a set takes time proportional to its capacity. It is replaced if its capacity is this many times its
+    /// size.
     const SHRINKS_AT: usize = 8;
 
-    /// How many of these come before one that comes again.
+    /// Returns the number of members before the first repeated one.
     fn different<'b>(&mut self, members: impl Iterator<Item = &'b [u8]>) -> usize {
         if self.0.capacity() > Self::SHRINKS_AT * self.0.len() {
             self.0 = HashSet::default();
@@ -186,7 +188,7 @@ impl Members {
     }
 }
 
-/// The hash of what is a hash already.
+/// A hasher for values that are hashes already.
 #[derive(Clone, Copy, Debug, Default)]
 struct Hash(u64);
 
@@ -212,7 +214,7 @@ mod tests {
         format!("${}\r\n{text}\r\n", text.len())
     }
 
-    /// The places of these scores and members when they are in order; there are others before and behind.
+    /// Returns the positions of these scores and members in sorted order, between other commands.
     fn ordered(pairs: &[(&str, &str)]) -> Vec<u64> {
         let all: Vec<(String, String)> = (0..ORDERED_COMMANDS_MIN)
             .map(|number| ("-99999".to_owned(), format!("~{number:04}")))
@@ -251,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_begin_with_is_passed_over() {
+    fn common_prefixes_are_skipped() {
         let member = |number: usize| format!("the same beginning {:04}", (number * 7919) % 1000);
         let text: Vec<String> = (0..1000).map(|number| arg("7") + &arg(&member(number))).collect();
         let ends: Vec<usize> = (1..=text.len()).map(|count| text[..count].iter().map(String::len).sum()).collect();
@@ -263,19 +265,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_order_stays() {
+    fn sorted_runs_stay_unchanged() {
         assert_eq!(ordered(&[("1", "a"), ("1", "b"), ("2", "c")]), [0, 1, 2]);
         assert_eq!(ordered(&[("1", "the same eight a"), ("1", "the same eight b")]), [0, 1]);
         assert!(ordered(&[]).is_empty());
     }
 
     #[test]
-    fn where_something_is_no_number_nothing_is_sorted() {
+    fn a_run_with_an_invalid_score_is_not_sorted() {
         assert_eq!(ordered(&[("2", "a"), ("x", "b"), ("0", "c")]), [0, 1, 2]);
     }
 
     #[test]
-    fn what_comes_again_stays_behind() {
+    fn repeated_members_keep_their_relative_order() {
         assert_eq!(ordered(&[("3", "a"), ("1", "b"), ("2", "a"), ("0", "c")]), [1, 0, 3, 2]);
         let members: Vec<String> = (0..300).map(|number| format!("{}", number % 150)).collect();
         let pairs: Vec<(String, &String)> = (0..300).map(|number| format!("{}", 300 - number)).zip(&members).collect();

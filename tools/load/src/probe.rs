@@ -1,17 +1,17 @@
-//! What a server takes, and lets be merged: asked before anything is sent, with commands that change nothing.
+//! Queries the server's limits and the possible merging before anything is sent. The commands change nothing.
 //!
-//! The answers have to be as expected in every detail. If the server doesn't know the questions, or refuses them to this
-//! user, or a proxy answers, nothing is concluded, and nothing merged.
+//! The answers must match the expectation in every detail. If the server doesn't know the commands, or refuses them, or
+//! a proxy answers, nothing is merged.
 
 use client::{Command, Connection, Error, Value};
 
 use crate::limits::{ARGS_MAX, ARGS_MAX_BEFORE};
 use crate::merge::Family;
 
-/// The families that may be merged for this connection's user.
+/// Returns the families that may be merged for this connection's user.
 ///
 /// # Errors
-/// The connection broke. Some proxies do that when they are asked what they don't know.
+/// Returns an error if the connection broke. Some proxies close it after an unknown command.
 pub fn mergeable(connection: &mut Connection) -> Result<Vec<Family>, Error> {
     let mut question = Command::new("COMMAND INFO").arg("MSET");
     for family in Family::ALL {
@@ -19,7 +19,7 @@ pub fn mergeable(connection: &mut Connection) -> Result<Vec<Family>, Error> {
     }
     let Some(Value::Array(known)) = ask(connection, &question)? else { return Ok(Vec::new()) };
     let [mset, families @ ..] = &known[..] else { return Ok(Vec::new()) };
-    // Before Redis 4.0, HSET took one field; a command that was renamed is none.
+    // Before Redis 4.0, HSET took one field. A renamed command isn't usable.
     let mut mergeable = Vec::new();
     for (family, info) in Family::ALL.into_iter().zip(families) {
         let may = match family {
@@ -33,16 +33,17 @@ pub fn mergeable(connection: &mut Connection) -> Result<Vec<Family>, Error> {
     Ok(mergeable)
 }
 
-/// How many arguments of a command the server takes. One that doesn't say what it is gets as many as any takes.
+/// Returns the maximum number of arguments of a command. For an unknown server it returns the largest limit of all
+/// servers.
 ///
 /// # Errors
-/// As [`mergeable`].
+/// Returns the errors of [`mergeable`].
 pub fn args_max(connection: &mut Connection) -> Result<u64, Error> {
     let info = ask(connection, &Command::new("INFO").arg("server"))?;
     Ok(info.as_ref().and_then(Value::bytes).map_or(ARGS_MAX, args_max_of))
 }
 
-/// The same, of its INFO.
+/// Returns the limit for a server with this INFO text.
 fn args_max_of(info: &[u8]) -> u64 {
     let version = info.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"redis_version:"));
     let version = version.and_then(|version| version.split(|byte| *byte == b'.').next());
@@ -50,7 +51,7 @@ fn args_max_of(info: &[u8]) -> u64 {
     if is_old { ARGS_MAX_BEFORE } else { ARGS_MAX }
 }
 
-/// The reply, unless it is an error.
+/// Returns the reply, or `None` for an error reply.
 fn ask(connection: &mut Connection, command: &Command) -> Result<Option<Value>, Error> {
     match connection.command(command) {
         Ok(reply) => Ok(Some(reply)),
@@ -59,7 +60,7 @@ fn ask(connection: &mut Connection, command: &Command) -> Result<Option<Value>, 
     }
 }
 
-/// The number of arguments that a command takes, of its entry in COMMAND INFO's reply.
+/// Returns a command's arity from its entry in the reply of COMMAND INFO.
 fn info_of(info: &Value, name: &[u8]) -> Option<i64> {
     match info {
         Value::Array(entry) => match &entry[..] {
@@ -70,8 +71,8 @@ fn info_of(info: &Value, name: &[u8]) -> Option<i64> {
     }
 }
 
-/// Whether a command may name any keys together: no cluster divides them, and no rule forbids the user some keys or
-/// some commands. A user that may not read the rules is taken to be bound by some.
+/// Returns true if a command may have any combination of keys: the server is not a cluster, and the user may run all
+/// commands on all keys. If the user can't read the rules, it returns false.
 fn takes_any_keys(connection: &mut Connection) -> Result<bool, Error> {
     let info = ask(connection, &Command::new("INFO").arg("cluster"))?;
     let is_alone = info
@@ -83,7 +84,7 @@ fn takes_any_keys(connection: &mut Connection) -> Result<bool, Error> {
     }
     let user = match connection.command(&Command::new("ACL").arg("WHOAMI")) {
         Ok(user) => user,
-        // A server without users: every client may do everything.
+        // A server without ACLs permits everything to every client.
         Err(Error::Server(error)) => return Ok(error.text().starts_with(b"ERR unknown command")),
         Err(error) => return Err(error),
     };
@@ -92,7 +93,7 @@ fn takes_any_keys(connection: &mut Connection) -> Result<bool, Error> {
     Ok(rules.is_some_and(|rules| allows_all(&rules)))
 }
 
-/// Whether a user's rules, a map or in RESP2 a flat array, allow all commands and all keys.
+/// Returns true if a user's rules (a map, or a flat array in RESP2) permit all commands and all keys.
 fn allows_all(rules: &Value) -> bool {
     let pairs: Vec<(&Value, &Value)> = match rules {
         Value::Map(pairs) => pairs.iter().map(|(name, value)| (name, value)).collect(),
@@ -103,7 +104,7 @@ fn allows_all(rules: &Value) -> bool {
         |name: &str| pairs.iter().find(|(key, _)| key.bytes() == Some(name.as_bytes())).map(|(_, value)| *value);
     let is = |value: &Value, text: &[u8]| value.bytes() == Some(text);
     let all_commands = field("commands").is_some_and(|commands| is(commands, b"+@all"));
-    // A string since Redis 7.0; before, an array of patterns without the tilde.
+    // A string since Redis 7.0; earlier an array of patterns without the tilde.
     let all_keys = field("keys").is_some_and(|keys| match keys {
         Value::Array(patterns) => patterns.iter().any(|pattern| is(pattern, b"*")),
         keys => keys.bytes().is_some_and(|text| text.split(|byte| *byte == b' ').any(|pattern| pattern == b"~*")),
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn how_much_a_server_takes_depends_on_its_kind() {
+    fn the_limit_of_arguments_depends_on_the_server() {
         let check = |info: &str, expected: u64| assert_eq!(args_max_of(info.as_bytes()), expected, "{info}");
         check("# Server\r\nredis_version:7.2.4\r\npenstock_version:0.1.0\r\n", ARGS_MAX);
         check("# Server\r\nredis_version:6.2.14\r\nos:Linux\r\n", ARGS_MAX_BEFORE);

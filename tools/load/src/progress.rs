@@ -1,4 +1,4 @@
-//! How far the load is: a bar on a terminal, a plain line now and then elsewhere.
+//! Progress of a load: a bar on a terminal, otherwise a line every ten seconds.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -6,25 +6,25 @@ use std::time::{Duration, Instant};
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 
-/// A terminal's bar is drawn anew so often at most.
+/// Minimum interval between updates of the bar.
 const REDRAW: Duration = Duration::from_millis(100);
-/// Elsewhere, a line is written so often.
+/// Interval between lines.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// Columns at a line's end that the bar leaves free: the terminal echoes each Ctrl-C behind it, and what doesn't fit
-/// there stands on the next line, so that the bar's own would not be the one that is cleared.
+/// Columns that the bar leaves free at the end of the line. The terminal echoes Ctrl-C there. If the echo wrapped to
+/// the next line, clearing the bar would clear the wrong line.
 const FREE_COLUMNS: u16 = 8;
-/// How often the bar is drawn at most, a second.
+/// Maximum number of redraws of the bar per second.
 const DRAWN_HZ: u8 = 20;
 
-/// What there is to show.
+/// Figures to show.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Figures {
-    /// Commands that are done.
+    /// Number of finished commands.
     pub commands: u64,
-    /// Errors.
+    /// Number of errors.
     pub errors: u64,
-    /// Bytes of the inputs that are done.
+    /// Number of finished input bytes.
     pub input_bytes: u64,
 }
 
@@ -32,7 +32,7 @@ pub struct Figures {
 pub struct ProgressDisplay {
     start: Instant,
     shown: Instant,
-    /// At the start: what an earlier life of this load did doesn't count for the rate.
+    /// Number of finished commands at the start. Commands of an earlier run don't count for the rate.
     first: Option<u64>,
     total_bytes: Option<u64>,
     kind: DisplayKind,
@@ -45,8 +45,8 @@ enum DisplayKind {
 }
 
 impl ProgressDisplay {
-    /// At the start of a load of so many bytes, if that is known. While the input is typed, nothing is shown between the
-    /// lines.
+    /// Starts the display. `total_bytes` is the size of the inputs, if known. If the input is typed, nothing is shown
+    /// between its lines.
     pub fn new(total_bytes: Option<u64>, quiet: bool, is_typed: bool) -> ProgressDisplay {
         let kind = if quiet || is_typed {
             DisplayKind::Silent
@@ -59,7 +59,7 @@ impl ProgressDisplay {
         ProgressDisplay { start: now, shown: now, first: None, total_bytes, kind }
     }
 
-    /// The bar, above which other lines must be written.
+    /// Returns the bar. Other output must be printed above it.
     pub fn bar(&self) -> Option<ProgressBar> {
         match &self.kind {
             DisplayKind::Bar(bar) => Some(bar.clone()),
@@ -67,7 +67,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// Says a remark on standard error, on a line of its own.
+    /// Prints a remark on standard error, on a separate line.
     pub fn say(&self, text: &str) {
         match &self.kind {
             DisplayKind::Bar(bar) => bar.suspend(|| say(text)),
@@ -75,22 +75,22 @@ impl ProgressDisplay {
         }
     }
 
-    /// How long the load has been running.
+    /// Returns the time since the start of the load.
     pub fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// Says where the counting of a resumed load begins.
+    /// Sets the initial number of commands of a resumed load.
     pub fn begin_at(&mut self, commands: u64) {
         self.first.get_or_insert(commands);
     }
 
-    /// Commands a second, over the whole time.
+    /// Returns the average number of commands per second.
     pub fn rate(&self, commands: u64) -> f64 {
         commands.saturating_sub(self.first.unwrap_or(0)) as f64 / self.elapsed().as_secs_f64().max(1e-6)
     }
 
-    /// Shows the figures if it is time to.
+    /// Shows the figures if an update is due.
     pub fn show(&mut self, now: Instant, figures: Figures) {
         let every = if matches!(self.kind, DisplayKind::Lines) { LINE_EVERY } else { REDRAW };
         if now.duration_since(self.shown) < every {
@@ -107,8 +107,8 @@ impl ProgressDisplay {
         }
     }
 
-    /// `1,200,000 commands, 350,000/s, 3 errors`, and where it is known how much there is, the time left, and for lines
-    /// the share, which a bar shows itself.
+    /// Formats `1,200,000 commands, 350,000/s, 3 errors`, with the remaining time if the total is known, and for lines
+    /// the percentage, which the bar shows itself.
     fn message(&self, figures: Figures) -> String {
         let Figures { commands, errors, input_bytes } = figures;
         let (rate, commands) = (grouped(self.rate(commands) as u64), count(commands, "command"));
@@ -124,7 +124,7 @@ impl ProgressDisplay {
         text
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
         if let DisplayKind::Bar(bar) = &self.kind {
             bar.finish_and_clear();
@@ -191,12 +191,12 @@ fn bar(total_bytes: Option<u64>) -> ProgressBar {
     }
 }
 
-/// `1 error`, `2,000 errors`.
+/// Formats a number with its noun: `1 error`, `2,000 errors`.
 pub fn count(number: u64, what: &str) -> String {
     format!("{} {what}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
-/// 12345 as 12,345: for people, and never where a program reads it.
+/// Formats 12345 as 12,345, for people only.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<&str> =
@@ -204,7 +204,7 @@ pub fn grouped(number: u64) -> String {
     groups.join(",")
 }
 
-/// A remark on standard error.
+/// Prints a remark on standard error.
 pub fn say(text: &str) {
     let _ = writeln!(io::stderr(), "penstock load: {text}");
 }

@@ -1,4 +1,4 @@
-//! The report of errors: one line each, in the order of the input, with place, error and command.
+//! The report of errors: one line each, in input order, with position, error and command.
 //!
 //! `movies.csv:17: ERR value is not a valid float: ZADD movies abc "The Hobbit"`
 
@@ -15,20 +15,20 @@ use crate::progress::count;
 use crate::shown;
 use crate::transaction::Unended;
 
-/// Where the lines go.
+/// Destination of the lines.
 pub enum Sink {
-    /// To a file.
+    /// A file.
     File {
         /// The file.
         file: BufWriter<File>,
         /// Its name.
         name: String,
     },
-    /// To standard error.
+    /// Standard error.
     Stderr {
-        /// The progress bar above which they stand, if there is one.
+        /// The progress bar, if there is one. Lines are printed above it.
         bar: Option<ProgressBar>,
-        /// How many are written at most, on a terminal.
+        /// Maximum number of lines, on a terminal.
         shown_max: u64,
     },
 }
@@ -36,24 +36,24 @@ pub enum Sink {
 /// Writes and counts errors.
 pub struct Report {
     sink: Sink,
-    /// The names of the inputs.
+    /// Names of the inputs.
     names: Vec<String>,
     failed: u64,
     rejected: u64,
     unreadable: u64,
-    /// Of the first two, those that an earlier life of this load has reported.
+    /// Numbers of failures and rejected lines that an earlier run of this load has reported.
     earlier: (u64, u64),
-    /// The place of the first error of this life.
+    /// Position of the first error of this run.
     first: Option<String>,
-    /// How many there are of this life.
+    /// Number of errors of this run.
     written: u64,
     trouble: Option<Failure>,
-    /// What an earlier life of this load wrote into the file already: input and line of its last error.
+    /// Input and line of the last error that an earlier run of this load wrote to the file.
     written_before: Option<(usize, u64)>,
 }
 
 impl Report {
-    /// Nothing written yet.
+    /// Creates an empty report.
     pub fn new(sink: Sink, names: Vec<String>) -> Report {
         Report {
             sink,
@@ -69,61 +69,61 @@ impl Report {
         }
     }
 
-    /// Errors up to this input and line are counted, but not written: they stand in the file already.
+    /// Counts errors up to this input and line without writing them, because the file contains them already.
     pub fn skip_until(&mut self, written: (usize, u64)) {
         self.written_before = Some(written);
     }
 
-    /// The first so many failures and rejected lines were reported in an earlier life of this load.
+    /// Sets the numbers of failures and rejected lines that an earlier run of this load has reported.
     pub fn expect_earlier(&mut self, failed: u64, rejected: u64) {
         self.earlier = (failed, rejected);
     }
 
-    /// Notes that so many commands failed in an earlier life of this load and were reported; the first ones may have
-    /// been heard of again.
+    /// Sets the minimum number of failed commands to those that an earlier run has reported. Some of them may have been
+    /// reported again.
     pub fn add_earlier(&mut self, failed: u64) {
         self.failed = self.failed.max(failed);
     }
 
-    /// Commands that the server answered with an error.
+    /// Returns the number of commands with error replies.
     pub fn failures(&self) -> u64 {
         self.failed
     }
 
-    /// Lines that were no commands, for the loader or for the server.
+    /// Returns the number of invalid lines, found by the loader or by the server.
     pub fn rejections(&self) -> u64 {
         self.rejected + self.unreadable
     }
 
-    /// Those that the loader rejected: none of them will be a command the next time.
+    /// Returns the number of lines that the loader rejected. A later run will reject them again.
     pub fn rejected_lines(&self) -> u64 {
         self.rejected
     }
 
-    /// The first so many of those were reported in an earlier life of this load.
+    /// Returns the number of rejected lines that an earlier run of this load has reported.
     pub fn earlier_rejected(&self) -> u64 {
         self.earlier.1
     }
 
-    /// All errors.
+    /// Returns the number of all errors.
     pub fn errors(&self) -> u64 {
         self.failed + self.rejections()
     }
 
-    /// Whether there are errors that no earlier life of this load has reported.
+    /// Returns true if there are errors that no earlier run has reported.
     pub fn has_news(&self) -> bool {
         self.failed > self.earlier.0 || self.rejected > self.earlier.1
     }
 
-    /// Where the first of those happened: `FILE:LINE`.
+    /// Returns the position of the first new error: `FILE:LINE`.
     pub fn first_place(&self) -> &str {
         self.first.as_deref().unwrap_or_default()
     }
 
-    /// Sees to it that what was reported is on its way to the disk.
+    /// Passes the buffered lines to the system.
     ///
     /// # Errors
-    /// It can't be written.
+    /// Returns an error if the report can't be written.
     pub fn flush(&mut self) -> Result<(), Failure> {
         if self.trouble.is_none()
             && let Sink::File { file, name } = &mut self.sink
@@ -134,17 +134,17 @@ impl Report {
         self.trouble.clone().map_or(Ok(()), Err)
     }
 
-    /// The name of an input.
+    /// Returns the name of an input.
     pub fn name(&self, input: usize) -> &str {
         self.names.get(input).map_or("", String::as_str)
     }
 
-    /// Whether so many errors were written that the next ones aren't.
+    /// Returns true if the maximum number of lines was exceeded.
     fn is_cut_short(&self) -> bool {
         matches!(&self.sink, Sink::Stderr { shown_max, .. } if self.written > *shown_max)
     }
 
-    /// What to say of errors that were counted and not shown.
+    /// Returns a message about errors that were counted and not shown.
     pub fn unshown(&self) -> Option<String> {
         let Sink::Stderr { shown_max, .. } = &self.sink else { return None };
         let left = self.written.checked_sub(*shown_max).filter(|left| *left > 0)?;
@@ -176,14 +176,14 @@ impl Report {
     }
 }
 
-/// Writes all of it, unless standard error was closed: then the text is dropped. The standard library takes a closed
-/// descriptor for one that takes everything.
+/// Writes all of the text, unless standard error was closed: then the text is dropped. The standard library ignores a
+/// closed descriptor.
 fn write_to_stderr(mut text: &[u8]) -> io::Result<()> {
     let mut stderr = io::stderr();
     while !text.is_empty() {
         match stderr.write(text) {
             Ok(written) => text = &text[written..],
-            // Another program that shares it may have made it non-blocking.
+            // Another program that shares the descriptor may have made it nonblocking.
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 let _ = poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], None);
             }
@@ -195,7 +195,7 @@ fn write_to_stderr(mut text: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The report can't be written.
+/// Returns the failure for an unwritable report.
 pub fn cannot_write(name: &str, error: &io::Error) -> Failure {
     Failure::new(Exit::Output, format!("can't write the errors to {name}: {error}"))
 }

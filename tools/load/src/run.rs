@@ -1,4 +1,4 @@
-//! `penstock load` from the command line to the exit status.
+//! Runs `penstock load` from the command line to the exit status.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Seek, SeekFrom, Write};
@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::args::{LoadOptions, ResumeOptions};
-use crate::belt::{Belt, Taken};
+use crate::block_channel::{BlockChannel, Taken};
+use crate::cluster;
 use crate::complete::{LoadOutcome, now_s, say_again};
 use crate::exit::{Exit, Failure};
 use crate::flight::{Flight, Witness};
@@ -18,16 +19,16 @@ use crate::merge::Merging;
 use crate::plan::Plan;
 use crate::progress::{Figures, ProgressDisplay, count, say};
 use crate::report::{Report, Sink, cannot_write};
-use crate::session::{LoadSession, Resumable, connect};
+use crate::session::{LoadSession, Resumable, connect, end_token};
 use crate::source::{Tally, is_same_file};
 use crate::state::{Phase, StateFile, default_path};
 use crate::transaction;
 use crate::transfer::Load;
 
-/// Errors that a terminal shows. A report in a file or a pipe has all.
+/// Maximum number of errors on a terminal. A report in a file or a pipe contains all.
 const ERRORS_SHOWN_MAX: u64 = 100;
 
-/// Runs the tool; `args` are those after its name.
+/// Runs the tool. `args` are the arguments after its name.
 pub fn run(args: Vec<std::ffi::OsString>) -> ExitCode {
     let options = match crate::args::parse(args) {
         Ok(Ok(options)) => options,
@@ -35,10 +36,14 @@ pub fn run(args: Vec<std::ffi::OsString>) -> ExitCode {
         Err(error) if error.exit_code() == 0 => return answer(&error),
         Err(error) => return leave(Err(Failure::new(Exit::Usage, one_line(&error)))),
     };
-    leave(if options.dry_run { dry_run(&options) } else { load(options) })
+    leave(match options.dry_run {
+        true => dry_run(&options),
+        false if options.cluster => cluster::load(&options),
+        false => load(options),
+    })
 }
 
-/// Prints help or the version. A reader that closes the pipe early, such as `head`, is no failure.
+/// Prints help or the version. `head` and others may close the pipe early, which is no failure.
 fn answer(text: &clap::Error) -> ExitCode {
     match text.print() {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -49,12 +54,20 @@ fn answer(text: &clap::Error) -> ExitCode {
     }
 }
 
-/// What is wrong with the command line, without the usage that clap adds.
+/// Returns clap's message on one line, without its usage text.
 fn one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let first = text.split("\n\n").next().unwrap_or_default();
     let words: Vec<&str> = first.trim_start_matches("error: ").split_whitespace().collect();
-    format!("{}; see penstock load --help", words.join(" "))
+    format!("{}{}; see penstock load --help", words.join(" "), suggestion(error))
+}
+
+/// Returns the end of the message for a misspelt option: the similar one that clap found.
+fn suggestion(error: &clap::Error) -> String {
+    match error.get(clap::error::ContextKind::SuggestedArg) {
+        Some(clap::error::ContextValue::String(option)) => format!(" (did you mean '{option}'?)"),
+        _ => String::new(),
+    }
 }
 
 fn leave(result: Result<Exit, Failure>) -> ExitCode {
@@ -65,40 +78,40 @@ fn leave(result: Result<Exit, Failure>) -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
-/// Starts the thread that reads; the tally counts what it has read.
-fn start_reading(
+/// Starts the thread that reads. The tally counts the bytes read.
+pub(crate) fn start_reading(
     plan: &Plan,
     merging: Merging,
     args_max: u64,
     repeatable: bool,
-) -> Result<(Arc<Belt>, Arc<Tally>), Failure> {
-    let (belt, tally) = (Arc::new(Belt::new()?), Arc::new(Tally::default()));
-    let (plan, putter, counter) = (plan.clone(), belt.clone(), tally.clone());
-    // It isn't joined: it may wait for a pipe that never gives anything, and ends with the process.
+) -> Result<(Arc<BlockChannel>, Arc<Tally>), Failure> {
+    let (block_channel, tally) = (Arc::new(BlockChannel::new()?), Arc::new(Tally::default()));
+    let (plan, putter, counter) = (plan.clone(), block_channel.clone(), tally.clone());
+    // The thread isn't joined. It may wait for a pipe without end, and ends with the process.
     let started = std::thread::Builder::new()
         .name("reader".to_owned())
         .spawn(move || plan.read(&putter, counter, merging, args_max, repeatable));
     started.map_err(|error| Failure::new(Exit::Input, format!("can't start a thread: {error}")))?;
-    Ok((belt, tally))
+    Ok((block_channel, tally))
 }
 
-/// `--dry-run`: counts commands, and reports lines that are none and a transaction that doesn't end.
+/// `--dry-run`: counts commands, and reports invalid lines and a transaction without an end.
 fn dry_run(options: &LoadOptions) -> Result<Exit, Failure> {
     options.plan.check()?;
-    let (belt, _) = start_reading(&options.plan, Merging::default(), ARGS_MAX, false)?;
+    let (block_channel, _) = start_reading(&options.plan, Merging::default(), ARGS_MAX, false)?;
     let mut progress = start_progress(options);
     let mut report = Report::new(sink(options, &progress, false)?, options.plan.names());
     let (mut figures, mut open, mut is_unended) = (Figures::default(), None, false);
     let end = loop {
-        match belt.take() {
+        match block_channel.take() {
             Taken::Block(block) => {
                 block.rejected().iter().for_each(|rejected| report.rejected(block.input, rejected));
                 figures.commands += block.len() as u64;
                 open = transaction::follow(open, &block, 0, block.len());
                 figures.input_bytes = block.input_bytes;
-                belt.give_back(block);
+                block_channel.give_back(block);
             }
-            Taken::Nothing => belt.wait(),
+            Taken::Nothing => block_channel.wait(),
             Taken::End(end) => {
                 if let (Ok(()), Some(open)) = (&end, open) {
                     is_unended = true;
@@ -129,11 +142,11 @@ fn dry_run(options: &LoadOptions) -> Result<Exit, Failure> {
     end.map(|()| status(&report))
 }
 
-/// Shows how far things are; if the input is typed, says that it is waited for.
-fn start_progress(options: &LoadOptions) -> ProgressDisplay {
+/// Starts the progress display. If the input is typed, it prints a notice.
+pub(crate) fn start_progress(options: &LoadOptions) -> ProgressDisplay {
     let is_typed = options.plan.reads_stdin() && io::stdin().is_terminal();
     if is_typed && !options.quiet {
-        say("reading commands from standard input, one a line; Ctrl-D ends them (penstock load --help tells more)");
+        say("reading commands from standard input, one per line; Ctrl-D ends the input (see penstock load --help)");
     }
     ProgressDisplay::new(options.plan.total_bytes(), options.quiet, is_typed)
 }
@@ -146,23 +159,23 @@ fn status(report: &Report) -> Exit {
     if report.errors() > 0 { Exit::SomeFailed } else { Exit::Complete }
 }
 
-fn say_unshown(report: &Report) {
+pub(crate) fn say_unshown(report: &Report) {
     if let Some(text) = report.unshown() {
         say(&text);
     }
 }
 
-/// A line on standard output; it is no failure if that is closed.
-fn summary(quiet: bool, text: &str) {
+/// Prints a line on standard output. A closed standard output is no failure.
+pub(crate) fn summary(quiet: bool, text: &str) {
     if !quiet {
         let _ = writeln!(io::stdout(), "{text}");
     }
 }
 
-/// Where errors go. `append` keeps what an earlier run of the same load has written.
-fn sink(options: &LoadOptions, progress: &ProgressDisplay, append: bool) -> Result<Sink, Failure> {
+/// Opens the destination of errors. `append` keeps the errors of an earlier run of the same load.
+pub(crate) fn sink(options: &LoadOptions, progress: &ProgressDisplay, append: bool) -> Result<Sink, Failure> {
     let Some(path) = &options.errors else {
-        // A user can't read thousands of errors on a terminal.
+        // Thousands of errors on a terminal are of no use.
         let shown_max = if io::stderr().is_terminal() { ERRORS_SHOWN_MAX } else { u64::MAX };
         return Ok(Sink::Stderr { bar: progress.bar(), shown_max });
     };
@@ -177,19 +190,19 @@ fn sink(options: &LoadOptions, progress: &ProgressDisplay, append: bool) -> Resu
     Ok(Sink::File { file: BufWriter::new(file), name })
 }
 
-/// Refuses to write `what` into a file that is an input.
-fn refuse_input(path: &Path, plan: &Plan, what: &str) -> Result<(), Failure> {
+/// Refuses an output file that is also an input. The error calls the file `output`.
+fn refuse_input(path: &Path, plan: &Plan, output: &str) -> Result<(), Failure> {
     if plan.sources.iter().any(|source| source.origin.is_file_at(path)) {
         let name = path.display();
-        let text = format!("{name} is an input, and {what} would overwrite it: name another file");
+        let text = format!("{name} is an input, and {output} would overwrite it: name another file");
         return Err(Failure::new(Exit::Usage, text));
     }
     Ok(())
 }
 
-/// Cuts off what a killed loader wrote of its last line, and leaves the file at its end.
+/// Removes an incomplete last line that a killed loader left, and positions the file at its end.
 fn drop_torn_line(file: &mut File) -> io::Result<()> {
-    /// A line of the report is shorter.
+    /// Longer than any line of the report.
     const LINE_BYTES_MAX: u64 = 64 << 10;
     let length = file.seek(SeekFrom::End(0))?;
     if length == 0 || !file.metadata()?.is_file() {
@@ -204,11 +217,11 @@ fn drop_torn_line(file: &mut File) -> io::Result<()> {
     file.seek(SeekFrom::End(0)).map(drop)
 }
 
-/// The input and line of the last error in the report of an earlier run.
-fn last_reported(path: &Path, plan: &Plan) -> Option<(usize, u64)> {
+/// Returns the input and line of the last error in the report of an earlier run.
+pub(crate) fn last_reported(path: &Path, plan: &Plan) -> Option<(usize, u64)> {
     let names = plan.names();
-    // An input may be named twice; as errors are in the order of the inputs, one that isn't behind the last is of the
-    // next pass.
+    // An input may be named twice. Errors are in input order, so an error before the previous one belongs to the next
+    // pass.
     let place = |line: &[u8], last: Option<(usize, u64)>| {
         let text = String::from_utf8_lossy(line).into_owned();
         let places = names.iter().enumerate().filter_map(|(index, name)| {
@@ -224,9 +237,20 @@ fn last_reported(path: &Path, plan: &Plan) -> Option<(usize, u64)> {
 
 fn open_state(options: &LoadOptions, resume: &ResumeOptions) -> Result<Resumable, Failure> {
     let server = format!("{}/{}", options.config.address, options.config.db);
+    let file = open_state_file(options, resume, &server)?;
+    let now = Instant::now();
+    Ok(Resumable { file, ttl_s: resume.ttl_s, retry: resume.retry, written: now, failed_before: 0 })
+}
+
+/// Opens the state of a load into `server`.
+pub(crate) fn open_state_file(
+    options: &LoadOptions,
+    resume: &ResumeOptions,
+    server: &str,
+) -> Result<StateFile, Failure> {
     let path = match &resume.state {
         Some(path) => path.clone(),
-        None => default_path(&options.plan, &server)?,
+        None => default_path(&options.plan, server)?,
     };
     refuse_input(&path, &options.plan, "the state of the load")?;
     if options.errors.as_deref().is_some_and(|errors| is_same_file(errors, &path)) {
@@ -234,9 +258,7 @@ fn open_state(options: &LoadOptions, resume: &ResumeOptions) -> Result<Resumable
             format!("{} can't be both the load's state and the report of errors: name two files", path.display());
         return Err(Failure::new(Exit::Usage, text));
     }
-    let file = StateFile::open(&path, &options.plan, &server, resume.restart)?;
-    let now = Instant::now();
-    Ok(Resumable { file, ttl_s: resume.ttl_s, retry: resume.retry, written: now, failed_before: 0 })
+    StateFile::open(&path, &options.plan, server, resume.restart)
 }
 
 fn load(options: LoadOptions) -> Result<Exit, Failure> {
@@ -245,7 +267,8 @@ fn load(options: LoadOptions) -> Result<Exit, Failure> {
     if let Some(resumable) = &mut resumable
         && let Some(outcome) = resumable.file.state.outcome.clone()
     {
-        return say_again(&options.plan, &options.config, &mut resumable.file, &outcome);
+        let clean_up = |token: &str| end_token(&options.config, token);
+        return say_again(&options.plan, &mut resumable.file, &outcome, clean_up);
     }
     let goes_on = resumable.as_ref().is_some_and(|resumable| resumable.file.state.progress.phase != Phase::New);
     let progress = start_progress(&options);
@@ -261,21 +284,22 @@ fn load(options: LoadOptions) -> Result<Exit, Failure> {
     let (config, merge) = (options.config.clone(), options.merge);
     let retry = options.resume.as_ref().map(|resume| resume.retry);
     let (connection, terms) = interrupt.wait_for(move || connect(&config, merge, retry))??;
-    // What stops at an error stops there, and not behind what happened to be put before it. And what goes on must be
-    // told of errors as they come: of a run in another order they are known when all of it is answered.
+    // Nothing is sorted with `--stop-on-error`, because commands sorted before the error would have run. Nothing is
+    // sorted with `--resume` either, because errors must be noted as they come, and errors of a sorted run are reported
+    // only at its end.
     let keeps_order = options.stop_on_error || options.resume.is_some();
     let possible = if keeps_order { terms.merging.in_order() } else { terms.merging };
     let merging = match &mut resumable {
         Some(resumable) => resumable.merging(possible, options.chunk)?,
         None => possible.in_chunks(options.chunk),
     };
-    let (belt, tally) = start_reading(&options.plan, merging, terms.args_max, options.resume.is_some())?;
+    let (block_channel, tally) = start_reading(&options.plan, merging, terms.args_max, options.resume.is_some())?;
     let flight = Flight::new(options.chunk.max(merging.most()), options.resume.is_some());
     let flight = if options.stop_on_error { flight.ending_at_rejected(report.earlier_rejected()) } else { flight };
     let mut session = LoadSession {
         config: &options.config,
         load: Load {
-            belt: &belt,
+            block_channel: &block_channel,
             flight,
             report,
             progress,
@@ -290,12 +314,12 @@ fn load(options: LoadOptions) -> Result<Exit, Failure> {
         advanced: (0, Instant::now()),
     };
     let ran = session.run(connection);
-    belt.stop();
+    block_channel.stop();
     session.load.progress.finish();
     conclude(&options, session, &tally, ran)
 }
 
-/// How the load ended, as far as it got.
+/// Returns the result of the load so far.
 fn outcome(session: &LoadSession<'_, '_>, tally: &Tally) -> LoadOutcome {
     let load = &session.load;
     let queued = load.flight.unended().map_or(0, |unended| unended.queued);
@@ -310,7 +334,7 @@ fn outcome(session: &LoadSession<'_, '_>, tally: &Tally) -> LoadOutcome {
     }
 }
 
-/// Says how the load ended, and notes it where it is complete.
+/// Prints the result of the load, and records it if it is complete.
 fn conclude(
     options: &LoadOptions,
     mut session: LoadSession<'_, '_>,
@@ -347,7 +371,7 @@ fn conclude(
     session.finish(outcome).map(|()| exit)
 }
 
-/// What to say of a transaction if the load ended within it, though the input might have gone on.
+/// Returns a message about a transaction if the load ended within it before the end of the input.
 fn left_out(session: &LoadSession<'_, '_>) -> String {
     let Load { flight, report, .. } = &session.load;
     flight.unended().map_or(String::new(), |unended| {
@@ -356,7 +380,7 @@ fn left_out(session: &LoadSession<'_, '_>) -> String {
     })
 }
 
-/// The load's end, where the input's end wasn't reached.
+/// Returns the result of a load that ended before its input.
 fn early_end(session: &LoadSession<'_, '_>) -> Option<Result<Exit, Failure>> {
     let load = &session.load;
     let input_ended = load.input_end.is_some() && load.flight.is_empty();
@@ -369,13 +393,13 @@ fn early_end(session: &LoadSession<'_, '_>) -> Option<Result<Exit, Failure>> {
     if load.interrupt.was_asked() {
         return Some(Err(Failure::new(
             Exit::Interrupted,
-            format!("interrupted {place}; all up to there was answered{}", left_out(session)),
+            format!("interrupted {place}; all earlier commands were answered{}", left_out(session)),
         )));
     }
-    let text = format!("stopped {place}, since {} had an error{}", load.report.first_place(), left_out(session));
+    let text = format!("stopped {place}, because of an error at {}{}", load.report.first_place(), left_out(session));
     Some(Err(Failure::new(Exit::SomeFailed, text)))
 }
 
-fn seconds(elapsed: Duration) -> String {
+pub(crate) fn seconds(elapsed: Duration) -> String {
     format!("{:.2} s", elapsed.as_secs_f64())
 }

@@ -1,4 +1,4 @@
-//! The connections of a load: the first one, and with `--resume` those that go on where one broke.
+//! The connections of a load: the first one, and with `--resume` those that replace a broken one.
 
 use std::time::{Duration, Instant};
 
@@ -16,49 +16,51 @@ use crate::state::{Phase, Reported, StateFile};
 use crate::token::{self, Answer, TokenProgress};
 use crate::transfer::{Ended, Load, Transfer};
 
-/// The first wait before a new attempt to connect; it doubles with each.
+/// First pause between attempts to connect. It doubles each time.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
-/// The longest.
+/// Maximum pause.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// The state of the load is written so often at most.
+/// Minimum interval between updates of the state file.
 const STATE_EVERY: Duration = Duration::from_secs(1);
 
-/// What `--resume` needs.
+/// State for `--resume`.
 pub struct Resumable {
-    /// Where the state is kept.
+    /// The state file.
     pub file: StateFile,
-    /// How long the server keeps the token while no loader is connected, in seconds.
+    /// Time that the server keeps the token while no loader is connected, in seconds.
     pub ttl_s: u64,
-    /// How long to try for a new connection without any command being answered.
+    /// Time limit for reconnecting without any progress.
     pub retry: Duration,
-    /// When the state was written last.
+    /// Time of the last update of the state file.
     pub written: Instant,
-    /// Requests that failed in earlier lives and were reported, without those that the server has told of again.
+    /// Number of failed requests that earlier runs have reported, without those that the server has sent again.
     pub failed_before: u64,
 }
 
 impl Resumable {
-    /// What is merged: as the load began, or else what is possible in chunks of so many commands.
+    /// Returns the settings for merging: those of the load's beginning, or for a new load the possible ones, in chunks
+    /// of `chunk` commands.
     ///
     /// # Errors
-    /// The load began with what isn't possible any more.
+    /// Returns an error if the load began with settings that aren't possible any more.
     pub fn merging(&mut self, possible: Merging, chunk: u64) -> Result<Merging, Failure> {
         let progress = &mut self.file.state.progress;
         if progress.phase == Phase::New {
-            // It is written when the phase changes, before anything is sent.
+            // They are written with the next change of the phase, before anything is sent.
             progress.merging = possible.in_chunks(chunk);
         } else if !progress.merging.can_go_on(possible) {
             return Err(Failure::new(
                 Exit::Resume,
-                "the load began with its commands merged in a way that the server, this version or --no-merge doesn't allow \
-                 now, and what ran can't be told from what didn't otherwise; --restart begins anew",
+                "the load began with merged commands, which the server, this version or --no-merge doesn't allow \
+                 now. Without the same merging, the executed commands can't be identified; use --restart to start again",
             ));
         }
         Ok(progress.merging)
     }
 
-    /// Writes into the state how many commands are answered, now and then: it tells the user where things stood, should
-    /// the server forget. What has failed since is noted at once, so that a successor knows that it is in the report.
+    /// Writes the number of answered commands into the state from time to time, as information for the user if the
+    /// server loses the token. New failures are written at once, so that a later loader knows that they are in the
+    /// report.
     fn note(&mut self, load: &Load<'_>, now: Instant) -> Result<(), Failure> {
         let noted = &self.file.state.progress;
         let (reported, before) = (self.reported(load), noted.reported);
@@ -72,7 +74,8 @@ impl Resumable {
         self.note_now(load, false)
     }
 
-    /// The same at once, if there is no step back in it; `is_all` says that nothing will be reported after it.
+    /// Writes the progress at once, unless it would go backwards. `is_all` tells that no further errors will be
+    /// reported.
     fn note_now(&mut self, load: &Load<'_>, is_all: bool) -> Result<(), Failure> {
         let (noted, reported) = (self.file.state.progress, self.reported(load));
         if reported.requests < noted.reported.requests {
@@ -81,36 +84,37 @@ impl Resumable {
         self.file.note(load.flight.answered().max(noted.answered), Reported { is_all, ..reported })
     }
 
-    /// What is reported by now, if the report was flushed.
+    /// Returns the numbers of reported errors. The report must be flushed.
     fn reported(&self, load: &Load<'_>) -> Reported {
         Reported {
             requests: load.flight.done_requests(),
             failed_requests: self.failed_before + load.flight.failed_requests(),
             failed: load.report.failures(),
-            // Those at the place where an earlier life ended may not have been read again so far.
+            // Rejected lines near the end of the earlier run may not have been read again yet.
             rejected: load.report.rejected_lines().max(self.file.state.progress.reported.rejected),
             is_all: false,
         }
     }
 }
 
-/// A load and the way to its server.
+/// A load with its connection to the server.
 pub struct LoadSession<'s, 'l> {
-    /// Where the server is.
+    /// Configuration of the server.
     pub config: &'s Config,
     /// The load.
     pub load: Load<'l>,
-    /// With `--resume`.
+    /// State for `--resume`.
     pub resumable: Option<Resumable>,
-    /// Failures that the server counted and doesn't list: requests.
+    /// Number of failed requests that the server counted and doesn't list.
     pub unlisted: u64,
-    /// Whether some of them may be in the report all the same, since an earlier loader was killed behind its last note.
+    /// True if some of them may be in the report, because an earlier loader was killed after its last update of the
+    /// state.
     pub may_be_reported: bool,
-    /// How many commands were executed when a connection last broke further on than the one before, and when that was.
+    /// Number of executed commands at the last broken connection that had made progress, and its time.
     pub advanced: (u64, Instant),
 }
 
-/// A new connection and the token's progress, or why not.
+/// A new connection with the token's progress, or the reason for another attempt.
 enum Attempt {
     Connected(Box<dyn Stream>, TokenProgress),
     Again(String),
@@ -120,17 +124,17 @@ impl LoadSession<'_, '_> {
     /// Loads everything.
     ///
     /// # Errors
-    /// What ended the load before its time.
+    /// Returns the reason for an early end.
     pub fn run(&mut self, connection: Connection) -> Result<(), Failure> {
         let ran = self.load_all(connection);
-        // Before it is closed: what failed in a transaction without an end is reported then, and runs again if the
-        // load goes on.
+        // Noted before the load is closed: closing reports failures in an unfinished transaction, which runs again if
+        // the load continues.
         let noted = self.note_end();
         ran.and(noted).and_then(|()| self.load.close()).and_then(|()| self.note_rejected())
     }
 
-    /// Notes the lines that were rejected within a transaction without an end: they were reported when the load was
-    /// closed, and will be no commands when the transaction is sent again.
+    /// Notes lines that were rejected within an unfinished transaction. They were reported at the end of the load, and
+    /// will be rejected again when the transaction is sent again.
     fn note_rejected(&mut self) -> Result<(), Failure> {
         let Some(resumable) = &mut self.resumable else { return Ok(()) };
         let (noted, rejected) = (resumable.file.state.progress, self.load.report.rejected_lines());
@@ -140,7 +144,7 @@ impl LoadSession<'_, '_> {
         resumable.file.note(noted.answered, Reported { rejected, ..noted.reported })
     }
 
-    /// Notes what was reported, and that no more will be.
+    /// Notes the reported errors, and that no more will be reported.
     fn note_end(&mut self) -> Result<(), Failure> {
         self.load.report.flush()?;
         self.resumable.as_mut().map_or(Ok(()), |resumable| resumable.note_now(&self.load, true))
@@ -159,7 +163,7 @@ impl LoadSession<'_, '_> {
         }
     }
 
-    /// Goes on over the first connection, or one in its place, up to the first command that is to be sent.
+    /// Starts over the first connection or a replacement, at the first command that must be sent.
     fn begin(&mut self, connection: Connection) -> Result<Box<dyn Stream>, Failure> {
         let Some(resumable) = &self.resumable else { return Ok(connection.into_stream().0) };
         let reported = resumable.file.state.progress.reported;
@@ -171,7 +175,7 @@ impl LoadSession<'_, '_> {
         self.take_up(progress)?;
         self.may_be_reported = self.unlisted > 0 && !reported.is_all;
         if let Some(resumable) = &mut self.resumable {
-            // From here on a loader that is killed may have reported more than is noted.
+            // From here on, a killed loader may have reported more errors than are noted.
             resumable.note_now(&self.load, false)?;
         }
         if goes_on {
@@ -179,23 +183,23 @@ impl LoadSession<'_, '_> {
             let (failed, at_least) = self.failed();
             let at_least = if at_least { "at least " } else { "" };
             let failed = grouped(failed);
-            let text = format!("{done} ran in an earlier run, {at_least}{failed} of them failed; going on");
+            let text = format!("{done} executed in an earlier run, {at_least}{failed} of them failed; continuing");
             self.load.progress.say(&text);
         }
         Ok(stream)
     }
 
-    /// How many commands failed, and whether that is a lower bound.
+    /// Returns the number of failed commands, and true if it is a lower bound.
     pub fn failed(&self) -> (u64, bool) {
         (self.load.report.failures() + self.unlisted, self.unlisted > 0 && self.request_commands() > 1)
     }
 
-    /// Commands that a request may stand for.
+    /// Returns the maximum number of commands in a request.
     fn request_commands(&self) -> u64 {
         self.resumable.as_ref().map_or(1, |resumable| resumable.file.state.progress.merging.most().max(1))
     }
 
-    /// Says how many errors the report lacks, if it does.
+    /// Prints how many errors are missing in the report, if any.
     pub fn say_unlisted(&self) {
         let errors = |number| count(number, "error") + " of commands whose replies were lost";
         match (self.unlisted, self.request_commands()) {
@@ -208,14 +212,14 @@ impl LoadSession<'_, '_> {
         }
     }
 
-    /// A new connection after one broke.
+    /// Connects again after a broken connection.
     fn go_on(&mut self, reason: &str) -> Result<Box<dyn Stream>, Failure> {
         if self.resumable.is_none() || self.load.interrupt.was_asked() {
             return Err(self.broken(reason));
         }
         let (stream, progress) = self.enter(None, Some(reason))?;
         self.take_up(progress)?;
-        // A command that makes the server close the connection must not be sent for ever.
+        // If a command makes the server close the connection, it must not be sent forever.
         let (answered, now) = (self.load.flight.done(), Instant::now());
         if answered > self.advanced.0 {
             self.advanced = (answered, now);
@@ -224,7 +228,7 @@ impl LoadSession<'_, '_> {
         if now.duration_since(self.advanced.1) > retry { Err(self.broken(reason)) } else { Ok(stream) }
     }
 
-    /// Tells the flight what was executed, and reads the input up to there.
+    /// Passes the executed requests to the flight, and reads the input up to them.
     fn take_up(&mut self, progress: TokenProgress) -> Result<(), Failure> {
         if progress.executed < self.load.flight.done_requests() {
             return Err(forgotten(self.load.flight.done()));
@@ -240,7 +244,7 @@ impl LoadSession<'_, '_> {
         Ok(())
     }
 
-    /// Passes what an earlier life of this load is known to have reported, and hears of the first failures in it again.
+    /// Skips the requests that an earlier run has reported. The first failures among them are read again.
     fn hear_again(&mut self, progress: &TokenProgress) -> Result<(), Failure> {
         let noted = self.resumable.as_ref().map_or(Reported::default(), |it| it.file.state.progress.reported);
         if self.load.flight.done_requests() >= noted.requests {
@@ -255,10 +259,10 @@ impl LoadSession<'_, '_> {
         Ok(())
     }
 
-    /// Tells the flight that so many requests were executed, and which of them failed, and reads the input up to there.
+    /// Passes the number of executed requests and the failed ones to the flight, and reads the input up to them.
     fn skip(&mut self, executed: u64, failures: Vec<Remembered>) -> Result<(), Failure> {
         let load = &mut self.load;
-        load.flight.resume(executed, failures, &mut load.report, |block| load.belt.give_back(block));
+        load.flight.resume(executed, failures, &mut load.report, |block| load.block_channel.give_back(block));
         while load.flight.is_skipping() {
             load.tick(Instant::now())?;
             if load.interrupt.was_asked() {
@@ -268,21 +272,21 @@ impl LoadSession<'_, '_> {
                 return Err(Failure::new(
                     Exit::Resume,
                     format!(
-                        "the server has executed more of this load than the input has, which ends after {}: it is not \
-                         the same",
+                        "the server has executed more commands of this load than the input has ({}): it is another \
+                         input",
                         count(load.flight.answered(), "command"),
                     ),
                 ));
             }
             if !load.refill() {
-                load.belt.wait();
+                load.block_channel.wait();
             }
         }
         Ok(())
     }
 
-    /// Has the token over this connection, or over a new one if there is none or it breaks. `reason` is what became of
-    /// an earlier one, over which the load was on its way.
+    /// Resumes the token over this connection, or over a new one if there is none or it breaks. `reason` describes the
+    /// earlier broken connection of a running load.
     fn enter(
         &mut self,
         mut connection: Option<Connection>,
@@ -317,7 +321,7 @@ impl LoadSession<'_, '_> {
             let answer = token::enter(&mut connection, &token, new_ttl_s)?;
             Ok((connection.into_stream().0, answer))
         });
-        // Asked to stop: the caller checks for that before it tries again.
+        // The process was asked to stop. The caller checks this before it tries again.
         let Ok(asked) = asked else { return Ok(Attempt::Again("interrupted".to_owned())) };
         match asked {
             Ok((stream, Answer::Is(progress))) => Ok(Attempt::Connected(stream, progress)),
@@ -333,7 +337,7 @@ impl LoadSession<'_, '_> {
         }
     }
 
-    /// The connection broke for good: what is known of the commands.
+    /// Returns the failure for a broken connection, with the known state of the commands.
     fn broken(&self, reason: &str) -> Failure {
         let flight = &self.load.flight;
         let (answered, open) = (flight.done(), flight.sent().saturating_sub(flight.done()));
@@ -348,7 +352,7 @@ impl LoadSession<'_, '_> {
         };
         let mut text = format!("{reason}; {} answered{place}", was(answered));
         if self.resumable.is_some() {
-            text += "; the same command line goes on from there";
+            text += "; the same command line continues from there";
         } else if open > 0 {
             let open = grouped(open);
             text += &format!(", and {open} more may have been executed or not");
@@ -357,23 +361,23 @@ impl LoadSession<'_, '_> {
         Failure::new(exit, text)
     }
 
-    /// Everything is done: the token is not needed any more, and the state says how it ended.
+    /// Ends a complete load: removes the token, and writes the result into the state.
     ///
     /// # Errors
-    /// The state can't be written.
+    /// Returns an error if the state can't be written.
     pub fn finish(&mut self, outcome: LoadOutcome) -> Result<(), Failure> {
         let Some(mut resumable) = self.resumable.take() else { return Ok(()) };
         resumable.file.finish(outcome)?;
         if self.end_token(&resumable) { resumable.file.enter(Phase::Complete) } else { Ok(()) }
     }
 
-    /// Has the server forget the load, unless the user interrupts that.
+    /// Removes the token from the server, unless the user interrupts.
     fn end_token(&self, resumable: &Resumable) -> bool {
         let (config, token) = (self.config.clone(), resumable.file.state.name.token.clone());
         self.load.interrupt.wait_for(move || end_token(&config, &token)).unwrap_or(false)
     }
 
-    /// Nothing was executed, and nothing is to be gone on with.
+    /// Ends a load without executed commands: removes the token and the state file.
     pub fn forget(&mut self) {
         if let Some(resumable) = self.resumable.take() {
             self.end_token(&resumable);
@@ -382,7 +386,7 @@ impl LoadSession<'_, '_> {
     }
 }
 
-/// The waits between attempts to connect, until it has been tried for long enough.
+/// Pauses between attempts to connect, with a time limit.
 struct Pauses {
     until: Option<Instant>,
     next: Duration,
@@ -393,12 +397,12 @@ impl Pauses {
         Pauses { until: Instant::now().checked_add(retry), next: PAUSE_MIN }
     }
 
-    /// Whether there is no time left for another one.
+    /// Returns true if there is no time for another pause.
     fn is_over(&self) -> bool {
         self.until.is_some_and(|until| Instant::now() + self.next > until)
     }
 
-    /// Waits; false if there is no time left.
+    /// Pauses. Returns false if there is no time left.
     fn pause(&mut self) -> bool {
         if self.is_over() {
             return false;
@@ -409,9 +413,9 @@ impl Pauses {
     }
 }
 
-/// Has the server forget the load, if it can be reached. Otherwise the token expires.
+/// Removes the token from the server if it is reachable. Otherwise the token expires.
 pub fn end_token(config: &Config, token: &str) -> bool {
-    /// A connection may break; a server that doesn't answer several in a row isn't waited for.
+    /// A connection may break. After several failures the server counts as unreachable.
     const TRIES: usize = 3;
     let end = || Connection::connect(config).and_then(|mut it| token::end(&mut it, token));
     (0..TRIES).any(|_| end().is_ok())
@@ -421,16 +425,16 @@ fn was(commands: u64) -> String {
     format!("{} {}", count(commands, "command"), if commands == 1 { "was" } else { "were" })
 }
 
-/// What a server takes.
+/// Limits of a server.
 pub struct Terms {
-    /// What may be merged.
+    /// Possible merging.
     pub merging: Merging,
-    /// How many arguments of a command.
+    /// Maximum number of arguments of a command.
     pub args_max: u64,
 }
 
 impl Terms {
-    /// Those of a server that wasn't asked.
+    /// Returns the limits of a server that wasn't queried.
     fn unknown() -> Terms {
         Terms { merging: Merging::default(), args_max: ARGS_MAX }
     }
@@ -441,12 +445,12 @@ impl Terms {
     }
 }
 
-/// Connects, and, unless nothing is to be merged, finds out what the server takes. `retry`: the load may have begun
-/// merged, and a connection that breaks is tried again for so long. One that never came about isn't: there may be no
-/// server.
+/// Connects, and queries the server's limits unless merging is off. `retry` is given for a load that may have begun
+/// with merging: a connection that breaks is then tried again for this time. If the first attempt to connect fails, it
+/// isn't repeated, because there may be no server.
 ///
 /// # Errors
-/// The server can't be reached, or doesn't let us in.
+/// Returns an error if the server is unreachable or refuses the login.
 pub fn connect(config: &Config, merge: bool, retry: Option<Duration>) -> Result<(Connection, Terms), Failure> {
     let (mut pauses, mut was_there) = (retry.map(Pauses::new), false);
     loop {
@@ -460,7 +464,7 @@ pub fn connect(config: &Config, merge: bool, retry: Option<Duration>) -> Result<
             return Err(server_failure(&error));
         };
         if !was_there {
-            // It may be no server at all, or one that speaks TLS.
+            // The address may belong to another kind of server, or to one that expects TLS.
             say(&format!("{}; trying again", shown(&error)));
         }
         was_there = true;
@@ -475,36 +479,37 @@ fn connect_once(config: &Config, merge: bool, resumes: bool) -> Result<(Connecti
     }
     match Terms::ask(&mut connection) {
         Ok(terms) => Ok((connection, terms)),
-        // What can't be asked now may be allowed all the same: a load that began merged is not to be given up for that.
+        // A failed query doesn't prove that merging is impossible. A load that began with merging must not be abandoned
+        // for this reason.
         Err(error) if resumes => Err(error),
-        // A server that refuses the questions gets the input and nothing else.
+        // If the server refuses the queries, only the input is sent.
         Err(_) => Ok((connect_and_ping(config)?, Terms::unknown())),
     }
 }
 
-/// Connects, and finds out whether the server takes commands at all.
+/// Connects, and checks with PING that the server takes commands.
 fn connect_and_ping(config: &Config) -> Result<Connection, Error> {
     let mut connection = Connection::connect(config)?;
     match connection.command(&["PING"]) {
         Ok(_) => Ok(connection),
-        // A user that may not ping may well be allowed to load.
+        // A user without permission for PING may be allowed to load.
         Err(Error::Server(error)) if error.code() == b"NOPERM" => Ok(connection),
         Err(error) => Err(error),
     }
 }
 
-/// Whether another attempt may succeed.
+/// Returns true if another attempt may succeed.
 fn is_passing(error: &Error) -> bool {
     let busy = |text: &[u8]| text.starts_with(b"LOADING") || text.starts_with(b"ERR max number of clients");
     error.is_connection_lost() || error.server().is_some_and(|error| busy(error.text()))
 }
 
-/// An error about a command of the loader's own, without the command's fate.
+/// Formats an error of a command of the loader's own, without the command's fate.
 fn shown(error: &Error) -> String {
     if let Error::Lost { cause, .. } = error { cause.to_string() } else { error.to_string() }
 }
 
-fn server_failure(error: &Error) -> Failure {
+pub(crate) fn server_failure(error: &Error) -> Failure {
     let refused = error.server().map(|error| error.code().to_vec());
     let hint = match refused.as_deref() {
         Some(b"NOAUTH") => "; give a password with -a, or in the environment variable REDISCLI_AUTH",
@@ -519,8 +524,8 @@ fn server_failure(error: &Error) -> Failure {
 fn unsupported() -> Failure {
     Failure::new(
         Exit::Resume,
-        "the server has no PIPELINE command that tells which lines it executed before a connection broke, and in which \
-         database: nothing was sent; load without --resume, or into an up-to-date Penstock",
+        "the server has no PIPELINE command that reports the executed lines and the selected database after a broken \
+         connection: nothing was sent; load without --resume, or into an up-to-date Penstock",
     )
 }
 
@@ -528,8 +533,8 @@ fn forgotten(answered: u64) -> Failure {
     Failure::new(
         Exit::Resume,
         format!(
-            "the server has forgotten how far this load got (it was restarted, or the time for which it keeps a token was \
-         over): {} answered at least, the next ones may have been executed or not; --restart begins anew",
+            "the server has forgotten the progress of this load (it was restarted, or the token has expired): at least {} \
+         answered, the next ones may have been executed or not; use --restart to start again",
             was(answered)
         ),
     )

@@ -1,8 +1,8 @@
-//! Commands and lines as an error report shows them: in redis-cli's quoting, on one line, no longer than needed.
+//! Formats commands and lines for error reports: in redis-cli's quoting, on one line, and not too long.
 
 use crate::limits::SHOWN_BYTES;
 
-/// A request's arguments. The request is one that this program wrote or checked.
+/// Returns a request's arguments. This program has written or checked the request.
 pub fn arguments(request: &[u8]) -> Vec<&[u8]> {
     let mut args = Vec::new();
     let mut rest = after_line(request);
@@ -24,7 +24,7 @@ fn leading_number(bytes: &[u8]) -> Option<usize> {
     std::str::from_utf8(&bytes[..digits]).ok()?.parse().ok()
 }
 
-/// A request as one would type it.
+/// Formats a request in redis-cli's syntax.
 pub fn command(request: &[u8]) -> String {
     let mut shown = String::new();
     for arg in arguments(request) {
@@ -41,11 +41,11 @@ pub fn command(request: &[u8]) -> String {
     shown
 }
 
-/// One argument as one would type it, at most `room` bytes of it.
+/// Formats one argument in redis-cli's syntax, at most `room` bytes of it.
 fn argument(arg: &[u8], room: usize) -> String {
     let plain = !arg.is_empty() && arg.iter().all(|byte| byte.is_ascii_graphic() && !b"\"'\\".contains(byte));
     let (start, more) = (&arg[..arg.len().min(room)], arg.len().saturating_sub(room));
-    // Text in other scripts is readable as it is; control characters and broken UTF-8 are escaped.
+    // Text in other scripts is shown unchanged; control characters and invalid UTF-8 are escaped.
     let inside = match std::str::from_utf8(start) {
         _ if plain => String::from_utf8_lossy(start).into_owned(),
         Ok(text) if !text.chars().any(char::is_control) => text.replace('\\', "\\\\").replace('"', "\\\""),
@@ -55,7 +55,7 @@ fn argument(arg: &[u8], room: usize) -> String {
     if plain { inside + &shortened } else { format!("\"{inside}\"{shortened}") }
 }
 
-/// A line of an input, with what a terminal can't show escaped.
+/// Formats a line of an input. Control characters are escaped.
 pub fn line(text: &[u8]) -> String {
     let start = &text[..text.len().min(SHOWN_BYTES)];
     let shown: String = String::from_utf8_lossy(start)
@@ -65,7 +65,7 @@ pub fn line(text: &[u8]) -> String {
     if text.len() > start.len() { shown + "…" } else { shown }
 }
 
-/// An error's text on one line.
+/// Formats an error's text on one line.
 pub fn error(text: &[u8]) -> String {
     line(text)
 }
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_shown_as_one_would_type_it() {
+    fn a_command_is_shown_in_redis_cli_syntax() {
         check(&[b"SET", b"k", b"v"], "SET k v");
         check(&[b"SET", b"", b"a b"], "SET \"\" \"a b\"");
         check(&[b"SET", b"a\"b", "Amélie".as_bytes()], "SET \"a\\\"b\" \"Amélie\"");
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_is_shortened() {
+    fn long_commands_are_shortened() {
         let long = vec![b'x'; 5_000];
         let mut request = Vec::new();
         resp::parse::encode_request(&[&b"SET"[..], b"k", &long], &mut request);

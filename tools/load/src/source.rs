@@ -1,4 +1,4 @@
-//! Where inputs come from: files or standard input, compressed by gzip or zstd or not, which their first bytes tell.
+//! Sources of inputs: files or standard input, possibly compressed with gzip or zstd, detected by their first bytes.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -20,7 +20,7 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// RFC 8878, section 3.1.1.
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// What was read of the inputs so far.
+/// Counts of the bytes read from the inputs.
 #[derive(Debug, Default)]
 pub struct Tally {
     bytes: AtomicU64,
@@ -28,22 +28,22 @@ pub struct Tally {
     streamed_bytes: AtomicU64,
 }
 
-/// What was read of inputs that are no regular files, one after the other.
+/// Checksum of the inputs that aren't regular files, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Streamed {
-    /// Bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// Their CRC-32: it detects a mistake, not a forgery.
+    /// CRC-32 of the bytes. It detects mistakes, not forgery.
     pub crc32: u32,
 }
 
 impl Tally {
-    /// Bytes of all inputs.
+    /// Returns the number of bytes of all inputs.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// What came from others than regular files.
+    /// Returns the checksum of the inputs that aren't regular files.
     pub fn streamed(&self) -> Streamed {
         let hasher = self.streamed.lock().unwrap_or_else(PoisonError::into_inner);
         Streamed { bytes: self.streamed_bytes.load(Ordering::Relaxed), crc32: hasher.clone().finalize() }
@@ -58,7 +58,7 @@ impl Tally {
     }
 }
 
-/// Whether two paths lead to the same file, or would if there was one.
+/// Returns true if two paths lead to the same file, or would do so if it existed.
 pub fn is_same_file(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| path.metadata().map(|file| (file.dev(), file.ino())).ok();
     match (identity(one), identity(other)) {
@@ -68,7 +68,7 @@ pub fn is_same_file(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// The path of a file that isn't there, in a directory that may be.
+/// Returns the absolute path of a file that doesn't exist. Its directory may exist.
 fn absent(path: &Path) -> Option<PathBuf> {
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
@@ -76,7 +76,7 @@ fn absent(path: &Path) -> Option<PathBuf> {
     Some(directory.ok()?.join(path.file_name()?))
 }
 
-/// A place to read from.
+/// Location of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// Standard input.
@@ -86,7 +86,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// The name in messages.
+    /// Returns the name for messages.
     pub fn name(&self) -> String {
         match self {
             Origin::Stdin => "stdin".to_owned(),
@@ -94,12 +94,12 @@ impl Origin {
         }
     }
 
-    /// How large it is, if it is a regular file.
+    /// Returns the size, if the input is a regular file.
     pub fn size(&self) -> Option<u64> {
         self.regular_file().map(|file| file.len())
     }
 
-    /// Whether it is the regular file at `path`, by whatever name.
+    /// Returns true if the input is the regular file at `path`, under any name.
     pub fn is_file_at(&self, path: &Path) -> bool {
         let identity = |file: std::fs::Metadata| (file.dev(), file.ino());
         path.metadata().ok().map(identity).is_some_and(|other| self.regular_file().map(identity) == Some(other))
@@ -113,10 +113,10 @@ impl Origin {
         metadata.ok().filter(std::fs::Metadata::is_file)
     }
 
-    /// Finds out early whether it can be opened; a pipe is left alone, since opening one has consequences.
+    /// Checks that a file can be opened. Pipes aren't opened, because this would have side effects.
     ///
     /// # Errors
-    /// It can't.
+    /// Returns an error if the file can't be opened.
     pub fn check(&self) -> Result<(), Failure> {
         match self {
             Origin::Stdin => Ok(()),
@@ -138,23 +138,24 @@ impl Origin {
         Failure::new(Exit::Input, format!("can't read {}: {error}", self.name()))
     }
 
-    /// Opens it for reading, decompressed. `tally` counts what is read of it, as it is stored.
+    /// Opens the input for reading, with decompression. `tally` counts the stored bytes.
     ///
     /// # Errors
-    /// It can't be opened, or its first bytes can't be read.
+    /// Returns an error if the input can't be opened, or its first bytes can't be read.
     pub fn open(&self, tally: Arc<Tally>) -> Result<Input, Failure> {
         let stored = self.open_stored(tally)?;
         let descriptor = stored.inner.as_fd().try_clone_to_owned().map_err(|error| self.failure(&error))?;
         let (source, is_as_stored) = decompressed(stored).map_err(|error| self.failure(&error))?;
         let input = Input::new(source);
-        // A few bytes that can be read of a pipe may be too few to decompress anything.
+        // A few available bytes of a compressed pipe may be too few for any output, so readiness isn't reported there.
         Ok(if is_as_stored || self.size().is_some() { input.with_descriptor(descriptor) } else { input })
     }
 
-    /// Reads what is no regular file, as it is stored, until it ends or `tally` has seen more than `bytes_max` of such.
+    /// Reads an input that isn't a regular file, without decompression, to its end or until `tally` has counted more
+    /// than `bytes_max` bytes of such inputs.
     ///
     /// # Errors
-    /// It can't be read.
+    /// Returns an error if the input can't be read.
     pub fn skim(&self, tally: &Arc<Tally>, bytes_max: u64) -> Result<(), Failure> {
         if !self.is_stream() {
             return Ok(());
@@ -164,7 +165,7 @@ impl Origin {
         io::copy(&mut stored, &mut io::sink()).map(drop).map_err(|error| self.failure(&error))
     }
 
-    /// Whether nothing but its content tells whether it is the same as before: standard input, whatever it is, and
+    /// Returns true if only the contents show that the input is the same as before: standard input of any kind, and
     /// pipes.
     pub fn is_stream(&self) -> bool {
         match self {
@@ -184,7 +185,8 @@ impl Origin {
     }
 }
 
-/// Decompresses what begins like a compressed file; true if it doesn't.
+/// Decompresses a source if its first bytes are those of a compressed file. The flag is true for an uncompressed
+/// source.
 fn decompressed(mut source: impl Read + Send + 'static) -> io::Result<(Box<dyn Read + Send>, bool)> {
     let mut magic = Vec::with_capacity(ZSTD_MAGIC.len());
     source.by_ref().take(ZSTD_MAGIC.len() as u64).read_to_end(&mut magic)?;
@@ -200,9 +202,9 @@ fn decompressed(mut source: impl Read + Send + 'static) -> io::Result<(Box<dyn R
     })
 }
 
-/// Decompresses gzip files, one behind the other, with nothing else behind them.
+/// Decompresses concatenated gzip files. No other data may follow them.
 struct Gzip<R> {
-    /// The file that is read; none behind the last.
+    /// The current file; `None` after the last.
     file: Option<GzDecoder<BufReader<R>>>,
 }
 
@@ -211,7 +213,7 @@ impl<R: Read> Gzip<R> {
         Gzip { file: Some(GzDecoder::new(BufReader::with_capacity(READ_BYTES, source))) }
     }
 
-    /// Goes on with the file behind one that has ended.
+    /// Continues with the next file after the end of one.
     fn next_file(&mut self) -> io::Result<()> {
         let Some(ended) = &mut self.file else { return Ok(()) };
         match ended.get_mut().fill_buf()?.first() {
@@ -219,7 +221,7 @@ impl<R: Read> Gzip<R> {
             Some(byte) if *byte == GZIP_MAGIC[0] => {
                 self.file = self.file.take().map(|ended| GzDecoder::new(ended.into_inner()));
             }
-            // A decoder would take them for a file that is cut off.
+            // The decoder would report a truncated file.
             Some(_) => return Err(io::Error::other("bytes that are not gzip follow the end of the compressed data")),
         }
         Ok(())
@@ -239,7 +241,7 @@ impl<R: Read> Read for Gzip<R> {
     }
 }
 
-/// Counts what is read.
+/// Counts the bytes read.
 struct Counting<R> {
     inner: R,
     tally: Arc<Tally>,
@@ -278,13 +280,13 @@ mod tests {
             check(gzip(text), text);
             check(zstd::encode_all(text, 3).unwrap(), text);
         }
-        // Files that were compressed one by one and put together.
+        // Concatenated compressed files.
         check([gzip(b"a"), gzip(b"b")].concat(), b"ab");
         check([zstd::encode_all(&b"a"[..], 3).unwrap(), zstd::encode_all(&b"b"[..], 3).unwrap()].concat(), b"ab");
     }
 
     #[test]
-    fn what_is_cut_off_is_an_error() {
+    fn truncated_input_is_an_error() {
         for mut stored in [gzip(b"PING and so on"), zstd::encode_all(&b"PING and so on"[..], 3).unwrap()] {
             stored.truncate(stored.len() - 5);
             assert!(decompressed(Cursor::new(stored)).unwrap().0.read_to_end(&mut Vec::new()).is_err());
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_gzip_is_told_from_what_is_cut_off() {
+    fn trailing_data_is_distinguished_from_truncation() {
         for (behind, expected) in [
             (&b"x"[..], "bytes that are not gzip follow the end of the compressed data"),
             (&[0; 512], "bytes that are not gzip follow the end of the compressed data"),

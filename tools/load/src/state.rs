@@ -1,10 +1,10 @@
-//! The state file of a load with `--resume`: what a killed loader's successor has to know.
+//! The state file of a load with `--resume`: the information for a later loader if this one is killed.
 //!
-//! Lines of JSON. The first says how far things are known to be; it has a fixed length and is written in place, so that
-//! a killed process leaves the old or the new one. The second names the server's token and the inputs as they were; it
-//! never changes. The third says how the load ended; it is written before the first says that there is one. A complete
-//! load's file stays: its loader may have been killed before it could report the end. The lock on the file keeps two
-//! loaders from taking the token from each other.
+//! The file has lines of JSON. The first line is the progress. It has a fixed length and is overwritten in place, so
+//! that a killed process leaves the old or the new line. The second line contains the server's token and the identities
+//! of the inputs; it never changes. The third line is the result of the load; it is written before the first line
+//! declares it. The file of a complete load stays, because its loader may have been killed before it could report the
+//! end. A lock on the file prevents two loaders from using the same token.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Read;
@@ -19,75 +19,76 @@ use crate::merge::Merging;
 use crate::plan::{Content, Plan};
 use crate::source::Origin;
 
-/// Bytes of a state file: tens of thousands of inputs. What is larger is none, and isn't read to the end.
+/// Maximum size of a state file: enough for tens of thousands of inputs. Larger files aren't state files, and aren't
+/// read to the end.
 const BYTES_MAX: usize = 16 << 20;
-/// Bytes of the first line, which is filled up with blanks: its longest content fits, which a test sees to.
+/// Length of the first line, which is padded with blanks. A test checks that its longest content fits.
 const PROGRESS_BYTES: usize = 320;
-/// Bytes of the third line, at most, which a test sees to as well.
+/// Maximum length of the third line. A test checks it, too.
 const OUTCOME_BYTES_MAX: usize = 512;
 
-/// How far a load is.
+/// Phase of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// The token is chosen, and the server may or may not know it.
+    /// The token was chosen. The server may know it or not.
     New,
-    /// The server has counted since.
+    /// The server has counted requests.
     Started,
-    /// All was executed. The server may still have the token.
+    /// All commands were executed. The server may still have the token.
     Finished,
-    /// The server has no token of it any more, either.
+    /// The load is finished, and the server has no token.
     Complete,
 }
 
-/// What identifies an input and notices that it was changed.
+/// Identity of an input. It detects changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// The absolute path; empty for standard input.
+    /// Absolute path; empty for standard input.
     path: String,
-    /// Bytes; 0 where it isn't a regular file.
+    /// Size in bytes; 0 if it isn't a regular file.
     size: u64,
-    /// When it was changed last, in nanoseconds of Unix time.
+    /// Time of the last modification, in nanoseconds of Unix time.
     modified_ns: i128,
     /// Format and template.
     content: String,
 }
 
-/// Which failures a successor need not look for: they were reported.
+/// Errors that were reported. A later run need not report them again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reported {
-    /// The requests before this number are done, and those that failed were reported, unless their replies were lost:
+    /// The requests before this number are done, and their failures were reported, except for lost replies.
     pub requests: u64,
-    /// so many requests,
+    /// Number of the reported failed requests.
     pub failed_requests: u64,
-    /// which are so many of the input's commands.
+    /// Number of the reported failed commands.
     pub failed: u64,
-    /// So many rejected lines were reported. Older loaders didn't say.
+    /// Number of the reported rejected lines. Older loaders didn't write it.
     #[serde(default)]
     pub rejected: u64,
-    /// The loader came to an orderly end then. After any other, more may have been reported.
+    /// True after an orderly end of the loader. Otherwise more errors may have been reported.
     pub is_all: bool,
 }
 
-/// The first line: what changes.
+/// The first line: the parts that change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedProgress {
-    /// How far the load is.
+    /// Phase of the load.
     pub phase: Phase,
-    /// So many commands were known to be answered, at least.
+    /// Minimum number of answered commands.
     pub answered: u64,
-    /// What is merged; decided when the load starts. Older loaders merged nothing.
+    /// Settings for merging, fixed at the start of the load. Older loaders didn't merge.
     #[serde(default)]
     pub merging: Merging,
-    /// What was reported. Older loaders didn't say.
+    /// Reported errors. Older loaders didn't write them.
     #[serde(default)]
     pub reported: Reported,
 }
 
-/// The second line: which load it is.
+/// The second line: the identity of the load.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Name {
-    /// The server and its database, as the command line names them.
+    /// The server and its database, as given on the command line.
     pub server: String,
     /// The inputs in order.
     pub inputs: Vec<Identity>,
@@ -95,14 +96,14 @@ pub struct Name {
     pub token: String,
 }
 
-/// What the file says.
+/// Contents of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadState {
-    /// How far the load is.
+    /// Progress of the load.
     pub progress: SavedProgress,
-    /// Which load it is.
+    /// Identity of the load.
     pub name: Name,
-    /// How it ended; there as soon as it is finished.
+    /// Result of the load, from its end on.
     pub outcome: Option<LoadOutcome>,
 }
 
@@ -111,19 +112,21 @@ pub struct LoadState {
 pub struct StateFile {
     file: File,
     path: PathBuf,
-    /// What it says, or is to say.
+    /// Current contents.
     pub state: LoadState,
 }
 
 impl Identity {
     fn of(origin: &Origin, content: &Content) -> Identity {
+        let text = |templates: &[Vec<u8>]| String::from_utf8_lossy(&templates.join(&b'\n')).into_owned();
         let content = match content {
             Content::Commands => "commands".to_owned(),
-            Content::Csv(template, dialect) => {
-                let template = String::from_utf8_lossy(template);
-                format!("csv {} {}: {template}", char::from(dialect.delimiter), dialect.has_header)
+            Content::Csv(templates, dialect) => {
+                let text = text(templates);
+                format!("csv {} {}: {text}", char::from(dialect.delimiter), dialect.has_header)
             }
-            Content::JsonLines(template) => format!("json: {}", String::from_utf8_lossy(template)),
+            Content::JsonLines(templates) => format!("json: {}", text(templates)),
+            Content::JsonArray(templates) => format!("json array: {}", text(templates)),
         };
         let Origin::File(path) = origin else {
             return Identity { path: String::new(), size: 0, modified_ns: 0, content };
@@ -140,19 +143,19 @@ impl Identity {
     }
 }
 
-/// The identities of a plan's inputs.
+/// Returns the identities of a plan's inputs.
 fn identities(plan: &Plan) -> Vec<Identity> {
     plan.sources.iter().map(|source| Identity::of(&source.origin, &source.content)).collect()
 }
 
-/// Where the state of a load is kept unless the user says where: it follows from server, files and templates, so that
-/// the same command line finds it again.
+/// Returns the default path of the state file. It is derived from the server, files and templates, so that the same
+/// command line finds it again.
 ///
 /// # Errors
-/// Standard input has no name, or there is no home directory.
+/// Returns an error if standard input is among the inputs, because it has no name, or if there is no home directory.
 pub fn default_path(plan: &Plan, server: &str) -> Result<PathBuf, Failure> {
     if plan.sources.iter().any(|source| source.origin == Origin::Stdin) {
-        let text = "standard input has no name by which to find the load again: name a file for its state with --state";
+        let text = "standard input has no name that identifies the load: name a state file with --state";
         return Err(Failure::new(Exit::Usage, text));
     }
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -172,7 +175,7 @@ pub fn default_path(plan: &Plan, server: &str) -> Result<PathBuf, Failure> {
     Ok(directory.join(format!("penstock/load-{:016x}.json", hash.0)))
 }
 
-/// FNV-1a with 64 bits: a hash that is the same in every release. Source: the IETF draft of Fowler, Noll, Vo, Eastlake.
+/// FNV-1a with 64 bits: a hash that is stable across releases. Source: the IETF draft of Fowler, Noll, Vo, Eastlake.
 struct Fnv(u64);
 
 impl Default for Fnv {
@@ -190,11 +193,11 @@ impl Fnv {
 }
 
 impl StateFile {
-    /// Opens the file, or makes it, and locks it. `restart` forgets what it says of whatever load.
+    /// Opens or creates the file, and locks it. `restart` discards the state of any load.
     ///
     /// # Errors
-    /// Another loader has it; it can't be written; it is no load's state, or of another load, or of inputs that have
-    /// changed since; this load's state would be too large to be read.
+    /// Returns an error if another loader has locked the file; if it can't be written; if it isn't a state file, or
+    /// belongs to another load or to inputs that have changed; or if this load's state would be too large.
     pub fn open(path: &Path, plan: &Plan, server: &str, restart: bool) -> Result<StateFile, Failure> {
         let trouble = |error: std::io::Error| cannot_write(path, &error);
         let name = Name { server: server.to_owned(), inputs: identities(plan), token: new_token() };
@@ -220,7 +223,7 @@ impl StateFile {
         let mut bytes = Vec::new();
         Read::by_ref(&mut file).take(BYTES_MAX as u64).read_to_end(&mut bytes).map_err(trouble)?;
         let known = if restart { forget(&bytes, path)? } else { find(&bytes, &name, path)? };
-        // The first line of a loader with less to say was shorter.
+        // The first line of older loaders was shorter.
         let is_as_written = known.is_some() && memchr::memchr(b'\n', &bytes) == Some(PROGRESS_BYTES - 1);
         let mut state_file =
             StateFile { file, path: path.to_path_buf(), state: known.unwrap_or_else(|| LoadState::new(name)) };
@@ -230,26 +233,27 @@ impl StateFile {
         Ok(state_file)
     }
 
-    /// Writes all of the state to the disk.
+    /// Writes the whole state to disk.
     fn write_all(&mut self) -> std::io::Result<()> {
         let mut text = line(&self.state.progress, PROGRESS_BYTES)?;
         text += &line(&self.state.name, 0)?;
         if let Some(outcome) = &self.state.outcome {
             text += &line(outcome, 0)?;
         }
-        // At once, so that a killed process leaves the old or the new one; what is behind it then is not looked at.
+        // A single write, so that a killed process leaves the old or the new state. Bytes after it are ignored in this
+        // case.
         self.file.write_all_at(text.as_bytes(), 0)?;
         self.file.set_len(text.len() as u64)?;
         self.file.sync_all()?;
-        // The file's name must be on the disk, too.
+        // The file's directory entry must be on disk, too.
         let directory = self.path.parent().filter(|directory| !directory.as_os_str().is_empty());
         File::open(directory.unwrap_or(Path::new("."))).and_then(|directory| directory.sync_all())
     }
 
-    /// Writes how far things are.
+    /// Writes the progress.
     ///
     /// # Errors
-    /// It can't be written.
+    /// Returns an error if the file can't be written.
     pub fn note(&mut self, answered: u64, reported: Reported) -> Result<(), Failure> {
         self.state.progress.answered = answered;
         self.state.progress.reported = reported;
@@ -260,26 +264,26 @@ impl StateFile {
         self.file.write_all_at(line(&self.state.progress, PROGRESS_BYTES)?.as_bytes(), 0)
     }
 
-    /// Sets the phase, and writes it to the disk: what follows relies on it.
+    /// Sets the phase and syncs it to disk, because later steps rely on it.
     ///
     /// # Errors
-    /// It can't be written.
+    /// Returns an error if the file can't be written.
     pub fn enter(&mut self, phase: Phase) -> Result<(), Failure> {
         self.state.progress.phase = phase;
         let written = self.write_progress().and_then(|()| self.file.sync_data());
         written.map_err(|error| cannot_write(&self.path, &error))
     }
 
-    /// Writes how the load ended, and that it did.
+    /// Writes the result of the load, and the phase `Finished`.
     ///
     /// # Errors
-    /// It can't be written.
+    /// Returns an error if the file can't be written.
     pub fn finish(&mut self, outcome: LoadOutcome) -> Result<(), Failure> {
         let written = line(&self.state.name, 0).and_then(|name| {
             let at = (PROGRESS_BYTES + name.len()) as u64;
             self.file.set_len(at)?;
             self.file.write_all_at(line(&outcome, 0)?.as_bytes(), at)?;
-            // Before the first line says that this one is there.
+            // The third line must be on disk before the first line declares it.
             self.file.sync_data()
         });
         written.map_err(|error| cannot_write(&self.path, &error))?;
@@ -287,27 +291,27 @@ impl StateFile {
         self.enter(Phase::Finished)
     }
 
-    /// Removes the file: the load never began. The lock lasts as long as this.
+    /// Removes the file of a load that never began. The lock is held until this value is dropped.
     pub fn forget(&self) {
-        // If the file stays all the same, it says that nothing was sent.
+        // If the file stays, it says that nothing was sent.
         let _ = std::fs::remove_file(&self.path);
     }
 
-    /// Its path.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
 impl Name {
-    /// Refuses a load of which the state would be too large to be read again.
+    /// Refuses a load with a state that would be too large to be read again.
     fn refuse_if_too_large(&self) -> Result<(), Failure> {
         let bytes = line(self, 0).map_or(usize::MAX, |line| line.len());
         if bytes <= BYTES_MAX - PROGRESS_BYTES - OUTCOME_BYTES_MAX {
             return Ok(());
         }
         let text = format!(
-            "the names and templates of {} inputs are more than the {} MB that a load's state may have, and nothing was \
+            "the names and templates of {} inputs exceed the limit of {} MB for a load's state, and nothing was \
              sent: load them in several parts, or without --resume",
             self.inputs.len(),
             BYTES_MAX >> 20
@@ -317,36 +321,36 @@ impl Name {
 }
 
 impl LoadState {
-    /// Of a load that nothing was sent of.
+    /// Returns the state of a load before anything was sent.
     fn new(name: Name) -> LoadState {
         let (merging, reported) = (Merging::default(), Reported::default());
         LoadState { progress: SavedProgress { phase: Phase::New, answered: 0, merging, reported }, name, outcome: None }
     }
 }
 
-/// A line of the file, filled up to so many bytes.
+/// Formats a line of the file, padded to `bytes` bytes.
 fn line(content: &impl Serialize, bytes: usize) -> std::io::Result<String> {
     let text = serde_json::to_string(content)?;
     Ok(format!("{text:width$}\n", width = bytes.saturating_sub(1)))
 }
 
-/// The first line of a load's state. None if that is not what the file is.
+/// Parses the first line of a state file. Returns `None` if the file isn't one.
 fn first_line(content: &[u8]) -> Option<SavedProgress> {
     serde_json::from_slice(content.split(|&byte| byte == b'\n').next()?).ok()
 }
 
-/// The state that a file's content stands for.
+/// Parses a state file.
 fn parse(content: &[u8]) -> Option<LoadState> {
     let progress = first_line(content)?;
     let mut lines = std::str::from_utf8(content).ok()?.lines().skip(1);
     let name = serde_json::from_str(lines.next()?).ok()?;
-    // What stands there before the first line says so was cut off by the loader's end.
+    // A third line that the first one doesn't declare was cut off by the loader's end.
     let has_ended = matches!(progress.phase, Phase::Finished | Phase::Complete);
     let outcome = if has_ended { Some(serde_json::from_str(lines.next()?).ok()?) } else { None };
     Some(LoadState { progress, name, outcome })
 }
 
-/// What an earlier loader left of the load with this name, if it left anything.
+/// Returns the state that an earlier loader left of the load with this name, if there is one.
 fn find(content: &[u8], name: &Name, path: &Path) -> Result<Option<LoadState>, Failure> {
     if content.is_empty() {
         return Ok(None);
@@ -358,14 +362,14 @@ fn find(content: &[u8], name: &Name, path: &Path) -> Result<Option<LoadState>, F
     }
 }
 
-/// Nothing of what is there is known. All that this asks is whether it may be overwritten: the first line tells a
-/// load's state from a file of the user's, in whatever state the rest is.
+/// Checks that the file may be overwritten, and returns no state. The first line distinguishes a state file from a file
+/// of the user's, whatever the condition of the rest.
 fn forget(content: &[u8], path: &Path) -> Result<Option<LoadState>, Failure> {
     if content.is_empty() || first_line(content).is_some() { Ok(None) } else { Err(no_state(path)) }
 }
 
-/// What an earlier loader left, if it is of the same load. None if that was complete, and its inputs were replaced
-/// since.
+/// Returns the earlier state if it belongs to the same load. Returns `None` if that load was complete and its inputs
+/// were replaced since.
 fn recognise(found: LoadState, name: &Name, path: &Path) -> Result<Option<LoadState>, Failure> {
     let refuse = |text: String| Err(Failure::new(Exit::Resume, text));
     let path = path.display();
@@ -384,8 +388,8 @@ fn recognise(found: LoadState, name: &Name, path: &Path) -> Result<Option<LoadSt
         if was != is && !is_complete {
             let name = &is.path;
             return refuse(format!(
-                "{name} was changed since the load began, and going on could apply a line twice or leave one out; \
-                 --restart begins anew"
+                "{name} was changed since the load began; continuing could apply a line twice or omit one; use \
+                 --restart to start again"
             ));
         }
     }
@@ -402,7 +406,7 @@ fn damaged(path: &Path) -> Failure {
     let path = path.display();
     Failure::new(
         Exit::Resume,
-        format!("{path} is a load's state, but not all of it can be read; --restart begins anew"),
+        format!("{path} is a load's state, but parts of it are unreadable; use --restart to start again"),
     )
 }
 
@@ -410,7 +414,7 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
     Failure::new(Exit::Output, format!("can't keep the load's state in {}: {error}", path.display()))
 }
 
-/// A unique token: 128 random bits.
+/// Returns a unique token: 128 random bits.
 fn new_token() -> String {
     use std::hash::{BuildHasher, Hasher, RandomState};
     // The standard library seeds each of these from the operating system's randomness.
@@ -441,7 +445,7 @@ mod tests {
     }
 
     fn plan(path: &Path, template: &str) -> Plan {
-        let content = Content::JsonLines(template.as_bytes().to_vec());
+        let content = Content::JsonLines(vec![template.as_bytes().to_vec()]);
         Plan { sources: vec![Source { origin: Origin::File(path.to_path_buf()), content }], command_bytes_max: 100 }
     }
 
@@ -460,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_is_no_longer_than_was_reckoned_with() {
+    fn the_last_line_fits_into_its_limit() {
         let most = u64::MAX;
         let streamed = Streamed { bytes: most, crc32: u32::MAX };
         let (executed, failed, rejected, ended_s) = (most, most, most, most);
@@ -469,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_is_kept_can_be_read_and_one_too_large_is_refused_beforehand() {
+    fn a_state_too_large_to_be_read_is_refused_beforehand() {
         let directory = Directory::new("large");
         let path = directory.0.join("state");
         let plan = |inputs: usize| {
@@ -490,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_state_says_what_to_do_and_doing_so_helps() {
+    fn the_advice_for_a_damaged_state_works() {
         let directory = Directory::new("damaged");
         let (input, path) = (directory.0.join("input"), directory.0.join("state"));
         std::fs::write(&input, "PING\n").unwrap();
@@ -579,7 +583,7 @@ mod tests {
         let second = open();
         assert_eq!((second.state.progress.phase, &second.state.outcome), (Phase::Finished, &Some(outcome)));
         drop(second);
-        // A loader that ended while it wrote its last line, and before it said so.
+        // The state of a loader that was killed while it wrote the third line, before it declared it.
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text[..text.len() - 10].replacen("finished\"", "started\" ", 1)).unwrap();
         assert_eq!(open().state.progress.phase, Phase::Started);
@@ -590,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_place_follows_from_what_is_loaded() {
+    fn the_default_path_depends_on_the_inputs() {
         let name =
             |path: &str, template: &str, server: &str| default_path(&plan(Path::new(path), template), server).unwrap();
         assert_eq!(name("/a", "SET {a} 1", "here"), name("/a", "SET {a} 1", "here"));

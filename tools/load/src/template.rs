@@ -1,8 +1,8 @@
-//! The template that makes a command of a record: `ZADD movies {year} {title}`.
+//! The template that converts a record to a command: `ZADD movies {year} {title}`.
 //!
-//! A template is split into arguments like a line of redis-cli, and `{name}` within an argument stands for the record's
-//! field of that name; `{name:-text}` gives a text for where the field is missing, null or empty; `{{` and `}}` are
-//! braces. A field's content never becomes more than one argument, whatever is in it.
+//! A template is split into arguments like a line of redis-cli. `{name}` within an argument is replaced by the record's
+//! field of this name; `{name:-text}` gives a text for a missing, null or empty field; `{{` and `}}` are braces. A
+//! field's contents never become more than one argument.
 
 use resp::num::write_u64;
 use resp::splitargs::split_args;
@@ -13,16 +13,60 @@ use crate::block::{Head, Reason};
 #[derive(Debug)]
 pub struct Template {
     args: Vec<Vec<Part>>,
-    /// The names of the fields, each once, in the order in which they first occur.
+    /// Names of the fields, without duplicates, in the order of their first use.
     names: Vec<String>,
     /// `*3\r\n`
     header: Vec<u8>,
 }
 
+/// The templates of an input: each makes a command of every record, in order.
+#[derive(Debug)]
+pub struct Templates {
+    all: Vec<Template>,
+    /// Number of the templates that the current record has passed. A block may end between two commands of a record.
+    done: usize,
+}
+
+impl Templates {
+    /// Parses templates.
+    ///
+    /// # Errors
+    /// Returns a sentence that describes the problem.
+    pub fn parse(texts: &[Vec<u8>]) -> Result<Templates, String> {
+        let all = texts.iter().map(|text| Template::parse(text)).collect::<Result<_, _>>()?;
+        Ok(Templates { all, done: 0 })
+    }
+
+    /// Returns all templates.
+    pub fn all(&self) -> &[Template] {
+        &self.all
+    }
+
+    /// Returns the index of the template that is due for the current record.
+    pub fn current(&self) -> Option<usize> {
+        (self.done < self.all.len()).then_some(self.done)
+    }
+
+    /// Returns true if the current record already has a command.
+    pub fn has_begun(&self) -> bool {
+        self.done > 0
+    }
+
+    /// Proceeds to the next template.
+    pub fn advance(&mut self) {
+        self.done += 1;
+    }
+
+    /// Proceeds to the next record.
+    pub fn restart(&mut self) {
+        self.done = 0;
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Text(Vec<u8>),
-    /// A field, by its index among the names.
+    /// A field, given by its index among the names.
     Field {
         slot: usize,
         default: Option<Vec<u8>>,
@@ -30,41 +74,43 @@ enum Part {
 }
 
 impl Template {
-    /// Reads a template.
+    /// Parses a template.
     ///
     /// # Errors
-    /// A sentence that says what is wrong with it.
+    /// Returns a sentence that describes the problem.
     pub fn parse(text: &[u8]) -> Result<Template, String> {
         let words = split_args(text).map_err(|_| "a quote in the template is not closed".to_owned())?;
         if words.is_empty() {
-            return Err("the template is empty: write a command with {fields}, such as 'SET {key} {value}'".to_owned());
+            return Err(
+                "the template is empty: write a command with {fields}, for example 'SET {key} {value}'".to_owned()
+            );
         }
         let mut names = Vec::new();
         let args = words.iter().map(|word| parse_argument(word, &mut names)).collect::<Result<Vec<_>, _>>()?;
         if names.is_empty() {
-            return Err("the template names no {field}, so that every record would give the same command".to_owned());
+            return Err("the template has no {field}: every record would give the same command".to_owned());
         }
         let header = format!("*{}\r\n", args.len()).into_bytes();
         Ok(Template { args, names, header })
     }
 
-    /// The fields that the template needs.
+    /// Returns the names of the template's fields.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Whether the template has a text for where this field is missing.
+    /// Returns true if the template has a default text for this field.
     pub fn has_default(&self, name: &str) -> bool {
         let slot_of_name = self.names.iter().position(|known| known == name);
         let mut parts = self.args.iter().flatten();
         parts.all(|part| !matches!(part, Part::Field { slot, default: None } if Some(*slot) == slot_of_name))
     }
 
-    /// Appends the request that a record makes; `field` gives the content of a field by its index among
-    /// [`names`](Self::names), none where it is missing or null.
+    /// Appends the request of a record. `field` returns the contents of a field, given by its index among
+    /// [`names`](Self::names), or `None` if it is missing or null.
     ///
     /// # Errors
-    /// A sentence that names the field that is missing.
+    /// Returns a sentence that names the missing field.
     pub fn encode<'f>(&'f self, field: impl Fn(usize) -> Option<&'f [u8]>, out: &mut Vec<u8>) -> Result<Head, Reason> {
         let start = out.len();
         let mut head = Head::default();
@@ -212,7 +258,7 @@ mod tests {
     #[test]
     fn wrong_templates_are_explained() {
         check_wrong("", "is empty");
-        check_wrong("SET a b", "names no {field}");
+        check_wrong("SET a b", "has no {field}");
         check_wrong("SET {a", "not closed");
         check_wrong("SET a} {b}", "closes nothing");
         check_wrong("SET {} {b}", "names no field");

@@ -1,30 +1,32 @@
-//! The server's side of `--resume`: the PIPELINE family, which counts under a token what a connection executes.
+//! The commands of the PIPELINE family for `--resume`. The server counts a connection's executed requests under a
+//! token.
 //!
-//! Knows the commands and their replies, as Penstock's docs/pipelines.md describes them. No decision is taken here.
+//! This module knows the commands and their replies, as described in Penstock's docs/pipelines.md. Decisions are made
+//! elsewhere.
 
 use client::{Command, Connection, Error, Value};
 
 use crate::flight::Remembered;
 
-/// How far the server says that a load has got.
+/// Progress of a load, as reported by the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenProgress {
-    /// Requests that ran.
+    /// Number of executed requests.
     pub executed: u64,
-    /// Those of them that failed.
+    /// Number of failed requests.
     pub failed: u64,
-    /// The first of these.
+    /// The first of the failures.
     pub failures: Vec<Remembered>,
 }
 
-/// What became of a question about a token.
+/// Result of a command about a token.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer<T> {
-    /// It was answered.
+    /// The command was answered.
     Is(T),
     /// The server has no such token.
     NoToken,
-    /// The server doesn't know the command, or doesn't say all that has to be known.
+    /// The server doesn't know the command, or its reply lacks a field.
     Unsupported,
 }
 
@@ -44,31 +46,31 @@ fn ask<T>(
     read(&reply).ok_or_else(|| Error::Unexpected { command: "PIPELINE", reply: format!("{reply:?}") })
 }
 
-/// Takes the token over. If there is none it is made, should `new_ttl_s` say for how long it is to be kept.
+/// Resumes the token. If it doesn't exist and `new_ttl_s` is given, the token is created with this lifetime.
 ///
 /// # Errors
-/// The connection broke, or the server refuses.
+/// Returns an error if the connection broke or the server refuses.
 pub fn enter(connection: &mut Connection, token: &str, new_ttl_s: Option<u64>) -> Result<Answer<TokenProgress>, Error> {
     let answer = resume(connection, token)?;
     let (Answer::NoToken, Some(ttl_s)) = (&answer, new_ttl_s) else { return Ok(answer) };
     let start = Command::new("PIPELINE START").arg(token).arg("TTL").arg(ttl_s);
     ask(connection, &start, |_| Some(Answer::Is(())))?;
-    // Whether the server says all that has to be known is to be seen before anything is sent.
+    // A server with an incomplete reply must be detected before anything is sent.
     resume(connection, token)
 }
 
-/// Takes the token over from the connection that broke.
+/// Takes the token over from the broken connection.
 fn resume(connection: &mut Connection, token: &str) -> Result<Answer<TokenProgress>, Error> {
     ask(connection, &Command::new("PIPELINE RESUME").arg(token), progress)
 }
 
-/// Forgets the token.
+/// Removes the token.
 pub fn end(connection: &mut Connection, token: &str) -> Result<Answer<()>, Error> {
     ask(connection, &Command::new("PIPELINE END").arg(token), |_| Some(Answer::Is(())))
 }
 
-/// Reads the map of RESP3 or the flat array of RESP2; fields that a later server may add are passed over. An earlier
-/// one names no database: it wouldn't select the one in which the load is to go on, either.
+/// Parses the map of RESP3 or the flat array of RESP2. Unknown fields of later servers are ignored. Earlier servers
+/// return no database; they also wouldn't select the load's database.
 fn progress(reply: &Value) -> Option<Answer<TokenProgress>> {
     let pairs: Vec<(&Value, &Value)> = match reply {
         Value::Map(pairs) => pairs.iter().map(|(name, value)| (name, value)).collect(),
@@ -96,7 +98,7 @@ fn number(value: &Value) -> Option<u64> {
     }
 }
 
-/// A position, from 1, and the error.
+/// Parses a position, from 1, and the error.
 fn failure(value: &Value) -> Option<Remembered> {
     match value {
         Value::Array(pair) => match &pair[..] {

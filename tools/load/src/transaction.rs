@@ -1,40 +1,40 @@
-//! A transaction on its way: its MULTI is answered, and what follows is queued and not executed, until EXEC or DISCARD.
+//! An open transaction: its MULTI is answered, and later commands are queued and not executed until EXEC or DISCARD.
 
 use crate::block::Block;
 
-/// A transaction that nothing has ended so far.
+/// An open transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open {
-    /// The number of its MULTI among the load's commands.
+    /// Number of its MULTI among the load's commands.
     pub command: u64,
-    /// And among the requests.
+    /// Number of its MULTI among the requests.
     pub request: u64,
-    /// The commands in it that the server refused to queue, each with an error of its own.
+    /// Number of its commands that the server refused to queue, each with an error reply.
     pub refused: u64,
     input: usize,
     line: u64,
 }
 
-/// A transaction that nothing will end any more, so that it isn't executed.
+/// A transaction that will never end and isn't executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unended {
-    /// The input of its MULTI.
+    /// Input of its MULTI.
     pub input: usize,
-    /// The line of its MULTI.
+    /// Line of its MULTI.
     pub line: u64,
-    /// How many commands were queued.
+    /// Number of queued commands.
     pub queued: u64,
 }
 
 impl Open {
-    /// Of the load's commands, those before the number `end` are all that there are.
+    /// Converts it to an unended transaction. No commands from number `end` on will come.
     pub fn given_up(self, end: u64) -> Unended {
         let queued = end.saturating_sub(self.command + 1 + self.refused);
         Unended { input: self.input, line: self.line, queued }
     }
 }
 
-/// What is open behind a block's commands with these indices, `to` excluded, if `open` is before them.
+/// Returns the transaction that is open after a range of a block's commands. `open` is the one before the range.
 pub fn follow(open: Option<Open>, block: &Block, from: usize, to: usize) -> Option<Open> {
     block.transactions(from, to).fold(open, |open, (index, begins)| {
         let this = || Open {
@@ -44,7 +44,7 @@ pub fn follow(open: Option<Open>, block: &Block, from: usize, to: usize) -> Opti
             input: block.input,
             line: block.line(index),
         };
-        // A MULTI within a transaction is an error and begins nothing.
+        // A MULTI within a transaction is an error without effect.
         begins.then(|| open.unwrap_or_else(this))
     })
 }
@@ -55,7 +55,7 @@ mod tests {
     use crate::format::{commands::Commands, fill, testing::Pieces};
     use crate::input::Input;
 
-    /// What is open at the end of a text, as a line and a number of commands.
+    /// Checks the open transaction at the end of a text, given as a line and a number of commands.
     fn check(text: &str, expected: Option<(u64, u64)>) {
         let mut input = Input::new(Box::new(Pieces { rest: text.as_bytes().to_vec().into(), size: 7 }));
         let (mut format, mut open, mut first) = (Commands::new(1000), None, 0);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_is_known_behind_every_text() {
+    fn open_transactions_are_known_after_every_text() {
         check("", None);
         check("MULTI\n", Some((1, 0)));
         check("SET a 1\nMULTI\nSET a 2\n\"\nSET b 1\n", Some((2, 2)));

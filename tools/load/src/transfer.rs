@@ -1,7 +1,7 @@
 //! Moves bytes between the flight and one connection, until everything is answered or the connection breaks.
 //!
-//! One thread writes and reads: it never waits to write without reading meanwhile, so a server that stops reading until
-//! its replies are taken can't bring it to a halt.
+//! One thread writes and reads. It also reads while it waits to write, so that a server that stops reading until its
+//! replies are taken can't cause a deadlock.
 
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use client::Stream;
 use resp::skim::Skimmer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::belt::{Belt, Taken};
+use crate::block_channel::{BlockChannel, Taken};
 use crate::exit::{Exit, Failure};
 use crate::flight::Flight;
 use crate::interrupt::Interrupt;
@@ -18,49 +18,49 @@ use crate::limits::TRANSACTION_BYTES;
 use crate::progress::{Figures, ProgressDisplay};
 use crate::report::Report;
 
-/// Bytes that one read asks of the connection.
+/// Bytes per read of the connection.
 const READ_BYTES: usize = 128 << 10;
-/// How long to wait at most before looking at the clock and at signals.
+/// Maximum wait between checks of the clock and of signals.
 const TICK: Duration = Duration::from_millis(100);
-/// With so many commands unanswered, a server has work for far longer than a nap.
+/// Minimum number of unanswered commands for a nap: the server is then busy for far longer than the nap.
 const NAP_COMMANDS: u64 = 5_000;
-/// How long to let replies gather while the server has plenty to do: it is not held up by waking us for every few of
-/// them.
+/// Duration of the first nap. Replies accumulate during a nap, so that the server isn't slowed down by a wakeup for
+/// every few of them.
 const NAP: Duration = Duration::from_micros(100);
-/// So many naps are taken in a row, each twice as long as the one before, until there is a reply: 1.5 milliseconds in
-/// all. A server that takes longer is waited for: looking would cost more than being woken.
+/// Maximum number of naps in a row, each twice as long as the previous one: 1.5 milliseconds in total. For a slower
+/// server, polling costs less than more naps.
 const NAPS_MAX: u32 = 4;
-/// How the answer to what is no request begins: it is of no command, and the connection's last.
+/// Beginning of the reply to an invalid request. It belongs to no command and is the connection's last reply.
 const PROTOCOL_ERROR: &[u8] = b"ERR Protocol error";
-/// How long the replies to what was sent may take after an interrupt.
+/// Time limit for pending replies after an interrupt.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Everything of a load but its connection.
+/// State of a load without its connection.
 pub struct Load<'l> {
-    /// Where blocks come from.
-    pub belt: &'l Belt,
-    /// What isn't answered.
+    /// Source of blocks.
+    pub block_channel: &'l BlockChannel,
+    /// Unanswered commands.
     pub flight: Flight,
-    /// Where errors go.
+    /// Destination of errors.
     pub report: Report,
-    /// Shows how far things are.
+    /// Shows the progress.
     pub progress: ProgressDisplay,
-    /// What may end it: Ctrl-C and SIGTERM.
+    /// State of Ctrl-C and SIGTERM.
     pub interrupt: Interrupt,
-    /// Whether the first error ends it that no earlier life has reported.
+    /// True if the first error that no earlier run has reported ends the load.
     pub stop_on_error: bool,
-    /// How long the server may be silent while replies are awaited; none: for ever.
+    /// Maximum time without a reply; `None` is unlimited.
     pub silence_max: Option<Duration>,
-    /// How the inputs ended, once they have.
+    /// Result of reading the inputs, after their end.
     pub input_end: Option<Result<(), Failure>>,
 }
 
-/// Why a connection is of no use any more.
+/// Reason why a connection is no longer usable.
 #[derive(Debug)]
 pub enum Ended {
-    /// It broke: what a line of text can say about it.
+    /// The connection broke, with a description.
     Broken(String),
-    /// The load can't go on over any connection.
+    /// The load can't continue over any connection.
     Failed(Failure),
 }
 
@@ -71,13 +71,13 @@ impl From<Failure> for Ended {
 }
 
 impl Load<'_> {
-    /// Takes blocks from the belt while the flight has use for them; true if that changed anything.
+    /// Takes blocks from the queue while the flight needs them. Returns true if anything changed.
     pub fn refill(&mut self) -> bool {
         let mut took = false;
         while self.input_end.is_none() && self.flight.wants_block() {
-            match self.belt.take() {
+            match self.block_channel.take() {
                 Taken::Block(block) => {
-                    self.flight.push(block, &mut self.report, |block| self.belt.give_back(block));
+                    self.flight.push(block, &mut self.report, |block| self.block_channel.give_back(block));
                     took = true;
                 }
                 Taken::Nothing => break,
@@ -87,24 +87,24 @@ impl Load<'_> {
         took
     }
 
-    /// Nothing will follow, and everything is answered.
+    /// Ends the load after everything is answered.
     ///
     /// # Errors
-    /// The report can't be written.
+    /// Returns an error if the report can't be written.
     pub fn close(&mut self) -> Result<(), Failure> {
         let ended = matches!(self.input_end, Some(Ok(())));
-        self.flight.close(ended, &mut self.report, |block| self.belt.give_back(block));
+        self.flight.close(ended, &mut self.report, |block| self.block_channel.give_back(block));
         self.report.flush()
     }
 
-    /// Whether nothing is left to do.
+    /// Returns true if nothing is left to do.
     pub fn is_done(&self) -> bool {
         self.flight.has_landed(self.input_end.is_some())
     }
 
-    /// What is to be done from time to time, and what must not be overlooked.
+    /// Performs periodic tasks: checks for a stop, flushes the report, and shows the progress.
     pub fn tick(&mut self, now: Instant) -> Result<(), Failure> {
-        // What an earlier life has executed is to be passed first: until then nothing is sent anyway.
+        // Requests that an earlier run has executed must be skipped first. Nothing is sent until then.
         let ends = self.interrupt.was_asked() || (self.stop_on_error && self.report.has_news());
         if ends && !self.flight.is_skipping() {
             self.flight.stop();
@@ -122,23 +122,23 @@ impl Load<'_> {
     }
 }
 
-/// A connection over which commands travel.
+/// A connection that transfers commands.
 pub struct Transfer<'t, 'l> {
     load: &'t mut Load<'l>,
     stream: &'t mut dyn Stream,
     skimmer: Skimmer,
     buffer: Vec<u8>,
-    /// The number of the request that the connection's first reply is for.
+    /// Number of the request that the connection's first reply belongs to.
     first: u64,
-    /// When a byte was moved last, in any direction.
+    /// Time of the last transfer in either direction.
     moved: Instant,
     interrupted: Option<Instant>,
-    /// Naps since a byte was moved.
+    /// Number of naps since the last transfer.
     naps: u32,
 }
 
 impl<'t, 'l> Transfer<'t, 'l> {
-    /// Over a connection on which nothing is awaited.
+    /// Creates a transfer over a connection without pending replies.
     pub fn new(load: &'t mut Load<'l>, stream: &'t mut dyn Stream) -> Self {
         let first = load.flight.answered_requests();
         let skimmer = Skimmer::new();
@@ -154,11 +154,10 @@ impl<'t, 'l> Transfer<'t, 'l> {
         }
     }
 
-    /// Sends and reads until nothing is left to do. Each turn shows `on_turn` what is answered and reported, and the
-    /// time.
+    /// Sends and reads until nothing is left to do. `on_turn` is called in each turn with the progress and the time.
     ///
     /// # Errors
-    /// [`Ended`]; the flight knows what was answered before.
+    /// Returns [`Ended`]. The flight holds the answered part.
     pub fn run(&mut self, mut on_turn: impl FnMut(&Load<'_>, Instant) -> Result<(), Failure>) -> Result<(), Ended> {
         loop {
             let now = Instant::now();
@@ -181,7 +180,7 @@ impl<'t, 'l> Transfer<'t, 'l> {
         }
     }
 
-    /// Writes once, as much as goes without waiting; whether anything went.
+    /// Writes once without waiting. Returns true if bytes were written.
     fn write(&mut self) -> Result<bool, Ended> {
         let bytes = self.load.flight.sendable();
         let written = if !bytes.is_empty() {
@@ -197,7 +196,7 @@ impl<'t, 'l> Transfer<'t, 'l> {
                 Ok(count > 0)
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
-            // The server may have said why it closes; that is still to be read.
+            // The server may have sent a reason before it closed the connection.
             Err(error) => loop {
                 match self.read() {
                     Ok(true) => {}
@@ -208,10 +207,10 @@ impl<'t, 'l> Transfer<'t, 'l> {
         }
     }
 
-    /// Reads once, if anything is there; whether anything was.
+    /// Reads once if bytes are available. Returns true if there were any.
     fn read(&mut self) -> Result<bool, Ended> {
         if self.load.flight.sent() == self.load.flight.answered() && !self.stream.has_buffered() && !self.is_idle() {
-            // Nothing is awaited, so that looking would be in vain.
+            // No reply is pending, so the read would fail.
             return Ok(false);
         }
         match self.stream.read(&mut self.buffer) {
@@ -222,13 +221,13 @@ impl<'t, 'l> Transfer<'t, 'l> {
         }
     }
 
-    /// Whether there is nothing to send either: then the server's closing should be noticed.
+    /// Returns true if there is nothing to send either. Reads then detect that the server closes the connection.
     fn is_idle(&self) -> bool {
         self.load.flight.sendable().is_empty()
     }
 
     fn understand(&mut self, count: usize) -> Result<(), Ended> {
-        let Load { belt, flight, report, .. } = &mut *self.load;
+        let Load { block_channel, flight, report, .. } = &mut *self.load;
         let sent = flight.sent_requests();
         let (mut excess, mut refusal, mut unreadable) = (false, None, None);
         let fed = self.skimmer.feed(&self.buffer[..count], |error| {
@@ -251,12 +250,12 @@ impl<'t, 'l> Transfer<'t, 'l> {
                     [format!("in element {} of the reply: ", element + 1).as_bytes(), error.text].concat().into()
                 }
             };
-            flight.fail(number, &text, report, |block| belt.give_back(block));
+            flight.fail(number, &text, report, |block| block_channel.give_back(block));
         });
         let answered = self.first + self.skimmer.replies();
         excess |= answered > sent;
         let executed = unreadable.as_ref().map_or(answered, |(number, _)| *number);
-        flight.answer(executed.min(sent), report, |block| belt.give_back(block));
+        flight.answer(executed.min(sent), report, |block| block_channel.give_back(block));
         if let Some((number, text)) = unreadable {
             return Err(self.end_at(number, &text));
         }
@@ -265,51 +264,53 @@ impl<'t, 'l> Transfer<'t, 'l> {
         }
         match (fed, refusal) {
             (Err(error), _) => {
-                Err(Ended::Failed(Failure::new(Exit::Server, format!("the server sent what is no reply: {error}"))))
+                Err(Ended::Failed(Failure::new(Exit::Server, format!("the server sent an invalid reply: {error}"))))
             }
             (Ok(()), Some(text)) => Err(Ended::Broken(format!("the server said: {text}"))),
             (Ok(()), None) if excess => {
-                Err(Ended::Failed(Failure::new(Exit::Server, "the server sent more replies than it got commands")))
+                Err(Ended::Failed(Failure::new(Exit::Server, "the server sent more replies than it received commands")))
             }
             (Ok(()), None) => Ok(()),
         }
     }
 
-    /// Ends the load at a request that the server can't read: it reads nothing behind it, over whatever connection.
+    /// Ends the load at a request that the server can't parse, because the server would stop at it on any connection.
     fn end_at(&mut self, request: u64, error: &[u8]) -> Ended {
         let Load { flight, report, .. } = &mut *self.load;
         let place = flight.unreadable(request, error, report);
         let place = place.map_or(String::new(), |(input, line)| format!("{}:{line}: ", report.name(input)));
         let error = crate::shown::error(error);
-        let text = format!("{place}the server can't read this command, and nothing behind it was executed: {error}");
+        let text = format!("{place}the server can't parse this command and executed nothing after it: {error}");
         Ended::Failed(Failure::new(Exit::Server, text))
     }
 
-    /// Ends the waiting for a transaction's rest for which there is no room beside what is kept of it.
+    /// Fails if the rest of a transaction doesn't fit into memory beside its kept part.
     fn check_transaction(&self) -> Result<(), Ended> {
-        let Load { belt, flight, .. } = &*self.load;
+        let Load { block_channel, flight, .. } = &*self.load;
         let awaits_block = flight.sent() == flight.answered() && flight.wants_block();
-        let is_stuck = awaits_block && flight.open_bytes() > 0 && belt.is_exhausted();
+        let is_stuck = awaits_block && flight.open_bytes() > 0 && block_channel.is_exhausted();
         if is_stuck { Err(transaction_too_long()) } else { Ok(()) }
     }
 
-    /// Ends the waiting for a server that is silent for too long.
+    /// Fails if the server is silent for too long.
     fn check_patience(&mut self) -> Result<(), Ended> {
         if self.load.flight.sent() == self.load.flight.answered() {
             self.moved = Instant::now();
         }
         if self.load.interrupt.was_asked() && self.interrupted.get_or_insert_with(Instant::now).elapsed() > GRACE {
-            return Err(Ended::Broken("the server did not answer what it was sent before the interrupt".to_owned()));
+            return Err(Ended::Broken(
+                "the server did not answer the commands that were sent before the interrupt".to_owned(),
+            ));
         }
         match self.load.silence_max {
             Some(limit) if self.moved.elapsed() > limit => {
-                Err(Ended::Broken(format!("no reply within {} s; --timeout sets how long to wait", limit.as_secs())))
+                Err(Ended::Broken(format!("no reply within {} s; --timeout changes this limit", limit.as_secs())))
             }
             _ => Ok(()),
         }
     }
 
-    /// Waits until the connection or the belt has something, or a tick is over.
+    /// Waits until the connection or the queue is ready, or a tick is over.
     fn wait(&mut self) -> Result<(), Ended> {
         if self.stream.has_buffered() {
             return Ok(());
@@ -321,8 +322,8 @@ impl<'t, 'l> Transfer<'t, 'l> {
         }
         let write = !self.load.flight.sendable().is_empty() || self.stream.wants_write();
         let interest = if write { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        let belt = PollFd::from_borrowed_fd(self.load.belt.fd(), PollFlags::IN);
-        let mut fds = [PollFd::from_borrowed_fd(self.stream.fd(), interest), belt];
+        let block_channel = PollFd::from_borrowed_fd(self.load.block_channel.fd(), PollFlags::IN);
+        let mut fds = [PollFd::from_borrowed_fd(self.stream.fd(), interest), block_channel];
         let wants_block = self.load.input_end.is_none() && self.load.flight.wants_block();
         let fds = if wants_block { &mut fds[..] } else { &mut fds[..1] };
         match poll(fds, Timespec::try_from(TICK).ok().as_ref()) {
@@ -340,7 +341,7 @@ fn transaction_too_long() -> Ended {
     Ended::Failed(Failure::new(Exit::Resume, text))
 }
 
-/// The system's text without the number that the standard library appends.
+/// Returns the system's text without the number that the standard library appends.
 pub fn plain(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error ").next().unwrap_or_default().to_owned()

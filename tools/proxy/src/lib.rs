@@ -1,8 +1,11 @@
-//! A proxy before a server: everything is passed on unchanged, encrypted to the server if its URL says so, and to clients if it has a
-//! certificate. It can make the way longer, each direction half the round trip
-//! later, like a long cable, and unlike a slow one: the bandwidth stays. And it can show what passes to a [`Watcher`].
+//! A proxy before a server. It passes all bytes on unchanged. The connection to the server is encrypted if the server's
+//! URL asks for TLS, and connections to clients are encrypted if the proxy has a certificate.
 //!
-//! This room knows bytes and sockets, and no protocol.
+//! The proxy can delay each direction by half of a round trip. The delay models a long cable: it doesn't reduce the
+//! bandwidth. The kernel accepts connections without a delay, so the first bytes of a client arrive a round trip later
+//! instead. A [`Watcher`] sees the traffic.
+//!
+//! This crate handles bytes and sockets, and knows no protocol.
 
 #![forbid(unsafe_code)]
 
@@ -19,66 +22,72 @@ use client::{Acceptance, Address, Config, Stream};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::Shutdown;
 
-/// The pause after a failure to accept a connection.
+/// Pause after a failed accept.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(10);
-/// Bytes read at once.
+/// Bytes per read.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Bytes on their way in one direction: more than any pipeline here puts on the way.
+/// Maximum number of bytes in flight in one direction. Benchmark pipelines stay below this limit.
 const UNDER_WAY_BYTES: usize = 64 << 20;
-/// A delay up to this is spun away: to be woken up takes a good part of it.
+/// Delays up to this limit are spent spinning, because a wakeup takes a large part of this time.
 const SPIN_DELAY: Duration = Duration::from_micros(500);
-/// So long after the last byte a spinning proxy still expects the next one at once.
+/// A spinning proxy stops spinning this long after the last byte.
 const SPIN_AFTER_LAST: Duration = Duration::from_millis(2);
 
-/// Sees what passes on one connection, where the server is: behind the delay of requests, before that of replies.
+/// Sees the traffic of one connection at the server's end: requests after their delay, replies before it.
 pub trait Watcher: Send {
-    /// Bytes that the client has sent are about to reach the server.
+    /// Called before bytes of the client are written to the server.
     fn request(&mut self, bytes: &[u8], now: Instant);
-    /// Bytes have come from the server.
+    /// Called after bytes of the server were read.
     fn reply(&mut self, bytes: &[u8], now: Instant);
-    /// The connection is closed.
+    /// Called when the round trip between the proxy and the client was measured, without work of the client. It includes
+    /// the proxy's delay.
+    fn network(&mut self, round_trip: Duration);
+    /// Called when the connection is closed.
     fn closed(&mut self, now: Instant);
 }
 
-/// Watches nothing.
+/// A watcher that does nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Unwatched;
 
 impl Watcher for Unwatched {
     fn request(&mut self, _: &[u8], _: Instant) {}
     fn reply(&mut self, _: &[u8], _: Instant) {}
+    fn network(&mut self, _: Duration) {}
     fn closed(&mut self, _: Instant) {}
 }
 
-/// How connections are passed on.
+/// Method of waiting for bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// The thread of a connection sleeps until there is something to pass on.
+    /// The connection's thread sleeps until bytes arrive.
     Asleep,
-    /// It looks again and again while something is expected at once: it takes a core's idle time, and adds less.
+    /// The connection's thread spins while it expects bytes soon. Spinning uses a core's idle time and adds less
+    /// latency.
     Awake,
 }
 
-/// Listens until the process ends.
+/// A proxy. It listens until the process ends.
 pub struct Proxy {
     address: SocketAddr,
-    /// Of one direction, in nanoseconds.
+    /// Delay of one direction, in nanoseconds.
     delay_ns: Arc<AtomicU64>,
 }
 
 impl Proxy {
-    /// A proxy on any port of the loopback address before the server at `to`, which delays nothing yet.
+    /// Starts a proxy without delay before the server at `to`, on any free port of the loopback address.
     ///
     /// # Errors
-    /// The system's, if it has no port or no thread.
+    /// Returns the system's error if no port or no thread is available.
     pub fn start(to: Config) -> io::Result<Proxy> {
         Proxy::watched(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), None, to, Wait::Awake, |_| Unwatched)
     }
 
-    /// A proxy on this address before the server at `to`, which speaks TLS with clients if `encrypt` is given. `watch` makes the watcher of a connection, which it is told the peer of.
+    /// Starts a proxy on the address `on` before the server at `to`. Clients connect with TLS if `encrypt` is given.
+    /// `watch` creates the watcher of each connection, and gets the client's address.
     ///
     /// # Errors
-    /// The system's, if the address is taken or there is no thread.
+    /// Returns the system's error if the address is in use or no thread is available.
     pub fn watched<W: Watcher + 'static>(
         on: SocketAddr,
         encrypt: Option<Acceptance>,
@@ -94,37 +103,37 @@ impl Proxy {
         thread::Builder::new().name("proxy".to_owned()).spawn(move || {
             loop {
                 let Ok((near, peer)) = listener.accept() else {
-                    // There may be too many open files for a moment.
+                    // A typical reason is the limit of open files, which may last only for a moment.
                     thread::sleep(ACCEPT_AGAIN);
                     continue;
                 };
                 let delay = Duration::from_nanos(delay.load(Ordering::Relaxed));
                 let (to, watch, encrypt) = (Arc::clone(&to), Arc::clone(&watch), encrypt.clone());
-                // Without a thread it is closed, as it is where the server can't be reached.
+                // On failure both sockets are dropped, which closes the client's connection.
                 let _ = pass_on(near, encrypt, to, delay, wait, move || watch(peer));
             }
         })?;
         Ok(Proxy { address, delay_ns })
     }
 
-    /// Delays what later connections carry: each direction by half of `rtt`.
+    /// Sets the round trip time of later connections. Each direction is delayed by half of `rtt`.
     pub fn set_rtt(&self, rtt: Duration) {
         let ns = u64::try_from((rtt / 2).as_nanos()).unwrap_or(u64::MAX);
         self.delay_ns.store(ns, Ordering::Relaxed);
     }
 
-    /// Where clients connect.
+    /// Returns the address for clients.
     #[must_use]
     pub fn address(&self) -> Address {
         Address::Tcp { host: self.address.ip().to_string(), port: self.address.port() }
     }
 }
 
-/// A connection; reading and writing never wait.
+/// A nonblocking connection.
 struct Socket(Box<dyn Stream>);
 
 impl Socket {
-    /// A client's connection.
+    /// Wraps a client's connection.
     fn near(stream: TcpStream, encrypt: Option<Acceptance>) -> io::Result<Socket> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
@@ -134,28 +143,28 @@ impl Socket {
         }
     }
 
-    /// A connection to the server, encrypted if its configuration says so.
+    /// Opens a connection to the server, encrypted if its configuration says so.
     fn far(to: &Config) -> io::Result<Socket> {
         client::open_stream(to).map(Socket).map_err(io::Error::other)
     }
 
-    /// None where there is nothing to read; 0 at the end.
+    /// Returns `None` if there is nothing to read, and 0 at the end of the stream.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         or_none(self.0.read(buffer))
     }
 
-    /// None where there is no room.
+    /// Returns `None` if the socket buffer is full.
     fn write(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
         or_none(self.0.write(bytes))
     }
 
-    /// Writes what waits inside, encrypted already.
+    /// Writes data that is already encrypted and buffered.
     fn flush(&mut self) -> io::Result<()> {
         if self.0.wants_write() { or_none(self.0.flush().map(|()| 0)).map(drop) } else { Ok(()) }
     }
 
     fn shutdown(&self, how: Shutdown) {
-        // One that is closed already needs no closing.
+        // The socket may be closed already, which is no failure.
         let _ = rustix::net::shutdown(self.0.fd(), how);
     }
 }
@@ -176,14 +185,15 @@ fn pass_on<W: Watcher + 'static>(
     wait: Wait,
     watch: impl FnOnce() -> W + Send + 'static,
 ) -> io::Result<()> {
+    let accepted = Instant::now();
     thread::Builder::new().name("proxy-pass".to_owned()).spawn(move || {
-        // To connect may take long, and others connect meanwhile. A server that can't be reached shows itself to the client as a
-        // closed connection.
+        // Each connection has its own thread, because connecting may take long. If the server is unreachable, the
+        // client's connection is closed.
         let (Ok(near), Ok(far)) = (Socket::near(near, encrypt), Socket::far(&to)) else { return };
         let (sockets, watcher) = ([near, far], watch());
-        // Delays of microseconds are asked for, and a sleep is else up to 50 of them longer.
+        // The default timer slack makes a sleep up to 50 µs longer; requested delays are microseconds, too.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        let mut cable = Cable::new(sockets, delay, wait, watcher);
+        let mut cable = Cable::new(sockets, accepted, delay, wait, watcher);
         if cable.carry().is_err() {
             cable.sockets.iter().for_each(|socket| socket.shutdown(Shutdown::Both));
         }
@@ -192,19 +202,19 @@ fn pass_on<W: Watcher + 'static>(
     Ok(())
 }
 
-/// What was read in one direction, and when it is to be written; the end of the stream travels as no bytes.
+/// Data in flight in one direction, with the time when each chunk is due. An empty chunk marks the end of the stream.
 #[derive(Default)]
 struct UnderWay {
     chunks: VecDeque<(Instant, Vec<u8>)>,
     bytes: usize,
-    /// Of the first chunk.
+    /// Bytes written of the first chunk.
     written: usize,
     /// True if the watcher has seen the first chunk.
     shown: bool,
-    /// The end has been read; has been passed on.
+    /// `ended`: the end was read. `closed`: the end was passed on.
     ended: bool,
     closed: bool,
-    /// The other side has no room.
+    /// True if the other side's socket buffer is full.
     stuck: bool,
 }
 
@@ -218,30 +228,42 @@ impl UnderWay {
     }
 }
 
-/// The sockets' indexes.
+/// Indexes of the sockets.
 const CLIENT: usize = 0;
 const SERVER: usize = 1;
 
-/// Both directions of a connection, carried by one thread.
+/// Both directions of a connection, served by one thread.
 struct Cable<W> {
-    /// The client's and the server's.
+    /// The client's socket and the server's.
     sockets: [Socket; 2],
     delay: Duration,
     waiting: Wait,
     watcher: W,
-    /// By the socket they come from.
+    /// Earliest arrival of the client's bytes: after the three packets of connecting.
+    connected: Instant,
+    /// Data in flight, indexed by its source socket.
     under_way: [UnderWay; 2],
     buffer: Vec<u8>,
     moved: Instant,
+    /// Number of chunks from the client so far, up to the next measurement of the network, and the number of chunks at
+    /// which it is due.
+    taken_in: u32,
+    measured_at: u32,
 }
 
+/// Largest number of the client's chunks between two measurements of the network. The first ones follow each other after
+/// 1, 2, 4, ...
+const MEASURED_EVERY: u32 = 1024;
+
 impl<W: Watcher> Cable<W> {
-    fn new(sockets: [Socket; 2], delay: Duration, waiting: Wait, watcher: W) -> Cable<W> {
+    fn new(sockets: [Socket; 2], accepted: Instant, delay: Duration, waiting: Wait, watcher: W) -> Cable<W> {
         let under_way = [UnderWay::default(), UnderWay::default()];
-        Cable { sockets, delay, waiting, watcher, under_way, buffer: vec![0; CHUNK_BYTES], moved: Instant::now() }
+        let (buffer, moved) = (vec![0; CHUNK_BYTES], Instant::now());
+        let connected = accepted + delay * 3;
+        Cable { sockets, delay, waiting, watcher, connected, under_way, buffer, moved, taken_in: 0, measured_at: 1 }
     }
 
-    /// Until both directions have ended, or one is broken.
+    /// Runs until both directions have ended or one is broken.
     fn carry(&mut self) -> io::Result<()> {
         while !self.under_way.iter().all(|direction| direction.closed) {
             let mut moved = false;
@@ -271,11 +293,27 @@ impl<W: Watcher> Cable<W> {
         if from == SERVER && received > 0 {
             self.watcher.reply(&self.buffer[..received], now);
         }
-        direction.chunks.push_back((now + self.delay, self.buffer[..received].to_vec()));
+        let due = if from == CLIENT { self.connected.max(now + self.delay) } else { now + self.delay };
+        direction.chunks.push_back((due, self.buffer[..received].to_vec()));
+        if from == CLIENT && received > 0 {
+            self.measure();
+        }
         Ok(true)
     }
 
-    /// Writes what is due.
+    /// Measures the network at times.
+    fn measure(&mut self) {
+        self.taken_in += 1;
+        if self.taken_in < self.measured_at {
+            return;
+        }
+        (self.taken_in, self.measured_at) = (0, (self.measured_at * 2).min(MEASURED_EVERY));
+        if let Some(us) = tcp_info::min_round_trip_us(self.sockets[CLIENT].0.fd()) {
+            self.watcher.network(self.delay * 2 + Duration::from_micros(us.into()));
+        }
+    }
+
+    /// Writes the chunks that are due.
     fn give_out(&mut self, from: usize) -> io::Result<bool> {
         let (direction, to) = (&mut self.under_way[from], &mut self.sockets[1 - from]);
         direction.stuck = false;
@@ -309,12 +347,12 @@ impl<W: Watcher> Cable<W> {
         Ok(wrote)
     }
 
-    /// Waits for a byte or for the time when one is due.
+    /// Waits for input, for room in a socket buffer, or for the next due chunk.
     fn wait(&self) -> io::Result<()> {
         let due = self.under_way.iter().filter_map(UnderWay::due).min();
         if self.waiting == Wait::Awake && self.delay <= SPIN_DELAY && self.moved.elapsed() < SPIN_AFTER_LAST {
             match due {
-                // A thread that yields its core now may get it back too late. The client and the server wait meanwhile.
+                // A yielded core may come back too late, while client and server wait.
                 Some(_) => std::hint::spin_loop(),
                 None => thread::yield_now(),
             }
@@ -327,7 +365,7 @@ impl<W: Watcher> Cable<W> {
             let writes = if is_full { PollFlags::OUT } else { PollFlags::empty() };
             reads | writes
         };
-        // One of which nothing is wanted would still tell that it is closed, again and again.
+        // A closed socket without requested events would still report its hang-up in every poll.
         let mut fds: Vec<PollFd<'_>> = (0..2)
             .filter(|socket| !interest(*socket).is_empty())
             .map(|socket| PollFd::from_borrowed_fd(self.sockets[socket].0.fd(), interest(socket)))
@@ -345,7 +383,8 @@ mod tests {
 
     use super::*;
 
-    /// A server that sends back what it gets.
+    /// Starts a server that echoes its input.
+    ///
     fn echo() -> Config {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -384,6 +423,18 @@ mod tests {
         writing.join().unwrap();
         assert!(received == sent);
         assert!(began.elapsed() >= Duration::from_millis(40));
+    }
+
+    /// Connecting takes a round trip, and the first exchange another one.
+    #[test]
+    fn the_first_bytes_wait_for_the_connection() {
+        let proxy = Proxy::start(echo()).unwrap();
+        proxy.set_rtt(Duration::from_millis(40));
+        let began = Instant::now();
+        let mut stream = connect(&proxy);
+        stream.write_all(b"x").unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+        assert!(began.elapsed() >= Duration::from_millis(80));
     }
 
     #[test]

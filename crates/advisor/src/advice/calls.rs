@@ -1,161 +1,385 @@
-//! How the five client libraries call a command: its arguments behind the key, and its name where that isn't the command's.
+//! The calls of commands in the five client libraries: the arguments, and method names that differ from the command's
+//! name.
+//!
+//! A command without a method in some library is sent by its name and its arguments in the order of the protocol, which
+//! every library can do.
 
 use super::Language;
-use crate::catalogue::SET_WITH_OPTIONS;
+use crate::catalogue::{Catalogue, Class, SET_WITH_OPTIONS};
 
 /// A command's call.
-pub struct Call {
+struct Call {
     /// The command.
     name: &'static str,
-    /// Names of the arguments behind the key.
-    arguments: &'static [&'static str],
-    /// The method's name in go-redis and in Jedis. redis-rb, redis-py and ioredis use the command's, in small letters.
+    /// The arguments in the order of the protocol: `KEY` is the key, a word of small letters a variable, anything else a
+    /// literal.
+    arguments: &'static str,
+    /// The name of the method in go-redis and in Jedis; empty if the command is sent by its name there. redis-rb,
+    /// redis-py and ioredis use the command's name in small letters, unless `is_plain` is false.
     go: &'static str,
     java: &'static str,
-    /// True if it changes nothing.
-    is_read: bool,
+    /// True if redis-rb, redis-py and ioredis have a method with the arguments in the order of the protocol.
+    is_plain: bool,
 }
 
-const fn read(name: &'static str, arguments: &'static [&'static str], go: &'static str, java: &'static str) -> Call {
-    Call { name, arguments, go, java, is_read: true }
+const fn typed(name: &'static str, arguments: &'static str, go: &'static str, java: &'static str) -> Call {
+    Call { name, arguments, go, java, is_plain: true }
 }
 
-const fn write(name: &'static str, arguments: &'static [&'static str], go: &'static str, java: &'static str) -> Call {
-    Call { name, arguments, go, java, is_read: false }
+const fn raw(name: &'static str, arguments: &'static str) -> Call {
+    Call { name, arguments, go: "", java: "", is_plain: false }
 }
 
 const CALLS: &[Call] = &[
-    read("GET", &[], "Get", "get"),
-    read("STRLEN", &[], "StrLen", "strlen"),
-    read("EXISTS", &[], "Exists", "exists"),
-    read("TTL", &[], "TTL", "ttl"),
-    read("PTTL", &[], "PTTL", "pttl"),
-    read("TYPE", &[], "Type", "type"),
-    read("GETBIT", &["offset"], "GetBit", "getbit"),
-    read("GETRANGE", &["start", "stop"], "GetRange", "getrange"),
-    read("HGET", &["field"], "HGet", "hget"),
-    read("HEXISTS", &["field"], "HExists", "hexists"),
-    read("HLEN", &[], "HLen", "hlen"),
-    read("HGETALL", &[], "HGetAll", "hgetAll"),
-    read("HKEYS", &[], "HKeys", "hkeys"),
-    read("HVALS", &[], "HVals", "hvals"),
-    read("HMGET", &["fields"], "HMGet", "hmget"),
-    read("LLEN", &[], "LLen", "llen"),
-    read("LINDEX", &["index"], "LIndex", "lindex"),
-    read("LRANGE", &["start", "stop"], "LRange", "lrange"),
-    read("SISMEMBER", &["member"], "SIsMember", "sismember"),
-    read("SMEMBERS", &[], "SMembers", "smembers"),
-    read("SCARD", &[], "SCard", "scard"),
-    read("ZSCORE", &["member"], "ZScore", "zscore"),
-    read("ZRANK", &["member"], "ZRank", "zrank"),
-    read("ZREVRANK", &["member"], "ZRevRank", "zrevrank"),
-    read("ZCARD", &[], "ZCard", "zcard"),
-    read("ZRANGE", &["start", "stop"], "ZRange", "zrange"),
-    read("ZREVRANGE", &["start", "stop"], "ZRevRange", "zrevrange"),
-    read("XLEN", &[], "XLen", "xlen"),
-    write("SET", &["value"], "Set", "set"),
-    write(SET_WITH_OPTIONS, &["value", "options"], "SetArgs", "set"),
-    write("SETEX", &["seconds", "value"], "SetEx", "setex"),
-    write("SETNX", &["value"], "SetNX", "setnx"),
-    write("APPEND", &["value"], "Append", "append"),
-    write("SETBIT", &["offset", "value"], "SetBit", "setbit"),
-    write("INCR", &[], "Incr", "incr"),
-    write("DECR", &[], "Decr", "decr"),
-    write("INCRBY", &["amount"], "IncrBy", "incrBy"),
-    write("DECRBY", &["amount"], "DecrBy", "decrBy"),
-    write("INCRBYFLOAT", &["amount"], "IncrByFloat", "incrByFloat"),
-    write("GETDEL", &[], "GetDel", "getDel"),
-    write("DEL", &[], "Del", "del"),
-    write("UNLINK", &[], "Unlink", "unlink"),
-    write("EXPIRE", &["seconds"], "Expire", "expire"),
-    write("PERSIST", &[], "Persist", "persist"),
-    write("HSET", &["field", "value"], "HSet", "hset"),
-    write("HSETNX", &["field", "value"], "HSetNX", "hsetnx"),
-    write("HDEL", &["field"], "HDel", "hdel"),
-    write("HINCRBY", &["field", "amount"], "HIncrBy", "hincrBy"),
-    write("LPUSH", &["value"], "LPush", "lpush"),
-    write("RPUSH", &["value"], "RPush", "rpush"),
-    write("LPOP", &[], "LPop", "lpop"),
-    write("RPOP", &[], "RPop", "rpop"),
-    write("LREM", &["count", "value"], "LRem", "lrem"),
-    write("LTRIM", &["start", "stop"], "LTrim", "ltrim"),
-    write("SADD", &["member"], "SAdd", "sadd"),
-    write("SREM", &["member"], "SRem", "srem"),
-    write("SPOP", &[], "SPop", "spop"),
-    write("ZADD", &["score", "member"], "ZAdd", "zadd"),
-    write("ZREM", &["member"], "ZRem", "zrem"),
-    write("ZINCRBY", &["amount", "member"], "ZIncrBy", "zincrby"),
-    write("ZPOPMIN", &[], "ZPopMin", "zpopmin"),
-    write("ZPOPMAX", &[], "ZPopMax", "zpopmax"),
-    write("PFADD", &["element"], "PFAdd", "pfadd"),
-    write("PUBLISH", &["message"], "Publish", "publish"),
+    typed("GET", "KEY", "Get", "get"),
+    typed("STRLEN", "KEY", "StrLen", "strlen"),
+    typed("EXISTS", "KEY", "Exists", "exists"),
+    typed("TOUCH", "KEY", "Touch", "touch"),
+    typed("TTL", "KEY", "TTL", "ttl"),
+    typed("PTTL", "KEY", "PTTL", "pttl"),
+    typed("TYPE", "KEY", "Type", "type"),
+    typed("DUMP", "KEY", "Dump", "dump"),
+    typed("GETBIT", "KEY offset", "GetBit", "getbit"),
+    typed("GETRANGE", "KEY start stop", "GetRange", "getrange"),
+    typed("HGET", "KEY field", "HGet", "hget"),
+    typed("HEXISTS", "KEY field", "HExists", "hexists"),
+    typed("HLEN", "KEY", "HLen", "hlen"),
+    typed("HGETALL", "KEY", "HGetAll", "hgetAll"),
+    typed("HKEYS", "KEY", "HKeys", "hkeys"),
+    typed("HVALS", "KEY", "HVals", "hvals"),
+    typed("HMGET", "KEY fields", "HMGet", "hmget"),
+    typed("LLEN", "KEY", "LLen", "llen"),
+    typed("LINDEX", "KEY index", "LIndex", "lindex"),
+    typed("LRANGE", "KEY start stop", "LRange", "lrange"),
+    typed("SISMEMBER", "KEY member", "SIsMember", "sismember"),
+    typed("SMEMBERS", "KEY", "SMembers", "smembers"),
+    typed("SCARD", "KEY", "SCard", "scard"),
+    typed("ZSCORE", "KEY member", "ZScore", "zscore"),
+    typed("ZRANK", "KEY member", "ZRank", "zrank"),
+    typed("ZREVRANK", "KEY member", "ZRevRank", "zrevrank"),
+    typed("ZCARD", "KEY", "ZCard", "zcard"),
+    typed("ZCOUNT", "KEY min max", "ZCount", "zcount"),
+    typed("ZRANGE", "KEY start stop", "ZRange", "zrange"),
+    typed("ZREVRANGE", "KEY start stop", "ZRevRange", "zrevrange"),
+    typed("XLEN", "KEY", "XLen", "xlen"),
+    typed("SET", "KEY value", "Set", "set"),
+    typed(SET_WITH_OPTIONS, "KEY value", "SetArgs", "set"),
+    typed("SETEX", "KEY seconds value", "SetEx", "setex"),
+    typed("SETNX", "KEY value", "SetNX", "setnx"),
+    typed("APPEND", "KEY value", "Append", "append"),
+    typed("SETBIT", "KEY offset bit", "SetBit", ""),
+    typed("INCR", "KEY", "Incr", "incr"),
+    typed("DECR", "KEY", "Decr", "decr"),
+    typed("INCRBY", "KEY amount", "IncrBy", "incrBy"),
+    typed("DECRBY", "KEY amount", "DecrBy", "decrBy"),
+    typed("INCRBYFLOAT", "KEY amount", "", "incrByFloat"),
+    typed("GETDEL", "KEY", "GetDel", "getDel"),
+    typed("DEL", "KEY", "Del", "del"),
+    typed("UNLINK", "KEY", "Unlink", "unlink"),
+    typed("EXPIRE", "KEY seconds", "Expire", "expire"),
+    typed("PERSIST", "KEY", "Persist", "persist"),
+    typed("HSET", "KEY field value", "HSet", "hset"),
+    typed("HSETNX", "KEY field value", "HSetNX", "hsetnx"),
+    typed("HDEL", "KEY field", "HDel", "hdel"),
+    typed("HINCRBY", "KEY field amount", "HIncrBy", "hincrBy"),
+    typed("LPUSH", "KEY value", "LPush", "lpush"),
+    typed("RPUSH", "KEY value", "RPush", "rpush"),
+    typed("LPOP", "KEY", "LPop", "lpop"),
+    typed("RPOP", "KEY", "RPop", "rpop"),
+    typed("LREM", "KEY count value", "LRem", "lrem"),
+    typed("LSET", "KEY index value", "LSet", "lset"),
+    typed("LTRIM", "KEY start stop", "LTrim", "ltrim"),
+    typed("SADD", "KEY member", "SAdd", "sadd"),
+    typed("SREM", "KEY member", "SRem", "srem"),
+    typed("SPOP", "KEY", "SPop", "spop"),
+    typed("ZADD", "KEY score member", "ZAdd", "zadd"),
+    typed("ZREM", "KEY member", "ZRem", "zrem"),
+    typed("ZINCRBY", "KEY amount member", "ZIncrBy", "zincrby"),
+    typed("ZPOPMIN", "KEY", "ZPopMin", "zpopmin"),
+    typed("ZPOPMAX", "KEY", "ZPopMax", "zpopmax"),
+    typed("PFADD", "KEY element", "PFAdd", "pfadd"),
+    typed("PUBLISH", "KEY message", "Publish", "publish"),
+    // The pipelines of Jedis have no method for it.
+    typed("SPUBLISH", "KEY message", "SPublish", ""),
+    raw("SMISMEMBER", "KEY member"),
+    raw("ZMSCORE", "KEY member"),
+    raw("PING", ""),
+    raw("TIME", ""),
+    raw("DBSIZE", ""),
+    raw("RANDOMKEY", ""),
+    raw("ECHO", "message"),
+    raw("KEYS", "pattern"),
+    raw("SCAN", "cursor"),
+    raw("MGET", "KEY"),
+    raw("MSET", "KEY value"),
+    raw("MSETNX", "KEY value"),
+    raw("SUBSTR", "KEY start stop"),
+    raw("BITCOUNT", "KEY"),
+    raw("BITPOS", "KEY bit"),
+    raw("BITFIELD_RO", "KEY GET u8 offset"),
+    raw("BITFIELD", "KEY INCRBY u8 offset amount"),
+    raw("BITOP", "OR destination KEY"),
+    raw("PSETEX", "KEY milliseconds value"),
+    raw("GETSET", "KEY value"),
+    raw("GETEX", "KEY EX seconds"),
+    raw("SETRANGE", "KEY offset value"),
+    raw("PFCOUNT", "KEY"),
+    raw("PFMERGE", "KEY source"),
+    raw("EXPIRETIME", "KEY"),
+    raw("PEXPIRETIME", "KEY"),
+    raw("PEXPIRE", "KEY milliseconds"),
+    raw("EXPIREAT", "KEY timestamp"),
+    raw("PEXPIREAT", "KEY timestamp"),
+    raw("OBJECT", "ENCODING KEY"),
+    raw("MEMORY", "USAGE KEY"),
+    raw("RENAME", "KEY target"),
+    raw("RENAMENX", "KEY target"),
+    raw("COPY", "KEY target"),
+    raw("MOVE", "KEY database"),
+    raw("RESTORE", "KEY 0 value"),
+    raw("SORT", "KEY ALPHA"),
+    raw("SORT_RO", "KEY ALPHA"),
+    raw("HSTRLEN", "KEY field"),
+    raw("HSCAN", "KEY cursor"),
+    raw("HRANDFIELD", "KEY"),
+    raw("HMSET", "KEY field value"),
+    raw("HINCRBYFLOAT", "KEY field amount"),
+    raw("LPOS", "KEY value"),
+    raw("LPUSHX", "KEY value"),
+    raw("RPUSHX", "KEY value"),
+    raw("LMPOP", "1 KEY LEFT"),
+    raw("RPOPLPUSH", "KEY destination"),
+    raw("LMOVE", "KEY destination RIGHT LEFT"),
+    raw("LINSERT", "KEY BEFORE pivot value"),
+    raw("SSCAN", "KEY cursor"),
+    raw("SRANDMEMBER", "KEY"),
+    raw("SINTER", "KEY other"),
+    raw("SUNION", "KEY other"),
+    raw("SDIFF", "KEY other"),
+    raw("SINTERCARD", "2 KEY other"),
+    raw("SMOVE", "KEY destination member"),
+    raw("SINTERSTORE", "KEY source"),
+    raw("SUNIONSTORE", "KEY source"),
+    raw("SDIFFSTORE", "KEY source"),
+    raw("ZLEXCOUNT", "KEY - +"),
+    raw("ZRANGEBYSCORE", "KEY min max"),
+    raw("ZREVRANGEBYSCORE", "KEY max min"),
+    raw("ZRANGEBYLEX", "KEY - +"),
+    raw("ZSCAN", "KEY cursor"),
+    raw("ZMPOP", "1 KEY MIN"),
+    raw("ZREMRANGEBYSCORE", "KEY min max"),
+    raw("ZREMRANGEBYRANK", "KEY start stop"),
+    raw("ZUNIONSTORE", "KEY 1 source"),
+    raw("ZINTERSTORE", "KEY 1 source"),
+    raw("GEOADD", "KEY longitude latitude member"),
+    raw("GEOPOS", "KEY member"),
+    raw("GEODIST", "KEY member other"),
+    raw("GEOSEARCH", "KEY FROMMEMBER member BYRADIUS radius km"),
+    raw("XADD", "KEY * field value"),
+    raw("XRANGE", "KEY - +"),
+    raw("XREVRANGE", "KEY + -"),
+    raw("XACK", "KEY group entry"),
+    raw("XDEL", "KEY entry"),
+    raw("XTRIM", "KEY MAXLEN count"),
+    raw("XPENDING", "KEY group"),
+    raw("XINFO", "STREAM KEY"),
+    raw("XREAD", "COUNT 1000 STREAMS KEY entry"),
+    raw("EVAL", "script 1 KEY argument"),
+    raw("EVAL_RO", "script 1 KEY argument"),
+    raw("EVALSHA", "sha 1 KEY argument"),
+    raw("EVALSHA_RO", "sha 1 KEY argument"),
+    raw("FCALL", "procedure 1 KEY argument"),
+    raw("FCALL_RO", "procedure 1 KEY argument"),
+    raw("WATCH", "KEY"),
+    raw("JSON.GET", "KEY"),
+    raw("JSON.SET", "KEY $ value"),
 ];
 
-/// The command's name as it is sent.
+/// Any other command, with and without a key.
+const OTHER: Call = raw("", "KEY argument");
+const KEYLESS: Call = raw("", "argument");
+
+/// Variables that are the same for the whole loop.
+const CONSTANTS: &[&str] = &["fields", "group", "script", "sha", "procedure", "radius"];
+
+/// Returns the command's name in the protocol.
 pub fn name(command: &str) -> &str {
     if command == SET_WITH_OPTIONS { "SET" } else { command }
 }
 
-fn find(command: &str) -> Option<&'static Call> {
-    CALLS.iter().find(|call| call.name == command)
+/// Returns the names of the commands in the table.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    CALLS.iter().map(|call| call.name)
 }
 
-/// True if a command is known to change nothing.
+fn find(command: &str, has_key: bool) -> &'static Call {
+    let other = if has_key { &OTHER } else { &KEYLESS };
+    CALLS.iter().find(|call| call.name == command).unwrap_or(other)
+}
+
+/// True if the command is known to change nothing.
 pub fn is_read(command: &str) -> bool {
-    match find(command) {
-        Some(call) => call.is_read,
-        None => crate::catalogue::Catalogue::new().find(command.as_bytes()).verb.class == crate::catalogue::Class::Read,
-    }
+    Catalogue::new().find(name(command).as_bytes()).verb.class == Class::Read
 }
 
-/// Names of the arguments behind the key.
-pub fn arguments(command: &str) -> &'static [&'static str] {
-    find(command).map_or(&["arguments"], |call| call.arguments)
+fn is_variable(word: &str) -> bool {
+    word.len() > 1 && word.bytes().all(|byte| byte.is_ascii_lowercase()) && word != "km"
 }
 
-/// A call of a command on an object; `key` is an expression, empty for a command without a key.
-pub fn call(language: Language, receiver: &str, command: &str, key: &str) -> String {
-    let Some(call) = find(command) else { return unknown(language, receiver, command, key) };
-    let special = special(language, receiver, command, key);
-    special.unwrap_or_else(|| {
-        let key = (!key.is_empty()).then_some(key);
-        let arguments: Vec<&str> = key.into_iter().chain(call.arguments.iter().copied()).collect();
-        let arguments = arguments.join(", ");
-        match language {
-            Language::Go => format!("{receiver}.{}(ctx, {arguments})", call.go),
-            Language::Java => format!("{receiver}.{}({arguments})", call.java),
-            _ => format!("{receiver}.{}({arguments})", name(command).to_lowercase()),
+/// Returns the names of the arguments that change in a loop.
+pub fn arguments(command: &str) -> impl Iterator<Item = &'static str> {
+    let words = find(command, true).arguments.split(' ');
+    words.filter(|word| is_variable(word) && !CONSTANTS.contains(word))
+}
+
+/// The name of a pipeline in code.
+pub const PIPE: &str = "pipe";
+
+/// Returns node-redis's name of a method of go-redis. The two differ in the first letters.
+pub fn node_name(go: &str) -> String {
+    match go {
+        "TTL" => "ttl".to_owned(),
+        "HMGet" => "hmGet".to_owned(),
+        "PFAdd" => "pfAdd".to_owned(),
+        "SMIsMember" => "smIsMember".to_owned(),
+        "ZMScore" => "zmScore".to_owned(),
+        // node-redis has ZRANGE with REV only.
+        "ZRevRange" => String::new(),
+        _ => {
+            let (first, rest) = go.split_at(go.len().min(1));
+            first.to_lowercase() + rest
         }
-    })
-}
-
-/// The call of a command for which the library has arguments in another form than the command, if it is one of those.
-fn special(language: Language, receiver: &str, command: &str, key: &str) -> Option<String> {
-    let text = match (language, command) {
-        (Language::Python, "ZADD") => format!("{receiver}.zadd({key}, {{member: score}})"),
-        (Language::Go, "ZADD") => format!("{receiver}.ZAdd(ctx, {key}, redis.Z{{Score: score, Member: member}})"),
-        (Language::Go, "SET") => format!("{receiver}.Set(ctx, {key}, value, 0)"),
-        (Language::Ruby | Language::Python, SET_WITH_OPTIONS) => format!("{receiver}.set({key}, value, **options)"),
-        (Language::JavaScript, SET_WITH_OPTIONS) => format!("{receiver}.set({key}, value, ...options)"),
-        (Language::Go, "SETNX") => format!("{receiver}.SetNX(ctx, {key}, value, 0)"),
-        (Language::Go, "SETEX") => format!("{receiver}.SetEx(ctx, {key}, value, seconds*time.Second)"),
-        (Language::Go, "EXPIRE") => format!("{receiver}.Expire(ctx, {key}, seconds*time.Second)"),
-        (Language::Go, "HMGET") => format!("{receiver}.HMGet(ctx, {key}, fields...)"),
-        (Language::Ruby, "HMGET") => format!("{receiver}.hmget({key}, *fields)"),
-        (Language::Ruby, "HSET") => format!("{receiver}.hset({key}, field, value)"),
-        _ => return None,
-    };
-    Some(text)
-}
-
-/// A command that the libraries may not have.
-fn unknown(language: Language, receiver: &str, command: &str, key: &str) -> String {
-    let key = if key.is_empty() { String::new() } else { format!(", {key}") };
-    match language {
-        Language::Ruby => format!("{receiver}.call(\"{command}\"{key}, *arguments)"),
-        Language::Python => format!("{receiver}.execute_command(\"{command}\"{key}, *arguments)"),
-        Language::JavaScript => format!("{receiver}.call(\"{command}\"{key}, ...args)"),
-        Language::Go => format!("{receiver}.Do(ctx, \"{command}\"{key} /* arguments */)"),
-        Language::Java => format!("{receiver}.sendCommand(() -> \"{command}\".getBytes(){key} /* arguments */)"),
     }
+}
+
+/// The code around a call.
+pub struct Site<'s> {
+    /// The language.
+    pub language: Language,
+    /// The object that has the methods.
+    pub receiver: &'s str,
+    /// The prefix and suffix of a variable: languages without tuples use fields of a record.
+    pub variable: &'s dyn Fn(&str) -> String,
+}
+
+impl Site<'_> {
+    /// Returns a call of a command; `key` is an expression, empty for a command without a key.
+    pub fn call(&self, command: &str, key: &str) -> String {
+        let call = find(command, !key.is_empty());
+        if let Some(text) = self.special(command, key) {
+            return format!("{}.{text}", self.receiver);
+        }
+        let lower = name(command).to_lowercase();
+        let camel = node_name(call.go);
+        let method = match self.language {
+            Language::Go => call.go,
+            Language::Java => call.java,
+            Language::NodeRedis => camel.as_str(),
+            _ if call.is_plain => lower.as_str(),
+            _ => "",
+        };
+        let context = if self.language == Language::Go { "ctx, " } else { "" };
+        if method.is_empty() {
+            return self.by_name(name(command), call, key);
+        }
+        let arguments = self.arguments(call, key, !call.is_plain).join(", ");
+        format!("{}.{method}({context}{arguments})", self.receiver)
+    }
+
+    fn variable(&self, name: &str) -> String {
+        if CONSTANTS.contains(&name) { name.to_owned() } else { (self.variable)(name) }
+    }
+
+    /// Returns the arguments as expressions. `are_texts` quotes numbers and turns variables into text, for Java.
+    fn arguments(&self, call: &Call, key: &str, are_texts: bool) -> Vec<String> {
+        let words = call.arguments.split(' ').filter(|word| !word.is_empty());
+        let text = |word: &str| match word {
+            "KEY" => key.to_owned(),
+            word if is_variable(word) && are_texts && self.language == Language::Java => {
+                format!("String.valueOf({})", self.variable(word))
+            }
+            word if is_variable(word) && are_texts && self.language == Language::NodeRedis => {
+                format!("String({})", self.variable(word))
+            }
+            word if is_variable(word) => self.variable(word),
+            literal => format!("\"{literal}\""),
+        };
+        words.filter(|word| *word != "KEY" || !key.is_empty()).map(text).collect()
+    }
+
+    /// Returns the call of a command that the library may have no method for.
+    fn by_name(&self, command: &str, call: &Call, key: &str) -> String {
+        if self.language == Language::NodeRedis {
+            let words = [vec![format!("\"{command}\"")], self.arguments(call, key, true)].concat();
+            let method = if self.receiver == PIPE { "addCommand" } else { "sendCommand" };
+            return format!("{}.{method}([{}])", self.receiver, words.join(", "));
+        }
+        let arguments: String = self.arguments(call, key, true).iter().map(|text| format!(", {text}")).collect();
+        let receiver = self.receiver;
+        match self.language {
+            Language::Ruby => format!("{receiver}.call(\"{command}\"{arguments})"),
+            Language::Python => format!("{receiver}.execute_command(\"{command}\"{arguments})"),
+            Language::JavaScript | Language::NodeRedis => format!("{receiver}.call(\"{command}\"{arguments})"),
+            Language::Go => format!("{receiver}.Do(ctx, \"{command}\"{arguments})"),
+            // Without an argument, two methods of a pipeline would fit.
+            Language::Java if arguments.is_empty() && receiver == PIPE => {
+                format!("{receiver}.sendCommand(new CommandArguments(() -> \"{command}\".getBytes()))")
+            }
+            Language::Java => format!("{receiver}.sendCommand(() -> \"{command}\".getBytes(){arguments})"),
+        }
+    }
+
+    /// Returns the call of a command if the library's arguments differ in form from the command's.
+    fn special(&self, command: &str, key: &str) -> Option<String> {
+        let variable = |name: &str| self.variable(name);
+        let text = match (self.language, command) {
+            (Language::Python, "DEL") => format!("delete({key})"),
+            (Language::Python, "ZADD") => format!("zadd({key}, {{{}: {}}})", variable("member"), variable("score")),
+            (Language::Go, "ZADD") => {
+                format!("ZAdd(ctx, {key}, redis.Z{{Score: {}, Member: {}}})", variable("score"), variable("member"))
+            }
+            (Language::Go, "SET") => format!("Set(ctx, {key}, {}, 0)", variable("value")),
+            (Language::Ruby | Language::Python, SET_WITH_OPTIONS) => {
+                format!("set({key}, {}, **options)", variable("value"))
+            }
+            (Language::NodeRedis, SET_WITH_OPTIONS) => format!("set({key}, {}, options)", variable("value")),
+            (Language::NodeRedis, "ZADD") => {
+                format!("zAdd({key}, {{ score: {}, value: {} }})", variable("score"), variable("member"))
+            }
+            (Language::NodeRedis, "INCRBYFLOAT") => format!("incrByFloat({key}, {})", variable("amount")),
+            (Language::NodeRedis, "HMGET") => format!("hmGet({key}, fields)"),
+            (Language::JavaScript, SET_WITH_OPTIONS) => format!("set({key}, {}, ...options)", variable("value")),
+            (Language::Go, SET_WITH_OPTIONS) => format!("SetArgs(ctx, {key}, {}, options)", variable("value")),
+            (Language::Java, SET_WITH_OPTIONS) => format!("set({key}, {}, options)", variable("value")),
+            (Language::Go, "SETNX") => format!("SetNX(ctx, {key}, {}, 0)", variable("value")),
+            (Language::Go, "SETEX") => {
+                format!("SetEx(ctx, {key}, {}, {}*time.Second)", variable("value"), variable("seconds"))
+            }
+            (Language::Go, "EXPIRE") => format!("Expire(ctx, {key}, {}*time.Second)", variable("seconds")),
+            (Language::Go, "HMGET") => format!("HMGet(ctx, {key}, fields...)"),
+            (Language::Ruby, "HMGET") => format!("hmget({key}, *fields)"),
+            (Language::JavaScript, "HMGET") => format!("hmget({key}, ...fields)"),
+            _ => return None,
+        };
+        Some(text)
+    }
+}
+
+/// Returns the arguments of a command inside a script, and the expressions to pass as ARGV. `taken` expressions precede
+/// them; `computed` stands for the command's value.
+pub fn in_script(command: &str, taken: usize, computed: Option<&str>) -> (String, Vec<&'static str>) {
+    let (mut text, mut passed) = (format!("'{}'", name(command)), Vec::new());
+    for word in find(command, true).arguments.split(' ').filter(|word| !word.is_empty()) {
+        text += ", ";
+        match (word, computed) {
+            ("KEY", _) => text += "KEYS[1]",
+            ("value" | "message", Some(computed)) => text += computed,
+            (word, _) if is_variable(word) => {
+                passed.push(word);
+                text += &format!("ARGV[{}]", taken + passed.len());
+            }
+            (literal, _) => text += &format!("'{literal}'"),
+        }
+    }
+    (text, passed)
 }

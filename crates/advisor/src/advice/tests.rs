@@ -3,10 +3,11 @@ use std::sync::Arc;
 use super::*;
 use crate::client::Client;
 use crate::findings::Sums;
+use crate::waits::Waits;
 
 fn step(text: &str, one_key: bool) -> FindingStep {
     let (command, pattern) = text.split_once(' ').unwrap_or((text, ""));
-    FindingStep { command: command.into(), pattern: pattern.into(), one_key }
+    FindingStep { command: command.into(), pattern: pattern.into(), one_key, depends: false }
 }
 
 fn finding(kind: Kind, steps: &[&str], one_key: bool) -> Finding {
@@ -18,6 +19,7 @@ fn finding(kind: Kind, steps: &[&str], one_key: bool) -> Finding {
         client: Arc::new(Client::default()),
         sums: Sums { count: 2, made: 200, needed: 2, ..Sums::default() },
         samples: Vec::new(),
+        waits: Waits::default(),
     }
 }
 
@@ -53,18 +55,19 @@ fn a_loop_of_sets_is_one_mset() {
     check(&finding, Language::Python, r#"r.mset({f"key{n}": value for n, value in items})"#);
 }
 
-/// MSET knows no expiry.
+/// MSET takes no expiry.
 #[test]
 fn a_loop_of_sets_with_options_is_a_pipeline() {
     let finding = finding(Kind::Loop, &[], false);
-    let options = FindingStep { command: "SET WITH OPTIONS".into(), pattern: "key<n>".into(), one_key: false };
+    let options =
+        FindingStep { command: "SET WITH OPTIONS".into(), pattern: "key<n>".into(), one_key: false, depends: false };
     let finding = Finding { steps: Box::new([options]), ..finding };
     assert_eq!(remedy(&finding), Remedy::Pipeline);
     let code = |language| code::code(language, remedy(&finding), &finding);
     assert!(code(Language::Python).contains(r#"pipe.set(f"key{n}", value, **options)"#), "{}", code(Language::Python));
     assert!(code(Language::Ruby).contains(r##".set("key#{n}", value, **options)"##), "{}", code(Language::Ruby));
-    assert!(code(Language::Go).contains(r#"pipe.SetArgs(ctx, fmt.Sprintf("key%v", n), value, options)"#));
-    assert!(code(Language::Java).contains(r#"pipe.set("key" + n, value, options)"#), "{}", code(Language::Java));
+    assert!(code(Language::Go).contains(r#"pipe.SetArgs(ctx, fmt.Sprintf("key%v", item.N), item.Value, options)"#));
+    assert!(code(Language::Java).contains(r#"pipe.set("key" + item.n(), item.value(), options)"#));
 }
 
 #[test]
@@ -83,12 +86,27 @@ fn members_of_one_key_are_one_command() {
     check(
         &finding(Kind::Loop, &["INCR visits"], true),
         Language::Java,
-        "// amount: what the loop adds\njedis.incrBy(\"visits\", amount);",
+        "// amount: the sum of the loop's increments\njedis.incrBy(\"visits\", amount);",
     );
 }
 
 #[test]
-fn what_has_no_such_command_is_a_pipeline() {
+fn a_step_that_needs_a_reply_is_in_the_next_pipeline() {
+    let mut finding = finding(Kind::InterleavedLoop, &["INCR ids", "HSET obj:<n>"], false);
+    finding.steps[1].depends = true;
+    assert_eq!(remedy(&finding), Remedy::Stages);
+    assert!(words::remedy(Remedy::Stages, &finding).contains("arguments of the next"));
+    check(
+        &finding,
+        Language::Python,
+        "# first all commands that need no reply\npipe = r.pipeline(transaction=False)\nfor item in items:\n  pipe.incr(\"ids\")\n\
+         replies = pipe.execute()\n# uses the replies of the previous pipeline\npipe = r.pipeline(transaction=False)\n\
+         for n, field, value in changes:\n  pipe.hset(f\"obj:{n}\", field, value)\npipe.execute()",
+    );
+}
+
+#[test]
+fn commands_without_a_plural_form_become_a_pipeline() {
     let finding = finding(Kind::Loop, &["HGETALL user:<n>"], false);
     check(
         &finding,
@@ -110,8 +128,8 @@ fn reads_and_writes_in_turn_are_two_pipelines() {
     check(
         &finding,
         Language::Ruby,
-        "# first all reads\nreplies = redis.pipelined do |pipe|\n  items.each do |word|\n    pipe.zscore(\"index:#{word}\", member)\n  end\nend\n\
-         # with the replies of the pipeline before\nredis.pipelined do |pipe|\n  items.each do |word|\n    pipe.zadd(\"index:#{word}\", score, member)\n  end\n  pipe.hset(\"data:#{n}\", field, value)\nend",
+        "# first all reads\nreplies = redis.pipelined do |pipe|\n  items.each do |word, member|\n    pipe.zscore(\"index:#{word}\", member)\n  end\nend\n\
+         # uses the replies of the previous pipeline\nredis.pipelined do |pipe|\n  changes.each do |word, score, member|\n    pipe.zadd(\"index:#{word}\", score, member)\n  end\n  pipe.hset(\"data:#{n}\", field, value)\nend",
     );
     assert_eq!(
         advice(&finding).seen,
@@ -120,18 +138,18 @@ fn reads_and_writes_in_turn_are_two_pipelines() {
 }
 
 #[test]
-fn an_answer_that_is_known_is_asked_for_once() {
+fn a_repeated_read_is_made_once() {
     let mut finding = finding(Kind::RepeatedRead, &["ZSCORE index:<word>"], false);
     (finding.sums.made, finding.sums.needed) = (108_840, 10_000);
-    let seen = "ZSCORE index:<word>: the same question of one key after the other, always the same answer: \
-                10,000 of 108,840 would do, 98,840 commands less";
+    let seen = "ZSCORE index:<word>: the same read from one key after the other, always with the same answer: \
+                108,840 reads where 10,000 would do, 98,840 too many";
     assert_eq!(advice(&finding).seen, seen);
     finding.sums.without_replies = 5;
-    assert_eq!(advice(&finding).seen, seen.replace("always the same answer", "if the answers agree"));
+    assert_eq!(advice(&finding).seen, seen.replace("always with the same answer", "if the answers agree"));
     check(
         &finding,
         Language::Ruby,
-        "# once for each member, at any of its keys; keep the answer\nvalue = redis.zscore(\"index:#{word}\", member)",
+        "# once for each member, with any of its keys; keep the answer\nvalue = redis.zscore(\"index:#{word}\", member)",
     );
 }
 
@@ -143,7 +161,7 @@ fn a_read_and_a_write_are_one_command_or_a_script() {
     check(
         &pair("LRANGE log", "DEL log"),
         Language::Python,
-        "script = r.register_script(\"\"\"\n  local value = redis.call('LRANGE', KEYS[1])\n  return redis.call('DEL', KEYS[1])  -- with what is made of value\n\"\"\")\nscript(keys=[\"log\"])",
+        "script = r.register_script(\"\"\"\n  local value = redis.call('LRANGE', KEYS[1], ARGV[1], ARGV[2])\n  local updated = value -- compute it here\n  return redis.call('DEL', KEYS[1])\n\"\"\")\nscript(keys=[\"log\"], args=[start, stop])",
     );
 }
 
@@ -157,7 +175,7 @@ fn polling_becomes_waiting() {
     );
 }
 
-/// Commands that findings may have, some of them unknown to the libraries.
+/// Commands that findings may have; the libraries don't know some of them.
 const COMMANDS: &[&str] = &[
     "GET",
     "SET",

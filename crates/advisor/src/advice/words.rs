@@ -1,10 +1,10 @@
-//! What was seen and what to do, in sentences.
+//! The advice in sentences.
 
 use super::Remedy;
 use crate::findings::{Finding, Kind};
 use crate::report::{bytes, count, duration};
 
-/// What was seen.
+/// Describes the observed traffic.
 pub fn seen(finding: &Finding) -> String {
     let steps: Vec<String> = finding.steps.iter().map(ToString::to_string).collect();
     let (all, sums) = (steps.join(", "), &finding.sums);
@@ -19,41 +19,57 @@ pub fn seen(finding: &Finding) -> String {
         }
         Kind::ReadComputeWrite => {
             format!(
-                "{} then {}: the client writes what it has just read",
+                "{} then {}: the client reads a key, then changes it in a second round trip",
                 steps.first().map_or("", |step| step),
                 steps.last().map_or("", |step| step)
             )
         }
         Kind::RepeatedRead => {
-            let what = if of_one_key { "the same read" } else { "the same question of one key after the other" };
-            let answers = if sums.without_replies > 0 { "if the answers agree" } else { "always the same answer" };
+            let what =
+                if of_one_key { "the same read again and again" } else { "the same read from one key after the other" };
+            let answers = if sums.without_replies > 0 { "if the answers agree" } else { "always with the same answer" };
             let wasted = count(sums.wasted());
-            format!("{all}: {what}, {answers}: {needed} of {made} would do, {wasted} commands less")
+            format!("{all}: {what}, {answers}: {made} reads where {needed} would do, {wasted} too many")
         }
         Kind::Polling => {
-            let found =
-                if sums.without_replies > 0 { String::new() } else { format!(" and found something {needed} times") };
-            format!("{all} was asked {made} times{found}")
+            let found = if sums.without_replies > 0 { String::new() } else { format!("; new answers: {needed}") };
+            format!("{all} was sent {made} times{found}")
         }
         Kind::TransactionInSlices => {
-            format!("MULTI, {all} ... EXEC, each waited for: {made} round trips where {needed} would do")
+            format!("MULTI, {all} ... EXEC, one by one: {made} round trips where {needed} would do")
+        }
+        Kind::SmallPipelines => {
+            format!(
+                "{all} at the start of small pipelines, one after the other: {made} pipelines where {needed} would do"
+            )
+        }
+        Kind::ChangingScript => {
+            format!(
+                "{all} with scripts that differ only in the values in their texts: {} texts, {} in all",
+                count(sums.count),
+                bytes(sums.bytes)
+            )
         }
         Kind::ScriptInFull => {
-            format!("{all} with the same script, {} times in full: {} sent", count(sums.count), bytes(sums.bytes))
+            format!(
+                "{all} with the same script: its text was sent {} times, {} in all",
+                count(sums.count),
+                bytes(sums.bytes)
+            )
         }
         Kind::ConnectionPerCommand => {
             format!(
-                "{} connections for a command or two each, as {all}: {made} round trips where {needed} would do",
+                "{} connections with one or two commands each, for example {all}: {made} round trips where {needed} would do",
                 count(sums.count)
             )
         }
         Kind::TooLongPipeline => format!(
-            "pipelines of up to {} commands, as {all}: {} of replies went to disk",
+            "pipelines of up to {} commands, for example {all}: {} of replies were spilled to disk",
             count(sums.made),
             bytes(sums.bytes)
         ),
         Kind::HeavyCommand => format!(
-            "{all}, {} times: {} of replies, during {} of which others waited",
+            "{all}, {} times: {} of replies; other clients waited {} meanwhile",
             count(sums.count),
             bytes(sums.bytes),
             duration(sums.busy_ns)
@@ -61,32 +77,56 @@ pub fn seen(finding: &Finding) -> String {
     }
 }
 
-/// What to do.
+/// Describes the remedy.
 pub fn remedy(remedy: Remedy, finding: &Finding) -> String {
     let chunks = if finding.sums.made > 10_000 { ", at most 1,000 at a time" } else { "" };
     match remedy {
         Remedy::ManyKeys(command) => format!("one {command} of all keys{chunks}"),
         Remedy::ManyMembers(command) => format!("one {command} with all members, fields or values{chunks}"),
         Remedy::Sum(command) => format!("one {command} by the sum"),
+        Remedy::Several("XREADGROUP") => {
+            "XREADGROUP with a larger COUNT, and one XACK of all its entries".to_owned()
+        }
+        Remedy::LargerPipelines if finding.steps.iter().any(|step| &*step.pattern == "queues") => {
+            format!("one pipeline of all commands{chunks}; perform_bulk in Sidekiq")
+        }
+        Remedy::LargerPipelines => format!("one pipeline of all commands{chunks}"),
+        Remedy::ScriptArguments => "pass the values as ARGV: then there is one script, which EVALSHA calls".to_owned(),
+        Remedy::WaitForLock => {
+            "a lock that waits: BLPOP on a list to which the owner pushes when it is done, or a lock library that does so".to_owned()
+        }
+        Remedy::WithoutPing => {
+            "leave PING out: a command on a broken connection fails as well; then one pipeline of the others".to_owned()
+        }
         Remedy::Several(command) => format!("{command} with a count"),
+        Remedy::Range => "one LRANGE of the elements".to_owned(),
+        Remedy::Omit => "leave the command out: the next one shows that the connection works".to_owned(),
         Remedy::Pipeline => format!("one pipeline{chunks}"),
+        Remedy::Stages if finding.steps.iter().any(|step| step.depends) => {
+            "a pipeline for each stage: the replies to the first one are arguments of the next".to_owned()
+        }
         Remedy::Stages => "a pipeline for each stage: first all reads, then all writes".to_owned(),
         Remedy::AskOnce => "ask once and keep the answer".to_owned(),
-        Remedy::OneCommand("GETDEL") => "GETDEL takes and deletes it at once".to_owned(),
-        Remedy::OneCommand("GETEX") => "GETEX reads it and sets its time to live at once".to_owned(),
+        Remedy::OneCommand("GETDEL") => "GETDEL, which reads and deletes the key in one command".to_owned(),
+        Remedy::OneCommand("GETEX") => "GETEX, which reads the key and sets its time to live in one command".to_owned(),
         Remedy::OneCommand(command) => {
             format!(
-                "{command}, if it is a number that grows; otherwise a script. Another client may write between the two"
+                "{command} if the value is a counter, otherwise a script: another client may write between the read and the write"
             )
         }
-        Remedy::Script => "one script, which no other client can come between".to_owned(),
-        Remedy::Wait(command) => format!("{command} waits until there is something"),
-        Remedy::BeTold => "notifications, or client-side caching, tell of changes".to_owned(),
+        Remedy::Script => "one script: no other client can write between its read and its write".to_owned(),
+        Remedy::Wait(command @ ("BLPOP" | "BRPOP" | "BZPOPMIN" | "BZPOPMAX")) => {
+            format!("{command}, which waits until there is an element; one {command} can wait for several keys")
+        }
+        Remedy::Wait(command) => format!("{command}, which waits until there is an element"),
+        Remedy::BeTold => "keyspace notifications or client-side caching, which report changes".to_owned(),
         Remedy::Transaction => "send MULTI, the commands and EXEC as one pipeline".to_owned(),
         Remedy::ScriptHash => "load the script once, and call it by its hash with EVALSHA".to_owned(),
-        Remedy::KeepConnection => "keep the connection, or have a pool".to_owned(),
-        Remedy::Chunks => "pipelines of at most 1,000 commands, and read the replies of each".to_owned(),
+        Remedy::KeepConnection => "keep the connection open, or use a connection pool".to_owned(),
+        Remedy::Chunks => {
+            "pipelines of at most 1,000 commands; read the replies to each before sending the next".to_owned()
+        }
         Remedy::Scan("LRANGE") => "ranges of 1,000 elements".to_owned(),
-        Remedy::Scan(command) => format!("{command}, a part at a time"),
+        Remedy::Scan(command) => format!("{command}, which reads a part at a time"),
     }
 }

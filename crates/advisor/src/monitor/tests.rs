@@ -27,7 +27,7 @@ fn escapes_are_undone() {
 }
 
 #[test]
-fn what_is_no_command_is_skipped() {
+fn lines_without_a_command_are_skipped() {
     for line in [
         "",
         "OK",
@@ -70,8 +70,10 @@ fn a_loop_in_a_log_is_found() {
     let (advisor, counts) = read(log().as_bytes(), usize::MAX);
     assert_eq!((counts.commands, counts.skipped, counts.is_without_sources), (300, 1, false));
     let groups = advisor.findings().groups();
-    assert_eq!(groups.len(), 1, "{groups:#?}");
-    let finding = &groups[0].total;
+    let of_kind = |kind| &groups.iter().find(|group| group.total.kind == kind).unwrap().total;
+    let small = of_kind(Kind::SmallPipelines);
+    assert_eq!((groups.len(), small.sums.made, small.sums.needed), (2, 100, 1), "{groups:#?}");
+    let finding = of_kind(Kind::Loop);
     assert_eq!((finding.kind, finding.sums.made, finding.sums.needed), (Kind::Loop, 100, 1));
     assert_eq!((&*finding.client.address, finding.sums.lost_ns), ("10.0.0.5", 99 * 80_000));
     assert_eq!(finding.sums.confidence(), Confidence::Medium);
@@ -119,7 +121,7 @@ fn clients_tell_their_names() {
     assert_eq!(groups[0].total.client.to_string(), "importer (redis-py 5.0) at a");
 }
 
-/// Reads a line with its reply: the reply's beginning, and its length.
+/// Checks the reply of a line: its beginning and its length.
 fn check_reply(line: &str, expected: Option<(&[u8], u64)>) {
     let mut texts = Texts::default();
     let line_read = parse(line.as_bytes(), &mut texts).unwrap();
@@ -137,9 +139,9 @@ fn replies_of_penstock_are_read() {
     check_reply(&format!("{command} =>"), None);
 }
 
-/// Lines of batches say what was sent together, whatever the times.
+/// Batch lines show the commands that were sent together, whatever the times.
 #[test]
-fn a_log_with_batches_and_replies_tells_facts() {
+fn a_log_with_batches_and_replies_gives_medium_confidence() {
     let mut log = String::new();
     let mut us = 0;
     let mut line = |text: String, later_us: u64| {
@@ -161,6 +163,32 @@ fn a_log_with_batches_and_replies_tells_facts() {
         assert_eq!(groups.len(), 1, "{groups:#?}");
         let finding = &groups[0].total;
         assert_eq!((finding.kind, finding.sums.made, finding.sums.needed), (Kind::RepeatedRead, 80, 20));
-        assert_eq!((finding.sums.confidence(), finding.sums.without_replies), (Confidence::High, 0));
+        assert_eq!((finding.sums.confidence(), finding.sums.without_replies), (Confidence::Medium, 0));
     }
+}
+
+/// Penstock shows queued commands when EXEC runs, and one batch line for them and EXEC.
+#[test]
+fn transactions_in_slices_are_found_and_later_loops_too() {
+    let (mut log, mut us) = (String::new(), 0_u64);
+    let mut line = |text: &str, passes_us: u64| {
+        us += passes_us;
+        log += &format!("1600000000.{us:06} [0 10.0.0.5:5000] {text}\n");
+    };
+    for number in 0..60 {
+        line("batch 1", 100);
+        line("\"MULTI\" => \"+OK\\r\\n\"", 1);
+        line("batch 1", 200);
+        line(&format!("\"INCRBY\" \"account:{number}\" \"5\" => \":5\\r\\n\""), 1);
+        line("\"EXEC\" => \"*1\\r\\n:5\\r\\n\"", 1);
+    }
+    for number in 0..100 {
+        line("batch 1", 100);
+        line(&format!("\"GET\" \"user:{number}\" => \"$1\\r\\nx\\r\\n\""), 1);
+    }
+    let (advisor, _) = read(log.as_bytes(), usize::MAX);
+    let groups = advisor.findings().groups();
+    let found: Vec<_> = groups.iter().map(|group| (group.total.kind, group.total.sums.made)).collect();
+    assert!(found.contains(&(Kind::Loop, 100)) && found.contains(&(Kind::TransactionInSlices, 60 * 3)), "{groups:#?}");
+    assert_eq!(found.len(), 2, "{groups:#?}");
 }

@@ -1,6 +1,8 @@
-//! The report as a page of HTML that needs nothing else: no script, no font, no request. A browser that keeps to its policy runs none.
+//! The report as a self-contained page of HTML: no script, no font, no request. Its content security policy forbids
+//! scripts.
 //!
-//! What comes from clients (names, keys, patterns) is text of the page and never markup: everything is written through [`Escaped`].
+//! Texts from clients (names, keys, patterns) are text of the page and never markup: they are all written through
+//! [`Escaped`].
 
 use std::fmt::{self, Display, Write};
 
@@ -9,12 +11,12 @@ use crate::advice::{Language, advice};
 use crate::findings::{Confidence, Finding, Findings, Group};
 
 const STYLE: &str = include_str!("style.css");
-/// Bars of a chart; the rest is one more.
+/// Bars of a chart; one more bar holds the rest.
 const BARS_MAX: usize = 12;
-/// Width of a bar's picture in its own units; it is drawn as wide as there is room.
+/// Width of a bar in units of its picture, which is scaled to the page.
 const WIDTH: u64 = 1000;
 
-/// The report as a page. `source` says what was looked at.
+/// Returns the report as a page. `source` names the source of the traffic.
 #[must_use]
 pub fn html(findings: &Findings, source: &str) -> String {
     let groups = findings.groups();
@@ -35,7 +37,7 @@ pub fn html(findings: &Findings, source: &str) -> String {
     page
 }
 
-/// A text as part of a page, in an attribute, too.
+/// A text within a page or an attribute.
 struct Escaped<'a>(&'a str);
 
 impl Display for Escaped<'_> {
@@ -48,7 +50,7 @@ impl Display for Escaped<'_> {
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
                 '\n' => f.write_char('\n')?,
-                // Marks that turn the direction of text around can make one key look like another.
+                // Bidirectional marks can make one key look like another.
                 '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' => {
                     write!(f, "{}", character.escape_unicode())?;
                 }
@@ -74,13 +76,13 @@ fn head(page: &mut String, source: &str) {
     );
 }
 
-/// Trips of the findings that are about trips: made, and what would remain of them.
+/// Trips made and trips wasted, summed over the findings that are about trips.
 fn trips(findings: &[&Finding]) -> (u64, u64) {
     let about_trips = findings.iter().filter(|finding| finding.kind.is_about_trips());
     about_trips.fold((0, 0), |(made, wasted), finding| (made + finding.made(), wasted + finding.wasted()))
 }
 
-/// What there is in all.
+/// Writes the sums of all findings.
 fn sums(page: &mut String, findings: &[&Finding], dropped: u64) {
     if findings.is_empty() {
         page.push_str("<p>No wasted round trips were found.</p>\n");
@@ -92,7 +94,7 @@ fn sums(page: &mut String, findings: &[&Finding], dropped: u64) {
     for (name, value) in [
         ("Findings", count(findings.len() as u64)),
         ("Round trips that could be saved", count(wasted)),
-        ("Of those in the findings", format!("{} %", (wasted * 100).checked_div(made).unwrap_or(0))),
+        ("Share of the round trips made", format!("{} %", (wasted * 100).checked_div(made).unwrap_or(0))),
         ("Time lost", duration(lost_ns)),
     ] {
         let _ = write!(page, "<div><dt>{name}</dt><dd>{}</dd></div>", Escaped(&value));
@@ -106,15 +108,15 @@ fn sums(page: &mut String, findings: &[&Finding], dropped: u64) {
 /// A bar of a chart.
 struct Bar {
     label: String,
-    /// The finding that it is about.
+    /// The finding of this bar.
     id: Option<String>,
     numbers: String,
-    /// The parts that remain and that fall away.
+    /// The trips that would remain, and the trips that can be saved.
     needed: u64,
     wasted: u64,
 }
 
-/// A chart of bars, the first ones and the others together.
+/// Writes a chart: one bar for each of the largest items, and one bar for the others.
 fn chart(page: &mut String, title: &str, legend: &str, mut bars: Vec<Bar>, all: impl Fn(u64, u64) -> String) {
     bars.sort_by_key(|bar| std::cmp::Reverse(bar.needed + bar.wasted));
     if bars.len() > BARS_MAX + 1 {
@@ -146,7 +148,7 @@ fn chart(page: &mut String, title: &str, legend: &str, mut bars: Vec<Bar>, all: 
     page.push_str("</ul>\n");
 }
 
-/// The steps of a finding.
+/// Returns the steps of a finding as text.
 fn label(finding: &Finding) -> String {
     finding.steps.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -164,7 +166,7 @@ fn chart_of_trips(page: &mut String, findings: &[&Finding]) {
     }
     let legend = format!(
         "<p class=\"quiet\"><span class=\"key needed\"></span>would remain: {} &nbsp; <span class=\"key wasted\"></span>\
-         would fall away: {}</p>",
+         would be saved: {}</p>",
         count(made - wasted),
         count(wasted)
     );
@@ -184,13 +186,13 @@ fn chart_of_time(page: &mut String, findings: &[&Finding]) {
     }
 }
 
-/// A word for a language in the page's style.
+/// Returns the class of a language in the style sheet.
 fn class(language: Language) -> String {
     language.name().to_ascii_lowercase()
 }
 
-/// Writes the radio buttons by which a reader chooses the language of the code. At first the language of the first client with a known
-/// library is chosen, or all languages are.
+/// Writes the radio buttons for the language of the code. The initial choice is the language of the first client with a
+/// known library, or all languages.
 fn languages(page: &mut String, findings: &[&Finding]) {
     let known = findings.iter().find_map(|finding| Language::of_library(&finding.client.library));
     page.push_str("<fieldset><legend>Code in</legend>");
@@ -205,12 +207,14 @@ fn languages(page: &mut String, findings: &[&Finding]) {
     page.push_str("</fieldset>\n");
 }
 
-/// What a confidence below the highest means.
+/// Explains a confidence below the highest.
 fn doubt(confidence: Confidence) -> Option<&'static str> {
     match confidence {
         Confidence::High => None,
-        Confidence::Medium => Some("It is so if the steps don't depend on replies in a way that couldn't be seen."),
-        Confidence::Low => Some("It may be something else: replies or round trips couldn't be seen well enough."),
+        Confidence::Medium => Some("True unless a step depends on a reply in a way that the advisor could not see."),
+        Confidence::Low => {
+            Some("May have another cause: the advisor could not see the replies or the round trips well enough.")
+        }
     }
 }
 
@@ -246,7 +250,7 @@ fn finding(page: &mut String, number: usize, group: &Group) {
     page.push_str("</article>\n");
 }
 
-/// A finding's numbers, its client and some keys.
+/// Writes a finding's numbers, its client and some keys.
 fn figures(page: &mut String, group: &Group) {
     let finding = &group.total;
     let mut rows = Vec::new();
@@ -259,7 +263,7 @@ fn figures(page: &mut String, group: &Group) {
     if finding.sums.bytes > 0 {
         rows.push(("Bytes", bytes(finding.sums.bytes)));
     }
-    rows.push(("Client", origin(group).split("; such as ").next().unwrap_or_default().to_owned()));
+    rows.push(("Client", origin(group).split("; for example ").next().unwrap_or_default().to_owned()));
     if !finding.samples.is_empty() {
         let keys: Vec<String> = finding.samples.iter().map(|sample| shown(sample)).collect();
         rows.push(("Keys", keys.join(", ")));
@@ -276,7 +280,7 @@ mod tests {
     use super::*;
     use crate::tests::traffic::Traffic;
 
-    /// Tags that the page is made of; anything else would come from a client.
+    /// The tags of the page; any other tag would come from a client.
     const TAGS: [&str; 34] = [
         "!doctype html",
         "html",
@@ -314,7 +318,7 @@ mod tests {
         "br",
     ];
 
-    /// A client's loop over keys with markup in them.
+    /// Traffic of a client that loops over keys with markup in them.
     fn hostile() -> Traffic {
         let mut traffic = Traffic::new();
         let name = "<script>alert(1)</script>\"'&";
@@ -334,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_send_is_text_and_never_markup() {
+    fn texts_from_clients_never_become_markup() {
         let page = page(hostile(), "<i>redis://x</i>");
         for part in page.split('<').skip(1) {
             let tag = part.trim_start_matches('/').split([' ', '>', '\n']).next().unwrap();
@@ -345,14 +349,14 @@ mod tests {
             "{page}"
         );
         assert!(!page.contains("<script") && !page.contains("<img") && !page.contains('\u{202e}'));
-        // Every attribute is the page's own: none is an event's handler.
+        // Attributes come from the page only, and no attribute is an event handler.
         for tag in page.split('<').skip(1).filter_map(|part| part.split('>').next()) {
             assert!(!tag.contains(" on"), "{tag}");
         }
     }
 
     #[test]
-    fn the_page_asks_for_nothing_else() {
+    fn the_page_loads_nothing_else() {
         let page = page(hostile(), "a log");
         for forbidden in ["http://", "https://", "src=", "url(", "@import", "<link", "javascript:", "style=\""] {
             let own = page.replace("img/src=x", "").replace("#javascript:checked", "");

@@ -1,4 +1,4 @@
-//! The report as JSON, written by hand: a handful of fields needs no library.
+//! The report as JSON. The few fields need no library.
 
 use std::fmt::Write;
 
@@ -6,8 +6,8 @@ use super::id;
 use crate::advice::advice;
 use crate::findings::{FindingStep, Findings, Group};
 
-/// All findings, the greatest loss of time first, with their code in all languages. Times are nanoseconds. Bytes that are no UTF-8 are
-/// escaped as in `\xff`.
+/// Returns all findings, the largest loss of time first, with their code in all languages. Times are nanoseconds. Bytes
+/// that are not UTF-8 are escaped, for example `\xff`.
 #[must_use]
 pub fn json(findings: &Findings) -> String {
     let groups: Vec<String> = findings.groups().iter().map(group).collect();

@@ -1,29 +1,30 @@
-//! Requests from a stream that arrives in pieces, in bounded memory: of each the beginnings of its first arguments.
+//! Parses requests from a stream that arrives in pieces, in bounded memory: it keeps the beginnings of the first
+//! arguments.
 
 use resp::request::{Args, ArgsBuffer};
 
-/// Arguments that are kept.
+/// Number of arguments that are kept.
 const ARGS_MAX: usize = 16;
-/// Bytes of an argument that are kept.
+/// Bytes kept of an argument.
 const ARG_BYTES_MAX: usize = 256;
-/// Longest line: a length, or a command that is typed.
+/// Longest line: a length, or an inline command.
 const LINE_BYTES_MAX: usize = 64 * 1024;
-/// Longest announcement of arguments, and of an argument's bytes.
+/// Largest number of arguments, and largest length of an argument.
 const LENGTH_MAX: u64 = 1 << 40;
 
-/// The bytes are no requests.
+/// The bytes are not requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRequest;
 
-/// What comes next.
+/// The next item in the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Expects {
     /// A request's first line.
     #[default]
     Start,
-    /// The length of an argument; so many arguments are left.
+    /// The length of an argument; `args` arguments are left.
     Length { args: u64 },
-    /// An argument's bytes and its line end; so many bytes are left, and so many arguments behind it.
+    /// The rest of an argument and its line end, `left` bytes in all; `args` arguments follow it.
     Bytes { left: u64, args: u64 },
 }
 
@@ -31,18 +32,18 @@ enum Expects {
 #[derive(Debug, Default)]
 pub struct Requests {
     state: Expects,
-    /// A line that has arrived in part.
+    /// The beginning of a line that has not arrived in full.
     line: Vec<u8>,
-    /// The argument that is arriving.
+    /// The current argument.
     argument: Vec<u8>,
     args: ArgsBuffer,
 }
 
 impl Requests {
-    /// Takes what has arrived; shows `seen` each request that ends in it.
+    /// Takes the next bytes. Calls `seen` with each request that ends in them.
     ///
     /// # Errors
-    /// The bytes are no requests; it must not be used again.
+    /// The bytes are not requests. The parser must not be used again.
     pub fn feed(&mut self, mut bytes: &[u8], seen: &mut impl FnMut(&Args<'_>)) -> Result<(), NoRequest> {
         while !bytes.is_empty() {
             let taken = match self.state {
@@ -56,7 +57,7 @@ impl Requests {
 
     fn take_argument(&mut self, bytes: &[u8], left: u64, args: u64, seen: &mut impl FnMut(&Args<'_>)) -> usize {
         let here = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
-        // The last two bytes are the line's end.
+        // The last two bytes are the line end.
         let own = usize::try_from(left.saturating_sub(2)).unwrap_or(usize::MAX).min(here);
         let room = ARG_BYTES_MAX - self.argument.len();
         self.argument.extend_from_slice(bytes.get(..own.min(room)).unwrap_or_default());
@@ -71,7 +72,7 @@ impl Requests {
         here
     }
 
-    /// So many arguments are left.
+    /// Begins the next of `args` arguments, or ends the request.
     fn begin_argument(&mut self, args: u64, seen: &mut impl FnMut(&Args<'_>)) {
         if args > 0 {
             self.state = Expects::Length { args };
@@ -103,7 +104,7 @@ impl Requests {
 
     fn understand(&mut self, line: &[u8], seen: &mut impl FnMut(&Args<'_>)) -> Result<(), NoRequest> {
         match (self.state, line.split_first()) {
-            // What isn't more than 0 is no request, and isn't answered.
+            // A count of 0 or below is no request, and has no reply.
             (Expects::Start, Some((b'*', count))) => {
                 let count = resp::num::parse_i64(count).ok_or(NoRequest)?;
                 let args = u64::try_from(count).unwrap_or(0);
@@ -131,7 +132,7 @@ impl Requests {
 mod tests {
     use super::*;
 
-    /// The requests in some bytes, words joined by a bar; None if they are none.
+    /// The requests in some bytes, as words joined by a bar; None if the bytes are not requests.
     fn requests(bytes: &[u8], piece: usize) -> Option<Vec<String>> {
         let (mut requests, mut seen) = (Requests::default(), Vec::new());
         for piece in bytes.chunks(piece) {
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused() {
+    fn invalid_requests_are_refused() {
         check(b"*x\r\n", None);
         check(b"*1\r\n:5\r\n", None);
         check(b"*1\r\n$-1\r\n", None);

@@ -1,6 +1,6 @@
-//! Loops, and what looks like one.
+//! Loops, and traffic that only looks like a loop.
 
-use super::traffic::{COMMAND_NS, TRIP_NS, Traffic, steps, trips};
+use super::traffic::{COMMAND_NS, ROUND_TRIP_NS, TRIP_NS, Traffic, steps, trips};
 use crate::findings::{Confidence, Kind};
 
 #[test]
@@ -28,7 +28,7 @@ fn a_long_loop_needs_a_pipeline_for_every_thousand() {
 }
 
 #[test]
-fn a_loop_over_one_key_is_told_from_one_over_many() {
+fn a_loop_over_one_key_differs_from_one_over_many() {
     let mut traffic = Traffic::new();
     for number in 0..100 {
         traffic.send(&format!("SADD users:online member{number}"), ":1");
@@ -118,7 +118,7 @@ fn a_client_that_thinks_before_each_command_is_clean() {
     traffic.assert_clean();
 }
 
-/// On a busy machine a client's thread waits for a core now and then.
+/// On a busy machine a client's thread sometimes waits for a core.
 #[test]
 fn a_loop_goes_on_where_the_client_is_held_up() {
     let mut traffic = Traffic::new();
@@ -129,7 +129,7 @@ fn a_loop_goes_on_where_the_client_is_held_up() {
         traffic.send(&format!("GET user:{number}"), "x");
     }
     assert_eq!(trips(&traffic.only()), (500, 1));
-    // Of the trips before which it was held up only what a trip takes counts.
+    // A trip after such a wait counts with the usual length.
     let lost_ns = traffic.only().total.sums.lost_ns;
     assert!(lost_ns.abs_diff(499 * TRIP_NS) < TRIP_NS, "{lost_ns}");
 }
@@ -205,7 +205,7 @@ fn requests_that_do_not_wait_for_replies_are_clean() {
     traffic.assert_clean();
 }
 
-/// A pipeline of ten, written one by one, of which the server has answered all but one before the next one came.
+/// A client writes a pipeline of ten one by one, and the server answers each command before the next one arrives.
 #[test]
 fn a_pipeline_that_is_written_one_by_one_is_clean() {
     let mut traffic = Traffic::new();
@@ -248,8 +248,34 @@ fn connections_of_one_client_are_added_up() {
     assert!(group.total.sums.several_connections);
 }
 
+/// Four threads run the same loop at the same time. The application waits as long as one of them.
 #[test]
-fn connections_are_apart() {
+fn threads_that_wait_at_the_same_time_lose_time_once() {
+    let mut traffic = Traffic::new();
+    let mut others: Vec<_> = (2..=4).map(|id| crate::Connection { id, ..traffic.connection.clone() }).collect();
+    let began_ns = traffic.now_ns;
+    for number in 0..2500 {
+        for other in &mut others {
+            traffic.gap_ns = ROUND_TRIP_NS / 4;
+            traffic.send(&format!("SET key:{number} v"), "OK");
+            std::mem::swap(&mut traffic.connection, other);
+        }
+        traffic.send(&format!("SET key:{number} v"), "OK");
+    }
+    let passed_ns = traffic.now_ns - began_ns;
+    traffic.close();
+    for other in others {
+        traffic.connection = other;
+        traffic.close();
+    }
+    let group = traffic.only();
+    assert_eq!(trips(&group).0, 10_000);
+    let lost_ns = group.total.sums.lost_ns;
+    assert!(lost_ns <= passed_ns && lost_ns * 10 >= passed_ns * 9, "{lost_ns} of {passed_ns}");
+}
+
+#[test]
+fn trips_of_different_connections_make_no_loop() {
     // Each connection sends one command of a shape; no connection has a loop.
     let mut traffic = Traffic::new();
     for id in 0..1000 {
@@ -261,7 +287,7 @@ fn connections_are_apart() {
 }
 
 #[test]
-fn what_is_not_waited_for_is_no_loop() {
+fn commands_sent_without_waiting_are_no_loop() {
     let mut traffic = Traffic::new();
     traffic.overlaps = true;
     for number in 0..200 {
@@ -271,7 +297,7 @@ fn what_is_not_waited_for_is_no_loop() {
 }
 
 #[test]
-fn a_silent_connection_tells_its_loop() {
+fn the_loop_of_a_silent_connection_is_reported() {
     let mut traffic = Traffic::new();
     for number in 0..200 {
         traffic.send(&format!("SET key{number} x"), "OK");
@@ -301,7 +327,7 @@ fn sets_with_options_are_commands_of_their_own() {
     assert_eq!(found, [(vec!["SET WITH OPTIONS key:<n>".to_owned()], 100), (vec!["SET key:<n>".to_owned()], 100)]);
 }
 
-/// A lock is taken and given back by scripts: whether the second is sent may depend on the first one's reply.
+/// Scripts take and release a lock: the second script may depend on the first one's reply.
 #[test]
 fn scripts_may_depend_on_each_other() {
     let mut traffic = Traffic::logged_in();
@@ -313,4 +339,111 @@ fn scripts_may_depend_on_each_other() {
     let group = traffic.of_kind(Kind::InterleavedLoop);
     assert_eq!(group.total.sums.confidence(), Confidence::Medium);
     assert_eq!(trips(&group), (300, 3));
+}
+
+/// The length of a list grows with each command, so it is equal to a counter in the next command by chance.
+#[test]
+fn a_reply_that_counts_the_commands_is_no_source() {
+    let mut traffic = Traffic::new();
+    for number in 0..200 {
+        traffic.send(&format!("RPUSH jobs job-{number}"), &format!(":{}", number + 1));
+    }
+    let group = traffic.only();
+    assert_eq!((steps(&group), trips(&group)), (vec!["RPUSH jobs".to_owned()], (200, 1)));
+}
+
+/// Small numbers that do not grow evenly come from the replies.
+#[test]
+fn a_list_of_small_numbers_is_no_loop() {
+    let mut traffic = Traffic::new();
+    let mut node = 1;
+    for _ in 0..200 {
+        let next = node * 17 % 211;
+        traffic.send(&format!("GET node:{node}"), &next.to_string());
+        node = next;
+    }
+    traffic.assert_clean();
+}
+
+/// Each entry is read and acknowledged. Its name follows from no earlier round.
+#[test]
+fn an_id_that_is_read_and_used_within_a_round_is_a_stage() {
+    for head in ["*1\r\n*2", "%1"] {
+        let mut traffic = Traffic::new();
+        for number in 0..100 {
+            let name = format!("{}-{}", 1_790_000_000_000_u64 + number / 3, number % 3);
+            let fields = format!("*2\r\n$1\r\nn\r\n${}\r\n{number}\r\n", number.to_string().len());
+            let entry = format!("{head}\r\n$6\r\nevents\r\n*1\r\n*2\r\n$15\r\n{name}\r\n{fields}");
+            let words = ["XREADGROUP", "GROUP", "readers", "one", "COUNT", "1", "STREAMS", "events", ">"];
+            traffic.send_words(&words.map(str::as_bytes), 1, entry.as_bytes());
+            traffic.send(&format!("XACK events readers {name}"), ":1");
+        }
+        assert_eq!(steps(&traffic.only()), ["XREADGROUP events", "XACK events"], "{head}");
+    }
+}
+
+/// A server has no key for PUBLISH. The finding names the channel.
+#[test]
+fn the_channel_of_a_message_is_shown() {
+    for key in [None, Some(0)] {
+        let mut traffic = Traffic::new();
+        traffic.key = key;
+        for number in 0..100 {
+            traffic.send(&format!("PUBLISH news item-{number}"), ":0");
+        }
+        assert_eq!(steps(&traffic.only()), ["PUBLISH news"]);
+    }
+}
+
+/// Each document names two others, and the client walks through them level by level.
+#[test]
+fn a_walk_through_a_tree_is_no_loop() {
+    let mut traffic = Traffic::new();
+    let name = |node: u64| node * 7919 % 100_003;
+    for node in 0..100 {
+        let document = format!("{{\"children\": [{}, {}]}}", name(2 * node + 1), name(2 * node + 2));
+        traffic.send(&format!("GET tree:{}", name(node)), &document);
+    }
+    traffic.assert_clean();
+}
+
+/// The end of each page is beyond the examined bytes. The next page begins there.
+#[test]
+fn pages_of_a_collection_are_no_loop() {
+    let mut traffic = Traffic::new();
+    for page in 0..100_u64 {
+        let mut reply = "*10\r\n".to_owned();
+        (0..10).for_each(|entry| reply += &format!("$40\r\n{:>40}\r\n", page * 10 + entry));
+        let last = page * page * 7919 % 100_003;
+        let command = format!("ZRANGE feed ({last} +inf BYSCORE LIMIT 0 10");
+        let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+        traffic.send_words(&words, 1, reply.as_bytes());
+    }
+    traffic.assert_clean();
+}
+
+/// A client that writes the commands of a pipeline one by one looks like a loop as long as the server answers faster than it writes.
+#[test]
+fn a_loop_of_a_shape_that_was_pipelined_is_doubtful() {
+    let mut traffic = Traffic::logged_in();
+    for number in 0..3000 {
+        traffic.overlaps = number < 20;
+        traffic.send(&format!("SET key{number} value{number}"), "OK");
+    }
+    assert_eq!(traffic.of_kind(Kind::Loop).total.sums.confidence(), Confidence::Low);
+}
+
+/// A client library may write the two commands of a pipeline one by one. The gap between them is short.
+#[test]
+fn steps_with_very_different_gaps_are_no_proof() {
+    for (second_ns, expected) in [(ROUND_TRIP_NS, Confidence::High), (ROUND_TRIP_NS / 6, Confidence::Medium)] {
+        let mut traffic = Traffic::new();
+        for number in 0..100 {
+            traffic.gap_ns = ROUND_TRIP_NS;
+            traffic.send("SADD queues default", ":0");
+            traffic.gap_ns = second_ns;
+            traffic.send(&format!("LPUSH queue:default job-{number}"), &format!(":{}", number + 1));
+        }
+        assert_eq!(traffic.of_kind(Kind::InterleavedLoop).total.sums.confidence(), expected);
+    }
 }

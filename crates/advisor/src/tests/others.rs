@@ -1,6 +1,6 @@
 //! Transactions, scripts, short connections, heavy commands; bounds of memory; bad input.
 
-use super::traffic::{Traffic, steps, trips};
+use super::traffic::{ROUND_TRIP_NS, Traffic, steps, trips};
 use crate::client::Client;
 use crate::findings::Kind;
 use crate::{Advisor, Config, Connection};
@@ -57,6 +57,7 @@ fn scripts_that_differ_and_scripts_by_their_hash_are_clean() {
 fn a_connection_for_a_command_is_found() {
     let mut traffic = Traffic::new();
     for id in 0..100 {
+        traffic.now_ns += ROUND_TRIP_NS;
         traffic.connection = Connection::opened(id, Client::default(), traffic.now_ns);
         traffic.send("AUTH secret", "OK");
         traffic.send("SELECT 1", "OK");
@@ -66,6 +67,8 @@ fn a_connection_for_a_command_is_found() {
     let group = traffic.only();
     assert_eq!((group.total.kind, trips(&group)), (Kind::ConnectionPerCommand, (400, 100)));
     assert_eq!(steps(&group), ["GET key:<n>"]);
+    // Connecting takes a round trip and the client's time behind it; AUTH and SELECT take two more.
+    assert_eq!(group.total.sums.lost_ns, 100 * 4 * ROUND_TRIP_NS);
 }
 
 #[test]
@@ -103,7 +106,7 @@ fn heavy_commands_are_found() {
 }
 
 #[test]
-fn replies_that_went_to_disk_are_told() {
+fn spilled_replies_are_found() {
     let mut traffic = Traffic::new();
     traffic.batch("GET key:5", 1_000_000);
     traffic.advisor.spilled(&mut traffic.connection, 1_000_000, 500 << 20, 5);
@@ -112,9 +115,9 @@ fn replies_that_went_to_disk_are_told() {
     assert_eq!(steps(&group), ["GET key:<n>"]);
 }
 
-/// It is that of the pipeline's first command, and not of what the connection sent before, or of a later part.
+/// The finding names the pipeline's first command, neither an earlier command of the connection nor a later part.
 #[test]
-fn replies_that_went_to_disk_name_the_pipeline() {
+fn spilled_replies_name_the_pipeline() {
     let mut traffic = Traffic::logged_in();
     traffic.send("PING", "OK");
     traffic.batch("SET first:1 x", 10);
@@ -188,6 +191,30 @@ fn keys_of_any_bytes_and_lengths_are_fine() {
     traffic.groups();
 }
 
+/// A sure loss comes before a greater one with low confidence.
+#[test]
+fn losses_are_ordered_by_their_confidence() {
+    let mut sure = Traffic::logged_in();
+    let mut unsure = Traffic::logged_in();
+    unsure.connection = Connection::new(2, Client { name: "other".to_owned(), ..Client::default() });
+    unsure.shows_replies = false;
+    for number in 0..3000_u32 {
+        // One member of many keys, without replies: the answers may differ.
+        unsure.send(&format!("HGET user:{number} field{}", number / 100), "x");
+        if number % 3 == 0 {
+            sure.send(&format!("SET key:{number} v"), "OK");
+        }
+    }
+    sure.close();
+    unsure.close();
+    let mut all = unsure.advisor.findings().clone();
+    all.merge(&sure.advisor.findings());
+    let groups = all.groups();
+    let kinds: Vec<Kind> = groups.iter().map(|group| group.total.kind).collect();
+    assert_eq!(kinds[..2], [Kind::Loop, Kind::RepeatedRead], "{groups:#?}");
+    assert!(groups[0].total.lost_ns() < groups[1].total.lost_ns());
+}
+
 #[test]
 fn threads_are_merged() {
     let mut first = Traffic::new();
@@ -209,4 +236,16 @@ fn threads_are_merged() {
     assert_eq!(groups[0].total.client.name, "other");
     all.merge(&second.advisor.findings());
     assert_eq!(trips(&all.groups()[0]), (700, 3));
+}
+
+/// Jedis 6 sends MULTI and the commands in one batch, and EXEC after their replies.
+#[test]
+fn transactions_with_a_late_exec_are_small_pipelines() {
+    let mut traffic = Traffic::new();
+    for number in 0..100 {
+        traffic.batch(&format!("HSET row:{number} value {number}"), 3);
+        traffic.send("EXEC", "[]");
+    }
+    let group = traffic.of_kind(Kind::SmallPipelines);
+    assert_eq!((steps(&group), trips(&group)), (vec!["HSET row:<n>".to_owned()], (200, 1)));
 }

@@ -1,4 +1,4 @@
-//! Reads that are repeated, reads whose result is written, polling.
+//! Repeated reads, reads that are written back, polling.
 
 use super::traffic::{TRIP_NS, Traffic, steps, trips};
 use crate::findings::{Confidence, Kind};

@@ -1,4 +1,4 @@
-//! Connections whose commands and replies a test writes down, with times of its own.
+//! Connections with commands, replies and times chosen by the test.
 
 use resp::request::ArgsBuffer;
 
@@ -6,10 +6,12 @@ use crate::client::Client;
 use crate::findings::{Group, Kind};
 use crate::{Advisor, Config, Connection, Reply, Trip};
 
-/// A round trip of the synthetic network, and the time that a command takes.
+/// The synthetic network's round trip.
 pub const ROUND_TRIP_NS: u64 = 60_000;
 pub const COMMAND_NS: u64 = 2_000;
-/// What a trip takes in all.
+/// Servers report the work of connections that have been silent for as long.
+const SETTLED_AFTER_NS: u64 = 150_000_000;
+/// The time of a whole trip.
 pub const TRIP_NS: u64 = ROUND_TRIP_NS + COMMAND_NS;
 
 /// A connection and its advisor.
@@ -19,14 +21,42 @@ pub struct Traffic {
     pub now_ns: u64,
     /// The gap before the next request.
     pub gap_ns: u64,
-    /// True: the client doesn't wait for replies.
+    /// True if the client doesn't wait for replies.
     pub overlaps: bool,
-    /// False: replies aren't passed on, as in a log of MONITOR.
+    /// The random delays of a busy machine; None on a quiet one.
+    pub noise: Option<Noise>,
+    /// False if the advisor gets no replies, as with a log of MONITOR.
     pub shows_replies: bool,
+    /// The index of the key as a server knows it.
+    pub key: Option<u8>,
     args: ArgsBuffer,
 }
 
-/// A reply in the protocol: `nil`, `OK`, a number as `:5`, and anything else is a string.
+/// The delays of a client whose thread waits for a core.
+pub struct Noise {
+    random: u64,
+    /// One of so many gaps is longer, by at most `longest_ns`.
+    one_of: u64,
+    longest_ns: u64,
+}
+
+impl Noise {
+    pub fn new(one_of: u64, longest_ms: u64) -> Noise {
+        Noise { random: 1, one_of, longest_ns: longest_ms * 1_000_000 }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.random >> 33
+    }
+
+    /// Returns the next delay.
+    pub fn delay_ns(&mut self) -> u64 {
+        if self.next().is_multiple_of(self.one_of) { self.next() % self.longest_ns } else { self.next() % 20_000 }
+    }
+}
+
+/// A reply in the protocol: `nil`, `OK`, `:5` is a number, and any other text a string.
 pub fn reply(text: &str) -> Vec<u8> {
     match text {
         "nil" => b"$-1\r\n".to_vec(),
@@ -46,12 +76,14 @@ impl Traffic {
             now_ns: 1_000_000,
             gap_ns: ROUND_TRIP_NS,
             overlaps: false,
+            noise: None,
             shows_replies: true,
+            key: None,
             args: ArgsBuffer::default(),
         }
     }
 
-    /// Traffic of a client that has logged in, by which the round trip is known.
+    /// Traffic of a client that has logged in, so that the round trip is known.
     pub fn logged_in() -> Traffic {
         let mut traffic = Traffic::new();
         for command in ["HELLO 3", "CLIENT SETNAME importer", "SELECT 1"] {
@@ -60,13 +92,13 @@ impl Traffic {
         traffic
     }
 
-    /// A command in a batch of its own.
+    /// Sends a command in a batch of its own.
     pub fn send(&mut self, command: &str, answer: &str) {
         let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
         self.send_words(&words, 1, &reply(answer));
     }
 
-    /// A batch of several commands; the first is enough.
+    /// Sends a batch of several commands; only the first one is given.
     pub fn batch(&mut self, command: &str, depth: u32) {
         let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
         self.send_words(&words, depth, b"+OK\r\n");
@@ -77,13 +109,17 @@ impl Traffic {
         for word in words {
             assert!(self.args.push(word));
         }
-        self.now_ns += self.gap_ns;
+        let delay_ns = self.noise.as_mut().map_or(0, Noise::delay_ns);
+        self.now_ns += self.gap_ns + delay_ns;
         let arrived_ns = self.now_ns;
+        if delay_ns > SETTLED_AFTER_NS {
+            self.advisor.settle(&mut self.connection, arrived_ns - 1);
+        }
         self.now_ns += COMMAND_NS;
         let reply = self.shows_replies.then(|| Reply::whole(answer));
         let trip = Trip {
             command: self.args.args(),
-            key: None,
+            key: self.key,
             depth,
             overlaps: self.overlaps,
             arrived_ns,
@@ -93,30 +129,30 @@ impl Traffic {
         self.advisor.trip(&mut self.connection, &trip);
     }
 
-    /// The client does something else for so many milliseconds.
+    /// Lets the client do something else for this many milliseconds.
     pub fn pause(&mut self, milliseconds: u64) {
         self.now_ns += milliseconds * 1_000_000;
     }
 
-    /// Closes the connection; what was found, worth telling or not.
+    /// Closes the connection.
     pub fn close(&mut self) {
         self.advisor.closed(&mut self.connection, self.now_ns);
     }
 
-    /// What is worth telling.
+    /// The significant findings.
     pub fn groups(&mut self) -> Vec<Group> {
         self.close();
         self.advisor.findings().groups()
     }
 
-    /// The only thing that is worth telling.
+    /// The only significant finding.
     pub fn only(&mut self) -> Group {
         let groups = self.groups();
         assert_eq!(groups.len(), 1, "{groups:#?}");
         groups.into_iter().next().unwrap()
     }
 
-    /// What is worth telling of this kind: exactly one group.
+    /// The only significant finding of this kind.
     pub fn of_kind(&mut self, kind: Kind) -> Group {
         let groups = self.groups();
         let mut of_kind = groups.iter().filter(|group| group.total.kind == kind);
@@ -125,7 +161,7 @@ impl Traffic {
         found
     }
 
-    /// Nothing is worth telling.
+    /// Asserts that there is no significant finding.
     pub fn assert_clean(&mut self) {
         let groups = self.groups();
         assert!(groups.is_empty(), "{groups:#?}");

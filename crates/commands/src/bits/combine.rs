@@ -1,5 +1,4 @@
-//! BITOP: the bits of several strings, combined place by place. A string that is shorter than others counts as if zeros
-//! followed it.
+//! BITOP: combines the bits of several strings position by position. Shorter strings count as if zeros followed them.
 
 use std::borrow::Cow;
 use std::iter;
@@ -7,46 +6,47 @@ use std::iter;
 use store::db::{Db, Ttl};
 use store::entry::{EMBEDDED_BYTES_MAX, Entry, View};
 use store::keyspace::Key;
-use store::long::Long;
+use store::shared_bytes::Long;
+use store::simd::{WideWork, with_wide_vectors};
 use store::table::Ref;
 use store::value::Value;
-use store::wide::{WideWork, with_wide_vectors};
 
 use crate::Call;
 use crate::effects::Class;
 use crate::error::{Error, Outcome};
 use crate::strings::{len, text};
 
-/// Bytes of the result that are made at a time: few enough for the first-level cache, so that each string is read from
-/// memory once and the result is written once.
+/// Number of bytes of the result that are computed at a time. Small enough for the first-level cache, so each string is
+/// read from memory once and the result is written once.
 const CHUNK_BYTES: usize = 8192;
 
-/// Bytes from which on a result is written over what the destination holds: the pages of a new block of this size would have to be
-/// cleared first, and those of the old one given back.
+/// Result size from which the destination's memory is reused. A new block of this size would cost page faults and
+/// zeroing, and freeing the old one returns pages to the system.
 const REUSED_BYTES_MIN: usize = 128 * 1024;
 
-/// What becomes of the bits of the strings X, Y1, Y2 and so on at a place.
+/// Operation on the bits of the strings X, Y1, Y2 and so on at one position.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BitOperation {
-    /// Set in all.
+    /// Set in all strings.
     And,
-    /// Set in one at least.
+    /// Set in at least one string.
     Or,
-    /// Set in an odd number of them.
+    /// Set in an odd number of strings.
     Xor,
-    /// Not set in the only one.
+    /// Not set in the only string.
     Not,
-    /// Set in X and in no Y.
+    /// Set in X and in none of the others.
     Diff,
-    /// Set in a Y and not in X.
+    /// Set in one of the others and not in X.
     Diff1,
-    /// Set in X and in a Y.
+    /// Set in X and in one of the others.
     AndOr,
-    /// Set in exactly one.
+    /// Set in exactly one string.
     One,
 }
 
-/// Changes bytes by those of another string. No function, since its closure might not be inlined: see `WideWork`.
+/// Combines bytes with another string's bytes in place. A macro, because a closure passed to a function might not be
+/// inlined; see `WideWork`.
 macro_rules! each {
     ($bits:expr, $other:expr, |$x:ident, $y:ident| $combined:expr) => {
         for (byte, other) in $bits.iter_mut().zip($other) {
@@ -56,7 +56,7 @@ macro_rules! each {
     };
 }
 
-/// Makes bytes of those of two strings.
+/// Combines the bytes of two strings into the result.
 macro_rules! each_pair {
     ($bits:expr, $first:expr, $second:expr, |$x:ident, $y:ident| $combined:expr) => {
         for ((byte, first), second) in $bits.iter_mut().zip($first).zip($second) {
@@ -66,7 +66,7 @@ macro_rules! each_pair {
     };
 }
 
-/// Changes bytes by those of each of several others.
+/// Combines bytes with each of several other strings in place.
 macro_rules! each_of {
     ($bits:expr, $others:expr, |$x:ident, $y:ident| $combined:expr) => {
         for other in $others {
@@ -87,7 +87,7 @@ impl BitOperation {
         ("one", BitOperation::One),
     ];
 
-    /// Reads the operation's name, and checks that it works on so many strings.
+    /// Parses the operation's name and checks the number of strings.
     fn parse(word: &[u8], strings: usize) -> Result<BitOperation, Error> {
         let is_named = |(name, _): &&(&str, BitOperation)| word.eq_ignore_ascii_case(name.as_bytes());
         let (name, operation) = BitOperation::ALL.iter().find(is_named).ok_or(Error::SYNTAX)?;
@@ -103,7 +103,7 @@ impl BitOperation {
         }
     }
 
-    /// Makes a part of the result of these parts of the strings, which are all as long as it is.
+    /// Computes a part of the result from parts of the strings, all of the same length.
     #[inline(always)]
     fn make<'s>(self, result: &mut [u8], mut parts: impl Iterator<Item = &'s [u8]> + Clone) {
         let x = parts.next().unwrap_or_default();
@@ -147,7 +147,7 @@ impl BitOperation {
     }
 }
 
-/// Leaves of these bits and those of the others what is set in one of them alone.
+/// Keeps the bits that are set in exactly one of `bits` and `others`.
 #[inline(always)]
 fn keep_single<'s>(bits: &mut [u8], others: impl Iterator<Item = &'s [u8]>) {
     let mut several = [0; CHUNK_BYTES];
@@ -176,10 +176,10 @@ impl<'s, P: Iterator<Item = &'s [u8]> + Clone> WideWork for MakeBits<'_, P> {
     }
 }
 
-/// A string that is combined, as if zeros followed it.
+/// A source string, padded with zeros on demand.
 struct BitSource<'d> {
     string: Cow<'d, [u8]>,
-    /// Its last chunk filled up with zeros, if it ends within one and another string goes on.
+    /// The last chunk padded with zeros, if the string ends within a chunk and another string is longer.
     last_chunk: Vec<u8>,
 }
 
@@ -189,7 +189,7 @@ impl<'d> BitSource<'d> {
         if string.len() < total
             && let Some(last) = string.chunks(CHUNK_BYTES).next_back()
         {
-            // As long as the result's chunk, which may be short, too.
+            // The last chunk of the result may be short, and the strings' chunks have its length.
             let bytes = CHUNK_BYTES.min(total - (string.len() - last.len()));
             last_chunk.reserve_exact(bytes);
             last_chunk.extend_from_slice(last);
@@ -198,7 +198,7 @@ impl<'d> BitSource<'d> {
         BitSource { string, last_chunk }
     }
 
-    /// So many bytes from the beginning of a chunk on.
+    /// Returns `len` bytes, beginning at the start of a chunk.
     fn part(&self, start: usize, len: usize) -> &[u8] {
         const ZEROS: &[u8] = &[0; CHUNK_BYTES];
         match self.string.get(start..start + len) {
@@ -209,12 +209,13 @@ impl<'d> BitSource<'d> {
     }
 }
 
-/// Combines strings, of which the longest has `total` bytes, in the memory of `buffer` if that has the right size.
+/// Combines strings into a result of `total` bytes, the length of the longest one. Uses the memory of `buffer` if its
+/// size fits.
 fn combine(operation: BitOperation, strings: &[BitSource<'_>], total: usize, mut buffer: Vec<u8>) -> Vec<u8> {
-    // One that is too small would be copied to a larger one, and one that is too large keep what nothing needs.
+    // A smaller buffer would be reallocated, and a much larger one would waste memory.
     let fits = (total..=total.saturating_mul(2)).contains(&buffer.capacity());
     let mut result = if fits {
-        // All of it is written over.
+        // All bytes are overwritten below.
         buffer.resize(total, 0);
         buffer
     } else {
@@ -228,8 +229,8 @@ fn combine(operation: BitOperation, strings: &[BitSource<'_>], total: usize, mut
     result
 }
 
-/// The memory of the string at the destination, if the result can be written over it: the key's value is empty then. Nothing fails
-/// after that.
+/// Takes the memory of the destination's string, if the result can be written over it; the key's value is then empty.
+/// Nothing can fail after that.
 fn buffer(call: &mut Call<'_, '_, '_>, result_bytes: usize) -> Vec<u8> {
     if result_bytes < REUSED_BYTES_MIN {
         return Vec::new();
@@ -249,12 +250,12 @@ fn buffer(call: &mut Call<'_, '_, '_>, result_bytes: usize) -> Vec<u8> {
     }
 }
 
-/// The length of the longest string that the keys hold; an error if any holds another type.
+/// Returns the length of the longest string at the keys; an error if one holds another type.
 fn longest<'k>(db: &mut Db<'_, '_>, mut keys: impl Iterator<Item = Key<'k>>) -> Result<usize, Error> {
     keys.try_fold(0, |longest, key| Ok(db.view(key).map_or(Ok(0), |view| len(&view))?.max(longest)))
 }
 
-/// The strings that the keys hold, in their order; empty for a key that doesn't exist.
+/// Returns the strings at the keys in order; empty for a missing key.
 fn strings_at<'d, 'k>(
     db: &'d Db<'_, '_>,
     keys: impl Iterator<Item = Key<'k>>,
@@ -281,7 +282,7 @@ pub(super) fn bitop(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Sets a key to a string that is never taken for an integer, as in Redis.
+/// Sets a key to a string that is never encoded as an integer, as in Redis.
 fn store(call: &mut Call<'_, '_, '_>, key: Key<'_>, result: Vec<u8>) {
     if result.len() > EMBEDDED_BYTES_MAX {
         call.overwrite(key);

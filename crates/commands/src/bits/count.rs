@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use store::entry::View;
-use store::population::count_ones;
+use store::popcount::count_ones;
 use store::value::Value;
 
 use super::range::{BitRange, RelativeRange};
@@ -14,7 +14,7 @@ use crate::strings::text;
 pub(super) fn bitcount(call: &mut Call<'_, '_, '_>) -> Outcome {
     let relative = RelativeRange::of_count(call, 2);
     let Some(view) = call.db.view(call.key(1)) else {
-        // As in Redis 7, whatever the other arguments are.
+        // As in Redis 7, a missing key yields 0 without checks of the other arguments.
         call.reply.int(0);
         return Ok(());
     };
@@ -30,7 +30,7 @@ pub(super) fn bitcount(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// The bits within a range of bits, given how many there are in a part of the bytes.
+/// Counts the set bits within a range of bits. `ones` counts the set bits of a range of bytes.
 fn count_within(bytes: &[u8], range: BitRange, ones: impl FnOnce(Range<usize>) -> u64) -> u64 {
     let (first, last) = range.bytes();
     let outside = (bytes[first] & !range.first_mask()).count_ones() + (bytes[last] & !range.last_mask()).count_ones();

@@ -1,4 +1,4 @@
-//! BITFIELD: integers of any width at any bit, the highest bit first.
+//! BITFIELD: integers of any width at any bit offset, the highest bit first.
 
 use std::ops::Range;
 
@@ -13,10 +13,10 @@ use crate::strings::text;
 const BAD_TYPE: Error =
     Error::fixed("ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is.");
 
-/// Bytes that an integer touches at most: it may begin with the last bit of a byte.
+/// Largest number of bytes that an integer touches: it may begin with the last bit of a byte.
 const WINDOW_BYTES: usize = 9;
 
-/// An integer within a string: whether it is signed, its width in bits, and its first bit.
+/// An integer within a string: signedness, width in bits, and offset of its first bit.
 #[derive(Clone, Copy)]
 struct Field {
     is_signed: bool,
@@ -24,18 +24,18 @@ struct Field {
     offset: u64,
 }
 
-/// What becomes of a number that doesn't fit.
+/// Handling of a number that doesn't fit.
 #[derive(Clone, Copy)]
 enum Overflow {
-    /// It is taken without its higher bits.
+    /// Drop its higher bits.
     Wrap,
-    /// The nearest number that fits is taken.
+    /// Use the nearest number that fits.
     Saturate,
-    /// Nothing is written.
+    /// Write nothing.
     Fail,
 }
 
-/// What is done with a field.
+/// Action on a field.
 #[derive(Clone, Copy)]
 enum FieldAction {
     Get,
@@ -52,7 +52,7 @@ struct FieldOperation {
 }
 
 impl Field {
-    /// Reads a type, as "i16", and an offset in bits, or in multiples of the width after a "#".
+    /// Parses a type ("i16") and an offset in bits, or in multiples of the width after a "#".
     fn parse(kind: &[u8], offset: &[u8], bytes_max: usize) -> Result<Field, Error> {
         let (is_signed, bits_max, width) = match kind {
             [b'i', width @ ..] => (true, 64, width),
@@ -67,23 +67,23 @@ impl Field {
         Ok(Field { is_signed, bits: bits as u32, offset: check_offset(offset, bytes_max)? })
     }
 
-    /// The byte that the field begins in.
+    /// The byte in which the field begins.
     fn first_byte(self) -> usize {
         (self.offset / 8) as usize
     }
 
-    /// The same field in the string's part from a byte on, which isn't behind the field's first.
+    /// The same field relative to a later start of the string. `byte` is at most the field's first byte.
     fn after(self, byte: usize) -> Field {
         Field { offset: self.offset - 8 * byte as u64, ..self }
     }
 
-    /// Bytes that a string must have for the field to be within.
+    /// Number of bytes that a string needs to contain the field.
     fn end(self) -> usize {
         (self.offset + u64::from(self.bits)).div_ceil(8) as usize
     }
 
-    /// The bytes that the field is in, as one number, and by how many bits the field is shifted in it. Behind the
-    /// string's end are zeros.
+    /// Returns the bytes that contain the field as one number, and the field's shift in it. Missing bytes count as
+    /// zeros.
     fn window(self, bytes: &[u8]) -> (u128, u32) {
         let first = self.first_byte();
         let byte = |at: usize| bytes.get(first + at).copied().unwrap_or(0);
@@ -100,7 +100,7 @@ impl Field {
         self.wrap((window >> shift & self.mask()).cast_signed())
     }
 
-    /// Writes the lowest bits of `value`. The field is within the string.
+    /// Writes the lowest bits of `value`. The field must be within the string.
     fn write(self, bytes: &mut [u8], value: i64) {
         let (window, shift) = self.window(bytes);
         let bits = i128::from(value).cast_unsigned() & self.mask();
@@ -109,7 +109,7 @@ impl Field {
         bytes[self.first_byte()..].iter_mut().zip(changed).for_each(|(byte, changed)| *byte = *changed);
     }
 
-    /// The number that the lowest bits of `value` are.
+    /// Interprets the lowest bits of `value` as a number of the field's type.
     fn wrap(self, value: i128) -> i64 {
         let unused = 64 - self.bits;
         let high = (value as u64) << unused;
@@ -121,16 +121,16 @@ impl Field {
         if self.is_signed { (-(numbers / 2), numbers / 2 - 1) } else { (0, numbers - 1) }
     }
 
-    /// The number for which Redis takes one that a signed field is set to: its distance from the field's greatest one
-    /// wraps around in 64 bits, so that a number that is far below the field's least one counts as being above.
+    /// The value that Redis effectively compares with a signed field's bounds. Its distance from the field's maximum
+    /// wraps around in 64 bits, so a number far below the minimum counts as too large.
     fn as_redis_compares(self, value: i64) -> i128 {
         let (_, max) = self.bounds();
         let value = i128::from(value);
-        // Higher bits of a number that wraps are dropped, so that only saturation can tell.
+        // Wrapping drops the higher bits anyway, so only saturation can show the difference.
         if self.bits < 64 && max - value > i128::from(i64::MAX) { value + (1 << 64) } else { value }
     }
 
-    /// What is written for `value`; none if it doesn't fit and nothing is to be written.
+    /// Returns the number to write for `value`; none, if it doesn't fit and nothing is written.
     fn fit(self, value: i128, overflow: Overflow) -> Option<i64> {
         let (min, max) = self.bounds();
         match overflow {
@@ -143,7 +143,7 @@ impl Field {
 }
 
 impl FieldOperation {
-    /// Reads all operations of a call.
+    /// Parses all operations of a call.
     fn parse_all(call: &Call<'_, '_, '_>) -> Result<Vec<FieldOperation>, Error> {
         let (mut operations, mut overflow, mut index) = (Vec::new(), Overflow::Wrap, 2);
         while index < call.len() {
@@ -171,13 +171,13 @@ impl FieldOperation {
         !matches!(self.action, FieldAction::Get)
     }
 
-    /// What the field is set to; none if it is left alone.
+    /// Returns the field's new value; none if it stays unchanged.
     fn new_value(&self, old: i64) -> Option<i64> {
         let value = match self.action {
             FieldAction::Get => return None,
             FieldAction::Add(increment) => i128::from(old) + i128::from(increment),
             FieldAction::Set(value) if self.field.is_signed => self.field.as_redis_compares(value),
-            // A negative number is the large one that has the same bits.
+            // A negative number stands for the large one with the same bits.
             FieldAction::Set(value) => i128::from(value.cast_unsigned()),
         };
         self.field.fit(value, self.overflow)
@@ -215,7 +215,7 @@ fn read(call: &mut Call<'_, '_, '_>, operations: &[FieldOperation]) -> Outcome {
 fn write(call: &mut Call<'_, '_, '_>, operations: &[FieldOperation]) -> Outcome {
     let key = call.key(1);
     let before = string_for_write(call, key)?;
-    // The string grows for operations that fail, too.
+    // The string grows even for operations that fail.
     let ends = operations.iter().filter(|operation| operation.writes()).map(|operation| operation.field.end());
     let total = ends.fold(before.unwrap_or(0), usize::max);
     let is_longer = before.is_none_or(|before| before < total);
@@ -242,8 +242,8 @@ fn write(call: &mut Call<'_, '_, '_>, operations: &[FieldOperation]) -> Outcome 
     if changes > 0 {
         call.changed_by(changes, key, Class::String, "setbit");
     } else if is_longer {
-        // For Redis it is no change that all operations failed and the string has grown. What is recorded has to
-        // reproduce it nevertheless.
+        // If all operations fail, Redis counts no change although the string may have grown. The journal must still
+        // reproduce the growth.
         call.event_for(Concerns::Neither, key, Class::Unpublished, "");
         let words: Vec<&[u8]> = call.args.from(0).collect();
         call.record_as(&words);
@@ -251,7 +251,7 @@ fn write(call: &mut Call<'_, '_, '_>, operations: &[FieldOperation]) -> Outcome 
     Ok(())
 }
 
-/// The part of a string of so many bytes that all fields are in, as far as it has them.
+/// The part of a string of `total` bytes that contains all fields, as far as it exists.
 fn touched(operations: &[FieldOperation], total: usize) -> Range<usize> {
     let fields = || operations.iter().map(|operation| operation.field);
     let start = fields().map(Field::first_byte).min().unwrap_or(0).min(total);

@@ -1,4 +1,4 @@
-//! BITPOS: the first bit with a value.
+//! BITPOS: the first bit with a given value.
 
 use super::range::{BitRange, RelativeRange};
 use crate::Call;
@@ -13,7 +13,7 @@ pub(super) fn bitpos(call: &mut Call<'_, '_, '_>) -> Outcome {
     };
     let relative = RelativeRange::of_position(call, 3);
     let Some(view) = call.db.view(call.key(1)) else {
-        // As if it were zeros without end, whatever the other arguments are.
+        // A missing key counts as endless zeros; the other arguments aren't checked.
         call.reply.int(if wanted { -1 } else { 0 });
         return Ok(());
     };
@@ -29,11 +29,11 @@ pub(super) fn bitpos(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// The first bit of a range that has this value.
+/// Finds the first bit with this value in a range.
 fn find(bytes: &[u8], range: BitRange, wanted: bool) -> Option<u64> {
     let (first, last) = range.bytes();
     let skipped = if wanted { 0 } else { 0xff };
-    // Set are the bits that are looked for.
+    // Bits with the wanted value are set.
     let within = |at: usize| {
         let masks = [(first, range.first_mask()), (last, range.last_mask())];
         masks.iter().filter(|(edge, _)| *edge == at).fold(bytes[at] ^ skipped, |bits, (_, mask)| bits & mask)
@@ -48,9 +48,9 @@ fn find(bytes: &[u8], range: BitRange, wanted: bool) -> Option<u64> {
     })
 }
 
-/// Where the first byte is that isn't `skipped`.
+/// Finds the first byte that differs from `skipped`.
 fn first_other(bytes: &[u8], skipped: u8) -> Option<usize> {
-    /// Bytes that are looked at together, with vector instructions.
+    /// Number of bytes that vector instructions compare at a time.
     const CHUNK: usize = 64;
     let (chunks, _) = bytes.as_chunks::<CHUNK>();
     let has_other = |chunk: &[u8; CHUNK]| chunk.iter().fold(0, |bits, byte| bits | (byte ^ skipped)) != 0;

@@ -3,7 +3,7 @@
 use crate::Call;
 use crate::error::Error;
 
-/// What the ends of a range count.
+/// Unit of a range's ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RangeUnit {
     Byte,
@@ -11,7 +11,7 @@ enum RangeUnit {
 }
 
 impl RangeUnit {
-    /// The unit that the argument at `index` names; bytes, if there is none.
+    /// Parses the unit in the argument at `index`; bytes, if it is missing.
     fn parse(call: &Call<'_, '_, '_>, index: usize) -> Result<RangeUnit, Error> {
         if index >= call.len() || call.is(index, "byte") {
             Ok(RangeUnit::Byte)
@@ -30,12 +30,12 @@ impl RangeUnit {
     }
 }
 
-/// The range that a command's arguments ask for, before the string is known that it is of. Both ends are included, and a
-/// negative one counts from the end of the string.
+/// A range as given in the arguments, before the string's length is known. Both ends are included; a negative end
+/// counts from the end of the string.
 #[derive(Clone, Copy)]
 pub(super) struct RelativeRange {
     start: i64,
-    /// The string's end, if none.
+    /// Last position; none means the string's end.
     end: Option<i64>,
     unit: RangeUnit,
 }
@@ -44,15 +44,15 @@ impl RelativeRange {
     /// The whole string.
     pub(super) const WHOLE: RelativeRange = RelativeRange { start: 0, end: None, unit: RangeUnit::Byte };
 
-    /// BITCOUNT's range, from the argument at `index` on. None if the end is before the beginning, both counted from
-    /// the string's end.
+    /// Parses BITCOUNT's range, from the argument at `index` on. Returns none if both ends are negative and the range
+    /// is empty.
     pub(super) fn of_count(call: &Call<'_, '_, '_>, index: usize) -> Result<Option<RelativeRange>, Error> {
         match call.len() - index {
             0 => Ok(Some(RelativeRange::WHOLE)),
             2 | 3 => {
                 let (start, end) = (call.int(index)?, call.int(index + 1)?);
                 if start < 0 && end < 0 && start > end {
-                    // As in Redis 7, a unit that there isn't goes unnoticed then.
+                    // As in Redis 7, an invalid unit is then ignored.
                     return Ok(None);
                 }
                 Ok(Some(RelativeRange { start, end: Some(end), unit: RangeUnit::parse(call, index + 2)? }))
@@ -61,14 +61,14 @@ impl RelativeRange {
         }
     }
 
-    /// BITPOS's range, from the argument at `index` on.
+    /// Parses BITPOS's range, from the argument at `index` on.
     pub(super) fn of_position(call: &Call<'_, '_, '_>, index: usize) -> Result<RelativeRange, Error> {
         match call.len() - index {
             0 => Ok(RelativeRange::WHOLE),
             1 => Ok(RelativeRange { start: call.int(index)?, ..RelativeRange::WHOLE }),
             2 | 3 => {
                 let start = call.int(index)?;
-                // The unit is looked at before the end is.
+                // An invalid unit is reported before an invalid end.
                 let unit = RangeUnit::parse(call, index + 2)?;
                 Ok(RelativeRange { start, end: Some(call.int(index + 1)?), unit })
             }
@@ -76,25 +76,25 @@ impl RelativeRange {
         }
     }
 
-    /// True if the range ends where it says, and not with the string.
+    /// True if the range has an explicit end.
     pub(super) fn has_end(&self) -> bool {
         self.end.is_some()
     }
 
-    /// The bits of this string that are meant; none if the range is empty. Ends beyond the string are moved to its ends.
+    /// Returns the range of bits within this string; none if it is empty. Ends outside the string are clamped.
     pub(super) fn within(self, bytes: &[u8]) -> Option<BitRange> {
         let bits = self.unit.bits();
         let units = (bytes.len() as u64 * 8 / bits).cast_signed();
         let from_start = |index: i64| if index < 0 { (units + index).max(0) } else { index };
         let start = from_start(self.start);
         let end = from_start(self.end.unwrap_or(-1)).min(units - 1);
-        // Neither is negative, if `end` isn't less.
+        // Both are non-negative if `start <= end`.
         let at = |index: i64| index.cast_unsigned() * bits;
         (start <= end).then(|| BitRange { first: at(start), last: at(end) + bits - 1 })
     }
 }
 
-/// Bits from one to another, both included. There is at least one.
+/// A non-empty range of bits, both ends included.
 #[derive(Clone, Copy)]
 pub(super) struct BitRange {
     first: u64,
@@ -102,17 +102,17 @@ pub(super) struct BitRange {
 }
 
 impl BitRange {
-    /// The first and the last byte that have bits of the range.
+    /// The first and the last byte of the range.
     pub(super) fn bytes(self) -> (usize, usize) {
         ((self.first / 8) as usize, (self.last / 8) as usize)
     }
 
-    /// The bits of the first byte that are not before the range.
+    /// Mask of the range's bits in its first byte.
     pub(super) fn first_mask(self) -> u8 {
         0xff >> (self.first % 8)
     }
 
-    /// The bits of the last byte that are not behind the range.
+    /// Mask of the range's bits in its last byte.
     pub(super) fn last_mask(self) -> u8 {
         0xff << (7 - self.last % 8)
     }

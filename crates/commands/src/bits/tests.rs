@@ -1,4 +1,4 @@
-//! The replies are those of Redis 7; of what it lacks, those of Redis 8.6.
+//! Expected replies come from Redis 7, or from Redis 8.6 for newer features.
 
 use store::random::Random;
 
@@ -73,7 +73,7 @@ fn a_string_grows_up_to_its_limit() {
 }
 
 #[test]
-fn a_string_that_is_being_sent_stays_as_it_was() {
+fn setbit_copies_a_string_that_a_reply_is_sending() {
     let mut bench = Bench::default();
     bench.run("setbit k 16000 1");
     bench.check(&[("setbit k 16000 1", ":1"), ("setbit k 16000 0", ":1"), ("bitcount k", ":0")]);
@@ -138,7 +138,7 @@ fn the_first_bit_is_found() {
     ]);
 }
 
-/// Bits as a naive model has them.
+/// Expands bytes into a naive list of bits.
 fn bits_of(bytes: &[u8]) -> Vec<bool> {
     bytes.iter().flat_map(|byte| (0..8).map(move |bit| byte & 0x80 >> bit != 0)).collect()
 }
@@ -149,7 +149,7 @@ fn long_strings_are_counted_and_searched_like_short_ones() {
     let mut bench = Bench::default();
     for round in 0..60 {
         let len = 1 + random.below(1500);
-        // Some of nearly equal bits, so that long runs are skipped.
+        // Some strings consist of nearly equal bits, so that long runs are skipped.
         let fill = [None, Some(0), Some(0xff)][round % 3];
         let mut bytes: Vec<u8> = (0..len).map(|_| fill.unwrap_or_else(|| random.below(256) as u8)).collect();
         let at = random.below(len);
@@ -218,7 +218,7 @@ fn bits_are_combined() {
     ]);
 }
 
-/// Against one bit after the other, for strings of several chunks.
+/// Compares with one bit at a time, for strings of several chunks.
 #[test]
 fn long_strings_are_combined_like_short_ones() {
     let mut random = Random::new(5);
@@ -269,7 +269,7 @@ fn fields_are_read_written_and_added_to() {
         ("bitfield k set i64 0 9223372036854775807 incrby i64 0 1", "*2|:-1044835113549955072|:-9223372036854775808"),
         ("bitfield k overflow sat incrby i64 0 -1 incrby i64 0 9223372036854775807", "*2|:-9223372036854775808|:-1"),
         ("bitfield k overflow fail incrby i64 0 -9223372036854775808", "*1|$-1"),
-        // A number that is far too low counts as too high, as in Redis and Valkey.
+        // A number far below the minimum counts as too large, as in Redis and Valkey.
         ("bitfield f overflow sat set i8 0 -9223372036854775681 get i8 0", "*2|:0|:127"),
         ("bitfield f overflow sat set i8 0 -9223372036854775680 get i8 0", "*2|:127|:-128"),
         ("bitfield f overflow wrap set i8 0 -9223372036854775807 get i8 0", "*2|:-128|:1"),
@@ -310,9 +310,9 @@ fn fields_are_read_written_and_added_to() {
     check_resp3(&[("bitfield k overflow fail set u1 0 2", "*1|_"), ("strlen k", ":1")]);
 }
 
-/// Against a model that has a bit in each byte.
+/// Compares with a model that uses one byte per bit.
 #[test]
-fn fields_of_every_width_are_where_they_should_be() {
+fn fields_of_every_width_and_offset_match_a_model() {
     let mut random = Random::new(11);
     let mut bench = Bench::default();
     bench.run_args(&[&b"set"[..], b"k", &[0x5a; 20]]);
@@ -331,7 +331,7 @@ fn fields_of_every_width_are_where_they_should_be() {
 }
 
 #[test]
-fn changes_are_told_as_in_redis() {
+fn events_and_counts_of_changes_match_redis() {
     let mut bench = Bench::default();
     for (line, events) in [
         ("setbit k 3 0", "setbit k"),
@@ -348,7 +348,7 @@ fn changes_are_told_as_in_redis() {
         assert_eq!(bench.events().join(","), events, "{line}");
     }
     assert_eq!(std::mem::take(&mut bench.effects.dirty), 6);
-    // Nothing counts as changed, though the string has grown: it must be recorded all the same.
+    // No change is counted although the string has grown, but it must be recorded.
     bench.effects.recording = true;
     let before = bench.effects.revision();
     bench.effects.begin();
@@ -360,9 +360,9 @@ fn changes_are_told_as_in_redis() {
     assert!(!bench.effects.must_record());
 }
 
-/// A result is written over the destination's memory, which is another's if the destination is a source or is being sent.
+/// The result reuses the destination's memory, except if the destination is a source or a reply is sending it.
 #[test]
-fn large_results_are_the_same_wherever_they_are_written() {
+fn large_results_are_right_with_and_without_memory_reuse() {
     let mut bench = Bench::default();
     let len = 300_000;
     for (key, at) in [("a", 1_000_000), ("b", 2_000_000), ("d", 100)] {
@@ -394,9 +394,10 @@ fn large_results_are_the_same_wherever_they_are_written() {
     ]);
 }
 
-/// Of a large string only what has changed is counted again. Every way of changing it has to say what that is.
+/// BITCOUNT recounts only the changed parts of a large string. Each command that changes a string must report the
+/// changed part.
 #[test]
-fn a_large_string_is_counted_right_after_every_change() {
+fn bit_counts_of_a_large_string_follow_every_change() {
     let mut random = Random::new(11);
     let mut bench = Bench::default();
     let len = 200_000;
@@ -419,7 +420,7 @@ fn a_large_string_is_counted_right_after_every_change() {
             8 => bench.run("bitop not k k"),
             _ => bench.run(&format!("setrange k {} end", len + random.below(50_000))),
         };
-        // Of a copy nothing is known.
+        // A copy has no cached counts.
         let [start, end] = [byte / 2, byte];
         for range in [String::new(), format!(" {start} {end}"), format!(" {bit} -1 bit")] {
             bench.run("copy k fresh replace");

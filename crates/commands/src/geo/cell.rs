@@ -1,20 +1,20 @@
-//! The grid of geohash cells: points to scores and back, and the neighbours of a cell.
+//! The grid of geohash cells: conversion between points and scores, and the neighbours of a cell.
 //!
-//! A cell of `steps` halvings is a column and a row of `steps` bits each, interleaved: the column's bits are the odd
-//! ones, so that the highest bit halves the longitudes first. A member's score is the number of its cell of 26 steps.
-//! All members in a larger cell have scores in one range, since they begin with that cell's bits.
+//! A cell of `steps` halvings has a column and a row of `steps` bits each. The bits are interleaved: the column's bits
+//! are the odd ones, so the highest bit halves the longitudes first. A member's score is the number of its cell of 26
+//! steps. The scores of all members in a larger cell begin with that cell's bits and form one range.
 //!
-//! The arithmetic is Redis's, in the same order of operations, so that every bit of the results is the same.
+//! The arithmetic follows Redis's order of operations, so that every bit of the results is the same.
 
 /// The highest longitude, in degrees.
 pub const LONGITUDE_MAX: f64 = 180.0;
-/// The highest latitude that the grid has, in degrees (EPSG:3857).
+/// The highest latitude of the grid, in degrees (EPSG:3857).
 pub const LATITUDE_MAX: f64 = 85.05112878;
 /// The highest latitude of the geohashes that GEOHASH prints.
 const LATITUDE_MAX_STANDARD: f64 = 90.0;
-/// Halvings of the smallest cells, in each direction.
+/// Number of halvings of the smallest cells in each direction.
 pub const STEPS_MAX: u32 = 26;
-/// Characters that GEOHASH prints; the last has no bits left and is always a zero.
+/// Number of characters of GEOHASH's replies. No bits remain for the last character, which is always a zero.
 pub const GEOHASH_LEN: usize = 11;
 
 /// The bits of columns.
@@ -40,7 +40,7 @@ pub struct Edges {
     pub north: f64,
 }
 
-/// Spreads 32 bits over the even ones of 64. See Sean Anderson, "Bit Twiddling Hacks", "Interleave bits by Binary Magic
+/// Spreads 32 bits over the even bits of 64. See Sean Anderson, "Bit Twiddling Hacks", "Interleave bits by Binary Magic
 /// Numbers".
 fn spread(bits: u32) -> u64 {
     let mut x = u64::from(bits);
@@ -51,7 +51,7 @@ fn spread(bits: u32) -> u64 {
     (x | x << 1) & ROW_BITS
 }
 
-/// The even bits together: the opposite of [`spread`].
+/// Collects the even bits: the inverse of [`spread`].
 #[inline]
 fn gather(bits: u64) -> u32 {
     let mut x = bits & ROW_BITS;
@@ -62,19 +62,19 @@ fn gather(bits: u64) -> u32 {
     (x | x >> 16) as u32
 }
 
-/// Where `value` lies between `-max` and `max`, as a number of the 2^`steps` parts. The end itself is one part too far,
-/// as in Redis.
+/// Returns the index of the part that contains `value`, if the range from `-max` to `max` is divided into 2^`steps`
+/// parts. As in Redis, `max` itself yields one more than the last index.
 fn part_of(value: f64, max: f64, steps: u32) -> u32 {
     let offset = (value - -max) / (max - -max);
     (offset * (1u64 << steps) as f64) as u32
 }
 
-/// Where a part begins and ends.
+/// Returns the ends of a part.
 #[inline]
 fn ends_of(part: u32, max: f64, steps: u32) -> (f64, f64) {
     let (parts, scale) = ((1u64 << steps) as f64, max - -max);
     let at = |part: u32| -max + (f64::from(part) / parts) * scale;
-    // In 32 bits, as in Redis: beyond the last number comes the first.
+    // The index has 32 bits, as in Redis, and wraps around.
     (at(part), at(part.wrapping_add(1)))
 }
 
@@ -85,19 +85,19 @@ pub struct Cell {
     steps: u32,
 }
 
-/// From a cell to one beside it, or in the same column or row.
+/// Direction of a move along a column or row of cells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Move {
-    /// To the west, or to the south.
+    /// West or south.
     Down,
     /// Not at all.
     Stay,
-    /// To the east, or to the north.
+    /// East or north.
     Up,
 }
 
 impl Cell {
-    /// The cell of so many steps that a point lies in. The point must lie in the grid.
+    /// Returns the cell of `steps` halvings that contains a point. The point must be within the grid.
     pub fn of(point: Point, steps: u32) -> Cell {
         let column = part_of(point.longitude, LONGITUDE_MAX, steps);
         let row = part_of(point.latitude, LATITUDE_MAX, steps);
@@ -111,27 +111,27 @@ impl Cell {
         Edges { west, south, east, north }
     }
 
-    /// The cell beside it: `column` to the west or east, `row` to the south or north. Beyond the last comes the first.
+    /// Returns a neighbouring cell: `column` moves west or east, `row` moves south or north. The grid wraps around.
     pub fn neighbour(self, column: Move, row: Move) -> Cell {
         let columns = moved(self.bits & COLUMN_BITS, column, COLUMN_BITS, ROW_BITS, self.steps);
         let rows = moved(self.bits & ROW_BITS, row, ROW_BITS, COLUMN_BITS, self.steps);
         Cell { bits: columns | rows, ..self }
     }
 
-    /// The scores of the members in it: from the first up to, and without, the second.
+    /// Scores of the members in the cell, as a half-open range.
     pub fn scores(self) -> (f64, f64) {
         let shift = 2 * (STEPS_MAX - self.steps);
         ((self.bits << shift) as f64, ((self.bits + 1) << shift) as f64)
     }
 }
 
-/// Adds one to, or takes it from, the bits of a column or row, which lie at `own`; those at `gaps` lie between them and
-/// pass a carry on.
+/// Adds one to, or subtracts one from, the bits of a column or row. The bits are at `own`; the bits at `gaps` lie
+/// between them and pass a carry on.
 fn moved(bits: u64, to: Move, own: u64, gaps: u64, steps: u32) -> u64 {
     let unused = 64 - 2 * steps;
     let gaps = gaps >> unused;
     let result = match to {
-        // What doesn't move keeps a bit that it may have beyond its last, as in Redis.
+        // An unmoved coordinate keeps a bit beyond its last one, as in Redis.
         Move::Stay => return bits,
         Move::Up => bits.wrapping_add(gaps + 1),
         Move::Down => (bits | gaps).wrapping_sub(gaps + 1),
@@ -139,13 +139,13 @@ fn moved(bits: u64, to: Move, own: u64, gaps: u64, steps: u32) -> u64 {
     result & (own >> unused)
 }
 
-/// The score of a member at this point, which must lie in the grid.
+/// The score of a member at this point, which must be within the grid.
 pub fn score_of(point: Point) -> f64 {
     Cell::of(point, STEPS_MAX).bits as f64
 }
 
-/// The number of the cell that a score stands for. Any score is one, ZADD's too: those that no point has are converted
-/// as the x86-64 instructions of Redis's compiler do.
+/// Returns the cell number that a score stands for. ZADD may have stored any score; scores that belong to no point are
+/// converted like the x86-64 code of Redis converts them.
 #[inline]
 pub fn bits_of_score(score: f64) -> u64 {
     const BEYOND: f64 = (1u128 << 64) as f64;
@@ -164,7 +164,7 @@ pub fn column_and_row(bits: u64) -> (u32, u32) {
     (gather(bits >> 1), gather(bits))
 }
 
-/// The point in the middle of a score's cell.
+/// The centre of a score's cell.
 #[inline]
 pub fn point_of(score: f64) -> Point {
     let edges = Cell { bits: bits_of_score(score), steps: STEPS_MAX }.edges();
@@ -174,7 +174,7 @@ pub fn point_of(score: f64) -> Point {
     }
 }
 
-/// The standard geohash of a score's point: its grid reaches from pole to pole.
+/// The standard geohash of a score's point; its grid extends from pole to pole.
 pub fn geohash(score: f64) -> [u8; GEOHASH_LEN] {
     const ALPHABET: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
     let point = point_of(score);
@@ -203,9 +203,9 @@ mod tests {
         assert_eq!(spread(0b1011), 0b100_0101);
     }
 
-    /// The values are those of Redis's documentation.
+    /// Expected values are from Redis's documentation.
     #[test]
-    fn a_point_has_redis_score_and_hash() {
+    fn scores_and_geohashes_match_redis() {
         let score = score_of(PALERMO);
         assert_eq!(score, 3479099956230698.0);
         assert_eq!(&geohash(score), b"sqc8b49rny0");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_lies_in_its_cells_and_its_score_in_their_ranges() {
+    fn a_point_is_within_its_cells_and_their_score_ranges() {
         let score = score_of(PALERMO);
         for steps in 1..=STEPS_MAX {
             let cell = Cell::of(PALERMO, steps);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_share_edges_and_go_around() {
+    fn neighbours_share_edges_and_wrap_around() {
         let cell = Cell::of(PALERMO, 10);
         let north_east = cell.neighbour(Move::Up, Move::Up);
         assert_eq!((north_east.edges().west, north_east.edges().south), (cell.edges().east, cell.edges().north));

@@ -1,14 +1,14 @@
-//! Distances on the earth, which is a sphere here, and their units.
+//! Distances on the earth, modelled as a sphere, and their units.
 //!
-//! The formulas are Redis's, in the same order of operations, so that every bit of the results is the same. Source: the
-//! haversine formula, and the earth's radius that Redis takes.
+//! The formulas follow Redis's order of operations, so that every bit of the results is the same. Source: the haversine
+//! formula, and Redis's value of the earth's radius.
 
 use super::cell::Point;
 use crate::error::Error;
 
 /// The earth's radius in metres.
 pub const RADIUS_M: f64 = 6372797.560856;
-/// Radians of a degree.
+/// Radians per degree.
 const RADIANS: f64 = std::f64::consts::PI / 180.0;
 
 const NO_UNIT: Error = Error::fixed("ERR unsupported unit provided. please use M, KM, FT, MI");
@@ -25,7 +25,7 @@ pub fn degrees(radians: f64) -> f64 {
     radians / RADIANS
 }
 
-/// How many metres a unit has.
+/// Returns the number of metres of a unit.
 pub fn metres_of_unit(word: &[u8]) -> Result<f64, Error> {
     match word {
         word if word.eq_ignore_ascii_case(b"m") => Ok(1.0),
@@ -42,7 +42,7 @@ pub fn along_meridian(a: f64, b: f64) -> f64 {
     RADIUS_M * (radians(b) - radians(a)).abs()
 }
 
-/// A point from which many distances are measured.
+/// A point with precomputed terms for many distances.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin {
     pub point: Point,
@@ -67,7 +67,7 @@ impl Origin {
         let latitude = radians(to.latitude);
         let u = ((latitude - self.latitude) / 2.0).sin();
         let a = u * u + self.cos_latitude * latitude.cos() * v * v;
-        // Of opposite points it may come out above 1, which has no arcsine.
+        // Rounding may yield a value above 1 for opposite points; such a value has no arcsine.
         2.0 * RADIUS_M * a.min(1.0).sqrt().asin()
     }
 }
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn distances_of_a_sphere() {
+    fn distances_match_known_values() {
         let quarter = RADIUS_M * std::f64::consts::FRAC_PI_2;
         for (a, b, expected) in [
             (point(0.0, 0.0), point(90.0, 0.0), quarter),

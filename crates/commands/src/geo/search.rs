@@ -1,4 +1,4 @@
-//! Searching an area: GEOSEARCH, GEORADIUS, GEORADIUSBYMEMBER and their storing forms.
+//! Searches of an area: GEOSEARCH, GEORADIUS, GEORADIUSBYMEMBER and their storing variants.
 
 use resp::num::{self, FixedText};
 use resp::reply::Reply;
@@ -25,29 +25,29 @@ const TOO_FEW_CORNERS: Error = Error::fixed("ERR GEOSEARCH BYPOLYGON must have a
 const COUNT_NOT_POSITIVE: Error = Error::fixed("ERR COUNT must be > 0");
 const ANY_NEEDS_COUNT: Error = Error::fixed("ERR the ANY argument requires COUNT argument");
 
-/// The fewest corners of a polygon.
+/// Smallest number of vertices of a polygon.
 const CORNERS_MIN: usize = 3;
 
-/// What a command's name already says.
+/// The command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// GEORADIUS: a circle around coordinates.
     Radius { stores: bool },
     /// GEORADIUSBYMEMBER: a circle around a member.
     RadiusByMember { stores: bool },
-    /// GEOSEARCH: all is in the options.
+    /// GEOSEARCH: options give the centre and the shape.
     Search,
-    /// GEOSEARCHSTORE: the same, and the result is always stored.
+    /// GEOSEARCHSTORE: like GEOSEARCH, but always stores the result.
     SearchStore,
 }
 
 impl Kind {
-    /// The argument that is the key to search.
+    /// Index of the key to search.
     fn source(self) -> usize {
         if self == Kind::SearchStore { 2 } else { 1 }
     }
 
-    /// The first argument that is an option.
+    /// Index of the first option.
     fn first_option(self) -> usize {
         match self {
             Kind::Radius { .. } => RADIUS_OPTIONS,
@@ -67,30 +67,30 @@ impl Kind {
     }
 }
 
-/// The first argument of GEORADIUS that is an option.
+/// Index of GEORADIUS's first option.
 const RADIUS_OPTIONS: usize = 6;
-/// The first argument of GEORADIUSBYMEMBER that is an option.
+/// Index of GEORADIUSBYMEMBER's first option.
 const RADIUS_BY_MEMBER_OPTIONS: usize = 5;
 
-/// In which order results are.
+/// Order of results.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DistanceOrder {
-    /// As they are found.
+    /// Order of discovery.
     Found,
     NearestFirst,
     FarthestFirst,
 }
 
-/// Where an area has its centre.
+/// Centre of an area.
 #[derive(Clone, Copy)]
 enum Centre {
     Unsaid,
     Coordinates(Point),
-    /// At a member; none if the key doesn't exist.
+    /// The position of a member; none if the key doesn't exist.
     Member(Option<Point>),
 }
 
-/// What an area looks like; the last figure is the metres of its unit.
+/// Shape of an area; the last number is the metres of its unit.
 enum Area {
     Unsaid,
     Circle(f64, f64),
@@ -98,16 +98,16 @@ enum Area {
     Polygon(Vec<Point>),
 }
 
-/// A result that is stored.
+/// Destination for storing the result.
 #[derive(Clone, Copy)]
 struct Target {
-    /// The argument that is the key.
+    /// Index of the destination key.
     arg: usize,
-    /// True if distances are the scores.
+    /// True if distances become the scores.
     distances: bool,
 }
 
-/// How a search reads its arguments.
+/// Parsed arguments of a search.
 struct GeoQuery {
     centre: Centre,
     area: Area,
@@ -115,15 +115,15 @@ struct GeoQuery {
     with_hash: bool,
     with_point: bool,
     order: DistanceOrder,
-    /// The most results; all, if 0.
+    /// Largest number of results; 0 means all.
     count: usize,
-    /// Whether the search ends with the first `count` results, wherever they are.
+    /// True if the search ends after the first `count` results of any distance.
     any: bool,
     target: Option<Target>,
 }
 
 impl GeoQuery {
-    /// Reads the arguments. `source` is the key's sorted set, if it exists.
+    /// Parses the arguments. `source` is the key's sorted set, if it exists.
     fn read(args: &Args<'_>, kind: Kind, source: Option<&ZSet>) -> Result<GeoQuery, Error> {
         let mut query = GeoQuery {
             centre: Centre::Unsaid,
@@ -143,7 +143,7 @@ impl GeoQuery {
             }
             Kind::RadiusByMember { .. } => {
                 query.centre = member_of(source, args.get(2))?;
-                // As in Redis, the radius isn't looked at without a key.
+                // As in Redis, the radius isn't parsed if the key is missing.
                 if source.is_some() {
                     query.area = circle(args, RADIUS_BY_MEMBER_OPTIONS - 2)?;
                 }
@@ -158,7 +158,7 @@ impl GeoQuery {
         Ok(query)
     }
 
-    /// Reads one option; gives the number of its arguments.
+    /// Parses one option and returns the number of its arguments.
     fn read_option(&mut self, args: &Args<'_>, at: usize, kind: Kind, source: Option<&ZSet>) -> Result<usize, Error> {
         let is = |word: &str| args.get(at).eq_ignore_ascii_case(word.as_bytes());
         let has_next = at + 1 < args.len();
@@ -187,8 +187,8 @@ impl GeoQuery {
         Ok(1)
     }
 
-    /// Reads one of GEOSEARCH's options that say where it searches; gives the number of its arguments. One that comes
-    /// again counts; of two that exclude each other, the second is an error.
+    /// Parses one of GEOSEARCH's options for the centre or shape and returns the number of its arguments. A repeated
+    /// option replaces the earlier one; a second option that excludes the first is an error.
     fn read_area(&mut self, args: &Args<'_>, at: usize, source: Option<&ZSet>) -> Result<usize, Error> {
         let is = |word: &str, more: usize| args.get(at).eq_ignore_ascii_case(word.as_bytes()) && at + more < args.len();
         match (self.centre, &self.area) {
@@ -219,7 +219,7 @@ impl GeoQuery {
         }
     }
 
-    /// Checks that the options fit together.
+    /// Checks that the options are consistent.
     fn check(&self, args: &Args<'_>, kind: Kind) -> Outcome {
         if self.target.is_some() && (self.with_distance || self.with_hash || self.with_point) {
             let what = if kind == Kind::SearchStore { "GEOSEARCHSTORE" } else { "STORE option in GEORADIUS" };
@@ -242,7 +242,7 @@ impl GeoQuery {
         if self.any && self.count == 0 { Err(ANY_NEEDS_COUNT) } else { Ok(()) }
     }
 
-    /// The area, unless it lies nowhere.
+    /// The area; none if its centre is a member of a missing key.
     fn shape(&mut self) -> Option<Shape> {
         let centre = match self.centre {
             Centre::Coordinates(point) => Some(point),
@@ -257,7 +257,7 @@ impl GeoQuery {
         })
     }
 
-    /// The order in which results are wanted. Without one, the nearest of a count are meant.
+    /// The effective order of results. COUNT without an order selects the nearest results.
     fn order(&self) -> DistanceOrder {
         if self.order == DistanceOrder::Found && self.count > 0 && !self.any {
             DistanceOrder::NearestFirst
@@ -267,19 +267,19 @@ impl GeoQuery {
     }
 }
 
-/// The place of a member, which must be there if the key is.
+/// Returns the position of a member, which must exist if the key exists.
 fn member_of(source: Option<&ZSet>, member: &[u8]) -> Result<Centre, Error> {
     let Some(zset) = source else { return Ok(Centre::Member(None)) };
     let score = zset.score(member).ok_or(NO_MEMBER)?;
     Ok(Centre::Member(Some(point_of(score))))
 }
 
-/// The argument at `index` as a length, which must not be negative.
+/// Parses the argument at `index` as a length, which must not be negative.
 fn length(args: &Args<'_>, index: usize, not_float: Error) -> Result<f64, Error> {
     num::parse_f64(args.get(index)).ok_or(not_float)
 }
 
-/// A radius and its unit, from the argument at `index` on.
+/// Parses a radius and its unit, from the argument at `index` on.
 fn circle(args: &Args<'_>, index: usize) -> Result<Area, Error> {
     let radius = length(args, index, RADIUS_NOT_FLOAT)?;
     if radius < 0.0 {
@@ -288,7 +288,7 @@ fn circle(args: &Args<'_>, index: usize) -> Result<Area, Error> {
     Ok(Area::Circle(radius, metres_of_unit(args.get(index + 1))?))
 }
 
-/// A width, a height and their unit, from the argument at `index` on.
+/// Parses a width, a height and their unit, from the argument at `index` on.
 fn box_at(args: &Args<'_>, index: usize) -> Result<Area, Error> {
     let width = length(args, index, WIDTH_NOT_FLOAT)?;
     let height = length(args, index + 1, HEIGHT_NOT_FLOAT)?;
@@ -298,7 +298,7 @@ fn box_at(args: &Args<'_>, index: usize) -> Result<Area, Error> {
     Ok(Area::Box { width, height, metres: metres_of_unit(args.get(index + 2))? })
 }
 
-/// A number of corners and the corners, from the argument at `index` on.
+/// Parses a number of vertices and the vertices, from the argument at `index` on.
 fn corners_at(args: &Args<'_>, index: usize) -> Result<Vec<Point>, Error> {
     let count = num::parse_i64(args.get(index)).and_then(|count| i32::try_from(count).ok());
     let count = usize::try_from(count.ok_or(CORNERS_NOT_INTEGER)?).unwrap_or(0);
@@ -316,13 +316,13 @@ struct FoundMember<'z> {
     distance_m: f64,
 }
 
-/// The members in an area in the order of its cells, at most `limit`.
+/// Finds the members in an area in the order of its cells, at most `limit`.
 fn search<'z>(zset: &'z ZSet, shape: &Shape, limit: usize) -> Vec<FoundMember<'z>> {
     let window = shape.window();
     let mut found = Vec::new();
     let mut last = None;
     for (place, cell) in shape.cells().into_iter().enumerate() {
-        // Where few cells go around the earth, two neighbours may be the same.
+        // Two neighbours may be the same cell if only few cells span the globe.
         let Some(cell) = cell.filter(|&cell| last != Some(cell)) else { continue };
         let (min, max) = cell.scores();
         let visit = |member, score| {
@@ -335,13 +335,13 @@ fn search<'z>(zset: &'z ZSet, shape: &Shape, limit: usize) -> Vec<FoundMember<'z
         if !zset.visit_wanted(min, max, |score| window.may_hold(score), visit) {
             break;
         }
-        // As in Redis, one that is the cell in the middle again isn't noticed.
+        // As in Redis, a duplicate of the centre cell isn't detected.
         last = (place > 0).then_some(cell);
     }
     found
 }
 
-/// The results in order, without those that are too many. Of equally far ones, the first found comes first.
+/// Sorts the results and drops those beyond the count. Equal distances keep the order of discovery.
 fn arranged<'f, 'z>(found: &'f [FoundMember<'z>], order: DistanceOrder, count: usize) -> Vec<&'f FoundMember<'z>> {
     let count = if count == 0 { found.len() } else { count.min(found.len()) };
     if order == DistanceOrder::Found {
@@ -401,14 +401,14 @@ fn run(call: &mut Call<'_, '_, '_>, kind: Kind) -> Outcome {
     let score = |found: &FoundMember<'_>| if target.distances { found.distance_m / metres } else { found.score };
     let stored = ZSet::from_pairs(results.iter().map(|found| (&*found.member, score(found))), limits);
     let changes = stored.len();
-    // The journal has the results: another machine's sines may be others.
+    // The journal gets the results, since another machine may compute different sines.
     let event = if kind.is_search() { "geosearchstore" } else { "georadiusstore" };
     let count = store_recorded(call, call.key(target.arg), stored, changes, event);
     call.reply.count(count);
     Ok(())
 }
 
-/// The key after an option, STORE or STOREDIST, that is looked for from the argument at `first` on. The last one counts.
+/// Finds the key after the option STORE or STOREDIST, from the argument at `first` on. The last occurrence counts.
 fn stored_by(args: Args<'_>, first: usize, word: &str) -> Option<usize> {
     let mut found = None;
     let mut at = first;
@@ -417,28 +417,28 @@ fn stored_by(args: Args<'_>, first: usize, word: &str) -> Option<usize> {
         if is(word) {
             found = Some(at + 1);
         }
-        // What follows either of them is a key, whatever it looks like.
+        // The argument after either option is always a key.
         at += if is("store") || is("storedist") { 2 } else { 1 };
     }
     found
 }
 
-/// Where GEORADIUS has STORE's key.
+/// Position of GEORADIUS's STORE key.
 pub(super) fn store_key(args: Args<'_>) -> Option<usize> {
     stored_by(args, RADIUS_OPTIONS, "store")
 }
 
-/// Where GEORADIUS has STOREDIST's key.
+/// Position of GEORADIUS's STOREDIST key.
 pub(super) fn store_distances_key(args: Args<'_>) -> Option<usize> {
     stored_by(args, RADIUS_OPTIONS, "storedist")
 }
 
-/// Where GEORADIUSBYMEMBER has STORE's key.
+/// Position of GEORADIUSBYMEMBER's STORE key.
 pub(super) fn store_key_by_member(args: Args<'_>) -> Option<usize> {
     stored_by(args, RADIUS_BY_MEMBER_OPTIONS, "store")
 }
 
-/// Where GEORADIUSBYMEMBER has STOREDIST's key.
+/// Position of GEORADIUSBYMEMBER's STOREDIST key.
 pub(super) fn store_distances_key_by_member(args: Args<'_>) -> Option<usize> {
     stored_by(args, RADIUS_BY_MEMBER_OPTIONS, "storedist")
 }

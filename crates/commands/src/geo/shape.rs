@@ -1,54 +1,55 @@
-//! Areas that are searched: circles, boxes and polygons; which cells cover them, and which points lie in them.
+//! Search areas: circles, boxes and polygons, the cells that cover them, and tests of points against them.
 //!
-//! Which cells are searched, and in which order, is Redis's: the order of unsorted results follows from it. As there, an
-//! area that reaches over a pole is not always covered. Which points of these cells are in the area is computed as in
-//! Redis, too; a [`Window`] says of most others at once that they are not.
+//! The choice and order of cells is Redis's, because the order of unsorted results follows from it. As in Redis, an
+//! area across a pole is not always covered. Points of these cells are tested as in Redis, too; a [`Window`] excludes
+//! most of the others cheaply.
 
 use super::cell::{Cell, Edges, LATITUDE_MAX, LONGITUDE_MAX, Move, Point, STEPS_MAX, bits_of_score, column_and_row};
 use super::earth::{Origin, RADIUS_M, along_meridian, degrees, radians};
 
-/// Half of the equator in metres on the map that steps are estimated by.
+/// Half the length of the equator in metres, on the map that is used to estimate the steps.
 const MAP_METRES_MAX: f64 = 20037726.37;
-/// Cells that are searched: the one in the middle and those around it.
+/// Number of searched cells: the centre cell and its neighbours.
 pub const CELLS: usize = 9;
 
-/// What an area looks like; lengths are in its unit.
+/// Shape of an area; lengths are in its unit.
 #[derive(Clone, Debug)]
 pub enum Outline {
-    /// All around the centre.
+    /// A circle around the centre.
     Circle { radius: f64 },
-    /// Around the centre, in the direction of the meridians.
+    /// A box around the centre, aligned with the meridians.
     Box { width: f64, height: f64 },
-    /// Between these corners, on the plane of longitudes and latitudes. The centre is that of the corners.
+    /// A polygon with these vertices, on the plane of longitudes and latitudes. Its centre is computed from the
+    /// vertices.
     Polygon(Vec<Point>),
 }
 
-/// An area that is searched.
+/// A search area.
 #[derive(Clone, Debug)]
 pub struct Shape {
     origin: Origin,
     outline: Outline,
-    /// Metres of its unit.
+    /// Number of metres of its unit.
     metres: f64,
 }
 
 impl Shape {
-    /// A circle or box around a point. Lengths are in a unit of so many metres.
+    /// Creates a circle or box around a point. `metres` is the size of the unit of its lengths.
     pub fn around(centre: Point, outline: Outline, metres: f64) -> Shape {
         Shape { origin: Origin::new(centre), outline, metres }
     }
 
-    /// A polygon of at least one corner.
+    /// Creates a polygon of at least one vertex.
     pub fn polygon(corners: Vec<Point>) -> Shape {
         Shape { origin: Origin::new(middle_of(&corners)), outline: Outline::Polygon(corners), metres: 1.0 }
     }
 
-    /// Metres of the unit that distances are given in.
+    /// Number of metres of the unit for distances.
     pub fn metres(&self) -> f64 {
         self.metres
     }
 
-    /// The distance in metres of a point from the centre, if the point lies in the area.
+    /// Distance in metres of a point from the centre, if the point is in the area.
     #[inline]
     pub fn distance_m(&self, point: Point) -> Option<f64> {
         let centre = self.origin.point;
@@ -71,8 +72,8 @@ impl Shape {
         }
     }
 
-    /// The edges that decide which cells are searched, as Redis estimates them. They are no bounds of the area near the
-    /// poles and the date line.
+    /// The edges that determine the searched cells, as Redis estimates them. They don't bound the area near the poles
+    /// and the date line.
     fn estimated_edges(&self) -> Edges {
         let (height, width) = match &self.outline {
             Outline::Circle { radius } => (self.metres * radius, self.metres * radius),
@@ -86,7 +87,7 @@ impl Shape {
         Edges { west: longitude - side, south: latitude - up, east: longitude + side, north: latitude + up }
     }
 
-    /// How far the area reaches from its centre, in metres.
+    /// Greatest distance of the area's points from its centre, in metres.
     fn reach_m(&self, edges: Edges) -> f64 {
         match &self.outline {
             Outline::Circle { radius } => radius * self.metres,
@@ -103,11 +104,11 @@ impl Shape {
         }
     }
 
-    /// The cells to search, in order, without those that are of no use. Two may be the same.
+    /// The cells to search, in order, without useless ones. Two of them may be the same.
     pub fn cells(&self) -> [Option<Cell>; CELLS] {
         let edges = self.estimated_edges();
         let mut centre = self.origin.point;
-        // Corners around a pole have their middle beyond the grid.
+        // The centre of vertices around a pole is beyond the grid.
         centre.latitude = centre.latitude.clamp(-LATITUDE_MAX, LATITUDE_MAX);
         let mut steps = estimated_steps(self.reach_m(edges), centre.latitude);
         let mut cell = Cell::of(centre, steps);
@@ -131,7 +132,7 @@ impl Shape {
         ]
     }
 
-    /// Which scores may be those of points in the area.
+    /// Bounds for the scores of points in the area.
     pub fn window(&self) -> Window {
         let Point { longitude, latitude } = self.origin.point;
         let (up, side) = match &self.outline {
@@ -155,24 +156,24 @@ impl Shape {
     }
 }
 
-/// How far a circle of so many radians reaches to the east and west, in degrees; none if it is near a pole.
+/// Extent of a circle to the east and west, in degrees. `angle` is the radius in radians. None near a pole.
 fn side_of_circle(angle: f64, latitude: f64) -> Option<f64> {
     let latitude = radians(latitude);
     let is_near_pole = latitude.abs() + angle > std::f64::consts::FRAC_PI_2 - NEAR_POLE;
     (!is_near_pole).then(|| degrees((angle.sin() / latitude.cos()).min(1.0).asin()))
 }
 
-/// How far a box of half a width of so many radians reaches to the east and west at the latitude nearest to a pole, in
-/// degrees; none if that is everywhere.
+/// Extent of a box to the east and west, in degrees, at its latitude nearest to a pole. `angle` is half its width in
+/// radians. None if the box spans all longitudes.
 fn side_of_box(angle: f64, latitude_max: f64) -> Option<f64> {
     let sine = (angle / 2.0).sin() / radians(latitude_max.min(LATITUDE_MAX)).cos();
     (angle < std::f64::consts::PI && sine < 1.0 - NEAR_POLE).then(|| degrees(2.0 * sine.asin()))
 }
 
-/// Where formulas of spherical triangles become inexact, in radians.
+/// Distance from a pole, in radians, within which the spherical formulas become inexact.
 const NEAR_POLE: f64 = 1e-4;
 
-/// Steps at which nine cells cover a circle, mostly.
+/// Number of steps at which nine cells usually cover a circle.
 fn estimated_steps(mut radius_m: f64, latitude: f64) -> u32 {
     if radius_m == 0.0 {
         return STEPS_MAX;
@@ -188,7 +189,7 @@ fn estimated_steps(mut radius_m: f64, latitude: f64) -> u32 {
     steps.clamp(1, STEPS_MAX as i32) as u32
 }
 
-/// True if the cells beside this one reach as far as an area does.
+/// True if the neighbours of this cell reach as far as an area does.
 fn neighbours_reach(cell: Cell, area: Edges) -> bool {
     use Move::{Down, Stay, Up};
     let edges = |column, row| cell.neighbour(column, row).edges();
@@ -198,7 +199,7 @@ fn neighbours_reach(cell: Cell, area: Edges) -> bool {
         && edges(Down, Stay).west <= area.west
 }
 
-/// The directions in which an area reaches out of the cell in its middle.
+/// Directions in which an area extends beyond its centre cell.
 struct Used {
     north: bool,
     south: bool,
@@ -219,7 +220,7 @@ impl Used {
     }
 }
 
-/// The edges of what lies between some corners.
+/// The bounding edges of vertices.
 fn edges_of(corners: &[Point]) -> Edges {
     let edges = Edges { west: LONGITUDE_MAX, south: LATITUDE_MAX, east: -LONGITUDE_MAX, north: -LATITUDE_MAX };
     corners.iter().fold(edges, |edges, corner| Edges {
@@ -230,7 +231,7 @@ fn edges_of(corners: &[Point]) -> Edges {
     })
 }
 
-/// The point on the earth that is nearest to the middle of some points in space.
+/// The point on the earth nearest to the mean of some points in space.
 fn middle_of(corners: &[Point]) -> Point {
     let (mut x, mut y, mut z) = (0.0, 0.0, 0.0);
     for corner in corners {
@@ -257,20 +258,21 @@ fn is_between(corners: &[Point], point: Point) -> bool {
     corners.iter().zip(before).filter(|&(&a, &b)| crosses(a, b)).count() % 2 == 1
 }
 
-/// Columns and rows that contain an area: what lies outside is not in it. Cheaper than a distance by far.
+/// Columns and rows that contain an area. Points outside can't be in the area, and this test is far cheaper than a
+/// distance.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     first_column: u32,
-    /// One less than the number of columns, which go on from the first after the last.
+    /// Number of columns minus one; columns wrap around.
     columns: u32,
     first_row: u32,
-    /// One less than the number of rows.
+    /// Number of rows minus one.
     rows: u32,
 }
 
-/// Columns, or rows, of the grid.
+/// Number of columns, and of rows, of the grid.
 const PARTS: u32 = 1 << STEPS_MAX;
-/// Degrees that a window is larger than its area, for what rounding may lose: a metre.
+/// Margin around an area for rounding errors, in degrees: about a metre.
 const MARGIN: f64 = 1e-5;
 
 impl Window {
@@ -281,7 +283,7 @@ impl Window {
         let south = part(edges.south - MARGIN, LATITUDE_MAX).max(0.0);
         let rows = part(edges.north + MARGIN, LATITUDE_MAX) - south;
         Window {
-            // Columns go on around the earth.
+            // Columns wrap around the earth.
             first_column: west.rem_euclid(f64::from(PARTS)) as u32,
             columns: if columns < f64::from(PARTS) { columns as u32 } else { PARTS },
             first_row: south as u32,
@@ -289,11 +291,12 @@ impl Window {
         }
     }
 
-    /// True if the score may be that of a point in the area.
+    /// True if the score may belong to a point in the area.
     #[inline]
     pub fn may_hold(&self, score: f64) -> bool {
         let (column, row) = column_and_row(bits_of_score(score));
-        // ZADD's scores, and those of the grid's ends, are beyond its columns and rows: not for the window to say.
+        // Scores from ZADD, and those at the grid's ends, are outside its columns and rows. The window can't decide
+        // about them.
         column >= PARTS
             || row >= PARTS
             || (column.wrapping_sub(self.first_column) % PARTS <= self.columns
@@ -308,7 +311,7 @@ mod tests {
     use super::super::cell::{point_of, score_of};
     use super::*;
 
-    /// A number between two others.
+    /// A random number between two others.
     fn between(random: &mut Random, low: f64, high: f64) -> f64 {
         low + (high - low) * (random.below(1 << 40) as f64 / (1u64 << 40) as f64)
     }
@@ -320,7 +323,7 @@ mod tests {
         }
     }
 
-    /// A point not far from another, over the date line, too.
+    /// A random point near another one, sometimes across the date line.
     fn nearby(random: &mut Random, centre: Point, degrees: f64) -> Point {
         let longitude = centre.longitude + between(random, -degrees, degrees) / radians(centre.latitude).cos();
         Point {
@@ -329,7 +332,7 @@ mod tests {
         }
     }
 
-    /// An area of up to so many metres around a centre: all forms by turns.
+    /// A random area around a centre, of up to `metres`. Turns alternate between the shapes.
     fn shape(random: &mut Random, centre: Point, metres: f64, turn: usize) -> Shape {
         match turn % 3 {
             0 => Shape::around(centre, Outline::Circle { radius: between(random, 0.0, metres) / 1000.0 }, 1000.0),
@@ -352,7 +355,7 @@ mod tests {
         }
     }
 
-    /// Whether one of the searched cells has a score.
+    /// True if one of the searched cells contains a score.
     fn is_covered(shape: &Shape, score: f64) -> bool {
         shape.cells().into_iter().flatten().any(|cell| {
             let (min, max) = cell.scores();
@@ -360,9 +363,9 @@ mod tests {
         })
     }
 
-    /// Anywhere on the earth, at the poles and on the date line, too.
+    /// Points anywhere on the earth, including the poles and the date line.
     #[test]
-    fn a_window_holds_every_point_of_its_area() {
+    fn a_window_contains_every_point_of_its_area() {
         let mut random = Random::new(7);
         let mut inside = 0;
         for turn in 0..3000 {
@@ -385,7 +388,7 @@ mod tests {
         assert!(inside > 30_000, "{inside}");
     }
 
-    /// Where Redis's cells are right: away from the poles, and up to a few thousand kilometres.
+    /// Redis's cells are right away from the poles and up to a few thousand kilometres.
     #[test]
     fn the_cells_cover_the_area() {
         let mut random = Random::new(8);
@@ -409,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_leaves_most_of_the_cells_out() {
+    fn a_window_excludes_most_of_the_cells() {
         let centre = Point { longitude: 13.4, latitude: 52.5 };
         let shape = Shape::around(centre, Outline::Circle { radius: 100.0 }, 1.0);
         let (window, mut random) = (shape.window(), Random::new(9));
@@ -418,14 +421,14 @@ mod tests {
     }
 
     #[test]
-    fn scores_that_no_point_has_are_left_to_the_distance() {
+    fn scores_of_no_point_pass_the_window() {
         let centre = Point { longitude: 0.0, latitude: 0.0 };
         let window = Shape::around(centre, Outline::Circle { radius: 1.0 }, 1.0).window();
         assert!(window.may_hold(-1.0) && window.may_hold((1u64 << 52) as f64) && !window.may_hold(0.0));
     }
 
     #[test]
-    fn areas_without_bounds_are_everywhere() {
+    fn windows_of_unbounded_areas_contain_everything() {
         let centre = Point { longitude: 170.0, latitude: -80.0 };
         for outline in [
             Outline::Circle { radius: f64::INFINITY },
@@ -444,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_polygon_has_inside_and_outside() {
+    fn a_polygon_contains_only_inner_points() {
         let corner = |longitude, latitude| Point { longitude, latitude };
         // A square with a notch from the north.
         let corners = [(0.0, 0.0), (4.0, 0.0), (4.0, 4.0), (2.0, 1.0), (0.0, 4.0)];

@@ -1,4 +1,4 @@
-//! Expected replies are those of redis-server 7.0 and 8.6, those with BYPOLYGON of Valkey 9.1.
+//! Expected replies come from redis-server 7.0 and 8.6, or from Valkey 9.1 for BYPOLYGON.
 
 use crate::testing::{Bench, check, check_resp3};
 
@@ -40,7 +40,7 @@ fn adding() {
 }
 
 #[test]
-fn many_are_added_to_a_large_index() {
+fn many_members_are_added_to_a_large_index() {
     let mut bench = Bench::default();
     let mut words = vec!["geoadd".to_string(), "g".into()];
     words.extend((0..300).flat_map(|n| [format!("{}", n % 180), "1.5".into(), format!("m{n}")]));

@@ -1,4 +1,4 @@
-//! Setting and removing fields: HSET and its relatives, HDEL, HINCRBY, HINCRBYFLOAT.
+//! Setting and removing fields: HSET, HMSET, HSETNX, HDEL, HINCRBY, HINCRBYFLOAT.
 
 use resp::longdouble::F80;
 use resp::num;
@@ -6,7 +6,7 @@ use resp::request::Args;
 use store::keyspace::Key;
 use store::types::hash::{Hash, HashLimits};
 
-use super::timed;
+use super::{expire, timed};
 use crate::Call;
 use crate::effects::Class;
 use crate::error::{Error, Outcome};
@@ -24,7 +24,7 @@ pub(super) fn hmset(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Sets the fields that the arguments name; says how many of them are new.
+/// Sets the fields in the arguments and returns the number of new ones.
 #[inline]
 fn set_fields(call: &mut Call<'_, '_, '_>, command: &str) -> Result<usize, Error> {
     if !call.len().is_multiple_of(2) {
@@ -40,7 +40,7 @@ fn set_fields(call: &mut Call<'_, '_, '_>, command: &str) -> Result<usize, Error
     Ok(added)
 }
 
-/// Sets several fields; says how many of them are new.
+/// Sets several fields and returns the number of new ones.
 fn insert_all(hash: &mut Hash, args: &Args<'_>, limits: &HashLimits) -> usize {
     let mut texts = args.from(2);
     let longest = texts.clone().map(<[u8]>::len).max().unwrap_or(0);
@@ -57,7 +57,7 @@ fn insert_all(hash: &mut Hash, args: &Args<'_>, limits: &HashLimits) -> usize {
 pub(super) fn hsetnx(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (key, field) = (call.key(1), call.arg(2));
     let Ok(hash) = call.db.object_or_new::<Hash>(key) else { return timed::hsetnx(call) };
-    // A hash that was created just now has no such field, so it does not stay empty.
+    // A hash that was just created doesn't have the field, so it won't stay empty.
     let absent = !hash.contains(field);
     if absent {
         hash.insert(field, call.args.get(3), &call.rules.hash);
@@ -86,7 +86,7 @@ pub(super) fn hdel(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Notes that so many fields were removed, and removes the key of a hash that is empty because of that.
+/// Records that `removed` fields were removed, and deletes the key of a hash that became empty.
 #[inline]
 pub(super) fn note_removed(call: &mut Call<'_, '_, '_>, key: Key<'_>, removed: usize, is_empty: bool) {
     if removed > 0 {
@@ -98,8 +98,8 @@ pub(super) fn note_removed(call: &mut Call<'_, '_, '_>, key: Key<'_>, removed: u
     }
 }
 
-/// Sets the field that the arguments name to what `next` makes of its value, and returns that. `next` must not refuse a
-/// field that doesn't exist, or an empty hash would be left behind.
+/// Sets the field in the arguments to the result of `next` for its old value, and returns the result. `next` must
+/// accept a missing field; an error would leave an empty hash behind.
 fn update<T: AsRef<[u8]>>(
     call: &mut Call<'_, '_, '_>,
     key: Key<'_>,
@@ -145,9 +145,9 @@ pub(super) fn hincrbyfloat(call: &mut Call<'_, '_, '_>) -> Outcome {
         Ok(printed)
     })?;
     call.changed(key, Class::Hash, "hincrbyfloat");
-    // Another machine's arithmetic may round differently. The field keeps its time, which HSET takes away.
+    // Record the result, since another machine's arithmetic may round differently. HSET alone would remove the field's expiry.
     if call.is_recorded() && timed::expires(&call.db, key, call.arg(2)) {
-        call.record_as(&[b"HSETEX", key.bytes, b"KEEPTTL", b"FIELDS", b"1", call.arg(2), &printed]);
+        expire::record_with_times(call, key, &[[call.args.get(2), &printed]]);
     } else {
         call.record_as(&[b"HSET", key.bytes, call.arg(2), &printed]);
     }

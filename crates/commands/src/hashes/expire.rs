@@ -1,8 +1,9 @@
-//! Fields that expire: HEXPIRE and its relatives, HTTL and its relatives, HPERSIST, HGETEX, HSETEX, HGETDEL.
+//! Fields with an expiry: HEXPIRE and HTTL with their variants, HPERSIST, HGETEX, HSETEX, HGETDEL.
 //!
-//! What depends on the time is recorded by the time itself: HPEXPIREAT, or HDEL where that has come already.
+//! The journal records absolute times: HPEXPIREAT, or HDEL for a time in the past. Redis 7.4 knows all recorded
+//! commands.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
 use resp::num::IntText;
@@ -23,20 +24,20 @@ use crate::effects::Class;
 use crate::error::{Error, Outcome};
 use crate::strings::TimeUnit;
 
-/// That there is no such field, or no such key.
+/// The field or the key is missing.
 const NO_FIELD: i64 = -2;
-/// That the field doesn't expire.
+/// The field has no expiry.
 const NO_TIME: i64 = -1;
-/// That the condition doesn't hold.
+/// The condition is not met.
 const NOT_SET: i64 = 0;
 const SET: i64 = 1;
-/// That the field was removed, since its time had come already.
+/// The field was removed because the given time is in the past.
 const REMOVED: i64 = 2;
 
-/// Whether there is a hash at the key, for a command that is to write it.
+/// Returns true if the key holds a hash; for commands that write.
 ///
 /// # Errors
-/// If the key holds something else.
+/// The key holds another type.
 fn is_hash(call: &mut Call<'_, '_, '_>, key: Key<'_>) -> Result<bool, Error> {
     match call.db.get_mut(key).map(|entry| entry.kind()) {
         None => Ok(false),
@@ -45,13 +46,14 @@ fn is_hash(call: &mut Call<'_, '_, '_>, key: Key<'_>) -> Result<bool, Error> {
     }
 }
 
-/// Replies with the same figure for each field.
+/// Replies with one number, repeated for each field.
 fn reply_all(call: &mut Call<'_, '_, '_>, fields: &Range<usize>, figure: i64) {
     call.reply.array(fields.len());
     fields.clone().for_each(|_| call.reply.int(figure));
 }
 
-/// Has the journal reproduce the call by a command on these fields: the name, the key, what is between, FIELDS.
+/// Makes the journal reproduce the call by a command on these fields. `before` has the command's name, the key and the
+/// arguments before FIELDS.
 fn record_on(call: &mut Call<'_, '_, '_>, before: &[&[u8]], fields: &[&[u8]]) {
     if call.is_recorded() {
         let mut count = IntText::new();
@@ -60,14 +62,15 @@ fn record_on(call: &mut Call<'_, '_, '_>, before: &[&[u8]], fields: &[&[u8]]) {
     }
 }
 
-/// The same by HDEL.
+/// Makes the journal reproduce the call by HDEL.
 fn record_removed(call: &mut Call<'_, '_, '_>, key: Key<'_>, fields: &[&[u8]]) {
     if call.is_recorded() {
         call.record_as(&[&[b"HDEL", key.bytes], fields].concat());
     }
 }
 
-/// Notes that fields have been given this time, or, where it has come, were removed; `is_empty`: whether there are no others.
+/// Records that fields got an expiry, or were removed because it is in the past. `is_empty` is true if the hash has no
+/// other fields.
 fn note_expiry(call: &mut Call<'_, '_, '_>, key: Key<'_>, at_ms: u64, fields: &[&[u8]], is_empty: bool) {
     if fields.is_empty() {
         return;
@@ -127,7 +130,7 @@ fn set_expiry(call: &mut Call<'_, '_, '_>, unit: TimeUnit, name: &str) -> Outcom
     Ok(())
 }
 
-/// Sets when a field expires, or removes it, if that has been. Says which.
+/// Sets a field's expiry, or removes the field if the time is in the past. Returns the reply's number.
 fn give_expiry(hash: &mut TimedHash, field: &[u8], at_ms: u64, now_ms: u64) -> i64 {
     if at_ms > now_ms {
         hash.set_expiry(field, Some(at_ms));
@@ -154,12 +157,12 @@ pub(super) fn hpexpiretime(call: &mut Call<'_, '_, '_>) -> Outcome {
     reply_expiry(call, |at, _| at)
 }
 
-/// Seconds, rounded up.
+/// Converts to seconds, rounded up.
 fn seconds(millis: u64) -> u64 {
     millis.div_ceil(1000)
 }
 
-/// What a key holds, for a command that takes a hash of either kind and looks at it only.
+/// A key's value, for commands that only read a hash of either kind.
 enum PeekedHash<'d> {
     Nothing,
     Plain(&'d Hash),
@@ -167,10 +170,10 @@ enum PeekedHash<'d> {
 }
 
 impl<'d> PeekedHash<'d> {
-    /// What is there, without a trace of the look.
+    /// Returns the key's value without counting an access.
     ///
     /// # Errors
-    /// If the key holds something else.
+    /// The key holds another type.
     fn peek(db: &'d Db<'_, '_>, key: Key<'_>) -> Result<PeekedHash<'d>, Error> {
         match db.peek(key).map(Ref::into_view) {
             None => Ok(PeekedHash::Nothing),
@@ -196,7 +199,7 @@ impl<'d> PeekedHash<'d> {
         }
     }
 
-    /// When a field expires, or that it doesn't; none if there is no such field.
+    /// Returns a field's expiry, if it has one; none for a missing field.
     fn expiry(&self, field: &[u8]) -> Option<Option<u64>> {
         match self {
             PeekedHash::Nothing => None,
@@ -206,7 +209,7 @@ impl<'d> PeekedHash<'d> {
     }
 }
 
-/// Replies with a figure made of each field's expiry and the time.
+/// Replies with a number for each field that is computed from its expiry and the current time.
 fn reply_expiry(call: &mut Call<'_, '_, '_>, figure: fn(u64, u64) -> u64) -> Outcome {
     let (key, now, fields) = (call.key(1), call.db.now_ms(), only_fields(call, 2));
     call.db.get(key);
@@ -233,7 +236,7 @@ pub(super) fn hpersist(call: &mut Call<'_, '_, '_>) -> Outcome {
     for field in fields.map(|at| args.get(at)) {
         call.reply.int(match found.expiry(field) {
             None => NO_FIELD,
-            // Named a second time, it doesn't expire any more.
+            // A repeated field has no expiry any more.
             Some(Some(_)) if !persisted.contains(&field) => {
                 persisted.push(field);
                 SET
@@ -244,7 +247,7 @@ pub(super) fn hpersist(call: &mut Call<'_, '_, '_>) -> Outcome {
     persist(call, key, &persisted, 1)
 }
 
-/// Has fields that expire live on; that counts as so many changes.
+/// Removes the expiry of fields; counts `changes` changes.
 fn persist(call: &mut Call<'_, '_, '_>, key: Key<'_>, fields: &[&[u8]], changes: usize) -> Outcome {
     if !fields.is_empty() {
         call.db.change_timed(key, |hash| fields.iter().for_each(|field| hash.set_expiry(field, None)))?;
@@ -265,12 +268,12 @@ pub(super) fn hgetex(call: &mut Call<'_, '_, '_>) -> Outcome {
         fields.clone().for_each(|field| call.reply.bulk_or_null(found.get(field)));
         let expires = |field: &&[u8]| matches!(found.expiry(field), Some(Some(_)));
         let mut persisted: Vec<_> = fields.filter(|field| ttl == Some(Ttl::Clear) && expires(field)).collect();
-        // A field may be named twice.
+        // A field may be repeated.
         persisted.sort_unstable();
         persisted.dedup();
         let (changes, is_plain) = (persisted.len(), matches!(found, PeekedHash::Plain(_)));
         if ttl == Some(Ttl::Clear) && is_plain {
-            // As in Redis, OBJECT ENCODING tells that it was asked.
+            // As in Redis, the command changes OBJECT ENCODING even without an effect.
             call.db.change_timed(key, |_| ())?;
         }
         return persist(call, key, &persisted, changes);
@@ -298,7 +301,7 @@ pub(super) fn hgetdel(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (key, fields, args) = (call.key(1), only_fields(call, 2), call.args);
     is_hash(call, key)?;
     let fields = fields?.map(|at| args.get(at));
-    // The journal has HDEL of what is removed: what is due is gone before.
+    // The journal records HDEL for removed fields. Expired fields are removed first.
     let had_due = call.db.expire_fields(key, fields.clone());
     let reply = &mut call.reply;
     reply.array(fields.len());
@@ -364,7 +367,7 @@ pub(super) fn hsetex(call: &mut Call<'_, '_, '_>) -> Outcome {
     }
 }
 
-/// Removes the fields that would be set and have expired already.
+/// Removes the fields instead of setting them, since their expiry is in the past.
 fn remove_instead<'a>(
     call: &mut Call<'a, '_, '_>,
     key: Key<'_>,
@@ -372,7 +375,7 @@ fn remove_instead<'a>(
     pairs: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
 ) -> Outcome {
     let fields: Vec<&[u8]> = pairs.step_by(2).collect();
-    // As in Redis, they were there for a moment.
+    // As in Redis, an event says that they were set.
     call.event(key, Class::Hash, "hset");
     let is_empty = call.db.change_timed(key, |hash| {
         fields.iter().for_each(|field| _ = hash.remove(field));
@@ -386,7 +389,7 @@ fn remove_instead<'a>(
     Ok(())
 }
 
-/// Sets the fields, which are these arguments with their values.
+/// Sets the fields in these arguments to the values that follow them.
 fn set_pairs(call: &mut Call<'_, '_, '_>, key: Key<'_>, fields: &Range<usize>, ttl: Ttl) -> Outcome {
     let (args, limits) = (call.args, call.rules.hash);
     let pairs = fields.clone().map(|at| args.get(at));
@@ -403,7 +406,7 @@ fn set_pairs(call: &mut Call<'_, '_, '_>, key: Key<'_>, fields: &Range<usize>, t
     Ok(())
 }
 
-/// Sets fields of a hash none of which expires.
+/// Sets fields of a hash without expiries.
 fn insert_pairs<'a>(hash: &mut Hash, mut pairs: impl ExactSizeIterator<Item = &'a [u8]> + Clone, limits: &HashLimits) {
     let longest = pairs.clone().map(<[u8]>::len).max().unwrap_or(0);
     hash.prepare(pairs.len() / 2, longest, limits);
@@ -412,8 +415,8 @@ fn insert_pairs<'a>(hash: &mut Hash, mut pairs: impl ExactSizeIterator<Item = &'
     }
 }
 
-/// Has the journal reproduce the call by HSETEX with the time itself and without conditions. A field that is named twice is recorded
-/// once: Redis 8.6 ends at some such commands.
+/// Makes the journal reproduce the call by the pairs' values and times. A repeated field is recorded once, because Redis
+/// 8.6 crashes on some commands with repeated fields.
 fn record_pairs(call: &mut Call<'_, '_, '_>, key: Key<'_>, fields: &Range<usize>, ttl: Ttl) {
     if !call.is_recorded() {
         return;
@@ -426,17 +429,30 @@ fn record_pairs(call: &mut Call<'_, '_, '_>, key: Key<'_>, fields: &Range<usize>
         pairs.retain(|[field, _]| seen.insert(*field));
         pairs.reverse();
     }
-    let (mut at_text, mut count) = (IntText::new(), IntText::new());
-    let mut words: Vec<&[u8]> = match ttl {
-        Ttl::Clear => vec![b"HSET", key.bytes],
-        Ttl::Keep => vec![b"HSETEX", key.bytes, b"KEEPTTL"],
-        Ttl::At(at) => vec![b"HSETEX", key.bytes, b"PXAT", at_text.u64(at)],
-    };
-    if ttl != Ttl::Clear {
-        words.extend([b"FIELDS", count.u64(pairs.len() as u64)]);
+    match ttl {
+        Ttl::Clear => call.record_as(&[&[b"HSET", key.bytes], pairs.as_flattened()].concat()),
+        Ttl::Keep | Ttl::At(_) => record_with_times(call, key, &pairs),
     }
-    words.extend(pairs.as_flattened());
-    call.record_as(&words);
+}
+
+/// Makes the journal reproduce fields of a hash with their values and present times: HSET, which removes the times, then
+/// HPEXPIREAT. HSETEX would do both, but Redis 7.4 does not know it.
+pub(super) fn record_with_times(call: &mut Call<'_, '_, '_>, key: Key<'_>, pairs: &[[&[u8]; 2]]) {
+    if !call.is_recorded() {
+        return;
+    }
+    call.record_as(&[&[b"HSET", key.bytes], pairs.as_flattened()].concat());
+    let mut timed: BTreeMap<u64, Vec<&[u8]>> = BTreeMap::new();
+    if let Ok(hash) = timed::living(&call.db, key) {
+        for [field, _] in pairs {
+            if let Some(Some(at)) = hash.expiry(field) {
+                timed.entry(at).or_default().push(field);
+            }
+        }
+    }
+    for (at, fields) in timed {
+        record_on(call, &[b"HPEXPIREAT", key.bytes, IntText::new().u64(at)], &fields);
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! What the commands on fields that expire are asked: which fields, until when, under which conditions.
+//! Options of commands on fields with an expiry: fields, times and conditions.
 //!
-//! The order in which mistakes are told, and their texts, are those of Redis 8.6.
+//! The order of checks and the error texts come from Redis 8.6.
 
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ const TOO_FEW: Error = Error::fixed("ERR wrong number of arguments");
 const COUNT_NOT_POSITIVE: Error = Error::fixed("ERR Number of fields must be a positive integer");
 const COUNT_MISMATCH: Error = Error::fixed("ERR The `numfields` parameter must match the number of arguments");
 
-/// The arguments that are the fields of a command with `FIELDS numfields field ...` and nothing else, from `at` on.
+/// Parses `FIELDS numfields field ...` from `at` on, as the only option, and returns the range of the fields.
 pub(super) fn only_fields(call: &Call<'_, '_, '_>, at: usize) -> Result<Range<usize>, Error> {
     if !call.is(at, "fields") {
         return Err(FIELDS_MISPLACED);
@@ -32,7 +32,8 @@ pub(super) fn only_fields(call: &Call<'_, '_, '_>, at: usize) -> Result<Range<us
     if usize::try_from(count) == Ok(fields.len()) { Ok(fields) } else { Err(COUNT_MISMATCH) }
 }
 
-/// The arguments that FIELDS at this place names, each item of which has so many; `found` are those of one before.
+/// Parses FIELDS at this position and returns the range of its arguments. Each item has `per_item` arguments; `found`
+/// is the range of an earlier FIELDS.
 fn fields(
     call: &Call<'_, '_, '_>,
     at: usize,
@@ -49,7 +50,8 @@ fn fields(
     if args > call.len() - first { Err(TOO_FEW) } else { Ok(first..first + args) }
 }
 
-/// The time in the argument at `at`, in milliseconds of Unix time. `name` is the command's, for the error.
+/// Parses the time in the argument at `at` and returns milliseconds of Unix time. `name` is the command's name, for the
+/// error.
 pub(super) fn time(call: &Call<'_, '_, '_>, unit: TimeUnit, at: usize, name: &str) -> Result<u64, Error> {
     let time = call.int(at)?;
     if time < 0 {
@@ -63,17 +65,17 @@ fn unknown(argument: &[u8]) -> Error {
     Error::quoting([b"ERR unknown argument: ", shown(argument, usize::MAX)].concat())
 }
 
-/// In which case a field's time is set.
+/// Condition for setting a field's expiry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum TtlCondition {
     Always,
-    /// It has none.
+    /// The field has no expiry.
     Nx,
-    /// It has one.
+    /// The field has an expiry.
     Xx,
-    /// It becomes later; none is later than any.
+    /// The new expiry is later; no expiry counts as infinitely late.
     Gt,
-    /// It becomes earlier.
+    /// The new expiry is earlier.
     Lt,
 }
 
@@ -94,7 +96,7 @@ impl TtlCondition {
         }
     }
 
-    /// HEXPIRE's condition and the arguments that are its fields, from the argument at `at` on.
+    /// Parses HEXPIRE's condition and the range of its fields, from the argument at `at` on.
     pub fn and_fields(call: &Call<'_, '_, '_>, mut at: usize) -> Result<(TtlCondition, Range<usize>), Error> {
         let (mut condition, mut several, mut found) = (TtlCondition::Always, false, None);
         while at < call.len() {
@@ -120,7 +122,7 @@ impl TtlCondition {
     }
 }
 
-/// The command of hashes of which options are read.
+/// The command that the options belong to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum HashCommand {
     HGetEx,
@@ -147,29 +149,29 @@ impl HashCommand {
     }
 }
 
-/// What HSETEX requires of what is there.
+/// HSETEX's condition on existing fields.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Requires {
     Nothing,
-    /// FXX: all fields.
+    /// FXX: all fields exist.
     AllFields,
-    /// FNX: none of the fields.
+    /// FNX: all fields are missing.
     NoField,
 }
 
 /// The options of HGETEX and HSETEX.
 pub(super) struct HashOptions {
-    /// What becomes of the fields' times; none, if nothing is said.
+    /// Effect on the fields' expiry; none, if no option sets it.
     pub ttl: Option<Ttl>,
     pub requires: Requires,
-    /// HSETEX's NX and XX, which are Valkey's: whether the key must exist.
+    /// HSETEX's options XX and NX, which come from Valkey: true if the key must exist, false if it must not.
     pub key_exists: Option<bool>,
-    /// The arguments that are fields, with their values if there are any.
+    /// Range of the fields, and their values if there are any.
     pub fields: Range<usize>,
 }
 
 impl HashOptions {
-    /// Reads them from the third argument on.
+    /// Parses the options from the third argument on.
     pub fn parse(call: &Call<'_, '_, '_>, of: HashCommand) -> Result<HashOptions, Error> {
         let (mut keeps, mut ttl, mut persists, mut requires, mut key_exists, mut found) =
             (false, None, false, Requires::Nothing, None, None);
@@ -179,7 +181,7 @@ impl HashOptions {
             let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
             let unit = TimeUnit::of(word);
             let is_timed = matches!(ttl, Some(Ttl::At(_)));
-            // KEEPTTL and PERSIST don't exclude each other: no command takes both.
+            // KEEPTTL and PERSIST need no check against each other: no command has both.
             let excluded = unit.is_some() && ttl.is_some()
                 || is("keepttl") && (is_timed || keeps)
                 || is("persist") && (is_timed || persists);
@@ -220,7 +222,7 @@ impl HashOptions {
             at += 1;
         }
         let fields = found.ok_or(FIELDS_MISSING)?;
-        // What the other command has is known, but not taken.
+        // An option of the other command is recognized, but rejected.
         let is_others = match of {
             HashCommand::HGetEx => keeps || requires != Requires::Nothing,
             HashCommand::HSetEx => persists,

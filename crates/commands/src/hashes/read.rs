@@ -1,4 +1,4 @@
-//! Looking at fields: HGET and its relatives, HRANDFIELD, HSCAN.
+//! Reading fields: HGET and similar commands, HRANDFIELD, HSCAN.
 
 use resp::reply::Reply;
 use store::random::Random;
@@ -74,7 +74,7 @@ pub(super) fn hvals(call: &mut Call<'_, '_, '_>) -> Outcome {
     reply_each(call, |_, value| value)
 }
 
-/// Replies with one text of each field and its value.
+/// Replies with the field or the value of each entry.
 fn reply_each(call: &mut Call<'_, '_, '_>, choose: for<'t> fn(&'t [u8], &'t [u8]) -> &'t [u8]) -> Outcome {
     let Ok(hash) = call.db.object::<Hash>(call.key(1)) else { return timed::reply_each(call, choose) };
     call.reply.array(hash.map_or(0, Hash::len));
@@ -124,7 +124,7 @@ pub(super) fn hrandfield(call: &mut Call<'_, '_, '_>) -> Outcome {
     }
 }
 
-/// Replies with so many fields that are picked at random.
+/// Replies with this number of random fields.
 pub(super) fn reply_sample<'h, H: Sampled<Member<'h> = (ItemText<'h>, ItemText<'h>)>>(
     hash: &'h H,
     (count, with_values): (i64, bool),
@@ -152,7 +152,7 @@ pub(super) fn hscan(call: &mut Call<'_, '_, '_>) -> Outcome {
         Ok(Some(hash)) => Scanned::Plain(hash),
         Err(_) => Scanned::Timed(timed::living(&call.db, key)?),
         Ok(None) => {
-            // Without a hash, Redis doesn't look at the options.
+            // Redis doesn't check the options of a missing hash.
             scan_options::reply_nothing(&mut call.reply);
             return Ok(());
         }
@@ -181,7 +181,7 @@ pub(super) fn hscan(call: &mut Call<'_, '_, '_>) -> Outcome {
     })
 }
 
-/// A hash that HSCAN walks through.
+/// A hash that HSCAN iterates over.
 #[derive(Clone, Copy)]
 enum Scanned<'h> {
     Plain(&'h Hash),

@@ -1,4 +1,4 @@
-//! Expected replies are those of a Redis server.
+//! Expected replies come from a Redis server.
 
 use std::collections::BTreeSet;
 
@@ -244,12 +244,12 @@ fn an_emptied_hash_leaves_no_key() {
     assert_eq!(bench.events(), events);
 }
 
-/// The fields in a reply of HRANDFIELD or HSCAN, which are of one length.
+/// Extracts the fields from a reply of HRANDFIELD or HSCAN.
 fn fields(reply: &str) -> Vec<&str> {
     reply.split('|').filter(|part| part.starts_with('f')).collect()
 }
 
-/// A bench with a hash of 1000 fields.
+/// Creates a bench with a hash of 1000 fields.
 fn with_large_hash() -> Bench {
     let mut bench = Bench::default();
     let texts = (0..1000).flat_map(|i| [format!("f{i:04}"), "v".to_string()]);
@@ -278,13 +278,13 @@ fn random_fields_of_a_large_hash() {
 }
 
 #[test]
-fn a_hash_changes_its_form() {
+fn hashes_convert_between_encodings() {
     let long = "x".repeat(65);
     for (command, form) in [
         (format!("hset h a {}", &long[1..]), "listpack"),
         (format!("hset h a {long}"), "hashtable"),
         (format!("hset h {long} a"), "hashtable"),
-        // All arguments are judged, also those that another one replaces.
+        // Redis considers all arguments, including values that a later argument replaces.
         (format!("hset h a {long} a b"), "hashtable"),
         (format!("hsetnx h a {long}"), "hashtable"),
         ("hincrby h a 5".to_string(), "listpack"),
@@ -308,7 +308,7 @@ fn a_random_reply_has_a_limit() {
     let too_long = too_long.as_str();
     bench.check(&[
         ("hset h f v", ":1"),
-        // Seven bytes each, and four for the array's header.
+        // Each field takes seven bytes, the array's header four.
         ("hrandfield h -9", "*9|$1|f|$1|f|$1|f|$1|f|$1|f|$1|f|$1|f|$1|f|$1|f"),
         ("hrandfield h -10", too_long),
         ("hrandfield h -12", too_long),

@@ -1,7 +1,8 @@
-//! HSET, HGET and the other commands on hashes, for a hash that has fields with an expiry (`TimedHash`).
+//! HSET, HGET and the other commands for hashes that have fields with an expiry (`TimedHash`).
 //!
-//! A handler asks for a plain [`Hash`](store::types::hash::Hash) first, and calls this module if the key holds another type. So plain hashes
-//! need no test for expiries. Fields that are due aren't shown. A command that writes fields first removes the due ones among them.
+//! A handler first looks for a plain [`Hash`](store::types::hash::Hash) and calls this module if the key holds another
+//! type, so plain hashes need no test for expiries. Expired fields are never shown. A command that writes fields first
+//! removes the expired ones among them.
 
 use store::db::{Db, Ttl};
 use store::keyspace::Key;
@@ -16,16 +17,16 @@ use crate::error::{Error, Outcome};
 use crate::items::ItemsAhead;
 use crate::sample::Sampled;
 
-/// What lives of the hash at a key.
+/// Returns the live fields of the hash at a key.
 ///
 /// # Errors
-/// If the key holds no hash.
+/// The key doesn't hold a hash.
 pub(super) fn living<'d>(db: &'d Db<'_, '_>, key: Key<'_>) -> Result<Living<'d>, Error> {
     let now = db.due_ms();
     db.peek_object::<TimedHash>(key)?.map(|hash| hash.living(now)).ok_or(Error::WRONG_TYPE)
 }
 
-/// True if a field of the hash at a key expires.
+/// True if a field of the hash at a key has an expiry.
 #[cold]
 pub(super) fn expires(db: &Db<'_, '_>, key: Key<'_>, field: &[u8]) -> bool {
     living(db, key).is_ok_and(|hash| matches!(hash.expiry(field), Some(Some(_))))
@@ -79,7 +80,7 @@ pub(super) fn hgetall(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Replies with one text of each field and its value.
+/// Replies with the field or the value of each entry.
 #[cold]
 pub(super) fn reply_each(call: &mut Call<'_, '_, '_>, choose: for<'t> fn(&'t [u8], &'t [u8]) -> &'t [u8]) -> Outcome {
     let hash = living(&call.db, call.key(1))?;
@@ -130,17 +131,17 @@ pub(super) fn hrandfield_count(call: &mut Call<'_, '_, '_>, wanted: (i64, bool))
     read::reply_sample(&hash, wanted, call.rules.string_bytes_max, call.random, &mut call.reply)
 }
 
-/// Sets the fields that the arguments name, from the third on; says how many of them are new.
+/// Sets the fields in the arguments, from the third on, and returns the number of new ones.
 #[cold]
 pub(super) fn set_fields(call: &mut Call<'_, '_, '_>) -> Result<usize, Error> {
     let args = call.args;
     set_pairs(call, args.from(2), Ttl::Clear)
 }
 
-/// Sets fields to values that come in turn; says how many of them are new.
+/// Sets alternating fields and values, and returns the number of new fields.
 ///
 /// # Errors
-/// If the key holds no hash.
+/// The key doesn't hold a hash.
 pub(super) fn set_pairs<'a>(
     call: &mut Call<'a, '_, '_>,
     pairs: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
@@ -186,7 +187,7 @@ pub(super) fn hsetnx(call: &mut Call<'_, '_, '_>) -> Outcome {
 pub(super) fn hdel(call: &mut Call<'_, '_, '_>) -> Outcome {
     let key = call.key(1);
     let mut ahead = ItemsAhead::<1>::new(call.args.len(), 2);
-    // The journal has the command as it came: what it names must be gone, due or not.
+    // The journal records the command as sent, so its fields must be removed even if they are expired.
     let had_due = call.db.expire_fields(key, call.args.from(2));
     let changed = call.db.change_timed(key, |hash| {
         let remove = |field: &&[u8]| {
@@ -202,14 +203,15 @@ pub(super) fn hdel(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Removes the key of a hash that is empty because fields of it that were due have been removed.
+/// Deletes the key of a hash that became empty by removing expired fields.
 pub(super) fn remove_drained(call: &mut Call<'_, '_, '_>, key: Key<'_>, is_drained: bool) {
     if is_drained && call.db.remove(key) {
         call.event(key, Class::Generic, "del");
     }
 }
 
-/// Sets the field that the arguments name to what `next` makes of its value, and returns that. The field keeps its time.
+/// Sets the field in the arguments to the result of `next` for its old value, and returns the result. The field keeps
+/// its expiry.
 #[cold]
 pub(super) fn update<T: AsRef<[u8]>>(
     call: &mut Call<'_, '_, '_>,

@@ -11,7 +11,7 @@ use super::{mark_raw, overwrite, sparse};
 use crate::Call;
 use crate::error::{Error, Outcome, shown};
 
-/// What PFDEBUG does.
+/// Subcommands of PFDEBUG on a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DebugAction {
     Encoding,
@@ -36,7 +36,7 @@ impl DebugAction {
 }
 
 pub(super) fn pfdebug(call: &mut Call<'_, '_, '_>) -> Outcome {
-    // Of the whole server; what would be the key is the argument.
+    // PFDEBUG SIMD concerns the whole server; its argument is in the key's position.
     if call.arg(1).eq_ignore_ascii_case(b"simd") {
         return set_vectors(call);
     }
@@ -58,7 +58,7 @@ pub(super) fn pfdebug(call: &mut Call<'_, '_, '_>) -> Outcome {
             if is_sparse {
                 draft.make_dense()?;
                 overwrite(&mut entry, &draft.bytes);
-                // As in Redis, it is recorded, but no watcher is told.
+                // As in Redis, the conversion is recorded but doesn't notify watchers.
                 call.effects.count(1);
             }
             if action == DebugAction::ToDense {
@@ -73,7 +73,7 @@ pub(super) fn pfdebug(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// PFDEBUG SIMD, as in Redis 8 and Valkey 9.
+/// Runs PFDEBUG SIMD, as in Redis 8 and Valkey 9.
 fn set_vectors(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (uses, reply) = match call.arg(2) {
         on if on.eq_ignore_ascii_case(b"on") => (true, "enabled"),
@@ -92,7 +92,7 @@ pub(super) fn pfselftest(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Checks that registers keep their values, and that they are the same in packed form.
+/// Checks that registers keep their values, also after packing.
 fn check_registers(random: &mut Random) -> Outcome {
     let mut packed = [0; REGISTERS_BYTES];
     let mut expected = [0; REGISTERS];
@@ -111,9 +111,9 @@ fn check_registers(random: &mut Random) -> Outcome {
     Ok(())
 }
 
-/// Checks that both forms agree, and that estimates are near enough.
+/// Checks that both forms agree, and that the estimates are accurate enough.
 fn check_estimates(seed: u64, sparse_bytes_max: usize) -> Outcome {
-    /// Elements that are added.
+    /// Number of elements to add.
     const ELEMENTS: u64 = 100_000;
     let (mut sparse, mut dense) = (Draft::empty(), Draft::empty());
     dense.make_dense()?;
@@ -137,7 +137,7 @@ fn check_estimate(elements: u64, sparse: &Draft, packed: &Draft) -> Outcome {
     if estimate != other {
         return Err(Error::fixed("TESTFAILED dense/sparse disagree"));
     }
-    // Six times the standard error.
+    // The tolerance is six standard errors.
     let error_max = (6.0 * 1.04 / (REGISTERS as f64).sqrt() * elements as f64).ceil() as u64;
     let error = estimate.abs_diff(elements);
     if error > error_max {

@@ -3,33 +3,34 @@
 //! ```text
 //!   byte 0     byte 1     byte 2     byte 3
 //! ┌──────────┬──────────┬──────────┬──────────┐
-//! │ 11000000 │ 22221111 │ 33333322 │ 55444444 │ ...   a digit is the register that the bit belongs to
+//! │ 11000000 │ 22221111 │ 33333322 │ 55444444 │ ...   a digit is the bit's register
 //! └──────────┴──────────┴──────────┴──────────┘
 //! ```
 //!
 //! Each register's lowest bit comes first.
 
+use store::simd::{WideWork, with_wide_vectors};
 use store::six_bits;
-use store::wide::{WideWork, with_wide_vectors};
 
-/// Bits of a hash that say which register an element is counted in.
+/// Number of hash bits that select an element's register.
 pub(super) const INDEX_BITS: u32 = 14;
-/// Registers of a HyperLogLog.
+/// Number of registers of a HyperLogLog.
 pub(super) const REGISTERS: usize = 1 << INDEX_BITS;
-/// Bits of a register.
+/// Number of bits of a register.
 const REGISTER_BITS: usize = 6;
-/// The greatest value of a register of the dense form.
+/// Largest value of a register in the dense form.
 const VALUE_MAX: usize = (1 << REGISTER_BITS) - 1;
-/// Bytes of all registers.
+/// Number of bytes of all registers.
 pub(super) const REGISTERS_BYTES: usize = six_bits::packed_bytes(REGISTERS);
 
-/// Registers with a byte each, as they are merged and counted.
+/// Registers with one byte each, for merging and counting.
 pub(super) type Registers = [u8; REGISTERS];
 
-/// How many registers have each value.
+/// Number of registers that have each value.
 pub(super) type Histogram = [u32; VALUE_MAX + 1];
 
-/// The two bytes that a register is in, of which the second may be missing, and its lowest bit.
+/// Returns the first byte that contains the register, and its lowest bit there. The register may extend into the next
+/// byte.
 #[inline]
 fn place(register: usize) -> (usize, usize) {
     (register * REGISTER_BITS / 8, register * REGISTER_BITS % 8)
@@ -43,7 +44,7 @@ pub(super) fn get(packed: &[u8], register: usize) -> u8 {
     ((at(byte) | at(byte + 1) << 8) >> bit) as u8 & VALUE_MAX as u8
 }
 
-/// Sets a register to a value that is 63 at most.
+/// Sets a register to a value of at most 63.
 #[inline]
 pub(super) fn set(packed: &mut [u8], register: usize, value: u8) {
     let (byte, bit) = place(register);
@@ -58,7 +59,7 @@ pub(super) fn set(packed: &mut [u8], register: usize, value: u8) {
     }
 }
 
-/// Raises a register to a value. Says whether it was below.
+/// Raises a register to a value. Returns true if it was below.
 #[inline]
 pub(super) fn raise(packed: &mut [u8], register: usize, value: u8) -> bool {
     let is_below = get(packed, register) < value;
@@ -68,7 +69,7 @@ pub(super) fn raise(packed: &mut [u8], register: usize, value: u8) -> bool {
     is_below
 }
 
-/// Raises registers to those of a dense HyperLogLog.
+/// Raises registers to the registers of a dense HyperLogLog.
 pub(super) fn merge(registers: &mut Registers, packed: &[u8; REGISTERS_BYTES]) {
     six_bits::raise(registers, packed);
 }
@@ -78,11 +79,12 @@ pub(super) fn pack(registers: &Registers, packed: &mut [u8]) {
     six_bits::pack(registers, packed);
 }
 
-/// Registers that are compared at a time: the count of those that are equal fits in a byte, and vectors of bytes count them.
+/// Number of registers that are compared at a time. A count of equal registers fits in a byte, so vectors of bytes can
+/// count them.
 const PART: usize = 128;
 
-/// Counts how many registers have each value: each value is compared with all registers, which takes half as long with wide vectors as to
-/// count the registers one by one. Values beyond the greatest aren't looked for.
+/// Counts the registers with each value by comparing each value with all registers. Wide vectors make that twice as
+/// fast as counting the registers one by one. Values beyond the maximum are ignored.
 struct Count<'r>(&'r Registers);
 
 impl WideWork for Count<'_> {
@@ -108,12 +110,12 @@ impl WideWork for Count<'_> {
     }
 }
 
-/// How many registers have each value. Values are 63 at most.
+/// Number of registers that have each value. Values are at most 63.
 pub(super) fn histogram_of(registers: &Registers) -> Histogram {
     with_wide_vectors(Count(registers))
 }
 
-/// How many registers of a dense HyperLogLog have each value.
+/// Number of registers of a dense HyperLogLog that have each value.
 pub(super) fn histogram(packed: &[u8; REGISTERS_BYTES]) -> Histogram {
     let mut registers = [0; REGISTERS];
     merge(&mut registers, packed);

@@ -1,16 +1,16 @@
-//! How many elements registers stand for.
+//! Estimation of the number of elements from the registers.
 //!
 //! Source of the algorithm: Otmar Ertl, "New cardinality estimation algorithms for HyperLogLog sketches",
-//! arXiv:1702.01284, section 4. Redis computes the same, in the same order, so that the results are equal to the last bit.
+//! arXiv:1702.01284, section 4. The order of operations is Redis's, so results are equal to the last bit.
 
 use super::dense::{Histogram, INDEX_BITS, REGISTERS};
 
-/// Bits of a hash beside the register's number.
+/// Number of hash bits beside the register's number.
 const HASH_BITS: usize = (u64::BITS - INDEX_BITS) as usize;
 /// 1 / (2 ln 2).
 const ALPHA_INFINITY: f64 = 0.721_347_520_444_481_7;
 
-/// The estimate, rounded.
+/// Returns the rounded estimate.
 pub(super) fn estimate(histogram: &Histogram) -> u64 {
     let registers = REGISTERS as f64;
     let mut z = registers * tau((registers - f64::from(histogram[HASH_BITS + 1])) / registers);
@@ -38,7 +38,7 @@ fn sigma(mut x: f64) -> f64 {
     }
 }
 
-/// Corrects for registers that have the greatest value.
+/// Corrects for registers that have the largest value.
 fn tau(mut x: f64) -> f64 {
     if x == 0.0 || x == 1.0 {
         return 0.0;

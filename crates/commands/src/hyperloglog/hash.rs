@@ -1,5 +1,5 @@
-//! Where an element is counted: the hash that Redis takes, MurmurHash64A with a seed of its own. Equal values of different
-//! servers have to come from equal hashes.
+//! Selection of an element's register by Redis's hash: MurmurHash64A with Redis's seed. Servers must share the hash,
+//! because they exchange HyperLogLogs.
 //!
 //! Source of the algorithm: Austin Appleby's MurmurHash2, 64-bit version for 64-bit platforms.
 
@@ -9,21 +9,21 @@ const SEED: u64 = 0xadc8_3b19;
 const MULTIPLIER: u64 = 0xc6a4_a793_5bd1_e995;
 const SHIFT: u32 = 47;
 
-/// An element as a HyperLogLog sees it.
+/// The register and value of an element.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Mark {
-    /// The register that it is counted in.
+    /// The element's register.
     pub(super) register: usize,
-    /// The value that the register has at least: 1 to 51.
+    /// The register's minimum value: 1 to 51.
     pub(super) value: u8,
 }
 
 impl Mark {
-    /// The mark of an element.
+    /// Computes the mark of an element.
     #[inline]
     pub(super) fn of(element: &[u8]) -> Mark {
         let hash = murmur(element);
-        // The bit above the hash ends the run of zeros.
+        // The added bit above the hash ends the run of zeros.
         let rest = hash >> INDEX_BITS | 1 << (u64::BITS - INDEX_BITS);
         Mark { register: hash as usize % REGISTERS, value: rest.trailing_zeros() as u8 + 1 }
     }

@@ -1,4 +1,4 @@
-//! The sparse form: runs of registers that are equal.
+//! The sparse form: runs of equal registers.
 //!
 //! ```text
 //! ZERO   00xxxxxx            x + 1 registers are zero
@@ -6,39 +6,38 @@
 //! VAL    1vvvvvxx            x + 1 registers have the value v + 1
 //! ```
 //!
-//! Bytes are equal to those of Redis after the same elements: a register is raised by changing the opcode that it is in,
-//! and opcodes of equal values that are near are put together, as far as Redis looks.
+//! The same elements produce the same bytes as in Redis. Raising a register changes its opcode and merges nearby
+//! opcodes of equal values over the same distance as in Redis.
 
 use std::ops::Range;
 
 use super::dense::{Histogram, REGISTERS, Registers};
 use super::hash::Mark;
-use super::value::HEADER_BYTES;
+use super::value::{HEADER_BYTES, SPARSE_BYTES_MAX};
 
 const ZERO_MAX: usize = 64;
 const VALUE_MAX: u8 = 32;
 const VALUE_RUN_MAX: usize = 4;
-/// Opcodes that are looked at after a change, from the one before it on, to put equal values together.
+/// Number of opcodes that are checked for merging after a change, beginning with the one before it.
 const MERGED_OPCODES: usize = 5;
 
-/// The opcodes don't stand for 16384 registers.
+/// The opcodes don't add up to 16384 registers.
 #[derive(Debug)]
 pub(super) struct Corrupt;
 
-/// Equal registers.
+/// A run of equal registers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct EqualRegisters {
-    /// The value of each; 0 or 1 to 32.
+    /// Value of each register: 0 or 1 to 32.
     pub(super) value: u8,
-    /// How many there are.
+    /// Number of registers.
     pub(super) len: usize,
-    /// Bytes of the opcode.
+    /// Size of the opcode in bytes.
     pub(super) bytes: usize,
 }
 
 impl EqualRegisters {
-    /// The run that the opcode at the beginning of these bytes stands for; none at their end, or if half of it is
-    /// missing.
+    /// Decodes the opcode at the beginning of these bytes; none at their end, or if the opcode is incomplete.
     #[inline(always)]
     fn first(opcodes: &[u8]) -> Option<EqualRegisters> {
         let first = *opcodes.first()?;
@@ -51,7 +50,7 @@ impl EqualRegisters {
     }
 }
 
-/// The runs of opcodes one after the other.
+/// The runs of consecutive opcodes.
 pub(super) fn runs(mut opcodes: &[u8]) -> impl Iterator<Item = Result<EqualRegisters, Corrupt>> {
     std::iter::from_fn(move || {
         if opcodes.is_empty() {
@@ -63,7 +62,7 @@ pub(super) fn runs(mut opcodes: &[u8]) -> impl Iterator<Item = Result<EqualRegis
     })
 }
 
-/// Calls `visit` with each run that isn't zero and its registers. Fails if there aren't 16384 registers.
+/// Calls `visit` with each non-zero run and its registers. Fails unless there are exactly 16384 registers.
 fn visit(opcodes: &[u8], mut visit: impl FnMut(Range<usize>, u8)) -> Result<(), Corrupt> {
     let mut at = 0;
     for run in runs(opcodes) {
@@ -80,12 +79,12 @@ fn visit(opcodes: &[u8], mut visit: impl FnMut(Range<usize>, u8)) -> Result<(), 
     if at == REGISTERS { Ok(()) } else { Err(Corrupt) }
 }
 
-/// What DECODE of PFDEBUG says of opcodes, whatever they are.
+/// Returns the reply of PFDEBUG DECODE, even for invalid opcodes.
 pub(super) fn decode(opcodes: &[u8]) -> String {
     let mut rest = opcodes;
     let mut words = Vec::new();
     while let Some(&first) = rest.first() {
-        // An XZERO opcode without its second byte: Redis reads the zero byte that terminates its strings in its place.
+        // An XZERO opcode without its second byte: Redis reads its string's terminating zero byte instead.
         let run = EqualRegisters::first(rest).or_else(|| EqualRegisters::first(&[first, 0]));
         let Some(run) = run else { break };
         words.push(match run {
@@ -98,7 +97,7 @@ pub(super) fn decode(opcodes: &[u8]) -> String {
     words.join(" ")
 }
 
-/// How many registers have each value.
+/// Number of registers that have each value.
 pub(super) fn histogram(opcodes: &[u8]) -> Result<Histogram, Corrupt> {
     let mut histogram = [0; _];
     let mut zeros = REGISTERS as u32;
@@ -110,19 +109,20 @@ pub(super) fn histogram(opcodes: &[u8]) -> Result<Histogram, Corrupt> {
     Ok(histogram)
 }
 
-/// Raises registers to those of the opcodes.
+/// Raises registers to the registers of the opcodes.
 pub(super) fn merge(registers: &mut Registers, opcodes: &[u8]) -> Result<(), Corrupt> {
     visit(opcodes, |run, value| registers[run].iter_mut().for_each(|register| *register = value.max(*register)))
 }
 
-/// The value of a register.
+/// Returns the value of a register of a sparse HyperLogLog, given with its header, and the position of the register's opcode.
 #[inline]
-pub(super) fn get(opcodes: &[u8], register: usize) -> Result<u8, Corrupt> {
-    let mut at = Finger { byte: 0, ..Finger::default() };
-    Ok(at.seek(opcodes, register)?.value)
+pub(super) fn find(bytes: &[u8], register: usize) -> Result<(u8, Finger), Corrupt> {
+    let mut finger = Finger::default();
+    let value = finger.seek(bytes, register)?.value;
+    Ok((value, finger))
 }
 
-/// Opcodes that take the place of one.
+/// Opcodes that replace one opcode.
 #[derive(Default)]
 pub(super) struct Opcodes {
     bytes: [u8; 5],
@@ -131,12 +131,12 @@ pub(super) struct Opcodes {
 
 impl Opcodes {
     fn push(&mut self, byte: u8) {
-        // There is room for zeros, a value and zeros.
+        // Large enough for zeros, a value and zeros.
         self.bytes[self.len] = byte;
         self.len += 1;
     }
 
-    /// Adds so many registers that are zero.
+    /// Appends `len` registers that are zero.
     pub(super) fn push_zeros(&mut self, len: usize) {
         if len > ZERO_MAX {
             self.push(0x40 | ((len - 1) >> 8) as u8);
@@ -146,14 +146,15 @@ impl Opcodes {
         }
     }
 
-    /// Adds so many registers that have a value.
+    /// Appends `len` registers with a value.
     fn push_values(&mut self, value: u8, len: usize) {
         if len > 0 {
             self.push(value_opcode(value, len));
         }
     }
 
-    /// The opcodes that replace a run's opcode when the register of `mark` is raised. `first` is the run's first register.
+    /// Returns the opcodes that replace a run's opcode when the register of `mark` is raised. `first` is the run's
+    /// first register.
     fn split(run: EqualRegisters, first: usize, mark: Mark) -> Opcodes {
         let mut new = Opcodes::default();
         let (before, after) = (mark.register - first, first + run.len - 1 - mark.register);
@@ -176,13 +177,38 @@ fn value_opcode(value: u8, len: usize) -> u8 {
     0x80 | (value - 1) << 2 | (len - 1) as u8
 }
 
-/// An opcode, and the two before it.
+/// Number of registers of an opcode of one byte.
+fn short_len(opcode: u8) -> usize {
+    usize::from(if opcode & 0x80 == 0 { opcode & 0x3f } else { opcode & 3 }) + 1
+}
+
+/// Returns how many of eight bytes, beginning with the first, are opcodes of one byte, and the number of their registers. The first byte
+/// in memory is the lowest byte of the word.
+#[inline]
+fn short_opcodes(word: u64) -> (usize, usize) {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    // Bit 6 without bit 7 marks the first byte of an XZERO. The bytes behind it may be anything.
+    let long = word & !(word >> 1) & (EACH << 6);
+    let count = (long.trailing_zeros() / 8) as usize;
+    if count == 0 {
+        return (0, 0);
+    }
+    let taken = u64::MAX >> (64 - 8 * count);
+    // A VAL opcode has its length in two bits, a ZERO opcode in six.
+    let is_value = word >> 7 & EACH;
+    let lens = ((word & (0x3f * EACH) & !(is_value * 0x3c)) + EACH) & taken;
+    // Eight times 64 exceeds a byte, so pairs are added first.
+    let pairs = (lens & 0x00ff_00ff_00ff_00ff) + (lens >> 8 & 0x00ff_00ff_00ff_00ff);
+    (count, (pairs.wrapping_mul(0x0001_0001_0001_0001) >> 48) as usize)
+}
+
+/// A position in the opcodes that also remembers the two opcodes before it.
 #[derive(Clone, Copy)]
 pub(super) struct Finger {
-    /// Where it begins, and which register is its first.
+    /// Its byte offset and its first register.
     byte: usize,
     register: usize,
-    /// Where the opcodes before it begin and their first registers, the nearest first.
+    /// Byte offsets and first registers of the opcodes before it, the nearest first.
     before: [Option<(usize, usize)>; 2],
 }
 
@@ -194,7 +220,7 @@ impl Default for Finger {
 }
 
 impl Finger {
-    /// Goes on to the opcode that has a register, and gives its run.
+    /// Advances to the opcode that contains a register, and returns its run.
     #[inline]
     fn seek(&mut self, bytes: &[u8], register: usize) -> Result<EqualRegisters, Corrupt> {
         loop {
@@ -205,10 +231,32 @@ impl Finger {
             self.before = [Some((self.byte, self.register)), self.before[0]];
             self.byte += run.bytes;
             self.register += run.len;
+            // After the first opcode, because most small HyperLogLogs begin with a long one.
+            self.skip_short_opcodes(bytes, register);
         }
     }
 
-    /// Goes back to the opcode before it, from which on opcodes change when they are put together.
+    /// Skips opcodes of one byte, up to eight at a time, as long as all of them lie before a register.
+    #[inline]
+    fn skip_short_opcodes(&mut self, bytes: &[u8], register: usize) {
+        while let Some(opcodes) = bytes.get(self.byte..).and_then(|rest| rest.first_chunk::<8>()) {
+            let (count, registers) = short_opcodes(u64::from_le_bytes(*opcodes));
+            if count == 0 || self.register + registers > register {
+                return;
+            }
+            self.byte += count;
+            self.register += registers;
+            // The opcodes before the position have one byte each, too.
+            let last = short_len(opcodes[count - 1]);
+            let before = Some((self.byte - 1, self.register - last));
+            self.before = match count {
+                1 => [before, self.before[0]],
+                _ => [before, Some((self.byte - 2, self.register - last - short_len(opcodes[count - 2])))],
+            };
+        }
+    }
+
+    /// Steps back to the opcode before it, from which merging starts.
     fn step_back(&mut self) {
         if let [Some((byte, register)), before] = self.before {
             *self = Finger { byte, register, before: [before, None] };
@@ -216,34 +264,103 @@ impl Finger {
     }
 }
 
-/// What became of a register.
+/// Result of raising a register.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Raised {
-    /// It had the value, or a higher one.
+    /// It already had the value or a higher one.
     No,
     /// It has been raised.
     Yes,
-    /// It can't be raised in the sparse form, since the value is too high or the string would be too long.
+    /// Impossible in the sparse form: the value is too high, or the string would be too long.
     MustBeDense,
 }
 
-/// Raises a register of a sparse HyperLogLog of `bytes_max` bytes at most, its header included. `finger` is where it was
-/// changed last.
-pub(super) fn raise(bytes: &mut Vec<u8>, finger: &mut Finger, mark: Mark, bytes_max: usize) -> Result<Raised, Corrupt> {
+/// Registers of a block, and number of blocks.
+const BLOCK_REGISTERS: usize = 256;
+const BLOCKS: usize = REGISTERS / BLOCK_REGISTERS;
+
+/// Known opcodes, at most one that begins in each block of registers, from which the way to a register is short.
+pub(super) struct Landmarks {
+    /// A bit for each block with a known opcode, the lowest for the first block.
+    known: u64,
+    /// Byte offset and first register of each known opcode.
+    places: [(u16, u16); BLOCKS],
+}
+
+const _: () = assert!(BLOCKS == u64::BITS as usize && SPARSE_BYTES_MAX <= u16::MAX as usize);
+
+impl Landmarks {
+    /// No known opcodes.
+    pub(super) fn none() -> Landmarks {
+        Landmarks { known: 0, places: [(0, 0); BLOCKS] }
+    }
+
+    /// Returns the position of the opcode that contains a register, and its run. The opcode before it is known, unless it is the first.
+    fn seek(&self, bytes: &[u8], register: usize) -> Result<(Finger, EqualRegisters), Corrupt> {
+        let mut known = self.known & u64::MAX >> (BLOCKS - 1 - register / BLOCK_REGISTERS);
+        loop {
+            let mut finger = Finger::default();
+            if let Some(block) = known.checked_ilog2() {
+                known &= !(1 << block);
+                let (byte, first) = self.places[block as usize];
+                finger = Finger { byte: byte.into(), register: first.into(), before: [None; 2] };
+                if finger.register >= register {
+                    continue;
+                }
+            }
+            let run = finger.seek(bytes, register)?;
+            if finger.before[0].is_some() || finger.byte == HEADER_BYTES {
+                return Ok((finger, run));
+            }
+        }
+    }
+
+    fn note(&mut self, finger: &Finger) {
+        let block = finger.register / BLOCK_REGISTERS;
+        self.known |= 1 << block;
+        self.places[block] = (finger.byte as u16, finger.register as u16);
+    }
+
+    /// Adapts to a change behind the opcode at `finger`: opcodes that begin behind byte `end` have moved by `growth` bytes, and the
+    /// ones between are new.
+    fn shift(&mut self, finger: &Finger, end: usize, growth: isize) {
+        let mut later = self.known & u64::MAX << (finger.register / BLOCK_REGISTERS);
+        while later != 0 {
+            let block = later.trailing_zeros() as usize;
+            later &= later - 1;
+            let byte = usize::from(self.places[block].0);
+            if byte <= finger.byte {
+                continue;
+            }
+            let moved = byte.saturating_add_signed(growth);
+            self.places[block].0 = moved as u16;
+            // The opcode at `end` may have been merged with the one before.
+            if moved <= end {
+                self.known &= !(1 << block);
+            }
+        }
+    }
+}
+
+/// Raises a register of a sparse HyperLogLog that must not exceed `bytes_max` bytes, including its header. `hint` is the position of the
+/// register's opcode, if it is known.
+pub(super) fn raise(
+    bytes: &mut Vec<u8>,
+    landmarks: &mut Landmarks,
+    hint: Option<Finger>,
+    mark: Mark,
+    bytes_max: usize,
+) -> Result<Raised, Corrupt> {
     let Mark { register, value } = mark;
     if value > VALUE_MAX {
         return Ok(Raised::MustBeDense);
     }
-    if register < finger.register {
-        *finger = Finger::default();
-    }
-    let mut run = finger.seek(bytes, register)?;
-    if finger.before[0].is_none() && finger.byte != HEADER_BYTES {
-        // What is before it has to be known.
-        *finger = Finger::default();
-        run = finger.seek(bytes, register)?;
-    }
+    let (mut finger, run) = match hint.filter(|finger| finger.before[0].is_some() && finger.register <= register) {
+        Some(mut finger) => finger.seek(bytes, register).map(|run| (finger, run))?,
+        None => landmarks.seek(bytes, register)?,
+    };
     if run.value >= value {
+        landmarks.note(&finger);
         return Ok(Raised::No);
     }
     let new = Opcodes::split(run, finger.register, mark);
@@ -251,16 +368,19 @@ pub(super) fn raise(bytes: &mut Vec<u8>, finger: &mut Finger, mark: Mark, bytes_
     if new.len() > run.bytes && bytes.len() + new.len() - run.bytes > bytes_max {
         return Ok(Raised::MustBeDense);
     }
+    let bytes_before = bytes.len();
     bytes.splice(finger.byte..finger.byte + run.bytes, new.iter().copied());
     finger.step_back();
-    put_together(bytes, finger.byte);
+    let end = put_together(bytes, finger.byte);
+    landmarks.shift(&finger, end, bytes.len().cast_signed() - bytes_before.cast_signed());
+    landmarks.note(&finger);
     Ok(Raised::Yes)
 }
 
-/// Puts opcodes of equal values together, from one opcode on, as far as Redis looks.
-fn put_together(bytes: &mut Vec<u8>, mut at: usize) {
+/// Merges opcodes of equal values, beginning at one opcode, over the same distance as in Redis. Returns the end of the examined opcodes.
+fn put_together(bytes: &mut Vec<u8>, mut at: usize) -> usize {
     for _ in 0..MERGED_OPCODES {
-        let Some(run) = bytes.get(at..).and_then(EqualRegisters::first) else { return };
+        let Some(run) = bytes.get(at..).and_then(EqualRegisters::first) else { break };
         let next = bytes.get(at + run.bytes..).and_then(EqualRegisters::first);
         match next {
             Some(next) if run.value != 0 && next.value == run.value && run.len + next.len <= VALUE_RUN_MAX => {
@@ -269,5 +389,87 @@ fn put_together(bytes: &mut Vec<u8>, mut at: usize) {
             }
             _ => at += run.bytes,
         }
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_opcodes_are_counted_as_one_by_one() {
+        let mut state = 1_u64;
+        for round in 0..200_000_u64 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            // Every other word has no XZERO.
+            let word = state ^ state >> 29;
+            let word = if round % 2 == 0 { word } else { word & !(0x40 * 0x0101_0101_0101_0101) };
+            let short = word.to_le_bytes().into_iter().take_while(|opcode| opcode >> 6 != 1);
+            let expected = short.fold((0, 0), |(count, registers), opcode| (count + 1, registers + short_len(opcode)));
+            assert_eq!(short_opcodes(word), expected, "{word:x}");
+        }
+    }
+
+    #[test]
+    fn a_position_knows_the_opcodes_before_it() {
+        let mut bytes = vec![0; HEADER_BYTES];
+        bytes.extend([0x43, 0xff, 0x80, 0x00, 0x85, 0x01, 0x80, 0x81, 0x02, 0x84, 0x40, 0x7f, 0x80, 0x03]);
+        for register in 0..1100 {
+            let (mut at, mut slow) = (Finger::default(), Finger::default());
+            let found = at.seek(&bytes, register).ok();
+            let mut run = bytes.get(slow.byte..).and_then(EqualRegisters::first);
+            while let Some(now) = run.filter(|now| register >= slow.register + now.len) {
+                slow.before = [Some((slow.byte, slow.register)), slow.before[0]];
+                slow.byte += now.bytes;
+                slow.register += now.len;
+                run = bytes.get(slow.byte..).and_then(EqualRegisters::first);
+            }
+            assert_eq!(
+                (found, at.byte, at.register, at.before),
+                (run, slow.byte, slow.register, slow.before),
+                "{register}"
+            );
+        }
+    }
+
+    /// Returns byte offset and first register of each opcode.
+    fn places(bytes: &[u8]) -> Vec<(u16, u16)> {
+        let (mut byte, mut register) = (HEADER_BYTES, 0);
+        let place = |run: Result<EqualRegisters, Corrupt>| {
+            let run = run.unwrap();
+            let place = (byte as u16, register as u16);
+            (byte, register) = (byte + run.bytes, register + run.len);
+            place
+        };
+        runs(&bytes[HEADER_BYTES..]).map(place).collect()
+    }
+
+    #[test]
+    fn known_opcodes_exist_and_shorten_the_way() {
+        let mut state = 7_u64;
+        let (mut all, mut merged) = (0, 0);
+        for round in 0..40 {
+            let mut bytes = vec![0; HEADER_BYTES];
+            bytes.extend([0x7f, 0xff]);
+            let (mut alone, mut landmarks) = (bytes.clone(), Landmarks::none());
+            for _ in 0..600 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                // Equal values close together are merged.
+                let register = (state >> 33) as usize % if round % 2 == 0 { REGISTERS } else { 700 };
+                let mark = Mark { register, value: 1 + (state >> 60) as u8 % 3 };
+                let size = bytes.len();
+                let raised = raise(&mut bytes, &mut landmarks, None, mark, SPARSE_BYTES_MAX).unwrap();
+                assert_eq!(raise(&mut alone, &mut Landmarks::none(), None, mark, SPARSE_BYTES_MAX).unwrap(), raised);
+                assert_eq!(bytes, alone);
+                merged += usize::from(bytes.len() < size);
+                let places = places(&bytes);
+                for block in (0..BLOCKS).filter(|block| landmarks.known >> block & 1 == 1) {
+                    assert!(places.contains(&landmarks.places[block]), "{round} {block}");
+                    all += 1;
+                }
+            }
+        }
+        assert!(all > 100_000 && merged > 500, "{all} {merged}");
     }
 }

@@ -1,5 +1,5 @@
-//! The replies are those of Redis 7, and so are the estimates. That the bytes are those of Redis is for the comparison
-//! with a running one.
+//! Expected replies and estimates come from Redis 7. A comparison with a running Redis server checks that the bytes
+//! are equal, too.
 
 use store::entry::View;
 use store::random::Random;
@@ -15,7 +15,7 @@ const NOT_ONE: &str = "-WRONGTYPE Key is not a valid HyperLogLog string value.";
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
 const SPARSE_BYTES_MAX: usize = 3000;
 
-/// Adds elements called e0, e1 and so on.
+/// Adds elements with the names e0, e1 and so on.
 fn add(bench: &mut Bench, key: &str, elements: std::ops::Range<usize>) -> String {
     let words = ["pfadd".into(), key.into()].into_iter().chain(elements.map(|i| format!("e{i}")));
     bench.run_args(&words.collect::<Vec<String>>())
@@ -50,7 +50,7 @@ fn elements_are_added_and_counted() {
 }
 
 #[test]
-fn other_values_are_refused() {
+fn values_that_are_not_hyperloglogs_are_refused() {
     let script = [
         ("rpush l x", ":1"),
         ("mset n 123 s foobar", "+OK"),
@@ -78,7 +78,7 @@ fn other_values_are_refused() {
     check(&script);
 }
 
-/// A sparse value with these opcodes.
+/// Builds a sparse value with these opcodes.
 fn value_of(opcodes: &[u8]) -> Vec<u8> {
     [b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80", opcodes].concat()
 }
@@ -87,7 +87,7 @@ fn value_of(opcodes: &[u8]) -> Vec<u8> {
 fn corrupt_values_are_refused() {
     let mut bench = Bench::default();
     let xzero = [0x7f, 0xff];
-    // Runs whose lengths add up to 16384 in sixteen bits alone, and to more than 32 bits have.
+    // Runs with lengths that add up to 16384 only modulo 2^16, and runs that overflow 32 bits.
     let around = xzero.repeat(5);
     for opcodes in
         [&b""[..], &xzero[..1], b"\x7f\xfe", b"\x7f\xff\x00", b"\x7f\xff\x84", &around, &[0; 100], &[0xff; 40]]
@@ -99,14 +99,14 @@ fn corrupt_values_are_refused() {
         }
         assert_eq!(bench.run("exists d"), ":0");
         bench.run("pfdebug decode h");
-        // What is added to the part that is there changes it as in Redis, or not at all.
+        // PFADD to the intact part either changes it as in Redis or not at all.
         for line in ["pfadd h a", "pfadd h a b c d e f g h i j"] {
             let before = bench.run("get h");
             let reply = bench.run(line);
             assert!(reply != CORRUPT || bench.run("get h") == before, "{line} with {opcodes:?}: {reply}");
         }
     }
-    // Too long for any sparse value, and one that is right.
+    // Values that are too long for the sparse form, then a valid one.
     bench.run_args(&[&b"set"[..], b"h", &value_of(&xzero.repeat(40_000))]);
     bench.check(&[("pfadd h a", CORRUPT), ("pfcount h", CORRUPT), ("pfmerge d h", CORRUPT)]);
     bench.run_args(&[&b"set"[..], b"h", &value_of(&xzero)]);
@@ -121,9 +121,9 @@ fn corrupt_values_are_refused() {
     bench.check(&[("pfadd h a", NOT_ONE), ("pfcount h", NOT_ONE)]);
 }
 
-/// Strings that begin like a sparse HyperLogLog and go on with any opcodes, whose lengths add up now and then.
+/// Strings with a sparse header and random opcodes, sometimes of the right total length.
 #[test]
-fn any_opcodes_are_read_or_refused() {
+fn random_opcodes_are_read_or_refused() {
     let mut random = Random::new(23);
     let mut accepted = 0;
     for round in 0..3000 {
@@ -172,7 +172,7 @@ fn estimates_are_those_of_redis() {
     }
 }
 
-/// What the estimate of a draft is.
+/// Computes the estimate of a draft.
 fn estimate(draft: &Draft) -> u64 {
     HyperLogLog::of(View::Bytes(&draft.bytes)).unwrap().count().unwrap()
 }
@@ -192,7 +192,7 @@ fn estimates_are_within_three_standard_errors() {
 
 #[test]
 fn the_hash_is_that_of_redis() {
-    // The register and the value that PFDEBUG GETREG shows after PFADD.
+    // Registers and values are from PFDEBUG GETREG after PFADD.
     for (element, register, value) in [("", 5938, 2), ("a", 12711, 2), ("e0", 1318, 1), ("hello world", 9399, 4)] {
         let mark = Mark::of(element.as_bytes());
         assert_eq!((mark.register, mark.value), (register, value), "{element}");
@@ -226,7 +226,7 @@ fn dense_registers_are_independent() {
     assert!((0..REGISTERS).all(|register| merged[register] == model[register].max(other[register])));
 }
 
-/// The registers of a draft.
+/// Returns the registers of a draft.
 fn registers_of(draft: &Draft) -> Registers {
     let mut registers = [0; REGISTERS];
     HyperLogLog::of(View::Bytes(&draft.bytes)).unwrap().merge_into(&mut registers).unwrap();
@@ -234,7 +234,7 @@ fn registers_of(draft: &Draft) -> Registers {
 }
 
 #[test]
-fn both_forms_have_the_same_registers() {
+fn sparse_and_dense_forms_have_the_same_registers() {
     let mut random = Random::new(2);
     for (raises, values, near) in
         [(30, 40, REGISTERS), (1000, 3, REGISTERS), (3000, 3, 700), (3000, 5, 100), (20_000, 52, REGISTERS)]
@@ -255,9 +255,9 @@ fn both_forms_have_the_same_registers() {
     }
 }
 
-/// The place that is remembered from one register to the next must not change what comes out.
+/// Remembering the position of the last register must not change the result.
 #[test]
-fn registers_are_raised_in_order_as_one_by_one() {
+fn registers_raised_in_order_equal_registers_raised_one_by_one() {
     let mut random = Random::new(3);
     for round in 0..40 {
         let mut before = Draft::empty();
@@ -274,7 +274,7 @@ fn registers_are_raised_in_order_as_one_by_one() {
             assert_eq!(at_once.raise(mark, 900).unwrap(), alone.raise(mark, 900).unwrap());
             assert_eq!(at_once.bytes, alone.bytes, "round {round}, register {register}");
             bytes = alone.bytes;
-            // Now and then not in order.
+            // Some registers are out of order.
             register = if random.below(50) == 0 { register / 2 } else { register + 1 + random.below(6) };
             if random.below(400) == 0 {
                 break;
@@ -284,11 +284,11 @@ fn registers_are_raised_in_order_as_one_by_one() {
 }
 
 #[test]
-fn a_value_becomes_dense_when_it_has_to() {
+fn a_value_becomes_dense_beyond_the_sparse_limits() {
     let mut draft = Draft::empty();
     assert!(draft.raise(Mark { register: 5, value: 33 }, SPARSE_BYTES_MAX).unwrap());
     assert!(draft.is_dense() && draft.bytes.len() == DENSE_BYTES);
-    // Zeros before it, the value, and zeros behind: up to the very limit.
+    // Zeros, the value and more zeros, exactly up to the limit.
     for (limit, is_dense) in [(HEADER_BYTES + 4, false), (HEADER_BYTES + 3, true), (0, true)] {
         let mut draft = Draft::empty();
         assert!(draft.raise(Mark { register: 5, value: 32 }, limit).unwrap());
@@ -299,7 +299,7 @@ fn a_value_becomes_dense_when_it_has_to() {
     bench.rules.hll_sparse_bytes_max = 100;
     add(&mut bench, "h", 0..100);
     bench.check(&[("pfdebug encoding h", "+dense"), ("pfcount h", ":100"), ("strlen h", ":12304")]);
-    // Of a sparse one that was merged with a dense one, too.
+    // Merging a dense one makes a sparse one dense, too.
     bench.check(&[
         ("pfadd i a", ":1"),
         ("pfmerge i h", "+OK"),
@@ -327,13 +327,13 @@ fn vectors_can_be_turned_off_and_on() {
 }
 
 #[test]
-fn changes_are_told_as_in_redis() {
+fn events_and_counts_of_changes_match_redis() {
     let mut bench = Bench::default();
     for (line, events, changes) in [
         ("pfadd h a b", "pfadd h", 3),
         ("pfadd h a b", "", 0),
         ("pfadd h c a d", "pfadd h", 2),
-        // Watchers learn that the estimate is kept; it has no event.
+        // Watchers learn about the cached estimate, but no event is published.
         ("pfcount h", " h", 1),
         ("pfcount h", "", 0),
         ("pfcount h h", "", 0),

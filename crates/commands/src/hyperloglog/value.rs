@@ -5,7 +5,7 @@
 //! │ "HYLL" │ encoding │ zero │ cached estimate  │ registers   │
 //! │ 4      │ 1        │ 3    │ 8, little-endian │             │
 //! └────────┴──────────┴──────┴──────────────────┴─ ─ ─ ─ ─ ─ ┘
-//! encoding: 0 dense, 1 sparse. The estimate's highest bit is set while it isn't known.
+//! encoding: 0 dense, 1 sparse. The estimate's highest bit is set if it is invalid.
 //! ```
 //!
 //! Source of the format: Redis's hyperloglog.c, and antirez, "Redis new data structure: the HyperLogLog" (2014).
@@ -16,7 +16,7 @@ use store::value::Value;
 use super::dense::{self, REGISTERS_BYTES, Registers};
 use super::estimate::estimate;
 use super::hash::Mark;
-use super::sparse::{self, Corrupt, Finger, Opcodes, Raised};
+use super::sparse::{self, Corrupt, Finger, Landmarks, Opcodes, Raised};
 use crate::error::Error;
 
 const MAGIC: &[u8] = b"HYLL";
@@ -24,18 +24,18 @@ const DENSE: u8 = 0;
 const SPARSE: u8 = 1;
 const ENCODING_AT: usize = 4;
 const ESTIMATE_AT: usize = 8;
-/// The byte of the estimate that has the bit which says that it isn't known, and that bit.
+/// Byte and bit of the cached estimate that mark it as invalid.
 const UNKNOWN_AT: usize = 15;
 const UNKNOWN: u8 = 0x80;
-/// Bytes of the header.
+/// Size of the header in bytes.
 pub(super) const HEADER_BYTES: usize = 16;
-/// Bytes of a dense HyperLogLog.
+/// Size of a dense HyperLogLog in bytes.
 pub(super) const DENSE_BYTES: usize = HEADER_BYTES + REGISTERS_BYTES;
-/// Bytes of a sparse HyperLogLog at most: an opcode has two bytes at most, and stands for a register at least.
-const SPARSE_BYTES_MAX: usize = HEADER_BYTES + 2 * dense::REGISTERS;
+/// Largest size of a sparse HyperLogLog: an opcode has at most two bytes and covers at least one register.
+pub(super) const SPARSE_BYTES_MAX: usize = HEADER_BYTES + 2 * dense::REGISTERS;
 
 const NOT_A_HYPERLOGLOG: Error = Error::fixed("WRONGTYPE Key is not a valid HyperLogLog string value.");
-/// The registers' form is broken.
+/// The registers' encoding is corrupt.
 pub(super) const CORRUPT: Error = Error::fixed("INVALIDOBJ Corrupted HLL object detected");
 
 impl From<Corrupt> for Error {
@@ -51,19 +51,19 @@ pub(super) enum Encoding<'a> {
     Sparse(&'a [u8]),
 }
 
-/// A HyperLogLog that a key holds.
+/// A HyperLogLog stored at a key.
 #[derive(Clone, Copy)]
 pub(super) struct HyperLogLog<'a> {
-    /// All of the string.
+    /// The whole string.
     pub(super) bytes: &'a [u8],
     pub(super) encoding: Encoding<'a>,
 }
 
 impl<'a> HyperLogLog<'a> {
-    /// What a key holds as a HyperLogLog. That the sparse form is whole is found out when it is read.
+    /// Interprets a key's value as a HyperLogLog. Corruption of the sparse form is detected later, while it is read.
     ///
     /// # Errors
-    /// Another type, or a string that is none.
+    /// The value has another type, or the string is not a HyperLogLog.
     #[inline]
     pub(super) fn of(view: View<'a>) -> Result<HyperLogLog<'a>, Error> {
         let bytes: &[u8] = match view {
@@ -83,14 +83,14 @@ impl<'a> HyperLogLog<'a> {
         Ok(HyperLogLog { bytes, encoding })
     }
 
-    /// The estimate that the header has, if it is known.
+    /// The cached estimate, if it is valid.
     #[inline]
     pub(super) fn cached(&self) -> Option<u64> {
         let estimate = self.bytes[ESTIMATE_AT..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes))?;
         (self.bytes[UNKNOWN_AT] & UNKNOWN == 0).then_some(estimate)
     }
 
-    /// The estimate, from the registers.
+    /// Computes the estimate from the registers.
     pub(super) fn count(&self) -> Result<u64, Corrupt> {
         match self.encoding {
             Encoding::Dense(packed) => Ok(estimate(&dense::histogram(packed))),
@@ -98,7 +98,7 @@ impl<'a> HyperLogLog<'a> {
         }
     }
 
-    /// Raises registers to those of this one.
+    /// Raises registers to the registers of this HyperLogLog.
     pub(super) fn merge_into(&self, registers: &mut Registers) -> Result<(), Corrupt> {
         match self.encoding {
             Encoding::Dense(packed) => dense::merge(registers, packed),
@@ -107,43 +107,41 @@ impl<'a> HyperLogLog<'a> {
         Ok(())
     }
 
-    /// True if adding an element with this mark would change it.
-    #[inline]
-    pub(super) fn is_changed_by(&self, mark: Mark) -> Result<bool, Corrupt> {
-        let value = match self.encoding {
-            Encoding::Dense(packed) => dense::get(packed, mark.register),
-            Encoding::Sparse(opcodes) => sparse::get(opcodes, mark.register)?,
-        };
-        Ok(value < mark.value)
+    /// Returns a position for [`Draft::at`] if adding an element with this mark would change this sparse HyperLogLog.
+    pub(super) fn changed_by(&self, mark: Mark) -> Result<Option<Finger>, Corrupt> {
+        let (value, finger) = sparse::find(self.bytes, mark.register)?;
+        Ok((value < mark.value).then_some(finger))
     }
 }
 
-/// Writes the estimate into the header.
+/// Caches the estimate in the header.
 pub(super) fn set_cached(bytes: &mut [u8], estimate: u64) {
     bytes[ESTIMATE_AT..HEADER_BYTES].copy_from_slice(&estimate.to_le_bytes());
 }
 
-/// Notes in the header that the estimate isn't known.
+/// Marks the cached estimate as invalid.
 #[inline]
 pub(super) fn forget_cached(bytes: &mut [u8]) {
     bytes[UNKNOWN_AT] |= UNKNOWN;
 }
 
-/// Writes these registers into a HyperLogLog of [`DENSE_BYTES`], which is dense from then on. The header is kept.
+/// Writes these registers into a HyperLogLog of [`DENSE_BYTES`] and makes it dense. Keeps the header.
 pub(super) fn set_registers(bytes: &mut [u8], registers: &Registers) {
     bytes[ENCODING_AT] = DENSE;
     dense::pack(registers, &mut bytes[HEADER_BYTES..]);
 }
 
-/// A HyperLogLog that is changed apart from the key that holds it.
+/// A copy of a HyperLogLog for changes outside its key.
 pub(super) struct Draft {
     pub(super) bytes: Vec<u8>,
-    /// Where the last register was raised, so that one after it is found soon.
-    finger: Finger,
+    /// Known positions in the sparse form.
+    landmarks: Landmarks,
+    /// The position of the first register to be raised, if it is known.
+    hint: Option<Finger>,
 }
 
 impl Draft {
-    /// One without elements, in the sparse form.
+    /// Creates an empty HyperLogLog in the sparse form.
     pub(super) fn empty() -> Draft {
         let mut bytes = vec![0; HEADER_BYTES];
         bytes[..MAGIC.len()].copy_from_slice(MAGIC);
@@ -154,21 +152,27 @@ impl Draft {
         Draft::of(bytes)
     }
 
-    /// One that is changed on.
+    /// Creates a draft from existing bytes.
     pub(super) fn of(bytes: Vec<u8>) -> Draft {
-        Draft { bytes, finger: Finger::default() }
+        Draft { bytes, landmarks: Landmarks::none(), hint: None }
+    }
+
+    /// Creates a draft from existing bytes. `finger` is the position of the register that is raised first.
+    pub(super) fn at(bytes: Vec<u8>, finger: Finger) -> Draft {
+        Draft { hint: Some(finger), ..Draft::of(bytes) }
     }
 
     pub(super) fn is_dense(&self) -> bool {
         self.bytes[ENCODING_AT] == DENSE
     }
 
-    /// Raises a register to a value. Says whether it was below. What gets longer than `sparse_bytes_max` becomes dense.
+    /// Raises a register to a value. Returns true if it was below. Converts to the dense form if it would exceed
+    /// `sparse_bytes_max`.
     pub(super) fn raise(&mut self, mark: Mark, sparse_bytes_max: usize) -> Result<bool, Corrupt> {
         if self.is_dense() {
             return Ok(dense::raise(&mut self.bytes[HEADER_BYTES..], mark.register, mark.value));
         }
-        match sparse::raise(&mut self.bytes, &mut self.finger, mark, sparse_bytes_max)? {
+        match sparse::raise(&mut self.bytes, &mut self.landmarks, self.hint.take(), mark, sparse_bytes_max)? {
             Raised::No => Ok(false),
             Raised::Yes => Ok(true),
             Raised::MustBeDense => {
@@ -179,7 +183,7 @@ impl Draft {
         }
     }
 
-    /// Changes it to the dense form, if it is sparse.
+    /// Converts a sparse HyperLogLog to the dense form.
     ///
     /// # Errors
     /// The sparse form is corrupt.

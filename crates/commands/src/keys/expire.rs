@@ -1,4 +1,4 @@
-//! When keys expire: EXPIRE and its relatives, TTL and its relatives, PERSIST.
+//! Expiry of keys: EXPIRE, TTL, their variants, and PERSIST.
 
 use super::peeked;
 use crate::Call;
@@ -6,16 +6,16 @@ use crate::effects::{Class, Concerns};
 use crate::error::{Error, Outcome, shown};
 use crate::strings::TimeUnit;
 
-/// In which cases EXPIRE sets the expiry.
+/// Conditions for setting an expiry.
 #[derive(Default)]
 struct Conditions {
-    /// Only if there is none.
+    /// Only if the key has no expiry.
     nx: bool,
-    /// Only if there is one.
+    /// Only if the key has an expiry.
     xx: bool,
-    /// Only if it becomes later; none is later than any.
+    /// Only if the new expiry is later; no expiry counts as infinitely late.
     gt: bool,
-    /// Only if it becomes earlier.
+    /// Only if the new expiry is earlier.
     lt: bool,
 }
 
@@ -52,7 +52,7 @@ impl Conditions {
     }
 }
 
-/// An expiry as Redis counts it, in signed milliseconds of Unix time.
+/// Converts an expiry to Redis's type: signed milliseconds of Unix time.
 fn signed(at_ms: u64) -> i64 {
     i64::try_from(at_ms).unwrap_or(i64::MAX)
 }
@@ -76,7 +76,7 @@ pub(super) fn pexpireat(call: &mut Call<'_, '_, '_>) -> Outcome {
 fn set_expiry(call: &mut Call<'_, '_, '_>, unit: TimeUnit, name: &str) -> Outcome {
     let key = call.key(1);
     let conditions = Conditions::parse(call)?;
-    // Any time in the past will do: the key is deleted then.
+    // Any time in the past is valid and deletes the key.
     let at = unit.to_unix_ms(call.int(2)?, call.db.now_ms()).ok_or_else(|| Error::invalid_expire(name))?;
     let current = call.db.get_mut(key).map(|entry| entry.expiry().map(signed));
     let sets = current.is_some_and(|current| conditions.allow(at, current));
@@ -87,7 +87,7 @@ fn set_expiry(call: &mut Call<'_, '_, '_>, unit: TimeUnit, name: &str) -> Outcom
     Ok(())
 }
 
-/// Sets the expiry of a key that exists; if its time has come already, deletes it.
+/// Sets the expiry of an existing key, or deletes the key if the time is in the past.
 fn expire_at(call: &mut Call<'_, '_, '_>, key: store::keyspace::Key<'_>, at_ms: i64) {
     match u64::try_from(at_ms) {
         Ok(at) if at > call.db.due_ms() => {
@@ -134,7 +134,8 @@ fn rounded_seconds(millis: u64) -> u64 {
     millis.saturating_add(500) / 1000
 }
 
-/// Replies with a figure made of the key's expiry and the time: -2 if there is no key, -1 if it never expires.
+/// Replies with a number computed from the key's expiry and the current time: -2 for a missing key, -1 without an
+/// expiry.
 fn reply_expiry(call: &mut Call<'_, '_, '_>, figure: fn(u64, u64) -> u64) -> Outcome {
     let key = call.key(1);
     let exists = call.db.exists(key);

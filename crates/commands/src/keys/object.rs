@@ -1,11 +1,11 @@
-//! OBJECT: how a key is kept.
+//! OBJECT: representation and use of a key.
 
 use store::entry::{Entry, View};
 
 use crate::Call;
 use crate::error::{Error, Outcome};
 
-/// Redis shares the objects of the integers below this, and gives their count of references as the largest number.
+/// Redis shares the objects of integers below this, and reports the largest integer as their reference count.
 const SHARED_INTEGERS: i64 = 10_000;
 
 const HELP: &[&str] = &[
@@ -26,7 +26,7 @@ const HELP: &[&str] = &[
     "    Prints this help.",
 ];
 
-/// OBJECT without a subcommand.
+/// Rejects OBJECT without a subcommand.
 pub(super) fn object(_call: &mut Call<'_, '_, '_>) -> Outcome {
     Err(Error::arity("object"))
 }
@@ -43,7 +43,7 @@ pub(super) fn encoding(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Replies with a figure of the key, nothing if it doesn't exist.
+/// Replies with a number about the key, or null if the key is missing.
 fn reply_figure(call: &mut Call<'_, '_, '_>, figure: impl FnOnce(&Entry) -> i64) -> Outcome {
     match call.db.look_quietly(call.key(2)).map(|entry| figure(&entry)) {
         Some(figure) => call.reply.int(figure),
@@ -75,9 +75,9 @@ pub(super) fn freq(call: &mut Call<'_, '_, '_>) -> Outcome {
     reply_figure(call, |entry| i64::from(frequency.count(entry.access())))
 }
 
-/// Answers that this figure of a key isn't kept; of a key that doesn't exist there is none anyway.
+/// Replies with the error that this number isn't tracked, or null if the key is missing.
 fn not_tracked(call: &mut Call<'_, '_, '_>, text: &str) -> Outcome {
-    if !call.db.exists(call.key(2)) {
+    if call.db.look_quietly(call.key(2)).is_none() {
         call.reply.null();
         return Ok(());
     }

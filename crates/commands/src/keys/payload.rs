@@ -1,18 +1,22 @@
-//! DUMP and RESTORE: a value as bytes, in Redis's form.
+//! DUMP and RESTORE: serialized values in Redis's format.
 
 use std::cell::RefCell;
 
-use format::payload::{BadPayload, Dumper, read_value};
+use format::payload::{BadPayload, Dumper, is_common, read_value, resealed};
 use resp::num::IntText;
+use store::entry::View;
 use store::keyspace::Key;
+use store::value::Value;
 
 use crate::Call;
 use crate::effects::Class;
 use crate::error::{Error, Outcome};
 
 thread_local! {
-    /// Made by the thread's first DUMP: it has a table of 256 KB.
+    /// Created by the thread's first DUMP, since it has a table of 256 KB.
     static DUMPER: RefCell<Dumper> = RefCell::new(Dumper::new());
+    /// Serializes payloads that all replicas read.
+    static COMMON_DUMPER: RefCell<Dumper> = RefCell::new(Dumper::common());
 }
 
 pub(super) fn dump(call: &mut Call<'_, '_, '_>) -> Outcome {
@@ -21,7 +25,7 @@ pub(super) fn dump(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// What is known of the use of the key that is restored.
+/// Recent use of the restored key.
 #[derive(Clone, Copy)]
 enum Use {
     Unknown,
@@ -29,10 +33,10 @@ enum Use {
     Frequency(u8),
 }
 
-/// RESTORE's options.
+/// Options of RESTORE.
 struct RestoreOptions {
     replace: bool,
-    /// The time to live is a time of expiry.
+    /// True if the time to live is an absolute time.
     absolute: bool,
     usage: Use,
 }
@@ -70,24 +74,24 @@ fn frequency(call: &Call<'_, '_, '_>, index: usize) -> Result<u8, Error> {
     u8::try_from(call.int(index)?).map_err(|_| Error::fixed("ERR Invalid FREQ value, must be >= 0 and <= 255"))
 }
 
-/// When a restored key expires.
+/// Expiry of a restored key.
 #[derive(Clone, Copy)]
 enum RestoredExpiry {
     Never,
-    /// At a time to come, in milliseconds of Unix time.
+    /// A time in the future, in milliseconds of Unix time.
     At(u64),
     Past,
 }
 
 impl RestoredExpiry {
-    /// What RESTORE's time to live says, or its time of expiry.
+    /// Parses RESTORE's time to live or time of expiry.
     fn parse(call: &Call<'_, '_, '_>, absolute: bool) -> Result<RestoredExpiry, Error> {
         let ms = call.int(2)?;
         let ms = u64::try_from(ms).map_err(|_| Error::fixed("ERR Invalid TTL value, must be >= 0"))?;
         let at = if absolute { ms } else { ms.saturating_add(call.db.now_ms()) };
         Ok(match ms {
             0 => RestoredExpiry::Never,
-            // As in Redis, where a time beyond 63 bits is one in the past.
+            // As in Redis, a time beyond 63 bits counts as past.
             _ if at > call.db.due_ms() && i64::try_from(at).is_ok() => RestoredExpiry::At(at),
             _ => RestoredExpiry::Past,
         })
@@ -102,7 +106,9 @@ pub(super) fn restore(call: &mut Call<'_, '_, '_>) -> Outcome {
     }
     let expiry = RestoredExpiry::parse(call, options.absolute)?;
     let at = if let RestoredExpiry::At(at) = expiry { Some(at) } else { None };
-    let entry = read_value(call.arg(3), key.bytes, at, &call.rules.limits()).map_err(|bad| match bad {
+    let resealed = call.rules.skips_checksums.then(|| resealed(call.arg(3)));
+    let payload = resealed.as_deref().unwrap_or(call.arg(3));
+    let entry = read_value(payload, key.bytes, at, &call.rules.limits()).map_err(|bad| match bad {
         BadPayload::Footer => Error::fixed("ERR DUMP payload version or checksum are wrong"),
         BadPayload::Contents(_) => Error::fixed("ERR Bad data format"),
     })?;
@@ -113,15 +119,13 @@ pub(super) fn restore(call: &mut Call<'_, '_, '_>) -> Outcome {
         call.db.put(key, entry);
         note_use(call, key, options.usage);
         call.changed(key, Class::Generic, "restore");
-        if let Some(at) = at.filter(|_| !options.absolute) {
-            record_absolute(call, at);
-        }
+        record_restore(call, key, at.filter(|_| !options.absolute));
     }
     call.reply.ok();
     Ok(())
 }
 
-/// What is restored has expired already: there is nothing in its place.
+/// Handles a restored key that is already expired: deletes the key that it would replace.
 fn remove_replaced(call: &mut Call<'_, '_, '_>, key: Key<'_>) {
     if call.db.get_mut(key).is_some() && call.db.remove(key) {
         call.changed(key, Class::Generic, "del");
@@ -141,14 +145,45 @@ fn note_use(call: &mut Call<'_, '_, '_>, key: Key<'_>, usage: Use) {
     }
 }
 
-/// Has the journal reproduce the call with the time at which the key expires.
-fn record_absolute(call: &mut Call<'_, '_, '_>, at: u64) {
+/// Makes the journal reproduce the call with an absolute time of expiry and a payload that every kind of replica reads. HPEXPIREAT follows
+/// for fields that expire, because Redis and Valkey have no common encoding for them.
+fn record_restore(call: &mut Call<'_, '_, '_>, key: Key<'_>, at: Option<u64>) {
     if !call.is_recorded() {
+        return;
+    }
+    let payload = if is_common(call.arg(3)) { None } else { common_payload(call, key) };
+    if payload.is_none() && at.is_none() {
         return;
     }
     let mut text = IntText::new();
     let mut words: Vec<&[u8]> = call.args.from(0).collect();
-    words[2] = text.u64(at);
-    words.push(b"ABSTTL");
+    if let Some(common) = &payload {
+        words[3] = &common.bytes;
+    }
+    if let Some(at) = at {
+        words[2] = text.u64(at);
+        words.push(b"ABSTTL");
+    }
     call.record_as(&words);
+    for (at, field) in payload.iter().flat_map(|common| &common.field_times) {
+        call.record_as(&[b"HPEXPIREAT", key.bytes, text.u64(*at), b"FIELDS", b"1", field]);
+    }
+}
+
+/// A value in the form that every kind of replica reads.
+struct CommonPayload {
+    /// The payload, which lacks the expiry times of fields.
+    bytes: Vec<u8>,
+    /// Fields that expire, each with its time in milliseconds of Unix time.
+    field_times: Vec<(u64, Vec<u8>)>,
+}
+
+/// Serializes the key's value for replicas of every kind; none if the key is missing.
+fn common_payload(call: &mut Call<'_, '_, '_>, key: Key<'_>) -> Option<CommonPayload> {
+    let view = call.db.view(key)?;
+    let mut field_times = Vec::new();
+    if let View::Object(Value::TimedHash(hash)) = &view {
+        hash.for_each(|field, _, at| field_times.extend(at.map(|at| (at, field.to_vec()))));
+    }
+    Some(CommonPayload { bytes: COMMON_DUMPER.with_borrow_mut(|dumper| dumper.value(&view)), field_times })
 }

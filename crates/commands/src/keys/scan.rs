@@ -1,15 +1,16 @@
-//! Finding keys: KEYS, SCAN, RANDOMKEY.
+//! Listing keys: KEYS, SCAN, RANDOMKEY.
 
 use resp::num;
 use resp::reply::{Output, Reply};
 use store::entry::Entry;
 use store::glob;
+use store::hash::pattern_slot;
 use store::keyspace::Key;
 
 use crate::Call;
 use crate::error::{Error, Outcome};
 
-/// Keys that a call of SCAN visits when it doesn't say.
+/// Default number of keys that a call of SCAN visits.
 const COUNT_DEFAULT: usize = 10;
 
 pub(super) fn randomkey(call: &mut Call<'_, '_, '_>) -> Outcome {
@@ -26,19 +27,29 @@ pub(super) fn keys(call: &mut Call<'_, '_, '_>) -> Outcome {
     }
     let (mark, mut count) = (call.reply.deferred(), 0);
     let filter = Filter { pattern: Some(pattern), kind: None, due_ms: call.db.due_ms() };
+    let slot = slot_of(call, Some(pattern));
     let Call { db, reply, .. } = call;
-    let end = db.scan(0, usize::MAX, |entry| {
+    let visit = |entry: &Entry| {
         if filter.passes(entry) {
             reply.bulk(entry.key());
             count += 1;
         }
-    });
-    debug_assert_eq!(end, 0, "a scan without limit ends");
+    };
+    let end = match slot {
+        Some(slot) => db.scan_slot(slot, 0, usize::MAX, visit),
+        None => db.scan(0, usize::MAX, visit),
+    };
+    debug_assert_eq!(end, 0, "an unlimited scan must reach its end");
     call.reply.fill_array(mark, count);
     Ok(())
 }
 
-/// The reply of KEYS for a pattern that only one key can match.
+/// Returns the only slot that can contain matching keys, if the pattern has a hash tag and the server is a cluster's node.
+fn slot_of(call: &Call<'_, '_, '_>, pattern: Option<&[u8]>) -> Option<u16> {
+    pattern.filter(|_| call.db.is_by_slot()).and_then(pattern_slot)
+}
+
+/// Replies to KEYS for a pattern that can match only one key.
 fn reply_if_exists(call: &mut Call<'_, '_, '_>, name: &[u8]) -> Outcome {
     let exists = call.db.peek(Key::new(name)).is_some();
     call.reply.array(usize::from(exists));
@@ -48,11 +59,11 @@ fn reply_if_exists(call: &mut Call<'_, '_, '_>, name: &[u8]) -> Outcome {
     Ok(())
 }
 
-/// Which keys are shown.
+/// Conditions for listed keys.
 struct Filter<'c> {
-    /// All, if none.
+    /// Pattern for names; none lists all.
     pattern: Option<&'c [u8]>,
-    /// The name of a type; all, if none.
+    /// Name of a type; none lists all.
     kind: Option<&'c [u8]>,
     due_ms: u64,
 }
@@ -101,18 +112,22 @@ fn options<'c>(call: &Call<'c, '_, '_>) -> Result<KeyScan<'c>, Error> {
 pub(super) fn scan(call: &mut Call<'_, '_, '_>) -> Outcome {
     let cursor = num::parse_cursor(call.arg(1)).ok_or(Error::INVALID_CURSOR)?;
     let KeyScan { count, filter } = options(call)?;
-    // The cursor that comes first in the reply is known last.
+    // The cursor comes first in the reply but is known last.
     let mut found = Output::default();
     let mut found_count = 0;
     let mut names = Reply::new(&mut found, call.reply.proto());
-    // As in Redis, where keys are looked at once their names match.
+    // As in Redis, keys with matching names are accessed before the other conditions are checked.
     let meets = |entry: &Entry| filter.is_named(entry);
-    let next = call.db.scan_living(cursor, count, meets, |entry| {
+    let visit = |entry: &Entry| {
         if filter.passes(entry) {
             names.bulk(entry.key());
             found_count += 1;
         }
-    });
+    };
+    let next = match slot_of(call, filter.pattern) {
+        Some(slot) => call.db.scan_slot_living(slot, cursor, count, meets, visit),
+        None => call.db.scan_living(cursor, count, meets, visit),
+    };
     call.reply.array(2);
     call.reply.bulk(num::IntText::new().u64(next));
     call.reply.array(found_count);

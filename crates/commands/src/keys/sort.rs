@@ -1,7 +1,7 @@
-//! SORT: the elements of a list, a set or a sorted set in an order of one's choice.
+//! SORT: sorts the elements of a list, a set or a sorted set.
 //!
-//! Text is compared byte by byte, as Redis does in the C locale. Unlike Redis, sorting a sorted set leaves its encoding
-//! alone.
+//! Text is compared byte by byte, as Redis does in the C locale. Unlike in Redis, sorting a sorted set leaves its
+//! encoding unchanged.
 
 mod items;
 mod lookups;
@@ -11,13 +11,14 @@ use std::ops::Range;
 
 use resp::num;
 use resp::request::Args;
+use store::byte_order::number_word;
 use store::db::{Db, Ttl};
 use store::entry::View;
+use store::hash::{pattern_slot, slot_of};
 use store::keyspace::Key;
 use store::types::list::{End, List};
 use store::types::packed::Item;
 use store::value::Value;
-use store::words::number_word;
 
 use crate::Call;
 use crate::effects::Class;
@@ -29,11 +30,11 @@ use items::Items;
 use lookups::each_value;
 use order::{Order, Ties, number};
 
-/// The names of keys that depend on an element: everything around the first `*`, and a field, if a hash is meant.
+/// A pattern for names of keys that depend on an element: the text around the first `*`, and optionally a hash's field.
 enum Pattern<'c> {
     /// `#`: the element itself.
     Element,
-    /// Without a `*` no key is meant.
+    /// A pattern without `*` refers to no key.
     Nothing,
     Key {
         prefix: &'c [u8],
@@ -62,21 +63,21 @@ impl<'c> Pattern<'c> {
     }
 }
 
-/// What SORT is asked to do.
+/// Options of SORT.
 struct SortOptions<'c> {
     descending: bool,
     alpha: bool,
     limit: Option<(i64, i64)>,
     by: Option<Pattern<'c>>,
-    /// BY a pattern that means no key: the elements stay in their own order, whatever other BY there is.
+    /// True if a BY pattern refers to no key: the elements keep their own order, even if there is another BY.
     keeps_order: bool,
     get: Vec<Pattern<'c>>,
-    /// The argument that names the key to store the result in.
+    /// Index of the key for storing the result.
     store: Option<usize>,
 }
 
 impl<'c> SortOptions<'c> {
-    /// `may_look_up`: whether the user may read every key, as BY and GET may lead to any.
+    /// Parses the options. `may_look_up` is true if the user may read every key, since BY and GET can refer to any key.
     fn parse(args: Args<'c>, may_store: bool, may_look_up: bool) -> Result<SortOptions<'c>, Error> {
         let mut options = SortOptions {
             descending: false,
@@ -94,7 +95,7 @@ impl<'c> SortOptions<'c> {
         Ok(options)
     }
 
-    /// Takes the option at `index` and gives how many arguments it has.
+    /// Parses the option at `index` and returns the number of its arguments.
     fn option(&mut self, args: Args<'c>, index: usize, may_store: bool, may_look_up: bool) -> Result<usize, Error> {
         let is = |name: &str| args.get(index).eq_ignore_ascii_case(name.as_bytes());
         let left = args.len() - index - 1;
@@ -120,7 +121,7 @@ impl<'c> SortOptions<'c> {
                 self.by = Some(by);
                 return Ok(1);
             }
-            // Even of the element itself, as in Redis.
+            // As in Redis, this includes GET of the element itself.
             1.. if is("get") && !may_look_up => return Err(denied("GET")),
             1.. if is("get") => {
                 self.get.push(Pattern::parse(args.get(index + 1)));
@@ -131,11 +132,15 @@ impl<'c> SortOptions<'c> {
         Ok(0)
     }
 
+    fn has_patterns(&self) -> bool {
+        self.by.is_some() || !self.get.is_empty()
+    }
+
     fn looks_keys_up(&self) -> bool {
         self.by.iter().chain(&self.get).any(Pattern::is_key)
     }
 
-    /// Which of `len` elements are wanted.
+    /// The range of results to return, out of `len` elements.
     fn window(&self, len: usize) -> Range<usize> {
         let Some((start, count)) = self.limit else { return 0..len };
         let start = usize::try_from(start).unwrap_or(0).min(len);
@@ -144,7 +149,8 @@ impl<'c> SortOptions<'c> {
         start..start + count
     }
 
-    /// Which of `len` elements in their own order are needed, counted from the first, whichever end one begins at.
+    /// The range of elements to load, in stored order. If the elements keep their order, only the results are loaded; a
+    /// descending order takes them from the end.
     fn loaded(&self, len: usize) -> Range<usize> {
         match self.window(len) {
             _ if !self.keeps_order => 0..len,
@@ -154,13 +160,39 @@ impl<'c> SortOptions<'c> {
     }
 }
 
-/// The error for an option that may lead to keys which the user may not read.
+/// The error for an option that could read keys without the user's permission.
 fn denied(option: &str) -> Error {
     Error::new(format!("ERR {option} option of SORT denied due to insufficient ACL permissions."))
 }
 
-/// The key of STORE among the arguments. Where they make no sense, it is what Redis takes for it: SORT itself refuses
-/// them, but COMMAND GETKEYS doesn't.
+/// Returns the error for an option that could read keys of another slot than the sorted key's, if there is one.
+fn denied_by_slot(args: Args<'_>) -> Option<Error> {
+    let key = slot_of(args.get(1));
+    let mut index = 2;
+    while index < args.len() {
+        let is = |name: &str| args.get(index).eq_ignore_ascii_case(name.as_bytes());
+        if is("limit") {
+            index += 2;
+        } else if is("store") {
+            index += 1;
+        } else if is("by") || is("get") {
+            let (option, pattern) = (args.get(index), args.get(index + 1));
+            let means_keys = if is("by") { pattern.contains(&b'*') } else { pattern != b"#" };
+            if means_keys && pattern_slot(pattern) != Some(key) {
+                let option = String::from_utf8_lossy(option).to_uppercase();
+                return Some(Error::new(format!(
+                    "ERR {option} option of SORT denied in Cluster mode when keys formed by the pattern may be in different slots."
+                )));
+            }
+            index += 1;
+        }
+        index += 1;
+    }
+    None
+}
+
+/// The key of STORE among the arguments. Invalid arguments yield the same key as in Redis: SORT itself refuses them,
+/// but COMMAND GETKEYS doesn't.
 pub(super) fn store_key(args: Args<'_>) -> Option<usize> {
     if let Ok(options) = SortOptions::parse(args, true, true) {
         return options.store;
@@ -186,7 +218,7 @@ pub(super) fn scope(args: Args<'_>) -> Scope {
     if anywhere { Scope::Whole } else { Scope::Keys }
 }
 
-/// The elements to sort; of those that keep their own order, only the wanted ones.
+/// Loads the elements to sort; if they keep their order, only the results.
 fn elements(call: &mut Call<'_, '_, '_>, options: &SortOptions<'_>) -> Result<Items, Error> {
     let mut items = Items::default();
     let reverse = options.keeps_order && options.descending;
@@ -220,7 +252,7 @@ fn is_set(call: &Call<'_, '_, '_>) -> bool {
     call.db.kind(call.key(1)) == Some(store::value::Type::Set)
 }
 
-/// The indexes of the elements in the order asked for.
+/// Returns the indexes of the elements in sorted order.
 fn sorted(db: &mut Db<'_, '_>, elements: &Items, options: &SortOptions<'_>, alpha: bool) -> Result<Vec<usize>, Error> {
     let by = options.by.as_ref().filter(|_| !options.keeps_order);
     let mut order = Order::new(elements.len(), options.descending);
@@ -236,7 +268,7 @@ fn sorted(db: &mut Db<'_, '_>, elements: &Items, options: &SortOptions<'_>, alph
     }
     let mut is_number = true;
     let mut weigh = |value: Option<Item<'_>>| {
-        // What has no number counts as zero.
+        // A missing value counts as zero.
         let score = value.map_or(Some(0.0), number);
         is_number &= score.is_some();
         order.push(number_word(score.unwrap_or_default()));
@@ -251,7 +283,7 @@ fn sorted(db: &mut Db<'_, '_>, elements: &Items, options: &SortOptions<'_>, alph
     Ok(order.sorted(&Ties::Elements(elements), window))
 }
 
-/// Visits what one pattern means for each element.
+/// Visits the values that one pattern refers to, for each element.
 fn each_value_of(db: &mut Db<'_, '_>, by: &Pattern<'_>, elements: &Items, visit: impl FnMut(Option<Item<'_>>)) {
     each_value(db, std::slice::from_ref(by), elements.len(), |index| elements.get(index), visit);
 }
@@ -266,8 +298,14 @@ pub(super) fn sort_ro(call: &mut Call<'_, '_, '_>) -> Outcome {
 
 fn sort_with(call: &mut Call<'_, '_, '_>, may_store: bool) -> Outcome {
     let options = SortOptions::parse(*call.args, may_store, !call.rules.denies_lookups)?;
+    if options.has_patterns()
+        && call.db.is_by_slot()
+        && let Some(error) = denied_by_slot(*call.args)
+    {
+        return Err(error);
+    }
     let elements = elements(call, &options)?;
-    // What is stored, and what a script sees, must not depend on how a set happens to be kept.
+    // Results that are stored or seen by a script must not depend on a set's encoding.
     let orders_set = options.keeps_order && (options.store.is_some() || call.in_script) && is_set(call);
     let wanted = if orders_set || !options.keeps_order {
         sorted(&mut call.db, &elements, &options, options.alpha || orders_set)?
@@ -292,7 +330,7 @@ fn reply(call: &mut Call<'_, '_, '_>, elements: &Items, wanted: &[usize], get: &
     Ok(())
 }
 
-/// Visits what SORT gives: the elements, or what GET's patterns mean for each.
+/// Visits SORT's results: the elements, or the values of GET's patterns for each.
 fn each_result(
     db: &mut Db<'_, '_>,
     elements: &Items,
@@ -307,10 +345,9 @@ fn each_result(
     }
 }
 
-/// Has the journal reproduce the list itself: what SORT gives depends on other keys and on how equal elements are
-/// ordered.
+/// Makes the journal record the list itself: SORT's result depends on other keys and on the order of equal elements.
 fn record_stored(call: &mut Call<'_, '_, '_>, key: Key<'_>, list: &List) {
-    /// Elements of a command, so that no request becomes too large.
+    /// Number of elements per command, which limits the size of a request.
     const ELEMENTS: usize = 512;
     if !call.is_recorded() {
         return;

@@ -11,21 +11,21 @@ use crate::spec::flag::{ASKING, DENYOOM, FAST, LOADING, MOVABLEKEYS, READONLY, S
 use crate::spec::key_flag::{ACCESS, DELETE, INSERT, OW, RM, RO, RW, UPDATE};
 use crate::spec::{Group, KeySpec, Scope, Spec, acl, fact};
 
-/// Tips of commands that take any number of keys and count.
+/// Tips for commands that count any number of keys.
 const COUNTING: &[&str] = &["request_policy:multi_shard", "response_policy:agg_sum"];
 
-/// The arguments of COPY that name a database.
+/// Visits COPY's arguments that name a database.
 fn named_by_copy(args: Args<'_>, visit: &mut dyn FnMut(usize)) {
     let is_option = |index: &usize| args.get(*index).eq_ignore_ascii_case(b"db");
     (3..args.len().saturating_sub(1)).filter(is_option).for_each(|index| visit(index + 1));
 }
 
-/// The argument of MOVE that names a database.
+/// Visits MOVE's argument that names a database.
 fn named_by_move(_: Args<'_>, visit: &mut dyn FnMut(usize)) {
     visit(2);
 }
 
-/// See the module's documentation.
+/// Entries of commands on keys of any type.
 pub const COMMANDS: &[Spec<Handler>] = &[
     Spec::new("copy", -3, WRITE | DENYOOM, copy as Handler)
         .keys(&[KeySpec::at(1, RO | ACCESS), KeySpec::at(2, OW | UPDATE)])
@@ -40,7 +40,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
     Spec::new("dbsize", 1, READONLY | FAST, dbsize as Handler)
         .scope(Scope::Whole)
         .categories(acl::KEYSPACE)
-        .docs(Group::Server, "1.0.0", "O(1)", "Returns how many keys the database has.", "")
+        .docs(Group::Server, "1.0.0", "O(1)", "Counts the keys of the database.", "")
         .tips(&["request_policy:all_shards", "response_policy:agg_sum"]),
     Spec::new("del", -2, WRITE, del as Handler)
         .facts(fact::BRIEF_IF_LAZY)
@@ -59,14 +59,14 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             Group::Generic,
             "2.6.0",
             "O(N) in the size of the value",
-            "Returns the value of a key in a form that RESTORE takes.",
+            "Returns the value of a key in a serialized form for RESTORE.",
             "key",
         )
         .tips(&["nondeterministic_output"]),
     Spec::new("exists", -2, READONLY | FAST, exists as Handler)
         .brief()
         .keys(&[KeySpec::range(1, -1, 1, RO)])
-        .docs(Group::Generic, "1.0.0", "O(N) in the number of keys", "Counts which of the keys exist.", "key [key ...]")
+        .docs(Group::Generic, "1.0.0", "O(N) in the number of keys", "Counts the keys that exist.", "key [key ...]")
         .history(&[("3.0.3", "Several keys.")])
         .tips(COUNTING),
     Spec::new("expire", -3, WRITE | FAST, expire::expire as Handler)
@@ -138,7 +138,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         .docs(Group::Generic, "1.0.0", "O(1)", "Moves a key to another database.", "key db:integer"),
     Spec::new("object", -2, 0, object::object as Handler)
         .not_in_group_category()
-        .docs(Group::Generic, "2.2.3", "Depends on the subcommand", "Tells how a key is kept.", "")
+        .docs(Group::Generic, "2.2.3", "Depends on the subcommand", "Inspects the representation and use of a key.", "")
         .subcommands(OBJECT),
     Spec::new("persist", 2, WRITE | FAST, expire::persist as Handler)
         .brief()
@@ -173,12 +173,12 @@ pub const COMMANDS: &[Spec<Handler>] = &[
     Spec::new("pttl", 2, READONLY | FAST, expire::pttl as Handler)
         .brief()
         .keys(&[KeySpec::at(1, RO | ACCESS)])
-        .docs(Group::Generic, "2.6.0", "O(1)", "Returns how long a key has to live, in milliseconds.", "key")
-        .history(&[("2.8.0", "Answers -2 if there is no key.")])
+        .docs(Group::Generic, "2.6.0", "O(1)", "Returns the remaining time to live of a key, in milliseconds.", "key")
+        .history(&[("2.8.0", "Returns -2 for a missing key.")])
         .tips(&["nondeterministic_output"]),
     Spec::new("randomkey", 1, READONLY, scan::randomkey as Handler)
         .scope(Scope::Each)
-        .docs(Group::Generic, "1.0.0", "O(1)", "Returns a key of the database, picked at random.", "")
+        .docs(Group::Generic, "1.0.0", "O(1)", "Returns a random key of the database.", "")
         .tips(&["request_policy:all_shards", "response_policy:special", "nondeterministic_output"]),
     Spec::new("rename", 3, WRITE, rename as Handler)
         .facts(fact::BRIEF_IF_LAZY)
@@ -186,14 +186,14 @@ pub const COMMANDS: &[Spec<Handler>] = &[
         .docs(
             Group::Generic,
             "1.0.0",
-            "O(1), beside what freeing an overwritten value takes",
-            "Renames a key, in place of one that has the new name already.",
+            "O(1), plus the time to free an overwritten value",
+            "Renames a key, replacing an existing key with the new name.",
             "key newkey",
         ),
     Spec::new("renamenx", 3, WRITE | FAST, renamenx as Handler)
         .brief()
         .keys(&[KeySpec::at(1, RW | ACCESS | DELETE), KeySpec::at(2, OW | INSERT)])
-        .docs(Group::Generic, "1.0.0", "O(1)", "Renames a key if none has the new name.", "key newkey")
+        .docs(Group::Generic, "1.0.0", "O(1)", "Renames a key if the new name is free.", "key newkey")
         .history(&[("3.2.0", "No error if both names are the same.")]),
     Spec::new("restore", -4, WRITE | DENYOOM, payload::restore as Handler)
         .keys(&[KeySpec::at(1, OW | UPDATE)])
@@ -202,7 +202,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             Group::Generic,
             "2.6.0",
             "O(N) in the size of the value, O(N*log(N)) for sorted sets",
-            "Creates a key from what DUMP has returned.",
+            "Creates a key from a value that DUMP serialized.",
             "key ttl:integer serialized-value [REPLACE@3.0.0] [ABSTTL@5.0.0] [IDLETIME@5.0.0 seconds:integer] \
              [FREQ@5.0.0 frequency:integer]",
         )
@@ -215,7 +215,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             Group::Server,
             "3.0.0",
             "O(N) in the size of the value, O(N*log(N)) for sorted sets",
-            "As RESTORE, for servers that move keys within a cluster.",
+            "Works like RESTORE, for servers that move keys within a cluster.",
             "key ttl:integer serialized-value [REPLACE@3.0.0] [ABSTTL@5.0.0] [IDLETIME@5.0.0 seconds:integer] \
              [FREQ@5.0.0 frequency:integer]",
         )
@@ -226,7 +226,7 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             Group::Generic,
             "2.8.0",
             "O(1) for every call, O(N) in the number of keys for a complete iteration",
-            "Iterates over the keys of the database, some at a time.",
+            "Iterates over the keys of the database with a cursor.",
             "cursor:integer [MATCH pattern:pattern] [COUNT count:integer] [TYPE@6.0.0 type]",
         )
         .history(&[("6.0.0", "`TYPE`.")])
@@ -270,15 +270,15 @@ pub const COMMANDS: &[Spec<Handler>] = &[
             Group::Generic,
             "3.2.1",
             "O(N) in the number of keys",
-            "Counts which of the keys exist, and marks them as used just now.",
+            "Counts the keys that exist, and marks them as just used.",
             "key [key ...]",
         )
         .tips(COUNTING),
     Spec::new("ttl", 2, READONLY | FAST, expire::ttl as Handler)
         .brief()
         .keys(&[KeySpec::at(1, RO | ACCESS)])
-        .docs(Group::Generic, "1.0.0", "O(1)", "Returns how long a key has to live, in seconds.", "key")
-        .history(&[("2.8.0", "Answers -2 if there is no key.")])
+        .docs(Group::Generic, "1.0.0", "O(1)", "Returns the remaining time to live of a key, in seconds.", "key")
+        .history(&[("2.8.0", "Returns -2 for a missing key.")])
         .tips(&["nondeterministic_output"]),
     Spec::new("type", 2, READONLY | FAST, type_of as Handler).brief().keys(&[KeySpec::at(1, RO)]).docs(
         Group::Generic,
@@ -301,10 +301,10 @@ pub const COMMANDS: &[Spec<Handler>] = &[
 ];
 
 const SORT_CATEGORIES: u32 = acl::SET | acl::SORTEDSET | acl::LIST | acl::DANGEROUS;
-const SORT_COMPLEXITY: &str = "O(N+M*log(M)) in the number of elements and of those that are returned";
-const SORT_NOTES: &str = "BY and GET name keys after what the elements are";
+const SORT_COMPLEXITY: &str = "O(N+M*log(M)), where N is the number of elements and M the number of returned elements";
+const SORT_NOTES: &str = "BY and GET derive names of keys from the elements";
 
-/// The keys that BY and GET mean depend on data, so that none can be told in advance.
+/// The keys of BY and GET depend on data, so none can be known in advance.
 fn no_key(_: resp::request::Args<'_>) -> Option<usize> {
     None
 }
@@ -312,11 +312,11 @@ fn no_key(_: resp::request::Args<'_>) -> Option<usize> {
 const OBJECT: &[Spec<Handler>] = &[
     Spec::new("encoding", 3, READONLY, object::encoding as Handler)
         .keys(&[KeySpec::at(2, RO)])
-        .docs(Group::Generic, "2.2.3", "O(1)", "Returns how the value of a key is encoded.", "key")
+        .docs(Group::Generic, "2.2.3", "O(1)", "Returns the encoding of a key's value.", "key")
         .tips(&["nondeterministic_output"]),
     Spec::new("freq", 3, READONLY, object::freq as Handler)
         .keys(&[KeySpec::at(2, RO)])
-        .docs(Group::Generic, "4.0.0", "O(1)", "Returns how often a key is used, on a logarithmic scale.", "key")
+        .docs(Group::Generic, "4.0.0", "O(1)", "Returns the frequency of a key's use, on a logarithmic scale.", "key")
         .tips(&["nondeterministic_output"]),
     Spec::new("help", 2, LOADING | STALE, object::help as Handler).docs(
         Group::Generic,
@@ -331,6 +331,6 @@ const OBJECT: &[Spec<Handler>] = &[
         .tips(&["nondeterministic_output"]),
     Spec::new("refcount", 3, READONLY, object::refcount as Handler)
         .keys(&[KeySpec::at(2, RO)])
-        .docs(Group::Generic, "2.2.3", "O(1)", "Returns how many references the value of a key has.", "key")
+        .docs(Group::Generic, "2.2.3", "O(1)", "Returns the reference count of a key's value.", "key")
         .tips(&["nondeterministic_output"]),
 ];

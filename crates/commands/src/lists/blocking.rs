@@ -1,6 +1,6 @@
-//! Waiting for elements: BLPOP, BRPOP, BLMPOP, BLMOVE, BRPOPLPUSH.
+//! Blocking commands: BLPOP, BRPOP, BLMPOP, BLMOVE, BRPOPLPUSH.
 //!
-//! Each tries, and asks to be run again if there was nothing. The order of waiters isn't known here.
+//! Each makes an attempt, and asks to be run again if there was no element. The engine decides the order of waiters.
 
 use store::types::list::End;
 
@@ -11,7 +11,7 @@ use crate::call::TimeoutReply;
 use crate::error::{Error, Outcome};
 use crate::timeout::timeout_ms;
 
-/// The timeout that is the argument at `index`, in milliseconds.
+/// Parses the argument at `index` as a timeout and returns milliseconds.
 fn timeout_at(call: &Call<'_, '_, '_>, index: usize) -> Result<Option<u64>, Error> {
     timeout_ms(call.arg(index), call.db.now_ms())
 }
@@ -44,20 +44,26 @@ pub(super) fn blmpop(call: &mut Call<'_, '_, '_>) -> Outcome {
 
 pub(super) fn blmove(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (from, to) = (end_at(call, 3)?, end_at(call, 4)?);
-    move_or_wait(call, from, to, 5)
+    if move_or_wait(call, from, to, 5)? {
+        let side = |end: End| if matches!(end, End::Left) { &b"LEFT"[..] } else { b"RIGHT" };
+        call.record_as(&[b"LMOVE", call.arg(1), call.arg(2), side(from), side(to)]);
+    }
+    Ok(())
 }
 
 pub(super) fn brpoplpush(call: &mut Call<'_, '_, '_>) -> Outcome {
-    move_or_wait(call, End::Right, End::Left, 3)
-}
-
-fn move_or_wait(call: &mut Call<'_, '_, '_>, from: End, to: End, timeout: usize) -> Outcome {
-    let timeout_ms = timeout_at(call, timeout)?;
-    if move_element(call, from, to)? {
-        let side = |end: End| if matches!(end, End::Left) { &b"LEFT"[..] } else { b"RIGHT" };
-        call.record_as(&[b"LMOVE", call.arg(1), call.arg(2), side(from), side(to)]);
-    } else {
-        call.wait(timeout_ms, TimeoutReply::Null);
+    if move_or_wait(call, End::Right, End::Left, 3)? {
+        call.record_as(&[b"RPOPLPUSH", call.arg(1), call.arg(2)]);
     }
     Ok(())
+}
+
+/// Moves an element, or waits for one. Returns true if an element was moved.
+fn move_or_wait(call: &mut Call<'_, '_, '_>, from: End, to: End, timeout: usize) -> Result<bool, Error> {
+    let timeout_ms = timeout_at(call, timeout)?;
+    let is_moved = move_element(call, from, to)?;
+    if !is_moved {
+        call.wait(timeout_ms, TimeoutReply::Null);
+    }
+    Ok(is_moved)
 }

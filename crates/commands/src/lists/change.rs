@@ -1,4 +1,4 @@
-//! Adding, replacing and removing elements: LPUSH and its relatives, LINSERT, LSET, LREM, LTRIM.
+//! Adding, replacing and removing elements: LPUSH and the other push commands, LINSERT, LSET, LREM, LTRIM.
 
 use store::keyspace::Key;
 use store::types::list::{End, List};
@@ -8,7 +8,7 @@ use crate::Call;
 use crate::effects::Class;
 use crate::error::{Error, Outcome};
 
-/// The event of adding elements at an end.
+/// The event for adding elements at an end.
 pub(super) fn push_event(end: End) -> &'static str {
     match end {
         End::Left => "lpush",
@@ -16,7 +16,7 @@ pub(super) fn push_event(end: End) -> &'static str {
     }
 }
 
-/// Notes that `count` elements were taken from the list, and removes the key if none is left.
+/// Records that `count` elements were removed from the list, and deletes the key if the list is empty.
 pub(super) fn taken(call: &mut Call<'_, '_, '_>, key: Key<'_>, event: &'static str, count: usize, is_empty: bool) {
     call.changed_by(count, key, Class::List, event);
     if is_empty {
@@ -92,7 +92,7 @@ pub(super) fn linsert(call: &mut Call<'_, '_, '_>) -> Outcome {
 pub(super) fn lset(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (key, index, element) = (call.key(1), call.int(2), call.arg(3));
     let list = call.db.object_mut::<List>(key)?.ok_or(Error::NO_SUCH_KEY)?;
-    // Without a list, Redis doesn't look at the index.
+    // Redis doesn't check the index of a missing list.
     if !list.set(from_head(index?, list.len()), element, call.rules.list) {
         return Err(Error::INDEX_OUT_OF_RANGE);
     }
@@ -120,7 +120,7 @@ pub(super) fn ltrim(call: &mut Call<'_, '_, '_>) -> Outcome {
         let before = list.len();
         list.trim(span(start, stop, before), call.rules.list);
         let (removed, is_empty) = (before - list.len(), list.is_empty());
-        // An event even if nothing had to go, as in Redis.
+        // As in Redis, the event is published even if no element was removed.
         taken(call, key, "ltrim", removed, is_empty);
     }
     call.reply.ok();

@@ -1,7 +1,7 @@
-//! Moving several elements at once: LMOVEM and BLMOVEM, as of Redis 8.10.
+//! Moves of several elements at once: LMOVEM and BLMOVEM, as in Redis 8.10.
 //!
-//! The elements are taken first, then put to the other list: with the same list twice, OBO isn't LMOVE so many times. The journal has
-//! it as pushes, pops and LSETs, which older readers understand.
+//! All elements are popped before the first is pushed, so OBO on a single list differs from repeated LMOVEs. The
+//! journal records pushes, pops and LSETs, which older versions understand.
 
 use resp::num::IntText;
 use store::types::list::{End, List};
@@ -15,19 +15,19 @@ use crate::effects::Class;
 use crate::error::{Error, Outcome};
 use crate::timeout::timeout_ms;
 
-/// What is to be moved, and how.
+/// Options of a move.
 #[derive(Clone, Copy)]
 struct Moves {
     from: End,
     to: End,
     count: usize,
-    /// EXACTLY: all of them or none.
+    /// EXACTLY: all of them or nothing.
     is_exact: bool,
-    /// OBO: each is put to the end, one after another, so that one end to the same end turns them round.
+    /// OBO: the elements are pushed one after another. Moving between equal ends therefore reverses their order.
     is_one_by_one: bool,
 }
 
-/// Reads the arguments: both ends, and what follows from `options` on.
+/// Parses the arguments: both ends, and the options from `options` on.
 fn moves(call: &Call<'_, '_, '_>, options: usize) -> Result<Moves, Error> {
     let (from, to) = (end_at(call, 3)?, end_at(call, 4)?);
     let mut moves = Moves { from, to, count: 1, is_exact: false, is_one_by_one: true };
@@ -59,8 +59,8 @@ pub(super) fn blmovem(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Moves elements from the list at the first key to the one at the second, and replies with them in the order in which they are
-/// there. Says whether there were enough; if not, there is no reply.
+/// Moves elements from the list at the first key to the list at the second, and replies with them in their order in the
+/// destination. Returns false, without a reply, if there were not enough.
 fn move_elements(call: &mut Call<'_, '_, '_>, moves: Moves) -> Result<bool, Error> {
     let (source, destination, limits) = (call.key(1), call.key(2), call.rules.list);
     let destination_type = call.db.peek_object::<List>(destination).map(|_| ());
@@ -98,7 +98,7 @@ fn opposite(end: End) -> End {
     }
 }
 
-/// Records what was done. `same_len`: how many elements the list has, if both keys are the same.
+/// Records the move. `same_len` is the list's length if both keys are the same.
 fn record(call: &mut Call<'_, '_, '_>, moves: Moves, same_len: Option<usize>, block: &[impl AsRef<[u8]>]) {
     let (source, destination) = (call.key(1), call.key(2));
     if let Some(len) = same_len.filter(|_| moves.from == moves.to) {
@@ -115,7 +115,7 @@ fn record(call: &mut Call<'_, '_, '_>, moves: Moves, same_len: Option<usize>, bl
         (End::Right, End::Left) => (b"RPUSH", b"LPOP"),
         (End::Right, End::Right) => (b"RPUSH", b"RPOP"),
     };
-    // Put there before they are taken away, so that a list that is turned doesn't go with its time to live in between.
+    // The push comes first: if the keys are the same, popping all elements first would delete the key and its expiry.
     let mut words = vec![push, destination.bytes];
     words.extend(block.iter().map(AsRef::as_ref));
     if moves.to == End::Left {

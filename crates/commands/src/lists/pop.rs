@@ -1,4 +1,4 @@
-//! Taking elements from the ends of lists: LPOP, RPOP, LMPOP, LMOVE, RPOPLPUSH.
+//! Removing elements from the ends of lists: LPOP, RPOP, LMPOP, LMOVE, RPOPLPUSH.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::Call;
 use crate::effects::Class;
 use crate::error::{Error, Outcome};
 
-/// The event of taking elements from an end, which is also the name of the command that does no more.
+/// The event for removing elements from an end, which is also the name of the plain command.
 pub(super) fn pop_event(end: End) -> &'static str {
     match end {
         End::Left => "lpop",
@@ -47,13 +47,13 @@ fn pop(call: &mut Call<'_, '_, '_>, end: End) -> Outcome {
     Ok(())
 }
 
-/// How many elements LPOP and RPOP are to take.
+/// Parses the count of LPOP and RPOP.
 fn count(call: &Call<'_, '_, '_>) -> Result<usize, Error> {
     num::parse_i64(call.arg(2)).and_then(|count| usize::try_from(count).ok()).ok_or(Error::NOT_POSITIVE)
 }
 
-/// Moves elements from an end of a list to the reply: one as it is, or an array of up to `count`. Says how many, and
-/// whether the list is empty then.
+/// Moves elements from an end of a list to the reply: a single bulk string, or an array of up to `count`. Returns their
+/// number, and true if the list is now empty.
 fn pop_to_reply(
     list: &mut List,
     end: End,
@@ -71,17 +71,17 @@ fn pop_to_reply(
     (taken, list.is_empty())
 }
 
-/// What LMPOP is to do.
+/// Arguments of LMPOP.
 pub(super) struct MultiPop {
-    /// The arguments that are keys.
+    /// Indexes of the keys.
     pub keys: Range<usize>,
-    /// The end to take from.
+    /// The end to remove from.
     pub end: End,
-    /// How many elements to take at most.
+    /// Largest number of elements to remove.
     pub count: usize,
 }
 
-/// The arguments of LMPOP from the number of keys on, which is at `index`.
+/// Parses the arguments of LMPOP from the number of keys on, which is at `index`.
 pub(super) fn multi_pop(call: &Call<'_, '_, '_>, index: usize) -> Result<MultiPop, Error> {
     let keys = positive(call, index).ok_or(Error::new("ERR numkeys should be greater than 0"))?;
     let keys = index + 1..(index + 1).saturating_add(keys);
@@ -92,7 +92,7 @@ pub(super) fn multi_pop(call: &Call<'_, '_, '_>, index: usize) -> Result<MultiPo
     let options = keys.end + 1;
     let count = match call.len() - options {
         0 => 1,
-        // A second COUNT is a syntax error, but only after the first was found good.
+        // A repeated COUNT is a syntax error, but a bad value of the first one is reported before it.
         2.. if call.is(options, "count") => {
             positive(call, options + 1).ok_or(Error::new("ERR count should be greater than 0"))?
         }
@@ -101,7 +101,7 @@ pub(super) fn multi_pop(call: &Call<'_, '_, '_>, index: usize) -> Result<MultiPo
     if call.len() > options + 2 { Err(Error::SYNTAX) } else { Ok(MultiPop { keys, end, count }) }
 }
 
-/// The argument at `index` as a number above 0.
+/// Parses the argument at `index` as a number above 0.
 pub(super) fn positive(call: &Call<'_, '_, '_>, index: usize) -> Option<usize> {
     num::parse_i64(call.arg(index)).filter(|&number| number > 0).and_then(|number| usize::try_from(number).ok())
 }
@@ -114,8 +114,8 @@ pub(super) fn lmpop(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Takes elements from the first list among the keys and replies with its key and them: one as it is, or an array of up
-/// to `count`. Says whether there was a list; if not, there is no reply.
+/// Removes elements from the first list among the keys, and replies with its key and the elements: one bulk string, or
+/// an array of up to `count`. Returns false, without a reply, if there was no list.
 pub(super) fn pop_from_first(
     call: &mut Call<'_, '_, '_>,
     keys: Range<usize>,
@@ -158,8 +158,8 @@ fn move_or_null(call: &mut Call<'_, '_, '_>, from: End, to: End) -> Outcome {
     Ok(())
 }
 
-/// Moves an element from an end of the list at the first key to an end of the one at the second, and replies with it.
-/// Says whether there was one; if not, there is no reply.
+/// Moves an element from an end of the list at the first key to an end of the list at the second, and replies with it.
+/// Returns false, without a reply, if there was no element.
 pub(super) fn move_element(call: &mut Call<'_, '_, '_>, from: End, to: End) -> Result<bool, Error> {
     let (source, destination, limits) = (call.key(1), call.key(2), call.rules.list);
     let destination_type = call.db.peek_object::<List>(destination).map(|_| ());
@@ -171,7 +171,7 @@ pub(super) fn move_element(call: &mut Call<'_, '_, '_>, from: End, to: End) -> R
         call.event(source, Class::List, pop_event(from));
         return Ok(true);
     }
-    // A copy, since the element's place may not outlive the other list's change.
+    // The element is copied, since changing the other list may invalidate a reference to it.
     let Some(element) = list.pop(from, limits) else { return Ok(false) };
     let is_empty = list.is_empty();
     call.db.object_or_new::<List>(destination)?.push(to, &element, limits);

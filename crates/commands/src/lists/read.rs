@@ -1,4 +1,4 @@
-//! Looking at lists: LLEN, LINDEX, LRANGE, LPOS.
+//! Reading lists: LLEN, LINDEX, LRANGE, LPOS.
 
 use resp::num;
 use store::types::list::{End, List, Search};
@@ -16,7 +16,7 @@ pub(super) fn llen(call: &mut Call<'_, '_, '_>) -> Outcome {
 pub(super) fn lindex(call: &mut Call<'_, '_, '_>) -> Outcome {
     let index = call.int(2);
     match call.db.object::<List>(call.key(1))? {
-        // Without a list, Redis doesn't look at the index.
+        // Redis doesn't check the index of a missing list.
         None => call.reply.null(),
         Some(list) => match list.get(from_head(index?, list.len())) {
             None => call.reply.null(),
@@ -40,10 +40,10 @@ pub(super) fn lrange(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// What LPOS is to do.
+/// Options of LPOS.
 struct Positions {
     search: Search,
-    /// Whether COUNT was given, which makes the reply an array.
+    /// True if COUNT was given; the reply is then an array.
     many: bool,
 }
 
@@ -95,14 +95,14 @@ fn positions(call: &Call<'_, '_, '_>) -> Result<Positions, Error> {
     Ok(positions)
 }
 
-/// The end to search from, and how many matches to pass over.
+/// Converts a rank to the end to search from and the number of matches to skip.
 fn rank(rank: i64) -> Result<(End, usize), Error> {
     match rank {
         0 => Err(Error::new(
             "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative to \
              start from the end of the list",
         )),
-        // It has no absolute value among the 64-bit integers.
+        // `i64::MIN` has no 64-bit absolute value.
         i64::MIN => Err(Error::new(
             "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
         )),
@@ -110,7 +110,7 @@ fn rank(rank: i64) -> Result<(End, usize), Error> {
     }
 }
 
-/// A number of elements at the argument `index`, of which 0 means no limit.
+/// Parses the argument at `index` as a limit; 0 means no limit.
 fn limit(call: &Call<'_, '_, '_>, index: usize, complaint: &'static str) -> Result<usize, Error> {
     match num::parse_i64(call.arg(index)) {
         Some(0) => Ok(usize::MAX),

@@ -1,4 +1,4 @@
-//! Expected replies are those of a Redis server.
+//! Expected replies come from a Redis server.
 
 use store::types::list::ListLimits;
 
@@ -53,7 +53,7 @@ fn inserting_and_replacing() {
 }
 
 #[test]
-fn looking() {
+fn reading() {
     check(&[
         ("rpush l a b 12 -7", ":4"),
         ("set s x", "+OK"),
@@ -86,7 +86,7 @@ fn looking() {
 }
 
 #[test]
-fn positions() {
+fn finding_positions() {
     check(&[
         ("rpush l a b c 1 2 3 c c", ":8"),
         ("set s x", "+OK"),
@@ -117,7 +117,7 @@ fn positions() {
             "-ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative to start from the end of the list",
         ),
         ("lpos l c rank abc", NOT_INTEGER),
-        // Redis 7.0 takes it for a rank.
+        // Redis 7.0 accepts it as a rank.
         (
             "lpos l c rank -9223372036854775808",
             "-ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
@@ -274,7 +274,7 @@ fn blocking_commands_that_find_something() {
 }
 
 #[test]
-fn nothing_in_resp3() {
+fn missing_values_in_resp3() {
     check_resp3(&[
         ("rpush l a", ":1"),
         ("lindex l 1", "_"),
@@ -287,7 +287,7 @@ fn nothing_in_resp3() {
     ]);
 }
 
-/// Each command with what it waits for; it must write no reply.
+/// Checks each command's request to block; it must write no reply.
 #[test]
 fn blocking_commands_that_find_nothing() {
     use TimeoutReply::{Null, NullArray};
@@ -361,7 +361,7 @@ fn each_change_has_its_events() {
     }
 }
 
-/// The same on lists of many nodes, against a plain vector.
+/// Compares changes of lists of many nodes with a plain vector.
 #[test]
 fn long_lists_keep_their_order() {
     let mut bench = Bench::default();
@@ -392,7 +392,7 @@ fn long_lists_keep_their_order() {
     assert_eq!(bench.run("lrange l 0 -1"), array(&model[7..72]));
 }
 
-/// The replies and lists are those of the tests of Redis 8.10, and of its documentation.
+/// Replies and lists are from the tests and the documentation of Redis 8.10.
 #[test]
 fn several_elements_are_moved_in_either_order() {
     let rows = [
@@ -428,7 +428,7 @@ fn several_elements_are_moved_in_either_order() {
     }
 }
 
-/// Likewise.
+/// Expected replies are from the tests and the documentation of Redis 8.10.
 #[test]
 fn several_elements_of_one_list_are_taken_before_they_are_put_back() {
     let rows = [
@@ -471,4 +471,12 @@ fn too_few_elements_are_not_moved() {
         ("lrange l 0 -1", "*2|$1|a|$1|b"),
         ("exists m", ":0"),
     ]);
+}
+
+#[test]
+fn a_move_that_may_wait_is_recorded_as_one_that_does_not() {
+    let mut bench = Bench::default();
+    bench.run("rpush a 1 2 3");
+    assert_eq!(bench.recorded("brpoplpush a b 0"), ["*3 $9 RPOPLPUSH $1 a $1 b "]);
+    assert_eq!(bench.recorded("blmove a b left right 0"), ["*5 $5 LMOVE $1 a $1 b $4 LEFT $5 RIGHT "]);
 }

@@ -8,7 +8,7 @@ use crate::effects::Class;
 use crate::error::Outcome;
 use crate::items::ItemsAhead;
 
-/// Notes that `count` members were taken from the set, and removes the key if none is left.
+/// Records that `count` members were removed from the set, and deletes the key if the set is empty.
 pub(super) fn taken(call: &mut Call<'_, '_, '_>, key: Key<'_>, event: &'static str, count: usize, is_empty: bool) {
     call.changed_by(count, key, Class::Set, event);
     if is_empty {

@@ -1,4 +1,4 @@
-//! Several sets at once: SINTER, SUNION, SDIFF, and their forms that store or count the result.
+//! Operations on several sets: SINTER, SUNION, SDIFF, and their variants that store or count the result.
 
 use resp::num;
 use resp::reply::Reply;
@@ -13,7 +13,10 @@ use crate::Call;
 use crate::effects::Class;
 use crate::error::{Error, Outcome};
 
-/// The sets that the keys hold, in their order; none for a key that doesn't exist. Fails if any holds another type.
+/// Number of sets up to which a union's members are looked up in the sets before. The lookups grow with the square of the number.
+const LOOKED_UP_MAX: usize = 5;
+
+/// Returns the sets at the keys in order; none for a missing key. Fails if a key holds another type.
 fn sets_at<'d, 'k>(
     db: &'d mut Db<'_, '_>,
     keys: impl Iterator<Item = Key<'k>> + Clone,
@@ -25,7 +28,7 @@ fn sets_at<'d, 'k>(
     keys.map(|key| Ok(db.peek_object::<Set>(key)?)).collect()
 }
 
-/// Replies with the members that `walk` visits. The reply's length is filled in afterwards, when they have been counted.
+/// Replies with the members that `walk` visits. The reply's length is filled in afterwards.
 fn reply_members(reply: &mut Reply<'_>, walk: impl FnOnce(&mut dyn FnMut(&[u8]) -> bool)) {
     let (mark, mut len) = (reply.deferred(), 0);
     walk(&mut |member| {
@@ -36,7 +39,7 @@ fn reply_members(reply: &mut Reply<'_>, walk: impl FnOnce(&mut dyn FnMut(&[u8]) 
     reply.fill_set(mark, len);
 }
 
-/// Counts the members that `walk` visits, up to a limit, which is at least 1.
+/// Counts the members that `walk` visits, up to a limit of at least 1.
 fn count_members(limit: usize, walk: impl FnOnce(&mut dyn FnMut(&[u8]) -> bool)) -> usize {
     let mut count = 0;
     walk(&mut |_| {
@@ -46,7 +49,7 @@ fn count_members(limit: usize, walk: impl FnOnce(&mut dyn FnMut(&[u8]) -> bool))
     count
 }
 
-/// Stores a result at the key that is the first argument, in place of what was there, and replies with its size.
+/// Stores a result at the key in the first argument, replacing its value, and replies with the result's size.
 fn store(call: &mut Call<'_, '_, '_>, result: Set, event: &'static str) -> Outcome {
     let (key, len) = (call.key(1), result.len());
     call.overwrite(key);
@@ -60,15 +63,15 @@ fn store(call: &mut Call<'_, '_, '_>, result: Set, event: &'static str) -> Outco
     Ok(())
 }
 
-/// The sets to intersect, the smallest first: its members are those to be looked for in the others. None at all if one
-/// of them doesn't exist, and nothing can be common.
+/// Sorts the sets to intersect by size; the members of the smallest are then looked up in the others. Returns no sets
+/// if one is missing, because the intersection is empty.
 fn smallest_first(sets: Vec<Option<&Set>>) -> Vec<&Set> {
     let mut sets: Vec<&Set> = sets.into_iter().collect::<Option<_>>().unwrap_or_default();
     sets.sort_by_key(|set| set.len());
     sets
 }
 
-/// Sets in which the members of another are looked for. There is mostly one, which needs no allocation.
+/// Sets in which another set's members are looked up. Usually there is only one, which needs no allocation.
 struct Lookups<'s> {
     first: Option<Lookup<'s>>,
     more: Vec<Lookup<'s>>,
@@ -85,8 +88,8 @@ impl<'s> Lookups<'s> {
     }
 }
 
-/// Visits the members that all sets have, in the order of the first, until `visit` is false. A member is handed on where it is: one
-/// that would be handed out by an iterator takes as long to move as to look for.
+/// Visits the members that all sets have, in the order of the first, until `visit` returns false. A callback gets
+/// members by reference; moving them out of an iterator would cost as much as the lookup.
 fn visit_common(sets: &[&Set], mut visit: impl FnMut(&[u8]) -> bool) {
     if let Some((first, others)) = sets.split_first() {
         let others = Lookups::new(first, others);
@@ -107,7 +110,8 @@ pub(super) fn sinterstore(call: &mut Call<'_, '_, '_>) -> Outcome {
     let sets = smallest_first(sets_at(&mut call.db, keys)?);
     let mut result = Set::new();
     if sets.first().is_some_and(|set| set.ints().is_none()) {
-        // Added to a packed block, which is faster than one by one to sorted integers; that form is chosen at the end.
+        // The result is built as a packed block, which is faster than sorted integers. Its final encoding is chosen at
+        // the end.
         result.prepare(b"", 1, limits);
     }
     visit_common(&sets, |member| {
@@ -127,7 +131,7 @@ pub(super) fn sintercard(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Checks the arguments of a command that counts, and gives its limit. `may_estimate`: APPROX is an option.
+/// Parses the arguments of a counting command and returns its limit. `may_estimate` allows the option APPROX.
 fn count_limit(call: &Call<'_, '_, '_>, may_estimate: bool) -> Result<usize, Error> {
     let at_least = |min: i64, index: usize| num::parse_i64(call.arg(index)).filter(|number| *number >= min);
     let keys = at_least(1, 1).ok_or(Error::new("ERR numkeys should be greater than 0"))?;
@@ -148,19 +152,19 @@ fn count_limit(call: &Call<'_, '_, '_>, may_estimate: bool) -> Result<usize, Err
     Ok(usize::try_from(limit).ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX))
 }
 
-/// The members of all sets, if all are integers and few enough for the form that has integers only.
+/// Returns the union if all members are integers and few enough for the integer encoding.
 fn union_of_ints(sets: &[&Set], limits: &SetLimits) -> Option<Set> {
     let few = |ints: usize| ints <= 2 * limits.ints_max();
     let parts = sets.iter().map(|set| set.ints()).collect::<Option<Vec<_>>>()?;
     let mut all = Vec::with_capacity(Some(parts.iter().map(|ints| ints.len()).sum()).filter(|sum| few(*sum))?);
     parts.iter().for_each(|ints| all.extend(ints.iter()));
-    // Each part is ascending, which this sort makes use of.
+    // Each part is ascending; this sort is fast for such input.
     all.sort();
     all.dedup();
     (all.len() <= limits.ints_max()).then(|| Set::from_ints(IntSet::of_ascending(&all)))
 }
 
-/// The members of all sets.
+/// Returns the union of all sets.
 fn union(sets: &[&Set], limits: &SetLimits) -> Set {
     if let Some(ints) = union_of_ints(sets, limits) {
         return ints;
@@ -174,6 +178,25 @@ fn union(sets: &[&Set], limits: &SetLimits) -> Set {
     result
 }
 
+/// Replies with the union of several sets, without making a set if lookups cost less.
+fn reply_union(reply: &mut Reply<'_>, sets: &[&Set], limits: &SetLimits) {
+    if let Some(ints) = union_of_ints(sets, limits) {
+        reply_set(reply, &ints);
+    } else if sets.len() <= LOOKED_UP_MAX {
+        reply_members(reply, |visit| visit_all(sets, visit));
+    } else {
+        reply_set(reply, &union(sets, limits));
+    }
+}
+
+/// Visits each member of the union once, until `visit` returns false.
+fn visit_all(sets: &[&Set], mut visit: impl FnMut(&[u8]) -> bool) {
+    for (at, set) in sets.iter().enumerate() {
+        let earlier = Lookups::new(set, &sets[..at]);
+        set.visit_while(|member| earlier.iter().any(|other| other.contains(member)) || visit(member));
+    }
+}
+
 pub(super) fn sunion(call: &mut Call<'_, '_, '_>) -> Outcome {
     let keys = call.each_key();
     let sets = sets_at(&mut call.db, keys)?;
@@ -181,17 +204,17 @@ pub(super) fn sunion(call: &mut Call<'_, '_, '_>) -> Outcome {
     match &*sets {
         [] => call.reply.set(0),
         [only] => reply_set(&mut call.reply, only),
-        several => reply_set(&mut call.reply, &union(several, &call.rules.set)),
+        several => reply_union(&mut call.reply, several, &call.rules.set),
     }
     Ok(())
 }
 
-/// With APPROX, too, the number is exact.
+/// Counts exactly, even with APPROX.
 pub(super) fn sunioncard(call: &mut Call<'_, '_, '_>) -> Outcome {
     let limit = count_limit(call, true)?;
     let keys = call.each_key();
     let mut sets: Vec<&Set> = sets_at(&mut call.db, keys)?.into_iter().flatten().collect();
-    // The largest set has no member twice, and needs no copy: those of the others are counted that it doesn't have.
+    // The largest set needs no copy: count its members, and the others' members that it doesn't have.
     sets.sort_by_key(|set| std::cmp::Reverse(set.len()));
     let Some((largest, others)) = sets.split_first() else {
         call.reply.int(0);
@@ -230,39 +253,38 @@ pub(super) fn sunionstore(call: &mut Call<'_, '_, '_>) -> Outcome {
     store(call, result, "sunionstore")
 }
 
-/// A set, and those whose members are to be taken from it.
+/// A set, and the sets to subtract from it.
 struct Difference<'s> {
     first: &'s Set,
     others: Vec<&'s Set>,
 }
 
 impl<'s> Difference<'s> {
-    /// None if nothing can be left: there is no first set, or it is to be taken from itself.
+    /// Returns none if the result is empty: the first set is missing, or is subtracted from itself.
     fn new(sets: &[Option<&'s Set>]) -> Option<Self> {
         let (first, others) = sets.split_first()?;
         let first = (*first)?;
         let mut others: Vec<&Set> = others.iter().copied().flatten().collect();
-        // A member is most likely to be found in the largest of them.
+        // The largest set is the most likely one to contain a member.
         others.sort_by_key(|set| std::cmp::Reverse(set.len()));
         others.iter().all(|other| !std::ptr::eq(*other, first)).then_some(Difference { first, others })
     }
 
-    /// Whether looking for each member of the first set in all others costs less than copying that set and removing
-    /// each member of the others from it. A lookup is taken for half a removal, and most members aren't looked for in
-    /// all.
+    /// True if looking up each member of the first set in all others costs less than removing the others' members from
+    /// a copy. One lookup is estimated as half a removal; most members need fewer lookups than there are sets.
     fn looks_up(&self) -> bool {
         let lookups = self.first.len().saturating_mul(self.others.len() + 1);
         let removals = self.others.iter().fold(self.first.len(), |sum, other| sum.saturating_add(other.len()));
         lookups / 2 <= removals
     }
 
-    /// Visits what is left, by lookups, until `visit` is false.
+    /// Visits the members of the difference by lookups, until `visit` returns false.
     fn visit(&self, mut visit: impl FnMut(&[u8]) -> bool) {
         let others = Lookups::new(self.first, &self.others);
         self.first.visit_while(|member| others.iter().any(|other| other.contains(member)) || visit(member));
     }
 
-    /// What is left, by removals.
+    /// Computes the difference by removals.
     fn without_others(&self, limits: &SetLimits) -> Set {
         let mut result = union(&[self.first], limits);
         for other in &self.others {

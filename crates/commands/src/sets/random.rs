@@ -1,4 +1,4 @@
-//! Members picked at random: SPOP, SRANDMEMBER.
+//! Random members: SPOP, SRANDMEMBER.
 
 use resp::num;
 use resp::reply::Reply;
@@ -89,11 +89,11 @@ fn pop_several(call: &mut Call<'_, '_, '_>) -> Outcome {
     };
     let (takes_all, taken_count) = (count >= set.len(), count.min(set.len()));
     if takes_all {
-        // Redis reads it then, which is a hit.
+        // Redis reads the set here, which counts as a hit.
         if let Some(set) = call.db.object::<Set>(key)? {
             reply_set(&mut call.reply, set);
         }
-        // It may be large.
+        // The old value may be large.
         call.overwrite(key);
         call.record_as(&[b"DEL", key.bytes]);
     } else {
@@ -108,10 +108,10 @@ fn pop_several(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Members taken at once for each that is left from which on it is cheaper to choose those that are left.
+/// Ratio of removed to remaining members from which selecting the remaining ones is faster.
 const TAKEN_PER_LEFT_MIN: usize = 5;
 
-/// Moves `count` members to the reply, which are not all, and lists them in `popped`.
+/// Moves `count` members to the reply and lists them in `popped`. `count` is less than the number of members.
 fn pop_to_reply(
     set: &mut Set,
     count: usize,
@@ -127,7 +127,7 @@ fn pop_to_reply(
         }
     };
     let left = set.len() - count;
-    // A snapshot that is saving the set sees what is removed from it, but not that it is replaced.
+    // A snapshot in progress notices removals from the set, but not a replacement of the set.
     if left * TAKEN_PER_LEFT_MIN > count || set.has_walk() {
         for _ in 0..count {
             let member = set.pop(&mut || random.next());
@@ -136,7 +136,7 @@ fn pop_to_reply(
         }
         return;
     }
-    // As in Redis, the members that are left are in a small form again.
+    // As in Redis, the remaining members return to a compact encoding.
     let mut kept = Set::new();
     kept.prepare(if set.ints().is_some() { b"0" } else { b"" }, left, limits);
     let mut choice = Choice::new(left, set.len());

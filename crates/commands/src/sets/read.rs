@@ -1,4 +1,4 @@
-//! Looking at members: SCARD, SISMEMBER, SMISMEMBER, SMEMBERS, SSCAN.
+//! Reading members: SCARD, SISMEMBER, SMISMEMBER, SMEMBERS, SSCAN.
 
 use store::types::set::Set;
 
@@ -48,7 +48,7 @@ pub(super) fn sscan(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (key, cursor) = (call.key(1), scan_options::cursor(call, 2)?);
     call.db.get(key);
     let Some(set) = call.db.peek_object::<Set>(key)? else {
-        // Without a set, Redis doesn't look at the options.
+        // Redis doesn't check the options of a missing set.
         scan_options::reply_nothing(&mut call.reply);
         return Ok(());
     };

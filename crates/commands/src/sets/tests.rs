@@ -1,5 +1,4 @@
-//! Expected replies are those of a Redis server, save that the members of small sets come in the order in which they
-//! were added, as since Redis 7.2.
+//! Expected replies come from a Redis server. Members of small sets come in insertion order, as since Redis 7.2.
 
 use std::collections::BTreeSet;
 
@@ -178,7 +177,7 @@ fn counting_common_members() {
     ]);
 }
 
-/// Commands of Redis 8.10; errors are SINTERCARD's.
+/// Tests commands of Redis 8.10; their errors are SINTERCARD's.
 #[test]
 fn unions_and_differences_are_counted() {
     check(&[
@@ -380,7 +379,7 @@ fn with_members(bench: &mut Bench, command: &str, prefix: &str, numbers: std::op
 }
 
 #[test]
-fn results_are_stored_in_the_form_that_suits_them() {
+fn results_are_stored_in_the_smallest_encoding() {
     let mut bench = Bench::default();
     with_members(&mut bench, "sadd table", "m", 0..200);
     with_members(&mut bench, "sadd table", "", 0..200);
@@ -409,9 +408,9 @@ fn results_are_stored_in_the_form_that_suits_them() {
     }
 }
 
-/// Sets of integers are merged where the result is small enough, and put together member by member where it isn't.
+/// Unions of integer sets are merged if the result is small enough, and otherwise built member by member.
 #[test]
-fn unions_of_integers_are_those_of_their_members() {
+fn unions_of_integers_equal_unions_of_members() {
     let mut bench = Bench::default();
     bench.rules.set.intset_entries = 8;
     bench.check(&[
@@ -447,7 +446,7 @@ fn an_intersection_of_small_sets_keeps_their_order() {
 }
 
 #[test]
-fn a_set_changes_its_form() {
+fn sets_convert_between_encodings() {
     let long = "x".repeat(65);
     for (command, form) in [
         ("sadd s 3 2 1".to_string(), "intset"),
@@ -455,7 +454,7 @@ fn a_set_changes_its_form() {
         (format!("sadd s {}", &long[1..]), "listpack"),
         (format!("sadd s {long}"), "hashtable"),
         (format!("sadd s{}", " 1".repeat(512)), "intset"),
-        // All arguments count, also those that are there already.
+        // Redis counts all arguments, including duplicates.
         (format!("sadd s{}", " 1".repeat(513)), "hashtable"),
         (format!("sadd s{}", " a".repeat(128)), "listpack"),
         (format!("sadd s{}", " a".repeat(129)), "hashtable"),
@@ -468,7 +467,7 @@ fn a_set_changes_its_form() {
 }
 
 #[test]
-fn both_ways_to_subtract_agree() {
+fn lookups_and_removals_give_the_same_difference() {
     let mut bench = Bench::default();
     with_members(&mut bench, "sadd large", "", 0..1000);
     with_members(&mut bench, "sadd large", "x", 0..5);
@@ -476,7 +475,7 @@ fn both_ways_to_subtract_agree() {
     for step in 0..20 {
         with_members(&mut bench, &format!("sadd s{step}"), "", step * 50..step * 50 + 49);
         line += &format!(" s{step}");
-        // With few sets each member is looked up, with many the sets are removed from a copy.
+        // With few sets each member is looked up; with many the sets are subtracted from a copy.
         let left = 1000 - (step + 1) * 49 + 5;
         assert!(bench.run(&line).starts_with(&format!("*{left}|")), "{line}");
         let stored = line.replace("sdiff", "sdiffstore d");
@@ -485,7 +484,7 @@ fn both_ways_to_subtract_agree() {
     }
 }
 
-/// The members in a reply of SPOP, SRANDMEMBER or SSCAN, which begin with an m.
+/// Returns the members that begin with an m from a reply of SPOP, SRANDMEMBER or SSCAN.
 fn members(reply: &str) -> Vec<String> {
     reply.split('|').filter(|part| part.starts_with('m')).map(String::from).collect()
 }
@@ -508,7 +507,7 @@ fn popped_members_are_gone() {
 }
 
 #[test]
-fn few_members_left_are_in_a_small_form_again() {
+fn few_remaining_members_return_to_a_compact_encoding() {
     for (prefix, left, form) in [("m", 50, "listpack"), ("m", 150, "hashtable"), ("", 150, "intset")] {
         let mut bench = Bench::default();
         bench.rules.set.intset_entries = 1000;

@@ -23,7 +23,7 @@ pub(super) fn xadd(call: &mut Call<'_, '_, '_>) -> Outcome {
     if pairs.len() < 2 || !pairs.len().is_multiple_of(2) {
         return Err(Error::arity("xadd"));
     }
-    // What can't be added must not leave an empty stream behind.
+    // A refused entry must not leave an empty stream behind.
     if options.id == NewId::Given(StreamId::MIN) {
         return Err(ZERO_ID);
     }
@@ -47,7 +47,7 @@ pub(super) fn xadd(call: &mut Call<'_, '_, '_>) -> Outcome {
     let id = next_id(&stream.entries, options.id, now_ms)?;
     stream.entries.push(id, pairs.clone(), limits);
     if let Some(message) = &message {
-        // A record's message came when its entry was made, which the clock says differently now.
+        // During replay, the time comes from the entry's ID, since the clock has advanced.
         message.note(stream.producers_mut(), id, now_ms.min(id.ms));
     }
     let trimmed = options.trim.map(|trim| delete::trim(stream, trim, options.references));
@@ -55,7 +55,8 @@ pub(super) fn xadd(call: &mut Call<'_, '_, '_>) -> Outcome {
     let len = stream.entries.len();
     write_id(&mut call.reply, id);
     if call.is_recorded() {
-        // The ID comes from the clock, and how far whole blocks are trimmed from how they were filled.
+        // Record the ID, which depends on the clock, and the resulting length, because trimming of whole blocks depends
+        // on how they were filled.
         let (len, id) = (len.to_string(), IdText::new(id));
         let mut words = vec![&b"XADD"[..], key.bytes];
         if trimmed.as_ref().is_some_and(Trimmed::is_from_front) {
@@ -78,7 +79,7 @@ pub(super) fn xadd(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// The ID of an entry that is about to be added. A new stream refuses none but 0-0.
+/// Computes the ID of the next entry. A new stream accepts any ID except 0-0.
 fn next_id(entries: &Entries, wanted: NewId, now_ms: u64) -> Result<StreamId, Error> {
     let last = entries.last_id;
     if last == StreamId::MAX {
@@ -93,7 +94,7 @@ fn next_id(entries: &Entries, wanted: NewId, now_ms: u64) -> Result<StreamId, Er
     if id > last { Ok(id) } else { Err(ID_TOO_SMALL) }
 }
 
-/// Trims a stream that exists; says how many entries went.
+/// Trims an existing stream and returns the number of removed entries.
 fn trim(call: &mut Call<'_, '_, '_>, key: Key<'_>, trim: Trim, references: References) -> Result<u64, Error> {
     let Some(stream) = call.db.object_mut::<Stream>(key)? else { return Ok(0) };
     let trimmed = delete::trim(stream, trim, references);
@@ -175,7 +176,7 @@ pub(super) fn xsetid(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Refuses what would contradict the entries that there are.
+/// Rejects a last ID or counter that would contradict existing entries.
 fn check_last_id(entries: &Entries, last_id: StreamId, entries_added: Option<u64>) -> Outcome {
     if last_id < entries.max_deleted_id {
         return Err(Error::fixed("ERR The ID specified in XSETID is smaller than current max_deleted_entry_id"));

@@ -1,4 +1,4 @@
-//! Taking over what is pending for others: XCLAIM, XAUTOCLAIM.
+//! Taking over other consumers' pending entries: XCLAIM, XAUTOCLAIM.
 
 use resp::num;
 use resp::reply::Reply;
@@ -12,36 +12,36 @@ use crate::Call;
 use crate::effects::{Class, Concerns};
 use crate::error::{Error, Outcome};
 
-/// How XCLAIM and XAUTOCLAIM take something over.
+/// Options of XCLAIM and XAUTOCLAIM.
 struct Claim<'c> {
     consumer: &'c [u8],
-    /// Only what was delivered so long ago, in milliseconds.
+    /// Minimum time since the last delivery, in milliseconds.
     idle_ms_min: i64,
-    /// When it was delivered to the new consumer.
+    /// New delivery time.
     at_ms: u64,
     now_ms: u64,
-    /// How often it was delivered; one time more, if none.
+    /// New number of deliveries; none increments it.
     deliveries: Option<u64>,
-    /// Claims entries that are pending for no consumer, too.
+    /// Also claims entries that aren't pending for any consumer.
     force: bool,
-    /// The entries aren't read: this counts as no delivery, and the reply has IDs only.
+    /// Doesn't count as a delivery, and the reply has only IDs.
     just_id: bool,
 }
 
-/// Bytes of `text` as a number; the error is of an option or argument of a command.
+/// Parses a number; `error` is the text for an invalid one.
 fn number(text: &[u8], error: &'static str) -> Result<i64, Error> {
     num::parse_i64(text).ok_or(Error::fixed(error))
 }
 
 impl Claim<'_> {
-    /// Gives an entry that exists to the consumer. Says whether it may have it.
+    /// Assigns an existing entry to the consumer. Returns false if the conditions prevent it.
     fn take(&self, group: &mut Group, id: StreamId) -> bool {
         let deliveries = match group.pending().get(&id) {
             Some(pending) if self.idle_ms_min > 0 && idle_ms(self.now_ms, pending.delivered_ms) < self.idle_ms_min => {
                 return false;
             }
             Some(pending) => pending.deliveries,
-            // As if it had been delivered once.
+            // Counts as delivered once.
             None if self.force => 1,
             None => return false,
         };
@@ -60,7 +60,7 @@ impl Claim<'_> {
         }
     }
 
-    /// Notes that the consumer is there; says whether it is new.
+    /// Records that the consumer is active, and returns true if it is new.
     fn see(&self, group: &mut Group) -> bool {
         let is_new = group.add_consumer(self.consumer, self.now_ms);
         if let Some(consumer) = group.consumer_mut(self.consumer) {
@@ -90,7 +90,7 @@ pub(super) fn xclaim(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (mut claimed, mut gone) = (Vec::new(), Vec::new());
     for id in ids {
         if !entries.contains(id) {
-            // No consumer will ever read it.
+            // The entry was deleted, so no consumer will ever read it.
             gone.extend(group.acknowledge(id).then_some(id));
         } else if claim.take(group, id) {
             claim.write(reply, entries, id);
@@ -107,20 +107,20 @@ pub(super) fn xclaim(call: &mut Call<'_, '_, '_>) -> Outcome {
     if is_new {
         call.changed_for(Concerns::Neither, key, Class::Stream, "xgroup-createconsumer");
     }
-    // A new last ID counts as a change only where nothing else does, as in Redis.
+    // As in Redis, a new last ID counts as a change only if nothing else changed.
     let changes = if claimed + gone == 0 { usize::from(is_raised) } else { claimed + gone };
     call.effects.count(changes as u64);
     Ok(())
 }
 
-/// Reads XCLAIM's options, which begin at `at`, and gives them with LASTID's ID.
+/// Parses XCLAIM's options from `at` on, and returns them with LASTID's ID.
 fn claim_options<'c>(call: &Call<'c, '_, '_>, mut at: usize, idle_ms_min: i64) -> Result<(Claim<'c>, StreamId), Error> {
     let now_ms = call.db.now_ms();
     let consumer = call.arg(3);
     let mut claim =
         Claim { consumer, idle_ms_min, at_ms: now_ms, now_ms, deliveries: None, force: false, just_id: false };
     let mut last_id = StreamId::MIN;
-    // A time that can't be is taken for now: clients calculate it by their own clocks.
+    // An invalid time is replaced by the current time, since clients use their own clocks.
     let is_replay = call.db.is_replay();
     let sane = |ms: i64| u64::try_from(ms).ok().filter(|&ms| ms <= now_ms || is_replay).unwrap_or(now_ms);
     while at < call.len() {
@@ -151,11 +151,11 @@ fn claim_options<'c>(call: &Call<'c, '_, '_>, mut at: usize, idle_ms_min: i64) -
     Ok((claim, last_id))
 }
 
-/// Entries that XAUTOCLAIM looks at for each that it may return.
+/// Number of entries that XAUTOCLAIM examines for each one that it may return.
 const ATTEMPTS_FACTOR: usize = 10;
-/// Entries that it returns, if the client doesn't say.
+/// Default number of entries that XAUTOCLAIM returns.
 const COUNT_DEFAULT: i64 = 100;
-/// The most that a client may ask for: beyond, Redis's arithmetic would overflow.
+/// Largest count; beyond it, Redis's arithmetic would overflow.
 const COUNT_MAX: i64 = i64::MAX / 16;
 
 pub(super) fn xautoclaim(call: &mut Call<'_, '_, '_>) -> Outcome {
@@ -177,7 +177,7 @@ pub(super) fn xautoclaim(call: &mut Call<'_, '_, '_>) -> Outcome {
     }
     let (consumer, database) = (call.arg(3), call.db.index());
     let claim = Claim { consumer, idle_ms_min, at_ms: now_ms, now_ms, deliveries: None, force: false, just_id };
-    // The search for a reader counts a hit or a miss, as in Redis.
+    // As in Redis, the lookup for reading counts as a hit or a miss.
     call.db.object::<Stream>(key)?;
     let Some(Stream { entries, groups, .. }) = call.db.object_mut::<Stream>(key)? else {
         return Err(no_group(key.bytes, name, ""));
@@ -195,17 +195,17 @@ pub(super) fn xautoclaim(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// What XREADGROUP takes over by CLAIM: as it was before.
+/// State of an entry before XREADGROUP's CLAIM took it over.
 pub(super) struct Overdue {
     pub id: StreamId,
-    /// How long it was pending.
+    /// Time since its last delivery.
     pub idle_ms: i64,
-    /// How often it had been delivered.
+    /// Number of earlier deliveries.
     pub deliveries: u64,
 }
 
-/// Gives a consumer what has been pending for so long, the longest first, and at most `count` of it. What is deleted from the
-/// stream stays pending for the consumers that it was delivered to, as in Redis.
+/// Assigns pending entries of at least this idle time to a consumer, the longest idle first, at most `count`. As in
+/// Redis, deleted entries stay pending for their consumers.
 pub(super) fn claim_overdue(
     entries: &Entries,
     group: &mut Group,
@@ -228,8 +228,8 @@ pub(super) fn claim_overdue(
     overdue
 }
 
-/// When the first pending entry will have been pending for so long, in milliseconds of Unix time. If there is none, none will
-/// have been earlier than an entry that is delivered now.
+/// Returns the time at which the first pending entry reaches this idle time, in milliseconds of Unix time. If no entry
+/// is pending, an entry that is delivered now would be the first.
 pub(super) fn overdue_at_ms(entries: &Entries, group: &mut Group, idle_ms_min: i64, now_ms: u64) -> u64 {
     let first = group.by_delivery().find(|(id, _)| entries.contains(*id)).map(|(_, pending)| pending.delivered_ms);
     first.unwrap_or(now_ms).saturating_add(idle_ms_min.unsigned_abs())
@@ -237,16 +237,16 @@ pub(super) fn overdue_at_ms(entries: &Entries, group: &mut Group, idle_ms_min: i
 
 const COUNT_NOT_POSITIVE: Error = Error::fixed("ERR COUNT must be > 0");
 
-/// What XAUTOCLAIM found.
+/// Result of XAUTOCLAIM's search.
 struct Swept {
     claimed: Vec<StreamId>,
-    /// Pending, but deleted from the stream.
+    /// Pending entries that were deleted from the stream.
     gone: Vec<StreamId>,
-    /// Where to go on; 0-0 at the end.
+    /// Position for the next call; 0-0 at the end.
     next: StreamId,
 }
 
-/// Claims what is pending from an ID on, and forgets what doesn't exist any more.
+/// Claims pending entries from an ID on, and drops those that don't exist any more.
 fn sweep(claim: &Claim<'_>, entries: &Entries, group: &mut Group, from: StreamId, count: usize) -> Swept {
     let mut swept = Swept { claimed: Vec::new(), gone: Vec::new(), next: StreamId::MIN };
     let mut next = group.pending().range(from..).next().map(|(id, _)| *id);

@@ -1,8 +1,8 @@
-//! Deleting entries with regard to the groups that have them pending: XDELEX and XACKDEL, and what XADD and XTRIM do
-//! with KEEPREF, DELREF and ACKED.
+//! Deletion of entries that depends on the groups' pending entries: XDELEX, XACKDEL, and the options KEEPREF, DELREF
+//! and ACKED of XADD and XTRIM.
 //!
-//! Source of the semantics: Redis's pages of these commands, as of 8.2, and the answers of a Redis server. The journal
-//! has them as XDEL, XACK and XTRIM, which older readers understand.
+//! Source of the semantics: the pages of these commands in Redis 8.2, and a Redis server's replies. The journal records
+//! XDEL, XACK and XTRIM, which older versions understand.
 
 use std::collections::BTreeMap;
 
@@ -18,20 +18,20 @@ use crate::error::{Error, Outcome};
 const NOT_POSITIVE: Error = Error::fixed("ERR Number of IDs must be a positive integer");
 const WRONG_NUMBER: Error = Error::fixed("ERR The `numids` parameter must match the number of arguments");
 
-/// What becomes of the deliveries of an entry that is to be deleted.
+/// Effect of deleting an entry on its deliveries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum References {
-    /// KEEPREF: they stay pending.
+    /// KEEPREF: deliveries stay pending.
     #[default]
     Keep,
-    /// DELREF: no group has them pending any more.
+    /// DELREF: deliveries are removed from all groups.
     Delete,
-    /// ACKED: the entry is deleted only if every group has read it, and has it no longer pending.
+    /// ACKED: the entry is deleted only after every group has read and acknowledged it.
     Acknowledged,
 }
 
 impl References {
-    /// What a word stands for.
+    /// Parses an option.
     pub fn of(word: &[u8]) -> Option<References> {
         match word {
             word if word.eq_ignore_ascii_case(b"keepref") => Some(References::Keep),
@@ -42,35 +42,35 @@ impl References {
     }
 }
 
-/// What became of an entry, as XDELEX and XACKDEL reply it.
+/// Result for an entry, as the numbers in XDELEX's and XACKDEL's replies.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Deleted {
-    /// There is no such entry; or it wasn't pending.
+    /// The entry doesn't exist, or wasn't pending.
     Missing = -1,
     Yes = 1,
-    /// A group has it pending still, or has not read it.
+    /// A group hasn't read the entry or has it pending.
     Referenced = 2,
 }
 
 /// Groups by name.
 type Groups = BTreeMap<Box<[u8]>, Group>;
 
-/// True if a group has an entry pending, or has yet to read it.
+/// True if a group hasn't read the entry or has it pending.
 fn is_referenced(groups: &Groups, id: StreamId) -> bool {
     groups.values().any(|group| id > group.last_id || group.pending().contains_key(&id))
 }
 
-/// What has been changed, for the journal.
+/// Changes for the journal.
 #[derive(Default)]
 struct Changes {
-    /// Entries that were deleted.
+    /// Deleted entries.
     deleted: Vec<StreamId>,
-    /// What was pending and no longer is, by group.
+    /// Entries that are no longer pending, by group.
     released: BTreeMap<Box<[u8]>, Vec<StreamId>>,
 }
 
 impl Changes {
-    /// Takes an entry from all groups that have it pending.
+    /// Removes an entry from the pending entries of all groups.
     fn release(&mut self, groups: &mut Groups, id: StreamId) {
         for (name, group) in groups.iter_mut().filter(|(_, group)| group.pending().contains_key(&id)) {
             group.acknowledge(id);
@@ -78,7 +78,7 @@ impl Changes {
         }
     }
 
-    /// Deletes an entry, whose references have been looked at.
+    /// Deletes an entry after its references were checked.
     fn delete(&mut self, stream: &mut Stream, id: StreamId) -> bool {
         let existed = stream.entries.remove(id);
         if existed {
@@ -87,7 +87,7 @@ impl Changes {
         existed
     }
 
-    /// Deletes an entry as far as `references` allow.
+    /// Deletes an entry, if `references` permits it.
     fn apply(&mut self, stream: &mut Stream, id: StreamId, references: References) -> Deleted {
         match references {
             References::Acknowledged if is_referenced(&stream.groups, id) => return Deleted::Referenced,
@@ -97,7 +97,7 @@ impl Changes {
         if self.delete(stream, id) { Deleted::Yes } else { Deleted::Missing }
     }
 
-    /// Has the journal reproduce them.
+    /// Makes the journal reproduce the changes.
     fn record(&self, call: &mut Call<'_, '_, '_>, key: Key<'_>) {
         if !call.is_recorded() {
             return;
@@ -116,19 +116,24 @@ impl Changes {
     }
 }
 
-/// The arguments of XDELEX and XACKDEL behind their keys and groups.
+/// Arguments of XDELEX and XACKDEL after the key and group.
 struct Request {
     references: References,
-    /// The first ID, and how many there are.
+    /// Index of the first ID, and the number of IDs.
     first: usize,
     count: usize,
 }
 
 impl Request {
-    /// Reads the arguments from `at` on. The later one of two lists of IDs counts. As in Redis, a key of another type is the
-    /// first mistake to be told.
+    /// Parses the arguments from `at` on. If IDS is repeated, the last one counts. As in Redis, a wrong type of key is
+    /// reported first.
     fn read(call: &mut Call<'_, '_, '_>, mut at: usize) -> Result<Request, Error> {
-        call.db.object::<Stream>(call.key(1))?;
+        // XACKDEL reads first, so that a missing key is a miss.
+        if at > 2 {
+            call.db.object::<Stream>(call.key(1))?;
+        } else {
+            call.db.object_mut::<Stream>(call.key(1))?;
+        }
         let (mut references, mut ids) = (None, None);
         while at < call.len() {
             if let Some(found) = References::of(call.arg(at)).filter(|_| references.is_none()) {
@@ -153,7 +158,7 @@ impl Request {
     }
 }
 
-/// Runs something for each ID, and replies with what became of them. `group`: the group that must exist.
+/// Runs `run` for each ID and replies with the results. `group` is the name of a group that must exist.
 fn reply_each(
     call: &mut Call<'_, '_, '_>,
     request: &Request,
@@ -164,7 +169,7 @@ fn reply_each(
     let has_group = |stream: &Stream| group.is_none_or(|name| stream.groups.contains_key(name));
     let mut changes = Changes::default();
     if !call.db.object_mut::<Stream>(key)?.is_some_and(|stream| has_group(stream)) {
-        // Without something to delete, Redis doesn't look at the IDs.
+        // Redis doesn't check the IDs if there is nothing to delete.
         call.reply.array(request.count);
         (0..request.count).for_each(|_| call.reply.int(Deleted::Missing as i64));
         return Ok(());
@@ -174,7 +179,7 @@ fn reply_each(
         call.reply.array(ids.len());
         ids.into_iter().for_each(|id| call.reply.int(each(stream, id, &mut changes) as i64));
     }
-    // An acknowledgement counts, a reference that goes with its entry doesn't.
+    // An acknowledgement counts as a change, but a reference that is deleted with its entry doesn't.
     let acknowledged = group.and_then(|name| changes.released.get(name)).map_or(0, Vec::len);
     call.effects.count(if group.is_some() { acknowledged } else { changes.deleted.len() } as u64);
     if !changes.deleted.is_empty() {
@@ -198,7 +203,7 @@ pub(super) fn xackdel(call: &mut Call<'_, '_, '_>) -> Outcome {
             return Deleted::Missing;
         }
         changes.released.entry(name.into()).or_default().push(id);
-        // What was pending counts as deleted, even if the entry was gone before.
+        // A pending entry counts as deleted, even if the entry was gone before.
         match changes.apply(stream, id, references) {
             Deleted::Missing => Deleted::Yes,
             deleted => deleted,
@@ -206,10 +211,10 @@ pub(super) fn xackdel(call: &mut Call<'_, '_, '_>) -> Outcome {
     })
 }
 
-/// What a trim has done.
+/// Result of a trim.
 #[derive(Default)]
 pub(super) struct Trimmed {
-    /// Entries that went.
+    /// Number of removed entries.
     pub count: u64,
     /// Blocks to be freed.
     pub blocks: Blocks,
@@ -218,18 +223,18 @@ pub(super) struct Trimmed {
 }
 
 impl Trimmed {
-    /// True if all that went were the first entries, so that the length says which.
+    /// True if the removed entries were the first ones, so that the new length describes the trim completely.
     pub fn is_from_front(&self) -> bool {
         self.is_from_front
     }
 
-    /// Has the journal reproduce what the length doesn't say.
+    /// Makes the journal reproduce the changes that the length doesn't describe.
     pub fn record(&self, call: &mut Call<'_, '_, '_>, key: Key<'_>) {
         self.changes.record(call, key);
     }
 }
 
-/// Trims a stream with regard to its groups.
+/// Trims a stream according to its groups' references.
 pub(super) fn trim(stream: &mut Stream, trim: Trim, references: References) -> Trimmed {
     // Without groups, nothing refers to an entry.
     match if stream.groups.is_empty() { References::Keep } else { references } {
@@ -255,7 +260,7 @@ pub(super) fn trim(stream: &mut Stream, trim: Trim, references: References) -> T
     }
 }
 
-/// How many entries are too many, if only their number counts.
+/// Number of entries beyond the limit, if the limit is a number of entries.
 fn excess(stream: &Stream, keep: Keep) -> usize {
     match keep {
         Keep::Last(len) => usize::try_from(stream.entries.len().saturating_sub(len)).unwrap_or(usize::MAX),
@@ -263,7 +268,7 @@ fn excess(stream: &Stream, keep: Keep) -> usize {
     }
 }
 
-/// The highest ID that a trim may take.
+/// The highest ID that a trim may remove.
 fn last_to_go(keep: Keep) -> Option<StreamId> {
     match keep {
         Keep::Last(_) => Some(StreamId::MAX),
@@ -271,15 +276,15 @@ fn last_to_go(keep: Keep) -> Option<StreamId> {
     }
 }
 
-/// The IDs of the entries that a trim takes, if it takes as many as it may.
+/// The IDs of the entries that a full trim removes.
 fn first_ids(stream: &Stream, trim: Trim) -> Vec<StreamId> {
     let Some(last) = last_to_go(trim.keep) else { return Vec::new() };
     let entries = stream.entries.range(StreamId::MIN, last).take(excess(stream, trim.keep));
     entries.map(|entry| entry.id).collect()
 }
 
-/// The IDs of the first entries that no group needs any more, as many as are to go. Blocks don't matter here: an entry
-/// that is needed may be anywhere.
+/// The IDs of the first entries that no group needs, as many as should be removed. Blocks don't matter here, because a
+/// needed entry may be anywhere.
 fn acknowledged_ids(stream: &Stream, trim: Trim) -> Vec<StreamId> {
     let read_by_all = stream.groups.values().map(|group| group.last_id).min().unwrap_or(StreamId::MAX);
     let Some(last) = last_to_go(trim.keep).map(|last| last.min(read_by_all)) else { return Vec::new() };

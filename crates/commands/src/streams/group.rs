@@ -1,4 +1,4 @@
-//! XGROUP: groups of consumers.
+//! XGROUP: consumer groups.
 
 use std::collections::btree_map;
 
@@ -36,7 +36,7 @@ const HELP: &[&str] = &[
     "    Prints this help.",
 ];
 
-/// XGROUP without a subcommand.
+/// Rejects XGROUP without a subcommand.
 pub(super) fn xgroup(_call: &mut Call<'_, '_, '_>) -> Outcome {
     Err(Error::arity("xgroup"))
 }
@@ -47,7 +47,7 @@ pub(super) fn help(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// What CREATE and SETID take beside the ID.
+/// Options of CREATE and SETID.
 #[derive(Default)]
 struct GroupOptions {
     make_stream: bool,
@@ -75,7 +75,7 @@ fn options(call: &Call<'_, '_, '_>, is_create: bool) -> Result<GroupOptions, Err
     Ok(options)
 }
 
-/// The ID from which a group reads, the argument at 4; `$` is the last one.
+/// Parses the argument at 4, the ID after which a group reads; `$` is the last ID.
 fn first_id(call: &Call<'_, '_, '_>, last: StreamId) -> Result<StreamId, Error> {
     if call.arg(4) == b"$" { Ok(last) } else { id(call.arg(4)) }
 }
@@ -87,7 +87,7 @@ pub(super) fn create(call: &mut Call<'_, '_, '_>) -> Outcome {
     if last.is_none() && !options.make_stream {
         return Err(NO_KEY);
     }
-    // MKSTREAM may be said twice, but not more.
+    // MKSTREAM may be given at most twice.
     if call.len() > 8 {
         return Err(wrong_subcommand(call, "XGROUP"));
     }
@@ -104,14 +104,14 @@ pub(super) fn create(call: &mut Call<'_, '_, '_>) -> Outcome {
         }
         idempotence::configure_new(call, key)?;
     }
-    // Only a new stream is something new.
+    // Only a new stream changes the key's value.
     let concerns = if last.is_none() { Concerns::All } else { Concerns::Neither };
     call.changed_for(concerns, key, Class::Stream, "xgroup-create");
     call.reply.ok();
     Ok(())
 }
 
-/// Runs something with the group that the arguments name.
+/// Calls `run` with the group in the arguments.
 fn with_group<T>(call: &mut Call<'_, '_, '_>, run: impl FnOnce(&mut Group, StreamId) -> T) -> Result<T, Error> {
     let (key, name) = (call.key(2), call.arg(3));
     let stream = call.db.object_mut::<Stream>(key)?.ok_or(NO_KEY)?;
@@ -126,7 +126,7 @@ pub(super) fn setid(call: &mut Call<'_, '_, '_>) -> Outcome {
     if call.len() > 7 {
         return Err(wrong_subcommand(call, "XGROUP"));
     }
-    // Other than CREATE, it takes the signs of a range's ends.
+    // Unlike CREATE, SETID accepts the signs for a range's ends.
     let from = match call.arg(4) {
         b"-" => StreamId::MIN,
         b"+" => StreamId::MAX,

@@ -1,7 +1,8 @@
-//! Messages that are not added twice, as of Redis 8.6: XADD's IDMP and IDMPAUTO, XCFGSET, XIDMPRECORD.
+//! Idempotent messages of producers, as in Redis 8.6: XADD's IDMP and IDMPAUTO, XCFGSET, XIDMPRECORD.
 //!
-//! The journal has a message with its identity and its entry's ID. One that is sent again leaves nothing there but, from Redis, the
-//! command as it came: it counts then, and adds nothing, whatever the clock says.
+//! The journal records a message with its identity and its entry's ID. A repeated message records nothing. Redis's
+//! journals contain a repeated message as the client sent it; replaying it only counts a duplicate, whatever the clock
+//! says.
 
 use store::keyspace::Key;
 use store::types::stream::{IdentityLimits, Producers, Stream, StreamId};
@@ -17,16 +18,16 @@ const NO_PRODUCER_AUTO: Error = Error::fixed("ERR syntax error, IDMPAUTO require
 const NO_IDENTITY: Error = Error::fixed("ERR syntax error, IDMP requires a non-empty idempotent ID");
 const NOT_AUTO: Error = Error::fixed("ERR syntax error, IDMP/IDMPAUTO can be used only with auto-generated IDs");
 
-/// Where XADD's arguments name a message.
+/// Positions of a message's identification in XADD's arguments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct MessageAt {
     producer: usize,
-    /// Its identity; with IDMPAUTO it follows from the fields and values.
+    /// Its identity; with IDMPAUTO, the identity is computed from the fields and values.
     identity: Option<usize>,
 }
 
 impl MessageAt {
-    /// What begins at an argument, if that is one of the words: the place, and the last argument of it.
+    /// Parses IDMP or IDMPAUTO at `at`, and returns the positions with the index of the option's last argument.
     pub fn read(
         call: &Call<'_, '_, '_>,
         at: usize,
@@ -50,12 +51,12 @@ impl MessageAt {
         Ok(Some((place, if is_given { at + 2 } else { at + 1 })))
     }
 
-    /// Refuses an ID that the client gives. The journal has it.
+    /// Rejects an ID from the client. Only the journal may give one.
     pub fn check(call: &Call<'_, '_, '_>, id: NewId) -> Outcome {
         if id == NewId::Auto || call.db.is_replay() { Ok(()) } else { Err(NOT_AUTO) }
     }
 
-    /// The message, given its fields and values.
+    /// Returns the message with these fields and values.
     pub fn message<'a>(self, call: &Call<'a, '_, '_>, pairs: impl Iterator<Item = &'a [u8]>) -> Message<'a> {
         let identity = match self.identity {
             Some(at) => Identity::Given(call.arg(at)),
@@ -76,8 +77,8 @@ enum Identity<'a> {
     Auto([u8; 16]),
 }
 
-/// The identity of a message without one: equal fields and values give equal ones, whatever their order. Redis has others of the same
-/// size, so that what it knows from IDMPAUTO isn't recognised here, nor there what is known here.
+/// Computes the identity of a message from its fields and values, independent of their order. Redis's function differs,
+/// so neither server recognizes the identities that the other computed for IDMPAUTO.
 fn identity_of<'a>(pairs: impl Iterator<Item = &'a [u8]>) -> [u8; 16] {
     let (mut all, mut words) = (0u128, pairs);
     while let (Some(field), Some(value)) = (words.next(), words.next()) {
@@ -85,7 +86,7 @@ fn identity_of<'a>(pairs: impl Iterator<Item = &'a [u8]>) -> [u8; 16] {
         hasher.write(&(field.len() as u64).to_le_bytes());
         hasher.write(field);
         hasher.write(value);
-        // Not exclusive or, by which a pair that comes twice would not count.
+        // Addition instead of exclusive or, which would cancel repeated pairs.
         all = all.wrapping_add(hasher.finish_128());
     }
     all.to_le_bytes()
@@ -99,7 +100,7 @@ impl Message<'_> {
         }
     }
 
-    /// The ID of the entry that the message was added as before, if it was. `wanted` is XADD's ID.
+    /// Returns the ID of the entry that was added for the message before, if any. `wanted` is XADD's ID.
     pub fn sent_before(
         &self,
         call: &mut Call<'_, '_, '_>,
@@ -107,7 +108,8 @@ impl Message<'_> {
         wanted: NewId,
     ) -> Result<Option<StreamId>, Error> {
         if call.db.is_replay() {
-            // One with an ID is new. One without was sent again, even if this server knows it no more.
+            // A recorded message with an ID is new; without one, it was a duplicate, even if this server has forgotten
+            // the message.
             let is_again = wanted == NewId::Auto;
             return if is_again { self.count_again(call, key).map(Some) } else { Ok(None) };
         }
@@ -119,7 +121,7 @@ impl Message<'_> {
         Ok(found)
     }
 
-    /// Counts a message of a record that was sent again.
+    /// Counts a duplicate from a journal.
     fn count_again(&self, call: &mut Call<'_, '_, '_>, key: Key<'_>) -> Result<StreamId, Error> {
         let Some(stream) = call.db.object_mut::<Stream>(key)? else { return Ok(StreamId::MIN) };
         let producers = stream.producers_mut();
@@ -127,12 +129,12 @@ impl Message<'_> {
         Ok(producers.known(self.producer, self.identity()).unwrap_or_default())
     }
 
-    /// Notes the message's entry.
+    /// Stores the message's entry.
     pub fn note(&self, producers: &mut Producers, id: StreamId, now_ms: u64) {
         producers.insert(self.producer, self.identity(), id, now_ms);
     }
 
-    /// The words of the record before the ID.
+    /// Returns the record's words before the ID.
     pub fn words(&self) -> Vec<&[u8]> {
         match &self.identity {
             Identity::Given(identity) => vec![b"IDMP", self.producer, identity],
@@ -141,12 +143,12 @@ impl Message<'_> {
     }
 }
 
-/// True if new streams have other limits than those that a reader of records takes for granted.
+/// True if new streams have other limits than the defaults that readers of the journal assume.
 pub(super) fn must_configure(call: &Call<'_, '_, '_>) -> bool {
     call.rules.identities != IdentityLimits::default() && !call.db.is_replay()
 }
 
-/// Gives a stream that was just made the limits of the configuration, and records them.
+/// Applies the configured limits to a new stream, and records them.
 pub(super) fn configure_new(call: &mut Call<'_, '_, '_>, key: Key<'_>) -> Outcome {
     let limits = call.rules.identities;
     if let Some(stream) = call.db.object_mut::<Stream>(key)? {
@@ -160,7 +162,7 @@ pub(super) fn configure_new(call: &mut Call<'_, '_, '_>, key: Key<'_>) -> Outcom
     Ok(())
 }
 
-/// Reads one of XCFGSET's figures, the argument after `at`.
+/// Parses one of XCFGSET's numbers, in the argument after `at`.
 fn limit(call: &Call<'_, '_, '_>, at: usize, name: &str, unit: &str, max: u32) -> Result<u32, Error> {
     let limit = u32::try_from(call.int(at + 1)?).ok().filter(|limit| (1..=max).contains(limit));
     limit.ok_or_else(|| Error::new(format!("ERR {name} must be between 1 and {max} {unit}")))
@@ -216,7 +218,7 @@ pub(super) fn xidmprecord(call: &mut Call<'_, '_, '_>) -> Outcome {
     if !stream.entries.contains(entry) {
         return Err(Error::fixed("ERR No such message in stream"));
     }
-    // A record was taken by a server that may have forgotten more by then.
+    // A replayed record always applies: the server that wrote it may have forgotten more by then.
     match stream.producers_mut().known(producer, identity).filter(|_| !is_replay) {
         Some(known) if known == entry => {}
         Some(_) => return Err(Error::fixed("ERR IID already exists for this producer with a different stream ID")),
@@ -235,7 +237,7 @@ mod tests {
     use crate::testing::Bench;
 
     #[test]
-    fn equal_fields_and_values_are_one_message_in_any_order() {
+    fn identities_ignore_the_order_of_fields() {
         let of = |words: &[&str]| identity_of(words.iter().map(|word| word.as_bytes()));
         assert_eq!(of(&["a", "b", "c", "d"]), of(&["c", "d", "a", "b"]));
         let others: [&[&str]; 8] = [
@@ -254,9 +256,9 @@ mod tests {
         assert_eq!(identities.len(), others.len());
     }
 
-    /// The replies are those of Redis 8.6.
+    /// Expected replies come from Redis 8.6.
     #[test]
-    fn a_message_that_is_sent_again_is_not_added_again() {
+    fn a_repeated_message_is_not_added() {
         let mut bench = Bench::default();
         let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value";
         bench.check(&[
@@ -279,9 +281,9 @@ mod tests {
         bench.check(&[("XADD s IDMP p i * f v", "$15|1700000100000-0"), ("XLEN s", ":5")]);
     }
 
-    /// The replies are those of Redis 8.6.
+    /// Expected replies come from Redis 8.6.
     #[test]
-    fn what_names_no_message_is_refused() {
+    fn invalid_identifications_are_refused() {
         let arity = "-ERR wrong number of arguments for 'xadd' command";
         let invalid = "-ERR Invalid stream ID specified as stream command argument";
         let not_auto = "-ERR syntax error, IDMP/IDMPAUTO can be used only with auto-generated IDs";
@@ -306,9 +308,9 @@ mod tests {
         ]);
     }
 
-    /// The replies are those of Redis 8.6.
+    /// Expected replies come from Redis 8.6.
     #[test]
-    fn xcfgset_sets_limits_and_forgets_what_was_sent() {
+    fn xcfgset_sets_limits_and_forgets_earlier_messages() {
         let duration = "-ERR IDMP-DURATION must be between 1 and 86400 seconds";
         let size = "-ERR IDMP-MAXSIZE must be between 1 and 10000 entries";
         let number = "-ERR value is not an integer or out of range";
@@ -338,7 +340,7 @@ mod tests {
         assert_eq!(figures(&mut bench), [99, 2, 1, 1, 5, 1]);
     }
 
-    /// Duration, maximum, producers, identities, added, sent again.
+    /// Returns duration, maximum size, producers, identities, added messages and duplicates.
     fn figures(bench: &mut Bench) -> Vec<i64> {
         let info = bench.run("XINFO STREAM s");
         let names = ["idmp-duration", "idmp-maxsize", "pids-tracked", "iids-tracked", "iids-added", "iids-duplicates"];
@@ -349,7 +351,7 @@ mod tests {
         names.iter().filter_map(|name| figure(name)).collect()
     }
 
-    /// The replies are those of Redis 8.6.
+    /// Expected replies come from Redis 8.6.
     #[test]
     fn xidmprecord_adds_an_identity_to_an_entry() {
         let mut bench = Bench::default();
@@ -384,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_sent_again_tells_no_listener() {
+    fn a_repeated_message_notifies_no_listener() {
         let mut bench = Bench::default();
         bench.run("XADD s IDMP p i * f v");
         bench.events();

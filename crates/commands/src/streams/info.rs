@@ -1,4 +1,4 @@
-//! XINFO: what there is to be known of a stream, its groups and their consumers.
+//! XINFO: information about a stream, its groups and their consumers.
 
 use resp::reply::Reply;
 use store::types::stream::{Consumer, Entries, Group, Producers, Stream, StreamId};
@@ -8,7 +8,7 @@ use super::{no_such_group, write_entries, write_entry, write_id, wrong_subcomman
 use crate::Call;
 use crate::error::{Error, Outcome};
 
-/// Entries and deliveries that XINFO STREAM FULL shows of each kind, if the client doesn't say.
+/// Default number of entries and deliveries of each kind in XINFO STREAM FULL.
 const FULL_COUNT_DEFAULT: usize = 10;
 
 const HELP: &[&str] = &[
@@ -23,7 +23,7 @@ const HELP: &[&str] = &[
     "    Prints this help.",
 ];
 
-/// XINFO without a subcommand.
+/// Rejects XINFO without a subcommand.
 pub(super) fn xinfo(_call: &mut Call<'_, '_, '_>) -> Outcome {
     Err(Error::arity("xinfo"))
 }
@@ -64,7 +64,7 @@ fn full_with_count(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// What both forms begin with.
+/// Number of pairs that both forms begin with.
 const FIGURES: usize = 13;
 
 /// The first [`FIGURES`] pairs. `now_ms` is in milliseconds of Unix time.
@@ -72,7 +72,7 @@ fn figures(reply: &mut Reply<'_>, stream: &Stream, now_ms: u64) {
     let entries = &stream.entries;
     reply.bulk("length");
     reply.int(entries.len() as i64);
-    // Redis keeps blocks in a radix tree; of ours, one node is enough to tell of.
+    // Redis keeps blocks in a radix tree; here a single node is reported.
     reply.bulk("radix-tree-keys");
     reply.count(entries.block_count());
     reply.bulk("radix-tree-nodes");
@@ -89,7 +89,7 @@ fn figures(reply: &mut Reply<'_>, stream: &Stream, now_ms: u64) {
     producers(reply, stream.producers.as_deref().unwrap_or(&Producers::default()), now_ms);
 }
 
-/// What is known of the messages that producers name: six pairs.
+/// Writes six pairs about the producers' messages.
 fn producers(reply: &mut Reply<'_>, producers: &Producers, now_ms: u64) {
     let limits = producers.limits();
     let (count, identities) = producers.count(now_ms);
@@ -121,7 +121,7 @@ fn brief(reply: &mut Reply<'_>, stream: &Stream, now_ms: u64) {
     }
 }
 
-/// Everything; of entries and of what is pending, so many each. No limit, if 0.
+/// Writes all information, with at most `count` entries and `count` pending entries each; 0 means no limit.
 fn full(reply: &mut Reply<'_>, stream: &Stream, now_ms: u64, count: usize) {
     reply.map(FIGURES + 2);
     figures(reply, stream, now_ms);
@@ -138,7 +138,7 @@ fn full(reply: &mut Reply<'_>, stream: &Stream, now_ms: u64, count: usize) {
     }
 }
 
-/// How far a group has read: three pairs.
+/// Writes three pairs about a group's progress.
 fn progress(reply: &mut Reply<'_>, entries: &Entries, group: &Group) {
     reply.bulk("last-delivered-id");
     write_id(reply, group.last_id);

@@ -1,4 +1,4 @@
-//! What several commands take: IDs, bounds of ranges, and how a stream is to be trimmed.
+//! Common arguments: IDs, bounds of ranges, and options for trimming.
 
 use resp::num;
 use store::types::stream::{Keep, StreamId, Trim};
@@ -15,16 +15,16 @@ const NO_STRATEGY_TO_LIMIT: Error =
     Error::fixed("ERR syntax error, LIMIT cannot be used without specifying a trimming strategy");
 const LIMIT_WITHOUT_TILDE: Error = Error::fixed("ERR syntax error, LIMIT cannot be used without the special ~ option");
 
-/// Bytes from which on Redis takes nothing for an ID.
+/// Length from which Redis rejects an ID.
 const ID_BYTES_LIMIT: usize = 128;
 
-/// Blocks that a trim of whole blocks takes at most, if the client doesn't say.
+/// Default limit of blocks for a trim of whole blocks.
 const TRIM_BLOCKS_MAX: u64 = 100;
-/// Entries of the same, where the size of blocks says nothing, and in any case.
+/// Default limit of entries for a trim of whole blocks: the first if blocks have no limit, the second as the maximum.
 const TRIM_ENTRIES_DEFAULT: u64 = 10_000;
 const TRIM_ENTRIES_MAX: u64 = 1_000_000;
 
-/// A number of an ID, as C's `strtoull` reads it: blanks, a sign and zeros may be in front.
+/// Parses a number of an ID like C's `strtoull`: leading blanks, a sign and zeros are allowed.
 fn number(text: &[u8]) -> Option<u64> {
     if let Some(number) = num::parse_i64(text) {
         return u64::try_from(number).ok();
@@ -45,7 +45,7 @@ fn number(text: &[u8]) -> Option<u64> {
     Some(if negative { value.wrapping_neg() } else { value })
 }
 
-/// An ID; `seq` is taken where it has no second number.
+/// Parses an ID; `seq` replaces a missing second number.
 pub(super) fn id_or(text: &[u8], seq: u64) -> Result<StreamId, Error> {
     let parse = || {
         if text.len() >= ID_BYTES_LIMIT {
@@ -59,12 +59,12 @@ pub(super) fn id_or(text: &[u8], seq: u64) -> Result<StreamId, Error> {
     parse().ok_or(INVALID_ID)
 }
 
-/// An ID that must be one: no sign for the first or the last.
+/// Parses an ID; the signs for the first and last ID are invalid.
 pub(super) fn id(text: &[u8]) -> Result<StreamId, Error> {
     id_or(text, 0)
 }
 
-/// The IDs that are the arguments from `first` on.
+/// Checks that the arguments from `first` on are IDs.
 pub(super) fn check_ids(call: &Call<'_, '_, '_>, first: usize) -> Result<(), Error> {
     call.args.from(first).try_for_each(|text| id(text).map(drop))
 }
@@ -78,7 +78,7 @@ fn bound(text: &[u8], seq: u64) -> Result<(StreamId, bool), Error> {
     }
 }
 
-/// The first ID of a range.
+/// Parses the first ID of a range.
 pub(super) fn start(text: &[u8]) -> Result<StreamId, Error> {
     match bound(text, 0)? {
         (id, false) => Ok(id),
@@ -86,7 +86,7 @@ pub(super) fn start(text: &[u8]) -> Result<StreamId, Error> {
     }
 }
 
-/// The last ID of a range.
+/// Parses the last ID of a range.
 pub(super) fn end(text: &[u8]) -> Result<StreamId, Error> {
     match bound(text, u64::MAX)? {
         (id, false) => Ok(id),
@@ -94,33 +94,33 @@ pub(super) fn end(text: &[u8]) -> Result<StreamId, Error> {
     }
 }
 
-/// The ID that XADD is given.
+/// XADD's ID argument.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NewId {
-    /// `*`: all of it is the server's business.
+    /// `*`: the server generates the whole ID.
     Auto,
-    /// `ms-*`: the second number is.
+    /// `ms-*`: the server generates the second number.
     Time(u64),
-    /// The whole ID.
+    /// The complete ID.
     Given(StreamId),
 }
 
-/// XADD's and XTRIM's options.
+/// Options of XADD and XTRIM.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AddOptions {
     pub trim: Option<Trim>,
-    /// What becomes of the deliveries of entries that the trim takes.
+    /// Effect on deliveries of trimmed entries.
     pub references: References,
-    /// The stream isn't created.
+    /// A missing stream isn't created.
     pub no_create: bool,
-    /// XADD's message, if its producer names it.
+    /// The message, if its producer identifies it.
     pub message: Option<MessageAt>,
-    /// XADD's ID, and its place.
+    /// XADD's ID and its index.
     pub id: NewId,
     pub id_at: usize,
 }
 
-/// Reads the options; XADD's end with its ID.
+/// Parses the options; XADD's end with its ID.
 pub(super) fn options(call: &Call<'_, '_, '_>, is_add: bool) -> Result<AddOptions, Error> {
     let mut found = AddOptions {
         trim: None,
@@ -194,12 +194,12 @@ fn trim(
         return match limit {
             Some(1..) => Err(NO_STRATEGY_TO_LIMIT),
             Some(0) if is_add => Err(LIMIT_WITHOUT_TILDE),
-            // XTRIM has an error of its own.
+            // XTRIM reports a different error.
             _ => Ok(None),
         };
     };
     let limit = match limit {
-        // Redis records a trim of whole blocks by what it came to, with an equals sign, and leaves the limit in.
+        // Redis records a trim of whole blocks as an exact one with its result, but keeps LIMIT.
         Some(_) if !whole_blocks && call.db.is_replay() => 0,
         Some(_) if !whole_blocks => return Err(LIMIT_WITHOUT_TILDE),
         Some(limit) => limit,
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_needs_a_trim_of_whole_blocks() {
+    fn limit_requires_a_trim_of_whole_blocks() {
         let (strategy, tilde) = (NO_STRATEGY_TO_LIMIT, LIMIT_WITHOUT_TILDE);
         let text = |error: &Error| format!("-{}", String::from_utf8_lossy(error.text()));
         let missing = "-ERR syntax error, XTRIM must be called with a trimming strategy";
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_read_as_redis_reads_them() {
+    fn ids_are_parsed_as_in_redis() {
         let rows = [
             ("0", Some((0, 7))),
             ("5-3", Some((5, 3))),

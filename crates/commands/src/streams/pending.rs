@@ -1,4 +1,4 @@
-//! What was delivered and not acknowledged: XACK, XPENDING.
+//! Delivered entries without acknowledgement: XACK, XPENDING.
 
 use std::ops::Bound;
 
@@ -22,13 +22,13 @@ pub(super) fn xack(call: &mut Call<'_, '_, '_>) -> Outcome {
     if let Some(group) = call.db.object_mut::<Stream>(key)?.and_then(|stream| stream.groups.get_mut(name)) {
         count = ids.filter(|text| id(text).is_ok_and(|id| group.acknowledge(id))).count();
     }
-    // Neither an event nor a change that WATCH knows, in Redis.
+    // As in Redis, it publishes no event and doesn't notify watchers.
     call.effects.count(count as u64);
     call.reply.count(count);
     Ok(())
 }
 
-/// Which deliveries XPENDING shows.
+/// Filter for the deliveries that XPENDING shows.
 struct Shown<'c> {
     from: StreamId,
     to: StreamId,
@@ -68,7 +68,7 @@ fn shown<'c>(call: &Call<'c, '_, '_>) -> Result<Shown<'c>, Error> {
     Ok(Shown { from, to, count, idle_ms_min, consumer })
 }
 
-/// How many deliveries are pending, the first and the last, and how many for each consumer.
+/// Writes the number of pending entries, the first and the last one, and the number per consumer.
 fn summary(reply: &mut resp::reply::Reply<'_>, group: &Group) {
     let pending = group.pending();
     reply.array(4);
@@ -97,7 +97,7 @@ fn list(reply: &mut resp::reply::Reply<'_>, group: &Group, shown: &Shown<'_>, no
     let range = (Bound::Included(shown.from), Bound::Included(shown.to));
     let mark = reply.deferred();
     let mut written = 0;
-    // Says whether it is enough: what is pending may be much.
+    // Returns true when the reply is complete; the search stops, since there may be many pending entries.
     let mut write = |id: StreamId| {
         if written == shown.count {
             return true;
@@ -127,7 +127,7 @@ fn list(reply: &mut resp::reply::Reply<'_>, group: &Group, shown: &Shown<'_>, no
     reply.fill_array(mark, written);
 }
 
-/// How long ago a delivery was, in milliseconds; below 0 if the clock went back.
+/// Time since a delivery in milliseconds; negative if the clock was set back.
 pub(super) fn idle_ms(now_ms: u64, delivered_ms: u64) -> i64 {
     (now_ms as i64).wrapping_sub(delivered_ms as i64)
 }

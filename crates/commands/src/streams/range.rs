@@ -1,4 +1,4 @@
-//! Looking at entries: XLEN, XRANGE, XREVRANGE.
+//! Reading entries: XLEN, XRANGE, XREVRANGE.
 
 use store::types::stream::Stream;
 
@@ -21,7 +21,8 @@ pub(super) fn xrevrange(call: &mut Call<'_, '_, '_>) -> Outcome {
     range(call, 3, 2)
 }
 
-/// The entries between two IDs, which are the arguments with these indexes: from the higher one, if that comes first.
+/// Replies with the entries between two IDs, whose indexes are `from` and `to`; in descending order if `from` comes
+/// second.
 fn range(call: &mut Call<'_, '_, '_>, from: usize, to: usize) -> Outcome {
     let (from_id, to_id) = (start(call.arg(from))?, end(call.arg(to))?);
     let mut count = None;

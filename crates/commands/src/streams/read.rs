@@ -1,4 +1,4 @@
-//! Waiting for entries: XREAD, XREADGROUP.
+//! Reading and blocking for entries: XREAD, XREADGROUP.
 
 use resp::reply::Reply;
 use resp::request::OwnedArgs;
@@ -33,20 +33,20 @@ struct GroupReader<'c> {
     consumer: &'c [u8],
 }
 
-/// What XREAD or XREADGROUP is to do.
+/// Parsed arguments of XREAD or XREADGROUP.
 struct Read<'c> {
     reader: Option<GroupReader<'c>>,
-    /// Entries of each stream at most; all, if 0.
+    /// Largest number of entries per stream; 0 means no limit.
     count: usize,
-    /// How long it waits, in milliseconds; 0 is forever.
+    /// Timeout in milliseconds; 0 means forever, none means that it doesn't block.
     block_ms: Option<u64>,
-    /// Nothing is to be acknowledged.
+    /// True if deliveries need no acknowledgement.
     no_ack: bool,
-    /// What has been pending for so many milliseconds is claimed before new entries are read.
+    /// Minimum idle time in milliseconds of pending entries that are claimed before new entries are read.
     claim_ms: Option<i64>,
-    /// Where the keys begin.
+    /// Index of the first key.
     keys_at: usize,
-    /// How many there are; as many IDs follow.
+    /// Number of keys; the same number of IDs follows.
     keys: usize,
 }
 
@@ -89,18 +89,18 @@ pub(super) fn xread(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// The ID that only the last entry comes after; without entries, the last that there was.
+/// The ID after which only the last entry comes; for an empty stream, its last ID.
 fn before_last(entries: &Entries) -> StreamId {
     entries.last().map_or(entries.last_id, |last| last.id.previous().unwrap_or(StreamId::MIN))
 }
 
-/// Whether there is an entry after this ID.
+/// True if there is an entry after this ID.
 fn has_after(entries: &Entries, id: StreamId) -> bool {
     entries.last_id > id && entries.last().is_some_and(|last| last.id > id)
 }
 
-/// Waits, if the client wants that, or says that there is nothing. When it is run again, it must not look for what
-/// comes after the `ids` of then.
+/// Blocks, if the client asked for it, or replies with null. A retry uses the resolved `ids` instead of `$` or `+`,
+/// which would then have another meaning.
 fn wait(call: &mut Call<'_, '_, '_>, read: &Read<'_>, ids: Option<&[StreamId]>) -> Outcome {
     let Some(block_ms) = read.block_ms else {
         call.reply.null_array();
@@ -174,27 +174,27 @@ fn unbalanced(in_group: bool) -> Error {
     ))
 }
 
-/// CLAIM's milliseconds.
+/// Parses the milliseconds of CLAIM.
 fn claim_ms(call: &Call<'_, '_, '_>, at: usize) -> Result<i64, Error> {
     let ms = call.int(at).map_err(|_| Error::fixed("ERR min-idle-time is not an integer or out of range"))?;
     if ms >= 0 { Ok(ms) } else { Err(Error::fixed("ERR min-idle-time must be a positive integer")) }
 }
 
-/// BLOCK's milliseconds.
+/// Parses the milliseconds of BLOCK.
 fn timeout_ms(call: &Call<'_, '_, '_>, at: usize) -> Result<u64, Error> {
     let ms = call.int(at).map_err(|_| Error::fixed("ERR timeout is not an integer or out of range"))?;
     let ms = u64::try_from(ms).map_err(|_| Error::TIMEOUT_NEGATIVE)?;
-    // Redis's times are signed.
+    // Redis keeps times in signed integers.
     let fits = ms.checked_add(call.db.now_ms()).is_some_and(|end| i64::try_from(end).is_ok());
     if fits { Ok(ms) } else { Err(Error::TIMEOUT_OUT_OF_RANGE) }
 }
 
-/// Which entries of a stream XREADGROUP wants.
+/// Entries of a stream that XREADGROUP reads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GroupEntries {
-    /// `>`: what was delivered to no consumer yet.
+    /// `>`: entries that were never delivered in the group.
     New,
-    /// What is pending for the consumer after this ID.
+    /// Entries that are pending for the consumer, after this ID.
     History(StreamId),
 }
 
@@ -214,7 +214,7 @@ pub(super) fn xreadgroup(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (mut served, mut again_ms) = (0, None::<u64>);
     for (at, wanted) in keys.zip(wanted) {
         if wanted != GroupEntries::New {
-            // As in Redis, CLAIM counts neither for this stream nor for those after it.
+            // As in Redis, such an ID disables CLAIM for this stream and for the streams after it.
             read.claim_ms = None;
         }
         let key = call.key(at);
@@ -233,7 +233,7 @@ pub(super) fn xreadgroup(call: &mut Call<'_, '_, '_>) -> Outcome {
         return Ok(());
     }
     call.effects.count(served as u64);
-    // What it has delivered is recorded. Older servers, which may follow this one, don't know CLAIM.
+    // The deliveries are recorded already. Replicas of older versions don't know CLAIM.
     call.effects.record_nothing();
     match call.reply.is_resp3() {
         true => call.reply.fill_map(mark, served),
@@ -247,12 +247,12 @@ fn wanted_of(text: &[u8]) -> Result<GroupEntries, Error> {
         b"$" => Err(MEANINGLESS_LAST),
         b"+" => Err(MEANINGLESS_LAST_ENTRY),
         b">" => Ok(GroupEntries::New),
-        // Redis keeps `>` as the last ID that there can be.
+        // Redis represents `>` as the largest possible ID.
         _ => id(text).map(|id| if id == StreamId::MAX { GroupEntries::New } else { GroupEntries::History(id) }),
     }
 }
 
-/// Notes that a consumer is there; a new one is created.
+/// Records that a consumer is active, creating it if it is new.
 fn see(call: &mut Call<'_, '_, '_>, key: Key<'_>, reader: GroupReader<'_>) -> Outcome {
     let now_ms = call.db.now_ms();
     let Some(stream) = call.db.object_mut::<Stream>(key)? else { return Ok(()) };
@@ -268,17 +268,17 @@ fn see(call: &mut Call<'_, '_, '_>, key: Key<'_>, reader: GroupReader<'_>) -> Ou
     Ok(())
 }
 
-/// What a stream had for a consumer.
+/// Result of reading one stream for a consumer.
 enum Served {
-    /// It is written.
+    /// Entries were written.
     Written,
     Nothing,
-    /// Nothing, but pending entries can be claimed from this moment on, in milliseconds of Unix time, if they aren't
-    /// acknowledged.
+    /// Nothing can be claimed before this time, in milliseconds of Unix time. Then pending entries can, unless they
+    /// have been acknowledged.
     NothingUntil(u64),
 }
 
-/// Writes what a consumer wants of a stream, with the key.
+/// Writes the entries of a stream for a consumer, with the key.
 fn serve(
     call: &mut Call<'_, '_, '_>,
     key: Key<'_>,
@@ -303,7 +303,7 @@ fn serve(
             begin_stream(reply, key.bytes);
             let mark = reply.deferred();
             let claimed = write_overdue(reply, entries, &overdue);
-            // Only the journal wants to know them.
+            // The IDs are only needed for the journal.
             let is_recorded = call.effects.recording;
             let mut delivered: Vec<_> = overdue.iter().filter(|_| is_recorded).map(|overdue| overdue.id).collect();
             let from = group.last_id.next().unwrap_or(StreamId::MAX);
@@ -322,7 +322,7 @@ fn serve(
             if new > 0 {
                 owner.record_progress(call.effects, group);
             }
-            // As in Redis, NOACK deliveries don't make the consumer active; what it claims does.
+            // As in Redis, NOACK deliveries don't make the consumer active, but claims do.
             if let Some(consumer) = group.consumer_mut(reader.consumer).filter(|_| !read.no_ack) {
                 consumer.active_ms = Some(now_ms);
             }
@@ -336,7 +336,7 @@ fn serve(
     Ok(Served::Written)
 }
 
-/// Writes what was claimed. Says how many entries that is.
+/// Writes the claimed entries and returns their number.
 fn write_overdue(reply: &mut Reply<'_>, entries: &Entries, overdue: &[Overdue]) -> usize {
     let mut written = 0;
     for Overdue { id, idle_ms, deliveries } in overdue {
@@ -348,7 +348,7 @@ fn write_overdue(reply: &mut Reply<'_>, entries: &Entries, overdue: &[Overdue]) 
     written
 }
 
-/// Writes entries that were delivered to no consumer yet, and says how many. `each` sees the ID of every one.
+/// Writes entries that were never delivered, and returns their number. `each` gets the ID of each entry.
 fn write_new<'s>(
     reply: &mut Reply<'_>,
     entries: impl Iterator<Item = StreamEntry<'s>>,
@@ -367,12 +367,12 @@ fn write_new<'s>(
     written
 }
 
-/// Notes that a group has read up to this ID.
+/// Records that a group has read up to this ID.
 fn advance(entries: &Entries, group: &mut Group, id: StreamId) {
     if id <= group.last_id {
         return;
     }
-    // Only if nothing was cut off or deleted behind what it read last is this the next entry.
+    // The ID is the next entry only if no entry after the last read one was trimmed or deleted.
     let is_next = group.last_id >= entries.first_id() && !entries.has_gaps_from(group.last_id);
     group.entries_read = match group.entries_read {
         Some(read) if is_next => Some(read + 1),
@@ -382,8 +382,8 @@ fn advance(entries: &Entries, group: &mut Group, id: StreamId) {
     group.last_id = id;
 }
 
-/// Writes what is pending for a consumer after an ID, which counts as another delivery. Gives the IDs of what was
-/// delivered.
+/// Writes the entries that are pending for a consumer after an ID; this counts as another delivery. Returns the IDs of
+/// the delivered entries.
 fn write_history(
     reply: &mut Reply<'_>,
     entries: &Entries,
@@ -405,7 +405,7 @@ fn write_history(
                 write_entry(reply, entry);
                 delivered.extend(group.deliver_again(id, now_ms).then_some(id));
             }
-            // Deleted since.
+            // The entry was deleted.
             None => {
                 reply.array(2);
                 write_id(reply, id);

@@ -1,5 +1,5 @@
-//! What reproduces deliveries: XREADGROUP, XCLAIM and XAUTOCLAIM go by the clock and by what is new, so the journal has
-//! their outcome instead.
+//! Records of deliveries. XREADGROUP, XCLAIM and XAUTOCLAIM depend on the clock and on new entries, so the journal
+//! records their results.
 
 use store::types::stream::{Group, StreamId};
 
@@ -17,7 +17,8 @@ pub(super) struct Owner<'o> {
 }
 
 impl Owner<'_> {
-    /// Records what has become pending for the consumer: those of one time and one number of deliveries together.
+    /// Records entries that became pending for the consumer. Those with equal times and numbers of deliveries share a
+    /// command.
     pub fn record_deliveries(&self, effects: &mut Effects, group: &Group, ids: &[StreamId]) {
         if !effects.recording {
             return;
@@ -34,7 +35,7 @@ impl Owner<'_> {
         }
     }
 
-    /// Records how far the group has read.
+    /// Records the group's last read entry.
     pub fn record_progress(&self, effects: &mut Effects, group: &Group) {
         if !effects.recording {
             return;
@@ -45,7 +46,8 @@ impl Owner<'_> {
         effects.record_as(self.database, words.into_iter());
     }
 
-    /// Records what was claimed, perhaps for a new consumer, and what is pending no more, since it is deleted.
+    /// Records claimed entries, a consumer that may be new, and entries that are no longer pending because they were
+    /// deleted.
     pub fn record_claims(
         &self,
         effects: &mut Effects,

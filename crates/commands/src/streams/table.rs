@@ -8,7 +8,8 @@ use crate::spec::flag::{BLOCKING, DENYOOM, FAST, LOADING, MOVABLEKEYS, READONLY,
 use crate::spec::key_flag::{ACCESS, DELETE, INSERT, RO, RW, UPDATE};
 use crate::spec::{Begin, Find, Group, KeySpec, On, Spec, fact};
 
-/// The keys after STREAMS: the first half of what follows. The word is looked for from this argument on.
+/// The keys after the word STREAMS, which is searched from this argument on. They are the first half of the remaining
+/// arguments.
 const fn streams(from: i32) -> KeySpec {
     let find = Find::Range { last: -1, step: 1, limit: 2 };
     KeySpec { flags: RO | ACCESS, begin: Begin::Keyword("STREAMS", from), find, notes: "" }
@@ -23,7 +24,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
         .docs(
             Group::Stream,
             "5.0.0",
-            "O(1) for the entry, and O(N) for trimming, where N is the number of entries removed",
+            "O(1) for the entry; O(N) for trimming, where N is the number of removed entries",
             "Adds an entry to a stream.",
             "key [NOMKSTREAM@6.2.0] [KEEPREF | DELREF | ACKED]:condition [IDMPAUTO producer-id | IDMP producer-id \
              idempotent-id]:idmp [<MAXLEN | MINID@6.2.0>:strategy [=:equal | ~:approximately]:operator threshold \
@@ -40,7 +41,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
         Group::Stream,
         "8.6.0",
         "O(1)",
-        "Sets for how long, and how many, messages of a producer are known, so that they are not added twice.",
+        "Sets limits for the age and the number of a producer's messages that are remembered to detect duplicates.",
         "key [IDMP-DURATION seconds:integer] [IDMP-MAXSIZE count:integer]",
     ),
     Spec::new("xidmprecord", 5, WRITE | DENYOOM | FAST, idempotence::xidmprecord as Handler)
@@ -49,7 +50,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
             Group::Stream,
             "8.6.2",
             "O(log(N)), where N is the number of entries",
-            "Adds a producer's identity of a message to an entry; append-only files have it.",
+            "Adds the identity of a producer's message to an entry. Used in append-only files.",
             "key producer-id idempotent-id stream-id",
         ),
     Spec::new("xlen", 2, READONLY | FAST, range::xlen as Handler).brief().keys(&[KeySpec::at(1, RO)]).docs(
@@ -68,7 +69,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
             "Returns the entries between two IDs.",
             "key start end [COUNT count:integer]",
         )
-        .history(&[("6.2.0", "Ranges without their ends.")]),
+        .history(&[("6.2.0", "Exclusive bounds.")]),
     Spec::new("xrevrange", -4, READONLY, range::xrevrange as Handler)
         .keys(&[KeySpec::at(1, RO | ACCESS)])
         .docs(
@@ -78,7 +79,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
             "Returns the entries between two IDs, the last first.",
             "key end start [COUNT count:integer]",
         )
-        .history(&[("6.2.0", "Ranges without their ends.")]),
+        .history(&[("6.2.0", "Exclusive bounds.")]),
     Spec::new("xdel", -3, WRITE | FAST, add::xdel as Handler).brief().keys(&[KeySpec::at(1, RW | DELETE)]).docs(
         Group::Stream,
         "5.0.0",
@@ -90,7 +91,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
         Group::Stream,
         "8.2.0",
         "O(log(N)) for each entry and group, where N is the number of entries",
-        "Deletes entries, and what groups have pending of them, or only if no group needs them.",
+        "Deletes entries, optionally with their pending deliveries, or only if no group needs them.",
         "key [KEEPREF | DELREF | ACKED]:condition IDS numids:integer id [id ...]",
     ),
     Spec::new("xackdel", -6, WRITE | FAST, delete::xackdel as Handler)
@@ -122,12 +123,12 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
             Group::Stream,
             "5.0.0",
             "O(log(N)+M) for each stream, where N is the number of entries and M the number returned",
-            "Returns entries of streams after the given IDs, or waits for them.",
+            "Returns entries of streams after the given IDs, and optionally blocks until there are any.",
             "[COUNT count:integer] [BLOCK milliseconds:integer] STREAMS key [key ...] id [id ...]",
         ),
     Spec::new("xgroup", -2, 0, group::xgroup as Handler)
         .not_in_group_category()
-        .docs(Group::Stream, "5.0.0", "Depends on the subcommand", "Manages groups of consumers.", "")
+        .docs(Group::Stream, "5.0.0", "Depends on the subcommand", "Manages consumer groups.", "")
         .subcommands(XGROUP),
     Spec::new("xreadgroup", -7, WRITE | BLOCKING | MOVABLEKEYS, read::xreadgroup as Handler)
         .waits_while_there_is(Type::Stream)
@@ -137,7 +138,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
             Group::Stream,
             "5.0.0",
             "O(M) for each stream, where M is the number of entries returned",
-            "Returns entries of streams for a consumer of a group, or waits for them.",
+            "Returns entries of streams for a consumer of a group, and optionally blocks until there are any.",
             "<GROUP:group-block group consumer> [COUNT count:integer] [BLOCK milliseconds:integer] [CLAIM \
              min-idle-time:integer] [NOACK] STREAMS key [key ...] id [id ...]",
         )
@@ -154,11 +155,11 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
         .docs(
             Group::Stream,
             "5.0.0",
-            "O(log(N)+M), where N is the number of pending entries and M the number looked at",
-            "Returns what was delivered and not acknowledged.",
+            "O(log(N)+M), where N is the number of pending entries and M the number of examined entries",
+            "Returns deliveries that were not acknowledged.",
             "key group [[IDLE@6.2.0 min-idle-time:integer] start end count:integer [consumer]]:filters",
         )
-        .history(&[("6.2.0", "`IDLE`, and ranges without their ends.")])
+        .history(&[("6.2.0", "`IDLE` and exclusive bounds.")])
         .tips(UNPREDICTABLE),
     Spec::new("xclaim", -6, WRITE | FAST, claim::xclaim as Handler)
         .keys(&[KeySpec::at(1, RW | UPDATE)])
@@ -176,15 +177,15 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
         .docs(
             Group::Stream,
             "6.2.0",
-            "O(log(N)+M), where N is the number of pending entries and M the number looked at",
-            "Takes over entries that have been pending for long, from an ID on.",
+            "O(log(N)+M), where N is the number of pending entries and M the number of examined entries",
+            "Takes over entries that have been pending for a minimum time, from an ID on.",
             "key group consumer min-idle-time start [COUNT count:integer] [JUSTID]",
         )
-        .history(&[("7.0.0", "Answers also which entries are gone.")])
+        .history(&[("7.0.0", "Also returns the IDs of deleted entries.")])
         .tips(UNPREDICTABLE),
     Spec::new("xinfo", -2, 0, info::xinfo as Handler)
         .not_in_group_category()
-        .docs(Group::Stream, "5.0.0", "Depends on the subcommand", "Tells about streams, groups and consumers.", "")
+        .docs(Group::Stream, "5.0.0", "Depends on the subcommand", "Inspects streams, groups and consumers.", "")
         .subcommands(XINFO),
     Spec::new("xsetid", -3, WRITE | DENYOOM | FAST, add::xsetid as Handler)
         .brief()
@@ -193,7 +194,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::Stream).entries([
             Group::Stream,
             "5.0.0",
             "O(1)",
-            "Sets the last ID of a stream; for replication.",
+            "Sets the last ID of a stream. Used in replication.",
             "key last-id [ENTRIESADDED@7.0.0 entries-added:integer] [MAXDELETEDID@7.0.0 max-deleted-id]",
         )
         .history(&[("7.0.0", "`ENTRIESADDED` and `MAXDELETEDID`.")]),
@@ -216,7 +217,7 @@ const XGROUP: &[Spec<Handler>] = &On(Type::Stream).entries([
             Group::Stream,
             "5.0.0",
             "O(1)",
-            "Sets the ID from which a group reads.",
+            "Sets the ID after which a group reads.",
             "key group <id | $:new-id>:id-selector [ENTRIESREAD entries-read:integer]",
         )
         .history(&[("7.0.0", "`ENTRIESREAD`.")]),
@@ -250,20 +251,20 @@ const XINFO: &[Spec<Handler>] = &On(Type::Stream).entries([
     Spec::new("stream", -3, READONLY, info::stream as Handler).keys(&[KeySpec::at(2, RO | ACCESS)]).docs(
         Group::Stream,
         "5.0.0",
-        "O(1); with FULL, O(N), where N is the number of entries and deliveries shown",
-        "Tells about a stream.",
+        "O(1); with FULL, O(N), where N is the number of returned entries and deliveries",
+        "Returns information about a stream.",
         "key [FULL:full-block [COUNT count:integer]]",
-    ).history(&[("6.0.0", "`FULL`."), ("7.0.0", "The fields `max-deleted-entry-id`, `entries-added`, `recorded-first-entry-id`, `entries-read` and `lag`."), ("7.2.0", "The field `active-time`; `seen-time` counts attempts, too."), ("8.6.0", "The fields about messages that are named by their producers.")]),
+    ).history(&[("6.0.0", "`FULL`."), ("7.0.0", "The fields `max-deleted-entry-id`, `entries-added`, `recorded-first-entry-id`, `entries-read` and `lag`."), ("7.2.0", "The field `active-time`; `seen-time` counts attempts, too."), ("8.6.0", "The fields about producers' messages.")]),
     Spec::new("groups", 3, READONLY, info::groups as Handler).keys(&[KeySpec::at(2, RO | ACCESS)]).docs(
         Group::Stream,
         "5.0.0",
         "O(1) for each group",
-        "Tells about the groups of a stream.",
+        "Returns information about the groups of a stream.",
         "key",
     ).history(&[("7.0.0", "The fields `entries-read` and `lag`.")]),
     Spec::new("consumers", 4, READONLY, info::consumers as Handler)
         .keys(&[KeySpec::at(2, RO | ACCESS)])
-        .docs(Group::Stream, "5.0.0", "O(1) for each consumer", "Tells about the consumers of a group.", "key group").history(&[("7.2.0", "The field `inactive`; `idle` counts attempts, too.")])
+        .docs(Group::Stream, "5.0.0", "O(1) for each consumer", "Returns information about the consumers of a group.", "key group").history(&[("7.2.0", "The field `inactive`; `idle` counts attempts, too.")])
         .tips(UNPREDICTABLE),
     Spec::new("help", 2, LOADING | STALE, info::help as Handler).docs(
         Group::Stream,

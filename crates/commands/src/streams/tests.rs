@@ -1,4 +1,4 @@
-//! What the differential test doesn't see: the time, waiting, what 7.2 brought, and settings.
+//! Cases that the differential test doesn't cover: times, blocking, features of Redis 7.2, and settings.
 
 use store::types::stream::StreamLimits;
 
@@ -21,7 +21,7 @@ fn ids_are_made_from_the_time() {
 }
 
 #[test]
-fn nothing_is_left_behind_by_an_entry_that_is_refused() {
+fn a_refused_entry_creates_no_stream() {
     let exhausted = "-ERR The stream has exhausted the last possible ID, unable to add more items";
     let too_small = "-ERR The ID specified in XADD is equal or smaller than the target stream top item";
     check(&[
@@ -41,7 +41,7 @@ fn nothing_is_left_behind_by_an_entry_that_is_refused() {
 }
 
 #[test]
-fn an_empty_stream_stays() {
+fn an_empty_stream_keeps_its_key() {
     check(&[
         ("XADD s 5-5 a 1", "$3|5-5"),
         ("XDEL s 5-5 5-5 9-9", ":1"),
@@ -136,7 +136,7 @@ fn a_read_that_finds_nothing_may_wait() {
     assert_eq!(bench.run("XREAD BLOCK 0 STREAMS s t 0 $"), "");
     let again = bench.effects.again.take().unwrap();
     assert_eq!(again.args().from(7).collect::<Vec<_>>(), [b"9-9"]);
-    // Without a `$` it is run again as it is.
+    // Without `$`, the retry uses the original arguments.
     bench.run("XREAD BLOCK 0 STREAMS s 0");
     assert!(bench.wait.is_some() && bench.effects.again.is_none());
 }
@@ -156,7 +156,7 @@ fn a_read_may_ask_for_the_last_entry() {
         ("XTRIM s MAXLEN 0", ":2"),
         ("XREAD STREAMS s +", "*-1"),
     ]);
-    // It waits for what comes next, however many entries that are.
+    // The retry returns the next entries, however many there are.
     assert_eq!(bench.run("XREAD BLOCK 0 STREAMS s none + +"), "");
     let again = bench.effects.again.take().unwrap();
     assert_eq!(again.args().from(6).collect::<Vec<_>>(), [&b"2-0"[..], b"0-0"]);
@@ -165,7 +165,7 @@ fn a_read_may_ask_for_the_last_entry() {
 }
 
 #[test]
-fn a_consumer_comes_into_being_by_asking() {
+fn reading_creates_a_consumer() {
     let mut bench = Bench::default();
     bench.check(&[("XADD s 1-1 a 1", "$3|1-1"), ("XGROUP CREATE s g $", "+OK")]);
     bench.events();
@@ -196,7 +196,7 @@ fn a_consumer_comes_into_being_by_asking() {
 }
 
 #[test]
-fn only_what_is_to_be_acknowledged_makes_a_consumer_active() {
+fn deliveries_without_acknowledgement_dont_make_a_consumer_active() {
     check(&[
         ("XADD s 1-1 a 1", "$3|1-1"),
         ("XGROUP CREATE s g 0", "+OK"),
@@ -211,9 +211,9 @@ fn only_what_is_to_be_acknowledged_makes_a_consumer_active() {
     ]);
 }
 
-/// The figures that Redis 8 gives: those of 7.0 count what was trimmed as yet to be read.
+/// Expected values come from Redis 8; 7.0 counts trimmed entries as unread.
 #[test]
-fn the_lag_of_a_group_is_what_it_can_still_read() {
+fn the_lag_of_a_group_counts_unread_entries() {
     let mut bench = Bench::default();
     let figures = |bench: &mut Bench| {
         let groups = bench.run("XINFO GROUPS s");
@@ -254,9 +254,9 @@ fn blocks_are_as_large_as_the_settings_say() {
     ]);
 }
 
-/// The replies are those of Redis 8.6.
+/// Expected replies come from Redis 8.6.
 #[test]
-fn xdelex_and_xackdel_regard_groups() {
+fn xdelex_and_xackdel_respect_groups() {
     let number = "-ERR Number of IDs must be a positive integer";
     let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value";
     let mut bench = streams_of_two_groups();
@@ -294,9 +294,9 @@ fn xdelex_and_xackdel_regard_groups() {
     ]);
 }
 
-/// The replies are those of Redis 8.6.
+/// Expected replies come from Redis 8.6.
 #[test]
-fn trims_regard_groups() {
+fn trims_respect_groups() {
     let mut bench = streams_of_two_groups();
     bench.check(&[
         ("xtrim s maxlen 1 acked", ":0"),
@@ -322,7 +322,7 @@ fn trims_regard_groups() {
     ]);
 }
 
-/// A stream, "s", of six entries; "g" has read three of them and "h" two.
+/// Creates a stream "s" of six entries. Group "g" has read three of them, group "h" two.
 fn streams_of_two_groups() -> Bench {
     let mut bench = Bench::default();
     for sequence in 1..=6 {
@@ -336,7 +336,7 @@ fn streams_of_two_groups() -> Bench {
 }
 
 #[test]
-fn what_is_deleted_and_released_is_told_once() {
+fn deletions_and_releases_are_recorded_once() {
     let mut bench = streams_of_two_groups();
     bench.events();
     let before = bench.effects.dirty;
@@ -349,7 +349,8 @@ fn what_is_deleted_and_released_is_told_once() {
     assert_eq!(bench.effects.dirty - before, 2 + 1 + 1);
 }
 
-/// A stream, "s", of which consumers of "g" have four entries: 3-1 for 60 ms, 1-1 for 50, 2-1 for 10, and 4-1 was deleted.
+/// Creates a stream "s". Consumers of group "g" have four pending entries: 3-1 for 60 ms, 1-1 for 50 ms, 2-1 for 10 ms,
+/// and 4-1, which was deleted.
 fn stream_with_overdue_entries() -> Bench {
     let mut bench = Bench::default();
     (1..=6).for_each(|ms| drop(bench.run(&format!("xadd s {ms}-1 f {ms}"))));
@@ -363,14 +364,14 @@ fn stream_with_overdue_entries() -> Bench {
     bench
 }
 
-/// An entry as XREADGROUP's CLAIM shows it.
+/// Formats an entry as in replies to XREADGROUP with CLAIM.
 fn claimed(number: u64, idle_ms: u64, deliveries: u64) -> String {
     format!("*4|$3|{number}-1|*2|$1|f|$1|{number}|:{idle_ms}|:{deliveries}")
 }
 
-/// The replies are those of Redis 8.6.
+/// Expected replies come from Redis 8.6.
 #[test]
-fn what_has_been_pending_for_long_is_claimed_before_new_entries_are_read() {
+fn overdue_entries_are_claimed_before_new_entries_are_read() {
     let mut bench = stream_with_overdue_entries();
     let of = |entries: &[String]| format!("*1|*2|$1|s|*{}|{}", entries.len(), entries.join("|"));
     bench.check(&[
@@ -382,7 +383,7 @@ fn what_has_been_pending_for_long_is_claimed_before_new_entries_are_read() {
         ),
         ("xreadgroup group g b claim 50 streams s >", &of(&[claimed(6, 0, 0)])),
         ("xreadgroup group g b claim 50 streams s >", "*-1"),
-        // The oldest first, the lower ID first of those of one time.
+        // The longest pending entries come first; ties are ordered by ID.
         (
             "xreadgroup group g c claim 0 count 3 streams s 18446744073709551615-18446744073709551615",
             &of(&[claimed(2, 10, 1), claimed(1, 0, 3), claimed(3, 0, 8)]),
@@ -396,9 +397,9 @@ fn what_has_been_pending_for_long_is_claimed_before_new_entries_are_read() {
     ]);
 }
 
-/// The replies are those of Redis 8.6.
+/// Expected replies come from Redis 8.6.
 #[test]
-fn claims_stay_pending_without_acknowledgements_and_concern_new_entries_only() {
+fn claimed_entries_stay_pending_and_claim_needs_new_entries() {
     let mut bench = stream_with_overdue_entries();
     let entry = |number| format!("*2|$3|{number}-1|*2|$1|f|$1|{number}");
     bench.check(&[
@@ -413,7 +414,7 @@ fn claims_stay_pending_without_acknowledgements_and_concern_new_entries_only() {
         ("xreadgroup group g n claim 0 streams s 0", &format!("*1|*2|$1|s|*1|{}", entry(3))),
         ("xadd t 1-1 f 1", "$3|1-1"),
         ("xgroup create t g 0", "+OK"),
-        // An ID of its own ends CLAIM's effect, for the streams after it, too.
+        // An explicit ID disables CLAIM, for the streams after it, too.
         (
             "xreadgroup group g n claim 0 streams s t 0 >",
             &format!("*2|*2|$1|s|*1|{}|*2|$1|t|*1|{}", entry(3), entry(1)),
@@ -422,9 +423,9 @@ fn claims_stay_pending_without_acknowledgements_and_concern_new_entries_only() {
     ]);
 }
 
-/// The texts are those of Redis 8.6.
+/// Error texts come from Redis 8.6.
 #[test]
-fn the_time_that_claims_need_is_a_number() {
+fn invalid_idle_times_of_claim_are_refused() {
     let not_a_number = "-ERR min-idle-time is not an integer or out of range";
     let only_in_group = "-ERR The CLAIM option is only supported by XREADGROUP. You called XREAD instead.";
     let mut bench = stream_with_overdue_entries();
@@ -445,7 +446,7 @@ fn the_time_that_claims_need_is_a_number() {
 }
 
 #[test]
-fn a_read_that_claims_is_run_again_when_something_may_be_overdue() {
+fn a_blocked_read_with_claim_is_retried_when_an_entry_is_overdue() {
     let mut bench = stream_with_overdue_entries();
     bench.run("xgroup setid s g 6-1");
     bench.run("xgroup create t g $ mkstream");

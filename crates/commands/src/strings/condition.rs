@@ -1,6 +1,7 @@
-//! Conditions on a string's value: those of SET, DELEX and DELIFEQ, and DIGEST, whose hash they compare with.
+//! Conditions on a string's value: the options of SET, DELEX and DELIFEQ, and DIGEST, which returns the hash for
+//! comparisons.
 //!
-//! Source of the semantics: Redis's pages of SET, DELEX and DIGEST. The digest is XXH3 with 64 bits.
+//! Source of the semantics: Redis's pages of SET, DELEX and DIGEST. The digest is 64-bit XXH3.
 
 use resp::request::Args;
 use store::entry::View;
@@ -11,31 +12,31 @@ use crate::Call;
 use crate::error::{Error, Outcome};
 use crate::spec::key_flag::{ACCESS, DELETE, RM, RW};
 
-/// Hexadecimal digits of a digest.
+/// Number of hexadecimal digits of a digest.
 const DIGEST_LEN: usize = 16;
 
 const NOT_A_DIGEST: Error = Error::fixed("ERR must be exactly 16 hexadecimal characters");
 const NOT_A_STRING: Error = Error::fixed("ERR Key should be of string type if conditions are specified");
 const NOT_A_CONDITION: Error = Error::fixed("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE");
 
-/// The words by which SET compares.
+/// SET's options that compare the old value.
 pub(super) const WORDS: [&str; 4] = ["ifeq", "ifne", "ifdeq", "ifdne"];
 
-/// What a value is compared with.
+/// A comparison with the current value.
 #[derive(Clone, Copy)]
 pub(super) enum Comparison<'c> {
-    /// IFEQ: it is this.
+    /// IFEQ: the value is equal.
     Equal(&'c [u8]),
-    /// IFNE: it is not this, or there is none.
+    /// IFNE: the value is different or missing.
     NotEqual(&'c [u8]),
-    /// IFDEQ: its digest is this.
+    /// IFDEQ: the digest is equal.
     DigestEqual(&'c [u8]),
-    /// IFDNE: its digest is not this, or there is none.
+    /// IFDNE: the digest is different, or the value is missing.
     DigestNotEqual(&'c [u8]),
 }
 
 impl<'c> Comparison<'c> {
-    /// The comparison that a word and the argument after it ask for.
+    /// Parses a comparison from an option and its argument.
     pub fn of(word: &[u8], operand: &'c [u8]) -> Option<Comparison<'c>> {
         match word {
             word if word.eq_ignore_ascii_case(b"ifeq") => Some(Comparison::Equal(operand)),
@@ -46,15 +47,15 @@ impl<'c> Comparison<'c> {
         }
     }
 
-    /// True for a key that doesn't exist.
+    /// True if the comparison holds for a missing key.
     pub fn holds_without_value(self) -> bool {
         matches!(self, Comparison::NotEqual(_) | Comparison::DigestNotEqual(_))
     }
 
-    /// True if it holds for this value.
+    /// True if the comparison holds for this value.
     ///
     /// # Errors
-    /// A value that is no string; an operand that is no digest.
+    /// The value is not a string, or the operand is not a digest.
     pub fn holds_for(self, view: View<'_>) -> Result<bool, Error> {
         let value = text(view)?;
         match self {
@@ -66,8 +67,8 @@ impl<'c> Comparison<'c> {
     }
 }
 
-/// True if `operand` is the digest of a value, in whatever case. Anything else of the right length just isn't, as in
-/// Redis.
+/// True if `operand` is the digest of a value, ignoring case. As in Redis, an operand of the right length that isn't
+/// hexadecimal never matches.
 fn is_digest_of(operand: &[u8], value: &[u8]) -> Result<bool, Error> {
     if operand.len() != DIGEST_LEN {
         return Err(NOT_A_DIGEST);
@@ -75,7 +76,7 @@ fn is_digest_of(operand: &[u8], value: &[u8]) -> Result<bool, Error> {
     Ok(operand.eq_ignore_ascii_case(&digest_of(value)))
 }
 
-/// The digest of a value, in hexadecimal digits.
+/// Returns the digest of a value in hexadecimal.
 fn digest_of(value: &[u8]) -> [u8; DIGEST_LEN] {
     let hash = XxHash3_64::oneshot(value);
     let mut digits = [0; DIGEST_LEN];
@@ -93,7 +94,7 @@ pub(super) fn digest(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// The flags of DELEX's key, which it only removes unless a condition has it look at the value.
+/// Flags of DELEX's key: it is only removed, unless a condition reads the value.
 pub(super) fn flags_of_key(args: Args<'_>) -> u32 {
     if args.len() > 2 { RW | ACCESS | DELETE } else { RM | DELETE }
 }
@@ -103,10 +104,14 @@ pub(super) fn delex(call: &mut Call<'_, '_, '_>) -> Outcome {
     if !matches!(args.len(), 2 | 4) {
         return Err(Error::arity("delex"));
     }
-    let is_deleted = match call.db.get_mut(key) {
+    if args.len() == 2 {
+        let is_deleted = call.db.exists_for_write(key);
+        return reply_deleted(call, is_deleted);
+    }
+    // Its condition reads the key, so that a missing one is a miss.
+    let is_deleted = match call.db.get(key) {
         None => false,
-        Some(_) if args.len() == 2 => true,
-        // As in Redis, the condition is looked at only if there is something to compare with.
+        // As in Redis, the condition is parsed only if the key exists.
         Some(entry) if !entry.is_string() => return Err(NOT_A_STRING),
         Some(entry) => Comparison::of(args.get(2), args.get(3)).ok_or(NOT_A_CONDITION)?.holds_for(entry.view())?,
     };
@@ -122,7 +127,7 @@ pub(super) fn delifeq(call: &mut Call<'_, '_, '_>) -> Outcome {
     reply_deleted(call, is_deleted)
 }
 
-/// Deletes the key if its condition holds, and replies with that.
+/// Deletes the key if its condition holds, and replies with the number of deleted keys.
 fn reply_deleted(call: &mut Call<'_, '_, '_>, holds: bool) -> Outcome {
     let key = call.key(1);
     if holds {

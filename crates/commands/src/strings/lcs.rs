@@ -1,9 +1,10 @@
 //! LCS: the longest common subsequence of two strings, by dynamic programming.
 //!
-//! Redis keeps a table of lengths, four bytes a cell, and refuses to build one larger than proto-max-bulk-len. Here a
-//! cell is one bit: whether the length grows from the cell to its left, by one at most. A row follows from the one above it for 64 cells
-//! at a time, by an addition (Hyyrö, "Bit-parallel LCS-length computation revisited", 2004), and those bits are all that walking back needs.
-//! The limit stays, so that what Redis refuses is refused.
+//! Redis keeps a table of lengths with four bytes per cell, and refuses to build one larger than proto-max-bulk-len.
+//! Here a cell is one bit: the length grows by at most one from a cell to its right neighbour, and the bit is set if it
+//! does. One addition computes 64 cells of a row from the row above (Hyyrö, "Bit-parallel LCS-length computation
+//! revisited", 2004). The bits are sufficient for walking back. Redis's limit still applies, so both refuse the same
+//! inputs.
 
 use std::borrow::Cow;
 
@@ -13,7 +14,7 @@ use store::table::Ref;
 use crate::Call;
 use crate::error::{Error, Outcome};
 
-/// Bytes of a cell in Redis's table, which its limit counts.
+/// Size of a cell in Redis's table, on which Redis's limit is based.
 const REDIS_CELL_BYTES: u128 = 4;
 /// Redis's lengths have 32 bits; a string must be shorter than this.
 const LEN_LIMIT: usize = u32::MAX as usize - 1;
@@ -26,7 +27,7 @@ struct LcsOptions {
     min_match_len: usize,
 }
 
-/// Equal runs of both strings, of which each is part of the subsequence.
+/// Equal runs of both strings that are part of the subsequence.
 struct CommonRun {
     a: usize,
     b: usize,
@@ -65,7 +66,7 @@ fn string<'d>(call: &'d Call<'_, '_, '_>, key: Key<'_>) -> Result<Cow<'d, [u8]>,
 
 pub(super) fn lcs(call: &mut Call<'_, '_, '_>) -> Outcome {
     let keys = [call.key(1), call.key(2)];
-    // For the access; then both can be looked at together.
+    // Counts as an access; afterwards both strings can be borrowed together.
     for key in keys {
         call.db.get(key);
     }
@@ -122,22 +123,23 @@ fn reply_runs(call: &mut Call<'_, '_, '_>, runs: &[CommonRun], len: usize, optio
     reply.count(len);
 }
 
-/// For every pair of prefixes, whether the subsequence is longer than without the last byte of the second string.
+/// For each pair of prefixes, one bit: set if removing the last byte of the second prefix makes the subsequence
+/// shorter.
 struct Table {
-    /// A row of bits for each byte of the first string, a bit for each of the second.
+    /// One row of bits for each byte of the first string, one bit for each byte of the second.
     bits: Vec<u64>,
     row_words: usize,
-    /// The length of the whole subsequence.
+    /// Length of the whole subsequence.
     len: usize,
 }
 
 impl Table {
-    /// Fills the table; without the bits, if only the length is wanted.
+    /// Fills the table. Drops the bits if only the length is needed.
     fn new(a: &[u8], b: &[u8], with_bits: bool) -> Table {
         let row_words = b.len().div_ceil(64);
         let places = Places::new(a, b, row_words);
         let mut bits = Vec::with_capacity(if with_bits { row_words * a.len() } else { 0 });
-        // The inverse of a row; before the first one, nothing grows.
+        // An inverted row; nothing grows before the first row.
         let mut level = vec![u64::MAX; row_words];
         for &byte in a {
             next_row(&mut level, places.of(byte));
@@ -149,13 +151,14 @@ impl Table {
         Table { bits, row_words, len: level.iter().map(|word| word.count_zeros() as usize).sum() }
     }
 
-    /// For the prefixes that end at byte `i` of the first string and `j` of the second, two bytes that differ: true if dropping byte `j` makes the
-    /// longest common subsequence shorter. Then dropping byte `i` does not.
+    /// Compares the two ways back from differing bytes `i` of the first and `j` of the second string. True if dropping
+    /// byte `j` makes the longest common subsequence shorter; dropping byte `i` then doesn't.
     fn up_is_longer(&self, i: usize, j: usize) -> bool {
         self.bits[i * self.row_words + j / 64] >> (j % 64) & 1 == 1
     }
 
-    /// The runs of a longest subsequence, the last first. Where there are several such, Redis's choice.
+    /// Returns the runs of a longest subsequence, the last run first. Among several subsequences, it chooses as Redis
+    /// does.
     fn runs(&self, a: &[u8], b: &[u8]) -> Vec<CommonRun> {
         let mut runs: Vec<CommonRun> = Vec::new();
         let (mut i, mut j) = (a.len(), b.len());
@@ -176,9 +179,9 @@ impl Table {
     }
 }
 
-/// Where bytes stand in the second string: a row of bits for each byte that the first one has.
+/// Positions of bytes in the second string: one row of bits for each distinct byte of the first string.
 struct Places {
-    /// Which row is a byte's, one more; 0 for a byte without.
+    /// Row number of each byte value plus one; 0 for bytes without a row.
     rows: [usize; 256],
     bits: Vec<u64>,
     row_words: usize,
@@ -203,14 +206,14 @@ impl Places {
         Places { rows, bits, row_words }
     }
 
-    /// The row of a byte of the first string.
+    /// The row of a byte that occurs in the first string.
     fn of(&self, byte: u8) -> &[u64] {
         &self.bits[(self.rows[usize::from(byte)] - 1) * self.row_words..][..self.row_words]
     }
 }
 
-/// Makes the next row, inverted, of the one above it and the places of the row's byte. Of each run of cells on one level, up to where the
-/// next one begins, the first place makes the length grow, in place of that beginning: the addition's carry finds it.
+/// Computes the next inverted row from the row above and the positions of the row's byte. Between two steps (zero bits)
+/// the first match takes the place of the later step: the addition's carry moves it.
 fn next_row(level: &mut [u64], places: &[u64]) {
     let mut carry = false;
     for (word, &found) in level.iter_mut().zip(places) {

@@ -1,4 +1,4 @@
-//! MSETEX: several keys with one expiry, if all or none of them exist.
+//! MSETEX: sets several keys with one expiry, optionally only if all or none of them exist.
 //!
 //! Source of the semantics: Redis's page of MSETEX.
 
@@ -12,7 +12,7 @@ use crate::error::{Error, Outcome};
 const INVALID_NUMKEYS: Error = Error::fixed("ERR invalid numkeys value");
 const WRONG_PAIRS: Error = Error::fixed("ERR wrong number of key-value pairs");
 
-/// The index of the first pair; the number of pairs is before it.
+/// Index of the first pair; the number of pairs is before it.
 const FIRST_PAIR: usize = 2;
 
 pub(super) fn msetex(call: &mut Call<'_, '_, '_>) -> Outcome {
@@ -45,7 +45,7 @@ fn set_pairs(call: &mut Call<'_, '_, '_>, ttl: Ttl) {
         for key in window {
             let (value, key) = (call.arg(key.arg as usize + 1), call.key_of(key));
             call.set_string(key, value, ttl);
-            // In Redis's order, which is not that of SET.
+            // The events follow Redis's order, which differs from SET's.
             if matches!(ttl, Ttl::At(_)) {
                 call.event(key, Class::Generic, "expire");
             }

@@ -1,4 +1,4 @@
-//! Strings that are numbers: INCR and its relatives.
+//! Strings that hold numbers: INCR and similar commands.
 
 use resp::longdouble::F80;
 use store::db::Ttl;
@@ -61,7 +61,7 @@ fn integer(view: View<'_>) -> Result<i64, Error> {
 pub(super) fn incrbyfloat(call: &mut Call<'_, '_, '_>) -> Outcome {
     let key = call.key(1);
     let current = match call.db.get_mut(key) {
-        // The value is looked at before the increment is, so its type matters first.
+        // Errors about the value come before errors about the increment.
         Some(entry) => F80::parse(&text(entry.view())?).ok_or(Error::NOT_FLOAT)?,
         None => F80::ZERO,
     };
@@ -76,11 +76,11 @@ pub(super) fn incrbyfloat(call: &mut Call<'_, '_, '_>) -> Outcome {
         call.db.set_string(key, b"", Ttl::Clear);
     }
     if let Some(mut entry) = call.db.get_mut(key) {
-        // As in Redis, OBJECT ENCODING doesn't call the result an integer, even where it looks like one.
+        // As in Redis, OBJECT ENCODING never shows the result as an integer.
         entry.set_plain(&printed);
     }
     call.changed(key, Class::String, "incrbyfloat");
-    // Another machine's arithmetic may round differently.
+    // Record the result, since another machine's arithmetic may round differently.
     call.record_set(key, &printed, Ttl::Keep);
     call.reply.bulk(&printed);
     Ok(())

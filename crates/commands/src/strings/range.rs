@@ -23,7 +23,7 @@ pub(super) fn append(call: &mut Call<'_, '_, '_>) -> Outcome {
     changed(call, key, "append", total)
 }
 
-/// Notes the change and replies with the string's new length.
+/// Records the change and replies with the string's new length.
 fn changed(call: &mut Call<'_, '_, '_>, key: Key<'_>, event: &'static str, len: usize) -> Outcome {
     call.changed(key, Class::String, event);
     call.reply.count(len);
@@ -40,7 +40,7 @@ pub(super) fn setrange(call: &mut Call<'_, '_, '_>) -> Outcome {
     let part = call.arg(3);
     let before = call.db.get_mut(key).map(|entry| len(&entry.view())).transpose()?;
     if part.is_empty() {
-        // Nothing to write: neither is a key created nor a value filled up.
+        // An empty string changes nothing: no key is created and no value is padded.
         call.reply.count(before.unwrap_or(0));
         return Ok(());
     }
@@ -71,8 +71,9 @@ pub(super) fn getrange(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// The bytes from `start` to `end`, both included; a negative index counts from the end. Of two negative indexes the
-/// first must not be the greater; otherwise an index before the beginning means the first byte, also as an end.
+/// Returns the bytes from `start` to `end`, both included; a negative index counts from the end. If both indexes are
+/// negative, `start` must not be greater than `end`. Otherwise an index before the beginning, even for `end`, means the
+/// first byte.
 fn slice(bytes: &[u8], start: i64, end: i64) -> &[u8] {
     if start < 0 && end < 0 && start > end {
         return b"";

@@ -1,4 +1,4 @@
-//! SET with its options, and its relatives that set an expiry.
+//! SET with its options, and other commands that set a value with an expiry.
 
 use resp::request::Args;
 use store::db::Ttl;
@@ -12,14 +12,14 @@ use crate::effects::Class;
 use crate::error::{Error, Outcome};
 use crate::spec::key_flag::{ACCESS, OW, RW, UPDATE};
 
-/// The flags of SET's key, which it only overwrites unless an option has it look at the value that it replaces.
+/// Flags of SET's key: it is only overwritten, unless an option reads the old value.
 pub(super) fn flags_of_key(args: Args<'_>) -> u32 {
     let is = |option: &[u8], word: &str| option.eq_ignore_ascii_case(word.as_bytes());
     let reads = |option: &[u8]| is(option, "get") || condition::WORDS.iter().any(|word| is(option, word));
     if args.from(3).any(reads) { RW | ACCESS | UPDATE } else { OW | UPDATE }
 }
 
-/// When SET or MSETEX sets.
+/// Condition of SET or MSETEX.
 #[derive(Clone, Copy)]
 pub(super) enum SetCondition<'c> {
     Always,
@@ -28,7 +28,7 @@ pub(super) enum SetCondition<'c> {
     If(Comparison<'c>),
 }
 
-/// A unit of time, and what it counts from.
+/// Unit and origin of a time argument.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TimeUnit {
     /// Seconds from now.
@@ -52,7 +52,7 @@ impl TimeUnit {
         words.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes())).map(|&(_, unit)| unit)
     }
 
-    /// Milliseconds of Unix time; none if that is too far away to be written in 63 bits.
+    /// Converts a time to milliseconds of Unix time; none on overflow of 63 bits.
     pub(crate) fn to_unix_ms(self, time: i64, now_ms: u64) -> Option<i64> {
         let millis = match self {
             TimeUnit::Seconds | TimeUnit::UnixSeconds => time.checked_mul(1000)?,
@@ -65,13 +65,13 @@ impl TimeUnit {
     }
 }
 
-/// What is to become of the expiry.
+/// Effect on the expiry.
 #[derive(Clone, Copy)]
 pub(super) enum ExpiryOption {
     Unsaid,
     Keep,
     Persist,
-    /// The time is in this argument.
+    /// Set to the time in this argument.
     Set(TimeUnit, usize),
 }
 
@@ -81,7 +81,7 @@ pub(super) struct SetOptions<'c> {
     pub expiry: ExpiryOption,
 }
 
-/// The command of strings of which options are read.
+/// The string command that the options belong to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StringCommand {
     Set,
@@ -89,13 +89,13 @@ enum StringCommand {
     MSetEx,
 }
 
-/// Reads MSETEX's options, from the argument at `index` on.
+/// Parses MSETEX's options, from the argument at `index` on.
 pub(super) fn options_of_msetex<'c>(call: &Call<'c, '_, '_>, index: usize) -> Result<SetOptions<'c>, Error> {
     options(call, index, StringCommand::MSetEx)
 }
 
-/// Reads the options from the argument at `index` on. A repeated option is taken as Redis takes it: the last counts,
-/// where the two don't exclude each other.
+/// Parses the options from the argument at `index` on. Repeated options work as in Redis: the last one counts, unless
+/// they exclude each other.
 fn options<'c>(call: &Call<'c, '_, '_>, mut index: usize, of: StringCommand) -> Result<SetOptions<'c>, Error> {
     let mut options = SetOptions { condition: SetCondition::Always, get: false, expiry: ExpiryOption::Unsaid };
     while index < call.len() {
@@ -129,7 +129,7 @@ fn options<'c>(call: &Call<'c, '_, '_>, mut index: usize, of: StringCommand) -> 
 }
 
 impl SetOptions<'_> {
-    /// The one word that GETEX has beside the units.
+    /// Parses PERSIST, the only option of GETEX without an argument.
     fn persist(&mut self, word: &[u8]) -> Outcome {
         match self.expiry {
             ExpiryOption::Unsaid | ExpiryOption::Persist if word.eq_ignore_ascii_case(b"persist") => {
@@ -140,7 +140,7 @@ impl SetOptions<'_> {
         Ok(())
     }
 
-    /// The words of SET and MSETEX that stand alone.
+    /// Parses the options of SET and MSETEX that have no argument.
     fn word_alone(&mut self, word: &[u8], of: StringCommand) -> Outcome {
         let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
         match (self.condition, self.expiry) {
@@ -154,14 +154,15 @@ impl SetOptions<'_> {
     }
 }
 
-/// The expiry in the argument at `index`, in milliseconds of Unix time. `name` is the command's, for the error.
+/// Parses the expiry in the argument at `index` and returns milliseconds of Unix time. `name` is the command's name,
+/// for the error.
 pub(super) fn expiry(call: &Call<'_, '_, '_>, unit: TimeUnit, index: usize, name: &str) -> Result<u64, Error> {
     let time = call.int(index)?;
     let at = if time <= 0 { None } else { unit.to_unix_ms(time, call.db.now_ms()) };
     at.and_then(|at| u64::try_from(at).ok()).ok_or_else(|| Error::invalid_expire(name))
 }
 
-/// Sets a key and notes it.
+/// Sets a key and records the change.
 #[inline]
 fn store(call: &mut Call<'_, '_, '_>, key: Key<'_>, value: &[u8], ttl: Ttl) {
     call.set_string(key, value, ttl);
@@ -189,7 +190,7 @@ fn set_with_options(call: &mut Call<'_, '_, '_>) -> Outcome {
         ExpiryOption::Unsaid | ExpiryOption::Persist => Ttl::Clear,
     };
     let key = call.key(1);
-    // Before the reply is begun, since it may be an error.
+    // Must come before the reply begins, since it may fail.
     let holds = holds(call, key, options.condition)?;
     if options.get {
         reply_string(call, key)?;
@@ -238,7 +239,7 @@ fn set_expiring(call: &mut Call<'_, '_, '_>, unit: TimeUnit, name: &str) -> Outc
 pub(super) fn getex(call: &mut Call<'_, '_, '_>) -> Outcome {
     let options = options(call, 2, StringCommand::GetEx)?;
     let key = call.key(1);
-    // A key that doesn't exist or has another type is answered before the time is looked at.
+    // A key that is missing or has another type is reported before the time is parsed.
     match call.db.get(key) {
         None => {
             call.reply.null();
@@ -266,12 +267,12 @@ pub(super) fn getex(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Replies with the value, without another access.
+/// Replies with the value without counting an access.
 fn reply_current(call: &mut Call<'_, '_, '_>, key: Key<'_>) -> Outcome {
     reply_view(&mut call.reply, call.db.peek(key).map(Ref::into_view))
 }
 
-/// Sets the key's expiry; a key whose time has come already is deleted.
+/// Sets the key's expiry; deletes the key if the time is in the past.
 fn expire_at(call: &mut Call<'_, '_, '_>, key: Key<'_>, at: u64) {
     if at <= call.db.due_ms() {
         call.db.remove(key);

@@ -1,8 +1,8 @@
-//! The replies are those of Redis 7, options of Valkey's aside.
+//! Expected replies come from Redis 7, except for Valkey's options.
 
 use crate::testing::{Bench, check_resp3};
 
-/// Checks commands on a keyspace that holds a list, `l`, and nothing else.
+/// Checks commands on a keyspace that holds only a list, `l`.
 fn check(script: &[(&str, &str)]) {
     let mut bench = Bench::default();
     bench.run("rpush l x");
@@ -10,7 +10,7 @@ fn check(script: &[(&str, &str)]) {
 }
 
 #[test]
-fn set_takes_its_options() {
+fn set_applies_its_options() {
     check(&[
         ("get a", "$-1"),
         ("set a hello", "+OK"),
@@ -56,7 +56,7 @@ fn set_compares_before_it_sets() {
     ]);
 }
 
-/// The replies are those of Redis 8.6.
+/// Expected replies come from Redis 8.6.
 #[test]
 fn set_and_delex_compare_with_values_and_digests() {
     let type_error = "-ERR Key should be of string type if conditions are specified";
@@ -104,7 +104,7 @@ fn set_and_delex_compare_with_values_and_digests() {
     ]);
 }
 
-/// The replies are those of Redis 8.6.
+/// Expected replies come from Redis 8.6.
 #[test]
 fn msetex_sets_all_or_none() {
     let syntax = "-ERR syntax error";
@@ -148,7 +148,7 @@ fn msetex_sets_all_or_none() {
 }
 
 #[test]
-fn msetex_and_delex_tell_what_they_changed() {
+fn msetex_and_delex_publish_events_of_changed_keys() {
     let mut bench = Bench::default();
     bench.check(&[("msetex 2 a 1 b 2 px 10", ":1"), ("msetex 1 a 1 nx", ":0"), ("delex a ifeq 2", ":0")]);
     bench.check(&[("delex a ifeq 1", ":1"), ("delex a ifeq 1", ":0"), ("delex b", ":1")]);
@@ -157,7 +157,7 @@ fn msetex_and_delex_tell_what_they_changed() {
 }
 
 #[test]
-fn an_expiry_must_make_sense() {
+fn invalid_expiries_are_refused() {
     let invalid = "-ERR invalid expire time in 'set' command";
     check(&[
         ("set a 1 ex 0", invalid),
@@ -374,7 +374,7 @@ fn the_longest_common_subsequence() {
 }
 
 #[test]
-fn a_subsequence_too_costly_to_find_is_refused() {
+fn a_subsequence_beyond_the_memory_limit_is_refused() {
     let mut bench = Bench::default();
     bench.rules.string_bytes_max = 4 * 11 * 11;
     bench.check(&[
@@ -384,9 +384,10 @@ fn a_subsequence_too_costly_to_find_is_refused() {
     ]);
 }
 
-/// Against the textbook's recursion, and Redis's way back through its table, for strings that need several words of bits.
+/// Compares with a textbook recursion and with Redis's walk back through its table, for strings that need several words
+/// of bits.
 #[test]
-fn subsequences_of_long_strings_are_longest_and_those_of_redis() {
+fn subsequences_of_long_strings_match_redis() {
     let mut random = store::random::Random::new(7);
     let mut bench = Bench::default();
     for (len_a, len_b) in [(1, 1), (63, 64), (64, 63), (65, 65), (130, 20), (200, 260), (3, 129)] {
@@ -443,4 +444,11 @@ fn events_are_named_as_in_redis() {
         bench.run(line);
         assert_eq!(bench.events().join(","), events, "{line}");
     }
+}
+
+#[test]
+fn a_replica_is_sent_the_change_of_getset_alone() {
+    let mut bench = Bench::default();
+    bench.run("set k old px 1000");
+    assert_eq!(bench.recorded("getset k new"), ["*3 $3 SET $1 k $3 new "]);
 }

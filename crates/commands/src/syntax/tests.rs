@@ -1,8 +1,8 @@
 use super::*;
 use crate::spec::key_flag::{NOT_KEY, OW, RO};
 
-/// An argument in one line: `TOKEN name:type`, then `?` optional, `*` multiple, `+` with its token, `#` and the key
-/// specification, `@` and the versions, and in braces what it consists of.
+/// Formats an argument in one line: `TOKEN name:type`, then `?` for optional, `*` for multiple, `+` for a repeated
+/// token, `#` and the key specification, `@` and the versions, and its parts in braces.
 fn show(argument: &Argument) -> String {
     let mut text = String::new();
     if let Some(token) = &argument.token {
@@ -94,7 +94,7 @@ fn notations_become_trees() {
 }
 
 #[test]
-fn versions_are_of_the_argument_that_they_are_behind() {
+fn a_version_belongs_to_the_argument_before_it() {
     check("[count:integer@6.2.0]", &[], "count:integer?@6.2.0", 0);
     check("key@1.2.3 [key@1.2.3 ...]", &[], "key:string*@1.2.3", 1);
     check("[CH:change@3.0.2] [ABORT@7.0.0]", &[], "CH change:pure-token?@3.0.2, ABORT abort:pure-token?@7.0.0", 0);
@@ -122,7 +122,7 @@ fn versions_are_of_the_argument_that_they_are_behind() {
 }
 
 #[test]
-fn pages_show_neither_types_nor_names_nor_versions() {
+fn pages_omit_types_names_and_versions() {
     for (syntax, expected) in [
         ("", ""),
         ("key  [count:integer]", "key  [count]"),
@@ -180,7 +180,7 @@ fn keys_are_found_by_their_specifications() {
 }
 
 #[test]
-fn what_is_no_notation_is_refused() {
+fn malformed_notations_are_refused() {
     let rows = [
         ("[key", 4),
         ("key]", 3),

@@ -15,7 +15,7 @@ const NOT_COMPATIBLE_GT_LT_NX: Error =
 const ONE_PAIR: Error = Error::fixed("ERR INCR option supports a single increment-element pair");
 const NAN: Error = Error::fixed("ERR resulting score is not a number (NaN)");
 
-/// What ZADD may do to members.
+/// Options of ZADD.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Flags {
     pub nx: bool,
@@ -26,7 +26,7 @@ pub(crate) struct Flags {
     increment: bool,
 }
 
-/// Reads ZADD's options; gives them with the index of the first score.
+/// Parses ZADD's options and returns them with the index of the first score.
 fn flags(call: &Call<'_, '_, '_>) -> Result<(Flags, usize), Error> {
     let mut flags = Flags::default();
     let mut index = 2;
@@ -60,16 +60,16 @@ fn flags(call: &Call<'_, '_, '_>) -> Result<(Flags, usize), Error> {
     Ok((flags, index))
 }
 
-/// What became of one member.
+/// Result of adding one member.
 pub(crate) enum Added {
     New(f64),
     Updated(f64),
     Same(f64),
-    /// An option forbade it.
+    /// An option prevented the change.
     Refused,
 }
 
-/// Adds a member, or changes its score, as far as the options allow.
+/// Adds a member, or changes its score, if the options permit it.
 pub(crate) fn add_one(
     zset: &mut ZSet,
     member: &[u8],
@@ -77,7 +77,7 @@ pub(crate) fn add_one(
     flags: Flags,
     limits: store::types::zset::ZSetLimits,
 ) -> Result<Added, Error> {
-    // Without options that look at the present score, one search does.
+    // Without options that depend on the current score, one lookup is enough.
     let looks = flags.nx || flags.xx || flags.gt || flags.lt || flags.increment;
     if !looks {
         return Ok(match zset.insert(member, score, limits) {
@@ -116,7 +116,7 @@ pub(super) fn zadd(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 pub(super) fn zincrby(call: &mut Call<'_, '_, '_>) -> Outcome {
-    // Redis reads it as a ZADD that lacks its pair.
+    // Redis parses this word as an option of ZADD and then finds no score.
     if ["nx", "xx", "gt", "lt", "ch", "incr"].iter().any(|option| call.is(2, option)) {
         return Err(Error::SYNTAX);
     }
@@ -124,7 +124,7 @@ pub(super) fn zincrby(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 fn add(call: &mut Call<'_, '_, '_>, flags: Flags, first: usize) -> Outcome {
-    // All scores are read before anything is changed, the first for good: mostly it is the only one.
+    // All scores are checked before any change. The first one is kept, since usually it is the only one.
     let first_score = call.float(first)?;
     for index in (first + 2..call.len()).step_by(2) {
         call.float(index)?;

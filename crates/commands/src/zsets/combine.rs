@@ -1,4 +1,4 @@
-//! Unions, intersections and differences of sorted sets and sets: ZUNION, ZINTER, ZDIFF, their storing forms and
+//! Unions, intersections and differences of sorted sets and sets: ZUNION, ZINTER, ZDIFF, their storing variants and
 //! ZINTERCARD.
 
 use store::keyspace::Key;
@@ -14,7 +14,7 @@ use crate::error::{Error, Outcome};
 const WEIGHT_NOT_FLOAT: Error = Error::fixed("ERR weight value is not a float");
 const LIMIT_NEGATIVE: Error = Error::fixed("ERR LIMIT can't be negative");
 
-/// What is made of the inputs.
+/// Operation on the inputs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SetOperation {
     Union,
@@ -22,27 +22,27 @@ enum SetOperation {
     Difference,
 }
 
-/// What becomes of the scores of a member that several inputs have.
+/// Combination of the scores that a member has in several inputs.
 #[derive(Clone, Copy)]
 enum Aggregate {
     Sum,
     Min,
     Max,
-    /// The scores don't matter: the weights of the inputs that have the member are added up.
+    /// Ignore the scores and add the weights of the inputs that have the member.
     Count,
 }
 
 impl Aggregate {
-    /// What a member of an input brings in, beside others.
+    /// An input's contribution to a member's score.
     fn part(self, score: f64, weight: f64) -> f64 {
         if matches!(self, Aggregate::Count) { weight } else { score * weight }
     }
 
     fn of(self, a: f64, b: f64) -> f64 {
         match self {
-            // The sum of both infinities counts as 0, as in Redis.
+            // The sum of opposite infinities is 0, as in Redis.
             Aggregate::Sum | Aggregate::Count => not_nan(a + b),
-            // Of equal ones, such as 0 and -0, and beside no number at all, the first stays.
+            // The first operand wins if both are equal (0 and -0) or one is NaN.
             Aggregate::Min if b < a => b,
             Aggregate::Max if b > a => b,
             Aggregate::Min | Aggregate::Max => a,
@@ -54,7 +54,7 @@ fn not_nan(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
 
-/// One input; members of a set have the score 1.
+/// An input; members of a set have the score 1.
 #[derive(Clone, Copy)]
 enum Source<'s> {
     Missing,
@@ -88,7 +88,7 @@ impl Source<'_> {
         }
     }
 
-    /// Visits all members until `visit` is false.
+    /// Visits all members until `visit` returns false.
     fn visit_while(&self, mut visit: impl FnMut(&[u8], f64) -> bool) {
         match self {
             Source::Missing => {}
@@ -98,33 +98,33 @@ impl Source<'_> {
     }
 }
 
-/// The arguments of a command of this family.
+/// Parsed arguments of a command of this family.
 struct CombineQuery {
-    /// The index of the first key.
+    /// Index of the first key.
     first: usize,
     numkeys: usize,
-    /// Empty if all are 1.
+    /// Empty if all weights are 1.
     weights: Vec<f64>,
     aggregate: Aggregate,
     form: PairForm,
-    /// Members after which ZINTERCARD stops counting; 0 is none.
+    /// Number of members at which ZINTERCARD stops counting; 0 means no limit.
     limit: usize,
 }
 
-/// Which options a command takes.
+/// Options that a command accepts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OptionsTaken {
-    /// WEIGHTS and AGGREGATE, unless it is a difference.
+    /// WEIGHTS and AGGREGATE, except for differences.
     Stores,
-    /// The same, and WITHSCORES.
+    /// WEIGHTS and AGGREGATE, except for differences, and WITHSCORES.
     Replies,
     /// LIMIT.
     Counts,
 }
 
 impl CombineQuery {
-    /// Reads the arguments from the number of keys, at `index`, on. The keys' types are checked before the options are
-    /// read, as in Redis.
+    /// Parses the arguments from the number of keys on, which is at `index`. As in Redis, the keys' types are checked
+    /// before the options.
     fn read(
         call: &mut Call<'_, '_, '_>,
         index: usize,
@@ -196,7 +196,7 @@ fn aggregate(word: &[u8]) -> Result<Aggregate, Error> {
     }
 }
 
-/// A key may hold a sorted set or a set; looking is an access.
+/// Checks that a key holds a sorted set or a set; this counts as an access.
 fn check_type(call: &mut Call<'_, '_, '_>, key: Key<'_>) -> Outcome {
     match call.db.view(key) {
         None | Some(store::entry::View::Object(Value::Set(_) | Value::ZSet(_))) => Ok(()),
@@ -214,8 +214,8 @@ fn source<'d>(call: &'d Call<'_, '_, '_>, key: Key<'_>) -> Source<'d> {
     }
 }
 
-/// The inputs with their weights and whether they are the first key again. Except for differences, the smallest comes
-/// first: fewer members are looked up, and sums are made in the same order as in Redis.
+/// Returns the inputs with their weights. Except for differences, the inputs are sorted by size: this needs fewer
+/// lookups, and sums are computed in the same order as in Redis.
 fn sources<'d>(call: &'d Call<'_, '_, '_>, query: &CombineQuery, operation: SetOperation) -> Vec<(Source<'d>, f64)> {
     let mut sources: Vec<(Source<'_>, f64)> =
         (0..query.numkeys).map(|i| (source(call, call.key(query.first + i)), query.weight(i))).collect();
@@ -254,14 +254,14 @@ fn combine(call: &Call<'_, '_, '_>, query: &CombineQuery, operation: SetOperatio
     result
 }
 
-/// Visits the members that all inputs have, until `visit` is false.
+/// Visits the members that all inputs have, until `visit` returns false.
 fn intersect(sources: &[(Source<'_>, f64)], query: &CombineQuery, mut visit: impl FnMut(&[u8], f64) -> bool) {
     let Some(((first, weight), others)) = sources.split_first() else { return };
     first.visit_while(|member, score| {
         let mut score = not_nan(query.aggregate.part(score, *weight));
         for (other, weight) in others {
             let Some(value) = other.score(member) else { return true };
-            // An infinity times 0 makes the whole sum 0, as in Redis, and not only its part.
+            // As in Redis, an infinity times 0 makes the whole sum 0, not only the term.
             score = query.aggregate.of(score, query.aggregate.part(value, *weight));
         }
         visit(member, score)
@@ -283,7 +283,7 @@ fn reply_stored(call: &mut Call<'_, '_, '_>, operation: SetOperation, event: &'s
     let result = combine(call, &query, operation).finish(call.rules.zset);
     let destination = call.key(1);
     let count = if matches!(query.aggregate, Aggregate::Count) {
-        // Readers of the journal that are older than the option understand the result.
+        // Record the result, because older versions don't know the option.
         store_recorded(call, destination, result, 1, event)
     } else {
         store(call, destination, result, event)

@@ -1,4 +1,4 @@
-//! Taking the first or last members: ZPOPMIN, ZPOPMAX, ZMPOP and their blocking forms.
+//! Removing the first or last members: ZPOPMIN, ZPOPMAX, ZMPOP and their blocking variants.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::call::TimeoutReply;
 use crate::error::{Error, Outcome};
 use crate::timeout::timeout_ms;
 
-/// From which end members are taken.
+/// End to remove members from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum From {
     Min,
@@ -24,7 +24,7 @@ impl From {
     }
 }
 
-/// Takes up to `count` members and writes them, after the header of their array.
+/// Removes up to `count` members and writes them after their array's header.
 fn take(call: &mut Call<'_, '_, '_>, key: Key<'_>, from: From, count: usize, form: PairForm) -> Outcome {
     let Some(zset) = call.db.object_mut::<ZSet>(key)? else { return Ok(()) };
     let count = count.min(zset.len());
@@ -58,11 +58,11 @@ fn pop(call: &mut Call<'_, '_, '_>, from: From) -> Outcome {
     if counted {
         return take(call, key, from, count, PairForm::Scores);
     }
-    // Without a count, one member is a flat pair in RESP3, too: the pair's header is the whole array's.
+    // Without a count, the reply is one flat pair, even in RESP3. The pair's header is the only array header.
     take_one(call, key, from)
 }
 
-/// Takes one member and writes it as a pair.
+/// Removes one member and writes it as a pair.
 fn take_one(call: &mut Call<'_, '_, '_>, key: Key<'_>, from: From) -> Outcome {
     let Some(zset) = call.db.object_mut::<ZSet>(key)? else { return Ok(()) };
     let reply = &mut call.reply;
@@ -84,7 +84,7 @@ pub(super) fn zpopmax(call: &mut Call<'_, '_, '_>) -> Outcome {
     pop(call, From::Max)
 }
 
-/// The first of some keys, by the indexes of their arguments, that is a sorted set with members.
+/// Returns the first key that holds a non-empty sorted set. `keys` are indexes of arguments.
 fn first_filled<'c>(call: &mut Call<'c, '_, '_>, keys: Range<usize>) -> Result<Option<Key<'c>>, Error> {
     for index in keys {
         let key = call.key(index);
@@ -95,7 +95,7 @@ fn first_filled<'c>(call: &mut Call<'c, '_, '_>, keys: Range<usize>) -> Result<O
     Ok(None)
 }
 
-/// Pops from the first key that has members, or waits for one.
+/// Pops from the first key that has members, or blocks until one has.
 fn pop_or_wait(call: &mut Call<'_, '_, '_>, from: From) -> Outcome {
     let timeout = call.len() - 1;
     let timeout_ms = timeout_ms(call.arg(timeout), call.db.now_ms())?;
@@ -129,14 +129,14 @@ pub(super) fn bzpopmax(call: &mut Call<'_, '_, '_>) -> Outcome {
     pop_or_wait(call, From::Max)
 }
 
-/// What ZMPOP and BZMPOP are asked for.
+/// Arguments of ZMPOP and BZMPOP.
 struct Multi {
     keys: Range<usize>,
     from: From,
     count: usize,
 }
 
-/// Reads the arguments from the number of keys, at `index`, on.
+/// Parses the arguments from the number of keys on, which is at `index`.
 fn multi(call: &Call<'_, '_, '_>, index: usize) -> Result<Multi, Error> {
     let positive = |index: usize, text: &'static str| {
         let number = resp::num::parse_i64(call.arg(index)).filter(|&n| n > 0);
@@ -161,7 +161,7 @@ fn multi(call: &Call<'_, '_, '_>, index: usize) -> Result<Multi, Error> {
     Ok(Multi { keys: index + 1..end, from, count: count.unwrap_or(1) })
 }
 
-/// Pops from the first key that has members; false if none has.
+/// Pops from the first key that has members; returns false if all are empty.
 fn pop_from(call: &mut Call<'_, '_, '_>, multi: &Multi) -> Result<bool, Error> {
     let Some(key) = first_filled(call, multi.keys.clone())? else { return Ok(false) };
     call.reply.array(2);
@@ -183,7 +183,7 @@ pub(super) fn zmpop(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 pub(super) fn bzmpop(call: &mut Call<'_, '_, '_>) -> Outcome {
-    // The timeout is looked at last, as in Redis.
+    // The timeout is parsed last, as in Redis.
     let multi = multi(call, 2)?;
     let timeout_ms = timeout_ms(call.arg(1), call.db.now_ms())?;
     if !pop_from(call, &multi)? {

@@ -1,4 +1,4 @@
-//! Ranges of a sorted set, by rank, score or bytes: reading, storing, counting and removing them.
+//! Ranges of a sorted set by rank, score or name: reading, storing, counting and removing them.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ const LIMIT_NEEDS_BY: Error =
     Error::fixed("ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX");
 const NO_SCORES_BY_LEX: Error = Error::fixed("ERR syntax error, WITHSCORES not supported in combination with BYLEX");
 
-/// What the two bounds of a range are.
+/// Meaning of a range's bounds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Rank,
@@ -25,7 +25,7 @@ enum By {
     Lex,
 }
 
-/// A range as the arguments give it.
+/// A range as given in the arguments.
 enum Bounds<'c> {
     Rank(i64, i64),
     Score(ScoreRange),
@@ -50,7 +50,7 @@ fn lex_range<'c>(min: &'c [u8], max: &'c [u8]) -> Result<LexRange<'c>, Error> {
 }
 
 impl<'c> Bounds<'c> {
-    /// Reads the two arguments from `index` on; the higher bound comes first where `swapped`.
+    /// Parses the two arguments from `index` on; if `swapped`, the higher bound comes first.
     fn read(call: &Call<'c, '_, '_>, by: By, index: usize, swapped: bool) -> Result<Bounds<'c>, Error> {
         let (min, max) = if swapped { (index + 1, index) } else { (index, index + 1) };
         Ok(match by {
@@ -60,7 +60,7 @@ impl<'c> Bounds<'c> {
         })
     }
 
-    /// The ranks of the range, from the lowest score on. Those of a reversed range count from the highest.
+    /// The range as ranks. Ranks of a reversed range count from the highest score.
     fn ranks(&self, zset: &ZSet, reverse: bool) -> Range<usize> {
         match self {
             Bounds::Rank(start, stop) => {
@@ -73,7 +73,7 @@ impl<'c> Bounds<'c> {
     }
 }
 
-/// Redis's indexes, negative ones from the end, both ends included, as a range within `len`.
+/// Converts Redis's indexes (negative ones count from the end, both ends are included) to a range within `len`.
 fn rank_window(start: i64, stop: i64, len: usize) -> Range<usize> {
     let len = len as i64;
     let from_end = |index: i64| if index < 0 { index.saturating_add(len) } else { index };
@@ -81,7 +81,7 @@ fn rank_window(start: i64, stop: i64, len: usize) -> Range<usize> {
     if start > stop { 0..0 } else { start as usize..stop as usize + 1 }
 }
 
-/// How a command of the ZRANGE family reads its arguments.
+/// Parsed arguments of a command of the ZRANGE family.
 struct RangeQuery<'c> {
     bounds: Bounds<'c>,
     reverse: bool,
@@ -89,7 +89,7 @@ struct RangeQuery<'c> {
     form: PairForm,
 }
 
-/// What a command's name already says; ZRANGE leaves it to options.
+/// Options that a command's name implies; ZRANGE has them as arguments.
 #[derive(Clone, Copy)]
 struct Fixed {
     by: Option<By>,
@@ -98,7 +98,7 @@ struct Fixed {
 }
 
 impl<'c> RangeQuery<'c> {
-    /// Reads the arguments from the first bound, at `index`, on.
+    /// Parses the arguments from the first bound on, which is at `index`.
     fn read(call: &Call<'c, '_, '_>, index: usize, fixed: Fixed) -> Result<RangeQuery<'c>, Error> {
         let (mut by, mut reverse, mut limit, mut scores) = (fixed.by, fixed.reverse, None, false);
         let mut at = index + 2;
@@ -121,7 +121,7 @@ impl<'c> RangeQuery<'c> {
         }
         let (by, reverse) = (by.unwrap_or(By::Rank), reverse.unwrap_or(false));
         if by == By::Rank {
-            // A count of -1 is no limit, and passes for none.
+            // A count of -1 is accepted as no limit.
             if limit.take().is_some_and(|(_, count)| count != -1) {
                 return Err(LIMIT_NEEDS_BY);
             }
@@ -137,7 +137,7 @@ impl<'c> RangeQuery<'c> {
         let ranks = self.bounds.ranks(zset, self.reverse);
         match self.limit {
             None => ranks,
-            // A negative offset leaves nothing, a negative count everything, as in Redis.
+            // As in Redis, a negative offset yields nothing and a negative count everything.
             Some((offset, count)) => match usize::try_from(offset) {
                 Ok(offset) => limit_ranks(ranks, self.reverse, offset, usize::try_from(count).ok()),
                 Err(_) => 0..0,
@@ -155,7 +155,7 @@ fn reply_range(call: &mut Call<'_, '_, '_>, fixed: Fixed) -> Outcome {
     let ranks = query.ranks(zset);
     query.form.header(&mut call.reply, ranks.len());
     let (form, reply) = (query.form, &mut call.reply);
-    // What is usual has a loop of its own.
+    // The common case has its own loop.
     if form == PairForm::Members {
         zset.visit_ranks(ranks, query.reverse, |member, _| reply.bulk(member));
     } else {
@@ -201,7 +201,7 @@ pub(super) fn zrangestore(call: &mut Call<'_, '_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Puts a result in place of what a key held; an empty one only removes the key. Gives the number of members.
+/// Replaces a key's value by a result; an empty result deletes the key. Returns the number of members.
 pub(super) fn store(call: &mut Call<'_, '_, '_>, key: Key<'_>, zset: ZSet, event: &'static str) -> usize {
     let count = zset.len();
     call.overwrite(key);
@@ -214,7 +214,7 @@ pub(super) fn store(call: &mut Call<'_, '_, '_>, key: Key<'_>, zset: ZSet, event
     count
 }
 
-/// The same, counted as so many changes; the journal has the result itself instead of the command.
+/// Like [`store`], but counts `changes` changes and records the result instead of the command.
 pub(crate) fn store_recorded(
     call: &mut Call<'_, '_, '_>,
     key: Key<'_>,
@@ -238,7 +238,8 @@ pub(crate) fn store_recorded(
     count
 }
 
-/// Has the journal reproduce the call by these members in place of what the key held; there is at least one.
+/// Makes the journal reproduce the call by replacing the key's value with these members, of which there is at least
+/// one.
 fn record_members(call: &mut Call<'_, '_, '_>, key: Key<'_>, zset: &ZSet) {
     if !call.is_recorded() {
         return;

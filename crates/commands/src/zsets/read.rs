@@ -1,4 +1,4 @@
-//! Looking members up: ZCARD, ZSCORE, ZMSCORE, ZRANK, ZRANDMEMBER, ZSCAN.
+//! Reading members: ZCARD, ZSCORE, ZMSCORE, ZRANK, ZRANDMEMBER, ZSCAN.
 
 use resp::reply::Reply;
 use store::types::packed::ItemText;
@@ -37,8 +37,8 @@ pub(super) fn zmscore(call: &mut Call<'_, '_, '_>) -> Outcome {
     })
 }
 
-/// Replies with an array of what `write` makes of the score of each member that the arguments name, none if the sorted set has no such
-/// member.
+/// Replies with an array that has one element for each member in the arguments. `write` writes it from the member's
+/// score, or from none for a missing member.
 pub(crate) fn reply_each_score(call: &mut Call<'_, '_, '_>, write: fn(&mut Reply<'_>, Option<f64>)) -> Outcome {
     let zset = call.db.object::<ZSet>(call.key(1))?;
     call.reply.array(call.args.len() - 2);
@@ -129,7 +129,7 @@ pub(super) fn zscan(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (key, cursor) = (call.key(1), scan_options::cursor(call, 2)?);
     call.db.get(key);
     let Some(zset) = call.db.peek_object::<ZSet>(key)? else {
-        // Without a sorted set, Redis doesn't look at the options.
+        // Redis doesn't check the options of a missing sorted set.
         scan_options::reply_nothing(&mut call.reply);
         return Ok(());
     };
@@ -146,10 +146,10 @@ pub(super) fn zscan(call: &mut Call<'_, '_, '_>) -> Outcome {
         zset.scan(cursor, |member, score| {
             if found.wants(member) {
                 found.show(member);
-                // Redis prints the scores of its two forms differently here.
+                // Here Redis prints scores differently for its two encodings.
                 match is_big {
                     _ if !with_scores => {}
-                    true => found.show(resp::num::seventeen_digits(score).as_bytes()),
+                    true => found.show(resp::num::SeventeenDigits::new(score).as_bytes()),
                     false => found.show(resp::num::FloatText::new(score).as_bytes()),
                 }
             }

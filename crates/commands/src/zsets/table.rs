@@ -35,7 +35,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             Group::SortedSet,
             "1.2.0",
             "O(log(N)), where N is the number of members",
-            "Adds to the score of a member.",
+            "Increments the score of a member.",
             "key increment:integer member",
         ),
     Spec::new("zrem", -3, WRITE | FAST, add::zrem as Handler)
@@ -69,7 +69,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
         .docs(
             Group::SortedSet,
             "6.2.0",
-            "O(N), where N is the number of members asked for",
+            "O(N), where N is the number of requested members",
             "Returns the scores of members.",
             "key member [member ...]",
         ),
@@ -113,7 +113,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             Group::SortedSet,
             "2.8.0",
             "O(1) for every call; O(N) for a complete iteration, where N is the number of members",
-            "Iterates over members and scores.",
+            "Iterates over members and scores with a cursor.",
             "key cursor:integer [MATCH pattern:pattern] [COUNT count:integer] [NOSCORES]",
         )
         .history(&[("8.0.0", "`NOSCORES`, in Valkey.")])
@@ -178,7 +178,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             "Returns the members whose scores are within a range, the highest first.",
             "key max:double min:double [WITHSCORES] [LIMIT offset:integer count:integer]",
         )
-        .history(&[("2.1.6", "Ranges without their ends.")])
+        .history(&[("2.1.6", "Exclusive bounds.")])
         .deprecated("6.2.0", "`ZRANGE` with the `REV` and `BYSCORE` arguments"),
     Spec::new("zrangebylex", -4, READONLY, range::zrangebylex as Handler)
         .keys(&[KeySpec::at(1, RO | ACCESS)])
@@ -265,10 +265,10 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             Group::SortedSet,
             "5.0.0",
             "O(log(N)), where N is the number of members",
-            "Removes and returns the lowest member of the first sorted set that has any, or waits for one.",
+            "Removes and returns the lowest member of the first sorted set that has any. Blocks until one has.",
             "key [key ...] timeout:double",
         )
-        .history(&[("6.0.0", "Fractions of seconds as timeout.")]),
+        .history(&[("6.0.0", "Timeouts with fractions of a second.")]),
     Spec::new("bzpopmax", -3, WRITE | BLOCKING | FAST, pop::bzpopmax as Handler)
         .waits_for(Type::ZSet)
         .keys(&[KeySpec::range(1, -2, 1, RW | ACCESS | DELETE)])
@@ -276,10 +276,10 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             Group::SortedSet,
             "5.0.0",
             "O(log(N)), where N is the number of members",
-            "Removes and returns the highest member of the first sorted set that has any, or waits for one.",
+            "Removes and returns the highest member of the first sorted set that has any. Blocks until one has.",
             "key [key ...] timeout:double",
         )
-        .history(&[("6.0.0", "Fractions of seconds as timeout.")]),
+        .history(&[("6.0.0", "Timeouts with fractions of a second.")]),
     Spec::new("bzmpop", -5, WRITE | BLOCKING | MOVABLEKEYS, pop::bzmpop as Handler)
         .waits_for(Type::ZSet)
         .keys(&[KeySpec::counted(2, RW | ACCESS | DELETE)])
@@ -287,7 +287,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
             Group::SortedSet,
             "7.0.0",
             "O(K) + O(M*log(N)), where K is the number of keys, N the number of members and M the number removed",
-            "Removes and returns members of the first sorted set that has any, or waits for one.",
+            "Removes and returns members of the first sorted set that has any. Blocks until one has.",
             "timeout:double numkeys:integer key [key ...] <MIN | MAX>:where [COUNT count:integer]",
         ),
     Spec::new("zunion", -3, READONLY | MOVABLEKEYS, combine::zunion as Handler)
@@ -305,7 +305,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
         .docs(
             Group::SortedSet,
             "6.2.0",
-            "O(N*K)+O(M*log(M)), where N is the size of the smallest of K sorted sets and M that of the result",
+            "O(N*K)+O(M*log(M)), where N is the size of the smallest of K sorted sets and M the size of the result",
             "Returns the intersection of sorted sets.",
             "numkeys:integer key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | \
              MAX | COUNT>] [WITHSCORES]",
@@ -315,8 +315,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
         .docs(
             Group::SortedSet,
             "6.2.0",
-            "O(N*K)+O(M*log(M)), where N is the size of the first of K sorted sets and M that of the result",
-            "Returns what the first sorted set has and the others have not.",
+            "O(N*K)+O(M*log(M)), where N is the size of the first of K sorted sets and M the size of the result",
+            "Returns the members of the first sorted set that the others don't have.",
             "numkeys:integer key [key ...] [WITHSCORES]",
         ),
     Spec::new("zunionstore", -4, WRITE | DENYOOM | MOVABLEKEYS, combine::zunionstore as Handler)
@@ -334,7 +334,7 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
         .docs(
             Group::SortedSet,
             "2.0.0",
-            "O(N*K)+O(M*log(M)), where N is the size of the smallest of K sorted sets and M that of the result",
+            "O(N*K)+O(M*log(M)), where N is the size of the smallest of K sorted sets and M the size of the result",
             "Stores the intersection of sorted sets in a key.",
             "destination numkeys:integer key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE \
              <SUM | MIN | MAX | COUNT>]",
@@ -344,8 +344,8 @@ pub const COMMANDS: &[Spec<Handler>] = &On(Type::ZSet).entries([
         .docs(
             Group::SortedSet,
             "6.2.0",
-            "O(N*K)+O(M*log(M)), where N is the size of the first of K sorted sets and M that of the result",
-            "Stores what the first sorted set has and the others have not in a key.",
+            "O(N*K)+O(M*log(M)), where N is the size of the first of K sorted sets and M the size of the result",
+            "Stores the members of the first sorted set that the others don't have in a key.",
             "destination numkeys:integer key [key ...]",
         ),
     Spec::new("zintercard", -3, READONLY | MOVABLEKEYS, combine::zintercard as Handler)

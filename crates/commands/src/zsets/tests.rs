@@ -84,7 +84,7 @@ fn ranges() {
 }
 
 #[test]
-fn looking_up() {
+fn reading_members_scores_and_ranks() {
     check(&[
         ("zadd z 1 a 2.5 b", ":2"),
         ("zrank z b", ":1"),
@@ -134,7 +134,7 @@ fn popping() {
 }
 
 #[test]
-fn waiting() {
+fn blocking() {
     let mut bench = Bench::default();
     bench.check(&[("zadd z 1 a 2 b", ":2"), ("bzpopmin nokey z 0", "*3|$1|z|$1|a|$1|1")]);
     assert!(bench.wait.is_none());
@@ -166,7 +166,7 @@ fn combining() {
         ("zunion 1 a weights x", "-ERR weight value is not a float"),
         ("zunionstore out 1 a withscores", SYNTAX),
         ("zdiff 1 a weights 1", SYNTAX),
-        // Of Redis 8.8: each input counts as its weight, whatever the scores.
+        // AGGREGATE COUNT of Redis 8.8: each input contributes its weight, whatever the scores.
         ("zunion 3 a b s aggregate count withscores", "*8|$1|w|$1|1|$1|x|$1|2|$1|y|$1|2|$1|z|$1|3"),
         ("zinter 2 a b weights 2 -5 aggregate count withscores", "*4|$1|y|$2|-3|$1|z|$2|-3"),
         ("zunionstore out 2 a b weights inf -inf aggregate count", ":4"),

@@ -1,5 +1,6 @@
-//! The advisor in the server. Each thread has an advisor, and shows it the batches of the thread's connections ([`watch`]). Every thread
-//! can read the findings of all. The crate [`advisor`] has the rules by which findings are made.
+//! The advisor in the server. Each thread has an advisor, and shows it the batches of the thread's connections
+//! ([`watch`]). Every thread can read the findings of all advisors. The crate [`advisor`] has the rules behind the
+//! findings.
 
 pub mod watch;
 
@@ -13,57 +14,63 @@ pub struct Advice {
     threads: Vec<ThreadAdvice>,
 }
 
-/// What INFO shows.
+/// Figures for INFO.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AdviceFigures {
-    /// Connections that are watched at present.
+    /// Number of connections under observation.
     pub watched: usize,
-    /// Findings.
+    /// Number of findings.
     pub findings: usize,
-    /// Those that had to make room.
+    /// Number of findings dropped for lack of memory.
     pub dropped: u64,
-    /// Round trips that were made in vain.
+    /// Number of avoidable round trips.
     pub wasted: u64,
-    /// The time that they took.
+    /// Time of the avoidable round trips.
     pub lost_ns: u64,
-    /// Bytes of memory that the findings take.
+    /// Memory of the findings, in bytes.
     pub memory_bytes: usize,
 }
 
-/// What other threads see of one thread's advisor.
+/// The part of a thread's advisor that other threads read.
 #[derive(Clone)]
 pub(crate) struct ThreadAdvice {
-    /// What it has found.
+    /// The findings of the thread.
     pub findings: Arc<Mutex<Findings>>,
-    /// Connections that it watches at present.
+    /// Number of connections under observation.
     pub watched: Arc<AtomicUsize>,
+    /// Number of resets so far. The thread follows them.
+    pub resets: Arc<AtomicUsize>,
 }
 
 impl ThreadAdvice {
     fn new() -> ThreadAdvice {
-        ThreadAdvice { findings: Arc::new(Mutex::new(Findings::new(0))), watched: Arc::default() }
+        ThreadAdvice {
+            findings: Arc::new(Mutex::new(Findings::new(0))),
+            watched: Arc::default(),
+            resets: Arc::default(),
+        }
     }
 }
 
 impl Advice {
-    /// No findings, of so many threads.
+    /// Creates empty findings for this number of threads.
     #[must_use]
     pub fn new(threads: usize) -> Advice {
         Advice { threads: (0..threads).map(|_| ThreadAdvice::new()).collect() }
     }
 
-    /// One thread's. A worker that serves no clients has one that nothing shows.
+    /// Returns one thread's part. A worker without clients gets one that is never shown.
     pub(crate) fn of(&self, thread: usize) -> ThreadAdvice {
         self.threads.get(thread).cloned().unwrap_or_else(ThreadAdvice::new)
     }
 
-    /// How many threads there are.
+    /// Returns the number of threads.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.threads.len()
     }
 
-    /// The findings of all threads as one. Copies them.
+    /// Merges the findings of all threads, as a copy.
     #[must_use]
     pub fn merged(&self) -> Findings {
         let mut all = Findings::new(usize::MAX);
@@ -71,17 +78,20 @@ impl Advice {
         all
     }
 
-    /// Forgets what was found.
+    /// Drops all findings. Each thread forgets the words of keys a moment later.
     pub fn reset(&self) {
         self.each().for_each(|mut findings| findings.clear());
+        for thread in &self.threads {
+            thread.resets.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
-    /// Connections that are watched at present.
+    /// Returns the number of connections under observation.
     fn watched(&self) -> usize {
         self.threads.iter().map(|thread| thread.watched.load(Ordering::Relaxed)).sum()
     }
 
-    /// The findings' figures, added up without copying them: a finding counts once for each client and thread.
+    /// Returns the figures of the findings, summed up without a copy: a finding counts once for each client and thread.
     #[must_use]
     pub fn figures(&self) -> AdviceFigures {
         let mut figures = AdviceFigures { watched: self.watched(), ..AdviceFigures::default() };
@@ -98,7 +108,7 @@ impl Advice {
     }
 
     fn each(&self) -> impl Iterator<Item = MutexGuard<'_, Findings>> {
-        // What is behind these locks is always whole.
+        // A panic cannot leave this data inconsistent.
         self.threads.iter().map(|thread| thread.findings.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -1,9 +1,9 @@
-//! A thread's advisor, and the connections that it watches.
+//! A thread's advisor, and its observation of connections.
 //!
-//! Each connection that is watched has a place. Half of the thread's part of `advisor-memory` is for places, and there are fewer while
-//! the thread has more trips to look at than `TRIPS_A_SECOND_MAX`, so that the advisor takes little of its time. Connections
-//! without a place wait for one that another has had for a second. A connection is watched as a whole or not at all, so that what is found of
-//! it is right; findings count what was watched.
+//! Each observed connection has a slot. Half of the thread's part of `advisor-memory` is for slots. The number of slots
+//! shrinks while the thread has more than `TRIPS_A_SECOND_MAX` round trips to look at, so that the advisor takes little
+//! time. A connection without a slot can take one that another connection has had for a second. A connection is
+//! observed completely or not at all, so that its findings are right; findings count only observed batches.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,88 +14,91 @@ use resp::request::{Args, ArgsBuffer};
 
 use super::ThreadAdvice;
 use crate::clients::client::Client;
-use crate::clients::trips::Trips;
-use crate::config::Settings;
+use crate::clients::round_trips::RoundTrips;
+use config::Settings;
 
-/// Batches of one command that a thread looks at in a second: to look at one takes 0.3 microseconds, and twice as long where caches
-/// are short.
+/// Number of one-command batches that a thread analyzes per second. One takes 0.3 microseconds, and twice as long with
+/// small caches.
 const TRIPS_A_SECOND_MAX: u64 = 15_000;
-/// For how long a connection is watched at least, in nanoseconds.
+/// Minimum observation time of a connection, in nanoseconds.
 const WATCHED_NS: u64 = 1_000_000_000;
-/// Connections that are watched at least.
+/// Minimum number of slots.
 const PLACES_MIN: usize = 4;
-/// Bytes that a watched connection takes at most: its client's texts, names of 64 bytes at most, are about as much.
+/// Maximum memory of an observed connection in bytes, including 512 for the client's texts with names of up to 64
+/// bytes.
 const PLACE_BYTES: usize = Connection::MEMORY_BYTES + 512;
 
-/// What of the configuration matters here.
+/// The settings of the advisor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct WatchSettings {
     memory_bytes: usize,
     samples: bool,
 }
 
-/// A batch that has run. Times are nanoseconds of Unix time.
+/// A batch that has run. Times are in nanoseconds of Unix time.
 pub(crate) struct ShownTrip<'a> {
-    /// The batch's only command or one of several; none: the client logs in.
+    /// The only command of the batch, or one of several; `None` means that the client logs in.
     pub command: Option<Args<'a>>,
-    /// Index of the command's first key among its arguments; 0: it has none. None: not known.
+    /// Index of the command's first key among its arguments; 0 without keys, `None` if unknown.
     pub key: Option<u8>,
-    /// Commands of the batch.
+    /// Number of commands in the batch.
     pub commands: u32,
-    /// True if it was sent before the replies to the one before.
+    /// True if it was sent before the replies to the previous batch.
     pub overlaps: bool,
-    /// When it arrived, and when its commands had run.
+    /// Time of arrival.
     pub arrived_ns: u64,
-    /// When its commands had run.
+    /// Time at which its commands had run.
     pub ran_ns: u64,
-    /// When the replies to the one before were sent, if they were.
+    /// Time at which the replies to the previous batch were sent, if they were.
     pub replied_ns: Option<u64>,
     /// The reply, if it is known.
     pub reply: Option<Reply<'a>>,
 }
 
-/// A watched connection.
+/// An observed connection.
 struct WatchedConnection {
-    /// Its client's number; 0: the place is free.
+    /// The client's number; 0 means that the slot is free.
     client: u64,
-    /// Which of the client's names the advisor knows.
+    /// The version of the client's names that the advisor has.
     names_version: u32,
-    /// When it got the place.
+    /// Time at which the connection got the slot.
     since_ns: u64,
     connection: Connection,
 }
 
 impl WatchedConnection {
-    /// Gives the memory back.
+    /// Frees the memory.
     fn vacate(&mut self) {
         self.connection = Connection::new(0, advisor::client::Client::default());
         self.client = 0;
     }
 }
 
-/// See the module's documentation.
+/// The observation of a thread's connections. See the module's documentation.
 pub(crate) struct Watch {
     advisor: Option<Box<Advisor>>,
     figures: WatchSettings,
     shared: ThreadAdvice,
     places: Vec<WatchedConnection>,
-    /// Places that there is memory for, and those that may be taken at present.
+    /// Number of slots that fit into memory.
     places_max: usize,
-    /// Places that may be taken at present.
+    /// Number of slots that may be in use at present.
     places_now: usize,
-    /// Batches of one command that were shown since the pace was last looked at.
+    /// Number of one-command batches since the last adjustment.
     shown: u64,
-    /// When that was.
+    /// Time of the last adjustment.
     paced_ns: u64,
     free: Vec<u32>,
-    /// The place that is looked at next when one is wanted and none is free.
+    /// Index of the next slot to reassign if none is free.
     hand: usize,
-    /// Stands for the commands of a login that can't be shown.
+    /// Stands for the secret commands of a login.
     login: ArgsBuffer,
+    /// Number of resets that the advisor has followed.
+    resets: usize,
 }
 
 impl Watch {
-    /// A thread that watches nothing yet.
+    /// Creates an empty observation.
     pub(crate) fn new(shared: ThreadAdvice) -> Watch {
         let mut login = ArgsBuffer::default();
         login.push(b"AUTH");
@@ -111,16 +114,17 @@ impl Watch {
             free: Vec::new(),
             hand: 0,
             login,
+            resets: 0,
         }
     }
 
-    /// True if there is an advisor.
+    /// Returns true if there is an advisor.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.advisor.is_some()
     }
 
-    /// Takes the configuration over, as one of so many threads. `seed` is used for a new advisor. What was found stays.
+    /// Takes over the settings, as one of `threads` threads. `seed` is for a new advisor. Existing findings stay.
     pub(crate) fn follow(&mut self, settings: &Settings, threads: usize, seed: u64) {
         if !settings.advisor.get() {
             self.stop();
@@ -145,8 +149,8 @@ impl Watch {
         self.note_watched();
     }
 
-    /// Shows a batch to the advisor, if its connection is watched or can be.
-    pub(crate) fn show(&mut self, trips: &mut Trips, client: &Client, shown: &ShownTrip<'_>) {
+    /// Shows a batch to the advisor, if its connection has a slot or can get one.
+    pub(crate) fn show(&mut self, trips: &mut RoundTrips, client: &Client, shown: &ShownTrip<'_>) {
         let is_watched = self.places.get(trips.place as usize).is_some_and(|place| place.client == client.id);
         if !is_watched && !self.find_place(trips, client, shown) {
             return;
@@ -162,6 +166,9 @@ impl Watch {
         if let Some(replied_ns) = shown.replied_ns {
             place.connection.set_replied(replied_ns);
         }
+        if let Some(network_us) = trips.network_us.take() {
+            place.connection.set_round_trip(u64::from(network_us) * 1000);
+        }
         let trip = Trip {
             command: shown.command.unwrap_or(self.login.args()),
             key: shown.key,
@@ -175,10 +182,10 @@ impl Watch {
         self.shown += u64::from(shown.commands == 1);
     }
 
-    /// Finds a place for a connection that has none. False if all others are to be watched for longer.
+    /// Finds a slot for a connection. Returns false if all slots are within their minimum observation time.
     #[cold]
-    fn find_place(&mut self, trips: &mut Trips, client: &Client, shown: &ShownTrip<'_>) -> bool {
-        // A pipeline has nothing to show but that there was one.
+    fn find_place(&mut self, trips: &mut RoundTrips, client: &Client, shown: &ShownTrip<'_>) -> bool {
+        // A pipeline is interesting only as the first batch of a connection.
         let has_just_come = client.batches() <= 1;
         if shown.commands > 1 && !has_just_come {
             return false;
@@ -205,7 +212,7 @@ impl Watch {
         self.places.len() - self.free.len()
     }
 
-    /// The index of a place that is free, new, or has been another's for long enough.
+    /// Returns the index of a slot that is free, new, or past its minimum observation time.
     fn free_place(&mut self, now_ns: u64) -> Option<usize> {
         if self.taken() < self.places_now {
             return Some(self.free.pop().map_or(self.places.len(), |free| free as usize));
@@ -223,7 +230,7 @@ impl Watch {
         self.shared.watched.store(self.taken(), Ordering::Relaxed);
     }
 
-    /// Has as many places as the advisor has time for.
+    /// Adjusts the number of slots to the advisor's share of time.
     pub(crate) fn keep_pace(&mut self, now_ns: u64) {
         let passed_ns = now_ns.saturating_sub(std::mem::replace(&mut self.paced_ns, now_ns));
         let shown = std::mem::take(&mut self.shown);
@@ -241,7 +248,7 @@ impl Watch {
         }
     }
 
-    /// Gives up places that may not be taken any more.
+    /// Releases slots beyond the present number.
     fn give_up_places(&mut self, now_ns: u64) {
         let Some(advisor) = &mut self.advisor else { return };
         let mut taken = self.places.len() - self.free.len();
@@ -257,33 +264,48 @@ impl Watch {
         self.note_watched();
     }
 
-    /// Tells what silent connections were in the midst of.
+    /// Forgets the words of keys if ADVISE RESET asked for it.
+    pub(crate) fn follow_resets(&mut self) {
+        let resets = self.shared.resets.load(Ordering::Relaxed);
+        if std::mem::replace(&mut self.resets, resets) != resets
+            && let Some(advisor) = &mut self.advisor
+        {
+            advisor.forget_keys();
+        }
+    }
+
+    /// Ends the units of work of silent connections.
     pub(crate) fn settle(&mut self, now_ns: u64) {
+        self.follow_resets();
         let Some(advisor) = &mut self.advisor else { return };
         for place in self.places.iter_mut().filter(|place| place.client != 0) {
             advisor.settle(&mut place.connection, now_ns);
         }
     }
 
-    /// Tells what a connection was in the midst of.
-    pub(crate) fn end_unit(&mut self, trips: &Trips, client: &Client, now_ns: u64) {
+    /// Ends the unit of work of a connection.
+    pub(crate) fn end_unit(&mut self, trips: &RoundTrips, client: &Client, now_ns: u64) {
         if let Some((advisor, place)) = self.watched(trips, client) {
             advisor.end_unit(&mut place.connection, now_ns);
         }
     }
 
-    /// Replies to so many commands, so many bytes, went to disk, as the client didn't read them.
-    pub(crate) fn spilled(&mut self, trips: &Trips, client: &Client, commands: u64, bytes: u64, now_ns: u64) {
+    /// Reports that replies to `commands` commands, with `bytes` bytes, went to disk because the client didn't read
+    /// them.
+    pub(crate) fn spilled(&mut self, trips: &RoundTrips, client: &Client, commands: u64, bytes: u64, now_ns: u64) {
         if let Some((advisor, place)) = self.watched(trips, client) {
             advisor.spilled(&mut place.connection, commands, bytes, now_ns);
         }
     }
 
-    /// The connection is closed.
-    pub(crate) fn closed(&mut self, trips: &Trips, client: &Client, now_ns: u64) {
+    /// Reports that the connection is closed.
+    pub(crate) fn closed(&mut self, trips: &RoundTrips, client: &Client, now_ns: u64) {
         let Some((advisor, place)) = self.watched(trips, client) else { return };
         if place.names_version != client.names_version() {
             place.connection.set_client(described(client));
+        }
+        if let Some(network_us) = trips.network_us {
+            place.connection.set_round_trip(u64::from(network_us) * 1000);
         }
         advisor.closed(&mut place.connection, now_ns);
         place.vacate();
@@ -291,13 +313,13 @@ impl Watch {
         self.note_watched();
     }
 
-    fn watched(&mut self, trips: &Trips, client: &Client) -> Option<(&mut Advisor, &mut WatchedConnection)> {
+    fn watched(&mut self, trips: &RoundTrips, client: &Client) -> Option<(&mut Advisor, &mut WatchedConnection)> {
         let place = self.places.get_mut(trips.place as usize).filter(|place| place.client == client.id)?;
         Some((self.advisor.as_mut()?, place))
     }
 }
 
-/// What the advisor is told of a client.
+/// Describes a client to the advisor.
 fn described(client: &Client) -> advisor::client::Client {
     let names = client.names().clone();
     let library = format!("{} {}", names.lib_name, names.lib_ver);
@@ -315,16 +337,16 @@ mod tests {
 
     use super::*;
     use crate::advice::Advice;
-    use crate::config::Loader;
+    use config::Loader;
 
     const SECOND_NS: u64 = 1_000_000_000;
     const START_NS: u64 = 1_700_000_000 * SECOND_NS;
 
-    /// A thread's watch and its connections.
+    /// An observation with its connections.
     struct Thread {
         watch: Watch,
         advice: Advice,
-        connections: Vec<(Trips, Client)>,
+        connections: Vec<(RoundTrips, Client)>,
         now_ns: u64,
     }
 
@@ -337,11 +359,11 @@ mod tests {
             watch.follow(&settings, 1, 1);
             watch.keep_pace(START_NS);
             let client = |id| Client::new(id, 0, "127.0.0.1:1".into(), String::new(), 0, 0, 0);
-            let connections = (1..=connections).map(|id| (Trips::default(), client(id))).collect();
+            let connections = (1..=connections).map(|id| (RoundTrips::default(), client(id))).collect();
             Thread { watch, advice, connections, now_ns: START_NS }
         }
 
-        /// One connection sends a GET, and waits for the reply. So much time passes.
+        /// Lets time pass; then one connection sends a GET and waits for the reply.
         fn get(&mut self, index: usize, key: u64, passes_ns: u64) {
             self.now_ns += passes_ns;
             let (trips, client) = &mut self.connections[index];
@@ -360,7 +382,7 @@ mod tests {
             self.watch.show(trips, client, &shown);
         }
 
-        /// All connections do so in turn, `rounds` times, in so much time.
+        /// Runs `rounds` round trips on each connection in turn, spread over this time.
         fn all(&mut self, rounds: u64, takes_ns: u64) {
             let each_ns = takes_ns / (rounds * self.connections.len() as u64);
             for round in 0..rounds {
@@ -373,7 +395,7 @@ mod tests {
             self.advice.figures().watched
         }
 
-        /// Trips that the findings count.
+        /// Returns the number of round trips in the findings.
         fn made(&mut self) -> u64 {
             self.watch.settle(self.now_ns + 10 * SECOND_NS);
             self.advice.merged().groups().iter().map(|group| group.total.made()).sum()
@@ -381,14 +403,14 @@ mod tests {
     }
 
     #[test]
-    fn connections_have_turns_where_memory_is_short() {
+    fn connections_take_turns_when_memory_is_short() {
         let mut thread = Thread::new("1mb", 500);
         thread.all(10, SECOND_NS / 2);
         let watched = thread.watched();
         assert!((20..200).contains(&watched) && watched == thread.watch.places_max, "{watched}");
         let before = thread.made();
         assert_eq!(before, 10 * watched as u64);
-        // Each of the places has been had for a second.
+        // Each slot has been in use for a second.
         thread.all(10, 2 * SECOND_NS);
         assert_eq!(thread.watched(), watched);
         let taken = |thread: &Thread| thread.watch.places.iter().map(|place| place.client).collect::<Vec<_>>();
@@ -398,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_are_watched_where_time_is_short() {
+    fn fewer_connections_are_observed_when_time_is_short() {
         let mut thread = Thread::new("16mb", 50);
         thread.all(200, SECOND_NS);
         assert_eq!((thread.watched(), thread.made()), (50, 50 * 200));
@@ -411,12 +433,12 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_free_again_when_its_connection_is_closed() {
+    fn a_slot_is_free_again_when_its_connection_is_closed() {
         let mut thread = Thread::new("16mb", 10);
         thread.all(5, SECOND_NS / 100);
         for (trips, client) in &thread.connections[..4] {
             thread.watch.closed(trips, client, thread.now_ns);
-            // Once more does no harm.
+            // A second call does no harm.
             thread.watch.closed(trips, client, thread.now_ns);
         }
         assert_eq!(thread.watched(), 6);

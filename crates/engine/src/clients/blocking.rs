@@ -1,16 +1,16 @@
-//! Blocking commands: connections that wait for a key, in the order in which they came.
+//! Blocking commands: connections that wait for a key, in order of arrival.
 //!
-//! A waiter is registered under the locks of its keys' shards, when its command has found nothing. The thread that changes such a key
-//! runs the waiter's command for it, right after the command that changed it, and sends the reply to the thread that owns the
-//! connection. One atomic word decides which thread may answer a waiter: to serve it, to let its time run out, or to forget it. The
-//! word also tells a thread that has tried in vain to serve a waiter what happened meanwhile: another thread changed a key and left the
-//! waiter to it, or the connection went away.
+//! A waiter is registered under the locks of its keys' shards, after its command found nothing. The thread that changes
+//! a key runs the waiter's command right after its own command, and sends the reply to the worker that owns the
+//! connection. One atomic word decides which thread may answer a waiter: the thread that serves it, times it out or
+//! forgets it. The word also tells a thread that tried in vain to serve a waiter about events in the meantime: another
+//! thread changed a key and left the waiter to this one, or the connection closed.
 
 mod claim;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use commands::call::{KeyRef, TimeoutReply, Wait};
 use journal::record::Record;
@@ -20,34 +20,48 @@ use store::hash::KeyHash;
 use store::value::Type;
 
 use self::claim::Claim;
-use crate::access::User;
-use crate::command_table::Command;
 use crate::listening::listeners::Listeners;
+use crate::listening::name_bytes;
 use crate::listening::watch::DbKey;
-use crate::pipelines::{Hold, Pipeline};
+use crate::pipelines::{Ownership, Pipeline};
 use crate::replication::replicas::Acknowledgement;
+use access::User;
+use commands::table::Command;
 
 pub use claim::Parked;
 
-/// What a command waits for, other than keys.
+/// The event that a command waits for, other than a change of its keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Awaited {
     /// Replicas and the disk (WAIT, WAITAOF).
     Acknowledgement(Acknowledgement),
-    /// The end of a migration.
+    /// The end of a key migration.
     Migration {
-        /// Its number.
+        /// The migration's number.
         id: u64,
     },
+    /// The answer of the cluster's bus.
+    Bus {
+        /// The number of the wait.
+        wait: u64,
+        /// True if replicas get the command once the bus has accepted it.
+        for_replicas: bool,
+    },
+    /// The end of the server, or its abort (SHUTDOWN).
+    Shutdown,
 }
 
 impl Awaited {
-    /// The wait as a blocking command's. What it answers when its time has run out is counted then.
+    /// Describes this wait as that of a blocking command. The reply at the timeout is computed then.
     pub(crate) fn wait(&self) -> Wait {
         let timeout_ms = match self {
             Awaited::Acknowledgement(awaited) => awaited.timeout_ms,
-            // The server ends it, which has a time limit for each step.
+            // The server's migration thread ends the wait; it has a time limit for each step.
             Awaited::Migration { .. } => None,
+            // The bus answers every command; it waits for nothing but its disk.
+            Awaited::Bus { .. } => None,
+            // The main thread ends it after `shutdown-timeout`.
+            Awaited::Shutdown => None,
         };
         Wait { timeout_ms, reply: TimeoutReply::NullArray, again_ms: None }
     }
@@ -55,9 +69,9 @@ impl Awaited {
 
 /// A parked connection with its command.
 pub struct Waiter {
-    /// The connection.
+    /// The connection's number.
     pub client: u64,
-    /// The thread that owns it.
+    /// The worker that owns the connection.
     pub worker: usize,
     /// The command.
     pub command: &'static Command,
@@ -65,33 +79,42 @@ pub struct Waiter {
     pub args: OwnedArgs,
     /// Its keys, hashed.
     pub keys: Vec<KeyRef>,
-    /// The database it was given in.
+    /// The database that was selected when the command arrived.
     pub database: usize,
-    /// The version of the protocol that its reply has to be in.
+    /// The protocol version of the reply.
     pub proto: Proto,
-    /// For how long, and what to answer if it may not.
+    /// The timeout, and the reply when it expires or when waiting is not allowed.
     pub wait: Wait,
     /// The keys under which it is registered, with their shards.
     pub registered: Vec<(usize, DbKey)>,
-    /// What it waits for instead of keys.
+    /// The event that the connection waits for instead of keys.
     pub awaited: Option<Awaited>,
-    /// The user that the connection is; none of what the server runs itself.
+    /// The connection's user; absent if the server itself runs the command.
     pub(crate) user: Option<Arc<User>>,
-    /// What the connection counts for. The command counts when it is answered.
+    /// The pipeline that counts the command, at the time of the answer.
     pipeline: Option<Arc<Pipeline>>,
-    /// Its place among all waiters: later ones have higher numbers.
+    /// The position in the queue: later waiters have higher tickets.
     ticket: u64,
     right: Claim,
-    /// When its command is run again though no key has changed, in milliseconds of Unix time; [`NEVER`] if not. The command says
-    /// when each time that it has found nothing.
+    /// Time at which the command runs again without a change of its keys, in milliseconds of Unix time; [`NEVER`] if
+    /// there is no such time. The command sets it each time it finds nothing.
     again_ms: AtomicU64,
-    /// Whether its connection is closed once it is answered.
+    /// True if the connection is closed after the answer.
     ends_connection: AtomicBool,
+    /// The error that ended the wait, if another thread than a worker decided so. The waiter's own thread counts the
+    /// error.
+    refused: OnceLock<Box<[u8]>>,
 }
 
 impl Waiter {
-    /// A waiter that is parked. It is not registered yet. `ticket` is from [`Waiters::ticket`], drawn under the locks
-    /// of its keys' shards.
+    /// Returns the memory of its arguments and of its places in the queues, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let queues: u64 = self.registered.iter().map(|(_, (_, key))| name_bytes(key)).sum();
+        self.args.memory_bytes() as u64 + queues
+    }
+
+    /// Creates a waiter that is parked but not registered yet. `ticket` comes from [`Waiters::ticket`], called under
+    /// the locks of the keys' shards.
     #[must_use]
     #[expect(clippy::too_many_arguments, reason = "it is a record of all of these")]
     pub(crate) fn new(
@@ -127,20 +150,33 @@ impl Waiter {
             right,
             again_ms: AtomicU64::new(wait.again_ms.unwrap_or(NEVER)),
             ends_connection: AtomicBool::new(false),
+            refused: OnceLock::new(),
         }
     }
 
-    /// Has its command be run again at this time though no key has changed.
+    /// Notes the error with which another thread than a worker ends the wait. The caller has closed the gate and claimed
+    /// the right to answer.
+    pub(crate) fn refuse(&self, error: &[u8]) {
+        self.count(Some(error));
+        let _ = self.refused.set(error.into());
+    }
+
+    /// Returns the error of [`Waiter::refuse`].
+    pub(crate) fn refused(&self) -> Option<&[u8]> {
+        self.refused.get().map(|error| &**error)
+    }
+
+    /// Sets the time at which the command runs again without a change of its keys.
     pub(crate) fn run_again_at(&self, ms: Option<u64>) {
         self.again_ms.store(ms.unwrap_or(NEVER), Ordering::Relaxed);
     }
 
-    /// Has its connection be closed once it is answered. The caller has claimed the right to answer, and not used it yet.
+    /// Closes the connection after the answer. The caller has claimed the right to answer and has not used it yet.
     pub(crate) fn end_connection(&self) {
         self.ends_connection.store(true, Ordering::Release);
     }
 
-    /// Whether its connection is closed once it is answered.
+    /// Returns true if the connection is closed after the answer.
     pub(crate) fn ends_connection(&self) -> bool {
         self.ends_connection.load(Ordering::Acquire)
     }
@@ -151,42 +187,45 @@ impl Waiter {
         self.right.take()
     }
 
-    /// Takes the right to serve, after one of its keys has changed. If another thread has the right, it is told to look again before
-    /// it gives the right back: what it looks at may be from before the change.
+    /// Takes the right to serve, after one of the keys has changed. If another thread has the right, that thread is
+    /// told to try again before it gives the right back, because it may have read the key before the change.
     #[must_use]
     pub fn claim_to_serve(&self) -> bool {
         self.right.take_to_serve()
     }
 
-    /// Gives the right back: there was nothing for this waiter after all.
+    /// Gives the right back after a failed attempt to serve the waiter.
     #[must_use]
     pub fn park_again(&self) -> Parked {
         self.right.give_back()
     }
 
-    /// The connection is gone. False if another thread has the right to answer, which takes the waiter out of the queues then.
+    /// Reports that the connection is gone. Returns false if another thread has the right to answer; that thread then
+    /// removes the waiter from the queues.
     #[must_use]
     pub fn abandon(&self) -> bool {
         self.right.abandon()
     }
 
-    /// Counts the command, which its connection's pipeline has executed now that it is answered, be it with an error.
-    /// The caller is inside the gate and has claimed the right to answer.
+    /// Counts the command in its connection's pipeline, now that it is answered, even if with an error. The caller is
+    /// inside the gate and has claimed the right to answer.
     pub fn count(&self, error: Option<&[u8]>) {
-        // The token may have been taken back since the connection parked.
-        if let Some(pipeline) = self.pipeline.as_ref().filter(|pipeline| pipeline.hold_of(self.client) != Hold::Lost) {
+        // Another connection may have taken the token over since this one parked.
+        if let Some(pipeline) =
+            self.pipeline.as_ref().filter(|pipeline| pipeline.ownership_of(self.client) != Ownership::Lost)
+        {
             pipeline.count_one(error);
         }
     }
 
-    /// Records the count of its connection's pipeline, if there is one.
+    /// Records the count of the connection's pipeline, if there is one.
     pub(crate) fn record_count(&self, record: &mut Record) {
         if let Some(pipeline) = &self.pipeline {
             pipeline.record(0, 0, &[], pipeline.database(), record);
         }
     }
 
-    /// What it waits for of replicas and the disk, if it does.
+    /// Returns the acknowledgement by replicas or the disk that it waits for, if any.
     #[must_use]
     pub(crate) fn acknowledgement(&self) -> Option<&Acknowledgement> {
         match &self.awaited {
@@ -195,31 +234,37 @@ impl Waiter {
         }
     }
 
-    /// Whether it waits for a migration, which only its server or its connection ends.
+    /// Returns true if it waits for another thread of this server. Only that thread or the connection ends this wait.
     #[must_use]
-    pub(crate) fn is_migrating(&self) -> bool {
-        matches!(self.awaited, Some(Awaited::Migration { .. }))
+    pub(crate) fn awaits_server(&self) -> bool {
+        matches!(self.awaited, Some(Awaited::Migration { .. } | Awaited::Bus { .. } | Awaited::Shutdown))
     }
 
-    /// Its place among all waiters.
+    /// Returns true if it waits for the cluster's bus.
+    #[must_use]
+    pub(crate) fn awaits_bus(&self) -> bool {
+        matches!(self.awaited, Some(Awaited::Bus { .. }))
+    }
+
+    /// Returns the position in the queue.
     #[must_use]
     pub fn ticket(&self) -> u64 {
         self.ticket
     }
 
-    /// The type of value that its command takes from.
+    /// Returns the type of value that its command takes elements from.
     #[must_use]
     pub fn takes_from(&self) -> Option<Type> {
         self.command.info.waits.map(|waits| waits.kind)
     }
 
-    /// Whether it waits for what a group of consumers is given. Its command fails when the group is gone.
+    /// Returns true if its command reads for a consumer group. The command fails when the group is deleted.
     #[must_use]
     pub fn reads_in_group(&self) -> bool {
         self.command.info.waits.is_some_and(|waits| waits.ends_without_key)
     }
 
-    /// The reply when its time has run out: a null array, whatever the command.
+    /// Returns the reply at the timeout: a null array for every command.
     #[must_use]
     pub fn timeout_reply(&self) -> Output {
         let mut output = Output::default();
@@ -228,10 +273,10 @@ impl Waiter {
     }
 }
 
-/// The time of waiters that only keys and deadlines end.
+/// Marks a waiter that only keys and deadlines end.
 const NEVER: u64 = u64::MAX;
 
-/// Writes what a blocking command answers when it found nothing and may not wait.
+/// Writes the reply of a blocking command that found nothing and may not wait.
 pub fn write_no_wait(reply: &mut Reply<'_>, kind: TimeoutReply) {
     match kind {
         TimeoutReply::Null => reply.null(),
@@ -239,29 +284,29 @@ pub fn write_no_wait(reply: &mut Reply<'_>, kind: TimeoutReply) {
     }
 }
 
-/// Whether a waiter in a key's queue reads for a group.
+/// Returns true if a waiter in a key's queue reads for a consumer group.
 fn is_read_in_group(queue: &VecDeque<Arc<Waiter>>) -> bool {
     queue.iter().any(|waiter| waiter.reads_in_group())
 }
 
 type Queues = HashMap<DbKey, VecDeque<Arc<Waiter>>>;
 
-/// The waiters of all keys, cut like the keyspace.
+/// The waiters of all keys, divided into shards like the keyspace.
 pub struct Waiters {
     shards: Box<[Mutex<Queues>]>,
     count: AtomicUsize,
-    /// Those of them that read in a group.
+    /// Number of waiters that read for a consumer group.
     in_groups: AtomicUsize,
     tickets: AtomicU64,
-    /// Those that the clock serves, too, by ticket.
+    /// Waiters with a time for the next attempt, by ticket.
     by_clock: Mutex<BTreeMap<u64, Arc<Waiter>>>,
-    /// How many these are.
+    /// Number of entries in `by_clock`.
     clocked: AtomicUsize,
     listeners: Arc<Listeners>,
 }
 
 impl Waiters {
-    /// No waiters, for a keyspace of so many shards.
+    /// Creates an empty set of waiters for a keyspace with this number of shards.
     #[must_use]
     pub fn new(shards: usize, listeners: Arc<Listeners>) -> Waiters {
         Waiters {
@@ -286,7 +331,7 @@ impl Waiters {
         result
     }
 
-    /// The waiters that are to be tried again at this time though no key has changed, in the order in which they came.
+    /// Returns the waiters that are due for another attempt without a change of their keys, in order of arrival.
     #[must_use]
     pub fn due(&self, now_ms: u64) -> Vec<Arc<Waiter>> {
         if self.clocked.load(Ordering::Relaxed) == 0 {
@@ -296,39 +341,39 @@ impl Waiters {
         self.with_clocked(|waiters| waiters.values().filter(is_due).cloned().collect())
     }
 
-    /// Whether anybody waits for anything.
+    /// Returns true if there are waiters.
     #[inline]
     #[must_use]
     pub fn any(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether anybody waits for what a group is given.
+    /// Returns true if there are waiters that read for a consumer group.
     #[must_use]
     pub fn any_in_groups(&self) -> bool {
         self.in_groups.load(Ordering::Relaxed) > 0
     }
 
-    /// Connections that wait.
+    /// Returns the number of waiting connections.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Whether there are no waiters.
+    /// Returns true if there are no waiters.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.any()
     }
 
-    /// The number of the next waiter. Those of a key are drawn one after another, under the lock of its shard, so that
-    /// its queue is in their order.
+    /// Returns the ticket of the next waiter. Callers hold the shard's lock, so the queue of each key is in ticket
+    /// order.
     #[must_use]
     pub fn ticket(&self) -> u64 {
         self.tickets.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Puts a waiter into the queues of all its keys. The caller holds their shards.
+    /// Adds a waiter to the queues of all its keys. The caller holds their shards.
     pub fn add(&self, waiter: &Arc<Waiter>) {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.in_groups.fetch_add(usize::from(waiter.reads_in_group()), Ordering::Relaxed);
@@ -341,7 +386,7 @@ impl Waiters {
         }
     }
 
-    /// Takes a waiter out of all queues. The thread that claimed it does so, once.
+    /// Removes a waiter from all queues. The thread that claimed it calls this once.
     pub fn remove(&self, waiter: &Arc<Waiter>) {
         self.count.fetch_sub(1, Ordering::Relaxed);
         self.in_groups.fetch_sub(usize::from(waiter.reads_in_group()), Ordering::Relaxed);
@@ -360,14 +405,14 @@ impl Waiters {
         }
     }
 
-    /// Whether anybody waits for this key.
+    /// Returns true if this key has waiters.
     #[must_use]
     pub fn has(&self, shard: usize, database: usize, key: &[u8]) -> bool {
         self.with(shard, |queues| !queues.is_empty() && queues.contains_key(&(database, key.into())))
     }
 
-    /// The first waiter of a key's queue after the one with this ticket, which may have left meanwhile; 0 is before
-    /// the first.
+    /// Returns the first waiter in a key's queue after this ticket, even if that waiter has left; 0 is before the
+    /// first.
     #[must_use]
     pub fn after(&self, shard: usize, key: &DbKey, ticket: u64) -> Option<Arc<Waiter>> {
         self.with(shard, |queues| {
@@ -376,26 +421,26 @@ impl Waiters {
         })
     }
 
-    /// How many keys have waiters.
+    /// Returns the number of keys with waiters.
     #[must_use]
     pub fn key_count(&self) -> usize {
         (0..self.shards.len()).map(|shard| self.with(shard, |queues| queues.len())).sum()
     }
 
-    /// How many keys have waiters that read for a group: their end ends the wait.
+    /// Returns the number of keys with waiters that read for a consumer group. Deletion of these keys ends the wait.
     #[must_use]
     pub fn group_key_count(&self) -> usize {
         let count = |queues: &mut Queues| queues.values().filter(|queue| is_read_in_group(queue)).count();
         (0..self.shards.len()).map(|shard| self.with(shard, count)).sum()
     }
 
-    /// All keys with waiters in a database, with their shards.
+    /// Returns all keys with waiters in a database, with their shards.
     #[must_use]
     pub fn keys(&self, database: usize) -> Vec<(usize, DbKey)> {
         self.keys_where(database, |_| true)
     }
 
-    /// Those with waiters that read for a group.
+    /// Returns the keys with waiters that read for a consumer group.
     #[must_use]
     pub fn group_keys(&self, database: usize) -> Vec<(usize, DbKey)> {
         if self.any_in_groups() { self.keys_where(database, is_read_in_group) } else { Vec::new() }
@@ -440,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_tried_in_vain_learns_of_a_change_that_came_meanwhile() {
+    fn a_failed_attempt_learns_about_a_concurrent_change() {
         let waiter = waiter(1, 1, &[]);
         assert!(waiter.claim_to_serve());
         assert!(!waiter.claim_to_serve() && !waiter.claim());
@@ -451,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_goes_while_it_is_served_does_not_wait_again() {
+    fn a_connection_closed_while_served_does_not_wait_again() {
         let waiter = waiter(1, 1, &[]);
         assert!(waiter.claim_to_serve());
         assert!(!waiter.abandon(), "the other takes it out of the queues");
@@ -461,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_passed_over_when_another_leaves_the_queue() {
+    fn no_waiter_is_skipped_when_another_leaves_the_queue() {
         let waiters = Waiters::new(1, Arc::default());
         let key: DbKey = (0, b"k"[..].into());
         let all: Vec<_> = (1..=4).map(|i| waiter(i, waiters.ticket(), &[(0, key.clone())])).collect();

@@ -1,4 +1,4 @@
-//! What every thread may know of a connection: its line in CLIENT LIST, and how to reach it.
+//! The part of a connection's state that all threads share: its line in CLIENT LIST, and its address inside the server.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use resp::reply::Proto;
 
-use crate::access::DEFAULT;
 use crate::clients::blocking::Waiter;
-use crate::clients::summons::Summons;
+use crate::clients::pending_signals::PendingSignals;
 use crate::listening::tracking::Tracker;
 use crate::listening::tracking::tracking_flag;
 use crate::listening::watch::Mark;
+use access::DEFAULT;
 
 /// Names that a client gives itself.
 #[derive(Clone, Debug, Default)]
@@ -24,135 +24,140 @@ pub struct Names {
     pub lib_ver: String,
 }
 
-/// Flags of a connection that other threads look at.
+/// Flags of a connection that other threads read.
 pub mod client_flag {
-    /// It shows what MONITOR shows.
+    /// The connection runs MONITOR.
     pub const MONITOR: u32 = 1;
-    /// It has begun a transaction.
+    /// The connection has begun a transaction.
     pub const MULTI: u32 = 2;
-    /// It waits in a blocking command.
+    /// The connection waits in a blocking command.
     pub const BLOCKED: u32 = 4;
-    /// It has subscribed to something.
+    /// The connection has subscriptions.
     pub const PUBSUB: u32 = 8;
-    /// It is closed once its replies are sent.
+    /// The connection closes once its replies are sent.
     pub const CLOSING: u32 = 16;
-    /// It came through a Unix socket.
+    /// The connection came through a Unix socket.
     pub const UNIX_SOCKET: u32 = 32;
     /// CLIENT NO-EVICT.
     pub const NO_EVICT: u32 = 64;
     /// CLIENT NO-TOUCH.
     pub const NO_TOUCH: u32 = 128;
-    /// A key it watches has changed.
+    /// A watched key has changed.
     pub const DIRTY: u32 = 256;
     /// CLIENT REPLY OFF.
     pub const REPLY_OFF: u32 = 512;
-    /// It was accepted beyond `maxclients`, and has yet to give a command of administration.
+    /// READONLY.
+    pub const READS_REPLICA: u32 = 262_144;
+    /// The connection was accepted beyond `maxclients`, and has not given an administration command yet.
     pub const ON_RESERVE: u32 = 1024;
-    /// It is a replica of this server.
+    /// The connection is a replica of this server.
     pub const REPLICA: u32 = 32768;
-    /// CLIENT IMPORT-SOURCE: it copies another server's data here.
+    /// The connection is the link to the primary.
+    pub const PRIMARY: u32 = 131_072;
+    /// CLIENT IMPORT-SOURCE: the client imports another server's data.
     pub const IMPORT_SOURCE: u32 = 65536;
-    /// CLIENT CAPA redirect: it follows a server that takes another one's place.
+    /// CLIENT CAPA redirect: the client follows redirections to another server.
     pub const CAN_REDIRECT: u32 = 16384;
-    /// CLIENT TRACKING, shown only: see [`super::Client::tracking_flags`].
+    /// CLIENT TRACKING, only for display: see [`super::Client::tracking_flags`].
     pub const TRACKING: u32 = 2048;
-    /// The same with a redirection that is broken.
+    /// CLIENT TRACKING with a broken redirection.
     pub const TRACKING_BROKEN: u32 = 4096;
-    /// The same with BCAST.
+    /// CLIENT TRACKING with BCAST.
     pub const TRACKING_BCAST: u32 = 8192;
 }
 
-/// One connection, as all threads see it. The owner writes, with plain stores; others read figures that may be a
-/// moment old.
+/// One connection, as all threads see it. The owner writes with plain stores; other threads may read slightly stale
+/// figures.
 pub struct Client {
-    /// Its number; never given twice.
+    /// The connection's number, never reused.
     pub id: u64,
-    /// The thread that owns it.
+    /// The worker that owns the connection.
     pub worker: usize,
     /// The peer's address, as CLIENT LIST prints it.
     pub addr: String,
     /// The server's address.
     pub laddr: String,
-    /// The descriptor's number.
+    /// The file descriptor.
     pub fd: i32,
-    /// When it connected, in milliseconds of Unix time.
+    /// Time of the connect, in milliseconds of Unix time.
     pub created_ms: u64,
-    /// When it last sent something.
+    /// Time of the last input, in milliseconds of Unix time.
     pub active_ms: AtomicU64,
     /// The selected database.
     pub db: AtomicU32,
-    /// The last command's place in the table; `u32::MAX` before the first.
+    /// The last command's index in the table; `u32::MAX` before the first.
     pub last_command: AtomicU32,
-    /// See [`client_flag`].
+    /// Flags of [`client_flag`].
     pub flags: AtomicU32,
-    /// 2 or 3.
+    /// Protocol version: 2 or 3.
     pub resp: AtomicU8,
-    /// Channels, patterns and shard channels subscribed to.
+    /// Numbers of subscribed channels, patterns and shard channels.
     pub subscriptions: [AtomicU32; 3],
-    /// Commands queued by MULTI; -1 outside of a transaction.
+    /// Number of commands queued by MULTI; -1 outside of a transaction.
     pub queued: AtomicI64,
-    /// Bytes the queue takes.
+    /// Size of the queued commands, in bytes.
     pub queued_bytes: AtomicU64,
-    /// Keys watched.
+    /// Number of watched keys.
     pub watched: AtomicU32,
-    /// Bytes that these keys and what it has subscribed to take, about.
+    /// Approximate memory of the watched keys and the subscriptions, in bytes.
     pub names_bytes: AtomicU64,
-    /// Bytes of requests that wait to be complete.
+    /// Size of incomplete requests, in bytes.
     pub input_bytes: AtomicU64,
-    /// Bytes of the input buffer that are unused.
+    /// Unused bytes of the input buffer.
     pub input_free_bytes: AtomicU64,
-    /// Bytes that it takes to remember the arguments of a request that is incomplete.
+    /// Memory for the parsed arguments of an incomplete request, in bytes.
     pub args_bytes: AtomicU64,
-    /// Bytes of memory that replies take which wait to be sent.
+    /// Memory of unsent replies, in bytes.
     pub output_memory: AtomicU64,
-    /// Bytes of disk that they take.
+    /// Disk space of unsent replies, in bytes.
     pub spill_bytes: AtomicU64,
-    /// Segments of replies that wait.
+    /// Number of segments of unsent replies.
     pub output_segments: AtomicU64,
     /// Bytes received and sent so far.
     pub net_bytes: [AtomicU64; 2],
-    /// Batches that it has sent, and their commands.
+    /// Numbers of received batches and their commands.
     batches: AtomicU64,
     commands: AtomicU64,
-    /// Set when a key that it watches changes; cleared when the watched keys are forgotten.
+    /// Set when a watched key changes; cleared by UNWATCH and its equivalents.
     pub mark: Mark,
-    /// Whether it is to be closed, and what else its thread is to look at.
-    pub summons: Summons,
-    /// What each sum of [`Clients`] has of it; [`NOT_LISTED`] once it is in no list any more.
+    /// Requests from other threads, for example to close the connection.
+    pub pending_signals: PendingSignals,
+    /// The connection's share of each sum of [`Clients`]; [`NOT_LISTED`] once it is removed from the list.
     noted: [AtomicU64; SUMS],
     names: Mutex<Names>,
-    /// Counts changes of its names and of its user.
+    /// Number of changes of the names and of the user.
     names_version: AtomicU32,
-    /// The user it has authenticated as.
+    /// The authenticated user.
     user: Mutex<Option<String>>,
-    /// See [`Blocked`].
+    /// The reason that holds its commands back.
     blocked: Mutex<Blocked>,
-    /// What it has chosen of CLIENT TRACKING, if it has ever cached.
+    /// The state of CLIENT TRACKING, once the client has used it.
     tracker: OnceLock<Arc<Tracker>>,
 }
 
-/// What holds a connection's commands back. Its own thread changes it, but for the answer of another.
+/// The reason that holds a connection's commands back. The owning worker changes it, except when another thread
+/// answers.
 #[derive(Default)]
 pub enum Blocked {
-    /// Nothing.
+    /// Commands may run.
     #[default]
     Not,
     /// CLIENT PAUSE.
     Paused,
-    /// It waits in a blocking command, until this moment in microseconds of Unix time, if its time is limited and its
-    /// thread has noted so.
+    /// The connection waits in a blocking command. The second field is the deadline in microseconds of Unix time, if
+    /// there is one and the worker has set it.
     Waits(Arc<Waiter>, Option<u64>),
-    /// That command has been answered; its thread is yet to send the reply.
+    /// The blocking command is answered; the worker has not sent the reply yet.
     Answered(Arc<Waiter>),
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these locks is always whole.
+    // A panic cannot leave this data inconsistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Client {
-    /// A connection that has just been accepted.
+    /// Creates the state of a connection that has just been accepted.
     #[must_use]
     pub fn new(id: u64, worker: usize, addr: String, laddr: String, fd: i32, now_ms: u64, flags: u32) -> Client {
         Client {
@@ -182,7 +187,7 @@ impl Client {
             batches: AtomicU64::new(0),
             commands: AtomicU64::new(0),
             mark: Mark::default(),
-            summons: Summons::default(),
+            pending_signals: PendingSignals::default(),
             noted: Default::default(),
             names: Mutex::default(),
             names_version: AtomicU32::new(0),
@@ -192,87 +197,95 @@ impl Client {
         }
     }
 
-    /// What it has chosen of CLIENT TRACKING, if it has ever cached.
+    /// Returns the state of CLIENT TRACKING, if the client has ever used it.
     #[must_use]
     pub fn tracker(&self) -> Option<&Arc<Tracker>> {
         self.tracker.get()
     }
 
-    /// The same for one that begins to cache.
+    /// Returns the state of CLIENT TRACKING, and creates it if needed.
     pub fn make_tracker(&self) -> &Arc<Tracker> {
         let tracker = self.tracker.get_or_init(|| Arc::new(Tracker::new(self.id, self.worker)));
         tracker.set(tracking_flag::RESP3, self.proto() == Proto::Resp3);
         tracker
     }
 
-    /// Its flags of CLIENT TRACKING.
+    /// Returns the flags of CLIENT TRACKING.
     #[must_use]
     pub fn tracking_flags(&self) -> u32 {
         self.tracker().map_or(0, |tracker| tracker.flags())
     }
 
-    /// The names it gave itself.
+    /// Returns the names that the client gave itself.
     pub fn names(&self) -> MutexGuard<'_, Names> {
         lock(&self.names)
     }
 
-    /// Changes its names.
+    /// Changes the names.
     pub fn rename(&self, change: impl FnOnce(&mut Names)) {
         change(&mut self.names());
         self.names_version.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The user it has authenticated as.
+    /// Returns the authenticated user.
     pub fn user(&self) -> MutexGuard<'_, Option<String>> {
         lock(&self.user)
     }
 
-    /// Notes as which user it has authenticated; as none, if it is the default user again.
+    /// Sets the authenticated user; `None` means the default user.
     pub fn set_user(&self, user: Option<&str>) {
         *self.user() = user.map(str::to_owned);
         self.names_version.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The name of the user that it is.
+    /// Returns the user's name.
     #[must_use]
     pub fn user_name(&self) -> String {
         self.user().clone().unwrap_or_else(|| DEFAULT.to_string())
     }
 
-    /// Changes whenever its names or its user do.
+    /// Returns a version that grows with each change of the names or the user.
     #[inline]
     pub(crate) fn names_version(&self) -> u32 {
         self.names_version.load(Ordering::Relaxed)
     }
 
-    /// Counts a batch of so many commands, from the thread that owns the connection.
+    /// Counts a batch of `commands` commands. Only the owning worker calls this.
     #[inline]
     pub(crate) fn count_batch(&self, commands: u32) {
-        // One writer: a plain load and store do.
+        // There is one writer, so a plain load and store suffice.
         self.batches.store(self.batches() + 1, Ordering::Relaxed);
         self.commands.store(self.commands() + u64::from(commands), Ordering::Relaxed);
     }
 
-    /// Batches that it has sent.
+    /// Returns the number of received batches.
     #[inline]
     pub fn batches(&self) -> u64 {
         self.batches.load(Ordering::Relaxed)
     }
 
-    /// Commands that it has sent.
+    /// Returns the number of received commands.
     #[inline]
     pub fn commands(&self) -> u64 {
         self.commands.load(Ordering::Relaxed)
     }
 
-    /// Has it wait for something, or for nothing any more. What it has waited for is returned.
+    /// Sets the reason that holds its commands back, and returns the previous one.
     pub fn block(&self, blocked: Blocked) -> Blocked {
         let mut now = lock(&self.blocked);
         self.set(client_flag::BLOCKED, matches!(blocked, Blocked::Paused | Blocked::Waits(..)));
         std::mem::replace(&mut now, blocked)
     }
 
-    /// Ends its pause, if it has one.
+    /// Returns the memory of the command that it waits in, in bytes; 0 if it does not wait.
+    pub(crate) fn waiter_bytes(&self) -> u64 {
+        match &*lock(&self.blocked) {
+            Blocked::Waits(waiter, _) | Blocked::Answered(waiter) => waiter.memory_bytes(),
+            Blocked::Not | Blocked::Paused => 0,
+        }
+    }
+
+    /// Ends the pause, if there is one.
     pub(crate) fn end_pause(&self) {
         let is_paused = matches!(*lock(&self.blocked), Blocked::Paused);
         if is_paused {
@@ -280,7 +293,7 @@ impl Client {
         }
     }
 
-    /// Ends its wait in a blocking command, if it has one.
+    /// Ends the wait in a blocking command, if there is one.
     pub(crate) fn end_wait(&self) -> Option<Arc<Waiter>> {
         match self.block(Blocked::Not) {
             Blocked::Waits(waiter, _) | Blocked::Answered(waiter) => Some(waiter),
@@ -288,7 +301,7 @@ impl Client {
         }
     }
 
-    /// Notes that the command it waits in has been answered, by another thread than its own.
+    /// Reports that another thread has answered the blocking command.
     pub(crate) fn note_answer(&self, waiter: &Arc<Waiter>) {
         let mut now = lock(&self.blocked);
         if matches!(&*now, Blocked::Waits(waits, _) if Arc::ptr_eq(waits, waiter)) {
@@ -297,7 +310,7 @@ impl Client {
         }
     }
 
-    /// The blocking command it waits in.
+    /// Returns the waiter of the blocking command.
     #[must_use]
     pub fn waiter(&self) -> Option<Arc<Waiter>> {
         match &*lock(&self.blocked) {
@@ -306,7 +319,7 @@ impl Client {
         }
     }
 
-    /// When the blocking command it waits in runs out of time.
+    /// Returns the deadline of the blocking command.
     #[must_use]
     pub fn deadline_us(&self) -> Option<u64> {
         match &*lock(&self.blocked) {
@@ -315,33 +328,33 @@ impl Client {
         }
     }
 
-    /// Notes when it does.
+    /// Sets the deadline of the blocking command.
     pub fn set_deadline(&self, at_us: u64) {
         if let Blocked::Waits(_, deadline_us) = &mut *lock(&self.blocked) {
             *deadline_us = Some(at_us);
         }
     }
 
-    /// Notes how many bytes of memory, segments and bytes of disk its waiting replies take.
+    /// Sets the memory, the number of segments and the disk space of unsent replies.
     pub fn note_replies(&self, memory: u64, segments: u64, disk: u64) {
         self.output_memory.store(memory, Ordering::Relaxed);
         self.output_segments.store(segments, Ordering::Relaxed);
         self.spill_bytes.store(disk, Ordering::Relaxed);
     }
 
-    /// What a sum has of it.
+    /// Returns the connection's share of a sum.
     fn noted(&self, sum: Sum) -> u64 {
         self.noted[sum as usize].load(Ordering::Relaxed)
     }
 
-    /// Whether a sum has anything of it.
+    /// Returns true if the connection has a share of this sum.
     #[inline]
     #[must_use]
     pub fn is_noted(&self, sum: Sum) -> bool {
         !matches!(self.noted(sum), 0 | NOT_LISTED)
     }
 
-    /// Whether it has this flag.
+    /// Returns true if the connection has this flag.
     #[must_use]
     pub fn has(&self, flag: u32) -> bool {
         self.flags.load(Ordering::Relaxed) & flag != 0
@@ -356,34 +369,34 @@ impl Client {
         }
     }
 
-    /// Whether it came from this machine.
+    /// Returns true if the client runs on this machine.
     #[must_use]
     pub fn is_local(&self) -> bool {
         self.has(client_flag::UNIX_SOCKET) || self.addr.starts_with("127.") || self.addr.starts_with("[::1]:")
     }
 
-    /// The version of the protocol it speaks.
+    /// Returns the protocol version.
     #[must_use]
     pub fn proto(&self) -> Proto {
         if self.resp.load(Ordering::Relaxed) == 3 { Proto::Resp3 } else { Proto::Resp2 }
     }
 }
 
-/// What is noted of a connection that has been taken out of the list: nothing can be noted of it any more.
+/// Share of a connection that was removed from the list; later updates are ignored.
 const NOT_LISTED: u64 = u64::MAX;
 
-/// Bytes of memory that are summed over all connections.
+/// Memory sums over all connections, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sum {
-    /// All that a connection takes, while `maxmemory-clients` sets a limit.
+    /// Total memory of the connections, while `maxmemory-clients` sets a limit.
     Memory,
-    /// What the requests of one that has yet to authenticate take while they wait to be complete.
+    /// Incomplete requests of connections that have not authenticated.
     Unauthenticated,
-    /// What connections take that aren't listed yet, since their handshakes for encryption are under way.
+    /// Memory of connections that aren't listed yet because their TLS handshakes are in progress.
     Handshakes,
 }
 
-/// How many sums there are.
+/// Number of sums.
 const SUMS: usize = Sum::Handshakes as usize + 1;
 
 /// All connections, by number.
@@ -391,13 +404,13 @@ const SUMS: usize = Sum::Handshakes as usize + 1;
 pub struct Clients {
     all: Mutex<BTreeMap<u64, Arc<Client>>>,
     next_id: AtomicU64,
-    /// The sums of what is noted of those that are listed. Signed: what two threads note of the same connection may
-    /// arrive here in the other order.
+    /// Sums over the listed connections. The values are signed because updates by two threads for the same connection
+    /// can arrive in reverse order.
     noted: [AtomicI64; SUMS],
 }
 
 impl Clients {
-    /// A number for a new connection.
+    /// Returns a number for a new connection.
     #[must_use]
     pub fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed) + 1
@@ -405,7 +418,7 @@ impl Clients {
 
     /// Adds a connection.
     pub fn add(&self, client: Arc<Client>) {
-        // It may have been listed before.
+        // The connection may have been listed before.
         client.noted.iter().for_each(|noted| noted.store(0, Ordering::Relaxed));
         lock(&self.all).insert(client.id, client);
     }
@@ -416,7 +429,7 @@ impl Clients {
         removed.inspect(|client| self.forget(client));
     }
 
-    /// Notes how many bytes of memory a connection takes.
+    /// Sets a connection's share of a sum.
     pub fn note(&self, sum: Sum, client: &Client, bytes: u64) {
         let listed = |noted| (noted != NOT_LISTED).then_some(bytes);
         let noted = &client.noted[sum as usize];
@@ -425,12 +438,12 @@ impl Clients {
         }
     }
 
-    /// Notes that a connection which isn't listed takes so many bytes of memory, where it took `before`.
+    /// Changes the share of an unlisted connection from `before` to `bytes`.
     pub fn note_unlisted(&self, sum: Sum, before: u64, bytes: u64) {
         self.noted[sum as usize].fetch_add(bytes.wrapping_sub(before) as i64, Ordering::Relaxed);
     }
 
-    /// The bytes of memory that have been noted, of all of them together.
+    /// Returns a sum over all connections.
     #[must_use]
     pub fn noted(&self, sum: Sum) -> u64 {
         self.noted[sum as usize].load(Ordering::Relaxed).max(0) as u64
@@ -445,8 +458,8 @@ impl Clients {
         }
     }
 
-    /// Takes out of the list those of which most is noted, of those that `may_go`, until less than `limit` is noted of
-    /// the others. The caller closes them.
+    /// Removes the connections with the largest shares, among those for which `may_go` is true, until the rest is below
+    /// `limit`. The caller closes them.
     #[must_use]
     pub fn remove_largest(&self, sum: Sum, limit: u64, may_go: impl Fn(&Client) -> bool) -> Vec<Arc<Client>> {
         let mut all = lock(&self.all);
@@ -462,25 +475,25 @@ impl Clients {
         removed
     }
 
-    /// One connection.
+    /// Returns the connection with this number.
     #[must_use]
     pub fn get(&self, id: u64) -> Option<Arc<Client>> {
         lock(&self.all).get(&id).cloned()
     }
 
-    /// All connections, the oldest first.
+    /// Returns all connections, the oldest first.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Client>> {
         lock(&self.all).values().cloned().collect()
     }
 
-    /// How many there are.
+    /// Returns the number of connections.
     #[must_use]
     pub fn len(&self) -> usize {
         lock(&self.all).len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no connections.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -1,30 +1,30 @@
 //! A connection's line in CLIENT LIST, and the kinds of connections that filters choose from.
 //!
-//! Source of the fields: Redis's "CLIENT LIST" page, as of 7.2, and what a running server shows; the last five are those of Redis 8.
-//! The average length of its pipelines is a sum and how many there were.
+//! Source of the fields: Redis's "CLIENT LIST" page, as of 7.2, and the output of a running server; the last five are
+//! from Redis 8. The average pipeline length is shown as its sum and its count.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::clients::client::{Client, client_flag};
 use crate::clients::client_memory::memory_bytes;
-use crate::command_table::Table;
 use crate::listening::tracking::tracking_flag;
+use commands::table::Table;
 
-/// A kind of connection, as filters and client-output-buffer-limit tell them apart.
+/// A kind of connection, as in filters and client-output-buffer-limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ClientKind {
-    /// Any other, monitors included.
+    /// Any other client, including monitors.
     Normal,
-    /// The server that this one is a replica of.
+    /// The primary of this server.
     Master,
     /// A replica of this server.
     Replica,
-    /// One that has subscribed to something.
+    /// A client with subscriptions.
     PubSub,
 }
 
 impl ClientKind {
-    /// The kind with this name, in whatever case.
+    /// Returns the kind with this name, in any case.
     pub(crate) fn named(name: &[u8]) -> Option<ClientKind> {
         let kinds = [
             ("normal", ClientKind::Normal),
@@ -37,9 +37,10 @@ impl ClientKind {
         kinds.into_iter().find(|(word, _)| name.eq_ignore_ascii_case(word.as_bytes())).map(|(_, kind)| kind)
     }
 
-    /// The kind of a connection.
+    /// Returns the kind of a connection.
     pub(crate) fn of(client: &Client) -> ClientKind {
         match () {
+            () if client.has(client_flag::PRIMARY) => ClientKind::Master,
             () if client.has(client_flag::REPLICA) => ClientKind::Replica,
             () if client.has(client_flag::PUBSUB) => ClientKind::PubSub,
             () => ClientKind::Normal,
@@ -51,6 +52,7 @@ impl ClientKind {
 const LETTERS: &[(u32, char)] = &[
     (client_flag::REPLICA, 'S'),
     (client_flag::MONITOR, 'O'),
+    (client_flag::PRIMARY, 'M'),
     (client_flag::PUBSUB, 'P'),
     (client_flag::MULTI, 'x'),
     (client_flag::BLOCKED, 'b'),
@@ -60,12 +62,24 @@ const LETTERS: &[(u32, char)] = &[
     (client_flag::DIRTY, 'd'),
     (client_flag::CLOSING, 'c'),
     (client_flag::UNIX_SOCKET, 'U'),
+    (client_flag::READS_REPLICA, 'r'),
     (client_flag::NO_EVICT, 'e'),
     (client_flag::NO_TOUCH, 'T'),
     (client_flag::IMPORT_SOURCE, 'I'),
 ];
 
-/// The letters of a connection's flags, in Redis's order.
+// Each letter has a bit of its own.
+const _: () = {
+    let (mut seen, mut index) = (0, 0);
+    while index < LETTERS.len() {
+        let flag = LETTERS[index].0;
+        assert!(flag.is_power_of_two() && seen & flag == 0);
+        seen |= flag;
+        index += 1;
+    }
+};
+
+/// Returns the letters of a connection's flags, in Redis's order.
 pub(crate) fn flags(client: &Client) -> String {
     let dirty = if client.mark.load(Relaxed) { client_flag::DIRTY } else { 0 };
     let tracking = client.tracking_flags();
@@ -80,36 +94,36 @@ pub(crate) fn flags(client: &Client) -> String {
     if letters.is_empty() { "N".into() } else { letters }
 }
 
-/// The connection that gets this one's invalidations; 0 is itself, and -1 none, since it doesn't cache.
+/// Returns the connection that gets this client's invalidations: 0 is the client itself, -1 means that tracking is off.
 pub(crate) fn redirect(client: &Client) -> i64 {
     let tracker = client.tracker().filter(|tracker| tracker.has(tracking_flag::ON));
     tracker.map_or(-1, |tracker| i64::try_from(tracker.redirect()).unwrap_or(i64::MAX))
 }
 
-/// What is known of the connection that asks, and of no other.
+/// Figures that are known only of the calling connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Own<'a> {
-    /// The command that it is running.
+    /// The running command.
     pub command: &'a str,
-    /// Bytes of requests that have arrived and are in memory, the running one's among them.
+    /// Bytes of received requests in memory, including the running one.
     pub arrived_bytes: u64,
 }
 
-/// The line, without an end. Of a connection that isn't the one that asks, the last command is shown.
+/// Formats the line, without a line end. For connections other than the caller it shows the last command.
 pub(crate) fn line(table: &Table, client: &Client, now_ms: u64, own: Option<Own<'_>>) -> String {
     let names = client.names().clone();
     let user = client.user_name();
     let seconds_since = |ms: u64| now_ms.saturating_sub(ms) / 1000;
     let [sub, psub, ssub] = client.subscriptions.each_ref().map(|count| count.load(Relaxed));
     let input = own.map_or_else(|| client.input_bytes.load(Relaxed), |own| own.arrived_bytes);
-    // What is read into the thread's buffer leaves no room of the connection's own.
+    // The worker's shared buffer is not part of the connection.
     let input_free = client.input_free_bytes.load(Relaxed);
     let (output, queued) = (client.output_memory.load(Relaxed), client.queued_bytes.load(Relaxed));
     let last = table.all().get(client.last_command.load(Relaxed) as usize).map_or("NULL", |c| &c.name);
     let commands = client.commands();
-    // Of a client that has claimed any, as most never do.
+    // Most clients claim no capabilities.
     let capabilities = if client.has(client_flag::CAN_REDIRECT) { " capa=r" } else { "" };
-    // What is queued of replies is a chain of segments; there is no fixed buffer beside it (rbs, rbp, obl).
+    // Unsent replies are a chain of segments; there is no fixed buffer beside it (rbs, rbp, obl).
     format!(
         "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={}{capabilities} db={} sub={sub} psub={psub} ssub={ssub} \
          multi={} watch={} qbuf={input} qbuf-free={input_free} argv-mem={} multi-mem={queued} rbs=0 rbp=0 obl=0 oll={} omem={output} \

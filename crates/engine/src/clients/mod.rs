@@ -1,17 +1,20 @@
-//! What a connection is: what all threads see of it (`client.rs`) and its line in CLIENT LIST (`line.rs`), its state
-//! that only its own thread has (`session.rs`), what tells its round trips (`trips.rs`), what its commands leave its batch with (`step.rs`), what other threads tell it (`summons.rs`), the blocking
-//! command that it waits in (`blocking.rs`), what it counts under a pipeline token (`counting.rs`), and what it takes
-//! of memory (`client_memory.rs`).
+//! The state of a connection: the part that all threads see (`client.rs`) and its line in CLIENT LIST (`line.rs`), the
+//! part that only its own worker sees (`session.rs`), the distinction of round trips and pipelines (`round_trips.rs`),
+//! the progress of its batch (`progress.rs`) and the parts of its time (`batch_times.rs`), signals from other threads (`pending_signals.rs`), its
+//! blocking command (`blocking.rs`), its count under a pipeline token (`counting.rs`), and its memory
+//! (`client_memory.rs`).
 //!
-//! The room knows no threads and no keyspace: sessions are data, and the rooms above decide what becomes of them.
+//! This module knows neither threads nor the keyspace: sessions are data, and the modules above act on them.
 
+pub mod batch_times;
 pub mod blocking;
 pub mod client;
 pub mod client_memory;
 mod counting;
 pub(crate) mod line;
+pub mod pending_signals;
+pub mod progress;
+pub mod round_trips;
 pub mod session;
-pub(crate) mod step;
-pub mod summons;
+pub(crate) mod slot_changes;
 pub(crate) mod transaction;
-pub mod trips;

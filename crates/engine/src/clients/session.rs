@@ -1,4 +1,4 @@
-//! A connection's state, as its own thread has it.
+//! The part of a connection's state that only its own worker sees.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,18 +10,19 @@ use resp::reply::{Output, Proto};
 use resp::request::{Framer, OwnedArgs};
 use store::hash::KeyHash;
 
-use crate::access::{Permissions, User};
+use crate::clients::batch_times::UnansweredBatches;
 use crate::clients::blocking::Awaited;
 use crate::clients::client::{Client, client_flag};
-use crate::clients::trips::Trips;
-use crate::command_table::Command;
+use crate::clients::round_trips::RoundTrips;
 use crate::inbox::Push;
 use crate::listening::tracking::tracking_flag;
 use crate::listening::watch::{DbKey, Mark};
 use crate::pipelines::Tally;
-use crate::reasons::{SessionReason, SessionReasons};
 use crate::replication::followed::FollowedStream;
 use crate::replication::replicas::{ReplicaIntroduction, Wanted};
+use crate::slow_path::{SessionFlag, SessionFlags};
+use access::{Permissions, User};
+use commands::table::Command;
 
 /// A command that waits for EXEC.
 pub struct Queued {
@@ -31,20 +32,20 @@ pub struct Queued {
     pub args: OwnedArgs,
     /// Its keys, hashed.
     pub keys: Vec<KeyRef>,
-    /// Its place among the commands of the pipeline that the connection counts for; 0 if it counts for none.
+    /// The command's position in the connection's pipeline; 0 without one.
     pub position: u64,
 }
 
 /// A transaction that has begun.
 #[derive(Default)]
 pub struct Multi {
-    /// The commands so far.
+    /// The queued commands.
     pub queue: Vec<Queued>,
-    /// Bytes of their arguments.
+    /// Total size of the arguments, in bytes.
     pub bytes: usize,
-    /// Whether one was refused, so that EXEC will refuse all.
+    /// True if a command was refused; EXEC then refuses the transaction.
     pub aborted: bool,
-    /// The database that the commands so far select, if any of them selects one.
+    /// The database that the queued commands select, if any of them selects one.
     pub database: Option<usize>,
 }
 
@@ -54,26 +55,26 @@ pub struct WatchedKey {
     pub shard: usize,
     /// Its hash.
     pub hash: KeyHash,
-    /// Whether it existed when WATCH was given: then it has changed if it doesn't any more, be it because its time has
-    /// come or because its database was emptied.
+    /// True if the key existed at WATCH. The key then counts as changed once it is missing, even if it expired or its
+    /// database was emptied.
     pub existed: bool,
 }
 
-/// Which replies the client wants.
+/// The replies that the client wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReplyMode {
     /// All of them.
     #[default]
     On,
-    /// None.
+    /// No replies.
     Off,
-    /// CLIENT REPLY SKIP has just been given: all after the next.
+    /// CLIENT REPLY SKIP has just been given: all replies except the next.
     SkipNext,
-    /// This one is skipped.
+    /// The current reply is skipped.
     Skip,
 }
 
-/// What a connection has subscribed to.
+/// The subscriptions of a connection.
 #[derive(Default)]
 pub struct Subscriptions {
     /// Channels.
@@ -85,13 +86,13 @@ pub struct Subscriptions {
 }
 
 impl Subscriptions {
-    /// How many channels and patterns: what SUBSCRIBE's reply counts.
+    /// Returns the number of channels and patterns, as in SUBSCRIBE's reply.
     #[must_use]
     pub fn count(&self) -> usize {
         self.channels.len() + self.patterns.len()
     }
 
-    /// Whether there are none of any kind.
+    /// Returns true if there are no subscriptions of any kind.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count() + self.shard_channels.len() == 0
@@ -100,66 +101,77 @@ impl Subscriptions {
 
 /// See the module's documentation.
 pub struct Session {
-    /// What other threads see.
+    /// The state that all threads see.
     pub client: Arc<Client>,
     /// The selected database.
     pub database: usize,
-    /// The version of the protocol.
+    /// The protocol version.
     pub proto: Proto,
-    /// The transaction that has begun.
+    /// The open transaction.
     pub multi: Option<Box<Multi>>,
     /// Keys watched for the next transaction.
     pub watched: HashMap<DbKey, WatchedKey>,
-    /// Set when one of them changes.
+    /// Set when a watched key changes.
     pub mark: Mark,
-    /// What it has subscribed to.
+    /// The subscriptions.
     pub subscriptions: Subscriptions,
-    /// Which replies it wants.
+    /// The replies that the client wants.
     reply_mode: ReplyMode,
-    /// Why its commands can't take the shortest way: what follows from other fields here, kept with them.
-    reasons: SessionReasons,
-    /// The user that it is; none of what the server runs itself, which may do everything.
+    /// The reasons that keep its commands off the fast path. They follow from other fields and are set along with them.
+    slow_path: SessionFlags,
+    /// The user; absent for the server's own sessions, which may do everything.
     user: Option<Arc<User>>,
-    /// What that user may do, unless it is everything.
+    /// The permissions of the user, unless they are unrestricted.
     permissions: Option<Arc<Permissions>>,
-    /// Whether its accesses count for eviction (CLIENT NO-TOUCH).
+    /// True if its accesses don't count for eviction (CLIENT NO-TOUCH).
     pub no_touch: bool,
-    /// Whether the connection is to be closed once its replies are sent.
+    /// True if the connection closes once its replies are sent.
     pub closing: bool,
-    /// Pushes that its own commands caused; they follow the command's reply, so that they don't tear it.
+    /// Pushes caused by its own commands; they follow the command's reply, so that they don't split it.
     pub pushes: Output,
-    /// The number of the latest push from other connections that it has been shown ahead of the others.
+    /// Number of the latest push from other connections that it received ahead of order.
     pub pushes_seen: u64,
-    /// The thread that had no more room in its inbox for what the latest command published, if one had not.
+    /// The worker with the full inbox, if the latest command could not publish to it.
     pub(crate) overfilled: Option<usize>,
-    /// Whether EXEC is running its commands: pushes then wait until its reply is complete.
+    /// True while EXEC runs its commands; pushes wait until its reply is complete.
     pub in_exec: bool,
-    /// What it counts for a pipeline that survives it.
+    /// True if the present transaction or script has given the cluster's bus a command: see [`crate::slots::Slots::hold_bus`].
+    pub(crate) holds_bus: bool,
+    /// The count for the pipeline, which outlives the connection.
     tally: Option<Box<Tally>>,
-    /// What it says of itself as a replica.
+    /// The replica's description of itself.
     pub replica: Option<Box<ReplicaIntroduction>>,
-    /// What it asks for as one: it leaves its thread, once its replies are sent, for the one that serves replicas.
+    /// The replication stream that it requests. Once its replies are sent, the connection moves to the thread that
+    /// serves replicas.
     pub departs: Option<Wanted>,
-    /// The primary's stream that it applies, if it is no client's.
+    /// The primary's stream, for a session that applies it.
     pub(crate) followed: Option<Box<FollowedStream>>,
-    /// The last unit that it has committed, as far as units were recorded.
+    /// Position of the last recorded unit that it committed.
     pub wrote: Position,
-    /// What its present command waits for, other than keys.
+    /// The event that its present command waits for, other than keys.
     pub awaited: Option<Awaited>,
-    /// What is known of an incomplete request.
+    /// The parse state of an incomplete request.
     pub framer: Framer,
-    /// What tells its round trips from pipelines.
-    pub trips: Trips,
+    /// The state that tells round trips from pipelines.
+    pub round_trips: RoundTrips,
+    /// The times of its batches that are not answered yet.
+    pub batches: UnansweredBatches,
+    /// True if its present command is ASKING.
+    has_asked: bool,
 }
 
+/// Flags that the planning has checked already.
+const PLANNED: u32 = SessionFlag::Restricted as u32 | SessionFlag::Clustered as u32 | SessionFlag::ReadsReplica as u32;
+
 impl Session {
-    /// The state of a new connection.
+    /// Creates the state of a new connection.
     #[must_use]
     pub fn new(client: Arc<Client>, authenticated: bool) -> Session {
         let mark = client.mark.clone();
-        let mut reasons = SessionReasons::default();
-        reasons.set(SessionReason::Unauthenticated, !authenticated);
-        reasons.set(SessionReason::Reserved, client.has(client_flag::ON_RESERVE));
+        let mut slow_path = SessionFlags::default();
+        slow_path.set(SessionFlag::Unauthenticated, !authenticated);
+        slow_path.set(SessionFlag::Reserved, client.has(client_flag::ON_RESERVE));
+        slow_path.set(SessionFlag::Clustered, store::hash::hashes_by_slot());
         Session {
             client,
             database: 0,
@@ -169,7 +181,7 @@ impl Session {
             mark,
             subscriptions: Subscriptions::default(),
             reply_mode: ReplyMode::On,
-            reasons,
+            slow_path,
             user: None,
             permissions: None,
             no_touch: false,
@@ -178,6 +190,7 @@ impl Session {
             pushes_seen: 0,
             overfilled: None,
             in_exec: false,
+            holds_bus: false,
             tally: None,
             replica: None,
             departs: None,
@@ -185,19 +198,21 @@ impl Session {
             wrote: 0,
             awaited: None,
             framer: Framer::default(),
-            trips: Trips::default(),
+            round_trips: RoundTrips::default(),
+            batches: UnansweredBatches::default(),
+            has_asked: false,
         }
     }
 
-    /// Whether it may be sent pushes.
+    /// Returns true if the client may receive pushes.
     #[inline]
     #[must_use]
     pub fn gets_pushes(&self) -> bool {
         self.is_monitoring() || !self.subscriptions.is_empty() || self.caches()
     }
 
-    /// Whether a push that has arrived is still to be shown. In RESP2 it would be taken for a reply, unless the client has
-    /// asked to be sent something: another thread may not have known yet that it has stopped that.
+    /// Returns true if a received push should still be sent. A RESP2 client would mistake a push for a reply unless it
+    /// has subscribed, and the sending thread may not know yet that the client has unsubscribed.
     #[must_use]
     pub fn awaits(&self, push: &Push) -> bool {
         let is_in_place =
@@ -205,7 +220,7 @@ impl Session {
         is_in_place && push.number > self.pushes_seen && push.except != self.client.id
     }
 
-    /// Whether it is no client's, but applies a primary's stream.
+    /// Returns true if the session applies a primary's stream.
     pub(crate) fn applies_stream(&self) -> bool {
         self.followed.is_some()
     }
@@ -213,17 +228,17 @@ impl Session {
     /// Selects a database.
     pub fn select(&mut self, database: usize) {
         self.database = database;
-        // Rules may tell databases apart.
-        self.reasons.set(SessionReason::Replan, self.permissions.is_some());
+        // Access rules can differ between databases.
+        self.slow_path.set(SessionFlag::Replan, self.permissions.is_some());
         self.client.db.store(database as u32, Ordering::Relaxed);
     }
 
-    /// The database that the next command will run in, be it at once or when EXEC runs what is queued.
+    /// Returns the database of the next command, whether it runs now or in EXEC.
     pub(crate) fn database_ahead(&self) -> usize {
         self.multi.as_ref().and_then(|multi| multi.database).unwrap_or(self.database)
     }
 
-    /// Changes the version of the protocol.
+    /// Sets the protocol version.
     pub fn set_proto(&mut self, proto: Proto) {
         self.proto = proto;
         self.client.resp.store(if proto == Proto::Resp3 { 3 } else { 2 }, Ordering::Relaxed);
@@ -232,166 +247,231 @@ impl Session {
         }
     }
 
-    /// Whether only commands about subscriptions are allowed.
+    /// Returns true if only subscription commands are allowed.
     #[must_use]
     pub fn is_subscriber(&self) -> bool {
         self.proto == Proto::Resp2 && !self.subscriptions.is_empty()
     }
 
-    /// Whether nothing about the session needs a look before a command runs: the case worth being quick about.
+    /// Returns true if no session state needs a check before a command runs: the fast path.
     #[inline]
     #[must_use]
     pub fn is_plain(&self) -> bool {
-        self.reasons.are_only(SessionReason::Restricted as u32)
+        self.slow_path.are_only(PLANNED)
     }
 
-    /// The same, but for what it counts for a pipeline.
+    /// Returns true if no session state needs a check other than the pipeline count.
     #[inline]
     #[must_use]
     pub fn is_plain_but_counted(&self) -> bool {
-        self.reasons.are_only(SessionReason::Counts as u32 | SessionReason::Restricted as u32)
+        self.slow_path.are_only(SessionFlag::Counts as u32 | PLANNED)
     }
 
-    /// Whether the client may give commands, though there is a password.
+    /// Returns true if the client may run commands although there is a password.
     #[inline]
     #[must_use]
     pub fn is_authenticated(&self) -> bool {
-        !self.reasons.has(SessionReason::Unauthenticated)
+        !self.slow_path.has(SessionFlag::Unauthenticated)
     }
 
-    /// Notes whether it may.
+    /// Sets the result of [`Session::is_authenticated`].
     pub fn set_authenticated(&mut self, is_authenticated: bool) {
-        self.reasons.set(SessionReason::Unauthenticated, !is_authenticated);
+        self.slow_path.set(SessionFlag::Unauthenticated, !is_authenticated);
     }
 
-    /// Whether it was accepted beyond `maxclients`, for commands of administration alone.
+    /// Returns true if the connection was accepted beyond `maxclients`, only for administration commands.
     #[must_use]
     pub fn is_on_reserve(&self) -> bool {
-        self.reasons.has(SessionReason::Reserved)
+        self.slow_path.has(SessionFlag::Reserved)
     }
 
-    /// Notes that it is one connection among others.
+    /// Makes it an ordinary connection.
     pub fn leave_reserve(&mut self) {
-        self.reasons.set(SessionReason::Reserved, false);
+        self.slow_path.set(SessionFlag::Reserved, false);
         self.client.set(client_flag::ON_RESERVE, false);
     }
 
-    /// Whether what it sends is to be looked at as it is planned: it has yet to authenticate, its user isn't allowed
-    /// everything, or that has just changed.
+    /// Returns true if its commands must be checked during planning: it has not authenticated, its user is restricted,
+    /// the server is a node of a cluster, or one of these has just changed.
     #[inline]
     #[must_use]
     pub fn is_guarded(&self) -> bool {
-        use SessionReason::{Replan, Restricted, Unauthenticated};
-        self.reasons.any_of(Unauthenticated as u32 | Restricted as u32 | Replan as u32)
+        use SessionFlag::{Clustered, Replan, Restricted, Unauthenticated};
+        self.slow_path.any_of(Unauthenticated as u32 | Restricted as u32 | Replan as u32 | Clustered as u32)
     }
 
-    /// Whether the commands that follow must be planned again, after one that has changed what may run. RESET takes the
-    /// authentication away.
+    /// Returns true if the following commands must be planned again, after a command that changed the permissions.
+    /// RESET ends the authentication.
     #[inline]
     #[must_use]
     pub fn must_replan(&self) -> bool {
-        self.reasons.any_of(SessionReason::Unauthenticated as u32 | SessionReason::Replan as u32)
+        self.slow_path.any_of(SessionFlag::Unauthenticated as u32 | SessionFlag::Replan as u32)
     }
 
-    /// Whether its user, or what that may do, has changed since the commands were planned.
+    /// Returns true if its user or the user's permissions have changed since the commands were planned.
     #[must_use]
     pub(crate) fn has_changed(&self) -> bool {
-        self.reasons.has(SessionReason::Replan)
+        self.slow_path.has(SessionFlag::Replan)
     }
 
-    /// The commands that follow are planned by what holds now.
+    /// Makes the planning of its further commands start again.
+    pub(crate) fn replan(&mut self) {
+        self.slow_path.set(SessionFlag::Replan, true);
+    }
+
+    /// Returns true if the server is a node of a cluster.
+    #[inline]
+    #[must_use]
+    pub fn is_clustered(&self) -> bool {
+        self.slow_path.has(SessionFlag::Clustered)
+    }
+
+    /// Returns true in READONLY mode.
+    #[inline]
+    #[must_use]
+    pub fn reads_replica(&self) -> bool {
+        self.slow_path.has(SessionFlag::ReadsReplica)
+    }
+
+    /// Enters or leaves READONLY mode.
+    pub fn set_reads_replica(&mut self, reads: bool) {
+        self.slow_path.set(SessionFlag::ReadsReplica, reads);
+        self.client.set(client_flag::READS_REPLICA, reads);
+        self.replan();
+    }
+
+    /// Returns true if ASKING applies to the next command, or to the transaction.
+    #[must_use]
+    pub fn is_asking(&self) -> bool {
+        self.slow_path.has(SessionFlag::Asking)
+    }
+
+    /// Sets or clears the effect of ASKING.
+    pub fn set_asking(&mut self, is_asking: bool) {
+        self.has_asked = is_asking;
+        self.slow_path.set(SessionFlag::Asking, is_asking);
+    }
+
+    /// Called at the beginning of a command. Returns whether ASKING applies to it.
+    pub(crate) fn begin_asking(&mut self) -> bool {
+        self.has_asked = false;
+        self.is_asking()
+    }
+
+    /// Called at the end of a command that ASKING applied to. The effect ends, unless the command was another ASKING or
+    /// began a transaction.
+    pub(crate) fn end_asking(&mut self) {
+        if !self.has_asked && self.multi.is_none() {
+            self.set_asking(false);
+        }
+    }
+
+    /// Starts a plan under the present permissions.
     pub(crate) fn begin_plan(&mut self) {
-        self.reasons.set(SessionReason::Replan, false);
+        self.slow_path.set(SessionFlag::Replan, false);
     }
 
-    /// The user that it is; none of what the server runs itself.
+    /// Returns the user; `None` for the server's own sessions.
     #[must_use]
     pub(crate) fn user(&self) -> Option<&Arc<User>> {
         self.user.as_ref()
     }
 
-    /// What its user may do, unless it is everything.
+    /// Returns the permissions of the user, unless they are unrestricted.
     #[inline]
     #[must_use]
     pub(crate) fn permissions(&self) -> Option<&Arc<Permissions>> {
         self.permissions.as_ref()
     }
 
-    /// Has it be a user. Whether it has authenticated is another question.
+    /// Sets the user, without authenticating it.
     pub(crate) fn become_user(&mut self, user: Arc<User>) {
         self.user = Some(user);
         self.follow_user();
     }
 
-    /// Takes over what its user may do now.
+    /// Takes over the present permissions of the user.
     pub(crate) fn follow_user(&mut self) {
         let permissions = self.user.as_ref().map(|user| user.permissions());
         self.permissions = permissions.filter(|permissions| !permissions.is_unrestricted());
-        self.reasons.set(SessionReason::Restricted, self.permissions.is_some());
-        self.reasons.set(SessionReason::Replan, true);
+        self.slow_path.set(SessionFlag::Restricted, self.permissions.is_some());
+        self.slow_path.set(SessionFlag::Replan, true);
     }
 
-    /// The same, if another thread has told that it has changed.
-    pub(crate) fn follow_summons(&mut self) {
-        if self.client.summons.any() && self.client.summons.take_user_changed() {
+    /// Takes over the permissions if another thread has signalled a change.
+    pub(crate) fn handle_signals(&mut self) {
+        if self.client.pending_signals.any() && self.client.pending_signals.take_user_changed() {
             self.follow_user();
         }
     }
 
-    /// Whether it shows what MONITOR shows.
+    /// Returns true if the client runs MONITOR.
     #[inline]
     #[must_use]
     pub fn is_monitoring(&self) -> bool {
-        self.reasons.has(SessionReason::Monitors)
+        self.slow_path.has(SessionFlag::Monitors)
     }
 
-    /// Notes whether it does.
+    /// Sets the result of [`Session::is_monitoring`].
     pub fn set_monitoring(&mut self, monitors: bool) {
-        self.reasons.set(SessionReason::Monitors, monitors);
+        self.slow_path.set(SessionFlag::Monitors, monitors);
     }
 
-    /// Whether the client caches what it reads.
+    /// Returns true if the client caches the values that it reads.
     #[inline]
     #[must_use]
     pub fn caches(&self) -> bool {
-        self.reasons.has(SessionReason::Caches)
+        self.slow_path.has(SessionFlag::Caches)
     }
 
-    /// Notes whether it does.
+    /// Sets the result of [`Session::caches`].
     pub fn set_caches(&mut self, caches: bool) {
-        self.reasons.set(SessionReason::Caches, caches);
+        self.slow_path.set(SessionFlag::Caches, caches);
     }
 
-    /// Which replies the client wants.
+    /// Returns the replies that the client wants.
     #[inline]
     #[must_use]
     pub fn reply_mode(&self) -> ReplyMode {
         self.reply_mode
     }
 
-    /// Notes which it wants.
+    /// Sets the replies that the client wants.
     pub fn set_reply_mode(&mut self, mode: ReplyMode) {
         self.reply_mode = mode;
-        self.reasons.set(SessionReason::Silenced, mode != ReplyMode::On);
+        self.slow_path.set(SessionFlag::Silenced, mode != ReplyMode::On);
     }
 
-    /// What it counts for a pipeline that survives it.
+    /// Returns the count for its pipeline.
     #[inline]
     #[must_use]
     pub fn tally(&self) -> Option<&Tally> {
         self.tally.as_deref()
     }
 
-    /// The same, to count on.
+    /// Returns the count for its pipeline, to change it.
     #[inline]
     pub(crate) fn tally_mut(&mut self) -> Option<&mut Tally> {
         self.tally.as_deref_mut()
     }
 
-    /// Begins or ends counting for a pipeline. What it has counted for before is returned.
+    /// Begins or ends counting for a pipeline, and returns the previous count.
     pub fn set_tally(&mut self, tally: Option<Box<Tally>>) -> Option<Box<Tally>> {
-        self.reasons.set(SessionReason::Counts, tally.is_some());
+        self.slow_path.set(SessionFlag::Counts, tally.is_some());
+        self.slow_path.set(SessionFlag::Skips, false);
         std::mem::replace(&mut self.tally, tally)
+    }
+
+    /// Returns true if a failure has stopped the pipeline, so that commands are skipped.
+    #[inline]
+    pub(crate) fn skips(&self) -> bool {
+        self.slow_path.has(SessionFlag::Skips)
+    }
+
+    /// Sets the result of [`Session::skips`].
+    #[inline]
+    pub(crate) fn set_skips(&mut self, skips: bool) {
+        self.slow_path.set(SessionFlag::Skips, skips);
     }
 
     /// Begins or ends a transaction.
@@ -400,11 +480,11 @@ impl Session {
         let (queued, bytes) = multi.as_ref().map_or((-1, 0), |m| (m.queue.len() as i64, m.bytes));
         self.client.queued.store(queued, Ordering::Relaxed);
         self.client.queued_bytes.store(bytes as u64, Ordering::Relaxed);
-        self.reasons.set(SessionReason::Queues, multi.is_some());
+        self.slow_path.set(SessionFlag::Queues, multi.is_some());
         self.multi = multi;
     }
 
-    /// Notes the numbers of subscriptions where other threads see them. Call it after every change of them.
+    /// Publishes the numbers of subscriptions to other threads. Must follow every change of them.
     pub fn publish_subscriptions(&mut self) {
         let s = &self.subscriptions;
         let counts = [s.channels.len(), s.patterns.len(), s.shard_channels.len()];
@@ -412,6 +492,6 @@ impl Session {
             shown.store(count as u32, Ordering::Relaxed);
         }
         self.client.set(client_flag::PUBSUB, !s.is_empty());
-        self.reasons.set(SessionReason::Subscribed, !self.subscriptions.is_empty());
+        self.slow_path.set(SessionFlag::Subscribed, !self.subscriptions.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! The transaction that a session has begun, and the keys that it watches for it.
+//! The session's open transaction, and its watched keys.
 
 use std::sync::atomic::Ordering;
 
@@ -8,17 +8,17 @@ use commands::spec::fact;
 use super::client::client_flag;
 use super::client_memory::forget_name;
 use super::session::Session;
-use crate::command_table::Command;
 use crate::listening::watch::Watchers;
+use commands::table::Command;
 
-/// True if this is EXEC: the command that runs a transaction's queue.
+/// Returns true for EXEC, the command that runs a transaction's queue.
 #[inline]
 pub(crate) fn is_exec(command: &Command) -> bool {
     command.info.is(fact::RUNS_QUEUE)
 }
 
 impl Session {
-    /// Ends a transaction because EXEC is refused with `error`; the error to answer instead.
+    /// Ends a transaction because EXEC is refused with `error`, and returns the error for the reply.
     pub(crate) fn abort(&mut self, watchers: &Watchers, error: &Error) -> Error {
         self.set_multi(None);
         self.unwatch(watchers);
@@ -26,7 +26,14 @@ impl Session {
         Error::quoting([b"EXECABORT Transaction discarded because of: ", reason].concat())
     }
 
-    /// Forgets the keys that the session watches.
+    /// Ends a transaction that will not run.
+    #[cold]
+    pub(crate) fn discard(&mut self, watchers: &Watchers) {
+        self.set_multi(None);
+        self.unwatch(watchers);
+    }
+
+    /// Unwatches all keys of the session.
     pub(crate) fn unwatch(&mut self, watchers: &Watchers) {
         for (key, watched) in self.watched.drain() {
             forget_name(&self.client, &key.1);

@@ -1,54 +1,67 @@
-//! Whether a command may run at all, and what is answered where it may not.
+//! The admission of commands, and the errors of refused ones.
 
 use std::sync::atomic::Ordering;
 
+use commands::call::KeyRef;
 use commands::error::{Error, SHOWN_BYTES, shown};
 use commands::spec::{acl, fact, flag};
 use resp::reply::{Output, Reply};
 use resp::request::Args;
 
+use super::Invocation;
 use super::transaction::runs_within_multi;
-use crate::access::Context;
 use crate::clients::client::client_flag;
+use crate::clients::progress::Progress;
 use crate::clients::session::Session;
 use crate::clients::transaction::is_exec;
-use crate::command_table::Command;
-use crate::config::LogLevel;
-use crate::reasons::{CUT_OFF, FEW_REPLICAS, LOADING, REFUSES_WRITES, REPLICA};
 use crate::registry::table;
-use crate::services::access;
-use crate::worker::{Step, Worker};
+use crate::services::users;
+use crate::slow_path::{CUT_OFF, FEW_REPLICAS, LOADING, REFUSES_WRITES, REPLICA};
+use crate::state::Engine;
+use crate::worker::Worker;
+use crate::worker::requirements::Requirement;
+use access::Context;
+use commands::table::Command;
+use config::LogLevel;
 
-/// What is noted of it for a counted pipeline. No client is told.
-pub(super) const SENT_HTTP: &[u8] = b"ERR the connection was closed, since POST and Host: are HTTP's";
+/// The error that is noted for a counted pipeline. The client does not receive it.
+pub(super) const SENT_HTTP: &[u8] = b"ERR the connection was closed because the client sent HTTP (POST or Host:)";
 
-/// How often the log says so, in milliseconds.
+/// The shortest time between two warnings about HTTP, in milliseconds.
 const HTTP_WARNING_MS: u64 = 60_000;
 
-/// What a connection is told that finds `maxclients` others.
+/// The error for a connection that exceeds `maxclients`.
 pub const TOO_MANY_CLIENTS: &str = "ERR max number of clients reached";
 
-/// When an admitted command runs.
+/// The time at which an admitted command runs.
 pub(super) enum Admission {
     /// At once.
     Now(&'static Command),
-    /// Not yet; this is how its batch ends.
-    Later(Step),
+    /// Later: the batch ends with this step.
+    Later(Progress),
+    /// Never: a failure has stopped the pipeline.
+    Skipped(Option<&'static Command>, Error),
+    /// Not here: the redirect to another node of the cluster, or another error about its slots.
+    Elsewhere(&'static Command, Error),
 }
 
 impl Worker {
-    /// Whether a command may run, and when. The checks are in Redis's order, since their
-    /// errors show it.
+    /// Checks whether a command may run, and when. The checks are in Redis's order, because the order decides which
+    /// error is answered.
     pub(super) fn admit(
         &mut self,
         session: &mut Session,
         command: Option<&'static Command>,
         args: &Args<'_>,
+        keys: &[KeyRef],
     ) -> Result<Admission, Error> {
+        if session.skips() && !runs_when_stopped(command, args) {
+            return Ok(self.skip(session, command));
+        }
         if session.is_on_reserve() {
             self.admit_on_reserve(session, command)?;
         }
-        // First, as in Valkey: which commands there are is nothing for those that have no business here.
+        // Authentication is checked first, as in Valkey: unauthenticated clients can't probe for the names of commands.
         if self.engine.must_authenticate(session) && !command.is_some_and(|command| command.info.has(flag::NO_AUTH)) {
             return Err(Error::new("NOAUTH Authentication required."));
         }
@@ -60,19 +73,28 @@ impl Worker {
             return Err(Error::new("ERR Command not allowed inside a transaction"));
         }
         let context = if session.multi.is_some() { Context::Multi } else { Context::TopLevel };
-        self.allow(session, command, *args, context).map_err(|denial| access::error(session, command, denial))?;
-        // What a primary sends or the append-only file has was accepted before, and is applied whatever stands against it here.
-        let replays = self.clock.replays;
-        if self.memory.full && !replays && needs_memory(session, command) {
+        self.allow(session, command, *args, context).map_err(|denial| users::error(session, command, denial))?;
+        if session.is_clustered()
+            && let Err(error) = self.route_admitted(session, Invocation { command, args, keys })
+        {
+            return Ok(Admission::Elsewhere(command, error));
+        }
+        let engine = self.engine;
+        if self.memory.full && self.binds(Requirement::Memory) && needs_memory(engine, session, command, args) {
             return Err(Error::OUT_OF_MEMORY);
         }
-        if self.engine.reasons.has(REFUSES_WRITES) && !replays && is_refused_unsaved(session, command) {
-            return Err(self.engine.unsaved());
+        let writes = || any_has(engine, session, command, args, flag::WRITE);
+        let slow_path = engine.slow_path.get();
+        if slow_path & REFUSES_WRITES != 0
+            && self.binds(Requirement::Disk)
+            && (writes() || tells_health(session, command))
+        {
+            return Err(engine.unsaved());
         }
-        if self.engine.reasons.has(FEW_REPLICAS) && !replays && !self.engine.is_replica() && writes(session, command) {
-            return Err(Error::new("NOREPLICAS Not enough good replicas to write."));
+        if slow_path & FEW_REPLICAS != 0 && self.binds(Requirement::Replicas) && !engine.is_replica() && writes() {
+            return Err(Error::FEW_REPLICAS);
         }
-        if self.engine.reasons.has(REPLICA) && !replays && self.engine.is_read_only() && writes(session, command) {
+        if slow_path & REPLICA != 0 && self.binds(Requirement::Writable) && engine.is_read_only() && writes() {
             return Err(Error::READ_ONLY);
         }
         if session.is_subscriber() && !is_allowed_for_subscribers(command) {
@@ -81,28 +103,50 @@ impl Worker {
                 command.name
             )));
         }
-        if self.engine.reasons.has(CUT_OFF) && !replays && !command.info.has(flag::STALE) {
-            return Err(Error::new("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."));
+        if slow_path & CUT_OFF != 0
+            && self.binds(Requirement::Fresh)
+            && any_lacks(engine, session, command, args, flag::STALE)
+        {
+            return Err(Error::STALE);
         }
-        if self.engine.reasons.has(LOADING) && !replays && is_refused_while_loading(session, command) {
+        if slow_path & LOADING != 0
+            && self.binds(Requirement::Loaded)
+            && any_lacks(engine, session, command, args, flag::LOADING)
+        {
             return Err(Error::new("LOADING Redis is loading the dataset in memory"));
         }
-        // As long as this thread is held up by a script, only what touches no key runs.
+        // While a script holds up this thread, only commands without keys run.
         if self.scripts.busy_turn && !(command.info.has(flag::ALLOW_BUSY) && command.info.keys.is_empty()) {
             return Err(self.engine.busy.error());
         }
         if session.is_monitoring() && command.info.has(flag::READONLY | flag::WRITE | flag::MAY_REPLICATE) {
             return Err(Error::new("ERR Replica can't interact with the keyspace"));
         }
-        if self.overfilled.any() && self.must_wait_for_room(session, command, args) {
-            return Ok(Admission::Later(Step::AwaitRoom));
+        if self.full_inboxes.any() && self.must_wait_for_room(session, command, args) {
+            return Ok(Admission::Later(Progress::AwaitsRoom));
         }
-        let is_paused = !replays && self.engine.holds_up(session, command, args, self.clock.now_ms);
-        Ok(if is_paused { Admission::Later(Step::Pause) } else { Admission::Now(command) })
+        let is_paused =
+            self.binds(Requirement::Running) && self.engine.holds_up(session, command, args, self.clock.now_ms);
+        Ok(if is_paused { Admission::Later(Progress::Paused) } else { Admission::Now(command) })
     }
 
-    /// Whether a connection beyond `maxclients` may give this command. Else it is told what it would have been told when it came, and
-    /// closed. What programs send as soon as they are connected proves no operator; a command of administration does.
+    /// Skips a command behind the failure that has stopped the pipeline. A skipped EXEC releases the watched keys, like
+    /// any other EXEC.
+    #[cold]
+    fn skip(&mut self, session: &mut Session, command: Option<&'static Command>) -> Admission {
+        if command.is_some_and(is_exec) {
+            session.unwatch(&self.engine.watchers);
+        }
+        if let Some(command) = command {
+            self.stats().commands[command.id].rejected.add(1);
+        }
+        let text = session.tally().and_then(|tally| tally.pipeline().skipped()).unwrap_or_default();
+        Admission::Skipped(command, Error::quoting(text))
+    }
+
+    /// Checks whether a connection beyond `maxclients` may run this command. A refused connection gets the error of
+    /// `maxclients` and is closed. Client libraries send some commands on connecting, so these don't prove an operator;
+    /// an administrative command does.
     #[cold]
     fn admit_on_reserve(&self, session: &mut Session, command: Option<&'static Command>) -> Result<(), Error> {
         if self.engine.clients.len() as i64 <= self.engine.settings.maxclients.get() {
@@ -120,8 +164,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Answers a command that does not run. Within a transaction, that makes EXEC refuse all of it; when it is EXEC
-    /// itself, any transaction ends here.
+    /// Answers a command that does not run. Within a transaction, EXEC then refuses everything. A refused EXEC ends any
+    /// transaction.
     pub(super) fn refuse(
         &mut self,
         session: &mut Session,
@@ -140,6 +184,18 @@ impl Worker {
         if command.is_some_and(is_exec) {
             error = session.abort(&self.engine.watchers, &error);
         }
+        self.answer_refused(session, command, args, &error, out);
+    }
+
+    /// Replies to a command that does not run with an error, and counts the error.
+    pub(super) fn answer_refused(
+        &mut self,
+        session: &mut Session,
+        command: Option<&'static Command>,
+        args: &Args<'_>,
+        error: &Error,
+        out: &mut Output,
+    ) {
         self.stats().count_error(error.text());
         if is_of_pipeline(args.get(0)) {
             session.count_not();
@@ -148,18 +204,18 @@ impl Worker {
         Reply::new(out, session.proto).error(error.text());
     }
 
-    /// Says in the log which client has sent HTTP, once a minute at most.
+    /// Logs the client that has sent HTTP, once a minute at most.
     pub(super) fn warn_of_http(&self, session: &Session) {
         let (engine, now_ms) = (self.engine, self.clock.now_ms);
         let warned_ms = &engine.http_warned_ms;
         let before_ms = warned_ms.load(Ordering::Relaxed);
-        // Of a clock that was set back since, it can't be told how long ago it was.
+        // The clock may have been set back since; the interval is unknown then.
         if (now_ms < before_ms || now_ms - before_ms >= HTTP_WARNING_MS)
             && warned_ms.compare_exchange(before_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
             let text = format!(
-                "Possible SECURITY ATTACK detected: {} has sent POST or Host:, as HTTP has it. Perhaps an attacker has had a \
-                 browser or another program connect to this port; the connection was closed.",
+                "Possible SECURITY ATTACK detected: {} has sent POST or Host:, which belong to HTTP. An attacker may have made \
+                 a browser or another program connect to this port; the connection was closed.",
                 session.client.addr
             );
             engine.host.log(LogLevel::Warning, &text);
@@ -167,8 +223,8 @@ impl Worker {
     }
 }
 
-/// Whether a command is about the connection itself, the server or its clients, and none by which programs see whether the server is
-/// well, as pools of connections do all the time.
+/// Returns whether a command concerns the connection, the server or its clients. Health checks are excluded, because
+/// connection pools send them all the time.
 fn is_for_operators(command: &Command) -> bool {
     let categories = acl::CONNECTION | acl::ADMIN | acl::DANGEROUS;
     command.info.all_categories() & categories != 0
@@ -176,62 +232,66 @@ fn is_for_operators(command: &Command) -> bool {
         && !command.info.is(fact::TELLS_HEALTH)
 }
 
-/// Whether a command is refused when memory is over its limit: it takes more, or stands in a queue that does.
-fn needs_memory(session: &Session, command: &Command) -> bool {
-    let denied = |c: &Command| c.info.has(flag::DENYOOM);
+/// Returns whether a command is refused above the memory limit: it needs memory itself, or its place in the queue does.
+fn needs_memory(engine: &Engine, session: &Session, command: &Command, args: &Args<'_>) -> bool {
     match &session.multi {
-        None => denied(command),
-        Some(multi) if is_exec(command) => multi.queue.iter().any(|q| denied(q.command)),
-        Some(_) => !runs_within_multi(command),
+        Some(_) if !is_exec(command) => !runs_within_multi(command),
+        _ => any_has(engine, session, command, args, flag::DENYOOM),
     }
 }
 
-/// Whether a command is refused while changes can't be written to disk: one that changes something, and PING, so that what
-/// watches over the server gets to know of it, as in Redis. EXEC answers for its whole queue, scripts for each of their
-/// commands.
-fn is_refused_unsaved(session: &Session, command: &Command) -> bool {
-    let refused = |c: &Command| c.info.has(flag::WRITE) || c.info.is(fact::TELLS_HEALTH);
+/// Returns whether a command, or one in EXEC's queue, is refused during disk errors although it writes nothing. PING is
+/// such a command, so that monitoring notices the error, as in Redis.
+fn tells_health(session: &Session, command: &Command) -> bool {
+    let tells = |c: &Command| c.info.is(fact::TELLS_HEALTH);
     match &session.multi {
-        Some(multi) if is_exec(command) => multi.queue.iter().any(|q| refused(q.command)),
-        _ => refused(command),
+        Some(multi) if is_exec(command) => multi.queue.iter().any(|q| tells(q.command)),
+        _ => tells(command),
     }
 }
 
-/// Whether a command changes keys. EXEC answers for its whole queue, scripts for each of their commands.
-fn writes(session: &Session, command: &Command) -> bool {
-    let writes = |c: &Command| c.info.has(flag::WRITE);
+/// Returns whether a command has a flag. EXEC has the flags of its whole queue. A script has the flags that it
+/// declares; a script without declared flags is checked at each of its commands.
+fn any_has(engine: &Engine, session: &Session, command: &Command, args: &Args<'_>, flag: u32) -> bool {
+    any(engine, session, command, args, |flags| flags & flag != 0)
+}
+
+/// Like [`any_has`], for the absence of a flag.
+fn any_lacks(engine: &Engine, session: &Session, command: &Command, args: &Args<'_>, flag: u32) -> bool {
+    any(engine, session, command, args, |flags| flags & flag == 0)
+}
+
+fn any(engine: &Engine, session: &Session, command: &Command, args: &Args<'_>, is_so: impl Fn(u32) -> bool) -> bool {
     match &session.multi {
-        Some(multi) if is_exec(command) => multi.queue.iter().any(|q| writes(q.command)),
-        _ => writes(command),
+        Some(multi) if is_exec(command) => {
+            multi.queue.iter().any(|queued| is_so(engine.flags_of(queued.command, &queued.args.args())))
+        }
+        _ => is_so(engine.flags_of(command, args)),
     }
 }
 
-/// Whether a command is refused while data are loaded. EXEC answers for its whole queue.
-fn is_refused_while_loading(session: &Session, command: &Command) -> bool {
-    let refused = |c: &Command| !c.info.has(flag::LOADING);
-    match &session.multi {
-        Some(multi) if is_exec(command) => multi.queue.iter().any(|q| refused(q.command)),
-        _ => refused(command),
-    }
-}
-
-/// Whether a command's name is what an HTTP request begins with, or its header of the host. An attacker that has a browser or another
-/// program send one to the server's port could have commands in its body run; so the connection ends there, as in Redis.
+/// Returns whether a command's name begins an HTTP request or is its host header. An attacker can make a browser send a
+/// request to the server's port with commands in its body. The connection is closed therefore, as in Redis.
 pub(super) fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
-/// Whether a connection that speaks RESP2 and has subscribed to something may give this command.
+/// Returns whether a RESP2 connection with subscriptions may run this command.
 fn is_allowed_for_subscribers(command: &Command) -> bool {
     command.info.is(fact::FOR_SUBSCRIBERS)
 }
 
-/// Whether a request is one of PIPELINE, even one that is refused; none of them counts.
+/// Returns whether a request runs although a failure has stopped the pipeline.
+fn runs_when_stopped(command: Option<&Command>, args: &Args<'_>) -> bool {
+    command.is_some_and(|command| command.info.is(fact::RUNS_WHEN_STOPPED)) || is_of_pipeline(args.get(0))
+}
+
+/// Returns whether a request belongs to PIPELINE, even a refused one; these are never counted.
 fn is_of_pipeline(name: &[u8]) -> bool {
     table().find(name).is_some_and(|command| command.info.is(fact::UNCOUNTED))
 }
 
-/// The error for a name that no command has, with the beginning of what was given, as Redis words it.
+/// Returns Redis's error for an unknown command, with the first arguments.
 fn unknown(args: &Args<'_>) -> Error {
     let name = args.get(0);
     if table().find(name).is_some() {

@@ -1,40 +1,40 @@
-//! What is done around the commands of a client that caches what it reads (CLIENT TRACKING).
+//! Work around the commands of a client that caches replies (CLIENT TRACKING).
 //!
-//! Before a command writes its reply, and with its shards held, the client is shown what other threads have for it: whatever
-//! its reply tells, the client has been told before of the keys that had changed until then. After it, and still with the
-//! shards held, the keys that it has read are remembered, so that the next change of one is told of.
+//! Before a command writes its reply, and with its shards held, the client receives pending invalidations from other
+//! threads. The client thus learns of every earlier change before it sees the reply. After the command, and still with
+//! the shards held, the server remembers the keys that it read, so that their next change is announced.
 
 use commands::spec::{fact, flag};
 use resp::reply::Output;
 
 use crate::clients::blocking::Waiter;
 use crate::clients::session::{ReplyMode, Session};
-use crate::command_table::Command;
 use crate::listening::tracking::Tracker;
 use crate::listening::tracking::tracking_flag::{BCAST, CACHING, ON, OPTIN, OPTOUT};
 use crate::services::invalidations;
 use crate::worker::Worker;
 use crate::worker::turn::Invocation;
+use commands::table::Command;
 
 impl Worker {
-    /// Shows a client what other threads have for it, before the next reply is begun. The shards of the command that
-    /// writes the reply are held.
+    /// Writes a client's pending invalidations from other threads before the next reply begins. The caller holds the
+    /// shards of the command.
     #[cold]
     pub(super) fn show_invalidations(&self, session: &mut Session, out: &mut Output) {
         let inbox = &self.engine.inboxes[self.id];
-        // In the midst of a transaction or a script, there is another reply that they would tear.
+        // In the middle of a transaction or a script, the messages would split the outer reply.
         if session.in_exec || session.closing || !inbox.is_filled() {
             return;
         }
         let until = inbox.pushed();
         let waiting = inbox.pushes_for(session.client.id, session.pushes_seen, until);
         session.pushes_seen = until;
-        // A reply that the client doesn't want is taken back, and they are not.
+        // A suppressed reply is truncated later; the messages must survive that.
         let output = if session.reply_mode() == ReplyMode::On { out } else { &mut session.pushes };
         waiting.iter().for_each(|waiting| output.extend_push(&waiting.bytes));
     }
 
-    /// Remembers the keys that a command has read, if the client caches what it reads. Its shards are still held.
+    /// Remembers the keys that a command has read, if the client caches replies. Its shards are still held.
     #[cold]
     pub(super) fn remember_reads(&mut self, session: &mut Session, invoked: Invocation<'_>) {
         let Some(tracker) = session.client.tracker() else { return };
@@ -42,14 +42,15 @@ impl Worker {
             return;
         }
         let tracker = tracker.clone();
-        // What an earlier command of the same unit has changed is outdated before this one has read it, not afterwards.
-        self.tell(Some(session));
+        // Changes by earlier commands of the same unit are announced before this command's keys are remembered, because
+        // its reply includes them.
+        self.notify(Some(session));
         for key in invoked.keys {
             self.engine.tracking.keys.add(key.hash, invoked.args.get(key.arg as usize), &tracker);
         }
     }
 
-    /// The same for a command that has waited, which has just been run for its client.
+    /// Like [`Worker::remember_reads`], for a served waiter.
     pub(super) fn remember_reads_of(&self, waiter: &Waiter) {
         if !waiter.command.info.has(flag::READONLY) {
             return;
@@ -62,8 +63,8 @@ impl Worker {
         }
     }
 
-    /// Ends a batch while some client caches: tells of what it has changed of the keys that clients are told of by their
-    /// beginnings, and keeps the table of remembered keys within its bound.
+    /// Ends a batch while some client caches replies: sends the batch's changes to clients in broadcast mode, and
+    /// bounds the table of remembered keys.
     #[cold]
     pub(super) fn end_tracked_batch(&mut self, session: &mut Session, out: &mut Output) {
         if self.broadcasts.is_pending() {
@@ -75,8 +76,8 @@ impl Worker {
         }
     }
 
-    /// Forgets what CLIENT CACHING has said of the command that has run, or been refused. It holds for a whole transaction,
-    /// and beyond other commands of CLIENT.
+    /// Clears the effect of CLIENT CACHING after a command has run or been refused. The effect lasts for a whole
+    /// transaction, and survives other CLIENT commands.
     #[cold]
     pub(super) fn end_caching(&self, session: &Session, command: Option<&Command>) {
         let container = |command: &Command| command.parent.map(|place| &self.engine.table.all()[place]);
@@ -90,7 +91,7 @@ impl Worker {
     }
 }
 
-/// True if what this command reads is remembered for a client. Of a script, its commands' keys are.
+/// Returns whether the keys of this command are remembered for a client. For a script, the keys of its commands are.
 fn remembers(tracker: &Tracker, command: &Command) -> bool {
     let flags = tracker.flags();
     let has_chosen = match flags & (OPTIN | OPTOUT) {

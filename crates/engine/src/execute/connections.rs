@@ -1,4 +1,4 @@
-//! Connections that come and go, and the end of their waits.
+//! The opening and closing of connections, and the end of their waits.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use crate::services;
 use crate::worker::Worker;
 
 impl Worker {
-    /// The state of a connection that has just been accepted by this thread.
+    /// Returns the state of a connection that this thread has just accepted.
     pub fn open(&mut self, addr: String, laddr: String, fd: i32, flags: u32, authenticated: bool) -> Session {
         let id = self.engine.clients.next_id();
         let client = Arc::new(Client::new(id, self.id, addr, laddr, fd, self.clock.now_ms, flags));
         self.engine.clients.add(client.clone());
         self.stats().connections.add(1);
         let mut session = Session::new(client, authenticated);
-        // After it is listed: a change of the user is told to it from then on.
+        // The client is listed before this, so later changes of the user reach it.
         session.become_user(self.engine.users.default_user().clone());
         session
     }
 
-    /// Takes a connection that is being closed out of everything that knows it.
+    /// Removes a closing connection from everything that refers to it.
     pub fn close(&mut self, session: &mut Session) {
         self.unpark(session);
         self.end_trips(session);
@@ -31,28 +31,29 @@ impl Worker {
         self.engine.clients.remove(session.client.id);
     }
 
-    /// Records what a connection that ends has counted since its last batch, as the end of a wait. It must not become a part of the next unit:
-    /// another connection's reply would wait for it, be it that of a replica's handshake, which replicas can't acknowledge.
+    /// Records the count that a closing connection has added since its last batch, for example at the end of a wait.
+    /// The count must not join the next unit: another connection's reply would wait for it, even one in a replica's
+    /// handshake, which replicas can't acknowledge.
     fn record_last_count(&mut self, session: &mut Session) {
         if !session.has_unrecorded_count() {
             return;
         }
-        let inside = self.pass();
+        let inside = self.enter_gate();
         if inside.is_some() {
-            let depends = self.depends;
+            let durable_after = self.durable_after;
             self.commit_count(session);
-            self.depends = depends;
+            self.durable_after = durable_after;
         }
     }
 
-    /// Lists a connection again that is closed once its peer has read its replies.
+    /// Lists a connection again that will close after its peer has read its replies.
     pub fn come_back(&self, session: &Session) {
-        if !session.client.summons.is_killed() {
+        if !session.client.pending_signals.is_killed() {
             self.engine.clients.add(session.client.clone());
         }
     }
 
-    /// Forgets the blocking command that a connection waits in which is being closed.
+    /// Removes the blocking command of a closing connection.
     pub fn unpark(&mut self, session: &mut Session) {
         let Some(waiter) = session.client.end_wait() else { return };
         if waiter.abandon() {
@@ -60,32 +61,34 @@ impl Worker {
         }
     }
 
-    /// Answers a blocking command that has waited for as long as it may. False if it has been answered, or is just
-    /// being, or can't be as long as a script takes too long.
+    /// Answers a blocking command that has timed out. Returns false if the command is answered already, is being
+    /// served, or can't be answered because of a busy script.
     pub fn time_out(&mut self, session: &mut Session, out: &mut Output) -> bool {
         let Some(waiter) = session.client.waiter() else { return false };
         {
-            // Its end counts for its pipeline, which no other connection may take over at this moment.
-            let inside = self.pass();
+            // The end counts for the connection's pipeline. The gate keeps other connections from taking the pipeline
+            // over at this moment.
+            let inside = self.enter_gate();
             if inside.is_none() || !waiter.claim() {
                 return false;
             }
             self.count_ended(&waiter);
         }
         self.engine.waiters.remove(&waiter);
-        // It tells that the keys have nothing: what they had may just have been taken by others.
+        // The reply says that the keys are empty; others may just have taken their values. It depends on all changes
+        // therefore.
         self.depend_on_all();
         self.resume(session, &mut self.engine.timeout_reply(&waiter), out);
         true
     }
 
-    /// Whether a connection waits for what replicas and the disk have.
+    /// Returns whether a connection waits for acknowledgements by replicas or the disk.
     #[must_use]
     pub fn awaits_acknowledgement(&self, session: &Session) -> bool {
         session.client.waiter().is_some_and(|waiter| waiter.acknowledgement().is_some())
     }
 
-    /// Whether a connection waits for what replicas and the disk have, and they have it.
+    /// Returns whether a connection waits for acknowledgements, and they have arrived.
     #[must_use]
     pub fn has_acknowledged(&self, session: &Session) -> bool {
         let waiter = session.client.waiter();
@@ -93,15 +96,19 @@ impl Worker {
         awaited.is_some_and(|awaited| self.engine.has_acknowledged(awaited))
     }
 
-    /// Ends a connection's wait with the reply that it waited for. The session may be `closing` afterwards: then that reply is its last.
+    /// Ends a connection's wait with the awaited reply. The session may be `closing` afterwards: that reply is its last
+    /// one then.
     pub fn resume(&mut self, session: &mut Session, reply: &mut Output, out: &mut Output) {
         if self.engine.journal.is_read() {
-            // Another thread may have committed what the command has changed.
+            // Another thread may have committed the command's changes.
             session.wrote = self.engine.journal.position();
         }
         if let Some(waiter) = session.client.end_wait() {
-            // It was counted when its wait was ended.
+            // The command was counted at the end of its wait.
             self.note_if_slow(session, waiter.command, &waiter.args.args(), 0);
+            if let Some(error) = waiter.refused() {
+                self.count_refused(&waiter, error);
+            }
             if waiter.ends_connection() {
                 self.count_ended_by_following(&waiter);
                 session.closing = true;

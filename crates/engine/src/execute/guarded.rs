@@ -1,53 +1,145 @@
-//! What is looked at ahead for a session that may not do everything: the commands of a window are held against its user's
-//! rules when they are planned, so that those which may run take the same ways as any others.
+//! Planning with guards: for sessions with limited permissions, and for all sessions of a cluster's node. The commands of
+//! a window are checked when they are planned, against the user's rules and against the slots that the node serves, so
+//! that permitted commands take the fast path.
 
-use commands::spec::fact;
-use resp::request::{Args, Input, Limits, Stop};
+use commands::call::KeyRef;
+use commands::spec::{fact, flag};
+use resp::request::{Args, Batch, Input, Limits, Stop};
 
-use super::windows::{Guard, Stint, plan, plan_each};
-use crate::access::{Permissions, Sieve};
+use super::windows::{BatchRun, Guard, plan, plan_each};
 use crate::clients::session::Session;
 use crate::replies::UNAUTHENTICATED_BYTES_MAX;
+use crate::services::routing::is_sharded;
+use crate::slots::guard::SlotGuard;
 use crate::worker::Worker;
 use crate::worker::tables::{Planned, Tables};
+use access::{BatchAclCheck, Permissions};
 
 impl Worker {
-    /// Frames and plans the next window of a session that has yet to authenticate, or whose user isn't allowed everything.
+    /// Frames and plans the next window of a session that is unauthenticated, has a user with limited permissions, or
+    /// belongs to a node of a cluster.
     #[inline(never)]
     pub(super) fn frame_guarded(
         &self,
         session: &mut Session,
-        stint: &mut Stint<'_>,
+        batch_run: &mut BatchRun<'_>,
         tables: &mut Tables,
         window: usize,
     ) -> (usize, Stop) {
         session.begin_plan();
-        // Authentication changes the limits of what follows, so what comes before it is framed one by one.
+        // Authentication changes the limits of later requests, so requests before it are framed one by one.
         let unauthenticated = self.engine.must_authenticate(session);
         let (window, bytes) =
             if unauthenticated { (1, UNAUTHENTICATED_BYTES_MAX) } else { (window, self.reply_bytes_max()) };
-        stint.replies_end = stint.written + bytes;
-        let limits = Limits { unauthenticated, ..self.limits };
-        let framed = session.framer.frame(stint.input, stint.at, &limits, window, &mut tables.batch);
-        self.plan_by_rules(session, stint.input, tables);
+        batch_run.replies_end = batch_run.written + bytes;
+        let limits = Limits { unauthenticated, ..*self.framing_limits() };
+        let framed = session.framer.frame(batch_run.input, batch_run.at, &limits, window, &mut tables.batch);
+        self.plan_by_rules(session, batch_run.input, tables);
         framed
     }
 
-    /// Plans a window. The commands that may not run by the user's rules, and those that must be looked at when they do, are
-    /// admitted with care.
-    // On its own for the registers' sake, as `plan` is.
+    /// Plans a window. Commands that the user's rules forbid, commands with keys of foreign slots, and commands that
+    /// need checks when they run, take the slow path.
+    // Each variant has a function of its own, to save registers, like `plan`.
     #[inline(never)]
     fn plan_by_rules(&self, session: &Session, input: Input<'_>, tables: &mut Tables) {
         let Tables { batch, planned, keys } = tables;
-        let Some(permissions) = session.permissions() else { return plan(batch, input, planned, keys) };
-        let (sieve, database) = (permissions.sieve(session.database), session.database);
-        plan_each(batch, input, planned, keys, &mut Rules { sieve, worker: self, permissions, database });
+        let database = session.database;
+        let rules = session.permissions().map(|permissions| {
+            let acl_check = permissions.acl_check(database);
+            Rules { acl_check, worker: self, permissions, database }
+        });
+        let crosses = self.engine.crosses_slots();
+        let slots = self.view_for(session).map(|view| SlotGuard::new(view, session.reads_replica(), crosses));
+        match (rules, slots) {
+            (None, None) => plan(batch, input, planned, keys),
+            (None, Some(mut slots)) => plan_by_slots(batch, input, planned, keys, &mut slots),
+            (Some(mut rules), None) => plan_each(batch, input, planned, keys, &mut rules),
+            (Some(rules), Some(slots)) => plan_each(batch, input, planned, keys, &mut Both { rules, slots }),
+        }
+    }
+
+    /// Adopts changes that happened while the thread was outside the gate: the session's user, and the cluster's slots.
+    #[inline]
+    pub(crate) fn follow_changes(&mut self, session: &mut Session) {
+        session.handle_signals();
+        if session.is_clustered() && self.slots.follow(&self.engine.slots, self.clock.now_ms) {
+            session.replan();
+        }
     }
 }
 
-/// A user's rules, which commands are held against as they are planned.
+/// Plans a window of an unrestricted session on a node of a cluster.
+#[inline(never)]
+fn plan_by_slots(
+    batch: &Batch,
+    input: Input<'_>,
+    planned: &mut Vec<Planned>,
+    keys: &mut Vec<KeyRef>,
+    slots: &mut SlotGuard<'_>,
+) {
+    plan_each(batch, input, planned, keys, slots);
+}
+
+/// Sends a command along the slow path, which checks it in full.
+fn take_slow_path(plan: &mut Planned) {
+    (plan.fits, plan.one_key, plan.is_keyless) = (false, None, false);
+}
+
+impl Guard for SlotGuard<'_> {
+    #[inline(always)]
+    fn turn_to(&mut self, plan: &Planned) {
+        SlotGuard::turn_to(self, plan.command.is_some_and(|command| command.info.has(flag::READONLY)));
+    }
+
+    #[inline(always)]
+    fn passes(&self, _: &[u8], keys: &[KeyRef], from: usize) -> bool {
+        SlotGuard::passes(self, keys[from..].iter().map(|key| key.hash))
+    }
+
+    #[inline(never)]
+    fn look_again(&mut self, plan: &mut Planned, _: Args<'_>, _: &[u8], keys: &[KeyRef], from: usize) {
+        if !is_across(self, plan, &keys[from..]) {
+            take_slow_path(plan);
+        }
+    }
+}
+
+/// Returns true if a command has keys in several slots and may run here. Shard channels have one slot.
+fn is_across(slots: &SlotGuard<'_>, plan: &Planned, keys: &[KeyRef]) -> bool {
+    slots.passes_across(keys.iter().map(|key| key.hash)) && !plan.command.is_some_and(is_sharded)
+}
+
+/// The guard of a restricted user on a node of a cluster.
+struct Both<'a> {
+    rules: Rules<'a>,
+    slots: SlotGuard<'a>,
+}
+
+impl Guard for Both<'_> {
+    #[inline(always)]
+    fn turn_to(&mut self, plan: &Planned) {
+        self.rules.turn_to(plan);
+        Guard::turn_to(&mut self.slots, plan);
+    }
+
+    #[inline(always)]
+    fn passes(&self, key: &[u8], keys: &[KeyRef], from: usize) -> bool {
+        Guard::passes(&self.slots, key, keys, from) && self.rules.passes(key, keys, from)
+    }
+
+    #[inline(never)]
+    fn look_again(&mut self, plan: &mut Planned, args: Args<'_>, key: &[u8], keys: &[KeyRef], from: usize) {
+        match Guard::passes(&self.slots, key, keys, from) || is_across(&self.slots, plan, &keys[from..]) {
+            true => self.rules.look_again(plan, args, key, keys, from),
+            false => take_slow_path(plan),
+        }
+    }
+}
+
+/// A user's rules, which commands are checked against while they are planned.
 struct Rules<'a> {
-    sieve: Sieve<'a>,
+    acl_check: BatchAclCheck<'a>,
     worker: &'a Worker,
     permissions: &'a Permissions,
     database: usize,
@@ -56,33 +148,33 @@ struct Rules<'a> {
 impl Guard for Rules<'_> {
     #[inline(always)]
     fn turn_to(&mut self, plan: &Planned) {
-        self.sieve.turn_to(plan.command.filter(|_| plan.fits));
+        self.acl_check.turn_to(plan.command.filter(|_| plan.fits));
     }
 
     #[inline(always)]
-    fn passes(&self, key: &[u8]) -> bool {
-        self.sieve.passes(key)
+    fn passes(&self, key: &[u8], _: &[KeyRef], _: usize) -> bool {
+        self.acl_check.passes(key)
     }
 
     #[inline(never)]
-    fn look_again(&mut self, plan: &mut Planned, args: Args<'_>, key: &[u8]) {
-        let Some(command) = plan.command.filter(|_| !self.sieve.passes_otherwise(key)) else { return };
+    fn look_again(&mut self, plan: &mut Planned, args: Args<'_>, key: &[u8], _: &[KeyRef], _: usize) {
+        let Some(command) = plan.command.filter(|_| !self.acl_check.passes_otherwise(key)) else { return };
         let asked = self.worker.asked(self.database, command, args);
         if self.permissions.check(asked).is_err() || command.info.is(fact::LOOKS_UP) {
-            (plan.fits, plan.quick, plan.is_keyless) = (false, None, false);
+            take_slow_path(plan);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use resp::request::{Batch, Framer};
+    use resp::request::Framer;
 
     use super::*;
     use crate::clients::session::Session;
     use crate::testing::{Bench, request};
 
-    /// A bench with a session of a user with these rules, and a window of its commands, framed.
+    /// Returns a bench with a session of a user with these rules, and a framed window of its commands.
     fn framed(rules: &str, bytes: &[u8], count: usize) -> (Bench, Session, Tables) {
         let mut bench = Bench::default();
         let (mut admin, mut session) = (bench.open(), bench.open());
@@ -95,8 +187,8 @@ mod tests {
     }
 
     #[test]
-    fn what_may_run_takes_the_same_ways_as_any_other() {
-        for (rules, command, is_quick) in [
+    fn permitted_commands_take_the_fast_path() {
+        for (rules, command, is_fast) in [
             ("~k* +get", &["get", "k"][..], true),
             ("~k* +get", &["get", "l"], false),
             ("%W~k* +get", &["get", "k"], false),
@@ -115,13 +207,13 @@ mod tests {
             let bytes = request(command).repeat(2);
             let (bench, session, mut tables) = framed(rules, &bytes, 2);
             bench.worker.plan_by_rules(&session, bytes[..].into(), &mut tables);
-            let found: Vec<_> = tables.planned.iter().map(|plan| (plan.quick.is_some(), plan.fits)).collect();
-            assert_eq!(found, [(is_quick, is_quick); 2], "{rules} {command:?}");
+            let found: Vec<_> = tables.planned.iter().map(|plan| (plan.one_key.is_some(), plan.fits)).collect();
+            assert_eq!(found, [(is_fast, is_fast); 2], "{rules} {command:?}");
         }
     }
 
     #[test]
-    fn each_command_of_a_mixed_window_is_held_against_the_rules() {
+    fn each_command_of_a_mixed_window_is_checked_against_the_rules() {
         let lines = [
             "get k1",
             "get k2",

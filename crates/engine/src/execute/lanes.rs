@@ -1,4 +1,5 @@
-//! Lanes of a primary's stream: what a thread applies for the thread that the stream belongs to. See [`crate::replication::rounds`].
+//! Lanes of a primary's stream: parts that helper threads apply for the thread that owns the stream. See
+//! [`crate::replication::rounds`].
 
 use std::sync::Arc;
 
@@ -9,67 +10,50 @@ use resp::skim::Skimmer;
 
 use crate::clients::client::Client;
 use crate::clients::session::Session;
-use crate::machine::ticks::Ticks;
 use crate::replication::Applied;
 use crate::replication::rounds::Lane;
-use crate::worker::{Pass, Worker};
+use crate::worker::{GateGuard, Worker};
 
-/// The id of what runs a stream's commands: no client has it.
+/// The client id of sessions that run a stream's commands. No client has it.
 pub(crate) const NO_CLIENT: u64 = 0;
-/// Bytes of memory for replies that are kept.
+/// The bytes of reply memory that are kept for reuse.
 pub(crate) const KEPT_BYTES: usize = 64 * 1024;
-/// Whatever is removed is freed in the background.
+/// All removed values are freed in the background.
 const LAZY_FREE: LazyFree = LazyFree { user_del: true, user_flush: true, server_del: true };
-/// Bytes of a failed command that are told.
+/// The greatest number of bytes of a failed command that a message shows.
 const SHOWN_BYTES: usize = 200;
 
 impl Worker {
-    /// Passes the gate as [`Worker::pass`] does, and applies lanes of a round meanwhile for which the gate is closed.
-    #[inline]
-    pub(super) fn pass_or_help(&mut self) -> Pass {
-        let engine = self.engine;
-        let (gate, ends) = (engine.keyspace.gate(), engine.busy.ends_waits());
-        loop {
-            let may_help = || gate.has_guests() && engine.replication.rounds.current().is_some();
-            let inside = gate.enter_unless(self.id, || may_help() || ends());
-            if inside.is_some() || !may_help() && ends() {
-                self.effects.recording = engine.journal.is_read();
-                return inside;
-            }
-            self.apply_lanes();
-        }
-    }
-
-    /// Applies lanes of the round that is open, if there is one, as a guest of the thread that has opened it. The caller is outside of the
-    /// gate.
+    /// Applies lanes of the open round, if there is one, as a helper of the thread that opened it. The caller is outside
+    /// of the gate.
     pub fn apply_lanes(&mut self) {
         let engine = self.engine;
         engine.replication.rounds.note_look(self.id);
-        let mut guest = engine.keyspace.gate().enter_as_guest(self.id);
-        // Looked for inside the gate: until this thread has left it, the round is open.
-        let (Some(_), Some(round)) = (&guest, engine.replication.rounds.current()) else { return };
-        // What the thread's own connections have done is no part of it.
-        let (depends, wrote, recording) = (self.depends, self.wrote, self.effects.recording);
+        let mut helper = engine.keyspace.gate().enter_as_helper(self.id);
+        // Read inside the gate: the round stays open until this thread leaves the gate.
+        let (Some(_), Some(round)) = (&helper, engine.replication.rounds.current()) else { return };
+        // The state of the thread's own connections is restored afterwards.
+        let (durable_after, wrote, recording) = (self.durable_after, self.wrote, self.effects.recording);
         self.effects.recording = engine.journal.is_read();
         self.set_replays(true);
-        round.take_lanes(self.id, |lane| self.apply_lane(lane, &mut guest));
+        round.take_lanes(self.id, |lane| self.apply_lane(lane, &mut helper));
         self.set_replays(false);
-        (self.depends, self.wrote, self.effects.recording) = (depends, wrote, recording);
+        (self.durable_after, self.wrote, self.effects.recording) = (durable_after, wrote, recording);
     }
 
     /// Applies a lane.
-    pub(crate) fn apply_lane(&mut self, lane: &Lane, inside: &mut Pass) -> Applied {
+    pub(crate) fn apply_lane(&mut self, lane: &Lane, inside: &mut GateGuard) -> Applied {
         let (mut applied, mut out) = (Applied::default(), Output::default());
         let mut session = self.applying.lane_session.take().unwrap_or_else(|| Box::new(self.stream_session()));
         session.select(lane.database);
         self.applying.is_lane = true;
-        // Other threads wait for it.
+        // Other threads wait for the lane, so it frees values in the background.
         let lazy_free = std::mem::replace(&mut self.rules.lazy_free, LAZY_FREE);
         while applied.taken < lane.commands.len() {
             let (before, errors) = (applied.taken, self.stats().errors.get());
             (applied.taken, _) = self.run_inside(&mut session, lane.commands[..].into(), before, &mut out, inside);
             let new = self.stats().errors.get() - errors;
-            // What is in a lane never waits, nor does it end: what other threads would see of it is a half.
+            // Commands of a lane never wait or end the connection, because other threads would see half of a unit.
             let is_stuck = applied.taken == before;
             if new > 0 || is_stuck {
                 applied.failures += new.max(1);
@@ -93,22 +77,16 @@ impl Worker {
         applied
     }
 
-    /// Not among the clients: no thread reads its connection.
+    /// Returns a session outside of the list of clients: no thread reads its connection.
     pub(crate) fn stream_session(&self) -> Session {
         let client = Client::new(NO_CLIENT, self.id, String::new(), String::new(), -1, self.clock.now_ms, 0);
         let mut session = Session::new(Arc::new(client), true);
         session.select(self.engine.replication.stream_database());
         session
     }
-
-    /// Has keys expire by the clock again, or not.
-    pub(crate) fn set_replays(&mut self, replays: bool) {
-        self.clock.replays = replays;
-        self.clock.set(Ticks::now());
-    }
 }
 
-/// The first of some commands that answered an error, and the error.
+/// Returns the first command that answered an error, with the error.
 pub(crate) fn failed(commands: &[u8], replies: &Output) -> Option<String> {
     let (mut skimmer, mut found) = (Skimmer::new(), None);
     for slice in replies.slices() {
@@ -121,7 +99,7 @@ pub(crate) fn failed(commands: &[u8], replies: &Output) -> Option<String> {
     let (number, error) = found?;
     let (mut framer, mut batch) = (Framer::default(), Batch::default());
     let input = Input::from(commands);
-    framer.frame(input, 0, &Limits::default(), usize::try_from(number).ok()?.saturating_add(1), &mut batch);
+    framer.frame(input, 0, &Limits::UNLIMITED, usize::try_from(number).ok()?.saturating_add(1), &mut batch);
     let failed = batch.requests().last()?;
     let words = batch.args(failed, input).from(0).collect::<Vec<_>>().join(&b' ');
     let words = words.get(..words.len().min(SHOWN_BYTES)).unwrap_or_default();

@@ -1,11 +1,11 @@
-//! Memory is asked for ahead of the commands that will read it.
+//! Prefetching of the memory that a window's commands will read.
 //!
-//! What a command reads lies behind a chain of addresses, each known only when the one before has arrived: the bucket
-//! of its key, the entry, what the entry points to, the bucket of the member, the member. So a window's commands go
-//! through as many stages, all of them through one before any goes through the next: by the time the last of a stage
-//! has asked, the first has nearly got its answer.
+//! A command reads a chain of addresses: the bucket of its key, the entry, the entry's value, the bucket of the member,
+//! the member. Each address is known only after the previous one has arrived. A window's commands therefore pass
+//! through as many stages, and all of them pass one stage before any enters the next. When the last command of a stage
+//! has requested its memory, the first command's memory has almost arrived.
 //!
-//! All of it is hints: what they find may be stale or another key's, and costs nothing but time.
+//! Prefetches are hints: a stale or wrong address costs only time.
 
 use std::iter;
 use std::ops::Range;
@@ -21,62 +21,62 @@ use crate::clients::session::Session;
 use crate::worker::Worker;
 use crate::worker::tables::Planned;
 
-/// The key that some input is likely to name first. Its bucket has been asked for.
+/// The key that some input is likely to name first. Its bucket has been prefetched.
 #[derive(Clone, Copy)]
-pub struct Foreseen {
+pub struct PrefetchedKey {
     database: usize,
     hash: KeyHash,
 }
 
-/// How many may be asked for together: each has a bit in a word.
-pub const FORESEEN_MAX: usize = 64;
+/// The greatest number of keys that are prefetched together: each has a bit in a word.
+pub const PREFETCHED_MAX: usize = 64;
 
 impl Worker {
-    /// Asks for the bucket of the key that a connection's input names first, most likely: a thread that has read from
-    /// several connections before it runs the first of them doesn't wait for each one's memory then, as within a batch.
+    /// Prefetches the bucket of the key that a connection's input is likely to name first. A thread that reads from
+    /// several connections before it runs the first of them thus overlaps their memory accesses, as within a batch.
     #[inline]
     #[must_use]
-    pub fn foresee(&self, session: &Session, input: &[u8]) -> Option<Foreseen> {
-        let foreseen = Foreseen { database: session.database, hash: Key::new(likely_key(input)?).hash };
-        // The gate would be waited for in vain.
-        if self.engine.busy.any() || self.engine.keyspace.gate().has_guests() {
+    pub fn prefetch_key(&self, session: &Session, input: &[u8]) -> Option<PrefetchedKey> {
+        let prefetched = PrefetchedKey { database: session.database, hash: Key::new(likely_key(input)?).hash };
+        // The gate may stay closed, so the wait would be useless.
+        if self.engine.busy.any() || self.engine.keyspace.gate().admits_helpers() {
             return None;
         }
-        let inside = self.look_inside();
-        let hints = self.engine.keyspace.hints(foreseen.database, inside.as_ref()?);
-        hints.locks(iter::once(foreseen.hash));
-        hints.bucket(foreseen.hash);
-        Some(foreseen)
+        let inside = self.enter_gate_to_look();
+        let hints = self.engine.keyspace.hints(prefetched.database, inside.as_ref()?);
+        hints.locks(iter::once(prefetched.hash));
+        hints.bucket(prefetched.hash);
+        Some(prefetched)
     }
 
-    /// Asks for the entries of up to [`FORESEEN_MAX`] such keys, and for what they point to.
+    /// Prefetches the entries of up to [`PREFETCHED_MAX`] keys, and their values.
     #[inline]
-    pub fn foresee_entries(&self, all: impl Iterator<Item = Foreseen> + Clone) {
-        let inside = self.look_inside();
+    pub fn prefetch_entries(&self, all: impl Iterator<Item = PrefetchedKey> + Clone) {
+        let inside = self.enter_gate_to_look();
         let Some(inside) = &inside else { return };
-        let hints = |key: Foreseen| self.engine.keyspace.hints(key.database, inside);
+        let hints = |key: PrefetchedKey| self.engine.keyspace.hints(key.database, inside);
         let mut chained = 0_u64;
-        for (i, key) in all.clone().enumerate().take(FORESEEN_MAX) {
+        for (i, key) in all.clone().enumerate().take(PREFETCHED_MAX) {
             chained |= u64::from(hints(key).entry(key.hash)) << i;
         }
         if chained != 0 {
-            let chained = all.clone().enumerate().take(FORESEEN_MAX).filter(|(i, _)| chained >> i & 1 != 0);
+            let chained = all.clone().enumerate().take(PREFETCHED_MAX).filter(|(i, _)| chained >> i & 1 != 0);
             chained.for_each(|(_, key)| hints(key).chained_entry(key.hash));
         }
-        for key in all.take(FORESEEN_MAX) {
+        for key in all.take(PREFETCHED_MAX) {
             hints(key).value(key.hash, Ahead::Value);
         }
     }
 }
 
-/// Where the commands from `from` on end that are looked ahead for together: the first-level cache has room for their
-/// keys.
+/// Returns the end of the group of commands, starting at `from`, that are prefetched together. The first-level cache
+/// has room for their keys.
 #[inline]
 pub(crate) fn group_end(planned: &[Planned], keys: &[KeyRef], from: usize) -> usize {
     if keys.len() <= KEYS_AHEAD { planned.len() } else { until_full(planned, from) }
 }
 
-/// The keys of some of a window's commands.
+/// Returns the keys of some of a window's commands.
 #[inline]
 pub(crate) fn keys_of<'k>(planned: &[Planned], keys: &'k [KeyRef]) -> &'k [KeyRef] {
     match planned {
@@ -85,8 +85,8 @@ pub(crate) fn keys_of<'k>(planned: &[Planned], keys: &'k [KeyRef]) -> &'k [KeyRe
     }
 }
 
-/// Asks for what some of a window's commands will read.
-// On its own for the registers' sake, as framing is.
+/// Prefetches the memory that some of a window's commands will read.
+// Not inlined, to save registers, like framing.
 #[inline(never)]
 pub(crate) fn look_ahead(
     hints: &Hints<'_>,
@@ -98,13 +98,14 @@ pub(crate) fn look_ahead(
 ) {
     let plans = &planned[group.clone()];
     let window = keys_of(plans, keys);
-    // A single key is looked up as quickly as it would be prefetched; a command with many asks for them when it holds
-    // their shards, without taking each for every hint.
+    // A lookup of a single key is as fast as its prefetch. A command with many keys prefetches them itself while it
+    // holds their shards, which avoids a lock for every hint.
     let is_wide = plans.len() == 1 && window.len() > KEYS_IN_BATCH;
     let reads_collection = plans.iter().any(|plan| plan.reads_collection);
     if window.len() < 2 || (is_wide && !reads_collection) {
         return;
     }
+    hints.shards(runs(window).map(|(_, hash)| hash));
     hints.locks(runs(window).map(|(_, hash)| hash));
     runs(window).for_each(|(_, hash)| hints.bucket(hash));
     for keys in window.chunks(KEYS_AHEAD) {
@@ -115,8 +116,8 @@ pub(crate) fn look_ahead(
     }
 }
 
-/// The place and the hash of every key that isn't the same as the one before it. Many pipelines fill one list or count
-/// with one key: to ask for it once is enough, and several threads take its lock less often.
+/// Returns the index and the hash of every key that differs from its predecessor. Many pipelines fill one list or use
+/// one counter. One prefetch is enough for them, and its lock is taken less often.
 #[inline(always)]
 fn runs(keys: &[KeyRef]) -> impl Iterator<Item = (usize, KeyHash)> {
     let mut last = KeyHash::unlike(keys.first().map(|key| key.hash));
@@ -127,10 +128,10 @@ fn runs(keys: &[KeyRef]) -> impl Iterator<Item = (usize, KeyHash)> {
     })
 }
 
-/// Asks for the entries of up to [`KEYS_AHEAD`] keys. One in ten is in a chain, which is a bucket more to wait for.
+/// Prefetches the entries of up to [`KEYS_AHEAD`] keys. One in ten is in a chain, which costs one more bucket.
 #[inline(always)]
 fn ask_for_entries(hints: &Hints<'_>, keys: &[KeyRef]) {
-    // A bit for each key that a chain was asked for of.
+    // A bit for each key with a prefetched chain.
     let mut chained = 0_u64;
     runs(keys).for_each(|(i, hash)| chained |= u64::from(hints.entry(hash)) << i);
     while chained != 0 {
@@ -141,7 +142,8 @@ fn ask_for_entries(hints: &Hints<'_>, keys: &[KeyRef]) {
 
 const _: () = assert!(KEYS_AHEAD <= u64::BITS as usize, "keys have a bit each in `ask_for_entries`");
 
-/// Where the commands from `from` on have more keys than are asked for together. A command with many keys is alone.
+/// Returns the first command at or after `from` at which the group would exceed the number of keys that are prefetched
+/// together. A command with many keys forms a group of its own.
 #[inline(never)]
 fn until_full(planned: &[Planned], from: usize) -> usize {
     let mut keys = 0;
@@ -161,10 +163,10 @@ fn look_into_collections(
     planned: &[Planned],
     keys: &[KeyRef],
 ) {
-    // A bit for each command of the window that works on a collection with a table of its own.
+    // A bit for each command of the window that works on a collection with its own hash table.
     let mut big = 0_u64;
     let window = planned.iter().enumerate().take(commands.end).skip(commands.start);
-    // The hash that was asked for last, and whether it is big.
+    // The hash that was prefetched last, and whether its collection is big.
     let mut last = None;
     for (i, plan) in window.filter(|(_, plan)| plan.reads_collection) {
         for key in &keys[plan.keys_start as usize..plan.keys_end as usize] {
@@ -212,29 +214,29 @@ fn look_for_items<'w>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Settings;
     use crate::testing::Bench;
+    use config::Settings;
 
     #[test]
-    fn what_several_connections_send_is_foreseen_whatever_it_is() {
+    fn keys_of_several_connections_are_prefetched() {
         for threads in [1, 2] {
             let mut bench = Bench::with_threads(Settings::default(), threads);
             let mut session = bench.open();
             bench.check(&mut session, &[("SET string value", "+OK"), ("SADD set a b c", ":3"), ("SELECT 3", "+OK")]);
-            let foreseen = |input: &str| bench.worker.foresee(&session, input.as_bytes());
-            let of_key = |key: &str| foreseen(&format!("*2\r\n$3\r\nGET\r\n${}\r\n{key}\r\n", key.len()));
+            let prefetched = |input: &str| bench.worker.prefetch_key(&session, input.as_bytes());
+            let of_key = |key: &str| prefetched(&format!("*2\r\n$3\r\nGET\r\n${}\r\n{key}\r\n", key.len()));
             let all: Vec<_> = ["string", "set", "none"].into_iter().map(|key| of_key(key).unwrap()).collect();
             assert_eq!((all[0].hash, all[0].database), (Key::new(b"string").hash, 3));
-            // More than are asked for together.
-            bench.worker.foresee_entries(all.iter().copied().cycle().take(FORESEEN_MAX + 9));
+            // The number exceeds the limit.
+            bench.worker.prefetch_entries(all.iter().copied().cycle().take(PREFETCHED_MAX + 9));
             for keyless in ["*1\r\n$4\r\nPING\r\n", "PING\r\n", "GET string\r\n", "*2\r\n$3\r\nGET\r\n$6\r\nstr", ""] {
-                assert!(foreseen(keyless).is_none(), "{keyless:?}");
+                assert!(prefetched(keyless).is_none(), "{keyless:?}");
             }
         }
     }
 
     #[test]
-    fn a_key_that_follows_itself_is_asked_for_once() {
+    fn a_repeated_key_is_prefetched_once() {
         let first_of_runs = |hashes: &[KeyHash]| {
             let keys: Vec<_> = hashes.iter().map(|&hash| KeyRef { arg: 1, hash }).collect();
             runs(&keys).collect::<Vec<_>>()

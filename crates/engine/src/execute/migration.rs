@@ -1,4 +1,5 @@
-//! The end of a MIGRATE: what the other server has is removed here, or sent again if it has changed, and the command is answered.
+//! The end of a MIGRATE: arrived keys are removed here, or sent again if they have changed, and the command is
+//! answered.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,37 +8,37 @@ use commands::call::KeyRef;
 use commands::effects::Class;
 use resp::reply::{Output, Reply};
 use store::db::Db;
-use store::keyspace::{Key, Locked};
+use store::keyspace::{Key, Locked, Shards};
 
 use crate::clients::blocking::{Awaited, Waiter};
 use crate::commit::{Changed, TokenCount};
-use crate::machine::ticks::Ticks;
 use crate::migrations::{CANNOT_CONNECT, MigratingKey, Migration, MigrationError};
 use crate::services::migrating::{self, dump};
 use crate::worker::Worker;
+use statistics::ticks::Ticks;
 
-/// How often keys are sent again that change while they are sent: commands wait for that, so that only a script that reaches for keys
-/// which it hasn't declared can change them.
+/// The greatest number of times that changed keys are sent again. Other commands wait for migrating keys, so only a
+/// script that accesses undeclared keys can change them meanwhile.
 const ROUNDS_MAX: u32 = 100;
-/// What is answered beyond that.
+/// The error beyond that number.
 const CHANGES_TOO_OFTEN: &[u8] =
-    b"ERR Keys that are migrated are changed again and again: they are kept here, with copies on the target instance";
+    b"ERR The keys changed too often during the migration: they stay here, with copies on the target instance";
 
-/// How far a migration is once what has arrived is removed.
+/// The state of a migration after the removal of arrived keys.
 struct SettledKeys {
     /// Keys that have changed since they were sent.
     again: Vec<MigratingKey>,
-    /// Whether they are sent again.
+    /// True if the changed keys are sent again.
     goes_on: bool,
     /// The wait that ends now, if this thread may answer it.
     waiter: Option<Arc<Waiter>>,
-    /// What it is answered, if not that all is well.
+    /// The error to answer; `None` for success.
     error: Option<Vec<u8>>,
 }
 
 impl Worker {
-    /// Takes up the migrations of this thread's connections that have ended. Call it when it is told so
-    /// (`Message::Migrated`), and many times a second: what can't be taken up at once, as long as writes wait, is later.
+    /// Takes up the ended migrations of this thread's connections. Call it on `Message::Migrated`, and many times a
+    /// second: migrations stay queued while writes have to wait.
     pub fn end_migrations(&mut self) {
         for migration in self.engine.migrations.take_ended(self.id) {
             if let Err(migration) = self.end_migration(Box::new(migration)) {
@@ -46,18 +47,18 @@ impl Worker {
         }
     }
 
-    /// Takes up one. It is given back if that isn't possible now.
+    /// Takes up one migration. Returns it if that is impossible now.
     fn end_migration(&mut self, mut migration: Box<Migration>) -> Result<(), Box<Migration>> {
         self.clock.follow(Ticks::now());
-        let mut inside = self.pass();
+        let mut inside = self.enter_gate();
         if inside.is_none() || self.engine.is_paused(self.clock.now_ms) || !self.log_has_room() {
             return Err(migration);
         }
         let bytes = migration.bytes();
         // The reply depends on the migration's own unit.
-        let depends = self.take_depends();
+        let durable_after = self.take_durable_after();
         let Some(settled) = self.settle(&mut migration) else {
-            self.depends = depends;
+            self.durable_after = durable_after;
             return Err(migration);
         };
         migrating::let_go(self.engine, &migration);
@@ -65,7 +66,7 @@ impl Worker {
         if let Some(waiter) = &settled.waiter {
             self.answer_migration(waiter, settled.error.as_deref());
         }
-        self.depends = depends;
+        self.durable_after = durable_after;
         migration.keys = settled.again;
         if settled.goes_on {
             self.migrate_again(migration);
@@ -80,15 +81,16 @@ impl Worker {
         Ok(())
     }
 
-    /// Removes what has arrived, in one unit, which counts the command if that ends now. None, if a script holds the keys for long.
+    /// Removes the arrived keys in one unit, which also counts the command if it ends now. Returns `None` if a script
+    /// holds the keys for long.
     fn settle(&mut self, migration: &mut Migration) -> Option<SettledKeys> {
         let hashes: Vec<KeyRef> = migration.keys.iter().map(|key| KeyRef { arg: 0, hash: key.hash }).collect();
         let shards = self.take_shards(&hashes);
-        let Some(mut locked) = self.lock(|keyspace, give_up| keyspace.lock_many_unless(&shards, give_up)) else {
+        let Some(mut locked) = self.lock(Shards::Many(&shards)) else {
             self.shards = shards;
             return None;
         };
-        self.begin_effects(&hashes, None, self.engine.reasons.get());
+        self.begin_effects(&hashes, None, self.engine.slow_path.get());
         let again = self.remove_arrived(&mut locked, migration);
         let goes_on = !again.is_empty() && migration.error.is_none() && migration.rounds < ROUNDS_MAX;
         let waiter = if goes_on { None } else { self.waiter_of(migration) };
@@ -99,18 +101,18 @@ impl Worker {
                 None => self.count_ended(waiter),
             }
         }
-        self.gather(None, Changed::Keys(&hashes));
+        self.collect_effects(None, Changed::Keys(&hashes));
         self.commit(waiter.as_ref().map_or(TokenCount::None, |waiter| TokenCount::Waiter(waiter)));
         drop(locked);
         self.shards = shards;
         Some(SettledKeys { again, goes_on, waiter, error })
     }
 
-    /// Removes the keys that the other server has. Those that have changed since they were sent are taken out of the migration and returned
-    /// as they are now. Their shards are held.
+    /// Removes the keys that the other server has. Keys that have changed since they were sent are taken out of the
+    /// migration and returned with their present values. Their shards are held.
     fn remove_arrived(&mut self, locked: &mut Locked<'_>, migration: &mut Migration) -> Vec<MigratingKey> {
         let mut again = Vec::new();
-        // A replica's keys are its primary's.
+        // A replica's keys belong to its primary.
         if migration.copies || self.engine.is_replica() {
             return again;
         }
@@ -140,7 +142,7 @@ impl Worker {
         again
     }
 
-    /// The connection's wait for a migration, if it still waits and this thread may answer it.
+    /// Returns the connection's wait for a migration, if it still waits and this thread may answer it.
     fn waiter_of(&self, migration: &Migration) -> Option<Arc<Waiter>> {
         let waiter = self.engine.clients.get(migration.client)?.waiter()?;
         let is_its = waiter.awaited == Some(Awaited::Migration { id: migration.id });
@@ -155,11 +157,11 @@ impl Worker {
             None => reply.ok(),
         }
         self.engine.waiters.remove(waiter);
-        let depends = self.take_depends();
-        self.engine.inboxes[self.id].unpark(waiter.client, output, depends);
+        let durable_after = self.take_durable_after();
+        self.engine.inboxes[self.id].unpark(waiter.client, output, durable_after);
     }
 
-    /// Sends those keys again that have changed. What is there by now is what was sent before, and is replaced.
+    /// Sends changed keys again. The copies from the previous round are replaced.
     fn migrate_again(&mut self, mut migration: Box<Migration>) {
         (migration.replaces, migration.rounds) = (true, migration.rounds + 1);
         self.engine.migrations.add_bytes(migration.bytes());
@@ -170,7 +172,7 @@ impl Worker {
     }
 }
 
-/// What a migration is answered, if it has failed: Redis's texts. `is_left`: keys that have changed are left.
+/// Returns the error of a failed migration, in Redis's words. `is_left` is true if changed keys are left.
 fn error_of(migration: &Migration, is_left: bool) -> Option<Vec<u8>> {
     let text: &[u8] = match &migration.error {
         Some(MigrationError::Connecting) => CANNOT_CONNECT.as_bytes(),

@@ -8,20 +8,21 @@ use resp::num;
 use resp::reply::{Output, Reply};
 use store::db::Db;
 use store::hash::KeyHash;
-use store::keyspace::{Key, Locked};
-use store::long;
+use store::keyspace::{Key, Locked, Shards};
+use store::shared_bytes;
 
 use super::Invocation;
-use super::steps::silence;
-use crate::access::{Context, Denial, Denied};
+use super::dispatch::silence;
+use crate::clients::progress::Progress;
 use crate::clients::session::{Queued, Session};
-use crate::command_table::Command;
 use crate::commit::TokenCount;
 use crate::services::monitors;
 use crate::services::slow::{self, LargeSizes};
-use crate::worker::{Pass, Step, Worker, is_whole};
+use crate::worker::{GateGuard, Worker, is_whole};
+use access::{Context, Denial, Denied};
+use commands::table::Command;
 
-/// What is noted of an EXEC of a counted pipeline that answers null: nothing of the transaction has run.
+/// The error that a counted pipeline notes for an EXEC with a null reply: the transaction has not run.
 const WATCHED_CHANGED: &[u8] = b"EXECABORT Transaction discarded because a watched key has changed";
 
 impl Worker {
@@ -31,12 +32,12 @@ impl Worker {
         session: &mut Session,
         invoked: Invocation<'_>,
         out: &mut Output,
-        inside: &mut Pass,
-    ) -> Step {
+        inside: &mut GateGuard,
+    ) -> Progress {
         let began = self.ticks;
-        let Some(multi) = session.multi.take() else { return Step::Next };
+        let Some(multi) = session.multi.take() else { return Progress::Ready };
         let whole = multi.queue.iter().any(|q| is_whole(q.command, q.args.args()) || is_each(q));
-        let step = if whole {
+        let progress = if whole {
             self.alone(session, inside, |worker, session, locked| {
                 worker.exec_locked(session, invoked, &multi.queue, locked, out)
             })
@@ -46,23 +47,23 @@ impl Worker {
             shards.extend(multi.queue.iter().flat_map(|q| &q.keys).map(|k| engine.keyspace.shard_of(k.hash)));
             shards.sort_unstable();
             shards.dedup();
-            let locked = self.lock(|keyspace, give_up| keyspace.lock_many_unless(&shards, give_up));
+            let locked = self.lock(Shards::Many(&shards));
             locked.map(|mut locked| self.exec_locked(session, invoked, &multi.queue, &mut locked, out))
         };
-        let Some(step) = step else {
+        let Some(progress) = progress else {
             session.multi = Some(multi);
             return self.answer_busy(session, invoked, out);
         };
-        if step == Step::Pause {
+        if progress == Progress::Paused {
             session.multi = Some(multi);
-            return step;
+            return progress;
         }
-        // Others see that the transaction has ended only now that it has.
+        // The end of the transaction becomes visible to other threads only after its run.
         session.set_multi(None);
-        if step != Step::Gone {
+        if progress != Progress::Gone {
             self.account(session, invoked.command, invoked.args, began);
         }
-        step
+        progress
     }
 
     fn exec_locked(
@@ -72,9 +73,15 @@ impl Worker {
         queue: &[Queued],
         locked: &mut Locked<'_>,
         out: &mut Output,
-    ) -> Step {
+    ) -> Progress {
         if self.engine.queue_changes_migrating(session.database, queue) {
-            return Step::Pause;
+            return Progress::Paused;
+        }
+        if session.is_clustered()
+            && let Some(error) = self.redirect_transaction(session, queue, locked)
+        {
+            self.redirect(session, invoked.command, invoked.args, &error, out);
+            return Progress::Ready;
         }
         if session.caches() {
             self.show_invalidations(session, out);
@@ -85,7 +92,7 @@ impl Worker {
         let mut reply = Reply::new(out, session.proto);
         if changed {
             reply.null_array();
-            // It tells of what another connection has changed.
+            // The reply reveals another connection's change.
             self.depend_on_all();
             session.count_failure(Some(invoked.command), WATCHED_CHANGED);
         } else {
@@ -95,10 +102,10 @@ impl Worker {
         if self.is_monitored() {
             monitors::feed(self, session, invoked, Some((&*out, start)));
         }
-        if session.closing { Step::Close } else { Step::Next }
+        if session.closing { Progress::Closing } else { Progress::Ready }
     }
 
-    /// Whether a key that the session watches has changed or is gone. The watched keys' shards are held.
+    /// Returns whether a watched key has changed or is gone. The watched keys' shards are held.
     fn watched_keys_changed(&mut self, session: &Session, locked: &mut Locked<'_>) -> bool {
         if session.mark.load(Ordering::Relaxed) {
             return true;
@@ -110,7 +117,7 @@ impl Worker {
         })
     }
 
-    /// Answers a command of a transaction that its user has lost the right to.
+    /// Answers a queued command that its user has lost the permission for.
     fn deny_queued(&mut self, session: &mut Session, command: &'static Command, denial: Denial, out: &mut Output) {
         let error = denial_since(denial);
         self.stats().commands[command.id].rejected.add(1);
@@ -119,13 +126,13 @@ impl Worker {
         Reply::new(out, session.proto).error(error.text());
     }
 
-    /// Runs a transaction's commands. CLIENT REPLY takes effect in the midst of them, as in Redis.
+    /// Runs a transaction's commands. CLIENT REPLY takes effect between them, as in Redis.
     fn exec_queue(&mut self, session: &mut Session, queue: &[Queued], locked: &mut Locked<'_>, out: &mut Output) {
         let start = out.mark();
         Reply::new(out, session.proto).array(queue.len());
         silence(session, session.reply_mode(), start, out);
         session.in_exec = true;
-        let counts_keys = self.engine.hot_keys.ratio() != 0;
+        let counts_keys = self.engine.counts_by_key();
         let queued_bytes = queue.iter().map(|queued| queued.args.memory_bytes()).sum();
         let large = LargeSizes::of(&self.engine.settings).among(queued_bytes);
         for queued in queue {
@@ -134,7 +141,7 @@ impl Worker {
             let args = &queued.args.args();
             let invoked = Invocation { command: queued.command, args, keys: &queued.keys };
             match self.allow(session, queued.command, *args, Context::Multi) {
-                Ok(()) => long::received(args.blocks().iter(), || {
+                Ok(()) => shared_bytes::received(args.blocks().iter(), || {
                     self.with_lookups(session, queued.command, *args, |worker, session| {
                         worker.call(session, invoked, locked, out, false);
                     });
@@ -145,6 +152,7 @@ impl Worker {
             if counts_keys {
                 let ticks = self.ticks.since(began);
                 slow::note_hot_keys(self, invoked, ticks, reply);
+                slow::note_slot(self, invoked, ticks, reply);
             }
             if large.may_be(reply) {
                 large.note(self, session, queued.command, *args, reply);
@@ -152,12 +160,13 @@ impl Worker {
             silence(session, wanted, start, out);
         }
         session.in_exec = false;
+        self.engine.slots.release_bus(&mut session.holds_bus);
     }
 }
 
-/// Why a command may not run any more that could be queued, as Redis says it.
+/// Returns Redis's error for a command that was queued and may not run any more.
 fn denial_since(denial: Denial) -> Error {
-    let reason = match denial.what {
+    let reason = match denial.object {
         Denied::Command => "no permission to execute the command or subcommand",
         Denied::Key => "no permission to touch the specified keys",
         Denied::Channel => "no permission to access one of the channels used as arguments",
@@ -173,7 +182,7 @@ fn is_each(queued: &Queued) -> bool {
     matches!(queued.command.info.scope_for(queued.args.args()), Scope::Each)
 }
 
-/// Whether a command runs at once though a transaction has begun.
+/// Returns whether a command runs at once although a transaction has begun.
 pub(super) fn runs_within_multi(command: &Command) -> bool {
     command.info.is(fact::AT_ONCE)
 }
@@ -183,7 +192,7 @@ pub(super) fn queue(session: &mut Session, invoked: Invocation<'_>) {
     let Some(mut multi) = session.multi.take() else { return };
     let Invocation { command, args, keys } = invoked;
     if command.info.is(fact::SELECTS) {
-        // What is no number, EXEC refuses.
+        // EXEC refuses an index that is no number.
         let selected = num::parse_i64(args.get(1)).and_then(|index| usize::try_from(index).ok());
         multi.database = selected.or(multi.database);
     }

@@ -1,7 +1,7 @@
-//! A batch's way through the worker, a window at a time.
+//! The run of a batch, one window at a time.
 //!
-//! Requests are framed, planned and prefetched a window at a time, so that what was prefetched is still in the cache
-//! when it is used, then run in order. A window ends early where a command changes how the rest is to be read.
+//! Requests are framed, planned and prefetched one window at a time, then run in order. The prefetched memory is thus
+//! still in the cache when it is used. A window ends early after a command that changes how later requests are read.
 
 use std::ops::ControlFlow;
 
@@ -10,69 +10,74 @@ use commands::spec::flag;
 use resp::reply::{Mark, Output, Reply};
 use resp::request::{Args, Batch, Framer, Input, Limits, Stop};
 use store::hash::KeyHash;
-use store::long;
+use store::shared_bytes;
 use store::sync::Inside;
 
 use super::lookahead::{group_end, keys_of, look_ahead};
 use crate::clients::client::Blocked;
+use crate::clients::progress::Progress;
 use crate::clients::session::{ReplyMode, Session};
 use crate::clients::transaction::is_exec;
-use crate::command_table::KeysAt;
-use crate::machine::ticks::Ticks;
-use crate::reasons::TRACKED;
 use crate::registry::table;
 use crate::services::slow::{self, LargeSizes};
+use crate::slow_path::TRACKED;
 use crate::worker::pace::LANE_BYTES_MAX;
 use crate::worker::tables::{KEPT_KEYS_MAX, Planned, Tables};
 use crate::worker::turn::Invocation;
-use crate::worker::{Pass, Ran, Step, Worker, hash_keys};
+use crate::worker::{GateGuard, Worker, hash_keys};
+use commands::table::KeysAt;
+use statistics::ticks::Ticks;
 
-/// Commands that are framed and run together, and, as far as they have a key each, prefetched: see `lookahead`.
+/// The greatest number of commands that are framed and run together. Commands with one key each are prefetched
+/// together: see `lookahead`.
 const WINDOW: usize = 64;
-/// Keys of commands from which on it is worth it to keep others out: as much as the locks of so many.
+/// The least number of keys for which excluding other threads pays: it costs as much as this number of locks.
 const KEYS_WORTH_IT: usize = 8;
-/// Bytes of requests that are run while others are kept out, at most: some hundred members to be added to something,
-/// which takes less than a millisecond.
+/// The greatest size of requests that run while other threads are excluded. It is the size of some hundred new members,
+/// which take less than a millisecond.
 const BRIEF_BYTES_MAX: usize = 16 * 1024;
 
 const _: () = assert!(WINDOW <= u64::BITS as usize, "a window's commands have a bit each in `lookahead`");
 
-/// One connection's time on the thread: what it has sent, how far that has run, and when others are to have theirs.
-pub(super) struct Stint<'b> {
+/// One connection's time on the thread: its input, its progress, and the limits of its turn.
+pub(super) struct BatchRun<'b> {
     pub(super) input: Input<'b>,
-    /// Where the first byte is that has not run.
+    /// The index of the first byte that has not run.
     pub(super) at: usize,
+    /// The index of its first byte.
+    pub(super) from: usize,
     pub(super) began: Ticks,
-    /// Commands that have run.
+    /// The number of commands that have run.
     pub(super) commands: u32,
-    /// Where its replies begin.
+    /// The start of its replies.
     pub(super) start: Mark,
-    /// Bytes of replies that there were before, and those that end it.
+    /// The length of the output at the start of this run, and the length at which the turn ends.
     pub(super) written: usize,
     pub(super) replies_end: usize,
-    /// From how many bytes on requests and replies are logged.
+    /// The sizes from which requests and replies are logged.
     large: LargeSizes,
-    /// Bytes of replies with which it is looked whether a command was large; 0 if each is looked at.
+    /// The output length from which the last command may have been large, so that its request and reply are measured. 0
+    /// measures each command.
     look_at: usize,
-    /// Whether each is counted by its keys.
+    /// True if each command is counted by its keys.
     counts_keys: bool,
 }
 
-impl Stint<'_> {
+impl BatchRun<'_> {
     #[inline(always)]
     fn is_over(&self, now: Ticks, turn_ticks: u64, out: &Output) -> bool {
         now.since(self.began) > turn_ticks || out.len() > self.replies_end
     }
 }
 
-impl Stint<'_> {
-    /// See `look_at`, after so many bytes of replies.
+impl BatchRun<'_> {
+    /// Returns the value of `look_at` at this length of the output.
     fn end_of_small(&self, len: usize) -> usize {
         let looks_at_each = self.counts_keys || self.large.request != usize::MAX;
         if looks_at_each { 0 } else { len.saturating_add(self.large.reply) }
     }
 
-    /// How many complete requests have not run.
+    /// Returns the number of complete requests that have not run.
     pub(super) fn requests_left(&self, limits: &Limits) -> u32 {
         let (mut framer, mut batch, mut at, mut count) = (Framer::default(), Batch::default(), self.at, 0_u32);
         loop {
@@ -87,11 +92,11 @@ impl Stint<'_> {
     }
 }
 
-/// How a window ended after which the connection goes on.
+/// The end of a window, if the connection goes on with the next requests.
 enum Window {
     /// All of it has run.
     Whole,
-    /// What follows the last request that has run is to be framed again.
+    /// The requests after the last executed one must be framed again.
     Cut,
 }
 
@@ -102,61 +107,71 @@ impl Worker {
         input: Input<'_>,
         from: usize,
         out: &mut Output,
-    ) -> (usize, Ran) {
-        long::received(input.blocks.iter(), || self.run_input(session, input, from, out))
+    ) -> (usize, Progress) {
+        shared_bytes::received(input.blocks.iter(), || self.run_input(session, input, from, out))
     }
 
-    fn run_input(&mut self, session: &mut Session, input: Input<'_>, from: usize, out: &mut Output) -> (usize, Ran) {
-        // In the midst of a script, this thread is inside already.
-        let mut inside = if self.scripts.busy_turn { None } else { self.pass_or_help() };
-        let (at, ran) = self.run_inside(session, input, from, out, &mut inside);
+    fn run_input(
+        &mut self,
+        session: &mut Session,
+        input: Input<'_>,
+        from: usize,
+        out: &mut Output,
+    ) -> (usize, Progress) {
+        // While a busy script calls this, the thread is inside already.
+        let mut inside = if self.scripts.busy_turn { None } else { self.enter_gate_for_batch() };
+        if session.is_clustered() {
+            self.slots.follow(&self.engine.slots, self.clock.now_ms);
+        }
+        let (at, progress) = self.run_inside(session, input, from, out, &mut inside);
         if let Some(followed) = &mut session.followed {
             let commands = input.bytes.get(from..at).unwrap_or_default();
             let after = (self.engine.journal.position(), session.database);
             followed.note_run(&self.engine.replication, after, commands, session.multi.is_some());
         }
-        (at, ran)
+        (at, progress)
     }
 
-    /// The same, inside the gate.
+    /// Like [`Worker::run_with_tables`], inside the gate.
     pub(super) fn run_inside(
         &mut self,
         session: &mut Session,
         input: Input<'_>,
         from: usize,
         out: &mut Output,
-        inside: &mut Pass,
-    ) -> (usize, Ran) {
+        inside: &mut GateGuard,
+    ) -> (usize, Progress) {
         self.arrived_bytes = input.bytes.len() + input.blocks.memory_bytes();
-        // The batch's tables are taken out for the time, so that they can be borrowed beside the rest.
+        // The tables are taken out of the worker, so that both can be borrowed.
         let mut tables = std::mem::take(&mut self.tables);
-        let mut stint = Stint {
+        let mut batch_run = BatchRun {
             input,
             at: from,
+            from,
             began: Ticks::now(),
             commands: 0,
             start: out.mark(),
             written: out.len(),
             replies_end: 0,
-            // A request is no larger than all that has arrived.
+            // A request is no larger than the bytes that have arrived.
             large: LargeSizes::of(&self.engine.settings).among(self.arrived_bytes),
             look_at: 0,
-            counts_keys: self.engine.hot_keys.ratio() != 0,
+            counts_keys: self.engine.counts_by_key(),
         };
-        stint.look_at = stint.end_of_small(stint.written);
-        let ran = if session.applies_stream() && inside.is_none() {
-            // A script that takes too long keeps the gate closed.
-            Ran::Paused
+        batch_run.look_at = batch_run.end_of_small(batch_run.written);
+        let progress = if session.applies_stream() && inside.is_none() {
+            // A busy script keeps the gate closed.
+            Progress::Paused
         } else if self.may_go_on(session) {
-            self.run_windows(session, &mut stint, out, &mut tables, inside)
+            self.run_windows(session, &mut batch_run, out, &mut tables, inside)
         } else {
-            Ran::Closing
+            Progress::Closing
         };
-        if self.engine.reasons.has(TRACKED) {
+        if self.engine.slow_path.has(TRACKED) {
             self.end_tracked_batch(session, out);
         }
-        self.note_batch(session, &stint, ran, &tables, out);
-        // Before the gate is left: a command that runs alone behind it finds all counted.
+        self.note_batch(session, &batch_run, progress, &tables, out);
+        // This precedes the exit from the gate: a command that runs alone afterwards finds all counts complete.
         self.meter.count();
         if inside.is_some() {
             self.commit_count(session);
@@ -165,188 +180,192 @@ impl Worker {
         self.shards.clear();
         self.shards.shrink_to(KEPT_KEYS_MAX);
         self.tables = tables;
-        (stint.at, ran)
+        (batch_run.at, progress)
     }
 
-    /// False for a primary's stream that is not followed any more. The thread is inside the gate.
+    /// Returns false for the stream of a former primary. The thread is inside the gate.
     #[inline]
-    fn may_go_on(&self, session: &Session) -> bool {
+    pub(crate) fn may_go_on(&self, session: &Session) -> bool {
         session.followed.as_ref().is_none_or(|followed| !followed.is_over(&self.engine.replication))
     }
 
     fn run_windows(
         &mut self,
         session: &mut Session,
-        stint: &mut Stint<'_>,
+        batch_run: &mut BatchRun<'_>,
         out: &mut Output,
         tables: &mut Tables,
-        inside: &mut Pass,
-    ) -> Ran {
+        inside: &mut GateGuard,
+    ) -> Progress {
         loop {
-            // What comes now may take long: others need not wait for it.
+            // The next steps may take long, so other threads may enter.
             inside.iter_mut().for_each(Inside::let_in);
-            if session.client.summons.any() {
-                if session.client.summons.is_killed() {
-                    return Ran::Closing;
+            if session.client.pending_signals.any() {
+                if session.client.pending_signals.is_killed() {
+                    return Progress::Closing;
                 }
-                session.follow_summons();
+                session.handle_signals();
             }
-            if stint.commands > 0 && stint.at == stint.input.bytes.len() {
-                // The tables stay those of the last window: a batch of one command is looked at when it has run.
-                return Ran::Idle;
+            if batch_run.commands > 0 && batch_run.at == batch_run.input.bytes.len() {
+                // The tables keep the last window, because the advisor reads a batch of one command after its run.
+                return Progress::Ready;
             }
             tables.batch.clear();
             let is_monitored = !self.engine.monitors.is_empty();
-            let window = if is_monitored { self.mind_monitors(session, stint, WINDOW) } else { WINDOW };
-            let (end, stop) = self.frame_window(session, stint, tables, window);
+            let window = if is_monitored { self.split_at_monitors(session, batch_run, WINDOW) } else { WINDOW };
+            let (end, stop) = self.frame_window(session, batch_run, tables, window);
             if self.must_await_log(&tables.planned) {
                 session.framer.forget();
-                return Ran::AwaitsLog;
+                return Progress::AwaitsLog;
             }
-            // Before the prefetch, because what is evicted must not be waited for.
+            // Eviction precedes the prefetch; otherwise evicted keys would be prefetched for nothing.
             if inside.is_some() {
-                self.mind_memory(tables.planned.len(), inside);
+                self.check_memory(tables.planned.len(), inside);
             }
             self.stats().batches.add(u64::from(!tables.planned.is_empty()));
             self.ticks = Ticks::now();
-            // After all that may have taken long: the gate, eviction, a request of millions of arguments.
+            // The clock is read after all slow steps: the gate, eviction, a request with millions of arguments.
             self.clock.follow(self.ticks);
             self.looked_at = self.ticks;
-            let (began, before) = (self.ticks, stint.commands);
-            let ran = self.run_window(session, stint, out, tables, inside);
+            let (began, before) = (self.ticks, batch_run.commands);
+            let progress = self.run_window(session, batch_run, out, tables, inside);
             self.stats().command_ticks.add(self.ticks.since(began));
             if is_monitored {
-                self.monitors.passed(stint.commands - before, &mut self.random);
+                self.monitors.passed(batch_run.commands - before, &mut self.random);
             }
-            match ran {
-                ControlFlow::Break(ran) => return ran,
-                // Where framing stopped no longer holds once the limits have changed.
+            match progress {
+                ControlFlow::Break(progress) => return progress,
+                // A cut window changed the limits, so the end that framing found is invalid.
                 ControlFlow::Continue(Window::Cut) => {}
                 ControlFlow::Continue(Window::Whole) => {
-                    stint.at = end;
+                    batch_run.at = end;
                     match stop {
                         Stop::Full => {}
-                        Stop::Incomplete => return Ran::Idle,
+                        Stop::Incomplete => return Progress::Ready,
                         Stop::Error(error) => return self.answer_no_request(session, &error.text(), out),
                     }
                 }
             }
-            if stint.is_over(Ticks::now(), self.pace.turn_ticks, out) {
-                return Ran::Yielded;
+            if batch_run.is_over(Ticks::now(), self.pace.turn_ticks, out) {
+                return Progress::Yielded;
             }
         }
     }
 
-    /// Whether one of these commands may write and the log has no room for it, or is late. Looked at before any of them holds a shard. What
-    /// is refused needs no room.
+    /// Returns true if one of these commands could write, and the log has no room or is late. The check precedes all
+    /// locks, because a unit that holds shards must not wait. Commands that will be refused need no room.
     #[inline]
     fn must_await_log(&self, planned: &[Planned]) -> bool {
         let writes = |plan: &Planned| plan.command.is_some_and(|c| c.info.has(flag::WRITE | flag::MAY_REPLICATE));
         let is_late = || self.lane.waiting_bytes() > LANE_BYTES_MAX || self.engine.durability.is_behind();
-        // A round of a primary's stream is looked at as a whole, before it begins.
+        // A round of a primary's stream is checked as a whole, before it begins.
         let is_full = self.effects.recording && !self.applying.is_lane && is_late();
         (is_full || !self.applying.is_lane && self.engine.snapshots.is_overfull())
             && !self.engine.refuses_writes()
             && planned.iter().any(writes)
     }
 
-    /// Frames and plans the requests that are run next. Says where the last of them ends, and why there are no more.
+    /// Frames and plans the next requests. Returns the end of the last one, and the reason that framing stopped.
     #[inline(always)]
     fn frame_window(
         &self,
         session: &mut Session,
-        stint: &mut Stint<'_>,
+        batch_run: &mut BatchRun<'_>,
         tables: &mut Tables,
         window: usize,
     ) -> (usize, Stop) {
         if session.is_guarded() {
-            return self.frame_guarded(session, stint, tables, window);
+            return self.frame_guarded(session, batch_run, tables, window);
         }
-        stint.replies_end = stint.written + self.reply_bytes_max();
-        let framed = session.framer.frame(stint.input, stint.at, &self.limits, window, &mut tables.batch);
-        plan(&tables.batch, stint.input, &mut tables.planned, &mut tables.keys);
+        batch_run.replies_end = batch_run.written + self.reply_bytes_max();
+        let framed =
+            session.framer.frame(batch_run.input, batch_run.at, self.framing_limits(), window, &mut tables.batch);
+        plan(&tables.batch, batch_run.input, &mut tables.planned, &mut tables.keys);
         framed
     }
 
-    /// Runs a window's requests, in groups whose memory is asked for together. Breaks off with what became of the
-    /// connection, if it doesn't go on with the next request.
+    /// Runs a window's requests, in groups that are prefetched together. Breaks with the state of the connection if it
+    /// has to wait, yield or close.
     #[inline(always)]
     fn run_window(
         &mut self,
         session: &mut Session,
-        stint: &mut Stint<'_>,
+        batch_run: &mut BatchRun<'_>,
         out: &mut Output,
         tables: &Tables,
-        inside: &mut Pass,
-    ) -> ControlFlow<Ran, Window> {
+        inside: &mut GateGuard,
+    ) -> ControlFlow<Progress, Window> {
         let Tables { batch, planned, keys } = tables;
         let in_script = self.scripts.busy_turn;
         let last_end = batch.requests().last().map(|r| r.end as usize);
         let mut ahead = 0;
-        let mut is_plain = self.may_be_quick(session);
+        let mut is_plain = self.may_take_fast_path(session);
         let mut len = out.len();
-        let turn_end = stint.began.after(self.pace.turn_ticks);
+        let turn_end = batch_run.began.after(self.pace.turn_ticks);
         for (index, (request, plan)) in batch.requests().iter().zip(planned.iter()).enumerate() {
             if index == ahead
                 && let Some(inside) = inside
             {
-                ahead = self.prepare_group(session, stint, tables, ahead, inside);
+                ahead = self.prepare_group(session, batch_run, tables, ahead, inside);
             }
-            let args = &batch.args(request, stint.input);
-            let keys = &keys[plan.keys_start as usize..plan.keys_end as usize];
+            let args = &batch.args(request, batch_run.input);
             if inside.is_none() && !in_script {
-                *inside = self.pass();
+                *inside = self.enter_gate();
                 self.clock.follow(Ticks::now());
                 if session.applies_stream() && inside.is_none() {
-                    stint.commands += index as u32;
+                    batch_run.commands += index as u32;
                     session.framer.forget();
-                    return ControlFlow::Break(Ran::Paused);
+                    return ControlFlow::Break(Progress::Paused);
                 }
-                session.follow_summons();
+                self.follow_changes(session);
                 if session.has_changed() {
-                    stint.commands += index as u32;
-                    return end_early(session, Step::Reframe);
+                    batch_run.commands += index as u32;
+                    return end_early(session, Progress::Reframe);
                 }
             }
-            let may_be_quick = is_plain && inside.is_some();
-            let step = if may_be_quick && plan.quick.is_some() {
-                self.step_quickly(session, plan, args, keys, out, inside)
+            let is_fast = is_plain && inside.is_some();
+            let progress = if is_fast
+                && plan.one_key.is_some()
+                && let Some(key) = keys.get(plan.keys_start as usize)
+            {
+                self.dispatch_one_key(session, plan, args, key, out, inside)
             } else {
-                let step = if may_be_quick && plan.is_keyless {
-                    self.step_keyless(session, plan, args, out, inside)
+                let keys = plan.keys_of(keys);
+                let progress = if is_fast && plan.is_keyless {
+                    self.dispatch_keyless(session, plan, args, out, inside)
                 } else {
-                    self.step(session, plan, args, keys, out, inside)
+                    self.dispatch(session, plan, args, keys, out, inside)
                 };
-                is_plain = self.may_be_quick(session);
-                step
+                is_plain = self.may_take_fast_path(session);
+                progress
             };
-            let step = if self.effects.took_much { self.mind_memory_next(step) } else { step };
+            let progress = if self.effects.took_much { self.check_memory_next(progress) } else { progress };
             let before = std::mem::replace(&mut len, out.len());
-            if len >= stint.look_at {
-                self.look_at_last(session, plan, (args, keys), len.saturating_sub(before), stint);
-                stint.look_at = stint.end_of_small(len);
+            if len >= batch_run.look_at {
+                self.look_at_last(session, plan, (args, plan.keys_of(keys)), len.saturating_sub(before), batch_run);
+                batch_run.look_at = batch_run.end_of_small(len);
             }
-            if step != Step::Next {
-                let has_run = !matches!(step, Step::Pause | Step::AwaitRoom);
+            if progress != Progress::Ready {
+                let has_run = !matches!(progress, Progress::Paused | Progress::AwaitsRoom);
                 if has_run {
-                    stint.at = request.end as usize;
+                    batch_run.at = request.end as usize;
                 }
-                stint.commands += index as u32 + u32::from(has_run);
-                return end_early(session, step);
+                batch_run.commands += index as u32 + u32::from(has_run);
+                return end_early(session, progress);
             }
-            stint.at = request.end as usize;
-            // A window of slow commands may take much longer than a turn, and its replies much memory.
-            if (self.ticks > turn_end || len > stint.replies_end) && Some(stint.at) != last_end {
-                stint.commands += index as u32 + 1;
+            batch_run.at = request.end as usize;
+            // A window of slow commands may take much longer than a turn, and its replies may take much memory.
+            if (self.ticks > turn_end || len > batch_run.replies_end) && Some(batch_run.at) != last_end {
+                batch_run.commands += index as u32 + 1;
                 session.framer.forget();
-                return ControlFlow::Break(Ran::Yielded);
+                return ControlFlow::Break(Progress::Yielded);
             }
         }
-        stint.commands += planned.len() as u32;
+        batch_run.commands += planned.len() as u32;
         ControlFlow::Continue(Window::Whole)
     }
 
-    /// Logs the command that has run if its request or its reply is large, and counts it by its keys if that is asked for.
+    /// Logs the executed command if its request or its reply is large, and counts it by its keys if HOTKEYS is on.
     #[cold]
     fn look_at_last(
         &mut self,
@@ -354,112 +373,110 @@ impl Worker {
         plan: &Planned,
         (args, keys): (&Args<'_>, &[KeyRef]),
         reply: usize,
-        stint: &Stint<'_>,
+        batch_run: &BatchRun<'_>,
     ) {
         let ticks = self.ticks.since(self.looked_at);
         self.looked_at = self.ticks;
         let Some(command) = plan.command else { return };
-        // What has been queued only is looked at when it runs.
+        // A queued command is checked when it runs.
         if session.multi.is_some() {
             return;
         }
-        stint.large.note(self, session, command, *args, reply);
-        // A transaction's commands are counted each for itself.
-        if stint.counts_keys && !is_exec(command) {
-            slow::note_hot_keys(self, Invocation { command, args, keys }, ticks, reply);
+        batch_run.large.note(self, session, command, *args, reply);
+        // A transaction's commands are counted one by one.
+        if batch_run.counts_keys && !is_exec(command) {
+            let invoked = Invocation { command, args, keys };
+            slow::note_hot_keys(self, invoked, ticks, reply);
+            slow::note_slot(self, invoked, ticks, reply);
         }
     }
 
-    /// Asks for the memory that the window's next commands will read, from the one at `from` on, and says which is the
-    /// first beyond them.
+    /// Prefetches the memory of the window's next group of commands, starting at `from`. Returns the index of the first
+    /// command after the group.
     #[inline(always)]
     fn prepare_group(
         &mut self,
         session: &Session,
-        stint: &Stint<'_>,
+        batch_run: &BatchRun<'_>,
         tables: &Tables,
         from: usize,
         inside: &mut Inside<'static>,
     ) -> usize {
         let Tables { batch, planned, keys } = tables;
         let group = from..group_end(planned, keys, from);
-        let bytes = batch.requests()[group.clone()].last().map_or(0, |last| last.end as usize - stint.at);
-        self.choose_company(inside, &planned[group.clone()], keys, bytes);
-        if self.engine.reasons.has(TRACKED) {
+        let bytes = batch.requests()[group.clone()].last().map_or(0, |last| last.end as usize - batch_run.at);
+        self.try_exclusive(inside, &planned[group.clone()], keys, bytes);
+        if self.engine.slow_path.has(TRACKED) {
             keys_of(&planned[group.clone()], keys).iter().for_each(|key| self.engine.tracking.keys.ask_for(key.hash));
         }
         let hints = self.engine.keyspace.hints(session.database, inside);
         let end = group.end;
-        look_ahead(&hints, batch, stint.input, planned, keys, group);
+        look_ahead(&hints, batch, batch_run.input, planned, keys, group);
         end
     }
 
-    /// Answers bytes that are no request, after which the connection can't be understood.
+    /// Answers bytes that are no request. The connection is closed because its further input has no known boundaries.
     #[cold]
-    fn answer_no_request(&self, session: &mut Session, text: &[u8], out: &mut Output) -> Ran {
+    fn answer_no_request(&self, session: &mut Session, text: &[u8], out: &mut Output) -> Progress {
         if session.reply_mode() == ReplyMode::On {
             Reply::new(out, session.proto).error(text);
         }
         self.stats().count_error(b"ERR");
         session.closing = true;
-        Ran::Closing
+        Progress::Closing
     }
 
-    /// Has the limit of the memory looked at before the next command, not after the window.
+    /// Makes the worker check the memory limit before the next command instead of after the window.
     #[cold]
-    fn mind_memory_next(&mut self, step: Step) -> Step {
+    fn check_memory_next(&mut self, progress: Progress) -> Progress {
         self.effects.took_much = false;
         self.memory.look_again();
-        if step == Step::Next { Step::Reframe } else { step }
+        if progress == Progress::Ready { Progress::Reframe } else { progress }
     }
 
-    /// Keeps other threads out while some of a window's commands run, if there are enough of them to be worth it, all
-    /// are brief, and no other thread seems to have anything to do: then no lock is taken. `bytes`: of the requests.
+    /// Excludes other threads while a group of commands runs, so that it takes no locks. The group must have enough
+    /// keys to be worth it, all its commands must be brief, and no other thread may seem busy. `bytes` is the size of
+    /// the requests.
     #[inline]
-    fn choose_company(&mut self, inside: &mut Inside<'_>, group: &[Planned], keys: &[KeyRef], bytes: usize) {
+    fn try_exclusive(&mut self, inside: &mut Inside<'_>, group: &[Planned], keys: &[KeyRef], bytes: usize) {
         inside.let_in();
         if self.applying.is_lane
             || keys_of(group, keys).len() < KEYS_WORTH_IT
             || bytes > BRIEF_BYTES_MAX
-            || self.company.has_just_met(self.ticks)
+            || self.exclusive_backoff.has_just_met(self.ticks)
             || !group.iter().all(|plan| plan.is_brief)
         {
             return;
         }
         let waits = self.engine.keyspace.gate().waits();
-        // The one that waited may have been this thread: another one keeps others out as well.
-        if self.company.has_made_wait(waits) || !inside.keep_out() {
-            self.company.meet(waits, self.ticks);
+        // The thread that waited may have been this one, because another thread can exclude it in the same way.
+        if self.exclusive_backoff.has_made_wait(waits) || !inside.keep_out() {
+            self.exclusive_backoff.meet(waits, self.ticks);
         }
     }
 }
 
-/// Ends a window behind a command that the next doesn't simply follow.
+/// Ends a window early after a command that changes the connection's course.
 #[cold]
-fn end_early(session: &mut Session, step: Step) -> ControlFlow<Ran, Window> {
-    // What is known of an incomplete request begins after the window's last, not here.
+fn end_early(session: &mut Session, progress: Progress) -> ControlFlow<Progress, Window> {
+    // The framer's state belongs to an incomplete request behind the whole window. The next framing starts behind the
+    // last executed request instead.
     session.framer.forget();
-    ControlFlow::Break(match step {
-        Step::Next | Step::Reframe => return ControlFlow::Continue(Window::Cut),
-        Step::Park => Ran::Parked,
-        Step::Pause => {
-            // Redis counts those that CLIENT PAUSE holds back among the blocked.
-            if !session.applies_stream() {
-                session.client.block(Blocked::Paused);
-            }
-            Ran::Paused
-        }
-        Step::AwaitRoom => Ran::Overfilled,
-        Step::Close | Step::Gone => Ran::Closing,
-    })
+    match progress {
+        Progress::Ready | Progress::Reframe => return ControlFlow::Continue(Window::Cut),
+        // Redis counts connections that CLIENT PAUSE holds back among the blocked ones.
+        Progress::Paused if !session.applies_stream() => _ = session.client.block(Blocked::Paused),
+        _ => {}
+    }
+    ControlFlow::Break(if progress == Progress::Gone { Progress::Closing } else { progress })
 }
 
-/// What a request's name and its number of arguments tell.
+/// The facts that follow from a request's name and its number of arguments.
 struct Found {
     keys: KeysAt,
-    /// But for the keys.
+    /// All fields except those of the keys.
     plan: Planned,
-    /// Whether that is all, so that it holds for others with the same name and as many arguments.
+    /// True if the facts hold for every request with this name and number of arguments.
     is_all: bool,
 }
 
@@ -468,13 +485,13 @@ impl Found {
         keys: KeysAt::None,
         plan: Planned {
             command: None,
-            quick: None,
             keys_start: 0,
             keys_end: 0,
             reads_collection: false,
+            one_key: None,
             fits: false,
-            is_brief: false,
             is_keyless: false,
+            is_brief: false,
         },
         is_all: false,
     };
@@ -483,42 +500,45 @@ impl Found {
         let table = table();
         let named = table.find(args.get(0));
         let command = named.and_then(|command| table.resolve(command, args));
-        // A command with the wrong number of arguments has no keys: it will not run.
+        // A command with the wrong number of arguments will not run, so it has no keys.
         let fitting = command.filter(|command| command.accepts(args.len()));
         let keys = fitting.map_or(KeysAt::None, |command| command.keys);
         let plan = Planned {
             command,
-            quick: fitting.filter(|_| matches!(keys, KeysAt::Only(_))).and_then(|command| command.quick),
             reads_collection: command.is_some_and(|c| c.reads_collection),
             fits: fitting.is_some(),
+            is_keyless: fitting.is_some_and(|command| command.is_keyless),
+            one_key: fitting.filter(|_| matches!(keys, KeysAt::Only(_))).and_then(|command| command.keys_handler),
             is_brief: fitting.is_some_and(|c| c.is_brief),
-            is_keyless: fitting.is_some_and(|c| c.is_keyless),
             ..Found::NOTHING.plan
         };
         Found { keys, plan, is_all: named.is_some_and(|command| command.subcommands.is_empty()) }
     }
 }
 
-/// Looks every request's command up, and hashes its keys.
-// On its own for the registers' sake, as framing is.
+/// Looks up every request's command, and hashes its keys.
+// Not inlined, to save registers, like framing.
 #[inline(never)]
 pub(crate) fn plan(batch: &Batch, input: Input<'_>, planned: &mut Vec<Planned>, keys: &mut Vec<KeyRef>) {
     plan_each(batch, input, planned, keys, &mut Unguarded);
 }
 
-/// Looks at a window's commands as they are planned: in the same loop, because the command and its key are at hand there.
+/// A check of a window's commands during planning. It runs in the same loop because the command and its key are at hand
+/// there.
 pub(super) trait Guard {
-    /// Called before a command that may be another than the one before it.
+    /// Called before a command that may differ from the previous one.
     fn turn_to(&mut self, plan: &Planned);
 
-    /// True if the command needs no longer look. `key`: its only key; empty if it has none or may have several.
-    fn passes(&self, key: &[u8]) -> bool;
+    /// Returns whether the command needs no closer check. `key` is its only key, or empty if it has none or may have
+    /// several. `keys` are the keys of all commands planned so far; those from index `from` on are its own.
+    // A slice of its own keys would cost a bounds check for each command, also without a guard.
+    fn passes(&self, key: &[u8], keys: &[KeyRef], from: usize) -> bool;
 
-    /// Looks at a command that doesn't pass.
-    fn look_again(&mut self, plan: &mut Planned, args: Args<'_>, key: &[u8]);
+    /// Checks a command that doesn't pass.
+    fn look_again(&mut self, plan: &mut Planned, args: Args<'_>, key: &[u8], keys: &[KeyRef], from: usize);
 }
 
-/// For a user that may do everything.
+/// The guard for a user without restrictions.
 struct Unguarded;
 
 impl Guard for Unguarded {
@@ -526,11 +546,11 @@ impl Guard for Unguarded {
     fn turn_to(&mut self, _: &Planned) {}
 
     #[inline(always)]
-    fn passes(&self, _: &[u8]) -> bool {
+    fn passes(&self, _: &[u8], _: &[KeyRef], _: usize) -> bool {
         true
     }
 
-    fn look_again(&mut self, _: &mut Planned, _: Args<'_>, _: &[u8]) {}
+    fn look_again(&mut self, _: &mut Planned, _: Args<'_>, _: &[u8], _: &[KeyRef], _: usize) {}
 }
 
 /// See [`plan`].
@@ -544,7 +564,7 @@ pub(super) fn plan_each(
 ) {
     planned.clear();
     keys.clear();
-    // Pipelines are made of runs of one command.
+    // Pipelines consist of runs of one command.
     let mut found = Found::NOTHING;
     for request in batch.requests() {
         let args = batch.args(request, input);
@@ -563,11 +583,13 @@ pub(super) fn plan_each(
             _ => {}
         }
         planned.push(Planned { keys_start, keys_end: keys.len() as u32, ..found.plan });
-        // Where the plan is already: on the stack, it would be written in parts and read as a whole.
-        if !guard.passes(only)
+        // Passed in place. A copy on the stack would be written in parts and read as a whole, which defeats store
+        // forwarding.
+        let from = keys_start as usize;
+        if !guard.passes(only, keys, from)
             && let Some(plan) = planned.last_mut()
         {
-            guard.look_again(plan, args, only);
+            guard.look_again(plan, args, only, keys, from);
         }
     }
 }
@@ -575,12 +597,12 @@ pub(super) fn plan_each(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Loader, Settings};
     use crate::testing::{Bench, request};
+    use config::{Loader, Settings};
     use resp::request::Framer;
 
     #[test]
-    fn a_slow_command_in_the_midst_of_a_window_ends_the_turn() {
+    fn a_slow_command_within_a_window_ends_the_turn() {
         let settings = Settings::new();
         Loader::new(&settings).directive(&[b"enable-debug-command".to_vec(), b"local".to_vec()]).unwrap();
         let mut bench = Bench::with(settings);
@@ -588,12 +610,12 @@ mod tests {
         let slow = request(&["debug", "sleep", "0.005"]);
         let input = [&*slow, &slow, b"PING\r\nPI"].concat();
         let mut out = Output::default();
-        let (at, ran) = bench.worker.run(&mut session, input[..].into(), 0, &mut out);
-        assert_eq!((at, ran), (slow.len(), Ran::Yielded));
-        let (at, ran) = bench.worker.run(&mut session, input[..].into(), at, &mut out);
-        assert_eq!((at, ran), (2 * slow.len(), Ran::Yielded));
-        let (at, ran) = bench.worker.run(&mut session, input[..].into(), at, &mut out);
-        assert_eq!((at, ran), (input.len() - 2, Ran::Idle));
+        let (at, progress) = bench.worker.run(&mut session, input[..].into(), 0, &mut out);
+        assert_eq!((at, progress), (slow.len(), Progress::Yielded));
+        let (at, progress) = bench.worker.run(&mut session, input[..].into(), at, &mut out);
+        assert_eq!((at, progress), (2 * slow.len(), Progress::Yielded));
+        let (at, progress) = bench.worker.run(&mut session, input[..].into(), at, &mut out);
+        assert_eq!((at, progress), (input.len() - 2, Progress::Ready));
         assert_eq!(out.slices().collect::<Vec<_>>().concat(), b"+OK\r\n+OK\r\n+PONG\r\n");
     }
 
@@ -624,7 +646,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_begin_alike_run_as_if_each_were_alone() {
+    fn similar_requests_in_a_window_run_like_single_ones() {
         let lines = [
             "set a 1",
             "set b 2",
@@ -673,29 +695,29 @@ mod tests {
         assert_eq!(String::from_utf8_lossy(&replies), String::from_utf8_lossy(&expected));
     }
 
-    /// Whether a thread keeps others out that runs these commands.
+    /// Returns whether a thread that runs these commands excludes others.
     fn keeps_out(bench: &mut Bench, lines: &str) -> bool {
         let (mut batch, mut planned, mut keys) = (Batch::default(), Vec::new(), Vec::new());
         let input = format!("{}\r\n", lines.lines().collect::<Vec<_>>().join("\r\n")).into_bytes();
         let (end, _) = Framer::default().frame(input[..].into(), 0, &bench.worker.limits, WINDOW, &mut batch);
         assert_eq!(end, input.len());
         plan(&batch, input[..].into(), &mut planned, &mut keys);
-        let mut inside = bench.worker.pass();
+        let mut inside = bench.worker.enter_gate();
         let inside = inside.as_mut().unwrap();
         bench.worker.ticks = Ticks::now();
-        bench.worker.choose_company(inside, &planned, &keys, input.len());
+        bench.worker.try_exclusive(inside, &planned, &keys, input.len());
         inside.keeps_out()
     }
 
     #[test]
-    fn others_are_kept_out_for_what_is_brief_and_many() {
+    fn many_brief_commands_exclude_other_threads() {
         let mut bench = Bench::with_threads(Settings::new(), 2);
-        bench.worker.company.pause_ticks = 0;
+        bench.worker.exclusive_backoff.pause_ticks = 0;
         let mset = format!("mset{}", " k v".repeat(8));
         for brief in [&*"get k\n".repeat(8), &"set k v\nincr n\nzadd z 1 a\nhset h f v\n".repeat(2), &mset] {
             assert!(keeps_out(&mut bench, brief), "{brief}");
         }
-        // Too few, too much, and one in the midst that may take its time.
+        // Too few keys, too many bytes, or one slow command among them.
         let long = format!("{}set k {}", "get k\n".repeat(8), "v".repeat(BRIEF_BYTES_MAX));
         assert!(!keeps_out(&mut bench, &"get k\n".repeat(7)) && !keeps_out(&mut bench, &long));
         for slow in [
@@ -716,37 +738,37 @@ mod tests {
         ] {
             assert!(!keeps_out(&mut bench, &format!("{}{slow}", "get k\n".repeat(8))), "{slow}");
         }
-        // With one thread, there is no other to be kept out.
+        // With one thread, there is no other thread to exclude.
         assert!(!keeps_out(&mut Bench::default(), &"get k\n".repeat(8)));
     }
 
     #[test]
-    fn others_are_let_in_for_a_while_when_they_come() {
+    fn other_threads_that_arrive_are_let_in_for_a_while() {
         let mut bench = Bench::with_threads(Settings::new(), 2);
         let brief = "get k\n".repeat(8);
         let gate = bench.worker.engine.keyspace.gate();
-        // One that has just begun gives the others time to show.
-        bench.worker.company.pause_ticks = u64::MAX;
+        // A thread that has just begun gives other threads time to appear.
+        bench.worker.exclusive_backoff.pause_ticks = u64::MAX;
         assert!(!keeps_out(&mut bench, &brief));
-        bench.worker.company.pause_ticks = 0;
+        bench.worker.exclusive_backoff.pause_ticks = 0;
         assert!(keeps_out(&mut bench, &brief));
         let inside = gate.enter(1);
         assert!(!keeps_out(&mut bench, &brief));
         drop(inside);
         assert!(keeps_out(&mut bench, &brief));
-        // One that came and waited, and went, is noticed once.
+        // A thread that came, waited and left is noticed once.
         let mut first = gate.enter(0);
         assert!(first.keep_out() && gate.enter_unless(1, || true).is_none());
         drop(first);
-        let before = bench.worker.company.met_at();
+        let before = bench.worker.exclusive_backoff.met_at();
         assert!(!keeps_out(&mut bench, &brief));
-        assert!(bench.worker.company.met_at() > before && keeps_out(&mut bench, &brief));
+        assert!(bench.worker.exclusive_backoff.met_at() > before && keeps_out(&mut bench, &brief));
     }
 
     #[test]
-    fn one_who_wants_no_replies_gets_none_to_what_is_no_request() {
+    fn client_reply_off_silences_protocol_errors() {
         let mut bench = Bench::default();
         let mut session = bench.open();
-        assert_eq!(bench.run(&mut session, b"CLIENT REPLY OFF\r\n*x\r\n"), (Vec::new(), Ran::Closing));
+        assert_eq!(bench.run(&mut session, b"CLIENT REPLY OFF\r\n*x\r\n"), (Vec::new(), Progress::Closing));
     }
 }

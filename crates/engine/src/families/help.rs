@@ -1,11 +1,11 @@
-//! The answer to HELP, which every command with subcommands has.
+//! The reply to HELP of every command with subcommands.
 
 use commands::error::Outcome;
 
 use crate::worker::turn::Turn;
 
-/// Answers the lines about a container's subcommands, between the first and the last line that all of them have. By
-/// convention a line names a subcommand, and those below it that begin with four blanks explain it.
+/// Replies with the lines about a container's subcommands, between a first and a last line that are the same for all.
+/// By convention a line names a subcommand, and the following lines with four leading blanks explain it.
 pub(crate) fn help(turn: &mut Turn<'_, '_>, lines: &[&str]) -> Outcome {
     let name = table_name(turn);
     turn.reply.array(lines.len() + 3);
@@ -16,7 +16,7 @@ pub(crate) fn help(turn: &mut Turn<'_, '_>, lines: &[&str]) -> Outcome {
     Ok(())
 }
 
-/// The container's name as HELP spells it.
+/// Returns the container's name in HELP's spelling.
 fn table_name(turn: &Turn<'_, '_>) -> String {
     let name = turn.command.name.split('|').next().unwrap_or_default();
     name.to_ascii_uppercase()

@@ -1,69 +1,46 @@
-//! The commands on sessions and the server, a file per family. They see a `Turn`, and know nothing of how commands are
+//! The commands on sessions and the server, one file per family, grouped by subject. Handlers see a `Turn`, and don't know how commands are
 //! run.
 
-pub mod acl;
-pub mod advise;
-pub mod client;
-mod client_filter;
-mod client_kill;
-mod client_tracking;
+pub mod administration;
 pub mod cluster;
-pub mod command;
-pub mod commandlog;
-pub mod config;
-pub mod connection;
-pub mod debug;
-pub mod failover;
-pub mod functions;
+pub mod connections;
 mod help;
-pub mod hotkeys;
-pub mod info;
-pub mod latency;
-pub mod memory;
-pub mod migrate;
-pub mod module;
-pub mod monitor;
-pub mod persistence;
-pub mod pipeline;
-pub mod pubsub;
-pub mod replicas;
+pub mod observability;
 pub mod replication;
-pub mod scripting;
-pub mod server;
-pub mod slowlog;
-pub mod transactions;
+pub mod scripts;
 
 use commands::Spec;
 
 use crate::worker::turn::Run;
 
-/// Every command of this room, by family. A new family is a line here.
+/// All commands of this module, by family. A new family needs a line here.
 pub const ALL: &[&[Spec<Run>]] = &[
-    acl::COMMANDS,
-    advise::COMMANDS,
-    command::COMMANDS,
-    client::COMMANDS,
+    administration::acl::COMMANDS,
+    observability::advise::COMMANDS,
+    observability::batchlog::COMMANDS,
+    administration::command::COMMANDS,
+    connections::client::COMMANDS,
     cluster::COMMANDS,
-    commandlog::COMMANDS,
-    config::COMMANDS,
-    connection::COMMANDS,
-    debug::COMMANDS,
-    failover::COMMANDS,
-    functions::COMMANDS,
-    hotkeys::COMMANDS,
-    info::COMMANDS,
-    latency::COMMANDS,
-    memory::COMMANDS,
-    migrate::COMMANDS,
-    module::COMMANDS,
-    monitor::COMMANDS,
-    persistence::COMMANDS,
-    pipeline::COMMANDS,
-    pubsub::COMMANDS,
-    replicas::COMMANDS,
-    replication::COMMANDS,
-    scripting::COMMANDS,
-    server::COMMANDS,
-    slowlog::COMMANDS,
-    transactions::COMMANDS,
+    observability::commandlog::COMMANDS,
+    administration::config::COMMANDS,
+    connections::session::COMMANDS,
+    administration::debug::COMMANDS,
+    replication::failover::COMMANDS,
+    scripts::functions::COMMANDS,
+    observability::hotkeys::COMMANDS,
+    observability::info::COMMANDS,
+    observability::latency::COMMANDS,
+    observability::memory::COMMANDS,
+    replication::migrate::COMMANDS,
+    administration::module::COMMANDS,
+    observability::monitor::COMMANDS,
+    administration::persistence::COMMANDS,
+    connections::pipeline::COMMANDS,
+    connections::pubsub::COMMANDS,
+    replication::replicas::COMMANDS,
+    replication::roles::COMMANDS,
+    scripts::scripting::COMMANDS,
+    administration::server::COMMANDS,
+    observability::slowlog::COMMANDS,
+    connections::transactions::COMMANDS,
 ];

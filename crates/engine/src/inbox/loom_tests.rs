@@ -1,4 +1,4 @@
-//! Inboxes through every interleaving of their threads.
+//! Runs inboxes through every interleaving of their threads.
 
 use loom::sync::{Arc as Shared, Notify};
 use loom::thread;
@@ -13,7 +13,7 @@ impl Wake for Sleeper {
     }
 }
 
-/// An inbox in which a single push is too much, and what its thread sleeps on.
+/// Returns an inbox that a single push overfills, and the sleep of its thread.
 fn inbox() -> (Inbox, Shared<Notify>) {
     let sleep = Shared::new(Notify::new());
     let inbox = Inbox { room_cost_max: 1, ..Inbox::new(Box::new(Sleeper(sleep.clone())), 2) };
@@ -25,7 +25,7 @@ fn push(inbox: &Inbox, from: usize) -> bool {
 }
 
 #[test]
-fn loom_what_is_sent_wakes_a_thread_that_sleeps() {
+fn loom_a_message_wakes_a_sleeping_thread() {
     loom::model(|| {
         let (inbox, sleep) = inbox();
         let inbox = Shared::new(inbox);
@@ -69,8 +69,8 @@ fn loom_a_thread_that_leaves_pushes_for_later_is_woken_by_a_message() {
     });
 }
 
-/// One of two threads that overfill each other's inbox: it goes on when there is room again, and has been given what
-/// the other published.
+/// Runs one of two threads that overfill each other's inbox: it continues when there is room again, and has received
+/// the other's messages.
 fn publish_and_wait(inboxes: &[(Inbox, Shared<Notify>); 2], me: usize) {
     let (other, (mine, sleep)) = (&inboxes[1 - me].0, &inboxes[me]);
     assert!(push(other, me));
@@ -88,7 +88,7 @@ fn publish_and_wait(inboxes: &[(Inbox, Shared<Notify>); 2], me: usize) {
 }
 
 #[test]
-fn loom_two_that_have_filled_each_others_inbox_go_on() {
+fn loom_two_threads_with_full_inboxes_make_progress() {
     // All interleavings would take hours.
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);

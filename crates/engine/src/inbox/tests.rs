@@ -52,7 +52,7 @@ fn pushes_are_taken_in_portions_and_what_is_left_keeps_the_inbox_filled() {
         inbox.push(&many, 0, &bytes(1000), (1, false), false);
     }
     inbox.send(Message::Look);
-    // A message is worth 1,100 bytes of work for each of ten connections.
+    // A push counts as 1,100 bytes of work for each of ten connections.
     assert_eq!(inbox.take_pushes(25_000).pushes.iter().map(|push| push.number).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(inbox.take_pushes(1).pushes.len(), 1);
     assert!(inbox.is_filled());
@@ -70,12 +70,12 @@ fn a_sleeping_thread_is_woken_once_and_again_after_it_has_found_everything() {
     inbox.push(&one, 0, &bytes(1), (1, false), false);
     inbox.send(Message::Look);
     inbox.send(Message::Look);
-    // Once for pushes, which may be left for later, and once for messages.
+    // One wakeup for pushes, which may be left for later, and one for messages.
     assert_eq!(woken.swap(1, Ordering::Relaxed), 2);
     assert_eq!((inbox.take().len(), inbox.take_pushes(1).pushes.len()), (2, 1));
     inbox.unpark(1, Output::default(), 0);
     assert_eq!(woken.load(Ordering::Relaxed), 2);
-    // The thread itself is awake.
+    // The inbox's own thread is awake.
     assert_eq!(inbox.take().len(), 1);
     inbox.push(&one, 0, &bytes(1), (0, true), false);
     assert!(inbox.is_filled());
@@ -83,20 +83,20 @@ fn a_sleeping_thread_is_woken_once_and_again_after_it_has_found_everything() {
 }
 
 #[test]
-fn every_sender_has_room_of_its_own_and_is_told_once_when_there_is_some_again() {
+fn every_sender_has_its_own_quota_and_is_told_once_about_room() {
     let inbox = inbox();
     let one = Arc::new(vec![1]);
     let push = |from| inbox.push(&one, 0, &bytes(10_000), (from, from == 0), false);
     let fill = |from| (0..).take_while(|_| !push(from)).count();
     let filled = fill(1);
     assert!((50..200).contains(&filled), "{filled}");
-    // It may go on all the same, and the other has as much.
+    // The sender may continue nevertheless, and the other has its own quota.
     assert!(push(1));
     assert_eq!(fill(0), filled);
     let mut told = Vec::new();
     while inbox.is_filled() {
         told.extend(inbox.take_pushes(1).has_room);
-        // Once only, until it is full again.
+        // Told only once, until it is full again.
         assert!(told.len() <= 2);
     }
     assert_eq!(told, [1, 0]);
@@ -104,19 +104,19 @@ fn every_sender_has_room_of_its_own_and_is_told_once_when_there_is_some_again() 
 }
 
 #[test]
-fn what_a_push_costs_grows_with_those_who_get_it() {
+fn the_cost_of_a_push_grows_with_its_receivers() {
     let fill = |clients: u64, len: usize| {
         let (inbox, clients) = (inbox(), Arc::new((1..=clients).collect::<Vec<_>>()));
         let bytes = bytes(len);
         (0..).take_while(|_| !inbox.push(&clients, 0, &bytes, (1, false), false)).count()
     };
     assert_eq!((fill(1, 2 << 20), fill(100_000, 100)), (0, 0));
-    // Short ones are copied for each, long ones are shared.
+    // Short pushes are copied for each receiver, long ones are shared.
     assert!(fill(1000, 500) < 5 && fill(1000, 5000) > 10);
 }
 
 #[test]
-fn the_reply_that_ends_a_wait_knows_what_was_pushed_before_it() {
+fn the_reply_that_ends_a_wait_has_the_number_of_the_latest_push() {
     let inbox = inbox();
     inbox.push(&Arc::new(vec![1]), 0, &bytes(1), (1, false), false);
     inbox.unpark(1, Output::default(), 0);
@@ -125,7 +125,7 @@ fn the_reply_that_ends_a_wait_knows_what_was_pushed_before_it() {
 }
 
 #[test]
-fn connections_for_which_there_is_no_room_whatever_are_closed() {
+fn receivers_beyond_the_inbox_limit_are_closed() {
     let inbox = inbox();
     let large = bytes(PUSH_BYTES_MAX);
     assert!(inbox.push(&Arc::new(vec![1]), 0, &large, (0, true), false));

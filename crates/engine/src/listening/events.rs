@@ -1,11 +1,11 @@
-//! Which changes keyspace notifications publish (notify-keyspace-events).
+//! The changes that keyspace notifications publish (notify-keyspace-events).
 
 use commands::effects::Class;
 use store::db::Event;
 
-use crate::config::keyspace_events::{EVICTED, EXPIRED, GENERIC, HASH, KEY_MISS, LIST, NEW, SET, STREAM, STRING, ZSET};
+use config::keyspace_events::{EVICTED, EXPIRED, GENERIC, HASH, KEY_MISS, LIST, NEW, SET, STREAM, STRING, ZSET};
 
-/// The bit of a class in notify-keyspace-events.
+/// Returns the bit of a class in notify-keyspace-events.
 pub(crate) fn bit(class: Class) -> u32 {
     match class {
         Class::Generic => GENERIC,
@@ -22,7 +22,7 @@ pub(crate) fn bit(class: Class) -> u32 {
     }
 }
 
-/// What these classes ask for: the bits of the commands' changes ([`Class::bit`]) and of the keyspace's own events.
+/// Returns the bits of commands' changes ([`Class::bit`]) and of the keyspace's own events for these classes.
 pub(crate) fn published(classes: u32) -> (u32, u8) {
     use Class::{Evicted, Generic, Hash, List, Set, Stream, String, ZSet};
     let changes = [Generic, String, List, Set, Hash, ZSet, Stream, Evicted];

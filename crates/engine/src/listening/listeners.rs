@@ -1,9 +1,9 @@
-//! Which keys may have listeners: sessions that watch them (WATCH) or wait for them (BLPOP and others).
+//! A filter for keys that may have listeners: sessions that watch them (WATCH) or wait for them (BLPOP and others).
 //!
-//! Every command that may change a key asks whether anything listens to it, so the answer must be cheap and need not be
-//! exact: a counting Bloom filter of two hashes. Its bits, which commands read, take 16 KB and stay in the first-level
-//! cache; its counts are touched only where something begins or ceases to listen. With two thousand listeners, one
-//! command in a thousand on another key takes the long way in vain.
+//! Every command that may change a key checks for listeners, so the check must be cheap but may report false positives:
+//! it is a counting Bloom filter with two hashes. Commands read its bits, which take 16 kB and stay in the first-level
+//! cache; its counts are touched only when a listener comes or goes. With two thousand listeners, one command in a
+//! thousand on another key takes the slow path in vain.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,20 +11,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use store::hash::KeyHash;
 
-use crate::reasons::{EngineReasons, has_listeners};
+use crate::slow_path::{EngineFlags, has_listeners};
 
 /// Bits of the filter, a power of two.
 const BITS: usize = 1 << 17;
-/// Parts into which the counts are cut, each with its own lock.
+/// Number of parts of the counts, each with its own lock.
 const PARTS: usize = 64;
 
 /// See the module's documentation.
 pub struct Listeners {
     bits: Box<[AtomicU64]>,
-    /// How many listeners have set each bit, where there are any, by some of the bit's own bits.
+    /// Number of listeners for each nonzero bit of the filter, in parts.
     counts: Box<[Mutex<HashMap<usize, u32>>]>,
-    /// Where it is counted how many there are.
-    reasons: Arc<EngineReasons>,
+    /// Has the total number of listeners.
+    slow_path: Arc<EngineFlags>,
 }
 
 impl Default for Listeners {
@@ -34,37 +34,37 @@ impl Default for Listeners {
 }
 
 impl Listeners {
-    /// None.
+    /// Creates a filter without listeners.
     #[must_use]
-    pub fn new(reasons: Arc<EngineReasons>) -> Listeners {
+    pub fn new(slow_path: Arc<EngineFlags>) -> Listeners {
         Listeners {
             bits: (0..BITS / 64).map(|_| AtomicU64::new(0)).collect(),
             counts: (0..PARTS).map(|_| Mutex::default()).collect(),
-            reasons,
+            slow_path,
         }
     }
 
-    /// Something begins to listen to a key. The caller holds the key's shard.
+    /// Adds a listener to a key. The caller holds the key's shard.
     pub fn add(&self, hash: KeyHash) {
-        self.reasons.add_listener();
+        self.slow_path.add_listener();
         for bit in hash.listener_bits::<BITS>() {
             self.change(bit, |count| *count += 1);
         }
     }
 
-    /// Something has ceased to listen to a key.
+    /// Removes a listener from a key.
     pub fn remove(&self, hash: KeyHash) {
         for bit in hash.listener_bits::<BITS>() {
             self.change(bit, |count| *count = count.saturating_sub(1));
         }
-        self.reasons.remove_listener();
+        self.slow_path.remove_listener();
     }
 
     fn change(&self, bit: usize, change: impl FnOnce(&mut u32)) {
         let mut counts = self.counts[bit % PARTS].lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(bit).or_default();
         change(count);
-        // Under the lock, so that the bit is that of the last change.
+        // Under the lock, so that the bit agrees with the latest count.
         let (word, mask) = (&self.bits[bit / 64], 1 << (bit % 64));
         if *count == 0 {
             counts.remove(&bit);
@@ -74,14 +74,14 @@ impl Listeners {
         }
     }
 
-    /// True if anything listens to any key.
+    /// Returns true if any key has listeners.
     #[inline]
     #[must_use]
     pub fn any(&self) -> bool {
-        has_listeners(self.reasons.get())
+        has_listeners(self.slow_path.get())
     }
 
-    /// False if nothing listens to a key with this hash, in any database. The caller holds the key's shard.
+    /// Returns false if no key with this hash has listeners, in any database. The caller holds the key's shard.
     #[inline]
     #[must_use]
     pub fn may_hear(&self, hash: KeyHash) -> bool {
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hardly_any_other_key_is_taken_for_one_that_is_listened_to() {
+    fn false_positives_of_the_listener_filter_are_rare() {
         let listeners = Listeners::default();
         assert!(!listeners.any());
         (0..2000u64).for_each(|key| listeners.add(KeyHash::of(&key.to_le_bytes())));

@@ -1,14 +1,14 @@
-//! The keys that are remembered for clients which cache what they read (CLIENT TRACKING): which clients have read which
-//! keys since those last changed.
+//! The keys that clients cache (CLIENT TRACKING), each with the clients that have read it since its last change.
 //!
-//! A key is remembered under the lock of its shard, by the command that reads it; the command that changes it takes it
-//! out under the same lock. So no change falls between the two. A key that has to go for want of room is taken out without
-//! that lock: its clients are told, and either the one that reads it at this moment is among them, or it is remembered
-//! again afterwards. Names are remembered without their database, as in Redis.
+//! The command that reads a key adds it under the lock of its shard, and the command that changes the key takes it out
+//! under the same lock, so no change is missed. A key that is evicted from this table is taken out without that lock:
+//! its clients are told, and a simultaneous reader is either among them or adds the key again afterwards. Names are
+//! stored without their database, as in Redis.
 //!
-//! Every command asks whether its keys are tracked. Keys are in buckets by their hash; each bucket has a word with two bits
-//! for each of its keys, and all buckets together a bitmap of 16 KB that tells which have any key. With a few thousand keys
-//! the bitmap alone answers, with a million of them one word of 1 MB more: one key in twenty is then looked up in vain.
+//! Every command checks if its keys are tracked. Keys are in buckets by their hash. Each bucket has a word with two
+//! bits for each of its keys, and a bitmap of 16 kB over all buckets tells the used ones. With a few thousand keys the
+//! bitmap alone suffices; with a million keys a check also reads one word of 1 MB, and one key in twenty is looked up
+//! in vain.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -23,25 +23,25 @@ use store::prefetch::prefetch;
 
 use super::tracking::Tracker;
 
-/// Buckets of keys, a power of two: eight keys each, if there are as many as the configuration allows by itself.
+/// Number of buckets, a power of two: eight keys each at the default limit.
 const BUCKETS: usize = 1 << 17;
-/// Parts into which the buckets are cut, each with its own lock: many more than threads, so that they seldom meet.
+/// Number of parts of the buckets, each with its own lock: many more than threads, so that contention is rare.
 const PARTS: usize = 64;
-/// Places for clients that a tracked key begins with.
+/// Initial capacity for clients of a tracked key.
 const TRACKERS_MIN: usize = 1;
 
 /// A key, and the clients that have read it.
 struct TrackedKey {
     hash: KeyHash,
     key: Box<[u8]>,
-    /// Ascending by client.
+    /// Sorted by client.
     trackers: Vec<Arc<Tracker>>,
 }
 
-/// A key that has been taken out, and the clients that it was remembered for.
+/// A removed key, with its clients.
 pub type Taken = (Box<[u8]>, Vec<Arc<Tracker>>);
 
-/// The keys of a bucket. Most have one, which is therefore found with the bucket itself.
+/// The keys of a bucket. Most buckets have one key, which is stored inline.
 struct Bucket {
     first: TrackedKey,
     more: Vec<TrackedKey>,
@@ -60,7 +60,7 @@ impl Bucket {
         self.keys().position(|tracked| tracked.hash == hash && *tracked.key == *key)
     }
 
-    /// The tracked key with these bytes; a new one, if there is none.
+    /// Returns the tracked key with these bytes, after adding it if needed.
     fn get_or_insert(&mut self, hash: KeyHash, key: &[u8], new: impl FnOnce() -> TrackedKey) -> &mut TrackedKey {
         match self.position(hash, key) {
             None => self.more.push_mut(new()),
@@ -73,7 +73,7 @@ impl Bucket {
         if at == 0 { Some(&mut self.first) } else { self.more.get_mut(at - 1) }
     }
 
-    /// Takes a key out, unless it is the only one.
+    /// Removes a key, unless it is the only one.
     fn remove(&mut self, at: usize) -> Option<TrackedKey> {
         let last = self.more.pop()?;
         match self.get_mut(at) {
@@ -83,10 +83,10 @@ impl Bucket {
     }
 }
 
-/// Buckets with keys, by their numbers.
+/// Used buckets by number.
 type Part = HashMap<usize, Bucket, BuildHasherDefault<Spread>>;
 
-/// Spreads the numbers of buckets, which are hashes already, and of which one part has every 64th.
+/// Spreads bucket numbers, which are hashes already; each part has only every 64th number.
 #[derive(Default)]
 struct Spread(u64);
 
@@ -107,9 +107,9 @@ impl Hasher for Spread {
     }
 }
 
-/// Which buckets may have a key: what commands ask. It is changed under the locks of the parts.
+/// A filter for buckets that may have a key. Commands read it; changes happen under the locks of the parts.
 struct BucketFilter {
-    /// A bit for each bucket that has a key.
+    /// A bit for each bucket with a key.
     used: Box<[AtomicU64]>,
     /// For each bucket, the bits of its keys.
     words: Box<[AtomicU64]>,
@@ -124,7 +124,7 @@ impl BucketFilter {
     fn set(&self, bucket: usize, word: u64) {
         self.words[bucket].store(word, Ordering::Relaxed);
         let (used, mask) = (&self.used[bucket / 64], 1 << (bucket % 64));
-        // The word has bits of buckets of other parts, too.
+        // The word also has bits of buckets in other parts.
         if word == 0 {
             used.fetch_and(!mask, Ordering::Relaxed);
         } else {
@@ -139,14 +139,14 @@ impl BucketFilter {
         is_used && self.words[bucket].load(Ordering::Relaxed) & bits == bits
     }
 
-    /// The first bucket with a key from this one on, or from the first on.
+    /// Returns the first bucket with a key from this one on, with wraparound.
     fn next_used(&self, from: usize) -> Option<usize> {
         let words = self.used.len();
         let first = from / 64;
         let of = |nth: usize| {
             let at = (first + nth) % words;
             let bits = self.used[at].load(Ordering::Relaxed);
-            // Of the first word those from the bucket on; the others come when it is looked at again, at the end.
+            // In the first word, only the bits from the bucket on; the other bits follow at the end of the wraparound.
             let bits = if nth == 0 { bits & (u64::MAX << (from % 64)) } else { bits };
             (bits != 0).then(|| at * 64 + bits.trailing_zeros() as usize)
         };
@@ -157,7 +157,7 @@ impl BucketFilter {
 /// See the module's documentation.
 pub struct TrackedKeys {
     parts: Box<[Mutex<Part>]>,
-    /// Made when the first key is remembered.
+    /// Allocated for the first key.
     filter: OnceLock<BucketFilter>,
     keys: AtomicUsize,
     items: AtomicUsize,
@@ -179,34 +179,34 @@ impl TrackedKeys {
         self.parts[bucket % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many keys are remembered.
+    /// Returns the number of tracked keys.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.keys.load(Ordering::Relaxed)
     }
 
-    /// Whether none is.
+    /// Returns true if no key is tracked.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// For how many clients, summed over all keys.
+    /// Returns the number of pairs of key and client.
     #[must_use]
     pub fn items(&self) -> usize {
         self.items.load(Ordering::Relaxed)
     }
 
-    /// False if no key with this hash is remembered. The caller holds the key's shard.
+    /// Returns false if no key with this hash is tracked. The caller holds the key's shard.
     #[inline]
     #[must_use]
     pub fn may_have(&self, hash: KeyHash) -> bool {
         self.filter.get().is_some_and(|filter| filter.may_have(hash))
     }
 
-    /// Asks for the memory that [`TrackedKeys::may_have`] will read, without waiting for it.
+    /// Prefetches the memory that [`TrackedKeys::may_have`] reads.
     #[inline]
     pub fn ask_for(&self, hash: KeyHash) {
         if let Some(filter) = self.filter.get() {
@@ -214,7 +214,7 @@ impl TrackedKeys {
         }
     }
 
-    /// Remembers a key for a client. The caller holds the key's shard.
+    /// Tracks a key for a client. The caller holds the key's shard.
     pub fn add(&self, hash: KeyHash, key: &[u8], tracker: &Arc<Tracker>) {
         let filter = self.filter.get_or_init(BucketFilter::new);
         let (bucket, bits) = hash.tracked_place::<BUCKETS>();
@@ -233,7 +233,7 @@ impl TrackedKeys {
             return;
         }
         if trackers.len() == trackers.capacity() {
-            // Those that are gone would otherwise stay for as long as the key doesn't change.
+            // Clients that are gone would otherwise remain until the key changes.
             let before = trackers.len();
             trackers.retain(|tracker| !tracker.is_gone());
             self.items.fetch_sub(before - trackers.len(), Ordering::Relaxed);
@@ -243,7 +243,7 @@ impl TrackedKeys {
         self.items.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes a key out that changes, and gives the clients that it was remembered for. The caller holds its shard.
+    /// Removes a changed key, and returns its clients. The caller holds its shard.
     #[must_use]
     pub fn take(&self, hash: KeyHash, key: &[u8]) -> Vec<Arc<Tracker>> {
         let Some(filter) = self.filter.get() else { return Vec::new() };
@@ -253,13 +253,13 @@ impl TrackedKeys {
         at.and_then(|at| self.remove(&mut part, filter, bucket, at)).map(|tracked| tracked.trackers).unwrap_or_default()
     }
 
-    /// Takes any key out, found by two random numbers.
+    /// Removes an arbitrary key, selected by two random numbers.
     #[must_use]
     pub fn take_any(&self, random: [usize; 2]) -> Option<Taken> {
         let filter = self.filter.get()?;
         let bucket = filter.next_used(random[0] % BUCKETS)?;
         let mut part = self.part(bucket);
-        // Another thread may just have emptied it.
+        // Another thread may have just emptied the bucket.
         let len = part.get(&bucket).map_or(0, Bucket::len);
         let tracked = self.remove(&mut part, filter, bucket, random[1].checked_rem(len)?)?;
         Some((tracked.key, tracked.trackers))
@@ -283,7 +283,7 @@ impl TrackedKeys {
         Some(tracked)
     }
 
-    /// Forgets all keys.
+    /// Removes all keys.
     pub fn clear(&self) {
         let Some(filter) = self.filter.get() else { return };
         for part in &self.parts {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_remembered_once_for_each_client_until_it_is_taken() {
+    fn a_key_is_tracked_once_per_client_until_it_is_taken() {
         let keys = TrackedKeys::default();
         let trackers = [3, 1, 2].map(|client| Arc::new(Tracker::new(client, 0)));
         assert!(!keys.may_have(key(1).0) && take(&keys, 1).is_empty());
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn hardly_any_other_key_is_looked_up_in_vain() {
+    fn false_positives_of_the_bucket_filter_are_rare() {
         let keys = TrackedKeys::default();
         let tracker = Arc::new(Tracker::new(1, 0));
         for (count, in_vain_max) in [(2000, 20), (200_000, 2_000)] {
@@ -363,7 +363,7 @@ mod tests {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         }
         assert_eq!((taken.len(), keys.len(), keys.items()), (1000, 0, 0));
-        // The bucket before the one that is asked for is found at the end.
+        // The bucket before the requested one is found after the wraparound.
         let (hash, name) = key(1);
         let bucket = hash.tracked_place::<BUCKETS>().0;
         for from in [bucket, bucket + 1, bucket + 64, 0] {
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_that_are_gone_make_room() {
+    fn closed_clients_are_removed() {
         let keys = TrackedKeys::default();
         for client in 0..1000 {
             let tracker = Arc::new(Tracker::new(client, 0));

@@ -1,84 +1,94 @@
-//! CLIENT TRACKING: the clients that cache what they read, what each has chosen, and the beginnings of keys that some are
-//! told of whether they have read them or not (BCAST).
+//! CLIENT TRACKING: the caching clients with their options, and the key prefixes of clients in BCAST mode, which are
+//! told about all changes.
 //!
-//! Source of the semantics: Redis's "Client-side caching" page, and what a running server shows. The keys that are
-//! remembered are in `tracked_keys.rs`; what is sent is put together by `services::invalidations`.
+//! Source of the semantics: Redis's "Client-side caching" page, and the output of a running server. The tracked keys
+//! are in `tracked_keys.rs`; `services::invalidations` builds the messages.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::name_bytes;
 use super::tracked_keys::TrackedKeys;
-use crate::reasons::{BROADCAST, EngineReasons, TRACKED};
+use crate::slow_path::{BROADCAST, EngineFlags, TRACKED};
 
-/// What a client has chosen, and what has become of it.
+/// Options and state of a client.
 pub mod tracking_flag {
-    /// It caches.
+    /// Tracking is on.
     pub const ON: u32 = 1;
-    /// It is told of all keys that begin in some way, and none is remembered for it.
+    /// The client is told about all keys with its prefixes; no key is tracked for it.
     pub const BCAST: u32 = 1 << 1;
-    /// Only what follows CLIENT CACHING YES is remembered.
+    /// Keys are tracked only after CLIENT CACHING YES.
     pub const OPTIN: u32 = 1 << 2;
-    /// What follows CLIENT CACHING NO is not remembered.
+    /// Keys are not tracked after CLIENT CACHING NO.
     pub const OPTOUT: u32 = 1 << 3;
-    /// It isn't told of what it has changed itself.
+    /// The client isn't told about its own changes.
     pub const NOLOOP: u32 = 1 << 4;
     /// CLIENT CACHING has been given for the next command.
     pub const CACHING: u32 = 1 << 5;
-    /// The connection that gets its messages is gone.
+    /// The connection that receives its messages is gone.
     pub const BROKEN: u32 = 1 << 6;
-    /// It speaks RESP3: it can be sent messages itself.
+    /// The client uses RESP3 and can receive messages itself.
     pub const RESP3: u32 = 1 << 7;
-    /// Its connection is closed.
+    /// The connection is closed.
     pub const GONE: u32 = 1 << 8;
-    /// What CLIENT TRACKING ON sets anew.
+    /// The flags that CLIENT TRACKING ON resets.
     pub const CHOSEN: u32 = ON | BCAST | OPTIN | OPTOUT | NOLOOP | BROKEN;
 }
 
 use tracking_flag::{BCAST, CACHING, CHOSEN, GONE, ON};
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these locks is always whole.
+    // A panic cannot leave this data inconsistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A client that caches, or has done so. Its own thread changes what it has chosen.
+/// A client that uses tracking, or has used it. Its own thread changes the options.
 #[derive(Debug)]
 pub struct Tracker {
     /// The connection.
     pub client: u64,
-    /// The thread that owns it.
+    /// The worker that owns the connection.
     pub worker: usize,
-    /// See [`tracking_flag`].
+    /// Flags of [`tracking_flag`].
     flags: AtomicU32,
-    /// The connection that gets its messages; 0 is itself.
+    /// The connection that receives the messages; 0 for the client itself.
     redirect: AtomicU64,
-    /// The beginnings of keys that it is told of, ascending.
+    /// Prefixes for BCAST, ascending.
     prefixes: Mutex<Vec<Box<[u8]>>>,
+    /// Memory of the prefixes, in bytes, with their entries among the prefixes of all clients.
+    prefixes_bytes: AtomicU64,
 }
 
 impl Tracker {
-    /// A client that doesn't cache yet.
+    /// Creates a client without tracking.
     #[must_use]
     pub fn new(client: u64, worker: usize) -> Tracker {
-        Tracker { client, worker, flags: AtomicU32::new(0), redirect: AtomicU64::new(0), prefixes: Mutex::default() }
+        Tracker {
+            client,
+            worker,
+            flags: AtomicU32::new(0),
+            redirect: AtomicU64::new(0),
+            prefixes: Mutex::default(),
+            prefixes_bytes: AtomicU64::new(0),
+        }
     }
 
-    /// All its flags.
+    /// Returns all flags.
     #[inline]
     #[must_use]
     pub fn flags(&self) -> u32 {
         self.flags.load(Ordering::Relaxed)
     }
 
-    /// Whether it has one of these.
+    /// Returns true if one of these flags is set.
     #[inline]
     #[must_use]
     pub fn has(&self, flags: u32) -> bool {
         self.flags() & flags != 0
     }
 
-    /// Sets or clears some.
+    /// Sets or clears flags.
     pub fn set(&self, flags: u32, on: bool) {
         if on {
             self.flags.fetch_or(flags, Ordering::Relaxed);
@@ -87,96 +97,102 @@ impl Tracker {
         }
     }
 
-    /// The connection that gets its messages; 0 is itself.
+    /// Returns the connection that receives the messages; 0 for the client itself.
     #[must_use]
     pub fn redirect(&self) -> u64 {
         self.redirect.load(Ordering::Relaxed)
     }
 
-    /// The beginnings of keys that it is told of.
+    /// Returns the memory of the prefixes for BCAST, in bytes.
+    #[must_use]
+    pub fn prefixes_bytes(&self) -> u64 {
+        self.prefixes_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the prefixes for BCAST.
     #[must_use]
     pub fn prefixes(&self) -> Vec<Box<[u8]>> {
         lock(&self.prefixes).clone()
     }
 
-    /// True once its connection is closed.
+    /// Returns true once the connection is closed.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.has(GONE)
     }
 
-    /// Notes that its connection is closed.
+    /// Notes that the connection is closed.
     pub fn note_gone(&self) {
         self.set(GONE, true);
     }
 }
 
-/// What begins in one way, and the clients that are told of it.
+/// A prefix, and the clients that use it.
 #[derive(Clone, Debug)]
 pub struct PrefixAudience {
-    /// The beginning; empty, it is that of all keys.
+    /// The prefix; the empty one matches all keys.
     pub prefix: Box<[u8]>,
-    /// Ascending by client.
+    /// Sorted by client.
     pub trackers: Vec<Arc<Tracker>>,
 }
 
-/// The beginnings in their order.
+/// Prefixes in order.
 type Prefixes = Arc<Vec<PrefixAudience>>;
 
-/// All clients that cache.
+/// All clients that use tracking.
 pub struct Tracking {
-    /// The keys that are remembered for them.
+    /// The tracked keys.
     pub keys: TrackedKeys,
     all: Mutex<BTreeMap<u64, Arc<Tracker>>>,
     prefixes: Mutex<Prefixes>,
-    /// Counts changes of `prefixes`, so that threads notice them.
+    /// Number of changes of `prefixes`, so that threads notice them.
     version: AtomicU64,
-    reasons: Arc<EngineReasons>,
+    slow_path: Arc<EngineFlags>,
 }
 
 impl Tracking {
-    /// None.
+    /// Creates a set without clients.
     #[must_use]
-    pub fn new(reasons: Arc<EngineReasons>) -> Tracking {
+    pub fn new(slow_path: Arc<EngineFlags>) -> Tracking {
         Tracking {
             keys: TrackedKeys::default(),
             all: Mutex::default(),
             prefixes: Mutex::default(),
             version: AtomicU64::new(0),
-            reasons,
+            slow_path,
         }
     }
 
-    /// How many clients cache.
+    /// Returns the number of clients.
     #[must_use]
     pub fn clients(&self) -> usize {
         lock(&self.all).len()
     }
 
-    /// All of them.
+    /// Returns all clients.
     #[must_use]
     pub fn trackers(&self) -> Vec<Arc<Tracker>> {
         lock(&self.all).values().cloned().collect()
     }
 
-    /// How many beginnings of keys clients are told of.
+    /// Returns the number of prefixes.
     #[must_use]
     pub fn prefix_count(&self) -> usize {
         lock(&self.prefixes).len()
     }
 
-    /// A client begins to cache, or chooses anew: these flags, this connection to get its messages, and with
-    /// [`BCAST`] more beginnings of keys.
+    /// Turns tracking on for a client, or changes its options: the flags, the receiving connection, and with [`BCAST`]
+    /// additional prefixes.
     pub fn begin(&self, tracker: &Arc<Tracker>, chosen: u32, redirect: u64, prefixes: &[&[u8]]) {
         let mut all = lock(&self.all);
         all.insert(tracker.client, tracker.clone());
-        self.reasons.set(TRACKED, true);
+        self.slow_path.set(TRACKED, true);
         tracker.redirect.store(redirect, Ordering::Relaxed);
         let kept = tracker.flags() & !CHOSEN;
         tracker.flags.store(kept | ON | (chosen & CHOSEN), Ordering::Relaxed);
         if chosen & BCAST != 0 {
             prefixes.iter().for_each(|prefix| self.add_prefix(tracker, prefix));
-            self.reasons.set(BROADCAST, true);
+            self.slow_path.set(BROADCAST, true);
         }
     }
 
@@ -184,6 +200,7 @@ impl Tracking {
         let mut own = lock(&tracker.prefixes);
         if let Err(place) = own.binary_search_by(|own| (**own).cmp(prefix)) {
             own.insert(place, prefix.into());
+            tracker.prefixes_bytes.fetch_add(name_bytes(prefix), Ordering::Relaxed);
         }
         let mut shared = lock(&self.prefixes);
         let all = Arc::make_mut(&mut shared);
@@ -198,7 +215,7 @@ impl Tracking {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// A client doesn't cache any more.
+    /// Turns tracking off for a client.
     pub fn end(&self, tracker: &Tracker) {
         let mut all = lock(&self.all);
         if all.remove(&tracker.client).is_none() {
@@ -206,6 +223,7 @@ impl Tracking {
         }
         tracker.set(CHOSEN | CACHING, false);
         let own = std::mem::take(&mut *lock(&tracker.prefixes));
+        tracker.prefixes_bytes.store(0, Ordering::Relaxed);
         if !own.is_empty() {
             let mut shared = lock(&self.prefixes);
             let prefixes = Arc::make_mut(&mut shared);
@@ -214,27 +232,27 @@ impl Tracking {
             }
             prefixes.retain(|audience| !audience.trackers.is_empty());
             self.version.fetch_add(1, Ordering::Release);
-            self.reasons.set(BROADCAST, !prefixes.is_empty());
+            self.slow_path.set(BROADCAST, !prefixes.is_empty());
         }
         if all.is_empty() {
-            // What is remembered still is of use for none: it is forgotten a few keys at a time.
-            self.reasons.set(TRACKED, false);
+            // Remaining tracked keys are useless, and are removed a few at a time.
+            self.slow_path.set(TRACKED, false);
         }
     }
 }
 
-/// What a thread knows of beginnings, and the keys that it has changed and is yet to tell of.
+/// A thread's copy of the prefixes, and its changed keys that aren't sent yet.
 #[derive(Default)]
 pub struct Broadcasts {
     version: u64,
     prefixes: Prefixes,
-    /// With the client that has changed each last; 0 is none.
+    /// Changed keys, with the client that changed each last; 0 for none.
     pending: BTreeMap<Box<[u8]>, u64>,
     bytes: usize,
 }
 
 impl Broadcasts {
-    /// Takes over the beginnings, if they have changed.
+    /// Takes over changed prefixes.
     #[inline]
     pub fn follow(&mut self, tracking: &Tracking) {
         let version = tracking.version.load(Ordering::Acquire);
@@ -243,33 +261,33 @@ impl Broadcasts {
         }
     }
 
-    /// True if some client is told of this key.
+    /// Returns true if a prefix matches this key.
     #[must_use]
     pub fn concern(&self, key: &[u8]) -> bool {
         self.prefixes.iter().any(|audience| key.starts_with(&audience.prefix))
     }
 
-    /// Notes that a client has changed a key; 0 is none.
+    /// Notes that a client has changed a key; 0 for no client.
     pub fn note(&mut self, key: &[u8], source: u64) {
         if self.concern(key) && self.pending.insert(key.into(), source).is_none() {
             self.bytes += key.len();
         }
     }
 
-    /// How many bytes and keys there are to tell of.
+    /// Returns the sum of the pending keys' bytes and their number.
     #[must_use]
     pub fn size(&self) -> usize {
         self.bytes + self.pending.len()
     }
 
-    /// True if there is something to tell.
+    /// Returns true if keys are pending.
     #[inline]
     #[must_use]
     pub fn is_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Takes what there is to tell, in the order of the keys, and the beginnings.
+    /// Takes the pending keys, sorted, and the prefixes.
     #[must_use]
     pub fn take(&mut self) -> (BTreeMap<Box<[u8]>, u64>, Prefixes) {
         self.bytes = 0;
@@ -280,26 +298,26 @@ impl Broadcasts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reasons::has_listeners;
+    use crate::slow_path::has_listeners;
 
     #[test]
-    fn reasons_hold_for_as_long_as_a_client_caches() {
-        let reasons = Arc::<EngineReasons>::default();
-        let tracking = Tracking::new(reasons.clone());
+    fn flags_are_set_while_a_client_caches() {
+        let slow_path = Arc::<EngineFlags>::default();
+        let tracking = Tracking::new(slow_path.clone());
         let [a, b] = [1, 2].map(|client| Arc::new(Tracker::new(client, 0)));
         tracking.begin(&a, 0, 0, &[]);
         tracking.begin(&b, BCAST, 7, &[b"x", b"a"]);
-        assert!(reasons.has(TRACKED) && reasons.has(BROADCAST) && has_listeners(reasons.get()));
+        assert!(slow_path.has(TRACKED) && slow_path.has(BROADCAST) && has_listeners(slow_path.get()));
         assert_eq!((tracking.clients(), tracking.prefix_count(), b.redirect()), (2, 2, 7));
         tracking.end(&b);
         tracking.end(&b);
-        assert!(reasons.has(TRACKED) && !reasons.has(BROADCAST) && !b.has(ON | BCAST));
+        assert!(slow_path.has(TRACKED) && !slow_path.has(BROADCAST) && !b.has(ON | BCAST));
         tracking.end(&a);
-        assert_eq!(reasons.get(), 0);
+        assert_eq!(slow_path.get(), 0);
     }
 
     #[test]
-    fn a_thread_notes_keys_that_begin_as_some_client_asks() {
+    fn a_thread_notes_changed_keys_with_a_clients_prefix() {
         let tracking = Tracking::new(Arc::default());
         let [a, b] = [1, 2].map(|client| Arc::new(Tracker::new(client, 0)));
         tracking.begin(&a, BCAST, 0, &[b"user:"]);

@@ -1,7 +1,7 @@
-//! WATCH: which sessions are to learn that a key has changed.
+//! WATCH: the sessions to notify when a key changes.
 //!
-//! A watcher's mark is set under the lock of the key's shard, by the thread that changes the key. EXEC looks at it
-//! while it holds the shards of all watched keys, so that no change can slip between the look and the transaction.
+//! The thread that changes a key sets its watchers' marks under the lock of the key's shard. EXEC checks its mark while
+//! it holds the shards of all watched keys, so that no change can fall between the check and the transaction.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use store::hash::KeyHash;
 
 use crate::listening::listeners::Listeners;
 
-/// Set when a watched key changes; one for all keys of a session.
+/// Set when a watched key changes; one mark for all keys of a session.
 pub type Mark = Arc<AtomicBool>;
 
 /// A key of a database.
@@ -20,7 +20,7 @@ pub type DbKey = (usize, Box<[u8]>);
 /// The watchers of the keys of one shard.
 type ShardWatchers = HashMap<DbKey, Vec<Mark>>;
 
-/// The watchers of all keys, cut like the keyspace, so that threads seldom meet.
+/// The watchers of all keys, divided into shards like the keyspace, to avoid contention.
 pub struct Watchers {
     shards: Box<[Mutex<ShardWatchers>]>,
     count: AtomicUsize,
@@ -28,7 +28,7 @@ pub struct Watchers {
 }
 
 impl Watchers {
-    /// No watchers yet, for a keyspace of so many shards.
+    /// Creates an empty set for a keyspace with this number of shards.
     #[must_use]
     pub fn new(shards: usize, listeners: Arc<Listeners>) -> Watchers {
         Watchers { shards: (0..shards).map(|_| Mutex::default()).collect(), count: AtomicUsize::new(0), listeners }
@@ -38,7 +38,7 @@ impl Watchers {
         run(&mut self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// True if any key is watched.
+    /// Returns true if any key is watched.
     #[inline]
     #[must_use]
     pub fn any(&self) -> bool {
@@ -68,7 +68,7 @@ impl Watchers {
         (0..removed).for_each(|_| self.listeners.remove(KeyHash::of(&key.1)));
     }
 
-    /// Tells those that watch a key that it has changed. The caller holds the key's shard.
+    /// Marks the watchers of a changed key. The caller holds the key's shard.
     pub fn touch(&self, shard: usize, database: usize, key: &[u8]) {
         self.with(shard, |all| {
             if all.is_empty() {
@@ -80,7 +80,7 @@ impl Watchers {
         });
     }
 
-    /// Tells those that watch any key for which `concerns` holds. The caller holds everything.
+    /// Marks the watchers of all keys for which `concerns` is true. The caller holds all shards.
     pub fn touch_where(&self, concerns: impl Fn(usize, &[u8]) -> bool) {
         for shard in 0..self.shards.len() {
             self.with(shard, |all| {

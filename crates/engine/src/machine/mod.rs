@@ -1,28 +1,28 @@
-//! What is told of the process and the machine. The engine asks neither: the server fills these in. The one exception
-//! is the cycle counter (`ticks.rs`), by which a thread keeps the time that its commands see (`clockwork.rs`).
+//! Facts about the process and the machine. The server provides them; the engine doesn't query the system. The one
+//! exception is the cycle counter (`statistics::ticks`), which a thread uses to keep the time for its commands
+//! (`clockwork.rs`).
 
 pub mod clockwork;
-pub mod ticks;
 pub mod version;
 
-/// What doesn't change while the server runs.
+/// Facts that are constant while the server runs.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// 40 random hexadecimal digits, new for each start.
     pub run_id: String,
-    /// The same for the history of the data, as replicas know it.
+    /// 40 random hexadecimal digits that name the data's history for replicas.
     pub replication_id: String,
-    /// The number of the process.
+    /// The process id.
     pub process_id: u32,
-    /// The operating system with its release and architecture, as `uname -srm` says.
+    /// The operating system with its release and architecture, like `uname -srm`.
     pub os: String,
-    /// Path of the program, empty if it isn't known.
+    /// Path of the program, empty if unknown.
     pub executable: String,
-    /// Bytes of memory that the machine has.
+    /// The machine's memory, in bytes.
     pub memory_bytes: u64,
-    /// What waits for sockets.
+    /// The mechanism that waits for sockets.
     pub multiplexing_api: &'static str,
-    /// What gives out memory.
+    /// The memory allocator.
     pub allocator: &'static str,
 }
 
@@ -44,19 +44,19 @@ impl Default for Machine {
 /// Processor time, in microseconds.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct CpuTime {
-    /// Spent in the program.
+    /// Time in the program.
     pub user_us: u64,
-    /// Spent in the kernel for it.
+    /// Time in the kernel for the program.
     pub system_us: u64,
 }
 
-/// Processor time that the process has had so far.
+/// Processor time of the process so far.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Usage {
-    /// Of all threads.
+    /// Time of all threads.
     pub cpu: CpuTime,
-    /// Of the first worker thread.
+    /// Time of the first worker thread.
     pub cpu_first_worker: CpuTime,
-    /// Of processes it started that have ended.
+    /// Time of child processes that have ended.
     pub cpu_children: CpuTime,
 }

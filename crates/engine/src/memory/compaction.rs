@@ -1,82 +1,81 @@
-//! When memory is given back that deletions and changed lengths have left in half-empty pages of the allocator
-//! (`activedefrag`).
+//! Compaction (`activedefrag`): decides when to return memory that deletions and changed lengths have left in
+//! half-empty pages of the allocator.
 //!
-//! Once a second the first thread compares what the process holds with what is in use. If more than
-//! `active-defrag-ignore-bytes` and `active-defrag-threshold-lower` percent lie between them, every thread looks
-//! through its part of the shards once and has what lies in sparse pages moved (`store::compact`), for a share of its
-//! time that grows with the waste from `active-defrag-cycle-min` to `active-defrag-cycle-max` percent: beyond the
-//! minimum, only of the time that clients leave it. It ends sooner if hardly any waste is left, and the next pass goes
-//! on with the shard where it was. Unlike in Redis, it is on from the start: `used_memory` is to be what the process
-//! holds.
+//! Once a second the first thread compares the resident memory of the process with the memory in use. If the
+//! difference, the waste, exceeds both `active-defrag-ignore-bytes` and `active-defrag-threshold-lower` percent, every
+//! thread makes a pass over its part of the shards and moves blocks out of sparse pages (`store::compact`). A pass
+//! takes a share of the thread's time that grows with the waste, from `active-defrag-cycle-min` to
+//! `active-defrag-cycle-max` percent; beyond the minimum, it takes only idle time. It ends early if hardly any waste is
+//! left, and the next pass continues at that shard. Unlike in Redis, compaction is on by default, to keep `used_memory`
+//! close to the resident memory.
 //!
-//! Not all waste can be cured this way. A pass that was of little use is followed by ever longer pauses.
+//! Compaction can't remove all waste. After a pass with little effect, the pauses between passes grow.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// How often the waste is looked at, in milliseconds. It is also the shortest pause after a pass: the allocator gives
-/// pages back some tenths of a second after they became free.
+/// Interval of the check for waste, in milliseconds. Also the shortest pause after a pass, because the allocator
+/// returns free pages only after some tenths of a second.
 pub(crate) const LOOK_MS: u64 = 1000;
-/// The longest pause after passes that were of no use, in milliseconds.
+/// The longest pause after useless passes, in milliseconds.
 const PAUSE_MS_MAX: u64 = 15 * 60 * 1000;
-/// A pass was of use if it freed one part in so many of the waste.
+/// A pass was useful if it freed at least this part of the waste: one in eight.
 const USEFUL_PART: u64 = 8;
-/// A pass ends before it has looked through everything when less than one part in so many of the waste is left from
-/// which on one begins.
+/// A pass ends early when the waste falls below this part of the threshold to begin one: one half.
 const ENOUGH_PART: u64 = 2;
-/// A look finds the pass fruitless for now if fewer than one in so many of the blocks that were looked at since the
-/// last have moved: to look at 64 takes two microseconds, and a block that moves gives back some forty bytes. What is
-/// to be moved may lie together, in another database or in large values, so it goes on, with the least time.
+/// A check finds the pass fruitless for now if fewer than one in this number of the blocks since the last check were
+/// moved: scanning 64 blocks takes two microseconds, and a moved block returns some forty bytes. Sparse pages may be
+/// clustered in another database or in large values, so the pass continues, with the minimum of time.
 const FRUITLESS_PART: u64 = 64;
-/// What all threads know of it.
+/// The state of compaction that all threads share.
 #[derive(Default)]
 pub struct Compaction {
-    /// The number of the pass that is wanted; 0 before the first.
+    /// The number of the present pass; 0 before the first one.
     pub(crate) pass: AtomicU64,
-    /// Threads that have not ended it yet.
+    /// Number of threads that have not finished the pass.
     pub(crate) at_it: AtomicU64,
-    /// The share of a thread's time that it may take, in percent; 0 ends the pass, since hardly any waste is left.
+    /// Share of a thread's time for the pass, in percent; 0 ends the pass because hardly any waste is left.
     pub(crate) percent: AtomicU64,
-    /// Blocks moved.
+    /// Number of moved blocks.
     pub moved: AtomicU64,
-    /// Blocks looked at that stayed.
+    /// Number of scanned blocks that stayed in place.
     pub stayed: AtomicU64,
     /// Time spent, in microseconds.
     pub spent_us: AtomicU64,
     pace: Mutex<CompactionPace>,
 }
 
-/// When the next pass may begin.
+/// Schedule of the next pass.
 #[derive(Default)]
 struct CompactionPace {
     next_look_ms: u64,
-    /// What lay between held and used when the last pass began.
+    /// The waste when the last pass began.
     waste_before: u64,
     /// The pause after the last pass.
     pause_ms: u64,
-    /// No pass begins before.
+    /// Earliest start of the next pass.
     resume_ms: u64,
-    /// A pass has begun, and what it gave was not looked at yet.
+    /// True if a pass has begun and its effect has not been judged yet.
     unjudged: bool,
-    /// The share of a thread's time that the pass deserves, in percent, as long as it finds what is to be moved.
+    /// Share of a thread's time that the waste justifies, in percent, as long as the pass finds blocks to move.
     percent: u64,
-    /// Blocks that had been moved, and that had stayed, at the last look.
+    /// Numbers of moved and unmoved blocks at the last check.
     moved: u64,
     stayed: u64,
 }
 
-/// When a pass is worthwhile, and how much time it may take: the directives.
+/// The directives that decide when a pass is worthwhile, and how much time it may take.
 pub struct Thresholds {
     /// `active-defrag-ignore-bytes`.
     pub ignore_bytes: u64,
-    /// `active-defrag-threshold-lower` and `-upper`, in percent of what is in use.
+    /// `active-defrag-threshold-lower` and `-upper`, in percent of the memory in use.
     pub percent: [u64; 2],
     /// `active-defrag-cycle-min` and `-max`, in percent of a thread's time.
     pub cycle: [u64; 2],
 }
 
 impl Thresholds {
-    /// The share of a thread's time, in percent, that so much waste deserves; none if it is tolerable.
+    /// Returns the share of a thread's time that this waste justifies, in percent; `None` if it is tolerable.
     fn share(&self, waste: u64, used: u64) -> Option<u64> {
         let percent = waste.saturating_mul(100) / used.max(1);
         let [lower, upper] = self.percent;
@@ -88,28 +87,29 @@ impl Thresholds {
         Some(min + (above * max.saturating_sub(min) as f64) as u64)
     }
 
-    /// Whether so little waste is left that looking for more of it isn't worthwhile.
+    /// Returns true if the remaining waste isn't worth a further scan.
     fn is_enough(&self, waste: u64, used: u64) -> bool {
         self.share(waste.saturating_mul(ENOUGH_PART), used).is_none()
     }
 }
 
 impl Compaction {
-    /// Starts the counters over (CONFIG RESETSTAT).
+    /// Resets the counters (CONFIG RESETSTAT).
     pub fn reset(&self) {
-        // What a pass has found is judged by how far they have come, with this lock.
+        // The judgement of a pass compares these counters with earlier values, under this lock.
         let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
         (pace.moved, pace.stayed) = (0, 0);
         [&self.moved, &self.stayed, &self.spent_us].into_iter().for_each(|count| count.store(0, Ordering::Relaxed));
     }
 
-    /// The share of a thread's time that is spent on it at the moment, in percent.
+    /// Returns the share of a thread's time that compaction takes at present, in percent.
     #[must_use]
     pub fn running_percent(&self) -> u64 {
         if self.at_it.load(Ordering::Relaxed) > 0 { self.percent.load(Ordering::Relaxed) } else { 0 }
     }
 
-    /// Begins a pass if there is need. `memory` is asked for what the process holds and what is in use, once a second.
+    /// Begins a pass if needed. Once a second it calls `memory`, which returns the resident memory and the memory in
+    /// use.
     pub fn look(&self, now_ms: u64, threads: usize, thresholds: &Thresholds, memory: impl FnOnce() -> [u64; 2]) {
         let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
         if now_ms < pace.next_look_ms {
@@ -121,7 +121,7 @@ impl Compaction {
             return;
         }
         if pace.unjudged && pace.resume_ms == 0 {
-            // The pass has just ended: what it has freed shows a moment later.
+            // A pass has just ended; its effect shows a moment later.
             pace.resume_ms = now_ms + LOOK_MS;
         }
         if now_ms < pace.resume_ms {
@@ -146,11 +146,11 @@ impl Compaction {
         self.pass.fetch_add(1, Ordering::Release);
     }
 
-    /// Gives the pass that goes on more time if there is more waste than when it began: what begins with little would
-    /// go on at that pace for a minute. It is judged by the most that there was. While it finds next to nothing it has
-    /// the least. Ends it if there is hardly any waste left.
+    /// Adjusts the time of the running pass. More waste than at its start gives it more time, and it is judged by the
+    /// maximum; a small share would otherwise last for a minute. While it finds hardly any blocks to move, it gets the
+    /// minimum. Ends the pass if hardly any waste is left.
     fn hasten(&self, pace: &mut CompactionPace, thresholds: &Thresholds, [held, used]: [u64; 2]) {
-        // One that ends stays ended, also while a thread has yet to see it.
+        // An ended pass stays ended, even if a thread has not noticed yet.
         if self.percent.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -165,7 +165,7 @@ impl Compaction {
         self.percent.store(percent, Ordering::Relaxed);
     }
 
-    /// Whether hardly any of the blocks that were looked at since this was last asked have moved.
+    /// Returns true if hardly any blocks were moved since the last call.
     fn is_fruitless(&self, pace: &mut CompactionPace) -> bool {
         let [moved, stayed] = [&self.moved, &self.stayed].map(|count| count.load(Ordering::Relaxed));
         let moved_since = moved - std::mem::replace(&mut pace.moved, moved);
@@ -174,19 +174,19 @@ impl Compaction {
     }
 }
 
-/// How far a thread is.
+/// A thread's progress.
 #[derive(Default)]
 pub(crate) struct CompactionProgress {
     /// The pass that it has begun.
     pub pass: u64,
-    /// Parts that it has looked through.
+    /// Number of scanned parts.
     pub parts: usize,
-    /// The part that is next, among the thread's shards of all databases, and the cursor within.
+    /// The next part among the thread's shards of all databases, and the cursor within it.
     pub part: usize,
     pub cursor: u64,
-    /// The part's table has been looked through.
+    /// True if the part's table has been scanned.
     pub swept: bool,
-    /// Large values that were met in it, which come then.
+    /// Large values in the part, to be scanned after the table.
     pub large: Vec<Box<[u8]>>,
     pub large_cursor: u64,
     pub done: bool,
@@ -199,7 +199,7 @@ pub(crate) mod tests {
     const MB: u64 = 1 << 20;
     const THRESHOLDS: Thresholds = Thresholds { ignore_bytes: MB, percent: [10, 60], cycle: [1, 51] };
 
-    /// Has it look at 100 MB in use and so much waste, and says what share of the time a pass has then.
+    /// Checks with 100 MB in use and this waste, and returns the share of time of a pass.
     pub(crate) fn look(compaction: &Compaction, now_ms: u64, waste_mb: u64) -> u64 {
         compaction.look(now_ms, 1, &THRESHOLDS, || [(100 + waste_mb) * MB, 100 * MB]);
         compaction.running_percent()
@@ -214,21 +214,21 @@ pub(crate) mod tests {
         assert_eq!(look(3 * LOOK_MS - 1, 40), 2);
         assert_eq!(look(3 * LOOK_MS, 40), 31);
         assert_eq!(look(4 * LOOK_MS, 11), 31);
-        // Its worth is what it has freed of the most that there was: the next follows after the shortest pause.
+        // The pass is judged against the maximum waste: the next one follows after the shortest pause.
         compaction.at_it.store(0, Ordering::Relaxed);
         assert_eq!(look(5 * LOOK_MS, 20), 0);
         assert_eq!(look(6 * LOOK_MS, 20), 11);
     }
 
     #[test]
-    fn a_pass_that_finds_next_to_nothing_has_the_least_time_until_it_does() {
+    fn a_fruitless_pass_gets_the_minimum_of_time() {
         let compaction = Compaction::default();
         let look = |now_ms| look(&compaction, now_ms, 40);
         let find = |moved, stayed| {
             compaction.moved.fetch_add(moved, Ordering::Relaxed);
             compaction.stayed.fetch_add(stayed, Ordering::Relaxed);
         };
-        // What others have found before it says nothing of this one.
+        // Blocks that were found before the pass don't count.
         find(0, 1_000_000);
         assert_eq!(look(LOOK_MS), 31);
         find(10, 640);
@@ -239,7 +239,7 @@ pub(crate) mod tests {
         assert_eq!(look(4 * LOOK_MS), 1);
         find(10, 300);
         assert_eq!(look(5 * LOOK_MS), 31);
-        // CONFIG RESETSTAT in its midst: what it finds from then on counts.
+        // CONFIG RESETSTAT during the pass: later finds still count.
         compaction.reset();
         find(9, 640);
         assert_eq!(look(6 * LOOK_MS), 1);
@@ -250,12 +250,12 @@ pub(crate) mod tests {
         let compaction = Compaction::default();
         let look = |now_ms, waste_mb| look(&compaction, now_ms, waste_mb);
         assert_eq!(look(LOOK_MS, 20), 11);
-        // Below where it begins, but not by much.
+        // Slightly below the threshold to begin one.
         assert_eq!(look(2 * LOOK_MS, 6), 11);
         assert_eq!(look(3 * LOOK_MS, 4), 0);
         assert_eq!(look(4 * LOOK_MS, 40), 0);
         assert_eq!(compaction.at_it.load(Ordering::Relaxed), 1, "the thread has to see it first");
-        // It was of use.
+        // The pass was useful.
         compaction.at_it.store(0, Ordering::Relaxed);
         assert_eq!(look(5 * LOOK_MS, 12), 0);
         assert_eq!(look(6 * LOOK_MS, 12), 3);

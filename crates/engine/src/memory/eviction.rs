@@ -1,32 +1,31 @@
-//! Which keys are evicted first (maxmemory-policy), and what a thread remembers for it. The eviction itself is
-//! `upkeep::eviction`.
+//! The order of eviction (maxmemory-policy), and a thread's state for it. `upkeep::eviction` does the eviction.
 
 use store::db::evict::{EvictionCandidate, Order};
 use store::frequency::Frequency;
 
-use crate::config::{MaxmemoryPolicy, Settings};
-use crate::machine::ticks::Ticks;
+use config::{MaxmemoryPolicy, Settings};
+use statistics::ticks::Ticks;
 
-/// Candidates that a thread remembers: Redis's figure.
+/// Number of candidates that a thread keeps: Redis's figure.
 pub(crate) const CANDIDATES_MAX: usize = 16;
-/// What a thread remembers of the memory in use.
+/// A thread's view of the memory in use.
 pub(crate) struct MemoryWatch {
-    /// Whether more is in use than allowed, and nothing can be done about it.
+    /// True if more memory is in use than allowed, and eviction can't help.
     pub full: bool,
-    /// When the memory in use was last looked at.
+    /// Time of the last reading of the memory in use.
     pub read_at: Ticks,
-    /// Bytes that were left then.
+    /// Bytes below the limit at that time.
     pub left: u64,
-    /// The best candidate is the last.
+    /// Candidates for eviction; the last one is the best.
     pub candidates: Vec<EvictionCandidate>,
-    /// Which keys the candidates were chosen by.
+    /// The order behind the candidates.
     pub order: Order,
-    /// True if only keys that expire are candidates.
+    /// True if only keys with an expiry are candidates.
     pub volatile: bool,
 }
 
 impl MemoryWatch {
-    /// Has the memory in use looked at before the next commands, however much was left.
+    /// Forces a reading of the memory in use before the next commands.
     pub(crate) fn look_again(&mut self) {
         self.left = 0;
     }
@@ -45,7 +44,8 @@ impl Default for MemoryWatch {
     }
 }
 
-/// Which keys a policy evicts first, and whether only those that expire; none if it evicts nothing.
+/// Returns a policy's order of eviction, and true if it applies only to keys with an expiry; `None` if the policy
+/// evicts nothing.
 pub(crate) fn order_of(policy: MaxmemoryPolicy) -> Option<(Order, bool)> {
     Some(match policy {
         MaxmemoryPolicy::Noeviction => return None,
@@ -59,8 +59,8 @@ pub(crate) fn order_of(policy: MaxmemoryPolicy) -> Option<(Order, bool)> {
     })
 }
 
-/// How the use of keys is counted under a policy, apart from the time and the randomness of each call; none where only
-/// the time of the last use matters.
+/// Returns the parameters for counting the use of keys under a policy, without the time and the randomness of each
+/// call; `None` if only the last use matters.
 pub(crate) fn frequency(settings: &Settings) -> Option<Frequency> {
     let (order, _) = order_of(settings.maxmemory_policy.get())?;
     (order == Order::LeastFrequent).then(|| Frequency {
@@ -71,7 +71,7 @@ pub(crate) fn frequency(settings: &Settings) -> Option<Frequency> {
     })
 }
 
-/// Whether keys are evicted by how recently or how often each has been used.
+/// Returns true if eviction depends on how recently or how often keys were used.
 pub(crate) fn goes_by_use(settings: &Settings) -> bool {
     let order = order_of(settings.maxmemory_policy.get()).map(|(order, _)| order);
     settings.maxmemory.get() > 0 && matches!(order, Some(Order::LeastRecent | Order::LeastFrequent))

@@ -1,5 +1,5 @@
-//! The limits of memory: which keys are evicted first (`eviction.rs`), how far a thread is in looking for expired ones
-//! (`expiry.rs`), and when half-empty pages are cleared (`compaction.rs`). What follows from them is done by `upkeep`.
+//! Memory limits: the order of eviction (`eviction.rs`), the progress of the search for expired keys (`expiry.rs`), and
+//! the schedule of compaction (`compaction.rs`). `upkeep` does the work.
 
 pub mod compaction;
 pub(crate) mod eviction;

@@ -1,15 +1,14 @@
-//! What connections have subscribed to, and the way of a published message to them.
+//! Subscriptions, and the delivery of published messages.
 //!
-//! Subscribers of a channel are kept by thread and version of the protocol, so that publishing costs a message per
+//! Subscribers of a channel are grouped by thread and protocol version, so that publishing costs one message per
 //! thread, and the bytes are built once per version. A message goes into the threads' inboxes while the channel's lock
-//! is held: all subscribers of a channel on other connections see its messages in one order. What a connection
-//! publishes to itself does not go through the inbox, but follows the reply of the command that published it.
+//! is held: all subscribers of a channel on other connections receive its messages in the same order. A connection's
+//! message to itself bypasses the inbox and follows the reply of the publishing command.
 //!
-//! This module knows no sessions. Publishing only enqueues: it may be done under the locks of shards, and nothing here
-//! ever takes one.
+//! This module knows no sessions. Publishing only enqueues: it is allowed under shard locks, and takes none.
 
+pub(crate) mod full_inboxes;
 pub(crate) mod monitors;
-pub(crate) mod overfilled;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,10 +19,10 @@ use store::{glob, hash::hash};
 
 use crate::inbox::Inbox;
 
-/// Parts into which channels are cut, each with its own lock: many more than threads, so that they seldom meet.
+/// Number of parts of the channels, each with its own lock: many more than threads, so that contention is rare.
 const CELLS: usize = 64;
 
-/// What is subscribed to.
+/// Kinds of subscriptions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChannelKind {
     /// SUBSCRIBE: a channel.
@@ -34,37 +33,37 @@ pub enum ChannelKind {
     Shard,
 }
 
-/// A connection that gets messages.
+/// A connection that receives messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Subscriber {
     /// The connection.
     pub client: u64,
-    /// The thread that owns it.
+    /// The worker that owns the connection.
     pub worker: usize,
-    /// The version of the protocol it speaks.
+    /// The protocol version.
     pub proto: Proto,
 }
 
-/// What publishes.
+/// The origin of a message.
 pub struct Origin<'o> {
-    /// The thread.
+    /// The publishing thread.
     pub worker: usize,
-    /// The connection that gave the command, if it may be among the receivers, and its pushes.
+    /// The publishing connection with its pushes, if it may be among the receivers.
     pub own: Option<(u64, &'o mut Output)>,
-    /// Whether it is better left out for a receiver that lags behind than that receiver closed.
+    /// True if the message may be dropped for a receiver that lags behind, rather than closing the receiver.
     pub may_be_dropped: bool,
-    /// A thread with an inbox that has no more room for the publisher's, as is found out.
+    /// Set to a receiving thread if its inbox has no more room for this publisher.
     pub overfilled: Option<usize>,
 }
 
-/// Bytes for several connections, in the form of each version of the protocol.
+/// Bytes for several connections, encoded for each protocol version.
 pub struct Encoded<F> {
     build: F,
     forms: [Option<Arc<Vec<u8>>>; 2],
 }
 
 impl<F: Fn(&mut Reply<'_>)> Encoded<F> {
-    /// What `build` writes, when it is first needed.
+    /// Creates bytes that `build` writes when they are first needed.
     pub fn new(build: F) -> Encoded<F> {
         Encoded { build, forms: [None, None] }
     }
@@ -79,22 +78,22 @@ impl<F: Fn(&mut Reply<'_>)> Encoded<F> {
     }
 }
 
-/// Connections of one thread that speak the same version of the protocol.
+/// Connections of one thread with the same protocol version.
 struct SubscriberGroup {
     worker: usize,
     proto: Proto,
-    /// Ascending. Messages on their way share it; it is copied when one joins or leaves meanwhile.
+    /// Ascending. Messages in transit share it; it is copied on write.
     clients: Arc<Vec<u64>>,
 }
 
-/// The connections that get the same messages.
+/// The connections that receive the same messages.
 #[derive(Default)]
 pub struct Audience {
     groups: Vec<SubscriberGroup>,
 }
 
 impl Audience {
-    /// Adds a connection, if it isn't there yet.
+    /// Adds a connection, if it is missing.
     pub fn add(&mut self, subscriber: Subscriber) {
         let Subscriber { client, worker, proto } = subscriber;
         match self.groups.iter_mut().find(|g| g.worker == worker && g.proto == proto) {
@@ -122,25 +121,25 @@ impl Audience {
         }
     }
 
-    /// How many connections.
+    /// Returns the number of connections.
     #[must_use]
     pub fn len(&self) -> usize {
         self.groups.iter().map(|g| g.clients.len()).sum()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no connections.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
 
-    /// Whether any of them belongs to a thread of these.
+    /// Returns true if a connection belongs to one of these threads.
     #[must_use]
     pub fn is_with(&self, workers: impl Fn(usize) -> bool) -> bool {
         self.groups.iter().any(|group| workers(group.worker))
     }
 
-    /// Sends them something. Returns how many get it.
+    /// Sends a message to the connections. Returns the number of receivers.
     pub fn send<F: Fn(&mut Reply<'_>)>(
         &self,
         inboxes: &[Inbox],
@@ -242,7 +241,7 @@ impl PubSub {
         if kind == ChannelKind::Shard { &self.shard_channels } else { &self.channels }
     }
 
-    /// Subscribes a connection; it gets every message that is published after this returns.
+    /// Subscribes a connection; it receives every message published after this call.
     pub fn subscribe(&self, kind: ChannelKind, name: &[u8], subscriber: Subscriber) {
         if kind == ChannelKind::Pattern {
             let mut patterns = self.patterns.write().unwrap_or_else(PoisonError::into_inner);
@@ -255,7 +254,7 @@ impl PubSub {
         }
     }
 
-    /// Ends a subscription. Nothing is enqueued for it once this returns; what was, still is.
+    /// Ends a subscription. No message is enqueued for it after this call, but earlier ones are still delivered.
     pub fn unsubscribe(&self, kind: ChannelKind, name: &[u8], subscriber: Subscriber) {
         if kind == ChannelKind::Pattern {
             let mut patterns = self.patterns.write().unwrap_or_else(PoisonError::into_inner);
@@ -268,7 +267,7 @@ impl PubSub {
         }
     }
 
-    /// Has a subscriber's messages written as for another from now on: none is lost, and none comes twice.
+    /// Replaces a subscriber by one with another protocol version, without lost or duplicate messages.
     pub fn replace(&self, kind: ChannelKind, name: &[u8], before: Subscriber, after: Subscriber) {
         let replace = |audiences: &mut Audiences| {
             if let Some(audience) = audiences.get_mut(name) {
@@ -283,7 +282,7 @@ impl PubSub {
         }
     }
 
-    /// Which of these clients have subscribed to something that `wanted` says yes to.
+    /// Returns the clients among these with subscriptions for which `wanted` is true.
     pub(crate) fn subscribed(
         &self,
         clients: &HashSet<u64>,
@@ -305,15 +304,15 @@ impl PubSub {
         found
     }
 
-    /// True if there are no subscriptions to any channel or pattern.
+    /// Returns true if there are no subscriptions to channels or patterns.
     #[inline]
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.channels.count.load(Ordering::Acquire) == 0 && self.pattern_count() == 0
     }
 
-    /// Publishes a message on a channel, or a shard channel. Returns how many get it; a connection counts as often as
-    /// it has subscribed.
+    /// Publishes a message on a channel or shard channel. Returns the number of receivers; a connection counts once for
+    /// each matching subscription.
     pub fn publish(
         &self,
         inboxes: &[Inbox],
@@ -355,7 +354,7 @@ impl PubSub {
         counts.sum()
     }
 
-    /// Whether what is published on a channel, or a shard channel, gets to any of these threads.
+    /// Returns true if a message on a channel or shard channel reaches any of these threads.
     #[must_use]
     pub fn reaches(&self, kind: ChannelKind, channel: &[u8], workers: impl Fn(usize) -> bool) -> bool {
         let is_with = |audiences: &mut Audiences| audiences.get(channel).is_some_and(|a| a.is_with(&workers));
@@ -369,25 +368,30 @@ impl PubSub {
         patterns.iter().any(|(pattern, a)| a.is_with(&workers) && glob::matches(pattern, channel, false))
     }
 
-    /// Channels, or shard channels, that have subscribers; of those that match, if a pattern is given.
+    /// Returns the channels or shard channels with subscribers, optionally only those that match a pattern.
     #[must_use]
     pub fn active(&self, kind: ChannelKind, pattern: Option<&[u8]>) -> Vec<Box<[u8]>> {
         self.channels(kind).names(|name| pattern.is_none_or(|pattern| glob::matches(pattern, name, false)))
     }
 
-    /// Subscribers of one channel or shard channel.
+    /// Returns true if `wanted` accepts a channel, or a shard channel, that has subscribers.
+    pub(crate) fn any_channel(&self, kind: ChannelKind, wanted: impl Fn(&[u8]) -> bool) -> bool {
+        !self.channels(kind).names(wanted).is_empty()
+    }
+
+    /// Returns the number of subscribers of one channel or shard channel.
     #[must_use]
     pub fn subscribers(&self, kind: ChannelKind, channel: &[u8]) -> usize {
         self.channels(kind).with(channel, |audiences| audiences.get(channel).map_or(0, Audience::len))
     }
 
-    /// Channels that have subscribers.
+    /// Returns the number of channels with subscribers.
     #[must_use]
     pub fn channel_count(&self, kind: ChannelKind) -> usize {
         self.channels(kind).count.load(Ordering::Relaxed)
     }
 
-    /// Patterns that have subscribers.
+    /// Returns the number of patterns with subscribers.
     #[inline]
     #[must_use]
     pub fn pattern_count(&self) -> usize {

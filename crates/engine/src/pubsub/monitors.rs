@@ -1,4 +1,4 @@
-//! The connections that show what MONITOR shows, and what each of them has chosen to be shown.
+//! The connections with MONITOR, and their filters.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,33 +6,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::random::Random;
 
 use super::{Audience, Subscriber};
-use crate::reasons::{EngineReasons, MONITORED};
+use crate::slow_path::{EngineFlags, MONITORED};
 
-/// What a monitor with options is shown. An empty list leaves nothing out.
+/// The filter of a monitor with options. An empty list matches everything.
 #[derive(Clone, Debug, Default)]
 pub struct MonitorFilter {
-    /// One command of so many, chosen at random; 1: each.
+    /// One command in `sample` is shown, chosen at random; 1 shows each.
     pub sample: u32,
-    /// A key of the command must match one of these patterns.
+    /// Patterns; a key of the command must match one of them.
     pub patterns: Vec<Box<[u8]>>,
-    /// Numbers of commands and of containers.
+    /// Numbers of commands and containers.
     pub commands: Vec<usize>,
-    /// The connections that give them.
+    /// The connections to show.
     pub clients: ClientChoice,
-    /// True if a line is shown where a batch begins.
+    /// True if a line is shown at the start of each batch.
     pub batches: bool,
     /// True if replies are shown.
     pub replies: bool,
 }
 
-/// Which connections: those for which all of this holds.
+/// A choice of connections: all conditions must hold.
 #[derive(Clone, Debug, Default)]
 pub struct ClientChoice {
-    /// One of these numbers.
+    /// The connection's number is one of these.
     pub ids: Vec<u64>,
     /// The client's address.
     pub addr: Option<Box<[u8]>>,
-    /// The server's.
+    /// The server's address.
     pub laddr: Option<Box<[u8]>>,
     /// The connection's name.
     pub name: Option<Box<[u8]>>,
@@ -40,24 +40,24 @@ pub struct ClientChoice {
     pub user: Option<Box<[u8]>>,
 }
 
-/// A monitor with options.
+/// A monitor with a filter.
 #[derive(Clone)]
 pub(crate) struct Chooser {
-    /// Tells it from others, earlier ones of the same connection included.
+    /// A unique number, also among earlier monitors of the same connection.
     pub serial: u64,
     /// The connection.
     pub subscriber: Subscriber,
-    /// What it is shown.
+    /// The filter.
     pub filter: MonitorFilter,
 }
 
 impl Chooser {
-    /// Its bit among those of a batch that has been announced. More than 64 monitors share bits.
+    /// Returns its bit in a batch's set of notified monitors. Beyond 64, monitors share bits.
     pub fn bit(&self) -> u64 {
         1 << (self.serial % 64)
     }
 
-    /// The audience that it is alone.
+    /// Returns an audience of only this monitor.
     pub fn audience(&self) -> Audience {
         let mut audience = Audience::default();
         audience.add(self.subscriber);
@@ -65,30 +65,30 @@ impl Chooser {
     }
 }
 
-/// The connections that show commands.
+/// All connections with MONITOR.
 pub struct Monitors {
     shown: Mutex<Shown>,
     count: AtomicUsize,
-    /// Changes with each that joins or leaves.
+    /// Number of changes.
     version: AtomicU64,
-    reasons: Arc<EngineReasons>,
+    slow_path: Arc<EngineFlags>,
 }
 
-/// What lines are shown to, and when the last was.
+/// The monitors, and the time of the last line.
 #[derive(Default)]
 pub(crate) struct Shown {
-    /// The connections that are shown all.
+    /// The connections without a filter.
     pub audience: Audience,
-    /// Those that have chosen. Threads have copies.
+    /// The monitors with a filter. Threads have copies.
     pub choosers: Arc<Vec<Chooser>>,
-    /// How many have chosen so far.
+    /// Number of filters so far.
     serial: u64,
-    /// The time of the last line: threads' clocks differ a little, and the next line must not be older.
+    /// Time of the last line. Threads' clocks differ slightly, and the next line must not be older.
     pub last_us: u64,
 }
 
 impl Shown {
-    /// Adds a connection that has chosen what it is shown.
+    /// Adds a connection with a filter.
     pub fn add(&mut self, subscriber: Subscriber, filter: MonitorFilter) {
         self.serial += 1;
         Arc::make_mut(&mut self.choosers).push(Chooser { serial: self.serial, subscriber, filter });
@@ -108,57 +108,57 @@ impl Shown {
 }
 
 impl Monitors {
-    /// None.
+    /// Creates an empty set.
     #[must_use]
-    pub fn new(reasons: Arc<EngineReasons>) -> Monitors {
-        Monitors { shown: Mutex::default(), count: AtomicUsize::new(0), version: AtomicU64::new(0), reasons }
+    pub fn new(slow_path: Arc<EngineFlags>) -> Monitors {
+        Monitors { shown: Mutex::default(), count: AtomicUsize::new(0), version: AtomicU64::new(0), slow_path }
     }
 
-    /// How many there are.
+    /// Returns the number of monitors.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no monitors.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Locks them.
+    /// Locks the monitors.
     pub(crate) fn shown(&self) -> MutexGuard<'_, Shown> {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds connections or removes some.
+    /// Changes the set of monitors.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Shown)) {
         let mut shown = self.shown();
         change(&mut shown);
         self.count.store(shown.len(), Ordering::Relaxed);
         self.version.fetch_add(1, Ordering::Release);
-        // While `shown` is locked, so that the reason is that of the last change.
-        self.reasons.set(MONITORED, shown.len() > 0);
+        // Under the lock on `shown`, so that the flag agrees with the latest change.
+        self.slow_path.set(MONITORED, shown.len() > 0);
     }
 }
 
-/// What a thread knows of the monitors, so that it looks at their choices without a lock, and which of its commands it looks at.
+/// A thread's copy of the monitors, to read the filters without a lock, and its sampling of commands.
 ///
-/// Where all monitors want samples, a thread draws how many requests it runs before it looks at one: those in between run as if there
+/// If all monitors want samples, a thread draws the number of requests until the next sample; those run as if there
 /// were no monitor.
 pub(crate) struct LocalMonitors {
     version: u64,
-    /// True if there are some that are shown all.
+    /// True if there are monitors without a filter.
     pub shows_all: bool,
-    /// Those that have chosen.
+    /// The monitors with a filter.
     pub choosers: Arc<Vec<Chooser>>,
-    /// The smallest sample of all monitors.
+    /// The smallest sample interval of all monitors.
     sample: u32,
-    /// Requests that run before one that is looked at.
+    /// Number of requests until the next sample.
     until: u64,
-    /// The engine's reasons that hold for the commands that run now.
+    /// Mask of the engine's slow-path flags for the present commands.
     mask: u64,
 }
 
@@ -169,13 +169,13 @@ impl Default for LocalMonitors {
 }
 
 impl LocalMonitors {
-    /// The reasons that hold for the commands that run now: monitors are none while commands are passed over.
+    /// Returns the mask of the engine's slow-path flags: without the monitor flag while commands are skipped.
     #[inline]
     pub fn mask(&self) -> u64 {
         self.mask
     }
 
-    /// Learns which monitors there are now.
+    /// Takes over changes of the monitors.
     #[inline]
     pub fn follow(&mut self, monitors: &Monitors) {
         let version = monitors.version.load(Ordering::Acquire);
@@ -197,12 +197,12 @@ impl LocalMonitors {
         }
     }
 
-    /// True if some monitor wants to know where batches begin, and is shown what runs now.
+    /// Returns true if a monitor wants batch lines and sees the present commands.
     pub fn wants_batches(&self) -> bool {
         self.mask & MONITORED != 0 && self.choosers.iter().any(|chooser| chooser.filter.batches)
     }
 
-    /// How many requests, `max` at most, are to run next: either all of them are looked at or none is.
+    /// Returns the number of requests to run next, `max` at most: either all of them are sampled or all are skipped.
     pub fn window(&mut self, max: usize) -> usize {
         let passes_over = self.sample > 1 && self.until > 0;
         self.mask = if passes_over { !MONITORED } else { u64::MAX };
@@ -213,17 +213,18 @@ impl LocalMonitors {
         }
     }
 
-    /// So many of them have run.
+    /// Notes that this many requests have run.
     pub fn passed(&mut self, requests: u32, random: &mut Random) {
         if self.until > 0 {
             self.until = self.until.saturating_sub(requests.into());
         } else if requests > 0 && self.sample > 1 {
-            // Between one of two and one of nothing, so that it is one of `sample` on average, and a client's loop is never in step.
+            // Uniform from 0 to twice the mean, so that one in `sample` is shown on average, and never in step with a
+            // client's loop.
             self.until = random.next() % (2 * u64::from(self.sample) - 1);
         }
     }
 
-    /// True if a command that is looked at is among the samples of this monitor.
+    /// Returns true if a sampled command is also a sample for this monitor.
     pub fn draws(&self, chooser: &Chooser, random: &mut Random) -> bool {
         let sample = u64::from(chooser.filter.sample);
         sample == u64::from(self.sample) || (random.next() >> 32) * sample < u64::from(self.sample) << 32
@@ -247,7 +248,8 @@ mod tests {
         local
     }
 
-    /// How many of a million requests, in windows of 64 at most, each monitor is shown; how many windows there were.
+    /// Returns the number of requests out of a million, in windows of 64 at most, that each monitor is shown, and the
+    /// number of windows.
     fn shown(samples: &[u32]) -> (Vec<u32>, u32) {
         let (mut local, mut random) = (monitors(samples), Random::new(7));
         let (mut counts, mut windows, mut run) = (vec![0; samples.len()], 0, 0);
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_of_their_size_whatever_others_want() {
+    fn sample_rates_are_independent() {
         let near = |count: u32, expected: u32| assert!(count.abs_diff(expected) * 10 < expected, "{count} {expected}");
         let (counts, windows) = shown(&[1000]);
         near(counts[0], 1000);

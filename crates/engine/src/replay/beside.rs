@@ -1,34 +1,34 @@
-//! A snapshot that is read beside the data that there are, which clients are served meanwhile (`repl-diskless-load swapdb`), and takes their
-//! place when all of it is there.
+//! Data that are read from a snapshot beside the present data (`repl-diskless-load swapdb`). Clients are served from
+//! the present data until the snapshot is complete and replaces them.
 
 use std::cell::RefCell;
 use std::io::Read;
 
-use store::db::{Clock, Db, Observed};
+use store::db::{Clock, Db, SideEffects};
 use store::keyspace::{Key, Keyspace};
 
 use super::Replay;
 use crate::services::saving;
 use crate::snapshots::reading::{self, Arriving, LoadOptions, Loaded, ReadContext, SnapshotTarget};
 
-/// What empties the keyspace, and frees what there was in the background: clients wait.
+/// Commands that empty the keyspace and free its data in the background, because clients wait.
 const EMPTY_SOON: &[u8] = b"*2\r\n$8\r\nFLUSHALL\r\n$5\r\nASYNC\r\n*2\r\n$8\r\nFUNCTION\r\n$5\r\nFLUSH\r\n";
 
-/// What a snapshot has, in a keyspace of its own.
+/// The contents of a snapshot, in a keyspace of their own.
 pub struct DataBeside {
     keyspace: Keyspace,
     clock: Clock,
-    observed: Observed,
+    observed: SideEffects,
     functions: Vec<Vec<u8>>,
     scripts: Vec<Vec<u8>>,
     tokens: Vec<Vec<u8>>,
 }
 
 impl Replay<'_> {
-    /// Reads a snapshot without changing anything. `progress` is told after each piece how many bytes have been read.
+    /// Reads a snapshot without changing anything. `progress` receives the number of bytes read after each piece.
     ///
     /// # Errors
-    /// What is wrong with the snapshot, and where.
+    /// The fault of the snapshot, and its place.
     pub fn read_beside(
         &self,
         from: impl Read,
@@ -38,9 +38,9 @@ impl Replay<'_> {
         let engine = self.worker.engine;
         let databases = engine.keyspace.databases();
         let mut data = DataBeside {
-            keyspace: Keyspace::new(databases, engine.inboxes.len()),
+            keyspace: Keyspace::with_layout(databases, engine.inboxes.len(), engine.keyspace.layout()),
             clock: *self.worker.clock,
-            observed: Observed::default(),
+            observed: SideEffects::default(),
             functions: Vec::new(),
             scripts: Vec::new(),
             tokens: Vec::new(),
@@ -51,13 +51,13 @@ impl Replay<'_> {
         Ok((data, loaded))
     }
 
-    /// Puts these data in the place of what there is. A snapshot that is being made is given up. Clients' commands wait meanwhile, by
-    /// [`crate::engine::Engine::begin_reloading`].
+    /// Replaces the present data by these, and cancels a snapshot in progress. Clients' commands wait meanwhile, by
+    /// [`crate::state::Engine::begin_reloading`].
     ///
     /// # Errors
-    /// What can't be put in. The keyspace has some of the data then.
+    /// The item that can't be inserted. The keyspace has a part of the data then.
     pub fn exchange(&mut self, mut data: DataBeside) -> Result<(), String> {
-        // What listens to keys is told by this.
+        // This command also notifies the listeners of keys.
         self.commands(EMPTY_SOON).map_err(|(_, why)| why)?;
         self.exchange_keys(&mut data)?;
         data.functions.iter().try_for_each(|text| self.function(text))?;
@@ -67,7 +67,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// What clients wait for may have come with the data.
+    /// Serves waiters for keys that may have come with the data.
     fn serve_all_waiters(&mut self) {
         let engine = self.worker.engine;
         let awaited = (0..engine.keyspace.databases()).flat_map(|database| engine.waiters.keys(database));
@@ -83,9 +83,9 @@ impl Replay<'_> {
         if !locked.exchange(&mut data.keyspace) {
             return Err("the keyspaces differ".into());
         }
-        let (clock, mut observed) = (*self.worker.clock, Observed::default());
+        let (clock, mut observed) = (*self.worker.clock, SideEffects::default());
         let db = RefCell::new(Db::new(&mut locked, 0, &clock, &mut observed));
-        // A key that was missing when it was watched may be there now.
+        // A key that was missing at WATCH may exist now.
         engine.watchers.touch_where(|database, key| db.borrow_mut().other(database).peek(Key::new(key)).is_some());
         Ok(())
     }

@@ -1,9 +1,15 @@
-//! Where a primary's stream can be applied by several threads: it is cut into rounds, and each round into lanes by its keys' shards.
+//! The partition of a primary's stream for several threads. The stream is cut into rounds, and each round into lanes,
+//! by the shards of the keys.
 //!
-//! Units of different lanes have no shard in common, so their order among each other changes nothing, and a lane keeps the order of its
-//! own. A unit goes into a lane if all of it is brief and all its keys' shards are the lane's: a command, or a transaction as a whole. All
-//! else is applied by itself, between the rounds and in order: what has keys of several lanes, or none (FLUSHALL, PUBLISH, a pipeline
-//! token), what may take long, scripts and functions. What is applied in a round is few enough to be applied while other threads wait.
+//! Units of different lanes have no shard in common, so their relative order is irrelevant. A lane keeps the order of
+//! its own units. A unit, which is a command or a whole transaction, goes into a lane if all its commands are brief and
+//! all its keys belong to the lane's shards. Every other unit is applied alone, between the rounds and in order: units
+//! with keys of several lanes or without keys (FLUSHALL, PUBLISH, a pipeline token), slow commands, scripts and
+//! functions. A round is small, because all other work waits until it has been applied.
+//!
+//! The cutter reads units one by one. The units since the last section form the *stretch*. It becomes a round at the
+//! next single unit, or at its greatest size, if it has enough units and enough of them are outside of the largest
+//! lane.
 //!
 //! Cutting is pure: bytes in, sections out.
 
@@ -17,9 +23,10 @@ use crate::execute::windows::plan;
 use crate::replication::rounds::{Lane, RoundBounds};
 use crate::worker::tables::{Planned, Tables};
 
-/// Requests that are looked at together.
+/// The number of requests that are framed together.
 const WINDOW: usize = 64;
-/// How keys are divided into lanes: by their shards. There is a power of two of both, and no more lanes than shards.
+/// The map from keys to lanes, by their shards. The numbers of shards and of lanes are powers of two, and there are no
+/// more lanes than shards.
 #[derive(Clone, Copy)]
 pub(super) struct LaneMap<'k> {
     keyspace: &'k Keyspace,
@@ -27,7 +34,7 @@ pub(super) struct LaneMap<'k> {
 }
 
 impl<'k> LaneMap<'k> {
-    /// Lanes for so many threads; none if one is enough.
+    /// The map for this number of threads; `None` if a single lane is enough.
     pub(super) fn of(keyspace: &'k Keyspace, threads: usize) -> Option<LaneMap<'k>> {
         let lanes = threads.next_power_of_two().min(keyspace.shard_count());
         (lanes > 1).then_some(LaneMap { keyspace, lanes })
@@ -38,11 +45,11 @@ impl<'k> LaneMap<'k> {
     }
 }
 
-/// A lane that is put together.
+/// A lane under construction.
 #[derive(Clone, Debug, Default)]
 struct Draft {
     lane: Lane,
-    /// The database that is selected behind its commands.
+    /// The database that is selected after its commands.
     selected: usize,
     units: usize,
 }
@@ -64,23 +71,24 @@ impl Draft {
     }
 }
 
-/// A section of the stream, and how it is applied.
+/// A section of the stream, and the way to apply it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum StreamSection {
-    /// What is before `end` is applied in order.
+    /// The bytes before `end` are applied in order.
     InOrder { end: usize },
-    /// What is before `end` is applied in lanes. The stream has selected these databases before and behind it.
+    /// The bytes before `end` are applied in lanes. `databases` are the stream's selected databases before and after
+    /// them.
     Lanes { end: usize, lanes: Vec<Lane>, databases: [usize; 2] },
 }
 
-/// How the cutter can apply a unit.
+/// The way to apply a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UnitRoute {
-    /// It can be applied in this lane.
+    /// The unit can be applied in this lane.
     Lane(usize),
-    /// It is no change, but selects a database.
+    /// The unit only selects a database.
     Selects(usize),
-    /// It is to be applied by itself.
+    /// The unit is applied alone.
     Single,
 }
 
@@ -91,26 +99,26 @@ pub(super) struct Cutter<'c> {
     bounds: RoundBounds,
     commands: &'c [u8],
     window: Tables,
-    /// Where the window ends, and how many of its requests have been taken.
+    /// The end of the window, and the number of its requests that have been taken.
     window_end: usize,
     taken: usize,
-    /// True if what is behind the window is no request.
+    /// True if the bytes after the window are no request.
     is_over: bool,
-    /// Where the first unit begins that has not been looked at.
+    /// The start of the first unit that has not been read.
     at: usize,
-    /// Where the next section begins, and from where on it could be a round.
+    /// The start of the next section, and the start of the stretch within it.
     section: usize,
     stretch: usize,
-    /// The units from there on.
+    /// The units of the stretch, by lane.
     lanes: Vec<Draft>,
     units: usize,
-    /// What the stream has selected before them, and behind what has been looked at.
+    /// The selected databases at the start of the stretch and at `at`.
     before: usize,
     database: usize,
 }
 
 impl<'c> Cutter<'c> {
-    /// Cuts whole commands and transactions, before which the stream has selected `database`.
+    /// Cuts whole commands and transactions. The stream has selected `database` before them.
     pub(super) fn new(
         map: LaneMap<'c>,
         (limits, bounds): (Limits, RoundBounds),
@@ -136,7 +144,7 @@ impl<'c> Cutter<'c> {
         }
     }
 
-    /// The next section; none behind the last one.
+    /// Returns the next section, or `None` after the last one.
     pub(super) fn next_section(&mut self) -> Option<StreamSection> {
         loop {
             if self.units >= self.bounds.units_max || self.at - self.stretch >= self.bounds.bytes_max {
@@ -144,7 +152,7 @@ impl<'c> Cutter<'c> {
             }
             let (start, selected) = (self.at, self.database);
             let Some(kind) = self.next_unit() else {
-                // Behind a round, what can't be understood is left to the thread that applies the rest in order.
+                // Unreadable bytes after a round form a section of their own, which one thread applies in order.
                 let end = if self.is_worth_it() { start } else { self.commands.len() };
                 return self.end_stretch(end, self.at, selected);
             };
@@ -177,7 +185,7 @@ impl<'c> Cutter<'c> {
         self.units >= self.bounds.units_min && self.units - largest >= self.bounds.shared_min
     }
 
-    /// Ends the units that could be a round at `end`; the next begin at `next`.
+    /// Ends the stretch at `end` and begins the next one at `next`. Returns the section up to `end`.
     fn end_stretch(&mut self, end: usize, next: usize, database: usize) -> Option<StreamSection> {
         let is_worth_it = self.is_worth_it();
         let begins = std::mem::replace(&mut self.section, end);
@@ -196,7 +204,7 @@ impl<'c> Cutter<'c> {
         drafts.into_iter().map(|draft| draft.lane).collect()
     }
 
-    /// Takes the next unit, up to `at`. None if there is no more, or nothing that can be understood.
+    /// Reads the next unit, and moves `at` to its end. Returns `None` if the rest is empty or unreadable.
     fn next_unit(&mut self) -> Option<UnitRoute> {
         let start = self.at;
         let kind = match self.next_request()? {
@@ -238,7 +246,7 @@ impl<'c> Cutter<'c> {
         Some(self.look_at(args, plan))
     }
 
-    /// Frames and plans the next requests. False if there are none.
+    /// Frames and plans the next requests. Returns false if there are none.
     fn fill_window(&mut self) -> bool {
         let Tables { batch, planned, keys } = &mut self.window;
         if self.is_over {
@@ -270,7 +278,7 @@ impl<'c> Cutter<'c> {
         }
     }
 
-    /// The lane that all keys of a command are in, if there is one.
+    /// Returns the lane of all keys of a command, if they have one in common.
     fn lane_of(&self, plan: &Planned) -> Option<usize> {
         let keys = self.window.keys.get(plan.keys_start as usize..plan.keys_end as usize)?;
         let lane = self.map.lane_of(keys.first()?.hash);
@@ -278,24 +286,27 @@ impl<'c> Cutter<'c> {
     }
 }
 
-/// Whether a command is done in a moment, if what it removes is freed in the background: other threads wait for it. Of the fast ones
-/// that are not always brief, the arguments that may make them long are optional.
+/// Returns true if a command surely takes little time, because other threads wait for it. Removed values are freed in
+/// the background here, so commands that are slow only because of that count as short. A fast command that can take
+/// long with optional arguments counts only without them.
 fn is_short(plan: &Planned, args: Args<'_>) -> bool {
-    let Some(command) = plan.command.filter(|command| plan.fits && command.quick.is_some()) else { return false };
+    let Some(command) = plan.command.filter(|command| plan.fits && command.keys_handler.is_some()) else {
+        return false;
+    };
     let is_fast = || command.info.has(flag::FAST) && !command.info.has(flag::BLOCKING);
     plan.is_brief || command.info.is(fact::BRIEF_IF_LAZY) || is_fast() && command.needs_all(args.len())
 }
 
-/// What the cutter sees in a request.
+/// The kinds of requests that the cutter distinguishes.
 #[derive(Clone, Copy, Debug)]
 enum StreamRequest {
-    /// A transaction begins.
+    /// The start of a transaction.
     Begins,
-    /// It ends.
+    /// The end of a transaction.
     Ends,
-    /// A database is selected.
+    /// The selection of a database.
     Selects(usize),
-    /// A command, and the lane that it can be applied in.
+    /// A command, with the lane that it can be applied in.
     Command(Option<usize>),
 }
 

@@ -1,24 +1,24 @@
-//! A round of a primary's stream, applied by several threads: see [`crate::replication::rounds`].
+//! The application of a round of a primary's stream by several threads: see [`crate::replication::rounds`].
 //!
-//! Meanwhile no other thread is inside the gate, so that readers find either nothing of a round or all of it: the order in which the
-//! primary's changes are seen is the primary's, though lanes are applied beside each other.
+//! No other thread is inside the gate meanwhile, so readers see either nothing of a round or all of it. They see the
+//! primary's changes in the primary's order, although lanes are applied concurrently.
 
 use std::sync::Arc;
 
 use crate::clients::session::Session;
 use crate::inbox::Message;
-use crate::reasons::{MONITORED, NOTIFIES, PAUSED, REPLICA};
 use crate::replication::Applied;
 use crate::replication::rounds::{Lane, Round};
+use crate::slow_path::{MONITORED, NOTIFIES, PAUSED, REPLICA};
 use crate::worker::Worker;
 
-/// How often a thread looks, with ever longer pauses, whether the others have left the gate: some ten microseconds, as long as a batch of
-/// commands takes.
+/// The number of checks, with ever longer pauses, for other threads to leave the gate: some ten microseconds, the time
+/// of a batch.
 const LOOKS: u32 = 150;
 
 impl Worker {
-    /// Applies a round together with other threads, as far as they have time. False if nothing was applied: others are inside the gate, or
-    /// would be shown in which order things happen.
+    /// Applies a round together with other threads that have time. Returns false without applying anything if threads
+    /// are inside the gate, or if observers would see the order of changes.
     pub(super) fn apply_round(
         &mut self,
         session: &mut Session,
@@ -28,7 +28,7 @@ impl Worker {
         applied: &mut Applied,
     ) -> bool {
         let engine = self.engine;
-        let mut pass = self.pass();
+        let mut pass = self.enter_gate();
         let Some(inside) = &mut pass else { return false };
         if !inside.keep_out_within(LOOKS) || !self.may_share(session) {
             return false;
@@ -36,7 +36,7 @@ impl Worker {
         let others = lanes.iter().skip(1).filter(|lane| !lane.commands.is_empty()).count();
         let round = Arc::new(Round::new(lanes));
         engine.replication.rounds.open(&round);
-        inside.let_guests_in();
+        inside.let_helpers_in();
         for thread in (0..engine.inboxes.len()).filter(|&thread| thread != self.id).take(others) {
             if engine.replication.rounds.must_tell(thread) {
                 engine.inboxes[thread].send(Message::Lanes);
@@ -44,7 +44,7 @@ impl Worker {
         }
         round.take_lanes(self.id, |lane| self.apply_lane(lane, &mut pass));
         if let Some(inside) = &mut pass {
-            inside.see_guests_off();
+            inside.await_helpers();
         }
         engine.replication.rounds.close();
         for (thread, of_lane) in round.results() {
@@ -53,7 +53,8 @@ impl Worker {
             engine.replication.rounds.count(thread != self.id);
         }
         session.select(database);
-        // Before the gate is left, and once for all of it: what runs alone behind the gate finds data that are exactly those of the offset.
+        // This happens once for the whole round and before the exit from the gate. A command that runs alone behind the
+        // gate thus finds data that match the offset exactly.
         let after = (engine.journal.position(), database);
         if let Some(followed) = &mut session.followed {
             followed.begin_run(None);
@@ -62,12 +63,12 @@ impl Worker {
         true
     }
 
-    /// Whether other threads may apply some of the stream. The caller is inside the gate.
+    /// Returns whether other threads may apply parts of the stream. The caller is inside the gate.
     fn may_share(&self, session: &Session) -> bool {
         let engine = self.engine;
-        // These are shown in which order keys change.
-        let is_watched = engine.reasons.has(MONITORED | NOTIFIES | PAUSED) || engine.waiters.any();
+        // These observers see the order of changes.
+        let is_watched = engine.slow_path.has(MONITORED | NOTIFIES | PAUSED) || engine.waiters.any();
         let is_over = session.followed.as_ref().is_none_or(|followed| followed.is_over(&engine.replication));
-        engine.reasons.has(REPLICA) && !is_watched && !is_over && self.log_has_room()
+        engine.slow_path.has(REPLICA) && !is_watched && !is_over && self.log_has_room()
     }
 }

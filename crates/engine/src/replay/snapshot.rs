@@ -1,4 +1,4 @@
-//! Loading a snapshot by a worker that serves no clients meanwhile.
+//! The loading of a snapshot by a worker that serves no clients meanwhile.
 
 use std::io::Read;
 
@@ -8,10 +8,10 @@ use super::Replay;
 use crate::snapshots::reading::{self, Arriving, LoadOptions, Loaded, ReadContext, SnapshotTarget};
 
 impl Replay<'_> {
-    /// Puts in what a snapshot has. `progress` is told after each piece how many bytes have been read.
+    /// Inserts the contents of a snapshot. `progress` receives the number of bytes read after each piece.
     ///
     /// # Errors
-    /// What is wrong with the snapshot, and where.
+    /// The fault of the snapshot, and its place.
     pub fn snapshot(
         &mut self,
         from: impl Read,
@@ -23,10 +23,10 @@ impl Replay<'_> {
         reading::read(from, context, progress, self)
     }
 
-    /// The same, with a thread of its own that reads ahead, if several threads serve clients.
+    /// Like [`Replay::snapshot`], with a thread that reads ahead if the server has several threads.
     ///
     /// # Errors
-    /// As [`Replay::snapshot`], or if there can't be another thread.
+    /// The errors of [`Replay::snapshot`], and the failure to start a thread.
     pub fn snapshot_by_threads(
         &mut self,
         from: impl Read + Send,

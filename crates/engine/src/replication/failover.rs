@@ -1,76 +1,88 @@
-//! A failover that was asked for (FAILOVER): writes wait, a replica gets all that there is, and takes this server's place.
+//! A requested failover (FAILOVER): writes wait until a replica has everything, and the replica takes this server's
+//! place.
 
 use super::{Primary, Replication};
 
-/// How far it is.
+/// The stage of a failover.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FailoverStage {
-    /// A replica has yet to have everything.
+    /// No replica has everything yet.
     AwaitsReplica,
-    /// This server follows the replica, which is asked to take its place.
-    Follows,
+    /// This server follows the replica and asks it to become the primary. The replica had acknowledged at least this
+    /// offset, so its history contains it.
+    Follows {
+        /// The offset.
+        acknowledged: u64,
+    },
 }
 
 /// A failover.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failover {
-    /// The replica that is to take this server's place; any, if none is named.
+    /// The replica that takes this server's place; `None` stands for any replica.
     pub target: Option<Primary>,
-    /// When it is given up, in milliseconds of Unix time, or done although the replica lacks something.
+    /// The deadline in milliseconds of Unix time. The failover is aborted then, or forced.
     pub deadline_ms: Option<u64>,
-    /// Whether it is done then.
+    /// True if the failover is completed at the deadline although the replica lacks units.
     pub is_forced: bool,
-    /// How far it is.
+    /// Its stage.
     pub stage: FailoverStage,
 }
 
 impl Failover {
-    /// As INFO says it.
+    /// Returns the state's name in INFO.
     #[must_use]
     pub fn state_name(failover: Option<&Failover>) -> &'static str {
         match failover.map(|failover| failover.stage) {
             None => "no-failover",
             Some(FailoverStage::AwaitsReplica) => "waiting-for-sync",
-            Some(FailoverStage::Follows) => "failover-in-progress",
+            Some(FailoverStage::Follows { .. }) => "failover-in-progress",
         }
     }
 }
 
-/// What is to be done about a failover.
+/// The next step of a failover.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FailoverVerdict {
-    /// Nothing: there is none, or it waits for a replica.
+    /// No step: there is no failover, or it waits for a replica.
     Waits,
-    /// This server is to follow the replica, and to ask it to take its place.
-    HandsOver(Primary),
-    /// It is given up: no replica has had everything in time.
+    /// This server follows the replica, and asks it to take its place.
+    HandsOver {
+        /// The replica.
+        to: Primary,
+        /// The offset that it has acknowledged.
+        acknowledged: u64,
+    },
+    /// The failover is aborted: no replica had everything in time.
     IsGivenUp,
 }
 
-/// What a link to a primary asks of it beside its stream.
+/// The request that a link makes to a primary beside its stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum HandOver {
-    /// Nothing.
+    /// No request.
     #[default]
     None,
-    /// To take this server's place.
+    /// The request to take this server's place.
     Asks,
-    /// Nothing, for it says that it follows none: an earlier answer may be lost. It has taken this server's place if it goes on where this
-    /// server is. Else it may have been started anew, and its data are not to replace this server's.
+    /// No request, because the server said that it follows no primary. An earlier answer may be lost. The server has
+    /// taken this server's place if it continues at this server's offset. Otherwise it may have restarted, and its data
+    /// must not replace this server's.
     Verifies,
 }
 
-/// The links to the replica that is to take this server's place, one after the other.
+/// The successive links to the replica that is to take this server's place.
 #[derive(Debug, Default)]
 pub struct HandOvers {
     follows_none: bool,
 }
 
 impl HandOvers {
-    /// What the next link asks.
+    /// Returns the request of the next link.
     pub fn next(&mut self, replication: &Replication) -> HandOver {
         let follows_none = std::mem::take(&mut self.follows_none);
-        let is_handing_over = replication.failover().is_some_and(|failover| failover.stage == FailoverStage::Follows);
+        let is_handing_over =
+            replication.failover().is_some_and(|failover| matches!(failover.stage, FailoverStage::Follows { .. }));
         match (is_handing_over, follows_none) {
             (false, _) => HandOver::None,
             (true, false) => HandOver::Asks,
@@ -78,7 +90,7 @@ impl HandOvers {
         }
     }
 
-    /// The replica that was asked says that it follows none.
+    /// Notes that the replica says that it follows no primary.
     pub fn note_follows_none(&mut self) {
         self.follows_none = true;
     }
@@ -92,16 +104,16 @@ mod tests {
 
     use super::*;
 
-    /// An answer that follows none is trusted for one link: the next one asks again.
+    /// The answer is trusted for one link; the next link asks again.
     #[test]
-    fn a_replica_that_follows_none_is_looked_at_before_it_is_asked_again() {
+    fn a_replica_without_primary_is_verified_before_it_is_asked_again() {
         let replication = Replication::new(HistoryId::new([1; 20]), 1, Arc::default());
         let mut links = HandOvers::default();
         assert_eq!(links.next(&replication), HandOver::None);
         let stage = FailoverStage::AwaitsReplica;
         replication.begin_failover(Failover { target: None, deadline_ms: None, is_forced: false, stage });
         assert_eq!(links.next(&replication), HandOver::None);
-        replication.note_failover_follows();
+        replication.note_failover_follows(0);
         assert_eq!(links.next(&replication), HandOver::Asks);
         links.note_follows_none();
         let asked: Vec<HandOver> = (0..2).map(|_| links.next(&replication)).collect();

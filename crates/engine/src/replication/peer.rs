@@ -1,7 +1,7 @@
-//! One replica, as its primary knows it: what it is to be sent next, and how far it says it is.
+//! One replica from its primary's view: the next bytes to send, and the offsets that it has acknowledged.
 //!
-//! Bytes in, bytes out: the connection is the server's affair, and the time is told with each call. It asks [`Peer::next`] what comes next,
-//! sends what the connection takes of it, and tells that by [`Peer::note_sent`].
+//! Bytes in, bytes out: the server has the connection and passes the time to each call. The server asks [`Peer::next`]
+//! for the next bytes, sends as many as the connection takes, and reports the number by [`Peer::note_sent`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,96 +14,102 @@ use resp::reply::Output;
 
 use super::replicas::{ReplicaFigures, ReplicaIntroduction, ReplicaStage, Wanted};
 use super::stream::Stream;
+use crate::snapshots::SnapshotForm;
 
-/// How long a replica for which too much waits may take nothing.
+/// The longest time that a replica above its buffer limit may take nothing.
 const STALLED: Duration = Duration::from_secs(10);
 
-/// A snapshot that replicas are sent while it is made.
+/// A snapshot that is sent to replicas while it is made.
 pub trait SentSnapshot {
-    /// The offset of the history that it is of.
+    /// Returns the offset of the snapshot in the history.
     fn cut(&self) -> u64;
 
-    /// What ends it on the wire, where its length isn't told before.
+    /// Returns the mark that ends it on the wire if its length is not announced.
     fn mark(&self) -> [u8; MARK_BYTES];
 
-    /// Bytes that there are so far, and whether that is all.
+    /// Returns the snapshot's format.
+    fn form(&self) -> SnapshotForm {
+        SnapshotForm::Rdb
+    }
+
+    /// Returns the number of bytes so far, and whether the snapshot is complete.
     fn written(&self) -> (u64, bool);
 
-    /// Whether it is whole, or has failed.
+    /// Returns whether it is complete or has failed.
     fn has_ended(&self) -> bool;
 
-    /// Whether it has failed.
+    /// Returns whether it has failed.
     fn has_failed(&self) -> bool;
 }
 
-/// How far the replica is.
+/// The progress of a replica.
 enum Stage<S> {
-    /// It waits for a snapshot.
+    /// The replica waits for a snapshot.
     AwaitsSnapshot,
-    /// It is sent one, of which it has had so many bytes.
+    /// The replica receives a snapshot; the number of sent bytes is `sent`.
     Receives { snapshot: Arc<S>, sent: u64, form: SnapshotEnd },
-    /// It has been sent one that a mark ends. The stream comes once the replica has said that it has it: it would look for the mark at the
-    /// end of what it reads.
+    /// The replica has received a snapshot that a mark ends. The stream begins after its acknowledgement, because a
+    /// replica searches for the mark at the end of the bytes that it reads.
     AwaitsAnswer,
-    /// It is sent the stream.
+    /// The replica receives the stream.
     Online,
 }
 
-/// How a snapshot's end is told.
+/// The way to announce a snapshot's end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SnapshotEnd {
-    /// By its length, which is told once it is known.
-    Counted { is_told: bool },
+    /// By its length, which is announced once it is known.
+    Counted { is_announced: bool },
     /// By a mark.
     Marked,
 }
 
-/// What a replica is sent next.
+/// The next bytes for a replica.
 pub enum ToSend<S> {
     /// Nothing for now.
     Nothing,
-    /// What [`Peer::lines`] has.
+    /// The bytes of [`Peer::lines`].
     Lines,
-    /// Bytes of this snapshot, from this one on. There are some.
+    /// Bytes of this snapshot, at least one.
     Snapshot {
         /// The snapshot.
         of: Arc<S>,
-        /// Its bytes that the replica has had.
+        /// The number of its bytes that were sent.
         at: u64,
     },
-    /// Bytes of the stream behind this offset, if there are any.
+    /// Bytes of the stream after this offset, if there are any.
     Stream {
         /// The offset.
         from: u64,
     },
 }
 
-/// Why a link has ended.
+/// The reason that a link has ended.
 #[derive(Clone, Debug)]
 pub enum Ended {
     /// The replica has closed it.
     Closed,
-    /// The network's or the disk's error.
+    /// An error of the network or the disk.
     Io(String),
-    /// It sends what no replica does.
+    /// The replica sends invalid bytes.
     Garbled,
-    /// It has said nothing for `repl-timeout`.
+    /// The replica was silent for `repl-timeout`.
     Silent,
-    /// More waits for it than `client-output-buffer-limit` allows, and it takes nothing.
+    /// More bytes are pending than `client-output-buffer-limit` allows, and the replica takes none.
     Behind(u64),
-    /// More waits for it than there is disk for.
+    /// More bytes are pending than the disk has room for.
     TooFarBehind(u64),
-    /// The history is another one.
+    /// The history has changed.
     Renamed,
     /// CLIENT KILL.
     Killed,
     /// Its snapshot has failed.
     NoSnapshot,
-    /// It has closed the connection before it had taken the snapshot that it was sent.
+    /// The replica has closed the connection before it took its snapshot.
     NotTaken {
-        /// Snapshots in a row.
+        /// The number of snapshots in a row that the replica has not taken.
         times: u32,
-        /// How long it waits for the next one.
+        /// The pause before the next one.
         pause: Duration,
     },
 }
@@ -113,59 +119,61 @@ impl fmt::Display for Ended {
         match self {
             Ended::Closed => f.write_str("it has closed the connection"),
             Ended::Io(error) => f.write_str(error),
-            Ended::Garbled => f.write_str("it sends what no replica does"),
+            Ended::Garbled => f.write_str("it sends bytes that no replica sends"),
             Ended::Silent => f.write_str("it has said nothing for repl-timeout"),
             Ended::Behind(bytes) => write!(
                 f,
-                "{bytes} bytes wait for it and it takes none of them: raise client-output-buffer-limit replica, or see what holds it up"
+                "{bytes} bytes are pending for it and it takes none of them: raise client-output-buffer-limit replica, or find the \
+                 cause of its delay"
             ),
             Ended::TooFarBehind(bytes) => write!(
                 f,
-                "{bytes} bytes wait for it, which is more than reply-spill-limit, or than the disk takes: raise the limit, or see what \
-                 holds it up"
+                "{bytes} bytes are pending for it, more than reply-spill-limit or the disk allows: raise the limit, or find the cause \
+                 of its delay"
             ),
-            Ended::Renamed => f.write_str("the history has another name now, which it learns when it asks again"),
+            Ended::Renamed => f.write_str("the history has a new ID, which the replica learns when it reconnects"),
             Ended::Killed => f.write_str("it was killed by a client"),
             Ended::NoSnapshot => f.write_str("its snapshot could not be made; see above"),
             Ended::NotTaken { times, pause } => write!(
                 f,
-                "it has closed the connection without loading the snapshot it was sent ({times} in a row). It may not know a type, or the \
-                 version of the format, that the data need: see its own log. It gets no other one for {:.0} s",
+                "it has closed the connection without loading the snapshot ({times} in a row). It may not support a type or the format \
+                 version of the snapshot: see its own log. It gets the next snapshot after {:.0} s",
                 pause.as_secs_f64()
             ),
         }
     }
 }
 
-/// See the module's documentation. Times are since any fixed moment, by a clock that never goes back.
+/// See the module's documentation. Times count from any fixed moment of a monotonic clock.
 pub struct Peer<S> {
     /// Its connection.
     pub client: u64,
     introduction: ReplicaIntroduction,
     /// The address that it connects from.
     seen_address: String,
-    /// Whether it expects lines before a snapshot or the stream.
+    /// True if it expects lines before a snapshot or the stream.
     expects_lines: bool,
     stage: Stage<S>,
-    /// Lines and marks that come before anything else.
+    /// Lines and marks that precede everything else.
     lines: Output,
-    /// The offset of the stream up to which it has been sent.
+    /// The end of the sent bytes, as an offset of the stream.
     sent: u64,
     acknowledged: u64,
     synced: u64,
     heard: Duration,
     heard_ms: u64,
-    /// When its connection last took something, or there was nothing for it.
+    /// The last time that its connection took bytes, or had none to take.
     moved: Duration,
     answers: Answers,
-    /// Whether it was sent bytes of a snapshot and has acknowledged nothing since.
+    /// True if it was sent bytes of a snapshot and has acknowledged nothing since.
     has_yet_to_load: bool,
-    /// It is sent no snapshot until then.
+    /// The time before which it receives no snapshot.
     held_back_until: Option<Duration>,
 }
 
 impl<S: SentSnapshot> Peer<S> {
-    /// A replica that has just asked for the stream, from this address. It waits for a snapshot unless it goes on where it is.
+    /// Creates the state of a replica that has just asked for the stream, from this address. The replica waits for a
+    /// snapshot unless the stream continues at its offset.
     #[must_use]
     pub fn new(
         client: u64,
@@ -193,20 +201,25 @@ impl<S: SentSnapshot> Peer<S> {
         }
     }
 
-    /// The address at which clients find it.
+    /// Returns the address at which clients find it.
     fn address(&self) -> &str {
         self.introduction.address.as_deref().unwrap_or(&self.seen_address)
     }
 
-    /// What it is called in the log.
+    /// Returns its name for the log.
     #[must_use]
     pub fn name(&self) -> String {
         format!("{}:{}", self.address(), self.introduction.port)
     }
 
-    /// Where clients find it.
+    /// Returns the address and the port at which clients find it.
     pub(super) fn place(&self) -> (String, u16) {
         (self.address().to_owned(), self.introduction.port)
+    }
+
+    /// Returns true if it has announced a port for clients. Tools, for example `redis-cli --rdb`, announce none.
+    pub(super) fn is_server(&self) -> bool {
+        self.introduction.port != 0
     }
 
     pub(super) fn is_at(&self, host: &str, port: u16) -> bool {
@@ -217,44 +230,49 @@ impl<S: SentSnapshot> Peer<S> {
         matches!(self.stage, Stage::Online)
     }
 
-    /// Whether it waits for a snapshot.
+    /// Returns whether it waits for a snapshot.
     #[must_use]
     pub fn awaits_snapshot(&self) -> bool {
         matches!(self.stage, Stage::AwaitsSnapshot)
     }
 
-    /// Has it be sent no snapshot until then.
+    /// Holds back snapshots until a time, if one is given.
     pub(super) fn hold_back(&mut self, until: Option<Duration>) {
         self.held_back_until = until;
     }
 
-    /// Whether it waits for a snapshot and may be sent one.
+    /// Returns whether it waits for a snapshot and may receive one.
     pub(super) fn may_receive(&self, now: Duration) -> bool {
         self.awaits_snapshot() && self.held_back_until.is_none_or(|until| until <= now)
     }
 
-    /// Whether it was sent a snapshot, and has not said that it has it.
+    /// Returns the form of snapshots that it reads.
+    pub(super) fn form(&self) -> SnapshotForm {
+        self.introduction.form()
+    }
+
+    /// Returns whether it was sent a snapshot, and has not acknowledged it.
     pub(super) fn has_yet_to_load(&self) -> bool {
         self.has_yet_to_load
     }
 
-    /// Whether it is being sent this snapshot.
+    /// Returns whether it receives this snapshot at present.
     #[must_use]
     pub fn receives(&self, snapshot: &Arc<S>) -> bool {
         matches!(&self.stage, Stage::Receives { snapshot: own, .. } if Arc::ptr_eq(own, snapshot))
     }
 
-    /// The least offset from which on the stream is to be kept for it.
+    /// Returns the least offset from which it needs the stream.
     pub(super) fn needs_from(&self) -> Option<u64> {
         (!self.awaits_snapshot()).then_some(self.sent)
     }
 
-    /// The least offset that it has acknowledged in any way.
+    /// Returns the least offset that it has acknowledged in any way.
     pub(super) fn acknowledged(&self) -> u64 {
         if self.synced == 0 { self.acknowledged } else { self.synced.min(self.acknowledged) }
     }
 
-    /// Has the stream go on behind this offset.
+    /// Continues the stream after this offset.
     pub(super) fn go_on(&mut self, history: HistoryId, offset: u64, now: Duration) {
         self.lines.extend(&continue_line(history, self.introduction.follows_names));
         (self.sent, self.acknowledged) = (offset, offset);
@@ -266,7 +284,8 @@ impl<S: SentSnapshot> Peer<S> {
         (self.heard, self.moved) = (now, now);
     }
 
-    /// Begins to send a snapshot: as it is made, if the replica can tell its end by a mark and `sends_early`.
+    /// Begins to send a snapshot. With `sends_early`, and if the replica accepts an end mark, bytes are sent while the
+    /// snapshot is made.
     pub(super) fn begin_snapshot(&mut self, history: HistoryId, snapshot: Arc<S>, sends_early: bool, now: Duration) {
         if self.expects_lines {
             self.lines.extend(format!("+FULLRESYNC {history} {}\r\n", snapshot.cut()).as_bytes());
@@ -277,17 +296,18 @@ impl<S: SentSnapshot> Peer<S> {
             self.lines.extend(b"\r\n");
             SnapshotEnd::Marked
         } else {
-            SnapshotEnd::Counted { is_told: false }
+            SnapshotEnd::Counted { is_announced: false }
         };
         self.sent = snapshot.cut();
         self.moved = now;
         self.stage = Stage::Receives { snapshot, sent: 0, form };
     }
 
-    /// Hears what it says. `now_ms` is Unix time in milliseconds; `stream_end` is how many bytes the history has.
+    /// Processes bytes from the replica. `now_ms` is Unix time in milliseconds; `stream_end` is the length of the
+    /// history in bytes.
     ///
     /// # Errors
-    /// Why the link ends.
+    /// The reason that the link ends.
     pub fn hear(&mut self, bytes: &[u8], now: Duration, now_ms: u64, stream_end: u64) -> Result<(), Ended> {
         (self.heard, self.heard_ms) = (now, now_ms);
         let answer = self.answers.take(bytes).map_err(|_| Ended::Garbled)?;
@@ -303,10 +323,10 @@ impl<S: SentSnapshot> Peer<S> {
         Ok(())
     }
 
-    /// What it is sent next.
+    /// Returns the next bytes to send.
     ///
     /// # Errors
-    /// If its snapshot has failed.
+    /// The failure of its snapshot.
     pub fn next(&mut self, now: Duration) -> Result<ToSend<S>, Ended> {
         if !self.lines.is_empty() {
             return Ok(ToSend::Lines);
@@ -324,13 +344,13 @@ impl<S: SentSnapshot> Peer<S> {
             return Err(Ended::NoSnapshot);
         }
         let (len, is_whole) = snapshot.written();
-        if let SnapshotEnd::Counted { is_told } = form
-            && !*is_told
+        if let SnapshotEnd::Counted { is_announced } = form
+            && !*is_announced
         {
             if !is_whole {
                 return Ok(ToSend::Nothing);
             }
-            *is_told = true;
+            *is_announced = true;
             self.lines.extend(format!("${len}\r\n").as_bytes());
             return Ok(ToSend::Lines);
         }
@@ -344,6 +364,7 @@ impl<S: SentSnapshot> Peer<S> {
             let mark = snapshot.mark();
             self.lines.extend(&mark);
             self.stage = Stage::AwaitsAnswer;
+            self.heard = now;
             Ok(ToSend::Lines)
         } else {
             self.begin_stream(now);
@@ -351,13 +372,13 @@ impl<S: SentSnapshot> Peer<S> {
         }
     }
 
-    /// What is to be sent before anything else.
+    /// Returns the lines to send before anything else.
     #[must_use]
     pub fn lines(&self) -> &Output {
         &self.lines
     }
 
-    /// Notes that its connection has taken so many bytes of what [`Peer::next`] has said.
+    /// Notes that its connection has taken this number of the bytes that [`Peer::next`] returned.
     pub fn note_sent(&mut self, bytes: usize) {
         if !self.lines.is_empty() {
             return self.lines.advance(bytes);
@@ -372,14 +393,14 @@ impl<S: SentSnapshot> Peer<S> {
         }
     }
 
-    /// Notes the end of its turn: whether its connection has taken anything, and whether it takes no more for now.
+    /// Notes the end of its turn: whether its connection has taken bytes, and whether it is full.
     pub fn note_turn(&mut self, has_taken: bool, is_full: bool, stream_end: u64, now: Duration) {
         if has_taken || (!is_full && !self.lacks(stream_end)) {
             self.moved = now;
         }
     }
 
-    /// Whether there is something that it has not been sent.
+    /// Returns whether there are bytes that it has not been sent.
     fn lacks(&self, end: u64) -> bool {
         match self.stage {
             Stage::Receives { .. } => true,
@@ -388,11 +409,11 @@ impl<S: SentSnapshot> Peer<S> {
         }
     }
 
-    /// Tells it that this server lives, while it waits for a snapshot.
+    /// Sends a newline as a keepalive while it waits for a snapshot.
     pub(super) fn sign_of_life(&mut self, every: Duration, now: Duration) {
         let waits = match &self.stage {
             Stage::AwaitsSnapshot => true,
-            Stage::Receives { form, .. } => *form == SnapshotEnd::Counted { is_told: false },
+            Stage::Receives { form, .. } => *form == SnapshotEnd::Counted { is_announced: false },
             Stage::AwaitsAnswer | Stage::Online => false,
         };
         if waits && self.expects_lines && self.lines.is_empty() && now.saturating_sub(self.moved) >= every {
@@ -401,8 +422,8 @@ impl<S: SentSnapshot> Peer<S> {
         }
     }
 
-    /// Why its link is to be ended, if it is: it says nothing, or more waits for it than may and it takes nothing of it. One that takes
-    /// what it is sent, however far it is behind, is left to catch up.
+    /// Returns the reason to end its link, if there is one: silence, or too many pending bytes while it takes none. A
+    /// replica that takes bytes may catch up from any distance.
     pub(super) fn is_over(&self, timeout: Duration, hard_bytes: u64, end: u64, now: Duration) -> Option<Ended> {
         let waiting = end.saturating_sub(self.sent);
         let [still, silent] = [self.moved, self.heard].map(|since| now.saturating_sub(since));
@@ -415,16 +436,17 @@ impl<S: SentSnapshot> Peer<S> {
         }
     }
 
-    /// Whether it is sent the stream, and has said within this time how far it is.
+    /// Returns whether it has received its snapshot, if any, and was heard within this time. The end of the snapshot
+    /// counts as an answer, as in Redis.
     pub(super) fn is_good(&self, lag: Duration, now: Duration) -> bool {
-        matches!(self.stage, Stage::Online) && now.saturating_sub(self.heard) <= lag
+        matches!(self.stage, Stage::AwaitsAnswer | Stage::Online) && now.saturating_sub(self.heard) <= lag
     }
 
     pub(super) fn figures(&self, stream: &Stream, least: u64) -> ReplicaFigures {
         let stage = match self.stage {
             Stage::AwaitsSnapshot => ReplicaStage::AwaitsSnapshot,
-            Stage::Receives { .. } | Stage::AwaitsAnswer => ReplicaStage::Receives,
-            Stage::Online => ReplicaStage::Online,
+            Stage::Receives { .. } => ReplicaStage::Receives,
+            Stage::AwaitsAnswer | Stage::Online => ReplicaStage::Online,
         };
         ReplicaFigures {
             client: self.client,
@@ -436,11 +458,13 @@ impl<S: SentSnapshot> Peer<S> {
             position: stream.position_at(self.acknowledged, least),
             synced_position: stream.position_at(self.synced, least),
             heard_ms: self.heard_ms,
+            node: self.introduction.node,
+            takes_over: self.introduction.takes_over(),
         }
     }
 }
 
-/// The line that a stream begins with.
+/// Returns the line that begins a stream.
 fn continue_line(history: HistoryId, follows_names: bool) -> Vec<u8> {
     if follows_names { format!("+CONTINUE {history}\r\n").into_bytes() } else { b"+CONTINUE\r\n".to_vec() }
 }

@@ -1,14 +1,14 @@
-//! Which replicas have not taken the snapshots that they were sent, so that each is sent the next one after a pause that grows.
+//! Replicas that have not taken their snapshots; each gets the next one after a growing pause.
 //!
-//! A replica that can't read a snapshot asks for another one at once, and would have this server make one after the other. It is known by
-//! where clients find it, since its connection is another one each time.
+//! A replica that can't read a snapshot asks for another one at once, and would make this server produce one after the
+//! other. Its connection is a new one each time, so the address and port for clients identify it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How many replicas are remembered: far more than a server has. The entry of the oldest refusal makes room for a new one.
+/// The greatest number of remembered replicas: far more than a server has. A new entry replaces the oldest one.
 const REMEMBERED_MAX: usize = 64;
-/// The pause after the first snapshot that was not taken. Each further one doubles it.
+/// The pause after the first refused snapshot. Each further one doubles it.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -19,12 +19,13 @@ struct Refusing {
     until: Duration,
 }
 
-/// See the module's documentation. Times are since any fixed moment, by a clock that never goes back.
+/// See the module's documentation. Times count from any fixed moment of a monotonic clock.
 #[derive(Default)]
 pub(super) struct Refusals(VecDeque<Refusing>);
 
 impl Refusals {
-    /// Notes that a replica has not taken a snapshot. Says how many in a row it has not taken, and how long it waits for the next one.
+    /// Notes that a replica has not taken a snapshot. Returns the number of untaken snapshots in a row, and the
+    /// pause before the next one.
     pub(super) fn note_refused(&mut self, place: (String, u16), now: Duration) -> (u32, Duration) {
         let times = self.forget(&place) + 1;
         let pause = PAUSE_MIN.saturating_mul(1 << (times - 1).min(16)).min(PAUSE_MAX);
@@ -35,13 +36,13 @@ impl Refusals {
         (times, pause)
     }
 
-    /// Forgets a replica, which has taken its snapshot. How many it had not taken.
+    /// Forgets a replica that has taken its snapshot. Returns the number of refused ones before it.
     pub(super) fn forget(&mut self, place: &(String, u16)) -> u32 {
         let Some(index) = self.0.iter().position(|known| known.place == *place) else { return 0 };
         self.0.remove(index).map_or(0, |known| known.times)
     }
 
-    /// Until when a replica is sent no snapshot.
+    /// Returns the time before which a replica receives no snapshot.
     pub(super) fn pause_of(&self, place: &(String, u16)) -> Option<Duration> {
         self.0.iter().find(|known| known.place == *place).map(|known| known.until)
     }
@@ -70,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn few_are_remembered() {
+    fn the_number_of_remembered_replicas_is_bounded() {
         let mut refusals = Refusals::default();
         for port in 0..1000 {
             refusals.note_refused(place(port), Duration::ZERO);

@@ -1,64 +1,100 @@
-//! The replicas of this server, as all threads see them: how far each is, and what clients wait for that depends on it.
+//! The replicas of this server from all threads' view: their progress, and the clients that wait for it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cluster::id::NodeId;
 use journal::order::Position;
 
-use crate::reasons::{EngineReasons, FEW_REPLICAS};
+use crate::slow_path::{EngineFlags, FEW_REPLICAS};
+use crate::snapshots::SnapshotForm;
 
-/// What a replica says of itself before it asks for the stream (REPLCONF).
+/// The first major version of Valkey with replicas that read Valkey's format. Redis's replicas announce no version.
+const VALKEY_FORM_VERSION: u64 = 9;
+
+/// The first major version of Valkey with replicas that take over when their primary ends.
+const TAKEOVER_VERSION: u64 = 9;
+
+/// The properties that a replica announces before it asks for the stream (REPLCONF).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplicaIntroduction {
-    /// The port that clients find it at.
+    /// The port for clients.
     pub port: u16,
-    /// The address that clients find it at, if it isn't the one that it connects from.
+    /// The announced address for clients, if it differs from the address of the connection.
     pub address: Option<String>,
-    /// Whether it takes a snapshot that a mark ends.
+    /// True if it accepts a snapshot with an end mark.
     pub takes_marked: bool,
-    /// Whether it follows a history that changes its name.
+    /// True if it follows a history that changes its id.
     pub follows_names: bool,
-    /// The version that it says it is.
+    /// True if the replica is a Penstock server, which reads Redis's snapshots and Valkey's.
+    pub reads_all_forms: bool,
+    /// The version that it announces.
     pub version: String,
+    /// The name of its node in the cluster.
+    pub node: Option<NodeId>,
 }
 
-/// What a replica asks for.
+impl ReplicaIntroduction {
+    /// Returns the first number of the announced version.
+    fn major(&self) -> Option<u64> {
+        self.version.split('.').next().and_then(|major| major.parse().ok())
+    }
+
+    /// Returns true if the replica can take over from a primary that ends: it executes the request in its stream.
+    #[must_use]
+    pub fn takes_over(&self) -> bool {
+        self.major().is_some_and(|major| major >= TAKEOVER_VERSION)
+    }
+
+    /// Returns the form of the snapshots that the replica reads.
+    #[must_use]
+    pub fn form(&self) -> SnapshotForm {
+        match self.major() {
+            // Only Redis's form has the names of a stream's producers.
+            Some(VALKEY_FORM_VERSION..) if !self.reads_all_forms => SnapshotForm::ValkeyRdb,
+            _ => SnapshotForm::Rdb,
+        }
+    }
+}
+
+/// The data that a replica asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// All data, and the stream from there on.
+    /// All data, and the stream after them.
     All,
-    /// The stream behind this offset of this history, or all data.
+    /// The stream after this offset of this history, or all data.
     Behind(replication::id::HistoryId, u64),
-    /// All data without another word: SYNC, of before PSYNC.
+    /// All data without an announcement: SYNC, the predecessor of PSYNC.
     AllUnannounced,
 }
 
-/// What a client waits for (WAIT, WAITAOF): that so many others have what it has written.
+/// The condition that a client waits for (WAIT, WAITAOF): this number of others has its writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledgement {
-    /// Its last unit.
+    /// The client's last unit.
     pub position: Position,
-    /// So many replicas.
+    /// The number of replicas.
     pub replicas: u64,
-    /// Whether this server's disk is to have it, too, and the disks of the replicas instead of their memory.
+    /// `Some` for WAITAOF, which counts the replicas' disks instead of their memory; true if this server's disk must
+    /// have the writes, too.
     pub on_disk: Option<bool>,
-    /// How long it waits, in milliseconds; for ever, if none.
+    /// The timeout in milliseconds; `None` waits for ever.
     pub timeout_ms: Option<u64>,
 }
 
-/// How far a replica is.
+/// The progress of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplicaStage {
-    /// A snapshot is awaited.
+    /// The replica waits for a snapshot.
     AwaitsSnapshot,
-    /// A snapshot is being sent.
+    /// The replica receives a snapshot.
     Receives,
-    /// The stream is being sent.
+    /// The replica receives the stream.
     Online,
 }
 
 impl ReplicaStage {
-    /// As INFO says it.
+    /// Returns the name in INFO.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -69,37 +105,41 @@ impl ReplicaStage {
     }
 }
 
-/// What is known of a replica.
+/// The figures of a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaFigures {
     /// Its connection.
     pub client: u64,
-    /// Where clients find it.
+    /// The address at which clients find it.
     pub address: String,
-    /// See `address`.
+    /// The port at which clients find it.
     pub port: u16,
-    /// How far it is.
+    /// Its progress.
     pub stage: ReplicaStage,
     /// Bytes of the history that it has acknowledged.
     pub offset: u64,
-    /// Bytes of it that its append-only file has on disk.
+    /// Bytes of the history that its append-only file has on disk.
     pub synced: u64,
-    /// The last units that are in these.
+    /// The last unit within `offset`.
     pub position: Position,
-    /// See `position`.
+    /// The last unit within `synced`.
     pub synced_position: Position,
-    /// When it last said how far it is, in milliseconds of Unix time.
+    /// The time of its last acknowledgement, in milliseconds of Unix time.
     pub heard_ms: u64,
+    /// The name of its node in the cluster.
+    pub node: Option<NodeId>,
+    /// See [`ReplicaIntroduction::takes_over`].
+    pub takes_over: bool,
 }
 
-/// How often replicas were given what.
+/// The counts of synchronizations by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SyncFigures {
-    /// Snapshots.
+    /// Full: with a snapshot.
     pub full: u64,
-    /// The stream from where they were.
+    /// Partial: the stream from the replica's offset.
     pub partial: u64,
-    /// A snapshot, though they asked for the stream from where they were.
+    /// Refused partial ones, which became full.
     pub refused: u64,
 }
 
@@ -107,36 +147,51 @@ pub struct SyncFigures {
 pub struct Replicas {
     all: Mutex<Vec<ReplicaFigures>>,
     figures: Mutex<SyncFigures>,
-    /// Those that have said how far they are not too long ago.
+    /// The number of replicas with a recent acknowledgement.
     good: AtomicU64,
-    /// For each thread, whether a client of it waits for what they have.
+    /// For each thread: true if one of its clients waits for acknowledgements.
     awaited: Box<[AtomicBool]>,
-    reasons: Arc<EngineReasons>,
+    /// True if the next snapshot must be in Valkey's form.
+    wants_valkey_form: AtomicBool,
+    slow_path: Arc<EngineFlags>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these locks is always whole.
+    // No code panics with these values half changed, so a poisoned lock is harmless.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Replicas {
-    pub(super) fn new(threads: usize, reasons: Arc<EngineReasons>) -> Replicas {
+    pub(super) fn new(threads: usize, slow_path: Arc<EngineFlags>) -> Replicas {
         let awaited = (0..threads).map(|_| AtomicBool::new(false)).collect();
-        Replicas { all: Mutex::default(), figures: Mutex::default(), good: AtomicU64::new(0), awaited, reasons }
+        Replicas {
+            all: Mutex::default(),
+            figures: Mutex::default(),
+            good: AtomicU64::new(0),
+            awaited,
+            wants_valkey_form: false.into(),
+            slow_path,
+        }
     }
 
-    /// All of them.
+    /// Returns the figures of all replicas.
     #[must_use]
     pub fn all(&self) -> Vec<ReplicaFigures> {
         lock(&self.all).clone()
     }
 
-    /// Notes how far all of them are.
+    /// Returns the number of replicas that receive the stream.
+    #[must_use]
+    pub fn online(&self) -> u64 {
+        lock(&self.all).iter().filter(|replica| replica.stage == ReplicaStage::Online).count() as u64
+    }
+
+    /// Sets the figures of all replicas.
     pub fn note(&self, all: Vec<ReplicaFigures>) {
         *lock(&self.all) = all;
     }
 
-    /// How many have this unit, in memory or on their disks.
+    /// Returns the number of replicas that have this unit, in memory or on their disks.
     #[must_use]
     pub fn having(&self, position: Position, on_disk: bool) -> u64 {
         let has = |replica: &&ReplicaFigures| {
@@ -146,42 +201,54 @@ impl Replicas {
         lock(&self.all).iter().filter(has).count() as u64
     }
 
-    /// Notes whether a client of a thread waits for what they have, or for what the disk has.
+    /// Notes whether a client of a thread waits for acknowledgements of replicas or of the disk.
     pub fn note_awaited(&self, thread: usize, is_awaited: bool) {
         if let Some(awaited) = self.awaited.get(thread) {
             awaited.store(is_awaited, Ordering::SeqCst);
         }
     }
 
-    /// Whether any client does.
+    /// Sets the form of the next snapshot.
+    pub fn want_form(&self, form: SnapshotForm) {
+        self.wants_valkey_form.store(form == SnapshotForm::ValkeyRdb, Ordering::Relaxed);
+    }
+
+    /// Returns the form of the next snapshot.
+    #[must_use]
+    pub fn wanted_form(&self) -> SnapshotForm {
+        if self.wants_valkey_form.load(Ordering::Relaxed) { SnapshotForm::ValkeyRdb } else { SnapshotForm::Rdb }
+    }
+
+    /// Returns whether any client waits for acknowledgements.
     #[must_use]
     pub fn are_awaited(&self) -> bool {
         self.awaited.iter().any(|awaited| awaited.load(Ordering::SeqCst))
     }
 
-    /// How often they were given what.
+    /// Returns the counts of synchronizations.
     #[must_use]
     pub fn figures(&self) -> SyncFigures {
         *lock(&self.figures)
     }
 
-    /// Changes these figures.
+    /// Changes the counts of synchronizations.
     pub fn change_figures(&self, change: impl FnOnce(&mut SyncFigures)) {
         change(&mut lock(&self.figures));
     }
 
-    /// Notes how many have said how far they are within `min-replicas-max-lag`; fewer than `wanted` have writes refused.
+    /// Notes the number of replicas with an acknowledgement within `min-replicas-max-lag`. Writes are refused if it is
+    /// below `wanted`.
     pub fn note_good(&self, good: u64, wanted: u64) {
         self.good.store(good, Ordering::Relaxed);
-        self.reasons.set(FEW_REPLICAS, good < wanted);
+        self.slow_path.set(FEW_REPLICAS, good < wanted);
     }
 
-    /// The same where only what is wanted has changed.
+    /// Notes a change of the wanted number.
     pub fn want_good(&self, wanted: u64) {
         self.note_good(self.good(), wanted);
     }
 
-    /// How many have said so.
+    /// Returns the number of replicas with a recent acknowledgement.
     #[must_use]
     pub fn good(&self) -> u64 {
         self.good.load(Ordering::Relaxed)

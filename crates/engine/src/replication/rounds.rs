@@ -1,30 +1,34 @@
-//! Rounds: parts of the primary's stream that several threads apply. A round consists of lanes, and each lane is applied by one thread.
+//! Rounds: parts of the primary's stream that several threads apply. A round consists of lanes, and one thread applies
+//! each lane.
 //!
-//! The thread that applies the stream opens a round while it keeps all others out of the keyspace's gate, and lets them in as its guests.
-//! Each lane is taken once, by a guest or by the thread itself, so that a thread that is busy or asleep holds nothing up. A lane is taken
-//! inside the gate alone: when the guests have been seen off, all that were taken have been applied.
+//! The thread that applies the stream opens a round while it excludes all other threads from the keyspace's gate, and
+//! admits them as its helpers. Each lane is taken once, by a helper or by the thread itself, so a busy or sleeping
+//! thread delays nobody. Lanes are only taken inside the gate: after the helpers have left it, all taken lanes have
+//! been applied.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Applied;
 
-/// What is worth a round, and how much a round has.
+/// The limits of rounds.
 #[derive(Clone, Copy, Debug)]
 pub struct RoundBounds {
-    /// Bytes of the stream from which on it is looked for rounds.
+    /// The least number of stream bytes for which a search for rounds pays.
     pub stream_bytes_min: usize,
-    /// The fewest units that a round is worth: to wake a thread takes as long as some dozens of commands.
+    /// The least number of units for which a round pays: waking a thread takes as long as some dozens of commands.
     pub units_min: usize,
-    /// The fewest that are outside of the largest lane: what one thread would do meanwhile.
+    /// The least number of units outside of the largest lane. These are the work that one thread alone would have in
+    /// addition.
     pub shared_min: usize,
-    /// What a round has at most: what the threads need some hundred microseconds for, for which readers wait.
+    /// The greatest number of units of a round. The threads need some hundred microseconds for them, and readers wait
+    /// meanwhile.
     pub units_max: usize,
-    /// See `units_max`.
+    /// The greatest number of bytes of a round.
     pub bytes_max: usize,
-    /// Bytes of a unit beyond which it is applied by itself.
+    /// The size of a unit beyond which it is applied alone.
     pub unit_bytes_max: usize,
-    /// Parts of the stream without a round, after the last of which so many at most are applied without looking for one.
+    /// The greatest number of parts of the stream that are applied without a search after parts without a round.
     pub rest_max: u32,
 }
 
@@ -43,7 +47,7 @@ impl Default for RoundBounds {
 }
 
 impl RoundBounds {
-    /// A round of whatever can be one: for tests.
+    /// The least bounds, which make a round of everything possible: for tests.
     #[must_use]
     pub fn least() -> RoundBounds {
         let (stream_bytes_min, units_min, shared_min, rest_max) = (0, 2, 1, 0);
@@ -51,10 +55,10 @@ impl RoundBounds {
     }
 }
 
-/// What one thread applies of a round.
+/// One thread's share of a round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lane {
-    /// Whole commands and transactions, all keys of which are in shards that no other lane has keys in.
+    /// Whole commands and transactions. No other lane has keys in the shards of their keys.
     pub commands: Vec<u8>,
     /// The database that is selected before them.
     pub database: usize,
@@ -63,19 +67,19 @@ pub struct Lane {
 struct Seat {
     lane: Lane,
     is_taken: AtomicBool,
-    /// What has come of it, and the thread that has applied it.
+    /// The applying thread and its result.
     result: Mutex<Option<(usize, Applied)>>,
 }
 
 /// See the module's documentation.
 pub struct Round {
     seats: Box<[Seat]>,
-    /// How many lanes may be taken yet.
+    /// The number of lanes that are not taken.
     free: AtomicUsize,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these locks is always whole.
+    // No code panics with these values half changed, so a poisoned lock is harmless.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -89,7 +93,7 @@ impl Round {
         Round { seats, free }
     }
 
-    /// Takes lanes for a thread one after another, its own first, and has each be applied. The caller is inside the gate.
+    /// Takes lanes for a thread one after another, its own first, and applies each. The caller is inside the gate.
     pub fn take_lanes(&self, thread: usize, mut apply: impl FnMut(&Lane) -> Applied) {
         let count = self.seats.len();
         for seat in (0..count).filter_map(|index| self.seats.get((thread + index) % count)) {
@@ -101,62 +105,62 @@ impl Round {
         }
     }
 
-    /// What has come of the lanes, each with the thread that has applied it. All guests have been seen off.
+    /// Returns the results of the lanes, each with the thread that applied it. All helpers have left the gate.
     pub fn results(&self) -> impl Iterator<Item = (usize, Applied)> {
         self.seats.iter().filter_map(|seat| lock(&seat.result).take())
     }
 }
 
-/// Where the other threads find a round.
+/// The place where the other threads find a round.
 pub struct Rounds {
     current: Mutex<Option<Arc<Round>>>,
-    /// By thread: whether it has been sent word of a round and has not looked since.
+    /// For each thread: true if it was notified of a round and has not looked since.
     told: Box<[AtomicBool]>,
-    /// Lanes that have been applied, and those of them that a guest has applied.
+    /// The number of applied lanes, and the number of those that helpers applied.
     lanes: AtomicU64,
-    lanes_of_guests: AtomicU64,
+    lanes_of_helpers: AtomicU64,
 }
 
 impl Rounds {
-    /// No round yet, for so many threads.
+    /// The state without a round, for this number of threads.
     #[must_use]
     pub fn new(threads: usize) -> Rounds {
         let told = (0..threads).map(|_| AtomicBool::new(false)).collect();
-        Rounds { current: Mutex::new(None), told, lanes: AtomicU64::new(0), lanes_of_guests: AtomicU64::new(0) }
+        Rounds { current: Mutex::new(None), told, lanes: AtomicU64::new(0), lanes_of_helpers: AtomicU64::new(0) }
     }
 
-    /// Opens a round. The caller keeps other threads out.
+    /// Opens a round. The caller excludes other threads.
     pub fn open(&self, round: &Arc<Round>) {
         *lock(&self.current) = Some(round.clone());
     }
 
-    /// Closes it.
+    /// Closes the round.
     pub fn close(&self) {
         *lock(&self.current) = None;
     }
 
-    /// The round that is open, if a lane of it is free.
+    /// Returns the open round, if one of its lanes is free.
     #[must_use]
     pub fn current(&self) -> Option<Arc<Round>> {
         lock(&self.current).clone().filter(|round| round.free.load(Ordering::Relaxed) > 0)
     }
 
-    /// Whether a thread is to be sent word that there is a round: it has not been since it last looked.
+    /// Returns whether a thread must be notified of a round, because it has looked since its last notification.
     #[must_use]
     pub fn must_tell(&self, thread: usize) -> bool {
         self.told.get(thread).is_some_and(|told| !told.swap(true, Ordering::AcqRel))
     }
 
-    /// Counts a lane that has been applied.
+    /// Counts an applied lane.
     pub(crate) fn count(&self, is_of_guest: bool) {
         self.lanes.fetch_add(1, Ordering::Relaxed);
-        self.lanes_of_guests.fetch_add(u64::from(is_of_guest), Ordering::Relaxed);
+        self.lanes_of_helpers.fetch_add(u64::from(is_of_guest), Ordering::Relaxed);
     }
 
-    /// How many lanes have been applied, and how many of them by guests.
+    /// Returns the number of applied lanes, and the number of those that helpers applied.
     #[must_use]
     pub fn figures(&self) -> (u64, u64) {
-        (self.lanes.load(Ordering::Relaxed), self.lanes_of_guests.load(Ordering::Relaxed))
+        (self.lanes.load(Ordering::Relaxed), self.lanes_of_helpers.load(Ordering::Relaxed))
     }
 
     /// Notes that a thread looks for a round.
@@ -167,24 +171,24 @@ impl Rounds {
     }
 }
 
-/// When a thread looks for rounds in a primary's stream.
+/// Decides when a thread searches a primary's stream for rounds.
 #[derive(Debug, Default)]
 pub(crate) struct RoundSearch {
-    /// Parts of the stream that are yet to be applied without looking.
+    /// The number of parts that will be applied without a search.
     rest: u32,
-    /// How many that were at the last time.
+    /// The initial value of `rest` at the last search.
     last_rest: u32,
 }
 
 impl RoundSearch {
-    /// Whether to look at the next part of the stream.
+    /// Returns whether to search the next part of the stream.
     pub(crate) fn looks(&mut self) -> bool {
         let looks = self.rest == 0;
         self.rest = self.rest.saturating_sub(1);
         looks
     }
 
-    /// Notes whether a part that was looked at had a round.
+    /// Notes whether a searched part had a round.
     pub(crate) fn note(&mut self, had_round: bool, rest_max: u32) {
         self.last_rest = if had_round { 0 } else { (self.last_rest * 2 + 1).min(rest_max) };
         self.rest = self.last_rest;

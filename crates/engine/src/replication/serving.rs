@@ -1,7 +1,8 @@
-//! All replicas of a server: which of them go on where they are, what snapshot the others get, and what is kept for them.
+//! All replicas of a server: partial and full synchronizations, the snapshots for the latter, and the part of the
+//! stream that is kept.
 //!
-//! It knows the stream and neither connections nor clocks: the server passes the time, and does what is answered here. `S` is a snapshot
-//! on its way to replicas, `L` what the server has of a replica's connection.
+//! This module has no connections and no clocks: the server passes the time, and performs the returned actions. `S` is
+//! a snapshot on its way to replicas, `L` is the server's part of a replica's connection.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -15,33 +16,35 @@ use super::refusals::Refusals;
 use super::replicas::{ReplicaFigures, ReplicaStage, Wanted};
 use super::{Primary, Replication};
 
-/// How often a replica that waits for its snapshot is told that this server lives.
+/// The interval of keepalives to a replica that waits for its snapshot.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
-/// Bytes by which the stream may be ahead of a snapshot that another replica joins: more would have to be kept for it, and sent.
+/// The greatest distance in bytes between the stream and a snapshot that another replica joins. The stream keeps and
+/// sends these bytes for it.
 const JOINED_BYTES_MAX: u64 = 64 << 20;
-/// Snapshots that fail in a row, after each of which the next one waits for so much longer.
+/// The pause after a failed snapshot. Each further failure doubles it.
 const RETRY_MIN: Duration = Duration::from_millis(500);
-/// The longest such wait.
+/// The longest pause after a failed snapshot.
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
-/// What the configuration says of replicas.
+/// The configuration of replicas.
 #[derive(Clone, Copy, Debug)]
 pub struct ServingRules {
-    /// After so much silence a link ends (`repl-timeout`).
+    /// A link ends after this time of silence (`repl-timeout`).
     pub timeout: Duration,
-    /// More bytes than that may not wait for a replica that takes none; 0 is no limit (`client-output-buffer-limit`).
+    /// The greatest number of pending bytes for a replica that takes none; 0 is no limit
+    /// (`client-output-buffer-limit`).
     pub waiting_bytes_max: u64,
-    /// How often the stream has a sign of life (`repl-ping-replica-period`).
+    /// The interval of keepalives in the stream (`repl-ping-replica-period`).
     pub ping_period: Duration,
-    /// The stream ends when no replica has been there for so long; never, if this is zero (`repl-backlog-ttl`).
+    /// The stream ends after this time without a replica; never, if this is zero (`repl-backlog-ttl`).
     pub backlog_ttl: Duration,
-    /// Bytes of the stream that are kept in any case (`repl-backlog-size`).
+    /// Bytes of the stream that are always kept (`repl-backlog-size`).
     pub backlog_bytes: u64,
-    /// Whether a snapshot is sent while it is made (`repl-diskless-sync`).
+    /// True if a snapshot is sent while it is made (`repl-diskless-sync`).
     pub sends_early: bool,
     /// Commands that write are refused with fewer good replicas than these (`Settings::good_replicas_wanted`).
     pub good_wanted: u64,
-    /// A replica is good that has said something within this time (`min-replicas-max-lag`).
+    /// A replica is good if it was heard within this time (`min-replicas-max-lag`).
     pub good_lag: Duration,
 }
 
@@ -49,26 +52,26 @@ pub struct ServingRules {
 pub struct Served<S, L> {
     /// The replica.
     pub peer: Peer<S>,
-    /// What the server has of its connection.
+    /// The server's part of its connection.
     pub link: L,
 }
 
-/// What becomes of a replica that asks for the stream.
+/// The answer to a replica that asks for the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admitted {
-    /// It goes on behind this offset.
+    /// The stream continues after this offset.
     GoesOn(u64),
-    /// It waits for a snapshot.
+    /// The replica waits for a snapshot.
     AwaitsSnapshot,
 }
 
-/// What is to be done by the clock.
+/// The actions that the clock makes due.
 pub struct Chores<S, L> {
     /// These links have ended.
     pub ended: Vec<(Served<S, L>, Ended)>,
-    /// A snapshot for replicas is to be begun.
+    /// A snapshot for replicas must begin.
     pub wants_snapshot: bool,
-    /// No replica is expected back: the stream is to be ended, unless a snapshot for replicas is wanted.
+    /// No replica is expected back: the stream ends, unless a snapshot for replicas is wanted.
     pub ends_stream: bool,
 }
 
@@ -76,23 +79,23 @@ pub struct Chores<S, L> {
 pub struct Serving<S, L> {
     /// The replicas.
     pub all: Vec<Served<S, L>>,
-    /// The last snapshot, while there is use for it.
+    /// The last snapshot, while it is of use.
     snapshot: Option<Arc<S>>,
-    /// Which history the stream is.
+    /// The number of the stream's history.
     histories: u64,
     pinged: Duration,
-    /// Since when there is no replica.
+    /// The start of the present time without replicas.
     alone_since: Duration,
-    /// Snapshots that have failed in a row, and when the last one did.
+    /// The number of consecutive failed snapshots, and the time of the last failure.
     failures: u32,
     failed: Option<Duration>,
     refusals: Refusals,
-    /// What has been told to the engine.
+    /// The figures that the engine has.
     noted: Vec<ReplicaFigures>,
 }
 
 impl<S: SentSnapshot, L> Serving<S, L> {
-    /// There is no replica yet.
+    /// The state without replicas.
     #[must_use]
     pub fn new(replication: &Replication, now: Duration) -> Serving<S, L> {
         Serving {
@@ -108,7 +111,7 @@ impl<S: SentSnapshot, L> Serving<S, L> {
         }
     }
 
-    /// Ends links. Returns those that have ended.
+    /// Ends links, and returns them.
     #[must_use]
     pub fn end_where(&mut self, is_over: impl Fn(&Served<S, L>) -> Option<Ended>) -> Vec<(Served<S, L>, Ended)> {
         let mut ended = Vec::new();
@@ -121,12 +124,12 @@ impl<S: SentSnapshot, L> Serving<S, L> {
         ended
     }
 
-    /// Notes that a replica has ended its link. Says why the link ends, and has the replica wait for its next snapshot if it has not taken
-    /// the last one.
+    /// Notes that a replica has ended its link. Returns the reason to report. A server that has not taken its snapshot
+    /// waits longer for the next one. A tool that only reads a snapshot does not wait.
     #[must_use]
     pub fn note_closed(&mut self, is_it: impl Fn(&Served<S, L>) -> bool, why: Ended, now: Duration) -> Ended {
         let peer = self.all.iter().find(|served| is_it(served)).map(|served| &served.peer);
-        match peer.filter(|peer| peer.has_yet_to_load()).map(Peer::place) {
+        match peer.filter(|peer| peer.has_yet_to_load() && peer.is_server()).map(Peer::place) {
             Some(place) if matches!(why, Ended::Closed | Ended::Io(_)) => {
                 let (times, pause) = self.refusals.note_refused(place, now);
                 Ended::NotTaken { times, pause }
@@ -135,7 +138,7 @@ impl<S: SentSnapshot, L> Serving<S, L> {
         }
     }
 
-    /// Ends all links if the history is another one: replicas ask anew where they can go on, and learn its name.
+    /// Ends all links after a change of the history: replicas resynchronize and learn its id.
     #[must_use]
     pub fn follow_history(&mut self, replication: &Replication) -> Vec<(Served<S, L>, Ended)> {
         let histories = replication.histories();
@@ -143,11 +146,11 @@ impl<S: SentSnapshot, L> Serving<S, L> {
             return Vec::new();
         }
         self.snapshot = None;
-        // Those that wait for a snapshot get one of the new history.
+        // Replicas without a snapshot get one of the new history.
         self.end_where(|served| (!served.peer.awaits_snapshot()).then_some(Ended::Renamed))
     }
 
-    /// Takes a replica over. One that waits for a snapshot is given one by [`Serving::provide_snapshot`].
+    /// Takes a replica over. If it needs a snapshot, [`Serving::provide_snapshot`] supplies one.
     pub fn admit(
         &mut self,
         replication: &Replication,
@@ -173,16 +176,14 @@ impl<S: SentSnapshot, L> Serving<S, L> {
         admitted
     }
 
-    /// Has the replicas that wait for a snapshot get one: the last one, if it is of use yet. Says whether another one is to be begun.
+    /// Gives waiting replicas the last snapshot, if it is still of use. Returns whether another snapshot must begin.
     #[must_use]
     pub fn provide_snapshot(&mut self, replication: &Replication, sends_early: bool, now: Duration) -> bool {
         if let Some(snapshot) = self.snapshot.clone().filter(|snapshot| self.is_of_use(replication, snapshot)) {
             self.begin_sending(replication, snapshot, sends_early, now);
-            return false;
         }
-        if !self.all.iter().any(|served| served.peer.may_receive(now)) {
-            return false;
-        }
+        let Some(next) = self.all.iter().find(|served| served.peer.may_receive(now)) else { return false };
+        replication.replicas.want_form(next.peer.form());
         let waits = RETRY_MIN.saturating_mul(1 << self.failures.min(8)).min(RETRY_MAX);
         let may_try = self.failed.is_none_or(|failed| now.saturating_sub(failed) >= waits);
         may_try && self.snapshot.as_ref().is_none_or(|snapshot| snapshot.has_ended())
@@ -198,17 +199,18 @@ impl<S: SentSnapshot, L> Serving<S, L> {
             && stream.end() - snapshot.cut() <= JOINED_BYTES_MAX
     }
 
-    /// Sends a snapshot to those that wait for one.
+    /// Sends a snapshot to the waiting replicas that read its form.
     pub fn begin_sending(&mut self, replication: &Replication, snapshot: Arc<S>, sends_early: bool, now: Duration) {
-        let history = replication.tell_name();
-        for served in self.all.iter_mut().filter(|served| served.peer.may_receive(now)) {
+        let (history, form) = (replication.tell_name(), snapshot.form());
+        let reads = |peer: &Peer<S>| peer.may_receive(now) && peer.form() == form;
+        for served in self.all.iter_mut().filter(|served| reads(&served.peer)) {
             replication.replicas.change_figures(|figures| figures.full += 1);
             served.peer.begin_snapshot(history, snapshot.clone(), sends_early, now);
         }
         self.snapshot = Some(snapshot);
     }
 
-    /// Gives up what no replica needs of the backlog.
+    /// Drops the part of the backlog that no replica needs.
     pub fn trim(&mut self, replication: &Replication, backlog_bytes: u64, now: Duration) {
         let is_done =
             |snapshot: &Arc<S>| snapshot.has_ended() && !self.all.iter().any(|served| served.peer.receives(snapshot));
@@ -222,7 +224,7 @@ impl<S: SentSnapshot, L> Serving<S, L> {
         replication.stream.trim(backlog_bytes, needed.unwrap_or(u64::MAX));
     }
 
-    /// Leaves those behind that lack more than so many bytes: they ask anew, and are sent a snapshot.
+    /// Drops replicas that lack more than `kept` bytes: they resynchronize with a snapshot.
     #[must_use]
     pub fn leave_behind(&mut self, replication: &Replication, kept: u64) -> Vec<(Served<S, L>, Ended)> {
         let end = replication.stream.end();
@@ -235,8 +237,8 @@ impl<S: SentSnapshot, L> Serving<S, L> {
         })
     }
 
-    /// What is to be done about the failover that was asked for. Where that is more than to wait, the caller closes the gate, takes all units
-    /// into the stream, and asks again: something may have been written since.
+    /// Returns the next step of the requested failover. For a step other than waiting, the caller closes the gate,
+    /// takes all units into the stream, and asks again, because something may have been written since.
     #[must_use]
     pub fn judge_failover(&self, replication: &Replication, now_ms: u64) -> FailoverVerdict {
         let failover = replication.failover();
@@ -245,25 +247,29 @@ impl<S: SentSnapshot, L> Serving<S, L> {
         };
         let is_due = failover.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms);
         match self.successor(replication, &failover, is_due) {
-            Some(primary) => FailoverVerdict::HandsOver(primary),
+            Some((to, acknowledged)) => FailoverVerdict::HandsOver { to, acknowledged },
             None if is_due => FailoverVerdict::IsGivenUp,
             None => FailoverVerdict::Waits,
         }
     }
 
-    /// The replica that can take this server's place, since it has everything; or any that is meant, if the failover is due and forced.
-    fn successor(&self, replication: &Replication, failover: &Failover, is_due: bool) -> Option<Primary> {
+    /// Returns the replica that can take this server's place because it has everything, and its acknowledged offset. A forced failover that is due
+    /// accepts any eligible replica.
+    fn successor(&self, replication: &Replication, failover: &Failover, is_due: bool) -> Option<(Primary, u64)> {
         let is_meant =
             |peer: &Peer<S>| failover.target.as_ref().is_none_or(|target| peer.is_at(&target.host, target.port));
-        let has_all = |peer: &Peer<S>| peer.is_online() && peer.acknowledged() == replication.stream.end();
+        // Pings and questions after the last unit change nothing, and an answer doesn't count the question itself.
+        let units_end = replication.stream.units_end();
+        let has_all = |peer: &Peer<S>| peer.is_online() && peer.acknowledged() >= units_end;
         let is_forced = is_due && failover.is_forced;
         let mut peers = self.all.iter().map(|served| &served.peer);
         let found = peers.find(|peer| is_meant(peer) && (is_forced || has_all(peer)))?;
         let (host, port) = found.place();
-        Some(Primary { host, port })
+        Some((Primary { host, port }, found.acknowledged()))
     }
 
-    /// Up to which unit so many replicas have everything, as far as was noted last. None if there are fewer.
+    /// Returns the last unit that this number of replicas has, by the last figures. Returns `None` if there are fewer
+    /// replicas.
     #[must_use]
     pub fn safe_position(&self, replicas: u64) -> Option<Position> {
         let online = self.noted.iter().filter(|replica| replica.stage == ReplicaStage::Online);
@@ -273,9 +279,9 @@ impl<S: SentSnapshot, L> Serving<S, L> {
         positions.get(last).copied()
     }
 
-    /// Does what is done by the clock, and says what is left to do.
+    /// Does the periodic work, and returns the actions that are left to the caller.
     #[must_use]
-    pub fn look_around(&mut self, replication: &Replication, rules: &ServingRules, now: Duration) -> Chores<S, L> {
+    pub fn cron(&mut self, replication: &Replication, rules: &ServingRules, now: Duration) -> Chores<S, L> {
         let end = replication.stream.end();
         let ended = self.end_where(|served| served.peer.is_over(rules.timeout, rules.waiting_bytes_max, end, now));
         self.forgive();
@@ -296,7 +302,7 @@ impl<S: SentSnapshot, L> Serving<S, L> {
         Chores { ended, wants_snapshot, ends_stream: is_due && replication.stream.is_own() }
     }
 
-    /// Forgets what those have not taken that have taken a snapshot since.
+    /// Forgets the refusals of replicas that have taken a snapshot since.
     fn forgive(&mut self) {
         if self.refusals.is_empty() {
             return;
@@ -306,12 +312,14 @@ impl<S: SentSnapshot, L> Serving<S, L> {
         }
     }
 
-    fn count_good(&self, replication: &Replication, rules: &ServingRules, now: Duration) {
+    /// Counts the replicas for `min-replicas-to-write`.
+    pub fn count_good(&self, replication: &Replication, rules: &ServingRules, now: Duration) {
         let good = self.all.iter().filter(|served| served.peer.is_good(rules.good_lag, now)).count() as u64;
         replication.replicas.note_good(good, rules.good_wanted);
     }
 
-    /// Tells the engine how far the replicas are. None if that is what it knows; true if clients may wait for what they have now.
+    /// Passes the replicas' progress to the engine. Returns `None` if nothing changed; true if clients may wait for
+    /// this progress.
     #[must_use]
     pub fn note_figures(&mut self, replication: &Replication) -> Option<bool> {
         let stream = &replication.stream;
@@ -329,3 +337,6 @@ impl<S: SentSnapshot, L> Serving<S, L> {
         Some(has_moved && replication.replicas.are_awaited())
     }
 }
+
+#[cfg(test)]
+mod tests;

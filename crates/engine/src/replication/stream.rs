@@ -1,8 +1,8 @@
-//! The stream that replicas are sent: the last bytes of this server's history, and where they come from.
+//! The stream to replicas: the last bytes of this server's history, and their source.
 //!
-//! Of a server that follows none, they are the journal's units, which a thread of its own turns into bytes ([`Stream::take`]). Of one that
-//! follows a primary, they are that one's very bytes, as they were applied ([`Stream::append`]), so that offsets mean the same on all
-//! servers of a history. The source changes behind the closed gate: no unit is left out, and none is in the stream twice.
+//! The source of a primary is its journal: a separate thread turns units into bytes ([`Stream::take`]). The source of a
+//! replica is its primary's stream, byte for byte as it was applied ([`Stream::append`]). Offsets thus mean the same on
+//! all servers of a history. The source changes behind the closed gate, so no unit is lost or duplicated.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,32 +12,35 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use journal::merge::Merge;
 use journal::order::Position;
 use journal::record::Kind;
-use replication::backlog::{Backlog, Shelf};
+use replication::backlog::{Backlog, Overflow};
 use replication::feed::{ASK, Feed, PING};
 use resp::num::parse_i64;
 
 use crate::inbox::Wake;
 use crate::journal::Journal;
 
-/// Bytes that are put together at once: few enough to be in the second-level cache still when they are sent.
+/// The number of bytes that are assembled at once, small enough to stay in the second-level cache until they are sent.
 const CHUNK_BYTES: usize = 128 << 10;
-/// Places in the stream that are remembered with their units: one for each chunk that a replica has yet to acknowledge, of which the
-/// backlog of a large write burst has thousands. Without one, a replica counts as being at the one before it.
+/// The greatest number of marks, one for each chunk that a replica has not acknowledged; the backlog of a large write
+/// burst has thousands of them. A replica at a dropped mark counts as being at the previous one.
 const MARKS_MAX: usize = 1 << 16;
 
-/// Where the bytes come from.
+/// The greatest number of chunks that [`Stream::catch_up`] takes, because other threads may commit units all the time.
+const CATCH_UP_CHUNKS_MAX: usize = 64;
+
+/// The source of the bytes.
 #[derive(Default)]
 enum Source {
-    /// There are none: nothing was ever replicated, or not for long.
+    /// There is none: nothing was replicated yet, or not for long.
     #[default]
     None,
     /// The units of this server.
     Journal(Merge),
-    /// The stream of the primary that is followed.
+    /// The stream of the primary.
     Primary,
 }
 
-/// A place in the stream behind a unit.
+/// The offset of the stream after a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UnitMark {
     pub(super) position: Position,
@@ -51,26 +54,27 @@ struct Streaming {
     feed: Feed,
     /// The last unit that was taken.
     taken: Position,
-    /// Ascending; the first is at or before what all replicas have acknowledged.
+    /// Ascending. The first mark is at or before the least acknowledged offset.
     marks: VecDeque<UnitMark>,
-    /// Memory of the chunk that is put together.
+    /// The memory of the chunk that is assembled.
     chunk: Vec<u8>,
-    /// Where the snapshot begins that was begun last.
+    /// The offset of the last snapshot that began.
     cut: u64,
-    /// True while nothing is added to what the stream is of this server's.
+    /// True while this server's units are not added to the stream.
     is_held: bool,
-    /// Behind it come no changes, but messages, signs of life and questions: the data are the same at each offset from here on.
+    /// The offset of the last change. Only messages, pings and questions follow it, so the data are equal at each later
+    /// offset.
     data_end: u64,
 }
 
-/// What there is of the stream, for INFO.
+/// The figures of the stream for INFO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BacklogFigures {
-    /// Whether there is a backlog.
+    /// True if there is a backlog.
     pub is_active: bool,
     /// The offset before its first byte.
     pub start: u64,
-    /// Bytes that it has.
+    /// Its length in bytes.
     pub bytes: u64,
 }
 
@@ -82,33 +86,33 @@ pub struct Stream {
     end: AtomicU64,
     /// Bytes of it that are in memory.
     memory_bytes: AtomicU64,
-    /// Whether it is made of this server's units.
+    /// True if the source is this server's units.
     is_own: AtomicBool,
-    /// Whether the thread that takes units sleeps until it is told that there are some.
+    /// True while the thread that takes units sleeps until it is woken.
     sleeps: AtomicBool,
     wake: OnceLock<Box<dyn Wake>>,
 }
 
 impl Stream {
     fn lock(&self) -> MutexGuard<'_, Streaming> {
-        // What is behind the lock is always whole.
+        // No code panics with the value half changed, so a poisoned lock is harmless.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of the history so far.
+    /// Returns the length of the history in bytes.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.end.load(Ordering::Acquire)
     }
 
-    /// Bytes of it up to the end of this server's last unit, without signs of life and questions behind that.
+    /// Returns the offset after this server's last unit, without later pings and questions.
     #[must_use]
     pub fn units_end(&self) -> u64 {
         let last = self.lock().marks.back().map(|mark| mark.offset);
         last.unwrap_or_else(|| self.end())
     }
 
-    /// Bytes of it that are in memory.
+    /// Returns the bytes of the history that are in memory.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes.load(Ordering::Relaxed)
@@ -118,7 +122,7 @@ impl Stream {
         self.memory_bytes.store(backlog.memory_bytes(), Ordering::Relaxed);
     }
 
-    /// What there is of it.
+    /// Returns the figures for INFO.
     #[must_use]
     pub fn figures(&self) -> BacklogFigures {
         self.lock().backlog.as_ref().map_or_else(BacklogFigures::default, |backlog| BacklogFigures {
@@ -128,13 +132,13 @@ impl Stream {
         })
     }
 
-    /// Names what wakes the thread that serves replicas. Done once.
+    /// Sets the waker of the thread that serves replicas. Called once.
     pub fn set_wake(&self, wake: Box<dyn Wake>) {
-        // A second one would be of a second thread, which there isn't.
+        // Only one thread serves replicas, so no second waker is ever set.
         let _ = self.wake.set(wake);
     }
 
-    /// Wakes that thread.
+    /// Wakes the thread that serves replicas.
     pub fn wake(&self) {
         self.sleeps.store(false, Ordering::SeqCst);
         if let Some(wake) = self.wake.get() {
@@ -142,14 +146,14 @@ impl Stream {
         }
     }
 
-    /// Notes whether that thread sleeps until it is woken. Whether there are units has to be looked at again after it is noted that it
-    /// does.
+    /// Notes whether that thread sleeps until it is woken. The thread must check again for units after noting that it
+    /// sleeps.
     pub fn note_sleep(&self, sleeps: bool) {
         self.sleeps.store(sleeps, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
-    /// Wakes it if it sleeps, and the stream is made of this server's units. Called when units have been committed, behind a fence.
+    /// Wakes that thread if it sleeps and the source is this server's units. Called after a commit and a fence.
     #[inline]
     pub(crate) fn ring(&self) {
         if self.sleeps.load(Ordering::SeqCst) && self.is_own.load(Ordering::Relaxed) {
@@ -157,20 +161,20 @@ impl Stream {
         }
     }
 
-    /// Whether there is a stream that replicas can go on in.
+    /// Returns whether there is a stream that replicas can continue in.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.lock().backlog.is_some()
     }
 
-    /// Has the stream be this server's units from now on, behind what it has. Without effect if it is. The caller is alone behind the
-    /// gate.
+    /// Makes this server's units the source, after the present end. No effect if they are already. The caller is alone
+    /// behind the gate.
     pub(crate) fn begin(&self, journal: &Journal) {
         let mut state = self.lock();
         if matches!(state.source, Source::Journal(_)) {
             return;
         }
-        // There can be no other reader for replicas: it would be this source.
+        // There is no other reader for replicas, because it would be this source.
         let Some(merge) = journal.read_alone(journal::lane::Audience::Replicas) else { return };
         let end = self.end();
         state.backlog.get_or_insert_with(|| Backlog::begin(end));
@@ -182,8 +186,8 @@ impl Stream {
         self.is_own.store(true, Ordering::Relaxed);
     }
 
-    /// Has the stream be a primary's bytes from now on, which continue behind what this server's units have made so far. The caller is
-    /// alone behind the gate.
+    /// Makes a primary's bytes the source, after the bytes of this server's units so far. The caller is alone behind
+    /// the gate.
     pub(crate) fn follow(&self, journal: &Journal) {
         let mut state = self.lock();
         self.take_all(&mut state);
@@ -194,9 +198,9 @@ impl Stream {
         state.marks.clear();
     }
 
-    /// Takes back messages, signs of life and questions behind the last change: another primary of this history may not have them. Sentinel
-    /// publishes every two seconds, also to a primary that it has just replaced.
-    pub(crate) fn take_back_idle(&self) {
+    /// Rewinds over trailing messages, pings and questions after the last change, because another primary of this
+    /// history may lack them. Sentinel publishes every two seconds, even to a primary that it has just replaced.
+    pub(crate) fn rewind_idle(&self) {
         let mut state = self.lock();
         let data_end = state.data_end;
         if state.backlog.as_mut().is_some_and(|backlog| backlog.take_back(data_end)) {
@@ -204,15 +208,26 @@ impl Stream {
         }
     }
 
-    /// Begins anew behind this offset of a primary's history: its snapshot has taken the place of all data.
+    /// Rewinds over trailing pings and questions that the replica that takes this server's place has not acknowledged,
+    /// because it may lack them. The end stays at or behind its acknowledged offset: an earlier offset may precede the
+    /// snapshot that the replica loaded, and its backlog would not reach back to it.
+    pub(crate) fn take_back_questions(&self, acknowledged: u64) {
+        let mut state = self.lock();
+        let Some(end) = state.marks.back().map(|mark| mark.offset.max(acknowledged)) else { return };
+        if state.backlog.as_mut().is_some_and(|backlog| backlog.take_back(end)) {
+            self.end.store(end, Ordering::Release);
+        }
+    }
+
+    /// Restarts after this offset of a primary's history, because its snapshot has replaced all data.
     pub fn restart(&self, offset: u64) {
         let mut state = self.lock();
         (state.backlog, state.data_end) = (Some(Backlog::begin(offset)), offset);
         self.end.store(offset, Ordering::Release);
     }
 
-    /// Begins anew behind this offset of a history, which the data are of: they were loaded from a file of it. The source stays. The caller is
-    /// alone behind the gate.
+    /// Restarts after this offset of a history, because its data were loaded from a file. The source stays. The caller
+    /// is alone behind the gate.
     pub(crate) fn resume(&self, offset: u64) {
         let mut state = self.lock();
         self.take_all(&mut state);
@@ -222,7 +237,7 @@ impl Stream {
         self.end.store(offset, Ordering::Release);
     }
 
-    /// Ends the stream: no replica is there, nor expected back. The caller is alone behind the gate.
+    /// Ends the stream: there is no replica, and none is expected back. The caller is alone behind the gate.
     pub fn end_stream(&self, journal: &Journal) {
         let mut state = self.lock();
         if let Source::Journal(merge) = std::mem::take(&mut state.source) {
@@ -234,7 +249,7 @@ impl Stream {
         state.marks.clear();
     }
 
-    /// Adds bytes of the primary's stream that have been applied.
+    /// Adds applied bytes of the primary's stream.
     pub fn append(&self, bytes: &[u8]) {
         let mut state = self.lock();
         if let Some(backlog) = &mut state.backlog {
@@ -249,7 +264,7 @@ impl Stream {
         self.ring();
     }
 
-    /// Whether there are units that have not been taken.
+    /// Returns whether there are units that have not been taken.
     pub fn has_units(&self) -> bool {
         match &mut self.lock().source {
             Source::Journal(merge) => merge.has_unit(),
@@ -257,9 +272,15 @@ impl Stream {
         }
     }
 
-    /// Turns units that there are into bytes of the stream, some at a time. Says whether there were any.
+    /// Turns some pending units into bytes of the stream. Returns whether there were any.
     pub fn take(&self) -> bool {
         self.take_some(&mut self.lock())
+    }
+
+    /// Turns the units that are committed so far into bytes of the stream, up to a limit. Returns whether there were any.
+    pub(crate) fn catch_up(&self) -> bool {
+        let mut state = self.lock();
+        (0..CATCH_UP_CHUNKS_MAX).take_while(|_| self.take_some(&mut state)).count() > 0
     }
 
     fn take_some(&self, state: &mut Streaming) -> bool {
@@ -277,16 +298,21 @@ impl Stream {
         else {
             return false;
         };
+        let before = *taken;
         while chunk.len() < CHUNK_BYTES
             && let Some(unit) = merge.next_unit()
         {
             *taken = unit.position;
             feed.unit(unit.entries(), chunk);
-            if unit.entries().any(|entry| entry.kind != Kind::Message) {
+            if unit.entries().any(|entry| entry.kind != Kind::Message && entry.kind.is_for_replicas()) {
                 *data_end = backlog.end() + chunk.len() as u64;
             }
         }
         if chunk.is_empty() {
+            if *taken > before {
+                // The units concern the append-only file only, so up-to-date replicas count as having them.
+                note_mark(marks, UnitMark { position: *taken, offset: backlog.end() });
+            }
             return false;
         }
         backlog.append(chunk);
@@ -298,23 +324,35 @@ impl Stream {
         true
     }
 
-    /// Has nothing be added to what there is of this server's units by now but a question, if `asks`. The caller is alone behind the gate.
+    /// Stops adding this server's later units to the stream. With `asks`, a question follows the last unit. The caller
+    /// is alone behind the gate.
     pub(crate) fn hold(&self, asks: bool) {
         let mut state = self.lock();
         self.take_all(&mut state);
         if asks {
-            // Behind all units, so that an answer to it tells of all.
+            // The question follows all units, so its answer covers them.
             self.add_to(&mut state, ASK);
         }
         state.is_held = true;
     }
 
-    /// Goes on with this server's units.
+    /// Adds the last command of a stopped stream, and a question that follows it. Returns the offset behind the command.
+    pub(crate) fn add_last(&self, command: &[u8]) -> u64 {
+        let mut state = self.lock();
+        let is_held = std::mem::take(&mut state.is_held);
+        self.add_to(&mut state, command);
+        let end = self.end();
+        self.add_to(&mut state, ASK);
+        state.is_held = is_held;
+        end
+    }
+
+    /// Continues with this server's units.
     pub(crate) fn release(&self) {
         self.lock().is_held = false;
     }
 
-    /// Whether nothing is added.
+    /// Returns whether the stream is stopped.
     pub(crate) fn is_held(&self) -> bool {
         self.lock().is_held
     }
@@ -323,19 +361,19 @@ impl Stream {
         while self.take_some(state) {}
     }
 
-    /// Notes that a snapshot begins. What follows begins by selecting its database: it is read by a replica that has a snapshot of this
-    /// moment, and nothing of what is before. The caller is alone behind the gate.
+    /// Notes the start of a snapshot. The later stream begins with a SELECT, because a replica with this snapshot reads
+    /// nothing before it. The caller is alone behind the gate.
     pub(crate) fn note_cut(&self) {
         let mut state = self.lock();
         self.take_all(&mut state);
         state.feed.forget_database();
         state.cut = self.end();
-        // A replica that has the snapshot has nothing of what is before.
+        // A replica with the snapshot has no earlier bytes.
         state.data_end = state.cut;
     }
 
-    /// The offset of the data at this moment, if the stream is made of this server's units. What follows begins by selecting its database:
-    /// it is read by a server that has a file of this moment. The caller is alone behind the gate.
+    /// Returns the present offset of the data, if the source is this server's units. The later stream begins with a
+    /// SELECT, because a server with a file of this moment may read it. The caller is alone behind the gate.
     pub(crate) fn cut_for_file(&self) -> Option<u64> {
         let mut state = self.lock();
         if !matches!(state.source, Source::Journal(_)) {
@@ -346,18 +384,18 @@ impl Stream {
         Some(self.end())
     }
 
-    /// The offset at which the snapshot began that was begun last.
+    /// Returns the offset of the last snapshot that began.
     #[must_use]
     pub fn cut(&self) -> u64 {
         self.lock().cut
     }
 
-    /// Adds a sign of life, unless the stream is a primary's, which has its own.
+    /// Adds a ping, unless the source is a primary's stream, which has its own.
     pub fn ping(&self) {
         self.add(PING);
     }
 
-    /// Asks the replicas how far they are, which they answer at once.
+    /// Asks the replicas for their offsets, which they answer at once.
     pub fn ask(&self) {
         self.add(ASK);
     }
@@ -373,7 +411,7 @@ impl Stream {
         }
     }
 
-    /// Whether the stream is made of this server's units. It doesn't change while a thread is inside the gate.
+    /// Returns whether the source is this server's units. The source doesn't change while a thread is inside the gate.
     #[inline]
     #[must_use]
     pub fn is_own(&self) -> bool {
@@ -385,7 +423,7 @@ impl Stream {
         self.lock().backlog.as_ref().map(look)
     }
 
-    /// Gives up what is beyond `size` bytes and not needed by a replica. `needed` is the least offset that one is at.
+    /// Drops bytes beyond `size` that no replica needs. `needed` is the least offset of a replica.
     pub fn trim(&self, size: u64, needed: u64) {
         if let Some(backlog) = &mut self.lock().backlog {
             backlog.trim(size, needed);
@@ -393,11 +431,11 @@ impl Stream {
         }
     }
 
-    /// Puts on a shelf what memory has no room for. See [`Backlog::spill`].
+    /// Moves bytes beyond `memory_max` to disk. See [`Backlog::spill`].
     ///
     /// # Errors
-    /// If there can't be one, or it takes no more.
-    pub fn spill(&self, memory_max: u64, make: impl FnOnce() -> io::Result<Box<dyn Shelf>>) -> io::Result<()> {
+    /// The overflow file can't be made, or takes no more.
+    pub fn spill(&self, memory_max: u64, make: impl FnOnce() -> io::Result<Box<dyn Overflow>>) -> io::Result<()> {
         let mut state = self.lock();
         let Some(backlog) = &mut state.backlog else { return Ok(()) };
         let spilled = backlog.spill(memory_max, make);
@@ -405,7 +443,8 @@ impl Stream {
         spilled
     }
 
-    /// The last unit that is known to be in the first `offset` bytes. `acknowledged` is the least offset that is asked for from now on.
+    /// Returns the last unit that is known to be within the first `offset` bytes. `acknowledged` is the least offset of
+    /// all later calls.
     pub fn position_at(&self, offset: u64, acknowledged: u64) -> Position {
         let mut state = self.lock();
         let marks = &mut state.marks;
@@ -417,7 +456,7 @@ impl Stream {
     }
 }
 
-/// Whether all of these whole commands of a stream change nothing: messages, signs of life and questions.
+/// Returns whether these whole commands change nothing: messages, pings and questions.
 fn is_idle(mut bytes: &[u8]) -> bool {
     while let Some(rest) =
         bytes.strip_prefix(PING).or_else(|| bytes.strip_prefix(ASK)).or_else(|| behind_message(bytes))
@@ -427,7 +466,7 @@ fn is_idle(mut bytes: &[u8]) -> bool {
     bytes.is_empty()
 }
 
-/// What comes behind a message at the beginning of these bytes, if there is one.
+/// Returns the bytes after a message at the start of these bytes, if there is one.
 fn behind_message(bytes: &[u8]) -> Option<&[u8]> {
     let (name, rest) = split_bulk(bytes.strip_prefix(b"*3\r\n")?)?;
     let is_message = name.eq_ignore_ascii_case(b"PUBLISH") || name.eq_ignore_ascii_case(b"SPUBLISH");
@@ -435,7 +474,7 @@ fn behind_message(bytes: &[u8]) -> Option<&[u8]> {
     split_bulk(rest).map(|(_, rest)| rest)
 }
 
-/// A bulk string and what comes behind it.
+/// Returns a bulk string and the bytes after it.
 fn split_bulk(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let bytes = bytes.strip_prefix(b"$")?;
     let digits = bytes.iter().position(|&byte| byte == b'\r')?;
@@ -445,7 +484,7 @@ fn split_bulk(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 pub(super) fn note_mark(marks: &mut VecDeque<UnitMark>, mark: UnitMark) {
-    // The place of the one before is as good for what is at or behind this one.
+    // The previous mark's offset is a valid lower bound for positions at or after this one.
     if marks.len() >= MARKS_MAX {
         marks.pop_back();
     }
@@ -457,7 +496,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changes_nothing_is_known() {
+    fn bytes_without_changes_are_recognized() {
         let message = b"*3\r\n$7\r\npublish\r\n$1\r\nc\r\n$2\r\n\r\n\r\n";
         let change = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n";
         assert!(is_idle(&[PING, message, ASK, message].concat()) && is_idle(b""));
@@ -465,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_replica_has_is_told_in_units() {
+    fn an_offset_is_converted_to_the_last_unit_within_it() {
         let stream = Stream::default();
         let marks = [(7, 0), (9, 100), (20, 150), (21, 400)].map(|(position, offset)| UnitMark { position, offset });
         stream.lock().marks = VecDeque::from(marks);
@@ -477,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_marks_lose_none_that_is_needed_for_the_end() {
+    fn too_many_marks_keep_the_first_and_the_last() {
         let mut marks = VecDeque::new();
         for place in 0..MARKS_MAX as u64 + 10 {
             note_mark(&mut marks, UnitMark { position: place, offset: place });

@@ -1,4 +1,4 @@
-//! The thread's machine for scripts, taken and put back.
+//! The thread's machine for scripts, which is taken and put back.
 
 use std::sync::atomic::Ordering;
 
@@ -6,15 +6,15 @@ use commands::error::Error;
 use commands::spec::Script;
 use resp::request::Args;
 
-use crate::command_table::Command;
 use crate::scripts::ScriptMachine;
 use crate::worker::Worker;
 use crate::worker::turn::Turn;
+use commands::table::Command;
 
-/// Has what a command would run compiled. What goes wrong is found again when it is run.
+/// Compiles the script of a command. The run reports any error again.
 pub(crate) fn compile_ahead(worker: &mut Worker, command: &Command, args: Args<'_>) {
     let name = args.get(1);
-    // A machine that can't be had is the command's error, too.
+    // The command reports the lack of a machine, too.
     let Ok(mut machine) = take_machine(worker) else { return };
     match command.info.script {
         Some(Script::Function) => machine.load_ahead(&worker.engine.libraries, name),
@@ -23,7 +23,20 @@ pub(crate) fn compile_ahead(worker: &mut Worker, command: &Command, args: Args<'
     put_back(worker, machine);
 }
 
-/// Takes the thread's machine for a moment, and makes it before the first.
+impl Worker {
+    /// Unloads scripts and libraries that any thread has removed. The caller runs this once a tick, because a thread
+    /// without script calls would otherwise keep them.
+    pub fn unload_scripts(&mut self) {
+        if self.scripts.machine.is_some() && !self.scripts.running {
+            // The machine exists, so this can't fail.
+            if let Ok(machine) = take_machine(self) {
+                put_back(self, machine);
+            }
+        }
+    }
+}
+
+/// Takes the thread's machine for a moment, and makes it at the first call.
 pub(crate) fn with_machine<T>(
     turn: &mut Turn<'_, '_>,
     then: impl FnOnce(&mut Turn<'_, '_>, &mut ScriptMachine) -> Result<T, Error>,
@@ -45,7 +58,7 @@ fn take_machine(worker: &mut Worker) -> Result<Box<ScriptMachine>, Error> {
         }
         None => Box::new(ScriptMachine::new(bytes_max)?),
     };
-    machine.follow(&engine.libraries);
+    machine.follow(&engine.scripts, &engine.libraries);
     Ok(machine)
 }
 

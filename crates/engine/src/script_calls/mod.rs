@@ -1,9 +1,11 @@
-//! The calls of scripts and functions: in which way one runs (`ways.rs`), on which machine (`machines.rs`), what
-//! becomes of it (`run.rs`), and what it sees of the server (`world.rs`). Which scripts there are is `scripts`.
+//! The calls of scripts and functions: the way to run one (`scope.rs`), its machine (`machines.rs`), the call itself
+//! (`run.rs`), its view of the server (`world.rs`), and the slots that it may use (`script_slots.rs`). `scripts` has the
+//! cache of scripts.
 //!
-//! A script's commands are run by `execute`, which stands above this room: it is asked by `Worker::run_nested`.
+//! `execute` is above this module and runs a script's commands; it is called by `Worker::run_nested`.
 
 pub(crate) mod machines;
 pub(crate) mod run;
-pub(crate) mod ways;
+pub(crate) mod scope;
+mod script_slots;
 mod world;

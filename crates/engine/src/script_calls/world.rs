@@ -1,27 +1,31 @@
-//! What a script sees of the server.
+//! The server from a script's view.
 
 use commands::call::KeyRef;
 use commands::error::Error;
 use commands::spec::{Scope, flag};
+use journal::record::Readers;
 use resp::reply::{Output, Proto, Reply};
 use resp::request::Args;
 use script::{Access, Host, LogLevel, Verdict};
-use store::keyspace::{Locked, Patience};
+use store::keyspace::{Locked, WaitMax};
 
-use super::run::CallLimits;
-use crate::access::Context;
+use super::run::{CallLimits, write_refusal};
+use super::script_slots::ScriptSlots;
 use crate::clients::session::Session;
-use crate::command_table::{Command, Table};
-use crate::config;
-use crate::machine::ticks::{Ticks, per_microsecond, to_microseconds};
-use crate::reasons::REFUSES_WRITES;
 use crate::scripts::busy::{BusyScript, Caller};
 use crate::scripts::write_log;
 use crate::services::monitors;
+use crate::services::routing::Routed;
+use crate::slots::check::{NOT_SAME_SLOT, Route};
+use crate::slow_path::{CUT_OFF, SLOTS_OPEN};
+use crate::worker::requirements::Requirement;
 use crate::worker::turn::Invocation;
 use crate::worker::{Worker, hash_keys};
+use access::Context;
+use commands::table::{Command, Table};
+use statistics::ticks::{Ticks, per_microsecond, to_microseconds};
 
-/// How often a script is looked at that takes too long, when it does nothing but run commands, in microseconds.
+/// The interval in microseconds at which a busy script is polled while it only runs commands.
 const LOOK_EVERY_US: f64 = 1000.0;
 
 /// The world of one call.
@@ -32,25 +36,29 @@ pub(super) struct World<'w, 'k> {
     limits: CallLimits,
     called: CalledScript<'w>,
     began: Ticks,
-    /// Ticks since it began after which it is looked at even if it spends its time in commands.
+    /// Ticks since the start after which the script is polled even if it spends its time in commands.
     look_after: u64,
-    /// Whether it has run for too long.
+    /// True if the script has run for too long.
     is_busy: bool,
-    /// When others were served last, once it has.
+    /// The last time that a busy script let this thread serve other connections.
     attended: Ticks,
-    /// The shards of the keys that it declares, if it is to be learnt whether it keeps to them.
+    /// The shards of the declared keys, if this run learns whether the script stays within them.
     declared: Option<Vec<usize>>,
-    /// The keys of the command that runs.
+    /// The keys of the running command.
     keys: Vec<KeyRef>,
-    /// Whether a command that writes has been let through.
+    /// True after a command that writes was admitted.
     writes: bool,
-    /// Whether a command has run with effects that can't be told from the keyspace (PUBLISH).
+    /// True after a command with effects outside of the keyspace (PUBLISH).
     has_effects: bool,
-    /// The journal's revision when it began.
+    /// The journal's revision at the start.
     revision_before: u64,
     reaches_beyond: bool,
     starts_over: bool,
     has_counted: bool,
+    /// The readers that its commands are recorded for.
+    readers: Readers,
+    /// The slots that the script may use. None if it may use all slots of this node.
+    slots: Option<ScriptSlots>,
 }
 
 impl<'w, 'k> World<'w, 'k> {
@@ -65,6 +73,10 @@ impl<'w, 'k> World<'w, 'k> {
         let (revision_before, began) = (worker.effects.revision(), worker.ticks);
         let keys = std::mem::take(&mut worker.scripts.keys);
         let threshold_ms = worker.engine.settings.busy_reply_threshold_ms.get();
+        let slots = match limits.cross_slot || worker.view_for(session).is_none() {
+            true => None,
+            false => Some(ScriptSlots::of(called.keys)),
+        };
         if !locked.holds_all() {
             worker.scripts.begin_tentatively(&worker.observed);
         }
@@ -86,10 +98,12 @@ impl<'w, 'k> World<'w, 'k> {
             reaches_beyond: false,
             starts_over: false,
             has_counted: false,
+            readers: Readers::ALL,
+            slots,
         }
     }
 
-    /// Ends it: what is to be known of the call.
+    /// Ends the call, and returns its facts.
     pub(super) fn end(mut self) -> EndedCall {
         if self.starts_over {
             let worker = &mut *self.worker;
@@ -104,17 +118,17 @@ impl<'w, 'k> World<'w, 'k> {
         EndedCall { starts_over: self.starts_over, has_counted: self.has_counted, reaches_beyond: self.reaches_beyond }
     }
 
-    /// All commands.
+    /// Returns all commands.
     fn table(&self) -> &'static Table {
         self.worker.engine.table
     }
 
-    /// Whether the script could start over unnoticed.
+    /// Returns whether the script could start over unnoticed.
     fn has_changed_nothing(&self) -> bool {
         self.worker.effects.revision() == self.revision_before && !self.has_effects
     }
 
-    /// What its commands have left stays: it has changed something, or has ended.
+    /// Makes the effects of the script's commands permanent, because it has changed data or has ended.
     fn settle_tentative(&mut self) {
         if self.worker.scripts.may_start_over {
             for line in self.worker.scripts.settle_tentative() {
@@ -123,7 +137,8 @@ impl<'w, 'k> World<'w, 'k> {
         }
     }
 
-    /// Why a command is not run for a script. The checks are in Redis's order, since their errors show it.
+    /// Returns the reason that a script may not run a command. The checks are in Redis's order, because the order
+    /// decides which error is answered.
     fn refusal(&self, command: &Command, args: Args<'_>) -> Option<Error> {
         let info = command.info;
         if !info.accepts(args.len()) {
@@ -131,6 +146,10 @@ impl<'w, 'k> World<'w, 'k> {
         }
         if info.has(flag::NOSCRIPT) {
             return Some(Error::fixed("ERR This Redis command is not allowed from script"));
+        }
+        let is_stale = self.worker.engine.slow_path.has(CUT_OFF) && self.worker.binds(Requirement::Fresh);
+        if is_stale && !info.has(flag::STALE) {
+            return Some(Error::fixed("ERR Can not execute the command on a stale replica"));
         }
         if let Err(denial) = self.worker.allow(self.session, command, args, Context::Script) {
             let user = self.session.user().map_or("", |user| user.shown());
@@ -141,28 +160,45 @@ impl<'w, 'k> World<'w, 'k> {
         if self.limits.read_only && info.has(flag::WRITE | flag::MAY_REPLICATE) {
             return Some(Error::fixed("ERR Write commands are not allowed from read-only scripts."));
         }
-        // Once it has written, it can't be stopped half-way.
-        if self.worker.memory.full && !self.limits.allow_oom && !self.writes && info.has(flag::DENYOOM) {
-            return Some(Error::OUT_OF_MEMORY);
-        }
-        if self.worker.clock.replays {
+        // A script that has written runs to its end.
+        if self.writes {
             return None;
         }
-        if self.worker.engine.is_read_only() && info.has(flag::WRITE) {
-            return Some(Error::READ_ONLY);
+        if info.has(flag::WRITE)
+            && let Some(error) = write_refusal(self.worker)
+        {
+            return Some(error);
         }
-        if self.worker.engine.reasons.has(REFUSES_WRITES) && !self.writes && info.has(flag::WRITE) {
-            return Some(self.worker.engine.unsaved());
-        }
-        None
+        let is_full = self.worker.memory.full && self.worker.binds(Requirement::Memory);
+        (is_full && !self.limits.allow_oom && info.has(flag::DENYOOM)).then_some(Error::OUT_OF_MEMORY)
     }
 
-    /// Makes sure that what a command needs is held; see the proof in `scripts`.
+    /// Returns the reason that a script may not run a command because of the slots of its keys. `held`: the shards of the
+    /// keys are locked, so that the keys of an open slot can be looked up.
+    fn slot_refusal(&mut self, command: &Command, args: Args<'_>, held: bool) -> Option<Error> {
+        self.worker.view_for(self.session)?;
+        let mut keys = Vec::new();
+        hash_keys(command, args, &mut keys);
+        let routed = || Routed { command, args, keys: &keys };
+        let routed_here = match self.worker.route_one(self.session, &routed()) {
+            Ok(Route::Open(open)) if held => {
+                self.worker.settle_open(self.session, open, std::iter::once(routed()), self.locked)
+            }
+            route => route.map(drop),
+        };
+        if let Err(redirect) = routed_here {
+            return Some(redirect.script_error(&command.name));
+        }
+        let is_admitted = self.slots.as_mut().is_none_or(|slots| slots.admit(&keys));
+        (!is_admitted).then_some(NOT_SAME_SLOT)
+    }
+
+    /// Ensures that the command's shards are held; see the proof in `scripts`.
     fn reach(&mut self, command: &Command, args: Args<'_>) -> Reach {
         self.keys.clear();
         hash_keys(command, args, &mut self.keys);
         if self.locked.holds_all() {
-            // What it would have needed if it were not alone.
+            // Learns from a run alone whether a run among others would have gone beyond the declared keys.
             self.reaches_beyond |= self.declared.as_ref().is_some_and(|held| self.is_beyond(held, command, args));
             return Reach::Held;
         }
@@ -170,8 +206,8 @@ impl<'w, 'k> World<'w, 'k> {
         let within_keys = is_within_keys(command, args);
         self.reaches_beyond |= !within_keys;
         let mut held = within_keys;
-        // A script that can't start over fails, so it waits longer for what another thread has.
-        let patience = if self.has_changed_nothing() { Patience::Short } else { Patience::Long };
+        // A script that can't start over fails, so it waits longer for another thread's shard.
+        let wait_max = if self.has_changed_nothing() { WaitMax::Short } else { WaitMax::Long };
         for key in &self.keys {
             let shard = keyspace.shard_of(key.hash);
             if !held {
@@ -181,8 +217,8 @@ impl<'w, 'k> World<'w, 'k> {
                 self.reaches_beyond = true;
                 let engine = self.worker.engine;
                 let before = Ticks::now();
-                held = self.locked.extend(shard, patience, engine.busy.ends_waits());
-                // For a script, time stands still but where it waits.
+                held = self.locked.extend(shard, wait_max, engine.busy.ends_waits());
+                // A script's clock stands still except while it waits.
                 self.worker.clock.follow_after(before);
             }
         }
@@ -212,7 +248,7 @@ impl<'w, 'k> World<'w, 'k> {
     }
 }
 
-/// Whether a command concerns its keys only.
+/// Returns whether a command concerns its keys only.
 fn is_within_keys(command: &Command, args: Args<'_>) -> bool {
     matches!(command.info.scope_for(args), Scope::Keys | Scope::ByArgs(_))
 }
@@ -221,34 +257,36 @@ fn to_ticks(microseconds: f64) -> u64 {
     (microseconds * per_microsecond()) as u64
 }
 
-/// The script or function that is called, and how.
+/// The called script or function, with the call's arguments.
 #[derive(Clone, Copy)]
 pub(super) struct CalledScript<'c> {
-    /// What calls it.
+    /// The kind of the calling command.
     pub caller: Caller,
-    /// What it is called.
+    /// Its name.
     pub name: &'c str,
     /// The command's arguments.
     pub args: Args<'c>,
+    /// The declared keys.
+    pub keys: &'c [KeyRef],
 }
 
-/// Whether what a command needs is held.
+/// The availability of a command's shards.
 enum Reach {
-    /// It is.
+    /// All are held.
     Held,
-    /// It can be had alone, by a script that starts over.
+    /// The script can start over, alone.
     Alone,
-    /// It can't be had any more.
+    /// They are out of reach, and the script can't start over.
     Nowhere,
 }
 
-/// What is to be known of a call that has ended.
+/// The facts of a call that has ended.
 pub(super) struct EndedCall {
-    /// It has to be made again, alone.
+    /// The call has to be repeated, alone.
     pub starts_over: bool,
-    /// Its reply's errors have been counted.
+    /// The errors of its reply are counted already.
     pub has_counted: bool,
-    /// It has reached beyond the keys that it declared.
+    /// The script has accessed undeclared keys.
     pub reaches_beyond: bool,
 }
 
@@ -258,7 +296,7 @@ impl Host for World<'_, '_> {
             self.refuse(None, &Error::fixed("ERR Unknown Redis command called from script"), reply);
             return Verdict::Go;
         };
-        if let Some(error) = self.refusal(command, args) {
+        if let Some(error) = self.refusal(command, args).or_else(|| self.slot_refusal(command, args, false)) {
             self.refuse(Some(command), &error, reply);
             return Verdict::Go;
         }
@@ -274,8 +312,14 @@ impl Host for World<'_, '_> {
                 return Verdict::Go;
             }
         }
+        if self.worker.engine.slow_path.has(SLOTS_OPEN)
+            && let Some(error) = self.slot_refusal(command, args, true)
+        {
+            self.refuse(Some(command), &error, reply);
+            return Verdict::Go;
+        }
         if command.info.has(flag::WRITE) && !std::mem::replace(&mut self.writes, true) && self.is_busy {
-            // The first of the two, it or SCRIPT KILL, has its way.
+            // Either this write or SCRIPT KILL comes first, and prevents the other.
             if !self.worker.engine.busy.write(self.worker.id, self.called.caller) {
                 return Verdict::End;
             }
@@ -284,9 +328,11 @@ impl Host for World<'_, '_> {
         self.session.proto = proto;
         let began = self.worker.ticks;
         let (keys, locked) = (&self.keys, &mut *self.locked);
+        self.worker.effects.readers = self.readers;
         self.worker.with_lookups(self.session, command, args, |worker, session| {
             worker.run_nested(session, Invocation { command, args: &args, keys }, locked, reply);
         });
+        self.worker.effects.readers = Readers::ALL;
         let took = self.worker.ticks.since(began);
         if let Some(noting) = self.worker.scripts.noting() {
             noting.ran(command.id, took);
@@ -294,7 +340,7 @@ impl Host for World<'_, '_> {
         if self.worker.scripts.may_start_over && !self.has_changed_nothing() {
             self.settle_tentative();
         }
-        // It may run few instructions of Lua's, and long commands.
+        // The script may run few Lua instructions and long commands, so the time is checked here, too.
         let ticks = self.worker.ticks.since(self.began);
         if ticks >= self.look_after {
             self.look_after = ticks.saturating_add(to_ticks(LOOK_EVERY_US));
@@ -312,7 +358,7 @@ impl Host for World<'_, '_> {
                 return Verdict::Go;
             }
             self.is_busy = true;
-            let CalledScript { caller, name, args } = self.called;
+            let CalledScript { caller, name, args, .. } = self.called;
             engine.busy.begin(self.worker.id, caller, self.writes, BusyScript::new(name, args, self.began));
             let kill = if caller == Caller::Eval { "SCRIPT KILL" } else { "FUNCTION KILL" };
             let slow = format!(
@@ -321,10 +367,10 @@ impl Host for World<'_, '_> {
             );
             engine.host.log(config::LogLevel::Warning, &slow);
         }
-        // Others are served as often as while it runs commands, whatever it does and however often it asks.
+        // Other connections are served at this interval, however often the script is polled.
         let now = Ticks::now();
         if now.since(self.attended) >= to_ticks(LOOK_EVERY_US) {
-            self.worker.attend();
+            self.worker.serve_others();
             self.attended = Ticks::now();
         }
         if engine.busy.is_killed(self.worker.id) {
@@ -352,6 +398,10 @@ impl Host for World<'_, '_> {
         }
     }
 
+    fn replicate(&mut self, to_file: bool, to_replicas: bool) {
+        self.readers = Readers { file: to_file, replicas: to_replicas };
+    }
+
     fn error_returned(&mut self, text: &[u8], is_new: bool) {
         self.has_counted = true;
         if is_new {
@@ -363,10 +413,10 @@ impl Host for World<'_, '_> {
     }
 }
 
-/// What a command is told for which it is too late.
+/// The error of a command with a key that is out of reach.
 const NOT_DECLARED: &str = "ERR The script has written, and now reaches for a key that it has not declared and that \
     another script holds. Declare all keys that a script uses.";
 
-/// The same of a command that concerns the whole keyspace.
+/// The error of a command on the whole keyspace that is out of reach.
 const NOT_NAMED: &str = "ERR The script has written, and now runs a command that concerns all keys, which its text does not \
     name. Write the command's name into the script as a string, so that it runs alone from the start.";

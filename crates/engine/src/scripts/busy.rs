@@ -1,9 +1,8 @@
-//! Scripts that run for too long: what their thread's other connections and the other threads are told, and how one is
-//! ended.
+//! Scripts that run for too long: the replies to other connections and threads meanwhile, and SCRIPT KILL.
 //!
-//! A script that has run for `busy-reply-threshold` milliseconds is *busy*. From then on its thread looks after its
-//! other connections whenever the script is looked at ([`crate::worker::Attendant`]), and other threads that wait for
-//! shards or for the gate give up waiting; all answer BUSY to what they can't run. SCRIPT KILL ends a busy script
+//! A script that has run for `busy-reply-threshold` milliseconds is *busy*. From then on its thread serves its other
+//! connections at each poll of the script ([`crate::worker::BusyScriptHandler`]), and other threads give up long waits
+//! for shards or for the gate. All of them answer BUSY to commands that they can't run. SCRIPT KILL ends a busy script
 //! unless it has written.
 
 use std::cell::Cell;
@@ -13,22 +12,22 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use commands::error::Error;
 use resp::request::{Args, OwnedArgs};
 
-use crate::machine::ticks::{Ticks, to_microseconds};
+use statistics::ticks::{Ticks, to_microseconds};
 
 /// No busy script runs on the thread.
 const NONE: u8 = 0;
-/// One runs that has not written, called by EVAL or by FCALL.
+/// A busy script runs that has not written; the two states are for EVAL and for FCALL.
 const CLEAN: [u8; 2] = [1, 2];
-/// One that has.
+/// A busy script runs that has written.
 const WRITTEN: [u8; 2] = [3, 4];
-/// One that has to end.
+/// The script must end.
 const KILLED: u8 = 5;
 
-/// How long a thread waits for others that hold what it needs though no busy script does, in microseconds: longer than
-/// most commands take, on a machine with all cores taken, too.
+/// The time, in microseconds, that a thread waits for a lock while some script is busy, in case an ordinary command
+/// holds it: longer than most commands take, even with all cores in use.
 const PATIENCE_US: f64 = 2000.0;
 
-/// Which threads run busy scripts.
+/// The threads that run busy scripts.
 pub struct Busy {
     threads: Box<[AtomicU8]>,
     count: AtomicUsize,
@@ -43,7 +42,7 @@ pub struct BusyScript {
     /// The command that runs it.
     pub command: OwnedArgs,
     began: Ticks,
-    /// For how long it has run.
+    /// Its run time so far.
     pub milliseconds: i64,
 }
 
@@ -53,7 +52,7 @@ impl BusyScript {
     }
 }
 
-/// What calls a script.
+/// The kind of command that calls a script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Caller {
     /// EVAL and its kin.
@@ -63,7 +62,7 @@ pub enum Caller {
 }
 
 impl Busy {
-    /// None yet.
+    /// The state without busy scripts.
     #[must_use]
     pub fn new(threads: usize) -> Busy {
         Busy {
@@ -73,15 +72,15 @@ impl Busy {
         }
     }
 
-    /// Whether a busy script runs anywhere.
+    /// Returns whether a busy script runs on any thread.
     #[inline]
     #[must_use]
     pub fn any(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// What a wait for a shard or for the gate asks, again and again once it has become long, whether it is to be given
-    /// up: when a busy script runs anywhere and it has been asked for two milliseconds.
+    /// Returns a predicate for waits for a shard or for the gate, which poll it once the wait has become long. The
+    /// predicate becomes true two milliseconds after the first poll during a busy script.
     pub fn ends_waits(&self) -> impl Fn() -> bool + '_ {
         let first = Cell::new(None);
         move || {
@@ -95,7 +94,7 @@ impl Busy {
         }
     }
 
-    /// A thread's script is busy from now on.
+    /// Notes that a thread's script has become busy.
     pub(crate) fn begin(&self, thread: usize, caller: Caller, has_written: bool, running: BusyScript) {
         self.running().push((thread, running));
         let states = if has_written { WRITTEN } else { CLEAN };
@@ -103,7 +102,7 @@ impl Busy {
         self.count.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// It has ended.
+    /// Notes that the thread's busy script has ended.
     pub(crate) fn end(&self, thread: usize) {
         self.running().retain(|(of, _)| *of != thread);
         self.threads[thread].store(NONE, Ordering::SeqCst);
@@ -111,11 +110,11 @@ impl Busy {
     }
 
     fn running(&self) -> MutexGuard<'_, Vec<(usize, BusyScript)>> {
-        // What is behind the lock is always whole.
+        // No code panics with the value half changed, so a poisoned lock is harmless.
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The script that has been busy for longest.
+    /// Returns the script that has been busy for the longest time.
     #[must_use]
     pub fn longest(&self) -> Option<BusyScript> {
         let mut running = self.running().first().map(|(_, running)| running.clone())?;
@@ -123,19 +122,20 @@ impl Busy {
         Some(running)
     }
 
-    /// It is about to write for the first time. False: it must not, and has to end.
+    /// Notes the first write of a busy script. Returns false if the script was killed: it must not write, and has to
+    /// end.
     pub(crate) fn write(&self, thread: usize, caller: Caller) -> bool {
         let (clean, written) = (CLEAN[caller as usize], WRITTEN[caller as usize]);
         let state = &self.threads[thread];
         state.compare_exchange(clean, written, Ordering::SeqCst, Ordering::SeqCst).is_ok() || !self.is_killed(thread)
     }
 
-    /// Whether a thread's script has to end.
+    /// Returns whether a thread's script has to end.
     pub(crate) fn is_killed(&self, thread: usize) -> bool {
         self.threads[thread].load(Ordering::SeqCst) == KILLED
     }
 
-    /// What commands are answered that can't be run.
+    /// Returns the error of commands that can't run.
     #[must_use]
     pub fn error(&self) -> Error {
         let is_function = |state: u8| state == CLEAN[1] || state == WRITTEN[1];
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_not_written_is_killed() {
+    fn only_a_script_that_has_not_written_is_killed() {
         let busy = Busy::new(2);
         check(busy.kill(Caller::Eval), "NOTBUSY");
         let command = OwnedArgs::new([&b"eval"[..]].into_iter());
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_given_up_only_beside_a_busy_script_and_after_a_while() {
+    fn a_wait_ends_only_beside_a_busy_script_and_after_a_while() {
         let busy = Busy::new(1);
         let while_it_takes = Duration::from_micros(2 * PATIENCE_US as u64);
         let idle = busy.ends_waits();

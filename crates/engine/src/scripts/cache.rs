@@ -1,9 +1,8 @@
-//! Which scripts there are, for all threads.
+//! The cache of scripts for all threads.
 //!
-//! What SCRIPT LOAD has loaded stays until SCRIPT FLUSH: a pipeline may count on it. What is known from EVAL only is
-//! kept as long as there is room, and the least recently used goes first. When there is persistence, what
-//! [`Scripts::loaded`] gives is what a snapshot holds and `Scripts::add` with `stays` is what reading one calls;
-//! nothing else here knows.
+//! Scripts from SCRIPT LOAD stay until SCRIPT FLUSH, because a pipeline may rely on them. Scripts known from EVAL only
+//! are kept within a limit; the least recently used one goes first. A snapshot contains the scripts of
+//! [`Scripts::loaded`]; a loaded snapshot adds them with `stays`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,68 +12,69 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use commands::error::Error;
 use script::sha1::sha1_hex;
 
-use super::foretell::names_whole_keyspace;
+use super::removals::{Gone, Removals};
 use super::rights::Rights;
-use crate::command_table::Table;
+use super::whole_keyspace::names_whole_keyspace;
+use commands::table::Table;
 
-/// Scripts known from EVAL only that are kept, as in Redis.
+/// The greatest number of scripts that are known from EVAL only, as in Redis.
 const TRANSIENT_MAX: usize = 500;
-/// Bytes of their texts together.
+/// The greatest sum of their texts' bytes.
 const TRANSIENT_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// First runs that may be made alone in a second; see [`Scripts::may_learn`].
-const LESSONS_PER_SECOND: u64 = 20;
-/// The same within a moment, when an application starts.
-const LESSONS_AT_ONCE: u64 = 500;
+/// The greatest number of first runs that are made alone in a second; see [`Scripts::may_learn`].
+const TRIAL_RUNS_PER_SECOND: u64 = 20;
+/// The greatest number of first runs alone in a burst, for the start of an application.
+const TRIAL_RUNS_AT_ONCE: u64 = 500;
 
-/// A script's name: its SHA-1 in hexadecimal digits, in lower case.
+/// A script's name: its SHA-1 in lower-case hexadecimal digits.
 pub type ScriptDigest = [u8; 40];
 
-/// A script, as all threads share it.
+/// A script, shared by all threads.
 pub struct Script {
     /// Its name.
     pub digest: ScriptDigest,
     /// Its text.
     pub text: Box<[u8]>,
-    /// What it may do.
+    /// Its rights.
     pub rights: Rights,
-    /// Where its code begins: after the words of a shebang.
+    /// The start of its code, after a shebang.
     pub code_at: usize,
-    /// Whether it stays until SCRIPT FLUSH.
+    /// True if it stays until SCRIPT FLUSH.
     stays: AtomicBool,
-    /// Whether it has been forgotten: threads that still have it must not run it.
+    /// True if it was removed: threads that still have it must not run it.
     pub(super) forgotten: AtomicBool,
-    /// When it was used last, in ticks of any beginning.
+    /// The time of its last use, in ticks.
     used_at: AtomicU64,
-    /// How it runs.
-    pub(crate) habits: Habits,
+    /// The remembered facts of its runs.
+    pub(crate) profile: ScriptProfile,
 }
 
-/// What is remembered of how a script or function runs.
+/// The remembered facts of the runs of a script or function.
 #[derive(Debug, Default)]
-pub(crate) struct Habits {
-    /// Or need not, since its text tells.
+pub(crate) struct ScriptProfile {
+    /// True after its first run, or if its text makes that run unnecessary.
     has_run: AtomicBool,
     reaches_beyond: AtomicBool,
 }
 
-impl Habits {
-    /// Those of a script or library that has not run yet, as far as its text tells.
-    pub(crate) fn foretold(commands: &Table, text: &[u8]) -> Habits {
+impl ScriptProfile {
+    /// Returns the facts of a script or library before its first run, as far as its text shows them.
+    pub(crate) fn predicted(commands: &Table, text: &[u8]) -> ScriptProfile {
         let reaches_beyond = names_whole_keyspace(commands, text);
-        Habits { has_run: AtomicBool::new(reaches_beyond), reaches_beyond: AtomicBool::new(reaches_beyond) }
+        ScriptProfile { has_run: AtomicBool::new(reaches_beyond), reaches_beyond: AtomicBool::new(reaches_beyond) }
     }
 
-    /// Whether it is yet to be learnt how it runs.
+    /// Returns whether the facts are unknown.
     pub(crate) fn are_unknown(&self) -> bool {
         !self.has_run.load(Ordering::Relaxed)
     }
 
-    /// Whether it has reached beyond the keys that it declared.
+    /// Returns whether it has accessed keys beyond the declared ones.
     pub(crate) fn reaches_beyond(&self) -> bool {
         self.reaches_beyond.load(Ordering::Relaxed)
     }
 
-    /// Notes how it has run.
+    /// Notes the facts of a run.
     #[inline]
     pub(crate) fn note(&self, reaches_beyond: bool) {
         if self.are_unknown() || (reaches_beyond && !self.reaches_beyond()) {
@@ -85,7 +85,7 @@ impl Habits {
 }
 
 impl Script {
-    /// A script of this text; an error, if its shebang is wrong.
+    /// Returns a script with this text, or an error if its shebang is wrong.
     pub(super) fn new(commands: &Table, digest: ScriptDigest, text: &[u8]) -> Result<Script, Error> {
         let (rights, code_at) = Rights::of_shebang(text)?;
         Ok(Script {
@@ -96,7 +96,7 @@ impl Script {
             stays: AtomicBool::new(false),
             forgotten: AtomicBool::new(false),
             used_at: AtomicU64::new(0),
-            habits: Habits::foretold(commands, text),
+            profile: ScriptProfile::predicted(commands, text),
         })
     }
 
@@ -106,7 +106,7 @@ impl Script {
         self.used_at.store(now_ticks, Ordering::Relaxed);
     }
 
-    /// Bytes that it takes, beside what machines make of it.
+    /// Returns the bytes that it takes, without the machines' compiled forms.
     fn memory_bytes(&self) -> usize {
         size_of::<Script>() + self.text.len()
     }
@@ -116,26 +116,42 @@ impl Script {
 #[derive(Default)]
 struct ScriptTable {
     by_digest: HashMap<ScriptDigest, Arc<Script>>,
-    /// Those that may be forgotten, and the bytes of their texts.
-    transient: usize,
+    /// The scripts that may be evicted, and the bytes of their texts.
+    transient: Vec<Arc<Script>>,
     transient_bytes: usize,
     memory_bytes: usize,
+    removals: Removals<ScriptDigest>,
 }
 
 impl ScriptTable {
-    fn forget(&mut self, digest: &ScriptDigest) {
-        let Some(script) = self.by_digest.remove(digest) else { return };
-        script.forgotten.store(true, Ordering::Release);
+    /// Evicts the least recently used transient script. Returns false if there is none.
+    fn forget_one(&mut self) -> bool {
+        let used_at = |(_, script): &(usize, &Arc<Script>)| script.used_at.load(Ordering::Relaxed);
+        let Some((oldest, _)) = self.transient.iter().enumerate().min_by_key(used_at) else { return false };
+        let script = self.transient.swap_remove(oldest);
+        self.transient_bytes -= script.text.len();
         self.memory_bytes -= script.memory_bytes();
-        if !script.stays.load(Ordering::Relaxed) {
-            self.transient -= 1;
+        self.by_digest.remove(&script.digest);
+        self.note_forgotten(&script);
+        true
+    }
+
+    fn note_forgotten(&mut self, script: &Script) {
+        script.forgotten.store(true, Ordering::Release);
+        self.removals.note(script.digest);
+    }
+
+    /// Keeps a script until SCRIPT FLUSH.
+    fn keep(&mut self, script: &Arc<Script>) {
+        if !script.stays.swap(true, Ordering::Relaxed) {
+            self.transient.retain(|transient| !Arc::ptr_eq(transient, script));
             self.transient_bytes -= script.text.len();
         }
     }
 
-    fn least_recently_used(&self) -> Option<ScriptDigest> {
-        let transient = self.by_digest.values().filter(|s| !s.stays.load(Ordering::Relaxed));
-        transient.min_by_key(|s| s.used_at.load(Ordering::Relaxed)).map(|s| s.digest)
+    fn has_too_many(&self) -> bool {
+        let count = self.transient.len();
+        count > TRANSIENT_MAX || (self.transient_bytes > TRANSIENT_BYTES_MAX && count > 1)
     }
 }
 
@@ -143,105 +159,124 @@ impl ScriptTable {
 pub struct Scripts {
     commands: &'static Table,
     table: Mutex<ScriptTable>,
+    /// A copy of the number of removals behind the lock.
+    removals: AtomicU64,
     evicted: AtomicU64,
-    /// First runs made alone so far.
+    /// The number of first runs made alone so far.
     lessons: AtomicU64,
 }
 
-/// How many scripts there are, and what they take.
+/// The number of scripts, and their memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScriptFigures {
-    /// Scripts.
+    /// The number of scripts.
     pub count: usize,
-    /// Bytes of their texts and what belongs to them.
+    /// The bytes of their texts and descriptors.
     pub memory_bytes: usize,
-    /// Those that were forgotten to make room.
+    /// The number of evicted scripts.
     pub evicted: u64,
 }
 
 impl Scripts {
-    /// None yet. `commands` are those that texts may name.
+    /// An empty cache. `commands` are the commands that texts may name.
     #[must_use]
     pub fn new(commands: &'static Table) -> Scripts {
-        Scripts { commands, table: Mutex::default(), evicted: AtomicU64::new(0), lessons: AtomicU64::new(0) }
+        Scripts {
+            commands,
+            table: Mutex::default(),
+            removals: AtomicU64::new(0),
+            evicted: AtomicU64::new(0),
+            lessons: AtomicU64::new(0),
+        }
     }
 
-    /// The commands that texts may name.
+    /// Returns the commands that texts may name.
     pub(super) fn commands(&self) -> &'static Table {
         self.commands
     }
 
     fn table(&self) -> MutexGuard<'_, ScriptTable> {
-        // What is behind the lock is always whole.
+        // No code panics with the value half changed, so a poisoned lock is harmless.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The script of this name.
+    /// Returns the script with this name.
     pub(super) fn find(&self, digest: &ScriptDigest) -> Option<Arc<Script>> {
         self.table().by_digest.get(digest).cloned()
     }
 
-    /// The script of this text, or of this name.
+    /// Returns the script with this text or name.
     pub(crate) fn look_up(&self, name: &[u8], is_text: bool) -> Option<Arc<Script>> {
         let digest = if is_text { Some(digest_of_text(name)) } else { digest_of(name) };
         self.find(&digest?)
     }
 
-    /// Whether there is a script of this name, in whatever case.
+    /// Returns whether there is a script with this name, ignoring case.
     #[must_use]
     pub fn exists(&self, name: &[u8]) -> bool {
         digest_of(name).is_some_and(|digest| self.table().by_digest.contains_key(&digest))
     }
 
-    /// Adds a script that is known to be one. If it `stays`, only SCRIPT FLUSH removes it; if not, others that don't
-    /// may have to make room for it.
+    /// Adds a script that has been compiled. If it `stays`, only SCRIPT FLUSH removes it; otherwise it may evict other
+    /// transient scripts.
     pub(super) fn add(&self, script: Script, stays: bool, now_ticks: u64) -> Arc<Script> {
         let table = &mut *self.table();
         let script = match table.by_digest.entry(script.digest) {
             Entry::Occupied(entry) => entry.get().clone(),
             Entry::Vacant(entry) => {
+                let script = Arc::new(script);
                 table.memory_bytes += script.memory_bytes();
-                table.transient += 1;
                 table.transient_bytes += script.text.len();
-                entry.insert(Arc::new(script)).clone()
+                table.transient.push(script.clone());
+                entry.insert(script).clone()
             }
         };
         script.used(now_ticks);
-        if stays && !script.stays.swap(true, Ordering::Relaxed) {
-            table.transient -= 1;
-            table.transient_bytes -= script.text.len();
+        if stays {
+            table.keep(&script);
         }
-        while table.transient > TRANSIENT_MAX || (table.transient_bytes > TRANSIENT_BYTES_MAX && table.transient > 1) {
-            let Some(digest) = table.least_recently_used() else { break };
-            table.forget(&digest);
+        while table.has_too_many() && table.forget_one() {
             self.evicted.fetch_add(1, Ordering::Relaxed);
         }
+        self.removals.store(table.removals.count(), Ordering::Release);
         script
     }
 
-    /// Forgets all scripts.
+    /// Removes all scripts.
     pub fn flush(&self) {
         let table = &mut *self.table();
-        for script in table.by_digest.values() {
-            script.forgotten.store(true, Ordering::Release);
-        }
-        *table = ScriptTable::default();
+        let flushed = std::mem::take(&mut table.by_digest);
+        flushed.values().for_each(|script| table.note_forgotten(script));
+        *table = ScriptTable { removals: std::mem::take(&mut table.removals), ..ScriptTable::default() };
+        self.removals.store(table.removals.count(), Ordering::Release);
     }
 
-    /// The texts of all scripts that stay: what persistence has to keep.
+    /// Returns the number of removals.
+    #[inline]
+    pub(super) fn removals(&self) -> u64 {
+        self.removals.load(Ordering::Acquire)
+    }
+
+    /// Returns the scripts that were removed after the first `seen` removals, and the number of removals now.
+    pub(super) fn gone_since(&self, seen: u64) -> (Gone<ScriptDigest>, u64) {
+        let table = self.table();
+        (table.removals.since(seen), table.removals.count())
+    }
+
+    /// Returns the texts of all scripts that stay, for persistence.
     #[must_use]
     pub fn loaded(&self) -> Vec<Box<[u8]>> {
         let table = self.table();
         table.by_digest.values().filter(|s| s.stays.load(Ordering::Relaxed)).map(|s| s.text.clone()).collect()
     }
 
-    /// The text of a script.
+    /// Returns the text of a script.
     #[must_use]
     pub fn text(&self, name: &[u8]) -> Option<Box<[u8]>> {
         digest_of(name).and_then(|digest| self.find(&digest)).map(|script| script.text.clone())
     }
 
-    /// How many scripts there are, and what they take.
+    /// Returns the number of scripts, and their memory.
     #[must_use]
     pub fn figures(&self) -> ScriptFigures {
         let table = self.table();
@@ -252,29 +287,29 @@ impl Scripts {
         }
     }
 
-    /// Counts those that are forgotten from 0 again (CONFIG RESETSTAT).
+    /// Sets the number of evicted scripts back to 0 (CONFIG RESETSTAT).
     pub fn reset_evicted(&self) {
         self.evicted.store(0, Ordering::Relaxed);
     }
 
-    /// Whether a script's first run may be made alone, to learn how it runs. Not for too many scripts: that would stop
-    /// all threads for each of them.
+    /// Returns whether a script's first run may be made alone, to learn its behavior. These runs are limited because
+    /// each stops all threads.
     pub(crate) fn may_learn(&self, uptime_s: u32) -> bool {
-        let granted = LESSONS_AT_ONCE + u64::from(uptime_s) * LESSONS_PER_SECOND;
-        // What was not used long ago is not saved up.
-        let next = |used: u64| Some(used.max(granted - LESSONS_AT_ONCE) + 1).filter(|&used| used <= granted);
+        let granted = TRIAL_RUNS_AT_ONCE + u64::from(uptime_s) * TRIAL_RUNS_PER_SECOND;
+        // Unused permissions from long ago expire.
+        let next = |used: u64| Some(used.max(granted - TRIAL_RUNS_AT_ONCE) + 1).filter(|&used| used <= granted);
         self.lessons.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
     }
 }
 
-/// A name in lower case; none, if it is no digest.
+/// Returns a name in lower case, or `None` if it is no digest.
 pub(super) fn digest_of(name: &[u8]) -> Option<ScriptDigest> {
     let mut digest: ScriptDigest = name.try_into().ok()?;
     digest.make_ascii_lowercase();
     Some(digest)
 }
 
-/// The name of a text.
+/// Returns the name of a text.
 pub(crate) fn digest_of_text(text: &[u8]) -> ScriptDigest {
     sha1_hex(text)
 }
@@ -290,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_loaded_stays_and_of_the_rest_the_least_recently_used_goes() {
+    fn loaded_scripts_stay_and_the_least_recently_used_other_is_evicted() {
         let scripts = Scripts::new(table());
         let loaded = add(&scripts, "return 'loaded'", true, 0);
         let old = add(&scripts, "return 'old'", false, 1);
@@ -316,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn large_texts_make_each_other_room() {
+    fn large_texts_evict_each_other() {
         let scripts = Scripts::new(table());
         for i in 0..20 {
             add(&scripts, &format!("return {i} --{}", " ".repeat(1 << 20)), false, i);
@@ -326,10 +361,10 @@ mod tests {
     }
 
     #[test]
-    fn lessons_are_few_and_not_saved_up() {
+    fn first_runs_alone_are_limited_and_not_saved_up() {
         let scripts = Scripts::new(table());
         let granted = |uptime_s| (0..10_000).filter(|_| scripts.may_learn(uptime_s)).count() as u64;
-        assert_eq!(granted(1_000_000), LESSONS_AT_ONCE);
-        assert_eq!(granted(1_000_001), LESSONS_PER_SECOND);
+        assert_eq!(granted(1_000_000), TRIAL_RUNS_AT_ONCE);
+        assert_eq!(granted(1_000_001), TRIAL_RUNS_PER_SECOND);
     }
 }

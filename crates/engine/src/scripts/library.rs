@@ -1,13 +1,13 @@
-//! Which libraries of functions there are, for all threads.
+//! The libraries of functions, for all threads.
 //!
-//! A library is its text. Each thread's machine loads it for itself, when it first calls one of its functions: what they
-//! remember beside keys, they remember on each thread apart. Persistence will keep what [`Libraries::all`] gives.
+//! A library is its text. Each thread's machine loads it at its first call of one of its functions, so a library's
+//! global state is separate on each thread. A snapshot contains the libraries of [`Libraries::all`].
 //!
-//! A machine learns of libraries that have gone from `Libraries::gone_since`, by the number of removals that it has
-//! seen. What one library's coming or going costs doesn't depend on how many there are.
+//! A machine learns of removed libraries by `Libraries::gone_since`, given the number of removals that it has seen. The
+//! cost of adding or removing a library doesn't depend on the number of libraries.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,37 +15,38 @@ use commands::error::Error;
 use resp::splitargs::split_args;
 use script::library::{BAD_NAME, Registered, is_name};
 
-use super::cache::Habits;
+use super::cache::ScriptProfile;
+use super::removals::{Gone, Removals};
 use super::rights::Rights;
 
 /// A function of a library.
 pub struct Function {
     /// Its name.
     pub name: Vec<u8>,
-    /// What it says of itself.
+    /// Its description, as registered.
     pub description: Option<Vec<u8>>,
-    /// What it may do.
+    /// Its rights.
     pub rights: Rights,
-    /// How it runs.
-    pub(crate) habits: Habits,
+    /// The remembered facts of its runs.
+    pub(crate) profile: ScriptProfile,
 }
 
-/// A library, as all threads share it.
+/// A library, shared by all threads.
 pub struct Library {
     /// Its name.
     pub name: Vec<u8>,
-    /// Its text, shebang included.
+    /// Its text, including the shebang.
     pub text: Box<[u8]>,
-    /// Its functions, in the order in which it has registered them.
+    /// Its functions, in the order of registration.
     pub functions: Vec<Function>,
-    /// Whether it has been removed or replaced: machines that still have it must not run it.
+    /// True if it was removed or replaced: machines that still have it must not run it.
     gone: AtomicBool,
 }
 
 impl Library {
     /// The library of a text that has registered these functions.
     pub(crate) fn new(
-        commands: &crate::command_table::Table,
+        commands: &commands::table::Table,
         name: Vec<u8>,
         text: &[u8],
         registered: &[Registered],
@@ -54,23 +55,23 @@ impl Library {
             name: function.name.clone(),
             description: function.description.clone(),
             rights: function.flags.iter().filter_map(|f| Rights::named(f)).fold(Rights::default(), Rights::with),
-            habits: Habits::foretold(commands, text),
+            profile: ScriptProfile::predicted(commands, text),
         });
         Library { name, text: text.into(), functions: functions.collect(), gone: AtomicBool::new(false) }
     }
 
-    /// Whether it has been removed or replaced.
+    /// Returns whether it was removed or replaced.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Bytes that it takes, beside what machines make of it.
+    /// Returns the bytes that it takes, without the machines' compiled forms.
     fn memory_bytes(&self) -> usize {
         size_of::<Library>() + self.text.len() + self.functions.len() * size_of::<Function>()
     }
 }
 
-/// The library's name in a text's first line, and where its code begins.
+/// Returns the library's name from the text's first line, and the start of its code.
 pub(crate) fn metadata(text: &[u8]) -> Result<(Vec<u8>, usize), Error> {
     if !text.starts_with(b"#!") {
         return Err(Error::new("ERR Missing library metadata"));
@@ -101,24 +102,21 @@ pub(crate) fn metadata(text: &[u8]) -> Result<(Vec<u8>, usize), Error> {
     Ok((name.to_vec(), end))
 }
 
-/// Removals that are remembered by the library's name; a machine that has missed more looks at all that it has loaded.
-const REMOVALS_KEPT_MAX: usize = 1024;
-
-/// A library, and the place of a function in it.
+/// A library, and the index of a function in it.
 type FunctionPlace = (Arc<Library>, usize);
 
-/// The libraries by name, and what is derived from them.
+/// The libraries by name, with derived tables.
 #[derive(Default)]
 struct LibraryTable {
     by_name: BTreeMap<Vec<u8>, Arc<Library>>,
-    /// By the function's name in lower case.
+    /// The functions by name in lower case.
     by_function: HashMap<Vec<u8>, FunctionPlace>,
     functions: usize,
     memory_bytes: usize,
 }
 
 impl LibraryTable {
-    /// Adds a library; returns the one that it takes the place of, if it `replaces` one of its name.
+    /// Adds a library. With `replaces`, returns the previous library of its name.
     fn put(&mut self, library: Arc<Library>, replaces: bool) -> Result<Option<Arc<Library>>, Error> {
         if !replaces && self.by_name.contains_key(&library.name) {
             // RESTORE and LOAD word it differently.
@@ -140,7 +138,7 @@ impl LibraryTable {
         self.functions += library.functions.len();
         self.memory_bytes += library.memory_bytes();
         for (index, function) in library.functions.iter().enumerate() {
-            // Of two names that differ in case only, which one library may have, the first is called.
+            // A library may have two names that differ only in case; the first one is called.
             if let Entry::Vacant(entry) = self.by_function.entry(function.name.to_ascii_lowercase()) {
                 entry.insert((library.clone(), index));
             }
@@ -159,24 +157,18 @@ impl LibraryTable {
     }
 }
 
-/// The libraries and what was removed: what is behind the lock.
+/// The libraries and removals behind the lock.
 #[derive(Default)]
 struct LibraryState {
     table: LibraryTable,
-    /// The names of the libraries that were removed last; a removal that is not among them is not found by name.
-    removed: VecDeque<Vec<u8>>,
-    removals: u64,
+    removals: Removals<Vec<u8>>,
 }
 
 impl LibraryState {
-    /// Notes that a library is not among the libraries any more.
+    /// Notes the removal of a library from the table.
     fn note_removed(&mut self, library: &Library) {
         library.gone.store(true, Ordering::Release);
-        self.removals += 1;
-        if self.removed.len() == REMOVALS_KEPT_MAX {
-            self.removed.pop_front();
-        }
-        self.removed.push_back(library.name.clone());
+        self.removals.note(library.name.clone());
     }
 
     fn note_all_removed(&mut self, table: &LibraryTable) {
@@ -184,73 +176,60 @@ impl LibraryState {
     }
 }
 
-/// Which libraries have gone.
-pub(crate) enum Gone {
-    /// Those of these names.
-    Named(Vec<Vec<u8>>),
-    /// More than are remembered.
-    Many,
-}
-
 /// See the module's documentation.
 #[derive(Default)]
 pub struct Libraries {
     state: Mutex<LibraryState>,
-    /// As behind the lock.
+    /// A copy of the number of removals behind the lock.
     removals: AtomicU64,
 }
 
-/// What becomes of libraries that are already there.
+/// The treatment of existing libraries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
-    /// They all go.
+    /// They are all removed.
     Flush,
-    /// A new one of the same name is refused.
+    /// A new library with an existing name is refused.
     Append,
-    /// A new one of the same name takes their place.
+    /// A new library replaces an existing one with its name.
     Replace,
 }
 
 impl Libraries {
     fn lock(&self) -> MutexGuard<'_, LibraryState> {
-        // What is behind the lock is always whole.
+        // No code panics with the value half changed, so a poisoned lock is harmless.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often libraries were removed or replaced.
+    /// Returns the number of removals and replacements of libraries.
     #[inline]
     pub(crate) fn removals(&self) -> u64 {
         self.removals.load(Ordering::Acquire)
     }
 
-    /// Which libraries have gone since there were so many removals, and how many there are now.
-    pub(crate) fn gone_since(&self, seen: u64) -> (Gone, u64) {
+    /// Returns the libraries that were removed after the first `seen` removals, and the number of removals now.
+    pub(crate) fn gone_since(&self, seen: u64) -> (Gone<Vec<u8>>, u64) {
         let state = self.lock();
-        let missed = usize::try_from(state.removals - seen).unwrap_or(usize::MAX);
-        let gone = match state.removed.len().checked_sub(missed) {
-            Some(first) => Gone::Named(state.removed.range(first..).cloned().collect()),
-            None => Gone::Many,
-        };
-        (gone, state.removals)
+        (state.removals.since(seen), state.removals.count())
     }
 
-    /// All of them, by name.
+    /// Returns all libraries by name.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Library>> {
         self.lock().table.by_name.values().cloned().collect()
     }
 
-    /// Whether there is a library of this name.
+    /// Returns whether there is a library with this name.
     pub(crate) fn has(&self, name: &[u8]) -> bool {
         self.lock().table.by_name.contains_key(name)
     }
 
-    /// The library of a function by its name, in whatever case, and the function's place in it.
+    /// Returns a function's library, ignoring the name's case, with the function's index.
     pub(crate) fn of_function(&self, name: &[u8]) -> Option<FunctionPlace> {
         self.lock().table.by_function.get(&name.to_ascii_lowercase()).cloned()
     }
 
-    /// Adds libraries, all or none of them.
+    /// Adds libraries, all or none.
     pub(crate) fn add(&self, new: Vec<Library>, policy: Policy) -> Result<(), Error> {
         let mut state = self.lock();
         let flushed = (policy == Policy::Flush).then(|| std::mem::take(&mut state.table));
@@ -273,7 +252,7 @@ impl Libraries {
         Ok(())
     }
 
-    /// Removes a library. Says whether there was one.
+    /// Removes a library. Returns whether there was one.
     pub(crate) fn remove(&self, name: &[u8]) -> bool {
         let mut state = self.lock();
         let removed = state.table.take(name);
@@ -291,10 +270,10 @@ impl Libraries {
     }
 
     fn publish(&self, state: &LibraryState) {
-        self.removals.store(state.removals, Ordering::Release);
+        self.removals.store(state.removals.count(), Ordering::Release);
     }
 
-    /// How many libraries and functions there are, and the bytes that they take.
+    /// Returns the numbers of libraries and of functions, and their bytes.
     #[must_use]
     pub fn figures(&self) -> (usize, usize, usize) {
         let LibraryTable { by_name, functions, memory_bytes, .. } = &self.lock().table;
@@ -302,7 +281,7 @@ impl Libraries {
     }
 }
 
-/// Makes a table what it was before libraries were added to it, after it was flushed perhaps.
+/// Restores a table to its state before libraries were added, and before it was flushed, if it was.
 fn take_back(table: &mut LibraryTable, flushed: Option<LibraryTable>, added: Vec<(Vec<u8>, Option<Arc<Library>>)>) {
     if let Some(flushed) = flushed {
         *table = flushed;
@@ -324,6 +303,7 @@ fn already_exists(name: &[u8]) -> Error {
 mod tests {
     use script::library::Registered;
 
+    use super::super::removals::KEPT_MAX;
     use super::*;
 
     fn library(name: &str, functions: &[&str]) -> Library {
@@ -331,7 +311,7 @@ mod tests {
         Library::new(crate::registry::table(), name.into(), b"text", &registered)
     }
 
-    /// The libraries, and where their functions are found.
+    /// Returns the libraries with their functions, and checks that the functions are found.
     fn shown(libraries: &Libraries) -> Vec<String> {
         let names = |library: &Arc<Library>| {
             let found =
@@ -347,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_come_all_or_none() {
+    fn libraries_are_added_all_or_none() {
         let libraries = Libraries::default();
         libraries.add(vec![library("a", &["f", "g"]), library("b", &["h"])], Policy::Append).unwrap();
         let before = ["a: f g", "b: h"];
@@ -374,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_gone_is_told_by_name_as_long_as_it_is_remembered() {
+    fn recent_removals_are_known_by_name() {
         let libraries = Libraries::default();
         let cycle = |name: &str| {
             libraries.add(vec![library(name, &["f"])], Policy::Append).unwrap();
@@ -386,9 +366,9 @@ mod tests {
         cycle("c");
         let (Gone::Named(names), now) = libraries.gone_since(seen) else { panic!("two are remembered") };
         assert_eq!((names, now), (vec![b"b".to_vec(), b"c".to_vec()], libraries.removals()));
-        (0..REMOVALS_KEPT_MAX).for_each(|_| cycle("d"));
+        (0..KEPT_MAX).for_each(|_| cycle("d"));
         assert!(matches!(libraries.gone_since(seen).0, Gone::Many));
-        assert!(matches!(libraries.gone_since(now).0, Gone::Named(names) if names.len() == REMOVALS_KEPT_MAX));
+        assert!(matches!(libraries.gone_since(now).0, Gone::Named(names) if names.len() == KEPT_MAX));
         assert!(matches!(libraries.gone_since(libraries.removals()).0, Gone::Named(names) if names.is_empty()));
     }
 }

@@ -1,4 +1,4 @@
-//! One thread's machine: its Lua, and the scripts that it has loaded into it.
+//! One thread's machine: its Lua, and the scripts loaded into it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,18 +15,21 @@ use script::library::Registered;
 use script::{Access, Host, Loaded, LogLevel, Verdict, Vm};
 use store::hash::hash;
 
-use super::cache::{Habits, Script, ScriptDigest, Scripts, digest_of, digest_of_text};
-use super::library::{self, Function, Gone, Libraries, Library};
+use super::cache::{Script, ScriptDigest, ScriptProfile, Scripts, digest_of, digest_of_text};
+use super::library::{self, Function, Libraries, Library};
+use super::removals::Gone;
 use super::tentative::Tentative;
 use super::write_log;
 use crate::host::Host as Server;
-use crate::machine::ticks::{Ticks, to_microseconds};
 use crate::machine::version::{REDIS_VERSION, REDIS_VERSION_NUMBER};
+use statistics::ticks::{Ticks, to_microseconds};
 
-/// Scripts that a thread may have loaded beyond those that there are, before it looks which are gone.
-const STALE_MAX: usize = 256;
+/// The greatest number of text hashes that a thread keeps beyond twice the number of its scripts.
+const TEXTS_MAX: usize = 256;
+/// The number of loaded scripts below which none is unloaded to make room.
+const GIVE_WAY_MIN: usize = 16;
 
-/// Takes what is a hash already as it is.
+/// A hasher for keys that are hashes already.
 #[derive(Default)]
 struct AsIs(u64);
 
@@ -36,7 +39,7 @@ impl Hasher for AsIs {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        // Of a digest's hexadecimal digits, sixteen make enough difference.
+        // Sixteen of a digest's hexadecimal digits distinguish scripts well enough.
         for chunk in bytes.as_chunks::<8>().0.iter().take(2) {
             self.0 = self.0.rotate_left(27) ^ u64::from_le_bytes(*chunk).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         }
@@ -47,7 +50,7 @@ impl Hasher for AsIs {
     }
 }
 
-/// Hashes bytes as the store does, which takes less time than the standard library.
+/// A hasher with the store's hash function, which is faster than the standard library's.
 #[derive(Default)]
 struct ByBytes(u64);
 
@@ -69,78 +72,87 @@ type Map<K, V> = HashMap<K, V, BuildHasherDefault<AsIs>>;
 
 /// A script that this thread has loaded.
 pub(crate) struct LocalScript {
-    /// What all threads know of it.
+    /// The part that all threads share.
     pub script: Arc<Script>,
-    /// What this thread's machine knows it by.
+    /// This machine's handle of it.
     pub loaded: Loaded,
 }
 
-/// A thread's machine, made when the first script comes.
+/// The reason that a script could not be compiled.
+struct NotCompiled {
+    error: Error,
+    /// True if the machine ran out of memory.
+    is_memory: bool,
+}
+
+/// A thread's machine, made at the first script.
 pub(crate) struct ScriptMachine {
     /// Lua.
     pub vm: Vm,
     scripts: Map<ScriptDigest, LocalScript>,
-    /// The scripts by their text's hash, so that EVAL need not make a digest each time.
+    /// The scripts by their text's hash, which saves EVAL a SHA-1 of the text.
     by_text: Map<u64, ScriptDigest>,
-    /// A script that was compiled before it was to be run.
+    /// A script that was compiled ahead of its run.
     ahead: Option<(ScriptDigest, Loaded)>,
     /// The libraries that this thread has loaded, by name.
     libraries: HashMap<Vec<u8>, LocalLibrary>,
     /// Their functions, by name in lower case.
     functions: HashMap<Vec<u8>, LocalFunction, BuildHasherDefault<ByBytes>>,
-    /// How many removals of libraries it has followed.
+    /// The number of removals of libraries that it has followed.
     removals_seen: u64,
+    /// The number of removals of scripts that it has followed.
+    forgotten_seen: u64,
 }
 
 /// A library that this thread has loaded.
 struct LocalLibrary {
     library: Arc<Library>,
-    /// What the machine knows its functions by.
+    /// The machine's handles of its functions.
     loaded: Vec<Loaded>,
 }
 
 /// A function that this thread has loaded.
 pub(crate) struct LocalFunction {
     library: Arc<Library>,
-    /// Its place in the library.
+    /// Its index in the library.
     index: usize,
-    /// What this thread's machine knows it by.
+    /// This machine's handle of it.
     pub loaded: Loaded,
 }
 
 impl LocalFunction {
-    /// What all threads know of it.
+    /// Returns the part that all threads share.
     pub(crate) fn function(&self) -> &Function {
         &self.library.functions[self.index]
     }
 }
 
-/// What a worker has for scripts.
+/// A worker's state for scripts.
 #[derive(Default)]
 pub(crate) struct LocalScripts {
     /// Taken out while a script runs.
     pub machine: Option<Box<ScriptMachine>>,
     /// Set by a script that has to start over, alone.
     pub start_over: bool,
-    /// Whether a script runs: what commands do then is its doing.
+    /// True while a script runs; commands belong to the script then.
     pub running: bool,
-    /// Whether only what may run beside a busy script is run: this thread is not inside the gate, or in the midst of
-    /// that script.
+    /// True while only commands that may run beside a busy script run: this thread is outside of the gate, or in the
+    /// middle of the busy script.
     pub busy_turn: bool,
-    /// Whether one does that now.
+    /// True while a script runs again after starting over.
     pub is_again: bool,
-    /// Whether the one that runs may still do that.
+    /// True while the running script may start over.
     pub may_start_over: bool,
-    /// What it has left so far.
+    /// The revocable effects of the running script.
     pub tentative: Tentative,
-    /// Set by a script that has an error which has been counted already.
+    /// Set by a script with an error that is counted already.
     pub error_is_counted: bool,
-    /// Memory for the keys of a script's commands.
+    /// Reused memory for the keys of a script's commands.
     pub keys: Vec<KeyRef>,
 }
 
 impl ScriptMachine {
-    /// A machine with scripts that may use so many bytes.
+    /// Returns a machine with this memory limit.
     pub(crate) fn new(memory_bytes_max: usize) -> Result<ScriptMachine, Error> {
         let version = Version { text: REDIS_VERSION, number: REDIS_VERSION_NUMBER };
         let vm = Vm::new(memory_bytes_max, version);
@@ -154,31 +166,38 @@ impl ScriptMachine {
             libraries: HashMap::new(),
             functions: HashMap::default(),
             removals_seen: 0,
+            forgotten_seen: 0,
         })
     }
 
-    /// Bytes of memory that it uses.
+    /// Returns the bytes of memory that it uses.
     pub(crate) fn used_bytes(&self) -> usize {
         self.vm.used_bytes()
     }
 
-    /// A script that is known to be loaded, and what runs it.
+    /// Returns the number of scripts that are loaded here.
+    #[cfg(test)]
+    pub(crate) fn script_count(&self) -> usize {
+        self.scripts.len()
+    }
+
+    /// Returns a loaded script, with its handle.
     pub(crate) fn get(&mut self, digest: &ScriptDigest) -> Option<(&mut Vm, &Script, Loaded)> {
         let local = self.scripts.get(digest)?;
         Some((&mut self.vm, &local.script, local.loaded))
     }
 
-    /// The script that EVALSHA names, loaded; none, if there is none.
+    /// Loads the script that EVALSHA names. Returns `None` if it is unknown.
     pub(crate) fn by_name(&mut self, all: &Scripts, name: &[u8]) -> Result<Option<ScriptDigest>, Error> {
         let Some(digest) = digest_of(name) else { return Ok(None) };
         if self.has(&digest) {
             return Ok(Some(digest));
         }
         let Some(script) = all.find(&digest) else { return Ok(None) };
-        self.load(all, script).map(Some)
+        self.load(script).map(Some)
     }
 
-    /// The script of a text, loaded; what is new is made known to all threads. If it `stays`, only SCRIPT FLUSH removes
+    /// Loads the script of a text, and makes a new one known to all threads. If it `stays`, only SCRIPT FLUSH removes
     /// it.
     pub(crate) fn by_text(
         &mut self,
@@ -197,7 +216,7 @@ impl ScriptMachine {
         let digest = digest_of_text(text);
         let script = match all.find(&digest) {
             Some(script) if !stays => script,
-            // Before it is made known, because a text that is no script is none.
+            // The text is checked first, because an invalid script must not be added.
             Some(script) => all.add(Script::new(all.commands(), script.digest, text)?, stays, now_ticks),
             None => {
                 let script = Script::new(all.commands(), digest, text)?;
@@ -208,18 +227,18 @@ impl ScriptMachine {
                 return Ok(digest);
             }
         };
-        let digest = if self.has(&digest) { digest } else { self.load(all, script)? };
+        let digest = if self.has(&digest) { digest } else { self.load(script)? };
         self.by_text.insert(text_hash, digest);
         Ok(digest)
     }
 
-    /// A script that is loaded here, by its name or text.
+    /// Returns a script that is loaded here, by its name or text.
     pub(crate) fn loaded(&self, name: &[u8], is_text: bool) -> Option<&Script> {
         let digest = if is_text { self.by_text.get(&hash(name)).copied() } else { digest_of(name) };
         Some(&self.scripts.get(&digest?)?.script)
     }
 
-    /// Whether a script is loaded here, and has not been forgotten.
+    /// Returns whether a script is loaded here and was not removed.
     fn has(&mut self, digest: &ScriptDigest) -> bool {
         match self.scripts.get(digest) {
             None => false,
@@ -231,7 +250,7 @@ impl ScriptMachine {
         }
     }
 
-    /// Compiles a script that is not loaded here, before it is known whether it will be run. An error is found again.
+    /// Compiles a script that may run later. The run reports any error again.
     pub(crate) fn compile_ahead(&mut self, all: &Scripts, name: &[u8], is_text: bool) {
         if self.loaded(name, is_text).is_some() {
             return;
@@ -251,31 +270,54 @@ impl ScriptMachine {
             Some((_, loaded)) => self.vm.unload(loaded),
             None => {}
         }
+        let first = self.compile_once(script);
+        if self.scripts.is_empty() || !matches!(&first, Err(why) if why.is_memory) {
+            return first.map_err(|why| why.error);
+        }
+        // Compiled scripts are a cache: they are unloaded for memory, and compiled again at their next call.
+        self.unload_all();
+        self.compile_once(script).map_err(|why| why.error)
+    }
+
+    fn compile_once(&mut self, script: &Script) -> Result<Loaded, NotCompiled> {
         let mut loading = Loading::within(COMPILING_US_MAX, None);
         let loaded = self.vm.load(&script.text[script.code_at..], c"@user_script", &mut loading);
         loaded.map_err(|error| {
             let why: &[u8] = if loading.is_late { b"it takes too long" } else { &error };
-            Error::quoting([b"ERR Error compiling script (new function): ", why].concat())
+            let text = [b"ERR Error compiling script (new function): ", why].concat();
+            NotCompiled { error: Error::quoting(text), is_memory: error == script::NOT_ENOUGH_MEMORY }
         })
     }
 
-    fn load(&mut self, all: &Scripts, script: Arc<Script>) -> Result<ScriptDigest, Error> {
+    fn load(&mut self, script: Arc<Script>) -> Result<ScriptDigest, Error> {
         let loaded = self.compile(&script)?;
         let digest = script.digest;
         self.insert(script, loaded);
-        if self.scripts.len() > all.figures().count + STALE_MAX {
-            self.unload_forgotten();
-        }
         Ok(digest)
     }
 
     fn insert(&mut self, script: Arc<Script>, loaded: Loaded) {
-        let local = LocalScript { loaded, script };
-        if let Some(old) = self.scripts.insert(local.script.digest, local) {
+        let digest = script.digest;
+        if let Some(old) = self.scripts.insert(digest, LocalScript { loaded, script }) {
             self.vm.unload(old.loaded);
         }
-        if self.by_text.len() > 2 * self.scripts.len() + STALE_MAX {
+        if self.by_text.len() > 2 * self.scripts.len() + TEXTS_MAX {
             self.by_text.clear();
+        }
+        self.leave_room_to_run(digest);
+    }
+
+    /// Unloads the other scripts if they leave less than half of the memory for running scripts.
+    fn leave_room_to_run(&mut self, new: ScriptDigest) {
+        if self.scripts.len() < GIVE_WAY_MIN || !self.vm.is_half_full() {
+            return;
+        }
+        self.vm.collect();
+        if self.vm.is_half_full() {
+            let kept = self.scripts.remove(&new);
+            self.unload_all();
+            self.scripts.extend(kept.map(|kept| (new, kept)));
+            self.vm.collect();
         }
     }
 
@@ -285,15 +327,16 @@ impl ScriptMachine {
         }
     }
 
-    /// Unloads what has been forgotten, so that it takes no memory here either.
-    pub(crate) fn unload_forgotten(&mut self) {
-        let forgotten = |local: &LocalScript| local.script.forgotten.load(Ordering::Acquire);
-        let gone: Vec<ScriptDigest> = self.scripts.values().filter(|l| forgotten(l)).map(|l| l.script.digest).collect();
-        gone.iter().for_each(|digest| self.unload(digest));
+    /// Unloads all scripts: each is compiled again at its next call.
+    fn unload_all(&mut self) {
+        for (_, local) in self.scripts.drain() {
+            self.vm.unload(local.loaded);
+        }
         self.by_text.clear();
     }
 
-    /// Loads a library and forgets it again: what it registers. The functions mean nothing afterwards.
+    /// Loads a library, unloads it again, and returns the functions that it registers. Their handles are invalid
+    /// afterwards.
     pub(crate) fn try_library(&mut self, server: &dyn Server, code: &[u8]) -> Result<Vec<Registered>, Error> {
         let registered = self.load_library(Some(server), code)?;
         registered.iter().for_each(|function| self.vm.unload(function.loaded));
@@ -310,11 +353,33 @@ impl ScriptMachine {
         })
     }
 
-    /// Unloads the libraries that have gone since this was called last, so that they take no memory here either.
+    /// Unloads the scripts and libraries that were removed since the last call, so that they take no memory here.
     #[inline]
-    pub(crate) fn follow(&mut self, libraries: &Libraries) {
+    pub(crate) fn follow(&mut self, scripts: &Scripts, libraries: &Libraries) {
+        if scripts.removals() != self.forgotten_seen {
+            self.follow_forgotten(scripts);
+        }
         if libraries.removals() != self.removals_seen {
             self.follow_removals(libraries);
+        }
+    }
+
+    #[cold]
+    fn follow_forgotten(&mut self, scripts: &Scripts) {
+        let (gone, forgotten) = scripts.gone_since(self.forgotten_seen);
+        self.forgotten_seen = forgotten;
+        let digests = match gone {
+            Gone::Named(digests) => digests,
+            Gone::Many => self.scripts.keys().copied().collect(),
+        };
+        let had = self.scripts.len();
+        for digest in digests {
+            self.has(&digest);
+        }
+        // The collector finds a smaller number while new scripts are compiled.
+        if self.scripts.len() <= had / 2 {
+            self.by_text.clear();
+            self.vm.collect();
         }
     }
 
@@ -345,7 +410,7 @@ impl ScriptMachine {
         loaded.into_iter().for_each(|loaded| self.vm.unload(loaded));
     }
 
-    /// A function by its name, in whatever case, and what runs it, loaded with its library; none, if there is none.
+    /// Returns a function by its name, ignoring case, and loads its library if needed. Returns `None` if there is none.
     pub(crate) fn function(
         &mut self,
         libraries: &Libraries,
@@ -361,7 +426,7 @@ impl ScriptMachine {
         Ok(Some((&mut self.vm, local)))
     }
 
-    /// Loads a function's library that is not loaded here, before the function is called. An error is found again.
+    /// Loads a function's library ahead of a call. The call reports any error again.
     pub(crate) fn load_ahead(&mut self, libraries: &Libraries, name: &[u8]) {
         let _ = self.function(libraries, name);
     }
@@ -378,25 +443,25 @@ impl ScriptMachine {
         for Registered { name, loaded, .. } in registered {
             let Some(index) = library.functions.iter().position(|f| f.name == name) else { continue };
             let function = LocalFunction { library: library.clone(), index, loaded };
-            // Of two names that differ in case only, the first is called.
+            // Of two names that differ only in case, the first one is called.
             self.functions.entry(name.to_ascii_lowercase()).or_insert(function);
         }
         self.libraries.insert(library.name.clone(), LocalLibrary { library: library.clone(), loaded });
         Ok(())
     }
 
-    /// What is remembered of how a function runs that is loaded here, and its library's text.
-    pub(crate) fn habits_of_function(&self, name: &[u8]) -> Option<(&Habits, &[u8])> {
+    /// Returns the remembered facts of a loaded function, and its library's text.
+    pub(crate) fn profile_of_function(&self, name: &[u8]) -> Option<(&ScriptProfile, &[u8])> {
         let mut room = [0; SHORT_NAME_BYTES];
         self.local_function(&in_lower_case(name, &mut room))
-            .map(|local| (&local.function().habits, &*local.library.text))
+            .map(|local| (&local.function().profile, &*local.library.text))
     }
 }
 
-/// Bytes of a name up to which calling the function takes no allocation.
+/// The longest function name, in bytes, that a call looks up without an allocation.
 const SHORT_NAME_BYTES: usize = 64;
 
-/// A name in lower case, in `room` if it fits.
+/// Returns a name in lower case, in `room` if it fits.
 fn in_lower_case<'r>(name: &[u8], room: &'r mut [u8; SHORT_NAME_BYTES]) -> Cow<'r, [u8]> {
     let Some(lower) = room.get_mut(..name.len()) else { return Cow::Owned(name.to_ascii_lowercase()) };
     lower.copy_from_slice(name);
@@ -404,15 +469,15 @@ fn in_lower_case<'r>(name: &[u8], room: &'r mut [u8; SHORT_NAME_BYTES]) -> Cow<'
     Cow::Borrowed(lower)
 }
 
-/// How long a library may take to be loaded, in microseconds, as in Redis.
+/// The time limit for loading a library, in microseconds, as in Redis.
 const LOADING_US_MAX: f64 = 500_000.0;
-/// How long a script may take to be compiled, in microseconds: enough for some 20 MB. Its thread does nothing else
+/// The time limit for compiling a script, in microseconds: enough for some 20 MB. The thread does nothing else
 /// meanwhile.
 const COMPILING_US_MAX: f64 = 5_000_000.0;
 
-/// The world of a script that is being compiled, or a library that is being loaded: it has none.
+/// The world of a script that is compiled, or of a library that is loaded: it can't run commands.
 struct Loading<'e> {
-    /// The server that logs what it says, if it is loaded for the first time.
+    /// The server that logs its messages, if it is loaded for the first time.
     server: Option<&'e dyn Server>,
     began: Ticks,
     us_max: f64,
@@ -444,6 +509,8 @@ impl Host for Loading<'_> {
     fn access(&mut self, _: Args<'_>) -> Access {
         Access::Denied
     }
+
+    fn replicate(&mut self, _: bool, _: bool) {}
 
     fn error_returned(&mut self, _: &[u8], _: bool) {}
 }

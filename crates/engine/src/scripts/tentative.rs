@@ -1,51 +1,51 @@
-//! What a script's commands have left beside the keyspace while it may still start over: counts, and lines for
+//! The revocable effects of a script that may still start over, outside of the keyspace: counts, and lines for
 //! monitors.
 //!
-//! A script that starts over runs its commands again, and each of them is to be counted and shown once. So what is
-//! counted is noted, to be taken back, and lines are held back until the script has changed something or has ended.
+//! A script that starts over runs its commands again, but each must be counted and shown once. Counts are therefore
+//! noted for revocation, and lines are held back until the script has changed data or has ended.
 
-use store::db::Observed;
+use store::db::SideEffects;
 
 use super::LocalScripts;
-use crate::statistics::stats::WorkerStats;
+use statistics::stats::WorkerStats;
 
-/// Counts that are noted. Of a script that runs more commands before it starts over, the rest stays counted.
+/// The greatest number of noted counts. A script that exceeds it before it starts over leaves the rest counted.
 const COUNTED_MAX: usize = 100_000;
-/// Bytes of lines that are held back; those beyond are shown at once.
+/// The greatest number of bytes of held lines; later lines are shown at once.
 const SHOWN_BYTES_MAX: usize = 1024 * 1024;
 
-/// Something that was counted, and may be taken back.
+/// A count that may be revoked.
 #[derive(Debug)]
 enum TentativeCount {
-    /// A command ran, for so many ticks.
+    /// A command ran, for this number of ticks.
     Ran(usize, u64),
-    /// It answered an error.
+    /// A command answered an error.
     Failed(usize),
-    /// It was refused.
+    /// A command was refused.
     Rejected(usize),
     /// An error reply, by its text's first word.
     Error(Box<[u8]>),
 }
 
-/// A line for monitors, and which of them it is for.
+/// A line for monitors, and its receivers.
 #[derive(Debug, Default)]
 pub(crate) struct MonitorLine {
     /// The command.
     pub text: String,
-    /// What stands behind it for those that want replies; empty: it isn't known.
+    /// The text after it for monitors that want replies; empty if the reply is unknown.
     pub reply: String,
-    /// Where the batch begins, for those that want to know.
+    /// The description of the batch, for monitors that want it.
     pub batch: String,
-    /// True if it is for those that are shown all.
+    /// True if monitors without filters receive it.
     pub to_all: bool,
-    /// The numbers of those that have chosen it.
+    /// The numbers of other monitors that receive it.
     pub to: Vec<u64>,
-    /// Those among them that are told of the batch.
+    /// The monitors among them that receive the description of the batch.
     pub begins: Vec<u64>,
 }
 
 impl MonitorLine {
-    /// Bytes of memory.
+    /// Returns the bytes of memory.
     fn bytes(&self) -> usize {
         let numbers = (self.to.len() + self.begins.len()) * size_of::<u64>();
         size_of::<MonitorLine>() + self.text.len() + self.reply.len() + self.batch.len() + numbers
@@ -69,23 +69,23 @@ impl Tentative {
         }
     }
 
-    /// A command has run.
+    /// Notes that a command has run.
     #[cold]
     pub fn ran(&mut self, command: usize, ticks: u64) {
         self.note(TentativeCount::Ran(command, ticks));
     }
 
-    /// A command has answered an error.
+    /// Notes that a command has answered an error.
     pub fn failed(&mut self, command: usize) {
         self.note(TentativeCount::Failed(command));
     }
 
-    /// A command was refused.
+    /// Notes that a command was refused.
     pub fn rejected(&mut self, command: usize) {
         self.note(TentativeCount::Rejected(command));
     }
 
-    /// An error was answered.
+    /// Notes an error reply.
     pub fn error(&mut self, text: &[u8]) {
         let code = text.split(u8::is_ascii_whitespace).next().unwrap_or(b"");
         self.note(TentativeCount::Error(code.into()));
@@ -114,19 +114,19 @@ impl Tentative {
 }
 
 impl LocalScripts {
-    /// Where what the running command leaves is noted, if a script runs it that may start over.
+    /// Returns the place for the running command's revocable effects, if its script may start over.
     #[inline]
     pub(crate) fn noting(&mut self) -> Option<&mut Tentative> {
         if self.may_start_over { Some(&mut self.tentative) } else { None }
     }
 
-    /// A script begins that may start over.
-    pub(crate) fn begin_tentatively(&mut self, observed: &Observed) {
+    /// Begins a script that may start over.
+    pub(crate) fn begin_tentatively(&mut self, observed: &SideEffects) {
         (self.tentative.hits, self.tentative.misses) = (observed.hits, observed.misses);
         self.may_start_over = true;
     }
 
-    /// The script that runs won't start over any more: what is noted counts. Returns the lines that are to be shown.
+    /// Makes the noted effects permanent, because the script won't start over any more. Returns the lines to show.
     pub(crate) fn settle_tentative(&mut self) -> Vec<MonitorLine> {
         self.may_start_over = false;
         self.tentative.counted.clear();
@@ -134,8 +134,8 @@ impl LocalScripts {
         std::mem::take(&mut self.tentative.lines)
     }
 
-    /// The script starts over: nothing of what is noted has been.
-    pub(crate) fn forget_tentative(&mut self, stats: &WorkerStats, observed: &mut Observed) {
+    /// Revokes the noted effects, because the script starts over.
+    pub(crate) fn forget_tentative(&mut self, stats: &WorkerStats, observed: &mut SideEffects) {
         self.may_start_over = false;
         let tentative = &mut self.tentative;
         tentative.take_back(stats);

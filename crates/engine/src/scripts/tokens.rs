@@ -1,34 +1,35 @@
-//! A script's text as words, for what is told from it before it runs.
+//! The tokens of a script's text, for the checks before its first run.
 
-/// Something that a text consists of. Comments are nothing.
+/// A token of a text. Comments are skipped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Token<'t> {
     /// A name, a keyword or a number.
     Name(&'t [u8]),
-    /// What is between a string's quotes or long brackets, as it is written.
+    /// The raw text between a string's quotes or long brackets.
     Text(&'t [u8]),
-    /// One character of anything else, or `==`, `~=`, `<=`, `>=` and `..` as the first of theirs twice.
+    /// One other character. The operators `==`, `~=`, `<=`, `>=` and `..` are their first character with the bit
+    /// [`PAIR`].
     Sign(u8),
 }
 
-/// The text's words, one after the other. A text that is no Lua has some, too.
+/// The tokens of a text. A text that is no valid Lua has some, too.
 pub(super) struct Tokens<'t>(&'t [u8]);
 
 impl<'t> Tokens<'t> {
-    /// Those of a script or library; a shebang is none of them.
+    /// Returns the tokens of a script or library without its shebang.
     pub fn of(text: &'t [u8]) -> Tokens<'t> {
         let line = text.iter().position(|&byte| byte == b'\n').filter(|_| text.starts_with(b"#!"));
         Tokens(&text[line.unwrap_or(0)..])
     }
 
-    /// Takes so many bytes.
+    /// Takes this number of bytes.
     fn take(&mut self, count: usize) -> &'t [u8] {
         let (taken, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;
         taken
     }
 
-    /// Takes what is before `end`, and that.
+    /// Takes the bytes before `end`, and skips `end`.
     fn take_to(&mut self, end: &[u8]) -> &'t [u8] {
         let at = self.0.windows(end.len()).position(|bytes| bytes == end).unwrap_or(self.0.len());
         let taken = self.take(at);
@@ -36,7 +37,7 @@ impl<'t> Tokens<'t> {
         taken
     }
 
-    /// Takes what is in long brackets, if they open here.
+    /// Takes the text in long brackets, if they open here.
     fn long(&mut self) -> Option<&'t [u8]> {
         let inside = self.0.strip_prefix(b"[")?;
         let level = inside.iter().take_while(|&&byte| byte == b'=').count();
@@ -100,7 +101,7 @@ impl<'t> Iterator for Tokens<'t> {
     }
 }
 
-/// The bit by which a sign of two characters differs from its first one.
+/// The bit that marks a sign of two characters.
 pub(super) const PAIR: u8 = 0x80;
 
 #[cfg(test)]
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_cut_into_words() {
+    fn a_text_is_cut_into_tokens() {
         let check = |text: &str, expected: &[Token<'_>]| {
             assert_eq!(Tokens::of(text.as_bytes()).collect::<Vec<_>>(), expected, "{text}");
         };

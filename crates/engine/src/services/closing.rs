@@ -1,18 +1,18 @@
-//! Connections that the server ends, and what a session that ends is taken out of.
+//! Closing of connections by the server, and cleanup after a session.
 
 use std::sync::Arc;
 
 use crate::clients::client::Client;
 use crate::clients::session::Session;
-use crate::engine::Engine;
 use crate::inbox::Message;
 use crate::services::{monitors, publishing};
+use crate::state::Engine;
 use crate::worker::Worker;
 
-/// Ends another connection. Its own thread closes it soon; from now on it is not found any more, and is given nothing.
+/// Closes another connection. Its own worker does so soon; from now on nobody finds it or sends to it.
 pub(crate) fn close_client(engine: &Engine, client: &Arc<Client>) {
-    // Before its wait is looked at: the thread that parks it looks at this afterwards.
-    client.summons.kill();
+    // Must precede the check for a waiter: the worker that parks the connection checks the signal afterwards.
+    client.pending_signals.kill();
     engine.clients.remove(client.id);
     if let Some(waiter) = client.waiter()
         && waiter.abandon()
@@ -22,7 +22,7 @@ pub(crate) fn close_client(engine: &Engine, client: &Arc<Client>) {
     engine.inboxes[client.worker].send(Message::Close { client: client.id });
 }
 
-/// Takes a session that ends out of what its commands have entered it into.
+/// Removes a session that ends from everything that its commands have registered it in.
 pub(crate) fn leave(worker: &mut Worker, session: &mut Session) {
     session.unwatch(&worker.engine.watchers);
     publishing::leave_all(worker, session);
@@ -31,7 +31,7 @@ pub(crate) fn leave(worker: &mut Worker, session: &mut Session) {
         worker.engine.tracking.end(tracker);
         session.set_caches(false);
     }
-    // RESET ends the count in the midst of a batch. A connection that closes has had its last batch counted.
+    // RESET ends the count within a batch. A connection that closes has recorded its last batch.
     if worker.effects.recording && session.has_unrecorded_count() {
         session.record_count(false, &mut worker.unit.record);
     }

@@ -1,10 +1,9 @@
-//! What clients that cache (CLIENT TRACKING) are told: which keys have changed, and that all have.
+//! Invalidations for clients that cache (CLIENT TRACKING): keys that have changed, or all keys.
 //!
-//! A message is a push, `invalidate` with an array of keys, or null for all of them. A connection in RESP2 can get the
-//! messages of another one, if it has subscribed to something: as messages on a channel of their own. What a connection
-//! is told because of its own command follows that command's reply; what it is told because of others goes through its
-//! thread's inbox, in the order of the units, and is shown ahead of the replies that may depend on them
-//! (`execute::caching`).
+//! A message is a push, `invalidate` with an array of keys, or null for all of them. A subscribed RESP2 connection can
+//! receive the messages of another one on a channel for this purpose. Messages caused by a connection's own command
+//! follow that command's reply. Messages caused by others go through its worker's inbox, in the order of the units, and
+//! precede the replies that may depend on them (`execute::caching`).
 
 use resp::reply::{Proto, Reply};
 use store::hash::KeyHash;
@@ -14,36 +13,48 @@ use crate::clients::session::Session;
 use crate::listening::tracking::Tracker;
 use crate::listening::tracking::tracking_flag::{BCAST, BROKEN, NOLOOP, ON, RESP3};
 use crate::pubsub::{Audience, Encoded, Origin, Subscriber};
-use crate::reasons::{BROADCAST, TRACKED};
 use crate::services::publishing::note_overfilled;
+use crate::slow_path::{BROADCAST, TRACKED};
 use crate::worker::Worker;
 
-/// The channel on which a connection in RESP2 is told of another's keys.
+/// The channel that carries another connection's invalidations to a RESP2 connection.
 const CHANNEL: &str = "__redis__:invalidate";
-/// Bytes of keys, and keys, that are told of together, before the batch's end if it changes more.
+/// Size of pending keys that triggers a broadcast before the batch's end: the sum of their bytes and their number.
 const BROADCAST_MAX: usize = 64 * 1024;
-/// Keys that go at once for want of room, at most: what one thread does for it between two batches.
+/// Maximum number of keys that one thread evicts from the table between two batches.
 const EVICTED_AT_ONCE: usize = 1000;
 
-/// Tells clients that a key has changed. The caller holds its shard. `session` is the one that gave the command, if it is
+/// Tells clients about a changed key. The caller holds its shard. `session` is the session of the command, if it is
 /// this thread's.
 pub(crate) fn invalidate(worker: &mut Worker, session: Option<&mut Session>, key: &[u8]) {
     let engine = worker.engine;
-    let reasons = engine.reasons.get();
-    if reasons & BROADCAST != 0 {
+    let slow_path = engine.slow_path.get();
+    if slow_path & BROADCAST != 0 {
         worker.broadcasts.follow(&engine.tracking);
-        worker.broadcasts.note(key, session.as_deref().map_or(0, |session| session.client.id));
+        worker.broadcasts.note(key, session.as_deref().map_or(worker.served_client, |session| session.client.id));
     }
     let hash = KeyHash::of(key);
-    if reasons & TRACKED != 0 && engine.tracking.keys.may_have(hash) {
+    if slow_path & TRACKED != 0 && engine.tracking.keys.may_have(hash) {
         let trackers = engine.tracking.keys.take(hash, key);
-        let source = session.as_deref().map_or(0, |session| session.client.id);
+        let source = session.as_deref().map_or(worker.served_client, |session| session.client.id);
         let listening = trackers.iter().filter(|tracker| !tracker.has(NOLOOP) || tracker.client != source);
-        tell_of_key(worker, session, listening.map(|tracker| &**tracker), key);
+        let is_served = |tracker: &Tracker| {
+            session.is_none()
+                && tracker.client == source
+                && tracker.redirect() == 0
+                && tracker.has(ON)
+                && tracker.has(RESP3)
+                && !tracker.has(BCAST)
+        };
+        let (served, others): (Vec<_>, Vec<_>) = listening.map(|tracker| &**tracker).partition(|&one| is_served(one));
+        if !served.is_empty() {
+            worker.served_invalidations.push(key.into());
+        }
+        tell_of_key(worker, session, others.into_iter(), key);
     }
 }
 
-/// Tells those of these clients that they have an outdated value of a key.
+/// Sends the key's invalidation to the given clients that still track it.
 fn tell_of_key<'t>(
     worker: &Worker,
     session: Option<&mut Session>,
@@ -57,10 +68,20 @@ fn tell_of_key<'t>(
     });
 }
 
-/// Tells all clients that all keys are gone, or may be.
+/// Appends to the reply of a served blocked client the invalidations of its own cached keys.
+pub(crate) fn write_served(worker: &mut Worker, reply: &mut Reply<'_>) {
+    for key in worker.served_invalidations.drain(..) {
+        reply.push(2);
+        reply.bulk("invalidate");
+        reply.array(1);
+        reply.bulk(&*key);
+    }
+}
+
+/// Tells all clients that all keys have changed.
 pub(crate) fn invalidate_all(worker: &mut Worker, session: Option<&mut Session>) {
     let tracking = &worker.engine.tracking;
-    if !worker.engine.reasons.has(TRACKED) {
+    if !worker.engine.slow_path.has(TRACKED) {
         return;
     }
     tracking.keys.clear();
@@ -68,7 +89,7 @@ pub(crate) fn invalidate_all(worker: &mut Worker, session: Option<&mut Session>)
     tell(worker, session, trackers.iter().map(|tracker| &**tracker), |reply| reply.null());
 }
 
-/// Tells of what has changed of the keys whose beginnings clients have named, once they are many.
+/// Sends the changes for clients with prefixes (BCAST), once there are many.
 #[inline]
 pub(crate) fn broadcast_if_many(worker: &mut Worker, session: Option<&mut Session>) {
     if worker.broadcasts.is_pending() && (session.is_none() || worker.broadcasts.size() > BROADCAST_MAX) {
@@ -76,7 +97,7 @@ pub(crate) fn broadcast_if_many(worker: &mut Worker, session: Option<&mut Sessio
     }
 }
 
-/// Tells of what has changed since of the keys whose beginnings clients have named.
+/// Sends the pending changes for clients with prefixes (BCAST).
 #[cold]
 pub(crate) fn broadcast(worker: &mut Worker, mut session: Option<&mut Session>) {
     let (pending, prefixes) = worker.broadcasts.take();
@@ -101,13 +122,13 @@ pub(crate) fn broadcast(worker: &mut Worker, mut session: Option<&mut Session>) 
     }
 }
 
-/// Forgets some keys if more are remembered than the configuration allows, and tells those that have read them; while no
-/// client caches, all are too many. Says whether there are more that have to go.
+/// Evicts some keys if the table has more than the configuration allows, and tells their readers; without any caching
+/// client the limit is zero. Returns true if more keys have to go.
 pub(crate) fn keep_table_small(worker: &mut Worker, mut session: Option<&mut Session>) -> bool {
     let engine = worker.engine;
     let keys = &engine.tracking.keys;
     let max = match engine.settings.tracking_table_max_keys.get_usize() {
-        _ if !engine.reasons.has(TRACKED) => 0,
+        _ if !engine.slow_path.has(TRACKED) => 0,
         0 => usize::MAX,
         max => max,
     };
@@ -116,15 +137,16 @@ pub(crate) fn keep_table_small(worker: &mut Worker, mut session: Option<&mut Ses
             return false;
         }
         let random = [worker.random.next() as usize, worker.random.next() as usize];
-        // None: another thread has just taken the last one of a bucket.
+        // `None`: another thread has just taken the last key of a bucket.
         let Some((key, trackers)) = keys.take_any(random) else { continue };
-        // As it doesn't change, a client is told of its own, too; and one that has begun to cache a moment ago.
+        // The key has not changed, so its own client needs the message, too, and so does a client that has just begun
+        // to cache.
         tell_of_key(worker, session.as_deref_mut(), trackers.iter().map(|tracker| &**tracker), &key);
     }
     true
 }
 
-/// Sends something to the connections that get these clients' messages. `write` writes which keys.
+/// Sends a message to the connections that receive these clients' invalidations. `write` writes the keys.
 fn tell<'t>(
     worker: &Worker,
     mut session: Option<&mut Session>,
@@ -152,12 +174,12 @@ fn tell<'t>(
     });
 }
 
-/// Which connection gets a client's messages.
+/// The connection that receives a client's messages.
 enum Receiver {
     Connection(Subscriber),
-    /// None that could be sent any.
+    /// No connection can receive them.
     None,
-    /// One that is gone, with this number.
+    /// The connection with this number is gone.
     Gone(u64),
 }
 
@@ -175,12 +197,12 @@ fn receiver(worker: &Worker, tracker: &Tracker) -> Receiver {
     }
 }
 
-/// A client that speaks RESP3 and gets its messages itself.
+/// Returns the subscriber for a RESP3 client that receives its own messages.
 fn subscriber(tracker: &Tracker) -> Subscriber {
     Subscriber { client: tracker.client, worker: tracker.worker, proto: Proto::Resp3 }
 }
 
-/// Tells a client that the connection that should get its messages is gone, and notes that.
+/// Tells a client that its redirection is broken because the receiver is gone, and marks it.
 fn tell_of_broken_way(worker: &Worker, session: Option<&mut Session>, tracker: &Tracker, redirect: u64) {
     tracker.set(BROKEN, true);
     if tracker.has(RESP3) {
@@ -198,7 +220,7 @@ fn send(worker: &Worker, mut session: Option<&mut Session>, audience: &Audience,
     if audience.is_empty() {
         return;
     }
-    // A connection that is being closed has been sent its last reply.
+    // A closing connection has been sent its last reply.
     let own = session.as_deref_mut().filter(|session| !session.closing);
     let own = own.map(|session| (session.client.id, &mut session.pushes));
     let mut origin = Origin { worker: worker.id, own, may_be_dropped: false, overfilled: None };

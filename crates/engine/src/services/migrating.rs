@@ -1,4 +1,4 @@
-//! Keys on their way to other servers: what is sent of each, and the commands that wait meanwhile.
+//! Keys that migrate to other servers: their dumps, and the commands that wait meanwhile.
 
 use std::cell::RefCell;
 
@@ -6,18 +6,18 @@ use format::payload::Dumper;
 use store::db::Db;
 use store::keyspace::Key;
 
-use crate::engine::Engine;
 use crate::inbox::Message;
 use crate::listening::watch::{DbKey, Mark};
 use crate::migrations::{MigratingKey, Migration};
+use crate::state::Engine;
 
 thread_local! {
-    /// Made by the thread's first MIGRATE: it has a table of 256 KB.
+    /// Created by the thread's first MIGRATE, because its table takes 256 kB.
     static DUMPER: RefCell<Dumper> = RefCell::new(Dumper::new());
 }
 
-/// Has commands that would change the keys of a migration wait, and notes the changes of those that do so nevertheless. Their shards are
-/// held.
+/// Blocks commands that would change the keys of a migration, and tracks changes that happen nevertheless. The caller
+/// holds their shards.
 pub(crate) fn hold(engine: &Engine, migration: &Migration) {
     if migration.copies {
         return;
@@ -29,7 +29,7 @@ pub(crate) fn hold(engine: &Engine, migration: &Migration) {
     }
 }
 
-/// Ends that.
+/// Ends the block and the tracking.
 pub(crate) fn let_go(engine: &Engine, migration: &Migration) {
     if migration.copies {
         return;
@@ -41,12 +41,12 @@ pub(crate) fn let_go(engine: &Engine, migration: &Migration) {
     }
 }
 
-/// Has all threads look at the commands that have waited for what was let go.
+/// Wakes all threads to retry the commands that waited for these keys.
 pub(crate) fn wake_held_up(engine: &Engine) {
     engine.inboxes.iter().for_each(|inbox| inbox.send(Message::Look));
 }
 
-/// A key with its value, if there is one.
+/// Returns a key with its value, if it exists.
 pub(crate) fn dump(db: &mut Db<'_, '_>, key: Key<'_>) -> Option<MigratingKey> {
     let expires_ms = db.look(key)?.expiry();
     let payload = db.view(key).map(|view| DUMPER.with_borrow_mut(|dumper| dumper.value(&view)))?;

@@ -1,7 +1,7 @@
-//! What MONITOR shows: every command that runs, in an order in which they could have run.
+//! MONITOR: shows every command that runs, in an order that is consistent with their execution.
 //!
-//! Source of the format: Redis's "MONITOR" page, and what a running server shows. With MONITOR's options, which only Penstock has, there
-//! are two more forms, a line where a batch begins, and a reply behind its command, as it is sent:
+//! Source of the format: Redis's "MONITOR" page, and the output of a running server. MONITOR's options, which only Penstock has,
+//! add two forms: a line at the start of a batch, and a reply behind its command, in the form that the client receives:
 //!
 //! ```text
 //! 1700000000.000120 [0 127.0.0.1:50000] batch 2
@@ -9,7 +9,7 @@
 //! 1700000000.000124 [0 127.0.0.1:50000] "get" "long" => "$100000\r\n" +100002
 //! ```
 //!
-//! Of a reply the first bytes are shown, and behind a plus how many more there are.
+//! Only the first bytes of a reply are shown; the number behind the plus counts the others.
 
 use std::sync::Arc;
 
@@ -22,24 +22,24 @@ use super::publishing::note_overfilled;
 use super::secrets::{REDACTED, is_secret};
 use crate::clients::client::{Client, client_flag};
 use crate::clients::session::Session;
-use crate::command_table::Command;
 use crate::pubsub::monitors::{Chooser, ClientChoice};
 use crate::pubsub::{Audience, Encoded, Origin, Subscriber};
 use crate::scripts::MonitorLine;
 use crate::worker::Worker;
 use crate::worker::turn::Invocation;
+use commands::table::Command;
 
-/// How much the clocks of two threads may differ: a turn's time is read once, and counted on from there.
+/// Maximum difference between two threads' clocks. A thread reads the time once a turn and adds to it.
 const CLOCKS_DIFFER_US_MAX: u64 = 100_000;
-/// Bytes of a reply that are shown.
+/// Maximum number of reply bytes that are shown.
 const REPLY_BYTES_MAX: usize = 512;
 
-/// A session among the monitors. The lines are the same in both versions of the protocol.
+/// Describes a session as a monitor. The lines are the same in both protocol versions.
 pub(crate) fn subscriber(session: &Session) -> Subscriber {
     Subscriber { client: session.client.id, worker: session.client.worker, proto: Proto::Resp2 }
 }
 
-/// Ends a session's MONITOR, if it has begun.
+/// Ends a session's MONITOR, if it runs.
 pub(crate) fn leave(worker: &mut Worker, session: &mut Session) {
     if session.is_monitoring() {
         session.set_monitoring(false);
@@ -48,25 +48,25 @@ pub(crate) fn leave(worker: &mut Worker, session: &mut Session) {
     }
 }
 
-/// Shows a command that has run to all monitors, with the reply since `start` to those that want it. Called while the command's shards
-/// are still held, so that commands on the same keys are shown in the order in which they ran.
+/// Shows a command that has run to all monitors, with the reply since `start` for those that want it. Called while the
+/// command's shards are still held, so that commands on the same keys are shown in the order of execution.
 #[cold]
 pub(crate) fn feed(worker: &mut Worker, session: &mut Session, run: Invocation<'_>, reply: Option<(&Output, Mark)>) {
     if run.command.info.has(ADMIN) {
         return;
     }
-    // What shows itself before it runs is shown here to those that want its reply.
+    // A command that shows itself before it runs is shown here only to monitors that want its reply.
     let is_shown = run.command.info.has(SKIP_MONITOR);
     offer(worker, session, run, |chooser| !is_shown || chooser.filter.replies, !is_shown, reply);
 }
 
-/// Shows a command that decides itself when it is shown: before it runs. Monitors that want its reply are shown it afterwards.
+/// Shows a command that chooses its moment itself, before it runs. Monitors that want its reply see it afterwards.
 #[cold]
 pub(crate) fn show(worker: &mut Worker, session: &mut Session, run: Invocation<'_>) {
     offer(worker, session, run, |chooser| !chooser.filter.replies, true, None);
 }
 
-/// Shows a command to those monitors that have chosen it, and to those that are shown all if `to_all` is set.
+/// Shows a command to the monitors with a matching filter, and with `to_all` also to those without a filter.
 fn offer(
     worker: &mut Worker,
     session: &mut Session,
@@ -86,8 +86,8 @@ fn offer(
         }
         wants_reply |= chooser.filter.replies;
         line.to.push(chooser.serial);
-        if chooser.filter.batches && session.trips.announced & chooser.bit() == 0 {
-            session.trips.announced |= chooser.bit();
+        if chooser.filter.batches && session.round_trips.announced & chooser.bit() == 0 {
+            session.round_trips.announced |= chooser.bit();
             line.begins.push(chooser.serial);
         }
     }
@@ -97,7 +97,7 @@ fn offer(
     line.text = text(session.database, &source(worker, session, worker.scripts.running), run.command, *run.args);
     if !line.begins.is_empty() {
         let source = source(worker, session, false);
-        line.batch = format!("[{} {source}] batch {}", session.database, session.trips.depth.max(1));
+        line.batch = format!("[{} {source}] batch {}", session.database, session.round_trips.depth.max(1));
     }
     if let Some((output, start)) = reply.filter(|_| wants_reply) {
         line.reply = reply_text(output, start);
@@ -111,7 +111,7 @@ fn offer(
     send(worker, session, &line);
 }
 
-/// True if a monitor has chosen this command of this connection.
+/// Returns true if a monitor's filter selects this command of this connection.
 fn chooses(chooser: &Chooser, session: &Session, run: Invocation<'_>) -> bool {
     let filter = &chooser.filter;
     let matches =
@@ -121,12 +121,12 @@ fn chooses(chooser: &Chooser, session: &Session, run: Invocation<'_>) -> bool {
         && gives(&filter.clients, &session.client)
 }
 
-/// True if a command or its container is among these.
+/// Returns true if a command or its container is among these.
 fn is_named(commands: &[usize], command: &Command) -> bool {
     commands.contains(&command.id) || command.parent.is_some_and(|container| commands.contains(&container))
 }
 
-/// True if a client is one of those that are chosen.
+/// Returns true if the filter selects this client.
 fn gives(choice: &ClientChoice, client: &Client) -> bool {
     let is = |wanted: &Option<Box<[u8]>>, text: &str| wanted.as_deref().is_none_or(|wanted| wanted == text.as_bytes());
     (choice.ids.is_empty() || choice.ids.contains(&client.id))
@@ -136,7 +136,7 @@ fn gives(choice: &ClientChoice, client: &Client) -> bool {
         && (choice.user.is_none() || is(&choice.user, &client.user_name()))
 }
 
-/// Where a command comes from, as it is shown.
+/// Returns the displayed source of a command.
 fn source(worker: &Worker, session: &Session, is_of_script: bool) -> String {
     if is_of_script {
         "lua".to_string()
@@ -147,18 +147,18 @@ fn source(worker: &Worker, session: &Session, is_of_script: bool) -> String {
     }
 }
 
-/// Sends a line to the monitors that it is for, with the time.
+/// Sends a line with the time to its monitors.
 pub(crate) fn send(worker: &Worker, session: &mut Session, line: &MonitorLine) {
     let engine = worker.engine;
     let mut shown = engine.monitors.shown();
     let now_us = worker.clock.present_us();
-    // A larger step back is a system's clock that has been set.
+    // A larger step back means that the system's clock was set.
     let is_late = now_us < shown.last_us && shown.last_us - now_us < CLOCKS_DIFFER_US_MAX;
     let time_us = if is_late { shown.last_us } else { now_us };
     shown.last_us = time_us;
     let mut overfilled = None;
     let mut tell = |audience: &Audience, text: &str| {
-        // A connection that is being closed, or shows nothing itself, has no use for its own line.
+        // A closing connection, or one that isn't a monitor, doesn't receive its own line.
         let own = (session.is_monitoring() && !session.closing).then_some((session.client.id, &mut session.pushes));
         let mut origin = Origin { worker: worker.id, own, may_be_dropped: true, overfilled: None };
         let timed = timed(time_us, text);
@@ -186,19 +186,19 @@ pub(crate) fn send(worker: &Worker, session: &mut Session, line: &MonitorLine) {
     }
 }
 
-/// What MONITOR shows: `1700000000.000123 [0 127.0.0.1:50000] "get" "key"`.
+/// Formats a line: `1700000000.000123 [0 127.0.0.1:50000] "get" "key"`.
 fn timed(time_us: u64, text: &str) -> String {
     format!("{}.{:06} {text}", time_us / 1_000_000, time_us % 1_000_000)
 }
 
-/// The line that stands for so many that a monitor was not shown since it doesn't read them fast enough. It has the
-/// form of the others, so that whatever reads those reads this, too; MONITOR itself is never shown otherwise.
+/// Formats the line that stands for `lines` dropped lines, because the monitor reads too slowly. The form is that of a
+/// command, so that existing parsers read it; MONITOR itself is never shown otherwise.
 #[must_use]
 pub fn dropped_line(time_us: u64, lines: u64) -> Vec<u8> {
     format!("+{}\r\n", timed(time_us, &format!("[0 0.0.0.0:0] \"monitor\" \"dropped\" \"{lines}\""))).into_bytes()
 }
 
-/// The line from its bracket on.
+/// Formats the line from its bracket on.
 fn text(database: usize, source: &str, command: &Command, args: Args<'_>) -> String {
     let mut line = format!("[{database} {source}]");
     for (i, arg) in args.from(0).enumerate() {
@@ -208,7 +208,7 @@ fn text(database: usize, source: &str, command: &Command, args: Args<'_>) -> Str
     line
 }
 
-/// What stands behind a command: the reply's beginning, as it is sent, and how many more bytes it has.
+/// Formats the reply behind a command: its first bytes, and the number of further bytes.
 fn reply_text(output: &Output, start: Mark) -> String {
     let beginning = output.since(start);
     let beginning = beginning.get(..REPLY_BYTES_MAX).unwrap_or(beginning);
@@ -221,7 +221,7 @@ fn reply_text(output: &Output, start: Mark) -> String {
     text
 }
 
-/// Appends bytes in double quotes, with C's escapes for whatever is no printable ASCII.
+/// Appends bytes in double quotes, with C's escapes for all but printable ASCII.
 fn quote(line: &mut String, bytes: &[u8]) {
     line.push('"');
     for &byte in bytes {

@@ -1,4 +1,4 @@
-//! Keyspace notifications: what happens to keys, published on channels (notify-keyspace-events).
+//! Keyspace notifications: events of keys, published on channels (notify-keyspace-events).
 //!
 //! Source of the semantics: Redis's "Keyspace notifications" page.
 
@@ -8,14 +8,14 @@ use commands::effects::Class;
 use store::db::Event;
 
 use crate::clients::session::Session;
-use crate::config::keyspace_events::{EXPIRED, GENERIC, HASH, KEY_MISS, KEYEVENT, KEYSPACE, NEW};
 use crate::listening::events::bit;
 use crate::pubsub::ChannelKind;
 use crate::services::publishing::publish_from;
 use crate::worker::Worker;
+use config::keyspace_events::{EXPIRED, GENERIC, HASH, KEY_MISS, KEYEVENT, KEYSPACE, NEW};
 
-/// Publishes an event that a command told of, if its class is published. `session` is the one that gave the command,
-/// if it is this thread's.
+/// Publishes an event of a command, if its class is enabled. `session` is the session of the command, if it is this
+/// thread's.
 pub(crate) fn notify(
     worker: &Worker,
     session: Option<&mut Session>,
@@ -27,7 +27,7 @@ pub(crate) fn notify(
     publish(worker, session, database, bit(class), event, key);
 }
 
-/// Publishes an event that the keyspace noticed, if its class is published.
+/// Publishes an event that the keyspace noticed, if its class is enabled.
 pub(crate) fn notify_seen(worker: &Worker, session: Option<&mut Session>, event: Event, database: usize, key: &[u8]) {
     let (bit, name) = match event {
         Event::Expired => (EXPIRED, "expired"),
@@ -39,7 +39,7 @@ pub(crate) fn notify_seen(worker: &Worker, session: Option<&mut Session>, event:
     publish(worker, session, database, bit, name, key);
 }
 
-/// Called under the locks of the key's shard: publishing only enqueues.
+/// Called under the locks of the key's shard; publishing only enqueues.
 fn publish(worker: &Worker, mut session: Option<&mut Session>, database: usize, class: u32, event: &str, key: &[u8]) {
     let wanted = worker.engine.notify_classes.load(Ordering::Relaxed) as u32;
     if wanted & class == 0 || worker.engine.pubsub.is_idle() {
@@ -58,15 +58,15 @@ fn publish(worker: &Worker, mut session: Option<&mut Session>, database: usize, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::keyspace_events::{LIST, SET, STRING, ZSET};
     use crate::testing::Bench;
+    use config::keyspace_events::{LIST, SET, STRING, ZSET};
 
-    /// What a subscriber of everything is told of commands, as "channel message".
+    /// Checks the messages for these commands that a subscriber of everything receives, as "channel message".
     fn check(classes: u32, lines: &[&str], expected: &[&str]) {
         assert_eq!(told(&mut Bench::default(), classes, lines), expected, "{lines:?}");
     }
 
-    /// The same, of what has been done to a keyspace.
+    /// Returns the messages for these commands on an existing keyspace.
     fn told(bench: &mut Bench, classes: u32, lines: &[&str]) -> Vec<String> {
         bench.worker.engine.notify(classes);
         let mut session = bench.open_with(resp::reply::Proto::Resp3);
@@ -78,9 +78,9 @@ mod tests {
     }
 
     #[test]
-    fn a_key_whose_time_has_come_is_noticed_where_redis_notices_it() {
+    fn expired_events_are_published_where_redis_publishes_them() {
         let cases: &[(&str, &[&str])] = &[
-            // Nothing has looked at it: it is deleted as any other.
+            // No command has noticed the expiry; the key is deleted like any other.
             ("sort nokey store old", &["del"]),
             ("sinterstore old nokey", &["del"]),
             ("zunionstore old 1 nokey", &["del"]),
@@ -97,7 +97,7 @@ mod tests {
             let mut session = bench.open();
             bench.check(&mut session, &[("set old v px 5", "+OK"), ("sadd s m", ":1")]);
             bench.now_us += 10_000;
-            // For a session that finds it gone already, it doesn't change.
+            // For a session that sees the key as missing already, the deletion is no change.
             bench.check(&mut session, &[("watch old", "+OK")]);
             let told = told(&mut bench, KEYEVENT | EXPIRED | GENERIC, &[line]);
             let expected: Vec<String> = expected.iter().map(|event| format!("__keyevent@0__:{event} old")).collect();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_across_a_key_whose_time_has_come_removes_it() {
+    fn a_command_that_finds_an_expired_key_removes_it() {
         let stores = ["sunionstore old s", "zunionstore old 1 z", "zrangestore old z 0 -1", "sort l store old"];
         for line in stores {
             let name = line.split(' ').next().unwrap_or_default().replace("sort", "sortstore");
@@ -120,13 +120,13 @@ mod tests {
         for line in ["scan 0 match x* count 1000", "keys *"] {
             check_met(line, &[]);
         }
-        // What takes a living key's place is new where Redis removes that first.
+        // A key that replaces an expired one is new where Redis removes the expired one first.
         check_met("sunionstore s s", &["sunionstore s"]);
         check_met("rename l s", &["new s", "rename_from l", "rename_to s"]);
         check_met("copy l s replace", &["new s", "copy_to s"]);
     }
 
-    /// What a command does and tells that may come across "old", which has expired.
+    /// Checks the changes and events of a command that may find the expired key "old".
     fn check_met(line: &str, expected: &[&str]) {
         let mut bench = Bench::default();
         let mut session = bench.open();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_random_key_is_found_among_any_number_whose_time_has_come() {
+    fn a_random_key_is_found_among_expired_ones() {
         let mut bench = Bench::default();
         let mut session = bench.open();
         for i in 0..1000 {
@@ -157,9 +157,13 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_key_is_told_where_redis_tells_it() {
+    fn keymiss_events_are_published_where_redis_publishes_them() {
         let lines = ["xack a g 1-0", "xautoclaim b g c 0 0", "object encoding c", "object refcount d", "type e"];
-        let expected = ["a", "b", "e"].map(|key| format!("__keyevent@0__:keymiss {key}"));
+        let lines = lines
+            .into_iter()
+            .chain(["delex f ifeq x", "delex g", "xdelex h ids 1 1-1", "object freq i"])
+            .collect::<Vec<_>>();
+        let expected = ["a", "b", "e", "f"].map(|key| format!("__keyevent@0__:keymiss {key}"));
         check(KEYEVENT | KEY_MISS, &lines, &expected.iter().map(String::as_str).collect::<Vec<_>>());
     }
 
@@ -178,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_keyspace_notices_comes_before_what_the_command_says() {
+    fn keyspace_events_precede_command_events() {
         let lines = ["getset a 1", "mset a 2 b 3", "rename b c"];
         let expected =
             ["keymiss a", "new a", "set a", "set a", "new b", "set b", "new c", "rename_from b", "rename_to c"];

@@ -1,50 +1,50 @@
-//! The beginning and the end of snapshots, and the workers' part in between.
+//! The beginning and end of snapshots, and the workers' share of the work.
 //!
-//! A snapshot begins where all shards are held, by a command or behind the closed gate. Then each worker walks through its share of
-//! the shards in steps, and the one that finds that all have been walked ends the snapshot behind the gate. SAVE and the end of
-//! the server do all of it at once.
+//! A snapshot begins while all shards are held, by a command or behind the closed gate. Then each worker walks its
+//! share of the shards in steps, and the worker that finds all shards walked ends the snapshot behind the gate. SAVE
+//! and the shutdown do the whole work at once.
 
 use std::time::{Duration, Instant};
 
 use commands::error::Error;
-use format::rdb::{Options, Writer};
+use format::rdb::{Options, Target, Writer};
 use journal::lane::Audience;
 use journal::record::{Kind, Record};
-use store::db::{Clock, Db, Observed};
-use store::keyspace::Locked;
+use store::db::{Clock, Db, SideEffects};
+use store::keyspace::{Locked, Shards};
 use store::snapshot::{Ended, Step};
 
-use crate::config::{LogLevel, MaxmemoryPolicy};
-use crate::engine::Engine;
 use crate::inbox::Inbox;
-use crate::machine::ticks::{Ticks, per_microsecond};
 use crate::machine::version::{PENSTOCK_VERSION, REDIS_VERSION};
 use crate::pause::PausePurpose;
 use crate::services::slow;
 use crate::snapshots::{
-    AccessKind, CommandSink, HISTORY_FIELD, OFFSET_FIELD, Outlet, Purpose, Running, SCRIPT_FIELD,
+    AccessKind, CommandSink, HISTORY_FIELD, OFFSET_FIELD, Outlet, Purpose, Running, SCRIPT_FIELD, SLOT_STATES_FIELD,
     STREAM_DATABASE_FIELD, ShardSink, SinkOptions, SnapshotForm, TOKEN_FIELD, WalkProgress,
 };
-use crate::statistics::stats::Totals;
+use crate::state::Engine;
 use crate::worker::Worker;
+use config::{LogLevel, MaxmemoryPolicy};
+use statistics::stats::Totals;
+use statistics::ticks::{Ticks, per_microsecond};
 
-/// Bytes of keys and values that a step looks at: a tenth of a millisecond of writing, for which a client may have to wait.
+/// Bytes of keys and values in a step: a tenth of a millisecond of writing, during which clients may have to wait.
 const STEP_BYTES: usize = 64 << 10;
-/// Shards that a worker walks in turn where there are other threads: the locks of shards are unfair, and a thread that takes one again
-/// at once may keep others from it for dozens of steps. Few, for each has bytes that wait for more.
+/// Number of shards that a worker walks in turn if there are other threads. Shard locks are unfair: a thread that
+/// retakes one at once can starve others for dozens of steps. The number is small because each shard holds a partly
+/// filled buffer.
 const BEGUN_SHARDS: usize = 4;
-/// How long SAVE waits before it looks again whether the disk has taken what it has been given.
+/// Interval at which SAVE checks the progress of the disk.
 const DISK_WAIT: Duration = Duration::from_millis(1);
 
-/// What a command is told that would save, while another snapshot is being made.
+/// Error for a command that would save while another snapshot is in progress.
 pub(crate) const ANOTHER_RUNS: &str = "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in \
                                        order to schedule a BGSAVE whenever possible.";
 
-/// Begins a snapshot of this moment, or of the moment when a cancelled one has ended and its marks are cleared away. All shards are
-/// held.
+/// Begins a snapshot now, or after the end of a cancelled one and the cleanup of its marks. All shards are held.
 ///
 /// # Errors
-/// If there is one already, or the server can't begin to write it.
+/// There is a snapshot already, or the server can't begin to write it.
 pub(crate) fn begin(
     engine: &'static Engine,
     locked: &mut Locked<'_>,
@@ -59,12 +59,13 @@ pub(crate) fn begin(
         Some(Purpose::Replicas) => return Err(Error::new(ANOTHER_RUNS)),
         None => {}
     }
-    // It has to end before, for its file has the name of the next one's.
-    if !engine.snapshots.are_idle() {
+    // The previous snapshot must end first, because both use the same file name. A base replaces the files that were
+    // turned off, once they are closed.
+    if !engine.snapshots.are_idle() || purpose == Purpose::Base && engine.host.closes_append_only_file() {
         engine.snapshots.want(purpose);
         return Ok(());
     }
-    if purpose == Purpose::Base {
+    if purpose == Purpose::Base && engine.settings.appendonly.get() {
         let begun = engine.host.begin_append_only_file(&mut || engine.journal.read_alone(Audience::File));
         begun.map_err(|why| Error::new(format!("ERR {why}")))?;
     }
@@ -73,19 +74,20 @@ pub(crate) fn begin(
         engine.replication.stream.note_cut();
     }
     let (outlet, pieces) = Outlet::new();
-    let (form, options) = (form(engine, purpose), options(engine, clock));
+    let form = form(engine, purpose);
+    let options = options(engine, clock, form);
     let sink = |_| match form {
-        SnapshotForm::Rdb => Box::new(ShardSink::new(outlet.clone(), options)) as Box<_>,
+        SnapshotForm::Rdb | SnapshotForm::ValkeyRdb => Box::new(ShardSink::new(outlet.clone(), options)) as Box<_>,
         SnapshotForm::Commands => Box::new(CommandSink::new(outlet.clone())) as Box<_>,
     };
-    // Only a cancelled one that is still being walked stands against it.
+    // Only a cancelled snapshot that is still in the walk prevents a new one.
     let Ok(snapshot) = locked.begin_snapshot(sink) else {
         engine.snapshots.want(purpose);
         return Ok(());
     };
     let sizes = sizes(engine, locked, clock);
     outlet.send(match form {
-        SnapshotForm::Rdb => rdb_prologue(engine, clock, purpose, &sizes, options.options),
+        SnapshotForm::Rdb | SnapshotForm::ValkeyRdb => rdb_prologue(engine, clock, purpose, &sizes, options.options),
         SnapshotForm::Commands => command_prologue(engine, clock),
     });
     if let Err(why) = engine.host.save(purpose, form, outlet.clone(), pieces) {
@@ -95,11 +97,22 @@ pub(crate) fn begin(
     let dirty_at_cut = Totals::of(&engine.stats).dirty;
     let (began, outlet) = (Instant::now(), Some(outlet));
     let keys = sizes.iter().map(|size| size.keys).sum();
-    let running = Running { purpose, form, began, dirty_at_cut, keys, snapshot, outlet, is_cancelled: false };
+    let running = Running {
+        purpose,
+        form,
+        began,
+        dirty_at_cut,
+        keys,
+        snapshot,
+        outlet,
+        is_cancelled: false,
+        is_awaited: false,
+        is_hurried: false,
+    };
     engine.snapshots.note_begun(running);
-    // Those that sleep are to take part at once.
+    // Wakes sleeping workers to take part at once.
     engine.inboxes.iter().for_each(Inbox::wake);
-    if purpose == Purpose::Base {
+    if purpose == Purpose::Base && engine.durability.has_log() {
         engine.durability.cut_at(engine.journal.position());
     }
     Ok(())
@@ -108,37 +121,42 @@ pub(crate) fn begin(
 fn form(engine: &Engine, purpose: Purpose) -> SnapshotForm {
     match purpose {
         Purpose::Base if !engine.settings.aof_use_rdb_preamble.get() => SnapshotForm::Commands,
-        Purpose::Base | Purpose::File | Purpose::Replicas => SnapshotForm::Rdb,
+        Purpose::Base | Purpose::File => SnapshotForm::Rdb,
+        Purpose::Replicas => engine.replication.replicas.wanted_form(),
     }
 }
 
-fn options(engine: &Engine, clock: &Clock) -> SinkOptions {
+fn options(engine: &Engine, clock: &Clock, form: SnapshotForm) -> SinkOptions {
     let access = match engine.settings.maxmemory_policy.get() {
         MaxmemoryPolicy::AllkeysLru | MaxmemoryPolicy::VolatileLru => AccessKind::Idle(*clock),
         _ => clock.frequency.map_or(AccessKind::None, AccessKind::Frequency),
     };
-    let options = Options { compress: engine.settings.rdbcompression.get(), ..Options::default() };
+    let target = match form {
+        SnapshotForm::ValkeyRdb => Target::Valkey90,
+        SnapshotForm::Rdb | SnapshotForm::Commands => Target::default(),
+    };
+    let options = Options { target, compress: engine.settings.rdbcompression.get(), ..Options::default() };
     SinkOptions { options, access }
 }
 
-/// How many keys a database has.
+/// Number of keys of a database.
 struct DatabaseSize {
     database: usize,
     keys: usize,
     expiring: usize,
 }
 
-/// The sizes of the databases that have keys.
+/// Returns the sizes of the databases with keys.
 fn sizes(engine: &Engine, locked: &mut Locked<'_>, clock: &Clock) -> Vec<DatabaseSize> {
     let had_keys = (0..engine.keyspace.databases()).filter(|&database| engine.keyspace.had_keys(database));
     let sizes = had_keys.map(|database| {
-        let (keys, expiring) = Db::new(locked, database, clock, &mut Observed::default()).sizes();
+        let (keys, expiring) = Db::new(locked, database, clock, &mut SideEffects::default()).sizes();
         DatabaseSize { database, keys, expiring }
     });
     sizes.filter(|size| size.keys > 0).collect()
 }
 
-/// What comes before the keys in Redis's format.
+/// Writes the part before the keys, in Redis's format.
 fn rdb_prologue(engine: &Engine, clock: &Clock, purpose: Purpose, sizes: &[DatabaseSize], options: Options) -> Vec<u8> {
     let (mut out, mut writer) = (Vec::new(), Writer::new(options));
     writer.header(&mut out, engine.keyspace.had_timed_fields());
@@ -147,7 +165,7 @@ fn rdb_prologue(engine: &Engine, clock: &Clock, purpose: Purpose, sizes: &[Datab
     let is_base = if purpose == Purpose::Base { "1" } else { "0" };
     for (name, text) in [
         ("redis-ver", REDIS_VERSION),
-        // Others pass over it.
+        // Other servers skip this field.
         ("penstock-ver", PENSTOCK_VERSION),
         ("redis-bits", "64"),
         ("ctime", &seconds),
@@ -156,20 +174,27 @@ fn rdb_prologue(engine: &Engine, clock: &Clock, purpose: Purpose, sizes: &[Datab
     ] {
         writer.aux(&mut out, name.as_bytes(), text.as_bytes());
     }
-    // The changes behind a base are in the append-only file: what is loaded with them is of no offset.
+    // A base is loaded together with the changes in the append-only file, so it has no replication offset.
     if purpose != Purpose::Base
         && let Some(point) = engine.replication.point()
     {
-        // A primary's stream goes on in the midst. This server's own selects a database first.
+        // A primary's stream continues in its selected database. This server's own stream selects one first.
         writer.aux(&mut out, STREAM_DATABASE_FIELD, point.database.to_string().as_bytes());
         writer.aux(&mut out, HISTORY_FIELD, point.id.as_str().as_bytes());
         writer.aux(&mut out, OFFSET_FIELD, point.offset.to_string().as_bytes());
+    }
+    if purpose == Purpose::Replicas
+        && let Some(states) = engine.slots.view().and_then(|view| view.slot_states())
+    {
+        writer.aux(&mut out, SLOT_STATES_FIELD, states.as_bytes());
     }
     let tokens = match purpose {
         Purpose::File => engine.pipelines.states(clock.now_ms),
         Purpose::Base | Purpose::Replicas => engine.pipelines.states_before_units(clock.now_ms),
     };
-    tokens.iter().for_each(|state| writer.aux(&mut out, TOKEN_FIELD, &state.record()));
+    for state in &tokens {
+        state.records().iter().for_each(|record| writer.aux(&mut out, TOKEN_FIELD, record));
+    }
     for text in engine.scripts.loaded() {
         writer.aux(&mut out, SCRIPT_FIELD, &text);
     }
@@ -183,11 +208,11 @@ fn rdb_prologue(engine: &Engine, clock: &Clock, purpose: Purpose, sizes: &[Datab
     out
 }
 
-/// What comes before the keys where they are commands.
+/// Writes the part before the keys, as commands.
 fn command_prologue(engine: &Engine, clock: &Clock) -> Vec<u8> {
     let mut record = Record::default();
     for state in engine.pipelines.states_before_units(clock.now_ms) {
-        record.push_written(0, Kind::Own, &state.record());
+        state.records().iter().for_each(|own| record.push_written(0, Kind::Own, own));
     }
     for text in engine.scripts.loaded() {
         record.push(0, Kind::Command, [&b"SCRIPT"[..], b"LOAD", &text].into_iter());
@@ -201,26 +226,27 @@ fn command_prologue(engine: &Engine, clock: &Clock) -> Vec<u8> {
 /// Makes a snapshot now and waits until it is on disk. All shards are held, and nothing else runs meanwhile.
 ///
 /// # Errors
-/// If there is one already, or it can't be written.
+/// There is a snapshot already, or it can't be written.
 pub fn save_now(engine: &'static Engine, locked: &mut Locked<'_>, clock: &Clock) -> Result<(), Error> {
     let saves = engine.snapshots.figures().saves;
     if engine.snapshots.purpose().is_none() {
-        // What is left of a cancelled one.
+        // Ends the remains of a cancelled snapshot.
         engine.snapshots.wait_for_end();
         if engine.snapshots.walk() != 0 {
             walk_all(engine, locked);
         }
     }
     begin(engine, locked, clock, Purpose::File)?;
+    engine.snapshots.note_awaited();
     walk_all(engine, locked);
     engine.snapshots.wait_for_end();
-    // Before the client is answered, which may write at once.
+    // Must precede the reply, because the client may write at once.
     engine.follow_snapshots();
-    // The reason stands in the server's log.
+    // The server's log has the reason.
     if engine.snapshots.figures().saves == saves { Err(Error::new("ERR")) } else { Ok(()) }
 }
 
-/// Walks to the end, and ends the walk.
+/// Walks all shards, and ends the walk.
 fn walk_all(engine: &Engine, locked: &mut Locked<'_>) {
     for shard in 0..engine.keyspace.shard_count() {
         loop {
@@ -234,17 +260,18 @@ fn walk_all(engine: &Engine, locked: &mut Locked<'_>) {
     finish(engine, locked);
 }
 
-/// What is to be done before the server ends: a snapshot that is being made is given up, one is saved if `saves`, commands that write wait
-/// from then on, and the stream for replicas ends where the snapshot does. All shards are held.
+/// Prepares the shutdown: cancels a snapshot in progress, saves one if `saves`, blocks later write commands, and ends
+/// the stream for replicas at the snapshot's offset. All shards are held.
 ///
 /// # Errors
-/// If it can't be saved. Then nothing waits, and the stream goes on.
+/// The snapshot can't be saved. Then nothing is blocked, and the stream continues.
 pub fn save_last(engine: &'static Engine, locked: &mut Locked<'_>, clock: &Clock, saves: bool) -> Result<(), Error> {
     engine.snapshots.forget_all_wanted();
     cancel(engine, locked);
-    // One that has been walked is finished.
+    // A snapshot after its walk is finished.
     engine.snapshots.wait_for_end();
-    // Before the snapshot: a replica that has all of the stream has what the snapshot has, and goes on when the server is back.
+    // Must precede the snapshot: a replica with the whole stream then has the snapshot's data, and continues after the
+    // restart.
     engine.replication.stop_stream();
     if engine.is_loading() {
         engine.host.log(LogLevel::Notice, "The data are being loaded: no snapshot is saved.");
@@ -256,13 +283,13 @@ pub fn save_last(engine: &'static Engine, locked: &mut Locked<'_>, clock: &Clock
     Ok(())
 }
 
-/// Ends the walk: all shards have been walked, or the snapshot is cancelled. All shards are held.
+/// Ends the walk after all shards or a cancellation. All shards are held.
 pub(crate) fn finish(engine: &Engine, locked: &mut Locked<'_>) {
     let ended = locked.end_snapshot();
     let is_whole = ended == Some(Ended::Complete);
     let outlet = engine.snapshots.end_walk(ended == Some(Ended::Sweeping), is_whole);
     let Some((outlet, form)) = outlet else { return };
-    if is_whole && form == SnapshotForm::Rdb {
+    if is_whole && form != SnapshotForm::Commands {
         let (mut end, writer) = (Vec::new(), Writer::new(Options::default()));
         writer.end(&mut end);
         outlet.send(end);
@@ -270,8 +297,9 @@ pub(crate) fn finish(engine: &Engine, locked: &mut Locked<'_>) {
     outlet.end(is_whole);
 }
 
-/// Cancels the snapshot that is being made. All shards are held. False, if it has been walked already, or there is none.
+/// Cancels the snapshot in progress. All shards are held. Returns false if its walk has ended, or there is none.
 pub fn cancel(engine: &Engine, locked: &mut Locked<'_>) -> bool {
+    engine.snapshots.hurry();
     if engine.snapshots.walk() == 0 {
         return false;
     }
@@ -280,26 +308,33 @@ pub fn cancel(engine: &Engine, locked: &mut Locked<'_>) -> bool {
 }
 
 impl Worker {
-    /// Whether [`Worker::walk_snapshot`] has something to do.
+    /// Returns true if [`Worker::walk_snapshot`] has work.
     #[must_use]
     pub fn walks_snapshot(&self) -> bool {
         let walk = self.engine.snapshots.walk();
-        walk != 0 && !(self.upkeep.saving.walk == walk && self.upkeep.saving.is_done)
+        walk != 0 && !self.has_walked(walk)
     }
 
-    /// Spends up to `budget` on its share of the snapshot that is being made. Says whether there is more to do at once.
+    /// Returns true if this worker has walked its shards and none of them was reopened since.
+    fn has_walked(&self, walk: u64) -> bool {
+        let saving = &self.upkeep.saving;
+        saving.walk == walk && saving.is_done && saving.reopened == self.engine.snapshots.reopened()
+    }
+
+    /// Spends up to `budget` on its share of the snapshot. Returns true if there is more to do at once.
     pub fn walk_snapshot(&mut self, budget: Duration) -> bool {
         let engine = self.engine;
         let walk = engine.snapshots.walk();
         if walk == 0 {
             return false;
         }
-        if self.upkeep.saving.walk != walk {
-            self.upkeep.saving = WalkProgress { walk, next: self.id, ..WalkProgress::default() };
+        if self.upkeep.saving.walk != walk || self.upkeep.saving.is_done && !self.has_walked(walk) {
+            let reopened = engine.snapshots.reopened();
+            self.upkeep.saving = WalkProgress { walk, next: self.id, reopened, ..WalkProgress::default() };
         }
         let began = Ticks::now();
         let budget_ticks = (budget.as_secs_f64() * 1e6 * per_microsecond()) as u64;
-        let Some(inside) = self.look_inside() else { return true };
+        let Some(inside) = self.enter_gate_to_look() else { return true };
         let is_held_up = self.walk_shards(began, budget_ticks);
         drop(inside);
         slow::note_moment(self, "snapshot-cycle", Ticks::now().since(began));
@@ -309,12 +344,12 @@ impl Worker {
         !self.upkeep.saving.is_done && !is_held_up
     }
 
-    /// Walks until the time is up. Says whether it has to wait: for the disk, a script, or other threads.
+    /// Walks until the budget is used up. Returns true if it must wait for the disk, a script or other threads.
     fn walk_shards(&mut self, began: Ticks, budget_ticks: u64) -> bool {
         let engine = self.engine;
         while let Some(shard) = self.next_to_walk() {
             let give_up = engine.busy.ends_waits();
-            let Some(mut locked) = engine.keyspace.lock_one_unless(shard, give_up) else { return true };
+            let Some(mut locked) = engine.keyspace.lock(Shards::One(shard), give_up) else { return true };
             let step = locked.snapshot_step(shard, STEP_BYTES);
             drop(locked);
             let begun = &mut self.upkeep.saving.begun;
@@ -332,7 +367,7 @@ impl Worker {
         false
     }
 
-    /// The shard that is walked next. None, if all have been.
+    /// Returns the next shard to walk; `None` after the last one.
     fn next_to_walk(&mut self) -> Option<usize> {
         let (shards, threads) = (self.engine.keyspace.shard_count(), self.engine.inboxes.len());
         let at_once = if threads == 1 { 1 } else { BEGUN_SHARDS };
@@ -348,24 +383,24 @@ impl Worker {
     fn end_walk(&mut self) {
         let engine = self.engine;
         let Some(alone) = engine.keyspace.gate().close_unless(engine.busy.ends_waits()) else {
-            // A script takes too long: tried again at the next tick.
+            // A busy script prevents it; the next tick tries again.
             self.upkeep.saving.is_done = false;
             return;
         };
-        // Another thread may have been first.
+        // Another thread may have ended it already.
         if engine.snapshots.walk() == self.upkeep.saving.walk {
             finish(engine, &mut engine.keyspace.all(&alone));
         }
     }
 
-    /// Begins the snapshot that is wanted, if there can be one now. The thread is outside of the gate.
+    /// Begins the requested snapshot, if possible now. The thread is outside of the gate.
     pub fn begin_wanted_snapshot(&mut self) {
         let engine = self.engine;
         if engine.snapshots.wanted().is_none() || !engine.snapshots.are_idle() {
             return;
         }
         let Some(alone) = engine.keyspace.gate().close_unless(engine.busy.ends_waits()) else { return };
-        // Taken when no thread can look: it is wanted until it runs.
+        // Taken behind the gate, so that other threads see the request until the snapshot runs.
         let Some(purpose) = engine.snapshots.take_wanted() else { return };
         if let Err(why) = begin(engine, &mut engine.keyspace.all(&alone), &self.clock, purpose) {
             let why = String::from_utf8_lossy(why.text()).into_owned();
@@ -373,5 +408,59 @@ impl Worker {
             engine.snapshots.change_figures(|figures| figures.note_not_begun(purpose, self.clock.now_ms / 1000));
             engine.follow_snapshots();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::Mutex;
+    use std::sync::mpsc::Receiver;
+
+    use store::keyspace::Key;
+
+    use super::*;
+    use crate::host::{Host, Shutdown};
+    use crate::snapshots::Piece;
+    use crate::testing::{Bench, request};
+    use config::{Apply, ConfigHost, Settings};
+
+    /// A server that takes a snapshot's bytes and writes them nowhere.
+    #[derive(Default)]
+    struct Taker(Mutex<Vec<Receiver<Piece>>>);
+
+    impl Host for Taker {
+        fn save(&self, _: Purpose, _: SnapshotForm, _: Arc<Outlet>, pieces: Receiver<Piece>) -> Result<(), String> {
+            self.0.lock().unwrap().push(pieces);
+            Ok(())
+        }
+
+        fn shut_down(&self, _: Shutdown) {}
+    }
+
+    impl ConfigHost for Taker {
+        fn apply(&self, _: Apply, _: &Settings) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_collection_that_comes_to_a_shard_after_its_walk_is_saved_there() {
+        let mut bench = Bench::with_host(Settings::new(), 1, Box::<Taker>::default(), 1_700_000_000_000_000, 1);
+        let mut session = bench.open();
+        let engine = bench.worker.engine;
+        let shard_of = |name: &String| engine.keyspace.shard_of(Key::new(name.as_bytes()).hash);
+        let named = |shard: usize| (0..).map(|i| format!("key{i}")).find(|name| shard_of(name) == shard).unwrap();
+        let (early, late) = (named(0), named(engine.keyspace.shard_count() - 1));
+        let members: Vec<_> = (0..5000).map(|i| format!("member{i}")).collect();
+        let words: Vec<_> = ["SADD", &late].into_iter().chain(members.iter().map(String::as_str)).collect();
+        assert_eq!(bench.run(&mut session, &request(&words)).0, b":5000\r\n");
+        bench.check(&mut session, &[("bgsave", "+Background saving started"), (&format!("srem {late} member7"), ":1")]);
+        bench.worker.walk_snapshot(Duration::ZERO);
+        bench.check(&mut session, &[(&format!("rename {late} {early}"), "+OK")]);
+        for _ in 0..1000 {
+            bench.worker.walk_snapshot(Duration::ZERO);
+        }
+        assert_eq!(engine.snapshots.shards_left(), None, "the walk has no end");
     }
 }

@@ -1,43 +1,47 @@
-//! What took long or was large: commands for the logs of commands, and moments for the latency monitor.
+//! Slow or large commands, for the command logs, and slow operations, for the latency monitor.
 
 use commands::spec::flag::{FAST, SKIP_SLOWLOG};
 use resp::request::Args;
 
 use super::secrets::{REDACTED, is_secret};
 use crate::clients::session::Session;
-use crate::command_table::Command;
-use crate::config::Settings;
-use crate::engine::LogKind;
-use crate::machine::ticks::to_microseconds;
-use crate::statistics::hot_keys::CountedCommand;
-use crate::statistics::latency_monitor::Sample;
-use crate::statistics::slow_log::SlowLogEntry;
+use crate::slots::check::KeySlots;
+use crate::state::LogKind;
 use crate::worker::Worker;
 use crate::worker::turn::Invocation;
+use commands::table::Command;
+use config::Settings;
+use statistics::hot_keys::CountedCommand;
+use statistics::latency_monitor::Sample;
+use statistics::slow_log::SlowLogEntry;
+use statistics::ticks::to_microseconds;
 
-/// Arguments of an entry; if there are more, the last says how many.
+/// Maximum number of arguments in an entry; the last one then states the number of others.
 const ARGS_MAX: usize = 32;
-/// Bytes of an argument.
+/// Maximum bytes of an argument.
 const ARG_BYTES_MAX: usize = 128;
 
-/// Records a command that took long in the slow log and for the latency monitor, each if it is long enough for that.
+/// Records a slow command in the slow log and the latency monitor, according to their thresholds.
 #[cold]
 pub(crate) fn note_command(worker: &Worker, session: &Session, command: &Command, args: Args<'_>, ticks: u64) {
+    if worker.longest.get().is_none_or(|(_, longest)| longest < ticks) {
+        worker.longest.set(Some((command.id, ticks)));
+    }
     if ticks >= worker.engine.slow_ticks() {
         add_to_log(worker, session, command, args, ticks);
     }
     note_moment(worker, event_of(command), ticks);
 }
 
-/// Records a command that took so many ticks, if it is one that may be recorded.
+/// Records a command in the slow log, unless it is exempt.
 fn add_to_log(worker: &Worker, session: &Session, command: &Command, args: Args<'_>, ticks: u64) {
     add(worker, session, command, args, LogKind::Slow, to_microseconds(ticks) as u64);
 }
 
-/// Records a command in a log, if it is one that may be recorded.
+/// Records a command in a log, unless it is exempt.
 fn add(worker: &Worker, session: &Session, command: &Command, args: Args<'_>, kind: LogKind, figure: u64) {
     let len_max = kind.len_max(&worker.engine.settings);
-    // What isn't kept takes no number either.
+    // A command that isn't kept gets no number either.
     if len_max == 0 || command.info.has(SKIP_SLOWLOG) {
         return;
     }
@@ -52,7 +56,7 @@ fn add(worker: &Worker, session: &Session, command: &Command, args: Args<'_>, ki
     worker.engine.command_log(kind).add(entry, len_max);
 }
 
-/// From how many bytes on requests and replies are recorded; `usize::MAX` if none are.
+/// Minimum sizes of logged requests and replies, in bytes; `usize::MAX` if the log is off.
 #[derive(Clone, Copy)]
 pub(crate) struct LargeSizes {
     pub request: usize,
@@ -71,7 +75,7 @@ impl LargeSizes {
         }
     }
 
-    /// The same for requests that have so many bytes together.
+    /// Returns the thresholds for requests with this total size: a batch below the threshold has no large request.
     pub(crate) fn among(mut self, bytes: usize) -> LargeSizes {
         if bytes < self.request {
             self.request = usize::MAX;
@@ -79,13 +83,13 @@ impl LargeSizes {
         self
     }
 
-    /// True if a command with a reply of so many bytes may be recorded.
+    /// Returns true if a command with this reply size may have to be logged.
     #[inline]
     pub(crate) fn may_be(self, reply: usize) -> bool {
         reply >= self.reply || self.request != usize::MAX
     }
 
-    /// Records a command with a reply of so many bytes in the logs that it is large enough for.
+    /// Records a command with this reply size in the logs, according to their thresholds.
     #[cold]
     pub(crate) fn note(self, worker: &Worker, session: &Session, command: &Command, args: Args<'_>, reply: usize) {
         let request = if self.request == usize::MAX { 0 } else { wire_bytes(args) };
@@ -99,7 +103,7 @@ impl LargeSizes {
     }
 }
 
-/// Counts a command by its keys, if HOTKEYS counts it.
+/// Counts a command by its keys, if HOTKEYS samples it.
 #[cold]
 pub(crate) fn note_hot_keys(worker: &mut Worker, run: Invocation<'_>, ticks: u64, reply: usize) {
     let ratio = worker.engine.hot_keys.ratio();
@@ -112,14 +116,26 @@ pub(crate) fn note_hot_keys(worker: &mut Worker, run: Invocation<'_>, ticks: u64
     worker.engine.hot_keys.note(CountedCommand { keys: &mut keys, us: to_microseconds(ticks), bytes });
 }
 
-/// Bytes of a request in the protocol's form: lines with the lengths, and the arguments.
+/// Counts a command for the slot of its keys, if these statistics are on. A command with keys in several slots counts
+/// for none of them, because its work can't be divided.
+#[cold]
+pub(crate) fn note_slot(worker: &Worker, run: Invocation<'_>, ticks: u64, reply: usize) {
+    if worker.engine.counts_slots()
+        && let KeySlots::One(slot) = KeySlots::of(run.keys.iter().map(|key| key.hash))
+    {
+        let took_ns = (to_microseconds(ticks) * 1000.0) as u64;
+        worker.engine.slot_stats.note(worker.id, slot, took_ns, wire_bytes(*run.args) as u64, reply as u64);
+    }
+}
+
+/// Returns the size of a request in the protocol: the lines with lengths, and the arguments.
 fn wire_bytes(args: Args<'_>) -> usize {
     let digits = |number: usize| number.checked_ilog10().unwrap_or(0) as usize + 1;
     let line = |number: usize| 1 + digits(number) + 2;
     line(args.len()) + args.from(0).map(|arg| line(arg.len()) + arg.len() + 2).sum::<usize>()
 }
 
-/// The arguments as the log keeps them: not too many, not too long, and no secrets.
+/// Returns the arguments for the log: limited in number and length, and without secrets.
 fn shown_args(command: &Command, args: Args<'_>) -> Vec<Vec<u8>> {
     let whole = if args.len() > ARGS_MAX { ARGS_MAX - 1 } else { args.len() };
     let shown = |(i, arg): (usize, &[u8])| if is_secret(command, args, i) { REDACTED.to_vec() } else { shown(arg) };
@@ -138,7 +154,7 @@ fn shown(arg: &[u8]) -> Vec<u8> {
     shown
 }
 
-/// Records something that took so many ticks for the latency monitor, if that is long.
+/// Records an operation of this duration in the latency monitor, if it exceeds the threshold.
 pub(crate) fn note_moment(worker: &Worker, event: &'static str, ticks: u64) {
     if ticks < worker.engine.latency_ticks() {
         return;
@@ -148,7 +164,7 @@ pub(crate) fn note_moment(worker: &Worker, event: &'static str, ticks: u64) {
     worker.engine.latency.add(event, sample);
 }
 
-/// The event that a slow command is.
+/// Returns the latency event of a slow command.
 fn event_of(command: &Command) -> &'static str {
     if command.info.has(FAST) { "fast-command" } else { "command" }
 }

@@ -1,8 +1,9 @@
-//! From the store's entries to commands that make them again: what a base of the append-only file is with `aof-use-rdb-preamble no`.
+//! The conversion of entries to commands that recreate them, for a base of the append-only file with
+//! `aof-use-rdb-preamble no`.
 //!
-//! The pieces are the entries of a record ([`journal::record`]). A value becomes commands of up to 64 items, as Redis writes them,
-//! so that a large collection's come among others and take no memory. A stream is restored from its payload: its groups and
-//! their pending entries would take a command each.
+//! The pieces are the entries of a record ([`journal::record`]). A value becomes commands of up to 64 items, as in
+//! Redis, so a large collection's commands mix with others and take little memory. A stream is restored from its
+//! payload, because its groups and pending entries would take a command each.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -18,9 +19,9 @@ use store::value::Value;
 
 use super::Outlet;
 
-/// Items of a command: Redis's figure.
+/// The greatest number of items in a command: Redis's figure.
 const ITEMS: usize = 64;
-/// Bytes of a piece: each shard may have one that is not full yet.
+/// Bytes of a piece. Each shard may have an unfinished one.
 const PIECE_BYTES: usize = 32 * 1024;
 
 /// Takes one shard's entries.
@@ -35,7 +36,7 @@ impl CommandSink {
     }
 }
 
-/// Hands over what there is.
+/// Hands over the present record.
 fn flush(outlet: &Outlet, record: &mut Record) {
     outlet.send(record.bytes().to_vec());
     record.clear();
@@ -104,7 +105,7 @@ impl ElementSink for ItemSink {
     }
 }
 
-/// The command that adds items to a collection of an entry's type.
+/// Returns the command that adds items to a collection of an entry's type.
 fn command_of(entry: &Entry) -> &'static str {
     match entry.view() {
         View::Object(Value::Hash(_) | Value::TimedHash(_)) => "HSET",
@@ -157,7 +158,7 @@ fn write_expiry(record: &mut Record, database: usize, key: &[u8], expiry: Option
 }
 
 thread_local! {
-    /// Made by the thread's first stream: it has a table of 256 KB.
+    /// Made at the thread's first stream, because it has a table of 256 KB.
     static DUMPER: RefCell<Dumper> = RefCell::new(Dumper::new());
 }
 
@@ -173,11 +174,11 @@ struct ItemWriter {
     command: &'static str,
     database: usize,
     key: Vec<u8>,
-    /// The arguments of the command that is being put together, each as a bulk string, and how many there are.
+    /// The arguments of the present command, each as a bulk string, and their number.
     args: Vec<u8>,
     count: usize,
     items: usize,
-    /// The fields among them that expire, and when.
+    /// The fields with an expiry, in milliseconds of Unix time.
     times: Vec<(Vec<u8>, u64)>,
 }
 
@@ -197,7 +198,7 @@ impl ItemWriter {
         }
     }
 
-    /// A field of a hash. `expiry` is in milliseconds of Unix time.
+    /// Adds a field of a hash. `expiry` is in milliseconds of Unix time.
     fn field(&mut self, record: &mut Record, field: &[u8], value: &[u8], expiry: Option<u64>) {
         self.times.extend(expiry.map(|at| (field.to_vec(), at)));
         self.item(record, [field, value]);
@@ -209,7 +210,7 @@ impl ItemWriter {
         self.item(record, [&text, member]);
     }
 
-    /// A suggestion, which has a command of its own.
+    /// Adds a suggestion, which has a command of its own.
     fn suggestion(&mut self, record: &mut Record, text: &[u8], score: f32, payload: Option<&[u8]>) {
         let mut digits = Vec::new();
         write_f64(&mut digits, f64::from(score));
@@ -237,7 +238,7 @@ impl ItemWriter {
         record.push_written(self.database, Kind::Command, &command);
         self.args.clear();
         (self.count, self.items) = (0, 0);
-        // The fields are there now.
+        // The expiries follow the command that sets the fields.
         for (field, at) in self.times.drain(..) {
             let mut digits = IntText::new();
             let words = [&b"HPEXPIREAT"[..], &self.key, digits.u64(at), b"FIELDS", b"1", &field];

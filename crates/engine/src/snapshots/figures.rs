@@ -1,53 +1,53 @@
-//! How snapshots have ended, for INFO, LASTSAVE and the decision when to make the next one.
+//! The results of snapshots, for INFO, LASTSAVE and the schedule of the next one.
 
 use super::{Purpose, Running};
 
-/// How a snapshot has ended.
+/// The result of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// Its file has its name.
+    /// The file has been written and has its name.
     Saved {
         /// Bytes of the file.
         bytes: u64,
     },
-    /// It could not be written.
+    /// The file could not be written.
     Failed,
-    /// It was cancelled.
+    /// The snapshot was cancelled.
     Cancelled,
 }
 
 /// See the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub struct SnapshotFigures {
-    /// When the last file was saved, in seconds of Unix time; the server's start at first.
+    /// The time of the last saved file, in seconds of Unix time; the server's start at first.
     pub saved_s: u64,
-    /// When the last attempt at a file has ended, in seconds of Unix time.
+    /// The end of the last attempt at a file, in seconds of Unix time.
     pub tried_s: u64,
-    /// Changes so far when the last file was begun that was saved.
+    /// The number of changes before the start of the last saved file.
     pub saved_dirty: u64,
-    /// Whether the last attempt at a file has failed.
+    /// True if the last attempt at a file has failed.
     pub has_failed: bool,
-    /// How many in a row.
+    /// The number of consecutive failures.
     pub failures: u64,
-    /// How long it took, in seconds.
+    /// The duration of the last attempt, in seconds.
     pub file_s: Option<u64>,
-    /// Files that have been saved.
+    /// The number of saved files.
     pub saves: u64,
-    /// The last attempt at a base has failed.
+    /// True if the last attempt at a base has failed.
     pub base_has_failed: bool,
-    /// How many in a row.
+    /// The number of consecutive failures.
     pub base_failures: u64,
-    /// How long the last base took, in seconds.
+    /// The duration of the last base, in seconds.
     pub base_s: Option<u64>,
-    /// Bases that were begun.
+    /// The number of bases that were begun.
     pub rewrites: u64,
-    /// When the last attempt at a base has ended, in seconds of Unix time.
+    /// The end of the last attempt at a base, in seconds of Unix time.
     pub base_tried_s: u64,
-    /// Bytes of the base, and of all that there was of the append-only file when it was installed.
+    /// The bytes of the whole append-only file at the installation of the last base.
     pub base_bytes: u64,
-    /// Keys that the last loading found, and those that had expired.
+    /// The number of keys that the last loading found.
     pub loaded_keys: u64,
-    /// See above.
+    /// The number of expired keys among those that the last loading found.
     pub loaded_expired: u64,
 }
 
@@ -77,7 +77,8 @@ impl SnapshotFigures {
         match running.purpose {
             Purpose::File => {
                 self.tried_s = now_s;
-                if outcome != Outcome::Cancelled {
+                // As in Redis, a failed SAVE does not stop writes.
+                if outcome != Outcome::Cancelled && !(running.is_awaited && has_failed) {
                     (self.file_s, self.has_failed) = (seconds, has_failed);
                     self.failures = if has_failed { self.failures + 1 } else { 0 };
                 }

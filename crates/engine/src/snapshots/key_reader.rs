@@ -1,4 +1,4 @@
-//! A snapshot's keys, read in groups and ready to be put in.
+//! The keys of a snapshot, read in groups.
 
 use std::io::{self, Read};
 
@@ -9,23 +9,23 @@ use store::hash::KeyHash;
 
 use super::reading::ReadContext;
 
-/// Keys of a group, at most: enough that handing it to another thread takes little of its time.
+/// The greatest number of keys in a group, large enough that handing it to another thread is cheap.
 const KEYS: usize = 256;
 
 /// A key that has been read.
 pub(super) struct ReadKey {
     pub hash: KeyHash,
     pub entry: Entry,
-    /// Whether its time has come.
+    /// True if the key has expired.
     pub is_expired: bool,
 }
 
-/// Keys, and what follows them.
+/// Keys, and the event after them.
 pub(super) struct KeyGroup {
     pub keys: Vec<ReadKey>,
-    /// What is no key. None if more keys follow, as far as is known.
+    /// The event after the keys; `None` if more keys may follow.
     pub then: Option<Event>,
-    /// Bytes of the snapshot up to here.
+    /// The number of snapshot bytes up to here.
     pub bytes: u64,
 }
 
@@ -37,19 +37,19 @@ pub(super) struct KeyReader<'c, R, P> {
 }
 
 impl<'c, R: Read, P: FnMut(u64)> KeyReader<'c, R, P> {
-    /// A reader of the snapshot that begins here. `progress` is told how many bytes have been read.
+    /// A reader of the snapshot that begins here. `progress` receives the number of bytes read.
     pub fn new(from: R, context: &ReadContext<'c>, progress: P) -> Self {
         let reader = Reader::new(CountingReader { from, read: 0, progress }, context.limits);
         let reader = reader.with_len(context.options.bytes.unwrap_or(0));
         KeyReader { reader, clock: context.clock, has_ended: false }
     }
 
-    /// Whether nothing follows.
+    /// Returns whether the snapshot has ended.
     pub fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// The next group. Nothing follows an error.
+    /// Returns the next group. An error ends the snapshot.
     pub fn next_group(&mut self) -> Result<KeyGroup, String> {
         let group = self.read();
         self.has_ended = !matches!(&group, Ok(group) if !matches!(group.then, Some(Event::End(_))));
@@ -72,7 +72,7 @@ impl<'c, R: Read, P: FnMut(u64)> KeyReader<'c, R, P> {
     }
 }
 
-/// Tells how many bytes have been read.
+/// Counts the bytes that are read.
 struct CountingReader<R, P> {
     from: R,
     read: u64,
@@ -88,7 +88,7 @@ impl<R: Read, P: FnMut(u64)> Read for CountingReader<R, P> {
     }
 }
 
-/// The access word of a key that is used as a snapshot says.
+/// Returns the access word of a key from a snapshot's fact about its use.
 fn access_word(access: Access, clock: &Clock) -> u32 {
     match (access, clock.frequency) {
         (Access::Frequency(count), Some(frequency)) => frequency.word(count),

@@ -1,4 +1,4 @@
-//! Reading a snapshot: its keys, functions, scripts and pipeline tokens, given to whatever puts them in.
+//! Reading a snapshot: its keys, functions, scripts and pipeline tokens go to a target.
 
 use std::io::Read;
 use std::sync::mpsc::sync_channel;
@@ -13,32 +13,35 @@ use store::hash::KeyHash;
 use store::keyspace::Key;
 
 use super::key_reader::{KeyGroup, KeyReader, ReadKey};
-use super::{HISTORY_FIELD, OFFSET_FIELD, SCRIPT_FIELD, STREAM_DATABASE_FIELD, TOKEN_FIELD};
+use super::{HISTORY_FIELD, OFFSET_FIELD, SCRIPT_FIELD, SLOT_STATES_FIELD, STREAM_DATABASE_FIELD, TOKEN_FIELD};
 
-/// Keys that are put in at once, so that the waits for memory of all of them overlap.
+/// The number of keys that are inserted together, so that their memory accesses overlap.
 const AT_ONCE: usize = 64;
 
-/// Groups of keys that are read before those ahead of them are put in: enough that neither thread waits where some take longer.
+/// The greatest number of groups that are read ahead of their insertion, so that neither thread waits for short delays
+/// of the other.
 const GROUPS_AHEAD: usize = 16;
 
-/// What a snapshot had.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+/// The contents of a snapshot in figures.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Loaded {
-    /// Keys.
+    /// The number of keys.
     pub keys: u64,
-    /// Keys that had expired and were left out.
+    /// The number of expired keys that were left out.
     pub expired: u64,
     /// Bytes of the snapshot.
     pub bytes: u64,
-    /// The database that the stream has selected that goes on behind it, if it tells.
+    /// The database that the stream after it has selected, if the snapshot has this fact.
     pub stream_database: Option<usize>,
-    /// The history that it is of, and its bytes up to there, if it tells.
+    /// The history that it belongs to, and its offset there, if the snapshot has these facts.
     history: Option<HistoryId>,
     offset: Option<u64>,
+    /// The states of the open slots of a cluster's primary.
+    pub slot_states: Option<Vec<u8>>,
 }
 
 impl Loaded {
-    /// The point of a history that it is of, if it tells.
+    /// Returns its point in a history, if the snapshot has one.
     #[must_use]
     pub fn point(&self) -> Option<HistoryPoint> {
         let Loaded { history: Some(id), offset: Some(offset), stream_database: Some(database), .. } = *self else {
@@ -48,45 +51,46 @@ impl Loaded {
     }
 }
 
-/// What becomes of keys that have expired.
+/// The treatment of expired keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExpiredKeys {
-    /// They are put in: what follows the snapshot tells of their end.
+    /// They are inserted: the data after the snapshot contain their removal.
     Kept,
     /// They are left out.
     LeftOut,
-    /// They are put in if the snapshot is of a history, which goes on with their end.
+    /// They are inserted if the snapshot belongs to a history, which contains their removal.
     KeptInHistory,
 }
 
-/// How a snapshot is loaded.
+/// The options of loading a snapshot.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadOptions {
-    /// What becomes of keys that have expired.
+    /// The treatment of expired keys.
     pub expired: ExpiredKeys,
-    /// Whether a wrong checksum is an error (`rdbchecksum`).
+    /// True if a wrong checksum is an error (`rdbchecksum`).
     pub checks: bool,
-    /// Whether a key takes the place of one that is there. Else that is an error.
+    /// True if a key replaces an existing one; otherwise that is an error.
     pub replaces: bool,
-    /// How many bytes it has, if that is known: room is made for as many keys and elements as it may have of those that it claims.
+    /// Its size in bytes, if known. The size bounds the claimed numbers of keys and elements that memory is reserved
+    /// for.
     pub bytes: Option<u64>,
 }
 
-/// Puts in what a snapshot has. Errors are texts that say what can't be put in.
+/// A destination of a snapshot's contents. Errors are texts about the item that can't be inserted.
 pub(crate) trait SnapshotTarget {
-    /// Puts keys into a database, which are some of those that it gets.
+    /// Inserts some keys into a database.
     fn put_in(&mut self, arriving: &mut Arriving) -> Result<(), String>;
 
-    /// About so many keys follow for this database.
+    /// Announces the approximate number of keys for this database.
     fn expect(&mut self, database: usize, keys: usize);
 
-    /// Puts in a library of functions, in place of one of its name.
+    /// Inserts a library of functions, and replaces one of its name.
     fn function(&mut self, text: &[u8]) -> Result<(), String>;
 
-    /// Puts in a script that SCRIPT LOAD has loaded.
+    /// Inserts a script from SCRIPT LOAD.
     fn script(&mut self, text: &[u8]) -> Result<(), String>;
 
-    /// Puts in a pipeline token, from its record.
+    /// Inserts a pipeline token, from its record.
     fn token(&mut self, record: &[u8]) -> Result<(), String>;
 }
 
@@ -98,9 +102,9 @@ pub(crate) struct Arriving {
 }
 
 impl Arriving {
-    /// Puts them in. `db` is the database.
+    /// Inserts them into `db`.
     pub(crate) fn put_into(&mut self, db: &mut Db<'_, '_>) -> Result<(), String> {
-        // Another thread may have made them.
+        // Another thread may have made the entries, so they are not in this core's cache.
         self.entries.iter().for_each(|(_, entry)| entry.prefetch());
         db.prefetch(self.entries.iter().map(|(hash, _)| *hash));
         for (hash, entry) in self.entries.drain(..) {
@@ -126,21 +130,21 @@ struct Reading<'r, T> {
     loaded: Loaded,
 }
 
-/// What a snapshot's reading goes by.
+/// The context of reading a snapshot.
 #[derive(Clone, Copy)]
 pub(crate) struct ReadContext<'c> {
-    /// The forms of collections.
+    /// The size limits of collections' forms.
     pub limits: Limits,
     pub clock: &'c Clock,
-    /// How many databases there are.
+    /// The number of databases.
     pub databases: usize,
     pub options: LoadOptions,
 }
 
-/// Gives a target what a snapshot has. `progress` is told after each piece how many bytes have been read.
+/// Passes a snapshot's contents to a target. `progress` receives the number of bytes read after each piece.
 ///
 /// # Errors
-/// What is wrong with the snapshot, and where.
+/// The fault of the snapshot, and its place.
 pub(crate) fn read<T: SnapshotTarget>(
     from: impl Read,
     context: ReadContext<'_>,
@@ -151,11 +155,11 @@ pub(crate) fn read<T: SnapshotTarget>(
     Reading::new(&context, target).take_all(|| reader.next_group())
 }
 
-/// The same, with a thread of its own that reads and makes values ahead of what is put in: most of the time is waits for memory, and two
-/// cores wait at once.
+/// Like [`read`], with a thread that reads and makes values ahead of their insertion. Most of the time is spent in
+/// waits for memory, and two cores can wait at once.
 ///
 /// # Errors
-/// As [`read`], or if there can't be another thread.
+/// The errors of [`read`], and the failure to start a thread.
 pub(crate) fn read_with_thread<T: SnapshotTarget>(
     from: impl Read + Send,
     context: ReadContext<'_>,
@@ -166,7 +170,7 @@ pub(crate) fn read_with_thread<T: SnapshotTarget>(
         let (made, groups) = sync_channel(GROUPS_AHEAD);
         let makes = move || {
             let mut reader = KeyReader::new(from, &context, progress);
-            // The other end has gone where what came before can't be put in.
+            // The receiver is gone if an earlier group could not be inserted.
             while made.send(reader.next_group()).is_ok() && !reader.has_ended() {}
         };
         let thread = std::thread::Builder::new().name("load-reader".into()).spawn_scoped(scope, makes);
@@ -183,7 +187,7 @@ impl<'r, T: SnapshotTarget> Reading<'r, T> {
         Reading { target, databases, options, arriving, loaded: Loaded::default() }
     }
 
-    /// Puts in one group after another.
+    /// Inserts one group after another.
     fn take_all(mut self, mut next: impl FnMut() -> Result<KeyGroup, String>) -> Result<Loaded, String> {
         loop {
             let KeyGroup { keys, then, bytes } = next()?;
@@ -198,7 +202,7 @@ impl<'r, T: SnapshotTarget> Reading<'r, T> {
         }
     }
 
-    /// Takes what comes next. At the end, says whether the checksum is right.
+    /// Takes an event. At the end, returns whether the checksum is right.
     fn take(&mut self, event: Event) -> Result<Option<Checksum>, String> {
         match event {
             Event::Select(database) => {
@@ -210,11 +214,12 @@ impl<'r, T: SnapshotTarget> Reading<'r, T> {
                 TOKEN_FIELD => self.target.token(&text)?,
                 STREAM_DATABASE_FIELD => self.loaded.stream_database = self.stream_database(&text)?,
                 HISTORY_FIELD => self.loaded.history = HistoryId::parse(&text),
+                SLOT_STATES_FIELD => self.loaded.slot_states = Some(text),
                 OFFSET_FIELD => self.loaded.offset = parse_i64(&text).and_then(|number| u64::try_from(number).ok()),
                 _ => {}
             },
             Event::Function(text) => self.target.function(&text)?,
-            // Keys come by themselves.
+            // Keys arrive in groups.
             Event::Entry { .. } | Event::Header(_) | Event::EmptyKey(_) => {}
             Event::Resize { credible, .. } => self.target.expect(self.arriving.database, credible),
             Event::End(checksum) => {
@@ -232,7 +237,7 @@ impl<'r, T: SnapshotTarget> Reading<'r, T> {
         })
     }
 
-    /// The database that a stream has selected. A server that has selected none yet may say so by a number below 0.
+    /// Returns the database that a stream has selected. A negative number stands for no selection yet.
     fn stream_database(&self, text: &[u8]) -> Result<Option<usize>, String> {
         let number = parse_i64(text).and_then(|number| u64::try_from(number).ok());
         number.map(|number| self.known_database(number, "is followed by changes of")).transpose()

@@ -1,4 +1,4 @@
-//! From the store's entries to Redis's format, a piece at a time.
+//! The conversion of entries to Redis's format, one piece at a time.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use store::value::Value;
 
 use super::Outlet;
 
-/// Bytes of a piece: each shard may have one that is not full yet.
+/// Bytes of a piece. Each shard may have an unfinished one.
 const PIECE_BYTES: usize = 32 * 1024;
 
-/// What of a key's use is saved: what the policy of eviction goes by.
+/// The saved fact about a key's use, which depends on the eviction policy.
 #[derive(Clone, Copy, Debug)]
 pub enum AccessKind {
     /// Nothing.
     None,
-    /// For how long it was not used.
+    /// The idle time.
     Idle(Clock),
-    /// How often it was used.
+    /// The frequency of use.
     Frequency(Frequency),
 }
 
-/// How entries are written.
+/// The options of writing entries.
 #[derive(Clone, Copy, Debug)]
 pub struct SinkOptions {
     /// The form.
     pub options: Options,
-    /// What is said of the use of keys.
+    /// The saved facts about the use of keys.
     pub access: AccessKind,
 }
 
@@ -47,15 +47,15 @@ pub(crate) struct ShardSink {
 }
 
 thread_local! {
-    /// Each thread's, whatever shard it walks: it has a table of 256 KB.
-    static WRITER: RefCell<Option<(bool, Writer)>> = const { RefCell::new(None) };
+    /// One writer for all shards of a thread, because it has a table of 256 KB.
+    static WRITER: RefCell<Option<(Options, Writer)>> = const { RefCell::new(None) };
 }
 
 /// Calls `write` with the thread's writer.
 pub(crate) fn with_writer<T>(options: Options, write: impl FnOnce(&mut Writer) -> T) -> T {
     WRITER.with_borrow_mut(|kept| {
-        if kept.as_ref().is_none_or(|(compress, _)| *compress != options.compress) {
-            *kept = Some((options.compress, Writer::new(options)));
+        if kept.as_ref().is_none_or(|(known, _)| *known != options) {
+            *kept = Some((options, Writer::new(options)));
         }
         match kept {
             Some((_, writer)) => write(writer),
@@ -78,7 +78,7 @@ impl ShardSink {
     }
 
     fn flush(&mut self) {
-        // Its neighbours in the file may come from shards with other databases.
+        // The next piece in the file may come from a shard with another database.
         self.database = None;
         self.outlet.send(std::mem::take(&mut self.piece));
     }
@@ -127,7 +127,7 @@ impl Sink for ShardSink {
     }
 }
 
-/// How a collection is written in parts.
+/// Returns the form of a collection that is written in parts.
 fn collection_of(entry: &Entry) -> Option<Collection> {
     let View::Object(value) = entry.view() else { return None };
     match value {
@@ -147,15 +147,16 @@ fn collection_of(entry: &Entry) -> Option<Collection> {
 /// Bytes of a part of a record.
 const PART_BYTES: usize = 256 * 1024;
 
-/// Takes the elements of one large collection, and hands them over in parts: other keys' records come between them.
+/// Takes the elements of one large collection, and hands them over in parts. Other keys' records come between the
+/// parts.
 struct RecordSink {
     outlet: Arc<Outlet>,
     options: Options,
     record: u64,
     part: Vec<u8>,
-    /// The time that the record of a hash with fields that expire has.
+    /// The base time in the record of a hash with expiring fields.
     first_ms: Option<u64>,
-    /// Whether the record is of suggestions, behind which there is a mark.
+    /// True for suggestions, which end with a mark.
     has_end: bool,
 }
 
@@ -170,7 +171,7 @@ impl ElementSink for RecordSink {
             Element::Member(member) | Element::Item(Item::Str(member)) => writer.element(part, member),
             Element::Field(field, value, expiry) => match first_ms {
                 Some(first_ms) => writer.timed_field(part, first_ms, field, value, expiry),
-                // At the cut, none expired.
+                // No field expired at the cut.
                 None => writer.field(part, field, value),
             },
             Element::Scored(member, score) => writer.member(part, member, score),

@@ -1,4 +1,4 @@
-//! Keeping to `maxmemory-clients`, and to `unauthenticated-input-total`: the connections that take most memory are
+//! The limits `maxmemory-clients` and `unauthenticated-input-total`: the connections that take the most memory are
 //! closed.
 
 use std::sync::atomic::Ordering;
@@ -7,33 +7,33 @@ use crate::clients::client::{Client, Sum, client_flag};
 use crate::clients::client_memory::memory_bytes;
 use crate::clients::line::line;
 use crate::clients::session::Session;
-use crate::config::LogLevel;
-use crate::engine::Engine;
 use crate::services::closing::close_client;
+use crate::state::Engine;
 use crate::worker::Worker;
+use config::LogLevel;
 
-/// How long, in milliseconds, no thread looks again for connections to close when there were none: all those that are
-/// left say CLIENT NO-EVICT, or are small and many.
+/// The pause, in milliseconds, after a vain search for connections to close: the remaining ones have CLIENT NO-EVICT,
+/// or are small and many.
 const IN_VAIN_MS: u64 = 100;
 
-/// The part of `unauthenticated-input-total` that is made free when it has been reached.
+/// The divisor of `unauthenticated-input-total` for the part that is freed when the limit is reached.
 const UNAUTHENTICATED_PART_CLOSED: u64 = 4;
 
-/// Bytes of memory that a connection's requests take while they wait to be complete.
+/// Returns the bytes of memory that a connection's incomplete requests take.
 fn input_bytes(client: &Client) -> u64 {
     let parts = [&client.input_bytes, &client.input_free_bytes, &client.args_bytes];
     parts.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
 }
 
-/// Closes those of the clients that have yet to authenticate that take most, if the requests of all of them, with the handshakes that are
-/// under way, take more than `unauthenticated-input-total`.
+/// Closes the largest unauthenticated clients if their incomplete requests, together with the handshakes under way,
+/// exceed `unauthenticated-input-total`.
 pub fn keep_unauthenticated_total(engine: &Engine) {
     let limit = engine.settings.unauthenticated_input_total.get();
     let handshakes = engine.clients.noted(Sum::Handshakes);
     if engine.clients.noted(Sum::Unauthenticated) + handshakes <= limit {
         return;
     }
-    // More than have to go, so that looking for them takes little of the time of those that make it necessary.
+    // The search frees more than necessary, so that attackers can't make it run often.
     let kept = (limit - limit / UNAUTHENTICATED_PART_CLOSED).saturating_sub(handshakes);
     let may_go = |client: &Client| client.is_noted(Sum::Unauthenticated);
     for client in engine.clients.remove_largest(Sum::Unauthenticated, kept, may_go) {
@@ -48,8 +48,8 @@ pub fn keep_unauthenticated_total(engine: &Engine) {
 }
 
 impl Worker {
-    /// Notes what a connection takes now, and closes those that take most if that is too much. Call it whenever one's
-    /// buffers may have grown or shrunk; the one itself may be among those that are closed, a moment later.
+    /// Notes a connection's memory, and closes the largest ones if the sum exceeds the limit. Call it whenever a
+    /// connection's buffers may have changed; the connection itself may be closed a moment later.
     #[inline]
     pub fn note_client_memory(&self, client: &Client) {
         if self.engine.client_limit.bytes.load(Ordering::Relaxed) > 0 {
@@ -58,8 +58,8 @@ impl Worker {
         }
     }
 
-    /// Notes what the requests of a connection take that has yet to authenticate, and closes those that take most if
-    /// all of them take too much: each may take little, but a client can open many. Call it whenever that may have
+    /// Notes the memory of an unauthenticated connection's requests, and closes the largest such connections if the sum
+    /// is too large: one connection may take little, but a client can open many. Call it whenever the memory may have
     /// changed.
     #[inline]
     pub fn note_unauthenticated(&self, session: &Session) {
@@ -76,10 +76,10 @@ impl Worker {
         keep_unauthenticated_total(engine);
     }
 
-    /// Begins to keep to the limit that has been set.
+    /// Applies a changed limit.
     pub(crate) fn follow_client_limit(&self) {
         if self.engine.client_limit.follow(&self.engine.settings) {
-            // It has not been noted as long as there was no limit.
+            // Memory was not noted without a limit.
             let clients = &self.engine.clients;
             clients.all().iter().for_each(|client| clients.note(Sum::Memory, client, memory_bytes(client)));
             self.evict_clients();

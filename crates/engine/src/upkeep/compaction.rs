@@ -1,37 +1,38 @@
-//! Moves what lies in half-empty pages of the allocator. When that is done, and for how long, is `memory::compaction`.
+//! The step that moves values out of half-empty pages of the allocator. `memory::compaction` decides the time and the
+//! budget.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use store::compact::Mover;
 use store::db::Db;
-use store::keyspace::Key;
+use store::keyspace::{Key, Shards};
 
-use crate::machine::ticks::{Ticks, per_microsecond};
 use crate::memory::compaction::CompactionProgress;
 use crate::services::slow;
 use crate::worker::Worker;
+use statistics::ticks::{Ticks, per_microsecond};
 
-/// Steps of a table between two looks at the time.
+/// Steps of a table between two reads of the clock.
 const STEPS_AT_ONCE: usize = 8;
-/// Large values that a thread remembers to look through. Beyond that, they wait for the next pass.
+/// The greatest number of large values that a thread remembers for a later scan. The others wait for the next pass.
 const LARGE_MAX: usize = 1024;
 
-/// So many percent of a tick, less what has been spent on removing keys, but no less than so many.
+/// Returns `percent` of a tick, minus the time spent on removing keys, but at least `min_percent` of a tick.
 fn share_of(tick: Duration, percent: f64, min_percent: f64, removing: Duration) -> Duration {
     tick.mul_f64(percent / 100.0).saturating_sub(removing).max(tick.mul_f64(min_percent / 100.0))
 }
 
 impl Worker {
-    /// Whether [`Worker::compact_memory`] may have something to do.
+    /// Returns whether [`Worker::compact_memory`] may have work.
     #[must_use]
     pub fn may_compact(&self) -> bool {
         self.engine.compaction.at_it.load(Ordering::Relaxed) > 0
     }
 
-    /// Spends its share of the next `tick` on moving what lies in sparse pages, if that is wanted, and no more than the
-    /// minimum where removing keys has had that share already: clients wait for both. `idle` is the part of the time,
-    /// from 0 to 1, in which the thread did not run, or only polled, of late. Says whether there is more to do.
+    /// Moves values out of sparse pages during this thread's share of the next `tick`, if that is wanted. Time spent on
+    /// removing keys counts against the share, down to the minimum, because clients wait for both. `idle` is the recent
+    /// fraction of time, from 0 to 1, in which the thread slept or polled. Returns whether there is more to do.
     pub fn compact_memory(&mut self, tick: Duration, removing: Duration, idle: f64) -> bool {
         let compaction = &self.engine.compaction;
         let pass = compaction.pass.load(Ordering::Acquire);
@@ -47,11 +48,12 @@ impl Worker {
             self.end_compaction();
             return false;
         }
-        // While commands are held back, or a script has the keyspace, it waits.
+        // Compaction waits while keys must stay, which may last: a replica's keys are its primary's. No tick is early for that.
         if self.engine.keeps_keys() {
-            return true;
+            return false;
         }
-        let inside = self.pass();
+        // It also waits while a script has the keyspace.
+        let inside = self.enter_gate();
         if inside.is_none() {
             return true;
         }
@@ -78,25 +80,35 @@ impl Worker {
         !done
     }
 
-    /// This thread has ended the pass, or gives it up.
+    /// Ends this thread's part of the pass, or gives it up.
     fn end_compaction(&mut self) {
         self.upkeep.compacting.done = true;
         self.engine.compaction.at_it.fetch_sub(1, Ordering::Release);
     }
 
-    /// A few steps in one shard, behind its lock.
+    /// Does a few steps in one shard, under its lock.
     fn compact_some(&mut self, progress: &mut CompactionProgress, mover: &mut Mover<'_>) {
         let engine = self.engine;
         let threads = engine.inboxes.len();
-        // Threads share the work as they do in looking for expired keys.
+        // Threads divide the shards as in the search for expired keys.
         let shards = engine.keyspace.shard_count().saturating_sub(self.id).div_ceil(threads);
         let parts = shards * engine.keyspace.databases();
         if progress.parts >= parts {
             progress.done = true;
             return;
         }
-        let (database, shard) = (progress.part / shards, self.id + progress.part % shards * threads);
-        let Some(mut locked) = engine.keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { return };
+        let (database, nth) = (progress.part / shards, progress.part % shards);
+        let shard = self.id + nth * threads;
+        if !progress.swept && progress.cursor == 0 {
+            let next = engine.keyspace.next_occupied_by(database, shard, threads);
+            let skipped = next.map_or(shards - nth, |next| (next - shard) / threads);
+            if skipped > 0 {
+                progress.parts += skipped;
+                progress.part = (progress.part + skipped) % parts;
+                return;
+            }
+        }
+        let Some(mut locked) = engine.keyspace.lock(Shards::One(shard), engine.busy.ends_waits()) else { return };
         let mut db = Db::new(&mut locked, database, &self.clock, &mut self.observed);
         for _ in 0..STEPS_AT_ONCE {
             if !progress.swept {
@@ -128,13 +140,13 @@ mod tests {
     const TICK: Duration = Duration::from_millis(1);
 
     #[test]
-    fn what_removing_keys_has_taken_counts_as_time_that_clients_wait() {
+    fn time_for_removing_keys_reduces_the_share() {
         let share = |removing_us| share_of(TICK, 25.0, 1.0, Duration::from_micros(removing_us)).as_micros();
         assert_eq!([0, 100, 240, 250, 2000].map(share), [250, 150, 10, 10, 10]);
     }
 
     #[test]
-    fn a_pass_goes_on_where_the_last_one_ended_and_looks_through_everything() {
+    fn a_pass_starts_where_the_last_one_ended_and_covers_everything() {
         const KEYS: u64 = 500;
         let mut bench = Bench::default();
         let mut session = bench.open();
@@ -152,10 +164,22 @@ mod tests {
         assert!(!bench.worker.compact_memory(TICK, Duration::ZERO, 1.0) && !bench.worker.may_compact());
         let (ended, before) = (bench.worker.upkeep.compacting.part, stayed());
         assert!(ended > 0 && before < KEYS);
-        // Seen to have been of use, it is followed by another.
+        // A pass that has been useful is followed by another.
         look(3 * LOOK_MS, 50);
         look(4 * LOOK_MS, 50);
         while bench.worker.compact_memory(TICK, Duration::ZERO, 1.0) {}
         assert_eq!((stayed() - before, bench.worker.upkeep.compacting.part), (KEYS, ended));
+    }
+
+    #[test]
+    fn a_pass_that_waits_asks_for_no_early_tick() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        bench.check(&mut session, &[("SET key value", "+OK"), ("CLIENT PAUSE 1000 WRITE", "+OK")]);
+        look(&bench.worker.engine.compaction, LOOK_MS, 100);
+        assert!(!bench.worker.compact_memory(TICK, Duration::ZERO, 1.0) && bench.worker.may_compact());
+        bench.check(&mut session, &[("CLIENT UNPAUSE", "+OK")]);
+        while bench.worker.compact_memory(TICK, Duration::ZERO, 1.0) {}
+        assert!(!bench.worker.may_compact());
     }
 }

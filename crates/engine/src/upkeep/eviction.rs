@@ -1,32 +1,33 @@
-//! Keeps the memory in use within maxmemory: by removing keys that would be missed least, and by refusing commands that
-//! need more memory once there is nothing to remove.
+//! Eviction: keeps the memory in use within maxmemory by removing the keys that the policy values least. Commands that
+//! need more memory are refused when no key is left to remove.
 //!
-//! Each thread looks before every window of commands, so that a batch can't go far beyond the limit. Which keys go is
-//! found by looking at a few at random, and by remembering the best of those that were seen before. Source of the
-//! policies: Redis's page "Key eviction".
+//! Each thread checks the memory before every window of commands, so a batch can't exceed the limit by far. Eviction
+//! samples some random keys and remembers the best candidates of earlier samples. Source of the policies: Redis's page
+//! "Key eviction".
 
 use commands::call::KeyRef;
 use commands::effects::{Class, Concerns};
 use store::db::Db;
 use store::db::evict::{EvictionCandidate, Order};
-use store::keyspace::{Key, Locked};
+use store::keyspace::{Key, Locked, Shards};
 
-use crate::machine::ticks::{Ticks, per_microsecond, to_microseconds};
 use crate::memory::eviction::{CANDIDATES_MAX, order_of};
 use crate::services::slow;
 use crate::worker::Worker;
+use statistics::ticks::{Ticks, per_microsecond, to_microseconds};
 
-/// How long a reading of the memory in use is good for, in microseconds, if it is far from the limit. To add up what
-/// all threads count costs as much as a few commands.
+/// The time, in microseconds, that a reading of the memory in use stays valid far from the limit. Adding up the
+/// counters of all threads costs as much as a few commands.
 const READING_US: f64 = 50.0;
-/// Bytes below the limit from which on it is far: more than the threads can take while a reading is good.
+/// The distance from the limit, in bytes, that counts as far: more than the threads can allocate while a reading is
+/// valid.
 const FAR_BYTES: u64 = 16 << 20;
-/// The unit of the time for eviction before each command, in microseconds, and by how much it grows with each step of
+/// The unit of the time for eviction before each command, in microseconds, and its growth for each step of
 /// maxmemory-eviction-tenacity beyond 10: Redis's figures.
 const TENACITY_US: f64 = 50.0;
 const TENACITY_GROWTH: f64 = 1.15;
 
-/// Ticks that eviction may take before a command.
+/// Returns the ticks that eviction may take before a command.
 fn budget_ticks(tenacity: i64) -> u64 {
     let us = match tenacity {
         ..=10 => TENACITY_US * tenacity.max(0) as f64,
@@ -37,19 +38,19 @@ fn budget_ticks(tenacity: i64) -> u64 {
 }
 
 impl Worker {
-    /// Evicts keys if too much memory is in use, and notes whether it still is, before so many commands. The caller is
-    /// inside the gate and holds no shard. `serve` serves the waiters of keys that are gone.
+    /// Evicts keys if too much memory is in use, and notes whether it still is, before `commands` commands. The caller
+    /// is inside the gate and holds no shard. `serve` serves the waiters of removed keys.
     #[inline]
     pub(crate) fn keep_to_limit(&mut self, commands: usize, serve: impl FnOnce(&mut Worker)) {
         let max = self.engine.settings.maxmemory.get();
         if max == 0 {
             self.memory.full = false;
         } else {
-            self.mind_limit(max, commands, serve);
+            self.enforce_limit(max, commands, serve);
         }
     }
 
-    fn mind_limit(&mut self, max: u64, commands: usize, serve: impl FnOnce(&mut Worker)) {
+    fn enforce_limit(&mut self, max: u64, commands: usize, serve: impl FnOnce(&mut Worker)) {
         let now = Ticks::now();
         if self.memory.left > FAR_BYTES && to_microseconds(now.since(self.memory.read_at)) < READING_US {
             return;
@@ -60,11 +61,12 @@ impl Worker {
         self.memory.full = used > max && !self.evict(max, commands, serve);
     }
 
-    /// Removes keys until no more than `max` bytes are in use, or the time for so many commands is up. False if there
-    /// is nothing to remove.
+    /// Removes keys until at most `max` bytes are in use, or the time for `commands` commands is over. Returns false if
+    /// no key is left to remove.
     #[cold]
     fn evict(&mut self, max: u64, commands: usize, serve: impl FnOnce(&mut Worker)) -> bool {
-        // While commands are held back or data are loaded, keys stay as they are, and as in Redis nothing is refused for it.
+        // Keys stay unchanged while commands are held back or data are loaded. Nothing is refused because of that, as
+        // in Redis.
         if self.engine.keeps_keys() {
             return true;
         }
@@ -88,7 +90,7 @@ impl Worker {
         found
     }
 
-    /// Removes the best candidate that still exists. False if there is no key that may go.
+    /// Removes the best candidate that still exists. Returns false if there is no key that may go.
     fn evict_one(&mut self) -> bool {
         loop {
             if !self.find_candidates() {
@@ -102,20 +104,18 @@ impl Worker {
         }
     }
 
-    /// Looks at some keys of a shard, or of as many as it takes to see some, and remembers the best of them. False if
-    /// no shard has a key that may go.
+    /// Samples shards until enough keys are found, and keeps the best candidates. Returns false if no shard has a key
+    /// that may go.
     fn find_candidates(&mut self) -> bool {
         let engine = self.engine;
         let keyspace = &engine.keyspace;
-        let shards = keyspace.shard_count();
         let mut wanted = match self.memory.order {
             Order::Random => 1,
             _ => engine.settings.maxmemory_samples.get_usize().min(CANDIDATES_MAX * 4),
         };
-        let first = self.random.below(shards);
-        for shard in (0..shards).map(|i| (first + i) % shards) {
-            // Another shard does as well as one that a script holds which takes too long.
-            let Some(mut locked) = keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { continue };
+        for shard in keyspace.occupied_from(self.random.next()) {
+            // A shard that a busy script holds is skipped.
+            let Some(mut locked) = keyspace.lock(Shards::One(shard), engine.busy.ends_waits()) else { continue };
             let found = self.sample(&mut locked, shard, wanted);
             wanted = wanted.saturating_sub(found);
             if wanted == 0 {
@@ -126,8 +126,8 @@ impl Worker {
         !self.memory.candidates.is_empty()
     }
 
-    /// Adds up to `wanted` keys of a shard, of each database, to the candidates. Gives how many it had where it had
-    /// most.
+    /// Adds up to `wanted` keys of a shard, from each database, to the candidates. Returns the greatest number found in
+    /// one database.
     fn sample(&mut self, locked: &mut Locked<'_>, shard: usize, wanted: usize) -> usize {
         let keyspace = &self.engine.keyspace;
         let (order, volatile) = (self.memory.order, self.memory.volatile);
@@ -145,7 +145,7 @@ impl Worker {
         most
     }
 
-    /// Sorts the candidates, and forgets all but the best.
+    /// Sorts the candidates, and keeps only the best.
     fn keep_best(&mut self) {
         let all = &mut self.memory.candidates;
         all.sort_by(|a, b| (a.score, a.tie, a.database, &a.key).cmp(&(b.score, b.tie, b.database, &b.key)));
@@ -153,18 +153,18 @@ impl Worker {
         all.drain(..all.len().saturating_sub(CANDIDATES_MAX));
     }
 
-    /// Removes a key. False if it is gone already or may not go any more, or is held by a script that takes too long.
+    /// Removes a key. Returns false if the key is gone, may not go any more, or is held by a busy script.
     fn evict_key(&mut self, candidate: &EvictionCandidate) -> bool {
         let key = Key::new(&candidate.key);
         let engine = self.engine;
         let shard = engine.keyspace.shard_of(key.hash);
-        let Some(mut locked) = engine.keyspace.lock_one_unless(shard, engine.busy.ends_waits()) else { return false };
-        self.begin_effects(&[KeyRef { arg: 0, hash: key.hash }], None, self.engine.reasons.get());
+        let Some(mut locked) = engine.keyspace.lock(Shards::One(shard), engine.busy.ends_waits()) else { return false };
+        self.begin_effects(&[KeyRef { arg: 0, hash: key.hash }], None, self.engine.slow_path.get());
         let mut db = Db::new(&mut locked, candidate.database, &self.clock, &mut self.observed);
         let evicted = db.evict(key, self.memory.volatile).is_some();
         if evicted {
             self.stats().evicted.add(1);
-            // As in Redis, it is no change that snapshots go by.
+            // Evictions don't count towards save points, as in Redis.
             self.effects.event_for(Concerns::All, candidate.database, key.bytes, Class::Evicted, "evicted");
             self.effects.record_as(candidate.database, [&b"DEL"[..], key.bytes].into_iter());
             self.commit_upkeep(shard);
@@ -181,7 +181,7 @@ mod tests {
     use crate::testing::Bench;
 
     #[test]
-    fn small_integers_are_shared_unless_the_use_of_each_counts() {
+    fn small_integers_are_shared_unless_the_policy_tracks_use() {
         let mut bench = Bench::default();
         let mut session = bench.open();
         bench.check(&mut session, &[("set k 7", "+OK")]);
@@ -201,7 +201,7 @@ mod tests {
 
     const OOM: &str = "-OOM command not allowed when used memory > 'maxmemory'.";
 
-    /// A bench with more memory in use than this policy wants.
+    /// Returns a bench with more memory in use than the limit, and with this policy.
     fn full(policy: &str) -> (Bench, crate::clients::session::Session) {
         let mut bench = Bench::default();
         let mut session = bench.open();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_memory_is_refused_when_there_is_none() {
+    fn commands_that_need_memory_are_refused_when_memory_is_full() {
         let (mut bench, mut session) = full("noeviction");
         bench.check(
             &mut session,
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn large_values_are_freed_when_they_are_evicted_as_the_configuration_says() {
+    fn evicted_large_values_are_freed_as_configured() {
         let (mut bench, mut session) = full("allkeys-lru");
         bench.line(&mut session, "CONFIG SET maxmemory 0 maxmemory-eviction-tenacity 100");
         bench.line(&mut session, &format!("RPUSH large {}", "x".repeat(100_000)));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_used_for_longest_goes_first_however_few_keys_a_shard_has() {
+    fn the_longest_unused_key_is_evicted_first_in_small_shards() {
         const KEYS: u64 = 40;
         let mut bench = Bench::default();
         let mut session = bench.open();
@@ -277,7 +277,7 @@ mod tests {
             bench.line(&mut session, &format!("SET k{i} v"));
         }
         bench.used_memory.store(2000, Ordering::Relaxed);
-        // One is evicted for each command.
+        // One key is evicted for each command.
         bench.line(
             &mut session,
             "CONFIG SET maxmemory-policy allkeys-lru maxmemory-samples 64 maxmemory-eviction-tenacity 0",
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_applications_both_lose_keys_that_nobody_has_used() {
+    fn two_applications_lose_unused_keys_in_equal_numbers() {
         const KEYS: u32 = 1000;
         let mut bench = Bench::default();
         let mut session = bench.open();
@@ -313,7 +313,7 @@ mod tests {
         bench.used_memory.store(2000, Ordering::Relaxed);
         bench.line(&mut session, "CONFIG SET maxmemory-policy allkeys-lru maxmemory-eviction-tenacity 0");
         bench.line(&mut session, "CONFIG SET maxmemory 1000");
-        // One is evicted for each command.
+        // One key is evicted for each command.
         for _ in 0..KEYS {
             bench.line(&mut session, "GET nothing");
         }
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn more_tenacity_is_more_time() {
+    fn more_tenacity_gives_more_time() {
         let ticks: Vec<u64> = [0, 1, 10, 11, 99, 100].into_iter().map(budget_ticks).collect();
         assert!(ticks.is_sorted_by(|a, b| a < b), "{ticks:?}");
         assert_eq!((ticks[0], ticks[5]), (0, u64::MAX));

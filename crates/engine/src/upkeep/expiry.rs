@@ -1,53 +1,61 @@
-//! Looks for expired keys, by the clock.
+//! The periodic search for expired keys.
 //!
-//! Every key that expires is noted by its time, so that a look finds nothing but expired keys. Looks follow
-//! each other until there are none left; how much of a thread's time they take meanwhile is a matter of
-//! `active-expire-effort`.
+//! Every key with an expiry is indexed by its time, so a search finds expired keys only. Searches follow each other
+//! until no expired key is left; `active-expire-effort` bounds their share of a thread's time.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::machine::ticks::{Ticks, per_microsecond};
-use crate::services::slow;
-use crate::worker::{Pass, Worker};
+use store::db::Db;
+use store::keyspace::{Key, Shards};
 
-/// The share of a thread's time that looks may take at the least effort, in percent, and what each step of effort adds
-/// to it: Redis's figures.
+use crate::replication::own_keys::OwnKey;
+use crate::services::slow;
+use crate::slow_path::{KEEPS_KEYS, REPLICA};
+use crate::worker::{GateGuard, Worker};
+use statistics::ticks::{Ticks, per_microsecond};
+
+/// The share of a thread's time that searches may take at the least effort, in percent, and its growth for each step of
+/// effort: Redis's figures.
 const SHARE_PERCENT: f64 = 25.0;
 const SHARE_STEP_PERCENT: f64 = 2.0;
 
-/// How long a look may take where they come once a `tick`. Others wait for as long: with the greatest effort, 10, for
-/// 43 percent of a tick, and they have the greater part of the thread's time in any case.
+/// Returns the longest time of a search, in microseconds, if there is one in each `tick`. Clients wait for that time.
+/// It is 43 percent of a tick at the greatest effort, 10, so clients always have the greater part of the thread's time.
 pub(crate) fn look_us(tick: Duration, effort: i64) -> f64 {
     let percent = SHARE_PERCENT + SHARE_STEP_PERCENT * (effort.clamp(1, 10) - 1) as f64;
     tick.as_micros() as f64 * percent / 100.0
 }
 
 impl Worker {
-    /// Removes expired keys, for up to `budget_us` microseconds. Call it many times a second; says whether
-    /// there are more. `serve` serves the waiters of keys that are gone.
-    pub(crate) fn reclaim_expired(&mut self, budget_us: f64, serve: impl FnOnce(&mut Worker, &mut Pass)) -> bool {
-        /// Keys of a shard that are removed before the time is looked at and others may have the shard.
+    /// Removes expired keys for up to `budget_us` microseconds. Call it many times a second. Returns whether there are
+    /// more. `serve` serves the waiters of removed keys.
+    pub(crate) fn reclaim_expired(&mut self, budget_us: f64, serve: impl FnOnce(&mut Worker, &mut GateGuard)) -> bool {
+        /// The number of keys of a shard that are removed before the clock is read and others may lock the shard.
         const AT_ONCE: usize = 16;
-        // While commands are held back, keys stay as they are, as far as clients can tell.
-        if !self.engine.active_expire.load(Ordering::Relaxed) || self.engine.keeps_keys() {
+        // Keys stay unchanged, as far as clients can tell, while commands are held back.
+        let keeps_all = self.engine.slow_path.has(KEEPS_KEYS & !REPLICA);
+        if !self.engine.active_expire.load(Ordering::Relaxed) || keeps_all {
             return false;
         }
-        // What expires is published, and no client can be made to wait for that.
-        if self.overfilled.any() && self.engine.notify_classes.load(Ordering::Relaxed) != 0 {
+        // Expiries are published, and this thread can't make clients wait for room in the full inboxes.
+        if self.full_inboxes.any() && self.engine.notify_classes.load(Ordering::Relaxed) != 0 {
             return true;
         }
-        // What expires is recorded, and the log has no room.
+        // Expiries are recorded, and the log has no room.
         if !self.log_has_room() {
             return true;
         }
         let began = Ticks::now();
-        let mut inside = self.pass();
+        let mut inside = self.enter_gate();
         if inside.is_none() {
             return false;
         }
         self.note_observed();
-        let more = self.reclaim_shards(began, (budget_us * per_microsecond()) as u64, AT_ONCE);
+        let more = match self.engine.is_replica() {
+            true => self.reclaim_own_keys(),
+            false => self.reclaim_shards(began, (budget_us * per_microsecond()) as u64, AT_ONCE),
+        };
         let (keys, fields) = (self.observed.expired, self.observed.expired_fields);
         self.stats().expired_by_search.add(keys);
         self.stats().expired_fields_by_search.add(fields);
@@ -59,10 +67,42 @@ impl Worker {
         more
     }
 
-    /// Removes keys of this thread's shards, so many at once, until the time is up. Says whether there are more.
+    /// Removes expired keys that clients have written on this replica. Returns whether there are more.
+    fn reclaim_own_keys(&mut self) -> bool {
+        /// The number of keys that are checked in one turn: some hundred microseconds.
+        const OWN_AT_ONCE: usize = 256;
+        let engine = self.engine;
+        let (own_keys, now_ms) = (&engine.replication.own_keys, self.clock.now_ms);
+        let keys = own_keys.take(now_ms, OWN_AT_ONCE);
+        let more = keys.len() == OWN_AT_ONCE;
+        for own in keys {
+            if let Some(at_ms) = self.expire_own_key(&own) {
+                own_keys.note_expiry(own, at_ms);
+            }
+        }
+        more
+    }
+
+    /// Removes a key if it has expired. Returns the time of the next check, if there is one.
+    fn expire_own_key(&mut self, (database, key): &OwnKey) -> Option<u64> {
+        let (engine, key) = (self.engine, Key::new(key));
+        let shard = engine.keyspace.shard_of(key.hash);
+        let Some(mut locked) = engine.keyspace.lock(Shards::One(shard), engine.busy.ends_waits()) else {
+            return Some(self.clock.now_ms);
+        };
+        self.begin_effects(&[], None, engine.slow_path.get());
+        let mut db = Db::new(&mut locked, *database, &self.clock, &mut self.observed);
+        db.expire(key);
+        let expiry = db.peek(key).and_then(|entry| entry.expiry());
+        self.commit_upkeep(shard);
+        expiry
+    }
+
+    /// Removes keys of this thread's shards, `at_once` from each, until the time is over. Returns whether there are
+    /// more.
     fn reclaim_shards(&mut self, began: Ticks, budget_ticks: u64, at_once: usize) -> bool {
         let keyspace = &self.engine.keyspace;
-        // Threads share the work: each looks at its own part of the shards.
+        // Threads share the work: each searches its own part of the shards.
         let threads = self.engine.inboxes.len();
         let shards = keyspace.shard_count().saturating_sub(self.id).div_ceil(threads);
         let total = shards * keyspace.databases();
@@ -70,17 +110,21 @@ impl Worker {
         let mut in_time = true;
         while in_time && looked_at < total {
             let (database, nth) = (self.upkeep.expiry.at() / shards, self.upkeep.expiry.at() % shards);
-            let done = if !keyspace.had_expiries(database) {
-                shards - nth
-            } else {
-                usize::from(!self.reclaim_shard(database, self.id + nth * threads, at_once))
+            let shard = self.id + nth * threads;
+            let next = match keyspace.had_expiries(database) {
+                true => keyspace.next_occupied_by(database, shard, threads),
+                false => None,
+            };
+            let done = match next {
+                Some(next) if next == shard => usize::from(!self.reclaim_shard(database, shard, at_once)),
+                Some(next) => (next - shard) / threads,
+                None => shards - nth,
             };
             self.upkeep.expiry.go_on(done, total);
             looked_at += done;
             in_time = Ticks::now().since(began) <= budget_ticks;
         }
-        // With many shards, to look at all of them can take longer than there is time: once round is enough, if all is
-        // quiet.
+        // A round over many shards may take longer than the budget. One round without any expired key is enough.
         looked_at < total && !self.upkeep.expiry.is_quiet(total)
     }
 }
@@ -113,7 +157,7 @@ mod tests {
                 bench.line(&mut session, &format!("PEXPIRE {key} 1"));
             }
             bench.now_us += 2000;
-            // A command that asks for one removes it; the other one is found.
+            // A command that accesses an expired key removes it; the search finds the other one.
             bench.check(&mut session, &[("EXISTS asked", ":0")]);
             assert!(!bench.worker.reclaim_expired(1e6, Worker::serve_ready));
             bench.check(&mut session, &[("DBSIZE", ":0")]);
@@ -121,7 +165,7 @@ mod tests {
                 std::thread::yield_now();
             }
             freed += handed_over;
-            // What is pending no more is counted a moment later.
+            // The counter of freed values lags behind the one of pending values.
             let began = std::time::Instant::now();
             while reaper.freed() < freed && began.elapsed() < Duration::from_secs(20) {
                 std::thread::yield_now();
@@ -131,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_takes_long_is_an_event_of_the_latency_monitor() {
+    fn a_long_search_is_an_event_of_the_latency_monitor() {
         let mut bench = Bench::default();
         let mut session = bench.open();
         for name in ["latency-monitor-threshold 1", "lazyfree-lazy-expire no"] {
@@ -144,7 +188,7 @@ mod tests {
         bench.check(&mut session, &[("PEXPIRE large 1", ":1")]);
         bench.now_us += 2000;
         bench.worker.begin_turn(bench.now_us);
-        // On a busy machine, a look may end before it has come to the key.
+        // A search on a busy machine may end before it reaches the key.
         while bench.worker.look_for_expired(Duration::from_millis(1)) {}
         let latest = bench.line(&mut session, "LATENCY LATEST");
         assert!(latest.starts_with("*1|*4|$12|expire-cycle|:1700000000|:"), "{latest}");
@@ -152,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn expired_keys_are_removed_everywhere_though_there_are_always_new_ones_somewhere() {
+    fn new_expired_keys_do_not_starve_other_databases() {
         let mut bench = Bench::default();
         let (mut busy, mut quiet) = (bench.open(), bench.open());
         bench.check(&mut quiet, &[("select 1", "+OK"), ("set once v px 1", "+OK"), ("dbsize", ":1")]);
@@ -169,21 +213,21 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_finds_nothing_in_one_round_has_looked_enough() {
+    fn a_search_ends_after_one_round_without_a_find() {
         let mut bench = Bench::default();
         let mut session = bench.open();
         for database in 0..3 {
             bench.line(&mut session, &format!("select {database}"));
             bench.line(&mut session, "set later v px 50");
         }
-        // No time for more than one shard.
+        // The budget suffices for one shard only.
         let looks =
             |bench: &mut Bench| (0..).take_while(|_| bench.worker.reclaim_expired(0.0, Worker::serve_ready)).count();
         assert!(looks(&mut bench) > 1);
         assert_eq!(looks(&mut bench), 0);
         bench.now_us += 100_000;
         bench.worker.begin_turn(bench.now_us);
-        // What is due is found all the same.
+        // Due keys are still found.
         for _ in 0..10_000 {
             if bench.line(&mut session, "dbsize") == ":0" {
                 return;
@@ -194,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn expired_keys_are_removed_in_whatever_way_they_came_to_expire() {
+    fn keys_are_removed_however_they_came_to_expire() {
         let mut bench = Bench::default();
         let mut session = bench.open();
         let lines = [
@@ -222,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_expire_are_removed_in_whatever_way_their_hash_came_to_be() {
+    fn fields_are_removed_however_their_hash_was_made() {
         let mut bench = Bench::default();
         let mut session = bench.open();
         let lines = [
@@ -244,7 +288,7 @@ mod tests {
                 &mut session,
                 &[(&format!("select {database}"), "+OK"), ("dbsize", if database == 1 { ":2" } else { ":1" })],
             );
-            // Nothing is left to be hidden.
+            // No field is left that is merely hidden.
             bench.now_us -= 10_000;
             bench.check(&mut session, &[(&format!("hgetall {key}"), "*2|$1|g|$1|w")]);
             bench.now_us += 10_000;
@@ -252,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_expire_are_told_and_recorded() {
+    fn expired_fields_are_notified_and_recorded() {
         let mut bench = Bench::default();
         let (mut session, mut other) = (bench.open(), bench.open());
         let engine = bench.worker.engine;
@@ -264,7 +308,7 @@ mod tests {
         bench.check(&mut session, &[("hset gone a 1", ":1"), ("hpexpire gone 5 fields 1 a", "*1|:1")]);
         bench.check(&mut other, &[("watch h", "+OK"), ("multi", "+OK"), ("ping", "+QUEUED")]);
         bench.now_us += 10_000;
-        // What a command that writes meets goes before it.
+        // Expiries that a writing command meets are recorded before the command.
         bench.check(&mut session, &[("hsetnx h a 9", ":1")]);
         bench.worker.begin_turn(bench.now_us);
         assert!(!bench.worker.reclaim_expired(1e6, Worker::serve_ready));
@@ -287,5 +331,46 @@ mod tests {
         last.sort();
         assert_eq!(recorded[4..6], [of("HDEL h a"), of("hsetnx h a 9")]);
         assert_eq!(last, [of("HDEL h b"), of("HDEL gone a")]);
+    }
+
+    /// The primary doesn't know the keys that clients write on its replica.
+    #[test]
+    fn a_writable_replica_removes_its_own_expired_keys() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        bench.check(&mut session, &[("SET primary v PX 10", "+OK"), ("CONFIG SET replica-read-only no", "+OK")]);
+        let engine = bench.worker.engine;
+        let alone = engine.keyspace.gate().close();
+        let primary = crate::replication::Primary { host: "primary".into(), port: 1 };
+        assert!(engine.replication.follow(&engine.journal, Some(primary), true));
+        drop(alone);
+        bench.check(
+            &mut session,
+            &[
+                ("SET own v PX 10", "+OK"),
+                ("SET lasting v", "+OK"),
+                ("SET later v PX 10", "+OK"),
+                ("PEXPIRE later 100", ":1"),
+                ("EVAL \"return redis.call('SET',KEYS[1],'v','PX',10)\" 1 scripted", "+OK"),
+                ("MULTI", "+OK"),
+                ("RPUSH queued v", "+QUEUED"),
+                ("PEXPIRE queued 10", "+QUEUED"),
+                ("EXEC", "*2|:1|:1"),
+                ("DBSIZE", ":6"),
+            ],
+        );
+        let look = |bench: &mut Bench| {
+            bench.worker.begin_turn(bench.now_us);
+            assert!(!bench.worker.reclaim_expired(1e6, Worker::serve_ready));
+        };
+        look(&mut bench);
+        bench.check(&mut session, &[("DBSIZE", ":6")]);
+        bench.now_us += 11_000;
+        look(&mut bench);
+        // The primary's key stays until the primary removes it.
+        bench.check(&mut session, &[("DBSIZE", ":3"), ("EXISTS primary own lasting later", ":2")]);
+        bench.now_us += 100_000;
+        look(&mut bench);
+        bench.check(&mut session, &[("DBSIZE", ":2")]);
     }
 }

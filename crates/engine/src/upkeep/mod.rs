@@ -1,10 +1,11 @@
-//! What a thread does beside its commands, so that limits are kept: it removes expired keys (`expiry.rs`), evicts keys
+//! The periodic work of a thread beside its commands: it removes expired keys (`expiry.rs`), evicts keys
 //! (`eviction.rs`), clears half-empty pages (`compaction.rs`), and closes connections that take too much memory
 //! (`client_limit.rs`).
 //!
-//! Keys that are removed may have waiters. Those are served by `execute`, which calls this room.
+//! Removed keys may have waiters. `execute`, which calls this module, serves them.
 
 pub mod client_limit;
 mod compaction;
+mod dropped_slots;
 mod eviction;
 pub(crate) mod expiry;

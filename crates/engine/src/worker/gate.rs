@@ -1,33 +1,33 @@
-//! What a thread passes, and holds, before it may touch keys: the gate and the shards.
+//! The locks that a thread takes before it touches keys: the gate and the shards.
 
 use commands::call::KeyRef;
-use store::keyspace::{Keyspace, Locked};
+use store::keyspace::{Locked, Shards};
 use store::sync::Inside;
 
 use super::Worker;
-use crate::machine::ticks::Ticks;
+use statistics::ticks::Ticks;
 
-/// A thread's pass through the gate, given up while it is alone.
-pub(crate) type Pass = Option<Inside<'static>>;
+/// The guard of a thread inside the gate; `None` while the thread is alone behind it, or outside.
+pub(crate) type GateGuard = Option<Inside<'static>>;
 
 impl Worker {
-    /// Passes the gate; not, if it is closed for a script that takes too long.
+    /// Enters the gate. Returns `None` if the gate stays closed because of a busy script.
     #[inline]
-    pub(crate) fn pass(&mut self) -> Pass {
-        let inside = self.look_inside();
-        // The journal gets and loses its reader behind the closed gate.
+    pub(crate) fn enter_gate(&mut self) -> GateGuard {
+        let inside = self.enter_gate_to_look();
+        // Readers join and leave the journal behind the closed gate.
         self.effects.recording = self.engine.journal.is_read();
         inside
     }
 
-    /// The same to run no command.
+    /// Like [`Worker::enter_gate`], for a thread that runs no command.
     #[inline]
-    pub(crate) fn look_inside(&self) -> Pass {
+    pub(crate) fn enter_gate_to_look(&self) -> GateGuard {
         let engine = self.engine;
         engine.keyspace.gate().enter_unless(self.id, engine.busy.ends_waits())
     }
 
-    /// The shards of keys, ascending and without duplicates, in the worker's own vector.
+    /// Returns the shards of keys, ascending and without duplicates, in the worker's own vector.
     pub(crate) fn take_shards(&mut self, keys: &[KeyRef]) -> Vec<usize> {
         let mut shards = std::mem::take(&mut self.shards);
         shards.clear();
@@ -37,15 +37,12 @@ impl Worker {
         shards
     }
 
-    /// Has `lock` take shards, which is to give up when it is told so, because of a script that takes too long; none
-    /// then. The thread that had them may have had them for long.
+    /// Locks shards, or returns `None` if a busy script holds one of them. The clock follows, because the wait may have
+    /// been long.
     #[inline]
-    pub(crate) fn lock<'k>(
-        &mut self,
-        lock: impl FnOnce(&'static Keyspace, &dyn Fn() -> bool) -> Option<Locked<'k>>,
-    ) -> Option<Locked<'k>> {
+    pub(crate) fn lock<'k>(&mut self, shards: Shards<'k>) -> Option<Locked<'k>> {
         let engine = self.engine;
-        let locked = lock(&engine.keyspace, &engine.busy.ends_waits());
+        let locked = engine.keyspace.lock(shards, engine.busy.ends_waits());
         self.clock.follow(Ticks::now());
         locked
     }

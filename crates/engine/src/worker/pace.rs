@@ -1,26 +1,26 @@
-//! How long one connection may have the thread, and when the thread tries to be alone among all keys.
+//! The limits of one connection's turn, and the back-off between attempts to exclude other threads.
 
-use crate::machine::ticks::{Ticks, per_microsecond};
+use statistics::ticks::{Ticks, per_microsecond};
 
-/// How long one connection may keep its thread from the others, in microseconds. Another one waits for two such turns,
-/// if its request comes when the first has just begun and the next is read before it.
+/// The longest time of one connection's turn, in microseconds. Another connection waits for two turns if its request
+/// arrives at the start of a turn and the next connection is read before it.
 const YIELD_AFTER_US: f64 = 500.0;
 
-/// Bytes of units of one thread that the log has not taken, beyond which commands that write wait: a tenth of a second of
-/// writing at full speed.
+/// The number of bytes in one thread's lane that the log has not taken beyond which commands that write wait: a tenth
+/// of a second of writing at full speed.
 pub(crate) const LANE_BYTES_MAX: usize = 64 << 20;
 
-/// Back-off after two threads met at the gate, in microseconds: neither keeps others out for so long. Where several are
-/// busy they wait once in that time for what one runs meanwhile, some ten microseconds.
+/// The back-off after two threads met at the gate, in microseconds: neither excludes others for this time. Busy threads
+/// thus wait once in that time for one excluded group, some ten microseconds.
 const MEETING_US: f64 = 10_000.0;
 
-/// How long one connection may keep the thread from the others.
+/// The limits of one connection's turn.
 pub(crate) struct Pace {
-    /// In time.
+    /// The time.
     pub turn_ticks: u64,
-    /// Bytes of replies after which a connection's turn ends, so that they are sent or put elsewhere.
+    /// The number of reply bytes after which a turn ends, so that they are sent or spilled.
     pub reply_bytes_max: usize,
-    /// The same for the connection that is to run, if less.
+    /// A lower limit of reply bytes for the next connection.
     pub turn_bytes_max: usize,
 }
 
@@ -32,47 +32,47 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Bytes of replies after which the turn of the connection that is to run ends.
+    /// Returns the number of reply bytes after which the next connection's turn ends.
     pub(crate) fn reply_bytes_max(&self) -> usize {
         self.reply_bytes_max.min(self.turn_bytes_max)
     }
 }
 
-/// What a thread remembers of meeting others at the gate.
-pub(crate) struct Company {
-    /// How long it does not keep others out after it has met one.
+/// A thread's memory of meeting others at the gate.
+pub(crate) struct ExclusiveBackoff {
+    /// The time after a meeting in which it doesn't exclude others.
     pub pause_ticks: u64,
-    /// How often threads had found the gate closed then.
+    /// The number of waits at the closed gate at the last meeting.
     waits: usize,
     met_at: Ticks,
 }
 
-impl Company {
-    /// What a thread remembers at its start. One that is the only one never needs to keep others out.
-    pub(crate) fn new(is_alone: bool) -> Company {
+impl ExclusiveBackoff {
+    /// The state at the start. A single thread never needs to exclude others.
+    pub(crate) fn new(is_alone: bool) -> ExclusiveBackoff {
         let pause_ticks = if is_alone { u64::MAX } else { (MEETING_US * per_microsecond()) as u64 };
-        Company { pause_ticks, waits: 0, met_at: Ticks::now() }
+        ExclusiveBackoff { pause_ticks, waits: 0, met_at: Ticks::now() }
     }
 
-    /// True if it has met another thread a moment ago.
+    /// Returns whether it has met another thread a moment ago.
     #[inline]
     pub(crate) fn has_just_met(&self, now: Ticks) -> bool {
         now.since(self.met_at) < self.pause_ticks
     }
 
-    /// True if a thread has found the gate closed since the last meeting.
+    /// Returns whether a thread has found the gate closed since the last meeting.
     #[inline]
     pub(crate) fn has_made_wait(&self, waits: usize) -> bool {
         waits != self.waits
     }
 
-    /// It has met another thread.
+    /// Notes a meeting with another thread.
     #[inline]
     pub(crate) fn meet(&mut self, waits: usize, now: Ticks) {
         (self.waits, self.met_at) = (waits, now);
     }
 
-    /// When it last met one.
+    /// Returns the time of the last meeting.
     #[cfg(test)]
     pub(crate) fn met_at(&self) -> Ticks {
         self.met_at

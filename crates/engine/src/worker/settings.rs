@@ -1,4 +1,6 @@
-//! What a thread takes over from the configuration.
+//! The parts of the configuration that a thread copies.
+
+use std::sync::atomic::Ordering;
 
 use commands::call::{LazyFree, Rules};
 use store::types::hash::HashLimits;
@@ -12,7 +14,12 @@ use crate::memory::eviction;
 use crate::replies::Share;
 
 impl Worker {
-    /// Makes `rules` and `limits` anew if the configuration has changed, and says whether it has.
+    /// Applies the configured limits to the arguments of clients.
+    pub(crate) fn follow_limits(&mut self) {
+        self.limits.bulk_bytes_max = i64::try_from(self.engine.settings.proto_max_bulk_len.get()).unwrap_or(i64::MAX);
+    }
+
+    /// Updates the copies if the configuration has changed. Returns whether it has.
     pub(super) fn follow_settings(&mut self) -> bool {
         let version = self.engine.settings_version();
         if version == self.settings_version {
@@ -25,9 +32,9 @@ impl Worker {
         let alone = Share::new(settings.reply_memory_limit.get(), settings.reply_memory_total.get(), 1);
         self.pace.reply_bytes_max = alone.turn() as usize;
         self.clock.frequency = eviction::frequency(settings);
-        self.limits.bulk_bytes_max = i64::try_from(settings.proto_max_bulk_len.get()).unwrap_or(i64::MAX);
+        self.follow_limits();
         self.rules = Rules {
-            string_bytes_max: settings.proto_max_bulk_len.get_usize(),
+            string_bytes_max: self.string_bytes_max(),
             list: ListLimits::new(settings.list_max_listpack_size.get()),
             set: SetLimits {
                 intset_entries: settings.set_max_intset_entries.get_usize(),
@@ -58,6 +65,7 @@ impl Worker {
                 server_del: settings.lazyfree_lazy_server_del.get(),
             },
             shares_integers: !eviction::goes_by_use(settings),
+            skips_checksums: self.engine.skips_checksums.load(Ordering::Relaxed),
             denies_lookups: false,
         };
         true

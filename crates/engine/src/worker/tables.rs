@@ -1,46 +1,54 @@
-//! What is known of the requests of a window before they run.
+//! The plan of a window's requests.
 
 use commands::Handler;
 use commands::call::KeyRef;
 use resp::request::Batch;
 
-use crate::command_table::Command;
+use commands::table::Command;
 
-/// Keys that room is kept for from batch to batch.
+/// The greatest number of keys that memory is kept for from batch to batch.
 pub(crate) const KEPT_KEYS_MAX: usize = 64 * 1024;
 
-/// A request with all that can be told before it runs.
+/// A request with all facts that are known before it runs.
 #[derive(Clone, Copy)]
 pub(crate) struct Planned {
-    /// None: there is no such command.
+    /// `None` for an unknown command.
     pub command: Option<&'static Command>,
-    /// What runs it, if it sees keys only and has exactly one here.
-    pub quick: Option<Handler>,
+    /// The handler, if it sees keys only and the request has exactly one key: the first fast path of `execute::dispatch`.
+    pub one_key: Option<Handler>,
     pub keys_start: u32,
     pub keys_end: u32,
-    /// Whether it works on a collection, which the key's entry only points to.
+    /// True if the command works on a collection, which the key's entry only points to.
     pub reads_collection: bool,
-    /// Whether the command takes so many arguments, and may run without being admitted with care, as far as its user's rules
-    /// go.
+    /// True if the command needs no check of its own: it is known, its number of arguments is right, and its user and its
+    /// slots allow it. All other requests take the slow path.
     pub fits: bool,
-    /// Whether the time that it takes depends on its arguments alone.
+    /// True if the command's time depends on its arguments alone.
     pub is_brief: bool,
-    /// Whether it is fast, sees the session and takes no shards whatever its arguments.
+    /// True if the command is fast, sees the session and takes no shards: the second fast path of `execute::dispatch`.
     pub is_keyless: bool,
 }
 
-/// What is known of a window's requests.
+impl Planned {
+    /// Returns this request's keys among the keys of its window.
+    #[inline]
+    pub fn keys_of<'k>(&self, keys: &'k [KeyRef]) -> &'k [KeyRef] {
+        &keys[self.keys_start as usize..self.keys_end as usize]
+    }
+}
+
+/// The plan of a window.
 #[derive(Default)]
 pub(crate) struct Tables {
     pub batch: Batch,
-    /// For each request of the batch.
+    /// One for each request of the batch.
     pub planned: Vec<Planned>,
-    /// Of all of them, one after the other.
+    /// The keys of all requests, one after the other.
     pub keys: Vec<KeyRef>,
 }
 
 impl Tables {
-    /// Gives back what a request of millions of arguments has taken: the next such one may never come.
+    /// Frees the memory of a request with millions of arguments, because the next one may never come.
     pub fn shrink(&mut self) {
         self.batch.shrink();
         self.keys.clear();

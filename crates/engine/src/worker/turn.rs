@@ -1,4 +1,4 @@
-//! One call of a command that works on the session or the server: what its handler sees.
+//! One call of a command that works on the session or the server, from its handler's view.
 
 use commands::call::KeyRef;
 use commands::error::Outcome;
@@ -10,14 +10,14 @@ use store::db::Db;
 use store::keyspace::{Key, Locked};
 
 use crate::clients::session::Session;
-use crate::command_table::Command;
-use crate::engine::Engine;
+use crate::state::Engine;
 use crate::worker::Worker;
+use commands::table::Command;
 
 /// A handler of a command that works on sessions or the server.
 pub type SessionHandler = fn(&mut Turn<'_, '_>) -> Outcome;
 
-/// What runs a command.
+/// The handler of a command.
 #[derive(Clone, Copy)]
 pub enum Run {
     /// A handler that sees keys only.
@@ -26,13 +26,13 @@ pub enum Run {
     Session(SessionHandler),
 }
 
-/// A command as it is to be run.
+/// A command that is ready to run.
 #[derive(Clone, Copy)]
 pub(crate) struct Invocation<'a> {
     pub command: &'static Command,
-    /// The name is the first.
+    /// The arguments; the name is the first.
     pub args: &'a Args<'a>,
-    /// In the order of their arguments, already hashed.
+    /// The hashed keys, in the order of their arguments.
     pub keys: &'a [KeyRef],
 }
 
@@ -42,66 +42,66 @@ pub struct Turn<'t, 'k> {
     pub worker: &'t mut Worker,
     /// The connection's state.
     pub session: &'t mut Session,
-    /// The command as the table has it.
+    /// The command's entry in the table.
     pub command: &'static Command,
     /// The arguments; the name is the first.
     pub args: &'t Args<'t>,
-    /// The keys in the order of their arguments, already hashed.
+    /// The hashed keys, in the order of their arguments.
     pub keys: &'t [KeyRef],
     /// The shards that the command's scope holds.
     pub locked: &'t mut Locked<'k>,
-    /// Where the reply goes.
+    /// The destination of the reply.
     pub reply: Reply<'t>,
 }
 
 impl<'t, 'k> Turn<'t, 'k> {
-    /// What all threads share.
+    /// Returns the state that all threads share.
     #[must_use]
     pub fn engine(&self) -> &'static Engine {
         self.worker.engine
     }
 
-    /// The time as commands see it, in milliseconds of Unix time.
+    /// Returns the time that commands see, in milliseconds of Unix time.
     #[must_use]
     pub fn now_ms(&self) -> u64 {
         self.worker.clock.now_ms
     }
 
-    /// The view of the selected database through the shards that are held.
+    /// Returns the view of the selected database through the held shards.
     pub fn db(&mut self) -> Db<'_, 'k> {
         Db::new(self.locked, self.session.database, &self.worker.clock, &mut self.worker.observed)
     }
 
-    /// The argument at `index`, the name being at 0.
+    /// Returns the argument at `index`; the name has index 0.
     #[must_use]
     pub fn arg(&self, index: usize) -> &'t [u8] {
         self.args.get(index)
     }
 
-    /// How many arguments there are, the name included.
+    /// Returns the number of arguments, including the name.
     #[must_use]
     pub fn len(&self) -> usize {
         self.args.len()
     }
 
-    /// Whether there is nothing but the name.
+    /// Returns whether there are no arguments after the name.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.args.len() <= 1
     }
 
-    /// Whether the argument at `index` is this word, in whatever case.
+    /// Returns whether the argument at `index` is this word, ignoring case.
     #[must_use]
     pub fn is(&self, index: usize, word: &str) -> bool {
         self.arg(index).eq_ignore_ascii_case(word.as_bytes())
     }
 
-    /// The argument at `index` as an integer.
+    /// Returns the argument at `index` as an integer.
     pub fn int(&self, index: usize) -> Result<i64, Error> {
         num::parse_i64(self.arg(index)).ok_or(Error::NOT_INTEGER)
     }
 
-    /// The keys that the command's entry names.
+    /// Returns the keys that the command's entry names.
     pub fn each_key(&self) -> impl ExactSizeIterator<Item = Key<'t>> + Clone + use<'t> {
         let args = self.args;
         self.keys.iter().map(move |k| Key { bytes: args.get(k.arg as usize), hash: k.hash })

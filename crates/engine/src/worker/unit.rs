@@ -5,9 +5,9 @@ use journal::record::Record;
 use store::db::Event;
 use store::hash::KeyHash;
 
-/// What happened to a key, or to a database.
+/// An event of a key, or of a database.
 #[derive(Clone, Copy)]
-pub(crate) enum What {
+pub(crate) enum Cause {
     Changed {
         class: Class,
         event: &'static str,
@@ -18,37 +18,37 @@ pub(crate) enum What {
     Emptied,
 }
 
-pub(crate) struct Told {
+pub(crate) struct Notification {
     pub database: usize,
-    /// Where the key's bytes end in [`Unit::keys`]; they begin where those of the one before end.
+    /// The end of the key's bytes in [`Unit::keys`]; they begin at the end of the previous key's.
     pub key_end: usize,
-    pub what: What,
+    pub cause: Cause,
 }
 
-/// What the commands of the unit that is in progress have left behind.
+/// The collected effects of the present unit's commands.
 #[derive(Default)]
 pub(crate) struct Unit {
-    pub told: Vec<Told>,
+    pub notifications: Vec<Notification>,
     pub keys: Vec<u8>,
-    /// Hashes of keys that it changed, while replies wait for what they depend on.
+    /// The hashes of changed keys, while replies wait for durability.
     pub hashes: Vec<KeyHash>,
-    /// Shards of which it changed keys, the same.
+    /// The shards with changed keys that are not named, while replies wait for durability.
     pub shards: Vec<usize>,
-    /// True if it may have changed any.
+    /// True if any shard may have changed.
     pub all_shards: bool,
-    /// What reproduces the unit.
+    /// The record that reproduces the unit.
     pub record: Record,
 }
 
 impl Unit {
-    /// True if there is nothing to commit.
+    /// Returns whether there is nothing to commit.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.told.is_empty() && self.record.is_empty()
+        self.notifications.is_empty() && self.record.is_empty()
     }
 
-    pub fn tell(&mut self, database: usize, key: &[u8], what: What) {
+    pub fn note(&mut self, database: usize, key: &[u8], cause: Cause) {
         self.keys.extend_from_slice(key);
-        self.told.push(Told { database, key_end: self.keys.len(), what });
+        self.notifications.push(Notification { database, key_end: self.keys.len(), cause });
     }
 }

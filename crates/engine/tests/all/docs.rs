@@ -1,19 +1,19 @@
-//! The page of commands lists what the table has, and nothing else. `UPDATE_DOCS=1 cargo test -p penstock-engine --test
-//! all docs::` writes it anew.
+//! Tests that the page of commands lists exactly the table's commands. `UPDATE_DOCS=1 cargo test -p penstock-engine
+//! --test all docs::` writes it anew.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use commands::syntax::shown;
-use penstock_engine::command_table::Command;
+use commands::table::Command;
 use penstock_engine::registry::table;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/commands.md");
 
 const HEAD: &str = "# Commands
 
-These are the commands that Penstock has, by group, with what they take. Semantics, replies and error texts are those of
-Redis 7.2. A command that is not listed answers as an unknown command does. `COMMAND DOCS` tells the same to programs.
+This page lists Penstock's commands with their arguments, by group. Semantics, replies and error texts follow Redis 7.2.
+Any other command gets the reply to an unknown command. `COMMAND DOCS` returns the same information to programs.
 ";
 
 fn line(command: &Command) -> String {
@@ -44,5 +44,8 @@ fn the_page_lists_every_command() {
         std::fs::write(PAGE, page()).unwrap();
     }
     let written = std::fs::read_to_string(PAGE).unwrap_or_default();
-    assert!(written == page(), "docs/commands.md is out of date; write it anew as this file's head says");
+    assert!(
+        written == page(),
+        "docs/commands.md is out of date; regenerate it as the comment at the top of this file says"
+    );
 }

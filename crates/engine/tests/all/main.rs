@@ -1,8 +1,10 @@
-//! What is checked of the engine from outside: one program, since linking one for each file would take longer than all of them run.
+//! Tests of the engine from outside, in one program, because linking a program for each file would take longer than all
+//! tests.
 
-// Clippy knows that a test may unwrap, but not the functions that only tests call.
+// Clippy allows `unwrap` in tests, but not in functions that only tests call.
 #![allow(clippy::unwrap_used)]
 
+mod command_table;
 mod directives;
 mod docs;
 mod rooms;

@@ -1,56 +1,46 @@
-//! The engine's rooms: which module of the crate may know which, and in which order they stand.
+//! Tests of the engine's rooms: the modules of the crate, their order, and the modules that each may use.
 //!
 //! The sources are read as text. A file belongs to the room that its path begins with. An arrow is a path
-//! (`crate::room` or `super::`), or a call of a method that another room gives to [`SHARED`], which a path doesn't
-//! show.
+//! (`crate::room` or `super::`), or a call of a method that another room defines for [`SHARED`], which no path shows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Every room, from the bottom to the top, and the rooms that it knows: all of them stand before it, so that there is
-/// no circle. A module that isn't here fails the test, so that each new one is put in its place.
+/// Every room, from the bottom to the top, with the rooms that it uses. These all precede it, so there are no cycles. A
+/// module that is missing here fails the test, so each new one gets its place.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("reasons", &[]),
+    ("slow_path", &[]),
+    ("slots", &["slow_path"]),
     ("machine", &[]),
-    ("command_table", &[]),
-    ("pause", &["reasons"]),
-    ("journal", &["reasons"]),
-    ("durability", &["reasons"]),
+    ("pause", &["slow_path"]),
+    ("journal", &["slow_path"]),
+    ("durability", &["slow_path"]),
     ("inbox", &[]),
-    ("replication", &["reasons", "journal", "inbox"]),
-    ("config", &["command_table"]),
-    ("access", &["command_table", "config"]),
-    ("listening", &["reasons", "config"]),
-    ("migrations", &["reasons", "listening"]),
     ("snapshots", &[]),
-    ("host", &["machine", "config", "snapshots", "migrations"]),
-    ("statistics", &["machine"]),
-    ("replies", &["config"]),
-    ("pubsub", &["reasons", "inbox"]),
+    ("replication", &["slow_path", "journal", "inbox", "snapshots"]),
+    ("listening", &["slow_path"]),
+    ("migrations", &["slow_path", "listening"]),
+    ("host", &["slots", "machine", "snapshots", "migrations"]),
+    ("replies", &[]),
+    ("pubsub", &["slow_path", "inbox"]),
     ("pipelines", &[]),
+    ("clients", &["slow_path", "replication", "inbox", "listening", "pipelines"]),
+    ("scripts", &["machine", "host"]),
+    ("memory", &[]),
+    ("advice", &["clients"]),
     (
-        "clients",
-        &["access", "reasons", "machine", "command_table", "replication", "inbox", "config", "listening", "pipelines"],
-    ),
-    ("scripts", &["machine", "command_table", "config", "host", "statistics"]),
-    ("memory", &["machine", "config"]),
-    ("advice", &["config", "clients"]),
-    (
-        "engine",
+        "state",
         &[
-            "access",
-            "reasons",
+            "slow_path",
+            "slots",
             "machine",
-            "command_table",
             "pause",
             "journal",
             "durability",
             "replication",
             "inbox",
-            "config",
             "listening",
             "host",
-            "statistics",
             "replies",
             "pubsub",
             "pipelines",
@@ -65,67 +55,58 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "worker",
         &[
-            "reasons",
+            "slow_path",
+            "slots",
             "machine",
-            "command_table",
             "replication",
             "listening",
-            "statistics",
             "replies",
             "pubsub",
             "clients",
             "scripts",
             "memory",
             "advice",
-            "engine",
+            "state",
             "snapshots",
         ],
     ),
     (
         "services",
         &[
-            "access",
-            "reasons",
+            "slow_path",
+            "slots",
             "machine",
-            "command_table",
             "pause",
             "inbox",
-            "config",
             "listening",
-            "statistics",
             "pubsub",
             "clients",
             "scripts",
-            "engine",
+            "state",
             "worker",
             "snapshots",
             "migrations",
         ],
     ),
-    ("commit", &["reasons", "command_table", "clients", "worker", "services"]),
-    (
-        "script_calls",
-        &["access", "reasons", "machine", "command_table", "config", "clients", "scripts", "worker", "services"],
-    ),
-    ("upkeep", &["machine", "config", "clients", "memory", "engine", "worker", "services", "commit"]),
+    ("commit", &["slow_path", "clients", "worker", "services"]),
+    ("script_calls", &["slow_path", "slots", "clients", "scripts", "worker", "services"]),
+    ("upkeep", &["slow_path", "slots", "replication", "clients", "memory", "state", "worker", "services", "commit"]),
     (
         "families",
         &[
-            "access",
+            "slots",
             "machine",
-            "command_table",
             "pause",
             "replication",
             "inbox",
-            "config",
+            "host",
             "listening",
-            "statistics",
             "replies",
             "pubsub",
             "pipelines",
             "clients",
             "scripts",
-            "engine",
+            "state",
             "worker",
             "services",
             "commit",
@@ -134,22 +115,19 @@ const ARROWS: &[(&str, &[&str])] = &[
             "migrations",
         ],
     ),
-    ("registry", &["command_table", "worker", "families"]),
+    ("registry", &["worker", "families"]),
     (
         "execute",
         &[
-            "access",
-            "reasons",
-            "machine",
-            "command_table",
+            "slow_path",
+            "slots",
             "replication",
-            "config",
             "listening",
             "replies",
             "pubsub",
             "clients",
             "advice",
-            "engine",
+            "state",
             "worker",
             "services",
             "commit",
@@ -161,21 +139,21 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "replay",
-        &["reasons", "replication", "inbox", "clients", "worker", "services", "registry", "execute", "snapshots"],
+        &["slow_path", "replication", "inbox", "clients", "worker", "services", "registry", "execute", "snapshots"],
     ),
 ];
 
-/// The worker's methods are spread over rooms: calling one is an arrow to the room that defines it.
+/// The type with methods in several rooms: calling one is an arrow to the room that defines it.
 const SHARED: &str = "Worker";
 
-/// The text of a file without comments, strings and tests; those stand at a file's end by this project's habit.
+/// Returns the text of a file without comments and tests. By this project's convention, tests are at a file's end.
 fn code(text: &str) -> String {
     let tests = |line: &str| line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test");
     let lines = text.lines().take_while(|line| !tests(line));
     lines.filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
 }
 
-/// The modules of a file, from the crate's root: those of its path. Empty for the root itself.
+/// Returns the modules of a file's path, from the crate's root. The root itself has none.
 fn modules(path: &str) -> Vec<&str> {
     let path = path.strip_suffix(".rs").unwrap_or(path);
     let path = path.strip_suffix("/mod").unwrap_or(path);
@@ -186,18 +164,18 @@ fn is_word(character: char) -> bool {
     character.is_alphanumeric() || character == '_'
 }
 
-/// The word that some text begins with.
+/// Returns the word that a text begins with.
 fn word(text: &str) -> &str {
     text.find(|c| !is_word(c)).map_or(text, |end| &text[..end])
 }
 
-/// Where a word stands alone in some text.
+/// Returns the positions of a whole word in a text.
 fn places<'t>(text: &'t str, wanted: &'t str) -> impl Iterator<Item = usize> + 't {
     let is_alone = |&(at, _): &(usize, &str)| !text[..at].chars().next_back().is_some_and(is_word);
     text.match_indices(wanted).filter(is_alone).map(|(at, _)| at)
 }
 
-/// The first names of a path's rest: of `{a::b, c}` both `a` and `c`.
+/// Returns the first names of a path's rest: both `a` and `c` for `{a::b, c}`.
 fn first_names(rest: &str) -> Vec<&str> {
     let Some(group) = rest.strip_prefix('{') else { return vec![word(rest)] };
     let (mut depth, mut names, mut from) = (0_usize, Vec::new(), 0);
@@ -219,7 +197,7 @@ fn first_names(rest: &str) -> Vec<&str> {
     names
 }
 
-/// The rooms that a file's paths lead to.
+/// Returns the rooms that a file's paths lead to.
 fn rooms_of_paths<'t>(path: &'t str, code: &'t str) -> BTreeSet<&'t str> {
     let own = modules(path);
     let mut rooms = BTreeSet::new();
@@ -232,8 +210,8 @@ fn rooms_of_paths<'t>(path: &'t str, code: &'t str) -> BTreeSet<&'t str> {
         while let Some(behind) = rest.strip_prefix("super::") {
             (rest, ups) = (behind, ups + 1);
         }
-        // A chain is met again at each of its links; the whole is the longest. A path within a module that stands in
-        // the file itself leads less far up, and stays within the file's room.
+        // Each link of a chain matches again; the longest match is the whole chain. A path within an inline module
+        // leads less far up, and stays within the file's room.
         if ups >= own.len() && !code[..at].ends_with("super::") {
             rooms.extend(first_names(rest));
         }
@@ -241,7 +219,7 @@ fn rooms_of_paths<'t>(path: &'t str, code: &'t str) -> BTreeSet<&'t str> {
     rooms
 }
 
-/// The methods that a file gives to [`SHARED`].
+/// Returns the methods that a file defines for [`SHARED`].
 fn shared_methods(code: &str) -> BTreeSet<&str> {
     let mut methods = BTreeSet::new();
     let mut rest = code;
@@ -254,7 +232,8 @@ fn shared_methods(code: &str) -> BTreeSet<&str> {
     methods
 }
 
-/// The methods of [`SHARED`] that a file calls: on `worker`, on `self` where that is one, or by the type's name.
+/// Returns the methods of [`SHARED`] that a file calls: on `worker`, on `self` in its own methods, or by the type's
+/// name.
 fn shared_calls(code: &str) -> BTreeSet<&str> {
     let is_own = !shared_methods(code).is_empty();
     let path = format!("{SHARED}::");
@@ -276,7 +255,7 @@ fn shared_calls(code: &str) -> BTreeSet<&str> {
     calls
 }
 
-/// The arrows that files show, from room to room. Each file is its path and its text.
+/// Returns the arrows between rooms in these files. Each file is its path and its text.
 fn actual_arrows(files: &[(String, String)]) -> BTreeMap<String, BTreeSet<String>> {
     let codes: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), code(text))).collect();
     let mut givers: BTreeMap<&str, &str> = BTreeMap::new();
@@ -294,8 +273,8 @@ fn actual_arrows(files: &[(String, String)]) -> BTreeMap<String, BTreeSet<String
     arrows
 }
 
-/// The types, but for [`SHARED`], that get methods of their own in another room than the one that declares them: an
-/// arrow that neither paths nor calls show.
+/// Returns the types other than [`SHARED`] with methods outside of the room that declares them: an arrow that neither
+/// paths nor calls show.
 fn foreign_methods(files: &[(String, String)]) -> Vec<String> {
     let codes: Vec<(&str, String)> = files.iter().map(|(path, text)| (path.as_str(), code(text))).collect();
     let named = |code: &str, word_before: &str| -> Vec<String> {
@@ -316,7 +295,7 @@ fn foreign_methods(files: &[(String, String)]) -> Vec<String> {
     for (path, code) in &codes {
         let room = modules(path).first().copied().unwrap_or_default();
         for line in code.lines().filter(|line| line.starts_with("impl") && !line.contains(" for ")) {
-            // Behind the parameters, if there are any.
+            // The name follows the parameters, if there are any.
             let behind = line.trim_start_matches("impl");
             let name = if behind.starts_with('<') {
                 behind.split_once("> ").map_or("", |(_, name)| name)
@@ -332,7 +311,7 @@ fn foreign_methods(files: &[(String, String)]) -> Vec<String> {
     found
 }
 
-/// What is wrong with the arrows that there are, and with those that are declared, as readable lines.
+/// Returns the errors of actual and declared arrows, as readable lines.
 fn violations(actual: &BTreeMap<String, BTreeSet<String>>, declared: &[(&str, &[&str])]) -> Vec<String> {
     let mut found = Vec::new();
     for (at, (room, known)) in declared.iter().enumerate() {
@@ -354,7 +333,7 @@ fn violations(actual: &BTreeMap<String, BTreeSet<String>>, declared: &[(&str, &[
     found
 }
 
-/// Every source file of the crate that is no test, by its path from `src`, with its text.
+/// Returns every source file of the crate except tests, as its path from `src` and its text.
 fn files() -> Vec<(String, String)> {
     fn collect(directory: &Path, found: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(directory).unwrap() {
@@ -373,7 +352,7 @@ fn files() -> Vec<(String, String)> {
         let name = path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
         (name, std::fs::read_to_string(path).unwrap())
     });
-    // Test code may know every room.
+    // Test code may use every room.
     let of_tests = ["testing.rs", "tests.rs", "loom_tests.rs", "command/expected.rs"];
     named.filter(|(name, _)| !of_tests.iter().any(|end| name.ends_with(end))).collect()
 }
@@ -386,7 +365,7 @@ fn arrows_go_down_only() {
     assert_eq!(foreign_methods(&files()), Vec::<String>::new());
 }
 
-/// What is found in files that are given as pairs of a path and a text, if `low` and `high` are declared, `high` above.
+/// Checks the errors of these files, each a path and a text, with the rooms `low` and `high` declared, `high` above.
 fn check(files: &[(&str, &str)], expected: &[&str]) {
     let files: Vec<_> = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
     assert_eq!(violations(&actual_arrows(&files), &[("low", &[]), ("high", &["low"])]), expected, "{files:?}");
@@ -410,7 +389,7 @@ fn a_stray_arrow_is_seen() {
         check(&[HIGH, ("low/inner.rs", &deeper)], STRAY);
         check(&[HIGH, ("low/mod.rs", text)], STRAY);
     }
-    // None of these leads out of the room.
+    // No path here leads out of the room.
     for text in [
         "use super::high::High;",
         "mod inner {\n    use super::high;\n}",
@@ -428,7 +407,7 @@ fn a_stray_arrow_is_seen() {
 }
 
 #[test]
-fn a_call_of_a_shared_type_s_method_is_an_arrow_to_the_room_that_has_it() {
+fn a_call_of_a_shared_method_is_an_arrow_to_its_room() {
     let high = "use crate::low::Low;\n\nimpl Worker {\n    pub(crate) fn rise(&self) {\n        self.sink();\n    }\n}";
     let low = "struct Worker;\n\nimpl Worker {\n    fn sink(&self) {\n        BODY\n    }\n}";
     for body in ["self.rise()", "worker.rise()", "turn.worker.rise()", "Worker::rise(self)", "each(Worker::rise)"] {
@@ -465,8 +444,9 @@ fn circles_are_seen() {
 }
 
 #[test]
-fn the_architecture_page_draws_the_same_arrows() {
-    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ARCHITECTURE.md")).unwrap();
+fn the_engine_page_draws_the_same_arrows() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/internals/engine.md");
+    let page = std::fs::read_to_string(path).unwrap();
     let drawn = |room: &str| {
         let start = format!("| `{room}` |");
         let rows = page.lines().skip_while(|line| !line.starts_with("| room |"));

@@ -15,7 +15,7 @@
 //! 10000001 l l l l l l l l    big endian
 //! ```
 //!
-//! What a value consists of is drawn where it is written ([`Writer`]) and read. Sources: Redis's `rdb.h`, `rdb.c` and Valkey's
+//! The code that writes ([`Writer`]) and reads a value shows its layout. Sources: Redis's `rdb.h`, `rdb.c` and Valkey's
 //! `rdb.h` for numbers, and files of these servers.
 
 mod read;
@@ -28,9 +28,9 @@ pub(crate) use read::values::{context, read_entry};
 pub use read::{Checksum, Event, Format, Reader};
 pub use write::{Access, Collection, Options, Target, Writer, trailer};
 
-/// What begins a part of a file.
+/// The first byte of a part of a file.
 pub(crate) mod opcode {
-    /// Valkey: a slot that is being imported. Redis: what modules have noted for a key.
+    /// Valkey: a slot that is being imported. Redis: module metadata of a key.
     pub(crate) const SLOT_IMPORT_OR_KEY_META: u8 = 0xF3;
     pub(crate) const SLOT_INFO: u8 = 0xF4;
     pub(crate) const FUNCTION: u8 = 0xF5;
@@ -46,14 +46,14 @@ pub(crate) mod opcode {
     pub(crate) const END: u8 = 0xFF;
 }
 
-/// The type byte of a key: what it holds, in which form.
+/// The type byte of a key: its type and encoding.
 pub(crate) mod code {
     pub(crate) const STRING: u8 = 0;
     pub(crate) const LIST: u8 = 1;
     pub(crate) const SET: u8 = 2;
     pub(crate) const ZSET: u8 = 3;
     pub(crate) const HASH: u8 = 4;
-    /// Scores are binary.
+    /// A sorted set with binary scores.
     pub(crate) const ZSET_2: u8 = 5;
     pub(crate) const MODULE_BEFORE_RELEASE: u8 = 6;
     pub(crate) const MODULE: u8 = 7;
@@ -67,19 +67,21 @@ pub(crate) mod code {
     pub(crate) const HASH_LISTPACK: u8 = 16;
     pub(crate) const ZSET_LISTPACK: u8 = 17;
     pub(crate) const LIST_QUICKLIST_2: u8 = 18;
-    /// With what is known of entries that are gone.
+    /// A stream with information about deleted entries.
     pub(crate) const STREAM_2: u8 = 19;
     pub(crate) const SET_LISTPACK: u8 = 20;
-    /// With the time at which consumers were active.
+    /// A stream with the times when consumers were active.
     pub(crate) const STREAM_3: u8 = 21;
-    /// Redis: fields that expire, from before the release of 7.4. Valkey: the same in a form of its own.
+    /// Redis: expiring fields, before the release of 7.4.
     pub(crate) const HASH_EXPIRING_BEFORE_RELEASE: u8 = 22;
+    /// Valkey: fields that expire. The number is the same.
+    pub(crate) const HASH_EXPIRING_OF_VALKEY: u8 = 22;
     pub(crate) const HASH_LISTPACK_EXPIRING_BEFORE_RELEASE: u8 = 23;
     pub(crate) const HASH_EXPIRING: u8 = 24;
     pub(crate) const HASH_LISTPACK_EXPIRING: u8 = 25;
-    /// With identities of producers' messages.
+    /// A stream with identities of producers' messages.
     pub(crate) const STREAM_4: u8 = 26;
-    /// With deliveries that consumers gave back.
+    /// A stream with deliveries that consumers returned.
     pub(crate) const STREAM_5: u8 = 27;
     pub(crate) const ARRAY: u8 = 28;
     pub(crate) const HASH_TEMPLATE_FIRST: u8 = 29;
@@ -98,20 +100,20 @@ pub(crate) mod head {
     pub(crate) const LZF: u8 = 0xC3;
 }
 
-/// A node of a list that is one element as it is.
+/// A node of a list with one plain element.
 pub(crate) const NODE_PLAIN: u64 = 1;
-/// A node of a list that is a listpack.
+/// A node of a list with a listpack.
 pub(crate) const NODE_PACKED: u64 = 2;
-/// Bytes of a stream's ID in binary: milliseconds and number, big endian.
+/// Size of a stream's binary ID: milliseconds and number, big endian.
 pub(crate) const ID_BYTES: usize = 16;
-/// An entry of a stream's listpack is deleted.
+/// Flag of a deleted entry in a stream's listpack.
 pub(crate) const ENTRY_DELETED: i64 = 1;
-/// An entry of a stream's listpack has the fields of the block's first one.
+/// Flag of an entry in a stream's listpack that has the fields of the block's first entry.
 pub(crate) const ENTRY_SAME_FIELDS: i64 = 2;
-/// The name under which [`Writer`] keeps for the next stream what version 10 has no place for: when its consumers were active, a
-/// group and consumer after the other, in the stream's order, as i64 of eight bytes, little endian, -1 for never. Other servers pass
-/// over names that they don't know.
+/// Name of the fact with which [`Writer`] stores the times when the next stream's consumers were active, which version
+/// 10 can't store. The times are ordered by group and consumer as in the stream, as i64 of eight bytes, little endian,
+/// -1 for never. Other servers ignore unknown names.
 pub(crate) const AUX_ACTIVE: &[u8] = b"penstock-consumers-active";
 
-/// How the length of bytes that a client or file claims is turned into room that is made ahead: no more elements than this.
+/// Largest number of elements for which memory is reserved because of a claimed length.
 pub(crate) const RESERVED_MAX: usize = 1024;

@@ -1,4 +1,4 @@
-//! Reading a snapshot: a sequence of events, pulled from any source of bytes.
+//! Reader of snapshots: a sequence of events, pulled from any source of bytes.
 
 pub(crate) mod collections;
 pub(crate) mod error;
@@ -19,26 +19,26 @@ use super::write::Access;
 use super::{AUX_ACTIVE, opcode};
 use crate::Limits;
 
-/// Bytes of the magic and the version.
+/// Size of the magic and the version, in bytes.
 const HEADER_BYTES: usize = 9;
-/// The highest version of Redis's format that is known.
+/// Highest known version of Redis's format.
 const REDIS_VERSION_MAX: u16 = 15;
-/// The versions of Valkey's format that are known.
+/// Known versions of Valkey's format.
 const VALKEY_VERSIONS: std::ops::RangeInclusive<u16> = 80..=81;
-/// The first version that ends with a checksum.
+/// First version that ends with a checksum.
 const CHECKSUM_VERSION: u16 = 5;
 
-/// Whose format it is, and its version.
+/// The server's format, and its version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
-    /// Redis's, and that of Valkey up to 8.
+    /// Format of Redis, and of Valkey up to 8.
     Redis(u16),
-    /// Valkey's from 9 on.
+    /// Format of Valkey from 9 on.
     Valkey(u16),
 }
 
 impl Format {
-    /// That of a payload, which has no magic but a version.
+    /// The format of a payload, which has a version but no magic.
     pub(crate) fn of_payload(version: u16) -> Option<Format> {
         match version {
             1..=REDIS_VERSION_MAX => Some(Format::Redis(version)),
@@ -47,14 +47,14 @@ impl Format {
     }
 }
 
-/// What the checksum at the end says.
+/// Result of checking the checksum at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Checksum {
     /// There is none: it was switched off, or the version has none.
     Absent,
-    /// All bytes are as they were written.
+    /// The checksum matches.
     Right,
-    /// Bytes differ from what was written.
+    /// The checksum doesn't match.
     Wrong,
 }
 
@@ -62,61 +62,62 @@ pub enum Checksum {
 pub enum Event {
     /// The beginning.
     Header(Format),
-    /// A fact about the file. Those that aren't known are to be passed over.
+    /// A fact about the file. Unknown facts should be ignored.
     Aux {
-        /// What it is about.
+        /// Name of the fact.
         name: Vec<u8>,
         /// The fact.
         text: Vec<u8>,
     },
-    /// What follows is in this database.
+    /// The following keys belong to this database.
     Select(u64),
-    /// About how many keys the database has, and how many of them expire: claims, not to be trusted with memory.
+    /// Approximate numbers of keys and of keys with an expiry. These are claims, so memory must not be allocated for
+    /// them unchecked.
     Resize {
-        /// Keys.
+        /// Number of keys.
         keys: u64,
-        /// Keys that expire.
+        /// Number of keys with an expiry.
         expiring: u64,
-        /// As many of the keys as the source may have: none if its length isn't known.
+        /// Number of keys that the rest of the source can contain; 0 if its length is unknown.
         credible: usize,
     },
-    /// The text of a library of functions.
+    /// Text of a function library.
     Function(Vec<u8>),
-    /// A key. It may have expired: its time is as it was written.
+    /// A key. It may have expired; its expiry is as stored.
     Entry {
-        /// The key with its value and expiry. Its access is not set.
+        /// The key with its value and expiry. Its access information is not set.
         entry: Entry,
-        /// What is known of its use.
+        /// Stored information about its use.
         access: Access,
     },
-    /// A key whose collection is empty. Servers never have such, but older ones wrote some; Redis passes over them.
+    /// A key with an empty collection. Servers never have one, but older versions wrote some; Redis ignores them.
     EmptyKey(Vec<u8>),
-    /// The end. What follows it in the source isn't part of the snapshot.
+    /// The end. Further bytes in the source don't belong to the snapshot.
     End(Checksum),
 }
 
-/// What comes before a key and belongs to it.
+/// Information that comes before a key and belongs to it.
 #[derive(Default)]
 struct KeyHead {
     expiry: Option<u64>,
     access: Access,
 }
 
-/// Reads a snapshot. The source is read in pieces of 64 KB; what is longer is read straight to where it stays.
+/// Reads a snapshot. The source is read in pieces of 64 KB; longer data is read directly into its destination.
 pub struct Reader<R> {
     source: Source<R>,
     limits: Limits,
     format: Option<Format>,
     head: KeyHead,
-    /// The key that was read last, and whether its value is being read.
+    /// The last key, and a flag that is set while its value is being read.
     key: Vec<u8>,
     is_in_value: bool,
-    /// What [`AUX_ACTIVE`] said for the stream to come.
+    /// Contents of [`AUX_ACTIVE`] for the next stream.
     active_times: Vec<u8>,
 }
 
 impl<R: Read> Reader<R> {
-    /// A reader of what begins here. Collections are kept in the forms that `limits` ask for.
+    /// Creates a reader. `limits` determine the encodings of collections.
     pub fn new(bytes: R, limits: Limits) -> Self {
         Reader {
             source: Source::new(bytes),
@@ -129,36 +130,36 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The same, of so many bytes: what is claimed of a collection's size is believed as far as they may have it.
+    /// Sets the source's length in bytes. Claimed sizes of collections are trusted as far as this length permits.
     #[must_use]
     pub fn with_len(mut self, len: u64) -> Self {
         self.source.set_len(len);
         self
     }
 
-    /// How many bytes have been read so far.
+    /// Number of bytes read so far.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.source.offset()
     }
 
-    /// After an error in a key's value: the key.
+    /// The key whose value was being read when an error occurred.
     #[must_use]
     pub fn key_of_error(&self) -> Option<&[u8]> {
         self.is_in_value.then_some(&self.key)
     }
 
-    /// What was read from the source beyond the end of the snapshot, and the source: for the commands that follow a snapshot in an
+    /// Returns the bytes that were read beyond the snapshot's end, and the source. Commands follow a snapshot in an
     /// append-only file.
     #[must_use]
     pub fn into_rest(self) -> (Vec<u8>, R) {
         self.source.into_rest()
     }
 
-    /// The next event. After an error or the end there is no other.
+    /// Returns the next event. No event follows an error or the end.
     ///
     /// # Errors
-    /// When the source fails or ends too early, and when something is damaged, unknown or not supported.
+    /// The source failed or ended early, or an element is damaged, unknown or unsupported.
     pub fn read_event(&mut self) -> Result<Event, Error> {
         let Some(format) = self.format else {
             let format = self.read_header()?;
@@ -195,7 +196,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// A part that is no key; none if it belongs to the key that follows, or may be passed over.
+    /// Reads a part that isn't a key. Returns none if the part belongs to the next key or is ignored.
     fn read_part(&mut self, code: u8, format: Format) -> Result<Option<Event>, Error> {
         let source = &mut self.source;
         match code {
@@ -214,7 +215,7 @@ impl<R: Read> Reader<R> {
             }
             opcode::FUNCTION => return Ok(Some(Event::Function(source.string_owned()?))),
             opcode::SLOT_INFO => {
-                // The slot, its keys, and those that expire: hints for a cluster.
+                // The slot, its number of keys, and its number of keys with an expiry: hints for a cluster.
                 for _ in 0..3 {
                     source.length()?;
                 }
@@ -226,7 +227,7 @@ impl<R: Read> Reader<R> {
             opcode::SLOT_IMPORT_OR_KEY_META => {
                 let what = match format {
                     Format::Valkey(_) => "the import of a cluster's slot",
-                    Format::Redis(_) => "what a module has noted for a key",
+                    Format::Redis(_) => "the module metadata of a key",
                 };
                 return Err(source.flaw(Flaw::Unsupported(what.into())));
             }
@@ -277,12 +278,12 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// The expiry that a file's number stands for: a negative one is a time before 1970, long ago.
+/// Converts a stored expiry; a negative one is a time before 1970, which counts as 0.
 fn expiry(ms: i64) -> Option<u64> {
     Some(u64::try_from(ms).unwrap_or(0))
 }
 
-/// The name of a module's type: nine characters of six bits each; the lowest ten are a version.
+/// The name of a module's type: nine characters of six bits each; the lowest ten bits are a version.
 pub(crate) fn module_name(id: u64) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     (0..9).map(|place| char::from(LETTERS[(id >> (58 - 6 * place)) as usize & 63])).collect()

@@ -1,18 +1,20 @@
-//! Suggestions in a snapshot: as RediSearch writes the type behind FT.SUGADD, so that either reads the other's.
+//! Suggestions in a snapshot, in RediSearch's format for the type of FT.SUGADD. Each server reads the other's
+//! snapshots.
 //!
 //! ```text
 //! | module type, a length: nine letters of six bits, then ten bits of version | 2 count | suggestions | 0 |
 //! a suggestion: | 5 text and a NUL, a string | 4 score, f64 little endian | 5 payload and a NUL, a string | [2 documents] |
 //! ```
 //!
-//! The digits before values say what they are, as in all values of modules (type 7). Without a payload, there is its NUL alone. Version 0 has no
-//! payloads; version 2 has numbers of documents, which mean nothing here; version 1 is written, which every release of RediSearch since 2.0
-//! reads. Source: RediSearch's `trie.c`, Redis's `module.c` for how values are marked, and payloads put together by hand after them.
+//! The digits before values give their types, as in all values of modules (type 7). A missing payload is encoded as its
+//! NUL alone. Version 0 has no payloads. Version 2 has numbers of documents, which are ignored here. The writer uses
+//! version 1, which every release of RediSearch since 2.0 reads. Source: RediSearch's `trie.c`, Redis's `module.c` for
+//! the types of values, and payloads that were built by hand from them.
 
 use std::io::Read;
 
-use store::tight::TightBox;
 use store::types::suggestions::{PAYLOAD_BYTES_MAX, SuggestionOf, Suggestions};
+use store::unaligned_box::TightBox;
 use store::value::Value;
 
 use super::Source;
@@ -20,16 +22,16 @@ use super::read::error::{Error, Flaw};
 use super::read::module_name;
 use super::write::{Writer, length};
 
-/// The name of RediSearch's type.
+/// Name of RediSearch's type.
 const NAME: &[u8; 9] = b"trietype0";
-/// The version that has payloads.
+/// First version with payloads.
 const VERSION_PAYLOADS: u64 = 1;
-/// The version that has numbers of documents.
+/// First version with numbers of documents.
 const VERSION_DOCUMENTS: u64 = 2;
-/// Bits of the version.
+/// Number of bits of the version.
 const VERSION_BITS: u32 = 10;
 
-/// What stands before a value.
+/// Type marks before values.
 mod mark {
     pub(super) const END: u64 = 0;
     pub(super) const UNSIGNED: u64 = 2;
@@ -37,7 +39,7 @@ mod mark {
     pub(super) const STRING: u64 = 5;
 }
 
-/// The number of the type with the version that is written.
+/// The number of the type, with the version that the writer uses.
 const fn module_id() -> u64 {
     let (mut id, mut at) = (0, 0);
     while at < NAME.len() {
@@ -60,14 +62,14 @@ impl Writer {
         self.suggestions_end(out);
     }
 
-    /// What comes before the first of so many.
+    /// Writes everything before the first of `count` suggestions.
     pub(super) fn suggestions_head(&self, out: &mut Vec<u8>, count: u64) {
         length(out, module_id());
         length(out, mark::UNSIGNED);
         length(out, count);
     }
 
-    /// A suggestion of a value that is written in parts.
+    /// Writes one suggestion of a value that is written in parts.
     pub fn suggestion(&mut self, out: &mut Vec<u8>, text: &[u8], score: f32, payload: Option<&[u8]>) {
         self.terminated(out, text);
         length(out, mark::DOUBLE);
@@ -75,7 +77,7 @@ impl Writer {
         self.terminated(out, payload.unwrap_or_default());
     }
 
-    /// What follows the last suggestion of a value that is written in parts.
+    /// Writes the end of a value that is written in parts.
     pub fn suggestions_end(&self, out: &mut Vec<u8>) {
         length(out, mark::END);
     }
@@ -86,7 +88,7 @@ impl Writer {
     }
 }
 
-/// A value of a module, of which only this one is known.
+/// Reads a module's value; only this type is supported.
 pub(crate) fn read<R: Read>(source: &mut Source<R>) -> Result<Value, Error> {
     let id = source.length()?;
     let version = id & ((1 << VERSION_BITS) - 1);
@@ -125,14 +127,10 @@ fn read_one<R: Read>(source: &mut Source<R>, version: u64, suggestions: &mut Sug
     {
         return Err(source.damaged("a suggestion"));
     }
-    if suggestions.set(&text, score, payload) {
-        Ok(())
-    } else {
-        Err(source.damaged("a suggestion that is there twice"))
-    }
+    if suggestions.set(&text, score, payload) { Ok(()) } else { Err(source.damaged("a duplicate suggestion")) }
 }
 
-/// A string without the NUL at its end.
+/// Reads a string and removes the NUL at its end.
 fn read_terminated<R: Read>(source: &mut Source<R>) -> Result<Vec<u8>, Error> {
     expect(source, mark::STRING)?;
     let mut bytes = source.string_owned()?;
@@ -157,7 +155,8 @@ mod tests {
         payload
     }
 
-    /// A body after RediSearch's code: its version, and the marks and values of the suggestions "hello" with 1.5 and the payload "p", and "ok" with 2.
+    /// A body built from RediSearch's code: the version, and the marks and values of the suggestions "hello" with score
+    /// 1.5 and payload "p", and "ok" with score 2.
     fn body(version: u8) -> Vec<u8> {
         let mut body = vec![7, 0x81, 0xB6, 0xB8, 0x9E, 0xB7, 0x2A, 0x5E, 0xD0, version];
         assert_eq!(module_name(u64::from_be_bytes(body[2..10].try_into().unwrap())), "trietype0");
@@ -202,9 +201,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_as_redisearch_has_it() {
+    fn written_values_equal_redisearch() {
         let mut suggestions = Suggestions::default();
-        // The best first.
+        // The suggestion with the highest score comes first.
         suggestions.set(b"ok", 2.0, None);
         suggestions.set(b"hello", 1.5, Some(b"p"));
         let value = Value::Suggestions(TightBox::new(suggestions));
@@ -214,12 +213,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_suggestion_is_refused() {
+    fn invalid_suggestions_are_refused() {
         let whole = body(1);
         for cut in 1..whole.len() {
             assert!(read_back(&whole[..cut]).is_err(), "{cut}");
         }
-        // Another mark, no NUL, NaN, an empty text, a text twice, none at all.
+        // A wrong mark, no NUL, NaN, an empty text, a duplicate text, no suggestion at all.
         let change = |at: usize, bytes: &[u8]| {
             let mut changed = whole.clone();
             changed.splice(at..at + bytes.len(), bytes.iter().copied());
@@ -229,7 +228,9 @@ mod tests {
             assert!(matches!(read_back(&wrong), Err(BadPayload::Contents(_))));
         }
         let twice = [&whole[..12], &whole[12..33], &whole[12..33], b"\0"].concat();
-        assert!(read_back(&twice).map_err(|error| format!("{error:?}")).unwrap_err().contains("twice"));
+        assert!(
+            read_back(&twice).map_err(|error| format!("{error:?}")).unwrap_err().contains("a duplicate suggestion")
+        );
         let none = [&whole[..11], &[0, 0]].concat();
         assert!(matches!(read_back(&none), Err(BadPayload::Contents(Error { flaw: Flaw::Empty, .. }))));
     }

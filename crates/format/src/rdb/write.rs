@@ -1,23 +1,25 @@
-//! Writing a snapshot: every function appends to a buffer, so that it can be made in steps and by several threads.
+//! Writer of snapshots. Every function appends to a buffer, so a snapshot can be written in steps and by several
+//! threads.
 //!
 //! ```text
 //! a hash with fields that expire, at times in milliseconds of Unix time (little endian):
 //! type 24: | a time not later than the earliest, i64 | count | for each field: 0, or 1 and by how much it expires later; field; value |
 //! type 25: | the same | listpack of fields, values and times in turn, in the order of times; 0: never |
+//! type 22 of Valkey: | count | for each field: field; value; its time, i64, -1: never |
 //! ```
 
 mod stream;
 #[cfg(test)]
 mod tests;
 
-use resp::num::{IntText, seventeen_digits, write_f64};
+use resp::num::{IntText, SeventeenDigits, write_f64};
 use store::entry::{Entry, View};
 use store::types::hash::Hash;
 use store::types::list::List;
-use store::types::packed::{Item, Packed};
+use store::types::packed::{self, Item, Packed};
 use store::types::set::Set;
 use store::types::timed_hash::TimedHash;
-use store::types::zset::ZSet;
+use store::types::zset::{self, ZSet};
 use store::value::Value;
 
 use super::{NODE_PACKED, NODE_PLAIN, code, head, opcode};
@@ -25,114 +27,123 @@ use crate::crc64::Crc64;
 use crate::lzf::Compressor;
 use crate::{intset, listpack};
 
-/// The oldest server that is to read what is written.
+/// The oldest server that must be able to read the snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Target {
     /// Redis 7.0 and all later servers: version 10.
     #[default]
     Redis70,
-    /// Redis 7.2, Valkey 7.2 and later: version 11, which has small sets as listpacks.
+    /// Redis 7.2, Valkey 7.2 and later: version 11, which stores small sets as listpacks.
     Redis72,
+    /// Valkey 9 and later: version 80 of Valkey's format, which has times of fields in a form of its own.
+    Valkey90,
 }
 
 impl Target {
-    /// The version of the format.
+    /// Version of the format.
     #[must_use]
     pub fn version(self) -> u16 {
         match self {
             Target::Redis70 => 10,
             Target::Redis72 => 11,
+            Target::Valkey90 => 80,
         }
     }
 }
 
-/// What a [`Writer`] is made with.
-#[derive(Clone, Copy, Debug)]
+/// Options of a [`Writer`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// For which servers.
+    /// The target servers.
     pub target: Target,
-    /// Whether strings of more than 20 bytes are compressed (`rdbcompression`).
+    /// True to compress strings of more than 20 bytes (`rdbcompression`).
     pub compress: bool,
+    /// True to write the expiry times of fields. Servers without field expiry read such hashes without the times.
+    pub field_times: bool,
 }
 
 impl Default for Options {
-    /// As Redis without a configuration.
+    /// Redis's default configuration.
     fn default() -> Self {
-        Options { target: Target::default(), compress: true }
+        Options { target: Target::default(), compress: true, field_times: true }
     }
 }
 
-/// What is known of a key's use, for eviction.
+/// Information about a key's use, for eviction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Access {
     /// Nothing.
     #[default]
     Unknown,
-    /// For how many seconds it wasn't used.
+    /// Number of seconds since its last use.
     IdleSeconds(u64),
-    /// How often it was used, as the logarithmic counter of Redis's LFU.
+    /// Frequency of use, as the logarithmic counter of Redis's LFU.
     Frequency(u8),
 }
 
-/// A collection that is written in parts: its head first, then each part by the function named here, as often as is said here.
+/// A collection that is written in parts: first its head, then each part with the named function, as often as stated
+/// here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Collection {
-    /// [`Writer::field`] for each of so many fields.
+    /// [`Writer::field`] for each of this number of fields.
     Hash(u64),
-    /// [`Writer::timed_field`] for each of so many fields, some of which expire, with this time: none of theirs may be earlier.
+    /// [`Writer::timed_field`] for each of this number of fields, some of which expire. The second number is a time
+    /// that must not be later than any field's expiry.
     TimedHash(u64, u64),
-    /// [`Writer::element`] for each of so many members.
+    /// [`Writer::element`] for each of this number of members.
     Set(u64),
-    /// [`Writer::member`] for each of so many members, best from the highest score down, which Redis loads fastest.
+    /// [`Writer::member`] for each of this number of members. Descending order of scores loads fastest in Redis.
     ZSet(u64),
-    /// [`Writer::list_block`] for each of so many blocks ([`List::blocks`]).
+    /// [`Writer::list_block`] for each of this number of blocks ([`List::blocks`]).
     List(u64),
-    /// [`Writer::element`] for each of so many elements of a list, in their order.
+    /// [`Writer::element`] for each of this number of elements of a list, in order.
     Elements(u64),
-    /// [`Writer::suggestion`] for each of so many suggestions, then [`Writer::suggestions_end`].
+    /// [`Writer::suggestion`] for each of this number of suggestions, then [`Writer::suggestions_end`].
     Suggestions(u64),
-    /// [`Writer::stream_block`] for each of so many blocks, then [`Writer::stream_rest`]; and whether producers name its messages.
+    /// [`Writer::stream_block`] for each of this number of blocks, then [`Writer::stream_rest`]. The flag is set if the
+    /// stream has producers.
     Stream(u64, bool),
 }
 
-/// The first version that has fields that expire: Redis 7.4's.
+/// First version with expiries of fields: Redis 7.4's.
 const TIMED_FIELDS_VERSION: u16 = 12;
-/// The first version that has streams with producers: Redis 8.6's.
+/// First version with producers of streams: Redis 8.6's.
 const PRODUCERS_VERSION: u16 = 13;
-/// A string of a listpack that has so many bytes or more has a node of its own, as Redis has it.
+/// Minimum size of a string, in bytes, that gets its own node instead of a listpack, as in Redis.
 const PLAIN_NODE_BYTES_MIN: usize = 1 << 30;
-/// A string that may be an integer has no more bytes.
+/// Largest size of a string that may be an integer.
 const INT_BYTES_MAX: usize = 11;
-/// Redis takes a score for an integer up to this magnitude.
+/// Largest magnitude of a score that Redis stores as an integer.
 const INT_SCORE_MAX: f64 = (i64::MAX / 2) as f64;
 
-/// Writes the parts of a snapshot. Buffers are joined by the caller, which also counts the checksum ([`trailer`]).
+/// Writes the parts of a snapshot. The caller joins the buffers and computes the checksum ([`trailer`]).
 pub struct Writer {
     options: Options,
     compressor: Compressor,
-    /// The block that is being put together.
+    /// The block that is being built.
     block: Vec<u8>,
 }
 
-/// What follows [`Writer::end`], given the checksum of all before; 0 if there is none to be (`rdbchecksum no`).
+/// Returns the bytes after [`Writer::end`]: the checksum of everything before, or 0 without a checksum (`rdbchecksum
+/// no`).
 #[must_use]
 pub fn trailer(sum: Option<&Crc64>) -> [u8; 8] {
     sum.map_or(0, Crc64::value).to_le_bytes()
 }
 
 impl Writer {
-    /// A writer with these options.
+    /// Creates a writer with these options.
     #[must_use]
     pub fn new(options: Options) -> Self {
         Writer { options, compressor: Compressor::new(), block: Vec::new() }
     }
 
-    /// The version of the format that is written.
+    /// Version of the written format.
     fn version(&self) -> u16 {
         self.options.target.version()
     }
 
-    /// The lowest version that has values of this type.
+    /// The lowest version that supports values of this type.
     pub(crate) fn version_of(&self, code: u8) -> u16 {
         match code {
             code::HASH_EXPIRING | code::HASH_LISTPACK_EXPIRING => self.version().max(TIMED_FIELDS_VERSION),
@@ -141,45 +152,49 @@ impl Writer {
         }
     }
 
-    /// What a file begins with. `has_timed_fields`: whether there may be hashes in it with fields that expire, which older servers
-    /// can't read.
+    /// Writes the beginning of a file. `has_timed_fields` must be true if the file may contain hashes with expiring
+    /// fields, which older servers can't read.
     pub fn header(&self, out: &mut Vec<u8>, has_timed_fields: bool) {
         let version = if has_timed_fields { self.version().max(TIMED_FIELDS_VERSION) } else { self.version() };
-        out.extend_from_slice(format!("REDIS{version:04}").as_bytes());
+        let magic = match self.options.target {
+            Target::Redis70 | Target::Redis72 => format!("REDIS{version:04}"),
+            Target::Valkey90 => format!("VALKEY{version:03}"),
+        };
+        out.extend_from_slice(magic.as_bytes());
     }
 
-    /// A fact about the file, which a reader may pass over.
+    /// Writes a fact about the file, which a reader may ignore.
     pub fn aux(&mut self, out: &mut Vec<u8>, name: &[u8], text: &[u8]) {
         out.push(opcode::AUX);
         self.string(out, name);
         self.string(out, text);
     }
 
-    /// The text of a library of functions.
+    /// Writes the text of a function library.
     pub fn function(&mut self, out: &mut Vec<u8>, text: &[u8]) {
         out.push(opcode::FUNCTION);
         self.string(out, text);
     }
 
-    /// What follows is in this database.
+    /// Selects the database of the following keys.
     pub fn select(&self, out: &mut Vec<u8>, database: u64) {
         out.push(opcode::SELECT);
         length(out, database);
     }
 
-    /// How many keys the database has, and how many of them expire.
+    /// Writes the database's numbers of keys and of keys with an expiry.
     pub fn resize(&self, out: &mut Vec<u8>, keys: u64, expiring: u64) {
         out.push(opcode::RESIZE);
         length(out, keys);
         length(out, expiring);
     }
 
-    /// The end; only the [`trailer`] follows.
+    /// Writes the end; only the [`trailer`] follows.
     pub fn end(&self, out: &mut Vec<u8>) {
         out.push(opcode::END);
     }
 
-    /// A key with all that belongs to it.
+    /// Writes a key with its value, expiry and use.
     pub fn entry(&mut self, out: &mut Vec<u8>, entry: &Entry, access: Access) {
         let view = entry.view();
         if let View::Object(Value::Stream(stream)) = &view {
@@ -189,8 +204,8 @@ impl Writer {
         self.value(out, &view);
     }
 
-    /// The head of a key whose collection follows in parts. `expiry` is in milliseconds of Unix time. A stream whose consumers were
-    /// active needs [`Writer::active_times`] before.
+    /// Writes the head of a key with a collection that follows in parts. `expiry` is in milliseconds of Unix time. A
+    /// stream with active consumers needs [`Writer::active_times`] first.
     pub fn begin(
         &mut self,
         out: &mut Vec<u8>,
@@ -201,7 +216,7 @@ impl Writer {
     ) {
         let (code, count) = match collection {
             Collection::Hash(count) => (code::HASH, count),
-            Collection::TimedHash(count, _) => (code::HASH_EXPIRING, count),
+            Collection::TimedHash(count, _) => (self.timed_hash_code(), count),
             Collection::Set(count) => (code::SET, count),
             Collection::ZSet(count) => (code::ZSET_2, count),
             Collection::List(count) => (code::LIST_QUICKLIST_2, count),
@@ -213,7 +228,9 @@ impl Writer {
         if let Collection::Suggestions(count) = collection {
             return self.suggestions_head(out, count);
         }
-        if let Collection::TimedHash(_, first_ms) = collection {
+        if let Collection::TimedHash(_, first_ms) = collection
+            && self.timed_hash_code() == code::HASH_EXPIRING
+        {
             out.extend_from_slice(&first_ms.to_le_bytes());
         }
         length(out, count);
@@ -236,30 +253,53 @@ impl Writer {
         self.string(out, key);
     }
 
-    /// An element of a set or a list that is written in parts.
+    /// Writes an element of a set or a list that is written in parts.
     pub fn element(&mut self, out: &mut Vec<u8>, element: &[u8]) {
         self.string(out, element);
     }
 
-    /// A field of a hash that is written in parts.
+    /// Writes a field of a hash that is written in parts.
     pub fn field(&mut self, out: &mut Vec<u8>, field: &[u8], value: &[u8]) {
         self.string(out, field);
         self.string(out, value);
     }
 
-    /// The same of a hash with fields that expire, given its own time, and the field's.
+    /// Writes a field of a hash with expiring fields that is written in parts. `first_ms` is the hash's time.
     pub fn timed_field(&mut self, out: &mut Vec<u8>, first_ms: u64, field: &[u8], value: &[u8], expiry: Option<u64>) {
-        length(out, expiry.map_or(0, |at| at.saturating_sub(first_ms) + 1));
-        self.field(out, field, value);
+        match self.timed_hash_code() {
+            code::HASH_EXPIRING => {
+                length(out, expiry.map_or(0, |at| at.saturating_sub(first_ms) + 1));
+                self.field(out, field, value);
+            }
+            code::HASH_EXPIRING_OF_VALKEY => {
+                self.field(out, field, value);
+                out.extend_from_slice(&expiry.unwrap_or(u64::MAX).to_le_bytes());
+            }
+            _ => self.field(out, field, value),
+        }
     }
 
-    /// A member of a sorted set that is written in parts.
+    /// The type byte of a hash with expiring fields that is written field by field.
+    fn timed_hash_code(&self) -> u8 {
+        match self.options.target {
+            _ if !self.options.field_times => code::HASH,
+            Target::Valkey90 => code::HASH_EXPIRING_OF_VALKEY,
+            Target::Redis70 | Target::Redis72 => code::HASH_EXPIRING,
+        }
+    }
+
+    /// True if small sets are written as listpacks.
+    fn has_packed_sets(&self) -> bool {
+        self.options.target != Target::Redis70
+    }
+
+    /// Writes a member of a sorted set that is written in parts.
     pub fn member(&mut self, out: &mut Vec<u8>, member: &[u8], score: f64) {
         self.string(out, member);
         out.extend_from_slice(&score.to_le_bytes());
     }
 
-    /// A block of a list that is written in parts, as [`List::blocks`] gives it.
+    /// Writes a block of a list that is written in parts, as returned by [`List::blocks`].
     pub fn list_block(&mut self, out: &mut Vec<u8>, items: &[u8], count: usize) {
         let only = (count == 1 && items.len() >= PLAIN_NODE_BYTES_MIN).then(|| listpack::first(items)).flatten();
         match only {
@@ -281,17 +321,19 @@ impl Writer {
             Value::Str(_) => code::STRING,
             Value::List(_) => code::LIST_QUICKLIST_2,
             Value::Set(set) if set.ints().is_some() => code::SET_INTSET,
-            Value::Set(set) if set.packed().is_some() && self.options.target == Target::Redis72 => code::SET_LISTPACK,
+            Value::Set(set) if set.packed().is_some() && self.has_packed_sets() => code::SET_LISTPACK,
             Value::Set(_) => code::SET,
             Value::Hash(hash) if hash.packed().is_some() => code::HASH_LISTPACK,
             Value::Hash(_) => code::HASH,
-            // One whose fields don't expire any more is as any other.
-            Value::TimedHash(hash) => match (hash.packed().is_some(), hash.timed_count() > 0) {
-                (true, true) => code::HASH_LISTPACK_EXPIRING,
-                (true, false) => code::HASH_LISTPACK,
-                (false, true) => code::HASH_EXPIRING,
-                (false, false) => code::HASH,
-            },
+            // A hash whose fields have lost their expiries is written as a plain one.
+            Value::TimedHash(hash) => {
+                let code = if hash.timed_count() > 0 { self.timed_hash_code() } else { code::HASH };
+                match (hash.packed().is_some(), code) {
+                    (true, code::HASH_EXPIRING) => code::HASH_LISTPACK_EXPIRING,
+                    (true, code::HASH) => code::HASH_LISTPACK,
+                    _ => code,
+                }
+            }
             Value::ZSet(zset) if zset.is_small() => code::ZSET_LISTPACK,
             Value::ZSet(_) => code::ZSET_2,
             Value::Stream(stream) => self.stream_code(stream.producers.is_some()),
@@ -299,7 +341,7 @@ impl Writer {
         }
     }
 
-    /// A value, without its type byte.
+    /// Writes a value without its type byte.
     pub(crate) fn value(&mut self, out: &mut Vec<u8>, view: &View<'_>) {
         match view {
             View::Bytes(bytes) => self.string(out, bytes),
@@ -332,7 +374,7 @@ impl Writer {
             self.block = block;
             return;
         }
-        match set.packed().filter(|_| self.options.target == Target::Redis72) {
+        match set.packed().filter(|_| self.has_packed_sets()) {
             Some(packed) => self.listpack(out, packed.items(), packed.len()),
             None => {
                 length(out, set.len() as u64);
@@ -354,8 +396,10 @@ impl Writer {
     fn timed_hash(&mut self, out: &mut Vec<u8>, hash: &TimedHash) {
         let mut first_ms = None;
         hash.for_each(|_, _, expiry| first_ms = first_ms.into_iter().chain(expiry).min());
-        if let Some(first_ms) = first_ms {
-            out.extend_from_slice(&first_ms.to_le_bytes());
+        match (self.timed_hash_code(), first_ms) {
+            (code::HASH_EXPIRING_OF_VALKEY, Some(_)) => return self.timed_hash_of_valkey(out, hash),
+            (code::HASH_EXPIRING, Some(first_ms)) => out.extend_from_slice(&first_ms.to_le_bytes()),
+            _ => first_ms = None,
         }
         match (hash.packed(), first_ms) {
             (Some(packed), Some(_)) => self.listpack(out, packed.items(), packed.len()),
@@ -374,37 +418,48 @@ impl Writer {
         }
     }
 
+    fn timed_hash_of_valkey(&mut self, out: &mut Vec<u8>, hash: &TimedHash) {
+        length(out, hash.len() as u64);
+        hash.for_each(|field, value, expiry| self.timed_field(out, 0, field, value, expiry));
+    }
+
     fn zset(&mut self, out: &mut Vec<u8>, zset: &ZSet) {
-        if zset.is_small() {
-            let mut pairs = Packed::new();
-            let mut text = Vec::new();
-            zset.visit_ranks(0..zset.len(), false, |member, score| {
-                pairs.push_back(member);
-                match score_int(score) {
-                    Some(int) => pairs.push_back(int),
-                    None => {
-                        self.score_text(&mut text, score);
-                        pairs.push_back(&text);
-                    }
-                }
-            });
-            return self.listpack(out, pairs.items(), pairs.len());
+        if let Some(pairs) = zset.packed() {
+            return self.packed_zset(out, pairs);
         }
         length(out, zset.len() as u64);
-        // From the highest down, as Redis, which adds each in front of the one before when it loads them.
+        // Descending order, as in Redis, which inserts each member before the previous one while loading.
         zset.visit_ranks(0..zset.len(), true, |member, score| self.member(out, member, score));
     }
 
-    /// A score as Redis writes it into a listpack: 7.0 with 17 digits, later ones with as few as tell it apart.
+    /// Writes members and scores in turn. A score that Redis doesn't store as an integer becomes text.
+    fn packed_zset(&mut self, out: &mut Vec<u8>, pairs: &Packed) {
+        let as_in_redis = |score: Item<'_>| score_int(zset::score_of(score)).is_some();
+        if pairs.iter().skip(1).step_by(2).all(as_in_redis) {
+            return self.listpack(out, pairs.items(), pairs.len());
+        }
+        let (mut items, mut text) = (Vec::with_capacity(2 * pairs.bytes()), Vec::new());
+        for (index, item) in pairs.iter().enumerate() {
+            if index % 2 == 0 || as_in_redis(item) {
+                packed::append_item(&mut items, item);
+            } else {
+                self.score_text(&mut text, zset::score_of(item));
+                packed::append_item(&mut items, Item::from(&text));
+            }
+        }
+        self.listpack(out, &items, pairs.len());
+    }
+
+    /// Formats a score for a listpack as Redis does: with 17 digits for 7.0, with the shortest text for later versions.
     fn score_text(&self, text: &mut Vec<u8>, score: f64) {
         text.clear();
         match self.options.target {
-            Target::Redis70 if score.is_finite() => text.extend_from_slice(seventeen_digits(score).as_bytes()),
+            Target::Redis70 if score.is_finite() => text.extend_from_slice(SeventeenDigits::new(score).as_bytes()),
             _ => write_f64(text, score),
         }
     }
 
-    /// A listpack of so many items.
+    /// Writes a listpack of `count` items.
     fn listpack(&mut self, out: &mut Vec<u8>, items: &[u8], count: usize) {
         let mut block = std::mem::take(&mut self.block);
         block.clear();
@@ -415,7 +470,7 @@ impl Writer {
         self.block = block;
     }
 
-    /// A string in the shortest of its forms.
+    /// Writes a string in its shortest encoding.
     pub(crate) fn string(&mut self, out: &mut Vec<u8>, bytes: &[u8]) {
         match short_int(bytes) {
             Some(int) => self.int(out, int),
@@ -423,7 +478,7 @@ impl Writer {
         }
     }
 
-    /// An integer's digits.
+    /// Writes the digits of an integer.
     fn int(&mut self, out: &mut Vec<u8>, int: i64) {
         if let Ok(int) = i8::try_from(int) {
             out.extend_from_slice(&[head::INT_8, int as u8]);
@@ -438,7 +493,7 @@ impl Writer {
         }
     }
 
-    /// A string that is no integer, or is not to be taken for one.
+    /// Writes a string that isn't an integer or must not be treated as one.
     fn bytes(&mut self, out: &mut Vec<u8>, bytes: &[u8]) {
         if self.options.compress
             && let Some(packed) = self.compressor.compress(bytes)
@@ -454,7 +509,7 @@ impl Writer {
     }
 }
 
-/// Appends a length, or another number that is mostly small.
+/// Appends a length, or another number that is usually small.
 pub(crate) fn length(out: &mut Vec<u8>, value: u64) {
     if value < 1 << 6 {
         out.push(value as u8);
@@ -469,7 +524,7 @@ pub(crate) fn length(out: &mut Vec<u8>, value: u64) {
     }
 }
 
-/// The integer that a string is the digits of, if it has up to 32 bits.
+/// Parses a string as an integer of up to 32 bits; none for any other string.
 fn short_int(bytes: &[u8]) -> Option<i64> {
     if bytes.len() > INT_BYTES_MAX {
         return None;
@@ -477,7 +532,7 @@ fn short_int(bytes: &[u8]) -> Option<i64> {
     store::int::canonical_i64(bytes).filter(|&int| i32::try_from(int).is_ok())
 }
 
-/// The integer that a score is, if Redis stores it as one.
+/// Converts a score to an integer, if Redis would store it as one.
 fn score_int(score: f64) -> Option<i64> {
     let int = score as i64;
     (score.abs() <= INT_SCORE_MAX && int as f64 == score).then_some(int)

@@ -1,4 +1,5 @@
-//! The contents of a snapshot as text, line by line, as `interop/rdb_fixtures.py` writes what servers answer.
+//! The contents of a snapshot as lines of text, in the format in which `interop/rdb_fixtures.py` writes servers'
+//! replies.
 
 use penstock_format::Limits;
 use penstock_format::rdb::{Error, Event, Reader};
@@ -6,7 +7,8 @@ use store::entry::{Entry, View};
 use store::types::stream::{Group, Stream};
 use store::value::Value;
 
-/// Bytes as a word: as they are if they are lower-case letters and the like, or their hexadecimal digits after a plus sign.
+/// Formats bytes as a word: unchanged if they are lower-case letters, digits and a few signs, otherwise as hexadecimal
+/// digits after a plus sign.
 fn text(bytes: &[u8]) -> String {
     let plain = bytes.iter().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b':' | b'-'));
     if plain && !bytes.is_empty() {
@@ -15,7 +17,7 @@ fn text(bytes: &[u8]) -> String {
     bytes.iter().fold("+".to_owned(), |text, byte| format!("{text}{byte:02x}"))
 }
 
-/// A line for each key and each library of functions, sorted.
+/// Returns a line for each key and each function library, sorted.
 pub fn lines(bytes: &[u8]) -> Result<Vec<String>, Error> {
     let mut reader = Reader::new(bytes, Limits::default());
     let (mut database, mut lines) = (0, Vec::new());

@@ -1,14 +1,14 @@
-// The way to the server: commands out, replies in. The token is in this module alone, and nowhere else: no cookie, no storage, no URL.
+// Requests to the server. Only this module has the token: no cookie, no storage and no URL contains it.
 
 import { fromBase64 } from "./text.js";
 
 let token = null;
 let database = 0;
 
-/** Whether the console may change anything. */
+/** True if the console only runs commands that read. */
 export const isReadOnly = document.documentElement.dataset.mode === "read-only";
 
-/** What the server answers instead of replies. */
+/** An error of a whole request. */
 export class Refused extends Error {
   constructor(status, message) {
     super(message);
@@ -37,14 +37,52 @@ function asHeader(text) {
   return Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join("");
 }
 
-/** Runs commands as one batch. Answers as many replies; an error in a reply's place is an Error. */
-export async function run(commands, options = {}) {
+let onUnauthorized = () => {};
+
+/** Registers the function that asks for a password when the server refuses a request without the right one. */
+export function whenUnauthorized(callback) {
+  onUnauthorized = callback;
+}
+
+export function selectedDatabase() {
+  return database;
+}
+
+/** Sends a request. Throws `Refused` for any other status than 200. */
+async function send(path, options = {}) {
   const headers = { "Content-Type": "application/json", "Upstash-Encoding": "base64", "Penstock-Database": String(database) };
   if (token !== null) headers.Authorization = `Bearer ${asHeader(token)}`;
-  const response = await fetch("/console/run", { method: "POST", headers, body: JSON.stringify(commands), signal: options.signal, credentials: "omit" });
-  const body = await response.json();
-  if (!response.ok) throw new Refused(response.status, body.error ?? response.statusText);
-  return body.map((reply) => ("error" in reply ? new Error(reply.error) : decoded(reply.result, true)));
+  const response = await fetch(path, { ...options, headers, credentials: "omit" });
+  if (response.ok) return response;
+  const body = await response.json().catch(() => ({}));
+  const refused = new Refused(response.status, body.error ?? response.statusText);
+  if (response.status === 401) onUnauthorized(token === null ? "" : refused.message);
+  throw refused;
+}
+
+/** Runs commands as one batch. Returns a reply per command; a failed command's reply is an Error. */
+export async function run(commands, options = {}) {
+  const response = await send("/console/run", { method: "POST", body: JSON.stringify(commands), signal: options.signal });
+  return (await response.json()).map((reply) => ("error" in reply ? new Error(reply.error) : decoded(reply.result, true)));
+}
+
+/** Reads JSON at a path. */
+export async function get(path) {
+  return (await send(path)).json();
+}
+
+/** Opens a live view, and calls `onLine` with the object of each line until the view ends. */
+export async function live(path, args, signal, onLine) {
+  const response = await send(path, { method: "POST", body: JSON.stringify(args), signal });
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    for (const line of lines) onLine(JSON.parse(line));
+  }
 }
 
 /** Runs one command; an error is thrown. */
@@ -54,7 +92,8 @@ export async function one(...command) {
   return reply;
 }
 
-function decoded(result, isTop = false) {
+/** Converts strings in base64 of a reply to bytes. */
+export function decoded(result, isTop = false) {
   if (Array.isArray(result)) return result.map((part) => decoded(part));
   if (result !== null && typeof result === "object") return new Error(result.error);
   if (typeof result !== "string") return result;

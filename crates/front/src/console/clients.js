@@ -1,38 +1,52 @@
-// Who is connected, and what took long.
+// Connected clients.
 
 import { isReadOnly, run } from "./api.js";
-import { confirmed } from "./confirm.js";
-import { h, table } from "./dom.js";
-import { bytes, count, microseconds, seconds } from "./text.js";
+import { offered } from "./confirm.js";
+import { h, patch, table } from "./dom.js";
+import { bytes, count, counted, seconds } from "./text.js";
 
-const SHOWN_MAX = 500;
+// Clients that are shown at first, and more at each request.
+const PAGE = 100;
+
+let shown = PAGE;
+let wanted = "";
 
 export const interval = 2000;
 
 export async function gather() {
-  const [list, log] = await run([["CLIENT", "LIST"], ["SLOWLOG", "GET", 128]]);
-  return { list, log };
+  const [list] = await run([["CLIENT", "LIST"]]);
+  if (list instanceof Error) throw list;
+  return list;
 }
 
-/** A line of CLIENT LIST. */
+/** Parses a line of CLIENT LIST. */
 function client(line) {
   return Object.fromEntries(line.split(" ").map((part) => [part.slice(0, part.indexOf("=")), part.slice(part.indexOf("=") + 1)]));
 }
 
-export function show(view, { list, log }, refresh) {
-  view.replaceChildren(
-    h("section.card", {}, h("h2", {}, "Clients"), list instanceof Error ? h("p.error", {}, list.message) : clientTable(list, refresh)),
-    h("br"),
-    h("section.card", {}, h("h2", {}, "Slow commands"), log instanceof Error ? h("p.error", {}, log.message) : slowLog(log)));
+export function show(view, list, refresh) {
+  const lines = String(list).split("\n").filter((line) => line !== "");
+  const matching = lines.filter((line) => line.includes(wanted));
+  const filter = (event) => {
+    [wanted, shown] = [event.target.value, PAGE];
+    refresh();
+  };
+  const more = () => {
+    shown += PAGE;
+    refresh();
+  };
+  patch(view, h("section.card", {}, h("h2", {}, counted(lines.length, "client")),
+    h("p.row", {}, h("input", { type: "search", value: wanted, placeholder: "filter, for example user=app or cmd=get", ariaLabel: "filter", spellcheck: false, oninput: filter })),
+    clientTable(matching.slice(0, shown).map(client), refresh),
+    matching.length > shown ? h("p.row", {}, h("span.quiet", {}, `${count(shown)} of ${count(matching.length)}`), h("button", { type: "button", onclick: more }, "more")) : null));
 }
 
-function clientTable(list, refresh) {
-  const all = String(list).split("\n").filter((line) => line !== "").map(client);
+function clientTable(clients, refresh) {
   const depth = (row) => (Number(row["avg-pipeline-len-cnt"]) > 0 ? (Number(row["tot-cmds"]) / Number(row["avg-pipeline-len-cnt"])).toFixed(1) : "");
   const columns = [
     { title: "id", of: (row) => row.id, number: true },
     { title: "address", of: (row) => row.addr, mono: true },
-    { title: "name", of: (row) => row.name, long: true },
+    { title: "name", of: (row) => row.name },
     { title: "library", of: (row) => `${row["lib-name"]} ${row["lib-ver"]}` },
     { title: "user", of: (row) => row.user },
     { title: "db", of: (row) => row.db, number: true },
@@ -44,21 +58,8 @@ function clientTable(list, refresh) {
     { title: "memory", of: (row) => bytes(Number(row["tot-mem"])), number: true },
   ];
   if (!isReadOnly) {
-    const close = (row) => confirmed(["CLIENT", "KILL", "ID", row.id], "Closes this connection.").then((ran) => ran && refresh());
-    columns.push({ title: "", of: (row) => h("button.danger", { type: "button", onclick: () => close(row) }, "close") });
+    const close = (row) => offered(["CLIENT", "KILL", "ID", row.id], "Closes this connection.", refresh);
+    columns.push({ title: "", of: (row) => h("button.danger", { type: "button", ariaLabel: `close client ${row.id}`, onclick: () => close(row) }, "close") });
   }
-  const more = all.length > SHOWN_MAX ? h("p.quiet", {}, `the first ${SHOWN_MAX} of ${count(all.length)}`) : null;
-  return h("div", {}, table(columns, all.slice(0, SHOWN_MAX), "clients"), more);
+  return table(columns, clients, "clients", (row) => row.id);
 }
-
-function slowLog(log) {
-  if (log.length === 0) return h("p.quiet", {}, "none so far; slowlog-log-slower-than says from when on a command is slow");
-  return table([
-    { title: "when", of: ([, at]) => new Date(at * 1000).toLocaleString() },
-    { title: "took", of: ([, , us]) => microseconds(us), number: true },
-    { title: "command", of: ([, , , words]) => words.map(String).join(" "), long: true, mono: true },
-    { title: "client", of: ([, , , , address]) => String(address ?? ""), mono: true },
-    { title: "name", of: ([, , , , , name]) => String(name ?? "") },
-  ], log, "slow commands");
-}
-

@@ -1,17 +1,37 @@
-// What changes something is shown before it runs.
+// The dialog that shows a change before it runs.
 
 import { one } from "./api.js";
 import { asLine } from "./text.js";
 
-/** Asks whether to run a command; runs it then. Answers whether it did. */
-export async function confirmed(command, why = "") {
+/** Shows a text and asks whether to go on. Returns the answer. `error` is the server's error at the attempt before. */
+export async function agreed(text, why = "", error = "") {
   const dialog = document.querySelector("#confirm");
-  dialog.querySelector("pre").textContent = asLine(command);
+  dialog.querySelector(".error").textContent = error;
+  dialog.querySelector("pre").textContent = text;
   dialog.querySelector(".why").textContent = why;
   dialog.returnValue = "no";
   dialog.showModal();
   await new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));
-  if (dialog.returnValue !== "yes") return false;
+  return dialog.returnValue === "yes";
+}
+
+/** Shows a command, and runs it if the user agrees. Returns true if it ran. */
+export async function confirmed(command, why = "") {
+  if (!(await agreed(asLine(command), why))) return false;
   await one(...command);
   return true;
+}
+
+/** Runs a command of a button if the user agrees, and then calls `done`. If the command fails, the dialog shows the error and asks again. */
+export async function offered(command, why, done) {
+  let error = "";
+  while (await agreed(asLine(command), why, error)) {
+    try {
+      await one(...command);
+      return done();
+    } catch (failure) {
+      error = failure.message;
+    }
+  }
+  return null;
 }

@@ -1,21 +1,24 @@
-// The page: its views, who is logged in, and what happens while the server doesn't answer.
+// The page: its views, the login, and retries while the server doesn't answer.
 
 import * as advisor from "./advisor.js";
-import { hasToken, isReadOnly, logIn, logOut, one, Refused, selectDatabase } from "./api.js";
+import { isReadOnly, logIn, logOut, one, Refused, selectDatabase, selectedDatabase, whenUnauthorized } from "./api.js";
+import * as batches from "./batches.js";
 import * as clients from "./clients.js";
 import { h } from "./dom.js";
 import * as keys from "./keys.js";
 import * as line from "./line.js";
+import * as live from "./live.js";
 import * as overview from "./overview.js";
 
-const VIEWS = { overview: ["Overview", overview], keys: ["Keys", keys], clients: ["Clients", clients], advisor: ["Advisor", advisor], line: ["Command line", line] };
-// While the server doesn't answer, it is asked again this often.
+const VIEWS = { overview: ["Overview", overview], keys: ["Keys", keys], clients: ["Clients", clients], batches: ["Batches", batches], live: ["Live", live], advisor: ["Advisor", advisor], line: ["Command line", line] };
+// Interval of retries while the server doesn't answer, and while the user may not see the view.
 const RETRY_MS = 2000;
+const RETRY_FORBIDDEN_MS = 10_000;
 
 const $ = (selector) => document.querySelector(selector);
 let current = null;
 let timer = null;
-/** Counts up whenever what is shown changes: an answer that comes too late is thrown away. */
+/** Counts the changes of the shown view; an answer for an earlier view is dropped. */
 let turn = 0;
 
 function name() {
@@ -25,17 +28,20 @@ function name() {
 
 function open() {
   turn += 1;
+  current?.close?.();
   current = VIEWS[name()][1];
+  document.title = `${VIEWS[name()][0]} - Penstock`;
   for (const link of document.querySelectorAll("nav a")) {
     if (link.hash === `#${name()}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  $("#view").replaceChildren(h("p.quiet", {}, "…"));
+  banner("");
+  $("#view").replaceChildren(h("p.quiet", {}, "Loading…"));
   current.open?.($("#view"));
   refresh();
 }
 
-/** Gathers and shows anew, and again after the view's interval. */
+/** Reads the view's data and shows them, and does so again after the view's interval. */
 async function refresh() {
   clearTimeout(timer);
   const [view, mine] = [current, turn];
@@ -45,8 +51,7 @@ async function refresh() {
       const found = await view.gather();
       if (mine !== turn) return;
       banner("");
-      // What is being used isn't replaced under the user's hands.
-      if (!$("#view").querySelector("select:focus, .danger:focus")) view.show($("#view"), found, refresh);
+      view.show($("#view"), found, refresh);
     }
   } catch (error) {
     if (mine !== turn) return;
@@ -55,29 +60,31 @@ async function refresh() {
   if (wait) timer = setTimeout(refresh, wait);
 }
 
-/** Says what went wrong; answers when to try again. */
+/** Shows an error. Returns the time until the next try in milliseconds; 0 is never. */
 function failed(error) {
-  if (error instanceof Refused && error.status === 401) {
-    askForPassword(hasToken() ? error.message : "");
-    return 0;
+  if (error instanceof Refused && error.status === 401) return 0;
+  if (/^(NOPERM|DENIED)/.test(error.message)) {
+    banner("");
+    $("#view").replaceChildren(h("section.card", {}, h("h2", {}, "No permission for this view"),
+      h("p", {}, `The user ${$("#user").textContent || "default"} may not run a command that this view needs. The other views may still work.`), h("pre", {}, error.message)));
+    return RETRY_FORBIDDEN_MS;
   }
-  if (error instanceof Refused || error.message.startsWith("NOPERM") || error.message.startsWith("ERR")) {
-    banner(error.message);
-  } else {
-    banner("The server doesn't answer. It is asked again every two seconds.");
-  }
+  if (error instanceof Refused || error.message.startsWith("ERR")) banner(error.message);
+  else banner("The server doesn't answer. The page tries again every two seconds.");
   return RETRY_MS;
 }
 
 function banner(text) {
-  $("#banner").textContent = text;
+  if ($("#banner").textContent !== text) $("#banner").textContent = text;
   $("#banner").hidden = text === "";
 }
 
 function askForPassword(why) {
   const dialog = $("#login");
+  // The login's own attempt shows its error itself.
+  if (dialog.open) return;
   dialog.querySelector(".error").textContent = why;
-  if (!dialog.open) dialog.showModal();
+  dialog.showModal();
   dialog.querySelector("input[name=password]").focus();
 }
 
@@ -99,7 +106,7 @@ async function enter(event) {
   }
 }
 
-/** Which colours: the system's, unless the user has chosen. */
+/** Sets the colours: the system's, unless the user has chosen. */
 function theme(next = false) {
   const all = ["auto", "light", "dark"];
   let chosen = localStorage.getItem("penstock-theme") ?? "auto";
@@ -115,13 +122,14 @@ function theme(next = false) {
 
 $("nav").append(...Object.entries(VIEWS).map(([id, [title]]) => h("a", { href: `#${id}` }, title)));
 $("#mode").hidden = !isReadOnly;
+whenUnauthorized(askForPassword);
 $("#login form").addEventListener("submit", enter);
-// Without the server's word there is nothing to see.
+// The page shows nothing without a login, so the dialog can't be cancelled.
 $("#login").addEventListener("cancel", (event) => event.preventDefault());
 $("#theme").addEventListener("click", () => theme(true));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme());
 $("#log-out").addEventListener("click", () => {
-  // Whatever was shown and typed is forgotten with the page.
+  // A reload forgets everything that was shown and typed.
   logOut();
   location.reload();
 });
@@ -129,6 +137,8 @@ $("#database").addEventListener("change", () => {
   selectDatabase(Math.max(0, Number.parseInt($("#database").value, 10) || 0));
   open();
 });
+// SELECT on the command line changes the database, too.
+addEventListener("database", () => { $("#database").value = String(selectedDatabase()); });
 document.addEventListener("visibilitychange", () => document.hidden || refresh());
 addEventListener("hashchange", open);
 theme();

@@ -1,9 +1,9 @@
-// Bytes, numbers and commands as text for people.
+// Bytes, numbers and commands as text for people, and the words of a line.
 
 const strict = new TextDecoder("utf-8", { fatal: true });
 const encoder = new TextEncoder();
 
-/** What a reply's strings are: bytes that know their text, if they have one. */
+/** A string of a reply: its bytes, and its text if they are valid UTF-8. */
 export class Bytes {
   constructor(bytes) {
     this.bytes = bytes;
@@ -14,12 +14,12 @@ export class Bytes {
     }
   }
 
-  /** The text; bytes that are none are escaped, as redis-cli does. */
+  /** Returns the text; bytes that aren't text are escaped, as redis-cli does. */
   toString() {
     return this.text ?? escaped(this.bytes);
   }
 
-  /** As an argument of a command. */
+  /** Returns the string as an argument of a command. */
   argument() {
     return this.text ?? { base64: btoa(Array.from(this.bytes, (byte) => String.fromCharCode(byte)).join("")) };
   }
@@ -46,7 +46,13 @@ export function count(number) {
   return Number(number).toLocaleString("en-US", { maximumFractionDigits: number < 10 ? 2 : 0 });
 }
 
+/** A number with its noun: "1 key", "2 keys". */
+export function counted(number, noun) {
+  return `${count(number)} ${noun}${Number(number) === 1 ? "" : "s"}`;
+}
+
 export function microseconds(us) {
+  if (us === 0) return "0 µs";
   if (us < 1000) return `${us < 10 ? Number(us).toFixed(2) : Math.round(us)} µs`;
   return us < 1_000_000 ? `${(us / 1000).toFixed(1)} ms` : `${(us / 1_000_000).toFixed(2)} s`;
 }
@@ -55,6 +61,11 @@ export function seconds(s) {
   if (s < 60) return `${Math.round(s)} s`;
   if (s < 3600) return `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`;
   return s < 86_400 ? `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min` : `${Math.floor(s / 86_400)} d ${Math.floor((s % 86_400) / 3600)} h`;
+}
+
+/** A ratio in percent. */
+export function percent(ratio) {
+  return `${(ratio * 100).toFixed(ratio > 0 && ratio < 1 ? 1 : 0)} %`;
 }
 
 /** A command as one would type it. */
@@ -119,7 +130,12 @@ function doubleQuoted(line, at) {
   return [new Bytes(Uint8Array.from(out)).argument(), at + 1];
 }
 
-/** A reply as redis-cli prints it. */
+/** A reply of a command as redis-cli prints it. Texts of several lines, for example INFO's, are printed as lines. */
+export function printedReply(reply) {
+  return reply instanceof Bytes && reply.text?.includes("\n") ? reply.text.replaceAll("\r\n", "\n").replace(/\n$/, "") : printed(reply);
+}
+
+/** A reply as redis-cli prints it within other replies. */
 export function printed(reply, indent = "") {
   if (reply === null) return "(nil)";
   if (typeof reply === "number") return `(integer) ${reply}`;

@@ -1,18 +1,18 @@
-//! Prometheus's text format: metrics, each with all of its samples together.
+//! Prometheus's text format: metrics with their samples grouped together.
 
 use std::collections::HashMap;
 use std::fmt::{Display, Write};
 
-/// What a metric is.
+/// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Goes up until the server or its statistics begin anew.
+    /// Increases until the server restarts or its statistics are reset.
     Counter,
-    /// Goes up and down.
+    /// Increases and decreases.
     Gauge,
-    /// Counts by bounds.
+    /// Counts per upper bound.
     Histogram,
-    /// Values at parts of the whole.
+    /// Values at quantiles.
     Summary,
 }
 
@@ -30,13 +30,13 @@ impl Kind {
 /// See the module's documentation.
 #[derive(Default)]
 pub(super) struct Families {
-    /// Each with its samples' lines.
+    /// The metrics, each with the lines of its samples.
     all: Vec<String>,
     by_name: HashMap<String, usize>,
 }
 
 impl Families {
-    /// Begins a metric, unless it has begun.
+    /// Returns the lines of a metric; creates it if it is new.
     fn family(&mut self, name: &str, kind: Kind, help: &str) -> &mut String {
         let next = self.all.len();
         let at = *self.by_name.entry(name.to_owned()).or_insert(next);
@@ -51,7 +51,7 @@ impl Families {
         self.add_part(name, "", kind, help, labels, value);
     }
 
-    /// Adds a sample of a histogram or a summary, whose name has this behind the metric's.
+    /// Adds a sample of a histogram or a summary with this suffix after the metric's name.
     pub(super) fn add_part(
         &mut self,
         name: &str,
@@ -78,13 +78,13 @@ impl Families {
         let _ = writeln!(family, " {value}");
     }
 
-    /// All of it.
+    /// The complete text.
     pub(super) fn text(self) -> String {
         self.all.concat()
     }
 }
 
-/// Appends a label's text.
+/// Appends a label's value with escapes.
 fn escape(text: &str, out: &mut String) {
     for char in text.chars() {
         match char {

@@ -1,20 +1,20 @@
-//! Which fields of INFO are which metrics.
+//! Mapping from fields of INFO to metrics.
 //!
-//! Where redis_exporter (oliver006/redis_exporter) has a metric, it is called as there, so that dashboards and alerts made for it work;
-//! what Redis doesn't have begins with `penstock_`. The exceptions are four durations, whose names there end in `_sec`: promtool objects
-//! to that, and no dashboard of theirs shows them. Fields that no server without forks, modules or a cluster has a value for are left
-//! out.
+//! Metrics have the names of redis_exporter (oliver006/redis_exporter), so that dashboards and alerts for it work.
+//! Metrics that Redis doesn't have begin with `penstock_`. Four durations are exceptions: redis_exporter's names end in
+//! `_sec`, promtool rejects that suffix, and no dashboard of redis_exporter shows them. Fields that have no value
+//! without forks or modules are omitted.
 
 use super::families::Kind::{self, Counter, Gauge};
 
-/// What a metric is made of.
+/// Definition of a metric.
 pub(super) struct Metric {
-    /// The field of INFO.
+    /// Name of the field in INFO.
     pub field: &'static str,
-    /// The metric's name, without a prefix where it is `redis_`.
+    /// Name of the metric; the prefix `redis_` is omitted.
     pub name: &'static str,
     pub kind: Kind,
-    /// What the field's value is multiplied by: metrics are in seconds and bytes.
+    /// Factor for the field's value; metrics are in seconds and bytes.
     pub scale: Option<f64>,
 }
 
@@ -27,7 +27,7 @@ const fn microseconds(kind: Kind, field: &'static str, name: &'static str) -> Me
     Metric { field, name, kind, scale: Some(1e-6) }
 }
 
-/// All of them, but those with labels.
+/// All metrics without labels.
 pub(super) const METRICS: &[Metric] = &[
     metric(Gauge, "uptime_in_seconds", "redis_uptime_in_seconds"),
     metric(Gauge, "process_id", "redis_process_id"),
@@ -94,7 +94,7 @@ pub(super) const METRICS: &[Metric] = &[
     metric(Gauge, "maxmemory", "redis_memory_max_bytes"),
     metric(Gauge, "maxmemory", "redis_config_maxmemory"),
     metric(Gauge, "mem_fragmentation_ratio", "redis_mem_fragmentation_ratio"),
-    // As older dashboards have it.
+    // Name in older dashboards.
     metric(Gauge, "mem_fragmentation_ratio", "redis_memory_fragmentation_ratio"),
     metric(Gauge, "mem_fragmentation_bytes", "redis_mem_fragmentation_bytes"),
     metric(Gauge, "mem_clients_slaves", "redis_mem_clients_slaves"),
@@ -179,4 +179,22 @@ pub(super) const METRICS: &[Metric] = &[
     metric(Counter, "used_cpu_user_children", "redis_cpu_user_children_seconds_total"),
     metric(Counter, "used_cpu_sys_main_thread", "redis_cpu_sys_main_thread_seconds_total"),
     metric(Counter, "used_cpu_user_main_thread", "redis_cpu_user_main_thread_seconds_total"),
+];
+
+/// Metrics from CLUSTER INFO, without labels.
+pub(super) const CLUSTER: &[Metric] = &[
+    metric(Gauge, "cluster_state", "redis_cluster_state"),
+    metric(Gauge, "cluster_slots_assigned", "redis_cluster_slots_assigned"),
+    metric(Gauge, "cluster_slots_ok", "redis_cluster_slots_ok"),
+    metric(Gauge, "cluster_slots_pfail", "redis_cluster_slots_pfail"),
+    metric(Gauge, "cluster_slots_fail", "redis_cluster_slots_fail"),
+    metric(Gauge, "cluster_known_nodes", "redis_cluster_known_nodes"),
+    metric(Gauge, "cluster_nodes_pfail", "penstock_cluster_nodes_pfail"),
+    metric(Gauge, "cluster_nodes_fail", "penstock_cluster_nodes_fail"),
+    metric(Gauge, "cluster_size", "redis_cluster_size"),
+    metric(Gauge, "cluster_current_epoch", "redis_cluster_current_epoch"),
+    metric(Gauge, "cluster_my_epoch", "redis_cluster_my_epoch"),
+    metric(Counter, "cluster_stats_messages_sent", "redis_cluster_messages_sent_total"),
+    metric(Counter, "cluster_stats_messages_received", "redis_cluster_messages_received_total"),
+    metric(Counter, "total_cluster_links_buffer_limit_exceeded", "penstock_cluster_links_buffer_limit_exceeded_total"),
 ];

@@ -1,7 +1,7 @@
-//! What the release profile leaves in the binary.
+//! Contents of the release binary.
 
-/// Names of functions, by which backtraces and profiles can be read, and no tables for a debugger, which are four times as
-/// large as all the rest.
+/// The binary has names of functions, which backtraces and profiles need. It has no debug info, which would be four
+/// times as large as the rest.
 #[cfg(not(debug_assertions))]
 #[test]
 fn a_release_has_names_and_no_debug_info() {

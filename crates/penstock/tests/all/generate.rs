@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What `penstock --generate WHAT` writes, by file name.
+/// The files that `penstock --generate` writes; their directory is removed at the end.
 struct Generated(PathBuf);
 
 impl Generated {
@@ -17,7 +17,7 @@ impl Generated {
         Generated(directory)
     }
 
-    /// A file's text, without roff's escapes.
+    /// A file's text without roff's escapes.
     fn text(&self, name: &str) -> String {
         let text = std::fs::read_to_string(self.0.join(name)).unwrap();
         if name.ends_with(".1") { text.replace("\\-", "-") } else { text }
@@ -30,7 +30,7 @@ impl Drop for Generated {
     }
 }
 
-/// The tools and their subcommands, by the words that call them behind `penstock`.
+/// The tools and their subcommands, by the words after `penstock` that call them.
 fn tools() -> Vec<(String, clap::Command)> {
     let mut found = Vec::new();
     let mut to_look_at: Vec<(String, clap::Command)> = vec![
@@ -48,7 +48,7 @@ fn tools() -> Vec<(String, clap::Command)> {
     found
 }
 
-/// The options of a command line: each with one or two dashes.
+/// The options of a command line, including their dashes.
 fn options(command: &clap::Command) -> Vec<String> {
     let visible = command.get_arguments().filter(|arg| !arg.is_hide_set());
     let all: Vec<_> = visible
@@ -99,8 +99,8 @@ fn manual_pages_refer_to_pages_and_keep_the_columns_of_examples() {
     }
 }
 
-/// The synopsis of a page says how a command is called, and leaves its options to a section of their own. What is of use to
-/// readers of the source only, such as links between its parts, is on no page.
+/// The synopsis of a page is a short usage; options have their own section. Text for readers of the source, for example
+/// links between modules, appears on no page.
 #[test]
 fn manual_pages_are_for_users() {
     let generated = Generated::new("man");
@@ -117,7 +117,7 @@ fn manual_pages_are_for_users() {
     assert!(generated.text("penstock.1").lines().count() < 80);
 }
 
-/// What bash's script makes of an unfinished command line, a candidate a line.
+/// The completions of bash's script for an unfinished command line.
 fn completed(generated: &Generated, line: &str) -> Vec<String> {
     let words: Vec<&str> = line.split(' ').collect();
     let (last, before) = words.split_last().unwrap();
@@ -134,10 +134,10 @@ fn completed(generated: &Generated, line: &str) -> Vec<String> {
     String::from_utf8(output.stdout).unwrap().lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
-/// The tools aren't lost among the server's two hundred options, which come behind a dash; and what is no file is not
-/// completed by names of files.
+/// The tools are visible beside the server's two hundred options, which need a dash. File names are offered only for
+/// files.
 #[test]
-fn completions_offer_what_fits() {
+fn completions_offer_matching_words() {
     let generated = Generated::new("completions");
     assert_eq!(completed(&generated, "penstock "), ["advise", "bench", "check", "cli", "load", "server"]);
     assert_eq!(completed(&generated, "penstock c"), ["check", "cli"]);
@@ -147,7 +147,7 @@ fn completions_offer_what_fits() {
     assert_eq!(completed(&generated, "penstock load --quiet "), [""; 0], "bash offers files");
     assert_eq!(completed(&generated, "penstock bench "), ["pipelining"]);
     assert_eq!(completed(&generated, "penstock cli --color a"), ["auto", "always"]);
-    // Elvish filters what is offered to it, and zsh takes its first word for a tool's name or a file's.
+    // Elvish filters the offered words, and zsh accepts a tool's or a file's name as its first word.
     assert!(generated.text("penstock.elv").lines().all(|line| !line.trim_start().starts_with("cand -")));
     assert!(generated.text("_penstock").contains("\":: :_penstock_first\""));
     // This package's directory has a Cargo.toml.
@@ -173,7 +173,7 @@ fn completions_name_every_option() {
     for file in files {
         let text = generated.text(file);
         let names = |option: &str| match (file, option.strip_prefix("--")) {
-            // Fish has words of its own for the two kinds of options.
+            // Fish marks the two kinds of options in its own way.
             ("penstock.fish", Some(long)) => text.contains(&format!("-l {long}")),
             ("penstock.fish", None) => text.contains(&format!("-s {}", &option[1..])),
             _ => text.contains(option),
@@ -187,7 +187,7 @@ fn completions_name_every_option() {
             assert!(names(&format!("--{}", directive.name)), "{file}: {}", directive.name);
         }
     }
-    // What a shell makes of it: an unfinished option of `penstock load`.
+    // Asks bash to complete an unfinished option of `penstock load`.
     let script = format!(
         "source {}; COMP_WORDS=(penstock load --stop); COMP_CWORD=2; _penstock penstock --stop load; echo ${{COMPREPLY[@]}}",
         generated.0.join("penstock.bash").display()

@@ -1,7 +1,7 @@
-//! What is checked of the program and of the workspace from outside: one program, since linking one for each file would take longer
-//! than all of them run.
+//! Tests of the program and of the workspace from outside. They form one program, since linking one for each file would
+//! take longer than running all of them.
 
-// Clippy knows that a test may unwrap, but not the functions that only tests call.
+// Clippy allows unwrap in tests, but not in functions that only tests call.
 #![allow(clippy::unwrap_used)]
 
 mod architecture;

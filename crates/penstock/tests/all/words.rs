@@ -1,4 +1,4 @@
-//! What the program makes of its first word: a tool, help, or a configuration file.
+//! The program's first word: a tool, help, or a configuration file.
 
 use std::process::{Command, Output};
 
@@ -6,14 +6,14 @@ fn run(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_penstock")).args(args).output().unwrap()
 }
 
-/// What is printed by a command line that is answered.
+/// Output of a successful command line.
 fn answer(args: &[&str]) -> String {
     let output = run(args);
     assert!(output.status.success() && output.stderr.is_empty(), "{args:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What is said of a command line that is refused.
+/// Error of a refused command line.
 fn refusal(args: &[&str]) -> String {
     let output = run(args);
     assert!(output.status.code() == Some(1) && output.stdout.is_empty(), "{args:?}: {output:?}");
@@ -34,7 +34,7 @@ fn help_names_the_tools() {
 }
 
 #[test]
-fn the_version_is_told_by_every_flag_that_asks_for_it() {
+fn every_version_flag_prints_the_version() {
     let version = answer(&["--version"]);
     assert!(version.contains(env!("CARGO_PKG_VERSION")), "{version}");
     for flag in ["-v", "-V"] {
@@ -43,16 +43,16 @@ fn the_version_is_told_by_every_flag_that_asks_for_it() {
 }
 
 #[test]
-fn a_misspelt_tool_is_no_configuration_file() {
+fn a_misspelt_tool_is_not_a_configuration_file() {
     for (word, meant) in [("benhc", "bench"), ("client", "cli"), ("Load", "load"), ("sever", "server")] {
         let text = refusal(&[word, "-q"]);
         assert!(text.contains(&format!("did you mean 'penstock {meant}'?")), "{word}: {text}");
     }
-    // What is like no tool, or can't be meant for one, is a file as in Redis.
+    // A word that isn't similar to a tool's name is a file, as in Redis.
     for word in ["nonsense", "./benhc", "bench.conf"] {
         assert!(refusal(&[word]).starts_with("Fatal error, can't open config file '"), "{word}");
     }
-    // A file that is there is read, whatever it is called.
+    // An existing file is read, whatever its name.
     let directory = std::env::temp_dir().join(format!("penstock-words-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     for name in ["benhc", "help"] {

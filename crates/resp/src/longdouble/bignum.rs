@@ -1,13 +1,13 @@
-//! Natural numbers of any size, with the few operations that reading and printing long doubles need.
+//! Natural numbers of any size, with the few operations that parsing and printing long doubles need.
 //!
-//! Sizes stay below some 35,000 bits here, so the simple quadratic methods take microseconds.
+//! Numbers stay below some 35,000 bits here, so the simple quadratic algorithms take microseconds.
 
-/// Decimal digits that are printed or read as one group, the most that fit in 64 bits.
+/// Number of decimal digits that are printed or parsed as one group: the most that fit in 64 bits.
 const GROUP_DIGITS: usize = 19;
 const GROUP: u64 = 10_000_000_000_000_000_000;
 /// The largest power of five that fits in 64 bits, and its exponent.
 const FIVES: (u64, u32) = (7_450_580_596_923_828_125, 27);
-/// Bits of a quotient: 64 for a significand, and enough for rounding and stickiness.
+/// Number of bits of a quotient: 64 for a significand, and more for rounding and the sticky bit.
 const QUOTIENT_BITS: usize = 68;
 
 /// Limbs of 64 bits, the least significant first; the last one isn't zero.
@@ -28,7 +28,7 @@ impl Natural {
         number
     }
 
-    /// The value of ASCII decimal digits.
+    /// Converts ASCII decimal digits.
     pub(super) fn from_decimal(digits: &[u8]) -> Self {
         let mut number = Self { limbs: Vec::with_capacity(digits.len() / GROUP_DIGITS + 1) };
         for group in digits.chunks(GROUP_DIGITS) {
@@ -66,7 +66,7 @@ impl Natural {
         self.multiply_add(5u64.pow(exponent % FIVES.1), 0);
     }
 
-    /// The highest 128 bits, the lowest of them set if anything was cut off, and the exponent of two to multiply by.
+    /// Returns the highest 128 bits and their binary exponent. The lowest bit is set if any dropped bit was set.
     pub(super) fn leading_bits(&self) -> (u128, i64) {
         let shift = self.bits().saturating_sub(128);
         let (limb, bit) = (shift / 64, shift % 64);
@@ -78,10 +78,10 @@ impl Natural {
         (value | u128::from(cut_off), shift as i64)
     }
 
-    /// The highest 67 or 68 bits of the quotient by a divisor other than zero, the lowest set if anything was cut off,
-    /// and the exponent of two to multiply by.
+    /// Returns the highest 67 or 68 bits of the quotient by a non-zero divisor, and their binary exponent. The lowest
+    /// bit is set if any dropped bit was set.
     pub(super) fn divide_leading_bits(mut self, mut divisor: Self) -> (u128, i64) {
-        // First make the quotient one or two: then it is at most 68 bits long when its bits are taken one by one.
+        // First scale so that the quotient is one or two; its bits, taken one by one, then number at most 68.
         let exponent = self.bits() as i64 - divisor.bits() as i64;
         if exponent >= 0 {
             divisor.shift_left(exponent.unsigned_abs() as usize);
@@ -100,7 +100,7 @@ impl Natural {
         (quotient | u128::from(!self.limbs.is_empty()), exponent - (QUOTIENT_BITS as i64 - 1))
     }
 
-    /// How many bits the number has; zero has none.
+    /// Number of bits; zero has none.
     fn bits(&self) -> usize {
         self.limbs.last().map_or(0, |top| self.limbs.len() * 64 - top.leading_zeros() as usize)
     }
@@ -149,7 +149,7 @@ impl Natural {
         by_length.then_with(|| self.limbs.iter().rev().cmp(other.limbs.iter().rev())).is_ge()
     }
 
-    /// Takes away a number that isn't larger.
+    /// Subtracts a number that isn't larger.
     fn subtract(&mut self, other: &Self) {
         let mut borrow = false;
         for (index, limb) in self.limbs.iter_mut().enumerate() {

@@ -1,6 +1,6 @@
 use super::*;
 
-/// What INCRBYFLOAT answers, in short: the sum, or which of its two complaints.
+/// Returns the sum, or a short form of the error that INCRBYFLOAT would reply.
 fn sum(a: &str, b: &str) -> String {
     let (Some(a), Some(b)) = (F80::parse(a.as_bytes()), F80::parse(b.as_bytes())) else { return "not a float".into() };
     let total = a.add(b);
@@ -12,9 +12,9 @@ fn sum(a: &str, b: &str) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// Every row was answered by a Redis server on x86-64.
+/// Expected sums come from a Redis server on x86-64.
 #[test]
-fn sums_are_those_of_redis() {
+fn sums_equal_redis() {
     let rows = [
         ("0.1", "0.2", "0.3"),
         ("10.5", "0.1", "10.6"),
@@ -55,7 +55,7 @@ fn sums_are_those_of_redis() {
 }
 
 #[test]
-fn what_is_no_long_double_is_refused() {
+fn invalid_long_doubles_are_refused() {
     let too_long = "1".repeat(TEXT_BYTES_LIMIT);
     let bad = ["", "-", ".", "nan", "1e", "1x", "0x", "infinit", "--1", "1.2.3", "1e5000", "0x1p16384", &too_long];
     for text in bad {
@@ -101,7 +101,7 @@ fn significands_are_rounded_to_even() {
 }
 
 #[test]
-fn reading_by_small_and_by_large_arithmetic_agree() {
+fn small_and_large_arithmetic_agree() {
     let mut state = 1u64;
     for _ in 0..2_000 {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -126,7 +126,7 @@ fn integers_convert_exactly() {
 }
 
 #[test]
-fn thousandfold_and_rounded_up() {
+fn multiplication_by_a_thousand_and_rounding_up() {
     let rows = [
         ("0", 0),
         ("-0", 0),
@@ -136,7 +136,7 @@ fn thousandfold_and_rounded_up() {
         ("1e-4900", 1),
         ("-1e-4900", 0),
         ("-0.0005", 0),
-        // The nearest long double to 0.001 is a little less.
+        // The long double nearest to 0.001 is a little less.
         ("-0.001", 0),
         ("-0.0015", -1),
         ("-1", -1000),

@@ -1,17 +1,17 @@
 //! Hexadecimal floating-point text, and rounding of an exact binary value to a format's precision.
 
-/// Smallest exponent of a double whose 53-bit significand is read as an integer: the unit of subnormal numbers.
+/// Smallest exponent of a double with its 53-bit significand taken as an integer: the unit of subnormal numbers.
 const F64_EXPONENT_MIN: i64 = -1074;
-/// Largest exponent of a double whose 53-bit significand is read as an integer.
+/// Largest exponent of a double with its 53-bit significand taken as an integer.
 const F64_EXPONENT_MAX: i64 = 1023 - 52;
-/// Bits of a double's significand, the implicit one included.
+/// Number of bits of a double's significand, including the implicit one.
 const F64_PRECISION: u32 = 53;
 
-/// Rounds `significand × 2^exponent` to at most `precision` bits and to no exponent below `exponent_min`.
+/// Rounds `significand × 2^exponent` to at most `precision` bits and an exponent of at least `exponent_min`.
 ///
-/// Ties go to the even neighbour, as IEEE 754 asks by default. The lowest bit of `significand` may stand for "and
-/// something more below" if at least two bits more than `precision` are given. The result has exactly `precision` bits,
-/// unless it is subnormal (its exponent is then `exponent_min`) or zero.
+/// Ties go to the even neighbour, the default of IEEE 754. The lowest bit of `significand` may be sticky, representing
+/// all lower bits, if there are at least two bits more than `precision`. The result has exactly `precision` bits,
+/// unless it is subnormal (with the exponent `exponent_min`) or zero.
 pub(crate) fn round_to_precision(significand: u128, exponent: i64, precision: u32, exponent_min: i64) -> (u64, i64) {
     if significand == 0 {
         return (0, exponent_min);
@@ -20,14 +20,14 @@ pub(crate) fn round_to_precision(significand: u128, exponent: i64, precision: u3
     let shift = (i64::from(bits) - i64::from(precision)).max(exponent_min.saturating_sub(exponent));
     let exponent = exponent.saturating_add(shift);
     if shift <= 0 {
-        // Exact, and with zeros to append: the result has at most `precision` bits.
+        // The value is exact and needs zeros appended: the result has at most `precision` bits.
         return ((significand as u64) << shift.unsigned_abs(), exponent);
     }
     if shift > i64::from(bits) {
-        // Less than half of the smallest number.
+        // The value is less than half of the smallest number.
         return (0, exponent);
     }
-    // Here 0 < shift <= bits <= 128; halves keep both shifts below 128.
+    // Here 0 < shift <= bits <= 128; halving keeps both shifts below 128.
     let quotient = (significand >> (shift - 1)) >> 1;
     let half = 1u128 << (shift - 1);
     let remainder = significand & (half | (half - 1));
@@ -36,16 +36,16 @@ pub(crate) fn round_to_precision(significand: u128, exponent: i64, precision: u3
     if rounded >> precision == 0 { (rounded as u64, exponent) } else { ((rounded >> 1) as u64, exponent + 1) }
 }
 
-/// A hexadecimal floating-point number without its sign: `significand × 2^exponent`, exact but for what `sticky` says.
+/// A hexadecimal floating-point number without its sign: `significand × 2^exponent`, exact unless `sticky` is set.
 pub(crate) struct HexText {
     significand: u128,
-    /// Whether digits other than zero follow below the significand, which then has more than 120 bits.
+    /// True if non-zero digits follow below the significand, which then has more than 120 bits.
     sticky: bool,
     exponent: i64,
 }
 
 impl HexText {
-    /// Reads `0x` digits, an optional point among them, and an optional `p` exponent, in C's spelling.
+    /// Parses `0x`, digits with an optional point, and an optional `p` exponent, in C's syntax.
     pub(crate) fn scan(text: &[u8]) -> Option<Self> {
         let [b'0', b'x' | b'X', rest @ ..] = text else { return None };
         let split = rest.iter().position(|byte| byte.eq_ignore_ascii_case(&b'p'));
@@ -75,17 +75,17 @@ impl HexText {
         } else {
             self.sticky |= digit != 0;
         }
-        // A digit that is taken in moves the point one digit right; one that is left out before the point does not.
+        // A stored digit moves the point one digit to the right; a dropped digit before the point does not.
         let step = i64::from(!room) - i64::from(after_point);
         self.exponent = self.exponent.saturating_add(4 * step);
     }
 
-    /// The number for [`round_to_precision`]: a significand whose lowest bit is sticky, and its exponent.
+    /// Converts to the input of [`round_to_precision`]: a significand with a sticky lowest bit, and its exponent.
     pub(crate) fn to_exact(&self) -> (u128, i64) {
         (self.significand | u128::from(self.sticky), self.exponent)
     }
 
-    /// The nearest double, which is infinite if the number is too large.
+    /// Rounds to the nearest double, which is infinite if the number is too large.
     pub(crate) fn to_f64(&self) -> f64 {
         let (significand, exponent) = self.to_exact();
         let (significand, exponent) = round_to_precision(significand, exponent, F64_PRECISION, F64_EXPONENT_MIN);
@@ -95,15 +95,15 @@ impl HexText {
         if exponent > F64_EXPONENT_MAX {
             return f64::INFINITY;
         }
-        // The implicit bit, where there is one, adds the missing one to the exponent field.
+        // The implicit bit, if present, adds one to the exponent field.
         let field = (exponent - F64_EXPONENT_MIN) as u64;
         f64::from_bits((field << (F64_PRECISION - 1)) + significand)
     }
 }
 
-/// Reads a decimal exponent with an optional sign; what no format could hold saturates.
+/// Parses a decimal exponent with an optional sign; values beyond every format's range saturate.
 pub(crate) fn parse_exponent(text: &[u8]) -> Option<i64> {
-    /// Beyond the reach of any format and any text that fits in memory, yet far from overflowing when added to.
+    /// Beyond the range of any format and any text that fits in memory, but safe to add to.
     const EXPONENT_LIMIT: i64 = 1 << 48;
     let (negative, digits) = super::split_sign(text);
     if digits.is_empty() {

@@ -2,15 +2,15 @@
 
 use super::IntText;
 
-/// Digits after the point of a coordinate: those of C's `%.17Lf`.
+/// Number of digits after the point of a coordinate, as in C's `%.17Lf`.
 const PLACES_MAX: usize = 17;
 /// Ten to the power of [`PLACES_MAX`].
 const SCALE: u128 = 100_000_000_000_000_000;
 /// A sign, the digits of 64 bits, a point and the places.
 const TEXT_BYTES_MAX: usize = 1 + 20 + 1 + PLACES_MAX;
-/// Bits of a double's significand behind the highest.
+/// Number of bits of a double's significand after the highest one.
 const FRACTION_BITS: u32 = f64::MANTISSA_DIGITS - 1;
-/// A fraction whose last bit is lower than this, counted from the point, has no digit among the places.
+/// A fraction with its last bit below this position, counted from the point, has only zeros in the printed places.
 const SHIFT_MAX: u32 = FRACTION_BITS + 68;
 
 /// The text of a double, on the stack.
@@ -20,8 +20,9 @@ pub struct FixedText {
 }
 
 impl FixedText {
-    /// At most 17 digits after the point, rounded to the nearest and without zeros at the end, as Redis's "human" form
-    /// of a long double. `value` must be less than 2^63 in magnitude; what is larger is printed as that.
+    /// Formats a value with at most 17 digits after the point, rounded to the nearest and without trailing zeros, like
+    /// Redis's "human" form of a long double. `value` must be less than 2^63 in magnitude; larger values are printed as
+    /// 2^63.
     #[must_use]
     pub fn human(value: f64) -> FixedText {
         let magnitude = value.abs();
@@ -38,9 +39,8 @@ impl FixedText {
         text
     }
 
-    /// Exactly four digits after the point, as Redis prints distances: the value is scaled first, and then rounded to
-    /// the nearest, ties to even. It must not be negative; where 64 bits don't reach, the text is that of the nearest
-    /// that they hold.
+    /// Formats a value with exactly four digits after the point, as Redis prints distances: scales the value first,
+    /// then rounds to the nearest, ties to even. The value must not be negative; values beyond 64 bits are clamped.
     #[must_use]
     pub fn four_places(value: f64) -> FixedText {
         let scaled = (value * 10_000.0).round_ties_even() as u64;
@@ -58,7 +58,7 @@ impl FixedText {
         text
     }
 
-    /// Appends a point and a number as so many digits.
+    /// Appends a point and a number with this many digits.
     fn push_places(&mut self, mut number: u64, places: usize) {
         let digits = &mut self.bytes[self.len..=self.len + places];
         digits[0] = b'.';
@@ -76,7 +76,7 @@ impl FixedText {
     }
 }
 
-/// The first 17 places of a fraction of one, as a whole number rounded to the nearest, ties to even.
+/// Returns the first 17 places of a fraction as an integer, rounded to the nearest, ties to even.
 fn rounded_places(fraction: f64) -> u64 {
     if fraction == 0.0 {
         return 0;
@@ -84,12 +84,12 @@ fn rounded_places(fraction: f64) -> u64 {
     let bits = fraction.to_bits();
     let exponent = (bits >> FRACTION_BITS) as u32;
     let shift = 1023 + FRACTION_BITS - exponent.min(1022);
-    // Below 2^-68 or so, and so below half of the last place.
+    // The fraction is below about 2^-68, and therefore below half of the last place.
     if shift > SHIFT_MAX {
         return 0;
     }
     let significand = bits & ((1 << FRACTION_BITS) - 1) | 1 << FRACTION_BITS;
-    // 53 bits times 57 bits: no overflow, and the quotient is at most `SCALE`.
+    // The product of 53 bits and 57 bits doesn't overflow, and the quotient is at most `SCALE`.
     let scaled = u128::from(significand) * SCALE;
     let (quotient, rest) = (scaled >> shift, scaled & ((1 << shift) - 1));
     let half = 1u128 << (shift - 1);
@@ -101,7 +101,7 @@ fn rounded_places(fraction: f64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The texts are those of C's `printf("%.17Lf")`, with the zeros at the end cut off.
+    /// Expected texts come from C's `printf("%.17Lf")`, without trailing zeros.
     #[test]
     fn like_printf() {
         for (value, text) in [
@@ -124,7 +124,7 @@ mod tests {
         }
     }
 
-    /// Rust's own formatting rounds exactly, too.
+    /// Rust's formatting rounds exactly, too.
     #[test]
     fn like_exact_formatting() {
         let mut state = 0x9e37_79b9_7f4a_7c15u64;

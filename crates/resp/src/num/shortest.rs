@@ -1,20 +1,19 @@
-//! Doubles to short decimal text that reads back as the same double.
+//! Conversion of doubles to short decimal text that reads back as the same double.
 //!
-//! The digits are those of the Grisu2 algorithm (Florian Loitsch, "Printing Floating-Point Numbers Quickly and
-//! Accurately with Integers", PLDI 2010), which Redis 7.2 uses. In about one of a thousand cases they are not the
-//! shortest or not the nearest possible, which is why a generator of truly shortest digits would not give Redis's
-//! bytes.
+//! The digits come from the Grisu2 algorithm (Florian Loitsch, "Printing Floating-Point Numbers Quickly and Accurately
+//! with Integers", PLDI 2010), which Redis 7.2 uses. In about one of a thousand cases they are not the shortest or not
+//! the nearest, so an algorithm for the shortest digits would not produce Redis's bytes.
 
 use super::IntText;
 
-/// Largest text: a sign, 17 digits, and 7 zeros, point or exponent beside them; rounded up.
+/// Size of the longest text: a sign, 17 digits, and 7 zeros, a point or an exponent; rounded up.
 const TEXT_BYTES_MAX: usize = 32;
-/// Grisu2 never makes more digits of a double; rounded up by one.
+/// Largest number of digits that Grisu2 generates for a double, plus one.
 const DIGITS_MAX: usize = 18;
-/// Doubles between minus and plus this that have no fraction are printed as integers (half of the range of `i64`).
+/// Doubles without a fraction between minus and plus this limit are printed as integers (half of the range of `i64`).
 const INTEGER_LIMIT: f64 = (i64::MAX / 2) as f64;
 
-/// The text of one double, on the stack, as Redis 7.2 puts it in replies.
+/// The text of one double on the stack, as in replies of Redis 7.2.
 #[derive(Clone)]
 pub struct FloatText {
     bytes: [u8; TEXT_BYTES_MAX],
@@ -22,8 +21,8 @@ pub struct FloatText {
 }
 
 impl FloatText {
-    /// Formats a double: integers without point, `inf`, `-inf`, `nan`, all else with the fewest digits that identify
-    /// it.
+    /// Formats a double: integers without a point, `inf`, `-inf`, `nan`, and all others with the digits that identify
+    /// them.
     pub fn new(value: f64) -> Self {
         let mut text = Self { bytes: [0; TEXT_BYTES_MAX], len: 0 };
         if value.is_nan() {
@@ -66,8 +65,8 @@ impl FloatText {
         self.push_all(IntText::new().i64(value as i64));
     }
 
-    /// Chooses between the three layouts as fpconv does: a plain integer while it needs few zeros, a plain fraction
-    /// while it is near one or has few places, and an exponent otherwise.
+    /// Chooses between three layouts as fpconv does: a plain integer if it needs few zeros, a plain fraction if it is
+    /// near one or has few places, and an exponent otherwise.
     fn push_decimal(&mut self, decimal: &Decimal) {
         let digits = decimal.digits();
         let scientific_exponent = decimal.exponent + digits.len() as i32 - 1;
@@ -110,7 +109,7 @@ impl FloatText {
     }
 }
 
-/// Appends the text of a double, as [`FloatText`] makes it.
+/// Appends the text of a double in the form of [`FloatText`].
 pub fn write_f64(out: &mut Vec<u8>, value: f64) {
     out.extend_from_slice(FloatText::new(value).as_bytes());
 }
@@ -122,7 +121,7 @@ struct Scaled {
     exponent: i32,
 }
 
-/// The numbers that read back as one double lie between `lower` and `upper`; all three share one exponent.
+/// The interval of numbers that read back as one double, from `lower` to `upper`; all three share one exponent.
 struct Interval {
     upper: u64,
     value: u64,
@@ -131,7 +130,8 @@ struct Interval {
 }
 
 impl Interval {
-    /// The interval around a positive finite double, shifted so that the highest bit of `upper` and `value` is set.
+    /// Returns the interval around a positive finite double, shifted so that the highest bit of `upper` and `value` is
+    /// set.
     fn around(value: f64) -> Self {
         const HIDDEN_BIT: u64 = 1 << 52;
         let bits = value.to_bits();
@@ -151,7 +151,8 @@ impl Interval {
         Self { upper, value: significand << shift, lower, exponent: exponent - shift as i32 }
     }
 
-    /// The interval times a power of ten, narrowed by one unit on each side, since each product may be off by one.
+    /// Multiplies the interval by a power of ten and narrows it by one unit on each side, since each product may be off
+    /// by one.
     fn scale(&self, power: Scaled) -> Self {
         Self {
             upper: multiply_high(self.upper, power.significand) - 1,
@@ -175,7 +176,7 @@ struct Decimal {
 }
 
 impl Decimal {
-    /// The digits of a positive finite double.
+    /// Computes the digits of a positive finite double.
     fn new(value: f64) -> Self {
         let interval = Interval::around(value);
         let (power, decimal_exponent) = power_for(interval.exponent);
@@ -188,7 +189,7 @@ impl Decimal {
         &self.buffer[..self.len]
     }
 
-    /// Appends a digit, unless it would lead with a zero.
+    /// Appends a digit, except for a leading zero.
     fn push(&mut self, digit: u64) {
         if digit != 0 || self.len != 0 {
             self.buffer[self.len] = b'0' + digit as u8;
@@ -196,7 +197,7 @@ impl Decimal {
         }
     }
 
-    /// Takes digits off the upper end of the interval until what is left lies within it.
+    /// Generates digits of the upper end of the interval until the rest is within the interval.
     fn generate(&mut self, scaled: &Interval) {
         // [`power_for`] puts the binary point between bits 32 and 60, so the integral part fits in 32 bits.
         let point = scaled.exponent.unsigned_abs();
@@ -233,8 +234,8 @@ impl Decimal {
 
     /// Lowers the last digit while that brings the number nearer to the value and keeps it within the interval.
     ///
-    /// All arguments are distances from the upper end: to the lower end, to the number so far, and to the value;
-    /// `unit` is what one step of the last digit moves.
+    /// `width`, `rest` and `distance` are distances from the upper end: to the lower end, to the current number, and to
+    /// the value. `unit` is the weight of the last digit.
     fn approach(&mut self, width: u64, mut rest: u64, unit: u64, distance: u64) {
         while rest < distance
             && width - rest >= unit
@@ -248,11 +249,11 @@ impl Decimal {
 
 /// Decimal exponent of the first entry of [`POWERS`].
 const POWER_FIRST: i32 = -348;
-/// Decimal exponents of neighbouring entries of [`POWERS`] differ by this.
+/// Difference between decimal exponents of neighbouring entries of [`POWERS`].
 const POWER_STEP: i32 = 8;
 
-/// The smallest cached power of ten that scales a number of this binary exponent to one between -60 and -32, with its
-/// decimal exponent.
+/// Returns the smallest cached power of ten that scales a number of this binary exponent to an exponent between -60 and
+/// -32, with its decimal exponent.
 fn power_for(exponent: i32) -> (Scaled, i32) {
     // Both factors are log10(2) and log2(10) in fixed point, exact enough for every exponent of a double.
     let decimal_min = -((-(-124 - exponent + 63) * 315_653) >> 20);
@@ -262,7 +263,7 @@ fn power_for(exponent: i32) -> (Scaled, i32) {
     (power, decimal)
 }
 
-/// The binary exponent of a power of ten with a 64-bit significand: the floor of its logarithm, less 63.
+/// The binary exponent of a power of ten with a 64-bit significand: the floor of its logarithm, minus 63.
 const fn power_exponent(decimal: i32) -> i32 {
     ((decimal * 1_741_647) >> 19) - 63
 }

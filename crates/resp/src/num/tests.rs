@@ -49,7 +49,7 @@ fn integers_have_one_spelling() {
 }
 
 #[test]
-fn no_byte_but_a_digit_passes_in_any_place() {
+fn only_digits_are_accepted_in_every_position() {
     for at in 1..16 {
         for byte in 0..=255u8 {
             let mut text = *b"1234567812345678";
@@ -76,7 +76,7 @@ fn integers_survive_a_round_trip() {
 }
 
 #[test]
-fn cursors_are_read_as_strtoul_reads_them() {
+fn cursors_are_parsed_like_strtoul() {
     let cases: [(&[u8], Option<u64>); 13] = [
         (b"0", Some(0)),
         (b"", Some(0)),
@@ -98,7 +98,7 @@ fn cursors_are_read_as_strtoul_reads_them() {
 }
 
 #[test]
-fn floats_are_read_as_strtod_reads_them() {
+fn floats_are_parsed_like_strtod() {
     let cases: [(&str, f64); 26] = [
         ("0", 0.0),
         ("3.0e3", 3000.0),
@@ -133,7 +133,7 @@ fn floats_are_read_as_strtod_reads_them() {
 }
 
 #[test]
-fn what_is_no_float_is_refused() {
+fn invalid_floats_are_refused() {
     let bad = [
         "",
         " 1",
@@ -197,7 +197,7 @@ fn score_bounds_are_lenient() {
 }
 
 #[test]
-fn floats_are_printed_as_redis_prints_them() {
+fn floats_are_printed_as_in_redis() {
     let cases: [(f64, &str); 34] = [
         (0.0, "0"),
         (-0.0, "-0"),
@@ -254,8 +254,8 @@ fn any_printed_float_reads_back_as_itself() {
 }
 
 #[test]
-fn digits_are_those_of_grisu_where_it_is_not_the_best() {
-    // Truly shortest digits would end in 0639e260, and truly nearest ones in 412e223.
+fn digits_equal_grisu2_even_if_not_optimal() {
+    // The shortest digits would end in 0639e260, and the nearest ones in 412e223.
     assert_eq!(FloatText::new(4.356003652470639e260).as_bytes(), b"4.3560036524706387e+260");
     assert_eq!(FloatText::new(2.2485989149227412e223).as_bytes(), b"2.2485989149227411e+223");
 }

@@ -9,7 +9,7 @@ fn memory(output: &Output) -> usize {
 }
 
 #[test]
-fn what_was_sent_is_gone_and_what_was_cut_back_too() {
+fn sent_and_truncated_bytes_are_removed() {
     let large = Arc::new(vec![b'x'; SHARED_BYTES_MIN]);
     let mut output = Output::default();
     output.extend(b"abc");
@@ -35,7 +35,7 @@ fn a_queue_that_is_never_empty_does_not_grow() {
     let mut output = Output::default();
     let mut expected = 0u32;
     for i in 0..20_000u32 {
-        // As much is sent as is written, but 400 bytes always wait.
+        // Each round sends as much as it writes, but 400 bytes are always unsent.
         output.extend(&[i; 25].map(u32::to_ne_bytes).concat());
         if i >= 4 {
             let waiting = output.slices().next().unwrap();
@@ -49,11 +49,11 @@ fn a_queue_that_is_never_empty_does_not_grow() {
 }
 
 #[test]
-fn a_run_of_one_reply_takes_constant_space_and_other_replies_stay() {
+fn a_run_of_one_reply_is_folded_and_other_replies_stay() {
     fn check(replies: &[(&str, usize)], expected_memory_max: usize, expected_segments: usize) {
         let (mut output, mut expected) = (Output::default(), Vec::new());
         for (reply, count) in replies {
-            // In turns, as they come, some of which end in the midst of a run.
+            // The replies come in rounds; some rounds end in the middle of a run.
             for _ in 0..*count {
                 output.extend(reply.as_bytes());
                 expected.extend_from_slice(reply.as_bytes());
@@ -77,7 +77,7 @@ fn a_run_of_one_reply_takes_constant_space_and_other_replies_stay() {
     check(&[("+\r\n", 100_000), ("-ERR \n", 100_000)], 9_000, 2);
 }
 
-/// A chain does what a plain queue of bytes does, whatever happens to it.
+/// Compares a chain with a plain queue of bytes under random operations.
 #[test]
 fn a_chain_is_a_queue_of_bytes() {
     let mut seed = 1u64;
@@ -135,11 +135,11 @@ fn a_chain_is_a_queue_of_bytes() {
 }
 
 #[test]
-fn memory_goes_from_one_output_to_the_next() {
+fn spare_memory_moves_between_outputs() {
     let (mut first, mut second, mut spare) = (Output::default(), Output::default(), Vec::new());
     first.extend(&[b'x'; 1000]);
     let block = first.slices().next().unwrap().as_ptr();
-    // Not while something waits.
+    // Not while there are unsent bytes.
     first.give_spare(100, &mut spare, 5000);
     assert_eq!((first.len(), spare.capacity()), (1000, 0));
     first.advance(1000);
@@ -148,11 +148,11 @@ fn memory_goes_from_one_output_to_the_next() {
     second.take_spare(&mut spare);
     second.extend(b"y");
     assert_eq!(second.slices().next().unwrap().as_ptr(), block);
-    // What waits stays where it is.
+    // Unsent bytes stay in place.
     let mut more = Vec::with_capacity(9000);
     second.take_spare(&mut more);
     assert_eq!((second.slices().next().unwrap(), more.capacity()), (&b"y"[..], 9000));
-    // More than may be spare goes.
+    // Memory above the limit for spare memory is freed.
     let mut large = Output::from(vec![b'x'; 9000]);
     large.advance(9000);
     large.give_spare(100, &mut spare, 5000);

@@ -9,7 +9,7 @@ fn bulk(text: &str) -> Value {
     Value::Bulk(text.into())
 }
 
-/// Reads a complete reply, writes it again, and finds none in any cut of it.
+/// Parses a complete reply and encodes it again; every truncated form is incomplete.
 fn check(text: &str, expected: Value) {
     assert_eq!(one(text), Ok(Some((expected.clone(), text.len()))), "{text:?}");
     assert_eq!(one(&format!("{text}+next\r\n")), Ok(Some((expected.clone(), text.len()))), "{text:?} and more");
@@ -155,7 +155,7 @@ fn requests_are_arrays_of_bulk_strings() {
     assert_eq!(out, b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n*1\r\n$2\r\n\r\n\r\n");
 }
 
-/// Any value, a few levels deep.
+/// Random values, a few levels deep.
 fn values() -> impl Strategy<Value = Value> {
     let line = || "[ -~]{0,12}".prop_map(String::into_bytes);
     let bytes = || prop::collection::vec(any::<u8>(), 0..24);
@@ -187,7 +187,7 @@ fn values() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Feeds a stream in pieces and gives back every reply, or the error that ended it.
+/// Feeds a stream in pieces and returns all replies, or the error that ended it.
 fn feed(stream: &[u8], sizes: &[usize], limits: &ReplyLimits) -> (Vec<Value>, Option<ReplyError>) {
     let mut parser = Parser::new(limits.clone());
     let mut sizes = sizes.iter().cycle();
@@ -212,7 +212,7 @@ fn feed(stream: &[u8], sizes: &[usize], limits: &ReplyLimits) -> (Vec<Value>, Op
 
 proptest! {
     #[test]
-    fn any_cut_of_a_reply_gives_none_or_the_same(value in values()) {
+    fn a_truncated_reply_is_incomplete_or_the_same(value in values()) {
         let mut bytes = Vec::new();
         value.encode(&mut bytes);
         let limits = ReplyLimits::default();
@@ -223,7 +223,7 @@ proptest! {
     }
 
     #[test]
-    fn any_cutting_of_a_stream_gives_the_same_replies(
+    fn pieces_of_any_size_give_the_same_replies(
         values in prop::collection::vec(values(), 1..4),
         sizes in prop::collection::vec(1usize..20, 1..10),
     ) {
@@ -233,7 +233,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_never_panic_and_read_alike_however_cut(
+    fn arbitrary_bytes_never_panic_and_pieces_give_the_same_result(
         stream in "([-+:,(#_$!=*~>%|?;.ftx0-9a]|\r\n|\r|\n){0,60}",
         sizes in prop::collection::vec(1usize..9, 1..6),
     ) {

@@ -1,11 +1,11 @@
-//! The values that replies carry, and their bytes.
+//! The values of replies and their encoding.
 
 use super::write_length;
 use crate::num::write_i64;
 use std::fmt;
 
-/// One reply, or a part of one. Different spellings of nothing are kept apart, so that writing a value gives back the
-/// bytes that it was read from (but for a plus sign in front of an integer).
+/// A reply or a part of one. The different nulls stay distinct, so encoding a value yields the parsed bytes, except for
+/// a plus sign before an integer.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Value {
     /// `+OK`
@@ -18,11 +18,11 @@ pub enum Value {
     Int(i64),
     /// `$`: a string of any bytes.
     Bulk(Vec<u8>),
-    /// `$-1`: no string (RESP2).
+    /// `$-1`: null string (RESP2).
     NullBulk,
-    /// `*-1`: no array (RESP2).
+    /// `*-1`: null array (RESP2).
     NullArray,
-    /// `_`: nothing (RESP3).
+    /// `_`: null (RESP3).
     Null,
     /// `*`
     Array(Vec<Value>),
@@ -30,13 +30,13 @@ pub enum Value {
     Set(Vec<Value>),
     /// `%`, in the order of arrival (RESP3).
     Map(Vec<(Value, Value)>),
-    /// `>`: a message that answers no request (RESP3).
+    /// `>`: a message that isn't a reply to a request (RESP3).
     Push(Vec<Value>),
     /// `,` (RESP3)
     Double(Double),
     /// `#t` and `#f` (RESP3)
     Bool(bool),
-    /// `=`: a text and its format, such as `txt` (RESP3).
+    /// `=`: a text and its format (`txt`) (RESP3).
     Verbatim {
         /// Three letters that name the format.
         format: [u8; 3],
@@ -45,16 +45,16 @@ pub enum Value {
     },
     /// `(`: an integer of any size, in decimal (RESP3).
     BigNumber(Vec<u8>),
-    /// `|`: something said about a value (RESP3). Clients that don't care use [`Value::without_attribute`].
+    /// `|`: additional information about a value (RESP3). [`Value::without_attribute`] drops it.
     Attribute {
-        /// What is said.
+        /// The information.
         attributes: Vec<(Value, Value)>,
         /// The value itself.
         value: Box<Value>,
     },
 }
 
-/// A double as it arrived. Two are equal if their texts are, so that tests can compare what was sent.
+/// A double as it arrived. Doubles are equal if their texts are, so that tests can compare the sent text.
 #[derive(Clone)]
 pub struct Double {
     value: f64,
@@ -62,7 +62,7 @@ pub struct Double {
 }
 
 impl Double {
-    /// Reads decimal text, `inf`, `-inf` or `nan`.
+    /// Parses decimal text, `inf`, `-inf` or `nan`.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         let value = std::str::from_utf8(text).ok()?.parse().ok()?;
         Some(Self { value, text: text.to_vec() })
@@ -73,7 +73,7 @@ impl Double {
         self.value
     }
 
-    /// The text that the server chose for it.
+    /// The text that the server sent.
     pub fn text(&self) -> &[u8] {
         &self.text
     }
@@ -96,7 +96,7 @@ impl Value {
         }
     }
 
-    /// The bytes of a value that is a string of any kind; errors aren't.
+    /// The bytes of a string of any kind, but not of an error.
     pub fn bytes(&self) -> Option<&[u8]> {
         match self.plain() {
             Self::Simple(text) | Self::Bulk(text) | Self::Verbatim { text, .. } => Some(text),
@@ -104,12 +104,12 @@ impl Value {
         }
     }
 
-    /// Whether this is one of the three spellings of nothing.
+    /// True for each of the three nulls.
     pub fn is_null(&self) -> bool {
         matches!(self.plain(), Self::Null | Self::NullBulk | Self::NullArray)
     }
 
-    /// The value that an attribute speaks of, or this one itself.
+    /// Returns the value without its attribute.
     pub fn without_attribute(self) -> Self {
         match self {
             Self::Attribute { value, .. } => value.without_attribute(),
@@ -117,7 +117,7 @@ impl Value {
         }
     }
 
-    /// The same by reference.
+    /// Returns the value without its attribute, by reference.
     fn plain(&self) -> &Self {
         match self {
             Self::Attribute { value, .. } => value.plain(),
@@ -125,7 +125,7 @@ impl Value {
         }
     }
 
-    /// Appends the value in the wire format.
+    /// Appends the encoded value.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Simple(text) => write_line(b'+', text, out),
@@ -181,7 +181,7 @@ fn write_pairs(kind: u8, pairs: &[(Value, Value)], out: &mut Vec<u8>) {
     }
 }
 
-/// Readable in a failing test: strings as strings, not as lists of numbers.
+/// Shows strings as text instead of lists of numbers in failing tests.
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,65 +1,65 @@
-//! Large arguments that are received apart from the rest of their request.
+//! Large arguments that are received separately from the rest of their request.
 //!
-//! Framing that stops within a large argument says so ([`super::Framer::missing`]). What receives the request may then
-//! cut it there: the argument goes into a block of its very size, and the bytes behind it follow those before it as if
-//! it had no bytes. A command that stores the argument keeps the block instead of copying it.
+//! If framing stops within a large argument, it reports the argument ([`super::Framer::missing`]). The receiver may
+//! then cut it out: the argument is received into a block of its exact size, and the remaining bytes continue in the
+//! buffer as if the argument were empty. A command that stores the argument keeps the block instead of copying it.
 
 use std::sync::Arc;
 
 use super::Arg;
 
-/// Arguments from this many bytes on are received apart.
+/// Smallest argument, in bytes, that is received separately.
 pub const BLOCK_BYTES_MIN: usize = 32 * 1024;
 
-/// An argument of which not all bytes are there.
+/// An incomplete argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// Where its first byte is, or would be, from the request's first byte on.
+    /// Offset of its first byte from the request's first byte. The byte may not have arrived.
     pub at: usize,
-    /// Bytes that it has, with the line end behind it.
+    /// Length in bytes, including the line end.
     pub bytes: usize,
 }
 
 impl Missing {
-    /// Whether it may be received apart.
+    /// True if it may be received separately.
     pub(super) fn is_large(self) -> bool {
         self.bytes >= BLOCK_BYTES_MIN + LINE_END_BYTES
     }
 
-    /// The same, if its buffer begins so many bytes later.
+    /// The same argument, relative to a buffer that begins `by` bytes later.
     pub(super) fn behind(self, by: usize) -> Missing {
         Missing { at: self.at - by, ..self }
     }
 }
 
-/// A large argument, and where in its request it was cut out.
+/// A large argument, and the position in its request from which it was cut out.
 #[derive(Clone, Debug)]
 struct Block {
     at: usize,
     bytes: Arc<Vec<u8>>,
 }
 
-/// The large arguments of one request that were received apart, in order.
+/// The large arguments of one request that were received separately, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Blocks(Vec<Block>);
 
 impl Blocks {
-    /// None at all.
+    /// No arguments.
     pub const NONE: &'static Blocks = &Blocks(Vec::new());
 
-    /// Whether there is none.
+    /// True if there are no arguments.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Forgets all of them.
+    /// Removes all arguments.
     pub fn clear(&mut self) {
         self.0 = Vec::new();
     }
 
-    /// Adds the argument that was missing at `at`, with the line end behind it.
+    /// Adds the argument that was missing at `at`; `bytes` includes its line end.
     pub fn push(&mut self, at: usize, mut bytes: Vec<u8>) {
         bytes.truncate(bytes.len() - LINE_END_BYTES);
         self.0.push(Block { at, bytes: Arc::new(bytes) });
@@ -70,7 +70,7 @@ impl Blocks {
         self.0.iter().map(|block| &block.bytes)
     }
 
-    /// Bytes of memory that the arguments take.
+    /// Bytes of memory of the arguments.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.iter().map(|bytes| bytes.capacity()).sum()
@@ -81,22 +81,22 @@ impl Blocks {
         self.0.iter().position(|block| block.at == at).map(Arg::in_block)
     }
 
-    /// The bytes of an argument that isn't in its buffer.
+    /// The bytes of an argument that isn't in the buffer.
     #[cold]
     pub(super) fn get(&self, arg: Arg) -> &[u8] {
         arg.block().and_then(|index| self.0.get(index)).map_or(b"", |block| &block.bytes)
     }
 }
 
-/// Bytes of the line end behind an argument.
+/// Length of the line end after an argument.
 const LINE_END_BYTES: usize = b"\r\n".len();
 
-/// What a connection has sent: bytes, and the large arguments of the first request that were received apart from them.
+/// Received input of a connection: bytes, and the large arguments of the first request that were received separately.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
-    /// All but the large arguments.
+    /// All bytes except the large arguments.
     pub bytes: &'a [u8],
-    /// The large arguments. Without any, if the bytes don't begin with their request.
+    /// The large arguments; empty if the bytes don't begin with their request.
     pub blocks: &'a Blocks,
 }
 

@@ -1,43 +1,43 @@
-//! Short requests, which nearly all are: framed one after another, by a load and a comparison for each line.
+//! Fast framing of short requests, the common case: one load and one comparison per line.
 //!
-//! Pipelines are made of runs of one command, whose requests begin with the same bytes: what was found out about the
-//! first of a run needn't be found out again.
+//! Pipelines consist of runs of one command with equal first bytes. Framing reuses the result for the first request of
+//! a run.
 
 use super::{Arg, Batch, Request};
 
-/// The longest argument of a short request, in bytes, and the most arguments that it says to have: of more, only those
-/// are framed here that repeat one.
+/// Largest argument of a short request in bytes, and the largest number of arguments. Requests with more arguments are
+/// framed here only if they repeat the previous request's head.
 pub(super) const SHORT_BYTES_MAX: i64 = 99;
 pub(super) const SHORT_ARGS_MAX: i64 = 9;
 
-/// The shortest and the longest beginning that is kept, in bytes: four words that may overlap cover it. A name of up to
-/// 20 bytes has room in it beside a number of arguments below a hundred.
+/// Smallest and largest head that is kept, in bytes. Four words, which may overlap, cover it. The largest head has room
+/// for a name of up to 20 bytes and an argument count below a hundred.
 const BYTES_MIN: usize = 8;
 const BYTES_MAX: usize = 32;
 
-/// The beginning of an array of bulk strings up to the end of the first: how many there are, and the command's name.
-/// Another request that begins with the same bytes has as many arguments and the same name, whatever follows.
+/// Head of a request: an array of bulk strings up to the end of the first one, which gives the number of arguments and
+/// the command's name. Another request that begins with the same bytes has the same number of arguments and the same
+/// name.
 #[derive(Clone, Copy)]
 pub(super) struct Head {
-    /// Its first word and its last, and if it is longer than both the word after the first and the word before the
-    /// last.
+    /// Its first word and its last, and for a longer head also the second word and the word before the last.
     words: [u64; 4],
-    /// Bytes; 0: there is none.
+    /// Length in bytes; 0 means no head.
     len: usize,
-    /// The name, from the request's first byte on.
+    /// The name, relative to the request's first byte.
     name: Arg,
-    /// Arguments, the name included.
+    /// Number of arguments, including the name.
     count: u32,
 }
 
 impl Head {
     pub(super) const NONE: Head = Head { words: [0; 4], len: 0, name: Arg { start: 0, len: 0 }, count: 0 };
 
-    /// That of the array at `start`, which has been framed: its first argument, and how many it has.
+    /// Creates the head of the framed array at `start` from its first argument and its number of arguments.
     #[inline]
     pub(super) fn of(buffer: &[u8], start: usize, name: Arg, count: u32) -> Head {
         let name = name.before(start);
-        // A name in a block of its own is too long as well.
+        // A name in a separate block is too long as well.
         let len = name.start as usize + name.len as usize + b"\r\n".len();
         let kept = buffer.get(start..).and_then(|bytes| Head::words(bytes, len));
         kept.map_or(Head::NONE, |words| Head { words, len, name, count })
@@ -54,7 +54,8 @@ impl Head {
         Some([first, last, second, third])
     }
 
-    /// Whether the bytes at `at` begin with it. Most heads are no longer than two words, which are compared first.
+    /// True if the bytes at `at` begin with this head. The first and last words are compared first, since they cover
+    /// most heads.
     #[inline]
     pub(super) fn is_at(&self, buffer: &[u8], at: usize) -> bool {
         let Some(bytes) = buffer.get(at..at + self.len) else { return false };
@@ -63,16 +64,16 @@ impl Head {
         ends == self.words[..2] && (self.len <= 16 || Head::words(bytes, self.len) == Some(self.words))
     }
 
-    /// The name of the request at `at`, which begins with this.
+    /// The name of the request at `at`, which begins with this head.
     #[inline]
     fn name_at(&self, at: usize) -> Arg {
         Arg { start: at as u32 + self.name.start, ..self.name }
     }
 }
 
-/// Frames requests of up to nine arguments of up to 99 bytes, and others with more arguments that repeat the last,
-/// until there are `requests_max`. Returns where the first byte of something else is, whatever that is. `head`: of the
-/// last request. Limits that are lower than this don't allow it to be used.
+/// Frames requests of up to nine arguments of up to 99 bytes, and longer requests that repeat the last head, until the
+/// batch holds `requests_max`. Returns the position of the first byte that was not framed. `head` is the head of the
+/// last request. Must not be called if the limits are lower than these sizes.
 #[inline]
 pub(super) fn short_requests(
     buffer: &[u8],
@@ -105,7 +106,7 @@ pub(super) fn short_requests(
     at
 }
 
-/// How many bulk strings the array at `at` has, if that is one to nine.
+/// Returns the number of bulk strings of the array at `at`, if it is between one and nine.
 #[inline]
 fn short_count(buffer: &[u8], at: usize) -> Option<u32> {
     let line = u32::from_le_bytes(*buffer.get(at..)?.first_chunk()?);
@@ -114,7 +115,8 @@ fn short_count(buffer: &[u8], at: usize) -> Option<u32> {
     is_count.then(|| u32::from(digit - b'0'))
 }
 
-/// So many arguments of up to 99 bytes, and where they end; none if one is longer, or incomplete, or no bulk string.
+/// Frames `count` arguments of up to 99 bytes and returns their end; none if one is longer, incomplete or not a bulk
+/// string.
 #[inline]
 fn short_bulks(buffer: &[u8], mut at: usize, count: u32, args: &mut Vec<Arg>) -> Option<usize> {
     for _ in 0..count {
@@ -125,12 +127,12 @@ fn short_bulks(buffer: &[u8], mut at: usize, count: u32, args: &mut Vec<Arg>) ->
     Some(at)
 }
 
-/// A complete argument of up to 99 bytes.
+/// Frames one complete argument of up to 99 bytes.
 #[inline]
 pub(super) fn short_bulk(buffer: &[u8], at: usize) -> Option<(Arg, usize)> {
     const ONE_DIGIT: u64 = u64::from_le_bytes(*b"$\0\r\n\0\0\0\0");
     const TWO_DIGITS: u64 = u64::from_le_bytes(*b"$\0\0\r\n\0\0\0");
-    // One load for the whole line; its bytes are then in a register.
+    // One load fetches the whole line into a register.
     let line = u64::from_le_bytes(*buffer.get(at..)?.first_chunk()?);
     let digit = |i: u32| ((line >> (8 * i)) as u8).wrapping_sub(b'0');
     let (first, second) = (digit(1), digit(2));
@@ -145,9 +147,9 @@ pub(super) fn short_bulk(buffer: &[u8], at: usize) -> Option<(Arg, usize)> {
     (next <= buffer.len()).then_some((Arg { start: start as u32, len: len as u32 }, next))
 }
 
-/// What is likely to be the first key of the request that some input begins with: its second argument, if that is
-/// complete and the request one of up to nine arguments, which begins with two of up to 99 bytes. A guess to prepare
-/// for, and nothing else: what it belongs to may turn out to be no request, or one without keys.
+/// Guesses the first key of the request at the beginning of the input: its second argument, if it is complete. The
+/// request must have at most nine arguments, and the first two at most 99 bytes. The guess is only a hint for
+/// prefetching: the input may be invalid, or the request may have no keys.
 #[inline]
 #[must_use]
 pub fn likely_key(input: &[u8]) -> Option<&[u8]> {
@@ -163,7 +165,7 @@ mod tests {
     use crate::request::{Framer, Limits};
     use proptest::prelude::*;
 
-    /// The head of a request, which is one by itself.
+    /// Creates the head of a single request.
     fn head(request: &str) -> Head {
         let name_start = request.find("\r\n$").unwrap() + 3;
         let (len, rest) = request[name_start..].split_once("\r\n").unwrap();
@@ -173,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_where_all_its_bytes_are() {
+    fn a_head_matches_only_if_all_its_bytes_match() {
         for request in [
             "*1\r\n$0\r\n\r\n",
             "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n",
@@ -201,14 +203,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_to_be_kept_is_nowhere() {
+    fn overlong_heads_never_match() {
         let long = "*12\r\n$21\r\nZREVRANGEBYSCOREABCDE\r\n";
         let head = head(long);
         assert!(head.len == 0 && !head.is_at(long.as_bytes(), 0));
         assert!(!Head::NONE.is_at(b"", 0) && !Head::NONE.is_at(&[0; 64], 0));
     }
 
-    /// A request as clients send it.
+    /// Encodes a request as clients do.
     fn encoded(words: &[String]) -> String {
         let bulks = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
         format!("*{}\r\n{}", words.len(), bulks.collect::<String>())
@@ -223,7 +225,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn requests_that_repeat_one_are_framed_as_if_they_came_alone(runs in runs(), cut in 0..200_usize) {
+        fn repeated_requests_are_framed_like_single_ones(runs in runs(), cut in 0..200_usize) {
             let (mut stream, mut sent, mut repeat) = (String::new(), Vec::new(), Vec::new());
             for (words, times, is_inline) in runs {
                 for nth in 0..times {
@@ -262,13 +264,13 @@ mod tests {
             let key = words.get(1).filter(|_| is_short).map(String::as_bytes);
             let input = format!("{whole}{then}");
             prop_assert_eq!(likely_key(input.as_bytes()), key);
-            // Of an incomplete request, it or nothing.
+            // For an incomplete request, the key or none.
             let part = likely_key(&whole.as_bytes()[..whole.len().saturating_sub(cut)]);
             prop_assert!(part.is_none() || part == key);
         }
 
         #[test]
-        fn the_likely_key_of_anything_is_within_it(input in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn the_likely_key_of_arbitrary_input_is_within_it(input in proptest::collection::vec(any::<u8>(), 0..60)) {
             prop_assert!(likely_key(&input).is_none_or(|key| key.len() < input.len()));
         }
     }

@@ -1,5 +1,5 @@
-//! Lua's basic functions: without those that reach out of the sandbox, and with others in place of those that could be
-//! used to break it.
+//! Lua's basic functions, without those that reach out of the sandbox, and with replacements for those that could break
+//! it.
 
 use std::ffi::{CString, c_int};
 
@@ -11,8 +11,9 @@ use crate::native;
 use crate::state::{CFunction, LuaState, LuaType, Raise};
 use crate::vm;
 
-/// What scripts don't have. `newproxy` makes values with finalizers, which run where no script may; `setfenv` and
-/// `getfenv` reach the environments of other functions; the rest reaches files, standard output or packages.
+/// Functions removed from the globals. `newproxy` creates values with finalizers, which run at times when no script may
+/// run; `setfenv` and `getfenv` reach the environments of other functions; the others reach files, standard output or
+/// packages.
 const REMOVED: [&str; 9] =
     ["dofile", "loadfile", "print", "newproxy", "getfenv", "setfenv", "module", "require", "package"];
 
@@ -46,7 +47,7 @@ pub fn open(state: &mut LuaState) -> Result<(), Raise> {
     open_os(state)
 }
 
-/// Of the library `os`, scripts have the clock.
+/// Scripts get only `clock` of the library `os`.
 fn open_os(state: &mut LuaState) -> Result<(), Raise> {
     state.push_native(ffi::luaopen_os);
     state.call(0, 1)?;
@@ -94,12 +95,12 @@ fn rawset(state: &mut LuaState) -> Result<c_int, Raise> {
     Ok(1)
 }
 
-/// Refuses to write to a table that all scripts share.
+/// Raises an error if the table is a guard, which all scripts share.
 pub fn refuse_guard(state: &mut LuaState, index: c_int) -> Result<(), Raise> {
     if seal::is_guard(state, index) { Err(state.error_value(seal::READ_ONLY.as_bytes())) } else { Ok(()) }
 }
 
-/// Pushes what a value's metatable says under `__metatable`, if anything.
+/// Pushes the field `__metatable` of a value's metatable, if it is set.
 fn push_protection(state: &mut LuaState, index: c_int) -> bool {
     if !state.push_metatable(index) {
         return false;
@@ -143,7 +144,7 @@ fn setmetatable(state: &mut LuaState) -> Result<c_int, Raise> {
     Ok(1)
 }
 
-/// The count of values is never computed in so few bits that it could wrap (CVE-2025-46817).
+/// `unpack`. The number of values is computed without overflow (CVE-2025-46817).
 fn unpack(state: &mut LuaState) -> Result<c_int, Raise> {
     const TOO_MANY: &str = "too many results to unpack";
     state.check_kind(1, LuaType::Table)?;
@@ -163,7 +164,7 @@ fn unpack(state: &mut LuaState) -> Result<c_int, Raise> {
     Ok(count)
 }
 
-/// A chunk's name, which ends at a zero byte as C's strings do.
+/// Returns a chunk's name, which ends at a zero byte like C's strings.
 fn chunk_name(bytes: &[u8]) -> CString {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     CString::new(&bytes[..end]).unwrap_or_default()
@@ -178,8 +179,8 @@ fn loadstring(state: &mut LuaState) -> Result<c_int, Raise> {
     load_text(state, &text, &name)
 }
 
-/// Collects all pieces before anything is parsed: the parser must never run a script's code, which could have the
-/// collector free what the parser holds (CVE-2025-49844).
+/// `load`. Collects all pieces before parsing: the parser must never run a script's code, because that code could make
+/// the collector free strings of the parser (CVE-2025-49844).
 fn load(state: &mut LuaState) -> Result<c_int, Raise> {
     state.check_kind(1, LuaType::Function)?;
     let name = match state.kind(2) {
@@ -216,7 +217,7 @@ fn load(state: &mut LuaState) -> Result<c_int, Raise> {
 }
 
 fn load_text(state: &mut LuaState, text: &[u8], name: &CString) -> Result<c_int, Raise> {
-    // Of a comment, nothing is left that would be a string.
+    // A comment leaves no string behind that Lua would count, so the bytes are counted here.
     state.poll_for(text.len())?;
     match vm::load(state, text, name) {
         Ok(()) => Ok(1),
@@ -225,16 +226,16 @@ fn load_text(state: &mut LuaState, text: &[u8], name: &CString) -> Result<c_int,
     }
 }
 
-/// Puts nil before the error on top of the stack.
+/// Inserts nil before the error on top of the stack.
 fn nil_and_error(state: &mut LuaState) -> c_int {
     state.push_nil();
     state.insert(-2);
     2
 }
 
-/// The collector is every script's: its pace can't be changed, nor can it be stopped.
+/// `collectgarbage`. All scripts share the collector: they can't change its pace or stop it.
 fn collectgarbage(state: &mut LuaState) -> Result<c_int, Raise> {
-    /// What pause and step multiplier are in percent, as Lua has them.
+    /// Lua's defaults for pause and step multiplier, in percent.
     const PACE_PERCENT: f64 = 200.0;
     let what = match state.kind(1) {
         LuaType::None | LuaType::Nil => b"collect".to_vec(),
@@ -246,7 +247,7 @@ fn collectgarbage(state: &mut LuaState) -> Result<c_int, Raise> {
         state.poll_for(bytes)?;
     }
     let gc = |what, amount| {
-        // SAFETY: the state is alive, a native runs; no finalizer of a script's does, since scripts can't make any.
+        // SAFETY: the state is alive and a native runs; no finalizer of a script runs, since scripts can't create any.
         unsafe { ffi::lua_gc(state.raw(), what, amount) }
     };
     match &what[..] {
@@ -272,16 +273,16 @@ fn collectgarbage(state: &mut LuaState) -> Result<c_int, Raise> {
     Ok(1)
 }
 
-/// Redis's, which gives the text of a command's error rather than the table that it is.
+/// `pcall`. As in Redis, a command's error is returned as text, not as a table.
 fn pcall(state: &mut LuaState) -> Result<c_int, Raise> {
     if state.top() == 0 {
-        // What Redis calls then is the first of its results to come.
+        // In Redis, `pcall` without arguments calls the first of its future results.
         state.push_boolean(true);
     }
     let result = state.call(state.top() - 1, ffi::LUA_MULTRET);
     if result.is_err() && state.kind(-1) == LuaType::Table {
         state.raw_get_named(-1, "err");
-        // A field that is no text is a result, too, as it happens to be in Redis.
+        // As in Redis, a field that isn't text is returned, too.
         if matches!(state.kind(-1), LuaType::String | LuaType::Number) {
             state.remove(-2);
         }
@@ -289,8 +290,8 @@ fn pcall(state: &mut LuaState) -> Result<c_int, Raise> {
     caught(state, result)
 }
 
-/// What `pcall` and `xpcall` give: whether there was no error, and the results or the error's value, which are all that
-/// is on the stack.
+/// Returns the results of `pcall` and `xpcall`: true and the results, or false and the error's value. Only these are on
+/// the stack.
 fn caught(state: &mut LuaState, result: Result<(), Raise>) -> Result<c_int, Raise> {
     if state.is_ending() {
         return Err(result.err().unwrap_or_else(|| state.end()));

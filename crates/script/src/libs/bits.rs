@@ -1,13 +1,13 @@
-//! `bit`: operations on 32 bits, as Lua BitOp defines them (bitop.luajit.org, "Operational semantics").
+//! `bit`: operations on 32 bits, as defined by Lua BitOp (bitop.luajit.org, "Operational semantics").
 
 use std::ffi::c_int;
 
 use crate::state::{CFunction, LuaState, Raise};
 use crate::{native, state};
 
-/// Adding this to a double leaves its integer part, modulo 2^32, in its lowest bits: 2^52 + 2^51.
+/// Adding this to a double puts its integer part, modulo 2^32, into its lowest bits: 2^52 + 2^51.
 const ALIGN_TO_BITS: f64 = 6_755_399_441_055_744.0;
-/// The most digits that `tohex` gives.
+/// Most digits of `tohex`.
 const HEX_DIGITS_MAX: usize = 8;
 
 /// Sets the global `bit`.
@@ -102,8 +102,8 @@ fn rotate_right(state: &mut LuaState) -> Result<c_int, Raise> {
     shift(state, u32::rotate_right)
 }
 
-/// The lowest so many hexadecimal digits; upper case if that number is negative. The least integer has no positive
-/// counterpart; it means eight digits, like every other large number (CVE-2024-31449).
+/// `bit.tohex`: the lowest hexadecimal digits; upper case if their number is negative. The smallest integer has no
+/// positive counterpart; it means eight digits, like every other large number (CVE-2024-31449).
 fn to_hex(state: &mut LuaState) -> Result<c_int, Raise> {
     let bits = argument(state, 1)?;
     let asked = if state.kind(2) == state::LuaType::None { HEX_DIGITS_MAX as i32 } else { argument(state, 2)? as i32 };

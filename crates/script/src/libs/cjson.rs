@@ -1,7 +1,7 @@
-//! `cjson`: values to and from JSON, as Redis's lua-cjson 2.1.0 does it, its options included.
+//! `cjson`: converts values to and from JSON, like Redis's lua-cjson 2.1.0 including its options.
 //!
-//! The options of the library itself last as long as the script that sets them; those of a copy made by `cjson.new`, as
-//! long as the copy. (In Redis, options that one script sets are in force for all that follow.)
+//! The options of the library itself last until the end of the script that sets them; the options of a copy made by
+//! `cjson.new` last as long as the copy. (In Redis, one script's options apply to all later scripts.)
 
 mod decode;
 mod encode;
@@ -14,29 +14,29 @@ use crate::libs::support::check_long;
 use crate::native;
 use crate::state::{CFunction, LuaState, LuaType, Raise};
 
-/// What the functions of one library, or of one copy, go by.
+/// The settings of a library or of one copy.
 #[derive(Clone, Copy)]
 struct JsonSettings {
-    /// Sequences with too many holes become objects rather than errors.
+    /// Sequences with too many holes become objects instead of errors.
     sparse_convert: bool,
-    /// A sequence has too many holes if it is so many times longer than it has elements, unless 0,
+    /// A sequence has too many holes if its length is more than this many times its number of elements (0: never),
     sparse_ratio: c_int,
-    /// and longer than this.
+    /// and if it is longer than this.
     sparse_safe: c_int,
-    /// How deep tables may be nested.
+    /// Deepest nesting of tables.
     encode_depth_max: c_int,
-    /// How deep arrays and objects may be nested.
+    /// Deepest nesting of arrays and objects.
     decode_depth_max: c_int,
     /// Significant digits of numbers.
     precision: c_int,
-    /// Taken and given back, and without effect: a buffer is always kept.
+    /// Can be set and read, but has no effect: a buffer is always kept.
     keep_buffer: bool,
     encode_invalid: Invalid,
-    /// Numbers that JSON does not have are read: hexadecimal, infinite, with zeros before.
+    /// Accepts numbers that JSON does not allow: hexadecimal, infinite, with leading zeros.
     decode_invalid: bool,
 }
 
-/// What becomes of numbers that JSON does not have.
+/// The treatment of numbers that JSON does not allow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Invalid {
     Refused,
@@ -60,7 +60,7 @@ impl Default for JsonSettings {
     }
 }
 
-/// The most significant digits of a number that an option can ask for.
+/// Most significant digits that an option can choose.
 const PRECISION_MAX: c_int = 14;
 
 /// Sets the global `cjson`.
@@ -106,13 +106,13 @@ fn new(state: &mut LuaState) -> Result<c_int, Raise> {
     Ok(1)
 }
 
-/// The options of the library that the running function belongs to.
+/// Returns the options of the running function's library.
 fn options(state: &mut LuaState) -> &mut JsonSettings {
-    // SAFETY: every function here is made with them as its upvalue, by `push_library`.
+    // SAFETY: `push_library` creates every function here with the options as its upvalue.
     unsafe { per_script::upvalue(state) }
 }
 
-/// At most so many arguments; those that miss are nil.
+/// Checks for at most `count` arguments; missing ones become nil.
 fn take_arguments(state: &mut LuaState, count: c_int) -> Result<(), Raise> {
     if state.top() > count {
         return Err(state.argument_error(count + 1, "found too many arguments"));
@@ -121,7 +121,7 @@ fn take_arguments(state: &mut LuaState, count: c_int) -> Result<(), Raise> {
     Ok(())
 }
 
-/// Sets an option if its argument is there, and pushes what it is now.
+/// Sets an option if its argument is present, and pushes the current value.
 fn integer_option(
     state: &mut LuaState,
     n: c_int,
@@ -141,7 +141,7 @@ fn integer_option(
     Ok(())
 }
 
-/// Which of the names an argument is; a boolean is the second or first of them.
+/// Returns the index of the argument among the names; true means the second name and false the first.
 fn named_option(state: &mut LuaState, n: c_int, names: &[&str]) -> Result<Option<usize>, Raise> {
     match state.kind(n) {
         LuaType::Nil => return Ok(None),

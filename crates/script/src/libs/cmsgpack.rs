@@ -1,5 +1,5 @@
-//! `cmsgpack`: values to and from MessagePack (msgpack.org), in the dialect of Redis's lua-cmsgpack 0.4.0, which has no
-//! types "bin" and "ext".
+//! `cmsgpack`: converts values to and from MessagePack (msgpack.org), in the dialect of Redis's lua-cmsgpack 0.4.0,
+//! which has no types "bin" and "ext".
 
 use std::ffi::c_int;
 
@@ -9,9 +9,9 @@ use crate::libs::support::{
 use crate::native;
 use crate::state::{CFunction, LuaState, LuaType, Raise};
 
-/// Tables nested deeper than this are packed as nil, which ends circles, too.
+/// Tables nested deeper than this are packed as nil, which also ends cycles.
 const PACK_NESTING_MAX: usize = 16;
-/// Stack slots that a level of packing uses at most.
+/// Most stack slots of one level of packing.
 const PACK_SLOTS: c_int = 4;
 
 /// Sets the global `cmsgpack`.
@@ -56,7 +56,7 @@ fn pack(state: &mut LuaState) -> Result<c_int, Raise> {
     packed.map(|()| 1)
 }
 
-/// Packs the value on top of the stack. (On an error more than that is left there, which does not matter.)
+/// Packs the value on top of the stack and pops it. After an error more values may remain, which does no harm.
 fn pack_value(state: &mut LuaState, out: &mut Vec<u8>, level: usize) -> Result<(), Raise> {
     state.room_for(out.len())?;
     match state.kind(-1) {
@@ -78,7 +78,7 @@ fn pack_string(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(text);
 }
 
-/// A length as 16 bits, or 32 where these are too few.
+/// Writes a length as 16 bits, or as 32 bits if it is larger.
 fn pack_length(out: &mut Vec<u8>, len: usize, short: u8, long: u8) {
     match u16::try_from(len) {
         Ok(len) => put(out, short, len.to_be_bytes()),
@@ -124,7 +124,7 @@ fn pack_table(state: &mut LuaState, out: &mut Vec<u8>, level: usize) -> Result<(
     }
 }
 
-/// How many elements the table on top of the stack has, if its keys are 1 to that number.
+/// Returns the number of elements of the table on top if its keys are exactly 1 to that number.
 fn sequence_length(state: &mut LuaState) -> Result<Option<usize>, Raise> {
     let (mut count, mut largest) = (0, 0);
     let only_indexes = for_each_pair(state, |state| {
@@ -174,11 +174,11 @@ fn pack_map(state: &mut LuaState, out: &mut Vec<u8>, level: usize) -> Result<(),
 
 // --- Unpacking.
 
-/// Why bytes could not be unpacked.
+/// The reason why bytes could not be unpacked.
 enum UnpackFailure {
     Missing,
     BadFormat,
-    /// An error lies on the stack.
+    /// An error is on the stack.
     Raised,
 }
 
@@ -205,8 +205,8 @@ fn unpack_limit(state: &mut LuaState) -> Result<c_int, Raise> {
     unpack_some(state, limit, offset)
 }
 
-/// Unpacks at most `limit` values from `offset`, and gives the offset behind them first, -1 at the end; without either,
-/// all values.
+/// Unpacks at most `limit` values from `offset`, and pushes the offset behind them first, or -1 at the end. If both are
+/// 0, unpacks all values without an offset.
 fn unpack_some(state: &mut LuaState, limit: c_int, offset: c_int) -> Result<c_int, Raise> {
     state.check_bytes(1)?;
     // SAFETY: the argument stays where it is.
@@ -261,7 +261,7 @@ fn unpack_value(state: &mut LuaState, rest: &mut &[u8], level: c_int) -> Result<
         0xcc => state.push_number(f64::from(u8::from_be_bytes(take(rest)?))),
         0xcd => state.push_number(f64::from(u16::from_be_bytes(take(rest)?))),
         0xce => state.push_number(f64::from(u32::from_be_bytes(take(rest)?))),
-        // The library takes it for a signed one.
+        // Like the original library, reads an unsigned integer as a signed one.
         0xcf | 0xd3 => state.push_number(i64::from_be_bytes(take(rest)?) as f64),
         0xd0 => state.push_number(f64::from(i8::from_be_bytes(take(rest)?))),
         0xd1 => state.push_number(f64::from(i16::from_be_bytes(take(rest)?))),
@@ -300,11 +300,11 @@ fn unpack_string(state: &mut LuaState, rest: &mut &[u8], len: usize) -> Result<(
 }
 
 fn unpack_array(state: &mut LuaState, rest: &mut &[u8], len: usize, level: c_int) -> Result<(), UnpackFailure> {
-    // The length is a claim: no room is made for what may never come.
+    // The announced length may be wrong, so no memory is reserved for it.
     state.push_table(0, 0)?;
     ensure_for(state, 1, "in function mp_decode_to_lua_array")?;
     for item in 1..=len {
-        // The slot of the index, which a level of the library takes, too.
+        // A slot for the index, which a level of the original library takes, too.
         state.push_number(item as f64);
         unpack_value(state, rest, level)?;
         state.raw_set(-3)?;

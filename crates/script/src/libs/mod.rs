@@ -1,12 +1,12 @@
-//! The libraries that scripts have, and what of Lua's own they don't.
+//! The libraries of scripts, and the restrictions of Lua's own libraries.
 //!
-//! Each is a file here with a function `open`, which is a line of [`open`]. They run once for every machine, with all
-//! of memory; then everything that is global is made read-only, see [`seal`].
+//! Each library is a file with a function `open`, called in [`open`] here. The functions run once for every machine,
+//! with all its memory free; afterwards all globals are made read-only, see [`seal`].
 //!
-//! What catches errors (`pcall`, `xpcall`, `coroutine.resume`) raises them again if [`LuaState::is_ending`]: a script that
-//! has been killed, or that starts over, catches nothing any more. What loops as long as a script likes calls
-//! [`LuaState::poll`]. No library gives scripts a userdata with a metatable of their own (`newproxy`): its finalizer would
-//! run wherever memory is asked for.
+//! Functions that catch errors (`pcall`, `xpcall`, `coroutine.resume`) raise them again if [`LuaState::is_ending`]: a
+//! script that was killed, or that starts over, must not catch the error. Functions with a script-controlled number of
+//! iterations call [`LuaState::poll`]. No library gives scripts a userdata with a metatable of their own (`newproxy`):
+//! its finalizer could run at any allocation.
 
 mod base;
 mod bits;
@@ -26,8 +26,8 @@ mod tests;
 
 use crate::state::{LuaState, Raise};
 
-/// Fills the globals of a new machine. Lua's standard libraries that are safe as they are have been opened before:
-/// base, string, table, math, coroutine (base opens it).
+/// Fills the globals of a new machine. Lua's safe standard libraries are already open: base, string, table, math,
+/// coroutine (opened by base).
 pub fn open(state: &mut LuaState) -> Result<(), Raise> {
     base::open(state)?;
     strings::open(state)?;

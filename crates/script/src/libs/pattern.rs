@@ -1,44 +1,43 @@
-//! Lua's patterns (Lua 5.1 Reference Manual, 5.4.1), matched so that a hostile one can be stopped and overflows
-//! nothing.
+//! Lua's patterns (Lua 5.1 Reference Manual, 5.4.1). A hostile pattern can be stopped and overflows nothing.
 //!
-//! This module knows bytes alone. What it finds is what Lua 5.1 finds, the peculiarities included: a zero byte ends a
-//! pattern, and `%z` stands for one.
+//! The module works on bytes alone. Results equal those of Lua 5.1, including its peculiarities: a zero byte ends a
+//! pattern, and `%z` matches a zero byte.
 
-/// The most captures of a pattern, as in Lua.
+/// Most captures of a pattern, as in Lua.
 pub const CAPTURES_MAX: usize = 32;
-/// How deep matching may go: quantifiers and captures that wait for the rest of the pattern. Each is a frame on the
-/// thread's stack; patterns that people write stay below ten.
+/// Deepest recursion of matching: one level for each open quantifier or capture. Each level is a frame on the thread's
+/// stack; patterns written by people stay below ten.
 const DEPTH_MAX: usize = 1000;
-/// Steps of matching, a byte's comparison each, between two polls.
+/// Steps of matching (comparisons of a byte) between two polls.
 const STEPS_BETWEEN_POLLS: usize = 256;
-/// Bytes that compare as fast as a step.
+/// Number of bytes that a comparison handles in the time of a step.
 const BYTES_PER_STEP: usize = 64;
 
 const ESCAPE: u8 = b'%';
 
-/// Why matching ended without an answer.
+/// The reason why matching ended without a result.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Trouble<E> {
-    /// The pattern is wrong, as Lua's text says.
+pub enum PatternError<E> {
+    /// The pattern is invalid; the text is Lua's.
     Text(&'static str),
-    /// Polling said so.
+    /// The poll returned an error.
     Stopped(E),
 }
 
-type Matched<E> = Result<Option<usize>, Trouble<E>>;
+type Matched<E> = Result<Option<usize>, PatternError<E>>;
 
-/// What a capture holds.
+/// The state of a capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Capture {
-    /// It is not closed yet: from here.
+    /// The capture begins here and is not closed yet.
     Open(usize),
     /// A position in the subject, counted from 0.
     Position(usize),
-    /// From one place to another.
+    /// A range of the subject.
     Range(usize, usize),
 }
 
-/// A subject and a pattern to be matched against each other.
+/// A subject and a pattern.
 pub struct Matcher<'m> {
     subject: &'m [u8],
     pattern: &'m [u8],
@@ -48,7 +47,7 @@ pub struct Matcher<'m> {
 }
 
 impl<'m> Matcher<'m> {
-    /// A matcher of the pattern (without an anchor before it) in the subject.
+    /// Returns a matcher of the pattern (without a leading anchor) in the subject.
     #[must_use]
     pub fn new(subject: &'m [u8], pattern: &'m [u8]) -> Matcher<'m> {
         let end = pattern.iter().position(|&byte| byte == 0).unwrap_or(pattern.len());
@@ -56,21 +55,21 @@ impl<'m> Matcher<'m> {
         Matcher { subject, pattern: &pattern[..end], captures, count: 0, steps: 0 }
     }
 
-    /// Whether the pattern matches at `start` of the subject, and where the match ends. Calls `poll` every now and
-    /// then, and stops when that fails.
+    /// Returns the end of the match that begins at `start` of the subject, or None. Calls `poll` regularly, and stops
+    /// if it fails.
     pub fn match_at<E>(&mut self, start: usize, poll: impl FnMut() -> Result<(), E>) -> Matched<E> {
         self.count = 0;
         Matching { subject: self.subject, pattern: self.pattern, matcher: self, depth: 0, poll }.run(start, 0)
     }
 
-    /// How many captures the match left.
+    /// Number of captures of the match.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// A capture of the match that went from `start` to `end`, counted from 0; or the text that says what is wrong with
-    /// it. If there are none, the first is the whole match.
+    /// Returns a capture of the match from `start` to `end`, counted from 0, or an error text. Without captures in the
+    /// pattern, the first one is the whole match.
     pub fn capture(&self, index: usize, start: usize, end: usize) -> Result<Capture, &'static str> {
         match self.captures[..self.count].get(index) {
             Some(Capture::Open(_)) => Err("unfinished capture"),
@@ -81,7 +80,7 @@ impl<'m> Matcher<'m> {
     }
 }
 
-/// One match under way.
+/// The state of one matching attempt.
 struct Matching<'r, 'm, P> {
     subject: &'m [u8],
     pattern: &'m [u8],
@@ -91,19 +90,19 @@ struct Matching<'r, 'm, P> {
 }
 
 impl<E, P: FnMut() -> Result<(), E>> Matching<'_, '_, P> {
-    fn step(&mut self, steps: usize) -> Result<(), Trouble<E>> {
+    fn step(&mut self, steps: usize) -> Result<(), PatternError<E>> {
         self.matcher.steps += steps;
         if self.matcher.steps < STEPS_BETWEEN_POLLS {
             return Ok(());
         }
         self.matcher.steps = 0;
-        (self.poll)().map_err(Trouble::Stopped)
+        (self.poll)().map_err(PatternError::Stopped)
     }
 
     /// Matches the pattern from `p` at `s`, one level deeper.
     fn deeper(&mut self, s: usize, p: usize) -> Matched<E> {
         if self.depth == DEPTH_MAX {
-            return Err(Trouble::Text("pattern too complex"));
+            return Err(PatternError::Text("pattern too complex"));
         }
         self.depth += 1;
         let matched = self.run(s, p);
@@ -111,7 +110,7 @@ impl<E, P: FnMut() -> Result<(), E>> Matching<'_, '_, P> {
         matched
     }
 
-    /// The byte of the pattern at a place; 0 beyond its end.
+    /// Returns the byte of the pattern at `p`; 0 beyond its end.
     fn at(&self, p: usize) -> u8 {
         self.pattern.get(p).copied().unwrap_or(0)
     }
@@ -160,24 +159,24 @@ impl<E, P: FnMut() -> Result<(), E>> Matching<'_, '_, P> {
         }
     }
 
-    /// The end of the class (or single byte) that begins at `p`.
-    fn class_end(&self, p: usize) -> Result<usize, Trouble<E>> {
+    /// Returns the end of the class (or single byte) that begins at `p`.
+    fn class_end(&self, p: usize) -> Result<usize, PatternError<E>> {
         match self.pattern[p] {
-            ESCAPE if p + 1 >= self.pattern.len() => Err(Trouble::Text("malformed pattern (ends with '%')")),
+            ESCAPE if p + 1 >= self.pattern.len() => Err(PatternError::Text("malformed pattern (ends with '%')")),
             ESCAPE => Ok(p + 2),
             b'[' => self.set_end(p + 1),
             _ => Ok(p + 1),
         }
     }
 
-    /// The end of the set whose inside begins at `p`. Its first byte belongs to it even if it is "]".
-    fn set_end(&self, mut p: usize) -> Result<usize, Trouble<E>> {
+    /// Returns the end of the set with contents from `p` on. The first byte belongs to the set even if it is "]".
+    fn set_end(&self, mut p: usize) -> Result<usize, PatternError<E>> {
         const MISSING: &str = "malformed pattern (missing ']')";
         if self.at(p) == b'^' {
             p += 1;
         }
         loop {
-            let byte = *self.pattern.get(p).ok_or(Trouble::Text(MISSING))?;
+            let byte = *self.pattern.get(p).ok_or(PatternError::Text(MISSING))?;
             p += if byte == ESCAPE && p + 1 < self.pattern.len() { 2 } else { 1 };
             if self.at(p) == b']' {
                 return Ok(p + 1);
@@ -185,7 +184,7 @@ impl<E, P: FnMut() -> Result<(), E>> Matching<'_, '_, P> {
         }
     }
 
-    /// Whether the byte at `s` is of the class from `p` to `end`.
+    /// Returns true if the byte at `s` belongs to the class from `p` to `end`.
     #[inline]
     fn single(&self, s: usize, p: usize, end: usize) -> bool {
         let Some(&byte) = self.subject.get(s) else { return false };
@@ -197,7 +196,7 @@ impl<E, P: FnMut() -> Result<(), E>> Matching<'_, '_, P> {
         }
     }
 
-    /// Whether a byte is of the set between the brackets at `p` and `close`.
+    /// Returns true if the byte belongs to the set between the brackets at `p` and `close`.
     fn is_of_set(&self, byte: u8, mut p: usize, close: usize) -> bool {
         let negated = self.pattern[p + 1] == b'^';
         p += 1 + usize::from(negated);
@@ -252,7 +251,7 @@ impl<E, P: FnMut() -> Result<(), E>> Matching<'_, '_, P> {
 
     fn open_capture(&mut self, capture: Capture, s: usize, p: usize) -> Matched<E> {
         if self.matcher.count == CAPTURES_MAX {
-            return Err(Trouble::Text("too many captures"));
+            return Err(PatternError::Text("too many captures"));
         }
         self.matcher.captures[self.matcher.count] = capture;
         self.matcher.count += 1;
@@ -267,7 +266,7 @@ impl<E, P: FnMut() -> Result<(), E>> Matching<'_, '_, P> {
         let open =
             self.matcher.captures[..self.matcher.count].iter().rposition(|capture| matches!(capture, Capture::Open(_)));
         let Some((index, Capture::Open(start))) = open.map(|index| (index, self.matcher.captures[index])) else {
-            return Err(Trouble::Text("invalid pattern capture"));
+            return Err(PatternError::Text("invalid pattern capture"));
         };
         self.matcher.captures[index] = Capture::Range(start, s);
         let matched = self.deeper(s, p)?;
@@ -277,10 +276,10 @@ impl<E, P: FnMut() -> Result<(), E>> Matching<'_, '_, P> {
         Ok(matched)
     }
 
-    /// `%bxy`: from an x to the y that balances it.
+    /// `%bxy`: matches from an x to the balancing y.
     fn balanced(&mut self, s: usize, p: usize) -> Matched<E> {
         let Some(&[open, close]) = self.pattern.get(p..p + 2) else {
-            return Err(Trouble::Text("unbalanced pattern"));
+            return Err(PatternError::Text("unbalanced pattern"));
         };
         if self.subject.get(s) != Some(&open) {
             return Ok(None);
@@ -301,10 +300,11 @@ impl<E, P: FnMut() -> Result<(), E>> Matching<'_, '_, P> {
         Ok(None)
     }
 
-    /// `%f[set]`: the set begins here; where the pattern goes on. Both ends of the subject count as a zero byte.
+    /// `%f[set]`: matches where the set begins; returns the position behind it in the pattern. Both ends of the subject
+    /// count as a zero byte.
     fn frontier(&self, s: usize, p: usize) -> Matched<E> {
         if self.at(p) != b'[' {
-            return Err(Trouble::Text("missing '[' after '%f' in pattern"));
+            return Err(PatternError::Text("missing '[' after '%f' in pattern"));
         }
         let end = self.class_end(p)?;
         let before = if s == 0 { 0 } else { self.subject[s - 1] };
@@ -316,7 +316,7 @@ impl<E, P: FnMut() -> Result<(), E>> Matching<'_, '_, P> {
     fn back_reference(&mut self, s: usize, digit: u8) -> Matched<E> {
         let index = usize::from(digit).wrapping_sub(usize::from(b'1'));
         let (start, end) = match self.matcher.captures[..self.matcher.count].get(index) {
-            None | Some(Capture::Open(_)) => return Err(Trouble::Text("invalid capture index")),
+            None | Some(Capture::Open(_)) => return Err(PatternError::Text("invalid capture index")),
             Some(Capture::Position(_)) => return Ok(None),
             Some(Capture::Range(start, end)) => (*start, *end),
         };
@@ -326,7 +326,8 @@ impl<E, P: FnMut() -> Result<(), E>> Matching<'_, '_, P> {
     }
 }
 
-/// Whether a byte is of the class that a letter names; an upper case letter means all others. Any other byte is itself.
+/// Returns true if the byte belongs to the class of a letter; an upper case letter negates the class. Any other pattern
+/// byte matches itself.
 fn is_of_class(byte: u8, class: u8) -> bool {
     let is = match class.to_ascii_lowercase() {
         b'a' => byte.is_ascii_alphabetic(),
@@ -348,7 +349,7 @@ fn is_of_class(byte: u8, class: u8) -> bool {
 mod tests {
     use super::*;
 
-    fn find(subject: &str, pattern: &str) -> Result<Option<(usize, usize)>, Trouble<()>> {
+    fn find(subject: &str, pattern: &str) -> Result<Option<(usize, usize)>, PatternError<()>> {
         let mut matcher = Matcher::new(subject.as_bytes(), pattern.as_bytes());
         for start in 0..=subject.len() {
             if let Some(end) = matcher.match_at(start, || Ok(()))? {
@@ -395,10 +396,10 @@ mod tests {
             ("(%1)", "invalid capture index"),
             (")", "invalid pattern capture"),
         ] {
-            assert_eq!(find("aaa", pattern), Err(Trouble::Text(text)), "{pattern:?}");
+            assert_eq!(find("aaa", pattern), Err(PatternError::Text(text)), "{pattern:?}");
         }
-        assert_eq!(find("a", &"()".repeat(33)), Err(Trouble::Text("too many captures")));
-        assert_eq!(find(&"a".repeat(2000), &"a?".repeat(2000)), Err(Trouble::Text("pattern too complex")));
+        assert_eq!(find("a", &"()".repeat(33)), Err(PatternError::Text("too many captures")));
+        assert_eq!(find(&"a".repeat(2000), &"a?".repeat(2000)), Err(PatternError::Text("pattern too complex")));
     }
 
     #[test]
@@ -411,12 +412,12 @@ mod tests {
             if polls < 1000 { Ok(()) } else { Err("enough") }
         };
         let mut matcher = Matcher::new(subject.as_bytes(), pattern.as_bytes());
-        assert_eq!(matcher.match_at(0, poll), Err(Trouble::Stopped("enough")));
+        assert_eq!(matcher.match_at(0, poll), Err(PatternError::Stopped("enough")));
         let deep = "(".repeat(1 << 20);
         let mut matcher = Matcher::new(deep.as_bytes(), b"%b()");
-        assert_eq!(matcher.match_at(0, || Err(())), Err(Trouble::Stopped(())));
+        assert_eq!(matcher.match_at(0, || Err(())), Err(PatternError::Stopped(())));
         let twice = "a".repeat(1 << 16);
         let mut matcher = Matcher::new(twice.as_bytes(), b"(.*)%1b");
-        assert_eq!(matcher.match_at(0, || Err(())), Err(Trouble::Stopped(())));
+        assert_eq!(matcher.match_at(0, || Err(())), Err(PatternError::Stopped(())));
     }
 }

@@ -1,8 +1,8 @@
 //! `math.random` and `math.randomseed`.
 //!
-//! The generator is that of POSIX's `lrand48`, and its numbers are those of Redis: from one seed, the same everywhere.
-//! Without a seed, scripts share one sequence. With one, a script has its own to the end of its run. (In Redis, one
-//! script's seed applies to all scripts.)
+//! The generator is POSIX's `lrand48`, with the same numbers as in Redis: a seed gives the same sequence everywhere.
+//! Without a seed, scripts share one sequence. With a seed, a script has a sequence of its own until it ends. (In
+//! Redis, one script's seed applies to all scripts.)
 
 use std::ffi::c_int;
 
@@ -11,11 +11,11 @@ use crate::libs::support::check_int;
 use crate::native;
 use crate::state::{CFunction, LuaState, Raise};
 
-/// The generator's multiplier and increment, and what a seed's lowest 16 bits are, from POSIX's `srand48`.
+/// The generator's multiplier and increment, and the lowest 16 bits of a seeded state, from POSIX's `srand48`.
 const MULTIPLIER: u64 = 0x5_deec_e66d;
 const INCREMENT: u64 = 0xb;
 const SEED_LOW: u64 = 0x330e;
-/// The generator's state before any seed, from POSIX, too.
+/// The generator's state without a seed, from POSIX, too.
 const UNSEEDED: u64 = 0x1234_abcd_330e;
 
 /// The 48 bits of the generator.
@@ -27,24 +27,24 @@ impl Generator {
         Generator(u64::from(seed as u32) << 16 | SEED_LOW)
     }
 
-    /// The next 31 bits.
+    /// Returns the next 31 bits.
     fn next(&mut self) -> u32 {
         self.0 = self.0.wrapping_mul(MULTIPLIER).wrapping_add(INCREMENT) & ((1 << 48) - 1);
         (self.0 >> 17) as u32
     }
 
-    /// From 0 to below 1.
+    /// Returns a number from 0 to below 1.
     fn fraction(&mut self) -> f64 {
         const MAX: u32 = i32::MAX as u32;
         f64::from(self.next() % MAX) / f64::from(MAX)
     }
 }
 
-/// What the functions remember.
+/// The state of the functions.
 #[derive(Clone, Copy)]
 struct Generators {
     shared: Generator,
-    /// A seeded one, and the run that it belongs to.
+    /// A seeded generator, and its run.
     own: Option<(u64, Generator)>,
 }
 
@@ -65,11 +65,11 @@ pub fn open(state: &mut LuaState) -> Result<(), Raise> {
 }
 
 fn generators(state: &mut LuaState) -> &mut Generators {
-    // SAFETY: both functions here are made with them as their upvalue, by `open`.
+    // SAFETY: `open` creates both functions with the generators as their upvalue.
     unsafe { per_script::upvalue(state) }
 }
 
-/// The generator of the script that runs.
+/// Returns the generator of the running script.
 fn generator(state: &mut LuaState) -> &mut Generator {
     let run = state.context().run;
     match generators(state) {

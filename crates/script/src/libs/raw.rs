@@ -1,8 +1,8 @@
-//! Functions that Lua calls without anything in between: those that loops of scripts call all the time, and those that
-//! must let Lua's own errors pass.
+//! Functions that Lua calls without a wrapper: those that scripts call in inner loops, and those that must let Lua's
+//! own errors pass.
 //!
-//! `unsafe`: they jump, or are jumped over. The invariant: **no frame here owns anything**, and Lua passes a valid
-//! state. Memory is refused to them as to Lua itself, which is right, since they survive it.
+//! They are `unsafe` because they jump, or are jumped over. The invariant: **no frame here owns anything**, and Lua
+//! passes a valid state. The allocator may refuse memory to them as to Lua itself; Lua's jump is harmless here.
 
 use std::ffi::c_int;
 
@@ -15,9 +15,9 @@ use crate::state::{LuaState, RawState};
 /// Replaces a guard at a positive index by the table behind it.
 ///
 /// # Safety
-/// As the module's.
+/// See the module's documentation.
 unsafe fn see_through(lua: *mut RawState, index: c_int) {
-    // SAFETY: the index is that of an argument. Tables without a metatable, nearly all, are through here.
+    // SAFETY: the index belongs to an argument. Nearly all tables have no metatable, and return here.
     unsafe {
         if ffi::lua_getmetatable(lua, index) != 0 {
             ffi::lua_settop(lua, -2);
@@ -29,7 +29,7 @@ unsafe fn see_through(lua: *mut RawState, index: c_int) {
 /// `next(table, key)`
 ///
 /// # Safety
-/// As the module's.
+/// See the module's documentation.
 pub unsafe extern "C-unwind" fn next(lua: *mut RawState) -> c_int {
     // SAFETY: see the module's documentation, here and below.
     unsafe {
@@ -47,7 +47,7 @@ pub unsafe extern "C-unwind" fn next(lua: *mut RawState) -> c_int {
 /// `pairs(table)`; `next` is its upvalue.
 ///
 /// # Safety
-/// As the module's.
+/// See the module's documentation.
 pub unsafe extern "C-unwind" fn pairs(lua: *mut RawState) -> c_int {
     // SAFETY: as above.
     unsafe {
@@ -62,7 +62,7 @@ pub unsafe extern "C-unwind" fn pairs(lua: *mut RawState) -> c_int {
 /// `table.foreach(table, function)`
 ///
 /// # Safety
-/// As the module's.
+/// See the module's documentation.
 pub unsafe extern "C-unwind" fn foreach(lua: *mut RawState) -> c_int {
     // SAFETY: as above.
     unsafe {
@@ -84,24 +84,24 @@ pub unsafe extern "C-unwind" fn foreach(lua: *mut RawState) -> c_int {
     }
 }
 
-/// Gives the field of a table, by metamethods where it has none: `(table, key)`.
+/// Returns the field of a table, with metamethods: `(table, key)`.
 ///
 /// # Safety
-/// As the module's.
+/// See the module's documentation.
 pub unsafe extern "C-unwind" fn index(lua: *mut RawState) -> c_int {
-    // SAFETY: as above; it is called with two arguments.
+    // SAFETY: as above; Lua calls it with two arguments.
     unsafe {
         ffi::lua_gettable_(lua, 1);
         1
     }
 }
 
-/// Says whether the first argument is less than the second, by metamethods if need be.
+/// Returns whether the first argument is less than the second, with metamethods.
 ///
 /// # Safety
-/// As the module's.
+/// See the module's documentation.
 pub unsafe extern "C-unwind" fn less(lua: *mut RawState) -> c_int {
-    // SAFETY: as above; it is called with two arguments.
+    // SAFETY: as above; Lua calls it with two arguments.
     unsafe {
         let less = ffi::lua_lessthan(lua, 1, 2);
         ffi::lua_pushboolean(lua, less);
@@ -109,13 +109,13 @@ pub unsafe extern "C-unwind" fn less(lua: *mut RawState) -> c_int {
     }
 }
 
-/// What handles errors for `xpcall`; the script's own handler is its upvalue. A script that has to end is not asked:
-/// where that is raised, no hook would end a handler that loops.
+/// The error handler of `xpcall`; the script's own handler is its upvalue. The script's handler is not called once the
+/// script has to end: no hook could end a handler that loops there.
 ///
 /// # Safety
-/// As the module's.
+/// See the module's documentation.
 pub unsafe extern "C-unwind" fn handle(lua: *mut RawState) -> c_int {
-    // SAFETY: as above; it is called with one argument.
+    // SAFETY: as above; Lua calls it with one argument.
     unsafe {
         if (*Context::of(lua)).ending {
             return 1;
@@ -127,10 +127,11 @@ pub unsafe extern "C-unwind" fn handle(lua: *mut RawState) -> c_int {
     }
 }
 
-/// `coroutine.resume`; Lua's own is its upvalue. A script that has to end is not resumed from.
+/// `coroutine.resume`; Lua's own function is its upvalue. Once the script has to end, its error is not returned to the
+/// caller but raised again.
 ///
 /// # Safety
-/// As the module's.
+/// See the module's documentation.
 pub unsafe extern "C-unwind" fn resume(lua: *mut RawState) -> c_int {
     // SAFETY: as above. No reference to the context outlives its statement.
     unsafe {

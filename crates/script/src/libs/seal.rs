@@ -1,21 +1,21 @@
-//! Tables that scripts read and can't change: the globals, the libraries, the metatables of basic types.
+//! Tables that scripts can read but not change: the globals, the libraries, the metatables of basic types.
 //!
-//! Lua 5.1 knows no such thing. A **guard** is what scripts have in a table's place: an empty table, so that every
-//! access goes by its metatable, which reads from the table behind and refuses to write. A script never gets hold of
-//! the table behind, nor of the guard's metatable: what would show them (`next`, `rawget`, `getmetatable`) or write
-//! past them (`rawset`, `setmetatable`, `table.insert`) looks through guards itself, and has taken the place of Lua's
-//! own.
+//! Lua 5.1 has no read-only tables. Scripts see a **guard** in a table's place: an empty table with a metatable that
+//! reads from the table behind it and refuses writes. A script never gets the table behind, nor the guard's metatable:
+//! functions that would reveal them (`next`, `rawget`, `getmetatable`) or write past them (`rawset`, `setmetatable`,
+//! `table.insert`) are replaced by ones that know guards.
 
 use std::ffi::c_int;
 
 use crate::state::{LuaState, LuaType, Raise};
 use crate::{library, native};
 
-/// Where a guard's metatable has the table behind it, and the mark that makes it a guard's.
+/// Keys in a guard's metatable: the table behind the guard, and the mark of guards.
 const BEHIND: c_int = 1;
 const MARK: c_int = 2;
 
-/// Its address is the mark: no script can make such a value. It is the registry's key of all guards, too.
+/// The address of this variable is the mark: no script can create this value. It is also the registry's key of the
+/// table of all guards.
 static MARK_PLACE: u8 = 0;
 
 /// Redis's text.
@@ -25,9 +25,8 @@ fn mark() -> usize {
     (&raw const MARK_PLACE).addr()
 }
 
-/// Puts guards in place of the globals and of every table in them, of the metatables, and of what libraries see while
-/// they are loaded. Run once, after everything
-/// that scripts are to have is there.
+/// Puts guards in place of the globals and of every table in them, of the metatables, and of the tables that libraries
+/// see while they are loaded. Called once, after all libraries are open.
 pub fn seal(state: &mut LuaState) -> Result<(), Raise> {
     state.push_registry();
     state.push_light_userdata(mark());
@@ -52,7 +51,7 @@ pub fn seal(state: &mut LuaState) -> Result<(), Raise> {
     Ok(())
 }
 
-/// Unknown globals are errors.
+/// Makes reads of unknown globals errors.
 fn set_global_metatable(state: &mut LuaState) -> Result<(), Raise> {
     state.push_globals();
     state.push_table(0, 1)?;
@@ -65,7 +64,7 @@ fn set_global_metatable(state: &mut LuaState) -> Result<(), Raise> {
 
 pub(crate) fn unknown_global(state: &mut LuaState) -> Result<c_int, Raise> {
     let name = match state.kind(2) {
-        // SAFETY: the key stays where it is.
+        // SAFETY: the key stays in its place.
         LuaType::String | LuaType::Number => unsafe { state.argument(2) },
         _ => return Err(state.error("Second argument to luaProtectedTableError must be a string or number")),
     };
@@ -77,7 +76,7 @@ pub(crate) fn refuse_write(state: &mut LuaState) -> Result<c_int, Raise> {
     Err(state.error(READ_ONLY))
 }
 
-/// Replaces the table on top of the stack by its guard, and all tables within it and its metatable by theirs.
+/// Replaces the table on top of the stack, all tables within it and its metatable by guards.
 fn guard(state: &mut LuaState) -> Result<(), Raise> {
     if push_guard_of(state, -1) {
         state.remove(-2);
@@ -106,7 +105,7 @@ fn guard(state: &mut LuaState) -> Result<(), Raise> {
     Ok(())
 }
 
-/// Notes the guard on top of the stack as that of a table.
+/// Records the guard on top of the stack for a table.
 fn remember(state: &mut LuaState, table: c_int) -> Result<(), Raise> {
     push_guards(state);
     state.push_copy(table);
@@ -116,10 +115,10 @@ fn remember(state: &mut LuaState, table: c_int) -> Result<(), Raise> {
     Ok(())
 }
 
-/// Guards the tables that are values of a table.
+/// Replaces the tables among a table's values by guards.
 fn guard_values(state: &mut LuaState, table: c_int) -> Result<(), Raise> {
     state.push_nil();
-    // SAFETY: the key is nil or what the call before left; only fields that exist are assigned to.
+    // SAFETY: the key is nil or comes from the previous call; only existing fields are assigned.
     while unsafe { state.next(table) } {
         if state.kind(-1) == LuaType::Table {
             guard(state)?;
@@ -140,7 +139,7 @@ fn push_guards(state: &mut LuaState) {
     state.remove(-2);
 }
 
-/// Pushes the guard of a table that has one.
+/// Pushes the guard of a table, if it has one.
 pub fn push_guard_of(state: &mut LuaState, index: c_int) -> bool {
     state.push_copy(index);
     push_guards(state);
@@ -154,7 +153,7 @@ pub fn push_guard_of(state: &mut LuaState, index: c_int) -> bool {
     has_guard
 }
 
-/// Whether a value is a guard; pushes the table behind it then.
+/// Returns true if the value is a guard, and pushes the table behind it.
 pub fn push_behind(state: &mut LuaState, index: c_int) -> bool {
     if state.kind(index) != LuaType::Table || !state.push_metatable(index) {
         return false;
@@ -171,7 +170,7 @@ pub fn push_behind(state: &mut LuaState, index: c_int) -> bool {
     is_guard
 }
 
-/// Whether a value is a guard.
+/// Returns true if the value is a guard.
 pub fn is_guard(state: &mut LuaState, index: c_int) -> bool {
     let is_guard = push_behind(state, index);
     if is_guard {
@@ -180,7 +179,7 @@ pub fn is_guard(state: &mut LuaState, index: c_int) -> bool {
     is_guard
 }
 
-/// Replaces a guard by the table behind it, in the stack, for reading.
+/// Replaces a guard on the stack by the table behind it, for reading.
 pub fn see_through(state: &mut LuaState, index: c_int) {
     let at = if index < 0 { state.top() + index + 1 } else { index };
     if push_behind(state, at) {

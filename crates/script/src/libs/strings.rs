@@ -1,16 +1,16 @@
-//! `string`: what of Lua's library would work without end, or without looking at the memory limit, is replaced.
+//! `string`: replaces the functions of Lua's library that could run without end, or that ignore the memory limit.
 //!
-//! Matching (`find`, `match`, `gmatch`, `gsub`) polls while it searches. `rep` looks at the size of its result first.
+//! Matching (`find`, `match`, `gmatch`, `gsub`) polls while it searches. `rep` checks the size of its result first.
 
 use std::ffi::c_int;
 use std::ops::{Range, RangeInclusive};
 
-use crate::libs::pattern::{Capture, Matcher, Trouble};
+use crate::libs::pattern::{Capture, Matcher, PatternError};
 use crate::libs::support::{check_int, check_long_or, ensure_for, get_with_metamethods, to_long};
 use crate::native;
 use crate::state::{CFunction, LuaState, LuaType, Raise};
 
-/// Bytes that make a search by pattern one.
+/// Bytes with a meaning in patterns.
 const SPECIALS: &[u8] = b"^$*+?.([%-";
 
 /// Replaces functions of the global `string`.
@@ -33,18 +33,18 @@ pub fn open(state: &mut LuaState) -> Result<(), Raise> {
     Ok(())
 }
 
-/// The bytes of an argument that is known to be a string and that nothing moves while the native runs.
+/// Returns the bytes of a string argument, which stays in its place while the native runs.
 fn argument<'a>(state: &mut LuaState, n: c_int) -> Result<&'a [u8], Raise> {
     state.check_bytes(n)?;
-    // SAFETY: natives of this module leave their arguments where they are.
+    // SAFETY: natives of this module leave their arguments in their places.
     Ok(unsafe { state.argument(n) })
 }
 
 /// Pushes the error of a failed match.
-fn raise(state: &mut LuaState, trouble: Trouble<Raise>) -> Raise {
-    match trouble {
-        Trouble::Text(text) => state.error(text),
-        Trouble::Stopped(raise) => raise,
+fn raise(state: &mut LuaState, error: PatternError<Raise>) -> Raise {
+    match error {
+        PatternError::Text(text) => state.error(text),
+        PatternError::Stopped(raise) => raise,
     }
 }
 
@@ -92,7 +92,7 @@ fn anchor(pattern: &[u8]) -> (bool, &[u8]) {
     }
 }
 
-/// A zero byte hides what is behind it, as it does from C.
+/// Returns true if the pattern is a plain text. Bytes behind a zero byte don't count, as in C.
 fn is_plain(pattern: &[u8]) -> bool {
     !pattern.iter().take_while(|&&byte| byte != 0).any(|byte| SPECIALS.contains(byte))
 }
@@ -111,10 +111,10 @@ fn push_plain(state: &mut LuaState, found: Option<usize>, start: usize, len: usi
     }
 }
 
-/// A match: where it begins and ends.
+/// The beginning and the end of a match.
 type Match = Option<(usize, usize)>;
 
-/// Pushes all captures of a match; without any in the pattern, the whole match.
+/// Pushes all captures of a match, or the whole match if the pattern has none.
 fn push_captures(
     state: &mut LuaState,
     matcher: &Matcher<'_>,
@@ -140,7 +140,7 @@ fn push_capture(state: &mut LuaState, subject: &[u8], capture: Capture) -> Resul
     }
 }
 
-/// The first match from `start`.
+/// Returns the first match from `start`.
 fn first_match(state: &mut LuaState, matcher: &mut Matcher<'_>, starts: RangeInclusive<usize>) -> Result<Match, Raise> {
     for start in starts {
         if let Some(end) = matcher.match_at(start, || state.poll()).map_err(|trouble| raise(state, trouble))? {
@@ -159,7 +159,7 @@ fn gmatch(state: &mut LuaState) -> Result<c_int, Raise> {
     Ok(1)
 }
 
-/// The iterator of `gmatch`. Its upvalues: the subject, the pattern, where to go on.
+/// The iterator of `gmatch`. Its upvalues: the subject, the pattern, the next start.
 fn next_match(state: &mut LuaState) -> Result<c_int, Raise> {
     state.set_top(0);
     (1..=3).for_each(|n| state.push_upvalue(n));
@@ -173,7 +173,7 @@ fn next_match(state: &mut LuaState) -> Result<c_int, Raise> {
     let Some((from, to)) = first_match(state, &mut matcher, start..=subject.len())? else {
         return Ok(0);
     };
-    // An empty match goes on one byte further.
+    // After an empty match the search continues one byte further.
     set_next_start(state, to + usize::from(to == from));
     push_captures(state, &matcher, subject, from..to)
 }
@@ -193,7 +193,7 @@ fn gsub(state: &mut LuaState) -> Result<c_int, Raise> {
     if !matches!(kind, LuaType::Number | LuaType::String | LuaType::Function | LuaType::Table) {
         return Err(state.argument_error(3, "string/function/table expected"));
     }
-    // The replacement is where its arguments are looked for, whatever came after it.
+    // The replacement must be at index 3, so later arguments are removed.
     state.set_top(3);
     let (anchored, body) = anchor(pattern);
     let mut out = state.take_scratch();
@@ -208,7 +208,7 @@ fn gsub(state: &mut LuaState) -> Result<c_int, Raise> {
     pushed
 }
 
-/// A text under replacement.
+/// The state of a replacement.
 struct Replacing<'r> {
     subject: &'r [u8],
     matcher: Matcher<'r>,
@@ -216,7 +216,7 @@ struct Replacing<'r> {
 }
 
 impl Replacing<'_> {
-    /// Replaces at most `most` matches; how many there were.
+    /// Replaces at most `most` matches, and returns their number.
     fn run(&mut self, state: &mut LuaState, anchored: bool, most: c_int) -> Result<c_int, Raise> {
         let (mut at, mut count) = (0, 0);
         while count < most {
@@ -241,8 +241,8 @@ impl Replacing<'_> {
         Ok(count)
     }
 
-    /// Adds what replaces a match: a string with captures in it, a function's result or a table's field. False and nil
-    /// leave the match as it is.
+    /// Appends the replacement of a match: a string with captures, a function's result or a table's field. False and
+    /// nil keep the match.
     fn add_replacement(&mut self, state: &mut LuaState, range: Range<usize>) -> Result<(), Raise> {
         state.room_for(self.out.len())?;
         match state.kind(3) {
@@ -255,7 +255,7 @@ impl Replacing<'_> {
                 self.push_capture(state, 0, &range)?;
                 get_with_metamethods(state, 3)?;
             }
-            // SAFETY: the replacement stays where it is.
+            // SAFETY: the replacement stays in its place.
             _ => return self.add_template(state, unsafe { state.argument(3) }, range),
         }
         match state.kind(-1) {
@@ -273,8 +273,8 @@ impl Replacing<'_> {
         push_capture(state, self.subject, capture)
     }
 
-    /// Adds a replacement with `%0` to `%9` filled in. Another byte after "%" stands for itself, at the end a zero
-    /// byte.
+    /// Appends a replacement with `%0` to `%9` filled in. Any other byte after "%" stands for itself; at the end a zero
+    /// byte does.
     fn add_template(&mut self, state: &mut LuaState, template: &[u8], range: Range<usize>) -> Result<(), Raise> {
         let mut rest = template;
         while let Some(at) = memchr::memchr(b'%', rest) {
@@ -304,7 +304,7 @@ fn rep(state: &mut LuaState) -> Result<c_int, Raise> {
     state.room_for(len)?;
     let mut out = state.take_scratch();
     out.reserve(len);
-    // Doubling, so that even the shortest text is repeated at the speed of copying.
+    // Doubles the output, so that even the shortest text is repeated at the speed of copying.
     if len > 0 {
         out.extend_from_slice(text);
     }

@@ -1,11 +1,12 @@
-//! `struct`: values to and from the bytes of C's structures, as Roberto Ierusalimschy's library defines the formats.
+//! `struct`: converts values to and from the bytes of C structures, with the formats of Roberto Ierusalimschy's
+//! library.
 //!
 //! ```text
-//! > < =   byte order: big, little, that of the machine     !n      alignment to at most n
+//! > < =   byte order: big, little, native                   !n      alignment to at most n
 //! b B     a byte                                           h H     two bytes
-//! l L T   eight bytes                                      i I in  n bytes, 4 if not said
+//! l L T   eight bytes                                      i I in  n bytes, 4 by default
 //! f d     a float, a double                                x       a byte of padding
-//! s       a string, ended by a zero byte                   cn      n bytes; c0: all, or as many as the number before says
+//! s       a string, ended by a zero byte                   cn      n bytes; c0: all, or as many as the value before
 //! ```
 
 use std::ffi::c_int;
@@ -14,9 +15,9 @@ use crate::libs::support::{check_long_or, ensure_for, to_unsigned_long};
 use crate::native;
 use crate::state::{CFunction, LuaState, Raise};
 
-/// The most bytes that an integer may have.
+/// Largest size of an integer, in bytes.
 const INTEGER_BYTES_MAX: usize = 32;
-/// What "!" alone aligns to, in bytes.
+/// Alignment of "!" without a number, in bytes.
 const ALIGNMENT_DEFAULT: i32 = 8;
 
 /// Sets the global `struct`.
@@ -34,15 +35,15 @@ enum Order {
     Little,
 }
 
-/// One letter of a format with what it says of size.
+/// One letter of a format with its size.
 struct Item {
     letter: u8,
     bytes: usize,
-    /// Zero bytes before it.
+    /// Number of zero bytes before the item.
     padding: usize,
 }
 
-/// A format under reading.
+/// A format that is being parsed.
 struct Format<'f> {
     rest: &'f [u8],
     order: Order,
@@ -50,13 +51,13 @@ struct Format<'f> {
 }
 
 impl<'f> Format<'f> {
-    /// A zero byte ends a format, as it ends C's strings.
+    /// Returns a parser. A zero byte ends a format, as it ends C's strings.
     fn new(text: &'f [u8]) -> Format<'f> {
         let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
         Format { rest: &text[..end], order: Order::Little, alignment: 1 }
     }
 
-    /// The next letter, for a place `offset` bytes from the start.
+    /// Returns the next item, for a position `offset` bytes from the start.
     fn next(&mut self, state: &mut LuaState, offset: usize) -> Result<Option<Item>, Raise> {
         let Some((&letter, rest)) = self.rest.split_first() else { return Ok(None) };
         self.rest = rest;
@@ -83,7 +84,7 @@ impl<'f> Format<'f> {
         })
     }
 
-    /// The number that follows a letter, never negative.
+    /// Parses the number that follows a letter; it is never negative.
     fn number(&mut self, state: &mut LuaState, otherwise: i32) -> Result<i32, Raise> {
         let digits = self.rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
         if digits == 0 {
@@ -104,7 +105,7 @@ impl<'f> Format<'f> {
         unit.wrapping_sub(offset & (unit - 1)) & (unit - 1)
     }
 
-    /// What is no value: byte order, alignment, space.
+    /// Handles letters that are no values: byte order, alignment, space.
     fn control(&mut self, state: &mut LuaState, letter: u8) -> Result<(), Raise> {
         match letter {
             b' ' => {}
@@ -132,9 +133,9 @@ fn pack(state: &mut LuaState) -> Result<c_int, Raise> {
 
 fn pack_into(state: &mut LuaState, out: &mut Vec<u8>) -> Result<(), Raise> {
     state.check_bytes(1)?;
-    // SAFETY: the arguments stay where they are.
+    // SAFETY: the arguments stay in their places.
     let mut format = Format::new(unsafe { state.argument(1) });
-    // An argument too few is nil rather than none, as texts of errors show.
+    // A missing argument counts as nil, which shows in error texts.
     state.push_nil();
     let mut arg = 2;
     while let Some(item) = format.next(state, out.len())? {
@@ -196,13 +197,13 @@ fn put_string(state: &mut LuaState, out: &mut Vec<u8>, arg: c_int, item: &Item) 
 fn unpack(state: &mut LuaState) -> Result<c_int, Raise> {
     state.check_bytes(1)?;
     state.check_bytes(2)?;
-    // SAFETY: the arguments stay where they are.
+    // SAFETY: the arguments stay in their places.
     let (mut format, data) = unsafe { (Format::new(state.argument(1)), state.argument(2)) };
     let start = check_long_or(state, 3, 1)?;
     if start == 0 {
         return Err(state.argument_error(3, "offset must be 1 or greater"));
     }
-    // A negative one is far behind the end.
+    // A negative start becomes an offset far behind the end.
     let mut offset = (start as usize).wrapping_sub(1);
     let mut results = 0;
     while let Some(item) = format.next(state, offset)? {
@@ -240,7 +241,8 @@ fn unpack(state: &mut LuaState) -> Result<c_int, Raise> {
     Ok(results + 1)
 }
 
-/// A string's bytes, how many the format takes with it, and how many results it uses up.
+/// Returns a string's bytes, the number of input bytes that it takes, and the number of earlier results that it
+/// replaces.
 fn take_string<'d>(
     state: &mut LuaState,
     rest: &'d [u8],
@@ -268,7 +270,7 @@ fn take_string<'d>(
     }
 }
 
-/// The number that a letter finds in exactly its bytes; none for a letter that is no number's.
+/// Decodes the number of a letter from exactly its bytes; None if the letter is not numeric.
 fn take_number(bytes: &[u8], letter: u8, order: Order) -> Option<f64> {
     Some(match letter {
         b'f' => f64::from(f32::from_le_bytes(ordered(bytes, order)?)),
@@ -287,7 +289,7 @@ fn ordered<const N: usize>(bytes: &[u8], order: Order) -> Option<[u8; N]> {
     Some(little)
 }
 
-/// Bytes beyond the lowest eight fall off.
+/// Decodes an unsigned integer. Bytes beyond the lowest eight are discarded.
 fn take_unsigned(bytes: &[u8], order: Order) -> u64 {
     let shift_in = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
     match order {
@@ -296,7 +298,7 @@ fn take_unsigned(bytes: &[u8], order: Order) -> u64 {
     }
 }
 
-/// The shift wraps at 64 bits, as the machine's does where the integer has more than eight bytes.
+/// Extends the sign. The shift wraps at 64 bits, as on the machine, if the integer has more than eight bytes.
 fn sign_extended(value: u64, bytes: usize) -> i64 {
     let mask = u64::MAX.wrapping_shl((bytes as u32).wrapping_mul(8).wrapping_sub(1));
     (if value & mask != 0 { value | mask } else { value }) as i64
@@ -304,7 +306,7 @@ fn sign_extended(value: u64, bytes: usize) -> i64 {
 
 fn size(state: &mut LuaState) -> Result<c_int, Raise> {
     state.check_bytes(1)?;
-    // SAFETY: the argument stays where it is.
+    // SAFETY: the argument stays in its place.
     let mut format = Format::new(unsafe { state.argument(1) });
     let mut offset = 0usize;
     while let Some(item) = format.next(state, offset)? {

@@ -1,49 +1,48 @@
-//! What several libraries need: numbers as Lua 5.1's libraries convert them, and traversal of tables.
+//! Helpers of several libraries: conversion of numbers as in Lua 5.1's libraries, and traversal of tables.
 //!
-//! What C leaves undefined about conversions has the result here that scripts have always seen from Redis on its
-//! machines.
+//! For conversions that C leaves undefined, the result is the one that Redis gives on its platforms.
 
 use std::ffi::c_int;
 
 use crate::libs::raw;
 use crate::state::{LuaState, LuaType, Raise};
 
-/// How deep tables, arrays and objects may be nested where the nesting is that of functions here, whatever options say:
-/// each level takes up to a kilobyte of the thread's stack.
+/// Deepest nesting of tables, arrays and objects in recursive functions, whatever the options: each level takes up to a
+/// kilobyte of the thread's stack.
 pub const NESTING_MAX: c_int = 1000;
-/// 2^63, the first double beyond what 64 signed bits hold.
+/// 2^63, the first double above the range of a signed 64-bit integer.
 const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
 
-/// A double as C's `long`: cut towards zero; the least integer for whatever is out of range.
+/// Converts a double to C's `long`: truncated towards zero; the smallest integer for values out of range.
 #[must_use]
 pub fn to_long(number: f64) -> i64 {
     if (-TWO_TO_63..TWO_TO_63).contains(&number) { number as i64 } else { i64::MIN }
 }
 
-/// A double as C's `unsigned long`, negative ones by way of the signed type.
+/// Converts a double to C's `unsigned long`; negative values are converted to the signed type first.
 #[must_use]
 pub fn to_unsigned_long(number: f64) -> u64 {
     if number >= TWO_TO_63 { (to_long(number - TWO_TO_63) as u64) ^ (1 << 63) } else { to_long(number) as u64 }
 }
 
-/// A double as C's `int`, directly rather than through `long`.
+/// Converts a double to C's `int`, directly and not through `long`.
 #[must_use]
 pub fn to_int_directly(number: f64) -> c_int {
     let fits = (-2_147_483_649.0 < number) && (number < 2_147_483_648.0);
     if fits { number as c_int } else { c_int::MIN }
 }
 
-/// An integer argument, as `luaL_checkinteger` reads it.
+/// Returns an integer argument, converted like `luaL_checkinteger`.
 pub fn check_long(state: &mut LuaState, n: c_int) -> Result<i64, Raise> {
     state.check_number(n).map(to_long)
 }
 
-/// An integer argument, as `luaL_checkint` reads it: the lowest 32 bits.
+/// Returns an integer argument, converted like `luaL_checkint`: the lowest 32 bits.
 pub fn check_int(state: &mut LuaState, n: c_int) -> Result<c_int, Raise> {
     check_long(state, n).map(|long| long as c_int)
 }
 
-/// The same with what is meant if it is missing or nil.
+/// Like [`check_long`], with a default for nil or a missing argument.
 pub fn check_long_or(state: &mut LuaState, n: c_int, otherwise: i64) -> Result<i64, Raise> {
     match state.kind(n) {
         LuaType::None | LuaType::Nil => Ok(otherwise),
@@ -51,7 +50,7 @@ pub fn check_long_or(state: &mut LuaState, n: c_int, otherwise: i64) -> Result<i
     }
 }
 
-/// Makes sure that so many values fit onto the stack, or raises Lua's error with a reason.
+/// Ensures slots for `count` values, or raises Lua's error with a reason.
 pub fn ensure_for(state: &mut LuaState, count: c_int, why: &str) -> Result<(), Raise> {
     state.ensure(count).map_err(|Raise| {
         state.pop(1);
@@ -59,14 +58,14 @@ pub fn ensure_for(state: &mut LuaState, count: c_int, why: &str) -> Result<(), R
     })
 }
 
-/// Calls `visit` for each pair of the table on top of the stack, with the key at -2 and the value at -1, until it says
-/// false; says whether it never did. It must leave the key in place, and not change the table.
+/// Calls `visit` for each pair of the table on top of the stack, with the key at -2 and the value at -1, until it
+/// returns false. Returns true if it never did. `visit` must leave the key in place, and must not change the table.
 pub fn for_each_pair(
     state: &mut LuaState,
     mut visit: impl FnMut(&mut LuaState) -> Result<bool, Raise>,
 ) -> Result<bool, Raise> {
     state.push_nil();
-    // SAFETY: the key is nil or what the call before left, and the table is not changed.
+    // SAFETY: the key is nil or comes from the previous call, and the table is not changed.
     while unsafe { state.next(-2) } {
         state.poll()?;
         if !visit(state)? {
@@ -78,7 +77,7 @@ pub fn for_each_pair(
     Ok(true)
 }
 
-/// Replaces the key on top of the stack by its value in a table, by metamethods where it has none itself.
+/// Replaces the key on top of the stack by its value in a table, with metamethods.
 pub fn get_with_metamethods(state: &mut LuaState, table: c_int) -> Result<(), Raise> {
     if !state.push_metatable(table) {
         state.raw_get(table);
@@ -97,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_out_of_range_becomes_the_least_integer() {
+    fn values_out_of_range_become_the_smallest_integer() {
         assert_eq!(to_long(-1.9), -1);
         assert_eq!([to_long(1e19), to_long(f64::NAN), to_long(-1e300)], [i64::MIN; 3]);
         assert_eq!(to_int_directly(2_147_483_647.5), c_int::MAX);

@@ -1,5 +1,5 @@
-//! `table`: functions of Lua's library that could run without end, or write to tables that all scripts share, are
-//! replaced.
+//! `table`: replaces the functions of Lua's library that could run without end, or that write to tables shared by all
+//! scripts.
 
 use std::ffi::c_int;
 
@@ -28,7 +28,7 @@ pub fn open(state: &mut LuaState) -> Result<(), Raise> {
     Ok(())
 }
 
-/// `table.maxn` reads what a guard hides, and polls.
+/// `table.maxn` sees through guards, and polls.
 fn maxn(state: &mut LuaState) -> Result<c_int, Raise> {
     state.check_kind(1, LuaType::Table)?;
     state.set_top(1);
@@ -44,7 +44,7 @@ fn maxn(state: &mut LuaState) -> Result<c_int, Raise> {
     Ok(1)
 }
 
-/// `table.insert(table, [position,] value)`: elements from the position on move up, however far below it is.
+/// `table.insert(table, [position,] value)`: elements from the position on move up, even if it is far below 1.
 fn insert(state: &mut LuaState) -> Result<c_int, Raise> {
     state.check_kind(1, LuaType::Table)?;
     let mut end = (state.raw_len(1) as c_int).wrapping_add(1);
@@ -90,8 +90,8 @@ fn remove(state: &mut LuaState) -> Result<c_int, Raise> {
     Ok(1)
 }
 
-/// `table.sort(table [, less])`: Lua 5.1's quicksort, since scripts see in which order it leaves equal elements, and
-/// what it asks a function that is no order.
+/// `table.sort(table [, less])`: Lua 5.1's quicksort, since scripts can observe the order of equal elements, and the
+/// calls of an inconsistent order function.
 fn sort(state: &mut LuaState) -> Result<c_int, Raise> {
     state.check_kind(1, LuaType::Table)?;
     let len = state.raw_len(1) as c_int;
@@ -100,7 +100,8 @@ fn sort(state: &mut LuaState) -> Result<c_int, Raise> {
     }
     state.set_top(2);
     state.ensure(8)?;
-    // The larger part of each partition waits here, the smaller is sorted first: there are never more than 32.
+    // Keeps the larger part of each partition for later and sorts the smaller one first, so at most 32 parts are
+    // pending.
     let mut waiting = vec![(1, len)];
     while let Some((low, high)) = waiting.pop() {
         if low < high
@@ -114,8 +115,8 @@ fn sort(state: &mut LuaState) -> Result<c_int, Raise> {
 
 type Bounds = (c_int, c_int);
 
-/// Sorts the first, the middle and the last element, and the rest around the middle one. Gives the larger part and the
-/// smaller one, or nothing if there is no rest.
+/// Sorts the first, the middle and the last element, and partitions the others by the middle one. Returns the larger
+/// part and the smaller one, or None if there are no others.
 fn partition(state: &mut LuaState, low: c_int, high: c_int) -> Result<Option<(Bounds, Bounds)>, Raise> {
     order(state, low, high)?;
     if high - low == 1 {
@@ -128,7 +129,7 @@ fn partition(state: &mut LuaState, low: c_int, high: c_int) -> Result<Option<(Bo
     if high - low == 2 {
         return Ok(None);
     }
-    // The pivot stays on the stack, its element goes out of the way.
+    // The pivot stays on the stack; its element is moved out of the way.
     state.raw_get_at(1, middle);
     state.push_copy(-1);
     state.raw_get_at(1, high - 1);
@@ -142,7 +143,7 @@ fn partition(state: &mut LuaState, low: c_int, high: c_int) -> Result<Option<(Bo
     Ok(Some(if boundary - low < high - boundary { (above, below) } else { (below, above) }))
 }
 
-/// Moves what is less than the pivot on top of the stack down and what is greater up; where the two meet.
+/// Moves elements below the pivot on top of the stack down and elements above it up. Returns the border.
 fn split(state: &mut LuaState, low: c_int, high: c_int) -> Result<c_int, Raise> {
     const NO_ORDER: &str = "invalid order function for sorting";
     let (mut up, mut down) = (low, high - 1);
@@ -177,7 +178,7 @@ fn split(state: &mut LuaState, low: c_int, high: c_int) -> Result<c_int, Raise> 
     }
 }
 
-/// Exchanges two elements if the second is less than the first; whether it was.
+/// Exchanges two elements if the second is less than the first. Returns true if it exchanged them.
 fn order(state: &mut LuaState, first: c_int, second: c_int) -> Result<bool, Raise> {
     state.raw_get_at(1, first);
     state.raw_get_at(1, second);
@@ -190,7 +191,7 @@ fn order(state: &mut LuaState, first: c_int, second: c_int) -> Result<bool, Rais
     Ok(exchange)
 }
 
-/// Takes two values from the stack: the topmost becomes the first element, the one below it the second.
+/// Pops two values: the topmost becomes the first element, the one below it the second.
 fn set_pair(state: &mut LuaState, first: c_int, second: c_int) {
     state.raw_set_at(1, first);
     state.raw_set_at(1, second);

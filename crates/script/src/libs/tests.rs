@@ -1,4 +1,4 @@
-//! What scripts find in their sandbox, and what they can't do in it. Where Redis answers, the texts are its own.
+//! The sandbox: the values that scripts can reach, and the actions that it prevents. Error texts are those of Redis.
 
 use resp::reply::{Output, Proto, Reply};
 use resp::request::{Args, OwnedArgs};
@@ -7,10 +7,10 @@ use crate::api::Version;
 use crate::host::{Access, Host, LogLevel, Verdict};
 use crate::vm::{self, Call, Vm};
 
-/// A host without commands, which ends a script when it has been asked so often.
-struct Patience(u32);
+/// A host without commands, which ends a script after this many checks.
+struct PollLimit(u32);
 
-impl Host for Patience {
+impl Host for PollLimit {
     fn call(&mut self, _: Args<'_>, proto: Proto, reply: &mut Output) -> Verdict {
         Reply::new(reply, proto).error("ERR no commands here");
         Verdict::Go
@@ -27,24 +27,27 @@ impl Host for Patience {
         Access::Allowed
     }
 
+    fn replicate(&mut self, _: bool, _: bool) {}
+
     fn error_returned(&mut self, _: &[u8], _: bool) {}
 }
 
 const VERSION: Version = Version { text: "7.2.4", number: 0x0007_0204 };
 
-/// Runs scripts one after the other in one machine; the string that the last returns, or the text of its error.
+/// Runs scripts one after the other in one machine. Returns the string that the last one returns, or the text of its
+/// error.
 fn run_all(texts: &[&str]) -> String {
     const MEMORY_BYTES_MAX: usize = 8 << 20;
     let mut vm = Vm::new(MEMORY_BYTES_MAX, VERSION).unwrap();
     let args = OwnedArgs::new([].into_iter());
     let mut last = String::new();
     for text in texts {
-        let script = vm.load(text.as_bytes(), c"@user_script", &mut Patience(1000)).unwrap();
+        let script = vm.load(text.as_bytes(), c"@user_script", &mut PollLimit(1000)).unwrap();
         let call = Call { script, name: "SHA", args: args.args(), first_key: 0, keys: 0, is_function: false };
         let mut output = Output::default();
-        let result = vm.run(call, &mut Patience(150), &mut Reply::new(&mut output, Proto::Resp2));
+        let result = vm.run(call, &mut PollLimit(150), &mut Reply::new(&mut output, Proto::Resp2));
         let text = match result {
-            // A string's length and its line end, the string, a line end.
+            // The reply is a length and a line end, then the string and a line end.
             Ok(()) => output.joined().splitn(2, |&byte| byte == b'\n').nth(1).unwrap_or(b"").to_vec(),
             Err(failure) => failure.text,
         };
@@ -53,12 +56,12 @@ fn run_all(texts: &[&str]) -> String {
     last
 }
 
-/// What a script returns or raises, through `tostring`.
+/// Returns the script's result or error, through `tostring`.
 fn run(text: &str) -> String {
     run_all(&[&format!("local _, value = pcall(function() {text} end) return tostring(value)")])
 }
 
-/// Each script, and what it gives.
+/// Checks pairs of a script and its result.
 fn check(cases: &[(&str, &str)]) {
     for (script, expected) in cases {
         assert_eq!(run(script), *expected, "{script}");
@@ -114,7 +117,7 @@ fn libraries_and_metatables_can_not_be_changed() {
 }
 
 #[test]
-fn what_a_guard_hides_can_be_read_and_not_be_had() {
+fn tables_behind_guards_can_be_read_but_not_obtained() {
     check(&[
         ("for k, v in pairs(string) do if k == 'len' then return v('abc') end end", "3"),
         ("local k = next(math) return type(k)", "string"),
@@ -126,7 +129,7 @@ fn what_a_guard_hides_can_be_read_and_not_be_had() {
         ("table.foreach(table, function(k, v) if k == 'sort' then error('found', 0) end end)", "found"),
         ("return cjson.encode(math)", "user_script:1: Cannot serialise function: type not supported"),
     ]);
-    // Whatever is reachable by iteration is as protected as what it was reached through.
+    // Every table reachable by iteration is as protected as the table it was reached through.
     let walk = "local seen, open = {}, {}
         local function walk(t)
             if seen[t] or type(t) ~= 'table' or t == KEYS or t == ARGV then return end
@@ -140,8 +143,8 @@ fn what_a_guard_hides_can_be_read_and_not_be_had() {
 }
 
 #[test]
-fn nothing_reaches_out_of_the_sandbox() {
-    // CVE-2022-0543: a packaged Lua left `package` behind, and with it any C library.
+fn no_function_reaches_out_of_the_sandbox() {
+    // CVE-2022-0543: a packaged Lua left `package` in place, which gives access to any C library.
     for name in
         ["package", "require", "module", "io", "debug", "dofile", "loadfile", "print", "newproxy", "setfenv", "getfenv"]
     {
@@ -182,8 +185,8 @@ fn bytecode_is_not_loaded() {
 
 #[test]
 fn the_parser_never_runs_code() {
-    // CVE-2025-49844: Lua asks a reader that has nothing to begin with a second time, while the parser holds a chunk's
-    // name that nothing else does. One that collects then frees it.
+    // CVE-2025-49844: Lua calls a reader that has returned nothing at first a second time, while only the parser holds
+    // the chunk's name. A reader that runs the collector then frees the name.
     let script = "local at = 0
         local loaded, error = load(function()
             at = at + 1
@@ -202,9 +205,9 @@ fn the_parser_never_runs_code() {
             "n:1: '=' expected near 'x'",
         ),
     ]);
-    // CVE-2025-46819: Lua counts the level of a long bracket in 32 bits, so that there is no text of more.
+    // CVE-2025-46819: Lua counts the level of a long bracket in 32 bits, so longer texts are refused.
     let mut vm = Vm::new(8 << 20, VERSION).unwrap();
-    let error = vm.load(&vec![0; vm::TEXT_BYTES_MAX + 1], c"@user_script", &mut Patience(1000)).unwrap_err();
+    let error = vm.load(&vec![0; vm::TEXT_BYTES_MAX + 1], c"@user_script", &mut PollLimit(1000)).unwrap_err();
     assert_eq!(String::from_utf8_lossy(&error), "chunk has too many bytes");
     for (text, what) in [
         ("return [", "unexpected symbol near '['"),
@@ -212,7 +215,7 @@ fn the_parser_never_runs_code() {
         ("return [=", "invalid long string delimiter near '[='"),
         ("return [=[a]=", "unfinished long string"),
     ] {
-        let refused = vm.load(text.as_bytes(), c"@user_script", &mut Patience(1000)).err().unwrap_or_default();
+        let refused = vm.load(text.as_bytes(), c"@user_script", &mut PollLimit(1000)).err().unwrap_or_default();
         let refused = String::from_utf8_lossy(&refused).into_owned();
         assert!(refused.is_empty() == what.is_empty() && refused.contains(what), "{text}: {refused}");
     }
@@ -223,16 +226,16 @@ fn the_parser_never_runs_code() {
 #[test]
 fn sizes_and_counts_do_not_overflow() {
     check(&[
-        // CVE-2018-11218, CVE-2018-11219, CVE-2015-8080 and CVE-2020-14147: numbers in formats, and what a text of a few
-        // bytes says of its size.
+        // CVE-2018-11218, CVE-2018-11219, CVE-2015-8080 and CVE-2020-14147: large numbers in formats, and large lengths
+        // announced by a few bytes.
         ("return struct.size('>!2147483648i4')", "user_script:1: integral size overflow"),
         ("return struct.pack('>I2147483648', '10')", "user_script:1: integral size overflow"),
         ("return struct.pack('>c4294967296', 'x')", "user_script:1: integral size overflow"),
         ("return struct.unpack('s', 'a', -2147483648)", "user_script:1: bad argument #2 to 'unpack' (data string too short)"),
         ("return #{cmsgpack.unpack(string.rep('\\192', 9000))}", "user_script:1: stack overflow (too many return values at once; use unpack_one or unpack_limit instead.)"),
-        // CVE-2021-32626: a reply or an argument list that takes more of the stack than there is.
+        // CVE-2021-32626: a reply or an argument list that needs more stack than there is.
         ("return #{redis.pcall(unpack({}, 1, 7000))}", "1"),
-        // CVE-2014-5461: more fixed parameters than a call has given and the stack has room for.
+        // CVE-2014-5461: more fixed parameters than arguments, and more than the stack has slots for.
         (
             "local function f(p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15, p16, p17, p18, p19, p20,
                 p21, p22, p23, p24, p25, p26, p27, p28, p29, p30, p31, p32, p33, p34, p35, p36, p37, p38, p39, p40, ...)
@@ -266,7 +269,7 @@ fn sizes_and_counts_do_not_overflow() {
         ("return cmsgpack.unpack('\\221\\255\\255\\255\\255')", "user_script:1: Missing bytes in input."),
         ("return cmsgpack.unpack('\\219\\255\\255\\255\\255')", "user_script:1: Missing bytes in input."),
     ]);
-    // CVE-2022-24834: text that grows sixfold.
+    // CVE-2022-24834: text that grows to six times its size.
     assert_eq!(run("return #cjson.encode(string.rep('\\1', 1e5))"), "600002");
     assert_eq!(run("return cjson.encode(string.rep('\\1', 4e6))"), "not enough memory");
 }
@@ -304,7 +307,7 @@ fn depth_has_a_limit() {
 }
 
 #[test]
-fn what_would_work_without_end_is_ended() {
+fn endless_library_calls_are_ended() {
     let ended = "Script killed by user with SCRIPT KILL...";
     for script in [
         "return string.find(string.rep('a', 1e5), string.rep('a*', 20) .. 'b')",
@@ -328,7 +331,7 @@ fn what_would_work_without_end_is_ended() {
 }
 
 #[test]
-fn no_script_sees_what_another_left() {
+fn no_script_sees_the_state_of_another() {
     for (first, then, expected) in [
         ("cjson.encode_max_depth(1)", "return cjson.encode({{}})", "[{}]"),
         ("cjson.encode_number_precision(3)", "return cjson.encode(1 / 8 + 1 / 64)", "0.140625"),
@@ -352,40 +355,40 @@ fn no_script_sees_what_another_left() {
     assert_eq!(run_all(&[copy]), "false[{}]");
 }
 
-/// CVE-2022-24735: what one user's script has put in place of a function, another user's would call. Libraries share a
-/// table of globals, too, and are tried out in it.
+/// CVE-2022-24735: a script of one user replaces a function, and another user's script calls the replacement. The test
+/// also covers libraries, which share a table of globals.
 #[test]
 fn no_script_or_library_leaves_code_for_another() {
     let mut vm = Vm::new(8 << 20, VERSION).unwrap();
     for text in ["tostring = 1", "redis.call = 1", "redis = 1", "x = 1", "redis.register_function = 1"] {
-        let error = vm.load_library(text.as_bytes(), &mut Patience(150)).unwrap_err();
+        let error = vm.load_library(text.as_bytes(), &mut PollLimit(150)).unwrap_err();
         assert!(String::from_utf8_lossy(&error).contains("Attempt to modify a readonly table"), "{text}");
     }
-    // Nor by what a function has kept of them.
+    // A library function's own copy of the table can't be changed either.
     let keeps = "local kept = redis redis.register_function('f', function()
             return tostring(pcall(rawset, kept, 'log', 1)) .. tostring(pcall(setmetatable, kept, {}))
                 .. tostring(pcall(function() kept.register_function = 1 end)) .. tostring(getmetatable(kept).__index == nil)
         end)";
-    let kept = vm.load_library(keeps.as_bytes(), &mut Patience(150)).unwrap();
+    let kept = vm.load_library(keeps.as_bytes(), &mut PollLimit(150)).unwrap();
     let args = OwnedArgs::new([].into_iter());
     let script = kept[0].loaded;
     let call = Call { script, name: "f", args: args.args(), first_key: 0, keys: 0, is_function: true };
     let mut output = Output::default();
-    vm.run(call, &mut Patience(150), &mut Reply::new(&mut output, Proto::Resp2)).unwrap();
+    vm.run(call, &mut PollLimit(150), &mut Reply::new(&mut output, Proto::Resp2)).unwrap();
     assert_eq!(String::from_utf8_lossy(output.joined()), "$20\r\nfalsefalsefalsefalse\r\n");
-    // CVE-2022-24736: a function of a library's text that has been refused must not stay anywhere.
+    // CVE-2022-24736: a function of a refused library must not remain anywhere.
     let refused = "redis.register_function('f', function() end) nosuch()";
     for _ in 0..3 {
-        let error = vm.load_library(refused.as_bytes(), &mut Patience(150)).unwrap_err();
+        let error = vm.load_library(refused.as_bytes(), &mut PollLimit(150)).unwrap_err();
         assert!(String::from_utf8_lossy(&error).contains("nonexistent global variable 'nosuch'"));
     }
-    assert_eq!(vm.load_library(b"redis.register_function('f', function() end)", &mut Patience(150)).unwrap().len(), 1);
+    assert_eq!(vm.load_library(b"redis.register_function('f', function() end)", &mut PollLimit(150)).unwrap().len(), 1);
 }
 
 #[test]
 fn no_finalizer_of_a_script_runs() {
-    // CVE-2024-46981: a finalizer that runs while the machine is being closed. Only userdata have any, and no script
-    // gets hold of a metatable of theirs.
+    // CVE-2024-46981: a finalizer that runs while the machine is being closed. Only userdata have finalizers, and no
+    // script can get a metatable of one.
     let script = "setmetatable({}, {__gc = function() error('ran') end}) collectgarbage() return 'quiet'";
     assert_eq!(run(script), "quiet");
     let found = "local found, seen = {}, {}

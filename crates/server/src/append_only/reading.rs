@@ -1,24 +1,27 @@
-//! Reading the append-only file at the start.
+//! Reads the append-only file at startup.
 
 use std::io::{self, Read};
 use std::time::Instant;
 
-use engine::config::Settings;
-use engine::engine::Engine;
-use engine::replay::Replay;
+use config::{PropagationErrors, Settings};
+use engine::replay::{FailedCommand, Replay};
 use engine::snapshots::reading::{ExpiredKeys, LoadOptions};
+use engine::state::Engine;
 use engine::worker::Worker;
-use persistence::disk::{Directory, Disk, DiskFile};
+use persistence::disk::{Directory, Disk};
 use persistence::files::Files;
 use persistence::manifest::{Part, Role};
-use persistence::recovery::{Apply, Damage, Extent, read_file};
+use persistence::recovery::{Apply, Damage, Extent, Place, read_file};
 
 use crate::conf_file::system_text;
-use crate::event_loop::now_us;
 use crate::loading::{bad_snapshot, say_progress};
 use crate::log;
+use crate::time::now_us;
 
-/// What the files have is given to a worker.
+/// Greatest number of failed commands that are logged one by one.
+const LOGGED_FAILURES_MAX: u64 = 20;
+
+/// A load in progress: the files' commands are given to a worker.
 struct Loading<'w> {
     engine: &'static Engine,
     replay: Replay<'w>,
@@ -28,8 +31,9 @@ struct Loading<'w> {
 }
 
 impl Apply for Loading<'_> {
-    fn commands(&mut self, commands: &[u8]) -> Result<(), (usize, String)> {
-        self.replay.commands(commands)
+    fn commands(&mut self, commands: &[u8], place: &Place) -> Result<(), (usize, String)> {
+        let (engine, name) = (self.engine, &self.name);
+        self.replay.commands_or(commands, &mut |failed| note_failed(engine, name, place.offset(failed.before), failed))
     }
 
     fn own(&mut self, record: &[u8]) -> Result<(), String> {
@@ -41,13 +45,37 @@ impl Apply for Loading<'_> {
     }
 }
 
-/// Has a worker apply all files. Says how much of the last increment is whole.
+/// Logs a command that answered an error, as Redis does, or ends the loading (`propagation-error-behavior`).
+fn note_failed(engine: &Engine, file: &str, offset: u64, failed: FailedCommand) -> Result<(), String> {
+    let FailedCommand { name, error, .. } = failed;
+    if engine.settings.propagation_error_behavior.get() == PropagationErrors::Panic {
+        return Err(format!("the command '{name}' answers '{error}' (propagation-error-behavior panic)"));
+    }
+    let count = engine.snapshots.loading.note_failed();
+    if count <= LOGGED_FAILURES_MAX {
+        log::warning(format!(
+            "== CRITICAL == This AOF-loading-client is sending an error to its server: '{error}' after processing the command \
+             '{name}', at byte {offset} of {file}"
+        ));
+    }
+    Ok(())
+}
+
+/// Logs the number of commands that answered an error, unless the log has a line for each.
+fn log_failures(engine: &Engine) {
+    let count = engine.snapshots.loading.failed();
+    if count > LOGGED_FAILURES_MAX {
+        log::warning(format!("== CRITICAL == {count} commands of the append-only file answered an error in all."));
+    }
+}
+
+/// Has a worker apply all files. Returns the extent of the last increment.
 pub fn load(
     engine: &'static Engine,
     worker: &mut Worker,
     files: &Files<Directory>,
     directory: &str,
-) -> Result<u64, String> {
+) -> Result<Extent, String> {
     let manifest = files.manifest();
     let parts: Vec<&Part> = manifest.base().into_iter().chain(manifest.increments()).collect();
     let began = Instant::now();
@@ -55,14 +83,15 @@ pub fn load(
     let mut loading = Loading { engine, replay, name: String::new(), bytes: 0, said: began };
     let sizes = parts.iter().map(|part| files.disk().read(&part.name).map_or(0, |(_, bytes)| bytes));
     engine.snapshots.loading.expect(sizes.sum());
-    let (mut whole, mut total) = (0, 0);
+    let (mut last, mut total) = (Extent::default(), 0);
     for (index, part) in parts.iter().enumerate() {
         loading.name = format!("{directory}/{}", part.name);
-        let loaded = loading.part(files.disk(), part, index + 1 == parts.len())?;
+        let loaded = loading.part(files, part, index + 1 == parts.len())?;
         engine.snapshots.loading.note_file(loading.bytes);
-        total += loaded;
-        whole = if part.role == Role::Increment { loaded } else { 0 };
+        total += loaded.whole;
+        last = if part.role == Role::Increment { loaded } else { Extent::default() };
     }
+    log_failures(engine);
     if !parts.is_empty() {
         let seconds = began.elapsed().as_secs_f64();
         log::notice(format!(
@@ -70,13 +99,13 @@ pub fn load(
             parts.len()
         ));
     }
-    Ok(whole)
+    Ok(last)
 }
 
 impl Loading<'_> {
-    /// Loads a part. Says how much of it is whole.
-    fn part(&mut self, disk: &Directory, part: &Part, is_last: bool) -> Result<u64, String> {
-        let name = self.name.clone();
+    /// Loads a part. Returns its extent.
+    fn part(&mut self, files: &Files<Directory>, part: &Part, is_last: bool) -> Result<Extent, String> {
+        let (name, disk) = (self.name.clone(), files.disk());
         let cannot_read = |error: io::Error| format!("Can't read {name}: {}", system_text(&error));
         let (mut reader, bytes) = disk.read(&part.name).map_err(cannot_read)?;
         self.bytes = bytes;
@@ -84,31 +113,30 @@ impl Loading<'_> {
         if part.role == Role::Base && is_snapshot(disk, &part.name) {
             before = self.base(&name, reader)?;
             if before == bytes {
-                return Ok(bytes);
+                return Ok(Extent { whole: bytes, ..Extent::default() });
             }
-            // Of before Redis 7: commands follow in the same file.
+            // A file from before Redis 7: commands follow the snapshot in the same file.
             (reader, _) = disk.read(&part.name).map_err(cannot_read)?;
             io::copy(&mut (&mut reader).take(before), &mut io::sink()).map_err(cannot_read)?;
             self.name = format!("{name}, behind its snapshot of {before} bytes");
         }
-        let extent = read_file(&mut reader, self).map_err(|damage| damaged(&self.name, &damage))?;
+        let mut extent = read_file(&mut reader, self).map_err(|damage| damaged(&self.name, &damage))?;
         check_end(&self.engine.settings, &self.name, extent, is_last)?;
-        let whole = before + extent.whole;
+        extent.whole += before;
         if part.role == Role::Base && before == 0 {
-            self.engine.snapshots.change_figures(|figures| figures.base_bytes = whole);
+            self.engine.snapshots.change_figures(|figures| figures.base_bytes = extent.whole);
         }
-        if extent.torn > 0 && part.role == Role::Base {
-            // Nothing is written to it again, and another file is to follow it.
-            let (mut file, _) = disk.append(&part.name).map_err(cannot_read)?;
-            file.truncate(whole).and_then(|()| file.sync()).map_err(cannot_read)?;
+        if !extent.is_whole() && part.role == Role::Base {
+            // The part gets no more writes, and another file is about to follow it.
+            files.cut(&part.name, extent).map_err(cannot_read)?;
         }
-        Ok(whole)
+        Ok(extent)
     }
 
-    /// Loads the snapshot that a base is or begins with. Says how many bytes it has.
+    /// Loads the snapshot at the start of a base. Returns its length in bytes.
     fn base(&mut self, name: &str, reader: Box<dyn Read + Send>) -> Result<u64, String> {
         let (engine, bytes, mut said) = (self.engine, self.bytes, Instant::now());
-        // What has expired is removed by the commands that follow, as they tell.
+        // Expired keys stay: the commands that follow contain their deletions.
         let checks = engine.settings.rdbchecksum.get();
         let options = LoadOptions { expired: ExpiredKeys::Kept, checks, replaces: false, bytes: Some(bytes) };
         let progress = |read| say_progress(engine, name, read, bytes, &mut said);
@@ -121,7 +149,7 @@ impl Loading<'_> {
     }
 }
 
-/// Whether a base has the form of a snapshot. Its name need not tell.
+/// Returns true if a base begins with a snapshot. Its name need not tell.
 fn is_snapshot(disk: &Directory, name: &str) -> bool {
     let mut start = [0; 5];
     let read = disk.read(name).and_then(|(mut reader, _)| reader.read_exact(&mut start));
@@ -138,10 +166,10 @@ fn damaged(name: &str, damage: &Damage) -> String {
     }
 }
 
-/// Whether a file whose end is torn may be used.
+/// Accepts or refuses a file with a torn end.
 fn check_end(settings: &Settings, name: &str, extent: Extent, is_last: bool) -> Result<(), String> {
-    let Extent { whole, torn } = extent;
-    if torn == 0 {
+    let Extent { whole, torn, .. } = extent;
+    if extent.is_whole() {
         return Ok(());
     }
     if !is_last {

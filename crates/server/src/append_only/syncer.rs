@@ -1,5 +1,6 @@
-//! A thread that syncs the append-only file while the log's thread writes on.
+//! A thread that syncs the append-only file while the log's thread keeps writing.
 
+use crate::threads;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Thread;
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use persistence::disk::DiskFile;
 
-/// See the module's documentation. The thread ends when this is dropped and no sync runs.
+/// A handle of the thread, which ends once this is dropped and no sync runs.
 pub struct Syncer<F> {
     jobs: Sender<(F, Thread)>,
     results: Receiver<io::Result<()>>,
@@ -17,13 +18,13 @@ impl<F: DiskFile> Syncer<F> {
     /// Starts the thread.
     ///
     /// # Errors
-    /// If the system has no room for it.
+    /// If the system can't start a thread.
     pub fn start() -> io::Result<Syncer<F>> {
         let (jobs, taken) = channel::<(F, Thread)>();
         let (done, results) = channel();
-        std::thread::Builder::new().name("log-sync".into()).spawn(move || {
+        threads::spawn(&threads::AOF_SYNC, move || {
             for (mut file, caller) in taken {
-                // The caller may have given up waiting when the server ends.
+                // At the server's end the caller may have stopped listening.
                 let _ = done.send(file.sync());
                 caller.unpark();
             }
@@ -31,18 +32,18 @@ impl<F: DiskFile> Syncer<F> {
         Ok(Syncer { jobs, results })
     }
 
-    /// Begins to sync a file. The calling thread is unparked when that is done. No other sync may run.
+    /// Begins to sync a file. The thread unparks the caller at the end of the sync. No other sync may run.
     pub fn begin(&self, file: F) {
-        // The thread ends only after this.
+        // The thread ends only after the sender is dropped.
         let _ = self.jobs.send((file, std::thread::current()));
     }
 
-    /// The result of the sync that runs, if it has ended.
+    /// Returns the result of the running sync if it has ended.
     pub fn result(&self) -> Option<io::Result<()>> {
         self.results.try_recv().ok()
     }
 
-    /// The same, waiting for so long. Call it only while a sync runs.
+    /// Waits up to `patience` for the result of the running sync. A sync must be running.
     pub fn await_result(&self, patience: Duration) -> Option<io::Result<()>> {
         self.results.recv_timeout(patience).ok()
     }

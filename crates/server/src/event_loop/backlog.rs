@@ -1,46 +1,47 @@
-//! Replies that a socket doesn't take: folded, counted, put on disk, and when nothing else helps waited for.
+//! Replies that a socket doesn't take: folded, counted, put on disk, and as a last resort held up.
 //!
-//! A connection has a [`Backlog`] from the first turn in which its socket didn't take everything to the one in which
-//! everything is sent. Until then its requests run on while there is room for their replies; without room they wait in
-//! the kernel, and no other connection notices.
+//! A connection has a [`Backlog`] from the first turn in which its socket doesn't take everything until everything is sent. Meanwhile its
+//! requests run while there is room for their replies. Without room they stay in the kernel, and no other connection is affected.
 
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use config::{ClientClass, OutputLimit};
 use engine::clients::client::client_flag;
-use engine::config::{ClientClass, OutputLimit};
 use engine::replies::{NoRoom, ReplyFigures, Share, UNAUTHENTICATED_BYTES_MAX};
 use resp::reply::Output;
+use statistics::batch_times::Part;
 
 use super::EventLoop;
-use crate::backlog::{Backlog, Patience};
-use crate::connection::{Connection, Hold};
+use crate::backlog::{Backlog, GracePeriod};
+use crate::connection::Connection;
 use crate::log;
 use crate::reply_queue::ReplyQueue;
 use crate::spill::{Done, SpillOutcome};
+use engine::clients::progress::Progress;
 
-/// How long replies that take more than their part of the memory may wait before they go to disk, in milliseconds, if
-/// less than a piece of them is read meanwhile and there is memory at all. The connection's requests wait. Long enough
-/// for one that does read, short for one that first writes all it has to say.
+/// Grace period in milliseconds before replies beyond their share of the memory go to disk. The connection's requests are held up
+/// meanwhile. The replies stay in memory if the client reads a piece within the period, and if there is memory at all. The period is long
+/// enough for a client that reads, and short for a client that writes all its requests first.
 const PATIENCE_MS: u64 = 20;
-/// The same if most of them are values by reference: those are in memory for their keys already, as a rule, and a
-/// client that reads ten connections in turns, some megabytes each, comes by every 20 to 50 ms.
+/// The grace period if most replies are values by reference. Their keys usually hold the memory anyway. A client that reads ten connections
+/// in turn, some megabytes each, returns to one every 20 to 50 ms.
 const SHARED_PATIENCE_MS: u64 = 200;
-/// How long to wait before a disk that failed is tried again, in milliseconds.
+/// Time before the next try after a disk error, in milliseconds.
 const RETRY_MS: u64 = 1000;
 
-/// Whether others decide what a connection is sent: it has its own limits, and is neither held up nor put on disk.
+/// Returns true if others determine the connection's output. A subscriber has limits of its own, and is neither held up nor put on disk.
 pub(super) fn is_subscriber(connection: &Connection) -> bool {
     connection.session.client.has(client_flag::PUBSUB)
 }
 
-/// Whether a connection's replies are kept out of the shared memory and off the disk.
+/// Returns true if a connection's replies stay out of the shared memory budget and off the disk.
 fn is_pushed_to(connection: &Connection) -> bool {
     is_subscriber(connection) || connection.session.is_monitoring()
 }
 
-/// Whether a connection waits for memory that only its output takes: then that goes to disk however little it is. It is tried
-/// again, too, if the disk had no room for it or failed.
+/// Returns true if a connection waits for memory that only its own output takes. The output then goes to disk, however small, and a full or
+/// failed disk is tried again.
 fn is_stuck(backlog: &Backlog, queue: &ReplyQueue) -> bool {
     backlog.held.is_some_and(|cause| cause != NoRoom::Pace) && queue.writing() == 0
 }
@@ -59,7 +60,7 @@ impl EventLoop {
         self.shared.settings().client_output_buffer_limit.get(class)
     }
 
-    /// Whether more waits for a connection than it may, as far as is known: its socket was full when it was last tried.
+    /// Returns true if a connection's unsent replies exceed its limit as of the last write, which found the socket full.
     fn seems_over_limit(&self, key: usize) -> bool {
         let Some(connection) = self.connections.get(key).filter(|connection| connection.socket_is_full) else {
             return false;
@@ -68,9 +69,9 @@ impl EventLoop {
         limit > 0 && connection.replies.len() > limit
     }
 
-    /// Does all that there is to do for replies that wait, or have waited.
-    pub(super) fn mind_backlog(&mut self, key: usize) {
-        // One that has read since is not to be closed.
+    /// Applies the limits to a connection with unsent replies, and ends the backlog if all are sent.
+    pub(super) fn enforce_backlog_limit(&mut self, key: usize) {
+        // A client that has read since must not be closed.
         if self.seems_over_limit(key) && !self.send(key) {
             return;
         }
@@ -87,7 +88,7 @@ impl EventLoop {
         }
         if connection.backlog.is_none() {
             connection.backlog = Some(Box::default());
-            // Up to half a megabyte, which is not counted: the thread's spare memory, or what a vector grows by.
+            // Up to half a megabyte, which is not counted: the thread's spare memory, or the growth reserve of a vector.
             connection.replies.output.give_unused_back();
             self.waiting.insert(key);
         }
@@ -106,16 +107,17 @@ impl EventLoop {
         self.watch(key, read, write);
     }
 
-    /// Everything is sent.
+    /// Ends a backlog after everything is sent.
     fn end_backlog(&mut self, key: usize) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        if connection.backlog.as_ref().is_some_and(|b| b.lines_dropped > 0) && connection.hold != Hold::Closing {
+        if connection.backlog.as_ref().is_some_and(|b| b.lines_dropped > 0) && connection.progress != Progress::Closing
+        {
             self.tell_of_dropped_lines(key);
             return self.flush(key);
         }
         self.release(key);
         let Some(connection) = self.connections.get_mut(key) else { return };
-        let closing = connection.hold == Hold::Closing && connection.unsettled.is_none();
+        let closing = connection.progress == Progress::Closing && connection.deferred.is_none();
         let read = connection.wants_read;
         self.forget_backlog(key);
         self.watch(key, read, false);
@@ -124,7 +126,7 @@ impl EventLoop {
         }
     }
 
-    /// Takes a connection's backlog out of all that counts it.
+    /// Removes a connection's backlog from all counters.
     pub(super) fn forget_backlog(&mut self, key: usize) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Some(backlog) = connection.backlog.take() else { return };
@@ -162,21 +164,21 @@ impl EventLoop {
         self.worker.stats().recent_output.note(self.worker.clock.now_ms / 1000, memory);
     }
 
-    /// Counts what waits for the disk.
+    /// Counts the replies on their way to disk.
     fn count_leaving(&mut self, key: usize) {
         let (figures, share) = (self.figures(), self.share());
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Some(backlog) = &mut connection.backlog else { return };
         let queue = &connection.replies;
         let output = queue.output.memory() as u64;
-        let is_next = queue.is_spilling() && backlog.trouble.is_none() && output >= share.piece;
+        let is_next = queue.is_spilling() && backlog.blocked_by.is_none() && output >= share.piece;
         let leaving = queue.writing() + if is_next { output } else { 0 };
         figures.leaving.replace(backlog.leaving, leaving);
         backlog.leaving = leaving;
     }
 
-    /// Closes a connection that doesn't read what it gets (client-output-buffer-limit), or has too much waiting without
-    /// having authenticated. True if it did.
+    /// Closes a connection that doesn't read its replies (client-output-buffer-limit), or has too many before it has authenticated. Returns
+    /// true if it did.
     pub(super) fn close_if_over_limit(&mut self, key: usize) -> bool {
         let now_ms = self.steady_ms();
         let Some(connection) = self.connections.get(key) else { return false };
@@ -216,7 +218,7 @@ impl EventLoop {
         false
     }
 
-    /// Has what doesn't fit into memory written to the connection's file, and what fits again read back.
+    /// Writes replies that don't fit into memory to the connection's file, and reads them back when they fit.
     fn spill(&mut self, key: usize) {
         let now_ms = self.steady_ms();
         let share = self.share();
@@ -225,7 +227,7 @@ impl EventLoop {
         }
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Some(backlog) = &connection.backlog else { return };
-        // One that doesn't read at all needs nothing read back.
+        // A client that doesn't read at all needs nothing read back.
         let reads = !connection.socket_is_full || !connection.replies.front().is_empty();
         if reads
             && backlog.read_again_ms <= now_ms
@@ -235,13 +237,13 @@ impl EventLoop {
         }
     }
 
-    /// Whether it is time for more of a connection's replies to go to disk, room on disk apart.
+    /// Returns true if more of a connection's replies are due to go to disk, regardless of the room there.
     fn may_write_to_disk(&mut self, key: usize, share: Share) -> bool {
         let (now_ms, settings, figures) = (self.steady_ms(), self.shared.settings(), self.figures());
         let Some(connection) = self.connections.get_mut(key) else { return false };
         let is_pushed_to = is_pushed_to(connection);
         let Some(backlog) = &mut connection.backlog else { return false };
-        if backlog.trouble.is_some_and(|(_, again_ms)| again_ms > now_ms) {
+        if backlog.blocked_by.is_some_and(|(_, again_ms)| again_ms > now_ms) {
             return false;
         }
         let (queue, is_scarce) = (&connection.replies, figures.is_scarce(settings));
@@ -249,22 +251,22 @@ impl EventLoop {
             return queue.output.memory() as u64 >= share.piece || is_stuck(backlog, queue);
         }
         if is_pushed_to || queue.memory() < share.spills_from(is_scarce) {
-            (backlog.patience, backlog.trouble) = (None, None);
+            (backlog.grace_period, backlog.blocked_by) = (None, None);
             return false;
         }
         if figures.is_used_up(settings) {
             return true;
         }
         let left = queue.len();
-        match backlog.patience {
-            Some(patience) if now_ms < patience.until_ms => return false,
-            Some(patience) if patience.left.saturating_sub(left) < share.piece => return true,
+        match backlog.grace_period {
+            Some(grace_period) if now_ms < grace_period.until_ms => return false,
+            Some(grace_period) if grace_period.left.saturating_sub(left) < share.piece => return true,
             _ => {}
         }
         let is_shared = queue.output.shared_memory() as u64 > queue.memory() / 2;
         let until_ms = now_ms + if is_shared { SHARED_PATIENCE_MS } else { PATIENCE_MS };
-        backlog.patience = Some(Patience { until_ms, left });
-        self.impatient.push(Reverse((until_ms, connection.session.client.id)));
+        backlog.grace_period = Some(GracePeriod { until_ms, left });
+        self.grace_ends.push(Reverse((until_ms, connection.session.client.id)));
         false
     }
 
@@ -274,15 +276,15 @@ impl EventLoop {
         let Some(backlog) = &mut connection.backlog else { return };
         let bytes = connection.replies.output.len() as u64;
         if backlog.disk_bytes + bytes > settings.reply_spill_limit.get() {
-            backlog.trouble = Some((NoRoom::SpillLimit, now_ms));
+            backlog.blocked_by = Some((NoRoom::SpillLimit, now_ms));
             return;
         }
         if figures.spill_bytes.get() + bytes > settings.reply_spill_total.get() {
-            backlog.trouble = Some((NoRoom::SpillTotal, now_ms));
+            backlog.blocked_by = Some((NoRoom::SpillTotal, now_ms));
             return;
         }
-        // Whether the disk is well again shows when this is written.
-        backlog.trouble.take_if(|(cause, _)| matches!(cause, NoRoom::SpillLimit | NoRoom::SpillTotal));
+        // The next write shows if a failed disk works again.
+        backlog.blocked_by.take_if(|(cause, _)| matches!(cause, NoRoom::SpillLimit | NoRoom::SpillTotal));
         let takes_any = !connection.replies.is_spilling() || is_stuck(backlog, &connection.replies);
         if !connection.replies.is_spilling() {
             self.worker.note_spilled(&connection.session, bytes);
@@ -296,7 +298,7 @@ impl EventLoop {
         }
     }
 
-    /// Why there is no room for more replies of a connection, if there isn't.
+    /// Returns the reason if there is no room for more replies of a connection.
     fn no_room(&self, connection: &Connection) -> Option<NoRoom> {
         let backlog = connection.backlog.as_ref()?;
         if is_subscriber(connection) {
@@ -305,18 +307,18 @@ impl EventLoop {
         let (share, queue) = (self.share(), &connection.replies);
         let (memory, unwritten) = (queue.memory(), queue.unwritten());
         let fits = if backlog.held.is_some() { share.has_room_again(memory) } else { share.has_room(memory) };
-        // A client that has read a little and stopped may write on: what was read back from disk for it doesn't count.
+        // A client that has read a little and stopped may still write: replies read back from disk for it don't count.
         let fits = fits || (queue.is_spilling() && unwritten == 0);
-        if !fits || (backlog.patience.is_some() && !queue.is_spilling()) {
+        if !fits || (backlog.grace_period.is_some() && !queue.is_spilling()) {
             return Some(backlog.cause());
         }
         if !self.figures().has_room(self.shared.settings(), share, unwritten) {
-            return Some(backlog.trouble.map_or(NoRoom::MemoryTotal, |(cause, _)| cause));
+            return Some(backlog.blocked_by.map_or(NoRoom::MemoryTotal, |(cause, _)| cause));
         }
-        (backlog.trouble.is_none() && self.must_wait_for_turn(backlog)).then_some(NoRoom::Pace)
+        (backlog.blocked_by.is_none() && self.must_wait_for_turn(backlog)).then_some(NoRoom::Pace)
     }
 
-    /// Has a connection's requests wait, or run again.
+    /// Holds a connection's requests, or lets them run again.
     pub(super) fn hold_or_release(&mut self, key: usize) {
         let now_ms = self.steady_ms();
         let Some(connection) = self.connections.get(key) else { return };
@@ -329,8 +331,9 @@ impl EventLoop {
         let Some(backlog) = &mut connection.backlog else { return };
         if backlog.held.is_some() {
             backlog.held = Some(cause);
-        } else if matches!(connection.hold, Hold::None | Hold::Yielded) {
-            connection.hold = Hold::Full;
+        } else if matches!(connection.progress, Progress::Ready | Progress::Yielded) {
+            connection.progress = Progress::AwaitsReader;
+            connection.session.batches.note_hold(Part::Client);
             backlog.held = Some(cause);
             backlog.held_since_ms = now_ms;
             backlog.stall.note_hold();
@@ -339,7 +342,7 @@ impl EventLoop {
         }
     }
 
-    /// Lets a connection's requests run again, if they had to wait for room.
+    /// Lets a connection's requests run again, if they were held for lack of room.
     fn release(&mut self, key: usize) {
         let now_ms = self.steady_ms();
         let Some(connection) = self.connections.get_mut(key) else { return };
@@ -351,13 +354,13 @@ impl EventLoop {
         let waited = Duration::from_millis(now_ms.saturating_sub(backlog.held_since_ms));
         engine.replies.held.sub(1);
         engine.note_latency("reply-hold", waited, self.worker.clock.now_ms / 1000);
-        self.go_on_reading(key, Hold::Full);
+        self.go_on_reading(key, Progress::AwaitsReader);
     }
 
-    /// Goes on with connections whose files have been written or read.
+    /// Continues with connections whose files have been written or read.
     pub(super) fn finish_spills(&mut self) {
         for Done { client, disk_bytes, outcome } in self.shared.spill.collect(self.worker.id) {
-            // What is done for a connection that is gone is forgotten, as its file is.
+            // The result for a closed connection is dropped, like its file.
             let Some(&key) = self.by_client.get(&client) else { continue };
             let now_ms = self.steady_ms();
             let Some(connection) = self.connections.get_mut(key) else { continue };
@@ -366,7 +369,7 @@ impl EventLoop {
             match outcome {
                 SpillOutcome::Wrote { bytes, rest, failure } => {
                     connection.replies.wrote(bytes, rest);
-                    backlog.trouble = failure.map(|cause| (cause, now_ms + RETRY_MS));
+                    backlog.blocked_by = failure.map(|cause| (cause, now_ms + RETRY_MS));
                     if bytes > 0 {
                         backlog.stall.note_move();
                     }
@@ -381,31 +384,31 @@ impl EventLoop {
         }
     }
 
-    /// Looks at connections whose patience with their readers has come to its end.
+    /// Checks connections whose grace period has ended.
     pub(super) fn end_patience(&mut self) {
         let now_ms = self.steady_ms();
-        while let Some(&Reverse((due_ms, client))) = self.impatient.peek()
+        while let Some(&Reverse((due_ms, client))) = self.grace_ends.peek()
             && due_ms <= now_ms
         {
-            self.impatient.pop();
+            self.grace_ends.pop();
             if let Some(&key) = self.by_client.get(&client) {
-                self.mind_backlog(key);
+                self.enforce_backlog_limit(key);
             }
         }
     }
 
-    /// Looks at all backlogs: what depends on the time, and on how much others take. `since_last` is the time since the
+    /// Checks all backlogs for conditions that depend on time or on the memory of other connections. `since_last` is the time since the
     /// previous call.
-    pub(super) fn mind_backlogs(&mut self, since_last: Duration) {
+    pub(super) fn enforce_backlog_limits(&mut self, since_last: Duration) {
         let keys: Vec<usize> = self.waiting.iter().copied().collect();
         for key in keys {
             if !self.close_if_stalled(key, since_last) {
-                self.mind_backlog(key);
+                self.enforce_backlog_limit(key);
             }
         }
     }
 
-    /// Closes a connection that has no room and hasn't read anything for too long. Says whether it did.
+    /// Closes a connection that has no room and whose client has read nothing for too long. Returns true if it did.
     fn close_if_stalled(&mut self, key: usize, since_last: Duration) -> bool {
         let limit_s = self.shared.settings().reply_stall_timeout_s.get();
         let Some(connection) = self.connections.get_mut(key) else { return true };
@@ -441,7 +444,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn little_output_is_tried_again_after_whatever_had_no_room_for_it() {
+    fn little_output_is_written_again_after_a_lack_of_room() {
         let queue = ReplyQueue::default();
         for cause in NoRoom::ALL {
             let backlog = Backlog { held: Some(cause), ..Backlog::default() };

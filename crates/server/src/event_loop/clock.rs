@@ -10,27 +10,28 @@ use resp::reply::Output;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{BUSY_TICK, EventLoop};
-use crate::connection::{Connection, Hold};
+use crate::connection::Connection;
 use crate::log;
 use crate::poller::{Poller, TICK};
+use engine::clients::progress::Progress;
 
-/// Deadlines that may be noted beyond twice the connections, before those of waits that have ended are removed.
+/// The deadlines of ended waits are removed once there are this many more deadlines than twice the number of connections.
 const DEADLINES_SLACK: usize = 64;
 
-/// If another thread is just ending a wait whose time is up, the wait is checked again after so many microseconds.
+/// Microseconds until the next check of an expired wait that another thread is just ending.
 const LOOK_AGAIN_US: u64 = 1000;
 
-/// How idle a thread is from a moment on.
+/// A measurement of how idle a thread is.
 pub(super) struct Idleness {
     began: Instant,
-    /// The thread's CPU time then.
+    /// The thread's CPU time at the beginning.
     cpu: Duration,
-    /// For how long it has polled since, which it does because it has nothing to do.
+    /// Time spent polling since, when there was nothing to do.
     polled: Duration,
 }
 
 impl Idleness {
-    /// From now on, of the thread that calls it.
+    /// Begins the measurement of the calling thread.
     fn begin() -> Idleness {
         Idleness { began: Instant::now(), cpu: thread_cpu(), polled: Duration::ZERO }
     }
@@ -40,7 +41,7 @@ impl Idleness {
         self.polled += time;
     }
 
-    /// The part of the time since it began, from 0 to 1, in which the thread that calls it did not run, or only polled.
+    /// Returns the share of the elapsed time, from 0 to 1, in which the calling thread did not run, or only polled.
     fn part(&self) -> f64 {
         let passed = self.began.elapsed().as_secs_f64();
         let worked = thread_cpu().saturating_sub(self.cpu).saturating_sub(self.polled).as_secs_f64();
@@ -48,32 +49,31 @@ impl Idleness {
     }
 }
 
-/// The CPU time that the thread which calls it has taken so far.
+/// Returns the CPU time of the calling thread.
 fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// When the blocking command in which a connection waits runs out of time.
+/// Returns the deadline of the blocking command of a connection.
 fn due_us(connection: &Connection) -> Option<u64> {
     connection.session.client.deadline_us()
 }
 
-/// How long a thread walks in a snapshot at each tick, of which there is one a millisecond then: the rest is its clients'. One that has
-/// nothing else to do walks for twice as long.
+/// Time for a snapshot in each tick, one per millisecond then. Clients get the rest. An idle thread walks for twice as long.
 const SAVING_TIME: Duration = Duration::from_micros(250);
 
-/// For how long a connection beyond `maxclients` may be there without a command of an operator, in milliseconds: long enough for
-/// a program that connects to give one.
+/// Time in milliseconds within which a connection beyond `maxclients` must send an operator's command: enough for a program that connects
+/// to send one.
 const RESERVE_MS: u64 = 1000;
 
 impl EventLoop {
-    /// Milliseconds since the thread began, by a monotonic clock: for waits that are only within the server.
+    /// Milliseconds since the thread began, by a monotonic clock, for waits within the server.
     pub(super) fn steady_ms(&self) -> u64 {
         self.began.elapsed().as_millis() as u64
     }
 
-    /// What happens by the clock: blocking commands that run out of time, expired keys, idle clients.
+    /// Does the timed work: deadlines of blocking commands, expired keys, idle clients.
     pub(super) fn tick(&mut self) {
         self.time_out();
         self.end_patience();
@@ -83,28 +83,31 @@ impl EventLoop {
         if !self.poller.take_tick() {
             return;
         }
+        self.shared.heartbeats.beat(self.worker.id);
         let now = Instant::now();
         self.ticks_early = false;
-        // In the first tick of a pass, it isn't known.
+        // Unknown in the first tick of a pass.
         let idle = self.idleness.take().map_or(0.0, |since| since.part());
         self.worker.serve_late();
         self.worker.end_migrations();
+        self.worker.answer_late_for_bus();
+        self.worker.continue_slot_changes();
+        let dropping = self.worker.id == 0 && self.worker.drop_slots();
         let removing = self.worker.look_for_expired(BUSY_TICK) | self.worker.relieve_memory();
         let compacting = self.worker.compact_memory(BUSY_TICK, now.elapsed(), idle);
-        self.ticks_early = removing | compacting | self.save(idle);
-        // From here on, so that the time that it takes itself is not taken for the clients'.
+        self.ticks_early = removing | compacting | dropping | self.save(idle);
+        // Begins here: the time of the tick's own work must not count as the clients'.
         self.idleness = (self.worker.may_compact() || self.worker.walks_snapshot()).then(Idleness::begin);
         self.end_pause();
         // Half, since a timer isn't exact.
-        if now.duration_since(self.looked_around) >= TICK / 2 {
-            let last = std::mem::replace(&mut self.looked_around, now);
-            self.look_around(now - last);
+        if now.duration_since(self.last_cron) >= TICK / 2 {
+            let last = std::mem::replace(&mut self.last_cron, now);
+            self.cron(now - last);
         }
         self.poller.tick_every(if self.ticks_early { BUSY_TICK } else { TICK });
     }
 
-    /// Walks on in a snapshot that is being made, or begins one that is wanted. `idle` is the part of the time in which the thread had
-    /// nothing to do. Says whether there is more to do.
+    /// Continues a snapshot, or begins a requested one. `idle` is the thread's idle share of the time. Returns true if there is more to do.
     fn save(&mut self, idle: f64) -> bool {
         if self.worker.id == 0 {
             self.worker.begin_wanted_snapshot();
@@ -113,31 +116,32 @@ impl EventLoop {
         self.worker.walks_snapshot()
     }
 
-    /// What needn't happen at every tick while they come early.
-    fn look_around(&mut self, since_last: Duration) {
+    /// Does the work that is not due at every early tick.
+    fn cron(&mut self, since_last: Duration) {
         self.close_idle();
         self.close_reserve();
-        self.mind_backlogs(since_last);
+        self.enforce_backlog_limits(since_last);
         self.look_at_disk();
         self.give_up_on_replicas();
         self.worker.settle_trips();
+        self.worker.unload_scripts();
         if self.worker.id == 0 {
             self.shared.engine.sample(self.worker.clock.now_ms, self.steady_ms());
         }
     }
 
-    /// Has commands that write be refused while the disk of the append-only file doesn't answer.
+    /// Refuses write commands while the disk of the append-only file doesn't answer.
     fn look_at_disk(&self) {
         match self.shared.engine.durability.look_at_disk(Instant::now()) {
             None => {}
             Some(DiskChange::Answers) => log::notice("The disk of the append-only file answers again."),
             Some(DiskChange::Hangs(what)) => log::warning(format!(
-                "{what}. Commands that write are refused until it does; nothing that was acknowledged is lost."
+                "{what}. Commands that write are refused until it answers; no acknowledged change is lost."
             )),
         }
     }
 
-    /// Has the next tick come soon.
+    /// Makes the next tick early.
     pub(super) fn tick_early(&mut self) {
         self.ticks_early = true;
         self.poller.tick_every(BUSY_TICK);
@@ -148,14 +152,14 @@ impl EventLoop {
         if self.deadlines.len() > 2 * self.connections.len() + DEADLINES_SLACK {
             let (connections, by_client, now_us) = (&self.connections, &self.by_client, self.turn_began_us);
             let due = |client: &u64| due_us(connections.get(*by_client.get(client)?)?);
-            // One that is overdue is noted for a later moment than its own.
+            // An overdue deadline is noted for a later time than its own.
             let counts = |noted_us, due_us| due_us == noted_us || due_us <= now_us;
             self.deadlines.retain(|Reverse((noted_us, client))| due(client).is_some_and(|due| counts(*noted_us, due)));
         }
     }
 
-    /// Answers blocking commands that have run out of time when this turn began. What has become due since has its turn
-    /// next, and at once.
+    /// Answers blocking commands whose deadline had passed at the start of this turn. Later deadlines belong to the next turn, which
+    /// follows at once.
     fn time_out(&mut self) {
         let now_us = self.turn_began_us;
         while let Some(&Reverse((deadline_us, client))) = self.deadlines.peek() {
@@ -165,17 +169,17 @@ impl EventLoop {
             self.deadlines.pop();
             let Some(&key) = self.by_client.get(&client) else { continue };
             let Some(connection) = self.connections.get_mut(key) else { continue };
-            // The deadline may be that of an earlier wait.
+            // The deadline may belong to an earlier wait.
             if due_us(connection).is_none_or(|due| due > now_us) {
                 continue;
             }
             let mut reply = Output::default();
             if self.worker.time_out(&mut connection.session, &mut reply) {
-                let depends = self.worker.take_depends();
-                self.take_replies(key, &mut reply, depends);
+                let durable_after = self.worker.take_durable_after();
+                self.take_replies(key, &mut reply, durable_after);
                 self.go_on(key);
             } else {
-                // Another thread is just serving it, or finding that there is nothing after all: check again.
+                // Another thread is just serving the command, or finding nothing for it: check again.
                 self.deadlines.push(Reverse((now_us + LOOK_AGAIN_US, client)));
             }
         }
@@ -189,7 +193,7 @@ impl EventLoop {
         }
     }
 
-    /// Refuses connections beyond `maxclients` that have not given a command of an operator in time.
+    /// Refuses connections beyond `maxclients` that have not sent an operator's command in time.
     fn close_reserve(&mut self) {
         let now_ms = self.worker.clock.now_ms;
         if (self.shared.connected() as i64) <= self.shared.settings().maxclients.get() {
@@ -202,7 +206,7 @@ impl EventLoop {
         let late: Vec<usize> = self.connections.iter().filter(|(_, c)| is_late(c)).map(|(key, _)| key).collect();
         for key in late {
             let Some(connection) = self.connections.get_mut(key) else { continue };
-            connection.hold = Hold::Closing;
+            connection.progress = Progress::Closing;
             connection.replies_end().extend(b"-ERR max number of clients reached\r\n");
             self.worker.stats().rejected_connections.add(1);
             self.queue_write(key);
@@ -222,7 +226,7 @@ impl EventLoop {
             let exempt = client_flag::BLOCKED | client_flag::PUBSUB | client_flag::MONITOR;
             let active_ms = client.active_ms.load(Ordering::Relaxed);
             let is_silent = now_ms.saturating_sub(active_ms) > (limit_s as u64).saturating_mul(1000);
-            // One that has waited or run a slow command until now gets its reply at the turn's end.
+            // A connection that was blocked or ran a slow command until now gets its reply at the turn's end.
             is_silent && !client.has(exempt) && !c.in_write_list
         };
         let keys: Vec<usize> = self.connections.iter().filter(|(_, c)| idle(c)).map(|(key, _)| key).collect();
@@ -236,7 +240,7 @@ mod tests {
 
     const WORK: Duration = Duration::from_millis(20);
 
-    /// Works for twice as long, of its own time, and says how long it took by the clock.
+    /// Works for twice the time in CPU time, and returns the elapsed time.
     fn work() -> Duration {
         let (began, before) = (Instant::now(), thread_cpu());
         while thread_cpu() - before < 2 * WORK {}
@@ -254,7 +258,7 @@ mod tests {
     fn a_thread_that_works_is_not_idle() {
         let idleness = Idleness::begin();
         let took = work();
-        // However busy the machine is with others.
+        // Holds on a busy machine, too.
         let idle = idleness.part();
         assert!(idle < 1.0 - WORK.as_secs_f64() / took.as_secs_f64(), "{idle}");
     }

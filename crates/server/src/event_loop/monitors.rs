@@ -1,15 +1,15 @@
-//! MONITOR's lines: a monitor that doesn't read them as fast as they come is not shown all, and is told how many it was
-//! not shown. No other client may wait for it, and closing it would help no client.
+//! MONITOR's lines. A monitor that reads too slowly misses lines, and is told their number. No other client may be delayed for it, and
+//! closing it would help no client.
 
-use engine::config::ClientClass;
+use config::ClientClass;
 use engine::services::monitors::dropped_line;
 
 use super::EventLoop;
 use crate::backlog::Backlog;
 
 impl EventLoop {
-    /// Bytes that may wait for a monitor before lines are dropped: what it would be closed for, if that is less than
-    /// what any connection's replies may take.
+    /// Unsent bytes of a monitor before lines are dropped: the limit that would close it, or the limit of any connection's replies if that
+    /// is less.
     fn line_bytes_max(&self) -> u64 {
         let settings = self.shared.settings();
         let class = settings.client_output_buffer_limit.get(ClientClass::Normal);
@@ -17,8 +17,7 @@ impl EventLoop {
         limits.into_iter().filter(|&limit| limit > 0).min().unwrap_or(0)
     }
 
-    /// Whether a monitor may be shown a line of so many bytes; tells it of those that it wasn't shown, if there is room
-    /// again.
+    /// Returns true if there is room for a line of that many bytes. Reports dropped lines first if there is room again.
     pub(super) fn has_room_for_line(&mut self, key: usize, bytes: usize) -> bool {
         let limit = self.line_bytes_max();
         let Some(connection) = self.connections.get(key) else { return false };
@@ -27,26 +26,26 @@ impl EventLoop {
         if has_dropped && waiting <= limit / 2 {
             self.tell_of_dropped_lines(key);
         } else if has_dropped {
-            // Not a line here and there, but all until there is some room.
+            // Lines are dropped without gaps until there is some room.
             return false;
         }
         waiting + bytes as u64 <= limit
     }
 
-    /// Counts lines that a monitor is not shown.
+    /// Counts lines dropped for a monitor.
     pub(super) fn drop_lines(&mut self, key: usize, lines: u64) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         self.waiting.insert(key);
         connection.backlog.get_or_insert_with(Box::<Backlog>::default).lines_dropped += lines;
         self.shared.engine.replies.monitor_drops.add(lines);
-        // It may have read everything else already, and is then told at the end of the turn.
+        // The monitor may have read everything else already, and gets the notice at the end of the turn.
         if !connection.in_write_list {
             connection.in_write_list = true;
             self.to_write.push(key);
         }
     }
 
-    /// Shows a monitor one line that stands for all that it was not shown.
+    /// Sends a monitor one line in place of all dropped ones.
     pub(super) fn tell_of_dropped_lines(&mut self, key: usize) {
         let now_us = self.worker.clock.present_us();
         let Some(connection) = self.connections.get_mut(key) else { return };

@@ -1,35 +1,34 @@
-//! Waiting for a client that waits for every reply.
+//! Busy polling for clients that await every reply.
 //!
-//! Such a client sends its next request some microseconds after the reply, and most of its time goes into waking the
-//! thread that sleeps until then. So the thread polls for a while before it sleeps, as long as that is worthwhile: the
-//! last waits were short, few connections are active (with many, one wake-up serves several), and there is a core to
-//! spare. A guess that fails is paid for once; several in a row end the polling until short waits are seen again.
+//! Such a client sends its next request some microseconds after the reply, and most of its round trip goes into waking the sleeping thread.
+//! A thread therefore polls for a while before it sleeps if that is worthwhile: the last waits were short, few connections are active (with
+//! many, one wake-up serves several), and there is a core to spare. A wrong guess costs one poll. Several in a row end the polling until
+//! short waits are seen again.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-/// Waits that have to have been short, one after the other, before a thread polls.
+/// Short waits in a row before a thread polls.
 const SHORT_WAITS_MIN: u32 = 16;
-/// What a short wait takes at most while the thread sleeps, with the turn before it: being woken takes tens of
-/// microseconds of it.
+/// Upper limit of a short wait of a sleeping thread, including the turn before it. The wake-up alone takes tens of microseconds.
 const SLEPT_SHORTLY: Duration = Duration::from_micros(300);
-/// How often polling may fail in a row before it ends.
+/// Failed polls in a row that end the polling.
 const FAILURES_MAX: u32 = 3;
-/// Connections that are served in one turn, on average, from which on the thread sleeps at once.
+/// Average number of connections per turn above which a thread never polls.
 const ACTIVE_MAX: f64 = 3.0;
-/// The part of the average of active connections that the last turn makes.
+/// Weight of the last turn in the average of active connections.
 const ACTIVE_WEIGHT: f64 = 1.0 / 16.0;
-/// How often it is looked at how busy the machine is while a thread polls.
+/// Time between checks of the machine's load while a thread polls.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// For how long a thread doesn't poll after the machine was found busy.
+/// Pause of polling after the machine was found busy.
 const BUSY_PAUSE: Duration = Duration::from_millis(500);
 
-/// Threads that poll at this moment. There is always a core left for the clients that they wait for.
+/// Threads that poll at this moment. One core always remains for their clients.
 static POLLING: AtomicUsize = AtomicUsize::new(0);
 
-/// When a thread polls before it sleeps.
+/// Decides if a thread polls before it sleeps.
 #[derive(Debug)]
 pub struct Polling {
     cores: usize,
@@ -40,32 +39,32 @@ pub struct Polling {
     paused_until: Instant,
 }
 
-/// How a wait ended.
+/// The end of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
-    /// The thread had something to do anyway.
+    /// The thread had work anyway.
     NotAtAll,
-    /// Something came while the thread polled.
+    /// An event arrived while the thread polled.
     Polled,
-    /// It polled in vain, and slept.
+    /// It polled without an event, and slept.
     PolledInVain,
     /// It slept at once.
     Slept,
 }
 
 impl Polling {
-    /// For a thread that has not waited yet.
+    /// The state of a thread that has not waited yet.
     pub fn new(now: Instant) -> Polling {
         Polling { cores: cores(), short_waits: 0, failures: 0, active: 0.0, next_look: now, paused_until: now }
     }
 
-    /// The permit to poll before the thread sleeps, and the time, if that is worthwhile.
+    /// Returns the permit to poll and the present time, if polling is worthwhile.
     #[inline]
     pub fn permit(&mut self) -> Option<(Permit, Instant)> {
         if self.is_wanted() { self.permit_at(Instant::now()) } else { None }
     }
 
-    /// What can be told without a look at the clock.
+    /// The checks that need no clock.
     fn is_wanted(&self) -> bool {
         self.short_waits >= SHORT_WAITS_MIN && self.active <= ACTIVE_MAX
     }
@@ -88,12 +87,11 @@ impl Polling {
         true
     }
 
-    /// Notes how a wait ended, how long the turn before and it have taken together, and how many connections it was
-    /// for.
+    /// Notes the end of a wait, the time of the turn and the wait together, and the number of ready connections.
     pub fn note(&mut self, waited: Waited, passed: Duration, ready: usize) {
         self.active += (ready as f64 - self.active) * ACTIVE_WEIGHT;
         match waited {
-            // What comes at once need not be waited for, and says nothing of what is.
+            // An immediate event was not awaited, and tells nothing about waits.
             Waited::NotAtAll => {}
             Waited::Polled => self.failures = 0,
             Waited::Slept if passed <= SLEPT_SHORTLY && ready > 0 => {
@@ -110,11 +108,11 @@ impl Polling {
     }
 }
 
-/// The right to poll, given back when it is dropped.
+/// The right to poll, returned on drop.
 pub struct Permit(());
 
 impl Permit {
-    /// Takes it, if there is a core to spare beside those that poll.
+    /// Takes a permit if a core is left besides the polling threads.
     fn take(cores: usize) -> Option<Permit> {
         let polls = |polling: usize| (polling + 1 < cores).then_some(polling + 1);
         POLLING.fetch_update(Ordering::Relaxed, Ordering::Relaxed, polls).ok().map(|_| Permit(()))
@@ -127,13 +125,12 @@ impl Drop for Permit {
     }
 }
 
-/// Cores that this process may run on.
+/// Returns the number of cores that this process may use.
 fn cores() -> usize {
     sched_getaffinity(None).map_or(1, |set: CpuSet| set.count() as usize)
 }
 
-/// Threads of the whole machine that run or could run at this moment, this one among them; none if the system doesn't
-/// say.
+/// Returns the runnable threads of the whole machine, including this one, if the system tells.
 fn runnable() -> Option<usize> {
     let load = std::fs::read_to_string("/proc/loadavg").ok()?;
     load.split(' ').nth(3)?.split('/').next()?.parse().ok()
@@ -148,7 +145,7 @@ mod tests {
     fn polling() -> (Polling, Instant) {
         let now = Instant::now();
         let mut polling = Polling::new(now);
-        // Whatever machine the test runs on, and whatever else it does.
+        // Makes the test independent of the machine and its load.
         polling.cores = usize::MAX;
         (polling, now)
     }
@@ -172,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_in_a_row_end_it() {
+    fn failed_polls_in_a_row_end_polling() {
         let (mut polling, now) = polling();
         short_waits(&mut polling, SHORT_WAITS_MIN, 1);
         for _ in 1..FAILURES_MAX {
@@ -188,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn many_active_connections_and_busy_cores_end_it() {
+    fn many_active_connections_and_busy_cores_end_polling() {
         let (mut polling, now) = polling();
         short_waits(&mut polling, 100, 50);
         assert!(!polling.is_worthwhile(now));

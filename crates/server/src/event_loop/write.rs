@@ -1,35 +1,39 @@
-//! Sending replies: one system call per connection and turn, and none for one whose socket is known to be full.
+//! Sends replies, with one system call per connection and turn, and none for a socket known to be full.
 
 use std::os::fd::AsFd;
 
-use engine::machine::ticks::Ticks;
+use statistics::ticks::Ticks;
 
 use super::EventLoop;
-use crate::connection::{Hold, Sent};
+use crate::connection::Sent;
 use crate::log;
 use crate::poller::Poller;
+use engine::clients::progress::Progress;
 
-/// Bytes of replies from which on they are sent as soon as they are written: those of many connections would push each
-/// other out of the cache, and each would need a buffer of its own.
+/// Size of replies from which they are sent at once. The replies of many connections would evict each other from the cache, and each would
+/// need a buffer of its own.
 const FLUSHED_BYTES_MIN: usize = 32 * 1024;
 
 impl EventLoop {
-    /// Notes that a connection may have something to be sent at the end of the turn.
+    /// Lists a connection that may have output at the end of the turn.
     pub(super) fn queue_write(&mut self, key: usize) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        let due = !connection.replies.is_empty() || connection.hold == Hold::Closing;
+        let due = !connection.replies.is_empty() || connection.progress == Progress::Closing;
         if due && !connection.in_write_list {
             connection.in_write_list = true;
             self.to_write.push(key);
         }
     }
 
-    /// The same, but sends at once what would take much of the cache, or of the memory, until then.
+    /// Lists a connection for the end of the turn. Sends output at once if it would take much of the cache or memory until then.
     pub(super) fn queue_or_flush(&mut self, key: usize) {
         self.queue_write(key);
         let Some(connection) = self.connections.get(key) else { return };
         if connection.replies.output.len() > self.worker.reply_bytes_max().min(FLUSHED_BYTES_MIN) {
-            self.flush(key);
+            // Before the socket takes any of it: like in Redis, replies beyond the hard limit close even a client that reads.
+            if !self.close_if_over_limit(key) {
+                self.flush(key);
+            }
         }
     }
 
@@ -41,35 +45,37 @@ impl EventLoop {
                 self.flush(key);
             }
         }
-        // What came meanwhile is for the next turn. The list keeps its memory: it is filled again at once.
+        // New output is for the next turn. The list keeps its memory, because it is filled again at once.
         keys.append(&mut self.to_write);
         self.to_write = keys;
     }
 
-    /// Sends a connection's replies as far as its socket takes them, and finds a place for the rest.
+    /// Sends as many of a connection's replies as its socket takes, and places the rest.
     pub(super) fn flush(&mut self, key: usize) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.in_write_list = false;
-        // Where the socket is full the poller says when there is room: to try would cost a system call for nothing.
+        // The poller reports room in a full socket. A write would only waste a system call.
         if connection.socket_is_full || self.send(key) {
-            self.mind_backlog(key);
+            self.enforce_backlog_limit(key);
         }
     }
 
-    /// Sends what the socket takes. Says whether there is, or was, a backlog to be minded.
+    /// Sends as much as the socket takes. Returns true if there is or was a backlog to check.
     pub(super) fn send(&mut self, key: usize) -> bool {
         let Some(connection) = self.connections.get_mut(key) else { return false };
         let began = Ticks::now();
         let (sent, bytes) = connection.send_replies(&mut self.spare_output, &mut self.worker, &self.shared);
-        if bytes > 0 {
-            self.worker.note_sent(&mut connection.session, began, sent == Sent::All);
+        self.worker.note_answered(&mut connection.session, bytes, began);
+        if bytes > 0 && self.worker.note_sent(&mut connection.session, began, sent == Sent::All) {
+            let network_us = tcp_info::min_round_trip_us(connection.socket.as_fd());
+            connection.session.round_trips.set_network(network_us);
         }
         if let Some(backlog) = &mut connection.backlog {
             if bytes > 0 {
                 self.lagging.note_read(backlog, bytes);
             }
         } else if sent == Sent::All {
-            if connection.hold == Hold::Closing && connection.unsettled.is_none() {
+            if connection.progress == Progress::Closing && connection.deferred.is_none() {
                 self.close_drained(key);
             }
             return false;
@@ -80,7 +86,7 @@ impl EventLoop {
         sent != Sent::Broken
     }
 
-    /// Watches a connection for what it is to be watched for now.
+    /// Changes the events that the poller watches for a connection.
     pub(super) fn watch(&mut self, key: usize, read: bool, write: bool) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         if (connection.wants_read, connection.wants_write) == (read, write) {

@@ -1,4 +1,4 @@
-//! A replica's connection: what `engine::replication::peer` says is sent, and what arrives is told to it.
+//! A replica's connection: sends the data chosen by `engine::replication::peer`, and passes received data on to it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,19 +14,19 @@ use engine::replication::stream::Stream;
 use resp::reply::Output;
 use rustix::io::Errno;
 
-use super::desk::Arrival;
+use super::handoff::Arrival;
 use super::spool::SnapshotSpool;
 use crate::connection::{self, Socket};
 
-/// Bytes that are sent to one replica before the others have their turn.
+/// Bytes sent to one replica before the others have their turn.
 const SENT_AT_ONCE: usize = 1 << 20;
-/// Bytes of a snapshot that are read from its file at once.
+/// Bytes of a snapshot read from its file at once.
 const READ_BYTES: usize = 256 << 10;
 
 /// A replica of this server.
 pub(super) type ServedReplica = Served<SnapshotSpool, PeerLink>;
 
-/// See the module's documentation.
+/// The socket of a replica and its state.
 pub struct PeerLink {
     socket: Socket,
     pub(super) client: Arc<Client>,
@@ -35,7 +35,7 @@ pub struct PeerLink {
     watches_write: bool,
 }
 
-/// Takes a connection over. Returns what it asks for, too.
+/// Takes a connection over. Returns its wanted position, too.
 pub(super) fn serve(arrival: Arrival, token: u64, now: Duration) -> (ServedReplica, Wanted) {
     let Arrival { socket, client, introduction, wanted } = arrival;
     client.set(client_flag::REPLICA, true);
@@ -50,7 +50,7 @@ impl PeerLink {
         self.socket.as_fd()
     }
 
-    /// Hears what its replica says.
+    /// Reads the replica's messages.
     pub(super) fn read(
         &mut self,
         peer: &mut Peer<SnapshotSpool>,
@@ -77,14 +77,14 @@ impl PeerLink {
         self.is_full = false;
     }
 
-    /// Whether it is to be watched for room to write, if that has changed.
+    /// Returns the new state if the watch for room to write has changed.
     pub(super) fn changed_watch(&mut self) -> Option<bool> {
         let changed = self.watches_write != self.is_full;
         self.watches_write = self.is_full;
         changed.then_some(self.is_full)
     }
 
-    /// Sends its replica what the socket takes.
+    /// Sends the replica as much as the socket takes.
     pub(super) fn send(&mut self, peer: &mut Peer<SnapshotSpool>, stream: &Stream, now: Duration) -> Result<(), Ended> {
         let mut sent = 0;
         while !self.is_full && sent < SENT_AT_ONCE {
@@ -117,7 +117,7 @@ impl PeerLink {
         Ok(sent)
     }
 
-    /// What of a write was sent; none if the socket takes no more now.
+    /// Returns the number of bytes sent, or `None` if the socket takes no more now.
     fn sent_of(&mut self, sent: rustix::io::Result<usize>) -> Result<Option<usize>, Ended> {
         match sent {
             Ok(bytes) => {
@@ -140,17 +140,17 @@ fn read_snapshot(spool: &SnapshotSpool, at: u64) -> Result<Vec<u8>, Ended> {
     let mut buffer = vec![0; READ_BYTES];
     let read = spool.read(&mut buffer, at).map_err(|error| Ended::Io(error.to_string()))?;
     if read == 0 {
-        return Err(Ended::Io("the snapshot's file is shorter than what was written".into()));
+        return Err(Ended::Io("the snapshot's file is shorter than its written length".into()));
     }
     buffer.truncate(read);
     Ok(buffer)
 }
 
-/// Sends bytes of the stream. None if there are none.
+/// Sends bytes of the stream. Returns `None` if there are none.
 fn send_stream(socket: &mut Socket, stream: &Stream, from: u64) -> Result<Option<rustix::io::Result<usize>>, Ended> {
     let mut scratch = Vec::new();
     let sent = stream.with_backlog(|backlog| match backlog.piece(from, &mut scratch)? {
-        None => Err(io::Error::other("what it lacks is not kept any more")),
+        None => Err(io::Error::other("the part of the stream that it lacks is not kept any more")),
         Some([]) => Ok(None),
         Some(piece) => Ok(Some(match socket {
             Socket::Tls(_) => write(socket, piece.to_vec()),

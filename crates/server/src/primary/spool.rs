@@ -1,7 +1,7 @@
-//! A snapshot on its way to replicas: a file without a name, which is written once and sent to each replica at its own pace.
+//! A snapshot on its way to replicas: a file without a name, written once and sent to each replica at its own pace.
 //!
-//! So a slow replica takes no memory and keeps no worker waiting, and one that comes a little later is sent the same snapshot. The file
-//! is never synced: what the page cache has room for costs no disk.
+//! A slow replica therefore takes no memory and delays no worker, and a replica that joins a little later gets the same snapshot. The file
+//! is never synced: the part that fits into the page cache costs no disk access.
 
 use std::fs::File;
 use std::io;
@@ -11,10 +11,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use engine::replication::peer::SentSnapshot;
+use engine::snapshots::SnapshotForm;
 
 pub use replication::transfer::MARK_BYTES;
 
-/// What becomes of it.
+/// The state of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 enum Progress {
@@ -23,24 +24,26 @@ enum Progress {
     Failed = 2,
 }
 
-/// See the module's documentation.
+/// The file and its readable length.
 pub struct SnapshotSpool {
     file: OnceLock<File>,
-    /// Bytes that can be read.
+    /// Readable bytes.
     len: AtomicU64,
     progress: AtomicU8,
     cut: u64,
     mark: [u8; MARK_BYTES],
+    form: SnapshotForm,
 }
 
 impl SnapshotSpool {
-    /// A snapshot of this offset that has no bytes yet.
+    /// Returns a snapshot of this offset and form without bytes.
     #[must_use]
-    pub fn new(cut: u64, mark: [u8; MARK_BYTES]) -> SnapshotSpool {
-        SnapshotSpool { file: OnceLock::new(), len: 0.into(), progress: (Progress::Written as u8).into(), cut, mark }
+    pub fn new(cut: u64, mark: [u8; MARK_BYTES], form: SnapshotForm) -> SnapshotSpool {
+        let progress = (Progress::Written as u8).into();
+        SnapshotSpool { file: OnceLock::new(), len: 0.into(), progress, cut, mark, form }
     }
 
-    /// Says where its bytes are written. The name may be gone afterwards.
+    /// Opens the file that its bytes are written to. The name may be removed afterwards.
     ///
     /// # Errors
     /// If the file can't be opened.
@@ -51,21 +54,21 @@ impl SnapshotSpool {
         Ok(())
     }
 
-    /// Notes that there are so many bytes.
+    /// Sets the number of readable bytes.
     pub fn note_len(&self, len: u64) {
         self.len.store(len, Ordering::Release);
     }
 
-    /// Notes that there are no more to come: all are there, or it has failed.
+    /// Ends the file, as complete or as failed.
     pub fn end(&self, is_whole: bool) {
         let progress = if is_whole { Progress::Whole } else { Progress::Failed };
         self.progress.store(progress as u8, Ordering::Release);
     }
 
-    /// Reads bytes that there are.
+    /// Reads available bytes.
     ///
     /// # Errors
-    /// The disk's.
+    /// The disk's error.
     pub fn read(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
         let Some(file) = self.file.get() else { return Ok(0) };
         let left = self.len.load(Ordering::Acquire).saturating_sub(at);
@@ -83,8 +86,12 @@ impl SentSnapshot for SnapshotSpool {
         self.mark
     }
 
+    fn form(&self) -> SnapshotForm {
+        self.form
+    }
+
     fn written(&self) -> (u64, bool) {
-        // The end before the length: what is whole has its last length.
+        // The end is read before the length: a complete file has its final length.
         let is_whole = self.progress.load(Ordering::Acquire) == Progress::Whole as u8;
         (self.len.load(Ordering::Acquire), is_whole)
     }
@@ -103,10 +110,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_so_far_is_read() {
+    fn written_bytes_are_readable_at_once() {
         let path = std::env::temp_dir().join(format!("penstock-spool-{}", std::process::id()));
         std::fs::write(&path, b"0123456789").unwrap();
-        let spool = SnapshotSpool::new(7, [b'm'; MARK_BYTES]);
+        let spool = SnapshotSpool::new(7, [b'm'; MARK_BYTES], SnapshotForm::Rdb);
         let mut bytes = [0; 4];
         assert_eq!((spool.read(&mut bytes, 0).unwrap(), spool.written()), (0, (0, false)));
         spool.begin(&path).unwrap();

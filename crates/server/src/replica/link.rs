@@ -2,16 +2,20 @@
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use engine::config::DisklessLoad;
-use engine::engine::Engine;
+use cluster::commands::ClusterCommand;
+use config::{DisklessLoad, PropagationErrors};
+use engine::clients::client::{Client, client_flag};
 use engine::inbox::Message;
 use engine::replay::{DataBeside, Replay, runs_by_itself};
 use engine::replication::failover::HandOver;
 use engine::replication::{Applied, LinkState, Primary};
+use engine::slots::bus::{Answer, BusRequest};
 use engine::snapshots::Purpose;
 use engine::snapshots::reading::{ExpiredKeys, LoadOptions, Loaded};
+use engine::state::Engine;
 use engine::worker::Worker;
 use replication::answers::acknowledgement;
 use replication::handshake::{Beginning, Handshake, HandshakeStep, Introduction, Refused};
@@ -19,30 +23,30 @@ use replication::id::{HistoryId, HistoryPoint};
 use replication::stream::{ArrivedStream, Splitter, StreamTask, Unusable};
 use replication::transfer::{End, Transfer};
 
-use super::Trouble;
+use super::LinkError;
 use crate::append_only::AppendOnly;
-use crate::event_loop::now_us;
 use crate::peer_socket::PeerSocket;
+use crate::time::now_us;
 use crate::{log, process};
 
-/// How long the thread waits for bytes before it looks whether the link is still wanted, and whether something is to be said.
+/// Wait for bytes before the thread checks that the link is still wanted, and sends due messages.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How often the primary is told how far this server is.
+/// Interval of acknowledgements to the primary.
 const ACKNOWLEDGE_EVERY: Duration = Duration::from_secs(1);
-/// Bytes that are read at once, and had applied: fewer than a worker takes a millisecond for.
+/// Bytes read and applied at once: a worker takes less than a millisecond for them.
 const PART_BYTES: usize = 64 << 10;
 /// Longest line of a handshake.
 const LINE_BYTES_MAX: usize = 4 << 10;
-/// How long the log's room is waited for before what a worker didn't take is given to it again.
+/// Wait for room in the log before a worker gets the rest of a part again.
 const ROOM_WAIT: Duration = Duration::from_millis(1);
 /// The worker that applies the stream.
 const APPLIES: usize = 0;
 
-/// See the module's documentation.
+/// A link to the primary, and its progress.
 pub(super) struct Link<'f> {
     engine: &'static Engine,
     append_only: &'f Arc<AppendOnly>,
-    /// Which change of the primary it belongs to, and the number of its stream: that of the snapshots before it.
+    /// The version of the replication setting that it belongs to, and the number of its stream, counted by snapshots.
     version: u64,
     stream_number: u64,
     was_up: bool,
@@ -50,7 +54,7 @@ pub(super) struct Link<'f> {
     /// Bytes of the history that have arrived.
     read: u64,
     acknowledged: Instant,
-    /// What the primary was told of the disk.
+    /// The durable offset last sent to the primary.
     told_synced: Option<u64>,
 }
 
@@ -75,35 +79,37 @@ impl<'f> Link<'f> {
         }
     }
 
-    /// Whether the stream has begun.
+    /// Returns true if the stream has begun.
     pub(super) fn was_up(&self) -> bool {
         self.was_up
     }
 
-    /// How many snapshots have been loaded by now.
+    /// The number of snapshots loaded so far.
     pub(super) fn stream_number(&self) -> u64 {
         self.stream_number
     }
 
-    /// Follows the primary until the link ends, which it does with an error.
-    pub(super) fn follow(&mut self, primary: &Primary) -> Result<(), Trouble> {
+    /// Follows the primary until the link ends, always with an error.
+    pub(super) fn follow(&mut self, primary: &Primary) -> Result<(), LinkError> {
         self.note(|link| link.state = LinkState::Connecting)?;
         let timeout = self.timeout();
         let settings = &self.engine.settings;
         let encryption = settings.tls_replication.get().then_some(settings);
+        let address = (primary.host.as_str(), primary.port);
         let mut socket = Patient {
-            socket: PeerSocket::open((&primary.host, primary.port), encryption, timeout, LOOK_EVERY)?,
+            socket: PeerSocket::open(address, &settings.bind_source_addr.get(), encryption, timeout, LOOK_EVERY)?,
             link: Wanted::of(self),
             heard: Instant::now(),
             ended: None,
+            listed: None,
         };
         self.note(|link| link.state = LinkState::Handshake)?;
         let (beginning, rest) = self.introduce(&mut socket)?;
         if self.hand_over == HandOver::Verifies && matches!(beginning, Beginning::Snapshot { .. }) {
-            return Err(Trouble::NotTaken);
+            return Err(LinkError::NotTaken);
         }
-        // It is the primary from here on, even if it lacks something, as after a failover that was forced: to give the failover up now would
-        // leave two.
+        // The other server is the primary from here on, even with data missing after a forced failover. A failover aborted now would leave
+        // two primaries.
         self.engine.end_failover(self.version);
         let rest = match beginning {
             Beginning::Snapshot { history, offset } => self.load(&mut socket, rest, history, offset)?,
@@ -113,7 +119,11 @@ impl<'f> Link<'f> {
             }
         };
         self.was_up = true;
-        self.note(|link| (link.state, link.snapshot_bytes) = (LinkState::Up, None))?;
+        self.note(|link| {
+            (link.state, link.snapshot_bytes) = (LinkState::Up, None);
+            link.ups += 1;
+        })?;
+        socket.listed = Some(ListedLink::new(self.engine, &socket.socket));
         self.acknowledge(&mut socket)?;
         self.stream(&mut socket, rest)
     }
@@ -122,17 +132,17 @@ impl<'f> Link<'f> {
         Duration::from_secs(self.engine.settings.repl_timeout_s.get().unsigned_abs())
     }
 
-    /// Notes what is new of the link. It ends if it isn't wanted any more.
-    fn note(&self, note: impl FnOnce(&mut engine::replication::LinkFigures)) -> Result<(), Trouble> {
+    /// Updates the link's figures. Fails if the link isn't wanted any more.
+    fn note(&self, note: impl FnOnce(&mut engine::replication::LinkFigures)) -> Result<(), LinkError> {
         let stale = self.engine.settings.replica_serve_stale_data.get();
         let heard = |link: &mut engine::replication::LinkFigures| {
             link.heard_s = now_us() / 1_000_000;
             note(link);
         };
-        if self.engine.replication.note_link(self.version, stale, heard) { Ok(()) } else { Err(Trouble::Changed) }
+        if self.engine.replication.note_link(self.version, stale, heard) { Ok(()) } else { Err(LinkError::Changed) }
     }
 
-    /// What this server says of itself.
+    /// Returns this server's description of itself.
     fn introduction(&self) -> Introduction {
         let settings = &self.engine.settings;
         let text = |text: Arc<str>| (!text.is_empty()).then(|| text.as_bytes().to_vec());
@@ -145,23 +155,24 @@ impl<'f> Link<'f> {
             password: text(settings.masterauth.get()),
             port: u16::try_from(port).unwrap_or_default(),
             address: (!address.is_empty()).then(|| address.to_string()),
-            version: engine::machine::version::REDIS_VERSION.to_owned(),
+            version: engine::machine::version::VALKEY_VERSION.to_owned(),
+            node: self.engine.slots.view().and_then(|view| view.node(view.me).map(|me| me.id.to_string())),
             known: self.engine.replication.known_part(),
             hands_over: self.hand_over == HandOver::Asks,
         }
     }
 
-    /// Goes through the handshake. Returns how the stream begins, and what was read behind that.
-    fn introduce(&mut self, socket: &mut Patient) -> Result<(Beginning, Vec<u8>), Trouble> {
+    /// Performs the handshake. Returns the beginning of the stream, and the bytes read after it.
+    fn introduce(&mut self, socket: &mut Patient) -> Result<(Beginning, Vec<u8>), LinkError> {
         let (mut handshake, first) = Handshake::begin(self.introduction());
         socket.write_all(&first)?;
         let mut read = Vec::new();
         loop {
             let line = socket.line(&mut read)?;
             let step = handshake.line(&line).map_err(|refused| match refused {
-                Refused { is_primary: true, .. } => Trouble::IsPrimary,
-                Refused { is_for_now: true, text, .. } => Trouble::NotNow(text),
-                Refused { text, .. } => Trouble::Refused(text),
+                Refused { is_primary: true, .. } => LinkError::IsPrimary,
+                Refused { is_for_now: true, text, .. } => LinkError::NotNow(text),
+                Refused { text, .. } => LinkError::Refused(text),
             })?;
             match step {
                 HandshakeStep::Send(bytes) => socket.write_all(&bytes)?,
@@ -171,29 +182,29 @@ impl<'f> Link<'f> {
         }
     }
 
-    /// The primary goes on where this server is.
+    /// Continues the stream at this server's offset.
     fn go_on(&mut self, renamed: Option<HistoryId>) {
         self.engine.replication.go_on(renamed);
         self.read = self.applied();
         log::notice(format!("The primary goes on at offset {} of its history", self.read + 1));
-        // The link's end tells if it isn't wanted any more.
+        // The end of the link reports a link that isn't wanted any more.
         let _ = self.note(|link| link.partial += 1);
     }
 
-    /// Has the primary's snapshot take the place of all data. Returns what was read behind it.
+    /// Replaces all data by the primary's snapshot. Returns the bytes read after it.
     fn load(
         &mut self,
         socket: &mut Patient,
         mut read: Vec<u8>,
         history: HistoryId,
         offset: u64,
-    ) -> Result<Vec<u8>, Trouble> {
+    ) -> Result<Vec<u8>, LinkError> {
         self.note(|link| (link.state, link.snapshot_read) = (LinkState::Receiving, 0))?;
         let end = loop {
-            // The primary says that it lives by empty lines until its snapshot begins.
+            // The primary sends empty lines as a sign of life until its snapshot begins.
             let line = socket.line(&mut read)?;
             if !line.is_empty() {
-                let bad = || Trouble::Refused(format!("no snapshot comes, but \"{}\"", line.escape_ascii()));
+                let bad = || LinkError::Refused(format!("no snapshot comes, but \"{}\"", line.escape_ascii()));
                 break End::parse(&line).ok_or_else(bad)?;
             }
         };
@@ -217,28 +228,28 @@ impl<'f> Link<'f> {
         Ok(transfer.into_rest())
     }
 
-    /// Empties the keyspace and puts in what a snapshot has. Clients' commands are refused until then.
+    /// Empties the keyspace and loads a snapshot into it. Clients' commands are refused meanwhile.
     fn load_in_place(
         &mut self,
         transfer: &mut Transfer<&mut Patient>,
         point: impl Fn(&Loaded) -> HistoryPoint,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), LinkError> {
         let loaded = self.give_data_up().and_then(|()| {
             let loaded = self.load_from(transfer);
-            self.begin_data(loaded.as_ref().ok().map(point));
+            self.begin_data(loaded.as_ref().ok().map(|loaded| (loaded, point(loaded))));
             loaded
         });
         self.engine.end_loading();
         loaded.map(|_| ())
     }
 
-    /// Reads a snapshot while clients are served what there is, which it then takes the place of. If it can't be read, nothing has changed, and
-    /// the history goes on.
+    /// Loads a snapshot while clients are served the old data, and then replaces these. If it can't be read, nothing changes, and the
+    /// history continues.
     fn load_beside(
         &mut self,
         transfer: &mut Transfer<&mut Patient>,
         point: impl Fn(&Loaded) -> HistoryPoint,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), LinkError> {
         let engine = self.engine;
         let mut worker = self.loader();
         let read = self.read_beside(&mut worker, transfer);
@@ -250,8 +261,8 @@ impl<'f> Link<'f> {
             if exchanged.is_err() {
                 let _ = Replay::begin(&mut worker, now_us()).empty();
             }
-            self.begin_data(exchanged.is_ok().then(|| point(&loaded)));
-            exchanged.map_err(Trouble::Refused)
+            self.begin_data(exchanged.is_ok().then(|| (&loaded, point(&loaded))));
+            exchanged.map_err(LinkError::Refused)
         });
         engine.end_reloading();
         exchanged
@@ -261,7 +272,7 @@ impl<'f> Link<'f> {
         &self,
         worker: &mut Worker,
         transfer: &mut Transfer<&mut Patient>,
-    ) -> Result<(DataBeside, Loaded), Trouble> {
+    ) -> Result<(DataBeside, Loaded), LinkError> {
         let began = Instant::now();
         let options = self.options(transfer.snapshot_bytes());
         let read = Replay::begin(worker, now_us()).read_beside(&mut *transfer, options, self.progress());
@@ -271,9 +282,9 @@ impl<'f> Link<'f> {
         Ok(read)
     }
 
-    /// From here on the data are no history's, and no file's. Not if another primary is to be followed meanwhile, or none: whatever runs when
-    /// commands are refused, or wait, has ended here, REPLICAOF too.
-    fn give_data_up(&self) -> Result<(), Trouble> {
+    /// From here on the data belong to no history and no file. Fails if the primary has changed meanwhile: every command that runs while
+    /// commands are refused or held has ended here, including REPLICAOF.
+    fn give_data_up(&self) -> Result<(), LinkError> {
         let engine = self.engine;
         drop(engine.keyspace.gate().close());
         self.note(|_| {})?;
@@ -283,10 +294,11 @@ impl<'f> Link<'f> {
         Ok(())
     }
 
-    /// Notes where the stream begins, if there are data of the primary's now.
-    fn begin_data(&mut self, point: Option<HistoryPoint>) {
+    /// Sets the beginning of the stream, if the primary's data are loaded now.
+    fn begin_data(&mut self, data: Option<(&Loaded, HistoryPoint)>) {
         let engine = self.engine;
-        if let Some(point) = point {
+        if let Some((loaded, point)) = data {
+            self.take_slot_states(loaded);
             self.read = point.offset;
             self.stream_number += 1;
             engine.replication.begin_history(self.version, point);
@@ -299,52 +311,61 @@ impl<'f> Link<'f> {
         }
     }
 
-    /// A worker without clients. It has a number beyond those of the threads that serve some.
+    /// Returns a worker without clients. Its number follows the numbers of the threads that serve clients.
     fn loader(&self) -> Worker {
         Worker::new(self.engine.inboxes.len(), self.engine, process::random_seed())
     }
 
-    /// How a snapshot of this length is loaded, which may not be known.
+    /// Returns the options for loading a snapshot of this length, if known.
     fn options(&self, bytes: Option<u64>) -> LoadOptions {
         let checks = self.engine.settings.rdbchecksum.get();
         LoadOptions { expired: ExpiredKeys::Kept, checks, replaces: false, bytes }
     }
 
-    /// Notes how many bytes of a snapshot have been read.
+    /// Notes the bytes of a snapshot that have been read.
     fn progress(&self) -> impl FnMut(u64) {
         let mut said = Instant::now();
         move |read| {
             self.engine.snapshots.loading.note(read);
             if said.elapsed() >= LOOK_EVERY {
                 said = Instant::now();
-                // A link that isn't wanted any more ends with the next byte that is read.
+                // A link that isn't wanted any more ends with the next read.
                 let _ = self.note(|link| link.snapshot_read = read);
             }
         }
     }
 
-    /// Empties the keyspace and puts in what a snapshot has. If that fails, the keyspace is empty.
-    fn load_from(&self, transfer: &mut Transfer<&mut Patient>) -> Result<Loaded, Trouble> {
+    /// Takes over the open slots of a cluster's primary.
+    fn take_slot_states(&self, loaded: &Loaded) {
+        let Some(states) = loaded.slot_states.as_deref().filter(|_| self.engine.slots.are_on()) else { return };
+        let command = ClusterCommand::TakeSlotStates(states.into());
+        if let Err(why) = self.engine.host.cluster(BusRequest { command, answer: Answer::Nobody }) {
+            log::warning(format!("The states of the primary's slots are lost: {why}"));
+        }
+    }
+
+    /// Empties the keyspace and loads a snapshot into it. A failure leaves the keyspace empty.
+    fn load_from(&self, transfer: &mut Transfer<&mut Patient>) -> Result<Loaded, LinkError> {
         let began = Instant::now();
         let mut worker = self.loader();
-        Replay::begin(&mut worker, now_us()).empty().map_err(Trouble::Refused)?;
+        Replay::begin(&mut worker, now_us()).empty().map_err(LinkError::Refused)?;
         let options = self.options(transfer.snapshot_bytes());
         let loaded = Replay::begin(&mut worker, now_us()).snapshot(&mut *transfer, options, self.progress());
         let loaded = loaded.map_err(unloadable).and_then(|loaded| {
-            // A reader ends with the snapshot's last byte, which may not be the transfer's.
+            // The loader stops at the snapshot's last byte, which may precede the end of the transfer.
             transfer.skip_to_end()?;
             Ok(loaded)
         });
         match &loaded {
             Ok(loaded) => tell_loaded(loaded, began),
-            // Half of the primary's data is of no use.
+            // A partial copy of the primary's data is useless.
             Err(_) => _ = Replay::begin(&mut worker, now_us()).empty(),
         }
         loaded
     }
 
-    /// Has the stream applied as it arrives.
-    fn stream(&mut self, socket: &mut Patient, first: Vec<u8>) -> Result<(), Trouble> {
+    /// Applies the stream as it arrives.
+    fn stream(&mut self, socket: &mut Patient, first: Vec<u8>) -> Result<(), LinkError> {
         let splitter = Splitter::new(self.engine.keyspace.databases(), runs_by_itself);
         let mut arrived = ArrivedStream::begin(splitter, first);
         let mut part = vec![0; PART_BYTES];
@@ -362,11 +383,11 @@ impl<'f> Link<'f> {
         }
     }
 
-    fn perform(&mut self, task: StreamTask, socket: &mut Patient) -> Result<(), Trouble> {
+    fn perform(&mut self, task: StreamTask, socket: &mut Patient) -> Result<(), LinkError> {
         match task {
             StreamTask::Apply { commands, cuts } => self.apply(&commands, &cuts),
             StreamTask::Answer { question } => {
-                // A part of the history, too. Counted before the answer, so that this tells of all that the primary has.
+                // GETACK is part of the history. Its bytes are counted before the reply, so that the reply covers all bytes of the primary.
                 self.engine.replication.pass_question(self.version, &question, self.engine.journal.position());
                 self.acknowledge(socket)
             }
@@ -374,7 +395,7 @@ impl<'f> Link<'f> {
     }
 
     /// Has a worker apply whole commands, and waits for it.
-    fn apply(&mut self, commands: &[u8], cuts: &[usize]) -> Result<(), Trouble> {
+    fn apply(&mut self, commands: &[u8], cuts: &[usize]) -> Result<(), LinkError> {
         let mut at = 0;
         while at < commands.len() {
             let message = Message::Apply {
@@ -389,6 +410,9 @@ impl<'f> Link<'f> {
             let read = self.read;
             self.note(|link| link.read = read)?;
             self.note_failures(&applied)?;
+            if let Some(why) = applied.stopped {
+                return Err(LinkError::Refused(format!("the primary's stream can't be applied: {why}")));
+            }
             at += applied.taken;
             if at < commands.len() {
                 std::thread::sleep(ROOM_WAIT);
@@ -397,7 +421,7 @@ impl<'f> Link<'f> {
         Ok(())
     }
 
-    /// Waits for what a worker has done with a part. It may be in the midst of a long command, or of a script.
+    /// Waits for a worker's result for a part. The worker may be in a long command or script.
     fn await_applied(&self) -> Applied {
         loop {
             if let Some(applied) = self.engine.replication.applied(LOOK_EVERY) {
@@ -411,25 +435,32 @@ impl<'f> Link<'f> {
         self.engine.replication.link().applied
     }
 
-    fn note_failures(&self, applied: &Applied) -> Result<(), Trouble> {
+    fn note_failures(&self, applied: &Applied) -> Result<(), LinkError> {
         let Some(failure) = &applied.failure else { return Ok(()) };
         log::warning(format!(
             "== CRITICAL == {} commands of the primary's could not be applied, so that its data differ from this server's: {failure}",
             applied.failures
         ));
-        self.note(|link| link.failed += applied.failures)
+        self.note(|link| link.failed += applied.failures)?;
+        let settings = &self.engine.settings;
+        let ignores = settings.propagation_error_behavior.get() == PropagationErrors::Ignore;
+        if !ignores && settings.replica_read_only.get() {
+            log::warning("The server ends, as propagation-error-behavior says.");
+            std::process::exit(1);
+        }
+        Ok(())
     }
 
-    /// Tells the primary how far this server is.
-    fn acknowledge(&mut self, socket: &mut Patient) -> Result<(), Trouble> {
+    /// Sends this server's offset to the primary.
+    fn acknowledge(&mut self, socket: &mut Patient) -> Result<(), LinkError> {
         self.acknowledged = Instant::now();
         self.told_synced = self.engine.synced_offset();
         Ok(socket.tell(&acknowledgement(self.applied(), self.told_synced))?)
     }
 }
 
-fn unloadable(why: String) -> Trouble {
-    Trouble::Refused(format!("the primary's snapshot can't be loaded: {why}"))
+fn unloadable(why: String) -> LinkError {
+    LinkError::Refused(format!("the primary's snapshot can't be loaded: {why}"))
 }
 
 fn tell_loaded(loaded: &Loaded, began: Instant) {
@@ -441,14 +472,14 @@ fn tell_loaded(loaded: &Loaded, began: Instant) {
     ));
 }
 
-fn unusable(why: Unusable) -> Trouble {
-    Trouble::Refused(match why {
+fn unusable(why: Unusable) -> LinkError {
+    LinkError::Refused(match why {
         Unusable::Protocol(error) => format!("no commands come: {}", String::from_utf8_lossy(&error.text())),
         Unusable::Database => "it uses more databases than this server has: raise `databases` and start anew".into(),
     })
 }
 
-/// Whether a link is still wanted.
+/// Checks that a link is still wanted.
 struct Wanted {
     engine: &'static Engine,
     version: u64,
@@ -464,18 +495,52 @@ impl Wanted {
     }
 }
 
-/// The socket: reading waits no longer than `repl-timeout`, and no longer than the link is wanted.
+/// The link's entry among the clients: CLIENT LIST shows it, and CLIENT KILL ends it.
+struct ListedLink {
+    engine: &'static Engine,
+    client: Arc<Client>,
+}
+
+impl ListedLink {
+    fn new(engine: &'static Engine, socket: &PeerSocket) -> ListedLink {
+        let [address, own] = socket.addresses();
+        let (id, number, now_ms) = (engine.clients.next_id(), socket.number(), now_us() / 1000);
+        let client = Client::new(id, APPLIES, address, own, number, now_ms, client_flag::PRIMARY);
+        // Redis's name for the user of a primary's commands.
+        client.set_user(Some("(superuser)"));
+        let client = Arc::new(client);
+        engine.clients.add(client.clone());
+        ListedLink { engine, client }
+    }
+
+    fn note_read(&self, bytes: usize) {
+        self.client.active_ms.store(now_us() / 1000, Ordering::Relaxed);
+        self.client.net_bytes[0].fetch_add(bytes as u64, Ordering::Relaxed);
+        let database = u32::try_from(self.engine.replication.stream_database()).unwrap_or(u32::MAX);
+        self.client.db.store(database, Ordering::Relaxed);
+    }
+}
+
+impl Drop for ListedLink {
+    fn drop(&mut self) {
+        self.engine.clients.remove(self.client.id);
+    }
+}
+
+/// The socket. A read waits no longer than `repl-timeout`, and only while the link is wanted.
 struct Patient {
     socket: PeerSocket,
     link: Wanted,
     heard: Instant,
-    /// Why nothing can be written any more. What had arrived before the connection ended is read yet.
+    /// The link's entry among the clients, once the stream has begun.
+    listed: Option<ListedLink>,
+    /// The reason why writes fail. Bytes that arrived before the end of the connection are still read.
     ended: Option<io::Error>,
 }
 
 impl Patient {
-    /// Writes what the primary is told. If the connection has ended, reading tells, behind all that had arrived: a replica that gave that up would
-    /// have less than others, and might be the one that replaces the primary.
+    /// Sends a message to the primary. If the connection has ended, the next reads report it, after all arrived bytes. A replica without
+    /// these bytes would have less than others, and might be the one that replaces the primary.
     fn tell(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.ended.is_some() {
             return Ok(());
@@ -489,9 +554,12 @@ impl Patient {
         }
     }
 
-    /// Reads what there is. Nothing after a moment without any.
+    /// Reads available bytes. Returns 0 after a short wait without any.
     fn read_or_look(&mut self, room: &mut [u8]) -> io::Result<usize> {
         let over = |text: &str| Err(io::Error::new(io::ErrorKind::TimedOut, text));
+        if self.listed.as_ref().is_some_and(|listed| listed.client.pending_signals.is_killed()) {
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "a client has killed it"));
+        }
         match self.socket.read(room) {
             Ok(0) => Err(self
                 .ended
@@ -499,6 +567,7 @@ impl Patient {
                 .unwrap_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the primary closed the connection"))),
             Ok(len) => {
                 self.heard = Instant::now();
+                self.listed.iter().for_each(|listed| listed.note_read(len));
                 Ok(len)
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
@@ -514,15 +583,15 @@ impl Patient {
         }
     }
 
-    /// The next line, without its end. `read` has what was read so far and not taken.
-    fn line(&mut self, read: &mut Vec<u8>) -> Result<Vec<u8>, Trouble> {
+    /// Returns the next line, without its end. `read` holds the bytes read before and not taken.
+    fn line(&mut self, read: &mut Vec<u8>) -> Result<Vec<u8>, LinkError> {
         loop {
             if let Some(end) = read.iter().position(|&byte| byte == b'\n') {
                 let line: Vec<u8> = read.drain(..=end).collect();
                 return Ok(line.trim_ascii_end().to_vec());
             }
             if read.len() > LINE_BYTES_MAX {
-                return Err(Trouble::Refused("a line is longer than any that a primary sends".into()));
+                return Err(LinkError::Refused("a line is longer than any that a primary sends".into()));
             }
             let mut room = [0; LINE_BYTES_MAX];
             let len = self.read_or_look(&mut room)?;
@@ -531,7 +600,7 @@ impl Patient {
     }
 }
 
-/// Whether an error of writing says that the connection has ended, so that nothing more arrives.
+/// Returns true if a write error means the end of the connection: nothing more arrives.
 fn is_end(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }

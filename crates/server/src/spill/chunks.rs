@@ -1,7 +1,7 @@
-//! A file that the queues of many connections share, so that they need one descriptor and not one each.
+//! A file shared by the queues of many connections, with one descriptor for all.
 //!
-//! It is cut into chunks, which are numbered by their place. A queue takes the next ones as it grows and gives them up
-//! as it is read. A chunk that no queue has takes no room on the disk: it is a hole, or behind the file's end.
+//! It is divided into chunks, numbered by their place. A queue takes chunks as it grows and frees them as it is read. A free chunk takes no
+//! space on the disk: it is a hole, or behind the file's end.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
@@ -11,19 +11,19 @@ use std::path::PathBuf;
 
 use rustix::fs::{FallocateFlags, fallocate};
 
-/// Bytes of a chunk: many pieces, few chunks in a large queue. What isn't written of one takes nothing.
+/// Bytes of a chunk: many pieces, and few chunks in a large queue. The unwritten part of a chunk takes no space.
 pub(super) const CHUNK_BYTES: u64 = 4 << 20;
 
-/// Which chunks of a file are taken.
+/// The chunks of a file in use.
 #[derive(Default)]
 struct Chunks {
-    /// All before this have been taken, and are still unless they are among `free`. Never is the last one free.
+    /// All chunks before this one are in use, except those in `free`. The last one is never free.
     count: u64,
     free: BTreeSet<u64>,
 }
 
 impl Chunks {
-    /// Takes the foremost free chunk, so that the file stays as short as it can.
+    /// Takes the first free chunk, which keeps the file short.
     fn take(&mut self) -> u64 {
         self.free.pop_first().unwrap_or_else(|| {
             self.count += 1;
@@ -31,7 +31,7 @@ impl Chunks {
         })
     }
 
-    /// Gives a chunk up, and says whether there are fewer in the file now.
+    /// Frees a chunk. Returns true if the file has fewer chunks now.
     fn give_up(&mut self, chunk: u64) -> bool {
         self.free.insert(chunk);
         let before = self.count;
@@ -42,27 +42,27 @@ impl Chunks {
     }
 }
 
-/// See the module's documentation.
+/// A file divided into chunks.
 pub(super) struct SharedFile {
     file: File,
-    /// Where it is, or would be if it had a name.
+    /// The directory of the nameless file.
     pub(super) directory: PathBuf,
     chunks: Chunks,
-    /// Queues in it.
+    /// Number of queues in it.
     pub(super) users: usize,
 }
 
 /// A queue's part of a shared file.
 #[derive(Default)]
 pub(super) struct Part {
-    /// So many chunks of the queue were given up.
+    /// Number of chunks that the queue has freed.
     before: u64,
-    /// The chunks behind them.
+    /// The chunks after them.
     chunks: VecDeque<u64>,
 }
 
 impl Part {
-    /// Where a position of the queue is in the file, and how many bytes from there on are in the same chunk.
+    /// Returns the place of a queue's position in the file, and the number of bytes from there to the end of the chunk.
     fn place(&self, at: u64) -> Option<(u64, u64)> {
         let index = (at / CHUNK_BYTES).checked_sub(self.before)?;
         let (chunk, within) = (self.chunks.get(index as usize)?, at % CHUNK_BYTES);
@@ -79,7 +79,7 @@ impl SharedFile {
         &self.file
     }
 
-    /// Writes at the end of a queue, or before: no more than the chunk has room for.
+    /// Writes at the end of a queue or before, within one chunk.
     pub(super) fn write(&mut self, part: &mut Part, slices: &[IoSlice<'_>], at: u64) -> io::Result<usize> {
         while part.before + part.chunks.len() as u64 <= at / CHUNK_BYTES {
             part.chunks.push_back(self.chunks.take());
@@ -97,14 +97,14 @@ impl SharedFile {
         Ok(rustix::io::pwritev(&self.file, &fitting, place)?)
     }
 
-    /// Reads from a queue: no more than there is of it in one chunk.
+    /// Reads from a queue, within one chunk.
     pub(super) fn read(&self, part: &Part, into: &mut [u8], at: u64) -> io::Result<usize> {
         let (place, there) = part.place(at).ok_or(io::ErrorKind::UnexpectedEof)?;
         let bytes = there.min(into.len() as u64) as usize;
         self.file.read_at(&mut into[..bytes], place)
     }
 
-    /// Gives the space between two positions of a queue back to the disk, and whole chunks up.
+    /// Returns the space between two positions of a queue to the disk, and frees whole chunks.
     pub(super) fn give_back(&mut self, part: &mut Part, from: u64, until: u64) -> io::Result<()> {
         let mut at = from.max(part.before * CHUNK_BYTES);
         while at < until {
@@ -121,10 +121,10 @@ impl SharedFile {
         Ok(())
     }
 
-    /// Gives all of a queue's space back. It begins anew then.
+    /// Returns all space of a queue to the disk. The queue begins anew.
     pub(super) fn empty(&mut self, part: &mut Part) {
         for chunk in std::mem::take(part).chunks {
-            // A disk that can't has the space back with the file's end; until then others write there.
+            // A disk without holes frees the space with the file's end. Until then other queues write there.
             let _ = self.make_hole(chunk * CHUNK_BYTES, CHUNK_BYTES);
             self.give_up(Some(chunk));
         }
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_foremost_chunks_are_taken_and_the_file_ends_behind_the_last() {
+    fn the_first_free_chunks_are_taken_and_the_file_ends_after_the_last() {
         let mut chunks = Chunks::default();
         assert_eq!([chunks.take(), chunks.take(), chunks.take(), chunks.take()], [0, 1, 2, 3]);
         assert!(!chunks.give_up(2) && !chunks.give_up(0));

@@ -1,4 +1,4 @@
-//! What spill files need of a disk, and the real one. A test's disk may be full, slow or broken.
+//! The disk interface of spill files, and the real disk. A test's disk may be full, slow or broken.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -6,36 +6,35 @@ use std::io::{self, IoSlice};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use engine::engine::Engine;
+use engine::state::Engine;
 use rustix::fs::{Mode, OFlags, fstatvfs, openat};
 
 use super::chunks::{Part, SharedFile};
 
-/// A place for queues of bytes. Each looks like a file of its own to its user, and is a part of a shared file.
+/// A place for queues of bytes. Each queue appears as a file of its own, but is a part of a shared file.
 pub(super) trait Disk {
     /// A file.
     type File;
 
     /// Creates an empty file.
     fn create(&mut self) -> io::Result<Self::File>;
-    /// Writes at a position, which is no further than the end, perhaps not all of it.
+    /// Writes at a position up to the end, possibly only a part.
     fn write(&mut self, file: &mut Self::File, slices: &[IoSlice<'_>], at: u64) -> io::Result<usize>;
-    /// Reads at a position, perhaps less than there is room for.
+    /// Reads at a position, possibly less than there is room for.
     fn read(&mut self, file: &Self::File, into: &mut [u8], at: u64) -> io::Result<usize>;
-    /// Gives the space between two positions back, which are multiples of a block.
+    /// Returns the space between two positions, both multiples of a block, to the disk.
     fn give_back(&mut self, file: &mut Self::File, from: u64, until: u64) -> io::Result<()>;
-    /// Gives all space back.
+    /// Returns all space to the disk.
     fn empty(&mut self, file: &mut Self::File) -> io::Result<()>;
-    /// Gives all space back, and is done with the file.
+    /// Returns all space to the disk, and closes the file.
     fn remove(&mut self, file: Self::File);
-    /// Bytes that are free on the disk of a file.
+    /// Free bytes on the disk of a file.
     fn free_bytes(&mut self, file: &Self::File) -> io::Result<u64>;
 }
 
-/// Files in `reply-spill-dir`: one, which all share, and those of directories that it was before.
+/// The file in `reply-spill-dir`, which all queues share, and files in directories that the directive named before.
 ///
-/// One, because the descriptors that are left beside those of the clients are few, and clients that don't read may be
-/// all of them.
+/// One file, because few descriptors are left besides the clients', and all clients may be slow readers.
 pub(super) struct Spools {
     engine: &'static Engine,
     shared: HashMap<u64, SharedFile>,
@@ -54,7 +53,7 @@ impl Spools {
         Spools { engine, shared: HashMap::new(), created: 0 }
     }
 
-    /// The file in a directory, which is opened if need be.
+    /// Returns the file in a directory, and opens it if needed.
     fn in_directory(&mut self, directory: PathBuf) -> io::Result<u64> {
         if let Some((&id, _)) = self.shared.iter().find(|(_, shared)| shared.directory == directory) {
             return Ok(id);
@@ -74,29 +73,29 @@ impl Spools {
     }
 
     fn shared(&mut self, spool: &Spool) -> io::Result<&mut SharedFile> {
-        // It is there as long as a queue uses it.
+        // The file exists as long as a queue uses it.
         Ok(self.shared.get_mut(&spool.file).ok_or(io::ErrorKind::NotFound)?)
     }
 }
 
-/// Where new files are put.
+/// The directory of new files.
 pub(super) fn directory(engine: &Engine) -> String {
     let settings = &engine.settings;
     let directory = if settings.reply_spill_dir.is_empty() { &settings.dir } else { &settings.reply_spill_dir };
     directory.get().to_string()
 }
 
-/// A new file without a name.
+/// Opens a new file without a name.
 fn open(directory: &Path, number: u64) -> io::Result<File> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match openat(rustix::fs::CWD, directory, flags, Mode::RUSR | Mode::WUSR) {
         Ok(file) => Ok(file.into()),
-        // Not every file system knows files that never had a name.
+        // Some file systems don't support files that never had a name.
         Err(_) => open_named(directory, number),
     }
 }
 
-/// A file with a name, which is taken away at once.
+/// Opens a file with a name, and removes the name at once.
 fn open_named(directory: &Path, number: u64) -> io::Result<File> {
     let thread = std::thread::current().name().unwrap_or_default().to_owned();
     let path = directory.join(format!(".replies-{}-{thread}-{number}", std::process::id()));
@@ -109,7 +108,7 @@ impl Disk for Spools {
     type File = Spool;
 
     fn create(&mut self) -> io::Result<Spool> {
-        // `dir` may change, and with it what a relative path means.
+        // Absolute, because a change of `dir` would change the meaning of a relative path.
         self.create_in(std::path::absolute(directory(self.engine))?)
     }
 
@@ -155,12 +154,12 @@ mod tests {
     use super::super::tests::engine;
     use super::*;
 
-    /// Bytes of disk that all files take.
+    /// Bytes of all files on disk.
     fn on_disk(spools: &Spools) -> u64 {
         spools.shared.values().map(|shared| shared.file().metadata().unwrap().blocks() * 512).sum()
     }
 
-    /// What a queue is filled with, so that another's would be noticed.
+    /// The contents of a queue, different for each.
     fn pattern(spool: usize, at: u64) -> Vec<u8> {
         (0..300_007).map(|i| ((at + i) * 31 + spool as u64) as u8).collect()
     }

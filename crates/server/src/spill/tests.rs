@@ -1,7 +1,7 @@
 use std::sync::{Arc, Mutex};
 
-use engine::config::{Apply, ConfigHost, Loader, Settings};
-use engine::host::Host;
+use config::{Apply, ConfigHost, Loader, Settings};
+use engine::host::{Host, Shutdown};
 use engine::inbox::Wake;
 
 use super::*;
@@ -15,7 +15,7 @@ impl ConfigHost for NoServer {
 }
 
 impl Host for NoServer {
-    fn shut_down(&self, _: bool) {}
+    fn shut_down(&self, _: Shutdown) {}
 }
 
 impl Wake for NoServer {
@@ -30,11 +30,11 @@ pub(super) fn engine(directives: &[(&str, &str)]) -> &'static Engine {
     Engine::start(engine::registry::table(), settings, None, vec![Box::new(NoServer)], Box::new(NoServer), 0)
 }
 
-/// A disk in memory with room for so many bytes, which breaks when it is told to.
+/// A disk in memory of limited size, which fails on demand.
 #[derive(Default)]
 struct FakeDisk {
     room: u64,
-    /// Bytes by which it says more is free than is.
+    /// Bytes that the disk reports as free although they are not.
     overstated: u64,
     /// Bytes in use, by file.
     used: Arc<Mutex<HashMap<u64, u64>>>,
@@ -82,7 +82,7 @@ impl Disk for FakeDisk {
 
     fn write(&mut self, file: &mut FakeFile, slices: &[IoSlice<'_>], at: u64) -> io::Result<usize> {
         self.check()?;
-        // A little at a time, as a signal or a nearly full disk has it.
+        // A little at a time, like with a signal or a nearly full disk.
         let wanted = slices[0].len().min(3000) as u64;
         let count = wanted.min(self.room - self.in_use()) as usize;
         if count == 0 {
@@ -129,7 +129,7 @@ impl Disk for FakeDisk {
 
 struct Bench {
     files: SpillFiles<FakeDisk>,
-    /// What each file should hold.
+    /// The expected contents of each file.
     expected: HashMap<u64, Vec<u8>>,
 }
 
@@ -139,7 +139,7 @@ impl Bench {
         Bench { files: SpillFiles::new(engine, disk), expected: HashMap::new() }
     }
 
-    /// Writes so many bytes, as a worker does, and returns how many got there, and why not all.
+    /// Writes that many bytes like a worker. Returns the number written, and the reason for a shortfall.
     fn write(&mut self, client: u64, count: usize) -> (u64, Option<NoRoom>) {
         let bytes: Vec<u8> = (0..count).map(|i| (i * 7 + client as usize) as u8).collect();
         self.files.engine.replies.spill_bytes.add(count as u64);
@@ -155,7 +155,7 @@ impl Bench {
         (written, failure)
     }
 
-    /// Reads so many bytes and says whether that worked.
+    /// Reads that many bytes. Returns true on success.
     fn read(&mut self, client: u64, count: usize) -> bool {
         let outcome = self.files.run(client, Task::Read(count));
         self.check_figures();
@@ -171,7 +171,7 @@ impl Bench {
         self.check_figures();
     }
 
-    /// What is counted is what the disk has given.
+    /// Checks that the counters agree with the disk.
     fn check_figures(&self) {
         let figures = &self.files.engine.replies;
         assert_eq!(figures.spill_bytes.get(), self.files.disk.in_use());
@@ -199,7 +199,7 @@ fn files_are_queues_and_give_back_what_was_read() {
 }
 
 #[test]
-fn space_that_cannot_be_given_back_in_parts_counts() {
+fn space_that_cannot_be_freed_in_parts_counts() {
     let mut bench = Bench::new(engine(&[("reply-spill-keep-free", "0")]), 1 << 20);
     bench.files.disk.is_without_holes = true;
     bench.write(1, 100_000);
@@ -213,7 +213,7 @@ fn space_that_cannot_be_given_back_in_parts_counts() {
 fn a_full_disk_takes_what_it_can_and_goes_on_when_there_is_room() {
     let mut bench = Bench::new(engine(&[("reply-spill-keep-free", "0")]), 10_000);
     assert_eq!(bench.write(1, 15_000), (0, Some(NoRoom::KeepFree)));
-    // Others fill the disk between the look at it and the write.
+    // Others fill the disk between the check and the write.
     bench.files.disk.overstated = 10_000;
     assert_eq!(bench.write(1, 15_000), (10_000, Some(NoRoom::Disk)));
     assert_eq!(bench.write(2, 2000), (0, Some(NoRoom::Disk)));

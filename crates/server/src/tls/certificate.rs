@@ -1,12 +1,12 @@
-//! `tls-auth-clients-user`: which user a client's certificate names.
+//! `tls-auth-clients-user`: the user named by a client's certificate.
 
-use engine::config::CertificateUser;
+use config::CertificateUser;
 use engine::host::CertificateFigures;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// The name of the user that a certificate, in DER, is for: its subject's common name, or the first URI among its alternative names.
-/// None if the field isn't there, or the configuration takes users from no certificate.
+/// Returns the user of a certificate in DER: its subject's common name, or the first URI among its alternative names. Returns `None` if the
+/// field is missing, or the configuration takes users from no certificate.
 #[must_use]
 pub fn user_of(certificate: &[u8], field: CertificateUser) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
@@ -25,7 +25,7 @@ pub fn user_of(certificate: &[u8], field: CertificateUser) -> Option<String> {
     }
 }
 
-/// What INFO tells of a certificate, in DER.
+/// The figures of a certificate in DER for INFO.
 #[must_use]
 pub fn figures_of(certificate: &[u8]) -> Option<CertificateFigures> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;

@@ -1,12 +1,12 @@
-//! Handshakes: threads of their own take connections that have just been accepted, agree with the peers on keys, and hand them to the
+//! TLS handshakes in threads of their own. They take newly accepted connections, perform the handshake, and hand the connections to the
 //! workers, which never wait for any of it.
 //!
-//! The threads poll, so that a slow peer holds up no other, and have a low priority, so that they take what workers leave. `maxclients`
-//! bounds how many there are: each connection counts from its acceptance on. Each has a time limit.
+//! The threads poll, and a slow peer delays no other. They have a low priority and take only the time that workers leave. `maxclients`
+//! bounds the number of handshakes, because each connection counts from its acceptance on. Each handshake has a time limit.
 //!
-//! A handshake takes memory of a peer that has shown nothing yet, so all of them together have at most half of
-//! `unauthenticated-input-total`. Connections for which there is no room wait, as accepted sockets. A handshake that takes long is given
-//! up for those that wait, so that peers that say nothing hold up others only for a moment.
+//! A handshake takes memory for a peer that has not authenticated yet. All handshakes together therefore have at most half of
+//! `unauthenticated-input-total`. Further connections are queued as accepted sockets. A slow handshake is ended in favour of queued ones:
+//! silent peers delay others only for a moment.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use config::{LogLevel, Settings};
 use engine::clients::client::Sum;
-use engine::config::{LogLevel, Settings};
 use engine::host::CertificateFigures;
 use engine::inbox::Wake;
 use engine::upkeep::client_limit::keep_unauthenticated_total;
@@ -26,62 +26,63 @@ use super::certificate::user_of;
 use super::setup::TlsSetup;
 use super::stream::{Handshake, SESSION_BYTES, TlsStream};
 use crate::connection::Socket;
-use crate::event_loop::Shared;
 use crate::listener::Accepted;
 use crate::log;
 use crate::mailbox::Mailbox;
 use crate::poller::{Epoll, Poller, TICK, WakeFd};
+use crate::shared::Shared;
+use crate::threads;
 
-/// How long a handshake may take: longer than one through the slowest network does, with all its messages lost once.
+/// The longest time of a handshake: longer than one takes on the slowest network, with all its messages lost once.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long one may take that others wait for: longer than one through a usual network does.
+/// The longest time of a handshake while others are queued: longer than one takes on a usual network.
 const HANDSHAKE_TIME_AWAITED: Duration = Duration::from_secs(1);
-/// How long its peer may say nothing meanwhile: longer than the way there and back takes on a usual network.
+/// The longest silence of a peer while others are queued: longer than a round trip on a usual network.
 const PEER_TIME_AWAITED: Duration = Duration::from_millis(300);
-/// The part of `unauthenticated-input-total` that handshakes may have together: the other is left to clients that send requests.
+/// The divisor of `unauthenticated-input-total` that gives the share of handshakes. The rest is for clients that send requests.
 const HANDSHAKES_PART: u64 = 2;
-/// Threads at most: a core signs about a thousand times a second with the slowest usual keys.
+/// The most threads: a core signs about a thousand times a second with the slowest usual keys.
 const THREADS_MAX: usize = 4;
 
-/// See the module's documentation.
+/// The threads and the TLS configuration.
 #[derive(Default)]
 pub struct Handshakes {
     setup: Mutex<Option<Arc<TlsSetup>>>,
     certificates: Mutex<[Option<CertificateFigures>; 3]>,
     threads: OnceLock<Vec<HandshakeThread>>,
     shared: OnceLock<Arc<Shared>>,
-    /// Which of them gets the next connection.
+    /// The thread that gets the next connection.
     next: AtomicUsize,
-    /// Which worker gets the next one that is agreed on.
+    /// The worker that gets the next finished connection.
     next_worker: AtomicUsize,
 }
 
-/// A thread that shakes hands: how connections get to it, and how it is woken.
+/// A handshake thread: its mailbox and its waker.
 struct HandshakeThread {
     arrived: Arc<Mailbox<Accepted>>,
     wake: WakeFd,
 }
 
-/// A handshake that is under way.
+/// A handshake in progress.
 struct Pending {
-    /// With a socket that encrypts.
+    /// With an encrypting socket.
     accepted: Accepted,
     setup: Arc<TlsSetup>,
-    /// Not since when it has waited: what waited long is not late for that.
+    /// Start of the handshake. The time in the queue before doesn't count.
     began: Instant,
-    /// When its peer was heard of last.
+    /// Time of the peer's last message.
     heard: Instant,
-    /// What the poller watches for.
+    /// True if the poller watches for room to write.
     writes: bool,
-    /// Bytes of memory that are noted of it.
+    /// Bytes of memory counted for it.
     noted: u64,
 }
 
 impl Handshakes {
-    /// Takes what new connections need from the settings, from now on, if they ask for a port with TLS.
+    /// Applies the settings to new connections, if they have a port with TLS.
     ///
     /// # Errors
-    /// What is wrong. Then all is as before.
+    /// The mistake. Nothing has changed then.
     pub fn configure(&self, settings: &Settings) -> Result<(), String> {
         if !is_wanted(settings) {
             return Ok(());
@@ -92,16 +93,16 @@ impl Handshakes {
         self.begin()
     }
 
-    /// Names what the connections are handed to. Nothing is accepted before.
+    /// Sets the server that gets the connections. No connection is accepted before.
     ///
     /// # Errors
-    /// There is no further thread.
+    /// If no thread can be started.
     pub fn serve(&self, shared: &Arc<Shared>, settings: &Settings) -> Result<(), String> {
         let _ = self.shared.set(shared.clone());
         if is_wanted(settings) { self.begin() } else { Ok(()) }
     }
 
-    /// Starts the threads, once there is something to hand connections to.
+    /// Starts the threads once there is a server to hand connections to.
     fn begin(&self) -> Result<(), String> {
         let Some(shared) = self.shared.get() else { return Ok(()) };
         if self.threads.get().is_some() {
@@ -115,17 +116,17 @@ impl Handshakes {
         Ok(())
     }
 
-    /// What INFO tells of the certificates in use.
+    /// The figures of the certificates in use, for INFO.
     pub fn certificates(&self) -> [Option<CertificateFigures>; 3] {
         self.certificates.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What the next connection is to be encrypted by.
+    /// The TLS configuration of the next connection.
     pub(crate) fn setup(&self) -> Option<Arc<TlsSetup>> {
         self.setup.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes a connection that has just been accepted and counted.
+    /// Takes a newly accepted and counted connection.
     pub fn take(&self, accepted: Accepted, shared: &Shared) {
         let Some(threads) = self.threads.get() else { return shared.note_leaving(true) };
         let thread = &threads[self.next.fetch_add(1, Ordering::Relaxed) % threads.len()];
@@ -134,7 +135,7 @@ impl Handshakes {
         }
     }
 
-    /// Reads the files again if one has changed. What can't be used leaves all as it is.
+    /// Reads the files again if one has changed. Unusable files change nothing.
     fn reload_changed(&self, settings: &Settings) {
         if !self.setup().is_some_and(|setup| setup.is_stale()) {
             return;
@@ -146,16 +147,17 @@ impl Handshakes {
     }
 }
 
-/// Whether a peer has sent something that has not been received.
+/// Returns true if the peer has sent data that have not been received.
 fn has_input(socket: &Socket) -> bool {
     let peeked = rustix::net::recv(socket.as_fd(), &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
     peeked.is_ok_and(|(count, _)| count > 0)
 }
 
-/// Whether a port needs certificates. The HTTP port's own thread runs its handshakes; these threads only notice for it that the
-/// certificates' files have changed.
+/// Returns true if a port needs certificates. The HTTP port's own thread performs its handshakes. The threads here only watch its
+/// certificates' files for changes.
 fn is_wanted(settings: &Settings) -> bool {
-    settings.tls_port.get() != 0 || (settings.http_port.get() != 0 && settings.http_tls.get())
+    let bus = settings.cluster_enabled.get() && settings.tls_cluster.get();
+    bus || settings.tls_port.get() != 0 || (settings.http_port.get() != 0 && settings.http_tls.get())
 }
 
 fn start(id: usize, shared: &Arc<Shared>) -> std::io::Result<HandshakeThread> {
@@ -173,7 +175,7 @@ fn start(id: usize, shared: &Arc<Shared>) -> std::io::Result<HandshakeThread> {
             Err(error) => log::warning(format!("TLS connections can't be accepted: epoll failed: {error}")),
         }
     };
-    std::thread::Builder::new().name(format!("handshakes-{id}")).spawn(run)?;
+    threads::spawn_numbered(&threads::HANDSHAKES, id, run)?;
     Ok(thread)
 }
 
@@ -182,10 +184,10 @@ struct Greeter {
     shared: Arc<Shared>,
     arrived: Arc<Mailbox<Accepted>>,
     poller: Epoll,
-    /// Those that are to begin, the oldest first, and since when they wait.
+    /// The queued connections, the oldest first, with the start of their wait.
     waiting: VecDeque<(Accepted, Instant)>,
     pending: Slab<Pending>,
-    /// Whether it is the one that looks after changed files.
+    /// True for the thread that reloads changed files.
     reloads: bool,
     looked_at_files: Instant,
 }
@@ -208,12 +210,12 @@ impl Greeter {
                 self.give_up_slow();
                 self.look_at_files();
             }
-            // Behind those that have ended.
+            // After finished handshakes have made room.
             self.begin_waiting();
         }
     }
 
-    /// Begins those that wait, as far as there is room.
+    /// Begins queued handshakes while there is room.
     fn begin_waiting(&mut self) {
         while !self.waiting.is_empty() && (self.has_room() || self.give_up_oldest()) {
             if let Some((accepted, _)) = self.waiting.pop_front() {
@@ -222,7 +224,7 @@ impl Greeter {
         }
     }
 
-    /// Bytes that all handshakes may take.
+    /// The most bytes of all handshakes.
     fn bytes_max(&self) -> u64 {
         self.shared.settings().unauthenticated_input_total.get() / HANDSHAKES_PART
     }
@@ -232,7 +234,7 @@ impl Greeter {
         self.pending.is_empty() || taken + SESSION_BYTES as u64 <= self.bytes_max()
     }
 
-    /// Ends the one that has been silent for longest, if that is long, or the oldest, if it has taken long. False if there is none.
+    /// Ends the handshake with the longest silence, if that is too long, or else the oldest, if it is slow. Returns false if there is none.
     fn give_up_oldest(&mut self) -> bool {
         let silent = self.pending.iter().min_by_key(|(_, pending)| pending.heard);
         let silent = silent.filter(|(_, pending)| pending.heard.elapsed() > PEER_TIME_AWAITED);
@@ -240,7 +242,7 @@ impl Greeter {
         let late = silent.or_else(|| oldest().filter(|(_, pending)| pending.began.elapsed() > HANDSHAKE_TIME_AWAITED));
         let Some((key, pending)) = late else { return false };
         if has_input(&pending.accepted.socket) {
-            // It is this thread that is late, which has yet to look.
+            // The delay is this thread's own: the peer's data have not been read yet.
             self.go_on(key);
             return self.has_room();
         }
@@ -291,8 +293,8 @@ impl Greeter {
         }
     }
 
-    /// Ends the handshakes that have most, until all of them have no more than their part, and has clients closed that have yet to
-    /// authenticate, if together they have too much.
+    /// Ends the largest handshakes until all together are within their share. Has unauthenticated clients closed if they take too much
+    /// together.
     fn keep_totals(&mut self) {
         while self.pending.len() > 1 && self.shared.engine.clients.noted(Sum::Handshakes) > self.bytes_max() {
             let Some((key, _)) = self.pending.iter().max_by_key(|(_, pending)| pending.noted) else { break };
@@ -301,7 +303,7 @@ impl Greeter {
         keep_unauthenticated_total(self.shared.engine);
     }
 
-    /// Takes one out.
+    /// Removes a handshake.
     fn remove(&mut self, key: usize) -> Pending {
         let pending = self.pending.remove(key);
         self.poller.remove(pending.accepted.socket.as_fd());
@@ -309,7 +311,7 @@ impl Greeter {
         pending
     }
 
-    /// Hands a connection whose keys are agreed on to a worker.
+    /// Hands a connection to a worker after its handshake.
     fn hand_over(&mut self, key: usize) {
         let Pending { mut accepted, setup, .. } = self.remove(key);
         if let Socket::Tls(stream) = &accepted.socket {
@@ -324,7 +326,7 @@ impl Greeter {
         self.leave(&pending.accepted.addr, why);
     }
 
-    /// Counts a connection no longer that didn't come about.
+    /// Logs a failed connection and counts it out.
     fn leave(&self, addr: &str, why: &str) {
         self.shared.note_leaving(true);
         let text = format!("Error accepting a client connection: {why} (addr={addr})");

@@ -1,8 +1,8 @@
-//! Encrypted connections that this server opens itself: to the primary that it follows (`tls-replication`).
+//! Encrypted outgoing connections to this server's primary (`tls-replication`).
 
 use std::sync::Arc;
 
-use engine::config::Settings;
+use config::Settings;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -10,10 +10,10 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, Signa
 
 use super::setup::{CertificateFiles, provider, versions};
 
-/// What such connections share, made from the configuration.
+/// Makes the shared state of these connections from the configuration.
 ///
 /// # Errors
-/// What is wrong, and what to do.
+/// The mistake, and the remedy.
 pub fn client_config(settings: &Settings) -> Result<Arc<ClientConfig>, String> {
     let mut files = CertificateFiles::of(settings);
     let provider = Arc::new(provider(settings)?);
@@ -42,8 +42,8 @@ pub fn client_config(settings: &Settings) -> Result<Arc<ClientConfig>, String> {
     config.map(Arc::new).map_err(|e| format!("the certificate for primaries and its key don't fit each other: {e}"))
 }
 
-/// Takes a certificate that one of the authorities has signed, whatever name it is for, as Redis does: a primary is named by an address as
-/// often as not, which certificates seldom have.
+/// Accepts a certificate for any name that one of the authorities has signed, like Redis does: the setting often names a primary by an
+/// address, which certificates seldom contain.
 #[derive(Debug)]
 struct AnyName(Arc<WebPkiServerVerifier>);
 
@@ -56,7 +56,7 @@ impl ServerCertVerifier for AnyName {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        // The name is looked at last, when the chain has been found good.
+        // The name is checked last, after the chain has been found valid.
         match self.0.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },

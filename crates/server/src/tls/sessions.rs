@@ -1,14 +1,14 @@
-//! `tls-session-caching`: what lets clients that come again do without half of the handshake.
+//! `tls-session-caching`: the sessions that save returning clients half of the handshake.
 
 use std::time::{Duration, Instant};
 
 use rustls::server::{ServerSessionMemoryCache, StoresServerSessions};
 
-/// A cache whose sessions end after some time.
+/// A cache with expiring sessions.
 #[derive(Debug)]
 pub struct Sessions {
     cache: std::sync::Arc<ServerSessionMemoryCache>,
-    /// What times are counted from.
+    /// The origin of times.
     began: Instant,
     timeout: Duration,
 }
@@ -17,13 +17,13 @@ pub struct Sessions {
 const TIME_BYTES: usize = 8;
 
 impl Sessions {
-    /// A cache of so many sessions, the oldest of which go first; each ends after `timeout`.
+    /// A cache of `size` sessions, each valid for `timeout`. The oldest go first.
     #[must_use]
     pub fn new(size: usize, timeout: Duration) -> Sessions {
         Sessions { cache: ServerSessionMemoryCache::new(size), began: Instant::now(), timeout }
     }
 
-    /// The session, if its time isn't up.
+    /// Returns the session, if it hasn't expired.
     fn valid(&self, stored: &[u8]) -> Option<Vec<u8>> {
         let (time, session) = stored.split_first_chunk::<TIME_BYTES>()?;
         let age = self.began.elapsed().saturating_sub(Duration::from_millis(u64::from_le_bytes(*time)));

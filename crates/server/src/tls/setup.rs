@@ -1,13 +1,13 @@
-//! What all encrypted connections share, made from the configuration: certificate and key, authorities, versions, ciphers.
+//! The shared state of all encrypted connections, made from the configuration: certificate and key, authorities, versions, ciphers.
 //!
-//! Errors name the directive at fault and say what to do; they are for the log, as with Redis.
+//! Errors name the directive at fault and the remedy. They are for the log, like in Redis.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use engine::config::{AuthClients, CertificateUser, Settings};
+use config::{AuthClients, CertificateUser, Settings};
 use engine::host::CertificateFigures;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
@@ -19,26 +19,26 @@ use rustls::{RootCertStore, ServerConfig, SupportedCipherSuite, SupportedProtoco
 use super::certificate::figures_of;
 use super::sessions::Sessions;
 
-/// Sessions that are kept where the configuration sets no bound (`tls-session-cache-size 0`): Redis's default.
+/// Number of cached sessions without a configured bound (`tls-session-cache-size 0`): Redis's default.
 const SESSIONS_MAX: usize = 20_480;
-/// Bytes of a file of certificates or a key; what is longer is another file.
+/// The longest file of certificates or a key in bytes. Longer files are refused.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// See the module's documentation.
+/// The shared state of encrypted connections.
 pub struct TlsSetup {
     /// For rustls.
     pub config: Arc<ServerConfig>,
-    /// Which field of a client's certificate names its user.
+    /// The field of a client's certificate that names its user.
     pub user: CertificateUser,
-    /// The files that were read, with the times of their last changes.
+    /// The files read, with the times of their last changes.
     files: Vec<(PathBuf, Option<SystemTime>)>,
 }
 
 impl TlsSetup {
-    /// Reads what the settings name.
+    /// Reads the files of the settings.
     ///
     /// # Errors
-    /// What is wrong, and what to do.
+    /// The mistake, and the remedy.
     pub fn read(settings: &Settings) -> Result<TlsSetup, String> {
         let mut files = CertificateFiles::of(settings);
         let chain = files.certificates("tls-cert-file", &settings.tls_cert_file.get())?;
@@ -60,7 +60,7 @@ impl TlsSetup {
         Ok(TlsSetup { config: Arc::new(config), user: settings.tls_auth_clients_user.get(), files: files.read })
     }
 
-    /// What INFO tells of the certificates: see [`engine::host::Host::certificates`].
+    /// The figures of the certificates for INFO: see [`engine::host::Host::certificates`].
     #[must_use]
     pub fn certificates(settings: &Settings) -> [Option<CertificateFigures>; 3] {
         [&settings.tls_cert_file, &settings.tls_client_cert_file, &settings.tls_ca_cert_file].map(|name| {
@@ -69,7 +69,7 @@ impl TlsSetup {
         })
     }
 
-    /// Whether one of the files has been changed since it was read.
+    /// Returns true if one of the files has changed since it was read.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.files.iter().any(|(path, changed)| changed_at(path) != *changed)
@@ -91,14 +91,14 @@ fn keep_sessions(config: &mut ServerConfig, settings: &Settings) {
     config.session_storage = Arc::new(Sessions::new(size.unwrap_or(SESSIONS_MAX), timeout));
 }
 
-/// Reads the files of certificates and keys, and notes which.
+/// Reads the files of certificates and keys, and records their names.
 pub(super) struct CertificateFiles<'s> {
     settings: &'s Settings,
     read: Vec<(PathBuf, Option<SystemTime>)>,
 }
 
 impl<'s> CertificateFiles<'s> {
-    /// None have been read.
+    /// No file has been read.
     pub(super) fn of(settings: &'s Settings) -> CertificateFiles<'s> {
         CertificateFiles { settings, read: Vec::new() }
     }
@@ -111,7 +111,7 @@ impl CertificateFiles<'_> {
         }
         let path = self.settings.in_dir(name);
         let unusable = |why: &dyn std::fmt::Display| format!("{directive} {} can't be used: {why}", path.display());
-        // The time first: a change while it is read is seen as one later.
+        // The time first: a change during the read counts as a later one.
         let changed = changed_at(&path);
         let file = fs::metadata(&path).map_err(|e| unusable(&e))?;
         if file.len() > FILE_BYTES_MAX {
@@ -152,7 +152,7 @@ impl CertificateFiles<'_> {
         PrivateKeyDer::from_pem_slice(&bytes).map_err(|e| format!("{directive} {name} has no private key: {e}"))
     }
 
-    /// The certificates of authorities, of a file and of all files in a directory.
+    /// Returns the certificates of authorities in a file and in all files of a directory.
     pub(super) fn authorities(&mut self) -> Result<RootCertStore, String> {
         let (file, directory) = (self.settings.tls_ca_cert_file.get(), self.settings.tls_ca_cert_dir.get());
         let mut roots = RootCertStore::empty();
@@ -165,7 +165,7 @@ impl CertificateFiles<'_> {
             let path = self.settings.in_dir(&directory);
             let entries = fs::read_dir(&path).map_err(|e| format!("tls-ca-cert-dir {directory} can't be read: {e}"))?;
             for path in entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()) {
-                // As with OpenSSL, what is no certificate may lie there, too.
+                // Like with OpenSSL, the directory may contain other files, too.
                 let name = path.to_string_lossy().into_owned();
                 let certificates = self.certificates("tls-ca-cert-dir", &name).unwrap_or_default();
                 roots.add_parsable_certificates(certificates);
@@ -175,7 +175,7 @@ impl CertificateFiles<'_> {
     }
 }
 
-/// The part of a PEM file with this label.
+/// Returns the part of a PEM file with this label.
 fn section<'t>(text: &'t str, label: &str) -> Option<&'t str> {
     let (begin, end) = (format!("-----BEGIN {label}-----"), format!("-----END {label}-----"));
     let at = text.find(&begin)?;
@@ -183,7 +183,7 @@ fn section<'t>(text: &'t str, label: &str) -> Option<&'t str> {
     Some(&text[at..at + len])
 }
 
-/// A key in PKCS #8 that is encrypted by a password.
+/// Decrypts a key in PKCS #8 with a password.
 fn decrypted(directive: &str, pem: &str, password: &str) -> Result<PrivateKeyDer<'static>, String> {
     let wrong = |why: &dyn std::fmt::Display| format!("{directive} can't be decrypted by {directive}-pass: {why}");
     let (_, document) = pkcs8::Document::from_pem(pem).map_err(|e| wrong(&e))?;
@@ -212,7 +212,7 @@ fn verifier(
     builder.build().map(Some).map_err(|e| format!("the authorities of clients can't be used: {e}"))
 }
 
-/// `tls-protocols`: words with blanks between them, in any case; none are all.
+/// Parses `tls-protocols`: words separated by blanks, in any case. No word means all versions.
 pub(super) fn versions(words: &str) -> Result<Vec<&'static SupportedProtocolVersion>, String> {
     let mut all: Vec<&'static SupportedProtocolVersion> = Vec::new();
     for word in words.split_whitespace() {
@@ -229,7 +229,7 @@ pub(super) fn versions(words: &str) -> Result<Vec<&'static SupportedProtocolVers
     Ok(all)
 }
 
-/// The ciphers of TLS 1.2 that there are, by OpenSSL's names.
+/// The supported ciphers of TLS 1.2, by OpenSSL's names.
 const TLS12_CIPHERS: [(&str, SupportedCipherSuite); 6] = [
     ("ECDHE-ECDSA-AES256-GCM-SHA384", ring::cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384),
     ("ECDHE-ECDSA-AES128-GCM-SHA256", ring::cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
@@ -238,13 +238,13 @@ const TLS12_CIPHERS: [(&str, SupportedCipherSuite); 6] = [
     ("ECDHE-RSA-AES128-GCM-SHA256", ring::cipher_suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256),
     ("ECDHE-RSA-CHACHA20-POLY1305", ring::cipher_suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256),
 ];
-/// Those of TLS 1.3.
+/// The supported ciphers of TLS 1.3.
 const TLS13_CIPHERS: [(&str, SupportedCipherSuite); 3] = [
     ("TLS_AES_256_GCM_SHA384", ring::cipher_suite::TLS13_AES_256_GCM_SHA384),
     ("TLS_AES_128_GCM_SHA256", ring::cipher_suite::TLS13_AES_128_GCM_SHA256),
     ("TLS_CHACHA20_POLY1305_SHA256", ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256),
 ];
-/// Words of OpenSSL for many ciphers, which stand for all that there are: the weak ones aren't.
+/// OpenSSL's words for many ciphers, which stand for all supported ones. Weak ciphers aren't supported.
 const ALL_CIPHERS: [&str; 4] = ["DEFAULT", "ALL", "HIGH", "COMPLEMENTOFDEFAULT"];
 
 pub(super) fn provider(settings: &Settings) -> Result<CryptoProvider, String> {
@@ -253,7 +253,8 @@ pub(super) fn provider(settings: &Settings) -> Result<CryptoProvider, String> {
     Ok(CryptoProvider { cipher_suites: suites, ..ring::default_provider() })
 }
 
-/// The ciphers of a list with colons, in its order; none are all. What is taken out of a list (`!MD5`) is out in any case, or named.
+/// Returns the ciphers of a list with colons, in its order. An empty list means all. A removal (`!NAME`) takes a cipher out of a word
+/// for all ciphers. The removal of an unsupported one (`!MD5`) has no effect.
 fn chosen(
     directive: &str,
     list: &str,

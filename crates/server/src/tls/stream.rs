@@ -1,11 +1,11 @@
-//! A socket that encrypts: reads and sends as a plain one does, and never waits.
+//! An encrypting socket: it reads and sends like a plain one, and never blocks.
 //!
-//! An idle one has no buffers. What is received is decrypted in the thread's scratch memory; what doesn't make a whole record waits
-//! in `received`, and what its reader had no room for in `decrypted`, which no poller announces ([`TlsStream::is_pending`]).
+//! An idle one has no buffers. Received data are decrypted in the thread's scratch memory. An incomplete record is kept in `received`, and
+//! data beyond the reader's room in `decrypted`, which no poller announces ([`TlsStream::is_pending`]).
 //!
-//! What is to be sent is encrypted by at most `PLAIN_BYTES_MAX`, and counts as sent only once the socket has taken all that it has
-//! become. So nothing but the replies themselves waits for a client that doesn't read, and they are counted, limited and put on disk
-//! as those of a plain connection; `unsent` is the encrypted form of their beginning.
+//! At most `PLAIN_BYTES_MAX` are encrypted at once, and count as sent only after the socket has taken all of their encrypted form. A client
+//! that doesn't read therefore accumulates only the replies themselves. They are counted, limited and put on disk like the replies of a
+//! plain connection. `unsent` is the encrypted form of their beginning.
 
 use std::cell::RefCell;
 use std::io;
@@ -20,28 +20,28 @@ use rustls::ServerConfig;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
 
-/// Bytes of a record that may be received: RFC 5246 allows 2,048 beyond the plaintext, and a header of 5.
+/// The longest received record in bytes: RFC 5246 allows 2,048 beyond the plaintext, and a header of 5.
 const RECORD_BYTES_MAX: usize = 16 * 1024 + 2048 + 5;
-/// Bytes that are received at once, and so, with a record that had begun before, what decrypted bytes may wait for their reader.
+/// Bytes received at once. Together with an incomplete record this bounds the decrypted bytes in store for the reader.
 const RECEIVE_BYTES_MAX: usize = 64 * 1024;
-/// Bytes that one call reads as long as there are more and room for them: then others have their turn.
+/// Bytes read by one call while there are more and room for them. Other connections have their turn then.
 const READ_BYTES_MAX: usize = 256 * 1024;
-/// Bytes that are encrypted for one system call. Their encrypted form waits if the socket doesn't take it.
+/// Bytes encrypted for one system call. Their encrypted form is kept if the socket doesn't take it.
 const PLAIN_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of one record's plaintext: small pieces of replies are put together up to that.
+/// Bytes of one record's plaintext. Small pieces of replies are combined up to this size.
 const GATHERED_BYTES_MAX: usize = 16 * 1024;
-/// Bytes that encryption adds to [`PLAIN_BYTES_MAX`], generously: 29 a record, of which there are five, and a message of keys.
+/// A generous bound for the bytes that encryption adds to [`PLAIN_BYTES_MAX`]: 29 per record, with five records, and a key update.
 const OVERHEAD_BYTES_MAX: usize = 4 * 1024;
-/// Bytes of handshake messages that are not complete: more than chains of certificates take, and rustls's own limit.
+/// Bytes of incomplete handshake messages: more than chains of certificates take, and rustls's own limit.
 const HANDSHAKE_BYTES_MAX: usize = 64 * 1024 + RECORD_BYTES_MAX;
-/// Bytes that are received at once during a handshake.
+/// Bytes received at once during a handshake.
 const HANDSHAKE_READ_BYTES: usize = 8 * 1024;
-/// Bytes of memory that a session takes until its handshake is done, beside what is received and sent: 2,200 to 4,300 were measured.
+/// Bytes of memory of a session during its handshake, besides its buffers. Measurements gave 2,200 to 4,300.
 pub const SESSION_BYTES: usize = 5 * 1024;
-/// Bytes that wait to be sent of a client that has the server answer messages of keys and reads nothing.
+/// The most unsent bytes of a client that makes the server answer key updates and reads nothing.
 const ANSWERS_BYTES_MAX: usize = 64 * 1024;
 
-/// Memory of a thread for what is being encrypted and decrypted.
+/// A thread's memory for encryption and decryption.
 struct Scratch {
     incoming: Box<[u8]>,
     plain: Vec<u8>,
@@ -56,49 +56,49 @@ thread_local! {
     });
 }
 
-/// See the module's documentation.
+/// An encrypting socket.
 pub struct TlsStream {
     tcp: TcpStream,
     session: UnbufferedServerConnection,
-    /// The beginning of a record that is yet to be complete; during the handshake, of messages.
-    /// The session notes how far it has looked at it, and may not be asked anything without it.
+    /// The beginning of an incomplete record, or of handshake messages. The session has noted its position in them, and each call needs
+    /// them.
     received: Vec<u8>,
-    /// What its reader had no room for.
+    /// Decrypted data beyond the reader's room.
     decrypted: Vec<u8>,
-    /// How much of that has been read since.
+    /// The part of it that has been read since.
     decrypted_read: usize,
     /// Encrypted bytes that the socket has not taken.
     unsent: Vec<u8>,
-    /// How much of that it has taken.
+    /// The part of them that it has taken.
     unsent_taken: usize,
-    /// Bytes of the replies that `unsent` stands for: they count as sent with its last byte.
+    /// Bytes of replies in `unsent`: they count as sent with its last byte.
     owed: usize,
-    /// Whether the peer has said its last.
+    /// True after the peer's end of data.
     ended: bool,
-    /// Whether what was received with the handshake's last message is yet to be decrypted.
+    /// True if data received with the handshake's last message have not been decrypted.
     is_fresh: bool,
-    /// Whether an error has made the session useless.
+    /// True after an error that makes the session useless.
     failed: bool,
-    /// Whether the loop has noted that it is pending.
+    /// True if the loop has listed it as pending.
     pub(crate) is_noted: bool,
 }
 
-/// How far a handshake is.
+/// The state of a handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Handshake {
-    /// It is done.
+    /// The handshake has succeeded.
     Done,
-    /// The peer's turn.
+    /// The handshake waits for data of the peer.
     Reads,
     /// The socket takes no more.
     Writes,
 }
 
-/// Where what is read goes.
+/// The destination of a read.
 enum Sink<'a> {
-    /// To the beginning of a slice.
+    /// The beginning of a slice, and the filled length.
     Slice(&'a mut [u8], usize),
-    /// To the end of a vector, within the capacity that it has; how much it was given.
+    /// The end of a vector, within its capacity, and the added length.
     Vec(&'a mut Vec<u8>, usize),
 }
 
@@ -116,7 +116,7 @@ impl Sink<'_> {
         }
     }
 
-    /// Takes what there is room for, and says how much.
+    /// Takes as many bytes as there is room for. Returns their number.
     fn take(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.room());
         match self {
@@ -140,10 +140,10 @@ impl AsFd for TlsStream {
 }
 
 impl TlsStream {
-    /// The server's side of a connection that has just been accepted, whose socket doesn't block.
+    /// The server's side of a newly accepted connection with a non-blocking socket.
     ///
     /// # Errors
-    /// The configuration can't be used.
+    /// If the configuration is unusable.
     pub fn accept(tcp: TcpStream, config: Arc<ServerConfig>) -> Result<TlsStream, rustls::Error> {
         Ok(TlsStream {
             tcp,
@@ -161,29 +161,28 @@ impl TlsStream {
         })
     }
 
-    /// The certificate that the peer has shown, in DER, if it has.
+    /// The peer's certificate in DER, if it has sent one.
     #[must_use]
     pub fn certificate(&self) -> Option<&[u8]> {
         self.session.peer_certificates()?.first().map(|certificate| certificate.as_ref())
     }
 
-    /// Whether there is something to be read that no poller announces. The end is something, as it is for a poller: until nothing is
-    /// read any more.
+    /// Returns true if there is input that no poller announces. The end of data counts, like with a poller, as long as reads continue.
     #[must_use]
     pub fn is_pending(&self) -> bool {
         !self.decrypted.is_empty() || self.is_fresh || self.ended
     }
 
-    /// Bytes of memory that it takes while its handshake is under way.
+    /// Bytes of its memory during the handshake.
     #[must_use]
     pub fn handshake_bytes(&self) -> usize {
         SESSION_BYTES + self.received.capacity() + self.unsent.capacity()
     }
 
-    /// Goes on with the handshake as far as that is possible without waiting.
+    /// Continues the handshake as far as possible without waiting.
     ///
     /// # Errors
-    /// The peer is gone, or does not agree; it has been told why then.
+    /// The peer has closed the connection, or the two sides don't agree. In the second case the peer was sent the reason.
     pub fn shake_hands(&mut self) -> io::Result<Handshake> {
         loop {
             if !self.send_unsent()? {
@@ -213,7 +212,7 @@ impl TlsStream {
         }
     }
 
-    /// Receives more of a handshake. False if there is none yet.
+    /// Receives more of a handshake. Returns false if there is no more yet.
     fn receive_handshake(&mut self) -> io::Result<bool> {
         let have = self.received.len();
         if have >= HANDSHAKE_BYTES_MAX {
@@ -222,7 +221,7 @@ impl TlsStream {
         self.received.resize(have + HANDSHAKE_READ_BYTES, 0);
         let result = receive(&self.tcp, &mut self.received[have..]);
         self.received.truncate(have + result.as_ref().map_or(0, |count| count.unwrap_or(0)));
-        // A peer that is waited for holds no more than it has sent.
+        // A silent peer takes no more memory than its data.
         self.received.shrink_to_fit();
         match result? {
             Some(0) => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -231,23 +230,22 @@ impl TlsStream {
         }
     }
 
-    /// Notes that the session is of no use any more, and sends the peer the reason, if the socket takes it. `received` is what it has not
-    /// discarded.
+    /// Marks the session as useless, and sends the peer the reason if the socket takes it. `received` are the undiscarded bytes.
     fn fail(&mut self, received: &mut [u8]) {
         self.failed = true;
         let UnbufferedStatus { state, .. } = self.session.process_tls_records(received);
         if let Ok(state @ ConnectionState::EncodeTlsData(_)) = state
             && follow(state, &mut self.unsent, &mut Vec::new()).is_ok()
         {
-            // It is of use to a peer that reads, and else lost.
+            // Useful for a peer that reads, and lost otherwise.
             let _ = self.send_unsent();
         }
     }
 
-    /// Reads into a slice. 0 is the end; none if there is nothing yet.
+    /// Reads into a slice. Returns 0 at the end of data, and `None` if there are none yet.
     ///
     /// # Errors
-    /// The connection is broken, or what came is not what the peer has sent.
+    /// The connection is broken, or the data are not authentic.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
         self.read_to(Sink::Slice(into, 0))
     }
@@ -255,7 +253,7 @@ impl TlsStream {
     /// Reads to the end of a vector, within its spare capacity.
     ///
     /// # Errors
-    /// As [`TlsStream::read`].
+    /// Like [`TlsStream::read`].
     pub fn read_more(&mut self, into: &mut Vec<u8>) -> io::Result<Option<usize>> {
         self.read_to(Sink::Vec(into, 0))
     }
@@ -274,7 +272,7 @@ impl TlsStream {
         }
     }
 
-    /// Gives a reader what was decrypted before.
+    /// Gives a reader the data decrypted before.
     fn take_decrypted(&mut self, sink: &mut Sink<'_>) {
         self.decrypted_read += sink.take(&self.decrypted[self.decrypted_read..]);
         if self.decrypted_read == self.decrypted.len() {
@@ -282,7 +280,7 @@ impl TlsStream {
         }
     }
 
-    /// Receives once and decrypts what is whole. Says whether there may be more.
+    /// Receives once and decrypts whole records. Returns true if there may be more.
     fn receive_records(&mut self, sink: &mut Sink<'_>) -> io::Result<bool> {
         SCRATCH.with_borrow_mut(|scratch| {
             let have = self.received.len();
@@ -303,7 +301,7 @@ impl TlsStream {
         })
     }
 
-    /// Decrypts the records that are whole, and keeps the rest.
+    /// Decrypts the whole records, and keeps the rest.
     fn decrypt(&mut self, incoming: &mut [u8], sink: &mut Sink<'_>) -> io::Result<()> {
         let mut at = 0;
         loop {
@@ -314,7 +312,7 @@ impl TlsStream {
                     while let Some(record) = traffic.next_record() {
                         let record = record.map_err(invalid)?;
                         at += record.discard;
-                        // In order: behind what waits already.
+                        // In order: behind the data in store.
                         let taken = if self.decrypted.is_empty() { sink.take(record.payload) } else { 0 };
                         self.decrypted.extend_from_slice(&record.payload[taken..]);
                     }
@@ -340,13 +338,13 @@ impl TlsStream {
         Ok(())
     }
 
-    /// Bytes that replies alone may have waiting in encrypted form.
+    /// The most encrypted bytes that replies alone may leave unsent.
     fn unsent_bound(&self) -> usize {
         if self.owed > 0 { PLAIN_BYTES_MAX + OVERHEAD_BYTES_MAX } else { 0 }
     }
 
-    /// Sends the beginning of what is in `output`, and says how many of its bytes are sent. Those that are being sent must still be
-    /// its beginning in the next call.
+    /// Sends the beginning of `output`. Returns the number of its bytes sent. Bytes on their way must be its beginning in the next call,
+    /// too.
     ///
     /// # Errors
     /// [`Errno::AGAIN`]: the socket takes no more. Others: the connection is broken.
@@ -360,13 +358,13 @@ impl TlsStream {
                 return Err(Errno::AGAIN);
             }
         }
-        // Less, if the replies' beginning has been put into a file meanwhile and comes back in pieces.
+        // Fewer, if the beginning of the replies went to a file meanwhile and comes back in pieces.
         let sent = self.owed.min(output.len());
         self.owed -= sent;
         Ok(sent)
     }
 
-    /// Encrypts the beginning of what is in `output`, sends what the socket takes and keeps the rest.
+    /// Encrypts the beginning of `output`, sends as much as the socket takes and keeps the rest.
     fn encrypt(&mut self, output: &Output) -> rustix::io::Result<()> {
         SCRATCH.with_borrow_mut(|scratch| {
             let Scratch { plain, outgoing, .. } = scratch;
@@ -397,11 +395,11 @@ impl TlsStream {
         }
         let mut len = 0;
         loop {
-            // With what waits for the rest of a record or message: the session has noted how far it has looked at that.
+            // With the incomplete record or message: the session has noted its position in it.
             let UnbufferedStatus { mut discard, state } = self.session.process_tls_records(&mut self.received);
             let mut done = None;
             match state.map_err(|_| Errno::IO)? {
-                // It came with the handshake's last message, and nothing has been read yet.
+                // These data came with the handshake's last message, and nothing has been read yet.
                 ConnectionState::ReadTraffic(mut traffic) => {
                     while let Some(record) = traffic.next_record() {
                         let record = record.map_err(|_| Errno::IO)?;
@@ -412,7 +410,7 @@ impl TlsStream {
                 ConnectionState::WriteTraffic(mut traffic) => {
                     done = Some(traffic.encrypt(plain, &mut outgoing[len..]).map_err(|_| Errno::IO)?);
                 }
-                // New keys, before what is encrypted by them.
+                // New keys, before the data encrypted by them.
                 ConnectionState::EncodeTlsData(mut data) => {
                     len += data.encode(&mut outgoing[len..]).map_err(|_| Errno::IO)?;
                 }
@@ -427,7 +425,7 @@ impl TlsStream {
         }
     }
 
-    /// Sends encrypted bytes that wait. False if some still do.
+    /// Sends kept encrypted bytes. Returns false if some are left.
     fn send_unsent(&mut self) -> rustix::io::Result<bool> {
         while self.unsent_taken < self.unsent.len() {
             match rustix::net::send(&self.tcp, &self.unsent[self.unsent_taken..], SendFlags::NOSIGNAL) {
@@ -443,13 +441,13 @@ impl TlsStream {
         Ok(true)
     }
 
-    /// Tells the peer that nothing follows, if the socket takes it: else the peer can't tell the end from a cut.
+    /// Announces the end of data to the peer, if the socket takes it. Without it the peer can't distinguish the end from a cut.
     fn say_goodbye(&mut self) {
         if self.failed || self.owed > 0 || !self.unsent.is_empty() {
             return;
         }
         let mut goodbye = [0; 256];
-        // As for encrypting.
+        // With the incomplete record, as for encryption.
         let UnbufferedStatus { state, .. } = self.session.process_tls_records(&mut self.received);
         if let Ok(ConnectionState::WriteTraffic(mut traffic)) = state
             && let Ok(len) = traffic.queue_close_notify(&mut goodbye)
@@ -465,19 +463,19 @@ impl Drop for TlsStream {
     }
 }
 
-/// What a state that carries no data asks for.
+/// The next step for a state without data.
 enum StateStep {
-    /// To look again.
+    /// Ask the session again.
     GoOn,
-    /// Nothing: data may go both ways.
+    /// None: data may go both ways.
     Ready,
-    /// More from the peer.
+    /// Receive more from the peer.
     NeedsMore,
-    /// Nothing: the peer has said its last.
+    /// None: the peer has ended its data.
     Ended,
 }
 
-/// Does what a state asks for but reading and writing data; data that came with a handshake goes to `decrypted`.
+/// Handles a state, except reading and writing data. Data that came with a handshake go to `decrypted`.
 fn follow(
     state: ConnectionState<'_, '_, ServerConnectionData>,
     unsent: &mut Vec<u8>,
@@ -507,7 +505,7 @@ fn follow(
     Ok(StateStep::GoOn)
 }
 
-/// Puts small pieces of replies together for one record.
+/// Combines small pieces of replies for one record.
 fn gather<'p>(first: &[u8], rest: impl Iterator<Item = &'p [u8]>, plain: &'p mut Vec<u8>) -> &'p [u8] {
     plain.clear();
     plain.extend_from_slice(first);
@@ -525,7 +523,7 @@ fn invalid(error: rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// Receives what there is. 0 is the end; none if there is nothing yet.
+/// Receives available bytes. Returns 0 at the end, and `None` if there are none yet.
 fn receive(tcp: &TcpStream, into: &mut [u8]) -> io::Result<Option<usize>> {
     loop {
         match rustix::net::recv(tcp, &mut *into, RecvFlags::empty()) {
@@ -552,7 +550,7 @@ mod tests {
 
     type Client = StreamOwned<ClientConnection, TcpStream>;
 
-    /// What a server and its client are configured with.
+    /// The configurations of a server and its client.
     fn configs() -> (Arc<ServerConfig>, Arc<ClientConfig>) {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
@@ -568,7 +566,7 @@ mod tests {
         (Arc::new(server), Arc::new(client))
     }
 
-    /// The server's side of a connection that has just been accepted, and the peer's socket.
+    /// The server's side of a newly accepted connection, and the peer's socket.
     fn accepted(config: Arc<ServerConfig>) -> (TlsStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -595,12 +593,12 @@ mod tests {
     }
 
     #[test]
-    fn what_came_with_the_handshake_is_read_though_something_is_sent_first() {
+    fn data_received_with_the_handshake_are_read_after_a_send() {
         let (mut stream, mut client) = pair();
         assert_eq!(read(&mut stream, &mut [0; 16]), "first".len());
         client.write_all(b"second").unwrap();
         client.write_all(b"third").unwrap();
-        // As the handshake leaves it.
+        // The state that the handshake leaves.
         stream.is_fresh = true;
         while stream.received.len() < 2 * 22 + "secondthird".len() {
             let _ = stream.receive_handshake().unwrap();
@@ -628,7 +626,7 @@ mod tests {
         drop(stream);
     }
 
-    /// Reads until something comes.
+    /// Reads until data come.
     fn read(stream: &mut TlsStream, into: &mut [u8]) -> usize {
         loop {
             match stream.read(into).unwrap() {
@@ -639,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reader_has_no_room_for_waits_for_it_and_is_pending() {
+    fn data_beyond_the_readers_room_are_kept_and_pending() {
         let (mut stream, mut client) = pair();
         let mut little = [0; 3];
         assert!(stream.is_pending(), "what came with the handshake is announced by no poller");
@@ -648,7 +646,7 @@ mod tests {
         assert_eq!((read(&mut stream, &mut little), &little[..2]), (2, &b"st"[..]));
         assert_eq!(stream.read(&mut little).unwrap(), None);
         assert!(!stream.is_pending() && stream.decrypted.capacity() == 0 && stream.received.capacity() == 0);
-        // Through a vector, of which no more is used than it has.
+        // Through a vector, up to its capacity.
         let sent: Vec<u8> = (0..300_000u32).map(|i| (i % 251) as u8).collect();
         let copy = sent.clone();
         let writing = std::thread::spawn(move || {
@@ -673,12 +671,12 @@ mod tests {
     #[test]
     fn replies_count_as_sent_once_the_socket_has_taken_them_even_if_they_come_back_in_pieces() {
         let (mut stream, mut client) = pair();
-        // A socket that is closed before all has been read from it resets the connection.
+        // Closing a socket with unread data would reset the connection.
         assert_eq!(read(&mut stream, &mut [0; 16]), "first".len());
         let sent: Vec<u8> = (0..20_000_000u32).map(|i| (i % 249) as u8).collect();
         let expected = sent.clone();
         let mut output = Output::from(sent.clone());
-        // Nothing is read until the socket is full.
+        // The client reads nothing until the socket is full.
         let mut at = 0;
         let full = loop {
             match stream.write(&output) {
@@ -696,7 +694,7 @@ mod tests {
             client.read_exact(&mut got).unwrap();
             (got == expected, client)
         });
-        // As from a file, in pieces shorter than what is encrypted already.
+        // In pieces shorter than the data already encrypted, like from a file.
         while at < sent.len() {
             let end = sent.len().min(at + 1000);
             let mut piece = Output::from(sent[at..end].to_vec());

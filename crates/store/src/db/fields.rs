@@ -1,10 +1,10 @@
-//! Fields of hashes that expire: when a shard looks for them, and their end.
+//! Expiring fields of hashes: when a shard looks for them, and their removal.
 //!
-//! [`Db::reclaim`] removes them soon after their time. Until then no command sees them: reads go by what lives
-//! ([`TimedHash::living`]), and a command that writes fields removes those of them first that are due ([`Db::expire_fields`]), so that the
-//! journal has that before the command itself.
+//! [`Db::reclaim`] removes expired fields soon after their time. Until then no command sees them: reads go through the
+//! view of living fields ([`TimedHash::living`]). A command that writes fields first removes the expired ones among
+//! them ([`Db::expire_fields`]), so that the journal records this removal before the command.
 
-use super::{Change, Db, Event, Observed, Seen, WrongType, saving};
+use super::{Change, Db, Event, Seen, SideEffects, WrongType, saving};
 use crate::hash::KeyHash;
 use crate::keyspace::{Key, Shard};
 use crate::snapshot::Saving;
@@ -12,13 +12,13 @@ use crate::table::RefMut;
 use crate::types::timed_hash::TimedHash;
 use crate::value::Object;
 
-impl Observed {
-    /// Whether the names of fields that expire are to be listed.
+impl SideEffects {
+    /// Returns true if the names of expired fields are to be listed.
     fn lists_fields(&self) -> bool {
         self.list & Event::FieldsExpired as u8 != 0
     }
 
-    /// Notes that so many fields have expired; `names` are theirs, if they are listed.
+    /// Notes that `count` fields have expired. `names` holds their names, if these are listed.
     fn note_fields_expired(&mut self, database: usize, key: &[u8], count: usize, names: Vec<Box<[u8]>>) {
         self.expired_fields += count as u64;
         if count > 0 && self.lists_fields() {
@@ -28,16 +28,17 @@ impl Observed {
 }
 
 impl Db<'_, '_> {
-    /// Notes when the next field of a key's hash expires.
+    /// Notes the next expiry of a field in a key's hash.
     pub(super) fn note_field(&mut self, hash: KeyHash, at_ms: u64) {
         self.shard_mut(hash).note_field(at_ms, hash);
         self.locked.keyspace().mark_timed_fields(self.database);
     }
 
-    /// Has `change` change the key's hash, which is one whose fields may expire from now on; none if there is no key.
+    /// Runs `change` on the key's hash and converts it to one with expiring fields. Returns None if the key does not
+    /// exist.
     ///
     /// # Errors
-    /// If the key holds no hash.
+    /// If the key holds another type.
     pub fn change_timed<T>(
         &mut self,
         key: Key<'_>,
@@ -47,7 +48,7 @@ impl Db<'_, '_> {
         let hash = entry.into_object().and_then(|value| value.timed_hash_mut()).ok_or(WrongType)?;
         let before = hash.next_expiry();
         let changed = change(hash);
-        // A note at an earlier time serves as well.
+        // A note at an earlier time is enough.
         if let Some(at) = hash.next_expiry()
             && before.is_none_or(|before| before > at)
         {
@@ -56,8 +57,8 @@ impl Db<'_, '_> {
         Ok(Some(changed))
     }
 
-    /// Removes those of the named fields of a key's hash that are due, for a command that writes them. Says
-    /// whether there were any; the hash may be empty then.
+    /// Removes the expired ones among the named fields of a key's hash, for a command that is about to write them.
+    /// Returns true if there were any; the hash may be empty then.
     pub fn expire_fields<'f>(&mut self, key: Key<'_>, names: impl Iterator<Item = &'f [u8]>) -> bool {
         let now = self.clock.due_ms;
         let shard = self.locked.keyspace().shard_of(key.hash);
@@ -67,7 +68,7 @@ impl Db<'_, '_> {
             return false;
         };
         let mut due: Vec<_> = names.filter(|name| hash.has_due(name, now)).map(Box::<[u8]>::from).collect();
-        // A field may be named twice.
+        // The same field may be named twice.
         due.sort_unstable();
         due.dedup();
         if due.is_empty() {
@@ -81,7 +82,7 @@ impl Db<'_, '_> {
         true
     }
 
-    /// Removes up to `limit` fields of a shard's hashes whose time has come. Says whether there may be more.
+    /// Removes up to `limit` expired fields of a shard's hashes. Returns true if there may be more.
     pub(super) fn reclaim_fields(&mut self, shard: usize, limit: usize) -> bool {
         let (now, database) = (self.clock.due_ms, self.database);
         let observed = &mut *self.observed;
@@ -126,20 +127,20 @@ impl Db<'_, '_> {
     }
 }
 
-/// The hash with fields that may expire that the key holds.
+/// Returns the key's hash, if it has expiring fields.
 fn timed_in<'s>(shard: &'s mut Shard, key: Key<'_>) -> Option<&'s mut TimedHash> {
     let entry = shard.table.find_mut(key.hash, key.bytes);
     entry.and_then(RefMut::into_object).and_then(TimedHash::of_mut)
 }
 
-/// Removes up to `limit` due fields of a key's hash. Says how much of that has been used.
+/// Removes up to `limit` expired fields of a key's hash. Returns how much of `limit` it has used.
 fn expire_in(
     shard: &mut Shard,
     saving: Option<&mut Saving<'_>>,
     key: Key<'_>,
     now_ms: u64,
     limit: usize,
-    (database, observed): (usize, &mut Observed),
+    (database, observed): (usize, &mut SideEffects),
 ) -> usize {
     saving::save_in(shard, saving, Change::Altered, key);
     let Some(hash) = timed_in(shard, key) else { return 0 };

@@ -1,4 +1,4 @@
-//! What a change to a database owes a snapshot that runs: see [`crate::snapshot`].
+//! Obligations of changes towards a running snapshot: see [`crate::snapshot`].
 
 use super::Db;
 use crate::entry::Entry;
@@ -6,7 +6,7 @@ use crate::keyspace::{Key, Shard};
 use crate::snapshot::{Change, Saving};
 
 impl Db<'_, '_> {
-    /// Saves the key's entry, if a snapshot runs that has not done so. To be called before an entry is changed or
+    /// Saves the key's entry, if a running snapshot has not saved it yet. Call it before an entry is changed or
     /// removed.
     #[inline(always)]
     pub(super) fn save_before(&mut self, change: Change, key: Key<'_>) {
@@ -23,7 +23,7 @@ impl Db<'_, '_> {
         save_in(shard, saving.as_mut(), change, key);
     }
 
-    /// Sees to an entry that is about to be put in.
+    /// Prepares a new entry for a running snapshot.
     #[inline(always)]
     pub(super) fn adopt(&mut self, key: Key<'_>, entry: &mut Entry) {
         if self.locked.keyspace().snapshots().runs() {
@@ -35,13 +35,16 @@ impl Db<'_, '_> {
     #[inline(never)]
     fn adopt_now(&mut self, key: Key<'_>, entry: &mut Entry) {
         let shard = self.locked.keyspace().shard_of(key.hash);
+        if entry.has_walk() {
+            self.locked.add_saver(shard);
+        }
         if let (_, Some(mut saving)) = self.locked.with_saver(self.first, shard) {
             saving.adopt(entry);
         }
     }
 }
 
-/// The same as [`Db::save_before`] in a shard that is visited.
+/// Like [`Db::save_before`], for a shard that is being visited.
 pub(super) fn save_in(shard: &mut Shard, saving: Option<&mut Saving<'_>>, change: Change, key: Key<'_>) {
     if let Some(saving) = saving
         && let Some(mut entry) = shard.table.find_mut(key.hash, key.bytes)
@@ -50,7 +53,7 @@ pub(super) fn save_in(shard: &mut Shard, saving: Option<&mut Saving<'_>>, change
     }
 }
 
-/// A shard that is being flushed, unless a snapshot keeps it.
+/// Returns a shard that is being flushed, unless a snapshot keeps it.
 pub(super) fn unless_unsaved(shard: Shard, saving: Option<Saving<'_>>) -> Option<Shard> {
     match saving {
         Some(saving) => saving.keep(shard),

@@ -17,7 +17,7 @@ fn with<T>(keyspace: &Keyspace, now_ms: u64, run: impl FnOnce(&mut Db<'_, '_>) -
 pub(super) fn with_clock<T>(keyspace: &Keyspace, clock: Clock, run: impl FnOnce(&mut Db<'_, '_>) -> T) -> T {
     let alone = keyspace.gate().close();
     let mut locked = keyspace.all(&alone);
-    let mut observed = Observed::default();
+    let mut observed = SideEffects::default();
     run(&mut Db::new(&mut locked, 0, &clock, &mut observed))
 }
 
@@ -78,7 +78,7 @@ fn room_that_is_made_for_keys_is_no_more_than_they_take() {
     let grown = with(&keyspace, 100, fill);
     with(&keyspace, 100, |db| {
         db.expect(1 << 20);
-        assert_eq!((tables(db), db.flush(false)), (grown, 50 * COUNT as usize), "there are keys already");
+        assert_eq!((tables(db), db.flush(false)), (grown, 50 * COUNT as usize), "the database has keys already");
         db.expect(50 * COUNT as usize);
         let made = tables(db);
         let filled = fill(db);
@@ -102,13 +102,13 @@ fn a_survey_counts_keys_and_estimates_their_time() {
 }
 
 #[test]
-fn what_has_expired_is_reclaimed_without_being_met() {
+fn expired_keys_are_reclaimed_without_an_access() {
     let keyspace = Keyspace::new(2, if cfg!(miri) { 1 } else { 4 });
     with(&keyspace, 0, |db| {
         for i in 0..COUNT {
             let name = format!("{i}");
             db.set_string(Key::new(name.as_bytes()), b"v", Ttl::At(10 + i));
-            // Longer and shorter lives than first noted.
+            // Some expiries are later and some earlier than the first ones.
             if i % 3 == 0 {
                 db.set_expiry(Key::new(name.as_bytes()), Some(5000));
             }
@@ -166,7 +166,7 @@ fn refreshing_an_expiry_for_ever_takes_bounded_memory() {
     });
 }
 
-/// A hash whose fields f0, f1 and so on expire at these times.
+/// Returns a hash with the fields f0, f1, ..., which expire at these times.
 fn timed(expiries: &[u64]) -> Value {
     let mut hash = crate::types::timed_hash::TimedHash::new();
     for (i, &at) in expiries.iter().enumerate() {
@@ -175,7 +175,7 @@ fn timed(expiries: &[u64]) -> Value {
     Value::TimedHash(hash)
 }
 
-/// Removes what is due. Says how many fields, and which events there were.
+/// Removes expired fields and returns their number and the events.
 fn reclaim_fields(keyspace: &Keyspace, now_ms: u64, limit: usize) -> (u64, Vec<(Event, String, usize)>) {
     with(keyspace, now_ms, |db| {
         db.observed.list = u8::MAX;
@@ -197,7 +197,7 @@ fn fields_are_removed_after_their_time_and_their_key_with_the_last() {
     let expired = |count| (Event::FieldsExpired, "h".to_string(), count);
     assert_eq!(reclaim_fields(&keyspace, 201, 16), (2, vec![expired(2)]));
     with(&keyspace, 201, |db| {
-        // What is set earlier is found earlier, what is set later not too early.
+        // An earlier expiry is found earlier, and a later one not too early.
         db.change_timed(Key::new(b"h"), |hash| hash.set_expiry(b"f2", Some(250))).unwrap();
     });
     assert_eq!(reclaim_fields(&keyspace, 250, 16), (0, vec![]));
@@ -227,7 +227,7 @@ fn many_fields_that_expire_at_once_are_removed_in_steps() {
 }
 
 #[test]
-fn fields_are_found_wherever_their_hash_has_gone() {
+fn fields_expire_in_copied_moved_and_renamed_hashes() {
     let keyspace = Keyspace::new(16, 1);
     with(&keyspace, 1, |db| {
         db.set_object(Key::new(b"old"), timed(&[200]), Ttl::Clear);

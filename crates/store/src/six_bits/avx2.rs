@@ -1,4 +1,4 @@
-//! With vectors of 32 bytes, which AVX2 has.
+//! Implementation with AVX2's vectors of 32 bytes.
 
 use std::arch::x86_64::{
     __m256i, _mm_loadu_si128, _mm_storel_epi64, _mm_storeu_si128, _mm256_and_si256, _mm256_blend_epi16,
@@ -12,15 +12,15 @@ use super::{BLOCK, PACKED, Pack, Raise, packed_bytes};
 
 /// Numbers of a vector.
 const LANES: usize = 32;
-/// Their bytes when they are packed.
+/// Bytes of the packed numbers of a vector.
 const LANES_PACKED: usize = packed_bytes(LANES);
-/// Bytes of a half of a vector. Bytes don't move from one half to the other when they are shuffled.
+/// Bytes of half a vector. Shuffles move no byte from one half to the other.
 const HALF: usize = 16;
 
-/// These ways, if the processor has them.
+/// Returns this implementation, if the processor supports it.
 pub(super) fn ways() -> Option<(Raise, Pack)> {
     fn checked_raise(blocks: &mut [[u8; BLOCK]], packed: &[[u8; PACKED]]) {
-        // SAFETY: `ways` gives this function out only where the processor has AVX2.
+        // SAFETY: `ways` returns this function only if the processor has AVX2.
         unsafe { raise(blocks, packed) }
     }
     fn checked_pack(blocks: &[[u8; BLOCK]], packed: &mut [[u8; PACKED]]) {
@@ -49,10 +49,11 @@ fn pack(blocks: &[[u8; BLOCK]], packed: &mut [[u8; PACKED]]) {
     }
 }
 
-/// Unpacks numbers, of which sixteen are in the first twelve bytes of the lower half, and sixteen in the last twelve of the upper one.
+/// Unpacks 32 numbers: sixteen from the first twelve bytes of the lower half, and sixteen from the last twelve of the
+/// upper half.
 ///
-/// Four numbers in the bytes a, b and c are spread over the words (a, b) and (b, c). The second of these is shifted, so that either word
-/// has two numbers in its lowest bits.
+/// Four numbers in the bytes a, b and c are spread over the words (a, b) and (b, c). The second word is shifted, so
+/// that each word has two numbers in its lowest bits.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn unpack(packed: __m256i) -> __m256i {
@@ -74,7 +75,7 @@ fn unpack(packed: __m256i) -> __m256i {
 #[inline]
 fn pack_vector(numbers: __m256i) -> __m256i {
     const NONE: i8 = -1;
-    // Pairs, each with the second one 6 bits further up, then quads, with the second pair 12 bits further up.
+    // First form pairs, with the second number 6 bits higher, then quads, with the second pair 12 bits higher.
     let pairs = _mm256_maddubs_epi16(numbers, _mm256_set1_epi16(1 | 1 << 6 << 8));
     let quads = _mm256_madd_epi16(pairs, _mm256_set1_epi32(1 | 1 << 12 << 16));
     #[rustfmt::skip]
@@ -89,23 +90,23 @@ fn pack_vector(numbers: __m256i) -> __m256i {
 #[target_feature(enable = "avx2")]
 #[inline]
 fn load(bytes: &[u8; LANES]) -> __m256i {
-    // SAFETY: there are 32 bytes to be read, wherever they begin.
+    // SAFETY: the array has 32 bytes, and the load needs no alignment.
     unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
 }
 
 #[target_feature(enable = "avx2")]
 #[inline]
 fn store(bytes: &mut [u8; LANES], vector: __m256i) {
-    // SAFETY: there is room for 32 bytes, wherever they begin.
+    // SAFETY: the array has 32 bytes, and the store needs no alignment.
     unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), vector) }
 }
 
-/// The first 16 of 24 bytes, and the last 16.
+/// Loads the first 16 of 24 bytes, and the last 16.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn halves(packed: &[u8; LANES_PACKED]) -> __m256i {
     let from = packed.as_ptr();
-    // SAFETY: there are 16 bytes to be read from the first on and from the ninth on, wherever they begin.
+    // SAFETY: 16 bytes are readable from the first and from the ninth byte on, and the loads need no alignment.
     let (first, last) =
         unsafe { (_mm_loadu_si128(from.cast()), _mm_loadu_si128(from.add(LANES_PACKED - HALF).cast())) };
     _mm256_setr_m128i(first, last)
@@ -116,7 +117,7 @@ fn halves(packed: &[u8; LANES_PACKED]) -> __m256i {
 #[inline]
 fn store_packed(packed: &mut [u8; LANES_PACKED], vector: __m256i) {
     let to = packed.as_mut_ptr();
-    // SAFETY: there is room for 16 bytes and 8 behind them, wherever they begin.
+    // SAFETY: the array has space for 16 bytes and 8 more, and the stores need no alignment.
     unsafe {
         _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(vector));
         _mm_storel_epi64(to.add(HALF).cast(), _mm256_extracti128_si256::<1>(vector));

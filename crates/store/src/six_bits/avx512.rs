@@ -1,4 +1,4 @@
-//! With vectors of 64 bytes. AVX-512 has them, and its extension VBMI moves each byte to any other's position.
+//! Implementation with AVX-512's vectors of 64 bytes. Its extension VBMI moves bytes between any two positions.
 
 use std::arch::x86_64::{
     __m512i, __mmask64, _mm512_and_si512, _mm512_loadu_epi8, _mm512_madd_epi16, _mm512_maddubs_epi16,
@@ -9,13 +9,13 @@ use std::arch::x86_64::{
 
 use super::{BLOCK, PACKED, Pack, Raise};
 
-/// The bytes of a vector that packed numbers have.
+/// Mask of the bytes of a vector that hold packed numbers.
 const IS_PACKED: __mmask64 = (1 << PACKED) - 1;
 
-/// These ways, if the processor has them.
+/// Returns this implementation, if the processor supports it.
 pub(super) fn ways() -> Option<(Raise, Pack)> {
     fn checked_raise(blocks: &mut [[u8; BLOCK]], packed: &[[u8; PACKED]]) {
-        // SAFETY: `ways` gives this function out only where the processor has what it is built for.
+        // SAFETY: `ways` returns this function only if the processor has the target features.
         unsafe { raise(blocks, packed) }
     }
     fn checked_pack(blocks: &[[u8; BLOCK]], packed: &mut [[u8; PACKED]]) {
@@ -43,8 +43,8 @@ fn pack(blocks: &[[u8; BLOCK]], packed: &mut [[u8; PACKED]]) {
     }
 }
 
-/// Unpacks the numbers in a vector's first 48 bytes: each eight bytes get the six that have their numbers, and each byte the bits from six
-/// times its index on.
+/// Unpacks the numbers in a vector's first 48 bytes: each group of eight bytes gets the six bytes with its numbers, and
+/// each byte gets the bits from six times its index on.
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
 #[inline]
 fn unpack(packed: __m512i) -> __m512i {
@@ -59,13 +59,14 @@ fn unpack(packed: __m512i) -> __m512i {
 #[inline]
 fn pack_vector(numbers: __m512i) -> __m512i {
     const THREE_OF_FOUR: [u8; BLOCK] = places(3, 4);
-    // Pairs, each with the second one 6 bits further up, then quads, with the second pair 12 bits further up.
+    // First form pairs, with the second number 6 bits higher, then quads, with the second pair 12 bits higher.
     let pairs = _mm512_maddubs_epi16(numbers, _mm512_set1_epi16(1 | 1 << 6 << 8));
     let quads = _mm512_madd_epi16(pairs, _mm512_set1_epi32(1 | 1 << 12 << 16));
     _mm512_permutexvar_epi8(load(&THREE_OF_FOUR), quads)
 }
 
-/// For each byte of groups of `group`, where it comes from if the groups were `from` bytes apart. What is beyond a vector doesn't matter.
+/// Returns the source position of each byte: groups of `group` bytes come from groups that are `from` bytes apart.
+/// Positions beyond the vector are irrelevant.
 const fn places(group: usize, from: usize) -> [u8; BLOCK] {
     let mut places = [0; BLOCK];
     let mut at = 0;
@@ -79,22 +80,22 @@ const fn places(group: usize, from: usize) -> [u8; BLOCK] {
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 fn load(bytes: &[u8; BLOCK]) -> __m512i {
-    // SAFETY: there are 64 bytes to be read, wherever they begin.
+    // SAFETY: the array has 64 bytes, and the load needs no alignment.
     unsafe { _mm512_loadu_epi8(bytes.as_ptr().cast()) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 fn store(bytes: &mut [u8; BLOCK], vector: __m512i) {
-    // SAFETY: there is room for 64 bytes, wherever they begin.
+    // SAFETY: the array has 64 bytes, and the store needs no alignment.
     unsafe { _mm512_storeu_epi8(bytes.as_mut_ptr().cast(), vector) }
 }
 
-/// 48 bytes, and zeros behind them.
+/// Loads 48 bytes, followed by zeros.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 fn load_packed(packed: &[u8; PACKED]) -> __m512i {
-    // SAFETY: there are 48 bytes to be read, wherever they begin, and no others are.
+    // SAFETY: the array has 48 bytes; the masked load reads no others and needs no alignment.
     unsafe { _mm512_maskz_loadu_epi8(IS_PACKED, packed.as_ptr().cast()) }
 }
 
@@ -102,6 +103,6 @@ fn load_packed(packed: &[u8; PACKED]) -> __m512i {
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 fn store_packed(packed: &mut [u8; PACKED], vector: __m512i) {
-    // SAFETY: there is room for 48 bytes, wherever they begin, and no others are written.
+    // SAFETY: the array has 48 bytes; the masked store writes no others and needs no alignment.
     unsafe { _mm512_mask_storeu_epi8(packed.as_mut_ptr().cast(), IS_PACKED, vector) }
 }

@@ -1,47 +1,47 @@
-//! Saving a large collection in pieces, while commands go on to change it.
+//! Saving a large collection in pieces while commands continue to change it.
 //!
 //! # Tables
-//! The walk through a large hash, set or sorted set follows its table with a cursor of SCAN. Such a cursor is a place in
-//! the order of the bit-reversed hashes: whatever the table's size is, elements before that place have been walked and
-//! those after it have not ([`has_passed`]). So elements need no marks, and the table may grow and shrink.
-//! What changes or removes an element that has not been walked gives its old form to the target first. The element's
-//! name is noted, as is that of an element that is added there, and the walk passes over it. The notes take memory for
-//! what is written to this one key while it is walked, and go with the walk.
+//! The walk through a large hash, set or sorted set follows its table with a cursor of SCAN. This cursor is a position
+//! in the order of the bit-reversed hashes: at any table size, elements before the position have been walked and later
+//! ones have not ([`has_passed`]). Therefore elements need no marks, and the table may grow and shrink. Before an
+//! element that has not been walked is changed or removed, its old form goes to the target, and its name is noted. The
+//! name of an element that is added beyond the cursor is noted, too. The walk skips noted names. The notes take memory
+//! for writes to this one key during its walk, and are freed with the walk.
 //!
 //! # Lists
-//! Their order must be kept, so what is about to change is copied and put aside, a node at a time: see `list::walk`.
+//! Lists must keep their order, so a change first copies the affected node and puts the copy aside: see `list::walk`.
 //!
 //! # Suggestions
-//! The walk goes through the texts in their order: see `suggestions::walk`.
+//! The walk visits the texts in their order: see `suggestions::walk`.
 //!
-//! A walk belongs to the value: it goes with it when the key is renamed, moved, or removed.
+//! A walk belongs to the value, and stays with it when the key is renamed, moved or removed.
 
 use super::{BUCKET_BYTES, Budget, Step};
 use crate::hash::{ItemHash, TableHash};
 use crate::table::{Record, Table};
 use crate::types::packed::Item;
-use crate::types::thin::SetMember;
+use crate::types::packed_record::SetMember;
 
-/// Elements that a collection may have to be saved whole, which takes some tens of microseconds. Fewer in tests, whose
-/// collections are small.
+/// Maximum number of elements of a collection that is saved whole, which takes some tens of microseconds. Collections
+/// in tests are small, so the limit is lower there.
 pub(crate) const WHOLE_ELEMENTS_MAX: usize = if cfg!(test) { 6 } else { 1000 };
-/// Bytes that an element is charged for besides its own: what else is read of it.
+/// Bytes charged for an element in addition to its own: the other memory that is read for it.
 const ELEMENT_BYTES: usize = 32;
 
-/// Takes the elements of one collection, as many as it had at the cut, each once; those of a list in their order, others
-/// in none. Called with the shard's lock held, so it must not wait.
+/// Receives the elements that one collection had at the cut, each once; those of a list in order, others in no
+/// particular order. Called under the shard's lock, so it must not wait.
 ///
-/// Elements of several collections may come in turn, and other entries of the shard between them. A collection may be
-/// renamed into another shard meanwhile, which then goes on: what counts is that [`ElementSink::end`] comes before the
-/// snapshot is complete. Dropped without that, the snapshot was cancelled.
+/// Elements of several collections may alternate, with other entries of the shard between them. Meanwhile a collection
+/// may be renamed into another shard, which then continues. [`ElementSink::end`] is called before the snapshot is
+/// complete. A drop without that call means that the snapshot was cancelled.
 pub trait ElementSink: Send {
     /// Saves an element.
     fn element(&mut self, element: Element<'_>);
 
-    /// Whether the walk should pause. Writers don't ask.
+    /// Returns true if the walk should pause. Writers ignore it.
     fn is_full(&self) -> bool;
 
-    /// All elements have been saved.
+    /// Called when all elements have been saved.
     fn end(self: Box<Self>);
 }
 
@@ -50,18 +50,18 @@ pub trait ElementSink: Send {
 pub enum Element<'a> {
     /// A member of a set.
     Member(&'a [u8]),
-    /// A field of a hash, its value, and when it expires, in milliseconds of Unix time.
+    /// A field of a hash, its value, and its expiry in milliseconds of Unix time.
     Field(&'a [u8], &'a [u8], Option<u64>),
     /// A member of a sorted set, and its score.
     Scored(&'a [u8], f64),
     /// An element of a list.
     Item(Item<'a>),
-    /// A suggestion's text, its score, and what was added to it.
+    /// A suggestion's text, its score and its payload.
     Suggestion(&'a [u8], f32, Option<&'a [u8]>),
 }
 
 impl<'a> Element<'a> {
-    /// What tells it from the others of its collection; nothing does so in a list.
+    /// Returns the name, which is unique in the collection; empty for elements of a list.
     fn name(&self) -> &'a [u8] {
         match *self {
             Element::Member(name)
@@ -72,7 +72,7 @@ impl<'a> Element<'a> {
         }
     }
 
-    /// Bytes of memory that are read of it, about.
+    /// Estimates the bytes of memory that are read for it.
     fn bytes(&self) -> usize {
         let own = match *self {
             Element::Member(name) | Element::Scored(name, _) => name.len(),
@@ -84,7 +84,7 @@ impl<'a> Element<'a> {
     }
 }
 
-/// Where the elements of a collection go, and at what expense.
+/// The target of a collection's elements, with their cost.
 pub(crate) struct ElementTarget(Box<dyn ElementSink>);
 
 impl ElementTarget {
@@ -97,7 +97,7 @@ impl ElementTarget {
         self.0.element(element);
     }
 
-    /// Why the walk must stop, if it must.
+    /// Returns the reason if the walk must stop.
     pub fn stops(&self, budget: &Budget) -> Option<Step> {
         if self.0.is_full() { Some(Step::Full) } else { budget.is_used_up().then_some(Step::More) }
     }
@@ -107,7 +107,7 @@ impl ElementTarget {
     }
 }
 
-/// The walk through the table of a large collection, while there is one.
+/// The walk through the table of a large collection, if there is one.
 pub(crate) type OnTable = Option<Box<TableWalk>>;
 
 /// See the module's documentation.
@@ -115,12 +115,11 @@ pub(crate) struct TableWalk {
     target: ElementTarget,
     /// The cursor of the next step; 0 before the first.
     cursor: u64,
-    /// Elements before which the walk is, and which are not to be saved when it comes to them: their old form has been,
-    /// or they are new.
+    /// Elements beyond the cursor that the walk must skip: either their old form has been saved, or they are new.
     settled: Table<SetMember>,
 }
 
-/// Whether a cursor has passed the place of this hash.
+/// Returns true if a cursor has passed the position of this hash.
 fn has_passed(cursor: u64, hash: ItemHash) -> bool {
     hash.bits().reverse_bits() < cursor.reverse_bits()
 }
@@ -130,7 +129,7 @@ impl TableWalk {
         Box::new(TableWalk { target: ElementTarget::new(elements), cursor: 0, settled: Table::new() })
     }
 
-    /// An element with this name is about to be changed or removed, and is `old` as yet; or it is being added.
+    /// Call when the element `name` is changed or removed, with its old form, or when it is added, with None.
     #[cold]
     pub fn settle(&mut self, hash: ItemHash, name: &[u8], old: Option<Element<'_>>) {
         if has_passed(self.cursor, hash) || self.settled.find(hash, name).is_some() {
@@ -142,7 +141,7 @@ impl TableWalk {
         }
     }
 
-    /// Saves what the budget allows. Says why it has stopped before the end.
+    /// Saves elements until the budget is used up. Returns the reason if it stopped before the end.
     fn step<R: Record<Hash = ItemHash>>(
         &mut self,
         table: &Table<R>,
@@ -160,7 +159,7 @@ impl TableWalk {
             *cursor = table.scan(from, |record| {
                 let element = element(record);
                 let hash = ItemHash::of(element.name());
-                // In a table that has become smaller, a step begins before the cursor.
+                // In a table that has shrunk, a step begins before the cursor.
                 if !has_passed(from, hash) && settled.find(hash, element.name()).is_none() {
                     target.save(element, budget);
                 }
@@ -172,7 +171,7 @@ impl TableWalk {
     }
 }
 
-/// Goes on with a walk, and ends it if nothing is left. Says why it has stopped before the end.
+/// Continues a walk, and ends it after the last element. Returns the reason if it stopped before the end.
 pub(crate) fn step_on_table<R: Record<Hash = ItemHash>>(
     walk: &mut OnTable,
     table: &Table<R>,

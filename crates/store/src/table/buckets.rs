@@ -1,40 +1,49 @@
-//! The buckets of a table, in segments of a fixed size: a table of any size grows by one bucket without moving the
-//! others, never asks for much memory at once, and takes no more than a segment that it doesn't use yet.
+//! The buckets of a table, in segments of a fixed size. A table of any size grows by one bucket without moving the
+//! others, never allocates much at once, and has at most one segment that is not full.
 //!
-//! A table that fits into one segment has a smaller one, with room for a power of two of buckets.
+//! A table that fits into one segment has a smaller one, with space for a power of two of buckets.
 //!
-//! `unsafe` because a lookup goes through here: the directory is a list of plain addresses, and its bounds aren't
-//! checked. The invariant: **`directory[i]` owns the buckets `i * SEGMENT..`, `SEGMENT` of them or, of an only segment,
-//! `capacity` many; there are exactly as many segments as `len` buckets need; `mask + 1` is `len` rounded up to a power
-//! of two.**
+//! This module uses `unsafe` because every lookup passes through it: the directory is a list of plain addresses, and
+//! accesses skip the bounds check. The invariant: **`directory[i]` owns the buckets `i * SEGMENT..`: `SEGMENT` of them
+//! or, if it is the only segment, `capacity` many; there are exactly as many segments as `len` buckets need; `mask + 1`
+//! is `len` rounded up to a power of two.**
 
 use std::ptr::NonNull;
 
+use smallvec::SmallVec;
+
 use super::Bucket;
 
-/// Buckets of a segment: 16 KB, whose memory is cleared within some microseconds. Fewer under Miri, which is slow.
+/// Buckets of a segment: 16 KB, which are cleared within some microseconds. Miri is slow, so it gets fewer.
 const SEGMENT: usize = if cfg!(miri) { 8 } else { 256 };
 
-/// A tag is a window of 16 bits of the hash. By so many of them, from the window's beginning on, the bucket will be
-/// split: a split finds its bit in the tag, and needs not read the records to hash their keys again. Once the bits are
-/// used up, which is in one of so many doublings of the table, it does, and the window moves on. The other six always
-/// tell the records of a bucket apart. Fewer under Miri, which is slow.
+/// Distance between two windows of tags. A tag is a window of 16 bits of the hash. The first `WINDOW_STEP` bits of the
+/// window serve for splits: a split finds its bit in the tag and need not read the records to hash their keys. After
+/// that many doublings of the table the bits are used up; then the split does read the records, and the window moves
+/// on. The other six bits always tell the records of a bucket apart. Miri is slow, so it gets fewer.
 const WINDOW_STEP: u32 = if cfg!(miri) { 2 } else { 10 };
 const TAG_MASK: usize = u16::MAX as usize;
+
+/// The addresses of the segments. A lookup in a table of few segments reads no memory besides the table and the bucket.
+type Directory = SmallVec<[NonNull<Bucket>; 2]>;
+
+const _: () = assert!(size_of::<Directory>() == size_of::<Vec<NonNull<Bucket>>>());
 
 /// See the module's documentation.
 #[derive(Default)]
 pub struct Buckets {
-    directory: Vec<NonNull<Bucket>>,
+    directory: Directory,
     len: usize,
     mask: usize,
-    /// Where the tags' windows begin in the hash, in buckets that are chosen by all bits of the mask.
+    /// Number of chained buckets, for the memory estimate. As many as the type can count would take 256 GB.
+    pub(super) chained: u32,
+    /// First bit of the tags' window in buckets that are chosen by all bits of the mask.
     shift: u8,
-    /// Whether they begin a step before that in the others.
+    /// True if the window begins one step earlier in the other buckets.
     is_window_moving: bool,
 }
 
-/// Where a hash belongs: its bucket, and its tag there.
+/// The place of a hash: its bucket, and its tag there.
 #[derive(Clone, Copy)]
 pub struct Home {
     /// The bucket's number.
@@ -43,18 +52,18 @@ pub struct Home {
     pub tag: usize,
 }
 
-/// Where the window of tags begins in a bucket that is chosen by `level` bits of the hash.
+/// Returns the first bit of the tags' window in a bucket that is chosen by `level` bits of the hash.
 fn window_shift(level: u32) -> u8 {
     (level / WINDOW_STEP * WINDOW_STEP) as u8
 }
 
-/// The bits of a hash that choose a bucket among 2^`level`, and that are in its tag there.
+/// Returns the bits of a hash that choose a bucket among 2^`level` or are in the tag there.
 #[cfg(test)]
 pub(crate) fn bits_used(level: u32) -> u64 {
     ((1 << level) - 1) | (TAG_MASK as u64) << window_shift(level)
 }
 
-/// How many buckets the only segment of a table with `len` buckets has room for.
+/// Capacity of the only segment of a table with `len` buckets.
 fn capacity(len: usize) -> usize {
     if len >= SEGMENT { SEGMENT } else { len.next_power_of_two() }
 }
@@ -66,62 +75,62 @@ fn allocate(count: usize) -> NonNull<Bucket> {
 }
 
 /// # Safety
-/// `segment` came from [`allocate`] with the same count, and is used no more.
+/// `segment` came from [`allocate`] with the same count, and is not used afterwards.
 unsafe fn free(segment: NonNull<Bucket>, count: usize) {
     let segment = NonNull::slice_from_raw_parts(segment, count);
     // SAFETY: the caller's promise.
     drop(unsafe { Box::from_raw(segment.as_ptr()) });
 }
 
-/// A bucket, and the one that was or will be split from it.
+/// A bucket and its split partner, which was or will be split from it.
 #[derive(Clone, Copy)]
-pub struct Parting {
-    /// The bucket that is split.
+pub struct SplitPair {
+    /// The number of the bucket that is split.
     pub lower: usize,
-    /// The bucket that is added for it.
+    /// The number of the bucket that is added.
     pub upper: usize,
-    /// The bit of the hash that tells which of the two buckets a record belongs to.
+    /// The bit of the hash that assigns a record to one of the two buckets.
     level: u32,
 }
 
-impl Parting {
-    /// How the bucket of this number, which is not 0, comes to be.
-    pub fn of(upper: usize) -> Parting {
+impl SplitPair {
+    /// Returns the pair that creates the bucket `upper`, which is not 0.
+    pub fn of(upper: usize) -> SplitPair {
         let level = upper.ilog2();
-        Parting { lower: upper & !(1 << level), upper, level }
+        SplitPair { lower: upper & !(1 << level), upper, level }
     }
 
-    /// The bit of the tag that tells which bucket a record belongs to; none, if the windows of the tags move on with it.
+    /// Returns the bit of the tag that assigns a record to a bucket; None if this split moves the windows of the tags.
     pub fn bit_of_tag(&self) -> Option<u32> {
         let bit = self.level % WINDOW_STEP;
         (bit + 1 < WINDOW_STEP).then_some(bit)
     }
 
-    /// What the tag of a record, which is in bucket `index` of the two, was before they were parted.
+    /// Returns the tag that a record in bucket `index` of the pair had before the split.
     pub fn tag_before(&self, tag: usize, index: usize) -> usize {
         if self.bit_of_tag().is_some() {
             return tag;
         }
-        // The bits that the window has moved on by are the last that have chosen the bucket: they are in its number.
+        // The window has moved past the last bits that chose the bucket, so these bits are in the bucket's number.
         let step = index >> window_shift(self.level) & ((1 << WINDOW_STEP) - 1);
         (tag << WINDOW_STEP | step) & TAG_MASK
     }
 }
 
 impl Buckets {
-    /// How many there are.
+    /// Number of buckets.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no buckets.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where keys of this hash are. There must be a bucket.
+    /// Returns the place of keys with this hash. There must be a bucket.
     #[inline(always)]
     pub fn home_of(&self, hash: u64) -> Home {
         let index = hash as usize & self.mask;
@@ -130,7 +139,7 @@ impl Buckets {
         Home { index, tag: (hash >> shift) as usize & TAG_MASK }
     }
 
-    /// Where the window of the tags in a bucket begins while it is not the same for all.
+    /// Returns the first bit of a bucket's window while the buckets have different windows.
     #[cold]
     fn shift_of(&self, index: usize) -> u8 {
         let half = (self.mask >> 1) + 1;
@@ -138,15 +147,15 @@ impl Buckets {
         if has_been_split { self.shift } else { self.shift - WINDOW_STEP as u8 }
     }
 
-    /// The address of a bucket that there is.
+    /// Returns the address of an existing bucket.
     #[inline]
     pub fn at(&self, index: usize) -> NonNull<Bucket> {
         debug_assert!(index < self.len);
-        // SAFETY: the directory has a segment for every bucket, with room for it.
+        // SAFETY: the directory has a segment for every bucket below `len`, and the segment has space for it.
         unsafe { self.directory.get_unchecked(index / SEGMENT).add(index % SEGMENT) }
     }
 
-    /// The mask of the largest power of two of buckets; none, if there are no buckets.
+    /// Returns the mask of the largest power of two of buckets; None if there are no buckets.
     pub fn unsplit_mask(&self) -> Option<usize> {
         let all_split = self.len == self.mask + 1;
         (!self.is_empty()).then_some(if all_split { self.mask } else { self.mask >> 1 })
@@ -155,11 +164,12 @@ impl Buckets {
     /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
         let room = if self.directory.len() == 1 { capacity(self.len) } else { self.directory.len() * SEGMENT };
-        room * size_of::<Bucket>() + self.directory.capacity() * size_of::<usize>()
+        let directory = if self.directory.spilled() { self.directory.capacity() * size_of::<usize>() } else { 0 };
+        room * size_of::<Bucket>() + directory
     }
 
-    /// Adds empty buckets until there are `count`. Only of use before there are records: none is moved to where it
-    /// belongs then.
+    /// Adds empty buckets until there are `count`. Call it only while there are no records, because it moves none to
+    /// their new place.
     pub fn grow_to(&mut self, count: usize) {
         if self.is_empty() && count > 0 {
             let first = count.min(SEGMENT);
@@ -182,12 +192,12 @@ impl Buckets {
         self.set_len(self.len + 1);
     }
 
-    /// Takes the last bucket away, which is empty.
+    /// Removes the last bucket, which must be empty.
     pub fn pop(&mut self) {
         let len = self.len - 1;
         if len.is_multiple_of(SEGMENT) {
             if let Some(segment) = self.directory.pop() {
-                // SAFETY: the segment had the last bucket alone, and is out of the directory.
+                // SAFETY: the segment held only the last bucket, and is no longer in the directory.
                 unsafe { free(segment, capacity(self.len)) };
             }
         } else if len < SEGMENT && len.is_power_of_two() {
@@ -204,11 +214,10 @@ impl Buckets {
         self.is_window_moving = level > 0 && level.is_multiple_of(WINDOW_STEP);
     }
 
-    /// Moves the first `kept` buckets of the only segment to another, with room for `count`.
+    /// Moves the first `kept` buckets of the only segment to a new one, with space for `count`.
     fn resize_only(&mut self, kept: usize, count: usize) {
         let new = allocate(count);
-        // SAFETY: both segments have room for the buckets that are kept; the old one has the room that belongs to
-        // `len`.
+        // SAFETY: both segments have space for the kept buckets. The old one has the capacity that belongs to `len`.
         unsafe {
             new.copy_from_nonoverlapping(self.directory[0], kept);
             free(self.directory[0], capacity(self.len));

@@ -1,18 +1,18 @@
-//! Growing by a few buckets, and shrinking by one.
+//! Growth by a few buckets, and shrinking by one.
 
-use super::buckets::{Home, Parting};
+use super::buckets::{Home, SplitPair};
 use super::{Bucket, Record, SLOTS, Slot, Table, prefetch_record_at};
 use crate::hash::TableHash;
 use crate::prefetch::prefetch;
 
-/// Buckets that are split together: they lie side by side, so that what is read of them comes from memory at once.
+/// Maximum number of buckets to split together. They are adjacent, so that their memory can be read in parallel.
 const SPLITS_MAX: usize = 32;
-/// One bucket in so many is split at once at most: a table is hardly larger than it has to be. Fewer under Miri, whose
-/// tables are small.
+/// At most one bucket in this many is split at once, so that a table is hardly larger than necessary. Miri's tables are
+/// small, so it gets a smaller number.
 const SPLIT_OF_BUCKETS: usize = if cfg!(miri) { 16 } else { 32 };
 
 impl<R: Record> Table<R> {
-    /// Adds buckets, and moves to each what belongs there of the one that is split for it.
+    /// Adds buckets, and moves into each its records from the bucket that is split.
     pub(super) fn grow(&mut self) {
         let first = self.buckets.len();
         let count = splits_at_once(first);
@@ -20,7 +20,7 @@ impl<R: Record> Table<R> {
         if first == 0 {
             return;
         }
-        let partings = (first..first + count).map(Parting::of);
+        let partings = (first..first + count).map(SplitPair::of);
         self.ask_for_splits(partings.clone());
         for parting in partings {
             match parting.bit_of_tag() {
@@ -30,12 +30,12 @@ impl<R: Record> Table<R> {
         }
     }
 
-    /// Splits a bucket by a bit that its records' tags have.
-    fn split_by_tags(&mut self, parting: &Parting, bit: u32) {
+    /// Splits a bucket by a bit of its records' tags.
+    fn split_by_tags(&mut self, parting: &SplitPair, bit: u32) {
         let numbers = [parting.lower, parting.upper];
         let parts = numbers.map(|number| self.buckets.at(number));
-        // SAFETY: both buckets are the table's, which is borrowed mutably; what is in the lower one is owned by `split`
-        // from here on.
+        // SAFETY: the table owns both buckets and is borrowed mutably; `split` owns the lower bucket's content from
+        // here on.
         let mut split = unsafe { parts[0].read() };
         let (halves, mut used) = split.parted(bit);
         // SAFETY: as above; the upper bucket is empty.
@@ -44,8 +44,8 @@ impl<R: Record> Table<R> {
             parts[1].write(halves[1]);
         }
         while let Some(next) = split.slots[SLOTS - 1].next() {
-            self.chained -= 1;
-            // SAFETY: a chain slot owns its box, and this one is nowhere any more.
+            self.buckets.chained -= 1;
+            // SAFETY: a chain slot owns its box, and no bucket holds this slot any more.
             split = *unsafe { Box::from_raw(next.as_ptr()) };
             for slot in split.slots.into_iter().filter(|slot| slot.is_record()) {
                 let half = slot.tag() >> bit & 1;
@@ -60,7 +60,7 @@ impl<R: Record> Table<R> {
         }
     }
 
-    /// Splits a bucket whose records' tags have used up their window: they get the next one's bits.
+    /// Splits a bucket with tags that have used up their window. The records get tags from the next window.
     fn split_by_keys(&mut self, lower: usize) {
         self.drain(lower, |table, slot| {
             // SAFETY: the slot held a live record, which goes back into the table at once.
@@ -69,9 +69,9 @@ impl<R: Record> Table<R> {
         });
     }
 
-    /// Takes the last bucket away, and puts what it holds into the one that it was split from.
+    /// Removes the last bucket, and puts its records into the bucket that it was split from.
     pub(super) fn merge(&mut self) {
-        let parting = Parting::of(self.buckets.len() - 1);
+        let parting = SplitPair::of(self.buckets.len() - 1);
         if parting.bit_of_tag().is_none() {
             self.drain(parting.lower, |table, slot| {
                 table.put(parting.lower, slot.tagged(parting.tag_before(slot.tag(), parting.lower)));
@@ -83,23 +83,21 @@ impl<R: Record> Table<R> {
         self.buckets.pop();
     }
 
-    /// Takes every record out of a bucket's chain, frees the chain, and hands each to `visit`.
+    /// Empties a bucket's chain, frees its chained buckets, and passes each record to `visit`.
     pub(super) fn drain(&mut self, index: usize, mut visit: impl FnMut(&mut Self, Slot)) {
-        // SAFETY: the bucket is the table's, which is borrowed mutably; what it owned is owned by `bucket` from here
-        // on.
+        // SAFETY: the table owns the bucket and is borrowed mutably; the local `bucket` owns the content from here on.
         let mut bucket = unsafe { self.buckets.at(index).replace(Bucket::EMPTY) };
         loop {
             bucket.slots.iter().filter(|s| s.is_record()).for_each(|s| visit(self, *s));
             let Some(next) = bucket.slots[SLOTS - 1].next() else { return };
-            self.chained -= 1;
+            self.buckets.chained -= 1;
             // SAFETY: a chain slot owns its box, and the slot is dropped with `bucket` here.
             bucket = *unsafe { Box::from_raw(next.as_ptr()) };
         }
     }
 
-    /// Asks the processor for what splits will read and write: the buckets, then their chains, then, where keys will be
-    /// read, their records.
-    fn ask_for_splits(&self, partings: impl Iterator<Item = Parting> + Clone) {
+    /// Prefetches memory for splits: the buckets, then their chains and, if the split reads keys, their records.
+    fn ask_for_splits(&self, partings: impl Iterator<Item = SplitPair> + Clone) {
         for parting in partings.clone() {
             prefetch(self.buckets.at(parting.lower).as_ptr().cast());
             prefetch(self.buckets.at(parting.upper).as_ptr().cast());
@@ -112,7 +110,7 @@ impl<R: Record> Table<R> {
         for parting in partings.filter(|parting| parting.bit_of_tag().is_none()) {
             let mut next = Some(self.buckets.at(parting.lower));
             while let Some(bucket) = next {
-                // SAFETY: the chain is the table's, and isn't written to while the table is borrowed.
+                // SAFETY: the chain is the table's, and is not written to while the table is borrowed.
                 let slots = unsafe { bucket.as_ref() }.slots;
                 slots.iter().filter(|slot| slot.is_record()).for_each(|slot| prefetch_record_at(slot.raw()));
                 next = slots[SLOTS - 1].next();
@@ -121,8 +119,8 @@ impl<R: Record> Table<R> {
     }
 }
 
-/// How many buckets are added to a table of so many at once: none beyond a power of two, so that the same bit of the
-/// hash parts all of them.
+/// Returns the number of buckets to add at once to a table of `buckets`. The table does not pass a power of two in one
+/// step, so that the same bit of the hash splits all of them.
 fn splits_at_once(buckets: usize) -> usize {
     let to_power_of_two = (buckets + 1).next_power_of_two() - buckets;
     (buckets / SPLIT_OF_BUCKETS).clamp(1, SPLITS_MAX).min(to_power_of_two)

@@ -43,11 +43,11 @@ fn remove(table: &mut Table<Word>, key: &str) -> bool {
     table.remove(ItemHash::of(key.as_bytes()), key.as_bytes()).is_some()
 }
 
-/// Small under Miri, which is slow, and large enough elsewhere for several growths.
+/// Small under Miri, which is slow; otherwise large enough for several growths.
 const MANY: usize = if cfg!(miri) { 300 } else { 20_000 };
 
 #[test]
-fn finds_what_was_inserted_and_not_what_was_removed() {
+fn inserted_records_are_found_and_removed_ones_are_not() {
     let mut table = Table::new();
     for i in 0..MANY {
         insert(&mut table, &format!("key:{i}"));
@@ -72,7 +72,7 @@ fn random_operations_agree_with_a_set() {
     for step in 0..MANY * 3 {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let key = format!("{}", (state >> 33) % (MANY as u64 / 4));
-        // Long phases of growth and of shrinking take turns.
+        // Long phases of growth and of shrinking alternate.
         let grow = (step / (MANY / 2)).is_multiple_of(2);
         if (state >> 20) % 4 < if grow { 3 } else { 1 } {
             if !has(&table, &key) {
@@ -89,7 +89,7 @@ fn random_operations_agree_with_a_set() {
 }
 
 #[test]
-fn a_scan_returns_what_stays_while_the_table_grows_and_shrinks() {
+fn a_scan_returns_all_lasting_records_while_the_table_grows_and_shrinks() {
     for grow in [true, false] {
         let mut table = Table::new();
         let stay: Vec<String> = (0..MANY / 10).map(|i| format!("stay:{i}")).collect();
@@ -126,7 +126,7 @@ fn a_table_of_any_size_takes_little_beyond_its_records() {
     let mut table = Table::new();
     for i in 0..MANY {
         insert(&mut table, &format!("key:{i}"));
-        // A segment that is not in use yet weighs in a small table.
+        // In a small table an unused part of a segment has too much weight.
         if i > MANY / 2 {
             assert!(per_record(&table) < 15.5, "{} of {i}", per_record(&table));
         }
@@ -154,14 +154,14 @@ fn a_tag_tells_a_buckets_records_apart_at_any_size() {
                 tags.sort_unstable();
                 alike += tags.windows(2).filter(|pair| pair[0] == pair[1]).count();
             }
-            // At the worst, where a window has a bit left, seven bits tell the records apart.
+            // In the worst case the window has one bit left for splits, and seven bits tell the records apart.
             assert!(alike <= 1 + i / 16, "{alike} of {i}");
         }
     }
 }
 
 #[test]
-fn hints_find_records_in_chains_too() {
+fn prefetches_find_records_in_chains() {
     let mut table = Table::new();
     (0..MANY).for_each(|i| insert(&mut table, &format!("key:{i}")));
     let mut right = 0;
@@ -169,12 +169,16 @@ fn hints_find_records_in_chains_too() {
         let candidate = table.peek_candidate(ItemHash::of(key.as_bytes())).map(|found| text(&found));
         right += usize::from(candidate == Some(key));
     }
-    // Some have another's tag.
-    assert!(table.chained > MANY / 100 && right > MANY * 97 / 100, "{right} of {MANY}, {} chains", table.chained);
+    // Some candidates are other records with the same tag.
+    assert!(
+        table.buckets.chained as usize > MANY / 100 && right > MANY * 97 / 100,
+        "{right} of {MANY}, {} chains",
+        table.buckets.chained
+    );
 }
 
 #[test]
-fn what_a_table_was_made_for_fits_without_growing() {
+fn a_table_with_capacity_does_not_grow() {
     for count in [1, 5, 6, 40, 47, 300, MANY] {
         let mut table = Table::with_capacity(count);
         let buckets = table.buckets.len();

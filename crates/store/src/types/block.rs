@@ -1,4 +1,4 @@
-//! Thin blocks: bytes in one allocation behind a pointer of one word that may lie at any address.
+//! Thin blocks: bytes in one allocation behind an unaligned pointer of one word.
 //!
 //! ```text
 //! +----------+-----------+-------------+------------+
@@ -6,12 +6,13 @@
 //! +----------+-----------+-------------+------------+
 //! ```
 //!
-//! The allocation's size follows from the length: it is rounded up as allocators do anyway, so spare room costs no
-//! memory, and nearly all small changes stay in place. The mark is the owner's, a count for instance. An empty block is
-//! no allocation at all, and its mark is 0.
+//! The length determines the allocation's size, which is rounded up to the allocator's size classes. Therefore spare
+//! room costs no memory, and nearly all small changes stay in place. The mark belongs to the owner, for example as a
+//! count. An empty block has no allocation, and its mark is 0.
 //!
-//! `unsafe` because the length stands in the allocation and not beside the pointer. The invariant: **the pointer is
-//! either that of `EMPTY`, or owns an allocation of `room(len)` bytes, which is not 0 then, each of them initialised.**
+//! This module uses `unsafe` because the length is in the allocation and not beside the pointer. The invariant: **the
+//! pointer either points to `EMPTY`, or owns an allocation of `room(len)` bytes, which is not 0 then, and all of these
+//! bytes are initialised.**
 
 mod spare;
 
@@ -23,7 +24,7 @@ use std::slice;
 use crate::compact::Mover;
 use crate::prefetch::prefetch_block;
 
-/// What is before the bytes.
+/// The fields before the bytes.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct BlockHeader {
@@ -33,19 +34,19 @@ struct BlockHeader {
 
 const HEADER: usize = size_of::<BlockHeader>();
 
-/// Of all allocations, in bytes.
+/// Alignment of all allocations, in bytes.
 const ALIGN: usize = align_of::<BlockHeader>();
 
-/// What all empty blocks point to.
+/// The target of all empty blocks' pointers.
 static EMPTY: BlockHeader = BlockHeader { len: 0, mark: 0 };
 
-/// Allocations of up to so many bytes are multiples of 8.
+/// Allocations up to this many bytes are multiples of 8.
 const STEPS_BYTES_MAX: usize = 64;
-/// No allocation is rounded up by as much, in bytes.
+/// Upper limit of the rounding step, in bytes.
 const STEP_BYTES_MAX: usize = 64 * 1024;
 
-/// The size of the allocation for so many bytes: mimalloc's classes, multiples of 8 at first, then four to each
-/// doubling.
+/// Returns the allocation's size for `len` bytes, in mimalloc's size classes: first multiples of 8, then four classes
+/// per doubling.
 #[inline]
 const fn room(len: usize) -> usize {
     if len == 0 {
@@ -67,7 +68,7 @@ pub struct Block(NonNull<BlockHeader>);
 
 const _: () = assert!(align_of::<Block>() == 1 && size_of::<Block>() == 8);
 
-// SAFETY: a block owns its bytes as a box would, and shares them for reading only.
+// SAFETY: a block owns its bytes like a box, and shares them for reading only.
 unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
@@ -79,13 +80,13 @@ impl Default for Block {
 }
 
 impl Block {
-    /// An empty block, which allocates nothing.
+    /// Returns an empty block, which allocates nothing.
     #[inline]
     pub fn new() -> Self {
         Self(NonNull::from(&EMPTY))
     }
 
-    /// A block of these bytes.
+    /// Returns a block of these bytes.
     pub fn of(bytes: &[u8], mark: u32) -> Self {
         let mut block = Self::new();
         block.splice(0, 0, bytes.len()).copy_from_slice(bytes);
@@ -95,17 +96,17 @@ impl Block {
 
     #[inline]
     fn header(&self) -> BlockHeader {
-        // SAFETY: every block has one, the empty one too.
+        // SAFETY: every block has a header, including the empty one.
         unsafe { { self.0 }.read() }
     }
 
-    /// How many bytes there are.
+    /// Number of bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.header().len as usize
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -122,27 +123,27 @@ impl Block {
     pub fn set_mark(&mut self, mark: u32) {
         let header = self.header();
         if header.len > 0 {
-            // SAFETY: a block that isn't empty owns its allocation.
+            // SAFETY: a block that is not empty owns its allocation.
             unsafe { { self.0 }.write(BlockHeader { mark, ..header }) }
         }
     }
 
-    /// The size of the allocation.
+    /// Size of the allocation in bytes.
     pub fn allocated_bytes(&self) -> usize {
         room(self.len())
     }
 
-    /// Moves the block to another allocation, if it has one and `mover` wants that.
+    /// Moves the block to another allocation, if it has one and `mover` selects it.
     pub fn compact(&mut self, mover: &mut Mover<'_>) {
-        // Told by its address: most blocks stay, and to look into one would be to wait for it.
+        // Compares the address, because most blocks stay, and a read of the header would wait for memory.
         let is_empty = { self.0 } == NonNull::from(&EMPTY);
         if is_empty || !mover.wants({ self.0 }.as_ptr().cast_const().cast()) {
             return;
         }
         let layout = layout(self.len());
-        // Not by way of `spare`, which would keep the old allocation and have the next block move there.
-        // SAFETY: a block that isn't empty owns an allocation of this layout, which isn't empty either and all of which
-        // is initialised. It is not used after it was freed.
+        // Bypasses `spare`, which would keep the old allocation and give it to the next block. SAFETY: a block that is
+        // not empty owns an allocation of this layout, which is not empty and is fully initialised. It is not used
+        // after it is freed.
         unsafe {
             let Some(new) = NonNull::new(alloc::alloc(layout)) else { handle_alloc_error(layout) };
             new.copy_from_nonoverlapping({ self.0 }.cast(), layout.size());
@@ -151,36 +152,35 @@ impl Block {
         }
     }
 
-    /// Asks the processor for the beginning of the block.
+    /// Prefetches the beginning of the block.
     #[inline]
     pub fn prefetch(&self) {
         prefetch_block({ self.0 }.as_ptr().cast_const().cast());
     }
 
-    /// Where the bytes begin.
+    /// Address of the first byte.
     #[inline]
     fn start(&self) -> NonNull<u8> {
-        // SAFETY: they follow the header; those of the empty block are none.
+        // SAFETY: the bytes follow the header; the empty block has none.
         unsafe { { self.0 }.add(1).cast() }
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: so many bytes are there, initialised, and unchanged while `self` is borrowed.
+        // SAFETY: this many bytes exist, are initialised, and do not change while `self` is borrowed.
         unsafe { slice::from_raw_parts(self.start().as_ptr(), self.len()) }
     }
 
-    /// The bytes, to be changed.
+    /// Returns the bytes for changes.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above; `&mut self` is the only reference. The empty block has no bytes.
         unsafe { slice::from_raw_parts_mut(self.start().as_ptr(), self.len()) }
     }
 
-    /// Replaces `removed` bytes at `at` by `added` bytes without meaning, which it returns to be filled. In place,
-    /// where the allocation is of the size that it is to have then. Panics if that range or the result's length doesn't
-    /// exist.
+    /// Replaces `removed` bytes at `at` by `added` arbitrary bytes, and returns these for the caller to fill. Works in
+    /// place if the allocation's size stays the same. Panics if the range does not exist or the result is too long.
     #[inline]
     pub fn splice(&mut self, at: usize, removed: usize, added: usize) -> &mut [u8] {
         if removed != added {
@@ -189,10 +189,10 @@ impl Block {
         &mut self.bytes_mut()[at..at + added]
     }
 
-    /// Moves what is behind a change of the length.
+    /// Moves the bytes behind a change of the length.
     fn shift(&mut self, at: usize, removed: usize, added: usize) {
         let len = self.len();
-        assert!(at <= len && removed <= len - at, "outside of the block");
+        assert!(at <= len && removed <= len - at, "the range exceeds the block");
         let new_len = len - removed + added;
         if room(len) != room(new_len) {
             return self.relocate(at, removed, added);
@@ -205,19 +205,20 @@ impl Block {
         }
     }
 
-    /// Moves what stays into an allocation of another size, or into none: see `shift`, which has checked the range.
+    /// Moves the remaining bytes into an allocation of another size, or into none: see `shift`, which has checked the
+    /// range.
     #[inline(never)]
     fn relocate(&mut self, at: usize, removed: usize, added: usize) {
         let len = self.len();
         let behind = len - at - removed;
         let new_len = at + added + behind;
-        assert!(u32::try_from(new_len).is_ok(), "longer than a block may be");
+        assert!(u32::try_from(new_len).is_ok(), "the block exceeds its maximum length");
         let mut new = Self::new();
         if new_len > 0 {
             let layout = layout(new_len);
-            // SAFETY: the layout isn't empty. What is written is within it: header, what comes before the change, zeros
-            // in place of what is added, what comes behind, and zeros in the spare room. What is read is within this
-            // block.
+            // SAFETY: the layout is not empty. All writes are within it: the header, the bytes before the change, zeros
+            // in place of the added bytes, the bytes behind the change, and zeros in the spare room. All reads are
+            // within this block.
             unsafe {
                 let raw = spare::take(layout.size()).or_else(|| NonNull::new(alloc::alloc(layout)));
                 let Some(raw) = raw else { handle_alloc_error(layout) };
@@ -240,7 +241,7 @@ impl Drop for Block {
         let len = self.len();
         if len > 0 {
             let (allocation, layout) = ({ self.0 }.cast(), layout(len));
-            // SAFETY: the allocation was made with the layout of this length, and all of it is initialised.
+            // SAFETY: the allocation was made with the layout of this length, and is fully initialised.
             unsafe {
                 if !spare::keep(allocation, layout.size()) {
                     alloc::dealloc(allocation.as_ptr(), layout);
@@ -276,7 +277,7 @@ mod tests {
     use crate::random::Random;
 
     #[test]
-    fn allocations_are_of_the_classes_that_are_given_anyway() {
+    fn allocations_have_the_allocators_size_classes() {
         for (len, bytes) in [(0, 0), (1, 16), (8, 16), (9, 24), (56, 64), (57, 80), (100, 112), (121, 160), (249, 320)]
         {
             assert_eq!(room(len), bytes, "{len}");
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn behaves_like_a_vector() {
+    fn a_block_behaves_like_a_vector() {
         for seed in 0..if cfg!(miri) { 3 } else { 50 } {
             let (mut block, mut model, random) = (Block::new(), Vec::new(), &mut Random::new(seed));
             for step in 0..if cfg!(miri) { 60 } else { 500 } {
@@ -309,8 +310,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "outside of the block")]
-    fn what_is_not_there_cannot_be_removed() {
+    #[should_panic(expected = "the range exceeds the block")]
+    fn a_range_beyond_the_end_cannot_be_removed() {
         Block::of(b"abc", 0).splice(2, 2, 0);
     }
 }

@@ -1,19 +1,20 @@
 //! A counted B+tree: the order of a large sorted set.
 //!
-//! Entries are ordered by score, then by their bytes. Every inner node knows how many entries each of its children
-//! holds, so that the rank of an entry and the entry of a rank are found in O(log n), and a range by score, by bytes or
-//! by rank is always a range of ranks. Scores lie together in each node: most comparisons never follow a pointer.
+//! Entries are ordered by score, then by their bytes. Every inner node knows the number of entries below each of its
+//! children. Therefore the rank of an entry and the entry of a rank are found in O(log n), and a range by score, by
+//! bytes or by rank is always a range of ranks. The scores of a node are adjacent: most comparisons never follow a
+//! pointer.
 //!
-//! The tree doesn't own what it orders. It holds copies of small handles ([`Tie`]), and compares their bytes only where
-//! scores are equal, two or three in a node, which the handles' hints choose. It knows nothing of how those are stored,
-//! of clients or of commands.
+//! The tree does not own the members that it orders. It holds copies of small handles ([`MemberHandle`]). It compares bytes only
+//! among equal scores: those of two or three members per node, which the handles' hints choose. It knows nothing of the
+//! storage of members, of clients or of commands.
 //!
 //! ```text
 //! inner   first scores | first handles | counts | children     entry i of each describes child i
 //! leaf    scores | handles                                     ascending
 //! ```
 //!
-//! "First" is exact: it is the smallest entry below that child, never a leftover of one that was removed. So the handle
+//! "First" is exact: it is the smallest entry below that child, never a leftover of a removed one. Therefore the handle
 //! of a removed entry is never compared again.
 
 mod entries;
@@ -32,24 +33,24 @@ use finger::Finger;
 use hints::Sought;
 use node::{Descent, INNER_MAX, Inner, LEAF_MAX, Leaf, Node, build_fill, leaf_of, spread};
 
-/// What lies beside a score: a handle, cheap to copy, that leads to the bytes which order entries of equal score. Two
-/// are equal if they are handles of the same entry, whatever their hints.
-pub trait Tie: Copy + PartialEq {
-    /// The bytes, unique among the entries of one tree, and unchanged while the handle is in it.
+/// A handle to a member, stored beside its score and cheap to copy. It leads to the bytes that order entries of equal
+/// score. Two handles are equal if they refer to the same entry, even with different hints.
+pub trait MemberHandle: Copy + PartialEq {
+    /// Returns the bytes, which are unique among the entries of one tree and do not change while the handle is in it.
     fn bytes(&self) -> &[u8];
 
-    /// Asks the processor to load what [`bytes`](Tie::bytes) will read. Does nothing unless it pays.
+    /// Prefetches the memory that [`bytes`](MemberHandle::bytes) reads. Does nothing if that does not pay.
     #[inline]
     fn prefetch(self) {}
 
-    /// The hint that it was given last. A handle without room for one says 0.
+    /// Returns the latest hint. A handle without space for one returns 0.
     #[inline]
     fn hint(self) -> u16 {
         0
     }
 
-    /// The same handle with another hint. The tree alone knows what that means, and trusts it in nothing but where to
-    /// look first.
+    /// Returns the same handle with another hint. Only the tree knows the meaning of hints, and it trusts them only as
+    /// starting points of searches.
     #[inline]
     #[must_use]
     fn with_hint(self, _hint: u16) -> Self {
@@ -57,7 +58,7 @@ pub trait Tie: Copy + PartialEq {
     }
 }
 
-/// How many entries ahead an iterator asks for: about as many cache lines as a core has under way at a time.
+/// Prefetch distance of an iterator, in entries: about the number of cache lines that a core has in flight.
 const PREFETCH_ENTRIES: usize = 12;
 
 /// A boundary between entries.
@@ -67,18 +68,18 @@ pub enum Boundary<'a> {
     Start,
     /// After all entries.
     End,
-    /// Before the first entry of this score or a higher one.
+    /// Before the first entry with this score or a higher one.
     BeforeScore(f64),
-    /// After the last entry of this score or a lower one.
+    /// After the last entry with this score or a lower one.
     AfterScore(f64),
-    /// Before the first entry with these bytes or higher ones, where all scores are equal.
+    /// Before the first entry with these bytes or higher ones, if all scores are equal.
     BeforeBytes(&'a [u8]),
-    /// After the last entry with these bytes or lower ones, where all scores are equal.
+    /// After the last entry with these bytes or lower ones, if all scores are equal.
     AfterBytes(&'a [u8]),
 }
 
 impl Boundary<'_> {
-    /// Whether an entry lies before this boundary.
+    /// Returns true if an entry is before this boundary.
     #[must_use]
     pub fn is_after(&self, score: f64, bytes: &[u8]) -> bool {
         match *self {
@@ -91,8 +92,8 @@ impl Boundary<'_> {
         }
     }
 
-    /// How many of the ascending entries lie before this boundary.
-    fn entries_before<T: Tie, const N: usize>(&self, entries: &NodeEntries<T, N>) -> usize {
+    /// Returns the number of entries before this boundary; `entries` is ascending.
+    fn entries_before<T: MemberHandle, const N: usize>(&self, entries: &NodeEntries<T, N>) -> usize {
         match *self {
             Self::Start => 0,
             Self::End => entries.len(),
@@ -108,24 +109,24 @@ impl Boundary<'_> {
 pub struct Tree<T> {
     root: Node<T>,
     len: usize,
-    /// Where the last insertion went.
+    /// The place of the last insertion.
     finger: Finger,
 }
 
-impl<T: Tie> Default for Tree<T> {
+impl<T: MemberHandle> Default for Tree<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T: Tie> Tree<T> {
-    /// An empty tree.
+impl<T: MemberHandle> Tree<T> {
+    /// Returns an empty tree.
     #[must_use]
     pub fn new() -> Self {
         Self { root: Node::Empty, len: 0, finger: Finger::default() }
     }
 
-    /// A tree of these entries, which must be ascending and unique.
+    /// Returns a tree of these entries, which must be ascending and unique.
     #[must_use]
     pub fn from_sorted(entries: &[(f64, T)]) -> Self {
         debug_assert!(entries.is_sorted_by(|a, b| compare(a.0, a.1.bytes(), b.0, b.1.bytes()).is_lt()));
@@ -140,19 +141,19 @@ impl<T: Tie> Tree<T> {
         Self { root: level.pop().unwrap_or_default(), len: entries.len(), finger: Finger::default() }
     }
 
-    /// The number of entries.
+    /// Number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no entry.
+    /// Returns true if there are no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Inserts an entry that isn't there yet; `score` is not NaN.
+    /// Inserts an entry that is not in the tree; `score` is not NaN.
     pub fn insert(&mut self, score: f64, tie: T) {
         self.len += 1;
         if self.finger.insert(&mut self.root, score, tie) {
@@ -164,7 +165,7 @@ impl<T: Tie> Tree<T> {
         }
     }
 
-    /// Removes the entry with this score and this handle. Whether it was there.
+    /// Removes the entry with this score and handle. Returns true if it was present.
     pub fn remove(&mut self, score: f64, tie: T) -> bool {
         let found = self.root.remove(score, tie);
         self.len -= usize::from(found);
@@ -172,14 +173,14 @@ impl<T: Tie> Tree<T> {
         found
     }
 
-    /// Gives an entry that is there another score.
+    /// Changes the score of an existing entry.
     pub fn rescore(&mut self, old: f64, tie: T, new: f64) {
         if !self.rescore_in_place(old, tie, new) && self.remove(old, tie) {
             self.insert(new, tie);
         }
     }
 
-    /// Does it only if the entry keeps its place, as most do whose score changes by a little.
+    /// Changes the score only if the entry keeps its place, which is usual for small changes.
     fn rescore_in_place(&mut self, old: f64, tie: T, new: f64) -> bool {
         let mut node = &mut self.root;
         loop {
@@ -197,9 +198,10 @@ impl<T: Tie> Tree<T> {
         }
     }
 
-    /// Removes the entries of these ranks, and calls `removed` with each, in order. The range is cut to what is there.
+    /// Removes the entries of these ranks, and calls `removed` with each, in order. The range is clipped to the
+    /// existing ranks.
     ///
-    /// Takes O(log n) and the time to visit what is removed. Asks none of the removed handles for its bytes; so
+    /// Takes O(log n) plus the time to visit the removed entries. Never reads the bytes of the removed handles, so
     /// `removed` may free them.
     pub fn remove_ranks(&mut self, ranks: Range<usize>, mut removed: impl FnMut(f64, T)) {
         let end = ranks.end.min(self.len);
@@ -210,8 +212,9 @@ impl<T: Tie> Tree<T> {
             self.root = Node::Empty;
             return;
         }
-        // Only nodes beside the gap can be short. Merging them may leave their parent short, or give a short child
-        // that had no neighbour one: hence until there is nothing to do, which takes a pass per level at most.
+        // Only nodes beside the gap can be short of items. Merging them may leave their parent short, or give a
+        // neighbour to a short child that had none. The loop runs until there is nothing to do, at most one pass per
+        // level.
         let last = self.len - 1;
         while self.root.mend(start.saturating_sub(1)) | self.root.mend(start.min(last)) {
             self.lower_root();
@@ -219,7 +222,7 @@ impl<T: Tie> Tree<T> {
         self.lower_root();
     }
 
-    /// An inner root with a single child gives way to it.
+    /// Replaces an inner root that has a single child by this child.
     fn lower_root(&mut self) {
         while let Node::Inner(inner) = &mut self.root {
             match inner.len() {
@@ -230,7 +233,7 @@ impl<T: Tie> Tree<T> {
         }
     }
 
-    /// How many entries lie before a boundary.
+    /// Returns the number of entries before a boundary.
     #[must_use]
     pub fn entries_before(&self, boundary: Boundary<'_>) -> usize {
         match boundary {
@@ -252,7 +255,7 @@ impl<T: Tie> Tree<T> {
         }
     }
 
-    /// How many entries lie before the one with this score and this handle, if that is there.
+    /// Returns the number of entries before the one with this score and handle, if it exists.
     #[must_use]
     pub fn rank(&self, score: f64, tie: T) -> Option<usize> {
         let bytes = tie.bytes();
@@ -270,7 +273,7 @@ impl<T: Tie> Tree<T> {
         }
     }
 
-    /// The leaf that holds the entry of this rank, and the rank of its first entry.
+    /// Returns the leaf that holds the entry of this rank, and the rank of the leaf's first entry.
     fn leaf_of_rank(&self, rank: usize) -> Option<(&Leaf<T>, usize)> {
         let (mut node, mut first) = (&self.root, 0);
         loop {
@@ -286,25 +289,25 @@ impl<T: Tie> Tree<T> {
         }
     }
 
-    /// The entry of this rank, counted from 0 at the lowest.
+    /// Returns the entry of this rank, counted from 0 at the lowest.
     #[must_use]
     pub fn get(&self, rank: usize) -> Option<(f64, T)> {
         let (leaf, first) = self.leaf_of_rank(rank)?;
         leaf.get(rank - first)
     }
 
-    /// The entries of these ranks, from the lowest or, if `reverse`, from the highest. The range is cut to what is
-    /// there.
+    /// Iterates over the entries of these ranks, from the lowest or, with `reverse`, from the highest. The range is
+    /// clipped to the existing ranks.
     #[must_use]
     pub fn iter(&self, ranks: Range<usize>, reverse: bool) -> Iter<'_, T> {
         let end = ranks.end.min(self.len);
         Iter { tree: self, left: ranks.start.min(end)..end, reverse, leaf: None, first: 0 }
     }
 
-    /// Shows the entries whose scores are at least `min` and below `max`, in order, a leaf's at a time, until `visit` is
-    /// false. False if it was.
+    /// Passes the entries with scores from `min` up to, but not including, `max` to `visit`, in order, one leaf at a
+    /// time, until it returns false. Returns false in that case.
     ///
-    /// One way down, without ranks: cheaper than [`iter`](Self::iter) where a range is looked at once.
+    /// Descends once and without ranks, so it is cheaper than [`iter`](Self::iter) if the range is read once.
     pub fn visit_scores<'a>(&'a self, min: f64, max: f64, visit: &mut impl FnMut(&'a [f64], &'a [T]) -> bool) -> bool {
         self.root.visit_scores(min, max, visit)
     }
@@ -316,7 +319,7 @@ impl<T: Tie> Tree<T> {
     }
 }
 
-/// Iterates over a range of ranks. It looks each leaf up by rank: once per some dozens of entries, and without a path.
+/// Iterates over a range of ranks. It looks up each leaf by rank, once per some dozens of entries, and stores no path.
 pub struct Iter<'a, T> {
     tree: &'a Tree<T>,
     left: Range<usize>,
@@ -326,8 +329,8 @@ pub struct Iter<'a, T> {
     first: usize,
 }
 
-impl<T: Tie> Iter<'_, T> {
-    /// Goes to the leaf of `rank`, and asks for the first entries that will be read there.
+impl<T: MemberHandle> Iter<'_, T> {
+    /// Moves to the leaf of `rank`, and prefetches the first entries to be read there.
     #[cold]
     fn enter_leaf(&mut self, rank: usize) {
         let Some((leaf, first)) = self.tree.leaf_of_rank(rank) else { return };
@@ -343,7 +346,7 @@ impl<T: Tie> Iter<'_, T> {
     }
 }
 
-impl<T: Tie> Iterator for Iter<'_, T> {
+impl<T: MemberHandle> Iterator for Iter<'_, T> {
     type Item = (f64, T);
 
     fn next(&mut self) -> Option<(f64, T)> {
@@ -359,7 +362,7 @@ impl<T: Tie> Iterator for Iter<'_, T> {
         leaf.get(at)
     }
 
-    /// Leaf by leaf, which takes a third of the time that asking for each entry does.
+    /// Iterates leaf by leaf, which takes a third of the time of a call per entry.
     #[inline]
     fn fold<B, F: FnMut(B, (f64, T)) -> B>(mut self, init: B, mut visit: F) -> B {
         let mut result = init;
@@ -374,8 +377,8 @@ impl<T: Tie> Iterator for Iter<'_, T> {
                 at..leaf.len().min(at + self.left.len())
             };
             let (scores, ties) = (&leaf.scores[part.clone()], &leaf.ties[part.clone()]);
-            // One loop for both directions: with two, the compiler calls `visit` for each entry instead of making it part of them.
-            // An index below 0 wraps around, and ends the loop as one beyond the end does.
+            // One loop serves both directions: with two loops the compiler does not inline `visit`. An index below 0
+            // wraps around, and ends the loop like one beyond the end.
             let (mut at, step) = if self.reverse {
                 self.left.end -= part.len();
                 (part.len().wrapping_sub(1), usize::MAX)
@@ -398,4 +401,4 @@ impl<T: Tie> Iterator for Iter<'_, T> {
     }
 }
 
-impl<T: Tie> ExactSizeIterator for Iter<'_, T> {}
+impl<T: MemberHandle> ExactSizeIterator for Iter<'_, T> {}

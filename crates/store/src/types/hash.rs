@@ -1,35 +1,35 @@
-//! The hash: fields with values, in a packed block or a table, whichever form Redis 7.2 would have it in.
+//! The hash: fields with values, in a packed block or a table, in the same form as in Redis 7.2.
 //!
-//! A hash begins as one packed block (`listpack`) in which each field is followed by its value, and becomes a table
-//! (`hashtable`) for good when it has too many fields or one of them, or a value, is too long.
+//! A hash begins as one packed block (`listpack`) in which each field is followed by its value. It becomes a table
+//! (`hashtable`) for good when it has too many fields, or when a field or value is too long.
 //!
-//! Knows nothing of keys or commands.
+//! This module knows nothing of keys or commands.
 
 use std::fmt;
 use std::iter::FusedIterator;
 
 use super::packed::{self, ITEM_BYTES_MAX, Item, ItemText, Packed};
+use super::packed_record::Field;
 use super::set::below;
-use super::thin::Field;
 use crate::compact::Mover;
 use crate::hash::ItemHash;
 use crate::prefetch::Ahead;
 use crate::snapshot::pieces::{Element, OnTable, TableWalk, step_on_table};
 use crate::snapshot::{Budget, ElementSink, Step};
 use crate::table::{self, Table};
-use crate::tight::TightBox;
+use crate::unaligned_box::TightBox;
 
 /// Limits of a hash's small form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashLimits {
-    /// `hash-max-listpack-entries`: how many fields a packed block may have.
+    /// `hash-max-listpack-entries`: maximum number of fields in a packed block.
     pub listpack_entries: usize,
-    /// `hash-max-listpack-value`: how long a field or value of a packed block may be, in bytes.
+    /// `hash-max-listpack-value`: maximum length of a field or value in a packed block, in bytes.
     pub listpack_value: usize,
 }
 
 impl Default for HashLimits {
-    /// Redis's defaults.
+    /// Returns Redis's defaults.
     fn default() -> Self {
         HashLimits { listpack_entries: 128, listpack_value: 64 }
     }
@@ -51,11 +51,11 @@ enum Form {
     Table(TightBox<Fields>),
 }
 
-/// What a hash consists of.
+/// The content of a hash, for conversion.
 pub(super) enum Parts {
-    /// Fields and values in turn.
+    /// Fields and values alternate.
     Packed(Packed),
-    /// Fields, the bytes of their allocations, and the walk of a snapshot that is saving them.
+    /// The fields, the bytes of their allocations, and the walk of a snapshot that is saving them.
     Table(Table<Field>, usize, OnTable),
 }
 
@@ -69,35 +69,36 @@ impl Default for Hash {
 }
 
 impl Hash {
-    /// An empty hash, which allocates nothing.
+    /// Returns an empty hash, which allocates nothing.
     #[must_use]
     pub fn new() -> Self {
         Hash(Form::Packed(Packed::new()))
     }
 
     /// Chooses the form for about `expected` insertions of fields and values of up to `longest` bytes, and reserves
-    /// memory for them if it is a table: call it before a command's insertions, with numbers that its arguments vouch
-    /// for. As in Redis, values count that aren't stored in the end.
+    /// memory for them if it is a table. Call it before a command's insertions, with numbers that are backed by its
+    /// arguments. As in Redis, values count even if they are not stored in the end.
     pub fn prepare(&mut self, expected: usize, longest: usize, limits: &HashLimits) {
         if matches!(self.0, Form::Packed(_)) && (expected > limits.listpack_entries || longest > limits.value_max()) {
             self.0 = self.as_table(expected);
         }
     }
 
-    /// A hash of fields and values in turn: the small form, whatever the limits say. No field may occur twice.
+    /// Returns a hash of alternating fields and values in the small form, regardless of the limits. No field may occur
+    /// twice.
     #[must_use]
     pub fn from_packed(pairs: Packed) -> Self {
         debug_assert!(pairs.len().is_multiple_of(STRIDE));
         Hash(Form::Packed(pairs))
     }
 
-    /// The fields and values in turn, if the hash is in its small form.
+    /// Returns the alternating fields and values, if the hash is in its small form.
     #[must_use]
     pub fn packed(&self) -> Option<&Packed> {
         if let Form::Packed(packed) = &self.0 { Some(packed) } else { None }
     }
 
-    /// What it consists of, for a hash whose fields may expire.
+    /// Returns its content, for a hash with expiring fields.
     pub(super) fn into_parts(self) -> Parts {
         match self.0 {
             Form::Packed(packed) => Parts::Packed(packed),
@@ -108,7 +109,7 @@ impl Hash {
         }
     }
 
-    /// How many fields there are.
+    /// Number of fields.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
@@ -118,14 +119,14 @@ impl Hash {
         }
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no fields.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether there is a field of this name.
+    /// Returns true if the hash contains this field.
     #[inline]
     #[must_use]
     pub fn contains(&self, field: &[u8]) -> bool {
@@ -135,7 +136,7 @@ impl Hash {
         }
     }
 
-    /// Asks the processor for what an operation will read, without waiting for it. Says whether it has a table.
+    /// Prefetches the memory that an operation will read. Returns true if the hash has a table.
     #[inline]
     pub fn prefetch(&self, ahead: Ahead<'_>) -> bool {
         match (&self.0, ahead) {
@@ -148,14 +149,14 @@ impl Hash {
         matches!(self.0, Form::Table(_))
     }
 
-    /// A field's value.
+    /// Returns a field's value.
     #[inline]
     #[must_use]
     pub fn get(&self, field: &[u8]) -> Option<ItemText<'_>> {
         self.value(field).map(Item::text)
     }
 
-    /// The length of a field's value, in bytes.
+    /// Returns the length of a field's value, in bytes.
     #[must_use]
     pub fn value_len(&self, field: &[u8]) -> Option<usize> {
         self.value(field).map(Item::text_len)
@@ -172,7 +173,7 @@ impl Hash {
         }
     }
 
-    /// Sets a field to a value; false if the field was there, and has another value now.
+    /// Sets a field to a value; returns false if the field existed and its value was replaced.
     #[inline]
     pub fn insert(&mut self, field: &[u8], value: &[u8], limits: &HashLimits) -> bool {
         match &mut self.0 {
@@ -202,14 +203,14 @@ impl Hash {
         true
     }
 
-    /// The fields as a table, with room for `more`.
+    /// Returns the fields as a table, with space for `more`.
     fn as_table(&self, more: usize) -> Form {
         let mut fields = TightBox::new(Fields::with_capacity(self.len().saturating_add(more)));
         self.for_each(|field, value| fields.add(ItemHash::of(field), Field::new(field, value)));
         Form::Table(fields)
     }
 
-    /// Removes a field; false if it wasn't there.
+    /// Removes a field; returns false if it was absent.
     #[inline]
     pub fn remove(&mut self, field: &[u8]) -> bool {
         match &mut self.0 {
@@ -221,7 +222,7 @@ impl Hash {
         }
     }
 
-    /// Fields and values, in the order of insertion as long as it is a packed block, in none from then on.
+    /// Iterates over fields and values: in insertion order for a packed block, in no particular order for a table.
     #[must_use]
     pub fn iter(&self) -> Iter<'_> {
         Iter {
@@ -233,7 +234,7 @@ impl Hash {
         }
     }
 
-    /// Hands each field and its value to `visit`, in the order of [`Hash::iter`].
+    /// Passes each field and its value to `visit`, in the order of [`Hash::iter`].
     pub fn for_each(&self, mut visit: impl FnMut(&[u8], &[u8])) {
         match &self.0 {
             Form::Packed(packed) => {
@@ -246,7 +247,7 @@ impl Hash {
         }
     }
 
-    /// A field and its value, picked evenly with randomness from `random`; none if the hash is empty.
+    /// Returns an evenly picked field and its value, with randomness from `random`; None if the hash is empty.
     pub fn pick(&self, random: &mut dyn FnMut() -> u64) -> Option<(ItemText<'_>, ItemText<'_>)> {
         let (field, value) = match &self.0 {
             Form::Packed(packed) => {
@@ -261,8 +262,8 @@ impl Hash {
         Some((field.text(), value.text()))
     }
 
-    /// One step of an iteration that survives changes in between, as [`Table::scan`]: hands fields and values to
-    /// `visit` and returns the next step's cursor. A packed block gives everything in one step.
+    /// Runs one step of an iteration that tolerates changes between its steps, like [`Table::scan`]: passes fields and
+    /// values to `visit` and returns the next cursor. A packed block takes a single step.
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(&[u8], &[u8])) -> u64 {
         match &self.0 {
             Form::Table(fields) => fields.table.scan(cursor, |field| visit(field.name(), field.value())),
@@ -273,8 +274,8 @@ impl Hash {
         }
     }
 
-    /// Moves what `mover` wants moved in one step from a cursor on, and returns the next step's. It begins and ends
-    /// with 0. The small forms have one step.
+    /// Runs one step of a defragmentation from a cursor on: moves the blocks that `mover` selects, and returns the next
+    /// cursor. It begins and ends with 0. The small form takes a single step.
     pub fn compact(&mut self, cursor: u64, mover: &mut Mover<'_>) -> u64 {
         match &mut self.0 {
             Form::Packed(packed) => packed.compact(mover),
@@ -288,24 +289,24 @@ impl Hash {
         0
     }
 
-    /// Whether a snapshot can save it in pieces.
+    /// Returns true if a snapshot can save it in pieces.
     pub(crate) fn has_pieces(&self) -> bool {
         matches!(self.0, Form::Table(_))
     }
 
-    /// Whether a snapshot is saving it in pieces.
+    /// Returns true while a snapshot saves it in pieces.
     pub(crate) fn has_walk(&self) -> bool {
         matches!(&self.0, Form::Table(fields) if fields.walk.is_some())
     }
 
-    /// Begins to save it in pieces, or gives that up.
+    /// Begins to save it in pieces, or stops that.
     pub(crate) fn set_walk(&mut self, elements: Option<Box<dyn ElementSink>>) {
         if let Form::Table(fields) = &mut self.0 {
             fields.walk = elements.map(TableWalk::begin);
         }
     }
 
-    /// Saves a piece. Says why that has stopped before the end.
+    /// Saves a piece. Returns the reason if it stopped before the end.
     pub(crate) fn save_piece(&mut self, budget: &mut Budget) -> Option<Step> {
         let Form::Table(fields) = &mut self.0 else { return None };
         let Fields { table, walk, .. } = &mut **fields;
@@ -321,7 +322,7 @@ impl Hash {
         }
     }
 
-    /// Bytes of all allocations, without what the allocator adds.
+    /// Bytes of all allocations, without the allocator's overhead.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         match &self.0 {
@@ -331,12 +332,12 @@ impl Hash {
     }
 }
 
-/// The big form: the fields, and what their allocations take.
+/// The big form: the fields, and the size of their allocations.
 struct Fields {
     table: Table<Field>,
     /// Bytes of the fields' allocations.
     bytes: usize,
-    /// The walk of a snapshot that is saving them.
+    /// The walk of a snapshot that is saving the fields.
     walk: OnTable,
 }
 
@@ -364,7 +365,7 @@ impl Fields {
         true
     }
 
-    /// Adds a field that is not there.
+    /// Adds a field that does not exist.
     #[inline]
     fn add(&mut self, hash: ItemHash, field: Field) {
         self.bytes += field.allocated_bytes();
@@ -391,7 +392,7 @@ fn element(field: &Field) -> Element<'_> {
     Element::Field(field.name(), field.value(), None)
 }
 
-/// The copy is no part of the snapshot that is saving the original.
+/// The copy does not belong to the snapshot that is saving the original.
 impl Clone for Fields {
     fn clone(&self) -> Self {
         let mut copy = Fields::with_capacity(self.table.len());
@@ -407,13 +408,13 @@ impl fmt::Debug for Fields {
     }
 }
 
-/// The fields and values of a hash; see [`Hash::iter`].
+/// Iterates over the fields and values of a hash; see [`Hash::iter`].
 pub struct Iter<'a> {
     left: usize,
     form: FormIter<'a>,
 }
 
-/// The iterator of a form.
+/// The iterator of each form.
 enum FormIter<'a> {
     Packed(packed::Iter<'a>),
     Table(table::Iter<'a, Field>),

@@ -1,8 +1,8 @@
-//! Sorted sets of integers in one block: the smallest form of a set whose members are all integers.
+//! Sorted sets of integers in one block: the smallest form of a set with integer members only.
 //!
-//! All integers of one set have the same width, the narrowest that holds them: 16, 32 or 64 bits. A wider one widens
-//! the set; as in Redis, removing it doesn't narrow it again. A change moves what lies behind it, hence the owner
-//! (which also knows the limit) converts to another form before that becomes slow.
+//! All integers of one set have the same width, the narrowest that holds them: 16, 32 or 64 bits. A wider integer
+//! widens the set; as in Redis, its removal does not narrow the set again. A change moves all bytes behind it, so the
+//! owner, which knows the limit, converts to another form before that becomes slow.
 
 use std::iter::FusedIterator;
 use std::marker::PhantomData;
@@ -22,7 +22,7 @@ enum Ints {
     W64(Sorted<i64>),
 }
 
-/// Runs an expression on the integers of whichever width.
+/// Evaluates an expression on the integers of any width.
 macro_rules! of_any_width {
     ($set:expr, $ints:ident => $result:expr) => {
         match $set {
@@ -40,45 +40,45 @@ impl Default for IntSet {
 }
 
 impl IntSet {
-    /// An empty set, which allocates nothing.
+    /// Returns an empty set, which allocates nothing.
     #[must_use]
     pub fn new() -> Self {
         IntSet(Ints::W16(Sorted::new()))
     }
 
-    /// Asks the processor for the beginning.
+    /// Prefetches the beginning.
     #[inline]
     pub fn prefetch(&self) {
         of_any_width!(&self.0, ints => ints.block.prefetch());
     }
 
-    /// Moves the integers, if `mover` wants that.
+    /// Moves the integers, if `mover` selects them.
     pub fn compact(&mut self, mover: &mut Mover<'_>) {
         of_any_width!(&mut self.0, ints => ints.block.compact(mover));
     }
 
-    /// How many integers there are.
+    /// Number of integers.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         of_any_width!(&self.0, ints => ints.len())
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no integers.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether this integer is in the set.
+    /// Returns true if the set contains this integer.
     #[inline]
     #[must_use]
     pub fn contains(&self, value: i64) -> bool {
         self.position(value).is_some()
     }
 
-    /// The index of this integer in ascending order.
+    /// Returns the index of this integer in ascending order.
     #[must_use]
     pub fn position(&self, value: i64) -> Option<usize> {
         match &self.0 {
@@ -88,14 +88,14 @@ impl IntSet {
         }
     }
 
-    /// The integer at this index in ascending order.
+    /// Returns the integer at this index in ascending order.
     #[inline]
     #[must_use]
     pub fn get(&self, index: usize) -> Option<i64> {
         of_any_width!(&self.0, ints => ints.get(index))
     }
 
-    /// Adds an integer; false if it was there.
+    /// Adds an integer; returns false if it was present.
     pub fn insert(&mut self, value: i64) -> bool {
         match &mut self.0 {
             Ints::W16(ints) => {
@@ -114,20 +114,20 @@ impl IntSet {
         true
     }
 
-    /// Adds an integer that needs more bits than the set has.
+    /// Adds an integer that needs more bits than the set's width.
     fn widen_with(&mut self, value: i64) {
-        // It is beyond all others, hence the first or the last.
+        // It is less or greater than all others, so it becomes the first or the last.
         let (below, above) = if value < 0 { (Some(value), None) } else { (None, Some(value)) };
         let all = below.into_iter().chain(self.iter()).chain(above);
         self.0 = if i32::try_from(value).is_ok() {
-            // The integers that were there are narrower, so the cast loses nothing.
+            // The other integers are narrower, so the cast loses nothing.
             Ints::W32(Sorted::of(all.map(|int| int as i32)))
         } else {
             Ints::W64(Sorted::of(all))
         };
     }
 
-    /// A set of integers that are ascending already, each there once.
+    /// Returns a set of integers that are in ascending order without duplicates.
     #[must_use]
     pub fn of_ascending(ints: &[i64]) -> IntSet {
         let all = || ints.iter().copied();
@@ -142,7 +142,7 @@ impl IntSet {
         })
     }
 
-    /// Removes an integer; false if it wasn't there.
+    /// Removes an integer; returns false if it was absent.
     pub fn remove(&mut self, value: i64) -> bool {
         self.position(value).and_then(|index| self.remove_at(index)).is_some()
     }
@@ -152,7 +152,8 @@ impl IntSet {
         of_any_width!(&mut self.0, ints => ints.remove_at(index))
     }
 
-    /// The bytes of each integer, 2, 4 or 8, and the bytes of all: ascending, in two's complement, little endian.
+    /// Returns the width of each integer in bytes (2, 4 or 8), and the bytes of all: ascending, in two's complement,
+    /// little endian.
     #[must_use]
     pub fn raw(&self) -> (usize, &[u8]) {
         let bytes = of_any_width!(&self.0, ints => ints.block.bytes());
@@ -164,7 +165,7 @@ impl IntSet {
         (width, bytes)
     }
 
-    /// The integers in ascending order.
+    /// Iterates over the integers in ascending order.
     #[must_use]
     pub fn iter(&self) -> Iter<'_> {
         Iter { set: self, indexes: 0..self.len() }
@@ -193,12 +194,12 @@ impl FromIterator<i64> for IntSet {
     }
 }
 
-/// An integer of one width, as it stands in a block.
+/// An integer of one width, as stored in a block.
 trait Width: Copy + Ord + Into<i64> {
     /// Its bytes.
     type Bytes: Copy + AsRef<[u8]>;
 
-    /// The integers of a block.
+    /// Returns the integers of a block.
     fn all(bytes: &[u8]) -> &[Self::Bytes];
     fn read(bytes: Self::Bytes) -> Self;
     fn bytes(self) -> Self::Bytes;
@@ -239,7 +240,7 @@ impl<T: Width> Sorted<T> {
         Sorted { block: Block::new(), width: PhantomData }
     }
 
-    /// A block of integers that are ascending already.
+    /// Returns a block of integers that are in ascending order.
     fn of(ints: impl Iterator<Item = T>) -> Self {
         let mut bytes = Vec::new();
         ints.for_each(|int| bytes.extend_from_slice(int.bytes().as_ref()));
@@ -260,12 +261,12 @@ impl<T: Width> Sorted<T> {
         self.all().get(index).map(|&bytes| T::read(bytes).into())
     }
 
-    /// Where an integer is, or where it belongs.
+    /// Returns the index of an integer, or the index at which to insert it.
     fn search(&self, value: T) -> Result<usize, usize> {
         self.all().binary_search_by_key(&value, |&bytes| T::read(bytes))
     }
 
-    /// Adds an integer; false if it was there.
+    /// Adds an integer; returns false if it was present.
     fn insert(&mut self, value: T) -> bool {
         let Err(index) = self.search(value) else { return false };
         let size = size_of::<T>();
@@ -280,7 +281,7 @@ impl<T: Width> Sorted<T> {
     }
 }
 
-/// The integers of a set in ascending order; reversible.
+/// Iterates over the integers of a set in ascending order, from either end.
 #[derive(Clone, Debug)]
 pub struct Iter<'a> {
     set: &'a IntSet,
@@ -330,7 +331,7 @@ mod tests {
         assert_eq!(set.iter().nth(model.len() / 2), set.get(model.len() / 2));
     }
 
-    /// Integers about the borders of each width; the widest ones seldom, since they widen the set for good.
+    /// Returns an integer near the limits of a width. The widest are rare, because they widen the set for good.
     fn border(random: &mut Random) -> i64 {
         let near = [0, i64::from(i16::MIN), i64::from(i16::MAX), i64::from(i32::MIN), i64::from(i32::MAX), i64::MIN];
         let count = if random.below(20) == 0 { near.len() } else { 3 };
@@ -338,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn behaves_like_an_ordered_set() {
+    fn a_set_of_integers_behaves_like_an_ordered_set() {
         for seed in 0..20 {
             let (mut set, mut model, random) = (IntSet::new(), BTreeSet::new(), &mut Random::new(seed));
             for _ in 0..if cfg!(miri) { 20 } else { 300 } {
@@ -360,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn is_as_wide_as_its_widest_ever() {
+    fn a_set_is_as_wide_as_its_widest_integer_ever() {
         let mut set = IntSet::new();
         for (value, bytes) in [(1, 16), (-32_768, 16), (32_767, 16), (32_768, 24), (-1 << 31, 32), (-1 - (1 << 31), 56)]
         {
@@ -372,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_of_ascending_integers_is_as_if_they_had_been_inserted() {
+    fn a_set_of_ascending_integers_equals_one_by_insertion() {
         let (least, greatest) = (i64::from(i16::MIN), i64::from(i16::MAX));
         for ints in [
             &[][..],
@@ -391,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_beyond_the_width_are_not_there() {
+    fn integers_beyond_the_width_are_absent() {
         let mut set: IntSet = [1, 2, 3].into_iter().collect();
         for value in [65_537, -65_535, i64::MAX, i64::MIN] {
             assert!(!set.contains(value));

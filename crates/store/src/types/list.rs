@@ -1,17 +1,18 @@
-//! Lists: byte strings in an order, fast at both ends.
+//! Lists: ordered byte strings, fast at both ends.
 //!
-//! A list is in one of three forms, of which clients see two names:
+//! A list has one of three forms, which clients see under two names:
 //!
-//! | form | named | for |
+//! | form | name | use |
 //! | --- | --- | --- |
-//! | a packed block | `listpack` | up to [`PACKED_BYTES_MAX`]: hardly any slack, nothing allocated besides |
-//! | one node: a block with slack at both ends | `listpack` | up to what `list-max-listpack-size` allows |
+//! | a packed block | `listpack` | up to [`PACKED_BYTES_MAX`]: hardly any slack, no further allocation |
+//! | one node: a block with slack at both ends | `listpack` | up to the limit of `list-max-listpack-size` |
 //! | a ring of such nodes | `quicklist` | more |
 //!
-//! When a list gets the other name is Redis 7.2's rule: before elements are added, if all of them together would exceed
-//! the limit; and after elements were removed, if a single node is left at half the limit.
+//! Conversions between the two names follow Redis 7.2. A list becomes a `quicklist` before elements are added, if all
+//! of them together would exceed the limit. It becomes a `listpack` after elements were removed, if a single node is
+//! left with at most half the limit.
 //!
-//! Knows no indexes from the end and no replies: callers translate negative indexes and format.
+//! This module knows no indexes from the end and no replies: callers translate negative indexes and format elements.
 
 mod elements;
 mod node;
@@ -30,31 +31,31 @@ use quick::Quick;
 use crate::compact::Mover;
 use crate::prefetch::Ahead;
 use crate::snapshot::{Budget, ElementSink, Step};
-use crate::tight::TightBox;
+use crate::unaligned_box::TightBox;
 
 pub use elements::Elements;
 
-/// A packed block with more than this becomes a node, in bytes: from here on moving the whole block with each push
-/// costs more than the slack of a node does.
+/// Maximum size of a packed block before it becomes a node, in bytes. Beyond it, moving the whole block with each push
+/// costs more than a node's slack.
 pub const PACKED_BYTES_MAX: usize = 512;
 
-/// A node with less than this becomes a packed block again, in bytes. It is well below [`PACKED_BYTES_MAX`] so that a
-/// queue whose length swings there doesn't change its form each time.
+/// Maximum size at which a node becomes a packed block again, in bytes. It is well below [`PACKED_BYTES_MAX`], so that
+/// a queue with a length around that limit does not change its form each time.
 const PACKED_BYTES_BACK: usize = PACKED_BYTES_MAX / 2;
 
-/// What Redis's listpacks have around their items, in bytes: a header of six and an end mark. Limits include it.
+/// Bytes of Redis's listpacks around their items: a header of six and an end mark. The limits include them.
 const LISTPACK_FRAME_BYTES: usize = 7;
 
 /// An end of a list, or a side of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The head, where index 0 is.
+    /// The head, at index 0.
     Left,
     /// The tail.
     Right,
 }
 
-/// How large a node, and with it a list that is called a listpack, may be: `list-max-listpack-size`.
+/// Maximum size of a node, and thereby of a list with the name listpack: `list-max-listpack-size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListLimits {
     bytes_max: usize,
@@ -62,8 +63,8 @@ pub struct ListLimits {
 }
 
 impl ListLimits {
-    /// The limits that a value of `list-max-listpack-size` stands for: -1 to -5 are 4, 8, 16, 32 and 64 KB a node (less
-    /// is as -5); a positive one is a number of elements, of up to 8 KB together; 0 is as 1.
+    /// Returns the limits for a value of `list-max-listpack-size`. -1 to -5 mean 4, 8, 16, 32 and 64 KB per node (lower
+    /// values count as -5); a positive value is a number of elements with up to 8 KB in total; 0 counts as 1.
     pub fn new(list_max_listpack_size: i64) -> Self {
         match usize::try_from(list_max_listpack_size) {
             Ok(items) => Self { bytes_max: 8192, items_max: items.max(1) },
@@ -74,13 +75,13 @@ impl ListLimits {
         }
     }
 
-    /// Whether so many items of so many bytes together are too much.
+    /// Returns true if items with this total size and number exceed the limits.
     fn exceeded(self, item_bytes: usize, items: usize) -> bool {
         item_bytes.saturating_add(LISTPACK_FRAME_BYTES) > self.bytes_max || items > self.items_max
     }
 
-    /// Whether a node is small enough for its list to be called a listpack again: half the limit that was set, of the
-    /// two only that one.
+    /// Returns true if a node is small enough for its list to become a listpack again: at most half the configured
+    /// limit. The other limit is ignored.
     fn allow_listpack_again(self, node: &ListNode) -> bool {
         if self.items_max == usize::MAX {
             node.bytes() + LISTPACK_FRAME_BYTES <= self.bytes_max / 2
@@ -97,20 +98,20 @@ impl Default for ListLimits {
     }
 }
 
-/// What [`List::positions`] looks for besides the element: LPOS's options.
+/// Options of [`List::positions`], from LPOS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Search {
-    /// The end from which to search.
+    /// The end to search from.
     pub from: End,
-    /// How many matches to pass over: RANK's absolute value less one.
+    /// Number of matches to skip: the absolute value of RANK, minus one.
     pub skip: usize,
-    /// How many matches to report at most: COUNT, `usize::MAX` where it is 0.
+    /// Maximum number of matches to report: COUNT, or `usize::MAX` for 0.
     pub matches_max: usize,
-    /// How many elements to compare at most: MAXLEN, `usize::MAX` where it is 0.
+    /// Maximum number of elements to compare: MAXLEN, or `usize::MAX` for 0.
     pub compared_max: usize,
 }
 
-/// The first match from the left.
+/// Finds the first match from the left.
 impl Default for Search {
     fn default() -> Self {
         Self { from: End::Left, skip: 0, matches_max: 1, compared_max: usize::MAX }
@@ -119,18 +120,18 @@ impl Default for Search {
 
 /// A list of byte strings. No element may be longer than [`ITEM_BYTES_MAX`](super::packed::ITEM_BYTES_MAX).
 ///
-/// Methods that change the list take the limits that hold at the time, since the configuration can change.
+/// Methods that change the list take the current limits, because the configuration can change.
 #[derive(Clone, Debug, Default)]
 pub struct List(Form);
 
-/// Two variants, so that a short list is nothing but a packed block's pointer beside a tag.
+/// Two variants, so that a short list consists only of a packed block's pointer and a tag.
 #[derive(Clone, Debug)]
 enum Form {
     Packed(Packed),
     Big(TightBox<Big>),
 }
 
-/// A list that is too big for a packed block: one node, or several.
+/// A list that is too big for a packed block: one node, or several nodes.
 #[derive(Clone, Debug)]
 enum Big {
     Node(ListNode),
@@ -144,7 +145,7 @@ enum FormRef<'a> {
     Quick(&'a Quick),
 }
 
-/// The three forms, to be changed.
+/// The three forms, mutably borrowed.
 enum FormMut<'a> {
     Packed(&'a mut Packed),
     Node(&'a mut ListNode),
@@ -158,12 +159,12 @@ impl Default for Form {
 }
 
 impl List {
-    /// An empty list, which allocates nothing.
+    /// Returns an empty list, which allocates nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks the processor for what an operation will read, without waiting for it. Says whether it has a table.
+    /// Prefetches the memory that an operation will read. Returns false, because a list has no table.
     #[inline]
     pub fn prefetch(&self, ahead: Ahead<'_>) -> bool {
         match (&self.0, ahead) {
@@ -174,7 +175,7 @@ impl List {
         false
     }
 
-    /// How many elements there are.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         match self.view() {
             FormRef::Packed(block) => block.len(),
@@ -183,41 +184,41 @@ impl List {
         }
     }
 
-    /// Whether there is no element.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether a snapshot can save it in pieces.
+    /// Returns true if a snapshot can save it in pieces.
     pub(crate) fn has_pieces(&self) -> bool {
         matches!(self.view(), FormRef::Quick(_))
     }
 
-    /// Whether a snapshot is saving it in pieces.
+    /// Returns true while a snapshot saves it in pieces.
     pub(crate) fn has_walk(&self) -> bool {
         matches!(self.view(), FormRef::Quick(quick) if quick.has_walk())
     }
 
-    /// Begins to save it in pieces, or gives that up.
+    /// Begins to save it in pieces, or stops that.
     pub(crate) fn set_walk(&mut self, elements: Option<Box<dyn ElementSink>>) {
         if let FormMut::Quick(quick) = self.view_mut() {
             quick.set_walk(elements);
         }
     }
 
-    /// Saves a piece. Says why that has stopped before the end.
+    /// Saves a piece. Returns the reason if it stopped before the end.
     pub(crate) fn save_piece(&mut self, budget: &mut Budget) -> Option<Step> {
         if let FormMut::Quick(quick) = self.view_mut() { quick.save_piece(budget) } else { None }
     }
 
-    /// Moves what `mover` wants moved. A long list's nodes are large blocks, and stay.
+    /// Moves the block, if `mover` selects it. The nodes of a long list are large blocks, and stay.
     pub fn compact(&mut self, mover: &mut Mover<'_>) {
         if let Form::Packed(packed) = &mut self.0 {
             packed.compact(mover);
         }
     }
 
-    /// The name of the list's form, as `OBJECT ENCODING` gives it.
+    /// Returns the form's name in OBJECT ENCODING.
     pub fn encoding(&self) -> &'static str {
         match self.view() {
             FormRef::Packed(_) | FormRef::Node(_) => "listpack",
@@ -225,7 +226,7 @@ impl List {
         }
     }
 
-    /// How many blocks the elements are in.
+    /// Number of blocks that hold the elements.
     pub fn node_count(&self) -> usize {
         match self.view() {
             FormRef::Packed(_) | FormRef::Node(_) => 1,
@@ -233,8 +234,8 @@ impl List {
         }
     }
 
-    /// The blocks of elements from left to right: the bytes of each, as [`Packed::items`] gives them, and how many
-    /// elements they hold. An empty list has one empty block.
+    /// Iterates over the blocks of elements from left to right: the bytes of each, as returned by [`Packed::items`],
+    /// and the number of elements. An empty list has one empty block.
     pub fn blocks(&self) -> impl ExactSizeIterator<Item = (&[u8], usize)> + DoubleEndedIterator {
         (0..self.node_count()).map(|node| self.block(node))
     }
@@ -247,8 +248,7 @@ impl List {
         }
     }
 
-    /// What the list has allocated besides itself, in bytes; the allocator's own overhead is not included. Takes no
-    /// longer for a long list.
+    /// Bytes of the list's allocations, without the allocator's overhead. Takes constant time.
     pub fn memory_bytes(&self) -> usize {
         match self.view() {
             FormRef::Packed(block) => block.allocated_bytes(),
@@ -262,8 +262,8 @@ impl List {
         self.push_all(end, [element], limits);
     }
 
-    /// Adds elements at an end, one after the other. This is not the same as pushing each: whether the list stays a
-    /// listpack is decided once, for all together.
+    /// Adds elements at an end, one after the other. The form is chosen once for all of them, so the result may differ
+    /// from several single pushes.
     pub fn push_all<'a, I>(&mut self, end: End, elements: I, limits: ListLimits)
     where
         I: IntoIterator<Item = &'a [u8], IntoIter: Clone>,
@@ -282,7 +282,26 @@ impl List {
         }
     }
 
-    /// Removes the element at an end after handing it to `visit`, so that a reply can be written without a copy.
+    /// Adds the `count` items of a block behind the last element without reading them all, if the result equals pushes one after the other.
+    /// Otherwise returns false. The items are encoded as in [`Packed::items`].
+    pub fn push_block(&mut self, items: &[u8], count: usize, limits: ListLimits) -> bool {
+        if items.is_empty() || !quick::fits_one_node(items, count, limits) {
+            return false;
+        }
+        if self.is_empty() {
+            match Packed::of_items(items, count) {
+                block if items.len() <= PACKED_BYTES_MAX => self.0 = Form::Packed(block),
+                block => self.become_big(Big::Node(ListNode::from(block))),
+            }
+            return true;
+        }
+        let first_bytes = packed::decode(items).0.text_len();
+        self.make_room(first_bytes, 1, limits);
+        let FormMut::Quick(quick) = self.view_mut() else { return false };
+        quick.push_block(items, count, first_bytes, limits)
+    }
+
+    /// Removes the element at an end after passing it to `visit`, so that a reply can be written without a copy.
     pub fn pop_with<R>(&mut self, end: End, limits: ListLimits, visit: impl FnOnce(Item<'_>) -> R) -> Option<R> {
         let result = self.take(end, visit);
         self.shrink(limits);
@@ -294,7 +313,7 @@ impl List {
         self.pop_with(end, limits, |item| item.to_vec())
     }
 
-    /// Moves the element at one end to another end of the same list after handing it to `visit`: LMOVE with one key.
+    /// Moves the element at one end to an end of the same list after passing it to `visit`: LMOVE with one key.
     pub fn rotate_with<R>(
         &mut self,
         from: End,
@@ -302,30 +321,30 @@ impl List {
         limits: ListLimits,
         visit: impl FnOnce(&[u8]) -> R,
     ) -> Option<R> {
-        // Not by `pop` and `push`: Redis thinks of shrinking only after both, when the list is as long as before.
+        // Does not use `pop` and `push`: Redis considers shrinking only after both, when the length is unchanged.
         let element = self.take(from, |item| item.to_vec())?;
         self.push(to, &element, limits);
         self.shrink(limits);
         Some(visit(&element))
     }
 
-    /// The element with this index.
+    /// Returns the element with this index.
     pub fn get(&self, index: usize) -> Option<Item<'_>> {
         self.range(index..index.saturating_add(1)).next()
     }
 
-    /// All elements, reversible.
+    /// Iterates over all elements, from either end.
     pub fn iter(&self) -> Elements<'_> {
         self.range(0..usize::MAX)
     }
 
-    /// The elements whose indexes are in a range, as far as there are such; reversible. Either end is sought only when
-    /// an element is asked for there, and from the nearer end of the list.
+    /// Iterates over the elements with indexes in this range, from either end; missing indexes are skipped. Each end is
+    /// located only when it is first used, from the nearer end of the list.
     pub fn range(&self, indexes: Range<usize>) -> Elements<'_> {
         Elements::new(self, indexes)
     }
 
-    /// Hands the indexes of the elements that equal `needle` to `found`, in the order of the search.
+    /// Passes the indexes of the elements that equal `needle` to `found`, in the order of the search.
     pub fn positions(&self, needle: &[u8], search: Search, found: impl FnMut(usize)) {
         let needle = Needle::of(Item::from(needle));
         let len = self.len();
@@ -336,12 +355,12 @@ impl List {
         }
     }
 
-    /// Replaces the element with this index and says whether there is one.
+    /// Replaces the element with this index. Returns true if it exists.
     pub fn set(&mut self, index: usize, element: &[u8], limits: ListLimits) -> bool {
         if self.is_empty() {
             return false;
         }
-        // Whether or not there is that index, as Redis: what the list is called depends on it.
+        // Runs even if the index does not exist, as in Redis, because it affects the encoding's name.
         self.make_room(element.len(), 1, limits);
         if index >= self.len() {
             return false;
@@ -357,12 +376,13 @@ impl List {
         true
     }
 
-    /// Puts an element beside the first one that equals `pivot`, on this side of it; none if there is no such.
+    /// Inserts an element beside the first one that equals `pivot`, on this side of it. Returns None if no element
+    /// does.
     pub fn insert(&mut self, side: End, pivot: &[u8], element: &[u8], limits: ListLimits) -> Option<()> {
         if self.is_empty() {
             return None;
         }
-        // Before the pivot is known to exist, as Redis: what the list is called depends on it.
+        // Runs before the pivot is found, as in Redis, because it affects the encoding's name.
         self.make_room(element.len(), 1, limits);
         let pivot = Item::from(pivot);
         let index = self.iter().position(|own| own == pivot)?;
@@ -377,8 +397,8 @@ impl List {
         Some(())
     }
 
-    /// Removes elements that equal `needle` and returns how many there were: with a positive `count` up to so many from
-    /// the left, with a negative one from the right, with 0 all.
+    /// Removes elements that equal `needle` and returns their number. A positive `count` removes up to that many from
+    /// the left, a negative one from the right, and 0 removes all.
     pub fn remove(&mut self, count: i64, needle: &[u8], limits: ListLimits) -> usize {
         let needle = Item::from(needle);
         let end = if count < 0 { End::Right } else { End::Left };
@@ -397,7 +417,7 @@ impl List {
         removed
     }
 
-    /// Keeps the elements whose indexes are in the range, and removes all others.
+    /// Keeps the elements with indexes in the range, and removes all others.
     pub fn trim(&mut self, keep: Range<usize>, limits: ListLimits) {
         let len = self.len();
         let keep = keep.start.min(len)..keep.end.min(len);
@@ -410,7 +430,7 @@ impl List {
             self.unpack();
         }
         match self.view_mut() {
-            // Nothing is to go: a list that is kept short is trimmed more often than it needs to be.
+            // Nothing to remove, which is common for capped lists.
             FormMut::Packed(_) => {}
             FormMut::Node(node) => {
                 node.truncate(keep.end);
@@ -421,7 +441,7 @@ impl List {
         self.shrink(limits);
     }
 
-    /// Removes the element at an end without thought of the form.
+    /// Removes the element at an end without changing the form.
     fn take<R>(&mut self, end: End, visit: impl FnOnce(Item<'_>) -> R) -> Option<R> {
         match self.view_mut() {
             FormMut::Packed(block) if end == End::Left => block.pop_front_with(visit),
@@ -431,7 +451,7 @@ impl List {
         }
     }
 
-    /// Brings the list into the form that holds `count` more elements of `bytes` together.
+    /// Converts the list to the form that can hold `count` more elements of `bytes` bytes in total.
     fn make_room(&mut self, bytes: usize, count: usize, limits: ListLimits) {
         let (own_bytes, own_count) = match self.view() {
             FormRef::Packed(block) => (block.bytes(), block.len()),
@@ -446,7 +466,7 @@ impl List {
         }
     }
 
-    /// Brings the list into a smaller form after elements have gone, if it is due.
+    /// Converts the list to a smaller form after a removal, if Redis's rule says so.
     #[inline]
     fn shrink(&mut self, limits: ListLimits) {
         if let FormMut::Quick(quick) = self.view_mut() {
@@ -462,7 +482,7 @@ impl List {
         self.pack();
     }
 
-    /// Turns a packed block into a node, on which all changes but those at the ends are made.
+    /// Converts a packed block to a node, because all changes except those at the ends need one.
     fn unpack(&mut self) {
         if matches!(self.0, Form::Packed(_)) {
             let node = self.take_node();
@@ -470,7 +490,7 @@ impl List {
         }
     }
 
-    /// Turns a small node into a packed block.
+    /// Converts a small node to a packed block.
     #[inline]
     fn pack(&mut self) {
         if matches!(self.view(), FormRef::Node(node) if node.bytes() <= PACKED_BYTES_BACK) {
@@ -478,7 +498,7 @@ impl List {
         }
     }
 
-    /// Takes the only node out of a list that is not a ring; another form is to follow.
+    /// Takes the only node out of a list that is not a ring. The caller stores another form afterwards.
     fn take_node(&mut self) -> ListNode {
         match self.view_mut() {
             FormMut::Packed(block) => ListNode::from(mem::take(block)),
@@ -516,7 +536,7 @@ impl List {
         }
     }
 
-    /// The node with this index as a run of items, if there is one; a list that is no ring is one node.
+    /// Iterates over the items of the node with this index, if it exists. A list that is not a ring counts as one node.
     fn run(&self, node: usize) -> Option<packed::Iter<'_>> {
         let items = match self.view() {
             FormRef::Quick(quick) => quick.nodes().get(node)?.items(),
@@ -527,7 +547,7 @@ impl List {
         Some(packed::Iter::of(items))
     }
 
-    /// The node that holds the element with this index, and the element's index there.
+    /// Returns the node that holds the element with this index, and the element's index there.
     fn locate(&self, index: usize) -> Option<(usize, usize)> {
         match self.view() {
             FormRef::Quick(quick) => quick.locate(index),
@@ -535,7 +555,7 @@ impl List {
         }
     }
 
-    /// The number of elements in a node.
+    /// Number of elements in a node.
     fn run_len(&self, node: usize) -> usize {
         match self.view() {
             FormRef::Quick(quick) => quick.nodes().get(node).map_or(0, ListNode::len),

@@ -1,4 +1,4 @@
-//! The values that a key can hold, each starting as one packed block and converting when it outgrows it.
+//! The values that a key can hold. Each collection starts as one packed block and is converted when it outgrows it.
 
 pub mod block;
 pub mod bptree;
@@ -6,9 +6,9 @@ pub mod hash;
 pub mod intset;
 pub mod list;
 pub mod packed;
+pub mod packed_record;
 pub mod set;
 pub mod stream;
 pub mod suggestions;
-pub mod thin;
 pub mod timed_hash;
 pub mod zset;

@@ -1,12 +1,12 @@
 //! Packed blocks: a sequence of byte strings in one allocation, the small form of every collection.
 //!
-//! A block knows items and their order. That a hash puts a value after each field, or a sorted set a score after each
-//! member, is its owner's business, and so is the size from which another form is better: everything but the two ends
-//! is found by walking, and every change moves what lies behind it.
+//! A block knows only items and their order. Its owner knows that a hash has a value after each field, or a sorted set
+//! a score after each member. The owner also knows the size limit: all items except those at the two ends are found by
+//! walking, and every change moves all bytes behind it.
 //!
 //! # Format
 //!
-//! The bytes of a [`Block`] are the items, one behind the other, and its mark is how many there are.
+//! The bytes of a [`Block`] are the items in sequence, and its mark is their number.
 //!
 //! ```text
 //! an item:
@@ -28,9 +28,9 @@
 //! 11110100 v v v v v v v v        integer, 64 bits
 //! ```
 //!
-//! Whatever is a decimal integer in canonical form is stored as the narrowest integer, whatever isn't as a string with
-//! the narrowest length. The items are, byte for byte, those of Redis's listpacks (antirez/listpack, `listpack.md`), so
-//! that a snapshot in Redis's format holds them as they are.
+//! A decimal integer in canonical form is stored as the narrowest integer, any other text as a string with the
+//! narrowest length. The encoding is byte for byte that of Redis's listpacks (antirez/listpack, `listpack.md`), so that
+//! a snapshot in Redis's format contains the items unchanged.
 
 mod item;
 
@@ -39,10 +39,10 @@ use std::iter::FusedIterator;
 use super::block::Block;
 use crate::compact::Mover;
 
-pub use item::{ITEM_BYTES_MAX, Item, ItemText};
-pub(super) use item::{Needle, decode, encode, encoded_len, size, size_before};
+pub use item::{ITEM_BYTES_MAX, Item, ItemText, encoded_len};
+pub(super) use item::{Needle, decode, encode, size, size_before};
 
-/// Where an item begins in its block, or where the block ends. Valid until the block changes before it.
+/// The offset of an item in its block, or of the block's end. Valid until the block changes before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pos(u32);
 
@@ -59,102 +59,102 @@ impl Pos {
     }
 }
 
-/// A sequence of byte strings in one allocation. See the module's text for its format.
+/// A sequence of byte strings in one allocation. See the module's documentation for its format.
 ///
-/// A method that takes an item takes anything that becomes one: a reference to bytes, an `i64`, or an [`Item`] of
-/// another block. A `Pos` must come from the same block as it is now; with another one the result is nonsense or a
+/// A method that takes an item accepts everything that converts to one: a reference to bytes, an `i64`, or an [`Item`]
+/// of another block. A `Pos` must come from the same block in its present state; otherwise the result is arbitrary or a
 /// panic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Packed(Block);
 
 impl Packed {
-    /// Moves the block, if `mover` wants that.
+    /// Moves the block, if `mover` selects it.
     pub fn compact(&mut self, mover: &mut Mover<'_>) {
         self.0.compact(mover);
     }
 
-    /// The size from which a block takes nothing more, in bytes, as Redis's listpacks. Small forms end far below it
-    /// unless the configuration's thresholds say otherwise; owners ask [`Packed::has_room_for`] besides those.
+    /// Maximum size of a block in bytes, as for Redis's listpacks. Small forms end far below it unless the configured
+    /// thresholds are higher, so owners also check [`Packed::has_room_for`].
     pub const BYTES_MAX: usize = 1 << 30;
 
-    /// Asks the processor for the beginning of the block.
+    /// Prefetches the beginning of the block.
     #[inline]
     pub fn prefetch(&self) {
         self.0.prefetch();
     }
 
-    /// An empty block, which allocates nothing.
+    /// Returns an empty block, which allocates nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many items there are.
+    /// Number of items.
     pub fn len(&self) -> usize {
         self.0.mark() as usize
     }
 
-    /// Whether there is no item.
+    /// Returns true if there are no items.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The size of the items in bytes.
+    /// Size of the items in bytes.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.0.len()
     }
 
-    /// The size of the allocation in bytes.
+    /// Size of the allocation in bytes.
     pub fn allocated_bytes(&self) -> usize {
         self.0.allocated_bytes()
     }
 
-    /// Whether items of so many bytes together may be added without exceeding [`Packed::BYTES_MAX`].
+    /// Returns true if items with this many bytes in total fit within [`Packed::BYTES_MAX`].
     pub fn has_room_for(&self, bytes: usize) -> bool {
         self.bytes().saturating_add(bytes) <= Self::BYTES_MAX
     }
 
-    /// The items in their order; reversible.
+    /// Iterates over the items in order, from either end.
     pub fn iter(&self) -> Iter<'_> {
         Iter(self.items())
     }
 
-    /// The items from the last to the first.
+    /// Iterates over the items from the last to the first.
     pub fn iter_rev(&self) -> std::iter::Rev<Iter<'_>> {
         self.iter().rev()
     }
 
-    /// The first item.
+    /// Returns the first item.
     pub fn first(&self) -> Option<Item<'_>> {
         self.iter().next()
     }
 
-    /// The last item.
+    /// Returns the last item.
     pub fn last(&self) -> Option<Item<'_>> {
         self.iter().next_back()
     }
 
-    /// The item with this index, sought from the nearer end.
+    /// Returns the item with this index. Walks from the nearer end.
     pub fn get(&self, index: usize) -> Option<Item<'_>> {
         self.pos_of(index).map(|pos| self.item_at(pos))
     }
 
-    /// Where the first item begins.
+    /// Returns the position of the first item.
     pub fn first_pos(&self) -> Option<Pos> {
         (!self.is_empty()).then_some(Pos::new(0))
     }
 
-    /// Where the last item begins.
+    /// Returns the position of the last item.
     pub fn last_pos(&self) -> Option<Pos> {
         self.prev(self.end_pos())
     }
 
-    /// The end, where an insertion appends.
+    /// Returns the position behind the last item, for appending.
     pub fn end_pos(&self) -> Pos {
         Pos::new(self.0.len())
     }
 
-    /// Where the item with this index begins, sought from the nearer end.
+    /// Returns the position of the item with this index. Walks from the nearer end.
     pub fn pos_of(&self, index: usize) -> Option<Pos> {
         let len = self.len();
         if index >= len {
@@ -163,35 +163,36 @@ impl Packed {
         Some(Pos::new(offset_of(self.items(), len, index)))
     }
 
-    /// Where the item after the one at `pos` begins; none at the last one.
+    /// Returns the position of the item after the one at `pos`; None after the last.
     pub fn next(&self, pos: Pos) -> Option<Pos> {
         self.read(pos).map(|(_, next)| next).filter(|next| next.at() < self.0.len())
     }
 
-    /// Where the item that ends at `pos` begins; none at the first one.
+    /// Returns the position of the item that ends at `pos`; None before the first.
     pub fn prev(&self, pos: Pos) -> Option<Pos> {
         (pos.at() > 0).then(|| Pos::new(pos.at() - size_before(&self.items()[..pos.at()])))
     }
 
-    /// The item at `pos`, which is not the end.
+    /// Returns the item at `pos`, which must not be the end.
     pub fn item_at(&self, pos: Pos) -> Item<'_> {
         decode(&self.items()[pos.at()..]).0
     }
 
-    /// The item at `pos` and where it ends, none at the end: `while let Some((item, next)) = block.read(pos)`.
+    /// Returns the item at `pos` and the position of its end; None at the end of the block. For loops: `while let
+    /// Some((item, next)) = block.read(pos)`.
     pub fn read(&self, pos: Pos) -> Option<(Item<'_>, Pos)> {
         let entry = self.items().get(pos.at()..).filter(|entry| !entry.is_empty())?;
         let (item, size) = decode(entry);
         Some((item, Pos::new(pos.at() + size)))
     }
 
-    /// Where the first item equal to `needle` begins, of the items 0, `stride`, 2 × `stride` and so on.
+    /// Returns the position of the first item equal to `needle`, among the items 0, `stride`, 2 × `stride` and so on.
     #[inline]
     pub fn find<'a>(&self, needle: impl Into<Item<'a>>, stride: usize) -> Option<Pos> {
         self.find_from(Pos::new(0), Needle::of(needle.into()), stride)
     }
 
-    /// The same from a position on, which counts as that of item 0.
+    /// Like [`Packed::find`], but starts at a position, which counts as item 0.
     #[inline(always)]
     pub(super) fn find_from(&self, pos: Pos, needle: Needle<'_>, stride: usize) -> Option<Pos> {
         let items = self.items();
@@ -213,18 +214,18 @@ impl Packed {
         self.insert_at(self.end_pos(), item);
     }
 
-    /// Puts an item before all others.
+    /// Prepends an item.
     pub fn push_front<'a>(&mut self, item: impl Into<Item<'a>>) {
         self.insert_at(Pos::new(0), item);
     }
 
-    /// Puts an item where `pos` points, before the one that is there.
+    /// Inserts an item at `pos`, before the present one.
     pub fn insert_at<'a>(&mut self, pos: Pos, item: impl Into<Item<'a>>) {
         let item = item.into();
         encode(item, self.reshape(pos.at(), 0, encoded_len(item), 1));
     }
 
-    /// Puts two items, such as a field and its value, where `pos` points, in this order and with one reallocation.
+    /// Inserts two items at `pos`, for example a field and its value, with one reallocation.
     pub fn insert_pair_at<'a>(&mut self, pos: Pos, first: impl Into<Item<'a>>, second: impl Into<Item<'a>>) {
         let (first, second) = (first.into(), second.into());
         let first_len = encoded_len(first);
@@ -234,7 +235,7 @@ impl Packed {
         encode(second, right);
     }
 
-    /// Puts items where `pos` points, in this order and with one reallocation.
+    /// Inserts items at `pos`, in this order, with one reallocation.
     pub fn insert_all_at<const N: usize>(&mut self, pos: Pos, all: [Item<'_>; N]) {
         let bytes = all.iter().map(|&item| encoded_len(item)).sum();
         let mut gap = self.reshape(pos.at(), 0, bytes, N as i64);
@@ -245,7 +246,7 @@ impl Packed {
         }
     }
 
-    /// Moves the items between two positions to where `to` points, which isn't between them.
+    /// Moves the items between two positions to `to`, which is not between them.
     pub fn move_items(&mut self, from: Pos, until: Pos, to: Pos) {
         let (from, until, to) = (from.at(), until.at(), to.at());
         if to > until {
@@ -255,15 +256,14 @@ impl Packed {
         }
     }
 
-    /// Puts an item in the place of the one at `pos`.
+    /// Replaces the item at `pos`.
     pub fn replace_at<'a>(&mut self, pos: Pos, item: impl Into<Item<'a>>) {
         let item = item.into();
         let old = size(&self.items()[pos.at()..]);
         encode(item, self.reshape(pos.at(), old, encoded_len(item), 0));
     }
 
-    /// Removes `count` items from `pos` on, fewer where there are fewer. Afterwards `pos` is where the next item
-    /// begins, or the end.
+    /// Removes up to `count` items from `pos` on. Afterwards `pos` is the position of the next item, or the end.
     pub fn remove_at(&mut self, pos: Pos, count: usize) {
         let mut end = pos.at();
         let mut removed = 0;
@@ -274,14 +274,14 @@ impl Packed {
         self.reshape(pos.at(), end - pos.at(), 0, -(removed as i64));
     }
 
-    /// Removes the first item after handing it to `visit`; none in an empty block.
+    /// Removes the first item after passing it to `visit`; returns None if the block is empty.
     pub fn pop_front_with<R>(&mut self, visit: impl FnOnce(Item<'_>) -> R) -> Option<R> {
         let result = self.first().map(visit)?;
         self.remove_at(Pos::new(0), 1);
         Some(result)
     }
 
-    /// Removes the last item after handing it to `visit`; none in an empty block.
+    /// Removes the last item after passing it to `visit`; returns None if the block is empty.
     pub fn pop_back_with<R>(&mut self, visit: impl FnOnce(Item<'_>) -> R) -> Option<R> {
         let last = self.last_pos()?;
         let result = visit(self.item_at(last));
@@ -289,7 +289,7 @@ impl Packed {
         Some(result)
     }
 
-    /// Appends items with one reallocation. They are walked twice, first for their sizes.
+    /// Appends items with one reallocation. Iterates over them twice, first for their sizes.
     pub fn extend<'a, I>(&mut self, items: I)
     where
         I: IntoIterator<Item: Into<Item<'a>>, IntoIter: Clone>,
@@ -306,7 +306,7 @@ impl Packed {
         }
     }
 
-    /// Cuts the block in two: keeps the items before `index` and returns the others.
+    /// Splits the block: keeps the items before `index` and returns the others.
     pub fn split_off(&mut self, index: usize) -> Self {
         let Some(pos) = self.pos_of(index) else { return Self::new() };
         let moved = self.len() - index;
@@ -322,19 +322,19 @@ impl Packed {
         self.reshape(self.end_pos().at(), 0, items.len(), other.len() as i64).copy_from_slice(items);
     }
 
-    /// A block of `len` items whose bytes these are.
-    pub(super) fn of_items(items: &[u8], len: usize) -> Self {
+    /// Returns a block of `len` items that are encoded in these bytes, each in its shortest form.
+    pub fn of_items(items: &[u8], len: usize) -> Self {
         Self(Block::of(items, len as u32))
     }
 
-    /// The items' bytes, which are those of a Redis listpack between its header and its end mark.
+    /// Returns the items' bytes, which equal those of a Redis listpack between its header and its end mark.
     #[inline]
     pub fn items(&self) -> &[u8] {
         self.0.bytes()
     }
 
-    /// Replaces `removed` bytes at `at` by `added` bytes without meaning, which it returns to be filled, and adds
-    /// `more` to the count.
+    /// Replaces `removed` bytes at `at` by `added` arbitrary bytes, adds `more` to the count, and returns the new bytes
+    /// for the caller to fill.
     #[inline]
     fn reshape(&mut self, at: usize, removed: usize, added: usize, more: i64) -> &mut [u8] {
         let count = self.len() as i64 + more;
@@ -346,6 +346,13 @@ impl Packed {
     }
 }
 
+/// Appends an encoded item to the bytes of others.
+pub fn append_item(out: &mut Vec<u8>, item: Item<'_>) {
+    let at = out.len();
+    out.resize(at + encoded_len(item), 0);
+    encode(item, &mut out[at..]);
+}
+
 impl<'a> IntoIterator for &'a Packed {
     type Item = Item<'a>;
     type IntoIter = Iter<'a>;
@@ -355,12 +362,12 @@ impl<'a> IntoIterator for &'a Packed {
     }
 }
 
-/// The offset of the item with this index among `len` items, or their end, sought from the nearer end.
+/// Returns the offset of the item with this index among `len` items, or of their end. Walks from the nearer end.
 pub(super) fn offset_of(items: &[u8], len: usize, index: usize) -> usize {
     if index < len / 2 { skip(items, index) } else { skip_back(items, len.saturating_sub(index)) }
 }
 
-/// The offset of the item with this index, or the end.
+/// Returns the offset of the item with this index, or of the end.
 #[inline]
 fn skip(items: &[u8], index: usize) -> usize {
     let mut offset = 0;
@@ -373,7 +380,7 @@ fn skip(items: &[u8], index: usize) -> usize {
     offset
 }
 
-/// The offset of the item with this index, counted from the end beginning with one, or the start.
+/// Returns the offset of the item with this index, counted from the end beginning with 1, or of the start.
 #[inline]
 fn skip_back(items: &[u8], index: usize) -> usize {
     let mut offset = items.len();
@@ -386,22 +393,22 @@ fn skip_back(items: &[u8], index: usize) -> usize {
     offset
 }
 
-/// The items of a block, or of a part of it, from either end.
+/// Iterates over the items of a block, or of a part of it, from either end.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Iter<'a>(&'a [u8]);
 
 impl<'a> Iter<'a> {
-    /// The items whose bytes, without a header, are `items`.
+    /// Iterates over the items encoded in `items`, which has no header.
     pub(super) fn of(items: &'a [u8]) -> Self {
         Self(items)
     }
 
-    /// Of these `len` items those before `index`.
+    /// Returns the items before `index`, of `len` items.
     pub(super) fn prefix(self, len: usize, index: usize) -> Self {
         Self(&self.0[..offset_of(self.0, len, index)])
     }
 
-    /// Of these `len` items those from `index` on.
+    /// Returns the items from `index` on, of `len` items.
     pub(super) fn suffix(self, len: usize, index: usize) -> Self {
         Self(&self.0[offset_of(self.0, len, index)..])
     }
@@ -445,12 +452,13 @@ impl DoubleEndedIterator for Iter<'_> {
 
 impl FusedIterator for Iter<'_> {}
 
-/// The bytes from each item on to the block's end, from either end: for a search, which reads little of most items.
+/// Iterates, from either end, over the tails of the block that begin at each item: for searches, which read little of
+/// most items.
 #[derive(Clone, Debug)]
 pub(super) struct ItemTails<'a>(&'a [u8]);
 
 impl<'a> ItemTails<'a> {
-    /// The tails of a block's items. `items` are the block's bytes behind its header.
+    /// Returns the tails of the items encoded in `items`, which has no header.
     pub(super) fn of(items: &'a [u8]) -> Self {
         Self(items)
     }
@@ -482,9 +490,10 @@ mod tests {
     use super::*;
     use crate::random::Random;
 
-    /// What is drawn, from a seed, so that a failure can be repeated.
+    /// Random test data from a seed, so that a failure can be repeated.
     trait Draw {
-        /// Bytes near the borders of the format: integers of every width, strings about each limit of length.
+        /// Returns bytes near the limits of the format: integers of every width, and strings around each limit of
+        /// length.
         fn bytes(&mut self) -> Vec<u8>;
     }
 
@@ -589,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn behaves_like_a_vector_of_vectors() {
+    fn a_packed_block_behaves_like_a_vector_of_vectors() {
         let rounds = if cfg!(miri) { 60 } else { 600 };
         for seed in 1..=if cfg!(miri) { 2 } else { 40 } {
             let random = &mut Random::new(seed * 0x9E37_79B9);
@@ -603,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn is_drawn_as_in_the_text() {
+    fn the_format_is_as_documented() {
         let mut packed = Packed::new();
         assert_eq!(packed.bytes(), 0);
         packed.extend(["ab", "5", "-2"]);
@@ -615,7 +624,7 @@ mod tests {
 
     #[test]
     fn items_are_those_of_a_listpack() {
-        // What Redis 7.0 dumps of a hash with these values, and the end of one with a string of 16,378 bytes.
+        // From a dump by Redis 7.0 of a hash with these values, and the end of one with a string of 16,378 bytes.
         let mut packed = Packed::new();
         packed.extend(["a", "-1", "b", "-4096", "c", "128", "d", "-32769", "e", "70000", "g", "1099511627776"]);
         let redis = b"\x81a\x02\xDF\xFF\x02\x81b\x02\xD0\0\x02\x81c\x02\xC0\x80\x02\x81d\x02\xF2\xFF\x7F\xFF\x04\
@@ -626,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_is_its_bytes() {
+    fn an_item_converts_from_and_to_its_bytes() {
         for (bytes, item) in [(&b"12"[..], Item::Int(12)), (b"012", Item::Str(b"012")), (b"", Item::Str(b""))] {
             assert_eq!(Item::from(bytes), item);
             assert_eq!(&*item.text(), bytes);

@@ -1,10 +1,10 @@
-//! The set: integers, a packed block or a table, whichever form Redis 7.2 would have it in.
+//! The set: integers, a packed block or a table, in the same form as in Redis 7.2.
 //!
-//! A set begins as sorted integers. The first member that is no integer makes it a packed block (`listpack`) if it is
-//! still small, a table (`hashtable`) otherwise; too many members make it a table. There is no way back, save
-//! [`Set::compact_ints`] for the results of intersections.
+//! A set begins as sorted integers. The first member that is not an integer converts it to a packed block (`listpack`)
+//! if it is still small, otherwise to a table (`hashtable`); too many members convert it to a table. It is never
+//! converted back, except by [`Set::compact_ints`] for the results of intersections.
 //!
-//! Knows nothing of keys, commands or several sets at once.
+//! This module knows nothing of keys, commands or several sets at once.
 
 mod lookup;
 
@@ -13,40 +13,40 @@ use std::iter::FusedIterator;
 
 use super::intset::{self, IntSet};
 use super::packed::{self, ITEM_BYTES_MAX, Item, ItemText, Packed};
-use super::thin::SetMember;
+use super::packed_record::SetMember;
 use crate::compact::Mover;
 use crate::hash::ItemHash;
 use crate::prefetch::Ahead;
 use crate::snapshot::pieces::{Element, OnTable, TableWalk, step_on_table};
 use crate::snapshot::{Budget, ElementSink, Step};
 use crate::table::{self, Table};
-use crate::tight::TightBox;
+use crate::unaligned_box::TightBox;
 
 pub use lookup::Lookup;
 
 /// Limits of a set's small forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetLimits {
-    /// `set-max-intset-entries`: how many integers a set of integers may have.
+    /// `set-max-intset-entries`: maximum number of members in a set of integers.
     pub intset_entries: usize,
-    /// `set-max-listpack-entries`: how many members a packed block may have.
+    /// `set-max-listpack-entries`: maximum number of members in a packed block.
     pub listpack_entries: usize,
-    /// `set-max-listpack-value`: how long a member of a packed block may be, in bytes.
+    /// `set-max-listpack-value`: maximum length of a member in a packed block, in bytes.
     pub listpack_value: usize,
 }
 
 impl Default for SetLimits {
-    /// Redis's defaults.
+    /// Returns Redis's defaults.
     fn default() -> Self {
         SetLimits { intset_entries: 512, listpack_entries: 128, listpack_value: 64 }
     }
 }
 
-/// More integers a set of integers never has, whatever the configuration says; as in Redis.
+/// Maximum number of members in a set of integers with any configuration, as in Redis.
 const INTSET_ENTRIES_MAX: usize = 1 << 30;
 
 impl SetLimits {
-    /// How many integers the form for integers may have.
+    /// Effective maximum number of members in the form for integers.
     #[must_use]
     pub fn ints_max(&self) -> usize {
         self.intset_entries.min(INTSET_ENTRIES_MAX)
@@ -71,13 +71,13 @@ impl Default for Set {
 }
 
 impl Set {
-    /// An empty set, which allocates nothing.
+    /// Returns an empty set, which allocates nothing.
     #[must_use]
     pub fn new() -> Self {
         Set(Form::Ints(IntSet::new()))
     }
 
-    /// A set with one member, in the form that suits it and about `expected` members in all.
+    /// Returns a set with one member, in the form that suits this member and about `expected` members in total.
     #[must_use]
     pub fn with_first(first: &[u8], expected: usize, limits: &SetLimits) -> Self {
         let mut set = Set::new();
@@ -87,7 +87,7 @@ impl Set {
     }
 
     /// Chooses the form for about `expected` insertions that begin with `first`, and reserves memory for them if it is
-    /// a table: call it before a command's insertions, with a number that its arguments vouch for.
+    /// a table. Call it before a command's insertions, with a number that is backed by its arguments.
     pub fn prepare(&mut self, first: &[u8], expected: usize, limits: &SetLimits) {
         let (ints_fit, packed_fits) = (expected <= limits.ints_max(), expected <= limits.listpack_entries);
         let suits = match &self.0 {
@@ -101,25 +101,25 @@ impl Set {
         }
     }
 
-    /// A set of these members in a packed block, whatever the limits say. None may occur twice.
+    /// Returns a set of these members in a packed block, regardless of the limits. No member may occur twice.
     #[must_use]
     pub fn from_packed(members: Packed) -> Self {
         Set(Form::Packed(members))
     }
 
-    /// A set of these integers, in the form for integers whatever the limits say.
+    /// Returns a set of these integers in the form for integers, regardless of the limits.
     #[must_use]
     pub fn from_ints(ints: IntSet) -> Self {
         Set(Form::Ints(ints))
     }
 
-    /// The members, if they are in a packed block.
+    /// Returns the members, if they are in a packed block.
     #[must_use]
     pub fn packed(&self) -> Option<&Packed> {
         if let Form::Packed(packed) = &self.0 { Some(packed) } else { None }
     }
 
-    /// How many members there are.
+    /// Number of members.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
@@ -130,14 +130,14 @@ impl Set {
         }
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no members.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether this is a member.
+    /// Returns true if the set contains this member.
     #[inline]
     #[must_use]
     pub fn contains(&self, member: &[u8]) -> bool {
@@ -148,7 +148,7 @@ impl Set {
         }
     }
 
-    /// Asks the processor for what an operation will read, without waiting for it. Says whether it has a table.
+    /// Prefetches the memory that an operation will read. Returns true if the set has a table.
     #[inline]
     pub fn prefetch(&self, ahead: Ahead<'_>) -> bool {
         match (&self.0, ahead) {
@@ -162,7 +162,7 @@ impl Set {
         matches!(self.0, Form::Table(_))
     }
 
-    /// Adds a member; false if it was there.
+    /// Adds a member; returns false if it was present.
     #[inline]
     pub fn insert(&mut self, member: &[u8], limits: &SetLimits) -> bool {
         match &mut self.0 {
@@ -202,12 +202,13 @@ impl Set {
         true
     }
 
-    /// Converts a set of integers, because of a member that is none: to a packed block if that takes all of them.
+    /// Converts a set of integers because of a member that is not one: to a packed block if it has space for all
+    /// members.
     fn leave_ints(&mut self, member: &[u8], limits: &SetLimits) {
         let Form::Ints(ints) = &self.0 else { return };
         let outermost = [ints.get(0), ints.iter().next_back()].into_iter().flatten();
         let longest = outermost.map(|value| Item::Int(value).text_len()).max().unwrap_or(0);
-        // An integer takes ten bytes of a block at most.
+        // An encoded integer takes at most ten bytes of a block.
         let bytes = ints.len().saturating_mul(10);
         if longest <= limits.listpack_value && packed_takes(ints.len(), bytes, member.len(), limits) {
             let mut packed = Packed::new();
@@ -218,7 +219,7 @@ impl Set {
         }
     }
 
-    /// The members as a table, with room for `more`.
+    /// Returns the members as a table, with space for `more`.
     fn as_table(&self, more: usize) -> Form {
         let mut members = TightBox::new(Members::with_capacity(self.len().saturating_add(more)));
         self.for_each(|member| {
@@ -227,7 +228,8 @@ impl Set {
         Form::Table(members)
     }
 
-    /// Makes a set of integers again, if all members are integers and not too many: the form that SINTERSTORE leaves.
+    /// Converts to a set of integers again, if all members are integers and their number is within the limit.
+    /// SINTERSTORE stores its result in this form.
     pub fn compact_ints(&mut self, limits: &SetLimits) {
         if self.ints().is_some() || self.len() > limits.ints_max() {
             return;
@@ -245,7 +247,7 @@ impl Set {
         }
     }
 
-    /// Removes a member; false if it wasn't there.
+    /// Removes a member; returns false if it was absent.
     #[inline]
     pub fn remove(&mut self, member: &[u8]) -> bool {
         match &mut self.0 {
@@ -258,8 +260,8 @@ impl Set {
         }
     }
 
-    /// The members, in the order that Redis has for the small forms (ascending integers; a packed block's insertion
-    /// order), in none for a table.
+    /// Iterates over the members: in Redis's order for the small forms (ascending integers; a packed block's insertion
+    /// order), in no particular order for a table.
     #[must_use]
     pub fn iter(&self) -> Iter<'_> {
         Iter {
@@ -272,7 +274,7 @@ impl Set {
         }
     }
 
-    /// Hands each member to `visit`, in the order of [`Set::iter`].
+    /// Passes each member to `visit`, in the order of [`Set::iter`].
     pub fn for_each(&self, mut visit: impl FnMut(&[u8])) {
         match &self.0 {
             Form::Ints(ints) => ints.iter().for_each(|value| Item::Int(value).with_bytes(&mut visit)),
@@ -281,7 +283,7 @@ impl Set {
         }
     }
 
-    /// Hands members to `visit`, in the order of [`Set::iter`], until it is false. True if it never was.
+    /// Passes members to `visit`, in the order of [`Set::iter`], until it returns false. Returns true if it never did.
     pub fn visit_while(&self, mut visit: impl FnMut(&[u8]) -> bool) -> bool {
         match &self.0 {
             Form::Ints(ints) => ints.iter().all(|value| Item::Int(value).with_bytes(&mut visit)),
@@ -290,7 +292,8 @@ impl Set {
         }
     }
 
-    /// The integers, if it is in that form: for operations on several sets, which needn't make text of them.
+    /// Returns the integers, if the set is in that form: for operations on several sets, which then need not format
+    /// them.
     #[must_use]
     pub fn ints(&self) -> Option<&IntSet> {
         match &self.0 {
@@ -299,7 +302,7 @@ impl Set {
         }
     }
 
-    /// A member picked evenly with randomness from `random`; none if the set is empty.
+    /// Returns an evenly picked member, with randomness from `random`; None if the set is empty.
     pub fn pick(&self, random: &mut dyn FnMut() -> u64) -> Option<ItemText<'_>> {
         match &self.0 {
             Form::Ints(ints) => Some(Item::Int(ints.get(below(ints.len(), random))?).text()),
@@ -308,7 +311,7 @@ impl Set {
         }
     }
 
-    /// Removes a member picked evenly, and returns it; none if the set is empty.
+    /// Removes an evenly picked member and returns it; None if the set is empty.
     pub fn pop(&mut self, random: &mut dyn FnMut() -> u64) -> Option<Vec<u8>> {
         match &mut self.0 {
             Form::Ints(ints) => Some(Item::Int(ints.remove_at(below(ints.len(), random))?).to_vec()),
@@ -326,8 +329,8 @@ impl Set {
         }
     }
 
-    /// One step of an iteration that survives changes in between, as [`Table::scan`]: hands members to `visit` and
-    /// returns the next step's cursor. The small forms give everything in one step.
+    /// Runs one step of an iteration that tolerates changes between its steps, like [`Table::scan`]: passes members to
+    /// `visit` and returns the next cursor. The small forms take a single step.
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(&[u8])) -> u64 {
         match &self.0 {
             Form::Table(members) => members.table.scan(cursor, |member| visit(member.bytes())),
@@ -338,8 +341,8 @@ impl Set {
         }
     }
 
-    /// Moves what `mover` wants moved in one step from a cursor on, and returns the next step's. It begins and ends
-    /// with 0. The small forms have one step.
+    /// Runs one step of a defragmentation from a cursor on: moves the blocks that `mover` selects, and returns the next
+    /// cursor. It begins and ends with 0. The small forms take a single step.
     pub fn compact(&mut self, cursor: u64, mover: &mut Mover<'_>) -> u64 {
         match &mut self.0 {
             Form::Packed(packed) => packed.compact(mover),
@@ -354,25 +357,25 @@ impl Set {
         0
     }
 
-    /// Whether a snapshot can save it in pieces.
+    /// Returns true if a snapshot can save it in pieces.
     pub(crate) fn has_pieces(&self) -> bool {
         matches!(self.0, Form::Table(_))
     }
 
-    /// Whether a snapshot is saving it in pieces: it must not be replaced by another set as a whole.
+    /// Returns true while a snapshot saves it in pieces. Meanwhile it must not be replaced by another set as a whole.
     #[must_use]
     pub fn has_walk(&self) -> bool {
         matches!(&self.0, Form::Table(members) if members.walk.is_some())
     }
 
-    /// Begins to save it in pieces, or gives that up.
+    /// Begins to save it in pieces, or stops that.
     pub(crate) fn set_walk(&mut self, elements: Option<Box<dyn ElementSink>>) {
         if let Form::Table(members) = &mut self.0 {
             members.walk = elements.map(TableWalk::begin);
         }
     }
 
-    /// Saves a piece. Says why that has stopped before the end.
+    /// Saves a piece. Returns the reason if it stopped before the end.
     pub(crate) fn save_piece(&mut self, budget: &mut Budget) -> Option<Step> {
         let Form::Table(members) = &mut self.0 else { return None };
         let Members { table, walk, .. } = &mut **members;
@@ -389,7 +392,7 @@ impl Set {
         }
     }
 
-    /// Bytes of all allocations, without what the allocator adds.
+    /// Bytes of all allocations, without the allocator's overhead.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         match &self.0 {
@@ -400,7 +403,7 @@ impl Set {
     }
 }
 
-/// The integer that a set of integers would hold for this member.
+/// Returns the integer that a set of integers stores for this member.
 #[inline]
 fn int(member: &[u8]) -> Option<i64> {
     match Item::from(member) {
@@ -409,25 +412,25 @@ fn int(member: &[u8]) -> Option<i64> {
     }
 }
 
-/// Whether a block of `len` items in `bytes` bytes takes another member of `member_len` bytes.
+/// Returns true if a block of `len` items in `bytes` bytes can take another member of `member_len` bytes.
 fn packed_takes(len: usize, bytes: usize, member_len: usize, limits: &SetLimits) -> bool {
     len < limits.listpack_entries
         && member_len <= limits.listpack_value.min(ITEM_BYTES_MAX)
         && bytes.saturating_add(member_len) <= Packed::BYTES_MAX
 }
 
-/// An even index below `len`, or 0 if that is none.
+/// Returns an evenly distributed index below `len`; 0 if `len` is 0.
 pub(super) fn below(len: usize, random: &mut dyn FnMut() -> u64) -> usize {
     ((u128::from(random()) * len as u128) >> 64) as usize
 }
 
-/// The big form: the members, and what their allocations take.
+/// The big form: the members, and the size of their allocations.
 #[derive(Default)]
 struct Members {
     table: Table<SetMember>,
     /// Bytes of the members' allocations.
     bytes: usize,
-    /// The walk of a snapshot that is saving them.
+    /// The walk of a snapshot that is saving the members.
     walk: OnTable,
 }
 
@@ -449,7 +452,7 @@ impl Members {
         true
     }
 
-    /// Adds a member that is not there.
+    /// Adds a member that is absent.
     #[inline]
     fn add(&mut self, hash: ItemHash, member: SetMember) {
         self.bytes += member.allocated_bytes();
@@ -472,7 +475,7 @@ impl Members {
     }
 }
 
-/// The copy is no part of the snapshot that is saving the original.
+/// The copy does not belong to the snapshot that is saving the original.
 impl Clone for Members {
     fn clone(&self) -> Self {
         let mut copy = Members::with_capacity(self.table.len());
@@ -487,13 +490,13 @@ impl fmt::Debug for Members {
     }
 }
 
-/// The members of a set; see [`Set::iter`].
+/// Iterates over the members of a set; see [`Set::iter`].
 pub struct Iter<'a> {
     left: usize,
     form: FormIter<'a>,
 }
 
-/// The iterator of a form.
+/// The iterator of each form.
 enum FormIter<'a> {
     Ints(intset::Iter<'a>),
     Packed(packed::Iter<'a>),

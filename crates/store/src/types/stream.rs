@@ -1,8 +1,8 @@
-//! Streams: entries in the order of their IDs, which only grow, and groups of consumers that share them.
+//! Streams: entries in the order of their ascending IDs, and groups of consumers that share them.
 //!
-//! Entries lie in blocks, which are packed and bounded ([`StreamLimits`]). What is added goes into the last block,
-//! which is kept apart, so that adding searches nothing; the full ones are in a map by their first ID. A block goes
-//! when its last entry is deleted, and so no block in the map is without one.
+//! Entries are in packed blocks of bounded size ([`StreamLimits`]). New entries go into the last block, which is stored
+//! separately, so that no search is needed; the full blocks are in a map by their first ID. A block is freed with its
+//! last entry, so every block in the map has entries.
 
 mod block;
 mod group;
@@ -24,10 +24,10 @@ pub use group::{Consumer, Delivery, Group, Pending};
 pub use id::StreamId;
 pub use producers::{Identities, IdentityLimits, Producers};
 
-use crate::tight::TightBox;
+use crate::unaligned_box::TightBox;
 use crate::value::{Object, Value};
 
-/// When a block is full: `stream-node-max-bytes`, of what it would take in Redis, and `stream-node-max-entries`.
+/// Limits of a block: `stream-node-max-bytes`, measured by the block's size in Redis, and `stream-node-max-entries`.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamLimits {
     bytes_max: usize,
@@ -35,10 +35,10 @@ pub struct StreamLimits {
 }
 
 impl StreamLimits {
-    /// Bytes of the fields and values of an entry at most, and of a block of any configuration.
+    /// Maximum size of an entry's fields and values, and of a block in any configuration, in bytes.
     pub const BYTES_MAX: usize = 1 << 30;
 
-    /// The limits that these values of the configuration stand for; 0 is none.
+    /// Returns the limits for these values of the configuration; 0 means no limit.
     #[must_use]
     pub fn new(node_max_bytes: usize, node_max_entries: usize) -> StreamLimits {
         let or = |value: usize, none: usize| if value == 0 { none } else { value };
@@ -55,38 +55,38 @@ impl Default for StreamLimits {
     }
 }
 
-/// What is to be left of a stream.
+/// The part of a stream that remains after a trim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Keep {
-    /// So many entries, the last ones.
+    /// The last entries, up to this number.
     Last(u64),
-    /// Those from this ID on.
+    /// The entries from this ID on.
     From(StreamId),
 }
 
-/// How a stream is cut down.
+/// Parameters of a trim.
 #[derive(Clone, Copy, Debug)]
 pub struct Trim {
-    /// What is to be left.
+    /// The part that remains.
     pub keep: Keep,
-    /// Only whole blocks go, so that more may be left.
+    /// Removes only whole blocks, so that more may remain.
     pub whole_blocks: bool,
-    /// How many entries go at most, as far as whole blocks are concerned; no limit, if 0.
+    /// Maximum number of entries to remove in whole blocks; 0 means no limit.
     pub limit: u64,
 }
 
-/// Blocks that were taken out at once. A caller that gets many should drop them where no other thread waits for it.
+/// Removed blocks. A caller that gets many should drop them in a thread that delays no other.
 #[derive(Debug, Default)]
 pub struct Blocks(BTreeMap<StreamId, EntryBlock>);
 
 impl Blocks {
-    /// How many there are.
+    /// Number of blocks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no blocks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -96,35 +96,37 @@ impl Blocks {
 /// See the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
-    /// What was added.
+    /// The entries.
     pub entries: Entries,
     /// The consumer groups, by name.
     pub groups: BTreeMap<Box<[u8]>, Group>,
-    /// Which messages were sent, if a producer names its own or the limits for that aren't [`IdentityLimits::default`].
+    /// Identities of sent messages. None if no producer names its messages and the limits are
+    /// [`IdentityLimits::default`].
     pub producers: Option<Box<Producers>>,
 }
 
-/// The entries of a stream, and what is to be known of those that are gone.
+/// The entries of a stream, and the necessary facts about removed ones.
 #[derive(Clone, Debug, Default)]
 pub struct Entries {
     blocks: BTreeMap<StreamId, EntryBlock>,
     tail: EntryBlock,
-    /// What the last block would take in Redis; anything, as long as it is empty.
+    /// Size of the last block in Redis; arbitrary while the block is empty.
     tail_listpack: ListpackBytes,
     len: u64,
-    /// The highest ID that an entry had so far. Settable: XSETID.
+    /// The highest ID that any entry has had. XSETID can change it.
     pub last_id: StreamId,
-    /// The highest ID of those that were deleted one by one.
+    /// The highest ID among entries that were deleted one by one.
     pub max_deleted_id: StreamId,
-    /// Entries that were added so far.
+    /// Number of entries that were ever added.
     pub entries_added: u64,
-    /// Bytes that the blocks of the map have allocated.
+    /// Bytes allocated by the blocks of the map.
     sealed_bytes: usize,
 }
 
-/// Bytes of the map for a block: the ID and the block, in nodes that are filled from the right and so are half full.
+/// Bytes of the map per block: the ID and the block, in nodes that are half full because they are filled from the
+/// right.
 const BLOCK_OVERHEAD_BYTES: usize = 2 * (size_of::<StreamId>() + size_of::<EntryBlock>());
-/// From so many blocks on that go at once, the map is cut instead of emptied one by one.
+/// Minimum number of removed blocks for which the map is split instead of popping blocks one by one.
 const CUT_BLOCKS_MIN: usize = 64;
 
 impl Stream {
@@ -134,7 +136,8 @@ impl Stream {
         "stream"
     }
 
-    /// Estimated bytes of what the stream points to. Visits the groups, but neither entries nor what is pending.
+    /// Estimates the bytes of the memory behind the stream. Visits the groups, but neither entries nor pending
+    /// deliveries.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let groups: usize = self.groups.iter().map(|(name, group)| name.len() + group.memory_bytes()).sum();
@@ -142,32 +145,32 @@ impl Stream {
         size_of::<Stream>() + self.entries.memory_bytes() + groups + producers
     }
 
-    /// True if nothing has happened to it yet.
+    /// Returns true if nothing has happened to it yet.
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.entries.entries_added == 0 && self.entries.last_id.is_zero() && self.groups.is_empty()
     }
 
-    /// The producers, of which there may be none yet.
+    /// Returns the producers; creates them if necessary.
     pub fn producers_mut(&mut self) -> &mut Producers {
         self.producers.get_or_insert_default()
     }
 }
 
 impl Entries {
-    /// How many entries there are.
+    /// Number of entries.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether there is no entry.
+    /// Returns true if there are no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many blocks there are.
+    /// Number of blocks.
     #[must_use]
     pub fn block_count(&self) -> usize {
         self.blocks.len() + usize::from(!self.tail.is_empty())
@@ -178,8 +181,8 @@ impl Entries {
         self.tail.allocated() + self.sealed_bytes + self.blocks.len() * BLOCK_OVERHEAD_BYTES
     }
 
-    /// Adds an entry behind the others: its ID must be above `last_id`. `pairs` are fields and values in turn, an even
-    /// number of them, and no more than [`StreamLimits::BYTES_MAX`] together.
+    /// Appends an entry: its ID must be greater than `last_id`. `pairs` are alternating fields and values, an even
+    /// number of them, with at most [`StreamLimits::BYTES_MAX`] in total.
     pub fn push<'a>(
         &mut self,
         id: StreamId,
@@ -188,7 +191,7 @@ impl Entries {
     ) {
         debug_assert!(id > self.last_id);
         let bytes: usize = pairs.clone().map(<[u8]>::len).sum();
-        // XSETID may have gone back behind an entry that is deleted, but still in its block.
+        // XSETID may have reset the ID to before a deleted entry that is still in its block.
         let is_full = self.tail_listpack.with_counts(self.tail.live, self.tail.dead) + bytes >= limits.bytes_max
             || self.tail.len() + bytes >= StreamLimits::BYTES_MAX
             || self.tail.entries() >= limits.entries_max
@@ -206,15 +209,15 @@ impl Entries {
         self.entries_added += 1;
     }
 
-    /// Ends the last block, so that the next entry begins another: a loaded stream keeps the blocks that it was saved
-    /// with.
+    /// Ends the last block, so that the next entry begins another one: a loaded stream keeps its saved blocks.
     pub fn end_block(&mut self) {
         if !self.tail.is_empty() {
             self.seal();
         }
     }
 
-    /// The blocks from the first to the last: the ID of the first entry that each had, deleted or not, and its entries.
+    /// Iterates over the blocks, first to last: the ID of the first entry that each block has had, even if it is
+    /// deleted, and its entries.
     pub fn blocks(&self) -> impl Iterator<Item = (StreamId, Range<'_>)> {
         let tail = (!self.tail.is_empty()).then_some(&self.tail);
         self.blocks.values().chain(tail).map(|block| {
@@ -223,7 +226,7 @@ impl Entries {
         })
     }
 
-    /// Puts the last block to the others, and begins a new one that is likely to become as large.
+    /// Moves the last block into the map, and begins a new one with the same capacity.
     fn seal(&mut self) {
         let next = EntryBlock::with_capacity(self.tail.len());
         let mut full = mem::replace(&mut self.tail, next);
@@ -232,7 +235,7 @@ impl Entries {
         self.blocks.insert(full.first, full);
     }
 
-    /// The ID of the first entry; 0-0 if there is none.
+    /// Returns the ID of the first entry; 0-0 if there are no entries.
     #[must_use]
     pub fn first_id(&self) -> StreamId {
         match self.blocks.first_key_value() {
@@ -242,31 +245,31 @@ impl Entries {
         }
     }
 
-    /// The first entry.
+    /// Returns the first entry.
     #[must_use]
     pub fn first(&self) -> Option<StreamEntry<'_>> {
         self.range(StreamId::MIN, StreamId::MAX).next()
     }
 
-    /// The last entry.
+    /// Returns the last entry.
     #[must_use]
     pub fn last(&self) -> Option<StreamEntry<'_>> {
         self.range(StreamId::MIN, StreamId::MAX).next_back()
     }
 
-    /// Whether there is an entry with this ID.
+    /// Returns true if there is an entry with this ID.
     #[must_use]
     pub fn contains(&self, id: StreamId) -> bool {
         self.get(id).is_some()
     }
 
-    /// The entry with this ID.
+    /// Returns the entry with this ID.
     #[must_use]
     pub fn get(&self, id: StreamId) -> Option<StreamEntry<'_>> {
         self.range(id, id).next()
     }
 
-    /// The entries from one ID to another, both included; reversible.
+    /// Iterates over the entries from one ID to another, both included, from either end.
     #[must_use]
     pub fn range(&self, from: StreamId, to: StreamId) -> Range<'_> {
         if from > to || self.len == 0 || from > self.last_id {
@@ -277,13 +280,13 @@ impl Entries {
         if reaches_tail && from >= self.tail.first {
             return Range { tail, ..Range::default() };
         }
-        // The block before the first one that begins at `from` or later may hold some, too.
+        // The block before the first one that begins at `from` or later may contain matching entries, too.
         let begin = self.blocks.range(..=from).next_back().map_or(from, |(first, _)| *first);
         let blocks = self.blocks.range((Bound::Included(begin), Bound::Included(to.max(begin))));
         Range { from, to, blocks, tail, ..Range::default() }
     }
 
-    /// Deletes an entry. Says whether it was there.
+    /// Deletes an entry. Returns true if it existed.
     pub fn remove(&mut self, id: StreamId) -> bool {
         if !self.tail.is_empty() && id >= self.tail.first {
             return self.remove_from_tail(id);
@@ -322,7 +325,7 @@ impl Entries {
         }
     }
 
-    /// Cuts entries off the front. Says how many, and gives the blocks that they were in.
+    /// Removes entries from the front. Returns their number, and the blocks that contained them.
     pub fn trim(&mut self, trim: Trim) -> (u64, Blocks) {
         let before = self.len;
         let (blocks, is_done) = self.trim_blocks(trim);
@@ -332,7 +335,7 @@ impl Entries {
         (before - self.len, blocks)
     }
 
-    /// Takes whole blocks off the front. Also says whether nothing else must go.
+    /// Removes whole blocks from the front. Also returns true if nothing else must be removed.
     fn trim_blocks(&mut self, trim: Trim) -> (Blocks, bool) {
         let (mut entries, mut bytes, mut count) = (0, 0, 0);
         let (mut cut, mut is_done) = (None, false);
@@ -351,7 +354,7 @@ impl Entries {
             (entries, bytes, count) = (entries + live, bytes + block.allocated(), count + 1);
         }
         self.len -= entries;
-        // The last block isn't in the map.
+        // The last block is not in the map.
         if cut.is_none() && !self.tail.is_empty() {
             bytes -= self.tail.allocated();
             count -= 1;
@@ -361,7 +364,7 @@ impl Entries {
         (self.take_blocks(count, cut), is_done)
     }
 
-    /// Takes the first blocks out: so many, which end where the one begins that has this ID.
+    /// Takes out the first `count` blocks; `end` is the first ID of the next block.
     fn take_blocks(&mut self, count: usize, end: Option<StreamId>) -> Blocks {
         if count < CUT_BLOCKS_MIN {
             (0..count).for_each(|_| drop(self.blocks.pop_first()));
@@ -382,7 +385,7 @@ impl Entries {
             len -= u64::from(goes);
             goes
         };
-        // What is left of a block may be deleted already.
+        // The remaining entries of a block may all be deleted already.
         if let Some(mut first) = self.blocks.first_entry() {
             self.len -= first.get_mut().remove_front(goes) as u64;
             if first.get().live == 0 {
@@ -396,13 +399,13 @@ impl Entries {
         }
     }
 
-    /// Whether entries may be missing from this ID on, because some were deleted one by one.
+    /// Returns true if entries may be missing from this ID on, because some were deleted one by one.
     #[must_use]
     pub fn has_gaps_from(&self, id: StreamId) -> bool {
         self.len > 0 && !self.max_deleted_id.is_zero() && id <= self.max_deleted_id
     }
 
-    /// How many entries were added up to this ID, if that can be told.
+    /// Returns the number of entries that were added up to this ID, if it is known.
     #[must_use]
     pub fn entries_up_to(&self, id: StreamId) -> Option<u64> {
         if self.entries_added == 0 {
@@ -424,13 +427,13 @@ impl Entries {
         }
     }
 
-    /// How many entries a group has not read yet, if that can be told.
+    /// Returns the number of entries that a group has not read yet, if it is known.
     #[must_use]
     pub fn lag(&self, group: &Group) -> Option<i64> {
         let first = self.first_id();
         let read = match group.entries_read {
             _ if self.len == 0 => return Some(0),
-            // What was cut off the front is nothing that it could still read.
+            // The group can no longer read entries that were trimmed from the front.
             _ if group.last_id < first && self.max_deleted_id < first => return Some(self.len as i64),
             Some(read) if !self.has_gaps_from(group.last_id) => read,
             _ => self.entries_up_to(group.last_id)?,

@@ -1,19 +1,21 @@
-//! Suggestions: texts with scores, of which the best that begin with something are found at once.
+//! Suggestions: texts with scores, and fast search for the best ones with a given prefix.
 //!
-//! What RediSearch keeps behind FT.SUGADD and FT.SUGGET. A tree of forks and small blocks (`tree`, `bucket`), in which every branch
-//! knows the best of what is below it, so that a search goes to its results and to little else (`best`), whatever the number of texts. Each
-//! fork has the first few of them in a block (`kept`), where most searches find all that they ask for (`direct`). A text
-//! takes about as many bytes as it differs from others, and 20 to 30 beside them.
+//! This is the data structure behind RediSearch's FT.SUGADD and FT.SUGGET. A tree of forks and small blocks (`tree`,
+//! `bucket`) stores for each branch a summary of the best suggestions below it, so that a search visits its results and
+//! little else (`best`) at any number of texts. Each fork also keeps its best suggestions in a block (`kept`), where
+//! most searches find all their results (`direct`). A text takes about as many bytes as its suffix that differs from
+//! other texts, plus 20 to 30.
 //!
 //! # Ranks
-//! A suggestion's rank depends on what is searched for: its score, divided by the root of one more than the characters that its text is longer
-//! ([`Query`]). Its **weight** is its rank if nothing is searched for. The rank grows with the weight and falls with the text's length,
-//! and by both and the highest score a branch's ranks are bounded. Equal ranks are in the order of their texts.
+//! A suggestion's rank depends on the query: its score, divided by the square root of one plus the number of characters
+//! that its text is longer than the query ([`Query`]). Its **weight** is its rank for an empty query. The rank grows
+//! with the weight and falls with the text's length. These two and the highest score give upper bounds for the ranks in
+//! a branch. Equal ranks are ordered by their texts.
 //!
-//! Scores are of 32 bits, as RediSearch has them, and never NaN. Source of the semantics: RediSearch's command pages of the group "suggestion", its
-//! tests, and for what they leave open its behaviour.
+//! Scores have 32 bits, as in RediSearch, and are never NaN. Source of the semantics: RediSearch's command pages of the
+//! group "suggestion", its tests, and its behaviour in cases that these leave open.
 //!
-//! Knows nothing of keys or commands.
+//! This module knows nothing of keys or commands.
 
 mod best;
 mod bucket;
@@ -33,39 +35,39 @@ use self::tree::{Bytes, TrieNode, Visited};
 use self::walk::SuggestionWalk;
 use crate::compact::Mover;
 use crate::snapshot::{Budget, ElementSink, Step};
-use crate::tight::TightBox;
+use crate::unaligned_box::TightBox;
 use crate::value::{Object, Value};
 
 pub use best::Best;
 pub use query::{Fuzziness, QUERY_BYTES_MAX, Query, QueryTooLong};
 
-/// Bytes that a text may have: RediSearch's figure.
+/// Maximum length of a text in bytes: RediSearch's figure.
 pub const TEXT_BYTES_MAX: usize = 512;
-/// Characters that a text may have: RediSearch's figure.
+/// Maximum length of a text in characters: RediSearch's figure.
 pub const TEXT_CHARACTERS_MAX: usize = 255;
-/// Bytes that a payload may have. A block with it and another one stays far below 4 GB, which it may have.
+/// Maximum size of a payload in bytes. A block with two of them stays far below its limit of 4 GB.
 pub const PAYLOAD_BYTES_MAX: usize = 512 * 1024 * 1024;
 
 const _: () = assert!(TEXT_CHARACTERS_MAX <= u8::MAX as usize);
 
-/// Buckets that a step of compaction looks at.
+/// Buckets per step of a defragmentation.
 const COMPACTED_AT_ONCE: usize = 100;
 
-/// A suggestion that is to be stored, beside its text.
+/// A suggestion to be stored, without its text.
 struct Suggestion<'a> {
     score: f32,
     characters: u8,
     payload: Option<&'a [u8]>,
 }
 
-/// A suggestion as it is stored.
+/// A stored suggestion.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SuggestionOf<'a> {
     /// The text.
     pub text: &'a [u8],
     /// Its score.
     pub score: f32,
-    /// What was added to it, if anything.
+    /// Its payload, if it has one.
     pub payload: Option<&'a [u8]>,
 }
 
@@ -80,14 +82,14 @@ pub struct Suggestions {
     root: TrieNode,
     len: usize,
     bytes: Bytes,
-    /// What is saving them in pieces.
+    /// The walk of a snapshot that is saving them in pieces.
     walk: Option<Box<SuggestionWalk>>,
-    /// The beginning of the texts that compaction looks at next.
+    /// The prefix at which the defragmentation continues.
     compacted: Vec<u8>,
 }
 
 impl Clone for Suggestions {
-    /// The same suggestions. A snapshot that saves these doesn't save the copy.
+    /// Copies the suggestions. The copy does not belong to the snapshot that is saving the original.
     fn clone(&self) -> Self {
         let Suggestions { root, len, bytes, .. } = self;
         Suggestions { root: root.clone(), len: *len, bytes: *bytes, ..Suggestions::default() }
@@ -95,32 +97,32 @@ impl Clone for Suggestions {
 }
 
 impl Suggestions {
-    /// How many there are.
+    /// Number of suggestions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no suggestions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether a text can be one: it is neither empty nor too long.
+    /// Returns true if a text is valid: neither empty nor too long.
     #[must_use]
     pub fn can_be(text: &[u8]) -> bool {
         !text.is_empty() && text.len() <= TEXT_BYTES_MAX && letters::count(text) <= TEXT_CHARACTERS_MAX
     }
 
-    /// The score of a text, and what was added to it.
+    /// Returns a text's score and payload.
     #[must_use]
     pub fn get(&self, text: &[u8]) -> Option<(f32, Option<&[u8]>)> {
         self.root.find(text).map(|stored| (stored.score, stored.payload))
     }
 
-    /// Adds a text, or gives it another score; without a payload, or with an empty one, it keeps the one that it has. Says whether it is new.
-    /// A text that can't be one, a payload that is too long or a score that is no number changes nothing.
+    /// Adds a text or changes its score. Without a payload, or with an empty one, an existing payload stays. Returns
+    /// true if the text is new. An invalid text, an oversized payload or a score of NaN changes nothing.
     pub fn set(&mut self, text: &[u8], score: f32, payload: Option<&[u8]>) -> bool {
         let is_wrong = score.is_nan() || payload.is_some_and(|payload| payload.len() > PAYLOAD_BYTES_MAX);
         if is_wrong || !Suggestions::can_be(text) {
@@ -135,7 +137,7 @@ impl Suggestions {
         before.is_none()
     }
 
-    /// Removes a text. Says whether it was there.
+    /// Removes a text. Returns true if it existed.
     pub fn remove(&mut self, text: &[u8]) -> bool {
         if !Suggestions::can_be(text) {
             return false;
@@ -147,33 +149,33 @@ impl Suggestions {
         is_removed
     }
 
-    /// The best, up to `count`, that begin with what is searched for.
+    /// Returns up to `count` of the best suggestions that match the query.
     #[must_use]
     pub fn best(&self, query: &Query, count: usize) -> Best<'_> {
         let count = count.min(self.len);
         direct::find(&self.root, query, count).unwrap_or_else(|| best::find(&self.root, query, count))
     }
 
-    /// Calls `visit` with each, in no order that means anything.
+    /// Calls `visit` with each suggestion, in an arbitrary order.
     pub fn for_each(&self, mut visit: impl FnMut(SuggestionOf<'_>)) {
         self.root.each(&mut Vec::new(), &mut visit);
     }
 
-    /// The form's name in OBJECT ENCODING: Redis's of all modules' types.
+    /// Returns the form's name in OBJECT ENCODING: Redis's name for all types of modules.
     #[must_use]
     pub fn encoding(&self) -> &'static str {
         "raw"
     }
 
-    /// Bytes of all allocations, without what the allocator adds.
+    /// Bytes of all allocations, without the allocator's overhead.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let walk = self.walk.as_ref().map_or(0, |walk| walk.memory_bytes());
         size_of::<Suggestions>() + self.bytes + self.compacted.capacity() + walk
     }
 
-    /// Moves blocks that `mover` wants moved, a step from a cursor on: forks stay, which are few. Gives the cursor of the next step; 0
-    /// is the beginning, and the end.
+    /// Runs one step of a defragmentation from a cursor on: moves the blocks that `mover` selects. Forks stay, because
+    /// there are few. Returns the next cursor; 0 is the beginning and the end.
     pub fn compact(&mut self, cursor: u64, mover: &mut Mover<'_>) -> u64 {
         if cursor == 0 {
             self.compacted.clear();
@@ -200,24 +202,24 @@ impl Suggestions {
         }
     }
 
-    /// A text is about to be added, changed or removed.
+    /// Saves a text before it is added, changed or removed.
     fn save_before(&mut self, text: &[u8]) {
         if let Some(walk) = &mut self.walk {
             walk.settle(&self.root, text);
         }
     }
 
-    /// Whether a snapshot is saving them in pieces.
+    /// Returns true while a snapshot saves them in pieces.
     pub(crate) fn has_walk(&self) -> bool {
         self.walk.is_some()
     }
 
-    /// Begins to save them in pieces, or gives that up.
+    /// Begins to save them in pieces, or stops that.
     pub(crate) fn set_walk(&mut self, elements: Option<Box<dyn ElementSink>>) {
         self.walk = elements.map(SuggestionWalk::begin);
     }
 
-    /// Saves a piece. Says why that has stopped before the end.
+    /// Saves a piece. Returns the reason if it stopped before the end.
     pub(crate) fn save_piece(&mut self, budget: &mut Budget) -> Option<Step> {
         walk::step(&mut self.walk, &mut self.root, budget)
     }

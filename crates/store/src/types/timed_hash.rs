@@ -1,13 +1,14 @@
-//! The hash whose fields may expire, each at a time of its own.
+//! A hash with expiring fields, each with its own expiry.
 //!
-//! A `Hash` becomes one when the first of its fields is to expire, so that others know nothing of times. Its two forms are the
-//! other's: a packed block in which a time follows each value (`listpackex`; `small`), and a table whose records may have times
-//! (`hashtable`; `big`). It stays one though no field expires any more, as in Redis.
+//! A `Hash` is converted to one when its first field gets an expiry, so other hashes know nothing of times. Its two
+//! forms correspond to those of a `Hash`: a packed block in which a time follows each value (`listpackex`; `small`),
+//! and a table of records with optional times (`hashtable`; `big`). It is never converted back, even if no field
+//! expires any more, as in Redis.
 //!
-//! A field whose time has come is **due**: it is there until it is removed by [`TimedHash::take_due`], but [`Living`] doesn't show it. The
-//! time by which fields are due is an argument, and due is what is before it: at its very millisecond a field still lives.
+//! A field is **due** once its expiry has passed: it exists until [`TimedHash::take_due`] removes it, but [`Living`]
+//! hides it. The current time is an argument. At the exact millisecond of its expiry a field still lives.
 //!
-//! Knows nothing of keys or commands.
+//! This module knows nothing of keys or commands.
 
 mod big;
 mod small;
@@ -16,12 +17,12 @@ mod tests;
 
 use super::hash::{Hash, HashLimits, Parts};
 use super::packed::{Item, ItemText, Packed};
-use super::thin::{TIME_MAX, TimedField};
+use super::packed_record::{TIME_MAX, TimedField};
 use crate::compact::Mover;
 use crate::expiry::Ttl;
 use crate::prefetch::Ahead;
 use crate::snapshot::{Budget, ElementSink, Step};
-use crate::tight::TightBox;
+use crate::unaligned_box::TightBox;
 use big::TimedFields;
 use small::PackedTimedFields;
 
@@ -35,18 +36,18 @@ enum Form {
     Big(TightBox<TimedFields>),
 }
 
-/// True if a field with this time is due.
+/// Returns true if a field with this expiry is due.
 #[inline]
 fn is_due(expiry: Option<u64>, now_ms: u64) -> bool {
     expiry.is_some_and(|at| at < now_ms)
 }
 
-/// The greatest time at which a field may expire, in milliseconds of Unix time: Redis's. What is to expire later expires then.
+/// Maximum expiry of a field, in milliseconds of Unix time: Redis's figure. A later expiry is lowered to it.
 pub const EXPIRY_MS_MAX: u64 = (1 << 46) - 1;
 
 const _: () = assert!(EXPIRY_MS_MAX <= TIME_MAX);
 
-/// A time that both forms can keep: the block's 0 stands for never.
+/// Returns a time that both forms can store: 0 stands for never in the block.
 fn kept(at_ms: u64) -> u64 {
     at_ms.clamp(1, EXPIRY_MS_MAX)
 }
@@ -55,7 +56,7 @@ fn kept_ttl(ttl: Ttl) -> Ttl {
     if let Ttl::At(at) = ttl { Ttl::At(kept(at)) } else { ttl }
 }
 
-/// The expiry that a field has after a write.
+/// Returns a field's expiry after a write.
 fn after(ttl: Ttl, before: Option<u64>) -> Option<u64> {
     match ttl {
         Ttl::Keep => before,
@@ -71,7 +72,7 @@ impl Default for TimedHash {
 }
 
 impl From<Hash> for TimedHash {
-    /// The same fields, none of which expires. A table's are not touched.
+    /// Converts a hash to one with the same fields, without expiries. The records of a table are not touched.
     fn from(hash: Hash) -> TimedHash {
         TimedHash(match hash.into_parts() {
             Parts::Packed(pairs) => Form::Small(PackedTimedFields::of_pairs(&pairs)),
@@ -83,33 +84,34 @@ impl From<Hash> for TimedHash {
 }
 
 impl TimedHash {
-    /// An empty hash, which allocates nothing.
+    /// Returns an empty hash, which allocates nothing.
     #[must_use]
     pub fn new() -> TimedHash {
         TimedHash(Form::Small(PackedTimedFields::default()))
     }
 
-    /// A hash of fields, values and times in turn: the small form, whatever the limits say. No field may occur twice. None if the times
-    /// aren't in order, or are no times.
+    /// Returns a hash of fields, values and times in sequence, in the small form, regardless of the limits. No field
+    /// may occur twice. Returns None if the times are not in order, or are invalid.
     #[must_use]
     pub fn from_packed(items: Packed) -> Option<TimedHash> {
         PackedTimedFields::of_items(items).map(|small| TimedHash(Form::Small(small)))
     }
 
-    /// As [`Hash::prepare`].
+    /// Like [`Hash::prepare`].
     pub fn prepare(&mut self, expected: usize, longest: usize, limits: &HashLimits) {
         if matches!(self.0, Form::Small(_)) && (expected > limits.listpack_entries || longest > limits.value_max()) {
             self.grow(expected);
         }
     }
 
-    /// Fields, values and times in turn, in the order of times, if the hash is in its small form; a time of 0 stands for never.
+    /// Returns the fields, values and times in sequence, in order of times, if the hash is in its small form; a time of
+    /// 0 stands for never.
     #[must_use]
     pub fn packed(&self) -> Option<&Packed> {
         if let Form::Small(small) = &self.0 { Some(small.items()) } else { None }
     }
 
-    /// How many fields there are, those that are due among them.
+    /// Number of fields, including due ones.
     #[must_use]
     pub fn len(&self) -> usize {
         match &self.0 {
@@ -118,13 +120,13 @@ impl TimedHash {
         }
     }
 
-    /// Whether there is none, not even one that is due.
+    /// Returns true if there are no fields, not even due ones.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many fields expire, those that are due among them.
+    /// Number of fields with an expiry, including due ones.
     #[must_use]
     pub fn timed_count(&self) -> usize {
         match &self.0 {
@@ -133,8 +135,8 @@ impl TimedHash {
         }
     }
 
-    /// When to look for due fields next, in milliseconds of Unix time: not later than the earliest time of a field, but perhaps
-    /// earlier, in the big form. None if no field expires.
+    /// Returns the time at which to look for due fields next, in milliseconds of Unix time: at most the earliest expiry
+    /// of a field, but possibly earlier in the big form. None if no field expires.
     #[inline]
     #[must_use]
     pub fn next_expiry(&self) -> Option<u64> {
@@ -144,14 +146,14 @@ impl TimedHash {
         }
     }
 
-    /// What there is at this time.
+    /// Returns the view of the fields that live at this time.
     #[inline]
     #[must_use]
     pub fn living(&self, now_ms: u64) -> Living<'_> {
         Living { hash: self, now_ms }
     }
 
-    /// As [`Hash::prefetch`].
+    /// Like [`Hash::prefetch`].
     #[inline]
     pub fn prefetch(&self, ahead: Ahead<'_>) -> bool {
         match &self.0 {
@@ -172,7 +174,7 @@ impl TimedHash {
         }
     }
 
-    /// A field's value and when it expires, due or not.
+    /// Returns a field's value and expiry, even if it is due.
     #[inline]
     fn find(&self, field: &[u8]) -> Option<(Item<'_>, Option<u64>)> {
         match &self.0 {
@@ -181,13 +183,13 @@ impl TimedHash {
         }
     }
 
-    /// True if there is such a field, and its time has come.
+    /// Returns true if the field exists and is due.
     #[must_use]
     pub fn has_due(&self, field: &[u8], now_ms: u64) -> bool {
         self.find(field).is_some_and(|(_, expiry)| is_due(expiry, now_ms))
     }
 
-    /// Sets a field to a value; false if the field was there, due or not, and has another value now.
+    /// Sets a field to a value; returns false if the field existed, even if it was due, and its value was replaced.
     pub fn set(&mut self, field: &[u8], value: &[u8], ttl: Ttl, limits: &HashLimits) -> bool {
         let ttl = kept_ttl(ttl);
         let longest = field.len().max(value.len());
@@ -208,7 +210,7 @@ impl TimedHash {
         }
     }
 
-    /// Sets when a field expires, if it is there.
+    /// Sets a field's expiry, if the field exists.
     pub fn set_expiry(&mut self, field: &[u8], expiry: Option<u64>) {
         let expiry = expiry.map(kept);
         match &mut self.0 {
@@ -217,14 +219,14 @@ impl TimedHash {
         }
     }
 
-    /// Has it in the big form, with room for so many more.
+    /// Converts the hash to the big form, with space for `more` fields.
     fn grow(&mut self, more: usize) {
         let mut fields = TimedFields::with_capacity(self.len().saturating_add(more));
         self.for_each(|field, value, expiry| fields.add(TimedField::new(field, value, expiry)));
         self.0 = Form::Big(TightBox::new(fields));
     }
 
-    /// Removes a field, due or not; false if it wasn't there.
+    /// Removes a field, even if it is due; returns false if it was absent.
     pub fn remove(&mut self, field: &[u8]) -> bool {
         match &mut self.0 {
             Form::Small(small) => small.remove(field),
@@ -232,8 +234,8 @@ impl TimedHash {
         }
     }
 
-    /// Removes up to `limit` fields that are due, and hands their names to `visit`. Says how much of the limit has been used: some
-    /// of it may be for fields that turned out not to be due.
+    /// Removes up to `limit` due fields, and passes their names to `visit`. Returns how much of the limit has been
+    /// used, part of it perhaps for fields that were not due after all.
     pub fn take_due(&mut self, now_ms: u64, limit: usize, visit: impl FnMut(&[u8])) -> usize {
         match &mut self.0 {
             Form::Small(small) => small.take_due(now_ms, limit, visit),
@@ -241,7 +243,7 @@ impl TimedHash {
         }
     }
 
-    /// Hands each field, its value and its time to `visit`, those that are due among them, in the order of [`Living::iter`].
+    /// Passes each field, its value and its expiry to `visit`, including due fields, in the order of [`Living::iter`].
     pub fn for_each(&self, mut visit: impl FnMut(&[u8], &[u8], Option<u64>)) {
         match &self.0 {
             Form::Small(small) => small.iter().for_each(|(field, value, expiry)| {
@@ -251,7 +253,7 @@ impl TimedHash {
         }
     }
 
-    /// As [`Hash::compact`].
+    /// Like [`Hash::compact`].
     pub fn compact(&mut self, cursor: u64, mover: &mut Mover<'_>) -> u64 {
         match &mut self.0 {
             Form::Small(small) => small.compact(mover),
@@ -265,24 +267,24 @@ impl TimedHash {
         0
     }
 
-    /// Whether a snapshot can save it in pieces.
+    /// Returns true if a snapshot can save it in pieces.
     pub(crate) fn has_pieces(&self) -> bool {
         matches!(self.0, Form::Big(_))
     }
 
-    /// Whether a snapshot is saving it in pieces.
+    /// Returns true while a snapshot saves it in pieces.
     pub(crate) fn has_walk(&self) -> bool {
         matches!(&self.0, Form::Big(fields) if fields.has_walk())
     }
 
-    /// Begins to save it in pieces, or gives that up.
+    /// Begins to save it in pieces, or stops that.
     pub(crate) fn set_walk(&mut self, elements: Option<Box<dyn ElementSink>>) {
         if let Form::Big(fields) = &mut self.0 {
             fields.set_walk(elements);
         }
     }
 
-    /// Saves a piece. Says why that has stopped before the end.
+    /// Saves a piece. Returns the reason if it stopped before the end.
     pub(crate) fn save_piece(&mut self, budget: &mut Budget) -> Option<Step> {
         if let Form::Big(fields) = &mut self.0 { fields.save_piece(budget) } else { None }
     }
@@ -296,7 +298,7 @@ impl TimedHash {
         }
     }
 
-    /// Bytes of all allocations, without what the allocator adds.
+    /// Bytes of all allocations, without the allocator's overhead.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         match &self.0 {
@@ -306,7 +308,7 @@ impl TimedHash {
     }
 }
 
-/// What of a hash is there at a time: the fields that aren't due.
+/// The view of a hash at some time: the fields that are not due.
 #[derive(Clone, Copy)]
 pub struct Living<'a> {
     hash: &'a TimedHash,
@@ -314,13 +316,13 @@ pub struct Living<'a> {
 }
 
 impl<'a> Living<'a> {
-    /// Whether some fields may be due.
+    /// Returns true if some fields may be due.
     #[inline]
     fn hides_some(&self) -> bool {
         is_due(self.hash.next_expiry(), self.now_ms)
     }
 
-    /// How many fields there are. That takes a walk through all of them while some are due.
+    /// Number of fields. Visits all of them while some are due.
     #[must_use]
     pub fn len(&self) -> usize {
         if !self.hides_some() {
@@ -332,7 +334,7 @@ impl<'a> Living<'a> {
         }
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no fields.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -343,33 +345,34 @@ impl<'a> Living<'a> {
         self.hash.find(field).filter(|&(_, expiry)| !is_due(expiry, self.now_ms))
     }
 
-    /// Whether there is a field of this name.
+    /// Returns true if there is a field of this name.
     #[must_use]
     pub fn contains(&self, field: &[u8]) -> bool {
         self.find(field).is_some()
     }
 
-    /// A field's value.
+    /// Returns a field's value.
     #[inline]
     #[must_use]
     pub fn get(&self, field: &[u8]) -> Option<ItemText<'a>> {
         self.find(field).map(|(value, _)| value.text())
     }
 
-    /// The length of a field's value, in bytes.
+    /// Returns the length of a field's value, in bytes.
     #[must_use]
     pub fn value_len(&self, field: &[u8]) -> Option<usize> {
         self.find(field).map(|(value, _)| value.text_len())
     }
 
-    /// When a field expires, in milliseconds of Unix time, or that it doesn't; none if there is no such field.
+    /// Returns a field's optional expiry, in milliseconds of Unix time; the outer Option is None if the field does not
+    /// exist.
     #[must_use]
     pub fn expiry(&self, field: &[u8]) -> Option<Option<u64>> {
         self.find(field).map(|(_, expiry)| expiry)
     }
 
-    /// Fields and values: by the times at which they expire, those that don't at the end, as long as the hash is a packed block; in
-    /// no order from then on.
+    /// Iterates over fields and values. A packed block is in order of expiry, with fields without an expiry at the end;
+    /// a table is in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (ItemText<'a>, ItemText<'a>)> + use<'a> {
         let now_ms = self.now_ms;
         let (small, big) = match &self.hash.0 {
@@ -383,7 +386,7 @@ impl<'a> Living<'a> {
         small.chain(big.map(move |field| pair(TimedField::pair_in(&field))))
     }
 
-    /// Hands each field and its value to `visit`, in the order of [`Living::iter`].
+    /// Passes each field and its value to `visit`, in the order of [`Living::iter`].
     pub fn for_each(&self, mut visit: impl FnMut(&[u8], &[u8])) {
         self.hash.for_each(|field, value, expiry| {
             if !is_due(expiry, self.now_ms) {
@@ -392,9 +395,9 @@ impl<'a> Living<'a> {
         });
     }
 
-    /// A field and its value, picked evenly with randomness from `random`; none if there is none.
+    /// Returns an evenly picked field and its value, with randomness from `random`; None if there are no fields.
     pub fn pick(&self, random: &mut dyn FnMut() -> u64) -> Option<(ItemText<'a>, ItemText<'a>)> {
-        /// Due fields that a pick may meet before it walks through all.
+        /// Number of due fields that a pick may meet before it visits all fields.
         const TRIES: usize = 20;
         match &self.hash.0 {
             Form::Small(small) => small.pick(small.due_count(self.now_ms), random),
@@ -410,7 +413,7 @@ impl<'a> Living<'a> {
         }
     }
 
-    /// As [`Hash::scan`].
+    /// Like [`Hash::scan`].
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(&[u8], &[u8])) -> u64 {
         match &self.hash.0 {
             Form::Big(fields) => fields.scan(cursor, |field| {

@@ -1,11 +1,11 @@
-//! Sorted sets: members, each with a score, ordered by score and then by their bytes.
+//! Sorted sets: members with scores, ordered by score and then by their bytes.
 //!
-//! A set begins as one packed block, and becomes a hash table beside a counted B+tree when it outgrows its
-//! [limits](ZSetLimits). Both forms answer alike. Every range, whether by rank, score or bytes, is first turned into a
-//! range of ranks; so counting is as cheap as finding, and skipping members of a range costs nothing.
+//! A set begins as one packed block, and is converted to a hash table plus a counted B+tree when it exceeds its
+//! [limits](ZSetLimits). Both forms give the same answers. Every range by rank, score or bytes is first converted to a
+//! range of ranks. Therefore counting is as cheap as finding, and skipping members of a range costs nothing.
 //!
-//! This module knows no commands, no texts of scores and no replies. Scores are never NaN: callers check what they
-//! compute.
+//! This module knows no commands, no text form of scores and no replies. Scores are never NaN: callers check the
+//! results of their computations.
 
 mod big;
 mod member;
@@ -19,42 +19,43 @@ use std::ops::Range;
 use big::{IndexedZSet, Unordered};
 pub use score_map::ScoreMap;
 use small::PackedZSet;
+pub use small::score_of;
 
 use crate::compact::Mover;
 use crate::hash::ItemHash;
 use crate::prefetch::Ahead;
 use crate::random::Random;
 use crate::snapshot::{Budget, ElementSink, Step};
-use crate::tight::TightBox;
 use crate::types::bptree::Boundary;
-use crate::types::packed::{Item, ItemText};
+use crate::types::packed::{Item, ItemText, Packed};
+use crate::unaligned_box::TightBox;
 
-/// Up to which size a set stays packed.
+/// Limits up to which a set stays packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZSetLimits {
-    /// Members: the directive `zset-max-listpack-entries`.
+    /// Maximum number of members: the directive `zset-max-listpack-entries`.
     pub entries_max: usize,
-    /// Bytes of a member: the directive `zset-max-listpack-value`.
+    /// Maximum length of a member in bytes: the directive `zset-max-listpack-value`.
     pub member_bytes_max: usize,
 }
 
 impl Default for ZSetLimits {
-    /// As in Redis without a configuration.
+    /// Returns Redis's defaults.
     fn default() -> Self {
         Self { entries_max: 128, member_bytes_max: 64 }
     }
 }
 
-/// The members whose scores lie between two bounds.
+/// A range of scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScoreRange {
-    /// The lowest score, infinite for none.
+    /// The lowest score, or minus infinity.
     pub min: f64,
-    /// The highest score, infinite for none.
+    /// The highest score, or infinity.
     pub max: f64,
-    /// Whether `min` itself is out.
+    /// True if `min` itself is excluded.
     pub min_excluded: bool,
-    /// Whether `max` itself is out.
+    /// True if `max` itself is excluded.
     pub max_excluded: bool,
 }
 
@@ -67,21 +68,21 @@ impl ScoreRange {
     }
 }
 
-/// One end of a range of members by their bytes.
+/// One end of a range by bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LexBound<'a> {
     /// Below every member: `-`.
     Lowest,
     /// Above every member: `+`.
     Highest,
-    /// This member, and it is in the range: `[member`.
+    /// This member, which is in the range: `[member`.
     Included(&'a [u8]),
-    /// This member, and it is not in the range: `(member`.
+    /// This member, which is not in the range: `(member`.
     Excluded(&'a [u8]),
 }
 
-/// The members whose bytes lie between two bounds, in a set whose scores are all equal. In any other the result is some
-/// range of its members, as in Redis.
+/// A range by bytes, in a set with equal scores only. In other sets the result is an arbitrary range of members, as in
+/// Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LexRange<'a> {
     /// The lower end.
@@ -109,8 +110,8 @@ impl<'a> LexRange<'a> {
     }
 }
 
-/// Leaves out the first `offset` of these ranks, counted from the end if `reverse`, and keeps `count` of the others:
-/// the LIMIT of range commands.
+/// Skips the first `offset` of these ranks, counted from the end if `reverse`, and keeps `count` of the others: the
+/// LIMIT of range commands.
 #[must_use]
 pub fn limit_ranks(ranks: Range<usize>, reverse: bool, offset: usize, count: Option<usize>) -> Range<usize> {
     let offset = offset.min(ranks.len());
@@ -124,7 +125,7 @@ pub fn limit_ranks(ranks: Range<usize>, reverse: bool, offset: usize, count: Opt
     }
 }
 
-/// A sorted set. See the module's description.
+/// A sorted set. See the module's documentation.
 #[derive(Clone)]
 pub struct ZSet(Form);
 
@@ -157,13 +158,13 @@ impl Default for ZSet {
 }
 
 impl ZSet {
-    /// An empty set, which allocates nothing.
+    /// Returns an empty set, which allocates nothing.
     #[must_use]
     pub fn new() -> Self {
         Self(Form::Small(PackedZSet::default()))
     }
 
-    /// A set of these members. If one occurs more than once, its last score counts.
+    /// Returns a set of these members. If a member occurs more than once, its last score counts.
     #[must_use]
     pub fn from_pairs<B: AsRef<[u8]>>(pairs: impl IntoIterator<Item = (B, f64)>, limits: ZSetLimits) -> Self {
         let mut map = ScoreMap::default();
@@ -174,54 +175,62 @@ impl ZSet {
         map.finish(limits)
     }
 
-    /// The number of members.
+    /// Number of members.
     #[must_use]
     pub fn len(&self) -> usize {
         either!(self, form => form.len())
     }
 
-    /// Whether there is no member.
+    /// Returns true if there are no members.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Moves what `mover` wants moved. Members of the big form have others pointing to them, and stay.
+    /// Moves the block, if `mover` selects it. Members of the big form stay, because the tree points to them.
     pub fn compact(&mut self, mover: &mut Mover<'_>) {
         if let Form::Small(small) = &mut self.0 {
             small.compact(mover);
         }
     }
 
-    /// Whether it is in its small form.
+    /// Returns true if it is in its small form.
     #[must_use]
     pub fn is_small(&self) -> bool {
         matches!(self.0, Form::Small(_))
     }
 
-    /// Whether a snapshot can save it in pieces.
+    /// Returns the block of the small form: members and scores in turn, in order ([`score_of`]).
+    pub fn packed(&self) -> Option<&Packed> {
+        match &self.0 {
+            Form::Small(small) => Some(small.packed()),
+            Form::Big(_) => None,
+        }
+    }
+
+    /// Returns true if a snapshot can save it in pieces.
     pub(crate) fn has_pieces(&self) -> bool {
         matches!(self.0, Form::Big(_))
     }
 
-    /// Whether a snapshot is saving it in pieces.
+    /// Returns true while a snapshot saves it in pieces.
     pub(crate) fn has_walk(&self) -> bool {
         matches!(&self.0, Form::Big(big) if big.has_walk())
     }
 
-    /// Begins to save it in pieces, or gives that up.
+    /// Begins to save it in pieces, or stops that.
     pub(crate) fn set_walk(&mut self, elements: Option<Box<dyn ElementSink>>) {
         if let Form::Big(big) = &mut self.0 {
             big.set_walk(elements);
         }
     }
 
-    /// Saves a piece. Says why that has stopped before the end.
+    /// Saves a piece. Returns the reason if it stopped before the end.
     pub(crate) fn save_piece(&mut self, budget: &mut Budget) -> Option<Step> {
         if let Form::Big(big) = &mut self.0 { big.save_piece(budget) } else { None }
     }
 
-    /// What OBJECT ENCODING says of it.
+    /// Returns the form's name in OBJECT ENCODING.
     #[must_use]
     pub fn encoding(&self) -> &'static str {
         match self.0 {
@@ -230,7 +239,7 @@ impl ZSet {
         }
     }
 
-    /// Estimated bytes of what the set points to.
+    /// Estimates the bytes of the memory behind the set.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         match &self.0 {
@@ -239,13 +248,13 @@ impl ZSet {
         }
     }
 
-    /// The score of a member.
+    /// Returns the score of a member.
     #[must_use]
     pub fn score(&self, member: &[u8]) -> Option<f64> {
         either!(self, form => form.score(member))
     }
 
-    /// Asks the processor for what an operation will read, without waiting for it. Says whether it has a table.
+    /// Prefetches the memory that an operation will read. Returns true if the set has a table.
     #[inline]
     pub fn prefetch(&self, ahead: Ahead<'_>) -> bool {
         match &self.0 {
@@ -255,9 +264,8 @@ impl ZSet {
         matches!(self.0, Form::Big(_))
     }
 
-    /// Chooses the form before ZADD adds up to `count` members, of which the first has `first_bytes` bytes: Redis goes
-    /// by their number as it was sent, even if some are in the set already, but by the first one's length only when it
-    /// creates the set.
+    /// Chooses the form before ZADD adds up to `count` members, the first with `first_bytes` bytes. Like Redis, it uses
+    /// the number as sent, even if some members already exist, and the first one's length only if the set is empty.
     pub fn prepare(&mut self, count: usize, first_bytes: usize, limits: ZSetLimits) {
         let too_large = count > limits.entries_max || self.is_empty() && first_bytes > limits.member_bytes_max;
         if let Form::Small(small) = &self.0
@@ -267,8 +275,8 @@ impl ZSet {
         }
     }
 
-    /// Adds a member, or gives it another score; the score that it had comes back. Where both are equal, as 0 and -0
-    /// are, the old one stays.
+    /// Adds a member or changes its score, and returns the old score. If both scores are equal, like 0 and -0, the old
+    /// one stays.
     pub fn insert(&mut self, member: &[u8], score: f64, limits: ZSetLimits) -> Option<f64> {
         debug_assert!(!score.is_nan());
         match &mut self.0 {
@@ -293,44 +301,44 @@ impl ZSet {
         }
     }
 
-    /// Removes a member: whether it was there.
+    /// Removes a member. Returns true if it was present.
     pub fn remove(&mut self, member: &[u8]) -> bool {
         either!(mut self, form => form.remove(member))
     }
 
-    /// How many members come before this one, or after it if `reverse`, and its score.
+    /// Returns the number of members before this one, or after it if `reverse`, and its score.
     #[must_use]
     pub fn rank(&self, member: &[u8], reverse: bool) -> Option<(usize, f64)> {
         let (rank, score) = either!(self, form => form.rank(member))?;
         Some((if reverse { self.len() - 1 - rank } else { rank }, score))
     }
 
-    /// The member of a rank, counted from the lowest.
+    /// Returns the member of a rank, counted from the lowest.
     #[must_use]
     pub fn get(&self, rank: usize) -> Option<(ItemText<'_>, f64)> {
         self.range_by_rank(rank..rank.saturating_add(1), false).next()
     }
 
-    /// The ranks between two boundaries; none if the second lies before the first.
+    /// Returns the ranks between two boundaries; an empty range if the second is before the first.
     fn ranks_between(&self, boundaries: [Boundary<'_>; 2]) -> Range<usize> {
         let [start, end] = boundaries.map(|boundary| either!(self, form => form.entries_before(boundary)));
         start..end.max(start)
     }
 
-    /// The ranks of the members in a range of scores.
+    /// Returns the ranks of the members in a range of scores.
     #[must_use]
     pub fn ranks_by_score(&self, range: &ScoreRange) -> Range<usize> {
         self.ranks_between(range.boundaries())
     }
 
-    /// The ranks of the members in a range of bytes.
+    /// Returns the ranks of the members in a range of bytes.
     #[must_use]
     pub fn ranks_by_lex(&self, range: &LexRange<'_>) -> Range<usize> {
         self.ranks_between(range.boundaries())
     }
 
-    /// The members of these ranks from the lowest on, or if `reverse` from the highest down. Ranks count from the
-    /// lowest in both cases; those that are too high are left out.
+    /// Iterates over the members of these ranks, from the lowest or, if `reverse`, from the highest. Ranks always count
+    /// from the lowest; ranks that are too high are skipped.
     #[must_use]
     pub fn range_by_rank(&self, ranks: Range<usize>, reverse: bool) -> Iter<'_> {
         Iter(match &self.0 {
@@ -339,8 +347,8 @@ impl ZSet {
         })
     }
 
-    /// Shows the members of these ranks, in the order of [`range_by_rank`](Self::range_by_rank): quicker, since each is
-    /// shown as it lies there.
+    /// Passes the members of these ranks to `visit`, in the order of [`range_by_rank`](Self::range_by_rank). Faster
+    /// than the iterator, because it passes members of the big form without conversion.
     #[inline]
     pub fn visit_ranks(&self, ranks: Range<usize>, reverse: bool, mut visit: impl FnMut(&[u8], f64)) {
         match &self.0 {
@@ -349,8 +357,9 @@ impl ZSet {
         }
     }
 
-    /// Shows the members whose scores are at least `min` and below `max`, and `wanted`, in order, until `visit` is false.
-    /// Nothing is read of the others but their scores. False if `visit` was.
+    /// Passes members with scores from `min` up to, but not including, `max` to `visit`, in order, if `wanted` returns
+    /// true for the score. Stops and returns false when `visit` returns false. Reads only the scores of the other
+    /// members.
     pub fn visit_wanted<'a>(
         &'a self,
         min: f64,
@@ -370,72 +379,72 @@ impl ZSet {
         }
     }
 
-    /// The members in a range of scores.
+    /// Iterates over the members in a range of scores.
     #[must_use]
     pub fn range_by_score(&self, range: &ScoreRange, reverse: bool) -> Iter<'_> {
         self.range_by_rank(self.ranks_by_score(range), reverse)
     }
 
-    /// The members in a range of bytes.
+    /// Iterates over the members in a range of bytes.
     #[must_use]
     pub fn range_by_lex(&self, range: &LexRange<'_>, reverse: bool) -> Iter<'_> {
         self.range_by_rank(self.ranks_by_lex(range), reverse)
     }
 
-    /// How many members lie in a range of scores.
+    /// Counts the members in a range of scores.
     #[must_use]
     pub fn count_by_score(&self, range: &ScoreRange) -> usize {
         self.ranks_by_score(range).len()
     }
 
-    /// How many members lie in a range of bytes.
+    /// Counts the members in a range of bytes.
     #[must_use]
     pub fn count_by_lex(&self, range: &LexRange<'_>) -> usize {
         self.ranks_by_lex(range).len()
     }
 
-    /// All members, from the lowest on.
+    /// Iterates over all members, from the lowest.
     #[must_use]
     pub fn iter(&self) -> Iter<'_> {
         self.range_by_rank(0..self.len(), false)
     }
 
-    /// Removes the members of these ranks; how many there were. To see them, ask for the range before.
+    /// Removes the members of these ranks and returns their number. To see them, iterate over the range first.
     pub fn remove_range_by_rank(&mut self, ranks: Range<usize>) -> usize {
         let before = self.len();
         either!(mut self, form => form.remove_ranks(ranks));
         before - self.len()
     }
 
-    /// Removes the members in a range of scores; how many there were.
+    /// Removes the members in a range of scores and returns their number.
     pub fn remove_range_by_score(&mut self, range: &ScoreRange) -> usize {
         self.remove_range_by_rank(self.ranks_by_score(range))
     }
 
-    /// Removes the members in a range of bytes; how many there were.
+    /// Removes the members in a range of bytes and returns their number.
     pub fn remove_range_by_lex(&mut self, range: &LexRange<'_>) -> usize {
         self.remove_range_by_rank(self.ranks_by_lex(range))
     }
 
-    /// Removes up to `count` members with the lowest scores, after it has shown them; how many there were.
+    /// Removes up to `count` members with the lowest scores, after passing them to `visit`, and returns their number.
     pub fn pop_min(&mut self, count: usize, mut visit: impl FnMut(&[u8], f64)) -> usize {
         let ranks = 0..count.min(self.len());
         self.visit_ranks(ranks.clone(), false, &mut visit);
         self.remove_range_by_rank(ranks)
     }
 
-    /// Removes up to `count` members with the highest scores, the highest first, after it has shown them; how many
-    /// there were.
+    /// Removes up to `count` members with the highest scores, after passing them to `visit`, the highest first, and
+    /// returns their number.
     pub fn pop_max(&mut self, count: usize, mut visit: impl FnMut(&[u8], f64)) -> usize {
         let ranks = self.len().saturating_sub(count)..self.len();
         self.visit_ranks(ranks.clone(), true, &mut visit);
         self.remove_range_by_rank(ranks)
     }
 
-    /// Shows some members and returns the cursor with which to go on; the first is 0, and so is the last.
+    /// Passes some members to `visit` and returns the next cursor; 0 is both the beginning and the end.
     ///
-    /// A scan that goes on until the end has shown every member that was in the set all the time, perhaps more than
-    /// once. A packed set shows all at once.
+    /// A complete scan visits every member that was in the set all the time, perhaps more than once. A packed set takes
+    /// a single step.
     pub fn scan(&self, cursor: u64, visit: impl FnMut(&[u8], f64)) -> u64 {
         match &self.0 {
             Form::Big(big) => big.scan(cursor, visit),
@@ -446,16 +455,16 @@ impl ZSet {
         }
     }
 
-    /// A member, each as likely as any other.
+    /// Returns an evenly picked member.
     pub fn random(&self, random: &mut Random) -> Option<(ItemText<'_>, f64)> {
         self.get(random.below(self.len()))
     }
 }
 
 impl ZSet {
-    /// A set of these members, unique and in ascending order, in the form that their number and their lengths ask for:
-    /// the longest has `longest` bytes, and all together have `bytes`.
-    fn from_sorted<'m>(
+    /// Returns a set of these members, which are unique and in ascending order, in the form that suits their number and
+    /// lengths: the longest has `longest` bytes, and all have `bytes` in total.
+    pub fn from_sorted<'m>(
         sorted: impl ExactSizeIterator<Item = (&'m [u8], f64)>,
         longest: usize,
         bytes: usize,
@@ -470,33 +479,33 @@ impl ZSet {
     }
 }
 
-/// The big form of a set, with room for some more members.
+/// Converts a set to the big form, with space for some more members.
 #[cold]
 fn grown(small: &PackedZSet, more: usize) -> TightBox<IndexedZSet> {
     let len = small.len();
     TightBox::new(IndexedZSet::from_sorted(len + more.min(GROW_MAX), small.iter(0..len, false)))
 }
 
-/// For how many members to come a table makes room at most: their number is a client's word.
+/// Maximum number of announced members that a table reserves space for, because a client chooses the number.
 const GROW_MAX: usize = 1024;
 
 impl ZSetLimits {
-    /// Whether a set may stay packed with so many members, of which the longest has so many bytes.
+    /// Returns true if a set with this number of members and this maximum length may stay packed.
     fn fit(self, entries: usize, member_bytes: usize) -> bool {
         entries <= self.entries_max && member_bytes <= self.member_bytes_max
     }
 
-    /// Whether a set of so many members, of which the longest has so many bytes and all together have `bytes`, is packed
-    /// when it is made at once.
+    /// Returns true if a set built at once is packed: with this number of members, this maximum length and `bytes` in
+    /// total.
     fn packs(self, entries: usize, longest: usize, bytes: usize) -> bool {
         self.fit(entries, longest) && PackedZSet::default().has_room_for(entries, bytes)
     }
 }
 
-/// Members and scores in order of rank.
+/// Iterates over members and scores in order of rank.
 pub struct Iter<'a>(FormIter<'a>);
 
-/// The iterator of a form.
+/// The iterator of each form.
 enum FormIter<'a> {
     Small(small::Iter<'a>),
     Big(big::Iter<'a>),
@@ -533,7 +542,7 @@ impl<'a> Iterator for Iter<'a> {
 
 impl ExactSizeIterator for Iter<'_> {}
 
-/// Gathers members in any order, and sorts them once: for loading.
+/// Collects members in any order and sorts them once, for loading.
 pub struct ZSetBuilder {
     members: Unordered,
     longest: usize,
@@ -546,31 +555,31 @@ impl Default for ZSetBuilder {
 }
 
 impl ZSetBuilder {
-    /// A builder without members.
+    /// Returns a builder without members.
     #[must_use]
     pub fn new() -> Self {
         Self::with_capacity(0)
     }
 
-    /// A builder with room for so many members, which must not be a number that a client just says.
+    /// Returns a builder with space for `len` members. A client must not be able to choose this number freely.
     #[must_use]
     pub fn with_capacity(len: usize) -> Self {
         Self { members: Unordered::with_capacity(len), longest: 0 }
     }
 
-    /// The number of members so far.
+    /// Number of members to this point.
     #[must_use]
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether there is no member so far.
+    /// Returns true if there are no members yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Asks the processor for what [`ZSetBuilder::insert_new`] will read of a member, without waiting for it. Gives the member's hash.
+    /// Prefetches the memory that [`ZSetBuilder::insert_new`] reads for a member. Returns the member's hash.
     #[inline]
     pub fn prefetch(&self, member: &[u8]) -> ItemHash {
         let hash = ItemHash::of(member);
@@ -578,14 +587,14 @@ impl ZSetBuilder {
         hash
     }
 
-    /// Adds a member with a score that is a number. False if it is there. `hash` is the member's. Members that come in the order of a set,
-    /// or against it, need no sorting.
+    /// Adds a member with a score that is not NaN. Returns false if the member exists. `hash` is the member's hash.
+    /// Members in ascending or descending order need no sorting.
     pub fn insert_new(&mut self, hash: ItemHash, member: &[u8], score: f64) -> bool {
         self.longest = self.longest.max(member.len());
         self.members.insert_new(hash, member, score)
     }
 
-    /// The set, in the form that its size asks for.
+    /// Returns the set, in the form that suits its size.
     #[must_use]
     pub fn finish(mut self, limits: ZSetLimits) -> ZSet {
         ZSet(if limits.packs(self.len(), self.longest, self.members.members_bytes()) {

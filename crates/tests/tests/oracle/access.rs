@@ -1,6 +1,6 @@
-//! Random users and random commands: Penstock and Redis let the same pass, and say the same of what they don't.
+//! Random users and random commands: Penstock and Redis allow the same commands, and refuse others with the same texts.
 //!
-//! Each pair of a user and a command is asked for by ACL DRYRUN, and run by a connection that is the user.
+//! Each pair of a user and a command is checked by ACL DRYRUN, and by running the command as the user.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -16,22 +16,23 @@ use penstock_tests::server::Server;
 use penstock_tests::template::Templates;
 use penstock_tests::vocabulary::Vocabulary;
 
-/// Pairs in an ordinary run: some seconds. PENSTOCK_ACCESS_PAIRS asks for more, PENSTOCK_SEED for one round by its number.
+/// Number of pairs in an ordinary run, which takes some seconds. PENSTOCK_ACCESS_PAIRS changes the number,
+/// PENSTOCK_SEED selects one round.
 const PAIRS: usize = 6_000;
-/// Users and commands of a round, each of which is tried with each.
+/// Users and commands of a round. Each user is tried with each command.
 const USERS: usize = 10;
 const COMMANDS: usize = 40;
 
-/// Patterns for the keys of the vocabulary, most of which have a letter for their type and a digit.
+/// Patterns for the vocabulary's keys, most of which consist of a letter for the type and a digit.
 const PATTERNS: &[&str] = &[
     "*", "s*", "n*", "l1", "l?", "[htz]*", "[^s]*", "*1", "?2", "h[1-2]", "e*", "x1", "g*", "p*", "b?", "w_*", "",
     "\\*", "lcs*", "**", "k*y",
 ];
 const CHANNELS: &[&str] = &["*", "a", "a*", "[ab]", "B", "foo*", "?"];
-/// Rules about databases, which Valkey 9 has.
+/// Rules about databases, a feature of Valkey 9.
 const DATABASES: &[&str] = &["alldbs", "resetdbs", "db=0", "db=1", "db=0,1", "db=1,2,15", "db=3", "db=x", "db="];
 
-/// Commands that families' templates don't have, and that matter here.
+/// Important commands that the families' templates don't have.
 const MORE: &str = "
     2: PUBLISH <member> <val>
     SPUBLISH <member> <val>
@@ -75,7 +76,7 @@ const MORE: &str = "
     PING
 ";
 
-/// Commands that change what a connection is, or wait: they are asked for, and not run.
+/// Commands that change the state of a connection, or block: they are checked by DRYRUN only.
 const NOT_RUN: &[&str] = &[
     "subscribe",
     "psubscribe",
@@ -98,7 +99,7 @@ const NOT_RUN: &[&str] = &[
     "migrate",
 ];
 
-/// What both servers have, so that rules can name it.
+/// The names that both servers know, for use in rules.
 struct Names {
     /// Commands without subcommands.
     commands: Vec<String>,
@@ -124,7 +125,7 @@ fn names(conn: &mut Conn) -> BTreeSet<String> {
     list.items().iter().map(|name| String::from_utf8_lossy(name.text()).into_owned()).collect()
 }
 
-/// Makes rules about commands up.
+/// Adds random rules about commands.
 fn command_rules(names: &Names, rng: &mut Rng, rules: &mut Vec<String>) {
     if rng.chance(40) {
         rules.push((*rng.pick(&["+@all", "-@all", "allcommands", "nocommands"])).to_string());
@@ -141,7 +142,7 @@ fn command_rules(names: &Names, rng: &mut Rng, rules: &mut Vec<String>) {
     }
 }
 
-/// Makes the rules of a selector up.
+/// Returns the random rules of a selector.
 fn selector(names: &Names, rng: &mut Rng) -> Vec<String> {
     let mut rules = Vec::new();
     command_rules(names, rng, &mut rules);
@@ -172,10 +173,10 @@ fn user(names: &Names, rng: &mut Rng) -> Vec<String> {
     rules
 }
 
-/// What a server says of a command, without what only one release says. `name` is the user's.
+/// Returns a server's decision about a command, without texts that only one release has. `name` is the user's name.
 fn verdict(reply: &Reply, name: &str) -> String {
     let text = String::from_utf8_lossy(reply.text()).into_owned();
-    // 7.0 says less.
+    // 7.0's text is shorter.
     let text = text
         .replace(&format!("User {name} has"), "This user has")
         .replace("NOPERM this user has", "NOPERM This user has")
@@ -190,8 +191,8 @@ fn verdict(reply: &Reply, name: &str) -> String {
     format!("{}{text}", reply.tag() as char)
 }
 
-/// Whether Redis lets a command pass whose keys it can't make out, though it has some: where one specification finds none, it
-/// looks at none of them. Penstock looks at those that there are.
+/// True for commands with keys that Redis allows because it can't extract the keys: if one key specification finds no
+/// keys, it checks none. Penstock checks the keys that it finds.
 fn is_incomparable(command: &Command) -> bool {
     command[0].eq_ignore_ascii_case(b"pfmerge") && command.len() == 2
 }
@@ -204,7 +205,7 @@ struct Comparison {
 }
 
 impl Comparison {
-    /// With another server, and these rules about databases.
+    /// Returns a comparison with another server, and these rules about databases.
     fn with(oracle: Server, databases: &'static [&'static str]) -> Comparison {
         let subject = Server::penstock(&[]);
         let names = Names::of([&mut subject.connect(), &mut oracle.connect()], databases);
@@ -231,7 +232,7 @@ impl Comparison {
         commands
     }
 
-    /// Compares a round of pairs.
+    /// Compares one round of pairs.
     fn check(&self, seed: u64) {
         let mut rng = Rng::new(seed);
         let (mut subject, mut oracle) = (self.subject.connect(), self.oracle.connect());
@@ -267,7 +268,7 @@ impl Comparison {
         }
     }
 
-    /// Runs commands as a user: both servers deny the same, in the same words.
+    /// Runs commands as a user: both servers must refuse the same commands with the same texts.
     fn compare_run(&self, name: &str, commands: &[Command], about: &str) {
         let is_run = |command: &&Command| {
             let name = String::from_utf8_lossy(&command[0]).to_lowercase();
@@ -288,7 +289,7 @@ impl Comparison {
         }
     }
 
-    /// Compares so many pairs, or the round that PENSTOCK_SEED names.
+    /// Compares this many pairs, or the round that PENSTOCK_SEED selects.
     fn check_all(&self, pairs: usize) {
         let number = |variable: &str| env::var(variable).ok().and_then(|text| text.parse::<usize>().ok());
         if let Some(seed) = number("PENSTOCK_SEED") {
@@ -300,13 +301,13 @@ impl Comparison {
 }
 
 #[test]
-fn the_same_passes_as_in_redis() {
+fn redis_allows_the_same_commands() {
     Comparison::with(Server::oracle(&[]), &[]).check_all(PAIRS);
 }
 
-/// Rules about databases, beside the server that has them. The test says so where it is missing.
+/// Rules about databases, compared with Valkey 9. Prints a note if it isn't installed.
 #[test]
-fn the_same_databases_pass_as_in_valkey() {
+fn valkey_allows_the_same_databases() {
     let Some(oracle) = Server::valkey9(&[]) else { return };
     Comparison::with(oracle, DATABASES).check_all(PAIRS);
 }

@@ -1,4 +1,4 @@
-//! Replicas of replicas: what a snapshot in the midst of a primary's stream has to tell, and what goes on from there.
+//! Replicas of replicas: the state in a snapshot taken in the middle of a primary's stream, and the stream behind it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ fn set(conn: &mut Conn, key: &str) {
     assert_eq!(conn.cmd(&format!("SET {key} v")).unwrap().text(), b"OK");
 }
 
-/// Whether a key is in database 1, and in no other.
+/// Returns true if a key is in database 1, and in no other.
 fn is_in_database_1(server: &Server, key: &str) -> bool {
     let mut conn = server.connect();
     let mut exists = |database: usize| {
@@ -21,9 +21,9 @@ fn is_in_database_1(server: &Server, key: &str) -> bool {
     exists(1) && !exists(0)
 }
 
-/// The database that is selected where a replica's snapshot ends is that of what comes behind it, at any length of the chain.
+/// The commands behind a replica's snapshot apply to the database that is selected at its end, in chains of any length.
 #[test]
-fn what_follows_a_replicas_snapshot_is_for_the_database_that_is_selected() {
+fn commands_behind_a_replicas_snapshot_use_the_selected_database() {
     for (first, second, third) in [
         (penstock as fn() -> Server, replica_of as Kind, replica_of as Kind),
         (oracle, replica_of, oracle_of),
@@ -50,8 +50,8 @@ fn what_follows_a_replicas_snapshot_is_for_the_database_that_is_selected() {
     }
 }
 
-/// A replica that takes its primary's place selects a database anew, whatever the stream had selected: for those that go on, and for the
-/// one that has followed before.
+/// A replica that replaces its primary sends SELECT again, whatever the old stream had selected, both to replicas that
+/// continue and to new ones.
 #[test]
 fn a_new_primary_selects_its_database_anew() {
     let old = penstock();
@@ -62,7 +62,7 @@ fn a_new_primary_selects_its_database_anew() {
     writes.cmd("SELECT 1").unwrap();
     set(&mut writes, "a");
     [&new, &other].iter().for_each(|server| wait_until_equal(&old, server));
-    // There and back: each has followed and been followed.
+    // Back and forth: each server has been a primary and a replica.
     for (round, (from, to)) in [(&old, &new), (&new, &old), (&old, &new)].into_iter().enumerate() {
         assert_eq!(to.connect().cmd("REPLICAOF NO ONE").unwrap().text(), b"OK");
         for server in [from, &other] {
@@ -81,9 +81,10 @@ fn a_new_primary_selects_its_database_anew() {
     assert_eq!((new.figure("sync_full"), old.figure("sync_full")), (0, 2), "{} {}", new.log(), old.log());
 }
 
-/// A PING behind the last change is no data: a replica that has received one more than the new primary goes on without a snapshot.
+/// A PING behind the last change is no data: a replica that has received one PING more than the new primary continues
+/// without a snapshot.
 #[test]
-fn a_sign_of_life_after_a_failover_costs_no_snapshot() {
+fn a_ping_before_a_failover_costs_no_snapshot() {
     for kind in [replica_of as Kind, oracle_of] {
         let old =
             Server::penstock(&["--threads", "2", "--enable-debug-command", "yes", "--repl-ping-replica-period", "1"]);

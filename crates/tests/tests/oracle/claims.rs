@@ -1,4 +1,4 @@
-//! XREADGROUP's CLAIM, on Penstock with one thread and with several, and on Redis 8 if there is one.
+//! XREADGROUP's CLAIM, on Penstock with one thread and with several, and on Redis 8 if it is installed.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -12,11 +12,11 @@ use penstock_tests::server::Server;
 
 use super::streams::{ask, waiting};
 
-/// Histories that are compared with Redis 8.
+/// Number of histories that are compared with Redis 8.
 const ROUNDS: u64 = 60;
-/// Milliseconds between the times that are set for deliveries: far more than a history takes.
+/// Milliseconds between the delivery times that tests set: far more than a history takes.
 const APART_MS: u64 = 100_000;
-/// How late a server may answer a read that waits, in milliseconds, on a machine that has much else to do.
+/// Longest delay of a blocked read on a busy machine, in milliseconds.
 const LATE_MS: u64 = 3000;
 
 fn on_all(test: impl Fn(&Server)) {
@@ -24,7 +24,7 @@ fn on_all(test: impl Fn(&Server)) {
     penstocks.iter().chain(&Server::redis8(&[])).for_each(test);
 }
 
-/// A stream, "s", of three entries, all of which its group, "g", has read; so many of them are pending for "a".
+/// Creates a stream, "s", with three entries, all read by its group "g"; `pending` of them are pending for "a".
 fn begin(server: &Server, pending: usize) -> Conn {
     let mut conn = server.connect();
     conn.cmd("FLUSHALL").unwrap();
@@ -39,7 +39,7 @@ fn begin(server: &Server, pending: usize) -> Conn {
     conn
 }
 
-/// The IDs that XREADGROUP has answered, with the times for which they were pending and how often they had been delivered.
+/// Returns the IDs in a reply of XREADGROUP, with their idle times and delivery counts.
 fn claimed(reply: &Reply) -> Vec<(String, i64, i64)> {
     let stream = &reply.items()[0];
     let number = |reply: &Reply| reply.integer().unwrap();
@@ -50,7 +50,7 @@ fn claimed(reply: &Reply) -> Vec<(String, i64, i64)> {
     stream.items()[1].items().iter().map(of).collect()
 }
 
-/// Reads what was claimed at `at_ms` or later, for the first time.
+/// Reads the entries that were claimed at `at_ms` or later, for the first time.
 fn expect_claims(conn: &mut Conn, ids: &[&str], at_ms: u64, deliveries: i64) {
     let got = claimed(&conn.read().unwrap());
     assert_eq!(got.iter().map(|(id, ..)| id.as_str()).collect::<Vec<_>>(), ids);
@@ -61,12 +61,12 @@ fn expect_claims(conn: &mut Conn, ids: &[&str], at_ms: u64, deliveries: i64) {
 }
 
 #[test]
-fn a_read_that_waits_claims_what_becomes_old_enough() {
+fn a_blocked_read_claims_entries_that_become_idle_enough() {
     on_all(|server| {
         let mut conn = begin(server, 2);
         let mut reader = waiting(server, "XREADGROUP GROUP g b BLOCK 0 CLAIM 300 STREAMS s >", 1);
         expect_claims(&mut reader, &["1-1", "2-1"], 300, 1);
-        // What becomes pending while it waits.
+        // Entries that become pending during the wait.
         conn.cmd("XACK s g 1-1 2-1").unwrap();
         let mut reader = waiting(server, "XREADGROUP GROUP g b BLOCK 0 CLAIM 200 STREAMS s >", 1);
         sleep(Duration::from_millis(50));
@@ -88,7 +88,7 @@ fn readers_that_wait_claim_one_after_another() {
         for (reader, deliveries) in all.iter_mut().zip(1..) {
             expect_claims(reader, &["1-1"], 300, deliveries);
         }
-        // The one that gets a new entry doesn't keep it for ever.
+        // The reader that gets a new entry acknowledges it after a while.
         conn.cmd("XACK s g 1-1").unwrap();
         let mut all: Vec<Conn> = ["b", "c"]
             .iter()
@@ -129,8 +129,8 @@ fn nothing_is_claimed_while_writes_are_paused() {
     }
 }
 
-/// Commands about pending entries, drawn from a seed. Deliveries are of now or have times of their own, which are all different:
-/// Redis has an order of those of one time that it forgets when it starts anew.
+/// Random commands about pending entries. Deliveries happen now, or have explicit times that are all different: Redis
+/// orders deliveries with equal times, but loses that order in a restart.
 fn lines(seed: u64, now_ms: u64) -> Vec<String> {
     let mut rng = Rng::new(seed);
     let mut times: Vec<u64> = (1..=200).collect();
@@ -169,12 +169,12 @@ fn lines(seed: u64, now_ms: u64) -> Vec<String> {
     lines
 }
 
-/// A reply with times of no more precision than two servers that run one after another have, and without IDs that the clock makes.
+/// Rounds the times in a reply to the precision that two runs have in common, and removes IDs made from the clock.
 fn rounded(reply: &Reply) -> Reply {
     match reply {
         Reply::Many(tag, items) => {
             let mut items: Vec<Reply> = items.iter().map(rounded).collect();
-            // An entry or a pending delivery. Times that are set are multiples.
+            // An entry or a pending delivery. Explicit times are multiples of APART_MS.
             if let [_, _, idle_ms @ Reply::Line(b':', _), _] = items.as_mut_slice() {
                 let rounded = (idle_ms.integer().unwrap() as u64 + APART_MS / 2) / APART_MS;
                 *idle_ms = Reply::Line(b':', rounded.to_string().into_bytes());

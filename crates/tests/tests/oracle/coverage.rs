@@ -1,15 +1,15 @@
-//! Every command of the server's table is compared with the oracle's by some family's templates, and every one that
-//! writes is replayed. Whatever is added to the table must be added there.
+//! Every command of the server's table is compared with the oracle by some family's templates, and every command that
+//! writes is replayed. A new command in the table must be added there.
 
 use std::collections::BTreeSet;
 
 use commands::spec::flag;
-use engine::command_table::Command;
+use commands::table::Command;
 use engine::registry::table;
 use penstock_tests::families::{self, EFFECTS, FIELD_EFFECTS, Family};
 
-/// Commands that aren't compared: no oracle of today knows most of them, and PFSELFTEST takes it seconds. Their families' own
-/// tests cover them.
+/// Commands that aren't compared: no available oracle knows most of them, and PFSELFTEST takes it seconds. Their
+/// families' own tests cover them.
 const NOT_COMPARED: &[&str] = &[
     "delex",
     "delifeq",
@@ -24,14 +24,14 @@ const NOT_COMPARED: &[&str] = &[
     "xdelex",
     "xackdel",
     "pfselftest",
-    // RediSearch's.
+    // RediSearch's commands.
     "ft.sugadd",
     "ft.sugget",
     "ft.sugdel",
     "ft.suglen",
 ];
 
-/// The commands on keys that the templates of some families name; of a subcommand, "object|encoding".
+/// Returns the commands on keys in the templates of some families; subcommands are written "object|encoding".
 fn named<'f>(families: impl Iterator<Item = &'f Family>) -> BTreeSet<String> {
     let alternatives =
         |word: &str| -> Vec<String> { word.trim_matches(['(', ')']).split('|').map(str::to_lowercase).collect() };
@@ -46,7 +46,7 @@ fn named<'f>(families: impl Iterator<Item = &'f Family>) -> BTreeSet<String> {
     found
 }
 
-/// Commands on keys without subcommands.
+/// Commands on keys, without subcommands.
 fn on_keys() -> impl Iterator<Item = &'static Command> {
     table().all().iter().filter(|command| command.sees_keys && command.subcommands.is_empty())
 }

@@ -1,4 +1,4 @@
-//! Random streams of every family, sent to Penstock and to Redis: no client may be able to tell them apart.
+//! Random streams of every family, sent to Penstock and to Redis: a client must not be able to distinguish the servers.
 
 #![allow(clippy::panic)]
 
@@ -6,10 +6,10 @@ use penstock_tests::diff::Servers;
 use penstock_tests::families::{self, Family};
 use std::env;
 
-/// Seeds per family in an ordinary run: together about half a minute on two cores.
+/// Number of seeds per family in an ordinary run: about half a minute in total on two cores.
 const ROUNDS: u64 = 60;
 
-/// The same where the counted changes are compared: each command takes three round trips more.
+/// Number of seeds for the comparison of counted changes: each command takes three round trips more.
 const COUNTED_ROUNDS: u64 = 12;
 
 fn number(variable: &str) -> Option<u64> {
@@ -26,7 +26,7 @@ fn check(family: Family) {
     }
 }
 
-/// A test for each family, and their names.
+/// Defines a test for each family, and the list of their names.
 macro_rules! tests {
     ($($test:ident: $family:ident,)*) => {
         $(#[test] fn $test() { check(families::$family); })*
@@ -56,7 +56,7 @@ fn every_family_has_its_test() {
     assert_eq!(families::ALL.iter().map(|family| family.name).collect::<Vec<_>>(), TESTED);
 }
 
-/// Every command counts as as many changes as in Redis, which is what `save` and tools go by.
+/// Every command counts the same number of changes as in Redis; `save` and tools depend on it.
 #[test]
 fn counted_changes() {
     let servers = Servers::start_counting();

@@ -1,4 +1,4 @@
-//! Fields that expire, beside the servers that know them: Redis 8 and Valkey 9. A test says so where one is missing.
+//! Fields that expire, compared with Redis 8 and Valkey 9. Tests print a note if one isn't installed.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -12,14 +12,15 @@ use penstock_tests::families::{self, FIELD_EFFECTS, FIELDS};
 use penstock_tests::reply::Reply;
 use penstock_tests::server::Server;
 
-/// Seeds in an ordinary run.
+/// Number of seeds in an ordinary run.
 const ROUNDS: u64 = 120;
 /// Fields of a hash that a snapshot saves in many steps.
 const LARGE: usize = 10_000;
 /// A time in the far future, in milliseconds.
 const FAR_MS: u64 = 4_102_444_800_000;
 
-/// True for an HSETEX that names a field twice, at which Redis 8.6 may end, and for one with NX or XX, which it doesn't know.
+/// True for an HSETEX with a duplicate field, which may crash Redis 8.6, and for one with NX or XX, which Redis doesn't
+/// know.
 fn is_apart(command: &[Vec<u8>]) -> bool {
     let asks_for_key = command.iter().any(|word| word.eq_ignore_ascii_case(b"nx") || word.eq_ignore_ascii_case(b"xx"));
     let at = command.iter().position(|word| word.eq_ignore_ascii_case(b"fields")).map_or(command.len(), |at| at + 2);
@@ -34,12 +35,12 @@ fn is_apart(command: &[Vec<u8>]) -> bool {
 fn commands_on_fields_answer_as_those_of_redis_8() {
     let Some(oracle) = Server::redis8(&[]) else { return };
     let servers = Servers::with_oracle(oracle);
-    // What other families have is compared with the oracle that they are made for.
+    // Commands of other families are compared with their own oracle.
     let keeps = |command: &Vec<Vec<u8>>| {
-        // Redis 8 refuses a cursor that is no text at all.
+        // Redis 8 refuses an empty cursor.
         let has_cursor =
             !command[0].eq_ignore_ascii_case(b"HSCAN") || command.get(2).is_some_and(|cursor| cursor == b"0");
-        // Redis 8 has other limits for the forms of strings.
+        // Redis 8 has other limits for the encodings of strings.
         let is_string = command[0].eq_ignore_ascii_case(b"SET");
         has_cursor && !is_string && !is_apart(command) && families::have(&[FIELDS, FIELD_EFFECTS], command)
     };
@@ -51,14 +52,14 @@ fn commands_on_fields_answer_as_those_of_redis_8() {
     (0..number("PENSTOCK_DIFF_ROUNDS").unwrap_or(ROUNDS)).for_each(check);
 }
 
-/// Sends commands, a line each, and gives the replies.
+/// Sends commands, one in each line, and returns the replies.
 fn answers(server: &Server, lines: &str) -> Vec<Reply> {
     let mut conn = server.connect();
     conn.send(lines.replace('\n', "\r\n").as_bytes()).unwrap();
     conn.read_n(lines.lines().count()).unwrap()
 }
 
-/// The same, and looks that none fails.
+/// Sends commands, and checks that none fails.
 fn fill(server: &Server, lines: &str) {
     let failed: Vec<_> = answers(server, lines).into_iter().filter(Reply::is_error).collect();
     assert!(failed.is_empty(), "{}", failed[0].escaped());
@@ -69,7 +70,7 @@ fn text(server: &Server, line: &str) -> String {
 }
 
 #[test]
-fn fields_go_after_their_time_as_in_redis_8() {
+fn fields_expire_as_in_redis_8() {
     let subject = Server::penstock(&["--threads", "2"]);
     let lines = "HSET h a 1 b 2 c 3\nHPEXPIRE h 500 FIELDS 2 a b\nHSET gone a 1\nHPEXPIRE gone 500 FIELDS 1 a\nHSETEX new PX 500 FIELDS 2 a 1 b 2\n\
                  HSET new c 3\nHSET kept a 1 b 2\nHPEXPIRE kept 500 FIELDS 2 a b\nHSET kept a 5\nHPERSIST kept FIELDS 1 b\nCOPY h copy\nRENAME new moved\n";
@@ -87,7 +88,7 @@ fn fields_go_after_their_time_as_in_redis_8() {
     assert_eq!(subject.figure("expired_subkeys"), 7);
 }
 
-/// Hashes in every form, most of them with fields that expire. `ways`: whether the server has HSETEX.
+/// Hashes in every encoding, most of them with fields that expire. `ways`: true if the server has HSETEX.
 fn hashes() -> String {
     let mut lines = format!(
         "HSET plain a 1\nHSET small a 1 b 2 c 3\nHPEXPIREAT small {FAR_MS} FIELDS 2 a c\nHSET long a {}\nHPEXPIREAT long {} FIELDS 1 a\n\
@@ -150,7 +151,7 @@ fn saved_fields_that_expire_are_loaded_again_and_by_redis_8() {
 }
 
 #[test]
-fn what_redis_8_and_valkey_9_save_is_read() {
+fn snapshots_of_redis_8_and_valkey_9_are_read() {
     for is_redis in [true, false] {
         let directory = Directory::new();
         let args = ["--dir", directory.root(), "--enable-debug-command", "yes"];
@@ -164,7 +165,7 @@ fn what_redis_8_and_valkey_9_save_is_read() {
         drop(oracle);
         let server = start(&directory, &[]);
         assert_eq!(answers(&server, questions), said);
-        // Valkey's digest doesn't tell fields that expire from others.
+        // Valkey's digest doesn't depend on the expiry of fields.
         assert!(!is_redis || text(&server, "DEBUG DIGEST") == digest);
     }
 }
@@ -176,7 +177,7 @@ fn payloads_are_those_of_redis_8_but_for_their_version() {
     let lines = format!(
         "HSET h a 1 b 2 c 3 d {}\nHPEXPIREAT h {} FIELDS 1 d\nHPEXPIREAT h {FAR_MS} FIELDS 2 b c\nHSET one a {}\nHPEXPIREAT one {FAR_MS} FIELDS 1 a\n",
         "v".repeat(60),
-        // The earliest first: Redis doesn't mind some seconds in what it writes.
+        // The earliest time first: Redis tolerates some seconds in the payloads that it writes.
         FAR_MS - 1,
         "v".repeat(100)
     );

@@ -1,5 +1,5 @@
-//! Libraries of functions, sent to Penstock and to Redis: what FUNCTION and FCALL answer must be the same, and what one
-//! has dumped the other restores.
+//! Libraries of functions, sent to Penstock and to Redis: replies of FUNCTION and FCALL must be the same, and each
+//! server restores the other's dump.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -38,7 +38,7 @@ fn show(reply: &Reply) -> String {
     String::from_utf8_lossy(&reply.encode()).replace("\r\n", "|")
 }
 
-/// A library's text.
+/// Returns a library's text.
 fn library(name: &str, code: &str) -> String {
     format!("#!lua name={name}\n{code}")
 }
@@ -135,7 +135,7 @@ fn libraries_are_loaded_and_refused_alike() {
     let one = |name: &str| format!("redis.register_function('{name}', function() return '{name}' end)");
     let texts = [
         library("a", &one("f")),
-        // It is there already.
+        // The library exists already.
         library("a", &one("f")),
         library("b", &one("f")),
         library("B", &one("g")),
@@ -193,9 +193,9 @@ fn libraries_are_loaded_and_refused_alike() {
     }
 }
 
-/// Texts that touch what scripts know, while they are loaded and in their functions.
+/// Texts that use the globals of scripts, during loading and in functions.
 #[test]
-fn what_a_library_sees_while_it_is_loaded_is_alike() {
+fn libraries_see_the_same_globals_during_loading() {
     let globals = "_G _VERSION assert collectgarbage coroutine error gcinfo getfenv getmetatable ipairs load loadstring math \
                    newproxy next pairs pcall print rawequal rawget rawset redis select setfenv setmetatable string table \
                    tonumber tostring type unpack xpcall cjson cmsgpack bit struct os KEYS ARGV debug io package require module \
@@ -230,7 +230,7 @@ fn what_a_library_sees_while_it_is_loaded_is_alike() {
     let seen = words(globals).map(|name| format!("local x = {name}"));
     let seen = seen.chain(words(fields).map(|name| format!("local x = redis.{name}")));
     let seen = seen.chain(bodies.map(String::from));
-    // What a function sees is what scripts see, without their arguments.
+    // Functions see the globals of scripts, except for the arguments.
     let returned = words(globals).filter(|name| !["os", "gcinfo"].contains(name));
     let called = returned.map(|name| format!("return {name} ~= nil"));
     let mut pair = Pair::start("2");
@@ -301,7 +301,7 @@ fn libraries_are_listed_and_removed_alike() {
 }
 
 #[test]
-fn what_one_has_dumped_the_other_restores() {
+fn each_server_restores_the_others_dump() {
     let mut pair = Pair::start("2");
     let long = format!("{} --{}", CODE, "compressible ".repeat(100));
     pair.check(&["FUNCTION", "LOAD", &library("long", &long)]);
@@ -328,7 +328,7 @@ fn what_one_has_dumped_the_other_restores() {
         assert_eq!(ask(conn, &[b"FUNCTION", b"RESTORE", dumped, b"append"]), "+OK|");
         assert_eq!(listed(conn), before);
         assert_eq!(ask(conn, &[b"FCALL", b"f", b"0"]), ":1|");
-        // Any changed byte is noticed.
+        // Any changed byte is detected.
         for at in (0..dumped.len()).step_by(7) {
             let mut broken = dumped.clone();
             broken[at] ^= 1;

@@ -1,4 +1,4 @@
-//! A primary's stream that several threads apply: the data are those that one thread makes of it.
+//! A primary's stream that several threads apply gives the same data as with one thread.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -21,12 +21,12 @@ use penstock_tests::server::Server;
 use super::links::{is_up, oracle, persist_all, replica_of, text, wait_until_equal};
 use super::replay::{Of, contents, history, in_an_hour_us, settings};
 
-/// Histories in an ordinary run.
+/// Number of histories in an ordinary run.
 const ROUNDS: u64 = 10;
-/// Bytes of the stream that arrive at once, in turn.
+/// Bytes of the stream that arrive at once, in rotation.
 const PARTS: [usize; 3] = [300, 5_000, 60_000];
 
-/// The stream that a primary with this journal sends.
+/// Returns the stream that a primary with this journal sends.
 fn stream_of(journal: &mut Merge) -> Vec<u8> {
     let (mut feed, mut stream) = (Feed::default(), Vec::new());
     while let Some(unit) = journal.next_unit() {
@@ -35,7 +35,8 @@ fn stream_of(journal: &mut Merge) -> Vec<u8> {
     stream
 }
 
-/// Applies a stream in parts, with other threads that take lanes of it: how many lanes there were, and what the data are then.
+/// Applies a stream in parts, with other threads that take lanes of it. Returns the number of lanes and the resulting
+/// data.
 fn applied(stream: &[u8], part: usize, now_us: u64, threads: usize) -> (u64, Vec<(String, String)>) {
     let mut bench = Bench::with_threads(settings(), threads);
     bench.now_us = now_us;
@@ -92,7 +93,7 @@ fn a_stream_of_every_family_is_applied_in_lanes_as_in_order() {
     assert!(lanes_in_all > 1000, "{lanes_in_all}");
 }
 
-/// Writes to a server by several pipelined connections, mostly what can be applied in lanes.
+/// Writes from several pipelined connections, mostly commands that can be applied in lanes.
 fn write_much(server: &Server, seed: u64, batches: usize) {
     thread::scope(|scope| {
         for connection in 0..3 {
@@ -148,7 +149,7 @@ fn replicas_on_two_threads_have_what_their_primary_has() {
     let last = replica_of(replica.port(), &[]);
     last.wait_until("the link is up", is_up);
     write_much(&primary, 1, 25);
-    // A snapshot in the midst of rounds begins at the offset that it is told to begin at.
+    // A snapshot taken in the middle of rounds begins exactly at the announced offset.
     let (late, ()) = thread::scope(|scope| {
         let writes = scope.spawn(|| write_much(&primary, 2, 25));
         let late = replica_of(replica.port(), &[]);
@@ -163,20 +164,20 @@ fn replicas_on_two_threads_have_what_their_primary_has() {
     let lanes = |server: &Server| server.figure("replication_lanes");
     assert!(lanes(&replica) > 100 && lanes(&last) > 100, "{} {}", lanes(&replica), lanes(&last));
     let digest = text(&replica, "DEBUG DIGEST");
-    // What it has written to its append-only file is that, too.
+    // The replica's append-only file has the same data.
     let mut conn = replica.connect();
     assert_eq!(conn.cmd("REPLICAOF NO ONE").unwrap().text(), b"OK");
     assert_eq!(conn.cmd("DEBUG LOADAOF").unwrap().text(), b"OK");
     assert_eq!(text(&replica, "DEBUG DIGEST"), digest);
 }
 
-/// A link that is cut goes on behind the last whole round, or the last unit of what was applied in order.
+/// A link that is cut continues behind the last whole round, or behind the last unit that was applied in order.
 #[test]
 fn a_link_that_is_cut_goes_on_between_rounds() {
     let primary = oracle();
     let (mut first, mut rng) = (true, Rng::new(31));
     let breaker = Breaker::start_with(primary.port(), move || {
-        // The snapshot gets through.
+        // A large budget, so that the snapshot gets through.
         let back = if std::mem::take(&mut first) { 50_000 } else { 1_000 + rng.below(100_000) };
         [1 << 30, back]
     });

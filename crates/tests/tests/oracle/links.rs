@@ -1,4 +1,4 @@
-//! Servers that follow each other: random work on a primary, and whether all have the same data at the same offset.
+//! Primaries and replicas: random work on a primary, and checks that all servers have the same data at the same offset.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,24 +11,24 @@ use penstock_tests::rng::Rng;
 use penstock_tests::server::Server;
 use penstock_tests::stream::generate;
 
-/// A primary that begins a snapshot at once, and has all that a replica may have missed.
+/// Arguments of a primary that begins snapshots at once and keeps a large enough backlog for every replica.
 pub(crate) const PRIMARY: &[&str] =
     &["--repl-diskless-sync-delay", "0", "--repl-backlog-size", "64mb", "--enable-debug-command", "yes"];
-/// Threads that work on the primary, and streams of each in an ordinary run.
+/// Threads that work on the primary, and streams for each of them in an ordinary run.
 const THREADS: u64 = 2;
 pub(crate) const STREAMS: u64 = 40;
-/// How long a stream's replies may take; what waits for longer is blocked.
+/// Longest wait for a stream's replies; a stream that takes longer is blocked.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Starts a server of some kind that follows the one at a port, with further arguments.
+/// Starts a server of some kind as a replica of the one at a port, with further arguments.
 pub(crate) type Kind = fn(u16, &[&str]) -> Server;
 
-/// A server on two threads.
+/// Starts Penstock with two threads.
 pub(crate) fn penstock() -> Server {
     Server::penstock(&["--threads", "2", "--enable-debug-command", "yes"])
 }
 
-/// A primary of the oracle's kind.
+/// Starts the oracle as a primary.
 pub(crate) fn oracle() -> Server {
     Server::oracle(PRIMARY)
 }
@@ -39,7 +39,7 @@ pub(crate) fn replica_of(port: u16, more: &[&str]) -> Server {
     Server::penstock_that_loads(&[&args[..], more].concat())
 }
 
-/// A server of the oracle's kind that follows another one.
+/// Starts the oracle as a replica.
 pub(crate) fn oracle_of(port: u16, more: &[&str]) -> Server {
     let port = port.to_string();
     Server::oracle(&[&["--replicaof", "127.0.0.1", &port, "--enable-debug-command", "yes"][..], more].concat())
@@ -53,11 +53,11 @@ pub(crate) fn is_up(server: &Server) -> bool {
     text(server, "INFO replication").contains("master_link_status:up")
 }
 
-/// Sends a server's process a signal.
+/// Sends a signal to a server's process.
 pub(crate) fn signal(server: &Server, name: &str) {
     let pid = server.pid().to_string();
     assert!(std::process::Command::new("kill").args([&format!("-{name}"), &*pid]).status().unwrap().success());
-    // The other threads run on until the one has been scheduled that takes the signal.
+    // Other threads keep running until the thread that handles the signal is scheduled.
     let is_stopped = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") T ");
     assert!(penstock_tests::server::comes_true(|| is_stopped() == (name == "STOP")));
 }
@@ -68,7 +68,7 @@ pub(crate) fn work(server: &Server, seed: u64, streams: u64) {
     work_of(&replayed, server, seed, streams);
 }
 
-/// The same with commands of these families.
+/// Runs random commands of these families.
 pub(crate) fn work_of(families: &[&Family], server: &Server, seed: u64, streams: u64) {
     thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -78,7 +78,7 @@ pub(crate) fn work_of(families: &[&Family], server: &Server, seed: u64, streams:
                     let family = *rng.pick(families);
                     let stream = generate(family, rng.next_u64());
                     let mut conn = server.connect();
-                    // A command that the server closes the connection for ends the stream.
+                    // A command after which the server closes the connection ends the stream.
                     if conn.send(&encode_all(&stream.commands)).is_ok() {
                         let _ = conn.read_for(PATIENCE);
                     }
@@ -88,7 +88,7 @@ pub(crate) fn work_of(families: &[&Family], server: &Server, seed: u64, streams:
     });
 }
 
-/// Has no key expire any more, so that data stay the same while nothing is written.
+/// Removes all expiries, so that data stays the same while no client writes.
 pub(crate) fn persist_all(server: &Server) {
     let mut conn = server.connect();
     for database in 0..16 {
@@ -99,7 +99,7 @@ pub(crate) fn persist_all(server: &Server) {
     }
 }
 
-/// Waits until both have the same data at the same offset.
+/// Waits until both servers have the same data at the same offset.
 pub(crate) fn wait_until_equal(primary: &Server, replica: &Server) {
     let offset = |server: &Server, name: &str| server.figure(name);
     let mut last = String::new();
@@ -113,7 +113,7 @@ pub(crate) fn wait_until_equal(primary: &Server, replica: &Server) {
     assert!(equal, "{last} {:?}\n{}", differing_keys(primary, replica), replica.log());
 }
 
-/// Keys whose values differ, in any database.
+/// Returns the keys with different values, in all databases.
 fn differing_keys(primary: &Server, replica: &Server) -> Vec<String> {
     let (mut ours, mut theirs) = (replica.connect(), primary.connect());
     let mut found = Vec::new();

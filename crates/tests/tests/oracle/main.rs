@@ -1,9 +1,11 @@
-//! Penstock against redis-server, against its own journal, and against itself with its input cut elsewhere.
+//! Penstock compared with redis-server, with its own journal, and with itself with its input cut at other positions.
 
 mod access;
 mod chains;
 mod claims;
+mod cluster;
 mod coverage;
+mod cross_slot;
 mod differential;
 mod fields;
 mod function_differential;
@@ -12,6 +14,7 @@ mod links;
 mod matrix;
 mod messages;
 mod migrate;
+mod mixed;
 mod primary;
 mod replay;
 mod replication;

@@ -1,10 +1,10 @@
-//! Penstock with other servers, as their primary and as their replica, while much goes wrong at once: random writes of every family,
-//! transactions, scripts, expiry, eviction and blocked pops on two threads; links cut at any byte, replicas that stall, are killed and have
-//! little memory, and a primary that ends and starts. In the end all have equal data at equal offsets, and snapshots were sent only where the
-//! stream could not do.
+//! Penstock with other servers, as their primary and as their replica, under many simultaneous faults: random writes of
+//! every family, transactions, scripts, expiry, eviction and blocked pops on two threads; links cut at any byte,
+//! replicas that stall, are killed and have little memory, and a primary that restarts. In the end all have equal data
+//! at equal offsets, and snapshots were sent only if the stream was not sufficient.
 //!
-//! `PENSTOCK_MATRIX_SECONDS` says how long each pair works, `PENSTOCK_SEED` with which seed, `PENSTOCK_ORACLE` with which other server:
-//! bench/replication-matrix.sh runs all.
+//! `PENSTOCK_MATRIX_SECONDS` sets the duration for each pair, `PENSTOCK_SEED` the seed, `PENSTOCK_ORACLE` the other
+//! server: bench/replication-matrix.sh runs all.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,17 +23,17 @@ use penstock_tests::stream::generate;
 
 use super::links::{Kind, is_up, oracle_of, persist_all, replica_of, signal, text, wait_until_equal};
 
-/// Threads that work, of each kind of work.
+/// Threads for each kind of work.
 const THREADS: u64 = 2;
-/// How long a stream's replies may take; what waits for longer is blocked.
+/// Longest wait for a stream's replies; a stream that takes longer is blocked.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// How long what fills the memory rests, so that a link that is cut again and again keeps up.
+/// Pause of the work that fills the memory, so that a link with frequent cuts keeps up.
 const FILL_PAUSE: Duration = Duration::from_millis(20);
-/// Bytes above what an empty primary has, at which it evicts. Redis counts the backlog.
+/// Memory limit of the primary above its empty size, in bytes. Redis counts the backlog.
 const ROOM_BYTES: u64 = 10 << 20;
-/// A link that is cut later than that gets a snapshot through.
+/// A link that is cut after more bytes gets a snapshot through.
 const SNAPSHOT_BYTES: usize = 4 << 20;
-/// The same of the first link, when there is next to nothing.
+/// Like SNAPSHOT_BYTES, for the first link, when there is hardly any data.
 const FIRST_BYTES: usize = 100_000;
 
 const PRIMARY: [&str; 16] = [
@@ -59,13 +59,13 @@ fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-/// A primary and what it has of replicas: each kind of server is both.
+/// A primary and the kinds of its replicas: each kind of server takes both roles.
 struct Pair {
     primary: fn(&[&str]) -> Server,
     replica: Kind,
 }
 
-/// What a pair has gone through.
+/// Counters of a pair's run.
 #[derive(Default)]
 struct Tally {
     cut: u64,
@@ -75,14 +75,15 @@ struct Tally {
     restarts: u64,
 }
 
-/// Snapshots that a replica has loaded, by its log.
+/// Number of snapshots that a replica has loaded, from its log.
 fn loaded(replica: &Server) -> usize {
     let log = replica.log();
     let told = ["The primary's data are loaded", "sync: Finished with success"];
     told.iter().map(|line| log.matches(line).count()).sum()
 }
 
-/// Cuts links at any byte: most within some thousand, some within the handshake or an acknowledgement, few after a snapshot.
+/// Cuts links at any byte: most within some thousand bytes, some within the handshake or an acknowledgement, few after
+/// a snapshot.
 fn cutter(port: u16, seed: u64, is_calm: Arc<AtomicBool>) -> Breaker {
     let mut rng = Rng::new(seed);
     let mut is_first = true;
@@ -102,7 +103,7 @@ fn cutter(port: u16, seed: u64, is_calm: Arc<AtomicBool>) -> Breaker {
     })
 }
 
-/// Calls `work` with a connection again and again, until it is enough. Connections end, and the server isn't always there.
+/// Calls `work` with a connection until `is_enough`. Connections may break, and the server may be down.
 fn repeat(port: u16, is_enough: &AtomicBool, mut work: impl FnMut(&mut Conn) -> std::io::Result<()>) {
     while !is_enough.load(Ordering::Relaxed) {
         match Conn::open(port) {
@@ -112,9 +113,10 @@ fn repeat(port: u16, is_enough: &AtomicBool, mut work: impl FnMut(&mut Conn) -> 
     }
 }
 
-/// True for what other versions take otherwise: numbers in hexadecimal, which Valkey 9 refuses; an index of LSET beyond 32 bits, of which Redis
-/// since 7.2 and Valkey look at 32; the least count of LREM, which they refuse; numbers at their limits, by which Redis 8 sorts; BITFIELD with
-/// OVERFLOW FAIL, which in Redis makes a missing key of zeros though it changes no field, and tells no replica of it.
+/// True for commands that other versions handle differently: numbers in hexadecimal, which Valkey 9 refuses; an index
+/// of LSET beyond 32 bits, of which Redis since 7.2 and Valkey use 32; the smallest count of LREM, which they refuse;
+/// numbers at their limits, which Redis 8 sorts differently; BITFIELD with OVERFLOW FAIL, which in Redis creates a
+/// missing key of zeros although it changes no field, and does not send this to replicas.
 fn is_taken_otherwise(command: &[Vec<u8>]) -> bool {
     let is = |name: &str| command[0].eq_ignore_ascii_case(name.as_bytes());
     let has = |word: &str| command.iter().any(|given| given.eq_ignore_ascii_case(word.as_bytes()));
@@ -130,7 +132,7 @@ fn is_taken_otherwise(command: &[Vec<u8>]) -> bool {
         || (is("SORT") && has("STORE") && !has("ALPHA") && !has("nosort"))
 }
 
-/// Commands of all families.
+/// Runs commands of all families.
 fn write_families(port: u16, seed: u64, is_enough: &AtomicBool) {
     let families: Vec<&Family> =
         families::ALL.iter().filter(|family| family.is_replayed).chain([&families::EFFECTS]).collect();
@@ -138,7 +140,7 @@ fn write_families(port: u16, seed: u64, is_enough: &AtomicBool) {
     repeat(port, is_enough, |conn| {
         let family: &&Family = rng.pick(&families);
         let mut stream = generate(family, rng.next_u64());
-        // There are to be data most of the time.
+        // Rarely flush, so that there is usually data.
         stream.commands.retain(|command| !command[0].to_ascii_uppercase().starts_with(b"FLUSH") || rng.chance(1));
         stream.commands.retain(|command| !is_taken_otherwise(command));
         conn.send(&encode_all(&stream.commands))?;
@@ -146,7 +148,7 @@ fn write_families(port: u16, seed: u64, is_enough: &AtomicBool) {
     });
 }
 
-/// Values that fill the memory, keys that expire soon, transactions and scripts, in two databases.
+/// Writes values that fill the memory, keys that expire soon, transactions and scripts, in two databases.
 fn fill(port: u16, seed: u64, is_enough: &AtomicBool) {
     let mut rng = Rng::new(seed);
     repeat(port, is_enough, |conn| {
@@ -189,7 +191,7 @@ fn fill(port: u16, seed: u64, is_enough: &AtomicBool) {
     });
 }
 
-/// Pops that wait for what others push.
+/// Runs blocking pops of keys to which other clients push.
 fn pop(port: u16, seed: u64, is_enough: &AtomicBool) {
     let mut rng = Rng::new(seed);
     repeat(port, is_enough, |conn| {
@@ -209,14 +211,14 @@ fn pop(port: u16, seed: u64, is_enough: &AtomicBool) {
     });
 }
 
-/// A pair at work.
+/// A pair under test.
 struct Works<'w> {
     primary: &'w mut Server,
-    /// Behind links that are cut.
+    /// The replica behind links that are cut.
     cut: &'w Server,
-    /// The one that stalls.
+    /// The replica that stalls.
     stalls: &'w Server,
-    /// The one that is killed as soon as it receives a snapshot, beside its own data if it has any.
+    /// The replica that is killed as soon as it receives a snapshot, beside its own data if it has any.
     dies: &'w mut Server,
     rng: Rng,
     tally: Tally,
@@ -235,7 +237,7 @@ impl Works<'_> {
                 2 | 3 => {
                     self.dies.kill();
                     self.dies.restart();
-                    // In the handshake, while it receives its snapshot, or behind that.
+                    // During the handshake, during the snapshot, or later.
                     sleep(Duration::from_millis(self.rng.below(120) as u64));
                 }
                 _ => {}
@@ -243,7 +245,7 @@ impl Works<'_> {
         }
     }
 
-    /// The primary ends with a snapshot, and is back.
+    /// Restarts the primary with a snapshot.
     fn restart_primary(&mut self) {
         let figure = |name| self.primary.figure(name);
         let (evicted, expired, partial) = (figure("evicted_keys"), figure("expired_keys"), figure("sync_partial_ok"));
@@ -258,15 +260,16 @@ impl Works<'_> {
     }
 }
 
-/// Has a server evict soon.
+/// Sets a memory limit, so that the server evicts soon.
 fn limit_memory(server: &Server) {
     server.wait_until("it is loaded", |server| text(server, "INFO persistence").contains("\r\nloading:0"));
     let limit = server.figure("used_memory") + ROOM_BYTES;
     assert_eq!(text(server, &format!("CONFIG SET maxmemory {limit}")), "OK");
 }
 
-/// Removes what has a score of zero from sorted sets. Redis keeps the sign of a zero in a large sorted set and forgets it in a small one, and which
-/// it is depends on the way there: its own replicas show the other sign after a snapshot.
+/// Removes members with a score of zero from sorted sets. Redis keeps the sign of a zero in a large sorted set and
+/// loses it in a small one, and the encoding depends on the history: even Redis's own replicas show the other sign
+/// after a snapshot.
 fn remove_zeros(primary: &Server) {
     let mut conn = primary.connect();
     for database in 0..16 {
@@ -337,7 +340,8 @@ fn check(primary: &Server, replicas: [&Server; 4], breakers: [&Breaker; 2], mut 
         let log = replica.log();
         assert!(!log.contains("could not be applied") && !log.contains("CRITICAL"), "{log}");
     }
-    // A replica without a link when its primary shuts down lacks the end of the stream, and needs a full sync after the restart.
+    // A replica without a link when its primary shuts down lacks the end of the stream, and needs a full sync after the
+    // restart.
     let most = 1 + restarts as usize;
     assert!(
         snapshots[0] <= most && snapshots[2] <= most,

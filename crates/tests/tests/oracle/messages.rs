@@ -1,4 +1,4 @@
-//! What is published at a primary reaches the subscribers of its replicas, as with Redis.
+//! Messages published at a primary reach the subscribers of its replicas, as in Redis.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +8,7 @@ use penstock_tests::server::Server;
 
 use super::links::{Kind, is_up, oracle, oracle_of, penstock, replica_of, wait_until_equal};
 
-/// A client that listens to the channel `news`, to its shard channel, and to all channels that begin with `n`.
+/// A client that subscribes to the channel `news`, to its shard channel, and to all channels that begin with `n`.
 fn listener(server: &Server) -> Conn {
     let mut conn = server.connect();
     for (command, kind) in
@@ -19,7 +19,7 @@ fn listener(server: &Server) -> Conn {
     conn
 }
 
-/// The last words of what a listener is sent next.
+/// Returns the last words of the next `count` messages.
 fn heard(conn: &mut Conn, count: usize) -> Vec<String> {
     let mut heard: Vec<String> = (0..count)
         .map(|_| {
@@ -29,12 +29,12 @@ fn heard(conn: &mut Conn, count: usize) -> Vec<String> {
             format!("{} {}", words[0], words[words.len() - 1])
         })
         .collect();
-    // A message's ways to its listeners have no order.
+    // The order of deliveries by different subscriptions is undefined.
     heard.sort();
     heard
 }
 
-/// Alone, in a transaction and by a script; through two links.
+/// Messages published alone, in a transaction and by a script, through two links.
 #[test]
 fn messages_reach_the_subscribers_of_replicas() {
     for (first, second, third) in [
@@ -68,7 +68,7 @@ fn messages_reach_the_subscribers_of_replicas() {
         for listener in &mut listeners {
             assert_eq!(heard(listener, 2), ["message scripted", "pmessage scripted"]);
         }
-        // What a client publishes at a replica stays there.
+        // A message published at a replica stays there.
         second.connect().cmd("PUBLISH news here").unwrap();
         assert_eq!(heard(&mut listeners[1], 2), ["message here", "pmessage here"]);
         conn.cmd("PUBLISH news last").unwrap();
@@ -80,7 +80,7 @@ fn messages_reach_the_subscribers_of_replicas() {
     }
 }
 
-/// Messages are in the stream and not in the file, also where replies wait for the disk.
+/// Messages are in the stream but not in the file, even if replies wait for the disk.
 #[test]
 fn messages_are_not_in_the_file() {
     let directory = Directory::new();

@@ -1,4 +1,4 @@
-//! MIGRATE between Penstock and redis-server, both ways, and what other clients see of it.
+//! MIGRATE between Penstock and redis-server, in both directions, and its effects on other clients.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,16 +8,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use penstock_tests::conn::Conn;
+use penstock_tests::ports::free_port;
 use penstock_tests::reply::Reply;
-use penstock_tests::server::{Server, free_port};
+use penstock_tests::server::Server;
 
 use super::links::{oracle, penstock, text};
 
-/// Shorter than any wait here, and longer than what is to happen meanwhile.
+/// Shorter than any wait here, and longer than the expected events.
 const MEANWHILE: Duration = Duration::from_millis(100);
 const DEBUG: &[&str] = &["--enable-debug-command", "yes"];
 
-/// Sends a command, given as a line: spaces separate the arguments, and `''` is an empty argument.
+/// Sends a command given as a line: spaces separate the arguments, and `''` is an empty argument. Returns the reply.
 fn run(conn: &mut Conn, line: &str) -> Reply {
     send(conn, line);
     conn.read().unwrap()
@@ -34,7 +35,7 @@ fn encode(line: &str) -> Vec<u8> {
     bytes
 }
 
-/// A key of each type, some of them large, some that expire.
+/// A key of each type, some of them large, some with an expiry.
 const ALL_TYPES: &[&str] = &[
     "SET string some-value",
     "SET number 12345 PX 600000",
@@ -79,7 +80,7 @@ fn values_arrive_whole_whichever_server_sends_them() {
         assert_eq!(from.connect().cmd("DBSIZE").unwrap().integer(), Some(0));
         let ttl = to.connect().cmd("PTTL number").unwrap().integer().unwrap();
         assert!((590_000..=600_000).contains(&ttl), "{ttl}");
-        // To another database, and one at a time.
+        // To another database, one key at a time.
         run(&mut conn, "SET k v");
         assert_eq!(run(&mut conn, &format!("MIGRATE 127.0.0.1 {port} k 3 5000")).text(), b"OK");
         let mut there = to.connect();
@@ -88,7 +89,7 @@ fn values_arrive_whole_whichever_server_sends_them() {
     }
 }
 
-/// A port where something listens that closes each connection at once, hangs, or answers what no server of this kind does.
+/// Ports of servers that close each connection at once, hang, or send replies that no server of this kind sends.
 fn strange_servers() -> [u16; 3] {
     let serve = |answer: fn(&mut TcpStream)| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -166,7 +167,7 @@ fn replies_are_redis_s() {
     }
 }
 
-/// A target that answers each command when it is told to.
+/// A target that replies to each command when the test tells it to.
 struct SlowTarget {
     listener: TcpListener,
     socket: Option<TcpStream>,
@@ -181,7 +182,7 @@ impl SlowTarget {
         self.listener.local_addr().unwrap().port()
     }
 
-    /// The commands that have come, as text, once there are so many words of RESTORE.
+    /// Returns the received commands as text, once they contain this many RESTOREs.
     fn read(&mut self, restores: usize) -> String {
         let socket = self.socket.get_or_insert_with(|| self.listener.accept().unwrap().0);
         let (mut text, mut room) = (String::new(), [0; 4096]);
@@ -199,7 +200,7 @@ impl SlowTarget {
 }
 
 #[test]
-fn only_what_would_change_the_key_waits_for_a_slow_target() {
+fn only_writes_of_the_key_wait_for_a_slow_target() {
     let server = Server::penstock(&["--threads", "1"]);
     let mut target = SlowTarget::new();
     let [mut mover, mut writer, mut reader] = [(); 3].map(|()| server.connect());
@@ -207,7 +208,7 @@ fn only_what_would_change_the_key_waits_for_a_slow_target() {
     send(&mut mover, &format!("MIGRATE 127.0.0.1 {} k 0 5000", target.port()));
     let sent = target.read(1);
     assert!(sent.contains("SELECT") && !sent.contains("REPLACE"), "{sent}");
-    // The thread serves others meanwhile; the key is there, and doesn't change.
+    // The thread serves others meanwhile; the key still exists, and doesn't change.
     assert_eq!(run(&mut reader, "GET k").text(), b"1");
     assert_eq!(run(&mut reader, "INCR other").integer(), Some(2));
     assert_eq!(run(&mut reader, "CLIENT UNBLOCK 1").integer(), Some(0));
@@ -217,9 +218,9 @@ fn only_what_would_change_the_key_waits_for_a_slow_target() {
     assert!(text(&server, "CLIENT LIST").contains("cmd=migrate"));
     target.answer(b"+OK\r\n+OK\r\n");
     assert_eq!(mover.read().unwrap().text(), b"OK");
-    // It came after the move, to no key.
+    // The write ran after the move, on a missing key.
     assert_eq!(writer.read().unwrap().integer(), Some(1));
-    // The same if the target refuses the key, which stays.
+    // Likewise if the target refuses the key, which stays.
     send(&mut mover, &format!("MIGRATE 127.0.0.1 {} k 0 5000", target.port()));
     let sent = target.read(1);
     assert!(!sent.contains("SELECT"), "it is the same connection: {sent}");
@@ -232,9 +233,9 @@ fn only_what_would_change_the_key_waits_for_a_slow_target() {
     assert_eq!(writer.read().unwrap().integer(), Some(2));
 }
 
-/// A blocked command is served by another one, which isn't held up.
+/// A blocked command that another command serves is not delayed.
 #[test]
-fn what_changes_a_key_nevertheless_has_it_sent_again() {
+fn a_key_that_changes_during_the_move_is_sent_again() {
     let server = penstock();
     let mut target = SlowTarget::new();
     let [mut mover, mut waiter, mut writer] = [(); 3].map(|()| server.connect());
@@ -268,13 +269,13 @@ fn scripts_transactions_and_whole_databases_wait_as_far_as_they_may_change_the_k
         let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
         conn.send(&penstock_tests::bytes::encode(&words)).unwrap();
     };
-    // These don't change it.
+    // These commands don't change the key.
     eval(&mut others[0], &["EVAL_RO", "return redis.call('GET', KEYS[1])", "1", "k"]);
     assert_eq!(others[0].read().unwrap().text(), b"1");
     for line in ["MULTI", "GET k", "INCR other", "EXEC"] {
         assert!(!run(&mut others[0], line).is_error());
     }
-    // These may.
+    // These commands may change the key.
     for line in ["MULTI", "GET other", "INCR k"] {
         assert!(!run(&mut others[0], line).is_error());
     }
@@ -305,7 +306,7 @@ fn a_counter_that_moves_to_and_fro_loses_no_increment() {
         .map(|port| {
             thread::spawn(move || {
                 let mut conn = Conn::open(port).unwrap();
-                // It is written where it is, and not created where it isn't.
+                // The script increments the key where it exists, and never creates it.
                 let script =
                     [&b"EVAL"[..], b"return redis.call('EXISTS', KEYS[1]) == 1 and redis.call('INCR', KEYS[1])", b"1"];
                 let mut command: Vec<Vec<u8>> = script.map(<[u8]>::to_vec).into();
@@ -347,13 +348,13 @@ fn a_move_is_a_deletion_for_replicas_and_the_log() {
     run(&mut conn, "WAITAOF 1 0 5000");
     server.restart();
     assert_eq!(run(&mut server.connect(), "EXISTS k l stays").integer(), Some(1));
-    // A replica moves nothing.
+    // A replica does not move keys.
     let refused = run(&mut replica.connect(), &format!("MIGRATE 127.0.0.1 {} stays 0 5000", target.port()));
     assert_eq!(refused.text(), b"READONLY You can't write against a read only replica.");
 }
 
 #[test]
-fn a_connection_that_goes_leaves_a_move_that_ends_all_the_same() {
+fn a_move_completes_although_its_connection_closes() {
     let server = penstock();
     let mut target = SlowTarget::new();
     let [mut mover, mut writer] = [(); 2].map(|()| server.connect());

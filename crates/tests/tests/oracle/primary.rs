@@ -1,8 +1,9 @@
-//! Penstock with replicas that are Penstock or redis-server: random work, cut links, chains, failovers, equal data at equal offsets.
+//! Penstock with replicas that are Penstock or redis-server: random work, cut links, chains, failovers, equal data at
+//! equal offsets.
 //!
-//! `PENSTOCK_ORACLE` names another server for a replica, of Valkey or a newer Redis.
+//! `PENSTOCK_ORACLE` selects another server as the replica: Valkey or a newer Redis.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::panic, clippy::unwrap_used)]
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use penstock_tests::breaker::Breaker;
 use penstock_tests::certificates::Certificates;
 use penstock_tests::families;
+use penstock_tests::reply::Reply;
 use penstock_tests::rng::Rng;
 use penstock_tests::server::Server;
 
@@ -17,7 +19,7 @@ use super::links::{
     Kind, PRIMARY, STREAMS, is_up, oracle_of, persist_all, replica_of, signal, text, wait_until_equal, work, work_of,
 };
 
-/// A primary on two threads that has all that a replica may have missed.
+/// Starts a primary on two threads with a large enough backlog for every replica.
 fn primary(more: &[&str]) -> Server {
     let args = ["--threads", "2", "--repl-backlog-size", "64mb", "--enable-debug-command", "yes"];
     Server::penstock(&[&args[..], more].concat())
@@ -35,7 +37,7 @@ fn has_all(primary: &Server, kind: Kind, seed: u64) {
     assert_no_failures(&replica);
 }
 
-/// Nothing that was sent answered an error.
+/// Asserts that no replicated command failed.
 fn assert_no_failures(replica: &Server) {
     let log = replica.log();
     assert!(!log.contains("could not be applied") && !log.contains("CRITICAL"), "{log}");
@@ -51,7 +53,8 @@ fn another_server_has_what_its_primary_has() {
     has_all(&primary(&[]), oracle_of, 200);
 }
 
-/// Of what was there before the replica, of what came while it was sent that, and of what came afterwards: increments, payloads, removals.
+/// Suggestions written before the replica connects, during its snapshot, and afterwards: increments, payloads,
+/// removals.
 #[test]
 fn a_penstock_has_the_suggestions_that_its_primary_has() {
     let families = [&families::SUGGESTIONS];
@@ -79,7 +82,7 @@ fn a_penstock_has_the_suggestions_that_its_primary_has() {
     assert_eq!(best, conn.cmd(found).unwrap());
 }
 
-/// With the snapshot whole before it is sent, and its length told.
+/// The snapshot is complete before it is sent, with its length in front.
 #[test]
 fn a_snapshot_is_sent_whole() {
     has_all(&primary(&["--repl-diskless-sync", "no"]), oracle_of, 300);
@@ -92,7 +95,7 @@ fn goes_on(kind: Kind, seed: u64) {
     let mut first = true;
     let mut rng = Rng::new(seed);
     let breaker = Breaker::start_with(primary.port(), move || {
-        // The snapshot gets through.
+        // A large budget, so that the snapshot gets through.
         let back = if std::mem::take(&mut first) { 1 << 20 } else { 200 + rng.below(20_000) };
         [1 << 30, back]
     });
@@ -117,7 +120,26 @@ fn another_server_whose_link_is_cut_goes_on() {
     goes_on(oracle_of, 600);
 }
 
-/// A replica has replicas of its own, and offsets are the same everywhere.
+/// A client with the reply to a write reads an offset that includes the write: tools wait until a replica has this offset.
+#[test]
+fn the_offset_includes_all_writes_with_a_reply() {
+    let primary = primary(&[]);
+    let replica = replica_of(primary.port(), &[]);
+    replica.wait_until("the link is up", is_up);
+    let (mut conn, mut role) = (primary.connect(), primary.connect());
+    let before = primary.figure("master_repl_offset");
+    for n in 0..500_u64 {
+        conn.cmd("SET k v").unwrap();
+        // The stream has 27 bytes for each write at least, and pings.
+        let Reply::Many(_, fields) = role.cmd("ROLE").unwrap() else { panic!("ROLE returns an array") };
+        let offset: u64 = String::from_utf8_lossy(fields[1].text()).parse().unwrap();
+        assert!(offset >= before + 27 * (n + 1), "{offset} after {n} writes, {before} before");
+    }
+    let offset = primary.figure("master_repl_offset");
+    assert!(offset >= before + 500 * 27);
+}
+
+/// A replica has replicas of its own, with the same offsets everywhere.
 #[test]
 fn chains_have_what_the_first_has() {
     for (first, seed) in [(primary(&[]), 700), (Server::oracle(PRIMARY), 800)] {
@@ -141,7 +163,7 @@ fn follow(server: &Server, primary: &Server) {
     assert_eq!(server.connect().cmd(&command).unwrap().text(), b"OK");
 }
 
-/// A replica takes its primary's place: the others, and the old primary, go on without a snapshot.
+/// A replica replaces its primary: the other replicas and the old primary continue without a snapshot.
 #[test]
 fn a_failover_costs_no_snapshot() {
     let old = primary(&[]);
@@ -171,7 +193,7 @@ fn a_failover_costs_no_snapshot() {
     assert_eq!((new.figure("sync_full"), new.figure("sync_partial_ok")), (0, 3), "{}", new.log());
 }
 
-/// Replicas that come together are sent one snapshot.
+/// Replicas that connect at the same time get one common snapshot.
 #[test]
 fn several_replicas_share_a_snapshot() {
     let primary = primary(&[]);
@@ -190,7 +212,7 @@ fn several_replicas_share_a_snapshot() {
 }
 
 #[test]
-fn wait_tells_how_many_have_what_was_written() {
+fn wait_returns_how_many_replicas_have_the_writes() {
     let primary = primary(&[]);
     let mut conn = primary.connect();
     assert_eq!(conn.cmd("WAIT 0 0").unwrap().integer(), Some(0));
@@ -207,7 +229,7 @@ fn wait_tells_how_many_have_what_was_written() {
             assert_eq!(replica.connect().cmd("GET k").unwrap().text(), number.to_string().as_bytes());
         }
     }
-    // Several clients on both threads, pipelined.
+    // Several pipelined clients on both threads.
     thread::scope(|scope| {
         for client in 0..8 {
             let primary = &primary;
@@ -227,9 +249,9 @@ fn wait_tells_how_many_have_what_was_written() {
     conn.cmd("MULTI").unwrap();
     conn.cmd("SET k last").unwrap();
     conn.cmd("WAIT 5 0").unwrap();
-    // It does not wait there, and what the transaction changes is not out yet.
+    // WAIT does not block within a transaction, and the transaction's changes are not sent yet.
     assert_eq!(conn.cmd("EXEC").unwrap().items()[1].integer(), Some(2));
-    // One that is stopped has not got it.
+    // A stopped replica does not get the write.
     conn.cmd("WAIT 2 20000").unwrap();
     signal(&replicas[0], "STOP");
     conn.cmd("SET k stopped").unwrap();
@@ -256,7 +278,7 @@ fn writes_are_refused_with_too_few_replicas() {
     assert!(penstock_tests::server::comes_true(|| !refused()));
 }
 
-/// What a pipeline has executed under its token is known to the replica that takes the primary's place.
+/// The replica that replaces the primary knows the progress of a pipeline under its token.
 #[test]
 fn a_token_is_resumed_after_a_failover() {
     let primary = primary(&[]);
@@ -286,9 +308,9 @@ fn a_token_is_resumed_after_a_failover() {
 
 const NOT_ACKNOWLEDGED: &[u8] = b"NOREPLICAS Too few replicas have acknowledged within durability-timeout.";
 
-/// With `durability-replicas`, what is acknowledged is there when the primary is not, at full pipeline depth.
+/// With `durability-replicas`, acknowledged writes survive the primary, at full pipeline depth.
 #[test]
-fn what_was_acknowledged_is_on_replicas() {
+fn acknowledged_writes_are_on_replicas() {
     for kind in [replica_of as Kind, oracle_of] {
         let mut primary = primary(&["--durability-replicas", "2", "--durability-timeout", "60000"]);
         let replicas = [kind(primary.port(), &[]), kind(primary.port(), &[])];
@@ -318,7 +340,7 @@ fn what_was_acknowledged_is_on_replicas() {
     }
 }
 
-/// Writes pipelines of 32 until the server ends; which of the writes were acknowledged.
+/// Writes pipelines of 32 until the server ends. Returns the acknowledged writes.
 fn write_until_the_end(port: u16, client: usize) -> Vec<u64> {
     let mut acknowledged = Vec::new();
     let Ok(mut conn) = penstock_tests::conn::Conn::open(port) else { return acknowledged };
@@ -338,12 +360,12 @@ fn write_until_the_end(port: u16, client: usize) -> Vec<u64> {
 }
 
 #[test]
-fn replies_that_wait_for_replicas_in_vain_say_so() {
+fn replies_report_that_replicas_were_not_reached() {
     let primary = primary(&["--durability-replicas", "1", "--durability-timeout", "400"]);
     let mut conn = primary.connect();
     let refused = conn.cmd("SET k v").unwrap();
     assert!(refused.text().starts_with(NOT_ACKNOWLEDGED), "{}", refused.escaped());
-    // What depends on nothing is answered.
+    // Commands that depend on no write are answered.
     assert!(conn.cmd("GET other").unwrap().is_null());
     assert_eq!(conn.cmd("PING").unwrap().text(), b"PONG");
     let replica = replica_of(primary.port(), &[]);
@@ -356,7 +378,7 @@ fn replies_that_wait_for_replicas_in_vain_say_so() {
     signal(&replica, "CONT");
     assert!(penstock_tests::server::comes_true(|| conn.cmd("SET k y").unwrap().text() == b"OK"));
     assert_eq!(conn.cmd("GET n").unwrap().text(), b"1");
-    // It can be turned off, and on again, while the server runs.
+    // The setting can be turned off and on while the server runs.
     signal(&replica, "STOP");
     assert_eq!(conn.cmd("CONFIG SET durability-replicas 0").unwrap().text(), b"OK");
     assert_eq!(conn.cmd("SET k z").unwrap().text(), b"OK");
@@ -367,7 +389,7 @@ fn replies_that_wait_for_replicas_in_vain_say_so() {
 }
 
 #[test]
-fn waiting_for_disks_is_told_which_have_it() {
+fn waitaof_returns_which_disks_have_the_writes() {
     let primary = primary(&["--appendonly", "yes", "--appendfsync", "everysec"]);
     let replica = replica_of(primary.port(), &["--appendonly", "yes", "--appendfsync", "everysec"]);
     let without = replica_of(primary.port(), &[]);
@@ -391,11 +413,11 @@ fn waiting_for_disks_is_told_which_have_it() {
 }
 
 #[test]
-fn a_wait_for_the_own_disk_ends_with_its_file() {
+fn waitaof_for_the_local_disk_ends_with_the_file() {
     let server = primary(&["--appendonly", "yes", "--appendfsync", "no"]);
     let (mut conn, mut operator) = (server.connect(), server.connect());
     conn.cmd("SET k v").unwrap();
-    // The system syncs it at some time, which is not known of.
+    // The system syncs the file at an unknown time.
     assert_eq!(conn.cmd("WAITAOF 1 0 100").unwrap().items()[0].integer(), Some(0));
     conn.send(b"WAITAOF 1 0 0\r\n").unwrap();
     server.wait_until("it waits", |server| server.figure("blocked_clients") == 1);
@@ -404,9 +426,9 @@ fn a_wait_for_the_own_disk_ends_with_its_file() {
     assert_eq!(ended.text(), b"ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.");
 }
 
-/// FAILOVER: a replica takes the primary's place under load, and no acknowledged write is lost.
+/// FAILOVER: a replica replaces the primary under load, and no acknowledged write is lost.
 #[test]
-fn a_failover_that_is_asked_for_loses_nothing() {
+fn a_requested_failover_loses_nothing() {
     for (first, second) in
         [(primary as fn(&[&str]) -> Server, replica_of as Kind), (primary, oracle_of), (oracle, replica_of)]
     {
@@ -442,7 +464,7 @@ fn oracle(more: &[&str]) -> Server {
     Server::oracle(&[PRIMARY, more].concat())
 }
 
-/// Writes one after another until the server says that it is a replica.
+/// Writes one by one until the server reports that it is a replica.
 fn write_until_refused(server: &Server) -> Vec<u64> {
     let mut conn = server.connect();
     let mut acknowledged = Vec::new();
@@ -460,7 +482,7 @@ fn write_until_refused(server: &Server) -> Vec<u64> {
 }
 
 #[test]
-fn a_failover_is_given_up_in_time_or_on_demand() {
+fn a_failover_is_aborted_by_timeout_or_command() {
     let primary = primary(&[]);
     let replica = replica_of(primary.port(), &[]);
     replica.wait_until("the link is up", is_up);
@@ -472,7 +494,7 @@ fn a_failover_is_given_up_in_time_or_on_demand() {
     assert_eq!(conn.cmd("FAILOVER TIMEOUT 700").unwrap().text(), b"OK");
     assert!(text(&primary, "INFO replication").contains("master_failover_state:waiting-for-sync"));
     assert_eq!(conn.cmd("FAILOVER").unwrap().text(), b"ERR FAILOVER already in progress.");
-    // It waits until the failover has ended.
+    // The write waits until the failover has ended.
     assert_eq!(conn.cmd("SET k x").unwrap().text(), b"OK");
     assert!(text(&primary, "INFO replication").contains("master_failover_state:no-failover"));
     assert_eq!(conn.cmd("FAILOVER").unwrap().text(), b"OK");
@@ -489,7 +511,7 @@ fn a_failover_is_given_up_in_time_or_on_demand() {
     assert_eq!(refused.text(), b"ERR FAILOVER is not valid when server is a replica.");
 }
 
-/// What a replica has yet to be sent goes to disk where it is much, and it catches up without a snapshot.
+/// A large backlog for a replica goes to disk, and the replica catches up without a snapshot.
 #[test]
 fn a_replica_that_is_far_behind_catches_up_from_disk() {
     let limits = ["--client-output-buffer-limit", "replica", "8mb", "2mb", "60", "--repl-backlog-size", "1mb"];
@@ -514,7 +536,7 @@ fn a_replica_that_is_far_behind_catches_up_from_disk() {
     }
 }
 
-/// What waits for a replica makes no key go: that would be more to wait for it.
+/// Buffered data for a replica evicts no keys: the deletions would add to the buffer.
 #[test]
 fn a_replica_that_is_far_behind_has_no_keys_evicted() {
     let primary = primary(&["--maxmemory-policy", "allkeys-lru", "--repl-backlog-size", "1mb"]);
@@ -531,12 +553,12 @@ fn a_replica_that_is_far_behind_has_no_keys_evicted() {
         }
     };
     write(0..1000);
-    // As much again, but no more data.
+    // As many writes again, but no more data.
     (0..3).for_each(|_| write(0..1000));
     assert_eq!(primary.figure("evicted_keys"), 0);
     assert!(primary.figure("mem_not_counted_for_evict") > 10 << 20);
     assert_eq!(primary.figure("mem_replication_backlog"), 1 << 20);
-    // Of more data some go.
+    // More data evicts keys.
     write(1000..3000);
     assert!(primary.figure("evicted_keys") > 0);
     assert!(primary.connect().cmd("DBSIZE").unwrap().integer().unwrap() > 1000);
@@ -545,7 +567,7 @@ fn a_replica_that_is_far_behind_has_no_keys_evicted() {
     primary.wait_until("nothing waits", |primary| primary.figure("mem_not_counted_for_evict") < 1 << 20);
 }
 
-/// With no room on disk for it, it is left behind, and gets a snapshot.
+/// Without room on disk for its data, a replica is dropped, and gets a snapshot.
 #[test]
 fn a_replica_that_is_too_far_behind_gets_a_snapshot() {
     let limits = ["--client-output-buffer-limit", "replica", "0", "1mb", "60", "--reply-spill-limit", "2mb"];
@@ -564,7 +586,8 @@ fn a_replica_that_is_too_far_behind_gets_a_snapshot() {
     assert_eq!(primary.figure("sync_full"), 2, "{}", primary.log());
 }
 
-/// Encrypted links, both ways with redis-server; a replica that doesn't know the primary's authority is none.
+/// Encrypted links in both directions with redis-server; a replica that doesn't trust the primary's authority gets no
+/// link.
 #[test]
 fn links_are_encrypted() {
     let certificates = Certificates::create();
@@ -599,11 +622,11 @@ fn links_are_encrypted() {
         }
         let has_all = || replica.connect().cmd("STRLEN large4").unwrap().integer() == Some(3_000_000);
         assert!(penstock_tests::server::comes_true(has_all));
-        // The last of these may be in the snapshot already.
+        // The last of these writes may be in the snapshot already.
         let is_equal = || primary.figure("master_repl_offset") == replica.figure("slave_repl_offset");
         assert!(penstock_tests::server::comes_true(is_equal));
     }
-    // Without the authority's certificate, and without one of its own.
+    // Without the authority's certificate, and without a client certificate.
     let stranger =
         replica_of(my_port, &["--tls-replication", "yes", "--tls-ca-cert-file", &certificates.text("stranger.pem")]);
     stranger.wait_until("it says so", |stranger| stranger.log().contains("invalid peer certificate"));
@@ -614,9 +637,10 @@ fn links_are_encrypted() {
     assert!(![stranger, plain, nameless].iter().any(is_up));
 }
 
-/// A primary that is replaced doesn't know whether replicas have what waits for them: it says so, and never that it is safe.
+/// A primary that is replaced doesn't know whether replicas have the pending writes: its replies say so, and never
+/// claim that the writes are safe.
 #[test]
-fn replies_that_wait_for_replicas_when_the_primary_is_replaced_say_so() {
+fn pending_replies_report_that_the_primary_was_replaced() {
     for more in [&[][..], &["--appendonly", "yes", "--appendfsync", "always"]] {
         let old = primary(&[&["--durability-replicas", "1", "--durability-timeout", "0"], more].concat());
         let replica = replica_of(old.port(), &[]);
@@ -631,7 +655,7 @@ fn replies_that_wait_for_replicas_when_the_primary_is_replaced_say_so() {
             let reply = conn.read().unwrap();
             assert!(reply.text().starts_with(NOT_ACKNOWLEDGED), "{}", reply.escaped());
         }
-        // What it answers from then on waits for none.
+        // Later replies wait for no replica.
         assert_eq!(conn.cmd("GET k").unwrap().text(), b"w");
         signal(&replica, "CONT");
         assert_eq!(old.connect().cmd("REPLICAOF NO ONE").unwrap().text(), b"OK");

@@ -1,9 +1,9 @@
-//! The replay oracle: what the journal records of random work reproduces the data.
+//! The replay oracle: the journal of random work reproduces the data.
 //!
-//! Two threads run random commands of every family beside each other, with transactions, scripts, blocked clients, keys
-//! that expire and keys that are evicted. The units that they commit are then replayed into an empty keyspace, and into
-//! Debian's redis-server: all of them have the same data, and Penstock the same groups of consumers and pipeline tokens. Fields that
-//! expire have histories of their own, whose units a Redis 8 executes, if there is one.
+//! Two threads run random commands of every family at the same time, with transactions, scripts, blocked clients, keys
+//! that expire and keys that are evicted. The committed units are then replayed into an empty keyspace, and into
+//! Debian's redis-server: all of them have the same data, and Penstock also the same consumer groups and pipeline
+//! tokens. Fields that expire have separate histories; Redis 8 executes their units, if it is installed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -12,13 +12,14 @@ use std::env;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use config::{Loader, Settings};
+use engine::clients::progress::Progress;
 use engine::clients::session::Session;
-use engine::config::{Loader, Settings};
-use engine::engine::Engine;
 use engine::inbox::Message;
 use engine::replay::Replay;
+use engine::state::Engine;
 use engine::testing::{Bench, request};
-use engine::worker::{Ran, Worker};
+use engine::worker::Worker;
 use journal::lane::Audience;
 use journal::merge::Merge;
 use journal::record::Kind;
@@ -29,20 +30,20 @@ use penstock_tests::rng::Rng;
 use penstock_tests::server::Server;
 use penstock_tests::stream::generate;
 
-/// Histories in an ordinary run.
+/// Number of histories in an ordinary run.
 const ROUNDS: u64 = 12;
 /// Threads, connections of each, and streams that a thread runs.
 const THREADS: usize = 2;
 const CONNECTIONS: usize = 4;
 const STREAMS: usize = 12;
 
-/// Words in which commas stand for blanks.
+/// Replaces commas in a script by blanks.
 fn with_blanks(mut command: Command) -> Command {
     let is_script = command.len() > 1 && (command[0] == b"EVAL" || command[0] == b"SCRIPT");
     if is_script {
         let at = if command[0] == b"EVAL" { 1 } else { 2 };
         if let Some(text) = command.get_mut(at) {
-            // Not those between arguments of a call, which are followed by no letter of Lua's words.
+            // Commas between the arguments of a call stay: only commas behind Lua keywords are replaced.
             *text = String::from_utf8_lossy(text)
                 .replace("local,", "local ")
                 .replace("if,", "if ")
@@ -70,12 +71,12 @@ pub(crate) fn settings() -> Settings {
     settings
 }
 
-/// What histories are made of.
+/// The kinds of histories.
 #[derive(Clone, Copy)]
 pub(crate) enum Of {
-    /// All that the oracle knows.
+    /// All families that the oracle knows.
     Everything,
-    /// Hashes whose fields expire.
+    /// Hashes with fields that expire.
     Fields,
     /// Suggestions, which no other server has.
     Suggestions,
@@ -89,14 +90,14 @@ impl Of {
                 let all: Vec<_> = families::ALL.iter().copied().filter(|family| family.is_replayed).collect();
                 with(&all, EFFECTS)
             }
-            // No sorted sets: DEBUG DIGEST has other digits of scores in Redis 8.
+            // No sorted sets: Redis 8's DEBUG DIGEST prints scores with other digits.
             Of::Fields => with(&[families::FIELDS, families::HASHES], FIELD_EFFECTS),
             Of::Suggestions => vec![families::SUGGESTIONS],
         }
     }
 }
 
-/// The time of all threads, which each step moves.
+/// The common time of all threads; each step advances it.
 struct Time(AtomicU64);
 
 impl Time {
@@ -109,7 +110,7 @@ impl Time {
 struct Driver<'t> {
     worker: Worker,
     sessions: Vec<Session>,
-    /// What each connection has yet to send.
+    /// The unsent commands of each connection.
     queues: Vec<Vec<Command>>,
     time: &'t Time,
     used_memory: &'t AtomicU64,
@@ -124,14 +125,14 @@ impl Driver<'_> {
         let stream = generate(&family, self.rng.next_u64());
         let mut commands = stream.commands;
         if !matches!(self.of, Of::Everything) {
-            // What other families have is replayed beside the oracle that they are made for.
+            // Commands of other families are replayed with their own oracle.
             commands.retain(|command| families::have(&self.families, command));
         }
         let commands = commands.into_iter().map(with_blanks);
         self.queues[connection] = commands.rev().collect();
     }
 
-    fn run(&mut self, connection: usize, commands: &[Command]) -> Ran {
+    fn run(&mut self, connection: usize, commands: &[Command]) -> Progress {
         self.worker.begin_turn(self.time.step());
         let bytes = encode_all(commands);
         let mut at = 0;
@@ -139,13 +140,13 @@ impl Driver<'_> {
             let mut out = resp::reply::Output::default();
             let (next, ran) = self.worker.run(&mut self.sessions[connection], bytes.as_slice().into(), at, &mut out);
             at = next;
-            if ran != Ran::Yielded {
+            if ran != Progress::Yielded {
                 return ran;
             }
         }
     }
 
-    /// Takes what other threads have for this one's connections.
+    /// Handles messages from other threads for this thread's connections.
     fn take_inbox(&mut self) {
         for message in self.worker.engine.inboxes[self.worker.id].take() {
             if let Message::Unpark { client, mut output, .. } = message
@@ -156,14 +157,14 @@ impl Driver<'_> {
         }
     }
 
-    /// Something that a server does beside its clients' commands.
+    /// Does some periodic work of a server.
     fn do_housekeeping(&mut self) {
         self.take_inbox();
         self.worker.begin_turn(self.time.step());
         match self.rng.below(12) {
             0 => drop(self.worker.look_for_expired(Duration::from_millis(1))),
             1 => {
-                // More than the limit for a moment.
+                // Above the memory limit for a moment.
                 self.used_memory.store(2_000_000_000, Ordering::Relaxed);
                 self.worker.relieve_memory();
                 self.used_memory.store(0, Ordering::Relaxed);
@@ -201,7 +202,7 @@ impl Driver<'_> {
             let batch: Vec<Command> = (0..count).filter_map(|_| queue.pop()).collect();
             self.run(connection, &batch);
         }
-        // Nothing may be left half done.
+        // No command may stay half done.
         for connection in 0..self.sessions.len() {
             self.take_inbox();
             let mut out = resp::reply::Output::default();
@@ -211,7 +212,7 @@ impl Driver<'_> {
     }
 }
 
-/// Runs a history, and gives the engine that it ran on with the reader of its journal.
+/// Runs a history. Returns its engine with the reader of its journal.
 pub(crate) fn history(seed: u64, of: Of, now_us: u64) -> (Bench, Merge) {
     let mut bench = Bench::with_threads(settings(), THREADS);
     bench.now_us = now_us;
@@ -232,7 +233,7 @@ pub(crate) fn history(seed: u64, of: Of, now_us: u64) -> (Bench, Merge) {
                 let mut driver = Driver { worker, sessions, queues, time, used_memory, families, of, rng };
                 driver.worker.begin_turn(time.step());
                 let worker = &mut driver.worker;
-                // Not the address that CLIENT KILL is given in the streams.
+                // Not the address that CLIENT KILL uses in the streams.
                 driver.sessions = (0..CONNECTIONS)
                     .map(|_| worker.open("127.0.0.1:50000".into(), "127.0.0.1:50001".into(), 8, 0, true))
                     .collect();
@@ -247,7 +248,7 @@ pub(crate) fn history(seed: u64, of: Of, now_us: u64) -> (Bench, Merge) {
     (bench, journal)
 }
 
-/// The lines of XINFO STREAM about messages that producers name. How many came twice isn't recorded.
+/// The lines of XINFO STREAM about producers' messages. The number of duplicates isn't recorded.
 fn producers(info: &[u8]) -> String {
     let info = String::from_utf8_lossy(info).into_owned();
     let from = info.find("idmp-duration").unwrap_or(info.len());
@@ -255,11 +256,11 @@ fn producers(info: &[u8]) -> String {
     info[from..to].to_owned()
 }
 
-/// What can be told of an engine's data, by what it is.
+/// Returns a description of an engine's data, by topic.
 pub(crate) fn contents(bench: &mut Bench) -> BTreeMap<String, String> {
     let mut session = bench.open();
     let mut all = BTreeMap::new();
-    // Nothing expires any more: what is due is equally there on both sides, or isn't.
+    // The clock is stopped: keys that are due are present on both sides, or on none.
     all.insert("digest".to_owned(), bench.line(&mut session, "DEBUG DIGEST"));
     for database in 0..4 {
         bench.line(&mut session, &format!("SELECT {database}"));
@@ -294,7 +295,7 @@ pub(crate) fn contents(bench: &mut Bench) -> BTreeMap<String, String> {
     all
 }
 
-/// The time an hour from now: what the history lets expire is not due by Redis's clock.
+/// The time an hour from now: keys that expire in the history are not due by Redis's clock.
 pub(crate) fn in_an_hour_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64 + 3_600_000_000
 }
@@ -327,10 +328,10 @@ fn check(seed: u64, of: Of) {
         std::fs::write(&path, lines.collect::<Vec<_>>().join("\n")).unwrap();
         path.display().to_string()
     };
-    // Keys that are due are still there on neither side.
+    // Keys that are due are still present on neither side.
     let mut expected = contents(&mut bench);
     let mut got = contents(&mut copy);
-    // Those that nothing has met are seen by DEBUG DIGEST alone, and by both.
+    // Expired keys that no command has accessed count only in DEBUG DIGEST, on both sides.
     if expected != got {
         expected.retain(|key, value| got.get(key) != Some(value));
         let path = log();
@@ -348,12 +349,12 @@ fn check(seed: u64, of: Of) {
     }
 }
 
-/// The same as a client may give it: Redis takes a message with both an ID and what its producer calls it from its primary alone, and from its
-/// own file.
+/// Converts a command to a form that clients may send: Redis accepts a message with both an ID and a producer's id only
+/// from its primary and from its own file.
 fn as_of_client(command: &[u8]) -> Vec<u8> {
     let Ok(Some((request, _))) = Reply::parse(command) else { return command.to_vec() };
     let mut words: Vec<Vec<u8>> = request.items().iter().map(|word| word.text().to_vec()).collect();
-    // Before the ID there are options only.
+    // Only options precede the ID.
     let found = words.iter().position(|word| matches!(word.as_slice(), b"IDMP" | b"IDMPAUTO"));
     if let Some(at) = found.filter(|_| words[0] == b"XADD") {
         let names = if words[at] == b"IDMP" { 2 } else { 1 };
@@ -362,7 +363,7 @@ fn as_of_client(command: &[u8]) -> Vec<u8> {
     encode(&words)
 }
 
-/// Has redis-server execute the units, and compares its digest.
+/// Runs the units in redis-server, and compares the digests.
 fn check_redis(
     oracle: &Server,
     units: &[Vec<(usize, Kind, Vec<u8>)>],
@@ -414,16 +415,16 @@ fn check_all(of: Of) {
 }
 
 #[test]
-fn what_is_recorded_reproduces_the_data() {
+fn the_journal_reproduces_the_data() {
     check_all(Of::Everything);
 }
 
 #[test]
-fn what_is_recorded_of_fields_that_expire_reproduces_the_data() {
+fn the_journal_reproduces_fields_that_expire() {
     check_all(Of::Fields);
 }
 
 #[test]
-fn what_is_recorded_of_suggestions_reproduces_the_data() {
+fn the_journal_reproduces_suggestions() {
     check_all(Of::Suggestions);
 }

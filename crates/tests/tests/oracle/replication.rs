@@ -1,6 +1,6 @@
-//! Penstock beside redis-server, as its replica: random work, cut links, equal data at equal offsets.
+//! Penstock as a replica of redis-server: random work, cut links, equal data at equal offsets.
 //!
-//! `PENSTOCK_ORACLE` names another server to be followed, of Valkey or a newer Redis.
+//! `PENSTOCK_ORACLE` selects another primary: Valkey or a newer Redis.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use penstock_tests::server::Server;
 
 use super::links::{PRIMARY, STREAMS, is_up, persist_all, replica_of, text, wait_until_equal, work};
 
-/// A library with a function that answers 2.
+/// A library with a function that returns 2.
 const FUNCTION: &str = "#!lua name=l\nredis.register_function{function_name='answer',callback=function() return 2 end,flags={'no-writes'}}";
 
 #[test]
@@ -29,9 +29,9 @@ fn a_replica_has_what_its_primary_has() {
     assert!(!replica.log().contains("could not be applied"), "{}", replica.log());
 }
 
-/// Redis sends trims with a limit in a form that it takes from no client.
+/// Redis sends trims with a limit in a form that clients can't use.
 #[test]
-fn what_redis_writes_for_its_replicas_alone_is_applied() {
+fn commands_that_redis_sends_only_to_replicas_are_applied() {
     let primary = Server::oracle(PRIMARY);
     let replica = replica_of(primary.port(), &[]);
     replica.wait_until("the link is up", is_up);
@@ -44,7 +44,7 @@ fn what_redis_writes_for_its_replicas_alone_is_applied() {
     assert!(!replica.log().contains("could not be applied"), "{}", replica.log());
 }
 
-/// A link that is cut goes on where it was, in the midst of a command or a transaction, too.
+/// A link that is cut continues at its position, even in the middle of a command or a transaction.
 #[test]
 fn a_link_that_is_cut_goes_on() {
     let primary = Server::oracle(PRIMARY);
@@ -52,7 +52,7 @@ fn a_link_that_is_cut_goes_on() {
     let mut first = true;
     let mut rng = Rng::new(12);
     let breaker = Breaker::start_with(primary.port(), move || {
-        // The snapshot gets through.
+        // A large budget, so that the snapshot gets through.
         let back = if std::mem::take(&mut first) { 1 << 20 } else { 200 + rng.below(20_000) };
         [1 << 30, back]
     });
@@ -88,9 +88,9 @@ fn clients_of_a_replica_read_and_do_not_write() {
     assert_eq!(conn.cmd("SET own 1").unwrap().text(), b"OK");
 }
 
-/// What has expired is not seen, and stays until the primary says so.
+/// Expired keys are invisible, and stay until the primary deletes them.
 #[test]
-fn keys_expire_when_the_primary_says_so() {
+fn keys_expire_when_the_primary_deletes_them() {
     let primary = Server::oracle(PRIMARY);
     let replica = replica_of(primary.port(), &[]);
     replica.wait_until("the link is up", is_up);
@@ -111,7 +111,7 @@ fn keys_expire_when_the_primary_says_so() {
 }
 
 #[test]
-fn a_replica_that_is_let_go_keeps_its_data_and_comes_back() {
+fn a_promoted_replica_keeps_its_data_and_can_return() {
     let primary = Server::oracle(PRIMARY);
     work(&primary, 21, 4);
     persist_all(&primary);
@@ -132,7 +132,7 @@ fn a_replica_that_is_let_go_keeps_its_data_and_comes_back() {
     assert!(conn.cmd("GET own").unwrap().is_null());
 }
 
-/// What follows a SELECT that fails must not come into another database.
+/// Commands behind a failed SELECT must not run in another database.
 #[test]
 fn a_primary_with_more_databases_is_not_followed_into_others() {
     let primary = Server::oracle(PRIMARY);
@@ -147,7 +147,7 @@ fn a_primary_with_more_databases_is_not_followed_into_others() {
 }
 
 #[test]
-fn passwords_are_told_and_wrong_ones_are_said() {
+fn passwords_are_sent_and_wrong_ones_are_reported() {
     let primary = Server::oracle(&[PRIMARY, &["--requirepass", "hush"]].concat());
     let replica = replica_of(primary.port(), &["--masterauth", "wrong"]);
     replica.wait_until("the log says so", |replica| replica.log().contains("masterauth"));
@@ -156,7 +156,7 @@ fn passwords_are_told_and_wrong_ones_are_said() {
     replica.wait_until("the link is up", is_up);
 }
 
-/// With an append-only file, what was followed is there after a restart.
+/// With an append-only file, replicated data survives a restart.
 #[test]
 fn a_replica_writes_its_own_append_only_file() {
     let primary = Server::oracle(PRIMARY);
@@ -176,12 +176,13 @@ fn a_replica_writes_its_own_append_only_file() {
     thread::sleep(Duration::from_millis(1500));
     replica.kill();
     let alone = Server::penstock_that_loads(&[&files[..], &["--enable-debug-command", "yes"]].concat());
-    // DEBUG runs while data are loaded, too.
+    // DEBUG runs during loading, too.
     alone.wait_until("the data are loaded", |server| text(server, "INFO persistence").contains("\r\nloading:0\r\n"));
     assert_eq!(text(&alone, "DEBUG DIGEST"), digest);
 }
 
-/// With `repl-diskless-load swapdb`: no command is refused, and none sees a part of the primary's data, be the link cut amid the snapshot.
+/// With `repl-diskless-load swapdb` no command is refused, and none sees a part of the primary's data, even if the link
+/// is cut during the snapshot.
 #[test]
 fn old_data_are_served_until_all_of_the_new_ones_are_there() {
     const KEYS: usize = 1500;
@@ -243,7 +244,7 @@ fn old_data_are_served_until_all_of_the_new_ones_are_there() {
     primary.connect().cmd("SET k:0 changed").unwrap();
     persist_all(&primary);
     wait_until_equal(&primary, &replica);
-    // The file has what there is now, and nothing of before.
+    // The file has exactly the current data.
     replica.wait_until("the file has it", |replica| {
         let info = text(replica, "INFO persistence");
         info.contains("aof_rewrite_in_progress:0") && info.contains("aof_last_bgrewrite_status:ok")

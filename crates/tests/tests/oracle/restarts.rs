@@ -1,5 +1,5 @@
-//! Servers that start again with a snapshot of a history: primaries, replicas, and those that change parts. They go on where the snapshot
-//! ends, if that is what their data are.
+//! Servers that restart from a snapshot with a replication history: primaries, replicas, and servers that change roles.
+//! They continue at the snapshot's offset if their data matches it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,16 +10,16 @@ use penstock_tests::server::Server;
 
 use super::links::{Kind, is_up, oracle, oracle_of, penstock, persist_all, replica_of, text, wait_until_equal, work};
 
-/// Each kind of primary with each kind of replica, but for redis-server with its own.
+/// Each kind of primary with each kind of replica, except for redis-server with itself.
 const PAIRS: [(fn() -> Server, Kind); 3] = [(penstock, replica_of), (oracle, replica_of), (penstock, oracle_of)];
 
-/// Ends a server with a snapshot of all that it has.
+/// Ends a server with a snapshot of all data.
 fn end_with_snapshot(server: &mut Server) {
     let _ = server.connect().cmd("SHUTDOWN SAVE");
     server.wait_until_ended();
 }
 
-/// Ends a server without one.
+/// Ends a server without a snapshot.
 fn end_without_snapshot(server: &mut Server) {
     let _ = server.connect().cmd("SHUTDOWN NOSAVE");
     server.wait_until_ended();
@@ -29,7 +29,7 @@ fn save(server: &Server) {
     assert_eq!(server.connect().cmd("SAVE").unwrap().text(), b"OK");
 }
 
-/// Snapshots that a primary has sent, and links that went on.
+/// Numbers of full and partial syncs of a primary.
 fn syncs(primary: &Server) -> (u64, u64) {
     (primary.figure("sync_full"), primary.figure("sync_partial_ok"))
 }
@@ -65,13 +65,13 @@ fn a_replica_that_ends_and_starts_goes_on() {
     }
 }
 
-/// It has forgotten what came behind its last snapshot, and is sent that again.
+/// The replica has lost the changes since its last snapshot, and gets them again.
 #[test]
 fn a_replica_that_is_killed_goes_on_from_its_last_snapshot() {
     for (seed, pair) in (200..).step_by(10).zip(PAIRS) {
         let (primary, mut replica) = linked(pair, seed);
         let before = syncs(&primary);
-        // In the midst of a database other than 0, and of work.
+        // In a database other than 0, under load.
         let mut conn = primary.connect();
         conn.cmd("SELECT 1").unwrap();
         conn.cmd("INCR counted").unwrap();
@@ -89,7 +89,7 @@ fn a_replica_that_is_killed_goes_on_from_its_last_snapshot() {
     }
 }
 
-/// What a transaction has changed so far is in no snapshot of an offset, though a snapshot is asked for in its midst.
+/// A snapshot that is requested within a transaction contains no part of the transaction.
 #[test]
 fn a_snapshot_within_a_transaction_is_of_whole_units() {
     for start in [penstock as fn() -> Server, oracle] {
@@ -110,14 +110,14 @@ fn a_snapshot_within_a_transaction_is_of_whole_units() {
     }
 }
 
-/// Replicas have all of it when it ends, and go on when it is back.
+/// Replicas have all data when the primary ends, and continue when it is back.
 #[test]
 fn a_primary_that_ends_and_starts_goes_on() {
     for (seed, pair) in (400..).step_by(10).zip(PAIRS) {
         let (mut primary, replica) = linked(pair, seed);
         for round in 0..2 {
             work(&primary, seed + 3 + round, 8);
-            // A PING or a message more would be behind the snapshot.
+            // A further PING or message would be behind the snapshot.
             primary.connect().cmd("PUBLISH channel message").unwrap();
             end_with_snapshot(&mut primary);
             primary.restart();
@@ -128,9 +128,9 @@ fn a_primary_that_ends_and_starts_goes_on() {
     }
 }
 
-/// Keys that expire while it is gone expire on the replicas, too.
+/// Keys that expire while the primary is down expire on the replicas, too.
 #[test]
-fn what_expires_while_the_primary_is_gone_is_told() {
+fn keys_that_expire_while_the_primary_is_down_are_deleted_on_replicas() {
     for pair in PAIRS {
         let (mut primary, replica) = linked(pair, 500);
         let mut conn = primary.connect();
@@ -147,7 +147,7 @@ fn what_expires_while_the_primary_is_gone_is_told() {
     }
 }
 
-/// Its snapshot lacks what its replica has: the replica begins anew, and none of that is left.
+/// The primary's snapshot is older than its replica's data: the replica gets a full sync and drops its own data.
 #[test]
 fn a_primary_that_is_killed_does_not_go_on_from_an_older_snapshot() {
     for pair in PAIRS {
@@ -163,7 +163,7 @@ fn a_primary_that_is_killed_does_not_go_on_from_an_older_snapshot() {
     }
 }
 
-/// What is written before its replica is back is told to it, in whichever database that is.
+/// Writes before the replica is back reach it, whatever their database.
 #[test]
 fn a_primary_that_starts_and_is_written_to_first_goes_on() {
     let (mut primary, replica) = linked((penstock, replica_of), 700);
@@ -179,7 +179,7 @@ fn a_primary_that_starts_and_is_written_to_first_goes_on() {
     wait_until_linked(&primary, &replica);
 }
 
-/// As Sentinel has it: its replica has taken its place, and it is told so only when it is back.
+/// As with Sentinel: the replica has replaced the primary, which learns about it only after its restart.
 #[test]
 fn a_primary_that_was_replaced_while_it_was_gone_goes_on_as_a_replica() {
     for (old_is_killed, new_kind) in [(false, replica_of as Kind), (false, oracle_of), (true, replica_of)] {
@@ -201,7 +201,7 @@ fn a_primary_that_was_replaced_while_it_was_gone_goes_on_as_a_replica() {
     }
 }
 
-/// Its own changes since the start are in no history that the new primary knows.
+/// The restarted primary's own changes are in no history that the new primary knows.
 #[test]
 fn a_primary_that_was_replaced_and_written_to_begins_anew() {
     let (mut old, new) = linked((penstock, replica_of), 900);
@@ -215,7 +215,7 @@ fn a_primary_that_was_replaced_and_written_to_begins_anew() {
     assert!(old.connect().cmd("GET own").unwrap().is_null());
 }
 
-/// A snapshot that no replica was ever made from is of no history, and one is begun only for replicas.
+/// A snapshot without replicas belongs to no history: a history begins with the first replica.
 #[test]
 fn a_server_without_replicas_has_no_history() {
     let mut server = penstock();
@@ -227,7 +227,7 @@ fn a_server_without_replicas_has_no_history() {
     assert!(!server.log().contains("history"), "{}", server.log());
 }
 
-/// A server that ends waits for its replicas, but for a time, and not at all if it is told so.
+/// A server that shuts down waits for its replicas, up to a time limit, and not at all if it is told so.
 #[test]
 fn a_server_that_ends_waits_for_its_replicas() {
     let (mut primary, replica) = linked((penstock, replica_of), 1000);
@@ -259,7 +259,7 @@ fn a_server_that_ends_waits_for_its_replicas() {
     }
 }
 
-/// The wait for replicas can be aborted, and another signal ends it.
+/// The wait for replicas can be aborted, and a second signal ends it.
 #[test]
 fn a_server_that_waits_for_its_replicas_can_go_on_or_end_at_once() {
     let (mut primary, replica) = linked((penstock, replica_of), 10);
@@ -276,7 +276,7 @@ fn a_server_that_waits_for_its_replicas_can_go_on_or_end_at_once() {
             _ => primary.connect().send(format!("{way}\r\n").as_bytes()).unwrap(),
         }
         primary.wait_until("the end is near", |primary| primary.log().contains("User requested shutdown"));
-        // It has been asked for and not begun yet, for a moment.
+        // For a moment the shutdown is requested but has not begun.
         primary.wait_until("it is aborted", |primary| text(primary, "SHUTDOWN ABORT") == "OK");
         assert_eq!(text(&primary, "SHUTDOWN ABORT"), "ERR No shutdown in progress.");
         assert_eq!(conn.cmd("SET k behind").unwrap().text(), b"OK");
@@ -297,12 +297,12 @@ fn a_server_that_waits_for_its_replicas_can_go_on_or_end_at_once() {
     assert!(primary.log().contains("at another signal"), "{}", primary.log());
 }
 
-/// A made-up replica that has the snapshot and what follows. As Redis's, it doesn't count a question in its answer, and tells nothing
-/// unasked.
+/// A fake replica that reads the snapshot and the stream. Like Redis's, it doesn't count a GETACK in its reply to it,
+/// and reports nothing unasked.
 struct AnsweringReplica {
     conn: Conn,
     stream: Vec<u8>,
-    /// Of the stream's first byte.
+    /// The offset of the stream's first byte.
     offset: usize,
     answered: usize,
 }
@@ -326,7 +326,7 @@ impl AnsweringReplica {
         AnsweringReplica { conn, stream, offset, answered: 0 }
     }
 
-    /// The stream's offset, and where it begins behind the snapshot, once that is there.
+    /// Returns the stream's offset, and its position behind the snapshot, once the snapshot is complete.
     fn behind_snapshot(received: &[u8]) -> Option<(usize, usize)> {
         let line = |from: usize| {
             let end = from + received.get(from..)?.windows(2).position(|pair| pair == b"\r\n")?;
@@ -358,9 +358,9 @@ impl AnsweringReplica {
     }
 }
 
-/// It need not wait until a replica tells by itself how far it is, up to a second later.
+/// The server need not wait for the replica's next periodic report, up to a second later.
 #[test]
-fn a_server_that_ends_is_content_with_the_answer_to_its_question() {
+fn a_shutdown_needs_only_the_reply_to_its_getack() {
     let mut primary = penstock();
     let replica = AnsweringReplica::of(&primary);
     assert_eq!(primary.connect().cmd("SET k v").unwrap().text(), b"OK");
@@ -370,9 +370,10 @@ fn a_server_that_ends_is_content_with_the_answer_to_its_question() {
     assert!(!primary.log().contains("shutdown-timeout"), "{}", primary.log());
 }
 
-/// What is answered while a server is about to end is on its replicas, and nothing is answered any more while it waits for them.
+/// Writes that are answered before the shutdown are on the replicas, and no command is answered while the server waits
+/// for them.
 #[test]
-fn what_is_answered_before_the_end_is_on_the_replica() {
+fn writes_answered_before_the_shutdown_are_on_the_replica() {
     for ends in ["SHUTDOWN NOSAVE", "SHUTDOWN SAVE"] {
         let (mut primary, replica) = linked((penstock, replica_of), 10);
         let (mut writer, began) = (primary.connect(), std::time::Instant::now());

@@ -1,5 +1,5 @@
-//! A server that begins to follow another one, and ends it, while it runs: what its clients and its configuration file see. Each test
-//! does the same to Redis.
+//! A server that becomes a replica, and a primary again, while it runs: the effects on its clients and its
+//! configuration file. Each test runs on Redis, too.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ const BOTH: [Starts; 2] = [|args| Server::penstock(&[&["--threads", "2"], args].
 const FORCED: &[u8] =
     b"-UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)\r\n";
 
-/// A file's options come first.
+/// Penstock's own options must follow the file.
 fn with_file(start: Starts, file: &str) -> Server {
     if start as usize == BOTH[0] as usize { Server::penstock(&[file, "--threads", "2"]) } else { start(&[file]) }
 }
@@ -25,7 +25,8 @@ fn follow(conn: &mut Conn, port: u16) {
     assert_eq!(conn.cmd(&format!("REPLICAOF 127.0.0.1 {port}")).unwrap().text(), b"OK");
 }
 
-/// Commands that wait on a primary end with an error when it becomes a replica, and so do their connections. Others go on.
+/// Blocking commands on a primary end with an error when it becomes a replica, and their connections are closed. Others
+/// continue.
 #[test]
 fn waits_end_when_a_server_becomes_a_replica() {
     let primary = Server::oracle(&[]);
@@ -43,7 +44,7 @@ fn waits_end_when_a_server_becomes_a_replica() {
         ];
         let mut waiting: Vec<Conn> = commands.map(|_| server.connect()).into();
         for (conn, command) in waiting.iter_mut().zip(commands) {
-            // What is behind it in the batch does not run.
+            // The commands behind it in the batch do not run.
             conn.send(format!("{command}\r\nPING\r\n").as_bytes()).unwrap();
         }
         server.wait_until("all wait", |server| server.figure("blocked_clients") == commands.len() as u64);
@@ -58,7 +59,7 @@ fn waits_end_when_a_server_becomes_a_replica() {
         assert_eq!(idle.cmd("PING").unwrap().text(), b"PONG");
         let errors = text(&server, "INFO errorstats");
         assert!(errors.contains(&format!("errorstat_UNBLOCKED:count={}", commands.len())), "{errors}");
-        // Within the transaction that a sentinel sends, too, and for those that wait on a replica.
+        // Likewise within the transaction that a sentinel sends, and for commands that block on a replica.
         server.wait_until("the link is up", is_up);
         let mut reads = server.connect();
         reads.send(b"XREAD BLOCK 0 STREAMS stream $\r\n").unwrap();
@@ -67,7 +68,7 @@ fn waits_end_when_a_server_becomes_a_replica() {
         operator.cmd("SLAVEOF 127.0.0.1 1").unwrap();
         assert_eq!(operator.cmd("EXEC").unwrap().items()[0].text(), b"OK");
         assert_eq!(reads.read_to_close().unwrap(), FORCED);
-        // One that waits when the server follows none any more goes on to wait.
+        // A read that blocks continues to block when the server becomes a primary.
         let mut reads = server.connect();
         reads.send(b"XREAD BLOCK 0 STREAMS stream 0\r\n").unwrap();
         server.wait_until("it waits", |server| server.figure("blocked_clients") == 1);
@@ -77,9 +78,9 @@ fn waits_end_when_a_server_becomes_a_replica() {
     }
 }
 
-/// What is followed now is what CONFIG GET tells and CONFIG REWRITE writes, so that a server that starts again follows it.
+/// CONFIG GET and CONFIG REWRITE use the current primary, so that a restarted server follows it.
 #[test]
-fn the_configuration_says_what_is_followed() {
+fn the_configuration_names_the_primary() {
     let primary = Server::oracle(&[]);
     let port = primary.port();
     for start in BOTH {
@@ -115,16 +116,16 @@ fn the_configuration_says_what_is_followed() {
         let replies: Vec<String> = replies.items().iter().map(|reply| reply.escaped()).collect();
         assert!(replies[0].contains("OK") && replies[1].contains("OK"), "{replies:?}");
         assert!(directory.read("server.conf").contains("replicaof 127.0.0.3 8\n"));
-        // Its directory is the one that the file names now.
+        // The working directory is the one in the rewritten file.
         server.kill();
         let again = with_file(start, &file);
         assert!(text(&again, "INFO replication").contains("master_host:127.0.0.3\r\nmaster_port:8\r\n"));
     }
 }
 
-/// FAILOVER is a change of parts, too: the same happens at both ends of it.
+/// FAILOVER changes roles, too, with the same effects on both servers.
 #[test]
-fn a_failover_is_told_and_ends_waits() {
+fn a_failover_is_written_to_the_configuration_and_ends_waits() {
     for start in BOTH {
         let old = start(&[]);
         let new = start(&["--replicaof", "127.0.0.1", &old.port().to_string()]);
@@ -145,13 +146,13 @@ fn a_failover_is_told_and_ends_waits() {
     }
 }
 
-/// The fields that INFO has, in Redis's order, and the shape of ROLE.
+/// The fields of INFO, in Redis's order, and the shape of ROLE.
 #[test]
-fn both_tell_the_same_of_replication() {
+fn both_report_replication_in_the_same_form() {
     let names = |server: &Server, section: &str| -> Vec<String> {
         let info = text(server, &format!("INFO {section}"));
         let names = info.lines().filter_map(|line| Some(line.split_once(':')?.0.to_owned()));
-        // Valkey has it since its version 8, Redis hasn't.
+        // Valkey has this field since version 8, Redis doesn't.
         names.filter(|name| name != "replicas_waiting_psync").collect()
     };
     let role = |server: &Server| -> Vec<String> {

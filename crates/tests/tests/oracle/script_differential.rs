@@ -1,7 +1,6 @@
-//! Scripts, sent to Penstock and to Redis: what they return, raise and find in their sandbox must be the same.
+//! Scripts, sent to Penstock and to Redis: results, errors and the contents of the sandbox must be the same.
 //!
-//! Redis 7.0 is the oracle. Where Penstock means to differ, a script stands in [`corpus::KNOWN`] with what Penstock
-//! answers.
+//! Redis 7.0 is the oracle. Intended differences are in [`corpus::KNOWN`], with Penstock's replies.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -14,9 +13,10 @@ use penstock_tests::server::Server;
 mod corpus;
 mod generate;
 
-/// Scripts of each kind that are generated in an ordinary run; PENSTOCK_DIFF_ROUNDS changes that.
+/// Number of generated scripts of each kind in an ordinary run; PENSTOCK_DIFF_ROUNDS changes it.
 const ROUNDS: usize = 300;
-/// Generated scripts that are sent as one, each in a `pcall` of its own: a script's overhead is larger than most.
+/// Number of generated scripts that are sent as one, each in a `pcall` of its own: the cost of a script is mostly
+/// overhead.
 const PER_SCRIPT: usize = 50;
 
 struct Pair {
@@ -31,7 +31,7 @@ impl Pair {
         Pair { subject: servers[0].connect(), oracle: servers[1].connect(), _servers: servers }
     }
 
-    /// What both answer to a command.
+    /// Returns both replies to a command.
     fn ask(&mut self, words: &[&[u8]]) -> (Reply, Reply) {
         let command: Vec<Vec<u8>> = words.iter().map(|word| word.to_vec()).collect();
         self.subject.send(&encode(&command)).unwrap();
@@ -48,7 +48,7 @@ impl Pair {
         assert_eq!(show(&subject), show(&oracle), "{script}");
     }
 
-    /// Sees that both hold the same two keys, and removes them.
+    /// Checks that both servers have the same two keys, and removes them.
     fn check_keys(&mut self, script: &str) {
         for key in [&b"key:1"[..], b"key:2"] {
             let (subject, oracle) = self.ask(&[b"TYPE", key]);
@@ -91,7 +91,7 @@ fn the_sandbox_is_the_same() {
 
 #[test]
 fn libraries_are_the_same() {
-    // Redis's scripts share the options: each script begins with the defaults.
+    // Redis's scripts share the options, so each script sets the defaults first.
     const DEFAULTS: &str = "cjson.encode_max_depth(1000) cjson.decode_max_depth(1000) cjson.decode_invalid_numbers(true) \
          cjson.encode_sparse_array(false, 2, 10) cjson.encode_number_precision(14) cjson.encode_invalid_numbers(false) ";
     let mut pair = Pair::start();
@@ -103,7 +103,7 @@ fn libraries_are_the_same() {
 }
 
 #[test]
-fn what_differs_is_known() {
+fn known_differences_still_exist() {
     let mut pair = Pair::start();
     for (script, subject_says, oracle_says, reason) in corpus::KNOWN {
         let (subject, oracle) = pair.eval(script);
@@ -117,7 +117,7 @@ fn show(reply: &Reply) -> String {
     String::from_utf8_lossy(&reply.encode()).replace("\r\n", "|")
 }
 
-/// Sends generated scripts, many in one, and compares what each of them gives.
+/// Sends generated scripts, many in one, and compares the results of each of them.
 fn check_generated(kind: &str, make: fn(&mut Rng) -> String) {
     let rounds = std::env::var("PENSTOCK_DIFF_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(ROUNDS);
     let seed = std::env::var("PENSTOCK_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
@@ -175,10 +175,10 @@ fn generated_basics() {
     check_generated("basic functions", generate::basic);
 }
 
-/// CVE-2025-67733: line ends in an error or a status would be read as further replies, which shifts all the replies of
-/// a pipeline behind them.
+/// CVE-2025-67733: line ends in an error or a status would be parsed as further replies, which shifts all later replies
+/// of a pipeline.
 #[test]
-fn no_line_ends_are_smuggled_into_a_reply() {
+fn line_ends_cannot_be_injected_into_a_reply() {
     let server = Server::penstock(&[]);
     for protocol in ["2", "3"] {
         for script in corpus::SMUGGLING {

@@ -1,7 +1,8 @@
-//! Sentinel, Redis's and Valkey's, watches Penstock servers and mixed groups: it finds them, replaces a primary that has gone, and brings
-//! an old one back as a replica.
+//! Redis's and Valkey's Sentinel watches Penstock servers and mixed groups: it discovers them, replaces a failed
+//! primary, and turns a returning one into a replica.
 //!
-//! `PENSTOCK_ORACLE` names another Redis or Valkey, which is the sentinels' program and that of the servers that aren't Penstock.
+//! `PENSTOCK_ORACLE` selects another Redis or Valkey, as the program of the sentinels and of the servers that aren't
+//! Penstock.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,21 +17,21 @@ use penstock_tests::server::{Server, comes_true};
 
 use super::links::{is_up, signal, text, wait_until_equal};
 
-/// Sentinels of a group, and how many must agree.
+/// Number of sentinels in a group, and the quorum.
 const SENTINELS: usize = 3;
 const QUORUM: usize = 2;
-/// After how long without an answer a server counts as gone: longer than a busy machine keeps one from answering.
+/// Time without a reply after which a server counts as down: longer than a busy machine delays one.
 const DOWN_AFTER_MS: u32 = 2000;
-/// Clients that write while the primary goes.
+/// Number of clients that write during the failover.
 const CLIENTS: usize = 6;
-/// How long a write may take to get to the replicas. Beyond that it is not counted as safe.
+/// Longest time for a write to reach the replicas. After that it does not count as safe.
 const WAIT_MS: u32 = 1000;
 
-/// Seconds between signs of life in the stream: none. One that a primary gives in the moment in which it is replaced is in its stream and
-/// not in its successor's, so that it needs a snapshot to follow that one, as a Redis does.
+/// Seconds between PINGs in the stream: practically never. A PING that the primary sends just before it is replaced is
+/// in its stream and not in its successor's, so a Redis replica needs a snapshot to follow the successor.
 const PING_S: &str = "3600";
 
-/// What a server is.
+/// The kinds of servers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Penstock,
@@ -48,14 +49,14 @@ impl Kind {
     }
 }
 
-/// A primary, its replicas, and sentinels that watch them.
+/// A primary, its replicas, and the sentinels that watch them.
 struct Group {
     servers: Vec<Server>,
     sentinels: Vec<Server>,
     _conf: Directory,
 }
 
-/// The first is the primary; the second is the replica that is to replace it.
+/// Starts a group. The first server is the primary; the second is the replica that will replace it.
 fn group(kinds: &[Kind], sentinel: impl Fn(&str) -> Server) -> Group {
     let primary = kinds[0].start(&[]);
     let port = primary.port().to_string();
@@ -86,7 +87,7 @@ fn group(kinds: &[Kind], sentinel: impl Fn(&str) -> Server) -> Group {
     group
 }
 
-/// Asks a sentinel, and looks fields of its answer up.
+/// Sends a command to a sentinel, and returns a function that looks up fields of the reply.
 fn fields(sentinel: &Server, command: &str) -> impl Fn(&str) -> String + use<> {
     let reply = sentinel.connect().cmd(command).unwrap();
     let words: Vec<String> =
@@ -97,7 +98,8 @@ fn fields(sentinel: &Server, command: &str) -> impl Fn(&str) -> String + use<> {
     }
 }
 
-/// What a server says of replication: nothing, if its connections are just being ended, which a sentinel has it do when it changes its part.
+/// Returns a server's replication info; an empty text if its connections are just being closed, which happens when a
+/// sentinel changes its role.
 fn info(server: &Server) -> String {
     let told = Conn::open(server.port()).and_then(|mut conn| conn.cmd("INFO replication"));
     told.map_or_else(|_| String::new(), |reply| String::from_utf8_lossy(reply.text()).into_owned())
@@ -109,7 +111,7 @@ fn oracle_sentinel(conf: &str) -> Server {
 
 impl Group {
     fn until(&self, what: &str, holds: impl Fn(&Group) -> bool) {
-        // What sentinels wait for are seconds, whatever the machine does.
+        // Sentinel's timeouts are in seconds, whatever the speed of the machine, so the wait is repeated.
         let came = (0..6).any(|_| comes_true(|| holds(self)));
         let logs = || {
             let all = self.servers.iter().chain(&self.sentinels);
@@ -118,14 +120,14 @@ impl Group {
         assert!(came, "waited in vain until {what}\n{}", logs());
     }
 
-    /// Where a sentinel says that the primary is.
+    /// Returns the primary's port according to a sentinel.
     fn primary_port(&self) -> u16 {
         let reply = self.sentinels[0].connect().cmd("SENTINEL GET-MASTER-ADDR-BY-NAME group").unwrap();
         String::from_utf8_lossy(reply.items()[1].text()).parse().unwrap()
     }
 
-    /// Writes from several clients that ask a sentinel where, while `run` does what it does and for a while longer. Returns what all
-    /// replicas of the first primary have acknowledged.
+    /// Writes from several clients, which ask a sentinel for the primary, during `run` and for a while longer. Returns
+    /// the writes that all replicas of the first primary have acknowledged.
     fn under_load(&self, run: impl FnOnce()) -> Vec<(String, String)> {
         let replicas = self.servers.len() - 1;
         let is_over = AtomicBool::new(false);
@@ -165,8 +167,8 @@ impl Group {
         safe.into_inner().unwrap()
     }
 
-    /// How many of these got more from the primary, which has been killed, than the second: it wrote to one and didn't get to write to the next. They
-    /// have what no primary has, and need a snapshot.
+    /// Returns how many of these servers got more of the killed primary's stream than the second server did. They have
+    /// data that the new primary lacks, and need a snapshot.
     fn ahead_of_the_second(&self, others: &[usize]) -> u64 {
         let reached = |index: usize| {
             let server = &self.servers[index];
@@ -177,7 +179,8 @@ impl Group {
         others.iter().filter(|&&index| reached(index) > second).count() as u64
     }
 
-    /// The promoted server has every write that all replicas had acknowledged, or a later one of the same key.
+    /// Checks that the promoted server has every write that all replicas had acknowledged, or a later one of the same
+    /// key.
     fn has_all(&self, safe: &[(String, String)]) {
         let mut conn = self.servers[1].connect();
         for (key, value) in safe {
@@ -188,7 +191,7 @@ impl Group {
         assert!(safe.len() > 20, "{} writes were acknowledged", safe.len());
     }
 
-    /// The second server is the primary, the others follow it, and have what it has.
+    /// Checks that the second server is the primary, and that the others follow it with the same data.
     fn follows_the_second(&self, among: &[usize]) {
         let port = self.servers[1].port();
         self.until("the sentinels name the replica", |group| group.primary_port() == port);
@@ -207,7 +210,7 @@ impl Group {
     }
 }
 
-/// One write, and whether that many replicas have it. None if the connection is of no more use.
+/// Writes once, and returns whether this many replicas have the write. Returns None if the connection is unusable.
 fn write(mut conn: Conn, key: &str, value: &str, replicas: usize) -> Option<(bool, Conn)> {
     conn.set_patience(Duration::from_secs(3)).ok()?;
     conn.send(format!("SET {key} {value}\r\nWAIT {replicas} {WAIT_MS}\r\n").as_bytes()).ok()?;
@@ -215,7 +218,7 @@ fn write(mut conn: Conn, key: &str, value: &str, replicas: usize) -> Option<(boo
     (set.text() == b"OK").then(|| (waited.integer() == Some(replicas as i64), conn))
 }
 
-/// The primary is killed under load, and comes back without anything.
+/// The primary is killed under load, and returns without data.
 fn survives_the_primary(kinds: &[Kind], sentinel: impl Fn(&str) -> Server) {
     let mut group = group(kinds, sentinel);
     let pid = group.servers[0].pid().to_string();
@@ -263,9 +266,10 @@ fn a_penstock_that_valkey_watches_is_replaced() {
     survives_the_primary(&[Kind::Penstock, Kind::Penstock, Kind::Penstock], sentinel);
 }
 
-/// The primary stands still for so long that it is replaced. When it goes on, it believes to be the primary yet, until a sentinel tells.
+/// The primary is suspended until it has been replaced. When it continues, it still believes to be the primary, until a
+/// sentinel tells it otherwise.
 #[test]
-fn a_primary_that_stood_still_becomes_a_replica() {
+fn a_suspended_primary_becomes_a_replica() {
     let group = group(&[Kind::Penstock, Kind::Penstock, Kind::Penstock], oracle_sentinel);
     let old = &group.servers[0];
     let mut waits = old.connect();
@@ -277,16 +281,16 @@ fn a_primary_that_stood_still_becomes_a_replica() {
     });
     group.follows_the_second(&[0, 2]);
     group.has_all(&safe);
-    // Sentinel has it end its clients' connections, in the transaction that has it follow the other one.
+    // Sentinel closes its clients' connections, in the transaction that makes it a replica.
     let end = waits.read_to_close().unwrap();
     let end = String::from_utf8_lossy(&end);
     assert!(end.is_empty() || end.starts_with("-UNBLOCKED force unblock from blocking operation"), "{end}");
     assert!(old.log().contains("REPLICAOF 127.0.0.1:"));
 }
 
-/// SENTINEL FAILOVER, without any trouble, and back again.
+/// SENTINEL FAILOVER without a fault, and back again.
 #[test]
-fn a_failover_that_is_asked_for_costs_no_snapshot() {
+fn a_requested_failover_costs_no_snapshot() {
     let group = group(&[Kind::Penstock, Kind::Penstock], oracle_sentinel);
     let ports = [group.servers[0].port(), group.servers[1].port()];
     for (from, to) in [(0, 1), (1, 0)] {

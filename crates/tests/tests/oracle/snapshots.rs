@@ -1,8 +1,9 @@
-//! Snapshots: each has one moment's data, whatever is written meanwhile; Redis reads them; a start reads them or says why not.
+//! Snapshots: each has the data of one moment, in spite of concurrent writes; Redis reads them; a start reads them or
+//! reports why not.
 //!
-//! With `PENSTOCK_ORACLE`, the other server is a newer Redis, or Valkey.
+//! `PENSTOCK_ORACLE` selects a newer Redis, or Valkey, as the other server.
 
-// A test fails by panicking.
+// Tests fail by panicking.
 #![allow(clippy::panic, clippy::expect_used, clippy::unwrap_used)]
 
 use std::fs;
@@ -15,8 +16,9 @@ use std::time::Duration;
 use penstock_tests::conn::Conn;
 use penstock_tests::directory::Directory;
 use penstock_tests::loader::signal as signal_to;
+use penstock_tests::ports::free_port;
 use penstock_tests::rng::Rng;
-use penstock_tests::server::{Server, free_port, subject_program};
+use penstock_tests::server::{Server, subject_program};
 
 /// Elements of a collection that a snapshot saves in many steps.
 const LARGE: usize = 10_000;
@@ -58,7 +60,7 @@ fn wait_for_snapshot(server: &Server) {
     });
 }
 
-/// Sends commands, a line each, and looks that none fails.
+/// Sends commands, one in each line, and checks that none fails.
 fn fill(server: &Server, lines: &str) {
     let mut conn = server.connect();
     let count = lines.lines().count();
@@ -91,7 +93,7 @@ fn every_type() -> String {
 
 fn fill_every_type(server: &Server) {
     fill(server, &every_type());
-    // A key that has expired is in the digest until it is met.
+    // An expired key counts in the digest until a command accesses it.
     std::thread::sleep(Duration::from_millis(5));
     assert!(server.connect().cmd("GET gone").unwrap().is_null());
 }
@@ -128,7 +130,7 @@ fn saved_data_of_every_type_are_loaded_again_and_by_redis() {
     assert_eq!(conn.cmd("PIPELINE RESUME token").unwrap().items()[1].integer(), Some(1));
     assert!(server.log().contains("DB loaded from disk"), "{}", server.log());
     assert_eq!(info(&server, "rdb_changes_since_last_save"), "0");
-    // And what Redis writes, Penstock reads.
+    // Penstock reads Redis's snapshot, too.
     let oracle = redis(&directory, &[]);
     assert_eq!(text(&mut oracle.connect(), "SAVE"), "OK");
     drop(oracle);
@@ -139,7 +141,7 @@ fn saved_data_of_every_type_are_loaded_again_and_by_redis() {
 fn an_append_only_file_of_redis_is_loaded_and_goes_on() {
     let directory = Directory::new();
     let files = ["--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0"];
-    // A base in both forms, and commands behind it.
+    // A base in both formats, and commands behind it.
     for preamble in ["yes", "no"] {
         let oracle = redis(&directory, &[&files[..], &["--aof-use-rdb-preamble", preamble]].concat());
         fill(&oracle, "FLUSHALL\n");
@@ -162,7 +164,7 @@ fn an_append_only_file_of_redis_is_loaded_and_goes_on() {
     }
 }
 
-/// The file of a server that has been killed ends with filler, behind which Redis writes.
+/// The file of a killed server ends with padding, and Redis appends behind it.
 #[test]
 fn redis_and_penstock_write_the_same_file_in_turns_though_each_is_killed() {
     let directory = Directory::new();
@@ -172,7 +174,7 @@ fn redis_and_penstock_write_the_same_file_in_turns_though_each_is_killed() {
         let is_redis = round % 3 != 0;
         let mut server = if is_redis { redis(&directory, &files) } else { start(&directory, &files) };
         before.iter().for_each(|before| assert_eq!(*before, digest(&server), "round {round}"));
-        // The next block ends elsewhere.
+        // Different lengths, so that the next block ends elsewhere.
         fill(&server, &format!("SET key:{round} {}\nINCR counted\n", "x".repeat(round * 5 + 1)));
         before = Some(digest(&server));
         server.kill();
@@ -183,7 +185,7 @@ fn redis_and_penstock_write_the_same_file_in_turns_though_each_is_killed() {
 }
 
 #[test]
-fn a_reload_changes_nothing_and_takes_what_it_is_told_to() {
+fn a_reload_changes_nothing_and_obeys_its_options() {
     let directory = Directory::new();
     let server = start(&directory, &[]);
     fill_every_type(&server);
@@ -196,7 +198,7 @@ fn a_reload_changes_nothing_and_takes_what_it_is_told_to() {
     assert_eq!(digest(&server), before);
     assert_eq!(conn.cmd("FCALL one 0").unwrap().integer(), Some(1));
     assert!(text(&mut conn, "DEBUG RELOAD NOW").contains("only supports the MERGE, NOFLUSH and NOSAVE options"));
-    // What the file has not goes, or stays.
+    // Keys that aren't in the file are removed, or stay.
     fill(&server, "SET later 1\nSET text changed\nFUNCTION FLUSH\n");
     assert_eq!(text(&mut conn, "DEBUG RELOAD NOSAVE NOFLUSH MERGE"), "OK");
     assert_eq!((text(&mut conn, "GET later"), text(&mut conn, "GET text")), ("1".into(), "hello".into()));
@@ -215,7 +217,7 @@ fn the_append_only_file_is_loaded_again_and_goes_on() {
     for round in 0..3 {
         fill(&server, "INCR counted\nXADD stream * f v\n");
         let before = digest(&server);
-        // What is sent behind it waits until the data are there.
+        // Commands behind it wait until the data is loaded.
         conn.send(b"DEBUG LOADAOF\r\nGET counted\r\nDBSIZE\r\n").unwrap();
         let replies = conn.read_n(3).unwrap();
         assert_eq!((replies[0].text(), replies[1].text()), (&b"OK"[..], (round + 1).to_string().as_bytes()));
@@ -227,8 +229,21 @@ fn the_append_only_file_is_loaded_again_and_goes_on() {
     let before = state(&server);
     server.kill();
     assert_eq!(state(&start(&directory, &args)), before);
-    let off = start(&Directory::new(), &[]);
+    let directory = Directory::new();
+    let mut off = start(&directory, &[]);
     assert!(text(&mut off.connect(), "DEBUG LOADAOF").contains("appendonly is off"));
+    assert!(!directory.join("appendonlydir").exists());
+    // A rewrite writes the file that is off, and it stays off.
+    fill(&off, "SET a 1\nBGREWRITEAOF\n");
+    off.wait_until("the file is written", |off| {
+        directory.join("appendonlydir/appendonly.aof.manifest").exists()
+            && text(&mut off.connect(), "INFO persistence").contains("aof_rewrite_in_progress:0")
+    });
+    fill(&off, "SET a 2\nSET b 2\n");
+    assert_eq!(text(&mut off.connect(), "DEBUG LOADAOF"), "OK");
+    assert_eq!((text(&mut off.connect(), "GET a"), text(&mut off.connect(), "DBSIZE")), ("1".into(), "1".into()));
+    assert!(text(&mut off.connect(), "INFO persistence").contains("aof_enabled:0"));
+    off.kill();
 }
 
 #[test]
@@ -236,7 +251,7 @@ fn a_server_that_ends_while_it_loads_the_append_only_file_again_saves_nothing() 
     let directory = Directory::new();
     let server = start(&directory, &["--appendonly", "yes", "--save", "3600 1"]);
     let mut conn = server.connect();
-    // Long enough to be loaded for a while.
+    // A file that takes a while to load.
     for n in 0..20 {
         let lines: String = (0..20_000).map(|i| format!("SET key:{n}:{i} value\r\n")).collect();
         conn.send(lines.as_bytes()).unwrap();
@@ -251,7 +266,7 @@ fn a_server_that_ends_while_it_loads_the_append_only_file_again_saves_nothing() 
     assert_eq!(is_cut_off, !directory.join("dump.rdb").exists());
 }
 
-/// Writes units whose parts belong together until it is told to stop: two keys with the same number, a member and its count.
+/// Writes units with related parts until it is told to stop: two keys with the same number, a member and its count.
 fn write(server: &Server, writer: usize, stop: &AtomicBool, seed: u64) {
     let (mut conn, mut rng) = (server.connect(), Rng::new(seed));
     let mut number = 0;
@@ -260,7 +275,8 @@ fn write(server: &Server, writer: usize, stop: &AtomicBool, seed: u64) {
         for _ in 0..20 {
             number += 1;
             let (a, b) = (rng.below(LARGE), rng.below(LARGE));
-            // `ranks` and `mirror` change together, in collections that are saved in many steps; so do `wide` and `long`.
+            // `ranks` and `mirror` change together, in collections that are saved in many steps; so do `wide` and
+            // `long`.
             batch += &format!(
                 "MULTI\r\nSET a{writer} {number}\r\nZADD ranks {number} member{a}\r\nHSET wide field{b} {number}\r\n\
                  ZADD mirror {number} member{a}\r\nHSET reflection field{b} {number}\r\nSET b{writer} {number}\r\n\
@@ -273,7 +289,7 @@ fn write(server: &Server, writer: usize, stop: &AtomicBool, seed: u64) {
     }
 }
 
-/// Calls `act` while connections write, which stop then.
+/// Calls `act` while connections write, then stops them.
 fn beside_writers(server: &Server, round: u64, act: impl FnOnce(&mut Conn)) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -286,7 +302,7 @@ fn beside_writers(server: &Server, round: u64, act: impl FnOnce(&mut Conn)) {
     });
 }
 
-/// Looks that what was written together is there together.
+/// Checks that the parts of each unit are consistent.
 fn check_units(server: &Server, round: u64) {
     let mut conn = server.connect();
     for writer in 0..WRITERS {
@@ -302,14 +318,14 @@ fn check_units(server: &Server, round: u64) {
     }
 }
 
-/// The collections of [`write`], each with another of the same elements.
+/// Fills the collections of [`write`], each with a partner of the same elements.
 fn fill_pairs(server: &Server) {
     fill_every_type(server);
     fill(server, "ZUNIONSTORE mirror 1 ranks\nCOPY wide reflection\nCOPY long copy\nSUNIONSTORE much many\n");
 }
 
 #[test]
-fn a_snapshot_has_one_moment_whatever_is_written_meanwhile() {
+fn a_snapshot_has_the_data_of_one_moment_despite_writes() {
     let directory = Directory::new();
     let server = start(&directory, &[]);
     fill_pairs(&server);
@@ -333,7 +349,7 @@ fn a_rewrite_of_the_append_only_file_loses_nothing() {
 }
 
 #[test]
-fn nor_does_one_that_writes_commands() {
+fn a_rewrite_as_commands_loses_nothing() {
     rewrite_under_writers("no", "aof");
 }
 
@@ -364,7 +380,7 @@ fn rewrite_under_writers(preamble: &str, extension: &str) {
         assert_eq!(names.len(), 3, "a manifest, a base and an increment: {names:?}");
         let has_base = names.iter().any(|name| name.to_string_lossy().ends_with(&format!(".base.{extension}")));
         assert!(has_base, "{names:?}");
-        // A copy, for Redis writes to it.
+        // A copy, because Redis writes to the file.
         let copy = Directory::new();
         let status =
             Command::new("cp").arg("-r").arg(directory.join("appendonlydir")).arg(copy.root()).status().unwrap();
@@ -396,7 +412,7 @@ fn the_append_only_file_is_turned_on_and_off_under_writers() {
             let pause = Duration::from_millis(30 * (2 - round));
             for (setting, has_log) in [("yes", "1"), ("no", "0"), ("yes", "1")] {
                 std::thread::sleep(pause);
-                // What was turned off a moment ago may still be written.
+                // The previous file may still be being written.
                 server.wait_until("it is turned", |_| text(conn, &format!("CONFIG SET appendonly {setting}")) == "OK");
                 assert_eq!(info(&server, "aof_enabled"), has_log);
             }
@@ -413,15 +429,15 @@ fn the_append_only_file_is_turned_on_and_off_under_writers() {
         check_units(&server, round);
         assert_eq!(text(&mut server.connect(), "CONFIG SET appendonly no"), "OK");
     }
-    // What is written once its thread has ended is in no file.
-    server.wait_until("the file has been closed", |server| !has_thread(server, "log"));
+    // Writes after the end of the thread are in no file.
+    server.wait_until("the file has been closed", |server| !has_thread(server, "aof"));
     server.connect().cmd("SET later x").unwrap();
     server.kill();
     assert!(start(&directory, &on).connect().cmd("GET later").unwrap().is_null());
 }
 
 #[test]
-fn files_of_before_redis_7_are_taken_over() {
+fn append_only_files_of_redis_6_are_converted() {
     let command = |words: &[&str]| {
         let words: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
         format!("*{}\r\n{words}", words.matches('$').count())
@@ -462,24 +478,24 @@ fn a_cancelled_snapshot_leaves_nothing_and_the_next_one_is_whole() {
     assert!(text(&mut conn, "BGSAVE CANCEL").contains("not in progress or scheduled"));
     let mut cancelled = 0;
     for round in 0..20 {
-        // In one batch, so that it has not ended.
+        // In one batch, so that the snapshot has not ended.
         conn.send(b"BGSAVE\r\nBGSAVE CANCEL\r\nSET x y\r\n").unwrap();
         let replies = conn.read_n(3).unwrap();
         assert_eq!(replies[0].text(), b"Background saving started", "round {round}");
-        // It may have had to wait for the end of the one before.
+        // The snapshot may have waited for the end of the previous one.
         let told = [&b"Background saving cancelled"[..], b"Scheduled background saving cancelled"];
         cancelled += u64::from(told.contains(&replies[1].text()));
         wait_for_snapshot(&server);
     }
     assert_eq!(cancelled, 20);
     server.wait_until("nothing is left", |_| fs::read_dir(directory.root()).unwrap().next().is_none());
-    // Another begins though the last one's marks may have to be cleared away first.
+    // A new snapshot begins although the marks of the cancelled one may have to be cleared first.
     conn.send(b"BGSAVE\r\nBGSAVE CANCEL\r\nBGSAVE\r\n").unwrap();
     conn.read_n(3).unwrap();
     server.wait_until("it is saved", |_| directory.join("dump.rdb").exists());
     wait_for_snapshot(&server);
     assert_eq!(digest(&start(&directory, &[])), digest(&server));
-    // SAVE does not wait for that.
+    // SAVE does not wait for the marks to be cleared.
     conn.send(b"BGSAVE\r\nBGSAVE CANCEL\r\nSET later 1\r\n").unwrap();
     conn.read_n(3).unwrap();
     server.wait_until("it is over", |_| info(&server, "rdb_bgsave_in_progress") == "0");
@@ -519,14 +535,19 @@ fn save_points_save_by_themselves_and_the_end_of_the_server_saves() {
 fn writes_are_refused_while_snapshots_fail_and_taken_again_afterwards() {
     let directory = Directory::new();
     let args = ["--save", "3600 1", "--dir", directory.root(), "--threads", "2"];
-    // Files of 100 KB.
+    // Files of 100 KB at most.
     let server = Server::penstock_with_small_files(&args, 200);
     let mut conn = server.connect();
     for i in 0..100 {
         conn.cmd(&format!("SET key{i} {}", "value".repeat(1000))).unwrap();
     }
     conn.cmd("CONFIG SET rdbcompression no").unwrap();
+    // A failed SAVE or SHUTDOWN stops no writes, as in Redis. A failed snapshot in the background does.
     assert!(conn.cmd("SAVE").unwrap().is_error());
+    assert_eq!(text(&mut conn, "SHUTDOWN"), "ERR Errors trying to SHUTDOWN. Check logs.");
+    assert_eq!(text(&mut conn, "SET x y"), "OK");
+    assert_eq!(text(&mut conn, "BGSAVE"), "Background saving started");
+    wait_for_snapshot(&server);
     assert!(text(&mut conn, "SET x y").starts_with("MISCONF Redis is configured to save RDB snapshots"));
     assert_eq!(text(&mut conn, "GET key1"), "value".repeat(1000));
     assert!(fs::read_dir(directory.root()).unwrap().next().is_none(), "nothing is left of it");
@@ -534,7 +555,7 @@ fn writes_are_refused_while_snapshots_fail_and_taken_again_afterwards() {
     assert_eq!(text(&mut conn, "SET x y"), "OK");
     conn.cmd("CONFIG SET stop-writes-on-bgsave-error yes").unwrap();
     assert!(text(&mut conn, "SET x y").starts_with("MISCONF"));
-    // The server does not end without what it is to save.
+    // The server does not end while it can't save.
     assert_eq!(text(&mut conn, "SHUTDOWN"), "ERR Errors trying to SHUTDOWN. Check logs.");
     server.lift_file_limit();
     assert_eq!(text(&mut conn, "BGSAVE"), "Background saving started");
@@ -542,7 +563,7 @@ fn writes_are_refused_while_snapshots_fail_and_taken_again_afterwards() {
     assert_eq!(text(&mut conn, "SET x y"), "OK");
 }
 
-/// Has a server load a pipe, which gives it no more than the test has.
+/// Makes a server load from a pipe, which provides only the bytes that the test has written.
 fn start_on_pipe(directory: &Directory) -> (Server, fs::File) {
     let pipe = directory.join("dump.rdb");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -553,7 +574,7 @@ fn start_on_pipe(directory: &Directory) -> (Server, fs::File) {
 }
 
 #[test]
-fn clients_are_told_that_data_are_loaded() {
+fn clients_get_an_error_during_loading() {
     let directory = Directory::new();
     let server = start(&directory, &[]);
     fill_every_type(&server);
@@ -633,14 +654,14 @@ fn a_file_that_cannot_be_read_ends_the_start() {
     drop(server);
     let (path, whole) = (directory.join("dump.rdb"), fs::read(directory.join("dump.rdb")).unwrap());
     let mut rotten = whole.clone();
-    // A value, of which nothing but the checksum can tell.
+    // A flipped bit in a value, which only the checksum reveals.
     let at = whole.windows(9).position(|bytes| bytes == b"value1999").unwrap();
     rotten[at] ^= 1;
     let databases = whole.clone();
     for (bytes, args, why) in [
         (&whole[..whole.len() / 2], &[][..], "at byte"),
         (&b"REDIS9999"[..], &[], "version"),
-        (&b"nonsense and more"[..], &[], "it is no snapshot"),
+        (&b"nonsense and more"[..], &[], "it is not a snapshot"),
         (&rotten[..], &[], "checksum"),
         (&databases[..], &["--databases", "1"], "raise the setting databases"),
     ] {

@@ -1,4 +1,4 @@
-//! The split property: a stream of requests, cut at any bytes, gets the same replies.
+//! The split property: a stream of requests gets the same replies, at whatever bytes it is cut.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -10,11 +10,11 @@ use penstock_tests::stream::generate;
 use penstock_tests::transcript::{transcript, transcript_of_pieces};
 use std::time::Duration;
 
-/// Long enough for the server to read a piece before the next one comes, mostly; when it doesn't, the pieces count as
-/// one, which is a case as well.
+/// Usually long enough for the server to read a piece before the next one arrives; otherwise the pieces count as one,
+/// which is a valid case as well.
 const PAUSE: Duration = Duration::from_micros(300);
 
-/// Streams that change how what follows is read, or end in the middle. Each starts from an empty server.
+/// Streams that change the parsing of later bytes, or end in the middle. Each starts from an empty server.
 const STREAMS: &[(&str, &str)] = &[
     ("plain", "*1\r\n$4\r\nPING\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\na\r\nb\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\n"),
     ("inline", "PING\r\nSET k \"a b\\x00\"\n\r\n\nGET k\r\n  ECHO  'it\\'s'  \r\nGET \"unbalanced\r\n"),
@@ -48,7 +48,7 @@ const STREAMS: &[(&str, &str)] = &[
     ("no length", "*2\r\n$4\r\nECHO\r\nPING\r\n"),
 ];
 
-/// HELLO tells the connection's number, which differs from one connection to the next.
+/// Removes the connection's number from HELLO's reply, since it differs between connections.
 fn without_ids(transcript: &[u8]) -> Vec<u8> {
     const FIELD: &[u8] = b"$2\r\nid\r\n:";
     let mut out = Vec::new();
@@ -142,7 +142,7 @@ fn random_streams_at_random_cuts() {
     }
 }
 
-/// True for commands that answer the same when they are asked again from the start.
+/// True for commands with the same replies when the stream is run again from the start.
 fn repeats(command: &[Vec<u8>]) -> bool {
     let name = command[0].to_ascii_uppercase();
     let sub = command.get(1).map(|arg| arg.to_ascii_uppercase()).unwrap_or_default();
@@ -151,16 +151,16 @@ fn repeats(command: &[Vec<u8>]) -> bool {
             false
         }
         (b"HTTL" | b"HPTTL" | b"HEXPIRETIME" | b"HPEXPIRETIME", _) => false,
-        // What soon expires is there or not when it is asked for again.
+        // A key with a short expiry may or may not exist in the second run.
         (b"PEXPIRE", _) => command.get(2).is_none_or(|ms| ms.len() > 4),
         (b"EXPIRETIME" | b"PEXPIRETIME", _) | (b"CLIENT", b"ID" | b"INFO" | b"LIST") => false,
         (b"OBJECT", b"IDLETIME" | b"FREQ") | (b"COMMAND", _) => false,
-        // The scan family's cursors and every unordered reply may follow a table's history.
+        // The scan family's cursors and every unordered reply may depend on a table's history.
         (b"SCAN" | b"SSCAN" | b"HSCAN" | b"ZSCAN" | b"KEYS" | b"SMEMBERS" | b"SUNION" | b"SINTER" | b"SDIFF", _) => {
             false
         }
         (b"HGETALL" | b"HKEYS" | b"HVALS" | b"SORT" | b"SORT_RO", _) => false,
-        // What waits is closed with its connection's other half; these tell moments, too.
+        // A blocked command is closed with its connection's other half; the other commands show times.
         (b"XADD", _) => !command.iter().any(|arg| arg == b"*"),
         (b"XREAD" | b"XREADGROUP", _) => !command.iter().any(|arg| arg.eq_ignore_ascii_case(b"BLOCK")),
         (b"XPENDING" | b"XINFO", _) => false,
@@ -233,7 +233,7 @@ fn large_arguments_beside_others() {
             cuts.dedup();
             check_against(&server, name, &requests, &whole, &cuts);
         }
-        // Around every line end, where lengths and arguments begin and end.
+        // Around every line end: the beginnings and ends of lengths and arguments.
         let ends = requests.windows(2).enumerate().filter(|(_, w)| w == b"\r\n").map(|(at, _)| at);
         for end in ends.filter(|at| requests[..*at].len() < 200 || rng_keeps(*at)) {
             for cut in end.saturating_sub(1)..(end + 4).min(requests.len()) {
@@ -243,7 +243,7 @@ fn large_arguments_beside_others() {
     }
 }
 
-/// Some of many places, always the same.
+/// Selects some of many positions, always the same ones.
 fn rng_keeps(at: usize) -> bool {
     Rng::new(at as u64).below(10) == 0
 }

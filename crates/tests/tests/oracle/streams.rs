@@ -1,4 +1,4 @@
-//! Waiting for entries of streams, and where their blocks end, on Penstock with one thread and with several, and on the
+//! Blocking reads of streams, and the borders of their blocks, on Penstock with one thread and with several, and on the
 //! oracle where it agrees.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -11,7 +11,7 @@ use penstock_tests::conn::Conn;
 use penstock_tests::rng::Rng;
 use penstock_tests::server::Server;
 
-/// Runs a test on each server; on the oracle only where 7.0 answers as 7.2 does.
+/// Runs a test on each server; on the oracle only if 7.0 behaves like 7.2.
 fn on_all(with_oracle: bool, test: impl Fn(&Server)) {
     let penstocks = [Server::penstock(&["--threads", "1"]), Server::penstock(&["--threads", "3"])];
     penstocks.iter().for_each(&test);
@@ -40,7 +40,7 @@ fn wait_until_blocked(server: &Server, n: usize) {
     panic!("there never were {n} blocked clients");
 }
 
-/// A connection that waits for the reply to a command. `n` wait then.
+/// Returns a connection with a blocked command, after which `n` clients are blocked.
 pub(super) fn waiting(server: &Server, line: &str, n: usize) -> Conn {
     let mut conn = server.connect();
     conn.send(&encode(&command(line))).unwrap();
@@ -67,7 +67,7 @@ fn one_entry_serves_all_readers() {
 }
 
 #[test]
-fn the_last_id_is_that_of_when_the_wait_began() {
+fn dollar_means_the_last_id_when_the_wait_began() {
     on_all(true, |server| {
         let mut other = server.connect();
         ask(&mut other, "XADD s 5-1 f v", "$3|5-1|");
@@ -79,8 +79,8 @@ fn the_last_id_is_that_of_when_the_wait_began() {
 }
 
 #[test]
-fn what_is_gone_again_ends_no_wait() {
-    // 7.0 answers with no entry at all.
+fn an_entry_that_is_deleted_at_once_ends_no_wait() {
+    // 7.0 replies without an entry.
     on_all(false, |server| {
         let mut other = server.connect();
         let mut conn = waiting(server, "XREAD BLOCK 0 STREAMS s $", 1);
@@ -92,7 +92,7 @@ fn what_is_gone_again_ends_no_wait() {
 }
 
 #[test]
-fn each_entry_goes_to_one_of_a_group_in_the_order_in_which_they_came() {
+fn entries_go_to_the_readers_of_a_group_in_order_of_arrival() {
     on_all(true, |server| {
         let mut other = server.connect();
         ask(&mut other, "XGROUP CREATE s g $ MKSTREAM", "+OK|");
@@ -133,7 +133,7 @@ fn a_waiter_in_a_group_learns_that_it_is_gone() {
         for (ending, reply) in endings {
             other.cmd("FLUSHALL").unwrap();
             ask(&mut other, "XGROUP CREATE s g $ MKSTREAM", "+OK|");
-            // The reader without a group waits on.
+            // The reader without a group stays blocked.
             let mut reader = waiting(server, "XREAD BLOCK 0 STREAMS s $", 1);
             let mut conn = waiting(server, "XREADGROUP GROUP g c BLOCK 0 STREAMS s >", 2);
             assert!(!other.cmd(ending).unwrap().is_error(), "{ending}");
@@ -146,8 +146,8 @@ fn a_waiter_in_a_group_learns_that_it_is_gone() {
     });
 }
 
-/// Commands on a stream `s` that add nothing to it, and whether they change it for its watchers. It has a group `g`,
-/// which has been given everything but the second of two entries.
+/// Commands on a stream `s` that add no entry, and whether they count as a change for its watchers. The stream has a
+/// group `g`, which has read all but the second of two entries.
 const WITHOUT_NEWS: &[(&str, bool)] = &[
     ("XGROUP CREATE s h 0", false),
     ("XGROUP CREATE s h 0 MKSTREAM", false),
@@ -168,7 +168,7 @@ const WITHOUT_NEWS: &[(&str, bool)] = &[
     ("EXPIRE s -1", true),
 ];
 
-/// Makes the stream anew for the next of these.
+/// Recreates the stream for the next of these commands.
 fn make_stream(conn: &mut Conn) {
     let lines = "FLUSHALL\nXADD s 1-1 f v\nXADD s 1-2 f v\nXGROUP CREATE s g $\nXGROUP CREATECONSUMER s g c\n\
                  XGROUP CREATE s other 0\nXREADGROUP GROUP other c COUNT 1 STREAMS s >";
@@ -186,7 +186,7 @@ fn groups_do_not_count_as_a_change_of_what_is_watched() {
             conn.cmd("MULTI").unwrap();
             assert_eq!(conn.cmd("EXEC").unwrap().is_null(), *changes, "{line}");
         }
-        // A new stream is one.
+        // A new stream is a change.
         make_stream(&mut other);
         conn.cmd("WATCH new").unwrap();
         other.cmd("XGROUP CREATE new g 0 MKSTREAM").unwrap();
@@ -199,17 +199,18 @@ fn groups_do_not_count_as_a_change_of_what_is_watched() {
 fn a_command_that_adds_nothing_to_a_stream_retries_no_waiter() {
     on_all(true, |server| {
         let mut other = server.connect();
-        // Those behind it add something, or take everything away; and 7.2 has groups' end looked at.
+        // The commands behind the first XADD add entries or remove the stream; and 7.2 wakes readers when a group is
+        // destroyed.
         let without_news = WITHOUT_NEWS.iter().take_while(|(line, _)| !line.starts_with("XADD"));
         for (line, _) in without_news.filter(|(line, _)| !line.contains("DESTROY")) {
             make_stream(&mut other);
             let mut reader = waiting(server, "XREAD BLOCK 0 STREAMS s none $ $", 1);
-            // If the command were run again now, it would find the wrong type.
+            // If the command ran again now, it would find the wrong type.
             other.cmd("SET none 1").unwrap();
             let mut member = waiting(server, "XREADGROUP GROUP g x BLOCK 0 STREAMS s >", 2);
             other.cmd("XGROUP DELCONSUMER s g x").unwrap();
             assert!(!other.cmd(line).unwrap().is_error(), "{line}");
-            // Had it been run again, it would have its consumer again.
+            // A second run would have recreated its consumer.
             let consumers = other.cmd("XINFO CONSUMERS s g").unwrap();
             assert!(!consumers.items().iter().any(|one| one.items()[1].text() == b"x"), "{line}");
             other.cmd("DEL none").unwrap();
@@ -217,7 +218,7 @@ fn a_command_that_adds_nothing_to_a_stream_retries_no_waiter() {
             expect(&mut reader, &entry("s", "10-1", "v"));
             expect(&mut member, &entry("s", "10-1", "v"));
         }
-        // What the group is set back to doesn't count as news either.
+        // Setting the group back wakes no reader either.
         make_stream(&mut other);
         let mut member = waiting(server, "XREADGROUP GROUP g c BLOCK 0 STREAMS s >", 1);
         ask(&mut other, "XGROUP SETID s g 1-1", "+OK|");
@@ -265,7 +266,7 @@ fn no_command_waits_within_a_transaction() {
 
 #[test]
 fn no_command_waits_within_a_script() {
-    // 7.0 refuses BLOCK there.
+    // 7.0 refuses BLOCK in scripts.
     on_all(false, |server| {
         let mut conn = server.connect();
         ask(&mut conn, "EVAL return(redis.call('xread','block','0','streams',KEYS[1],'$')) 1 s", "$-1|");
@@ -273,7 +274,7 @@ fn no_command_waits_within_a_script() {
 }
 
 #[test]
-fn what_happens_to_streams_is_published() {
+fn events_of_streams_are_published() {
     on_all(true, |server| {
         let (mut listener, mut conn) = (server.connect(), server.connect());
         ask(&mut conn, "CONFIG SET notify-keyspace-events Et", "+OK|");
@@ -298,7 +299,8 @@ fn what_happens_to_streams_is_published() {
     });
 }
 
-/// How long a stream is after each of many additions that trim by whole blocks, for entries of several shapes.
+/// Returns the length of a stream after each of many additions that trim by whole blocks, for entries of several
+/// shapes.
 fn lengths_with_blocks(server: &Server) -> Vec<i64> {
     let mut conn = server.connect();
     ask(&mut conn, "CONFIG SET stream-node-max-entries 0", "+OK|");
@@ -327,13 +329,13 @@ fn lengths_with_blocks(server: &Server) -> Vec<i64> {
 }
 
 #[test]
-fn trimming_by_whole_blocks_leaves_what_it_leaves_in_redis() {
+fn trimming_by_whole_blocks_leaves_as_much_as_in_redis() {
     let wanted = lengths_with_blocks(&Server::oracle(&[]));
     on_all(false, |server| assert_eq!(lengths_with_blocks(server), wanted));
 }
 
-/// Commands about messages that producers name, drawn from a seed. The streams' last IDs are in the far future, so that new IDs don't
-/// depend on the clock, and nothing is too old.
+/// Random commands about messages with producers' ids. The streams' last IDs are in the far future, so that new IDs
+/// don't depend on the clock and no message is too old.
 fn named_messages(seed: u64) -> Vec<String> {
     let mut rng = Rng::new(seed);
     let mut lines: Vec<String> = ["s", "t"].map(|key| format!("XADD {key} 9999999999999-1 a b")).into();
@@ -386,16 +388,16 @@ fn messages_that_producers_name_are_added_once_as_in_redis_8() {
     }
 }
 
-/// Penstock has no radix tree to count the nodes of.
+/// Removes the count of radix tree nodes, since Penstock has no radix tree.
 fn without_nodes(reply: &str) -> String {
     let Some((before, rest)) = reply.split_once("radix-tree-nodes\\r\\n") else { return reply.to_owned() };
     let (_, after) = rest.split_once("\\r\\n").unwrap();
     format!("{before}{after}")
 }
 
-/// What one server knows of messages, the other knows after DUMP and RESTORE.
+/// The other server knows the same messages after DUMP and RESTORE.
 #[test]
-fn payloads_carry_what_producers_have_sent_to_and_from_redis_8() {
+fn payloads_carry_producers_messages_to_and_from_redis_8() {
     let Some(oracle) = Server::redis8(&[]) else { return };
     let subject = Server::penstock(&[]);
     for (from, to) in [(&subject, &oracle), (&oracle, &subject)] {
@@ -421,9 +423,9 @@ fn payloads_carry_what_producers_have_sent_to_and_from_redis_8() {
     }
 }
 
-/// Snapshots and append-only files of one server, read by another start.
+/// Snapshots and append-only files of a server, read after a restart.
 #[test]
-fn files_keep_what_producers_have_sent() {
+fn files_keep_producers_messages() {
     for preamble in ["yes", "no"] {
         let server = Server::penstock(&[
             "--appendonly",

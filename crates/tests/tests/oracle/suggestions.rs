@@ -1,6 +1,7 @@
-//! Suggestions in files and payloads: what is loaded is what was saved, whatever is written meanwhile. No oracle has them without a module.
+//! Suggestions in files and payloads: loaded data equals saved data, in spite of concurrent writes. No oracle has
+//! suggestions without a module.
 
-// A test fails by panicking.
+// Tests fail by panicking.
 #![allow(clippy::panic, clippy::unwrap_used)]
 
 use penstock_tests::bytes::{Command, encode_all};
@@ -11,7 +12,7 @@ use penstock_tests::server::Server;
 
 /// Suggestions of a key that a snapshot saves in many steps.
 const LARGE: usize = 20_000;
-/// Changes that are made while a snapshot is.
+/// Changes during a snapshot.
 const CHANGES: usize = 5000;
 
 fn start(directory: &Directory, args: &[&str]) -> Server {
@@ -32,7 +33,7 @@ fn title(rng: &mut Rng) -> String {
     (0..2 + rng.below(5)).map(|_| *rng.pick(&of)).collect::<String>() + &rng.below(300).to_string()
 }
 
-/// Sends changes, and looks that none fails.
+/// Sends changes, and checks that none fails.
 fn change(conn: &mut Conn, rng: &mut Rng, count: usize) {
     let mut commands = Vec::new();
     for _ in 0..count {
@@ -57,7 +58,7 @@ fn fill(server: &Server) {
     }
 }
 
-/// What there is, by all that can be asked.
+/// Returns the data, by all commands that read it.
 fn state(server: &Server) -> Vec<String> {
     let mut conn = server.connect();
     let mut all: Vec<_> = ["DEBUG DIGEST", "PEXPIRETIME small", "FT.SUGLEN large"]
@@ -81,7 +82,7 @@ fn state(server: &Server) -> Vec<String> {
     all
 }
 
-/// Waits for the snapshot or the rewrite that has begun, while more is changed.
+/// Waits for the snapshot or rewrite in progress, while making changes.
 fn change_beside(server: &Server, begin: &str) {
     let mut conn = server.connect();
     assert!(!conn.cmd(begin).unwrap().is_error());
@@ -136,7 +137,7 @@ fn a_payload_has_them() {
     assert_eq!(text(&mut conn, "DEBUG DIGEST-VALUE large"), digest);
     assert_eq!(text(&mut conn, "DEBUG RELOAD"), "OK");
     assert_eq!(state(&server), before);
-    // Nothing of a payload that is cut short is taken.
+    // A truncated payload is refused completely.
     conn.send(&encode_all(&[vec![
         b"RESTORE".to_vec(),
         b"cut".to_vec(),
@@ -149,7 +150,7 @@ fn a_payload_has_them() {
 }
 
 #[test]
-fn what_they_take_is_told() {
+fn memory_usage_is_reported() {
     let server = start(&Directory::new(), &[]);
     let mut conn = server.connect();
     let mut usage = |titles: usize| {

@@ -1,4 +1,5 @@
-//! Pipeline tokens where servers change parts: what a resumed one covers, and what replicas know of it.
+//! Pipeline tokens on servers that change roles: the writes that a resumed pipeline covers, and the knowledge of
+//! replicas.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +13,7 @@ fn follow(server: &Server, primary: &Server) {
     server.wait_until("the link is up", is_up);
 }
 
-/// What the connection that broke has written is waited for by the one that goes on for it.
+/// WAIT on a resumed connection covers the writes of the broken one.
 #[test]
 fn wait_behind_resume_covers_what_the_broken_connection_wrote() {
     let primary = penstock();
@@ -32,13 +33,13 @@ fn wait_behind_resume_covers_what_the_broken_connection_wrote() {
     assert_eq!(replies[1].integer(), Some(1), "{}", replies[0].escaped());
     let mut on_disk = |command: &str| conn.cmd(command).unwrap().items()[1].integer();
     assert_eq!(on_disk("WAITAOF 0 1 20000"), Some(1));
-    // Longer than a file is not synced.
+    // Longer than a write stays unsynced.
     assert_eq!(on_disk("WAITAOF 0 2 4000"), Some(1));
     signal(&replicas[0], "CONT");
     assert_eq!(conn.cmd("WAIT 2 20000").unwrap().integer(), Some(2));
 }
 
-/// Refusals of a replica count nowhere, so that the count, and the places of failures, are those of the history.
+/// A replica's refusals count nowhere, so the count and the positions of failures match the history.
 #[test]
 fn a_token_counts_on_the_primary_alone() {
     let [a, b] = [penstock(), penstock()];
@@ -52,7 +53,8 @@ fn a_token_counts_on_the_primary_alone() {
         let refused = b.connect().cmd(command).unwrap();
         assert!(refused.text().starts_with(b"READONLY"), "{}", refused.escaped());
     }
-    // Both parts change, there and back, while connections have the token: one that waits, and one that goes on to write.
+    // The servers exchange roles, back and forth, while connections hold the token: one is blocked, and one continues
+    // to write.
     for (from, to) in [(&a, &b), (&b, &a)] {
         conn.send(b"BLPOP nothing 0\r\n").unwrap();
         from.wait_until("it waits", |from| from.figure("blocked_clients") == 1);
@@ -70,7 +72,7 @@ fn a_token_counts_on_the_primary_alone() {
     assert_eq!(b.connect().cmd("REPLICAOF NO ONE").unwrap().text(), b"OK");
     follow(&a, &b);
     assert!(text(&a, "INFO replication").contains("role:slave"));
-    // The connection that still has the token of the server that is a replica now is closed.
+    // The connection that still has the token on the new replica is closed.
     assert!(conn.cmd("LPUSH k z").is_err());
     let told = b.connect().cmd("PIPELINE RESUME loader").unwrap();
     let numbers: Vec<_> = told.items().iter().filter_map(|item| item.integer()).collect();

@@ -1,5 +1,5 @@
-//! Client-side caching (CLIENT TRACKING) against redis-server: what each of a few connections is sent, replies and
-//! invalidations, in their order. Penstock runs each script with one thread and with three.
+//! Client-side caching (CLIENT TRACKING) compared with redis-server: the replies and invalidations of a few
+//! connections, in their order. Penstock runs each script with one thread and with three.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -7,19 +7,19 @@ use penstock_tests::bytes::{command, encode};
 use penstock_tests::conn::Conn;
 use penstock_tests::server::Server;
 
-/// Connections of a script. Penstock hands them to its threads in turn.
+/// Connections of a script. Penstock distributes them over its threads.
 const CONNECTIONS: usize = 4;
 
-/// Connections before those.
+/// Number of connections before those.
 const EARLIER: usize = 100;
 
-/// What ends a round: answered by a connection in whatever state, and no reply to anything else.
+/// The mark of a round's end: a connection in any state replies to it, and it occurs in no other reply.
 const MARK: &str = "end-of-round";
 
-/// Gives a connection time to be shown all that is there for it, and returns that.
+/// Returns everything that was sent to a connection so far.
 fn drain(conn: &mut Conn) -> Vec<String> {
     let mut all = Vec::new();
-    // What comes from other threads may follow the reply that it came with.
+    // Messages from other threads may follow the reply that they belong to.
     for _ in 0..2 {
         conn.send(&encode(&command(&format!("PING {MARK}")))).unwrap();
         loop {
@@ -27,17 +27,17 @@ fn drain(conn: &mut Conn) -> Vec<String> {
             if reply.contains(MARK) {
                 break;
             }
-            // HELLO's tells of the server.
+            // HELLO's reply depends on the server.
             all.push(if reply.contains("version") { "hello".into() } else { reply });
         }
     }
     all
 }
 
-/// What the connections of a server are sent while a script runs. Each line is a connection's letter and its commands,
-/// with semicolons between those that are sent together; `#A` is the number of connection A.
+/// Returns the output of a server's connections for a script. Each line is a connection's letter and its commands;
+/// semicolons separate commands that are sent together; `#A` is the number of connection A.
 fn run(server: &Server, script: &str) -> Vec<String> {
-    // So that their numbers are no others' in the replies.
+    // So that the connections' numbers are unlike other numbers in the replies.
     (0..EARLIER).for_each(|_| drop(server.connect().cmd("PING").unwrap()));
     let mut conns: Vec<Conn> = (0..CONNECTIONS).map(|_| server.connect()).collect();
     let ids: Vec<String> = conns
@@ -55,7 +55,7 @@ fn run(server: &Server, script: &str) -> Vec<String> {
         let at = usize::from(name.as_bytes()[0] - b'A');
         let bytes: Vec<u8> = commands.split("; ").flat_map(|line| encode(&command(line))).collect();
         conns[at].send(&bytes).unwrap();
-        // Its own replies come before the others are asked.
+        // Read the connection's own replies before those of the others.
         let mut round = vec![format!("{line} =>")];
         for at in (0..CONNECTIONS).map(|n| (at + n) % CONNECTIONS) {
             let shown = drain(&mut conns[at]);
@@ -93,7 +93,7 @@ fn check(scripts: &[&str]) {
 }
 
 #[test]
-fn keys_that_were_read_are_told_of_once() {
+fn each_read_key_is_invalidated_once() {
     check(&[
         "A HELLO 3; CLIENT TRACKING ON
          A GET k; GET j; MGET a b c
@@ -106,7 +106,7 @@ fn keys_that_were_read_are_told_of_once() {
          B SET k x; SET k y
          A CLIENT TRACKING OFF
          B SET k z",
-        // Any type, and what reads without a value.
+        // Keys of any type, and reads that don't return a value.
         "A HELLO 3; CLIENT TRACKING ON
          B RPUSH l 1 2 3; SADD s a; HSET h f v; ZADD z 1 m; XADD x 1-1 f v; SETBIT bits 1 1; PFADD hll a
          A LRANGE l 0 -1; SMEMBERS s; HGETALL h; ZRANGE z 0 -1; XRANGE x - +; GETBIT bits 1; PFCOUNT hll; TTL k; EXISTS e f
@@ -117,7 +117,7 @@ fn keys_that_were_read_are_told_of_once() {
          B SADD t q; LPUSH y 1; ZADD z 9 q; SET q v; LPUSH l 9
          A GET l
          B DEL l",
-        // Names count in whatever database.
+        // Names count in any database.
         "A HELLO 3; CLIENT TRACKING ON; SELECT 1; GET k
          B SET k v
          A GET k
@@ -136,7 +136,7 @@ fn keys_that_were_read_are_told_of_once() {
          A LRANGE l 0 -1; LRANGE m 0 -1
          B LMOVE l m LEFT RIGHT
          B GETDEL b; GETEX m; PERSIST l; UNLINK m",
-        // Nothing that changes nothing.
+        // No message for commands that change nothing.
         "A HELLO 3; CLIENT TRACKING ON
          B SADD s a; HSET h f v; SET n x
          A SMEMBERS s; HGET h f; GET n; GET none
@@ -152,7 +152,7 @@ fn keys_that_were_read_are_told_of_once() {
 }
 
 #[test]
-fn a_client_is_told_of_its_own_changes_behind_the_reply() {
+fn invalidations_of_own_changes_follow_the_reply() {
     check(&[
         "A HELLO 3; CLIENT TRACKING ON; SET k 1; GET k; SET k 2; GET k; SET k 3; DEL k; PING
          A GET a; GET b; MSET a 1 b 2; PING
@@ -229,7 +229,7 @@ fn clients_choose_which_reads_count() {
 }
 
 #[test]
-fn flushes_are_told_to_all_that_cache() {
+fn a_flush_invalidates_all_caches() {
     check(&[
         "A HELLO 3; CLIENT TRACKING ON
          B FLUSHALL
@@ -249,7 +249,7 @@ fn flushes_are_told_to_all_that_cache() {
 }
 
 #[test]
-fn broadcasts_tell_of_all_keys_that_begin_as_asked() {
+fn broadcasts_cover_all_keys_with_the_prefix() {
     check(&[
         "A HELLO 3; CLIENT TRACKING ON BCAST PREFIX user: PREFIX item:
          B SET user:2 1; SET other 1; SET user:1 1; SET item:1 1; SET user:2 2
@@ -268,7 +268,7 @@ fn broadcasts_tell_of_all_keys_that_begin_as_asked() {
          A GET k; GET k
          B CLIENT TRACKING ON BCAST
          B SET k 2",
-        // What was remembered before is nothing for one that is told of beginnings.
+        // Keys remembered before don't matter to a client that tracks prefixes.
         "A HELLO 3; CLIENT TRACKING ON; GET k; CLIENT TRACKING OFF; CLIENT TRACKING ON BCAST PREFIX x
          B SET k 1; SET x 1",
         "A CLIENT TRACKING ON PREFIX a
@@ -318,7 +318,7 @@ fn another_connection_gets_the_messages() {
 }
 
 #[test]
-fn a_connection_that_is_gone_breaks_the_way() {
+fn redirection_to_a_closed_connection_is_reported() {
     let servers = [Server::oracle(&[]), Server::penstock(&["--threads", "1"]), Server::penstock(&["--threads", "3"])];
     let told = servers.each_ref().map(|server| {
         (0..EARLIER).for_each(|_| drop(server.connect().cmd("PING").unwrap()));
@@ -348,19 +348,19 @@ fn a_connection_that_is_gone_breaks_the_way() {
     assert_eq!(told[2], told[0]);
 }
 
-/// How many invalidations of single keys have come for a connection.
+/// Returns the number of invalidations of single keys for a connection.
 fn invalidations(conn: &mut Conn) -> usize {
     drain(conn).iter().filter(|told| told.contains("invalidate") && told.contains("*1")).count()
 }
 
 #[test]
-fn keys_that_expire_or_have_no_room_are_told_of() {
+fn keys_that_expire_or_exceed_the_table_are_invalidated() {
     for server in [Server::oracle(&[]), Server::penstock(&["--threads", "1"]), Server::penstock(&["--threads", "3"])] {
         let (mut a, mut b) = (server.connect(), server.connect());
         for line in ["HELLO 3", "CLIENT TRACKING ON", "SET k v PX 60", "GET k"] {
             a.cmd(line).unwrap();
         }
-        // Nobody asks for it.
+        // No command accesses the key.
         assert!(a.read().unwrap().escaped().contains("invalidate"));
         b.cmd("CONFIG SET tracking-table-max-keys 3").unwrap();
         for n in 0..20 {
@@ -387,7 +387,7 @@ fn keys_that_expire_or_have_no_room_are_told_of() {
 }
 
 #[test]
-fn keys_that_are_evicted_are_told_of() {
+fn evicted_keys_are_invalidated() {
     for server in [Server::oracle(&[]), Server::penstock(&["--threads", "2"])] {
         let (mut a, mut b) = (server.connect(), server.connect());
         for line in ["HELLO 3", "SET k v", "SET l v", "CLIENT TRACKING ON", "MGET k l"] {
@@ -405,7 +405,7 @@ fn keys_that_are_evicted_are_told_of() {
 }
 
 #[test]
-fn commands_that_wait_are_told_of_what_they_have_read() {
+fn keys_read_by_blocking_commands_are_invalidated() {
     for server in [Server::penstock(&["--threads", "1"]), Server::penstock(&["--threads", "3"])] {
         let (mut a, mut b) = (server.connect(), server.connect());
         for line in ["HELLO 3", "CLIENT TRACKING ON"] {
@@ -414,7 +414,7 @@ fn commands_that_wait_are_told_of_what_they_have_read() {
         a.send(&encode(&command("XREAD BLOCK 0 STREAMS s $"))).unwrap();
         server.wait_until("it waits", |server| server.figure("blocked_clients") == 1);
         b.cmd("XADD s 1-1 f v").unwrap();
-        // It has been told of the key when it found nothing, and is told again when it has read it.
+        // One invalidation from the first, empty read, and another one after the entry was read.
         let told = [a.read().unwrap().escaped(), a.read().unwrap().escaped()];
         assert!(told[0].contains("invalidate") && told[1].contains("1-1"), "{told:?}");
         b.cmd("XADD s 2-1 f v").unwrap();

@@ -1,5 +1,5 @@
-//! What one side of a link can't use of the other's: snapshots that can't be loaded, commands that fail on the replica, and a connection that has
-//! ended.
+//! Data that the other side of a link can't use: snapshots that can't be loaded, commands that fail on the replica, and
+//! a closed connection.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,14 +11,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use penstock_tests::conn::Conn;
+use penstock_tests::directory::Directory;
 use penstock_tests::server::Server;
 
 use super::links::{PRIMARY, is_up, oracle_of, penstock, replica_of, text, wait_until_equal};
 
-/// How long the sides are watched: without pauses there are dozens of tries in it.
+/// Duration of the observation: without pauses there would be dozens of attempts.
 const WATCHED: Duration = Duration::from_secs(5);
 
-/// Asks for all data as a replica of this port does, and waits for the beginning of the snapshot, but not beyond this time.
+/// Requests a full sync as a replica with this port does, and waits for the beginning of the snapshot, but only until
+/// `until`.
 fn ask_for_snapshot(port: u16, listens: u16, until: Instant) -> Conn {
     let mut conn = Conn::open(port).unwrap();
     for said in [&format!("REPLCONF listening-port {listens}"), "REPLCONF capa eof capa psync2"] {
@@ -32,7 +34,8 @@ fn ask_for_snapshot(port: u16, listens: u16, until: Instant) -> Conn {
     conn
 }
 
-/// A replica that closes the connection instead of loading what it is sent waits ever longer for the next snapshot. Others don't.
+/// A replica that closes the connection instead of loading its snapshot waits ever longer for the next one. Other
+/// replicas don't.
 #[test]
 fn a_replica_that_can_not_load_is_sent_few_snapshots() {
     let primary = penstock();
@@ -49,9 +52,29 @@ fn a_replica_that_can_not_load_is_sent_few_snapshots() {
     let replica = replica_of(primary.port(), &[]);
     replica.wait_until("the link is up", is_up);
     wait_until_equal(&primary, &replica);
+    // As in Redis, replicas are no clients there.
+    primary.wait_until("only this client is counted", |primary| primary.figure("connected_clients") == 1);
 }
 
-/// A made-up primary. Its snapshots contain a value of a type that doesn't exist.
+/// Tools read the snapshot and close the connection, for example `redis-cli --rdb` for each backup.
+#[test]
+fn a_tool_that_only_reads_snapshots_gets_each_at_once() {
+    let primary = penstock();
+    primary.connect().cmd("SET k v").unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    for _ in 0..6 {
+        let mut tool = Conn::open(primary.port()).unwrap();
+        tool.send(b"SYNC\r\n").unwrap();
+        let mut received = Vec::new();
+        while !received.windows(5).any(|window| window == b"REDIS") && Instant::now() < until {
+            received.extend(tool.read_for(Duration::from_millis(20)).unwrap().0);
+        }
+    }
+    // Growing pauses would add up to 31 seconds.
+    assert!(Instant::now() + Duration::from_secs(40) < until);
+}
+
+/// A fake primary. Its snapshots contain a value of an unknown type.
 fn unknown_primary(tries: Arc<AtomicUsize>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -66,7 +89,7 @@ fn unknown_primary(tries: Arc<AtomicUsize>) -> u16 {
                 }
             }
             tries.fetch_add(1, Ordering::SeqCst);
-            // Until the replica has had enough of it.
+            // Until the replica gives up.
             while socket.read(&mut buffer).unwrap_or(0) > 0 {}
         }
     });
@@ -74,7 +97,7 @@ fn unknown_primary(tries: Arc<AtomicUsize>) -> u16 {
 }
 
 #[test]
-fn a_snapshot_that_can_not_be_loaded_is_told_and_asked_for_less_and_less() {
+fn a_snapshot_that_cannot_be_loaded_is_reported_and_requested_ever_less() {
     let tries = Arc::new(AtomicUsize::new(0));
     let port = unknown_primary(tries.clone());
     let server = penstock();
@@ -86,12 +109,13 @@ fn a_snapshot_that_can_not_be_loaded_is_told_and_asked_for_less_and_less() {
     let info = text(&server, "INFO replication");
     assert!(info.contains(&format!("master_link_error:{told}")), "{info}");
     assert!(server.log().contains(told) && server.log().contains("Another try follows"), "{}", server.log());
-    // It is told no longer when another primary is followed, or none.
+    // The error is reported no longer after another REPLICAOF.
     server.connect().cmd("REPLICAOF NO ONE").unwrap();
     assert!(!text(&server, "INFO replication").contains("master_link_error"));
 }
 
-/// A made-up primary without data that sends `stream` to the first replica that asks, and closes the connection without having read what it is told.
+/// A fake primary without data, which sends `stream` to the first replica, and closes the connection without having
+/// read the acknowledgement.
 fn ending_primary(stream: Vec<u8>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -103,16 +127,18 @@ fn ending_primary(stream: Vec<u8>) -> u16 {
             assert!(socket.read(&mut buffer).unwrap() > 0);
             socket.write_all(answer).unwrap();
         }
-        // The snapshot is loaded, and the first acknowledgement waits here, unread: so the system ends the connection with a reset.
+        // The snapshot is loaded, and the first acknowledgement stays unread, so the system ends the connection with a
+        // reset.
         socket.peek(&mut buffer).unwrap();
         socket.write_all(&stream).unwrap();
     });
     port
 }
 
-/// It can't tell how far it is any more, which is no reason to forget what it has been sent: another replica may have the same and no more.
+/// The replica can't report its offset any more, but must not discard the received data: no other replica may have
+/// more.
 #[test]
-fn what_had_arrived_before_the_link_ended_is_applied() {
+fn data_received_before_the_link_ended_is_applied() {
     const WRITES: usize = 400;
     let write = |number| {
         format!(
@@ -125,9 +151,9 @@ fn what_had_arrived_before_the_link_ended_is_applied() {
     assert_eq!(replica.connect().cmd("DBSIZE").unwrap().integer(), Some(WRITES as i64), "{}", replica.log());
 }
 
-/// As Redis tells it: a line in the log, and a figure.
+/// As in Redis: a line in the log, and a figure.
 #[test]
-fn a_command_that_fails_on_the_replica_is_told() {
+fn a_command_that_fails_on_the_replica_is_reported() {
     for (primary, kind) in [
         (penstock(), replica_of as fn(u16, &[&str]) -> Server),
         (penstock(), oracle_of),
@@ -142,4 +168,20 @@ fn a_command_that_fails_on_the_replica_is_told() {
         replica.wait_until("it is counted", |replica| replica.figure("unexpected_error_replies") == 1);
         assert!(text(&replica, "INFO errorstats").contains("errorstat_WRONGTYPE:count=1"));
     }
+}
+
+/// The changes that load a file again are no units of the stream.
+#[test]
+fn replicas_are_sent_changes_after_the_append_only_file_was_loaded_again() {
+    let directory = Directory::new();
+    let args = ["--appendonly", "yes", "--enable-debug-command", "yes", "--dir", directory.root()];
+    let primary = Server::penstock(&args);
+    let replica = replica_of(primary.port(), &[]);
+    replica.wait_until("the link is up", is_up);
+    for command in ["SET a 1", "DEBUG LOADAOF", "SET b 2"] {
+        assert_eq!(primary.connect().cmd(command).unwrap().text(), b"OK", "{command}");
+    }
+    wait_until_equal(&primary, &replica);
+    assert_eq!(replica.connect().cmd("MGET a b").unwrap().items().len(), 2);
+    assert_eq!(replica.connect().cmd("GET b").unwrap().text(), b"2");
 }

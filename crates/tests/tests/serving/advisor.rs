@@ -1,24 +1,23 @@
-//! The advisor in the server: what it finds of a connection's round trips, what it doesn't of pipelines, and what it takes.
+//! The advisor in the server: findings for single commands, no findings for pipelines, and its memory.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use penstock_tests::bytes::{Command, command};
 use penstock_tests::conn::Conn;
 use penstock_tests::reply::Reply;
 use penstock_tests::server::{Server, comes_true};
 
-/// What a client does between two commands. Longer than what a busy machine adds to a round trip, so that none looks like a pause,
-/// but by chance.
+/// Time that some clients think between two commands. The advisor takes it for a pause.
 const THINKS: Duration = Duration::from_millis(4);
-/// How often a test that the machine may disturb is tried.
+/// Number of attempts to find a loop.
 const TRIES: usize = 20;
 const MOVIES: u64 = 10;
 
-/// A reply of keys and values.
+/// Converts a reply of keys and values.
 fn fields(reply: &Reply) -> BTreeMap<String, Reply> {
     let pairs = reply.items().chunks(2);
     pairs.map(|pair| (String::from_utf8_lossy(pair[0].text()).into_owned(), pair[1].clone())).collect()
@@ -32,19 +31,19 @@ fn number(fields: &BTreeMap<String, Reply>, name: &str) -> u64 {
     text(fields, name).parse().unwrap()
 }
 
-/// What ADVISE LIST answers.
+/// The findings of ADVISE LIST.
 fn listed(conn: &mut Conn) -> Vec<BTreeMap<String, Reply>> {
     conn.cmd("ADVISE LIST COUNT -1").unwrap().items().iter().map(fields).collect()
 }
 
-/// The finding of this kind, as ADVISE GET has it.
+/// The finding of this kind, from ADVISE GET.
 fn find(conn: &mut Conn, kind: &str) -> Option<BTreeMap<String, Reply>> {
     let all = listed(conn);
     let id = all.iter().find(|finding| text(finding, "kind") == kind).map(|finding| text(finding, "id"))?;
     Some(fields(&conn.cmd(&format!("ADVISE GET {id}")).unwrap()))
 }
 
-/// The same, once there is one.
+/// Waits for a finding of this kind.
 fn found(server: &Server, kind: &str) -> Option<BTreeMap<String, Reply>> {
     let mut conn = server.connect();
     let mut finding = None;
@@ -55,7 +54,8 @@ fn found(server: &Server, kind: &str) -> Option<BTreeMap<String, Reply>> {
     finding
 }
 
-/// The same, if there is one when connections have been silent for as long as a round trip may take.
+/// Returns the finding of this kind, if there is one after the connections have been silent for as long as a round trip
+/// may take.
 fn found_soon(server: &Server, kind: &str) -> Option<BTreeMap<String, Reply>> {
     sleep(Duration::from_secs(1));
     find(&mut server.connect(), kind)
@@ -71,12 +71,15 @@ fn prefixes(movie: u64) -> Vec<String> {
     words.iter().flat_map(|word| (2..=word.len()).map(|len| word[..len].to_owned())).collect()
 }
 
-/// The script of "How I used 98840 commands less and saved 4 seconds": a movie's score is read once for each of its prefixes.
-/// Returns how often.
-fn add_movies(conn: &mut Conn, score: &str) -> u64 {
+/// The script of "How I used 98840 commands less and saved 4 seconds": it reads a movie's score once for each of its
+/// prefixes. Returns the number of reads, and the time of the quickest command.
+fn add_movies(conn: &mut Conn, thinks: Duration) -> (u64, Duration) {
+    let mut quickest = Duration::MAX;
     let mut wait_for = |line: &[&str]| {
-        sleep(THINKS);
-        conn.call(&words(line)).unwrap()
+        sleep(thinks);
+        let began = Instant::now();
+        conn.call(&words(line)).unwrap();
+        quickest = quickest.min(began.elapsed());
     };
     let mut reads = 0;
     for movie in 1..=MOVIES {
@@ -84,49 +87,49 @@ fn add_movies(conn: &mut Conn, score: &str) -> u64 {
         for prefix in prefixes(movie) {
             let key = format!("testing:redis:index:{prefix}");
             wait_for(&["ZSCORE", &key, &name]);
-            wait_for(&["ZADD", &key, score, &name]);
+            wait_for(&["ZADD", &key, "0", &name]);
             reads += 1;
         }
         wait_for(&["HSET", &format!("testing:redis:data:Number{movie}"), &name, "{}"]);
     }
-    reads
+    (reads, quickest)
 }
 
-/// What is found never exceeds what was made in vain, and is nearly all of that unless the machine is too busy.
+/// The repeated reads are a matter of order, so a busy machine does not change their number.
 #[test]
 fn the_movie_script_reads_each_score_once_for_each_prefix() {
     let server = Server::penstock(&["--threads", "2"]);
-    let mut found_ones = Vec::new();
-    for _ in 0..TRIES {
-        let mut other = server.connect();
-        other.cmd("FLUSHALL").unwrap();
-        other.cmd("ADVISE RESET").unwrap();
-        // It never sends two commands without thinking in between: what it would do then would be a pause.
-        let mut conn = server.connect();
-        conn.cmd("CLIENT SETNAME importer").unwrap();
-        let reads = add_movies(&mut conn, "0");
-        let Some(finding) = found_soon(&server, "repeated-read") else { continue };
-        let (made, needed) = (number(&finding, "round-trips-made"), number(&finding, "round-trips-needed"));
-        let (wasted, in_vain) = (made - needed, reads - MOVIES);
-        found_ones.push((made, needed));
-        assert!(made <= reads && wasted <= in_vain, "{finding:?}");
-        if wasted * 10 < in_vain * 9 {
-            // The machine was busy for longer than a round trip takes, again and again.
-            continue;
-        }
-        assert!(text(&finding, "client").starts_with("importer"), "{finding:?}");
-        assert_eq!(finding["steps"].items()[0].text(), b"ZSCORE testing:redis:index:<word>");
-        assert!(number(&finding, "time-lost-us") >= wasted * THINKS.as_micros() as u64);
-        assert_eq!(number(&finding, "without-replies"), 0);
-        assert!(text(&finding, "remedy").contains("ask once"), "{finding:?}");
-        assert_eq!(fields(&finding["code"]).len(), 5);
-        let sample = finding["samples"].items()[0].text();
-        assert!(sample.starts_with(b"testing:redis:index:"), "{finding:?}");
-        let list = server.connect().cmd("ADVISE LIST CLIENT nobody").unwrap();
-        assert!(list.items().is_empty());
-        return;
-    }
-    panic!("{found_ones:?}");
+    let mut conn = server.connect();
+    conn.cmd("CLIENT SETNAME importer").unwrap();
+    let (reads, quickest) = add_movies(&mut conn, Duration::ZERO);
+    let finding = found_soon(&server, "repeated-read").unwrap();
+    let (made, needed) = (number(&finding, "round-trips-made"), number(&finding, "round-trips-needed"));
+    assert_eq!((made, needed), (reads, MOVIES), "{finding:?}");
+    assert!(text(&finding, "client").starts_with("importer"), "{finding:?}");
+    assert_eq!(finding["steps"].items()[0].text(), b"ZSCORE testing:redis:index:<word>");
+    // The server sees less of a round trip than the client, by a write and a read of the socket.
+    let (lost_us, quickest_us) = (number(&finding, "time-lost-us"), quickest.as_micros() as u64);
+    assert!(lost_us * 4 >= (made - needed) * quickest_us, "{lost_us} {quickest_us} {finding:?}");
+    assert_eq!(number(&finding, "without-replies"), 0);
+    assert!(text(&finding, "remedy").contains("ask once"), "{finding:?}");
+    // Five languages, and two libraries of JavaScript.
+    assert_eq!(fields(&finding["code"]).len(), 6);
+    let sample = finding["samples"].items()[0].text();
+    assert!(sample.starts_with(b"testing:redis:index:"), "{finding:?}");
+    let list = server.connect().cmd("ADVISE LIST CLIENT nobody").unwrap();
+    assert!(list.items().is_empty());
+}
+
+/// The time of a client that thinks is its own, but its reads are repeated nevertheless.
+#[test]
+fn reads_are_repeated_whatever_the_client_does_between() {
+    let server = Server::penstock(&[]);
+    let (reads, _) = add_movies(&mut server.connect(), THINKS);
+    let finding = found_soon(&server, "repeated-read").unwrap();
+    let (made, needed) = (number(&finding, "round-trips-made"), number(&finding, "round-trips-needed"));
+    assert_eq!((made, needed), (reads, MOVIES), "{finding:?}");
+    let thought_us = (made - needed) * THINKS.as_micros() as u64;
+    assert!(number(&finding, "time-lost-us") < thought_us / 2, "{finding:?}");
 }
 
 #[test]
@@ -139,7 +142,7 @@ fn a_pipelined_client_wastes_nothing() {
         let adds = prefixes(movie).iter().map(|prefix| words(&["ZADD", prefix, "0", &name])).collect::<Vec<_>>();
         conn.pipeline(&adds).unwrap();
     }
-    // Large values arrive in parts, a command at a time.
+    // Large values arrive in parts, one command at a time.
     let value = "x".repeat(100_000);
     let sets: Vec<Command> = (0..50).map(|i| words(&["SET", &format!("key:{i}"), &value])).collect();
     conn.pipeline(&sets).unwrap();
@@ -148,21 +151,35 @@ fn a_pipelined_client_wastes_nothing() {
     assert_eq!(listed(&mut server.connect()), []);
 }
 
-/// Replies that others wait for are facts: what is written is what was read.
+/// Reads a counter and writes the next number, 99 times.
+fn count(conn: &mut Conn, thinks: Duration) {
+    conn.cmd("SET visits 1000").unwrap();
+    for count in 1001..1100 {
+        sleep(thinks);
+        conn.cmd("GET visits").unwrap();
+        sleep(thinks);
+        conn.cmd(&format!("SET visits {count}")).unwrap();
+    }
+}
+
+/// With replies, the finding has high confidence: the client writes a value that depends on the one it has read.
 #[test]
 fn a_counter_that_is_read_and_written_is_found() {
     let server = Server::penstock(&[]);
-    let mut conn = server.connect();
-    conn.cmd("SET visits 1000").unwrap();
-    for count in 1001..1100 {
-        sleep(THINKS);
-        conn.cmd("GET visits").unwrap();
-        sleep(THINKS);
-        conn.cmd(&format!("SET visits {count}")).unwrap();
-    }
+    count(&mut server.connect(), Duration::ZERO);
     let finding = found(&server, "read-compute-write").unwrap();
     assert_eq!(text(&finding, "confidence"), "high");
     assert!(text(&finding, "remedy").contains("INCRBY"), "{finding:?}");
+}
+
+/// A client that thinks between the read and the write may need the value for its work.
+#[test]
+fn a_counter_of_a_client_that_thinks_is_found_with_medium_confidence() {
+    let server = Server::penstock(&[]);
+    count(&mut server.connect(), THINKS);
+    let finding = found(&server, "read-compute-write").unwrap();
+    assert_eq!(text(&finding, "confidence"), "medium");
+    assert_eq!((number(&finding, "round-trips-made"), number(&finding, "round-trips-needed")), (198, 99));
 }
 
 #[test]
@@ -170,8 +187,8 @@ fn without_the_advisor_nothing_is_found() {
     let server = Server::penstock(&["--advisor", "no"]);
     let mut conn = server.connect();
     let send = |conn: &mut Conn| {
+        // Without a pause: the time of a client that thinks is not lost.
         for i in 0..100 {
-            sleep(THINKS);
             conn.cmd(&format!("GET key:{i}")).unwrap();
         }
     };
@@ -179,10 +196,14 @@ fn without_the_advisor_nothing_is_found() {
     assert_eq!(listed(&mut server.connect()), []);
     assert_eq!(server.figure("advisor_enabled"), 0);
     conn.cmd("CONFIG SET advisor yes advisor-samples no").unwrap();
-    send(&mut conn);
-    let finding = found(&server, "loop").unwrap();
+    // A busy machine may hold the client up so often that it seems to pause.
+    let finding = (0..TRIES).find_map(|_| {
+        send(&mut conn);
+        found_soon(&server, "loop")
+    });
+    let finding = finding.unwrap();
     assert!(finding["samples"].items().is_empty(), "{finding:?}");
-    // What was found stays until it is forgotten.
+    // Findings stay until ADVISE RESET.
     conn.cmd("CONFIG SET advisor no").unwrap();
     assert_eq!(listed(&mut conn).len(), 1);
     assert_eq!(conn.cmd("ADVISE RESET").unwrap().text(), b"OK");
@@ -197,7 +218,7 @@ fn findings_of_any_number_of_patterns_and_connections_take_bounded_memory() {
     for round in 0..400_u32 {
         let mut conn = server.connect();
         for shape in 0..20 {
-            // Letters only, so that each is a pattern of its own.
+            // Only letters, so that each name is a pattern of its own.
             let letters =
                 |number: u32| format!("{number:05}").bytes().map(|digit| char::from(digit + 49)).collect::<String>();
             let key = format!("{}{}", letters(round), letters(shape));
@@ -218,7 +239,7 @@ fn findings_of_any_number_of_patterns_and_connections_take_bounded_memory() {
     assert!(grown_kib < 16 << 10, "{grown_kib}");
 }
 
-/// What is known of a connection is seen in CLIENT LIST.
+/// CLIENT LIST shows the counters of a connection.
 #[test]
 fn batches_and_commands_are_counted() {
     let server = Server::penstock(&[]);
@@ -234,7 +255,7 @@ fn batches_and_commands_are_counted() {
     };
     assert_eq!(field("tot-cmds"), 1111);
     assert_eq!(field("avg-pipeline-len-sum"), 1111);
-    // The network may cut a pipeline.
+    // The network may split a pipeline.
     assert!((4..50).contains(&field("avg-pipeline-len-cnt")), "{line}");
     assert!(field("tot-net-in") > 1111 * 14 && field("tot-net-out") >= 1111 * 7, "{line}");
 }

@@ -1,5 +1,5 @@
-//! Clients that cache what they read (CLIENT TRACKING) on several threads: after a quiet moment no cache has a value that
-//! the server hasn't, and at no time does a client read of a change before it has been told to forget what changed earlier.
+//! Clients that cache reads (CLIENT TRACKING) on several threads: after a quiet moment no cache differs from the
+//! server, and a client never sees a change before the invalidations of earlier changes.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -15,10 +15,10 @@ use penstock_tests::server::Server;
 
 const KEYS: usize = 40;
 
-/// What caching clients choose, each another.
+/// The options of the caching clients, one for each.
 const OPTIONS: &[&str] = &["", "", "NOLOOP", "BCAST", "BCAST PREFIX key:1 PREFIX key:2"];
 
-/// A client with a cache, as libraries have one: what it has asked for, in order, and what it knows.
+/// A client with a cache, as libraries have it: its requests in order, and its cached values.
 struct Caching {
     conn: Conn,
     cache: HashMap<String, Option<String>>,
@@ -44,7 +44,7 @@ impl Caching {
         self.conn.send(&bytes).unwrap();
     }
 
-    /// Reads until all that was asked for is known; `read` is shown each reply with its key, before it is cached.
+    /// Reads until all requests are answered; `read` gets each reply with its key, before it is cached.
     fn read_all(&mut self, mut read: impl FnMut(&HashMap<String, Option<String>>, &str, Option<&str>)) {
         while !self.asked.is_empty() {
             let reply = self.conn.read().unwrap();
@@ -65,7 +65,7 @@ impl Caching {
         }
     }
 
-    /// Reads what has come until now.
+    /// Reads everything sent so far.
     fn settle(&mut self) {
         for _ in 0..2 {
             self.conn.send(&encode(&command("PING"))).unwrap();
@@ -80,7 +80,7 @@ impl Caching {
     }
 }
 
-/// The keys that an invalidation names; none is all of them.
+/// Returns the keys of an invalidation; an inner None means all keys.
 fn invalidated(reply: &Reply) -> Option<Option<Vec<String>>> {
     if !reply.escaped().starts_with(">2\\r\\n$10\\r\\ninvalidate") {
         return None;
@@ -94,7 +94,7 @@ fn key(rng: &mut Rng) -> String {
     format!("key:{}", rng.below(KEYS))
 }
 
-/// Something that changes keys, in the many ways there are.
+/// Returns a random command that changes keys.
 fn change(rng: &mut Rng, number: u64) -> String {
     let (a, b) = (key(rng), key(rng));
     match rng.below(24) {
@@ -113,7 +113,7 @@ fn change(rng: &mut Rng, number: u64) -> String {
 }
 
 #[test]
-fn after_a_quiet_moment_no_cache_has_what_the_server_has_not() {
+fn after_a_quiet_moment_all_caches_match_the_server() {
     const WRITERS: usize = 3;
     const ROUNDS: usize = 150;
     for (threads, table) in [("1", "1000000"), ("2", "1000000"), ("4", "10")] {
@@ -122,7 +122,7 @@ fn after_a_quiet_moment_no_cache_has_what_the_server_has_not() {
         thread::scope(|scope| {
             let writing: Vec<_> = (0..WRITERS)
                 .map(|writer| {
-                    // One of them caches, too.
+                    // One of the writers caches, too.
                     let mut conn = server.connect();
                     scope.spawn(move || {
                         let mut rng = Rng::new(writer as u64 + 1);
@@ -154,7 +154,7 @@ fn after_a_quiet_moment_no_cache_has_what_the_server_has_not() {
             writing.into_iter().for_each(|writer| writer.join().unwrap());
             is_over.store(true, Ordering::Relaxed);
             let mut plain = server.connect();
-            // What has a time of its own is gone by then.
+            // Keys with a short expiry are gone by then.
             thread::sleep(std::time::Duration::from_millis(200));
             for (reader, options) in reading.into_iter().zip(OPTIONS) {
                 let mut caching = reader.join().unwrap();
@@ -171,8 +171,8 @@ fn after_a_quiet_moment_no_cache_has_what_the_server_has_not() {
     }
 }
 
-/// A writer changes a key and then says so in another one. A client that reads the second in a new value must have been
-/// told of the first by then.
+/// A writer changes one key and then a second one. A client that reads the second key's new value must have got the
+/// first key's invalidation by then.
 #[test]
 fn a_client_is_told_to_forget_before_it_reads_what_came_later() {
     const CHANGES: usize = 4000;

@@ -1,20 +1,21 @@
-//! `maxmemory-clients`: when connections take too much memory together, those that take most are closed, as in Redis;
-//! and `unauthenticated-input-total`, which does the same for those that have yet to authenticate.
+//! `maxmemory-clients`: if connections take too much memory together, the server closes the largest ones, as Redis
+//! does; `unauthenticated-input-total` does the same for connections without authentication.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
 use std::io;
 
+use penstock_tests::bytes::{command, encode};
 use penstock_tests::conn::{Conn, closed};
 use penstock_tests::scripts::text;
 use penstock_tests::server::Server;
 
-/// What a connection is made to take: bytes of a request that never gets whole.
+/// Makes a connection take memory: sends the bytes of a request that never becomes complete.
 fn begin_request(server: &Server, name: &str, bytes: usize) -> Conn {
     let mut conn = server.connect();
     conn.cmd(&format!("CLIENT SETNAME {name}")).unwrap();
     let head = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n", bytes + 1);
-    // It may be closed in the midst.
+    // The server may close the connection while it sends.
     let _ = conn.send(head.as_bytes()).and_then(|()| conn.send(&vec![b'x'; bytes]));
     conn
 }
@@ -23,7 +24,7 @@ fn is_listed(server: &Server, name: &str) -> bool {
     text(&server.connect().cmd("CLIENT LIST").unwrap()).contains(&format!(" name={name} "))
 }
 
-/// The bytes that CLIENT LIST shows of a connection.
+/// Returns the bytes of a connection in CLIENT LIST.
 fn tot_mem(server: &Server, name: &str) -> usize {
     let list = text(&server.connect().cmd("CLIENT LIST").unwrap());
     let line = list.lines().find(|line| line.contains(&format!(" name={name} "))).unwrap_or_default();
@@ -43,7 +44,7 @@ fn on_both(args: &[&str], check: impl Fn(&Server)) {
 }
 
 #[test]
-fn the_one_that_takes_most_is_closed() {
+fn the_largest_connection_is_closed() {
     on_both(&["--maxmemory-clients", "6mb"], |server| {
         let mut small = begin_request(server, "small", 1 << 20);
         server.wait_until("the small one is seen", |s| tot_mem(s, "small") >= 1 << 20);
@@ -94,7 +95,7 @@ fn a_limit_holds_for_present_clients_and_may_be_a_percentage() {
         let mut conn = begin_request(server, "held", 8 << 20);
         server.wait_until("it is seen", |s| tot_mem(s, "held") >= 8 << 20);
         let mut admin = server.connect();
-        // A percentage of no limit is none.
+        // A percentage without a limit means no limit.
         for words in ["maxmemory-clients 5%", "maxmemory 1gb"] {
             assert_eq!(text(&admin.cmd(&format!("CONFIG SET {words}")).unwrap()), "OK");
             assert!(is_listed(server, "held"), "{words}");
@@ -103,6 +104,26 @@ fn a_limit_holds_for_present_clients_and_may_be_a_percentage() {
         assert!(has_ended(&mut conn), "it goes on");
         assert_eq!(text(&admin.cmd("PING").unwrap()), "PONG");
     });
+}
+
+#[test]
+fn prefixes_of_tracking_and_the_keys_of_a_blocked_client_count() {
+    let name = |number: usize| format!("{number:05}{}", "x".repeat(1000));
+    let server = Server::penstock(&["--maxmemory-clients", "3mb"]);
+    let mut tracking = server.connect();
+    tracking.cmd("HELLO 3").unwrap();
+    let ended = (0..3000)
+        .map(|number| tracking.cmd(&format!("CLIENT TRACKING ON BCAST PREFIX {}", name(number))))
+        .find(Result::is_err);
+    assert!(ended.is_some(), "3,000 prefixes of 1,000 bytes are below a limit of 3 MB");
+    let mut blocked = server.connect();
+    let keys: Vec<String> = (0..3000).map(name).collect();
+    blocked.send(format!("BLPOP {} 0\r\n", keys[..10].join(" ")).as_bytes()).unwrap();
+    server.wait_until("the small one waits", |s| s.figure("blocked_clients") == 1);
+    let mut large = server.connect();
+    large.send(&encode(&command(&format!("BLPOP {} 0", keys.join(" "))))).unwrap();
+    assert!(has_ended(&mut large), "the client that waits for 3,000 keys goes on");
+    assert_eq!(server.figure("blocked_clients"), 1);
 }
 
 #[test]
@@ -123,7 +144,7 @@ fn transactions_and_arguments_that_wait_count() {
 
 #[test]
 fn watched_keys_and_subscriptions_count() {
-    // Redis counts less of them.
+    // Redis counts less for them.
     let server = Server::penstock(&["--maxmemory-clients", "3mb"]);
     for (n, what) in (1..).zip(["WATCH", "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE"]) {
         let mut conn = server.connect();
@@ -134,10 +155,10 @@ fn watched_keys_and_subscriptions_count() {
 }
 
 #[test]
-fn what_is_forgotten_counts_no_more() {
+fn released_memory_does_not_count() {
     on_both(&["--maxmemory-clients", "3mb"], |server| {
         let (mut conn, name) = (server.connect(), "n".repeat(2000));
-        // The replies come in the protocol's third version: in the second a subscriber couldn't say UNWATCH.
+        // The replies are in RESP3: in RESP2 a subscriber couldn't send UNWATCH.
         conn.cmd("HELLO 3").unwrap();
         for n in 0..4000 {
             for words in [format!("WATCH {n}{name}"), "UNWATCH".into()] {
@@ -152,7 +173,7 @@ fn what_is_forgotten_counts_no_more() {
     });
 }
 
-/// A request of about 120 KB that lacks its end: what Redis and Penstock accept at most of one that hasn't authenticated.
+/// Sends about 120 KB of an incomplete request: the most that Redis and Penstock accept without authentication.
 fn begin_large_request(server: &Server) -> Conn {
     let mut conn = server.connect();
     let bulk = [b"$16000\r\n".as_slice(), &[b'x'; 16_000], b"\r\n"].concat();
@@ -160,9 +181,9 @@ fn begin_large_request(server: &Server) -> Conn {
     conn
 }
 
-/// Says that nothing more will come, and waits until the server has read that and closed the connection.
+/// Ends the sending side, and waits until the server has closed the connection.
 fn end_and_wait(mut conn: Conn) {
-    // It may be closed already.
+    // The connection may be closed already.
     let _ = conn.finish();
     conn.read_to_close().unwrap();
 }
@@ -175,7 +196,7 @@ fn requests_before_authentication_are_limited_together() {
         let server = Server::penstock(&args);
         let mut served = server.connect();
         assert_eq!(text(&served.cmd("AUTH secret").unwrap()), "OK");
-        // Neither this one, which has authenticated, nor the next, which has sent little, is in the way.
+        // Neither this connection, which is authenticated, nor the next, which has sent little, counts.
         served.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4000000\r\n").unwrap();
         served.send(&vec![b'x'; 3_999_999]).unwrap();
         let mut late = server.connect();
@@ -191,7 +212,7 @@ fn requests_before_authentication_are_limited_together() {
         assert_eq!(text(&late.read().unwrap()), "OK");
         served.send(b"x\r\n").unwrap();
         assert_eq!(text(&served.read().unwrap()), "OK");
-        // What is gone doesn't count any more.
+        // Closed connections don't count any more.
         hostile.into_iter().for_each(end_and_wait);
         let count = server.log().matches(closing).count();
         for _ in 0..100 {
@@ -203,7 +224,7 @@ fn requests_before_authentication_are_limited_together() {
     }
 }
 
-/// CLIENT LIST of a server with a password.
+/// Returns CLIENT LIST of a server with a password.
 fn list_with_password(server: &Server) -> penstock_tests::reply::Reply {
     let mut conn = server.connect();
     conn.cmd("AUTH secret").unwrap();

@@ -1,5 +1,5 @@
-//! The time that commands see when something slow has run before them: a lock that lasts for a while must last that
-//! long from when its owner gets to know of it, whatever kept the server from answering before.
+//! The time that commands see after a slow command. A lock with a time to live must last for that time after its owner
+//! can have the reply, even if something has delayed the reply.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -10,23 +10,23 @@ use penstock_tests::server::Server;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long what is slow takes.
+/// Duration of the slow command.
 const SLOW: Duration = Duration::from_millis(250);
-/// How long a lock lasts: less than that, and more than a busy machine takes to look for it.
+/// Time to live of the lock: shorter than that, and longer than a busy machine takes to read it.
 const LOCK: Duration = Duration::from_millis(200);
 
-/// The server's time in microseconds, by a script.
+/// A Lua function that returns the server's time in microseconds.
 const NOW: &str = "local function now() local t = redis.call('TIME') return t[1] * 1000000 + t[2] end ";
 
-/// A script that takes a while, and has all keys if it declares none. It sets its key, which undoes a lock that was taken
-/// before it began, and says when it has ended.
+/// A script that takes a while, and that runs alone if it declares no keys. It sets its key, which would undo a lock
+/// taken before it began, and returns the time of its end.
 fn slow(keys: &[&str]) -> Command {
     let script = "if #KEYS == 0 then redis.call('DBSIZE') end local till = now() + tonumber(ARGV[1]) \
                   while now() < till do end redis.call('SET', KEYS[1] or 'lock', 'slow') return now()";
     eval(&format!("{NOW}{script}"), keys, &[&SLOW.as_micros().to_string()])
 }
 
-/// The server's time in microseconds.
+/// Returns the server's time in microseconds.
 fn now_us(conn: &mut Conn) -> u64 {
     let time = conn.cmd("TIME").unwrap();
     let [seconds, micros] = [0, 1].map(|i| text(&time.items()[i]).parse::<u64>().unwrap());
@@ -37,8 +37,8 @@ fn read_integer(conn: &mut Conn) -> u64 {
     conn.read().unwrap().integer().unwrap().try_into().unwrap()
 }
 
-/// Takes the lock by each of the commands that are to wait for the script, and looks for how long it is held then, by
-/// the server's clock: how long this process has to wait for its turn is no matter.
+/// Takes the lock by each of the commands, which wait for the script, and checks how long it is held, by the server's
+/// clock. So delays of the test process do not matter.
 fn check_locks(server: &Server, script: &[Vec<u8>]) {
     let (mut busy, mut conn) = (server.connect(), server.connect());
     let millis = LOCK.as_millis().to_string();
@@ -53,11 +53,11 @@ fn check_locks(server: &Server, script: &[Vec<u8>]) {
     for take in takes {
         let taken_after_script = (0..10).any(|_| {
             busy.send(&encode(script)).unwrap();
-            // Until it has begun, whether the other one is on its thread or not.
+            // Waits until the script has begun, on either thread.
             thread::sleep(Duration::from_millis(30));
             conn.pipeline(&take).unwrap();
             let ended_us = read_integer(&mut busy);
-            // The time that a command sees is up to a millisecond old.
+            // The time seen by a command is up to a millisecond old.
             let held_until_us = ended_us + LOCK.as_micros() as u64 - 1000;
             let look = conn.pipeline(&[command("PEXPIRETIME lock"), command("GET lock")]).unwrap();
             let looked_us = now_us(&mut conn);
@@ -67,7 +67,7 @@ fn check_locks(server: &Server, script: &[Vec<u8>]) {
                     assert!(until_ms as u64 >= held_until_us / 1000, "{take:?} {until_ms} {ended_us}");
                     true
                 }
-                // On a busy machine, the script may not have begun, or the look at the lock come too late.
+                // On a busy machine, the script may not have begun, or the check may come too late.
                 "slow" => false,
                 _ => {
                     assert!(looked_us >= held_until_us, "{take:?} {looked_us} {ended_us}");
@@ -87,8 +87,8 @@ fn a_lock_lasts_from_when_it_is_taken_on() {
     check_locks(&server, &slow(&[]));
 }
 
-/// Sends a slow script and a command in one batch, and says how long the server took from the script's end to after
-/// the replies to the command and to `then`.
+/// Sends a slow script and a command in one batch. Returns the server's time from the script's end until after the
+/// replies to the command and to `then`.
 fn after_slow(conn: &mut Conn, line: &str, then: Option<&str>) -> Duration {
     conn.send(&encode_all(&[slow(&[]), command(line)])).unwrap();
     let ended_us = read_integer(conn);
@@ -106,7 +106,7 @@ fn no_wait_is_shorter_than_its_timeout() {
     let shortest = |line: &str| {
         let (mut conn, request) = (server.connect(), encode(&command(line)));
         let waits = (0..100).map(|i| {
-            // At another moment of the millisecond each time.
+            // At another fraction of a millisecond each time.
             thread::sleep(Duration::from_micros(300 * (i % 4)));
             let began = Instant::now();
             conn.send(&request).unwrap();
@@ -119,7 +119,7 @@ fn no_wait_is_shorter_than_its_timeout() {
         let asking: Vec<_> = lines.map(|line| scope.spawn(|| shortest(line))).into_iter().collect();
         asking.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    // Most of what the longer ones take may be the machine's; the shortest of a hundred isn't.
+    // The machine may cause most of a longer time, but not of the shortest of a hundred.
     assert!(all.iter().all(|shortest| (TIMEOUT..2 * TIMEOUT).contains(shortest)), "{all:?}");
 }
 
@@ -146,14 +146,14 @@ fn waits_begin_when_their_command_runs() {
     let mut conn = server.connect();
     assert!(after_slow(&mut conn, "BLPOP none 0.2", None) >= Duration::from_millis(199));
     assert!(after_slow(&mut conn, "CLIENT PAUSE 200 WRITE", Some("SET k v")) >= Duration::from_millis(199));
-    // What has expired meanwhile isn't there any more.
+    // Keys that have expired meanwhile don't exist any more.
     conn.cmd("SET old v PX 100").unwrap();
     let batch = [slow(&[]), command("EXISTS old"), command("SET old new NX"), command("GET old")];
     let replies: Vec<String> = conn.pipeline(&batch).unwrap().iter().map(text).collect();
     assert_eq!(replies[1..], ["0", "OK", "new"]);
 }
 
-/// How often a subscriber has been told something since it was last asked.
+/// Returns how many messages a subscriber got since the last call.
 fn count_told(conn: &mut Conn) -> usize {
     conn.send(&encode(&command("PING"))).unwrap();
     std::iter::from_fn(|| conn.read().ok()).take_while(|reply| text(&reply.items()[0]) != "pong").count()

@@ -1,6 +1,7 @@
-//! Configuration files made for Redis and Valkey, the options that container images pass, and what only a process shows of directives.
+//! Configuration files made for Redis and Valkey, the options of container images, and the effects of directives on the
+//! process.
 
-// A test fails by panicking.
+// Tests fail by panicking.
 #![allow(clippy::panic, clippy::unwrap_used)]
 
 use std::fs;
@@ -11,9 +12,10 @@ use std::time::{Duration, Instant};
 
 use penstock_tests::conn::Conn;
 use penstock_tests::directory::Directory;
-use penstock_tests::server::{Server, comes_true, free_port, subject_program};
+use penstock_tests::ports::free_port;
+use penstock_tests::server::{Server, comes_true, subject_program};
 
-/// The files that Debian's packages install, where they are installed, and those that the environment names.
+/// Returns the files of Debian's packages, if they are installed, and the files named in the environment.
 fn conf_files() -> Vec<PathBuf> {
     let named = std::env::var("PENSTOCK_CONF_FILES").unwrap_or_default();
     let installed = ["/etc/redis/redis.conf", "/etc/valkey/valkey.conf"];
@@ -21,7 +23,7 @@ fn conf_files() -> Vec<PathBuf> {
     all.filter(|path| fs::read(path).is_ok()).collect()
 }
 
-/// Directives of a file, but for those that lead to another place.
+/// Returns a file's directives, with another port, and with its paths inside `root`.
 fn copied(file: &Path, root: &str, port: u16) -> String {
     let lines = fs::read_to_string(file).unwrap();
     let line = |line: &str| match line.split(' ').next() {
@@ -39,7 +41,7 @@ fn ended(pid: &str) -> bool {
 }
 
 #[test]
-fn files_of_other_servers_start_as_they_are_in_the_background_as_they_say() {
+fn files_of_other_servers_start_the_server_in_the_background() {
     let files = conf_files();
     assert!(!files.is_empty(), "there is no redis.conf to try; on Debian: apt-get install redis-server");
     for file in files {
@@ -48,7 +50,7 @@ fn files_of_other_servers_start_as_they_are_in_the_background_as_they_say() {
         fs::write(&conf, copied(&file, directory.root(), port)).unwrap();
         let output = Command::new(subject_program()).arg(&conf).output().unwrap();
         assert!(output.status.success(), "{}: {output:?}", file.display());
-        // The command has ended, and the server serves.
+        // The command has ended, and the server is running.
         let mut conn = Conn::open(port).unwrap();
         assert_eq!(conn.cmd("PING").unwrap().text(), b"PONG", "{}", file.display());
         let log = fs::read_to_string(directory.join("log")).unwrap();
@@ -65,7 +67,7 @@ fn files_of_other_servers_start_as_they_are_in_the_background_as_they_say() {
 }
 
 #[test]
-fn what_the_process_in_the_background_cannot_do_is_the_commands_failure() {
+fn a_failure_of_the_background_process_fails_the_command() {
     let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let Output { status, stderr, .. } = Command::new(subject_program())
@@ -108,7 +110,7 @@ fn options_of_container_images_are_accepted() {
 }
 
 #[test]
-fn the_log_has_the_form_and_the_lines_that_are_asked_for() {
+fn the_log_has_the_configured_form_and_level() {
     let server = Server::penstock(&["--log-format", "logfmt", "--log-timestamp-format", "iso8601"]);
     let line = " role=primary timestamp=\"20";
     assert!(server.log().lines().all(|text| text.starts_with("pid=") && text.contains(line)), "{}", server.log());
@@ -141,12 +143,12 @@ fn the_unix_socket_is_given_to_a_group() {
 }
 
 #[test]
-fn an_operator_comes_in_though_there_are_too_many_clients() {
+fn an_operator_can_connect_although_there_are_too_many_clients() {
     let server = Server::penstock(&["--maxclients", "3"]);
     let mut clients: Vec<Conn> = (0..3).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|conn| assert_eq!(conn.cmd("PING").unwrap().text(), b"PONG"));
     let refused = b"-ERR max number of clients reached\r\n";
-    // What programs do: they are told so by the first command of theirs, and those that say nothing soon.
+    // Typical first commands of programs get the error at once; silent connections get it soon.
     for (commands, answer) in [
         ("PING\r\n", "+PONG"),
         ("SELECT 0\r\nGET k\r\n", "$-1"),
@@ -163,15 +165,15 @@ fn an_operator_comes_in_though_there_are_too_many_clients() {
         assert!(!said.contains(answer), "{commands}: {said}");
         assert!(began.elapsed() < Duration::from_secs(30));
     }
-    // An operator stays, for commands of administration.
+    // An operator's connection stays, for administrative commands.
     let mut operator = server.connect();
     assert_eq!(operator.cmd("CLIENT LIST").unwrap().text().iter().filter(|&&byte| byte == b'\n').count(), 4);
     std::thread::sleep(Duration::from_millis(2500));
     assert_eq!(operator.cmd("CONFIG SET maxclients 10").unwrap().text(), b"OK");
-    // There is room: it is a client as others.
+    // There is room again, so the connection becomes an ordinary client.
     assert_eq!(operator.cmd("SET k v").unwrap().text(), b"OK");
     assert_eq!(operator.cmd("CONFIG SET maxclients 3").unwrap().text(), b"OK");
-    // Their number is bounded, too.
+    // The number of such connections is limited, too.
     let mut others: Vec<Conn> = (0..3).map(|_| server.connect()).collect();
     let (said, closed) = others[2].read_for(Duration::from_millis(500)).unwrap();
     assert!(closed && said == refused);

@@ -1,9 +1,9 @@
-//! What was acknowledged is there after the server was killed, and what was not is there as a whole or not at all.
+//! Acknowledged writes survive a kill of the server, and other units are there completely or not at all.
 //!
-//! `PENSTOCK_KILLS=N`: how many times the server is killed with `appendfsync always`, and a quarter as often with `everysec`
-//! (bench/kills.sh runs it for long). `PENSTOCK_SEED=N`: where the random work begins.
+//! `PENSTOCK_KILLS=N`: number of kills with `appendfsync always`; a quarter as many with `everysec` (bench/kills.sh
+//! runs it for long). `PENSTOCK_SEED=N`: seed of the random work.
 
-// A test fails by panicking.
+// Tests fail by panicking.
 #![allow(clippy::panic, clippy::expect_used, clippy::unwrap_used)]
 
 use std::io::{self, Read, Write};
@@ -12,15 +12,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use penstock_tests::directory::Directory;
+use penstock_tests::ports::free_port;
 use penstock_tests::reply::Reply;
 use penstock_tests::rng::Rng;
-use penstock_tests::server::{Server, free_port, subject_program};
+use penstock_tests::server::{Server, subject_program};
 
-/// Connections that write units of several commands, at a time.
+/// Number of connections that write units of several commands.
 const WRITERS: usize = 6;
-/// Connections that count under a pipeline token beside them.
+/// Number of connections that count under a pipeline token at the same time.
 const COUNTERS: usize = 2;
-/// Kills after which the next server starts empty: the file grows with each, and so does the time to read it.
+/// Number of kills after which the next server starts empty: the file grows with each, and so does the time to read it.
 const KILLS_OF_A_FILE: u64 = 50;
 
 fn env(name: &str, default: u64) -> u64 {
@@ -42,18 +43,18 @@ fn start(directory: &Directory, fsync: &str) -> Server {
     ])
 }
 
-/// What a writer knows of its keys.
+/// A writer's knowledge of its keys.
 #[derive(Clone, Copy, Default, Debug)]
 struct Known {
-    /// The number that the last acknowledged command gave, and the last one that was sent.
+    /// The number of the last acknowledged command, and of the last command sent.
     acknowledged: u64,
     sent: u64,
 }
 
-/// A command, or a few that are one unit, and how many lines of reply it takes.
+/// One command or several that are one unit, and the number of reply lines.
 type Unit = (String, usize);
 
-/// The unit that gives a writer's two keys a number, in one of the forms that a unit has.
+/// Returns the unit that sets a writer's two keys to a number, in one of the possible forms of a unit.
 fn pair_unit(writer: usize, number: u64) -> Unit {
     let (w, n) = (writer, number);
     match n % 4 {
@@ -69,7 +70,7 @@ fn pair_unit(writer: usize, number: u64) -> Unit {
     }
 }
 
-/// The command that a counter's key and its token count.
+/// Returns the command that increments a counter's key and that its token counts.
 fn counted_unit(counter: usize, number: u64) -> Unit {
     match number % 3 {
         0 => (format!("EVAL \"return redis.call('INCR', KEYS[1])\" 1 counted{counter}\r\n"), 1),
@@ -77,8 +78,8 @@ fn counted_unit(counter: usize, number: u64) -> Unit {
     }
 }
 
-/// Writes until the connection breaks: batches of random length of units that each carry the next number. `note` is told of
-/// each batch that was acknowledged.
+/// Writes until the connection breaks: batches of random length, of units with consecutive numbers. Calls `note` for
+/// each acknowledged batch.
 fn write(
     mut stream: TcpStream,
     mut known: Known,
@@ -111,7 +112,7 @@ fn write(
     known
 }
 
-/// Takes a line of replies. False if there is none any more.
+/// Reads a reply line. Returns false at the end of the stream.
 fn read_line(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> bool {
     loop {
         if let Some(end) = buffer.iter().position(|&byte| byte == b'\n') {
@@ -134,7 +135,7 @@ fn number(server: &Server, key: &str) -> u64 {
     if reply.is_null() { 0 } else { String::from_utf8_lossy(reply.text()).parse().unwrap() }
 }
 
-/// Looks that a writer's units are there as far as they were acknowledged, and none in part; goes on from what is there.
+/// Checks that a writer's acknowledged units are there and no unit is incomplete; continues with the current number.
 fn check_pair(server: &Server, writer: usize, known: &mut Known, kill: u64) {
     let (a, b) = (number(server, &format!("{{w{writer}}}a")), number(server, &format!("{{w{writer}}}b")));
     assert_eq!(a, b, "kill {kill}, writer {writer}: half a unit");
@@ -143,7 +144,8 @@ fn check_pair(server: &Server, writer: usize, known: &mut Known, kill: u64) {
     *known = Known { acknowledged: a, sent: a };
 }
 
-/// Takes a counter's token over, or makes it if `is_new`, and looks that it has counted what its key has.
+/// Takes over a counter's token, or creates it if `is_new`, and checks that the token's count matches the counter's
+/// key.
 fn resume_counter(server: &Server, counter: usize, known: &mut Known, is_new: bool, kill: u64) -> TcpStream {
     let mut conn = server.connect();
     if is_new {
@@ -164,7 +166,7 @@ fn connect(server: &Server) -> TcpStream {
     TcpStream::connect(("127.0.0.1", server.port())).unwrap()
 }
 
-/// What all writers know.
+/// The knowledge of all writers.
 #[derive(Default)]
 struct Everything {
     pairs: [Known; WRITERS],
@@ -172,7 +174,7 @@ struct Everything {
     has_tokens: bool,
 }
 
-/// Checks a server that has just read its file, and goes on from what is there. The counters' connections.
+/// Checks a server that has just read its file, and continues from its state. Returns the counters' connections.
 fn check_everything(server: &Server, known: &mut Everything, kill: u64) -> Vec<TcpStream> {
     for (writer, known) in known.pairs.iter_mut().enumerate() {
         check_pair(server, writer, known, kill);
@@ -182,7 +184,7 @@ fn check_everything(server: &Server, known: &mut Everything, kill: u64) -> Vec<T
     counted.map(|(counter, known)| resume_counter(server, counter, known, is_new, kill)).collect()
 }
 
-/// Starts a server, checks what it has, and kills it under all writers. Says how many units were acknowledged.
+/// Starts a server, checks its data, and kills it under load. Returns the number of acknowledged units.
 fn kill_under_writers(directory: &Directory, known: &mut Everything, kill: u64, rng: &mut Rng) -> u64 {
     let mut server = start(directory, "always");
     let counters = check_everything(&server, known, kill);
@@ -211,7 +213,7 @@ fn kill_under_writers(directory: &Directory, known: &mut Everything, kill: u64, 
 }
 
 #[test]
-fn no_acknowledged_write_is_lost_and_no_unit_is_there_in_part_when_the_server_is_killed() {
+fn a_kill_loses_no_acknowledged_write_and_splits_no_unit() {
     let (kills, mut rng) = (env("PENSTOCK_KILLS", 8), Rng::new(env("PENSTOCK_SEED", 1)));
     let mut acknowledged = 0;
     for first in (0..kills).step_by(KILLS_OF_A_FILE as usize) {
@@ -227,10 +229,10 @@ fn no_acknowledged_write_is_lost_and_no_unit_is_there_in_part_when_the_server_is
     assert!(acknowledged > 0);
 }
 
-/// A batch of a writer: when it was acknowledged, and up to which number.
+/// A writer's batch: the time of its acknowledgement, and its last number.
 type Acknowledged = (Instant, u64);
 
-/// Kills a server under writers, with `everysec`. What each writer's acknowledgements were, and when the server was killed.
+/// Kills a server under load, with `everysec`. Returns the time of the kill, and each writer's acknowledgements.
 fn kill_with_everysec(directory: &Directory, rng: &mut Rng) -> (Instant, Vec<(Known, Vec<Acknowledged>)>) {
     let mut server = start(directory, "everysec");
     let known: Vec<_> = (0..WRITERS).map(|writer| number(&server, &format!("{{w{writer}}}a"))).collect();
@@ -262,14 +264,14 @@ fn everysec_loses_at_most_its_second_when_the_server_is_killed() {
     for kill in 0..kills {
         let directory = Directory::new();
         let (killed, writers) = kill_with_everysec(&directory, &mut rng);
-        // A disk that stalls keeps writers waiting: from then on there is nothing to lose.
+        // A stalled disk blocks the writers, so later writes can't be lost.
         let acknowledged = writers.iter().filter_map(|(_, batches)| batches.last());
         let ended = acknowledged.map(|&(when, _)| when).max().map_or(killed, |last| last.min(killed));
         let server = start(&directory, "everysec");
         for (writer, (mut known, batches)) in writers.into_iter().enumerate() {
             let (settled, last): (Vec<_>, Vec<_>) =
                 batches.into_iter().partition(|&(when, _)| when + Duration::from_secs(1) <= ended);
-            // Of what was acknowledged, all but the last second's must be there.
+            // All acknowledged writes must be there, except those of the last second.
             let acknowledged =
                 std::mem::replace(&mut known.acknowledged, settled.last().map_or(0, |&(_, number)| number));
             check_pair(&server, writer, &mut known, kill);
@@ -281,8 +283,8 @@ fn everysec_loses_at_most_its_second_when_the_server_is_killed() {
     eprintln!("everysec: {kills} kills, {lost} acknowledged units lost, the oldest {longest:?} before the last one");
 }
 
-/// The reply to a command on a key that nothing has changed. One whose shard has another key that the disk has not taken yet
-/// is not answered: then another key is tried.
+/// Returns the reply to a command on an unchanged key. If the key's shard has another key that isn't on disk yet, there
+/// is no reply; then another key is tried.
 fn reply_of_settled(server: &Server, words: &[&str]) -> Reply {
     let tried = (0..8).find_map(|number| {
         let mut conn = server.connect();
@@ -299,18 +301,19 @@ fn a_full_disk_refuses_writes_and_nothing_else_until_there_is_room() {
     let directory = Directory::new();
     for fsync in ["always", "everysec"] {
         let args = ["--appendonly", "yes", "--appendfsync", fsync, "--dir", directory.root(), "--threads", "2"];
-        // Files of 100 KB.
+        // Files of 100 KB at most.
         let mut server = Server::penstock_with_small_files(&args, 200);
         let (mut conn, mut other) = (server.connect(), server.connect());
         let known = number(&server, "known");
-        // With `always`, the reply to what the disk has not taken waits: it is another connection that is told.
+        // With `always`, the replies to writes that aren't on disk wait, so another connection must detect the full
+        // disk.
         let mut stream = conn.writer().unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let value = "v".repeat(9000);
         let sent = 30;
         let batch: String = (1..=sent).map(|i| format!("INCR known\r\nSET {fsync}{i} {value}\r\n")).collect();
         stream.write_all(batch.as_bytes()).unwrap();
-        // Not by a write, whose reply would wait, too.
+        // Not by a write: its reply would wait, too.
         server.wait_until("the disk is full", |_| {
             other.cmd("INFO persistence").unwrap().escaped().contains("aof_last_write_status:err")
         });
@@ -327,7 +330,7 @@ fn a_full_disk_refuses_writes_and_nothing_else_until_there_is_room() {
         server.lift_file_limit();
         server.wait_until("writes are taken", |_| !other.cmd("SET x y").unwrap().is_error());
         assert_eq!(other.cmd("PING").unwrap().text(), b"PONG");
-        // What was executed is acknowledged now; the rest was refused.
+        // Executed writes are acknowledged now; the others were refused.
         let mut acknowledged = known;
         for _ in 0..2 * sent {
             let reply = conn.read().unwrap();
@@ -346,7 +349,7 @@ fn a_full_disk_refuses_writes_and_nothing_else_until_there_is_room() {
 }
 
 #[test]
-fn the_server_does_not_start_empty_beside_data_that_it_does_not_read() {
+fn the_server_does_not_start_empty_next_to_unread_data() {
     let directory = Directory::new();
     let refused = || {
         let port = free_port().unwrap().to_string();
@@ -369,12 +372,13 @@ fn the_server_does_not_start_empty_beside_data_that_it_does_not_read() {
     assert!(refused().contains("appendonly.aof.1.incr.aof is there"));
     std::fs::write(&manifest, "file appendonly.aof.1.incr.aof seq 1\n").unwrap();
     assert!(refused().contains("line 1: a line without file, seq or type"));
-    // Nothing was written over meanwhile.
+    // The failed starts have changed no file.
     std::fs::write(&manifest, text).unwrap();
     assert_eq!(start(&directory, "always").connect().cmd("GET k").unwrap().text(), b"v");
 }
 
-/// The files are begun anew behind a primary's snapshot. A directory that can't be opened at that moment is tried again.
+/// The replica begins new files behind a primary's snapshot. It retries if the directory can't be opened at that
+/// moment.
 #[test]
 fn a_replica_whose_file_could_not_be_begun_behind_a_snapshot_begins_it_later() {
     let directory = Directory::new();
@@ -413,7 +417,7 @@ fn replies_wait_for_the_disk_as_soon_as_the_configuration_says_so() {
     assert_eq!(start(&directory, "always").connect().cmd("GET n").unwrap().text(), b"last");
 }
 
-/// Runs `redis-check-aof` on the manifest, and says what it printed and whether it was content. None if it isn't there.
+/// Runs `redis-check-aof` on the manifest. Returns its output and whether it succeeded; None if it isn't installed.
 fn check_by_redis(directory: &Directory, args: &[&str]) -> Option<(String, bool)> {
     let manifest = directory.join("appendonlydir/appendonly.aof.manifest");
     let mut command = std::process::Command::new("redis-check-aof");
@@ -430,7 +434,7 @@ fn check_by_redis(directory: &Directory, args: &[&str]) -> Option<(String, bool)
 }
 
 #[test]
-fn a_file_that_tells_the_time_can_be_cut_at_one_by_redis() {
+fn redis_can_cut_a_file_with_timestamps_at_a_time() {
     let directory = Directory::new();
     let args = ["--appendonly", "yes", "--appendfsync", "always", "--dir", directory.root()];
     let mut server = Server::penstock(&[&args[..], &["--aof-timestamp-enabled", "yes"]].concat());
@@ -455,7 +459,7 @@ fn a_file_that_tells_the_time_can_be_cut_at_one_by_redis() {
     assert_eq!(counts, [1, 0], "{cut:?}");
 }
 
-/// What is in the file was accepted when it was written: nothing that stands against new writes keeps it from being loaded.
+/// Loading a file ignores conditions that refuse new writes: its commands were accepted when they were written.
 #[test]
 fn a_file_is_loaded_though_new_writes_are_refused() {
     let directory = Directory::new();

@@ -1,5 +1,5 @@
-//! What several connections have sent by the time the server looks is read before the first of it is run. Clients must
-//! not notice.
+//! A thread reads all connections that are ready before it runs the first of their requests. Clients must not notice
+//! this.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -13,16 +13,16 @@ use penstock_tests::conn::Conn;
 use penstock_tests::scripts::{ENDLESS, eval, kill, start_endless, text};
 use penstock_tests::server::Server;
 
-/// Several times as many as are read from at once.
+/// Several times the number of connections that a thread reads from at once.
 const MANY: usize = 70;
 
-/// Has a server find all that `send` sends at once.
+/// Makes a server find everything that `send` sends at once.
 fn at_once(server: &Server, send: impl FnOnce()) {
     let signal = |name: &str| {
         let pid = server.pid().to_string();
         assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     };
-    // One that has not slept since it last read may still have that connection at the head of those that are ready.
+    // A thread that has not slept since its last read may still have a connection at the head of its ready list.
     wait_until_threads_are(server, 'S');
     signal("-STOP");
     wait_until_threads_are(server, 'T');
@@ -30,7 +30,7 @@ fn at_once(server: &Server, send: impl FnOnce()) {
     signal("-CONT");
 }
 
-/// Waits until all of a server's threads are in a state, as /proc has it: S is asleep, T stopped.
+/// Waits until all of a server's threads are in a state of /proc: S is asleep, T stopped.
 fn wait_until_threads_are(server: &Server, wanted: char) {
     let state = |task: fs::DirEntry| fs::read_to_string(task.path().join("stat")).unwrap();
     let are_all = || {
@@ -42,14 +42,15 @@ fn wait_until_threads_are(server: &Server, wanted: char) {
     }
 }
 
-/// Connections that the server knows.
+/// Opens connections that the server knows.
 fn open(server: &Server, count: usize) -> Vec<Conn> {
     let mut conns: Vec<Conn> = (0..count).map(|_| server.connect()).collect();
     conns.iter_mut().for_each(|conn| drop(conn.cmd("PING").unwrap()));
     conns
 }
 
-/// What the connection of this number sends at first, what later, and the replies, after which it is closed.
+/// The first and the second part of a connection's input, and the replies, after which the server closes the
+/// connection.
 fn conversation(i: usize) -> [String; 3] {
     let (long, value) = ("x".repeat(3000), format!("value:{i}"));
     let set = format!("SET k{i} {value}\r\n");
@@ -71,7 +72,7 @@ fn conversation(i: usize) -> [String; 3] {
 }
 
 #[test]
-fn each_is_answered_in_its_order_whatever_others_have_sent() {
+fn each_connection_is_answered_in_order_beside_others() {
     for threads in ["1", "2"] {
         let server = Server::penstock(&["--threads", threads]);
         let mut conns = open(&server, MANY);
@@ -82,7 +83,7 @@ fn each_is_answered_in_its_order_whatever_others_have_sent() {
             }
         });
         for (i, (conn, [_, then, replies])) in conns.iter_mut().zip(&conversations).enumerate() {
-            // One whose protocol was wrong may be closed already.
+            // A connection with a protocol error may be closed already.
             let _ = conn.send(then.as_bytes());
             let got = conn.read_to_close().unwrap();
             assert_eq!(String::from_utf8_lossy(&got), *replies, "{threads} threads, connection {i}");
@@ -91,7 +92,7 @@ fn each_is_answered_in_its_order_whatever_others_have_sent() {
 }
 
 #[test]
-fn a_client_closed_by_another_runs_nothing_of_what_it_has_sent() {
+fn a_client_closed_by_another_runs_no_further_command() {
     let server = Server::penstock(&["--threads", "1"]);
     let mut conns = open(&server, 4);
     let id = conns[1].cmd("CLIENT ID").unwrap().integer().unwrap();
@@ -107,7 +108,7 @@ fn a_client_closed_by_another_runs_nothing_of_what_it_has_sent() {
 }
 
 #[test]
-fn what_comes_after_a_pause_waits_for_its_end() {
+fn commands_after_a_pause_wait_for_its_end() {
     let server = Server::penstock(&["--threads", "1"]);
     let mut conns = open(&server, 3);
     at_once(&server, || {
@@ -123,9 +124,9 @@ fn what_comes_after_a_pause_waits_for_its_end() {
     assert_eq!(text(&conns[2].cmd("GET k").unwrap()), "paused");
 }
 
-/// It had been read before the script began.
+/// The command that ends the script was read before the script began.
 #[test]
-fn what_ends_a_script_may_have_been_sent_before_it_began() {
+fn a_script_can_be_ended_by_a_command_sent_before_it_began() {
     let server = Server::penstock(&["--threads", "1", "--busy-reply-threshold", "400"]);
     let mut conns = open(&server, 4);
     at_once(&server, || {
@@ -137,14 +138,14 @@ fn what_ends_a_script_may_have_been_sent_before_it_began() {
     for conn in [1, 3, 3] {
         assert!(text(&conns[conn].read().unwrap()).starts_with("BUSY "));
     }
-    // The rest comes while it runs.
+    // The rest arrives while the script runs.
     conns[3].send(b"T k\r\n").unwrap();
     assert!(text(&conns[3].read().unwrap()).starts_with("BUSY "));
     conns[2].send(b"LL\r\nGET k\r\n").unwrap();
     assert_eq!(text(&conns[2].read().unwrap()), "OK");
     assert!(text(&conns[0].read().unwrap()).starts_with("ERR Script killed"));
     conns[2].read().unwrap();
-    // The whole of it was there.
+    // The whole command was read.
     at_once(&server, || {
         conns[0].send(&encode(&eval(ENDLESS, &["endless"], &["go on"]))).unwrap();
         conns[1].send(b"SCRIPT KILL\r\n").unwrap();
@@ -156,9 +157,9 @@ fn what_ends_a_script_may_have_been_sent_before_it_began() {
     }
 }
 
-/// It begins where what has just been read is about to be run.
+/// The script begins at a point where requests were just read and are about to run.
 #[test]
-fn what_was_read_before_a_script_that_others_let_begin_is_answered_first() {
+fn requests_read_before_a_script_begins_are_answered_first() {
     let server = Server::penstock(&["--threads", "1", "--busy-reply-threshold", "300"]);
     let mut conns = open(&server, 4);
     conns[0].cmd("CLIENT PAUSE 100000 WRITE").unwrap();
@@ -180,19 +181,19 @@ fn what_was_read_before_a_script_that_others_let_begin_is_answered_first() {
 }
 
 #[test]
-fn what_a_pause_holds_back_while_a_script_is_busy_runs_when_both_have_ended() {
+fn paused_commands_run_once_the_pause_and_the_busy_script_have_ended() {
     let server = Server::penstock(&["--threads", "2", "--busy-reply-threshold", "400"]);
     let mut conns = open(&server, 8);
-    // What is known of a script that has ended is that it stays with its key.
+    // The server has learned that the script keeps to its declared key.
     for _ in 0..3 {
         conns[0].call(&eval(ENDLESS, &["endless"], &["end"])).unwrap();
     }
     start_endless(&server, &mut conns[0], "endless").unwrap();
-    // Half of the connections are the other thread's, which serves them at once; the script's own refuses.
+    // Half of the connections belong to the other thread, which serves them at once; the script's own thread refuses.
     let (script, others) = conns.split_first_mut().unwrap();
     assert!(others.iter_mut().any(|conn| text(&conn.cmd("CLIENT PAUSE 1500 ALL").unwrap()) == "OK"));
     thread::sleep(Duration::from_millis(500));
-    // Some of them are held back by the pause, some by the script.
+    // The pause blocks some of them, and the script the others.
     others.iter_mut().for_each(|conn| conn.send(b"SCRIPT KILL\r\n").unwrap());
     assert!(text(&script.read().unwrap()).starts_with("ERR Script killed"));
     for conn in others {

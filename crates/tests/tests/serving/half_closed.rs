@@ -1,4 +1,4 @@
-//! A peer that has sent its last request still gets all its replies, though nothing else.
+//! A client that has closed its sending side still gets all replies.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use penstock_tests::server::Server;
 
-/// Sends everything, says that nothing follows, and reads until the server closes the connection.
+/// Sends everything, closes the sending side, and reads until the server closes the connection.
 fn exchange(server: &Server, requests: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -28,13 +28,13 @@ fn every_request_that_came_before_the_end_is_answered() {
     assert_eq!(exchange(&server, format!("RPUSH list{list}\r\n").as_bytes()), b":500\r\n");
     let many = 3000;
     assert_eq!(exchange(&server, &b"LPOS list 499\r\n".repeat(many)), b":499\r\n".repeat(many));
-    // Too much for the socket to take at once.
+    // Too much for the socket buffer.
     let value = "x".repeat(60_000);
     assert_eq!(exchange(&server, format!("SET big {value}\r\n").as_bytes()), b"+OK\r\n");
     let many = 300;
     let expected = format!("$60000\r\n{value}\r\n").repeat(many);
     assert!(exchange(&server, &b"GET big\r\n".repeat(many)) == expected.as_bytes());
     assert!(exchange(&server, &[&*b"GET big\r\n".repeat(many), b"QUIT\r\n"].concat()).ends_with(b"x\r\n+OK\r\n"));
-    // A client that waits for others is closed.
+    // A blocked client is closed.
     assert_eq!(exchange(&server, b"BLPOP nothing 0\r\n"), b"");
 }

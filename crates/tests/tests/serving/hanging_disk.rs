@@ -1,6 +1,6 @@
-//! What clients see while the disk of the append-only file doesn't answer.
+//! The effects on clients while the disk of the append-only file hangs.
 
-// A test fails by panicking.
+// Tests fail by panicking.
 #![allow(clippy::panic, clippy::expect_used, clippy::unwrap_used)]
 
 use std::io::Write;
@@ -11,7 +11,7 @@ use penstock_tests::hanging_disk::HangingDisk;
 use penstock_tests::reply::Reply;
 use penstock_tests::server::Server;
 
-/// A server whose append-only file is on the disk, and isn't rewritten by itself.
+/// Starts a server with an append-only file on the disk, without automatic rewrites.
 fn start(disk: &HangingDisk, directory: &Directory, fsync: &str) -> Server {
     let own = ["--appendonly", "yes", "--appendfsync", fsync, "--auto-aof-rewrite-percentage", "0"];
     Server::penstock_on(&[&own[..], &["--dir", directory.root(), "--threads", "2"]].concat(), disk)
@@ -22,7 +22,7 @@ fn info(server: &Server) -> String {
 }
 
 #[test]
-fn everysec_writes_on_while_a_sync_takes_long_so_that_a_kill_loses_nothing_of_that() {
+fn everysec_writes_to_the_file_during_a_slow_sync() {
     let (directory, disk) = (Directory::new(), HangingDisk::new());
     let mut server = start(&disk, &directory, "everysec");
     disk.hang("sync");
@@ -30,7 +30,7 @@ fn everysec_writes_on_while_a_sync_takes_long_so_that_a_kill_loses_nothing_of_th
     conn.cmd("SET k first").unwrap();
     server.wait_until("a sync runs", |server| info(server).contains("aof_pending_bio_fsync:1"));
     conn.cmd("SET k last").unwrap();
-    // The log's thread looks every hundredth of a second.
+    // The log's thread writes every hundredth of a second.
     std::thread::sleep(Duration::from_millis(500));
     server.kill();
     disk.answer();
@@ -38,7 +38,7 @@ fn everysec_writes_on_while_a_sync_takes_long_so_that_a_kill_loses_nothing_of_th
     assert_eq!(server.connect().cmd("GET k").unwrap().text(), b"last");
 }
 
-/// A refusal that names the file and says for how long the disk hasn't answered.
+/// Returns true for a refusal that names the file and the time for which the disk has hung.
 fn is_refusal(reply: &Reply) -> bool {
     let text = String::from_utf8_lossy(reply.text()).into_owned();
     text.starts_with("MISCONF Errors writing to the AOF file: ")
@@ -55,7 +55,7 @@ fn with_always_a_hanging_disk_refuses_writes_and_loses_nothing() {
     disk.hang("sync");
     let began = Instant::now();
     waiting.send(b"SET waiting v\r\n").unwrap();
-    // Replies that wait behind one that depends on the disk: some 100 MB, if all of them were made.
+    // Replies that wait behind one that depends on the disk: some 100 MB if all of them were produced.
     let before_kib = server.resident_kib();
     other.cmd("GET settled").unwrap();
     let mut writer = greedy.writer().unwrap();
@@ -84,7 +84,7 @@ fn with_always_a_hanging_disk_refuses_writes_and_loses_nothing() {
     assert!(values[0].text() == b"v" && values[1].text() == b"v" && values[2].is_null());
 }
 
-/// Writes wait for a log that is late, so that `kill -9` loses no more than the second that `everysec` may lose.
+/// Writes wait for a late log, so that `kill -9` loses at most the second that `everysec` may lose.
 #[test]
 fn with_everysec_a_write_that_hangs_costs_a_killed_server_a_second_at_most() {
     let (directory, disk) = (Directory::new(), HangingDisk::new());
@@ -93,7 +93,7 @@ fn with_everysec_a_write_that_hangs_costs_a_killed_server_a_second_at_most() {
     conn.set_patience(Duration::from_millis(200)).unwrap();
     let began = Instant::now();
     disk.hang("write");
-    // When each was answered.
+    // The time of each reply.
     let mut answered = Vec::new();
     while began.elapsed() < Duration::from_secs(3) {
         if let Ok(reply) = conn.cmd("INCR n") {
@@ -110,7 +110,7 @@ fn with_everysec_a_write_that_hangs_costs_a_killed_server_a_second_at_most() {
     let server = start(&disk, &directory, "everysec");
     let kept = server.connect().cmd("GET n").unwrap();
     let kept: usize = if kept.is_null() { 0 } else { String::from_utf8_lossy(kept.text()).parse().unwrap() };
-    // What was lost was answered within a second, before the server took no more.
+    // The lost writes were answered within a second, before the server stopped accepting writes.
     let (first, last) = (answered[kept], answered[answered.len() - 1]);
     assert!(last.1 - first.1 < Duration::from_secs(1), "{kept} of {}, {:?}", last.0, last.1 - first.1);
 }
@@ -150,7 +150,7 @@ fn with_everysec_a_sync_that_hangs_refuses_writes_once_much_is_unsynced() {
         taken += usize::from(!reply.is_error());
         is_refusal(&reply)
     });
-    // What is kept in case the sync fails, and what waits for room.
+    // The data kept in case the sync fails, and the data that waits to be written.
     assert!((128..128 + 64 + 16).contains(&taken), "{taken} MB");
     assert!(info(&server).contains("aof_delayed_fsync:1"));
     disk.answer();
@@ -184,7 +184,7 @@ fn a_rewrite_on_a_hanging_disk_refuses_writes_and_goes_on_afterwards() {
 }
 
 #[test]
-fn a_server_whose_disk_hangs_ends_when_it_is_told_to() {
+fn a_server_with_a_hanging_disk_can_be_shut_down() {
     let (directory, disk) = (Directory::new(), HangingDisk::new());
     let mut server = start(&disk, &directory, "always");
     disk.hang("sync");
@@ -201,7 +201,7 @@ fn a_server_whose_disk_hangs_ends_when_it_is_told_to() {
 }
 
 #[test]
-fn the_latency_monitor_has_slow_writes_and_syncs_by_their_names() {
+fn the_latency_monitor_names_slow_writes_and_syncs() {
     let disk = HangingDisk::new();
     for (fsync, calls, events) in [
         ("always", "sync", &["aof-fsync-always"][..]),

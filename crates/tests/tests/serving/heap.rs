@@ -1,6 +1,6 @@
-//! Where the server's memory comes from, as the kernel sees it.
+//! The server's memory as the kernel sees it.
 
-// A test fails by panicking.
+// Tests fail by panicking.
 #![allow(clippy::panic, clippy::unwrap_used)]
 
 use std::fs;
@@ -15,20 +15,20 @@ use penstock_tests::server::{Server, subject_is_penstock};
 
 const ARGS: &[&str] = &["--threads", "1", "--enable-debug-command", "yes"];
 
-/// Megabytes of the process in huge pages.
+/// Returns the process's memory in huge pages, in MB.
 fn huge_mb(server: &Server) -> u64 {
     let smaps = fs::read_to_string(format!("/proc/{}/smaps_rollup", server.pid())).unwrap();
     let line = smaps.lines().find(|line| line.starts_with("AnonHugePages:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
 }
 
-/// True if the kernel gives huge pages to programs that ask.
+/// Returns true if the kernel gives huge pages on request.
 fn kernel_has_huge_pages() -> bool {
     let setting = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     !setting.is_empty() && !setting.contains("[never]")
 }
 
-/// Steps of about a megabyte by which `fill` fills.
+/// Number of steps of about a megabyte in `fill`.
 const STEPS: u64 = 60;
 
 /// Fills about 60 MB.
@@ -41,7 +41,7 @@ fn fill_step(conn: &mut Conn, step: u64) {
     conn.cmd(&format!("DEBUG POPULATE 10000 key{step} 64")).unwrap();
 }
 
-/// The thread that makes pages ready. It may spend a tenth of the time.
+/// The thread that prepares pages. It may use a tenth of the time.
 struct Preparer {
     task: PathBuf,
     began: Instant,
@@ -55,7 +55,7 @@ impl Preparer {
         Preparer { task: tasks.into_iter().find(is_it).unwrap(), began: Instant::now() }
     }
 
-    /// Waits until it has nothing to do, and may spend some time again.
+    /// Waits until the thread is idle, and may use time again.
     fn wait(&self, server: &Server) {
         server.wait_until("the next pages are ready", |_| {
             let stat = fs::read_to_string(self.task.join("stat")).unwrap();
@@ -74,11 +74,13 @@ fn a_keyspace_that_grows_is_on_huge_pages() {
     }
     let server = Server::penstock(ARGS);
     let (mut conn, preparer) = (server.connect(), Preparer::of(&server));
-    for step in 0..STEPS {
+    // The first 48 MB of a heap are always on small pages, and some of the prepared blocks arrive too late. Half of the rest must be huge.
+    let steps = 2 * STEPS;
+    for step in 0..steps {
         fill_step(&mut conn, step);
         preparer.wait(&server);
     }
-    assert!(huge_mb(&server) >= 16, "{} MB after {STEPS} steps", huge_mb(&server));
+    assert!(huge_mb(&server) >= 36, "{} MB after {steps} steps", huge_mb(&server));
 }
 
 #[test]
@@ -93,13 +95,13 @@ fn memory_is_given_back_to_the_system() {
     assert!(full > before + 50 * 1024, "{before} {full}");
     server.connect().cmd("FLUSHALL").unwrap();
     server.wait_until("the memory is given back", |server| {
-        // The allocator gives back what has been free for a while when something else happens.
+        // The allocator returns memory that has been free for a while when another allocation happens.
         server.connect().cmd("DEBUG POPULATE 1000 other").unwrap();
         server.resident_kib() < before + (full - before) / 4
     });
 }
 
-/// The string of a key: its length and bytes follow from the two numbers.
+/// Returns the string of a key: both numbers determine its length and bytes.
 fn value(i: usize, version: usize) -> Vec<u8> {
     let len = 8 + (i * 7919 + version * 104_729) % 200;
     format!("{i}:{version}:").bytes().chain(std::iter::repeat_n(b'v', len)).collect()
@@ -120,7 +122,7 @@ fn run(conn: &mut Conn, commands: impl Iterator<Item = Command>) {
     }
 }
 
-/// Gets all strings that there should be, with the value that they should have.
+/// Checks the values of all strings.
 fn check_strings(conn: &mut Conn, keys: &[usize], version: usize) {
     for part in keys.chunks(1000) {
         let gets: Vec<_> = part.iter().map(|i| words(&[b"GET", format!("key:{i}").as_bytes()])).collect();
@@ -129,8 +131,8 @@ fn check_strings(conn: &mut Conn, keys: &[usize], version: usize) {
     }
 }
 
-/// Strings that are overwritten with other lengths and deleted for the most part leave half-empty pages. What is moved
-/// to give these back keeps its value, whatever else is done meanwhile on both threads.
+/// Most strings are overwritten with other lengths or deleted, which leaves half-empty pages. Strings that are moved to
+/// free these pages keep their values, in spite of other work on both threads.
 #[test]
 fn half_empty_pages_are_given_back() {
     const KEYS: usize = 300_000;

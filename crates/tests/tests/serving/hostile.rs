@@ -1,4 +1,4 @@
-//! Malformed and hostile clients: a clear error where Redis gives one, bounded memory, and no other client notices.
+//! Malformed requests and hostile clients: clear errors, as in Redis, bounded memory, and no effect on other clients.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -10,12 +10,12 @@ use penstock_tests::transcript::transcript;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 
-/// What a hostile client may make the server's memory grow by, in KiB: buffers and allocator slack, but nothing that
-/// follows from a length that was only announced.
+/// Most memory that a hostile client may add, in KiB: buffers and allocator slack, but no memory for an announced
+/// length.
 const GROWTH_MAX_KIB: u64 = 64 * 1024;
 
-/// What is sent, and all that comes back. A server that waits for more says nothing more; whether it has closed shows
-/// in the replies, since every stream goes on with a PING.
+/// Input and complete output. A server that waits for more input stays silent; the replies show whether it has closed
+/// the connection, since every stream ends with a PING.
 const MALFORMED: &[(&str, &str)] = &[
     ("*2147483648\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
     ("*99999999999999999999\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
@@ -45,7 +45,7 @@ const MALFORMED: &[(&str, &str)] = &[
     ("SET \"k\"v\r\n", "-ERR Protocol error: unbalanced quotes in request\r\n"),
     ("*1\r\n$0\r\n\r\n", "-ERR unknown command '', with args beginning with: \r\n+PONG\r\n"),
     ("*2\r\n$4\r\nECHO\r\n$0\r\n\r\n", "$0\r\n\r\n+PONG\r\n"),
-    // The two bytes behind a bulk string are taken for its end, whatever they are.
+    // The two bytes behind a bulk string count as its end, whatever they are.
     ("*1\r\n$4\r\nPINGxx", "+PONG\r\n+PONG\r\n"),
     ("\r\n", "+PONG\r\n"),
     ("   \r\n", "+PONG\r\n"),
@@ -58,7 +58,7 @@ fn check_bytes(server: &Server, requests: &[u8], expected: &str) {
     assert_eq!(escape(&got), escape(expected.as_bytes()), "after {}", escape(shown));
 }
 
-/// Runs `hostile` against the server while another connection works, and checks that it is none the worse.
+/// Runs `hostile` against the server while another connection works, and checks that the server is unaffected.
 fn unharmed(args: &[&str], hostile: impl FnOnce(&Server)) {
     let mut server = Server::penstock(args);
     let mut innocent = server.connect();
@@ -105,20 +105,20 @@ fn a_request_of_millions_of_arguments() {
 #[test]
 fn a_pipeline_stays_within_maxmemory_though_its_commands_are_short() {
     let batch: Vec<_> = (0..40).map(|n| command(&format!("SETRANGE key:{n} 20000000 x"))).collect();
-    // Whatever way commands take: quick, with a second look, counted under a token.
+    // For all ways to run commands: fast, slow, and counted under a token.
     for first in ["PING", "CLIENT REPLY ON", "PIPELINE START token"] {
         let server = Server::penstock(&["--maxmemory", "50mb"]);
         let mut conn = server.connect();
         conn.cmd(first).unwrap();
         let replies = conn.pipeline(&batch).unwrap();
         let taken = replies.iter().filter(|reply| text(reply) == "20000001").count();
-        // The third is the first that goes beyond it.
+        // The third is the first one beyond the limit.
         assert_eq!(taken, 3, "{first}");
     }
 }
 
 #[test]
-fn http_is_no_way_to_send_commands() {
+fn http_requests_on_the_plain_port_run_no_commands() {
     for server in [Server::penstock(&[]), Server::oracle(&[])] {
         for start in ["POST / HTTP/1.1\r\nHost: 127.0.0.1", "get / HTTP/1.1\r\nhOST: localhost"] {
             let mut conn = server.connect();
@@ -130,7 +130,7 @@ fn http_is_no_way_to_send_commands() {
 }
 
 #[test]
-fn what_comes_before_an_error_is_answered() {
+fn requests_before_an_error_are_answered() {
     let requests = b"SET k 1\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*1\r\n$-9\r\nSET k 2\r\n";
     let expected = "+OK\r\n$1\r\n1\r\n-ERR Protocol error: invalid bulk length\r\n";
     check_bytes(&Server::oracle(&[]), requests, expected);
@@ -212,7 +212,7 @@ fn a_long_inline_request_is_cut_off() {
         let got = transcript(&server, &line).unwrap();
         assert_eq!(escape(&got), escape(too_long.as_bytes()));
     }
-    // The same for the line of a length.
+    // The same limit applies to the line of a length.
     let got = transcript(&Server::penstock(&[]), &[b"*", vec![b'1'; 64 * 1024 + 1].as_slice()].concat()).unwrap();
     assert_eq!(escape(&got), escape(b"-ERR Protocol error: too big mbulk count string\r\n"));
     let got = transcript(&Server::penstock(&[]), &[b"*1\r\n$", vec![b'1'; 64 * 1024 + 1].as_slice()].concat()).unwrap();
@@ -222,7 +222,7 @@ fn a_long_inline_request_is_cut_off() {
 #[test]
 fn a_gigabyte_inline_is_cut_off_early() {
     const CHUNK: usize = 1 << 20;
-    /// What fits into the socket's buffers while the server closes, with room to spare.
+    /// More than fits into the socket's buffers while the server closes.
     const CHUNKS_MAX: usize = 64;
     unharmed(&[], |server| {
         let mut conn = server.connect();
@@ -241,7 +241,7 @@ fn a_large_value_is_still_welcome() {
     assert!(conn.cmd("GET k").unwrap().text() == value);
 }
 
-/// Commands whose numbers overflow something. All on keys that hold what the first lines put there.
+/// Commands with numbers that overflow, on keys that the first lines create.
 const OVERFLOWS: &str = "\
 SET n 9223372036854775807
 INCR n
@@ -346,7 +346,7 @@ SORT l LIMIT 9223372036854775807 9223372036854775807
 SORT l LIMIT -9223372036854775808 -9223372036854775808
 ";
 
-/// What 7.2 answers where it is not what 7.0 does; the first words are enough.
+/// Replies of 7.2 that differ from 7.0; the beginning is enough.
 const CHANGED_SINCE_7_0: &[(&str, &str)] = &[
     ("BLPOP nothing 1e400", "-ERR timeout is out of range"),
     ("BLPOP nothing 9223372036854775807", "-ERR timeout is out of range"),
@@ -403,7 +403,7 @@ fn many_arguments() {
     assert_eq!(conn.cmd("LINDEX l -1").unwrap().text(), (N - 1).to_string().as_bytes());
 }
 
-/// Raises this process's limit of open files as far as it may be; how many there may be then.
+/// Raises this process's limit of open files to its maximum, and returns it.
 fn raise_open_files() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let most = limit.maximum.unwrap_or(1 << 20);
@@ -414,7 +414,7 @@ fn raise_open_files() -> u64 {
 
 #[test]
 fn thousands_of_idle_connections() {
-    // The server's share of the descriptors, and what else is open here.
+    // Leaves descriptors for the server, and for other files of this process.
     let most = raise_open_files();
     let n = 5000.min(most.saturating_sub(200)) as usize;
     unharmed(&["--maxclients", "6000"], |server| {
@@ -429,7 +429,7 @@ fn thousands_of_idle_connections() {
     });
 }
 
-/// True when the server serves a new connection, false when it refuses with an error or closes.
+/// Returns true if the server serves a new connection, false if it refuses or closes it.
 fn is_served(conn: &mut Conn) -> bool {
     match conn.cmd("PING") {
         Ok(reply) if reply.text() == b"PONG" => true,
@@ -454,7 +454,7 @@ fn file_descriptors_that_run_out() {
     assert_eq!(old.cmd("SET k v").unwrap().text(), b"OK");
     assert!(server.is_alive());
     drop(new);
-    // Once the server has noticed, there is room again.
+    // After the server has noticed closed connections, there is room again.
     let mut tries = 0..1000;
     assert!(tries.any(|_| Conn::open(server.port()).is_ok_and(|mut conn| is_served(&mut conn))));
     assert_eq!(old.cmd("GET k").unwrap().text(), b"v");

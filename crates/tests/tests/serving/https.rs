@@ -1,6 +1,6 @@
-//! The HTTP port, encrypted: by the certificate of the TLS port, or without one of those.
+//! The encrypted HTTP port, with the certificate of the TLS port, and on servers without a TLS port.
 
-// A test fails by panicking.
+// Tests fail by panicking.
 #![allow(clippy::panic, clippy::unwrap_used)]
 
 use std::io::{Read, Write};
@@ -8,10 +8,11 @@ use std::net::TcpStream;
 
 use penstock_tests::certificates::Certificates;
 use penstock_tests::conn::PATIENCE;
-use penstock_tests::server::{Server, comes_true, free_port};
+use penstock_tests::ports::free_port;
+use penstock_tests::server::{Server, comes_true};
 use penstock_tests::tls_conn::TlsClient;
 
-/// A server with TLS on its HTTP port alone, and the number of that port.
+/// Starts a server with TLS on its HTTP port only. Returns it with the port's number.
 fn subject(certificates: &Certificates, asks: &str, args: &[&str]) -> (Server, u16) {
     let port = free_port().unwrap();
     let (number, cert, key) = (port.to_string(), certificates.text("server.pem"), certificates.text("server.key"));
@@ -21,7 +22,7 @@ fn subject(certificates: &Certificates, asks: &str, args: &[&str]) -> (Server, u
     (Server::penstock(&[&own[..], &asks, args].concat()), port)
 }
 
-/// Sends a request, and reads all that is answered until the server closes the connection.
+/// Sends a request, and reads the whole response until the server closes the connection.
 fn answer(stream: &mut (impl Read + Write), request: &str) -> String {
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = Vec::new();
@@ -45,21 +46,21 @@ fn commands_and_figures_are_answered_encrypted() {
     let mut conn = client.connect(port).unwrap();
     let figures = answer(&mut conn.0, "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     assert!(figures.starts_with("HTTP/1.1 200 OK\r\n") && figures.contains("\nredis_up 1\n"), "{figures}");
-    // A reply that is larger than all buffers on its way.
+    // A reply larger than all buffers on its way.
     let large = "x".repeat(8_000_000);
     assert!(ask(&client, port, &format!(r#"["SET", "large", "{large}"]"#)).ends_with(r#"{"result":"OK"}"#));
     assert!(ask(&client, port, r#"["GET", "large"]"#).ends_with(&format!("{large}\"}}")));
 }
 
 #[test]
-fn plain_http_is_told_so_and_runs_nothing() {
+fn plain_http_gets_an_error_and_runs_no_command() {
     let certificates = Certificates::create();
     let (mut server, port) = subject(&certificates, "no", &["--http-max-connections", "2"]);
     let mut plain = TcpStream::connect(("127.0.0.1", port)).unwrap();
     plain.set_read_timeout(Some(PATIENCE)).unwrap();
     let answer = answer(&mut plain, "GET /set/k/v HTTP/1.1\r\nhost: localhost\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("https://"), "{answer}");
-    // Nor does it harm anything to say nothing, to break off, or to say what is no handshake.
+    // Silent clients, broken connections and invalid handshakes do no harm.
     let client = TlsClient::new(&certificates, None);
     for begin in [&b""[..], b"\x16", b"\x16\x03\x01\x00\x05hello", &[0x16; 2000]] {
         let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -70,14 +71,14 @@ fn plain_http_is_told_so_and_runs_nothing() {
 }
 
 #[test]
-fn clients_show_certificates_where_those_of_the_tls_port_do() {
+fn clients_need_certificates_like_on_the_tls_port() {
     let certificates = Certificates::create();
     let (server, port) = subject(&certificates, "yes", &["--tls-auth-clients-user", "CN", "--requirepass", "secret"]);
     let refused = ask(&TlsClient::new(&certificates, None), port, r#"["PING"]"#);
     assert!(!refused.contains("HTTP/1.1"), "{refused}");
     let stranger = ask(&TlsClient::new(&certificates, Some("stranger")), port, r#"["PING"]"#);
     assert!(!stranger.contains("HTTP/1.1"), "{stranger}");
-    // It lets them in, and says nothing of users: the token does.
+    // The certificate admits the connection, but the token selects the user.
     let shown = ask(&TlsClient::new(&certificates, Some("default")), port, r#"["PING"]"#);
     assert!(shown.starts_with("HTTP/1.1 401 "), "{shown}");
     drop(server);

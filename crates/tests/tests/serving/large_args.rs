@@ -1,6 +1,6 @@
-//! What large arguments take of memory, and what they do to the rest of their connection.
+//! The memory that large arguments take, and their effects on the rest of the connection.
 
-// A test fails by panicking.
+// Tests fail by panicking.
 #![allow(clippy::panic, clippy::unwrap_used)]
 
 use std::io::Write;
@@ -14,7 +14,7 @@ use penstock_tests::server::{Server, subject_is_penstock};
 const MB: usize = 1_000_000;
 const KIB: usize = 1024;
 
-/// Bytes that tell where in the argument they are.
+/// Bytes that show their position in the argument.
 fn large(bytes: usize) -> Vec<u8> {
     let mut argument: Vec<u8> = (0..bytes / 8 + 1).flat_map(|i| i.to_le_bytes()).collect();
     argument.truncate(bytes);
@@ -33,7 +33,7 @@ fn bulk(bytes: &[u8]) -> Reply {
     Reply::Blob(b'$', bytes.to_vec())
 }
 
-/// How much more memory the server has held at most than it does before, in bytes, while `run` runs.
+/// Returns by how much the server's memory has grown at its peak while `run` runs, in bytes.
 fn peak(server: &Server, run: impl FnOnce()) -> usize {
     server.connect().cmd("PING").unwrap();
     server.forget_peak();
@@ -42,7 +42,7 @@ fn peak(server: &Server, run: impl FnOnce()) -> usize {
     (server.resident_peak_kib() as usize).saturating_sub(before) * KIB
 }
 
-/// Checks that a stream of requests, `bytes` of which it stores, takes hardly more memory than that.
+/// Checks that a stream of requests takes hardly more memory than the `bytes` that it stores.
 fn check_peak(name: &str, requests: &[Command], bytes: usize) {
     for threads in ["1", "2"] {
         let server = Server::penstock(&["--threads", threads]);
@@ -59,7 +59,7 @@ fn check_peak(name: &str, requests: &[Command], bytes: usize) {
 }
 
 #[test]
-fn what_is_stored_whole_is_received_where_it_stays() {
+fn a_stored_value_is_received_in_place() {
     if !subject_is_penstock() {
         return;
     }
@@ -95,7 +95,7 @@ fn two_at_once_take_no_more_than_both() {
 }
 
 #[test]
-fn what_is_only_announced_takes_no_memory() {
+fn an_announced_length_takes_no_memory() {
     if !subject_is_penstock() {
         return;
     }
@@ -113,7 +113,7 @@ fn what_is_only_announced_takes_no_memory() {
 }
 
 #[test]
-fn what_never_gets_whole_goes_with_its_connection() {
+fn an_incomplete_argument_is_freed_with_its_connection() {
     if !subject_is_penstock() {
         return;
     }
@@ -123,7 +123,7 @@ fn what_never_gets_whole_goes_with_its_connection() {
     let id = text(&conn.cmd("CLIENT ID").unwrap());
     conn.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$100000000\r\n").unwrap();
     conn.send(&large(90 * MB)).unwrap();
-    // What has arrived is counted as the client's.
+    // The received bytes count for the client.
     server.wait_until("it is counted", |server| {
         let list = text(&server.connect().cmd(&format!("CLIENT LIST ID {id}")).unwrap());
         let figure = |name: &str| -> usize {
@@ -151,7 +151,7 @@ fn more_than_a_query_buffer_may_hold_ends_the_connection() {
     assert!(sent.is_err() || read.is_err(), "{read:?}");
     assert!(read.is_err_and(|error| closed(&error) || error.kind() == std::io::ErrorKind::UnexpectedEof));
     assert!(server.log().contains("max query buffer length"));
-    // A lesser one is a request like others.
+    // A smaller argument is accepted.
     let value = large(900_000);
     assert_eq!(text(&server.connect().call(&words(&[b"SET", b"k", &value])).unwrap()), "OK");
 }
@@ -196,7 +196,7 @@ fn a_pause_and_a_block_keep_what_comes_behind_them() {
     let value = large(3 * MB);
     let set = encode(&words(&[b"MSET", b"k", &value, b"l", &value]));
     let behind = encode_all(&[command("STRLEN k"), words(&[b"GET", b"l"])]);
-    // The first half is in a block of its own when the pause begins; the request is complete in its midst.
+    // The first part is in a block of its own when the pause begins; the request becomes complete during the pause.
     conn.send(&set[..set.len() / 3]).unwrap();
     other.cmd("CLIENT PAUSE 100000 WRITE").unwrap();
     conn.send(&set[set.len() / 3..]).unwrap();
@@ -206,7 +206,7 @@ fn a_pause_and_a_block_keep_what_comes_behind_them() {
     assert_eq!(text(&conn.read().unwrap()), "OK");
     assert_eq!(conn.read().unwrap(), line(b':', value.len()));
     assert!(conn.read().unwrap() == bulk(&value));
-    // Behind a command that waits.
+    // Behind a blocking command.
     conn.send(&[&b"BLPOP list 0\r\nSET k 1\r\n"[..], &set, &behind].concat()).unwrap();
     server.wait_until("it waits", |server| server.figure("blocked_clients") == 1);
     other.cmd("RPUSH list x").unwrap();

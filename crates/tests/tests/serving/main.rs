@@ -1,8 +1,11 @@
 //! The server from outside: order, limits, hostile clients, durability, threads.
 //!
-//! One program, since linking dozens of them took longer than running them.
+//! All tests are in one program, since linking dozens of programs took longer than running them.
 
+mod abort;
 mod advisor;
+mod append_only;
+mod batch_times;
 mod caching;
 mod client_eviction;
 mod clock;

@@ -1,5 +1,5 @@
 //! Several pipelined connections on several threads: commands on many keys and transactions are atomic, and a reader
-//! that sees the second write of a connection sees its first.
+//! that sees a connection's second write also sees its first.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -14,14 +14,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// More threads than most test machines have cores: the more switches, the better.
+/// More threads than most test machines have cores, for many thread switches.
 const THREADS: &[&str] = &["--threads", "4"];
 
 fn server() -> Server {
     Server::penstock(THREADS)
 }
 
-/// Runs each of `workers` on a connection of its own until all are done, and `watchers` as long as they run.
+/// Runs each of `workers` on a connection of its own until all are done, and `watchers` meanwhile.
 fn side_by_side(server: &Server, workers: &[&(dyn Fn(&mut Conn) + Sync)], watchers: &[&(dyn Fn(&mut Conn) + Sync)]) {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -31,7 +31,7 @@ fn side_by_side(server: &Server, workers: &[&(dyn Fn(&mut Conn) + Sync)], watche
             .map(|watch| {
                 scope.spawn(|| {
                     let mut conn = server.connect();
-                    // At least once, also where the workers are quick.
+                    // At least once, even if the workers are quick.
                     while {
                         watch(&mut conn);
                         !over.load(Ordering::Relaxed)
@@ -50,7 +50,7 @@ fn side_by_side(server: &Server, workers: &[&(dyn Fn(&mut Conn) + Sync)], watche
 fn a_flush_does_not_change_the_order_in_which_waiters_are_served() {
     for server in [Server::penstock(&["--threads", "1"]), server(), Server::oracle(&[])] {
         let mut other = server.connect();
-        // Whatever the order of the keys' hashes is.
+        // Independent of the order of the keys' hashes.
         for i in 0..20 {
             let mut waiting = ["a", "b"].map(|key| {
                 let mut conn = server.connect();
@@ -67,7 +67,7 @@ fn a_flush_does_not_change_the_order_in_which_waiters_are_served() {
     }
 }
 
-/// Commands from lines of text.
+/// Parses commands from lines of text.
 fn commands(lines: &str) -> Vec<Command> {
     lines.lines().map(|line| command(line.trim())).collect()
 }
@@ -112,14 +112,15 @@ fn mget_sees_all_of_an_mset_or_nothing() {
 }
 
 #[test]
-fn a_client_that_reconnects_sees_the_same_as_one_that_stays() {
+fn writes_stay_atomic_when_threads_are_idle_between_bursts() {
     const ROUNDS: u64 = 12;
     let server = server();
     let all = (0..40).map(|i| format!("key{i}")).collect::<Vec<_>>();
     let mset =
         |value: u64| command(&format!("MSET{}", all.iter().map(|key| format!(" {key} {value}")).collect::<String>()));
     server.connect().call(&mset(0)).unwrap();
-    // Long enough between the bursts that a thread which is busy finds itself without others, and locks nothing.
+    // A pause between the bursts, long enough for the other threads to become idle, so that a busy thread takes no
+    // locks.
     let work = |seed: u64| {
         let mset = &mset;
         move |conn: &mut Conn| {
@@ -167,7 +168,7 @@ fn a_renamed_key_is_always_somewhere() {
     side_by_side(&server, &[&move_about, &move_about, &move_about], &[&look, &look]);
 }
 
-/// Moves elements about among three keys and checks that none is ever lost or doubled.
+/// Moves elements between three keys, and checks that none is lost or duplicated.
 fn conserve(fill: &str, step: impl Fn(&mut Rng, &str, &str) -> String + Sync, count: &str, members: &str) {
     const ELEMENTS: i64 = 30;
     const KEYS: [&str; 3] = ["a", "b", "c"];
@@ -294,7 +295,7 @@ fn a_reader_that_sees_the_second_write_sees_the_first() {
             conn.pipeline(&batch).unwrap();
         }
     };
-    // Each reads the later write first; two connections' worth, or one pipeline.
+    // Each reads the later write first, as several batches or as one pipeline.
     let read = |conn: &mut Conn| {
         let replies = conn.pipeline(&commands(&"GET third\nGET second\nGET first\n".repeat(10))).unwrap();
         let values = integers(&Reply::Many(b'*', replies));
@@ -306,7 +307,7 @@ fn a_reader_that_sees_the_second_write_sees_the_first() {
     side_by_side(&server, &[&write], &[&read, &read, &read]);
 }
 
-/// What a client did to a few registers, and what it was told.
+/// An operation of a client on a few registers, with its result.
 #[derive(Clone, Debug)]
 enum Op {
     Get(usize, i64),
@@ -344,10 +345,10 @@ fn apply(state: &[i64; KEYS], op: &Op) -> Option<[i64; KEYS]> {
     possible.then_some(after)
 }
 
-/// Reads the reply of a command that was sent.
+/// Parses the reply to a command.
 type ReadReply = Box<dyn Fn(&Reply) -> Op + Send>;
 
-/// A random command, with a value that no other command writes, and how to read its reply.
+/// Returns a random command with a unique value, and the function that parses its reply.
 fn random_command(rng: &mut Rng, unique: i64) -> (Command, ReadReply) {
     let key = rng.below(KEYS);
     let number = |reply: &Reply| std::str::from_utf8(reply.text()).unwrap().parse().unwrap();
@@ -367,7 +368,7 @@ fn random_command(rng: &mut Rng, unique: i64) -> (Command, ReadReply) {
 fn histories_are_linearizable() {
     const CONNECTIONS: usize = 4;
     const ROUNDS: u64 = 400;
-    /// Commands of one connection in one round, in pipelines of at most so many.
+    /// Commands of one connection in one round, and most commands in a pipeline.
     const COMMANDS: usize = 8;
     const PIPELINE: usize = 4;
     let server = server();

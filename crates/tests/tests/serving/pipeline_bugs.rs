@@ -1,5 +1,5 @@
-//! Defects that pipelines brought to others, and what must happen instead. What one connection sees is compared with
-//! Redis byte for byte; what several see is scripted.
+//! Pipeline defects of other servers, and the correct behaviour. Tests with one connection compare the bytes with
+//! Redis; tests with several connections have a script.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ use std::io::Write;
 use std::thread;
 use std::time::Duration;
 
-/// What a connection sends, all at once. Redis answers the same.
+/// The input of a connection, sent at once. Redis sends the same replies.
 const CONVERSATIONS: &[(&str, &str)] = &[
     ("wrong arity", "SET k 1\r\nGET\r\nSET k\r\nMGET\r\nGET k\r\nSET k 2 EX\r\nGET k k\r\nGET k\r\n"),
     ("unknown commands", "SET k 1\r\nNOPE k\r\nnope \"a b\" 'c'\r\nGET k\r\nCLIENT NOPE\r\nOBJECT NOPE k\r\nPING\r\n"),
@@ -61,9 +61,9 @@ const CONVERSATIONS: &[(&str, &str)] = &[
     ("selecting", "SET k 0\r\nSELECT 1\r\nSET k 1\r\nSELECT 99\r\nGET k\r\nSELECT 0\r\nGET k\r\n"),
 ];
 
-/// What a connection that listens to itself sends, and what it gets after the reply of HELLO. Redis 7.2's order: a push
-/// comes after the reply of the command that caused it, never within. (Redis 7.0 sends it before, and into EXEC's
-/// reply.)
+/// The input of a connection that subscribes to its own messages, and its output after HELLO's reply. The order is that
+/// of Redis 7.2: a push follows the reply of the command that caused it, and is never inside a reply. (Redis 7.0 sends
+/// it before, and into EXEC's reply.)
 const OWN_PUSHES: &[(&str, &[&str])] = &[
     (
         "SUBSCRIBE a\r\nPUBLISH a 1\r\nPUBLISH a 2\r\nGET k\r\nPUBLISH a 3\r\n",
@@ -104,7 +104,7 @@ const OWN_PUSHES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// A reply in the notation of [`OWN_PUSHES`]: an aggregate's elements after its tag, blobs by their text alone.
+/// A reply in the notation of [`OWN_PUSHES`]: an aggregate's elements after its tag, and only the text of blobs.
 fn brief(reply: &Reply) -> String {
     match reply {
         Reply::Line(tag, text) => format!("{}{}", *tag as char, escape(text)),
@@ -114,11 +114,11 @@ fn brief(reply: &Reply) -> String {
 }
 
 #[test]
-fn pushes_follow_the_reply_of_what_caused_them() {
+fn pushes_follow_the_reply_of_their_command() {
     let server = Server::penstock(&[]);
     let mut conn = server.connect();
     for (requests, expected) in OWN_PUSHES {
-        // The one before may not have left yet.
+        // The previous connection may still exist.
         conn.cmd("RESET").unwrap();
         conn.cmd("HELLO 3").unwrap();
         conn.send(requests.as_bytes()).unwrap();
@@ -145,7 +145,7 @@ fn without_version(transcript: &[u8]) -> String {
 }
 
 #[test]
-fn conversations_are_those_that_redis_has() {
+fn conversations_are_the_same_as_with_redis() {
     let (penstock, oracle) = (Server::penstock(&[]), Server::oracle(&[]));
     let mut differ = Vec::new();
     for (name, requests) in CONVERSATIONS {
@@ -167,13 +167,13 @@ fn expect(conn: &mut Conn, expected: &[&str]) {
     }
 }
 
-/// Runs a scenario on Penstock and on the oracle, so that its expectations are known to be Redis's.
+/// Runs a scenario on Penstock and on the oracle, which verifies that the expectations match Redis.
 fn on_both(scenario: impl Fn(&Server)) {
     scenario(&Server::oracle(&[]));
     scenario(&Server::penstock(&[]));
 }
 
-/// Waits until `n` clients are blocked, as INFO sees them.
+/// Waits until INFO reports `n` blocked clients.
 fn wait_until_blocked(server: &Server, n: usize) {
     let mut conn = server.connect();
     let wanted = format!("blocked_clients:{n}\r\n");
@@ -272,7 +272,7 @@ fn an_unblocked_client_goes_on_with_its_pipeline() {
 }
 
 #[test]
-fn a_waiting_client_that_leaves_takes_nothing_with_it() {
+fn a_blocked_client_that_leaves_pops_no_element() {
     on_both(|server| {
         let mut waiting = server.connect();
         waiting.send(b"BLPOP l 0\r\n").unwrap();
@@ -326,8 +326,8 @@ fn a_hundred_thousand_commands_at_once() {
     let sets: Vec<_> = (0..N).map(|i| command(&format!("SET key:{i} {i}"))).collect();
     let gets: Vec<_> = (0..N).map(|i| command(&format!("GET key:{i}"))).collect();
     let bytes = [encode_all(&sets), encode_all(&gets)].concat();
-    // From a thread of its own: a client that writes everything before it reads must be served, too, but the oracle of
-    // that is the next test.
+    // From another thread, so that the client reads meanwhile. A test below covers clients that write everything before
+    // they read.
     let sending = thread::spawn(move || writer.write_all(&bytes).unwrap());
     for _ in 0..N {
         assert_eq!(conn.read().unwrap().escaped(), "+OK\\r\\n");
@@ -339,7 +339,7 @@ fn a_hundred_thousand_commands_at_once() {
     assert_eq!(conn.cmd("DBSIZE").unwrap().integer(), Some(N as i64));
 }
 
-/// A connection that sends long requests is read from several times in a turn, in parts of other sizes.
+/// The server reads several times in a turn from a connection with long requests, in parts of different sizes.
 #[test]
 fn long_and_short_requests_follow_each_other() {
     let server = Server::penstock(&[]);
@@ -415,7 +415,7 @@ fn a_client_that_has_sent_everything_still_gets_all_replies() {
     let mut conn = server.connect();
     let value = "v".repeat(10_000);
     conn.cmd(&format!("SET k {value}")).unwrap();
-    // More than the sockets' buffers hold, by a client that says that it has finished before it reads.
+    // More than the sockets' buffers hold, from a client that closes its sending side before it reads.
     conn.send(&b"GET k\r\n".repeat(N)).unwrap();
     conn.finish().unwrap();
     for _ in 0..N {
@@ -425,7 +425,7 @@ fn a_client_that_has_sent_everything_still_gets_all_replies() {
 }
 
 #[test]
-fn a_watched_key_that_was_stale_already_has_not_changed() {
+fn a_watched_key_that_had_expired_before_has_not_changed() {
     on_both(|server| {
         let mut conn = server.connect();
         conn.cmd("SET k v PX 1").unwrap();
@@ -452,7 +452,7 @@ fn clients_that_are_paused_count_as_blocked_and_go_on() {
 
 #[test]
 fn a_blocking_command_is_counted_when_its_wait_is_over() {
-    // Since Redis 7.2; 7.0 counts it at once.
+    // As in Redis since 7.2; 7.0 counts the command at once.
     let server = Server::penstock(&[]);
     let (mut waiting, mut other) = (server.connect(), server.connect());
     other.cmd("CONFIG SET slowlog-log-slower-than 0").unwrap();

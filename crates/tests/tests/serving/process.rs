@@ -1,6 +1,6 @@
-//! The server as a process: how it is started, what it says, what it refuses, how it ends.
+//! The server as a process: its start, its output, its errors, its end.
 
-// A test fails by panicking.
+// Tests fail by panicking.
 #![allow(clippy::panic, clippy::unwrap_used)]
 
 use std::fs;
@@ -16,21 +16,22 @@ use std::time::{Duration, Instant};
 
 use penstock_tests::conn::Conn;
 use penstock_tests::directory::Directory;
-use penstock_tests::server::{Server, free_port, subject_program};
+use penstock_tests::ports::free_port;
+use penstock_tests::server::{Server, subject_program};
 
-/// Long enough for a loaded machine; nothing is measured by it.
+/// Long enough for a busy machine. No test measures it.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a graceful end may take.
+/// Longest duration of a graceful end.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
 
-/// A directory of this test's own.
+/// Creates a directory for this test.
 fn directory(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("penstock-process-{name}-{}", std::process::id()));
     fs::create_dir_all(&path).unwrap();
     path
 }
 
-/// A server that is killed when the test is over, however it ends, and the directory where it runs and saves its data.
+/// A server with its directory of data. The server is killed at the end of the test.
 struct Running(Child, #[expect(dead_code, reason = "removed when it is dropped")] Directory);
 
 impl Running {
@@ -47,7 +48,7 @@ impl Drop for Running {
     }
 }
 
-/// Starts the server and waits until it says that it is ready; gives what it has said up to then.
+/// Starts the server and waits until it is ready. Returns its output so far.
 fn start(args: &[&str], stdin: &str) -> (Running, String) {
     let mut command = Command::new(subject_program());
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
@@ -72,19 +73,19 @@ fn wait_until(mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Runs the server with arguments that it must refuse, and gives what it said.
+/// Runs the server with invalid arguments. Returns its output.
 fn refused(args: &[&str]) -> String {
-    // One that isn't refused has to end, too.
+    // A server that accepts the arguments must end, too.
     let mut limited = Command::new("timeout");
     let Output { status, stdout, stderr } = limited.arg("10").arg(subject_program()).args(args).output().unwrap();
     assert_eq!(status.code(), Some(1), "{args:?} was accepted");
     String::from_utf8([stdout, stderr].concat()).unwrap()
 }
 
-/// Sends a signal and waits for the end, which must come in time.
+/// Sends a signal and checks that the process ends in time.
 fn end(mut running: Running, signal: &str) {
     let child = &mut running.0;
-    // A terminal that is closed does not end it, nor an alarm.
+    // A closed terminal (SIGHUP) and an alarm do not end it.
     for signal in ["-HUP", "-ALRM", signal] {
         assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
     }
@@ -111,7 +112,7 @@ fn connect(port: u16) -> TcpStream {
 }
 
 #[test]
-fn it_says_what_and_where_it_is_and_ends_gracefully() {
+fn it_prints_its_name_and_addresses_and_ends_gracefully() {
     for signal in ["-TERM", "-INT"] {
         let port = free_port().unwrap().to_string();
         let (child, said) = start(&["--port", &port, "--bind", "127.0.0.1"], "");
@@ -123,7 +124,7 @@ fn it_says_what_and_where_it_is_and_ends_gracefully() {
 }
 
 #[test]
-fn a_signal_ends_it_in_time_whatever_its_clients_do() {
+fn a_signal_ends_it_in_time_in_spite_of_busy_clients() {
     let port = free_port().unwrap();
     let (child, _) = start(&["--port", &port.to_string(), "--bind", "127.0.0.1"], "");
     let mut clients: Vec<TcpStream> = (0..20).map(|_| connect(port)).collect();
@@ -189,7 +190,7 @@ fn clients_are_limited_and_silent_ones_closed() {
     let (mut first, mut second) = (connect(port), connect(port));
     ask(&mut first, "PING\r\n", "+PONG\r\n");
     ask(&mut second, "PING\r\n", "+PONG\r\n");
-    // One that waits in a blocking command is not silent.
+    // A client that is blocked does not count as silent.
     second.write_all(b"BLPOP q 0\r\n").unwrap();
     ask(&mut connect(port), "", "-ERR max number of clients reached\r\n");
     ask(&mut first, "CONFIG SET timeout 1\r\n", "+OK\r\n");
@@ -200,7 +201,7 @@ fn clients_are_limited_and_silent_ones_closed() {
     end(child, "-TERM");
 }
 
-/// What a connection has been silent for, in seconds, as another one is told.
+/// Returns the idle time of a connection in seconds, as another connection sees it.
 fn idle_seconds(other: &mut Conn, id: i64) -> u64 {
     let line = other.cmd(&format!("CLIENT LIST ID {id}")).unwrap();
     let line = String::from_utf8(line.text().to_vec()).unwrap();
@@ -266,7 +267,7 @@ fn its_process_id_is_in_a_file_while_it_runs() {
     let directory = directory("pidfile");
     let path = directory.join("server.pid");
     let (dir, port) = (directory.to_str().unwrap(), free_port().unwrap().to_string());
-    // A relative name is in `dir`, as it was when the server started.
+    // A relative name refers to `dir` at the time of the start.
     let args = ["--port", &port, "--bind", "127.0.0.1", "--dir", dir, "--pidfile", "server.pid"];
     let (child, _) = start(&[&args[..], &["--enable-protected-configs", "yes"]].concat(), "");
     assert_eq!(fs::read_to_string(&path).unwrap(), format!("{}\n", child.0.id()));
@@ -274,7 +275,7 @@ fn its_process_id_is_in_a_file_while_it_runs() {
     end(child, "-TERM");
     assert!(!path.exists(), "it is still there");
 
-    // The file of another server, which was given the same path, is left to that one.
+    // The file of another server with the same path is not removed.
     let (child, _) = start(&args, "");
     fs::write(&path, "1\n").unwrap();
     end(child, "-TERM");
@@ -283,7 +284,7 @@ fn its_process_id_is_in_a_file_while_it_runs() {
 }
 
 #[test]
-fn its_unix_socket_is_removed_where_it_was_made_and_no_other_file() {
+fn its_unix_socket_is_removed_and_no_other_file() {
     let directory = directory("unixsocket");
     let (first, second) = (directory.join("d1"), directory.join("d2"));
     for path in [&first, &second] {
@@ -315,7 +316,7 @@ fn its_unix_socket_is_removed_where_it_was_made_and_no_other_file() {
     assert!(!first.join("rel.sock").exists(), "it is still there");
     assert_eq!(fs::read_to_string(&stranger).unwrap(), "precious");
 
-    // One of another server, which was given the same path, is left to that one.
+    // The socket of another server with the same path is not removed.
     let (child, _) = start(&args, "");
     fs::remove_file(first.join("rel.sock")).unwrap();
     let _other = std::os::unix::net::UnixListener::bind(first.join("rel.sock")).unwrap();
@@ -339,7 +340,7 @@ fn a_server_that_would_listen_nowhere_does_not_start() {
         let said = refused(args);
         assert!(said.ends_with("Configured to not listen anywhere, exiting.\n"), "{args:?}: {said}");
     }
-    // While it runs, it may be told to.
+    // A running server may be configured to listen nowhere.
     let port = free_port().unwrap();
     let (child, _) = start(&["--port", &port.to_string(), "--bind", "127.0.0.1"], "");
     let mut stream = connect(port);
@@ -353,14 +354,14 @@ fn an_optional_address_that_is_not_there_is_passed_over_with_a_warning() {
     let port = free_port().unwrap().to_string();
     let (child, said) = start(&["--port", &port, "--bind", "127.0.0.1", "-192.0.2.1"], "");
     let what = format!("Could not create server TCP listening socket 192.0.2.1:{port}");
-    assert!(said.contains(&format!("# Warning: {what}: bind: Cannot assign requested address\n")), "{said}");
+    assert!(said.contains(&format!("# Warning: {what}: bind: Cannot assign requested address [PS101]\n")), "{said}");
     assert!(said.contains(&format!("* Listening on 127.0.0.1:{port}\n")), "{said}");
     assert!(!said.contains("Listening on 192.0.2.1"), "{said}");
     end(child, "-TERM");
 }
 
 #[test]
-fn replicas_that_are_missing_hold_back_what_writes() {
+fn writes_are_refused_without_enough_replicas() {
     let port = free_port().unwrap();
     let (child, _) = start(&["--port", &port.to_string(), "--bind", "127.0.0.1", "--min-replicas-to-write", "1"], "");
     let mut stream = connect(port);
@@ -371,8 +372,8 @@ fn replicas_that_are_missing_hold_back_what_writes() {
     end(child, "-TERM");
 }
 
-/// What a server with this `supervised` tells a supervisor at the socket called `name`, from its start to its end; so
-/// many messages come before the end.
+/// Returns the messages that a server with this `supervised` setting sends to its supervisor at the socket `name`.
+/// `at_start` messages come before the end.
 fn told(socket: &UnixDatagram, name: &str, supervised: &str, at_start: usize) -> Vec<String> {
     let port = free_port().unwrap();
     let args = ["--port", &port.to_string(), "--bind", "127.0.0.1", "--supervised", supervised];
@@ -386,17 +387,17 @@ fn told(socket: &UnixDatagram, name: &str, supervised: &str, at_start: usize) ->
         let mut datagram = [0; 100];
         socket.recv(&mut datagram).map(|len| String::from_utf8_lossy(&datagram[..len]).into_owned())
     };
-    // What is to be told of the start is told soon after connections are accepted.
+    // The messages of the start come soon after the server accepts connections.
     let mut all: Vec<String> = (0..at_start).map_while(|_| receive().ok()).collect();
     end(running, "-TERM");
-    // Nothing comes any more.
+    // There are no further messages.
     socket.set_nonblocking(true).unwrap();
     all.extend(std::iter::from_fn(|| receive().ok()));
     all
 }
 
 #[test]
-fn systemd_is_told_when_it_is_ready_and_when_it_ends() {
+fn systemd_is_notified_of_the_start_and_the_end() {
     let directory = directory("supervised");
     let path = directory.join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
@@ -412,7 +413,7 @@ fn systemd_is_told_when_it_is_ready_and_when_it_ends() {
 
     let port = free_port().unwrap().to_string();
     let (child, said) = start(&["--port", &port, "--bind", "127.0.0.1", "--supervised", "systemd"], "");
-    assert!(said.contains("# systemd supervision error: NOTIFY_SOCKET not found!\n"), "{said}");
+    assert!(said.contains("# systemd supervision error: NOTIFY_SOCKET not found! [PS504]\n"), "{said}");
     end(child, "-TERM");
 }
 
@@ -436,7 +437,7 @@ fn the_log_file_is_in_the_directory_of_the_configuration_and_may_be_moved_away()
     let running = Running::spawn(Command::new(subject_program()).args(args));
     wait_until(|| fs::read_to_string(&log).is_ok_and(|said| said.contains("Ready to accept connections")));
     fs::rename(&log, directory.join("log.1")).unwrap();
-    // Nor does it end when a line can't be written: the directory in the file's place is an error of each.
+    // A failing write of a log line does not end the server either: here a directory has the file's name.
     fs::create_dir(&log).unwrap();
     ask(
         &mut connect(port),
@@ -449,13 +450,13 @@ fn the_log_file_is_in_the_directory_of_the_configuration_and_may_be_moved_away()
     fs::remove_dir_all(directory).unwrap();
 }
 
-/// The error of a CONFIG SET that can't be acted on.
+/// The error of a CONFIG SET that can't be applied.
 fn refusal(name: &str, text: &str) -> String {
     format!("-ERR CONFIG SET failed (possibly related to argument '{name}') - {text}\r\n")
 }
 
 #[test]
-fn what_it_cannot_act_on_is_refused_in_the_words_of_redis_and_explained_in_the_log() {
+fn settings_that_cannot_be_applied_are_refused_and_explained_in_the_log() {
     let directory = directory("refusals");
     let log = directory.join("log");
     let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -478,7 +479,7 @@ fn what_it_cannot_act_on_is_refused_in_the_words_of_redis_and_explained_in_the_l
     let mut stream = connect(port);
     for (setting, name, text) in &refusals {
         ask(&mut stream, &format!("CONFIG SET {setting}\r\n"), &refusal(name, text));
-        // All is as before.
+        // Nothing has changed.
         ask(&mut connect(port), "PING\r\n", "+PONG\r\n");
     }
     ask(&mut stream, "CONFIG SET maxclients 1000\r\n", "+OK\r\n");
@@ -503,10 +504,10 @@ fn addresses_that_overlap_those_before_can_be_listened_on() {
         let host = if bind == "127.0.0.2" { bind } else { "127.0.0.1" };
         ask(&mut TcpStream::connect((host, port)).unwrap(), "PING\r\n", "+PONG\r\n");
     }
-    // Both at once are one change of the sockets after the other.
+    // Both at once are one change of the sockets.
     ask(&mut stream, &format!("CONFIG SET port {other} bind *\r\n"), "+OK\r\n");
     ask(&mut connect(other), "PING\r\n", "+PONG\r\n");
-    // What can't be had leaves what there was, though that had to be given up to try.
+    // If the new addresses are taken, the old ones stay, although they had to be closed for the attempt.
     let taken = TcpListener::bind(("127.0.0.3", other));
     assert!(taken.is_err(), "all addresses are listened on");
     let text = refusal("bind", "Failed to bind to specified addresses.");
@@ -515,14 +516,14 @@ fn addresses_that_overlap_those_before_can_be_listened_on() {
     end(child, "-TERM");
 }
 
-/// What `ps` shows.
+/// The process title, as `ps` shows it.
 fn title(child: &Running) -> String {
     let bytes = fs::read(format!("/proc/{}/cmdline", child.0.id())).unwrap();
     String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned()
 }
 
 #[test]
-fn its_title_is_what_the_template_says() {
+fn the_process_title_follows_the_template() {
     let port = free_port().unwrap();
     let (program, text) = (subject_program().to_string_lossy().into_owned(), port.to_string());
     let args = ["--port", &text, "--bind", "127.0.0.1", "::1"];
@@ -542,7 +543,7 @@ fn its_title_is_what_the_template_says() {
 }
 
 #[test]
-fn the_log_says_what_has_ended_it() {
+fn the_log_names_the_reason_for_the_end() {
     for (ends_with, expected) in [("SHUTDOWN", 0), ("-TERM", 1)] {
         let port = free_port().unwrap();
         let (mut child, _) = start(&["--port", &port.to_string(), "--bind", "127.0.0.1"], "");
@@ -559,7 +560,7 @@ fn the_log_says_what_has_ended_it() {
 }
 
 #[test]
-fn it_says_which_files_it_does_not_read() {
+fn unread_files_are_reported() {
     let dir = directory("unread");
     let path = dir.to_str().unwrap();
     let port = free_port().unwrap().to_string();
@@ -573,7 +574,7 @@ fn it_says_which_files_it_does_not_read() {
         said.contains(&format!("# {path}/appendonlydir exists and is not read, since appendonly is off")),
         "{said}"
     );
-    // Saved at the end of the first one.
+    // The first server saved it at its end.
     assert!(said.contains(&format!("0 keys of {path}/my.rdb")), "{said}");
     end(child, "-TERM");
     fs::remove_dir_all(dir).unwrap();
@@ -588,18 +589,18 @@ fn all_mistakes_of_a_file_are_named_at_once() {
     for (line, text) in [(2, "no-such-directive yes"), (3, "hz x"), (4, "nor-this-one strict")] {
         assert!(said.contains(&format!("at line {line} of {}\n>>> '{text}'\n", file.display())), "{said}");
     }
-    // Redis takes a directive after the file without dashes, too.
+    // Redis accepts a directive without dashes after the file, too.
     fs::write(&file, "").unwrap();
     let said = refused(&[file.to_str().unwrap(), "hz", "x"]);
     assert!(said.contains(">>> 'hz x'\n"), "{said}");
     fs::remove_dir_all(dir).unwrap();
 }
 
-/// DEBUG RESTART saves what there is; CRASH-AND-RECOVER does not. The process is the same one by its number.
+/// DEBUG RESTART saves the data; CRASH-AND-RECOVER does not. The process id stays the same.
 #[test]
-fn a_server_starts_itself_anew() {
+fn a_server_restarts_itself() {
     let server = Server::penstock(&["--enable-debug-command", "yes", "--save", "3600 1"]);
-    // None while it ends or begins.
+    // None while the server restarts.
     let run_id = |server: &Server| {
         let reply = Conn::open(server.port()).and_then(|mut conn| conn.cmd("INFO server")).ok()?;
         let text = String::from_utf8_lossy(reply.text()).into_owned();

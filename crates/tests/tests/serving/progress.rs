@@ -1,18 +1,18 @@
-//! What `penstock load` and `penstock bench` show on a terminal while they are at work.
+//! The progress of `penstock load` and `penstock bench` on a terminal.
 
-// Clippy knows that a test may unwrap, but not the functions that only tests call.
+// Clippy allows unwrap in tests, but not in functions that only tests call.
 #![allow(clippy::unwrap_used)]
 
 use penstock_tests::server::{Server, subject_program};
 use penstock_tests::terminal::Terminal;
 use std::{env, fs, process};
 
-/// `penstock TOOL -p PORT ARGS` in a terminal.
+/// Runs `penstock TOOL -p PORT ARGS` in a terminal.
 fn tool(server: &Server, tool: &str, args: &str) -> Terminal {
     Terminal::new(&format!("{} {tool} -p {} {args}", subject_program().display(), server.port()))
 }
 
-/// The number in front of a word on the screen.
+/// Returns the number in front of a word on the screen.
 fn number_before(screen: &str, word: &str) -> Option<u64> {
     let before = screen.split(word).next()?;
     before.rsplit(' ').next()?.replace(',', "").parse().ok()
@@ -23,7 +23,7 @@ fn a_load_has_a_bar_with_rate_and_time_left() {
     let server = Server::penstock(&[]);
     let file = env::temp_dir().join(format!("penstock-progress-{}", process::id()));
     fs::write(&file, "INCR n\nLPUSH n x\n".repeat(1_000_000)).unwrap();
-    // A command at a time, so that one can watch.
+    // One command at a time, which is slow enough to watch.
     let terminal = tool(&server, "load", &format!("--chunk 1 --errors /dev/null {}", file.display()));
     let is_bar = |screen: &str| {
         let first = screen.lines().next().unwrap_or_default();
@@ -38,21 +38,21 @@ fn a_load_has_a_bar_with_rate_and_time_left() {
         before = before.max(now);
         seen >= 3
     });
-    // It counts errors, and takes no more than its line.
+    // The bar counts errors, and takes one line only.
     assert!(number_before(&terminal.screen(), " errors, ").is_some_and(|errors| errors > 0), "{}", terminal.screen());
     assert_eq!(terminal.screen().lines().count(), 1, "{}", terminal.screen());
     terminal.press("C-c");
     terminal.wait_until("how it ended", |screen| screen.contains("penstock load: interrupted after "));
-    // Nothing of the bar is left, though the terminal has echoed ^C behind it.
+    // The bar is removed, although the terminal has echoed ^C behind it.
     let first = terminal.screen().lines().next().unwrap_or_default().to_owned();
     assert!(first.contains(" commands executed, "), "{first}");
     fs::remove_file(file).unwrap();
 }
 
 #[test]
-fn errors_stand_above_a_bar_that_goes_at_the_end() {
+fn errors_appear_above_the_bar_which_is_removed_at_the_end() {
     let server = Server::penstock(&[]);
-    // The rest comes once the beginning has been seen.
+    // The rest arrives after the beginning has appeared.
     let seen = server.dir().join("seen");
     let wait = format!("until [ -e {} ]; do sleep 0.1; done", seen.display());
     let command = format!(
@@ -62,7 +62,7 @@ fn errors_stand_above_a_bar_that_goes_at_the_end() {
     );
     let terminal = Terminal::new(&command);
     let error = "ERR value is not an integer or out of range: INCR n";
-    // The size of what a pipe gives is unknown.
+    // The size of a pipe's content is unknown.
     terminal.wait_until("an error above the bar", |screen| {
         screen.starts_with(&format!("stdin:2: {error}\n"))
             && screen.lines().nth(1).is_some_and(|bar| bar.contains(" read, 2 commands, ") && bar.contains(" 1 error"))
@@ -75,12 +75,12 @@ fn errors_stand_above_a_bar_that_goes_at_the_end() {
     });
 }
 
-/// A user at a terminal is told what is waited for, and how to end it.
+/// At a terminal, the loader prints that it reads standard input, and how to end it.
 #[test]
-fn a_loader_without_input_says_that_it_reads_what_is_typed() {
+fn a_loader_without_input_announces_that_it_reads_the_terminal() {
     let server = Server::penstock(&[]);
     let terminal = tool(&server, "load", "");
-    let waits = "penstock load: reading commands from standard input, one a line; Ctrl-D ends them (penstock load --help tells more)";
+    let waits = "penstock load: reading commands from standard input, one per line; Ctrl-D ends the input (see penstock load --help)";
     terminal.wait_until("what it waits for", |screen| screen.replace('\n', "") == waits);
     terminal.enter("SET k v", "SET k v");
     terminal.press("C-d");
@@ -88,7 +88,7 @@ fn a_loader_without_input_says_that_it_reads_what_is_typed() {
     assert!(terminal.screen().contains("\nSET k v\n1 command"), "{}", terminal.screen());
 }
 
-/// Thousands of errors can't be read on a terminal.
+/// Thousands of errors would be unreadable on a terminal.
 #[test]
 fn a_terminal_shows_a_hundred_errors_and_their_number() {
     let server = Server::penstock(&[]);
@@ -107,7 +107,7 @@ fn a_terminal_shows_a_hundred_errors_and_their_number() {
     fs::remove_file(file).unwrap();
 }
 
-/// What is said of an earlier run has a line of its own, and not the rest of the bar's.
+/// Messages about an earlier run have a line of their own, without the rest of the bar.
 #[test]
 fn a_remark_does_not_stand_in_the_bars_line() {
     let server = Server::penstock(&[]);
@@ -120,12 +120,12 @@ fn a_remark_does_not_stand_in_the_bars_line() {
     first.args(["load", "-q", "-p", &server.port().to_string()]).args(args.split(' '));
     let mut first = first.spawn().unwrap();
     let mut conn = server.connect();
-    // So far that the next one has to read for longer than it takes to draw the bar.
+    // So much that the next run reads for longer than it takes to draw the bar.
     server.wait_until("much has been loaded", |_| conn.cmd("GET n").unwrap().text().len() >= 7);
     first.kill().unwrap();
     first.wait().unwrap();
     let terminal = tool(&server, "load", &args);
-    let is_remark = |line: &&str| line.contains(" ran in an earlier run, 0 of them failed; going on");
+    let is_remark = |line: &&str| line.contains(" executed in an earlier run, 0 of them failed; continuing");
     terminal.wait_until("the remark", |screen| screen.lines().any(|line| is_remark(&line)));
     let screen = terminal.screen();
     let remark = screen.lines().find(is_remark).unwrap();

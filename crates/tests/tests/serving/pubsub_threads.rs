@@ -1,6 +1,6 @@
-//! Publish and subscribe between threads: subscribers that read get everything, in order, and take little of the server's
-//! memory; only those that don't are closed; no client waits for ever, in whatever circle they publish; and nothing is
-//! left of a client once QUIT is answered.
+//! Publish and subscribe between threads: subscribers that read get all messages, in order, and take little of the
+//! server's memory; only those that don't read are closed; no client blocks for ever, even if clients publish in a
+//! circle; and a client leaves nothing behind once QUIT is answered.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -29,14 +29,14 @@ fn text(reply: &Reply) -> String {
     String::from_utf8_lossy(reply.text()).into_owned()
 }
 
-/// The bytes of message `n` of a publisher: as many for each.
+/// The bytes of message `n` of a publisher. All messages have the same length.
 fn payload(publisher: usize, n: usize, len: usize) -> String {
     let head = format!("{publisher}:{n:06}:");
     format!("{head}{}", "m".repeat(len - head.len()))
 }
 
-/// Reads so many messages of one length on a channel of one letter. Each publisher's come in order; returns what stands
-/// for the order of all.
+/// Reads messages of one length on a channel with a name of one letter, and checks each publisher's order. Returns a
+/// hash of the whole order.
 fn read_in_order(conn: &Conn, count: usize, len: usize) -> u64 {
     let mut stream = conn.writer().unwrap();
     stream.set_read_timeout(Some(3 * PATIENCE)).unwrap();
@@ -89,7 +89,7 @@ fn readers_get_everything_and_take_little_memory() {
 }
 
 #[test]
-fn one_that_reads_keeps_up_with_batches() {
+fn a_subscriber_that_reads_keeps_up_with_batches() {
     const ROUNDS: usize = 40;
     const BATCH: usize = 200;
     for threads in THREADS {
@@ -109,14 +109,14 @@ fn one_that_reads_keeps_up_with_batches() {
 }
 
 #[test]
-fn connections_of_two_threads_publish_to_each_other_by_whatever_publishes() {
+fn connections_of_two_threads_publish_to_each_other_by_all_commands() {
     const CLIENTS: usize = 8;
     const ROUNDS: usize = 60;
     const LEN: usize = 3000;
     for threads in ["1", "2", "4"] {
         let server = server(threads);
         server.connect().cmd("CONFIG SET notify-keyspace-events K$").unwrap();
-        // Each client listens to all of them, and to what happens to one key.
+        // Each client subscribes to all channels, and to the events of one key.
         let readers: Vec<Conn> = (0..CLIENTS)
             .map(|_| {
                 let mut conn = subscriber(&server, "c");
@@ -142,7 +142,7 @@ fn connections_of_two_threads_publish_to_each_other_by_whatever_publishes() {
         thread::scope(|scope| {
             for mut conn in readers {
                 scope.spawn(move || {
-                    // Of each round four messages and two events.
+                    // Each round has four messages and two events for every client.
                     for n in 0..CLIENTS * ROUNDS * 6 {
                         let reply = conn.read().unwrap_or_else(|error| panic!("message {n}: {error}"));
                         assert!(matches!(&*text(&reply.items()[0]), "message" | "pmessage"));
@@ -166,7 +166,7 @@ fn connections_of_two_threads_publish_to_each_other_by_whatever_publishes() {
 }
 
 #[test]
-fn one_that_does_not_read_is_closed_by_its_limit_while_others_go_on() {
+fn a_subscriber_that_does_not_read_is_closed_and_others_continue() {
     const MESSAGES: usize = 4000;
     for threads in THREADS {
         let server = Server::penstock(&["--threads", threads, "--client-output-buffer-limit", "pubsub 8mb 0 0"]);
@@ -190,7 +190,7 @@ fn one_that_does_not_read_is_closed_by_its_limit_while_others_go_on() {
 }
 
 #[test]
-fn what_was_published_comes_before_whatever_the_subscriber_asks_for_next() {
+fn a_published_message_precedes_the_subscribers_next_reply() {
     for threads in THREADS {
         let server = server(threads);
         // On all threads.

@@ -1,4 +1,4 @@
-//! Commands that the configuration has given other names, or none.
+//! Commands that the configuration renames or disables.
 
 #![allow(clippy::unwrap_used)]
 

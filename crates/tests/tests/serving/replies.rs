@@ -1,8 +1,8 @@
-//! Replies that wait: a client may write as much as it likes before it reads; it gets all replies in order, in bounded
-//! memory, and no other client notices.
+//! Unread replies: a client may write as much as it likes before it reads; it gets all replies in order, the server's
+//! memory is bounded, and other clients do not notice.
 //!
-//! `PENSTOCK_REPLIES_COMMANDS=N` is how many commands the large tests send together. The default is enough to exceed
-//! the memory that is allowed by far; the full size is ten million.
+//! `PENSTOCK_REPLIES_COMMANDS=N` is the number of commands that the large tests send in total. By default it is enough
+//! to exceed the allowed memory by far; the full size is ten million.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,20 +15,20 @@ use std::{env, thread};
 use penstock_tests::conn::Conn;
 use penstock_tests::server::Server;
 
-/// Memory that replies that wait may take beside the data, in KiB.
+/// Most memory that unread replies may take beside the data, in KiB.
 const GROWTH_MAX_KIB: u64 = 64 * 1024;
-/// Bytes of the large value.
+/// Size of the large value.
 const LARGE: usize = 1 << 20;
-/// Commands from one GET of the large value to the next, unless there would be too many of them.
+/// Number of commands between two GETs of the large value, unless there would be too many GETs.
 const BETWEEN_LARGE: usize = 5000;
-/// How many GETs of the large value there are at most.
+/// Most GETs of the large value.
 const LARGES_MAX: usize = 300;
-/// Bytes of other replies that a connection gets at least: more than the kernel keeps for a socket.
+/// Fewest bytes of other replies on a connection: more than the kernel's socket buffers.
 const ECHOED: usize = 8 << 20;
-/// How long the last reply may take on a busy machine.
+/// Longest wait for the last reply on a busy machine.
 const LONG: Duration = Duration::from_secs(300);
 
-/// A stream of commands of several kinds, whose replies can be told from its number alone.
+/// A stream of commands of several kinds. The replies follow from its number alone.
 struct Stream {
     key: String,
     commands: usize,
@@ -39,7 +39,7 @@ struct Stream {
 impl Stream {
     fn new(number: usize, commands: usize, streams: usize) -> Stream {
         let between_large = BETWEEN_LARGE.max(commands * streams / LARGES_MAX).max(1);
-        // Every tenth command is an echo; together they exceed what the kernel keeps for a socket.
+        // Every tenth command is an echo; together they exceed the kernel's socket buffers.
         let echo_bytes = (ECHOED / (commands / 10).max(1)).clamp(100, 15_000);
         Stream { key: format!("stream:{number}"), commands, between_large, echo_bytes }
     }
@@ -48,12 +48,12 @@ impl Stream {
         format!("{}:large", self.key)
     }
 
-    /// The command at `index` and its reply.
+    /// Writes the command at `index` and its reply.
     fn at(&self, index: usize, command: &mut Vec<u8>, reply: &mut Vec<u8>) {
         command.clear();
         reply.clear();
         if index % self.between_large == self.between_large - 1 {
-            // The value changes after each GET, so that a reply that waits keeps one of its own.
+            // The value changes after each GET, so each waiting reply keeps a value of its own.
             let large = self.large_key();
             write!(command, "GET {large}\r\n").unwrap();
             write!(reply, "${LARGE}\r\n{:07}", index / self.between_large).unwrap();
@@ -116,7 +116,7 @@ fn connect(server: &Server) -> TcpStream {
     socket
 }
 
-/// Everything is written before anything is read, by as many connections as there are.
+/// Each connection writes everything before it reads.
 fn write_all_then_read(server: &Server, connections: usize) {
     let streams: Vec<Stream> =
         (0..connections).map(|i| Stream::new(i, commands() / connections, connections)).collect();
@@ -148,12 +148,12 @@ fn write_all_then_read(server: &Server, connections: usize) {
     assert!(grown_kib < GROWTH_MAX_KIB, "memory grew by {grown_kib} KiB");
     let spilled = server.figure("reply_spilled_bytes");
     println!("{} MB were put on disk", spilled >> 20);
-    // Of many connections with little each, the kernel may keep everything, if the server is quick.
+    // With many connections, the kernel's buffers may hold everything if the server is quick.
     assert!(connections > 1 || spilled > 20 << 20, "nothing went to disk");
     server.wait_until("all is given back", |server| {
         server.figure("reply_spill") + server.figure("reply_memory") + server.figure("reply_waiting_clients") == 0
     });
-    // The bytes are counted until the disk has them back; the empty file is closed a moment later.
+    // The bytes count until they are removed from the disk; the empty file is closed a moment later.
     server.wait_until("the files are closed", |server| server.nameless_files().is_empty());
 }
 
@@ -163,11 +163,12 @@ fn a_client_may_write_everything_before_it_reads() {
 }
 
 #[test]
-fn so_may_a_hundred_clients_at_once() {
+fn a_hundred_clients_may_write_everything_before_they_read() {
     write_all_then_read(&Server::penstock(&[]), 100);
 }
 
-/// Sends replies of so many bytes on their way, in commands with one-line replies that are all different.
+/// Sends commands with replies of `bytes` bytes in total. The commands have one-line replies that are all different.
+/// Returns their number.
 fn send_echoes(conn: &mut impl Write, bytes: usize) -> usize {
     let count = bytes / 1000;
     for first in (0..count).step_by(50) {
@@ -206,7 +207,7 @@ fn a_closed_connection_gives_its_disk_space_back_at_once() {
 }
 
 #[test]
-fn what_has_been_read_is_given_back_while_the_rest_waits() {
+fn space_of_replies_that_were_read_is_freed_before_the_rest() {
     let server = Server::penstock(&[]);
     let mut socket = connect(&server);
     let count = send_echoes(&mut socket, 60 << 20);
@@ -222,8 +223,8 @@ fn what_has_been_read_is_given_back_while_the_rest_waits() {
 
 #[test]
 fn a_client_that_has_read_a_little_may_go_on_writing() {
-    // So little memory that it is scarce. A client that wrongly waits for its own reading is closed before this test
-    // gives up; one that waits for a busy machine's disk is not.
+    // Scarce memory. If the server wrongly delays a client until it reads, the client is closed before the test's
+    // timeout; waiting for a busy disk takes less.
     let server = Server::penstock(&["--reply-memory-total", "1mb", "--reply-stall-timeout", "60"]);
     let mut sockets: Vec<_> = (0..16).map(|_| connect(&server)).collect();
     let count = 12 << 10;
@@ -239,7 +240,7 @@ fn a_client_that_has_read_a_little_may_go_on_writing() {
     server.wait_until("all is given back", |server| server.figure("reply_memory") == 0);
 }
 
-/// Of each client, the beginning of a request waits for its rest while the clients take turns.
+/// Each client's request is incomplete while the clients take turns.
 #[test]
 fn clients_that_take_turns_are_read_from() {
     const CLIENTS: usize = 8;
@@ -259,7 +260,7 @@ fn clients_that_take_turns_are_read_from() {
 }
 
 #[test]
-fn all_that_a_connection_gets_keeps_its_order() {
+fn replies_and_messages_of_a_connection_keep_their_order() {
     let server = Server::penstock(&[]);
     let mut socket = connect(&server);
     let count = send_echoes(&mut socket, 20 << 20);
@@ -291,7 +292,7 @@ fn all_that_a_connection_gets_keeps_its_order() {
 }
 
 #[test]
-fn a_million_times_the_same_reply_takes_neither_memory_nor_disk() {
+fn a_million_equal_replies_take_neither_memory_nor_disk() {
     let server = Server::penstock(&[]);
     let mut socket = connect(&server);
     server.forget_peak();
@@ -303,7 +304,7 @@ fn a_million_times_the_same_reply_takes_neither_memory_nor_disk() {
     server.wait_until("all has run", |server| server.figure("total_commands_processed") > count as u64);
     assert_eq!(server.figure("reply_spilled_bytes"), 0);
     let grown_kib = server.resident_peak_kib().saturating_sub(before_kib);
-    // A new server takes up to 8 MB for whatever it does first; the replies are 20 MB.
+    // A new server takes up to 8 MB for its first commands; the replies are 20 MB.
     assert!(grown_kib < 12 << 10, "memory grew by {grown_kib} KiB");
     let mut replies = BufReader::new(socket);
     let mut got = [0; 7000];
@@ -314,7 +315,7 @@ fn a_million_times_the_same_reply_takes_neither_memory_nor_disk() {
 }
 
 #[test]
-fn a_half_closed_client_gets_what_waits_on_disk() {
+fn a_half_closed_client_gets_its_replies_from_disk() {
     let server = Server::penstock(&[]);
     let mut socket = connect(&server);
     let count = send_echoes(&mut socket, 30 << 20);
@@ -348,9 +349,9 @@ fn one_huge_reply_is_read_in_any_case() {
     assert!(got == expected.as_bytes());
 }
 
-/// Values so large that a few of them make memory scarce stay in memory for clients that read them as fast as they come.
+/// Values so large that a few of them exhaust the memory budget stay in memory for clients that read them quickly.
 #[test]
-fn large_replies_that_are_read_need_no_disk() {
+fn large_replies_to_fast_readers_need_no_disk() {
     const BYTES: usize = 8 << 20;
     const CONNECTIONS: usize = 4;
     const ROUNDS: usize = 20;
@@ -371,7 +372,7 @@ fn large_replies_that_are_read_need_no_disk() {
             });
         }
     });
-    // Where the machine keeps a reader from reading for a while, its replies are put on disk with reason.
+    // Replies of a reader that the machine delays go to disk for good reason.
     let spilled = server.figure("reply_spilled_bytes") as usize;
     assert!(spilled < CONNECTIONS * ROUNDS * BYTES / 4, "{spilled}");
 }
@@ -391,13 +392,13 @@ fn a_slow_reader_costs_others_nothing() {
     };
     let before = figure(&mut other, "total_writes_processed");
     for _ in 0..500 {
-        // It gets replies meanwhile, which it doesn't read.
+        // Meanwhile the client gets replies, which it doesn't read.
         slow.write_all(b"PING\r\n").unwrap();
         other.cmd("PING").unwrap();
     }
     let writes = figure(&mut other, "total_writes_processed") - before;
     assert!(writes <= 501, "{writes} system calls");
-    // Nor does it keep its thread busy.
+    // The client does not keep its thread busy either.
     let before = server.cpu_ticks();
     thread::sleep(Duration::from_secs(1));
     let ticks = server.cpu_ticks() - before;
@@ -417,7 +418,7 @@ fn a_shutdown_does_not_wait_for_unread_replies() {
         assert!(tries < 2000);
         thread::sleep(Duration::from_millis(10));
     }
-    // Nothing is left behind but the log.
+    // Only the log remains.
     let files: Vec<_> = server.dir().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(files, ["log"]);
 }

@@ -1,5 +1,5 @@
-//! What happens to replies that wait when there is no room for them: too much of them, a full disk, a disk that fails,
-//! an unauthenticated client, subscribers and monitors.
+//! Unread replies without room: too many, a full disk, a failing disk, an unauthenticated client, subscribers and
+//! monitors.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,9 +13,9 @@ use std::time::Duration;
 use penstock_tests::bytes::{command, encode_all};
 use penstock_tests::server::Server;
 
-/// How long the last reply may take on a busy machine.
+/// Longest wait for the last reply on a busy machine.
 const LONG: Duration = Duration::from_secs(120);
-/// Bytes of an echo's reply.
+/// Size of an echo's reply.
 const ECHO: usize = 998;
 
 fn connect(server: &Server) -> TcpStream {
@@ -25,8 +25,8 @@ fn connect(server: &Server) -> TcpStream {
     socket
 }
 
-/// Sends commands with replies of so many bytes from another thread, which ends when they are taken or the connection
-/// is closed; returns how many there are.
+/// Sends commands with replies of `bytes` bytes in total from another thread, which ends when they are sent or the
+/// connection is closed. Returns their number.
 fn send_echoes(socket: &TcpStream, bytes: usize) -> usize {
     let count = bytes / ECHO;
     let mut socket = socket.try_clone().unwrap();
@@ -54,7 +54,8 @@ fn wait_for_holds(server: &Server, connections: u64) {
     server.wait_until("requests wait", |server| server.figure("reply_held_clients") == connections);
 }
 
-/// A client that doesn't read is closed in the end, for a cause that is counted and logged; others are served.
+/// Checks that a client that doesn't read is closed in the end, that the reason is counted and logged, and that other
+/// clients are served.
 fn is_closed_for(args: &[&str], counter: &str, logged: &str) {
     let server = Server::penstock(&[args, &["--reply-stall-timeout", "1"]].concat());
     let mut other = server.connect();
@@ -64,7 +65,7 @@ fn is_closed_for(args: &[&str], counter: &str, logged: &str) {
     server.wait_until(counter, |server| server.figure(counter) == 1);
     assert!(server.log().contains(logged), "{}", server.log());
     assert_eq!(other.cmd("GET k").unwrap().text(), b"v");
-    // It is counted as closed a moment before it is.
+    // The server counts the closed connection a moment before it closes it.
     server.wait_until("all is given back", |server| {
         let left = ["reply_held_clients", "reply_spill", "reply_memory"].map(|name| server.figure(name));
         left == [0; 3] && server.nameless_files().is_empty()
@@ -72,7 +73,7 @@ fn is_closed_for(args: &[&str], counter: &str, logged: &str) {
 }
 
 #[test]
-fn a_client_that_never_reads_is_closed_when_its_room_is_used_up() {
+fn a_client_that_never_reads_is_closed_at_its_limit() {
     is_closed_for(&["--reply-spill-limit", "8mb"], "reply_stall_closes_spill_limit", "see reply-spill-limit");
     is_closed_for(&["--reply-spill-total", "8mb"], "reply_stall_closes_spill_total", "see reply-spill-total");
     is_closed_for(
@@ -83,15 +84,15 @@ fn a_client_that_never_reads_is_closed_when_its_room_is_used_up() {
     is_closed_for(&["--reply-spill-limit", "0"], "reply_stall_closes_spill_limit", "see reply-spill-limit");
 }
 
-/// What a slow command, or a script, takes is not counted as time in which a client did not read.
+/// The duration of a slow command or script does not count as time in which a client did not read.
 #[test]
-fn a_client_that_a_slow_command_keeps_from_its_replies_is_not_closed_for_it() {
+fn a_client_delayed_by_a_slow_command_is_not_closed() {
     let server = Server::penstock(&["--threads", "1", "--reply-spill-limit", "0", "--enable-debug-command", "yes"]);
     let mut other = server.connect();
     let socket = connect(&server);
     let count = send_echoes(&socket, 20 << 20);
     wait_for_holds(&server, 1);
-    // The thread looks for clients that don't read while BLPOP waits.
+    // The thread checks for clients that don't read while BLPOP waits.
     let commands = [
         "CONFIG SET reply-stall-timeout 3",
         "DEBUG SLEEP 4",
@@ -110,7 +111,7 @@ fn a_client_that_begins_to_read_in_time_gets_everything() {
         let server = Server::penstock(&args);
         let socket = connect(&server);
         let count = send_echoes(&socket, 40 << 20);
-        // It is held for a moment before the disk is used, too, after which nothing may be left in memory.
+        // The client is also blocked for a moment before the disk is used, so wait until no reply is left in memory.
         server.wait_until("requests wait", |server| {
             let memory = server.figure("reply_memory");
             assert!(memory <= 1 << 20, "{memory} bytes of memory");
@@ -123,13 +124,13 @@ fn a_client_that_begins_to_read_in_time_gets_everything() {
     }
 }
 
-/// A client's replies on a disk that doesn't take them: it waits, reads, and gets all of them; or doesn't, and is
-/// closed.
+/// A client's replies on a disk that refuses them: the client blocks, reads, and gets all of them; or it doesn't read,
+/// and is closed.
 fn survives_a_bad_disk(server: &Server) {
     let mut other = server.connect();
     let socket = connect(server);
     let count = send_echoes(&socket, 40 << 20);
-    // It is held for a moment before the disk is used, too.
+    // The client is also blocked for a moment before the disk is used.
     server.wait_until("the disk takes some", |server| server.figure("reply_spilled_bytes") > 0);
     wait_for_holds(server, 1);
     assert!(server.figure("reply_memory") <= 1 << 20);
@@ -151,13 +152,13 @@ fn a_failing_disk_stops_only_clients_that_need_it() {
     let server = Server::penstock_with_small_files(&[], 8192);
     survives_a_bad_disk(&server);
     assert!(server.figure("reply_spill_failures") > 0);
-    assert!(server.log().contains("Replies that wait can't be written"), "{}", server.log());
+    assert!(server.log().contains("Unread replies can't be written"), "{}", server.log());
 }
 
 #[test]
-fn descriptors_are_for_clients_even_if_replies_are_not_read() {
+fn spill_files_leave_descriptors_for_clients() {
     const CLIENTS: usize = 90;
-    // Leaves room for some more.
+    // Leaves a few free descriptors.
     let server = Server::penstock_with_open_files(&["--reply-spill-keep-free", "0", "--threads", "2"], 160);
     let sockets: Vec<TcpStream> = (0..CLIENTS).map(|_| connect(&server)).collect();
     let count = sockets.iter().map(|socket| send_echoes(socket, 12 << 20)).max().unwrap();
@@ -185,7 +186,7 @@ impl SmallDisk<'_> {
         mount.status().is_ok_and(|status| status.success()).then_some(SmallDisk(path))
     }
 
-    /// Bytes that are free.
+    /// Free bytes.
     fn free(&self) -> u64 {
         let df = Command::new("df").args(["--output=avail", "-B1"]).arg(self.0).output().unwrap();
         String::from_utf8(df.stdout).unwrap().lines().nth(1).unwrap().trim().parse().unwrap()
@@ -238,7 +239,7 @@ fn a_disk_has_its_space_back_as_soon_as_a_connection_is_closed() {
 }
 
 #[test]
-fn memory_is_shared_by_those_whose_replies_wait() {
+fn clients_with_unread_replies_share_memory_fairly() {
     const CONNECTIONS: usize = 32;
     const TOTAL: u64 = 4 << 20;
     let total = TOTAL.to_string();
@@ -253,7 +254,7 @@ fn memory_is_shared_by_those_whose_replies_wait() {
     let omem = |line: &str| line.split(' ').find_map(|field| field.strip_prefix("omem=")?.parse::<u64>().ok());
     let each: Vec<u64> = list.lines().filter_map(omem).filter(|&omem| omem > 0).collect();
     assert_eq!(each.len(), CONNECTIONS, "{list}");
-    // The first clients took a part of what there was for fewer; none is left with nothing.
+    // The first clients took shares for a smaller number of clients; no client is left with nothing.
     let least = TOTAL / CONNECTIONS as u64 / 8;
     assert!(each.iter().all(|&memory| memory >= least), "{each:?}");
     thread::scope(|scope| {
@@ -282,7 +283,7 @@ fn an_unauthenticated_client_cannot_make_the_server_keep_replies() {
             assert!(taken < 1 << 30);
         }
     };
-    // The first ones make the server take memory from the system that it keeps for those after them.
+    // The first clients make the server take memory from the system, which it reuses for later ones.
     (0..4).for_each(|_| write_until_closed());
     server.forget_peak();
     let before_kib = server.resident_kib();
@@ -292,7 +293,7 @@ fn an_unauthenticated_client_cannot_make_the_server_keep_replies() {
     let grown_kib = server.resident_peak_kib().saturating_sub(before_kib);
     assert!(grown_kib < 4 << 10, "memory grew by {grown_kib} KiB");
     assert!(server.log().contains("it has yet to authenticate"));
-    // A client that reads is told, however often.
+    // A client that reads always gets its replies.
     let mut reader = server.connect();
     for _ in 0..100 {
         reader.send(&b"GET k\r\n".repeat(1000)).unwrap();
@@ -302,7 +303,7 @@ fn an_unauthenticated_client_cannot_make_the_server_keep_replies() {
 }
 
 #[test]
-fn a_monitor_that_lags_behind_is_told_how_much_it_missed() {
+fn a_slow_monitor_learns_how_many_lines_it_missed() {
     const COMMANDS: u64 = 60_000;
     for args in [&[][..], &["--client-output-buffer-limit", "normal 200kb 0 0"]] {
         let server = Server::penstock(args);
@@ -325,7 +326,7 @@ fn a_monitor_that_lags_behind_is_told_how_much_it_missed() {
                 dropped += count.trim_end_matches('"').parse::<u64>().unwrap();
             }
         }
-        // The monitor's figures are those of INFO, whose own lines may be among the dropped.
+        // The monitor's figures agree with INFO, except that INFO's own lines may be among the dropped ones.
         assert!(dropped > 0 && shown > 1000, "{shown} {dropped}");
         assert!(server.figure("monitor_lines_dropped") >= dropped);
         other.cmd("PING").unwrap();
@@ -335,7 +336,7 @@ fn a_monitor_that_lags_behind_is_told_how_much_it_missed() {
 }
 
 #[test]
-fn subscribers_keep_their_limits_even_when_nothing_more_is_published() {
+fn limits_of_subscribers_apply_without_further_messages() {
     let publish = |server: &Server, bytes: usize| {
         let mut conn = server.connect();
         let message = "m".repeat(10_000);
@@ -350,13 +351,13 @@ fn subscribers_keep_their_limits_even_when_nothing_more_is_published() {
     subscriber.cmd("SUBSCRIBE c").unwrap();
     publish(&server, 20 << 20);
     server.wait_until("it is closed", |server| closes(server) == 1);
-    // The soft limit: by the clock.
+    // The soft limit: after a time.
     let server = Server::penstock(&["--client-output-buffer-limit", "pubsub 0 100kb 1"]);
     let mut subscriber = server.connect();
     subscriber.cmd("SUBSCRIBE c").unwrap();
     publish(&server, 10 << 20);
     server.wait_until("it is closed", |server| closes(server) == 1);
-    // What subscribers are sent doesn't go to disk, nor is it taken from the memory that others share.
+    // Messages for subscribers don't go to disk, and don't use the memory shared by other replies.
     let server = Server::penstock(&[]);
     let mut subscriber = server.connect();
     subscriber.cmd("SUBSCRIBE c").unwrap();

@@ -1,7 +1,8 @@
-//! Pipelines that survive their connections: these break at any point, and the clients ask how far they got and go on
-//! from there. Not one command may be lost or run twice.
+//! Pipelines that survive their connections: connections break at any point, and clients ask for their progress and
+//! continue from there. No command may be lost or run twice.
 //!
-//! `PENSTOCK_RESUME_ROUNDS=N`: how many connections each client loses. `PENSTOCK_SEED=N`: the seed of the first client.
+//! `PENSTOCK_RESUME_ROUNDS=N`: number of connections that each client loses. `PENSTOCK_SEED=N`: the seed of the first
+//! client.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -15,15 +16,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Worker threads of the server, one run each. More than most test machines have cores: the more switches, the better.
+/// Worker threads of the server, one run each. More than most test machines have cores, for many thread switches.
 const THREADS: [&str; 3] = ["1", "2", "4"];
-/// Clients at a time, each with a token and keys of its own.
+/// Number of clients, each with a token and keys of its own.
 const CLIENTS: u64 = 3;
-/// Connections that each client loses in a run.
+/// Number of connections that each client loses in a run.
 const ROUNDS: u64 = 150;
-/// Connections that were left open when another took their place, at a time.
+/// Most old connections that stay open after another one has replaced them.
 const ZOMBIES_MAX: usize = 3;
-/// Failures that the server keeps of a pipeline.
+/// Most failures that the server keeps for a pipeline.
 const FAILURES_MAX: usize = 32;
 
 fn number(name: &str) -> Option<u64> {
@@ -34,7 +35,7 @@ fn rounds() -> u64 {
     number("PENSTOCK_RESUME_ROUNDS").unwrap_or(ROUNDS)
 }
 
-/// Waits without giving the core away: a sleep would take far longer than what is to be hit.
+/// Busy-waits: a sleep would take far longer than the event to hit.
 fn spin(microseconds: usize) {
     let until = Instant::now() + Duration::from_micros(microseconds as u64);
     while Instant::now() < until {
@@ -47,7 +48,7 @@ fn integer(conn: &mut Conn, words: &str) -> u64 {
     reply.integer().unwrap_or_else(|| panic!("{words}: {reply:?}")) as u64
 }
 
-/// What STATUS and RESUME answer.
+/// The reply of STATUS and RESUME.
 #[derive(Debug)]
 struct Progress {
     executed: u64,
@@ -67,7 +68,7 @@ impl Progress {
     }
 }
 
-/// A client's commands in order, and what there has to be when each has run once.
+/// A client's commands in order, and the effects of running each exactly once.
 #[derive(Default)]
 struct Stream {
     commands: Vec<Command>,
@@ -75,7 +76,7 @@ struct Stream {
     boundaries: Vec<u64>,
     /// Positions of commands that fail, ascending.
     failing: Vec<u64>,
-    /// Positions that put themselves into the list.
+    /// Positions of the commands that push their own position to the list.
     log: Vec<u64>,
     increments: u64,
     pops: u64,
@@ -91,11 +92,11 @@ impl Stream {
         self.len()
     }
 
-    /// Adds a command that works on the keys of client `id`, or a transaction of such commands.
+    /// Adds a command on the keys of client `id`, or a transaction of such commands.
     fn grow(&mut self, id: u64, rng: &mut Rng) {
         match rng.below(40) {
             0 | 1 => drop(self.push("KEYS nothing")),
-            // Nothing ever comes.
+            // The list never gets an element.
             2 => drop(self.push(&format!("BLPOP {id}:nothing 0.001"))),
             3 | 4 => {
                 self.push(&format!("BLPOP {id}:queue 0"));
@@ -131,13 +132,13 @@ impl Stream {
         self.push("MULTI");
         (0..rng.below(4)).for_each(|_| self.grow_plain(id, rng, runs));
         if rng.chance(25) {
-            // EXEC then runs alone.
+            // After KEYS, EXEC runs alone.
             self.push("KEYS nothing");
         }
         self.push(if runs { "EXEC" } else { "DISCARD" });
     }
 
-    /// Checks what the server says it has counted, given that so many had been counted, and so many sent.
+    /// Checks the server's count, given the previous count and the number of commands sent.
     fn check(&self, progress: &Progress, counted: u64, sent: u64) {
         let executed = progress.executed;
         assert!((counted..=sent).contains(&executed), "{progress:?} after {counted}, sent {sent}");
@@ -154,11 +155,11 @@ struct Client<'s> {
     id: u64,
     rng: Rng,
     stream: Stream,
-    /// The present connection, once it has resumed.
+    /// The current connection, after its RESUME.
     conn: Conn,
-    /// What the server calls it.
+    /// The connection's id in the server.
     conn_id: u64,
-    /// Connections it has left without closing them.
+    /// Connections that the client has left open.
     zombies: Vec<Conn>,
     counted: u64,
     sent: u64,
@@ -174,7 +175,7 @@ impl<'s> Client<'s> {
         Client { server, id, rng, stream, conn, conn_id, zombies: Vec::new(), counted: 0, sent: 0 }
     }
 
-    /// Sends what comes next: few commands or very many, in one piece or two, cut anywhere.
+    /// Sends the next commands: few or very many, in one piece or two, cut anywhere.
     fn send_some(&mut self) -> io::Result<()> {
         let most = *self.rng.pick(&[10, 10, 100, 1000, 5000]);
         let count = self.rng.below(most) as u64 + 1;
@@ -189,7 +190,7 @@ impl<'s> Client<'s> {
         self.conn.send(&bytes[cut..])
     }
 
-    /// Loses the connection in one of the ways in which that happens, and goes on with the next.
+    /// Loses the connection in a random way, and continues with the next.
     fn lose_connection(&mut self) {
         if self.rng.chance(3) {
             self.server.connect().cmd("CLIENT PAUSE 1 WRITE").unwrap();
@@ -198,7 +199,7 @@ impl<'s> Client<'s> {
         let patience = *self.rng.pick(&[1, 50, 500, 3000]);
         spin(self.rng.below(patience));
         if self.rng.chance(20) {
-            // Some replies have arrived; the rest makes the kernel break the connection with a reset.
+            // Some replies have arrived; the unread rest makes the kernel send a reset.
             let _ = self.conn.set_patience(Duration::from_millis(1));
             let _ = self.conn.read();
         }
@@ -211,7 +212,7 @@ impl<'s> Client<'s> {
             self.zombies.drain(..self.zombies.len().saturating_sub(ZOMBIES_MAX));
         }
         if self.rng.chance(10) {
-            // It may have gone by itself.
+            // The connection may have ended by itself.
             let _ = self.conn.cmd(&format!("CLIENT KILL ID {}", self.conn_id)).unwrap();
         }
         self.conn_id = integer(&mut self.conn, "CLIENT ID");
@@ -226,7 +227,7 @@ impl<'s> Client<'s> {
         self.sent = progress.executed;
     }
 
-    /// Runs the rest of what was ever begun, and compares what there is with what there has to be.
+    /// Runs the remaining commands, and compares the data with the expected effects.
     fn finish(mut self) {
         let rest = &self.stream.commands[self.sent as usize..];
         self.conn.send(&encode_all(rest)).unwrap();
@@ -246,8 +247,7 @@ impl<'s> Client<'s> {
     }
 }
 
-/// Gives the waiting client of this number something every now and then, until it says that it has enough. Returns how
-/// many elements that were.
+/// Pushes elements for the blocked client of this number, until the client has enough. Returns the number of elements.
 fn feed(server: &Server, id: u64, seed: u64, over: &AtomicBool) -> u64 {
     let (mut conn, mut rng, mut fed) = (server.connect(), Rng::new(seed), 0);
     while !over.load(Ordering::Relaxed) {
@@ -297,13 +297,13 @@ fn nothing_is_lost_or_doubled_when_connections_break() {
     }
 }
 
-/// What INCR answers at a position of the stream that all contenders send: every fourth command is another.
+/// The number of INCRs before a position of the stream that all contenders send: every fourth command is another one.
 fn increments_until(position: u64) -> u64 {
     position - position / 4
 }
 
-/// Takes the token, and sends commands from where it has got to until another contender takes it away. `seen` is a
-/// position that is known to have run.
+/// Takes the token, and sends commands from the current position until another contender takes the token away. `seen`
+/// is a position that has certainly run.
 fn contend(server: &Server, rng: &mut Rng, seen: &AtomicU64) -> io::Result<()> {
     let mut conn = server.connect();
     let before = seen.load(Ordering::SeqCst);

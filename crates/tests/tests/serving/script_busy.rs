@@ -1,4 +1,4 @@
-//! Scripts and functions that take too long: clients that would have to wait for one are told, and it can be ended.
+//! Busy scripts and functions: clients that would have to wait get an error, and the script can be ended.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ fn open(server: &Server, count: usize) -> Vec<Conn> {
     (0..count).map(|_| server.connect()).collect()
 }
 
-/// Starts a script that doesn't end, and has its key to itself among others; returns when it runs.
+/// Starts an endless script after a run that has shown that it keeps to its key; returns when it runs.
 fn start_endless(server: &Server, conn: &mut Conn, key: &str) {
     assert_eq!(text(&conn.call(&eval(ENDLESS, &[key], &["end"])).unwrap()), "done");
     scripts::start_endless(server, conn, key).unwrap();
@@ -29,12 +29,12 @@ fn end(conn: &mut Conn, script: &mut Conn) {
 }
 
 #[test]
-fn others_are_told_that_a_script_takes_too_long() {
+fn other_clients_get_an_error_while_a_script_is_busy() {
     for threads in ["1", "4"] {
         let server = Server::penstock(&["--threads", threads, "--busy-reply-threshold", "50"]);
         let (mut conn, mut other) = (server.connect(), server.connect());
         other.cmd("SET k v").unwrap();
-        // Alone: it has declared nothing, and runs for the first time.
+        // Alone: the script has declared no keys, and runs for the first time.
         conn.send(&penstock_tests::bytes::encode(&eval("while true do redis.pcall('GET', 'k') end", &[], &[])))
             .unwrap();
         wait_until_busy(&mut other, "GET k").unwrap();
@@ -51,7 +51,7 @@ fn others_are_told_that_a_script_takes_too_long() {
         kill(&mut new, "SCRIPT KILL").unwrap();
         assert!(text(&conn.read().unwrap()).starts_with("ERR Script killed"));
         assert_eq!(text(&other.cmd("GET k").unwrap()), "v");
-        // One that has written goes on, but the server can be ended.
+        // A script that has written can't be killed, but the server can be shut down.
         conn.send(&penstock_tests::bytes::encode(&eval("redis.call('SET', 'k', 'w') while true do end", &["k"], &[])))
             .unwrap();
         wait_until_busy(&mut other, "GET k").unwrap();
@@ -61,8 +61,8 @@ fn others_are_told_that_a_script_takes_too_long() {
     }
 }
 
-/// What others have sent is read in one go with the script, and some of it is run before it: the replies would leave
-/// when the script has ended.
+/// A thread reads several connections together with the script's, and runs some of their requests before the script:
+/// their replies must not wait for the script's end.
 #[test]
 fn clients_that_share_a_wakeup_with_an_endless_script_are_answered() {
     for threads in ["1", "2"] {
@@ -71,14 +71,14 @@ fn clients_that_share_a_wakeup_with_an_endless_script_are_answered() {
         let mut killer = server.connect();
         let (mut sleeper, mut script) = (server.connect(), server.connect());
         let mut clients = open(&server, 10);
-        // Another thread need not be busy, nor has the script begun for certain.
+        // Another thread need not be busy, and the script may not have begun.
         let check = |reply: &Reply| {
             let reply = text(reply);
             assert!(["PONG", "OK", "a"].contains(&&*reply) || reply.starts_with("BUSY "), "{reply}");
         };
         let slow = format!("{}PING\r\n", "DEBUG SLEEP 0.002\r\n".repeat(2));
         for round in 0..4 {
-            // So that all of the others' requests have arrived by the time that the threads look.
+            // So that all requests of the others have arrived when the threads read.
             sleeper.send(b"DEBUG SLEEP 0.05\r\n").unwrap();
             let endless = encode(&eval("while true do end", &[], &[]));
             let before = if round % 2 == 0 { clients.len() } else { clients.len() / 2 };
@@ -114,9 +114,9 @@ fn clients_that_share_a_wakeup_with_an_endless_script_are_answered() {
     }
 }
 
-/// It has more to say than its socket takes at once.
+/// The client has more replies than its socket takes at once.
 #[test]
-fn long_replies_of_before_go_on_during_a_script() {
+fn earlier_long_replies_are_sent_during_a_script() {
     let server =
         Server::penstock(&["--threads", "1", "--busy-reply-threshold", "100", "--enable-debug-command", "yes"]);
     let (mut script, mut reader, mut killer) = (server.connect(), server.connect(), server.connect());
@@ -132,7 +132,7 @@ fn long_replies_of_before_go_on_during_a_script() {
 }
 
 #[test]
-fn what_is_sent_to_a_busy_server_is_limited_and_counted() {
+fn input_of_a_busy_server_is_limited_and_counted() {
     let server =
         Server::penstock(&["--threads", "1", "--busy-reply-threshold", "50", "--client-query-buffer-limit", "1mb"]);
     let mut script = server.connect();
@@ -142,7 +142,7 @@ fn what_is_sent_to_a_busy_server_is_limited_and_counted() {
 
     let mut long = server.connect();
     long.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$500000000\r\n").unwrap();
-    // The limit, twice what the kernel may keep of it, and more.
+    // The limit, twice the kernel's buffers, and more.
     let sent = (0..1000).map(|_| long.send(&[b'x'; 1 << 16])).find_map(Result::err);
     assert!(sent.is_some(), "65 MB of one request were taken");
 
@@ -157,13 +157,14 @@ fn what_is_sent_to_a_busy_server_is_limited_and_counted() {
 }
 
 #[test]
-fn a_command_that_visits_all_keys_is_told_in_the_midst_of_it() {
+fn a_command_that_visits_all_keys_gets_the_error_while_it_waits() {
     let server = Server::penstock(&["--threads", "2", "--busy-reply-threshold", "1500"]);
     let mut script = server.connect();
-    // An empty database isn't visited.
-    script.cmd("SET k v").unwrap();
+    // The command skips shards without keys, so the script's own key must exist.
+    script.cmd("SET endless v").unwrap();
     start_endless(&server, &mut script, "endless");
-    // It runs, and is not busy yet: the other thread takes these, begins, and waits for its shard.
+    // The script runs but is not busy yet: the other thread reads these requests, begins, and waits for the script's
+    // shard.
     let mut conns = open(&server, 12);
     for (i, conn) in conns.iter_mut().enumerate() {
         let command = ["SCAN 0 COUNT 100000", "RANDOMKEY", "INFO keyspace"][i / 4];
@@ -181,12 +182,12 @@ fn a_command_that_visits_all_keys_is_told_in_the_midst_of_it() {
 fn only_the_waiter_to_be_served_waits_for_the_script() {
     let server = busy_server("2");
     let (mut script, mut taker) = (server.connect(), server.connect());
-    // What it takes has to go where the script holds it up.
+    // The element must go to a key that the script blocks.
     taker.send(b"BLMOVE source endless LEFT LEFT 0\r\n").unwrap();
     server.wait_until("a client waits", |server| server.figure("blocked_clients") == 1);
     start_endless(&server, &mut script, "endless");
     wait_until_busy(&mut server.connect(), "GET endless").unwrap();
-    // Either thread takes new connections; three of the other's will do.
+    // Either thread accepts new connections; the test needs three of the other thread's.
     let (mut conns, mut given) = (Vec::new(), 0);
     for i in 0..300 {
         if given == 3 {
@@ -196,7 +197,7 @@ fn only_the_waiter_to_be_served_waits_for_the_script() {
         let Some(conn) = conns.last_mut() else { break };
         let reply = text(&conn.cmd(&format!("RPUSH source {i}")).unwrap());
         given += usize::from(!reply.starts_with("BUSY "));
-        // The thread goes on.
+        // The thread continues.
         let reply = text(&conn.cmd("GET endless").unwrap());
         assert!(reply.starts_with("BUSY "), "{reply}");
     }
@@ -215,9 +216,9 @@ fn a_wait_that_ends_during_a_script_holds_no_other_client_up() {
         conn.send(b"BLPOP nothing 0.2\r\n").unwrap();
     }
     server.wait_until("all wait", |server| server.figure("blocked_clients") == 4);
-    // Behind the gate, since it declares nothing.
+    // The script runs alone, since it declares no keys.
     script.send(&encode(&eval("while true do redis.call('GET', 'k') end", &[], &[]))).unwrap();
-    // That takes longer than the others wait.
+    // The script takes longer than the others wait.
     wait_until_busy(&mut conns[0], "PING").unwrap();
     for conn in &mut conns {
         let reply = text(&conn.cmd("PING").unwrap());
@@ -229,7 +230,7 @@ fn a_wait_that_ends_during_a_script_holds_no_other_client_up() {
     }
 }
 
-/// Its text shows that it keeps to its key.
+/// The script's text shows that it keeps to its key.
 #[test]
 fn a_first_run_on_declared_keys_holds_no_other_thread_up() {
     let server = busy_server("2");
@@ -321,7 +322,7 @@ fn a_function_that_takes_too_long_is_shown_and_ended() {
             "{reply}"
         );
         assert!(conn.cmd("GET k").unwrap().is_null());
-        // One that has written is not ended.
+        // A function that has written is not ended.
         caller.send(b"FCALL spin 1 k v\r\n").unwrap();
         wait_until_busy(&mut conn, "GET k").unwrap();
         assert!(text(&conn.cmd("FUNCTION KILL").unwrap()).starts_with("UNKILLABLE "));

@@ -1,5 +1,5 @@
-//! Scripts on several threads: atomic whatever keys they reach for, side by side where their keys are others; and
-//! scripts that take too much.
+//! Scripts on several threads: atomic whatever keys they access, parallel on different keys; and scripts that exceed
+//! limits.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use std::time::Duration;
 const ACCOUNTS: u64 = 40;
 const EACH: i64 = 1000;
 
-/// Moves money between accounts by `scripts` on several connections, while others add all of it up.
+/// Moves money between accounts by `scripts` on several connections, while others compute the sum.
 fn accounts_keep_their_sum(scripts: &[String], declare_first: bool) {
     let server = Server::penstock(&["--threads", "4"]);
     let mut conn = server.connect();
@@ -81,7 +81,8 @@ fn scripts_that_declare_nothing_are_atomic() {
 
 #[test]
 fn scripts_that_declare_half_of_what_they_use_are_atomic() {
-    // Half of the texts reach beyond their key in some runs only, after they have written: what is refused is undone.
+    // Half of the scripts access undeclared keys in some runs only, after they have written: a refused run is rolled
+    // back.
     let scripts: Vec<String> = (0..30)
         .map(|i| {
             format!(
@@ -100,7 +101,7 @@ fn scripts_that_declare_half_of_what_they_use_are_atomic() {
     accounts_keep_their_sum(&scripts, true);
 }
 
-/// Commands that concern all keys, in scripts that have written before.
+/// Commands about all keys, in scripts that have written before.
 const WHOLE: [&str; 4] = [
     "return redis.call('DBSIZE')",
     "return #redis.call('KEYS', '*')",
@@ -109,7 +110,7 @@ const WHOLE: [&str; 4] = [
 ];
 
 #[test]
-fn a_script_that_has_written_may_look_at_all_keys_in_whatever_run_it_does_so_first() {
+fn a_script_that_has_written_may_access_all_keys_in_any_run() {
     let server = Server::penstock(&["--threads", "2"]);
     let mut conns: Vec<Conn> = (0..4).map(|_| server.connect()).collect();
     for look in WHOLE {
@@ -123,7 +124,7 @@ fn a_script_that_has_written_may_look_at_all_keys_in_whatever_run_it_does_so_fir
 }
 
 #[test]
-fn a_function_may_look_at_all_keys_in_its_first_run_on_every_thread() {
+fn a_function_may_access_all_keys_in_its_first_run_on_every_thread() {
     let server = Server::penstock(&["--threads", "2"]);
     let mut conns: Vec<Conn> = (0..8).map(|_| server.connect()).collect();
     for (i, look) in WHOLE.iter().enumerate() {
@@ -139,7 +140,7 @@ fn a_function_may_look_at_all_keys_in_its_first_run_on_every_thread() {
 }
 
 #[test]
-fn new_texts_without_end_may_look_at_all_keys_after_they_have_written() {
+fn any_number_of_new_scripts_may_access_all_keys_after_writing() {
     let server = Server::penstock(&["--threads", "2"]);
     let mut conn = server.connect();
     let batch: Vec<Command> = (0..3000)
@@ -151,7 +152,7 @@ fn new_texts_without_end_may_look_at_all_keys_after_they_have_written() {
 }
 
 #[test]
-fn a_script_that_builds_the_name_of_such_a_command_is_told_what_to_do() {
+fn a_script_that_computes_such_a_commands_name_gets_a_helpful_error() {
     let server = Server::penstock(&["--threads", "2"]);
     let mut conn = server.connect();
     let script = "if ARGV[1] == 'no' then return 0 end redis.call('SET', KEYS[1], 1) return redis.call('db' .. 'size')";
@@ -189,13 +190,14 @@ fn scripts_with_other_keys_run_at_the_same_time() {
     let server = Server::penstock(&["--threads", "2", "--busy-reply-threshold", "100"]);
     let mut conns: Vec<Conn> = (0..9).map(|_| server.connect()).collect();
     let mut first = conns.remove(0);
-    // What they need is learnt in their first runs.
+    // The server learns in their first runs which keys they access.
     let add = "return redis.call('INCR', KEYS[1])";
     first.call(&eval(ENDLESS, &["endless"], &["end"])).unwrap();
     first.call(&eval(add, &["other"], &[])).unwrap();
     first.send(&penstock_tests::bytes::encode(&eval(ENDLESS, &["endless"], &["go on"]))).unwrap();
     wait_until_busy(&mut server.connect(), "GET endless").unwrap();
-    // Half of the connections are on the other thread, and nearly all keys in other shards than the first's.
+    // Half of the connections are on the other thread, and nearly all keys are in other shards than the first script's
+    // key.
     let mut at_once = 0;
     for (i, conn) in conns.iter_mut().enumerate() {
         let key = format!("key{i}");
@@ -245,7 +247,7 @@ fn a_script_takes_no_more_memory_than_it_may() {
 }
 
 #[test]
-fn text_that_grows_when_it_is_quoted_takes_no_more_either() {
+fn text_that_grows_by_quoting_stays_within_the_limit() {
     // CVE-2022-24834: an escape takes six bytes for one.
     let server = Server::penstock(&["--lua-memory-limit", "100mb"]);
     let mut conn = server.connect();
@@ -267,7 +269,7 @@ fn the_limit_of_memory_can_be_changed() {
     let server = Server::penstock(&["--threads", "2"]);
     let mut conns: Vec<Conn> = (0..8).map(|_| server.connect()).collect();
     let greedy = eval("return #string.rep('x', 10000000)", &[], &[]);
-    // All threads have a machine then.
+    // All threads have a Lua machine then.
     for conn in &mut conns {
         assert_eq!(text(&conn.call(&greedy).unwrap()), "10000000");
     }
@@ -289,7 +291,7 @@ fn a_script_that_starts_over_is_counted_and_shown_once() {
     conn.cmd("SET k v").unwrap();
     let script = "redis.call('GET', KEYS[1]) redis.pcall('LPOP', KEYS[1]) redis.pcall('GET') \
                   if ARGV[1] == 'all' then redis.call('DBSIZE') end return redis.call('STRLEN', KEYS[1])";
-    // It keeps to its keys, as far as is known.
+    // So far the script has kept to its keys.
     conn.call(&eval(script, &["k"], &["one"])).unwrap();
     conn.cmd("CONFIG RESETSTAT").unwrap();
     monitor.cmd("MONITOR").unwrap();

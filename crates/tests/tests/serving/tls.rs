@@ -1,6 +1,7 @@
-//! TLS from outside: what a plain connection can do, certificates, peers that break off or mean harm, and changes while it runs.
+//! TLS from outside: everything that plain connections can do, certificates, broken and hostile clients, and changes at
+//! run time.
 
-// A test fails by panicking.
+// Tests fail by panicking.
 #![allow(clippy::panic, clippy::unwrap_used)]
 
 use std::io::{Read, Write};
@@ -12,10 +13,11 @@ use std::time::{Duration, Instant};
 use penstock_tests::certificates::Certificates;
 use penstock_tests::conn::{Conn, PATIENCE};
 use penstock_tests::directory::Directory;
-use penstock_tests::server::{Server, comes_true, free_port, subject_program};
+use penstock_tests::ports::free_port;
+use penstock_tests::server::{Server, comes_true, subject_program};
 use penstock_tests::tls_conn::{TlsClient, TlsConn};
 
-/// A server that asks for no certificate, its certificates, and a client of it.
+/// Starts a server that needs no client certificate. Returns it with its certificates and a client.
 fn subject(args: &[&str]) -> (Certificates, Server, u16, TlsClient) {
     let certificates = Certificates::create();
     let (server, port) = certificates.penstock("no", args);
@@ -23,7 +25,7 @@ fn subject(args: &[&str]) -> (Certificates, Server, u16, TlsClient) {
     (certificates, server, port, client)
 }
 
-/// A request in the protocol's form.
+/// Encodes a request.
 fn request(words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
@@ -45,7 +47,7 @@ fn commands_pipelines_and_large_values_go_both_ways_in_both_versions() {
         let mut conn = TlsClient::with_versions(&certificates, None, versions).connect(port).unwrap();
         conn.ask("PING\r\n", "+PONG\r\n");
         conn.ask("SET k v\r\nGET k\r\n", "+OK\r\n$1\r\nv\r\n");
-        // Several megabytes each way at once.
+        // Several megabytes in both directions at once.
         let value = vec![b'x'; 10_000];
         let many = 500;
         let writes = request(&[b"SET", b"large", &value]).repeat(many);
@@ -55,14 +57,14 @@ fn commands_pipelines_and_large_values_go_both_ways_in_both_versions() {
         conn.expect(&b"+OK\r\n".repeat(many));
         conn.0.write_all(&reads).unwrap();
         conn.expect(&expected);
-        // One of 100 MB, which is received apart, by the server as by the client.
+        // A value of 100 MB, which the server receives in a buffer of its own, and so does the client.
         let huge: Vec<u8> = (0..100_000_000u32).map(|i| (i % 251) as u8).collect();
         conn.0.write_all(&request(&[b"SET", b"huge", &huge])).unwrap();
         conn.expect(b"+OK\r\n");
         conn.0.write_all(b"GET huge\r\n").unwrap();
         conn.expect(&[b"$100000000\r\n", &huge[..], b"\r\n"].concat());
         conn.ask("DEL huge\r\nQUIT\r\n", ":1\r\n+OK\r\n");
-        // The end is said, so that it can be told from a cut.
+        // The server announces the end (close_notify), so the client can distinguish it from a cut.
         assert_eq!(conn.0.read(&mut [0; 10]).unwrap(), 0);
     }
     assert_eq!(server.connect().cmd("GET k").unwrap().text(), b"v");
@@ -97,7 +99,7 @@ fn waits_messages_and_transactions_work_between_threads() {
 }
 
 #[test]
-fn a_stream_that_is_cut_at_any_byte_harms_no_other_and_runs_only_what_is_whole() {
+fn a_stream_cut_at_any_byte_runs_only_complete_requests() {
     let (_certificates, mut server, port, client) = subject(&[]);
     let whole = {
         let mut conn = client.connect(port).unwrap();
@@ -111,13 +113,13 @@ fn a_stream_that_is_cut_at_any_byte_harms_no_other_and_runs_only_what_is_whole()
         let mut rest = Vec::new();
         let _ = conn.0.sock.read_to_end(&mut rest);
     }
-    // Byte by byte, it is the same as at once.
+    // Byte by byte the effect is the same.
     let mut conn = client.connect(port).unwrap();
     for byte in conn.encrypted(b"INCR cut\r\n") {
         conn.0.sock.write_all(&[byte]).unwrap();
     }
     conn.expect(b":2\r\n");
-    // What was changed on its way ends the connection.
+    // A byte changed on its way ends the connection.
     let mut conn = client.connect(port).unwrap();
     let mut bytes = conn.encrypted(b"INCR cut\r\n");
     *bytes.last_mut().unwrap() ^= 1;
@@ -129,7 +131,7 @@ fn a_stream_that_is_cut_at_any_byte_harms_no_other_and_runs_only_what_is_whole()
 }
 
 #[test]
-fn a_client_that_has_said_its_last_gets_all_its_replies() {
+fn a_client_that_has_closed_its_sending_side_gets_all_replies() {
     let (_certificates, _server, port, client) = subject(&["--threads", "1"]);
     let list: String = (0..500).map(|i| format!(" {i}")).collect();
     let mut conn = client.connect(port).unwrap();
@@ -150,7 +152,7 @@ fn a_client_that_has_said_its_last_gets_all_its_replies() {
 }
 
 #[test]
-fn what_is_no_handshake_is_refused_and_slow_ones_hold_up_no_other() {
+fn invalid_handshakes_are_refused_and_slow_ones_delay_no_other() {
     let (_certificates, server, port, client) = subject(&["--loglevel", "verbose"]);
     let mut plain = TcpStream::connect(("127.0.0.1", port)).unwrap();
     plain.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -158,7 +160,7 @@ fn what_is_no_handshake_is_refused_and_slow_ones_hold_up_no_other() {
     let mut rest = Vec::new();
     let _ = plain.read_to_end(&mut rest);
     assert!(!rest.starts_with(b"+PONG"));
-    // Others that say nothing, or the beginning of something.
+    // Other clients that stay silent, or send only the beginning of a handshake.
     let slow: Vec<TcpStream> = (0..200)
         .map(|i| {
             let mut slow = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -182,7 +184,7 @@ fn clients_are_known_by_their_certificates() {
         let served = |shows: Option<&str>| is_served(&TlsClient::new(&certificates, shows), port);
         assert_eq!(served(None), nothing, "{asks}");
         assert!(served(Some("client")), "{asks}");
-        // One that isn't asked for isn't looked at.
+        // A certificate that isn't required isn't checked.
         assert_eq!(served(Some("expired")), asks == "no", "{asks}");
         assert_eq!(served(Some("stranger")), asks == "no", "{asks}");
     }
@@ -204,15 +206,14 @@ fn a_certificate_may_stand_for_the_password() {
     user.connect(port).unwrap().ask("GET k\r\n", refused);
 }
 
-/// A handshake that takes long makes way for others, and all of them together have their part of what clients that have shown nothing
-/// may have.
+/// A slow handshake makes way for others, and all unfinished handshakes share the memory of unauthenticated clients.
 #[test]
-fn halves_of_handshakes_take_bounded_memory_and_keep_no_other_out() {
+fn unfinished_handshakes_take_bounded_memory_and_block_no_other() {
     const HALVES: usize = 1200;
     let (_certificates, server, port, client) = subject(&["--unauthenticated-input-total", "1mb"]);
     assert!(is_served(&client, port));
     let hello = client.hello();
-    // A message of 60,000 bytes of which as much as two records has come.
+    // A message of 60,000 bytes, two records of which have arrived.
     let record = [&[22, 3, 1, 0x40, 0][..], &[1, 0, 0xea, 0x60], &[0; 0x3ffc]].concat();
     let rest = [&[22, 3, 3, 0x40, 0][..], &[0; 0x4000]].concat();
     let long = [record, rest].concat();
@@ -220,7 +221,7 @@ fn halves_of_handshakes_take_bounded_memory_and_keep_no_other_out() {
     let halves: Vec<TcpStream> = (0..HALVES)
         .map(|number| {
             let mut half = TcpStream::connect(("127.0.0.1", port)).unwrap();
-            // One that has been ended doesn't take it.
+            // A connection that was closed refuses the bytes.
             let _ = half.write_all([&b""[..], &hello[..9], &hello, &long][number % 4]);
             half
         })
@@ -235,9 +236,9 @@ fn halves_of_handshakes_take_bounded_memory_and_keep_no_other_out() {
     assert!(began.elapsed() < Duration::from_secs(30) && is_served(&client, port));
 }
 
-/// Those that are begun late are not late themselves.
+/// A handshake that began late is not late itself.
 #[test]
-fn clients_that_wait_behind_silent_ones_are_all_served() {
+fn clients_behind_silent_ones_are_all_served() {
     const SILENT: usize = 500;
     const CLIENTS: usize = 150;
     let (_certificates, _server, port, client) = subject(&["--unauthenticated-input-total", "1mb"]);
@@ -265,7 +266,7 @@ fn files_are_read_again_when_they_are_set_and_when_they_have_changed() {
     };
     let before = shown(&client);
     let mut old = client.connect(port).unwrap();
-    // Under traffic.
+    // Under load.
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let traffic = scope.spawn(|| {
@@ -283,13 +284,13 @@ fn files_are_read_again_when_they_are_set_and_when_they_have_changed() {
         let set = set + &format!("tls-key-file {}", certificates.text("server.key"));
         assert_eq!(admin.cmd(&set).unwrap().text(), b"OK");
         assert_ne!(shown(&client), before);
-        // What can't be used changes nothing.
+        // Invalid files change nothing.
         let error = admin.cmd("CONFIG SET tls-cert-file /nonexistent").unwrap();
         let expected = "ERR CONFIG SET failed (possibly related to argument 'tls-cert-file') - Unable to update TLS \
                         configuration. Check server logs.";
         assert_eq!(String::from_utf8_lossy(error.text()), expected);
         assert_ne!(shown(&client), before);
-        // A changed file is noticed, if that is asked for.
+        // A changed file is noticed if this is configured.
         let renewed = shown(&client);
         assert_eq!(admin.cmd("CONFIG SET tls-auto-reload-interval 1").unwrap().text(), b"OK");
         certificates.replace("server", "client");
@@ -346,7 +347,7 @@ fn a_client_that_writes_without_reading_is_held_up_and_then_served() {
 fn the_port_can_be_opened_and_closed_while_it_runs() {
     let certificates = Certificates::create();
     let server = Server::penstock(&["--tls-auth-clients", "no"]);
-    let port = penstock_tests::server::free_port().unwrap();
+    let port = penstock_tests::ports::free_port().unwrap();
     let mut admin = server.connect();
     let refusal = admin.cmd(&format!("CONFIG SET tls-port {port}")).unwrap();
     assert!(refusal.text().ends_with(b"Unable to update TLS configuration. Check server logs."), "{refusal:?}");
@@ -363,7 +364,7 @@ fn the_port_can_be_opened_and_closed_while_it_runs() {
 }
 
 #[test]
-fn protocols_and_ciphers_are_those_that_are_asked_for() {
+fn protocols_and_ciphers_are_those_configured() {
     let certificates = Certificates::create();
     let only_old = TlsClient::with_versions(&certificates, None, &[&rustls::version::TLS12]);
     let cipher = "ECDHE-ECDSA-CHACHA20-POLY1305";
@@ -376,7 +377,7 @@ fn protocols_and_ciphers_are_those_that_are_asked_for() {
 }
 
 #[test]
-fn clients_that_come_again_need_half_a_handshake_unless_that_is_off() {
+fn returning_clients_resume_their_session_unless_disabled() {
     use rustls::HandshakeKind;
     let (_certificates, server, port, client) = subject(&[]);
     let kind = |client: &TlsClient| {
@@ -435,7 +436,7 @@ fn redis_cli_and_openssl_understand_it() {
     }
 }
 
-/// What CONFIG SET has changed of TLS is in the file that CONFIG REWRITE writes, and the next start serves by it.
+/// CONFIG REWRITE writes the TLS settings of CONFIG SET, and the next start uses them.
 #[test]
 fn a_rewritten_configuration_encrypts_as_before() {
     let certificates = Certificates::create();

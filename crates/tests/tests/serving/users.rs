@@ -1,5 +1,5 @@
-//! Users from outside: their files, what a change of one means to clients on other threads, and what clients learn that have
-//! yet to authenticate.
+//! Users from outside: their files, the effects of changes on clients of other threads, and the information that
+//! unauthenticated clients get.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -37,7 +37,7 @@ fn a_file_of_users_is_read_saved_and_read_again() {
     let mut is_eve = server.connect();
     assert_eq!(text(&mut is_eve, "AUTH eve x"), "OK");
 
-    // What is wrong changes nothing.
+    // An invalid file changes nothing.
     directory.file("users", "user bob on +nosuch\nuser bob\n");
     let refused = text(&mut admin, "ACL LOAD");
     assert!(
@@ -53,7 +53,7 @@ fn a_file_of_users_is_read_saved_and_read_again() {
     assert_eq!(text(&mut admin, "ACL USERS"), "bob\ndefault");
 }
 
-/// Commands that only other servers have are kept as they are, and the log says so, once a load.
+/// Commands that only other servers have stay in the rules, and the log names them, once for each load.
 #[test]
 fn rules_about_commands_of_other_servers_are_kept() {
     let directory = Directory::new();
@@ -85,17 +85,17 @@ fn users_of_the_configuration_are_there_from_the_start() {
     assert!(text(&mut admin, "ACL SAVE").contains("not configured to use an ACL file"));
 }
 
-/// Once the change of a user has been answered, nothing runs by what was allowed before, whatever thread serves the client,
-/// and however many of its commands are under way.
+/// Once a change of a user is answered, no command runs under the old rules, on any thread, however many of the
+/// client's commands are in flight.
 #[test]
-fn a_change_is_followed_by_no_command_that_was_allowed_before() {
+fn no_command_runs_under_old_rules_after_a_change() {
     const ROUNDS: usize = 60;
     let server = Server::penstock(&["--threads", "3"]);
     let mut admin = server.connect();
     for round in 0..ROUNDS {
         let key = format!("marker:{round}");
         assert_eq!(text(&mut admin, "ACL SETUSER u reset on nopass ~marker:* +get"), "OK");
-        // As many connections as threads, so that some are on each.
+        // As many connections as threads, so that every thread has some.
         let clients: Vec<_> = (0..3)
             .map(|_| {
                 let (mut conn, key) = (server.connect(), key.clone());
@@ -122,7 +122,7 @@ fn a_change_is_followed_by_no_command_that_was_allowed_before() {
 }
 
 #[test]
-fn who_has_yet_to_authenticate_learns_nothing() {
+fn unauthenticated_clients_get_no_information() {
     let server = Server::penstock(&["--requirepass", "secret"]);
     let mut conn = server.connect();
     for line in [
@@ -148,7 +148,7 @@ fn who_has_yet_to_authenticate_learns_nothing() {
     assert!(text(&mut conn, "INFO stats").contains("acl_access_denied_auth:1"));
 }
 
-/// A subscriber on another thread is closed that its user may not be any more, and gets nothing more.
+/// A subscriber on another thread is closed if its user loses the right, and gets no further messages.
 #[test]
 fn subscribers_are_closed_on_any_thread() {
     let server = Server::penstock(&["--threads", "2"]);

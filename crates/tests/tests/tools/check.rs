@@ -1,5 +1,5 @@
-//! `penstock check` as a user runs it: files that are whole, and files with everything that may be wrong with them, of Redis and of
-//! Penstock. Debian's redis-check-rdb and redis-check-aof say what to make of Redis's files.
+//! `penstock check` as a user runs it: intact files, and files with every kind of damage, of Redis and of Penstock.
+//! Debian's redis-check-rdb and redis-check-aof provide the expected results for Redis's files.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use penstock_tests::loader::Ran;
 use penstock_tests::rng::Rng;
 use penstock_tests::server::{Server, subject_program};
 
-/// Files of each kind that are damaged at random and given to both checkers.
+/// Number of randomly damaged files of each kind for both checkers.
 const ROUNDS: u64 = 60;
 
 fn check_with(args: &[&str], input: &str) -> Ran {
@@ -30,12 +30,12 @@ fn check(args: &[&str]) -> Ran {
     check_with(args, "")
 }
 
-/// The exit status of one of Redis's own checkers.
+/// Returns the exit status of one of Redis's own checkers.
 fn checked_by_redis(program: &str, path: &str) -> i32 {
     Command::new(program).arg(path).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().code().unwrap()
 }
 
-/// A server in a directory that outlives it, with an append-only file.
+/// Starts a server with an append-only file in a directory that outlives it.
 fn start(server: fn(&[&str]) -> Server, directory: &Directory, more: &[&str]) -> Server {
     server(&[&["--dir", directory.root(), "--appendonly", "yes", "--appendfsync", "always"], more].concat())
 }
@@ -68,7 +68,7 @@ fn populate(server: &Server) {
     );
 }
 
-/// Ends a server in good order, so that all is on the disk.
+/// Shuts a server down, so that all data is on disk.
 fn end(mut server: Server) {
     let _ = server.connect().cmd("SHUTDOWN NOSAVE");
     for _ in 0..500 {
@@ -80,7 +80,7 @@ fn end(mut server: Server) {
     server.kill();
 }
 
-/// A snapshot of Redis's with a key of each type.
+/// Creates a Redis snapshot with a key of each type.
 fn snapshot(directory: &Directory) -> PathBuf {
     let server = Server::oracle(&["--dir", directory.root()]);
     populate(&server);
@@ -92,8 +92,8 @@ fn snapshot(directory: &Directory) -> PathBuf {
     PathBuf::from(directory.path("dump.rdb"))
 }
 
-/// The commands that a server has written, the only part of its append-only file: `--aof-use-rdb-preamble no` has Redis make its
-/// first base of commands, too.
+/// Creates an append-only file that contains only commands: `--aof-use-rdb-preamble no` makes Redis write its first
+/// base as commands, too.
 fn log(server: fn(&[&str]) -> Server, directory: &Directory) -> PathBuf {
     let server = start(server, directory, &["--aof-use-rdb-preamble", "no"]);
     populate(&server);
@@ -106,7 +106,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Expects each of these on a line of its own, whatever surrounds it there.
+/// Checks that each expected text occurs in a line of its own.
 fn has(ran: &Ran, expected: &[&str]) {
     for line in expected {
         assert!(ran.out.contains(line), "{line:?} is not in:\n{}{}", ran.out, ran.err);
@@ -128,7 +128,7 @@ fn a_snapshot_is_described() {
             "database 0: 7 keys (2 strings, 1 list, 1 set, 1 sorted set, 1 hash, 1 stream), 1 expires\n",
             "database 3: 3 keys (3 strings)\n",
             "libraries of functions: lib\n",
-            "largest key: stream in database 0, ",
+            "largest keys, in bytes of the file: stream ",
         ],
     );
     let ran = check(&["--quiet", text(&path)]);
@@ -141,11 +141,44 @@ fn a_snapshot_is_described() {
 }
 
 #[test]
-fn what_only_penstock_has_is_told() {
+fn the_difference_of_two_snapshots_is_listed() {
+    let (one, other) = (Directory::new(), Directory::new());
+    let first = snapshot(&one);
+    let server = Server::penstock(&["--dir", other.root()]);
+    populate(&server);
+    run(&server, &["SELECT 0", "DEL a", "SET new:1 x", "SET new:2 y", "RPUSH l d", "SELECT 3", "INCR counter", "SAVE"]);
+    end(server);
+    let second = other.path("dump.rdb");
+    has(&check(&[&second]), &["largest prefixes: new: ", " in 2 keys\n"]);
+    // The servers store the same values differently, and their times to live began at different times.
+    let ran = check(&["--diff", text(&first), &second]);
+    assert_eq!((ran.status, &*ran.err), (1, ""), "{}", ran.out);
+    let expected = [
+        "7 keys equal\n",
+        "3 keys added: new:1, new:2, counter (database 3)\n",
+        "1 key removed: a\n",
+        "1 key changed: l\n",
+        "1 key with another expiry time: b\n",
+    ];
+    has(&ran, &expected);
+    let ran = check(&["--diff", &second, text(&first)]);
+    has(&ran, &["1 key added: a\n", "3 keys removed: new:1, new:2, counter (database 3)\n"]);
+    let ran = check(&["--diff", text(&first), text(&first)]);
+    assert_eq!((ran.status, &*ran.out, &*ran.err), (0, "10 keys equal\n", ""));
+    let ran = check(&["--diff", "--json", text(&first), &second]);
+    has(&ran, &["\"removed\": {\n    \"count\": 1,", "\"equal\": 7"]);
+    assert_eq!(check(&["--diff", text(&first)]).status, 2);
+    let ran = check(&["--diff", text(&first), "Cargo.toml"]);
+    assert_eq!((ran.status, &*ran.out), (2, ""));
+    assert!(ran.err.starts_with("penstock check: can't read Cargo.toml as a snapshot: "), "{}", ran.err);
+}
+
+#[test]
+fn data_that_only_penstock_has_is_described() {
     let directory = Directory::new();
     let server = Server::penstock(&["--dir", directory.root()]);
     populate(&server);
-    run(&server, &["SCRIPT LOAD return", "PIPELINE START token", "SAVE"]);
+    run(&server, &["SCRIPT LOAD return", "PIPELINE START token", "PIPELINE ABORT ON", "SAVE"]);
     end(server);
     let ran = check(&[&directory.path("dump.rdb")]);
     assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
@@ -164,7 +197,7 @@ fn fixtures_of_other_servers_are_whole() {
 }
 
 #[test]
-fn every_cut_and_every_flip_of_a_snapshot_is_seen() {
+fn every_cut_and_every_flipped_bit_of_a_snapshot_is_detected() {
     let directory = Directory::new();
     let path = snapshot(&directory);
     let bytes = fs::read(&path).unwrap();
@@ -175,26 +208,26 @@ fn every_cut_and_every_flip_of_a_snapshot_is_seen() {
         let flipped = directory.file("flip.rdb", flipped);
         let ran = check(&[&cut, &flipped]);
         assert_eq!(ran.status, 1, "{at}: {}", ran.out);
-        assert_eq!(ran.out.matches("what is wrong: ").count(), 2, "{at}: {}", ran.out);
-        assert_eq!(ran.out.matches("what to do: ").count(), 2, "{at}: {}", ran.out);
+        assert_eq!(ran.out.matches("problem: ").count(), 2, "{at}: {}", ran.out);
+        assert_eq!(ran.out.matches("remedy: ").count(), 2, "{at}: {}", ran.out);
     }
     let cut = directory.file("cut.rdb", &bytes[..bytes.len() - 30]);
-    has(&check(&[&cut]), &["cut.rdb: BROKEN, a snapshot, ", &format!("it ends at byte {}, ", bytes.len() - 30)]);
+    has(&check(&[&cut]), &["cut.rdb: BROKEN, a snapshot, ", &format!("it is cut off at byte {}\n", bytes.len() - 30)]);
 }
 
 #[test]
-fn what_is_wrong_in_a_snapshot_names_its_key() {
+fn errors_in_a_snapshot_name_the_key() {
     let directory = Directory::new();
     let bytes = fs::read(snapshot(&directory)).unwrap();
     let at = bytes.windows(3).position(|window| window == b"\x01sz" || window == b"\x01s\x02").unwrap();
-    // A member of the set becomes the other one.
+    // One member of the set becomes equal to the other one.
     let mut twice = bytes.clone();
     let x = at + bytes[at..].iter().position(|&byte| byte == b'x').unwrap();
     twice[x] = b'y';
     let path = directory.file("twice.rdb", twice);
     let ran = check(&[&path]);
     assert_eq!(ran.status, 1);
-    has(&ran, &["a collection that has an element twice at byte ", "in the value of the key s of database 0"]);
+    has(&ran, &["a collection with a duplicate element at byte ", "in the value of the key s of database 0"]);
     let mut later = bytes;
     later[5..9].copy_from_slice(b"0099");
     let path = directory.file("later.rdb", later);
@@ -221,7 +254,7 @@ fn commands_are_described() {
 }
 
 #[test]
-fn a_base_that_is_a_snapshot_and_what_follows_it_are_checked() {
+fn a_snapshot_base_and_its_increments_are_checked() {
     let directory = Directory::new();
     let server = start(Server::oracle, &directory, &[]);
     populate(&server);
@@ -240,7 +273,7 @@ fn a_base_that_is_a_snapshot_and_what_follows_it_are_checked() {
         &ran,
         &["it names 2 files\n", "base.rdb: whole, a snapshot, ", "incr.aof: whole, commands", "database 3: 3 keys"],
     );
-    // As an append-only file of before Redis 7: a snapshot and commands.
+    // An append-only file of Redis 6: a snapshot followed by commands.
     let both = [fs::read(&base).unwrap(), fs::read(&increment).unwrap()].concat();
     let path = directory.file("old.aof", &both);
     let ran = check(&[&path]);
@@ -250,19 +283,19 @@ fn a_base_that_is_a_snapshot_and_what_follows_it_are_checked() {
     let ran = check(&["--fix", "--yes", &path]);
     assert_eq!((ran.status, checked_by_redis("redis-check-aof", &path)), (0, 0), "{}", ran.out);
     has(&ran, &["old.aof: TORN at its end, a snapshot and commands, "]);
-    // A base that is cut can't be mended.
+    // A truncated base can't be repaired.
     let whole = fs::read(&base).unwrap();
     fs::write(&base, &whole[..whole.len() - 1]).unwrap();
     let ran = check(&["--fix", "--yes", &manifest]);
     assert_eq!(ran.status, 1);
     has(&ran, &["base.rdb: BROKEN, a snapshot, "]);
-    assert!(ran.err.contains("--fix can't mend this"), "{}", ran.err);
+    assert!(ran.err.contains("--fix can't repair this file"), "{}", ran.err);
     assert_eq!(fs::metadata(&base).unwrap().len(), whole.len() as u64 - 1);
-    // One that isn't there.
+    // A missing base.
     fs::remove_file(&base).unwrap();
     let ran = check(&[&manifest]);
     assert_eq!(ran.status, 1);
-    has(&ran, &["base.rdb: BROKEN", "it can't be read: No such file"]);
+    has(&ran, &["base.rdb: BROKEN", "the file can't be read: No such file"]);
 }
 
 #[test]
@@ -277,11 +310,11 @@ fn a_torn_end_is_cut_off_and_the_file_loads() {
         assert_eq!(ran.status, 1);
         has(&ran, &["TORN at its end", "were not written whole", "--fix"]);
         assert_eq!(fs::read(&path).unwrap(), torn);
-        // What isn't agreed to isn't done.
+        // Without consent, nothing is done.
         for answer in ["", "n\n", "yonder\n"] {
             let ran = check_with(&["--fix", text(&path)], answer);
             assert_eq!((ran.status, fs::read(&path).unwrap() == torn), (1, true), "{}", ran.err);
-            assert!(ran.err.contains("? [y/N] ") && ran.err.contains("stays as it is"), "{}", ran.err);
+            assert!(ran.err.contains("? [y/N] ") && ran.err.contains("is unchanged"), "{}", ran.err);
         }
         let ran = check_with(&["--fix", text(&path)], "y\n");
         assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
@@ -312,7 +345,7 @@ fn zeros_at_the_end_are_cut_off() {
     assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
     has(&ran, &[&format!("zeros fill the file from byte {} to its end", bytes.len())]);
     assert_eq!(fs::read(&path).unwrap(), bytes);
-    // A transaction whose end is among them goes as a whole.
+    // A transaction with its end among the zeros is removed completely.
     let exec = bytes.len() - b"*1\r\n$4\r\nEXEC\r\n".len();
     fs::write(&path, [&bytes[..exec], &[0; 5000]].concat()).unwrap();
     assert_eq!(check(&["--fix", "-y", text(&path)]).status, 0);
@@ -321,7 +354,7 @@ fn zeros_at_the_end_are_cut_off() {
 }
 
 #[test]
-fn damage_before_the_end_is_no_torn_end() {
+fn damage_before_the_end_is_not_taken_for_a_torn_end() {
     let directory = Directory::new();
     let server = start(Server::penstock, &directory, &[]);
     for number in 0..20 {
@@ -356,7 +389,7 @@ fn a_file_that_another_follows_is_not_cut() {
     }
     has(
         &check(&[&manifest]),
-        &["a.0.incr.aof is superseded; a server removes it\n", "a.3.incr.aof is beside it, but not named"],
+        &["a.0.incr.aof is superseded; a server will remove it\n", "a.3.incr.aof is in the same directory, but"],
     );
 }
 
@@ -365,23 +398,24 @@ fn manifests_that_are_wrong_are_explained() {
     let directory = Directory::new();
     for (text, expected) in [
         ("file a seq 1 type x\n", "line 1: a type that is none of b, i and h"),
-        ("# nothing\n", "it names no file"),
+        ("# nothing\n", "the manifest names no file"),
         ("file a seq 1 type b\nfile b seq 2 type b\n", "line 2: a second base file"),
     ] {
         let path = directory.file("x.manifest", text);
         let ran = check(&[&path]);
         assert_eq!(ran.status, 1);
-        has(&ran, &["x.manifest: BROKEN", expected, "what to do: "]);
+        has(&ran, &["x.manifest: BROKEN", expected, "remedy: "]);
     }
 }
 
 #[test]
-fn what_is_wrong_with_the_command_line_is_status_2() {
+fn errors_in_the_command_line_give_status_2() {
     let directory = Directory::new();
     fs::create_dir(directory.path("empty")).unwrap();
     for (args, expected) in [
         (&[][..], "required arguments were not provided"),
         (&["--nonsense", "x"], "unexpected argument '--nonsense'"),
+        (&["--jsno", "x"], "unexpected argument '--jsno' found (did you mean '--json'?); see"),
         (&["--yes", "x"], "--fix"),
         (&[&*directory.path("none")], "can't open "),
         (&[&*directory.path("empty")], "nothing to check in "),
@@ -394,7 +428,7 @@ fn what_is_wrong_with_the_command_line_is_status_2() {
     let path = directory.file("x", "\x1f\u{8b}zipped");
     let ran = check(&[&path]);
     assert_eq!(ran.status, 1);
-    has(&ran, &["x: BROKEN, neither a snapshot nor an append-only file", "it begins with \"\\x1f"]);
+    has(&ran, &["x: BROKEN, neither a snapshot nor an append-only file", "the file begins with \"\\x1f"]);
 }
 
 #[test]
@@ -411,7 +445,8 @@ fn the_file_of_a_running_server_is_not_cut() {
     assert_eq!(fs::read(&path).unwrap(), torn);
 }
 
-/// What Redis's checkers refuse is refused; what they pass, too, but for what they don't look at.
+/// Files that Redis's checkers refuse are refused; files that they accept are accepted, except for damage that they
+/// don't check for.
 #[test]
 fn damaged_files_are_judged_as_by_redis() {
     let directory = Directory::new();

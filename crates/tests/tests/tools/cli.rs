@@ -1,12 +1,13 @@
-//! `penstock cli` beside redis-cli: the same command lines against the same server, and every byte compared.
+//! `penstock cli` compared with redis-cli: the same command lines against the same server, and every byte compared.
 //!
-//! The command lines stand in `cli/cases.txt`. Each runs twice, with standard output as a pipe and as a terminal,
+//! The command lines are in `cli/cases.txt`. Each runs twice, with a pipe and with a terminal as standard output,
 //! against redis-server and against Penstock.
 
-// Clippy knows that a test may unwrap, but not the functions that only tests call.
+// Clippy allows unwrap in tests, but not in functions that only tests call.
 #![allow(clippy::unwrap_used)]
 
-use penstock_tests::server::{Server, free_port, subject_program};
+use penstock_tests::ports::free_port;
+use penstock_tests::server::{Server, subject_program};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,10 +20,10 @@ use std::{env, fs, thread};
 
 const CASES: &str = include_str!("cli/cases.txt");
 
-/// How long a case may take, in seconds.
+/// Longest duration of a case, in seconds.
 const CASE_SECONDS_MAX: &str = "20";
 
-/// What every case finds in the server.
+/// The data in the server before every case.
 const SEED: &[&[&[u8]]] = &[
     &[b"FLUSHALL"],
     &[b"SET", b"string", b"a \"string\""],
@@ -36,7 +37,7 @@ const SEED: &[&[&[u8]]] = &[
     &[b"ZADD", b"zset", b"1.5", b"a", b"2", b"b"],
 ];
 
-/// What a run printed, and how it ended.
+/// The output of a run, and its exit status.
 #[derive(PartialEq)]
 struct Outcome {
     stdout: String,
@@ -44,18 +45,18 @@ struct Outcome {
     status: Option<i32>,
 }
 
-/// The cases: lines of the file, with continued lines joined.
+/// The cases: lines of the file, with continuation lines joined.
 fn cases() -> Vec<String> {
     let text = CASES.replace("\\\n", "");
     text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
 }
 
-/// Where the cases with a server write their files; the tests run side by side, so each has its own.
+/// The directory for files of the cases with a server; tests run in parallel, so each has its own.
 fn directory(port: u16) -> PathBuf {
     env::temp_dir().join(format!("penstock-cli-{}-{port}", std::process::id()))
 }
 
-/// A command that runs a shell script in which `cli` is `program`.
+/// Returns a command that runs a shell script in which `cli` is `program`.
 fn shell(program: &str, script: &str, port: u16, fake: u16) -> Command {
     let directory = directory(port);
     fs::create_dir_all(&directory).unwrap();
@@ -78,22 +79,22 @@ fn shell(program: &str, script: &str, port: u16, fake: u16) -> Command {
 fn outcome(stdout: Vec<u8>, stderr: Vec<u8>, status: Option<i32>) -> Outcome {
     let text = |bytes: Vec<u8>| {
         let text: String = bytes.iter().map(|&byte| shown(byte)).collect();
-        // The one difference by design: a program says its own name.
+        // The one intended difference: each program prints its own name.
         let text = text.replace(concat!("penstock cli ", env!("CARGO_PKG_VERSION")), "redis-cli 7.0.15");
-        // On a busy machine any command may take so long that it is told.
+        // On a busy machine any command may take long enough for its time to be printed.
         text.split_inclusive('\n').filter(|line| !is_time_taken(line)).collect()
     };
     Outcome { stdout: text(stdout), stderr: text(stderr), status }
 }
 
-/// Whether a line says how long a command took: `(0.51s)`, which a terminal ends by `\r`.
+/// Returns true for a line with a command's duration: `(0.51s)`, with a final `\r` on a terminal.
 fn is_time_taken(line: &str) -> bool {
     let line = line.trim_end().trim_end_matches("\\r");
     let seconds = line.strip_prefix('(').and_then(|line| line.strip_suffix("s)"));
     seconds.is_some_and(|seconds| seconds.contains('.') && seconds.parse::<f64>().is_ok())
 }
 
-/// A byte as a failed comparison shows it.
+/// A byte in the report of a failed comparison.
 fn shown(byte: u8) -> String {
     if matches!(byte, b'\n' | b' '..=b'~') { char::from(byte).to_string() } else { byte.escape_ascii().to_string() }
 }
@@ -109,7 +110,7 @@ fn run_in_pipe(mut command: Command) -> Outcome {
     outcome(output.stdout, output.stderr, output.status.code())
 }
 
-/// A new terminal: the user's side, and the program's side.
+/// Opens a terminal: the user's side, and the program's side.
 fn terminal() -> (File, OwnedFd) {
     let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&controller).unwrap();
@@ -119,8 +120,8 @@ fn terminal() -> (File, OwnedFd) {
     (File::from(controller), program_side.into())
 }
 
-/// Runs a command whose standard output is a terminal. Replies in colours are penstock cli's own, and have their test in
-/// `cli_interactive`.
+/// Runs a command with a terminal as its standard output. Coloured replies are an addition of penstock cli, and are
+/// tested in `cli_interactive`.
 fn run_on_terminal(mut command: Command) -> Outcome {
     let (mut screen, program_side) = terminal();
     command.env("NO_COLOR", "1");
@@ -134,7 +135,7 @@ fn run_on_terminal(mut command: Command) -> Outcome {
     });
     let mut stdout = Vec::new();
     let mut piece = [0; 4096];
-    // The end of a terminal is an error: its other side isn't open any more.
+    // A terminal whose other side is closed returns an error at its end.
     while let Ok(n @ 1..) = screen.read(&mut piece) {
         stdout.extend_from_slice(&piece[..n]);
     }
@@ -149,7 +150,7 @@ fn seed(server: &Server) {
     }
 }
 
-/// Runs all cases with both programs against a server; the cases that differ.
+/// Runs all cases with both programs against a server, and returns the differing ones.
 fn compare(server: &Server, fake: u16, run: fn(Command) -> Outcome) -> Vec<String> {
     let subject = format!("{} cli", subject_program().display());
     let mut differences = Vec::new();
@@ -165,8 +166,7 @@ fn compare(server: &Server, fake: u16, run: fn(Command) -> Outcome) -> Vec<Strin
     differences
 }
 
-/// Real Redis. It meets its keys in the same order whenever it is asked, which otherwise depends on how much of its
-/// table it has moved in its spare time.
+/// Starts Redis. Without active rehashing, the order of its keys does not depend on idle time.
 fn oracle() -> Server {
     Server::oracle(&["--enable-debug-command", "yes", "--activerehashing", "no"])
 }
@@ -192,7 +192,7 @@ fn as_redis_cli_with_penstock() {
     check(&Server::penstock(&["--enable-debug-command", "yes"]), run_in_pipe);
 }
 
-/// Output to a closed pipe ends no program by a signal, and shows nothing of its inside.
+/// A closed pipe ends the program neither by a signal nor with an internal error message.
 #[test]
 fn output_to_a_closed_pipe_is_no_crash() {
     let run = |args: &[&str], redirection: &str| {
@@ -231,9 +231,9 @@ fn output_to_a_closed_pipe_is_no_crash() {
     }
 }
 
-/// Help is the server's: where it may not be asked, that is said.
+/// Help comes from the server; the program reports if the user may not request it.
 #[test]
-fn a_server_that_does_not_tell_its_commands() {
+fn a_server_that_refuses_to_list_its_commands_is_reported() {
     let server = Server::oracle(&[]);
     server.connect().cmd("ACL SETUSER low on nopass +get").unwrap();
     let port = server.port().to_string();
@@ -241,11 +241,11 @@ fn a_server_that_does_not_tell_its_commands() {
     command.args(["cli", "-p", &port, "--user", "low", "--pass", "x", "--no-auth-warning", "help", "get"]);
     let output = command.output().unwrap();
     assert_eq!(output.stdout, b"");
-    assert!(String::from_utf8(output.stderr).unwrap().contains("the server doesn't tell what its commands are"));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("no help available: the server refuses COMMAND DOCS"));
 }
 
-/// All that a program prints. Its connection is killed once it has printed `before` in answer to `first`, and it then
-/// reads `later`.
+/// Returns all output of a program. Its connection is killed once it has printed `before` in reply to `first`, and it
+/// then reads `later`.
 fn bereft(program: &str, server: &Server, [first, before, later]: [&str; 3]) -> Outcome {
     let mut command = shell(program, "cli", server.port(), 0);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -270,10 +270,9 @@ fn bereft(program: &str, server: &Server, [first, before, later]: [&str; 3]) -> 
     outcome(printed, output.stderr, output.status.code())
 }
 
-/// What was to be done in a transaction that is gone is not done outside of it, and a program that reads messages for
-/// ever ends.
+/// Commands of a lost transaction do not run outside of it, and a program that reads messages for ever ends.
 #[test]
-fn a_lost_connection_is_said() {
+fn a_lost_connection_is_reported() {
     let server = Server::oracle(&[]);
     let subject = format!("{} cli", subject_program().display());
     for (lines, status) in [
@@ -290,9 +289,9 @@ fn a_lost_connection_is_said() {
     }
 }
 
-/// Figures go on when the server is back.
+/// Statistics continue when the server is back.
 #[test]
-fn figures_outlive_a_connection() {
+fn statistics_continue_after_a_lost_connection() {
     let server = Server::oracle(&[]);
     let mut command = Command::new(subject_program());
     let port = server.port().to_string();
@@ -300,7 +299,7 @@ fn figures_outlive_a_connection() {
     let mut child = command.spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut text = String::new();
-    // Two of the heading, and a row.
+    // Two lines of the heading, and a row.
     (0..3).for_each(|_| assert!(lines.read_line(&mut text).unwrap() > 0));
     server.connect().cmd("CLIENT KILL TYPE normal SKIPME yes").unwrap();
     lines.read_to_string(&mut text).unwrap();
@@ -308,7 +307,7 @@ fn figures_outlive_a_connection() {
     assert_eq!((text.lines().count(), child.wait().unwrap().code()), (5, Some(0)), "{text:?}");
 }
 
-/// What the subject prints and how it ends, with these arguments.
+/// Returns the output and the exit status of the subject with these arguments.
 fn subject(args: &[&str]) -> (String, String, Option<i32>) {
     let output = Command::new(subject_program()).arg("cli").args(args).stdin(Stdio::null()).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -332,9 +331,9 @@ fn parameters_of_a_uri_are_obeyed() {
     assert!(errors.starts_with("Error: ") && output.is_empty() && status == Some(1), "{errors}");
 }
 
-/// Commands that never end in a reply, and help that there is none of.
+/// Commands that never have a reply, and help that doesn't exist.
 #[test]
-fn what_cannot_be_done_is_said() {
+fn impossible_requests_are_reported() {
     let server = Server::oracle(&[]);
     let port = server.port().to_string();
     for name in ["SYNC", "psync"] {
@@ -347,9 +346,45 @@ fn what_cannot_be_done_is_said() {
     assert_eq!(status, Some(1));
 }
 
-/// Two nodes of a cluster, each with half of the slots.
-fn cluster() -> [Server; 2] {
-    let nodes = [(); 2].map(|()| Server::oracle(&["--cluster-enabled", "yes"]));
+/// `--rdb` writes a snapshot, and `--replica` prints the commands that replicas get.
+#[test]
+fn the_stream_of_a_replica_is_read() {
+    for server in [Server::penstock(&[]), Server::oracle(&[])] {
+        server.connect().cmd("SET before 1").unwrap();
+        let port = server.port().to_string();
+        let path = env::temp_dir().join(format!("penstock-cli-{}-{port}.rdb", std::process::id()));
+        let (output, errors, status) = subject(&["-p", &port, "--rdb", path.to_str().unwrap()]);
+        assert!(output.is_empty() && errors.contains("Transfer finished with success"), "{errors}");
+        assert_eq!(status, Some(0), "{errors}");
+        let bytes = fs::read(&path).unwrap();
+        assert!(bytes.starts_with(b"REDIS") && bytes.windows(6).any(|window| window == b"before"));
+        fs::remove_file(&path).unwrap();
+        let (_, errors, status) = subject(&["-p", &port, "--rdb", "/nowhere/dump.rdb"]);
+        assert!(errors.contains("Error opening '/nowhere/dump.rdb.part'") && status == Some(1), "{errors}");
+        // Only the snapshot goes to standard output. A device is written to, and not replaced by a file.
+        for path in ["-", "/dev/stdout"] {
+            let mut command = Command::new(subject_program());
+            let output = command.args(["cli", "-p", &port, "--rdb", path]).stdin(Stdio::null()).output().unwrap();
+            assert!(output.stdout.starts_with(b"REDIS") && output.status.success(), "{path}");
+            assert!(output.stdout.windows(6).any(|window| window == b"before"), "{path}");
+        }
+
+        let mut child = Command::new(subject_program());
+        child.args(["cli", "-p", &port, "--replica"]).stdin(Stdio::null());
+        let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let errors = BufReader::new(child.stderr.take().unwrap());
+        assert!(errors.lines().map_while(Result::ok).any(|line| line.contains("SYNC done")));
+        server.connect().cmd("SET after 2").unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        assert!(lines.lines().map_while(Result::ok).any(|line| line.to_lowercase() == "\"set\",\"after\",\"2\""));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+/// Starts two nodes of a cluster, each with half of the slots.
+fn cluster(start: impl Fn(&[&str]) -> Server) -> [Server; 2] {
+    let nodes = [(); 2].map(|()| start(&["--cluster-enabled", "yes"]));
     for (node, slots) in nodes.iter().zip(["0 8191", "8192 16383"]) {
         node.connect().cmd(&format!("CLUSTER ADDSLOTSRANGE {slots}")).unwrap();
     }
@@ -366,12 +401,17 @@ fn cluster() -> [Server; 2] {
     nodes
 }
 
-/// With -c a command goes to the node that has its key; without it, what the node answers is printed.
+/// With -c a command goes to the node that has its key; without it, the node's reply is printed.
 #[test]
 fn as_redis_cli_in_a_cluster() {
-    let nodes = cluster();
+    for start in [Server::oracle, Server::penstock] {
+        check_redirections(&cluster(start));
+    }
+}
+
+fn check_redirections(nodes: &[Server; 2]) {
     let [low, high] = nodes.each_ref().map(Server::port);
-    // The slot of `foo` is 12182, of `bar` 5061, of `q{z}` 8157, which is on its way to the other node.
+    // The slot of `foo` is 12182, of `bar` 5061, of `q{z}` 8157, which is being moved to the other node.
     let [low_id, high_id] = nodes
         .each_ref()
         .map(|node| String::from_utf8(node.connect().cmd("CLUSTER MYID").unwrap().text().to_vec()).unwrap());
@@ -396,7 +436,22 @@ fn as_redis_cli_in_a_cluster() {
     }
 }
 
-/// Encrypted connections end alike; what is said of a certificate that isn't trusted is another library's text.
+/// --pipe sends everything to one node. It says so after redirections, also with -c.
+#[test]
+fn a_pipe_follows_no_redirection_and_says_so() {
+    let nodes = cluster(Server::penstock);
+    let program = format!("{} cli", subject_program().display());
+    let pipe = |script: &str| run_in_pipe(shell(&program, script, nodes[0].port(), 0));
+    let piped = pipe("printf 'SET bar 1\\r\\nSET foo 1\\r\\nSET foo 2\\r\\n' | cli -c --pipe");
+    let errors = &piped.stderr;
+    assert!(errors.contains("2 commands belong to other nodes of the cluster"), "{errors}");
+    assert!(errors.contains("penstock load --cluster"), "{errors}");
+    assert!(piped.stdout.contains("errors: 2, replies: 3"), "{piped}");
+    let piped = pipe("printf 'SET bar 1\\r\\n' | cli -c --pipe");
+    assert!(piped.stderr.is_empty() && piped.status == Some(0), "{piped}");
+}
+
+/// Encrypted connections have the same output; only the text about an untrusted certificate comes from another library.
 #[test]
 fn as_redis_cli_with_encryption() {
     let directory = env::temp_dir().join(format!("penstock-cli-tls-{}", std::process::id()));
@@ -424,7 +479,7 @@ fn as_redis_cli_with_encryption() {
     fs::remove_dir_all(directory).unwrap();
 }
 
-/// What the fake server answers to each command.
+/// The fake server's replies.
 fn wire(command: &str) -> Option<&'static [u8]> {
     Some(match command {
         "nestedmap" => {
@@ -459,7 +514,7 @@ fn wire(command: &str) -> Option<&'static [u8]> {
     })
 }
 
-/// Starts a server that answers [`wire`]; its port. It ends with the test.
+/// Starts a server with the replies of [`wire`], and returns its port. The server ends with the test.
 fn fake_server() -> u16 {
     let port = free_port().unwrap();
     let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
@@ -471,7 +526,7 @@ fn fake_server() -> u16 {
     port
 }
 
-/// Answers until the client leaves, or one of the commands says to leave.
+/// Replies until the client leaves, or a command tells the server to close the connection.
 fn serve_fake(mut stream: TcpStream) -> Option<()> {
     let mut requests = BufReader::new(stream.try_clone().ok()?);
     loop {

@@ -1,6 +1,6 @@
-//! `penstock cli` in a real terminal, which tmux is: what one types, and what stands on the screen then.
+//! `penstock cli` in a real terminal, by means of tmux: types input and reads the screen.
 
-// Clippy knows that a test may unwrap, but not the functions that only tests call.
+// Clippy allows unwrap in tests, but not in functions that only tests call.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use penstock_tests::server::{Server, subject_program};
@@ -12,7 +12,7 @@ fn prompt(server: &Server) -> String {
     format!("127.0.0.1:{}>", server.port())
 }
 
-/// The same lines leave the same screen as in redis-cli.
+/// The same lines lead to the same screen as in redis-cli.
 #[test]
 fn the_screen_is_redis_clis() {
     let server = Server::oracle(&[]);
@@ -54,7 +54,7 @@ fn the_screen_is_redis_clis() {
             terminal.press("Enter");
             terminal.wait_until("the next prompt", |screen| screen.ends_with('>') && screen.len() > before.len());
         }
-        // What the server says of itself at HELLO differs by the connection's id.
+        // HELLO's reply differs in the connection's id.
         let screen = terminal.screen();
         screen.lines().filter(|line| !line.contains("\"id\"")).map(str::to_owned).collect::<Vec<_>>().join("\n")
     });
@@ -99,7 +99,7 @@ fn hints_and_completion() {
     terminal.wait_for(&format!("{prompt} expire k"));
 }
 
-/// As in a shell: what the candidates have in common is typed, and another Tab shows them side by side.
+/// As in a shell: Tab completes the common prefix of the candidates, and another Tab lists them.
 #[test]
 fn another_tab_lists_the_candidates() {
     let server = Server::penstock(&[]);
@@ -125,7 +125,7 @@ fn another_tab_lists_the_candidates() {
     });
 }
 
-/// What a hundred of many keys have in common, not all have.
+/// The common prefix of the first hundred keys may not be common to all keys.
 #[test]
 fn keys_are_not_completed_by_those_that_were_found_first() {
     let server = Server::penstock(&[]);
@@ -146,7 +146,7 @@ fn keys_are_not_completed_by_those_that_were_found_first() {
     });
 }
 
-/// The names of settings are the server's own.
+/// The names of settings come from the server.
 #[test]
 fn config_names_are_completed() {
     for server in [Server::penstock(&[]), Server::oracle(&[])] {
@@ -172,7 +172,7 @@ fn config_names_are_completed() {
     }
 }
 
-/// Types are told apart by colours, unless the environment or the flag says otherwise.
+/// Colours distinguish types, unless the environment or the flag turns them off.
 #[test]
 fn replies_are_coloured_by_their_type() {
     let server = Server::penstock(&[]);
@@ -202,10 +202,50 @@ fn replies_are_coloured_by_their_type() {
         let screen = run(environment, flags);
         assert_eq!(coloured(&screen), [expected; 5], "{environment} {flags}: {screen:?}");
     }
-    // In a pipe there is nothing but the bytes.
+    // In a pipe the output has no colours.
     let mut piped = process::Command::new(program);
     piped.args(["cli", "--no-raw", "-p", &server.port().to_string(), "incr", "n"]);
     assert_eq!(piped.output().unwrap().stdout, b"(integer) 1\n");
+}
+
+/// A word `|` sends the output to a command of the shell, as bytes alone.
+#[test]
+fn output_goes_through_a_shell_command() {
+    let server = Server::penstock(&[]);
+    let terminal = Terminal::penstock(server.port());
+    let prompt = prompt(&server);
+    terminal.wait_for(&prompt);
+    terminal.enter("rpush l b a c", &format!("(integer) 3\n{prompt}"));
+    terminal.enter("lrange l 0 -1 | sort -r | tr a-z A-Z", &format!("tr a-z A-Z\nC\nB\nA\n{prompt}"));
+    terminal.enter("get \" | \"", &format!("(nil)\n{prompt}"));
+    // A command that reads only a part of the output ends nothing else.
+    terminal.enter("3 lrange l 0 -1 | true", &format!("| true\n{prompt}"));
+    terminal.type_text("monitor | head -n 1");
+    terminal.press("Enter");
+    terminal.wait_until("MONITOR's first line", |screen| screen.ends_with("head -n 1\nOK"));
+    // Output that follows the end of the shell command ends MONITOR.
+    let mut conn = server.connect();
+    terminal.wait_until("the prompt", |screen| {
+        conn.cmd("PING").unwrap();
+        screen.ends_with(&format!("head -n 1\nOK\n{prompt}"))
+    });
+    terminal.enter("ping", &format!("PONG\n{prompt}"));
+}
+
+#[test]
+fn words_are_coloured_while_they_are_typed() {
+    let server = Server::penstock(&[]);
+    let terminal = Terminal::penstock(server.port());
+    terminal.wait_for(&prompt(&server));
+    terminal.type_text("set k \"a b\" ex 100");
+    terminal.wait_until("the line", |screen| screen.contains("ex 100"));
+    let screen = terminal.tmux(&["capture-pane", "-p", "-e"]);
+    assert!(screen.contains("[1mset") && screen.contains("[32m\"a b\"") && screen.contains("[36m100"), "{screen:?}");
+    terminal.press("C-c");
+    terminal.type_text("sett k");
+    terminal.wait_until("the line", |screen| screen.ends_with("sett k"));
+    let screen = terminal.tmux(&["capture-pane", "-p", "-e"]);
+    assert!(screen.contains("[31msett"), "{screen:?}");
 }
 
 #[test]
@@ -223,7 +263,7 @@ fn quotes_go_on_in_the_next_line() {
     assert_eq!(terminal.history(), "set k \"first\\nsecond\"\nget k\n");
 }
 
-/// A user at a terminal gets a prompt, wherever the replies go.
+/// A user at a terminal gets a prompt, even if the replies go to a pipe.
 #[test]
 fn replies_may_go_through_a_pipe() {
     let server = Server::penstock(&[]);
@@ -258,7 +298,7 @@ fn long_lines_may_be_pasted() {
 }
 
 #[test]
-fn ctrl_c_ends_what_waits_and_then_the_program() {
+fn ctrl_c_ends_a_blocked_command_and_then_the_program() {
     let server = Server::penstock(&[]);
     let terminal = Terminal::penstock(server.port());
     let prompt = prompt(&server);
@@ -288,9 +328,9 @@ fn ctrl_c_ends_what_waits_and_then_the_program() {
         .wait_until("the end", |_| terminal.tmux(&["list-panes", "-F", "#{pane_current_command}"]).contains("sleep"));
 }
 
-/// What a user had told the connection that Ctrl-C ended is not lost unsaid.
+/// If Ctrl-C ended a connection with a login or other state, the program reports the loss.
 #[test]
-fn after_ctrl_c_a_lost_login_is_said() {
+fn after_ctrl_c_a_lost_login_is_reported() {
     let server = Server::oracle(&[]);
     let mut observer = server.connect();
     observer.cmd("ACL SETUSER low on >secret ~* +@all").unwrap();
@@ -303,8 +343,7 @@ fn after_ctrl_c_a_lost_login_is_said() {
     let mut is_blocked = || format!("{:?}", observer.cmd("INFO clients").unwrap()).contains("blocked_clients:1");
     terminal.wait_until("the wait", |_| is_blocked());
     terminal.press("C-c");
-    terminal
-        .wait_for(&format!("^C\nConnected anew, without the user who had logged in and the watched keys\n{prompt}"));
+    terminal.wait_for(&format!("^C\nReconnected, without the logged-in user and the watched keys\n{prompt}"));
     terminal.enter("acl whoami", &format!("\"default\"\n{prompt}"));
 }
 
@@ -326,11 +365,11 @@ fn ctrl_c_ends_the_pause_between_repetitions() {
     terminal.enter("ping again", "\"again\"");
     terminal.press("C-c");
     terminal.wait_for(&format!("\"again\"\n^C\n{prompt}"));
-    // No reply was awaited, so that the connection is still the same.
+    // No reply was outstanding, so the connection is still the same.
     assert_eq!(connections(), before);
 }
 
-/// Completion gives up on a server that doesn't answer, and its late reply is dropped.
+/// Completion gives up on a silent server, and drops its late reply.
 #[test]
 fn completion_does_not_wait_for_a_silent_server() {
     let server = Server::penstock(&[]);
@@ -353,7 +392,7 @@ fn completion_does_not_wait_for_a_silent_server() {
     terminal.wait_for(&format!("{prompt} get key\n{prompt} get key"));
     terminal.press("Enter");
     signal("CONT", server.pid());
-    // How long it took may follow.
+    // The duration may follow.
     let answered = |screen: &str| screen.contains("get key\n\"value\"\n") && screen.ends_with(&prompt);
     terminal.wait_until("the value", answered);
     terminal.enter("client getname", &format!("\"same\"\n{prompt}"));
@@ -415,7 +454,7 @@ fn lines_are_remembered_but_for_passwords() {
     again(&terminal.home, &server);
 }
 
-/// Another program in the same home knows the lines; only their owner can read the file.
+/// Another program with the same home directory knows the lines; only their owner can read the file.
 fn again(home: &Path, server: &Server) {
     use std::os::unix::fs::PermissionsExt;
     assert_eq!(fs::metadata(home.join(".rediscli_history")).unwrap().permissions().mode() & 0o777, 0o600);

@@ -1,7 +1,7 @@
-//! `penstock load` as a user runs it: into Penstock and into Redis, with good and bad input. How a load goes on that
-//! was broken off is tested in `load_resume`.
+//! `penstock load` as a user runs it: into Penstock and into Redis, with good and bad input. Resuming an interrupted
+//! load is tested in `load_resume`.
 //!
-//! `PENSTOCK_SEED=N`: the seed of the commands that are mixed.
+//! `PENSTOCK_SEED=N`: the seed of the mixed commands.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -82,7 +82,7 @@ SUBSCRIBE x
                 &format!("stdin:6: in element 2 of the reply: {wrong}: EXEC"),
                 "stdin:7: ERR unknown command `NOSUCH`",
                 "stdin:8: a quote is not closed, or closes within a word: SET \"a",
-                "stdin:9: what it is answered with isn't one reply per command, so it can't be part of a load: SUBSCRIBE x",
+                "stdin:9: the command doesn't get exactly one reply, so it can't be part of a load: SUBSCRIBE x",
             ]
         );
         let ran = run(
@@ -91,9 +91,9 @@ SUBSCRIBE x
             b"SET s 1\nLPUSH s 1\nSET t 1\nSET u 1\nSET v 1\n",
         );
         let stopped = ran.err.contains("\npenstock load: stopped after stdin:")
-            && ran.err.ends_with("since stdin:2 had an error\n");
+            && ran.err.ends_with("because of an error at stdin:2\n");
         assert!(ran.status == 1 && stopped, "{} {}", ran.status, ran.err);
-        // One more may have been on its way.
+        // One more command may have been in flight.
         let executed = ask(server, "EXISTS s t u v").integer().unwrap();
         assert!((1..=2).contains(&executed), "{executed}");
     });
@@ -118,19 +118,19 @@ fn nothing_behind_a_rejected_line_is_sent_if_the_first_error_ends_the_load() {
             assert_eq!(
                 ran.err,
                 "stdin:4: a quote is not closed, or closes within a word: SET b \"x\n\
-                 penstock load: stopped after stdin:3, since stdin:4 had an error\n"
+                 penstock load: stopped after stdin:3, because of an error at stdin:4\n"
             );
             assert_eq!(texts(&ask(server, "MGET string n")), ["x", "2"], "{more:?}");
         }
-        // What would have been merged, and nothing before the line at all.
+        // Commands that would have been merged before the invalid line; then an error in the first line.
         stop(&[], "SET a 1\nSET b 1\n\"\nSET c 1\n");
         assert_eq!(ask(server, "EXISTS a b c").integer(), Some(2));
         let ran = stop(&[], "SUBSCRIBE x\nSET c 1\n");
-        assert!(ran.err.ends_with("stopped before the first command, since stdin:1 had an error\n"), "{}", ran.err);
+        assert!(ran.err.ends_with("stopped before the first command, because of an error at stdin:1\n"), "{}", ran.err);
         assert_eq!(ask(server, "DBSIZE").integer(), Some(0));
-        // A transaction stays without an end, and one that is discarded for a line has one.
+        // An unfinished transaction, and one that is discarded because of an invalid line.
         let ran = stop(&[], "MULTI\nSET a 1\n\"\nSET b 1\nEXEC\nSET c 1\n");
-        let end = "stopped after stdin:2, since stdin:3 had an error; the transaction that begins at stdin:1 was not executed\n";
+        let end = "stopped after stdin:2, because of an error at stdin:3; the transaction that begins at stdin:1 was not executed\n";
         assert!(ran.err.ends_with(end), "{}", ran.err);
         assert_eq!(ran.first_line(), "1 command executed, 0 failed, 1 line rejected");
         assert_eq!(ask(server, "DBSIZE").integer(), Some(0));
@@ -143,7 +143,7 @@ fn nothing_behind_a_rejected_line_is_sent_if_the_first_error_ends_the_load() {
     });
 }
 
-/// Everything that the commands of [`mixed`] may have left.
+/// All data that the commands of [`mixed`] may leave.
 fn data(server: &Server) -> Vec<Vec<String>> {
     let keys =
         ["LRANGE l 0 -1", "LRANGE m 0 -1", "ZRANGE z 0 -1 WITHSCORES", "MGET a b c d e", "SMEMBERS s", "HGETALL h"];
@@ -154,7 +154,7 @@ fn data(server: &Server) -> Vec<Vec<String>> {
     found
 }
 
-/// Commands of which many are alike, some fail, and many touch the same keys again.
+/// Commands with many similar ones in sequence, some failures, and many accesses to the same keys.
 fn mixed(lines: usize, rng: &mut Rng) -> String {
     let mut text = "SET string x\n".to_owned();
     let mut kind = 0;
@@ -207,7 +207,7 @@ fn merged_commands_do_what_they_do_one_by_one() {
 }
 
 #[test]
-fn what_a_server_would_refuse_only_merged_is_not_merged() {
+fn commands_that_would_be_refused_if_merged_are_not_merged() {
     let text = b"SET a1 x\nSET a2 x\nSET b1 x\nSET a3 x\nRPUSH al x\nRPUSH al y\nRPUSH bl x\nRPUSH bl y\n";
     let check = |server: &Server, args: &[&str], failed: u64, msets: u64, pushes: u64| {
         let unmerged = run(server.port(), &[args, &["--no-merge"]].concat(), text);
@@ -232,21 +232,21 @@ fn what_a_server_would_refuse_only_merged_is_not_merged() {
         ask(&server, &format!("ACL SETUSER {user} on >p {rules}"));
     }
     check(&server, &["--user", "all", "-a", "p"], 0, 1, 2);
-    // Of one key, all pushes are allowed or none.
+    // For one key, either all pushes are allowed or none.
     check(&server, &["--user", "some-keys", "-a", "p"], 3, 0, 1);
     check(&server, &["--user", "no-mset", "-a", "p"], 0, 0, 2);
     check(&server, &["--user", "blind", "-a", "p"], 0, 0, 2);
     check(&server, &["--user", "careful", "-a", "p"], 0, 0, 2);
     let renamed = Server::oracle(&["--rename-command", "MSET", "", "--rename-command", "RPUSH", "append-to"]);
     check(&renamed, &[], 4, 0, 0);
-    // Nothing is asked where the questions have other names.
+    // Nothing is merged if the server has renamed COMMAND.
     check(&Server::oracle(&["--rename-command", "COMMAND", ""]), &[], 0, 0, 4);
     let cluster = Server::oracle(&["--cluster-enabled", "yes"]);
     check(&cluster, &[], 8, 0, 0);
 }
 
 #[test]
-fn a_line_that_finds_no_memory_is_reported() {
+fn a_line_refused_for_lack_of_memory_is_reported() {
     let text: String = (0..20_000).map(|line| format!("SET key:{line} {}\n", "v".repeat(200))).collect();
     for server in [Server::penstock(&["--maxmemory", "3mb"]), Server::oracle(&["--maxmemory", "3mb"])] {
         let ran = run(server.port(), &[], text.as_bytes());
@@ -258,7 +258,7 @@ fn a_line_that_finds_no_memory_is_reported() {
 }
 
 #[test]
-fn a_merged_load_goes_on_merged() {
+fn a_merged_load_is_resumed_merged() {
     let directory = Directory::new();
     let server = Server::penstock(&[]);
     let file = directory.file("x", b"RPUSH list x\n".repeat(400_000));
@@ -270,14 +270,14 @@ fn a_merged_load_goes_on_merged() {
     child.wait().unwrap();
     assert!(ask(&server, "LLEN list").integer() < Some(400_000));
     let ran = run(server.port(), &[&args[..], &["--no-merge"]].concat(), b"");
-    assert!(ran.status == 6 && ran.err.contains("--restart begins anew"), "{} {}", ran.status, ran.err);
-    // The state says in what runs, whatever the chunk.
+    assert!(ran.status == 6 && ran.err.contains("--restart to start again"), "{} {}", ran.status, ran.err);
+    // The state of the resumed load decides about merging, whatever the chunk.
     let ran = run(server.port(), &[&args[..], &["--chunk", "1"]].concat(), b"");
-    assert!(ran.status == 0 && ran.err.contains(" ran in an earlier run, 0 of them failed"), "{}", ran.err);
+    assert!(ran.status == 0 && ran.err.contains(" executed in an earlier run, 0 of them failed"), "{}", ran.err);
     assert_eq!(ran.first_line(), "400,000 commands executed, 0 failed, 0 lines rejected");
     assert_eq!(ask(&server, "LLEN list").integer(), Some(400_000));
     assert!(calls(&server, "rpush") < 20_000);
-    // What comes through a pipe comes as it likes, so that runs would end anywhere.
+    // Input from a pipe arrives in arbitrary pieces, so merged runs would end at any line.
     let state = directory.path("of-stdin");
     let ran = run(server.port(), &["--resume", "--state", &state], &b"RPUSH piped x\n".repeat(1_000));
     assert_eq!((ran.status, ask(&server, "LLEN piped").integer()), (0, Some(1_000)));
@@ -320,9 +320,9 @@ fn bad_input_gives_one_line_and_a_status() {
     check(open.port(), &[&torn], "", 3, "can't be read: unexpected end of file");
     check(open.port(), &[], "PING\n*1\r\n$4\r\nPI", 3, "stdin:3: the input ends in mid-command");
     check(open.port(), &["-"], "*1\r\n$3\r\nPING\r\n", 3, "stdin:2: an argument is not as long as its length says");
-    check(open.port(), &["--csv", &csv, "SET {a} {c}"], "", 2, "no column 'c' for the template: it has a, b");
+    check(open.port(), &["--csv", &csv, "SET {a} {c}"], "", 2, "no column 'c' for the template: the columns are a, b");
     check(open.port(), &["--csv", &csv, "SET {a} {c"], "", 2, "a { in the template is not closed");
-    check(open.port(), &["-", "-"], "", 2, "standard input can be read only once");
+    check(open.port(), &["-", "-"], "", 2, "standard input can only be read once");
     check(open.port(), &["--errors", "/dev/full"], "NOSUCH\n", 5, "can't write the errors to /dev/full: No space left");
     check(open.port(), &["--errors", "/no/such/x"], "PING\n", 5, "can't write the errors to /no/such/x: No such file");
     check(
@@ -333,7 +333,7 @@ fn bad_input_gives_one_line_and_a_status() {
         "can't keep the load's state in /dev/null/x",
     );
     check(open.port(), &["--resume"], "PING\n", 2, "standard input has no name");
-    // A summary that can't be written is no reason to fail.
+    // A summary that can't be written is not a failure.
     let full = std::fs::File::create("/dev/full").unwrap();
     assert_eq!(loader(open.port(), &[&good]).stdout(full).status().unwrap().code(), Some(0));
     for args in [&["--nonsense"][..], &["--chunk", "0"], &["--csv", "x"], &["--max-command", "x"], &["--state", "x"]] {
@@ -365,7 +365,7 @@ fn a_report_of_errors_overwrites_no_input() {
     assert_eq!(output.status.code(), Some(2));
     assert_eq!((directory.read("commands").as_str(), directory.read("a.csv").as_str()), ("SET a 1\n", "a,b\n1,2\n"));
     assert_eq!(ask(&server, "DBSIZE").integer(), Some(0));
-    // What is no regular file takes both.
+    // Files other than regular ones may be both input and report.
     assert_eq!(run(server.port(), &["--errors", "/dev/null", "/dev/null"], b"").status, 0);
 }
 
@@ -396,7 +396,7 @@ fn a_state_overwrites_nothing_else() {
     assert_eq!((&*directory.read("commands"), &*directory.read("x")), (text, text));
     assert!(!Path::new(&errors).exists());
     assert_eq!(ask(&server, "DBSIZE").integer(), Some(0));
-    // The state of another load may be forgotten.
+    // The state of another load may be overwritten.
     let state = directory.file("state", "");
     for input in [&other, &commands] {
         assert_eq!(run(server.port(), &["--resume", "--restart", "--state", &state, input], b"").status, 0);
@@ -404,13 +404,13 @@ fn a_state_overwrites_nothing_else() {
 }
 
 #[test]
-fn errors_that_cannot_be_told_end_the_load() {
+fn errors_that_cannot_be_written_end_the_load() {
     let (directory, server) = (Directory::new(), Server::penstock(&[]));
     let file = directory.file("x", "NOSUCH\nSET a 1\n");
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     assert_eq!(run(server.port(), &["--errors", "/dev/full", &file], b"").status, 5);
     assert_eq!(loader(server.port(), &[&file]).stderr(full).status().unwrap().code(), Some(5));
-    // A closed standard error asks for no errors.
+    // A closed standard error discards the errors.
     let (reader, closed) = std::io::pipe().unwrap();
     drop(reader);
     assert_eq!(loader(server.port(), &[&file]).stderr(closed).status().unwrap().code(), Some(1));
@@ -431,7 +431,7 @@ fn a_byte_order_mark_is_no_part_of_the_first_line() {
     });
 }
 
-/// What is said of a transaction that nothing ends.
+/// The error for a transaction without an end.
 fn unended(place: &str, commands: &str) -> String {
     format!("{place}: no EXEC follows this MULTI: its transaction of {commands} is never executed\n")
 }
@@ -443,7 +443,7 @@ fn a_transaction_without_an_end_is_an_error() {
         assert_eq!((ran.status, &ran.err), (1, &unended("stdin:2", "2 commands")));
         assert_eq!(ran.first_line(), "2 commands executed, 1 failed, 0 lines rejected");
         assert_eq!(ask(server, "GET a").text(), b"1");
-        // What the server refuses to queue has errors of its own.
+        // A command that the server refuses to queue has an error of its own.
         let ran = run(server.port(), &["--chunk", "1"], b"MULTI\nNOSUCH\nSET a 2\nMULTI\n");
         assert_eq!((ran.status, ran.first_line()), (1, "3 commands executed, 3 failed, 0 lines rejected"));
         let places: Vec<_> = ran.err.lines().map(|line| line.split(": ").next().unwrap()).collect();
@@ -453,7 +453,7 @@ fn a_transaction_without_an_end_is_an_error() {
             assert_eq!(run(server.port(), &["--chunk", "1"], whole.as_bytes()).status, 0);
         }
         assert_eq!(ask(server, "GET a").text(), b"3");
-        // The next input is the same connection's.
+        // The next input continues on the same connection.
         let directory = Directory::new();
         let (begin, end) = (directory.file("begin", "MULTI\nSET a 5\n"), directory.file("end", "EXEC\n"));
         let ran = run(server.port(), &[&begin, &end], b"");
@@ -473,19 +473,19 @@ fn a_resumable_load_that_ends_within_a_transaction_is_complete() {
     let args = ["--resume", "--state", &state, "--errors", &errors, &input];
     let ran = run(server.port(), &args, b"");
     assert_eq!((ran.status, ran.first_line()), (1, "3 commands executed, 2 failed, 1 line rejected"));
-    // In the order of the input, by which a successor of a killed loader knows what it need not write again.
+    // In the order of the input: the successor of a killed loader finds out from it which errors were already written.
     let report = directory.read("errors");
     let places: Vec<_> = report.lines().map(|line| line.split(": ").next().unwrap()).collect();
     assert_eq!(places, [2, 4, 5].map(|line| format!("{input}:{line}")));
     assert!(report.starts_with(&unended(&format!("{input}:2"), "1 command")), "{report}");
     let again = run(server.port(), &args, b"");
-    assert!(again.status == 1 && again.err.contains("this load was complete already"), "{}", again.err);
+    assert!(again.status == 1 && again.err.contains("this load was completed"), "{}", again.err);
     assert_eq!(ask(&server, "GET n").text(), b"1");
     assert_eq!(ask(&server, "PIPELINE LIST").items().len(), 0);
 }
 
 #[test]
-fn a_load_that_stops_within_a_transaction_says_so() {
+fn a_load_that_stops_within_a_transaction_reports_it() {
     let server = Server::oracle(&[]);
     let left_out = "; the transaction that begins at stdin:1 was not executed\n";
     let ran = run(server.port(), &["--stop-on-error", "--chunk", "1"], b"MULTI\nNOSUCH\nSET a 1\nEXEC\n");
@@ -494,7 +494,7 @@ fn a_load_that_stops_within_a_transaction_says_so() {
     let ran = run(server.port(), &[], b"MULTI\nSET a 1\n*1\r\n$x\r\n");
     assert!(ran.status == 3 && ran.err.ends_with(left_out), "{} {}", ran.status, ran.err);
     assert_eq!(ran.first_line(), "1 command executed, 0 failed, 0 lines rejected");
-    // What the server doesn't begin needs no end.
+    // A transaction that the server doesn't begin needs no end.
     ask(&server, "ACL SETUSER default -multi");
     let ran = run(server.port(), &[], b"MULTI\nSET a 1\n");
     assert!(ran.status == 1 && ran.err.lines().count() == 1 && ran.err.contains("NOPERM"), "{}", ran.err);
@@ -506,7 +506,7 @@ fn a_load_that_stops_within_a_transaction_says_so() {
 fn a_transaction_that_cannot_be_kept_is_refused() {
     let (server, directory) = (Server::penstock(&[]), Directory::new());
     let sets = |count: usize, bytes: usize| format!("SET key {}\n", "v".repeat(bytes)).repeat(count);
-    // One command that there is no room for beside the others, and many: more than all that may be on its way.
+    // Beyond the limit of a transaction, by one large command behind others, and by many commands.
     for (round, sets) in [sets(1_000, 1_000) + &sets(1, 9 << 20), sets(6_000, 1_000)].iter().enumerate() {
         let file = directory.file("transaction", format!("MULTI\n{sets}EXEC\n"));
         let state = directory.path(&format!("state-{round}"));
@@ -519,14 +519,14 @@ fn a_transaction_that_cannot_be_kept_is_refused() {
 }
 
 #[test]
-fn what_is_held_back_before_a_torn_file_is_told() {
+fn commands_held_back_before_a_torn_file_are_reported() {
     let (server, directory) = (Server::penstock(&[]), Directory::new());
     let plain = directory.file("x", b"RPUSH list x\n".repeat(40));
     assert!(Command::new("gzip").arg(&plain).status().unwrap().success());
     let whole = std::fs::read(directory.path("x.gz")).unwrap();
     let file = directory.file("x.gz", &whole[..whole.len() - 4]);
     let ran = run(server.port(), &["--resume", "--state", &directory.path("state"), &file], b"");
-    assert!(ran.status == 3 && ran.err.contains("the 8 commands before it may belong together"), "{}", ran.err);
+    assert!(ran.status == 3 && ran.err.contains("the 8 commands before it may have to be merged"), "{}", ran.err);
     assert_eq!(ask(&server, "LLEN list").integer(), Some(32));
     assert_eq!((run(server.port(), &[&file], b"").status, ask(&server, "LLEN list").integer()), (3, Some(72)));
 }
@@ -580,7 +580,7 @@ fn the_last_of_equal_flags_counts() {
 }
 
 #[test]
-fn help_teaches() {
+fn help_and_version_need_no_server() {
     for args in [&["--help"][..], &["--version"]] {
         let ran = run(1, args, b"");
         assert!(
@@ -609,7 +609,7 @@ fn an_interrupt_ends_a_load_in_good_order() {
             let mut child = loader(server.port(), &[]).spawn().unwrap();
             let mut pipe = child.stdin.take().unwrap();
             let before = ask(server, "INCRBY n 0").integer().unwrap();
-            // It ends while it waits for input, too.
+            // The interrupt also ends a loader that waits for input.
             pipe.write_all(&b"INCR n\n".repeat(5_000)).unwrap();
             wait_until("all that has come is executed", || {
                 ask(server, "GET n").text() == (before + 5_000).to_string().as_bytes()
@@ -617,7 +617,7 @@ fn an_interrupt_ends_a_load_in_good_order() {
             signal(child.id(), name);
             let ran = Ran::of(&child.wait_with_output().unwrap());
             assert_eq!((ran.status, ran.first_line()), (130, "5,000 commands executed, 0 failed, 0 lines rejected"));
-            assert_eq!(ran.err, "penstock load: interrupted after stdin:5000; all up to there was answered\n");
+            assert_eq!(ran.err, "penstock load: interrupted after stdin:5000; all earlier commands were answered\n");
             drop(pipe);
         }
         let directory = Directory::new();
@@ -634,7 +634,7 @@ fn an_interrupt_ends_a_load_in_good_order() {
 }
 
 #[test]
-fn a_broken_connection_is_told_plainly() {
+fn a_broken_connection_is_reported() {
     with_both(|server| {
         let ran = run(server.port(), &[], b"SET a 1\nSET b 1\nCLIENT KILL TYPE normal SKIPME no\nSET c 1\n");
         assert_eq!(ran.status, 4, "{}", ran.err);
@@ -649,7 +649,7 @@ fn a_broken_connection_is_told_plainly() {
     assert!(!std::path::Path::new(&state).exists());
 }
 
-/// What the kernel tells of a process's memory, in KiB: a line of one of the files of proc(5).
+/// A process's memory according to the kernel, in KiB: a line of one of the files of proc(5).
 fn memory_kib(child: &Child, file: &str, name: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{}/{file}", child.id())).unwrap();
     let line = text.lines().find(|line| line.starts_with(name)).unwrap();
@@ -658,7 +658,7 @@ fn memory_kib(child: &Child, file: &str, name: &str) -> u64 {
 
 #[test]
 fn memory_does_not_grow_with_the_input() {
-    /// Far above what is needed, far below the 64 MB of input.
+    /// Far above the needed memory, far below the 64 MB of input.
     const PEAK_KIB_MAX: u64 = 40 << 10;
     let server = Server::penstock(&[]);
     let line = |length: usize| [&b"SET k "[..], &vec![b'v'; length], b"\n"].concat();
@@ -672,28 +672,28 @@ fn memory_does_not_grow_with_the_input() {
         for _ in 0..pieces {
             pipe.write_all(&many).unwrap();
         }
-        // What is behind has been read when this is executed.
+        // When this command is executed, the whole input has been read.
         pipe.write_all(b"SET done 1\n").unwrap();
         wait_until("all is loaded", || !ask(&server, "GETDEL done").is_null());
         let peak = memory_kib(&child, "status", "VmHWM:");
         assert!(peak < PEAK_KIB_MAX, "{peak} KiB with lines of {} bytes", line.len());
-        // Which it would wait for, and mostly not use.
+        // The loader would wait for huge pages, and hardly use them.
         assert_eq!(memory_kib(&child, "smaps_rollup", "AnonHugePages:"), 0, "lines of {} bytes", line.len());
         drop(pipe);
         child.wait_with_output().unwrap();
     }
 }
 
-/// Records without a template are no commands: that is said once, before a server is asked what it makes of each.
+/// Records without a template are not commands: the loader reports this once, before it sends them to a server.
 #[test]
-fn records_without_a_template_are_told() {
+fn records_without_a_template_are_reported() {
     with_both(|server| {
         let directory = Directory::new();
         let records: String = (0..300_000).map(|n| format!("Film {n},{}\n", 1900 + n % 100)).collect();
         let csv = directory.file("movies.csv", format!("title,year\n{records}"));
         let json = directory.file("movies.json", "{\"title\":\"Heat\"}\n".repeat(1_000));
-        let with_template = "penstock load: movies: these are records of CSV and no commands: make commands of them by a \
-                             template, as in --csv FILE 'SET {title} {year}'\n";
+        let with_template = "penstock load: movies: these are CSV records, not commands; use a template, for \
+                             example --csv FILE 'SET {title} {year}'\n";
         let before = ask(server, "DBSIZE");
         for (file, template) in [(&csv, "--csv FILE 'SET {title} {year}'"), (&json, "--json-lines FILE 'SET {id} {.}'")]
         {
@@ -707,7 +707,7 @@ fn records_without_a_template_are_told() {
         let piped = run(server.port(), &[], format!("title,year\n{records}").as_bytes());
         assert_eq!((piped.status, piped.err.replace("stdin", "movies")), (2, with_template.to_owned()));
         assert_eq!(ask(server, "DBSIZE"), before);
-        // What it says to do does it.
+        // The suggested command line works.
         let ran = run(server.port(), &["--csv", &csv, "SET {title} {year}"], b"");
         assert_eq!(ran.first_line(), "300,000 commands executed, 0 failed, 0 lines rejected", "{}", ran.err);
     });

@@ -1,4 +1,4 @@
-//! `penstock load` where it puts ZADDs into another order than the input's: only the speed shows it.
+//! `penstock load` with reordered ZADDs: only the speed differs from the input's order.
 //!
 //! `PENSTOCK_SEED=N`: the seed of the random points.
 
@@ -16,7 +16,7 @@ fn seed() -> u64 {
     std::env::var("PENSTOCK_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20_261_122)
 }
 
-/// ZADDs to a key, with random scores, of members that are `distinct` numbers.
+/// ZADDs to a key, with random scores, of members with `distinct` different numbers.
 fn zadds(key: &str, commands: usize, distinct: usize, rng: &mut Rng) -> String {
     let mut text = String::new();
     for number in 0..commands {
@@ -32,7 +32,7 @@ fn the_sorted_set_is_the_same() {
     with_both(|server| {
         for (round, distinct) in [40_000, 7_000, 500, 33].into_iter().enumerate() {
             let mut rng = Rng::new(seed() + round as u64);
-            // A negative zero among the first members of a set loses its sign, one among many doesn't.
+            // A negative zero among the first members of a set loses its sign; among many members it keeps it.
             let zeros: String = (0..9).map(|number| format!("ZADD z -0 zero:{number}\n")).collect();
             let text = zeros + &zadds("z", 40_000, distinct, &mut rng) + "ZCARD z\n" + &zadds("y", 100, 100, &mut rng);
             let file = directory.file("zadds", text);
@@ -58,7 +58,7 @@ fn scores_come_in_order() {
     let file = directory.file("zadds", zadds);
     for (args, expected) in [
         (vec![&*file], "\"700\" \"m299\" \"701\" \"m298\" "),
-        // What stops at an error has done nothing that stands behind it.
+        // A load that stops at an error has executed no command behind it.
         (vec!["--stop-on-error", &file], "\"999\" \"m0\" \"998\" \"m1\" "),
     ] {
         let mut monitor = server.connect();
@@ -107,7 +107,7 @@ fn killed_loaders_lose_and_double_nothing() {
     let whole = fresh();
     let of_whole = directory.path("state-of-whole");
     let args = ["--resume", "--state", &of_whole, "--errors", &directory.path("expected"), &file];
-    // What can go on keeps the input's order.
+    // A load that can be resumed keeps the input's order.
     let ran = run(whole.port(), &args, b"");
     assert_eq!((ran.status, ran.first_line()), (1, "100,300 commands executed, 300 failed, 0 lines rejected"));
     let mut killed = 0;
@@ -115,7 +115,7 @@ fn killed_loaders_lose_and_double_nothing() {
         let server = fresh();
         let (errors, state) = (directory.path("errors"), directory.path("state"));
         let args = ["--resume", "--restart", "--state", &state, "--errors", &errors, &file];
-        // The first one forgets what the round before has left.
+        // The first loader discards the state of the previous round.
         let mut first = loader(server.port(), &args).stdin(Stdio::null()).spawn().unwrap();
         wait_until("something is executed", || calls(&server, "zadd") > 0);
         first.kill().unwrap();
@@ -124,7 +124,7 @@ fn killed_loaders_lose_and_double_nothing() {
         let (ran, now) = load_by_killed_loaders(server.port(), &args, 40_000, &mut rng);
         assert_eq!(ran.status, 1, "{} {}", ran.out, ran.err);
         killed += now;
-        // Each command was executed once, and everything is said as if nothing had happened.
+        // Each command was executed once, and the summary is the same as without kills.
         assert_eq!(calls(&server, "zadd"), calls(&whole, "zadd"));
         assert_eq!(texts(&ask(&server, "ZRANGE z 0 -1 WITHSCORES")), texts(&ask(&whole, "ZRANGE z 0 -1 WITHSCORES")));
         assert!(directory.read("errors") == directory.read("expected"), "{}", directory.read("errors"));
@@ -132,7 +132,7 @@ fn killed_loaders_lose_and_double_nothing() {
 }
 
 #[test]
-fn what_comes_slowly_waits_for_nothing() {
+fn slow_input_is_sent_without_delay() {
     with_both(|server| {
         let mut child = loader(server.port(), &[]).spawn().unwrap();
         let mut pipe = child.stdin.take().unwrap();
@@ -150,11 +150,11 @@ fn what_comes_slowly_waits_for_nothing() {
 }
 
 #[test]
-fn what_is_there_is_put_into_order_together() {
+fn available_input_is_sorted_together() {
     let server = Server::oracle(&[]);
     let mut monitor = server.connect();
     monitor.cmd("MONITOR").unwrap();
-    // More than a read gives.
+    // More than one read returns.
     let zadds: String =
         (0..10_000).map(|line| format!("ZADD z {} member-with-a-long-name-{line}\n", 99_999 - line)).collect();
     let directory = Directory::new();
@@ -168,13 +168,13 @@ fn what_is_there_is_put_into_order_together() {
             firsts.push((words[0].trim_matches('"').parse::<u32>().unwrap(), words.len() / 2));
         }
     }
-    // Where a run ends, the next one's scores are lower.
+    // A run ends where the next score is lower.
     let runs = 1 + firsts.windows(2).filter(|pair| pair[1].0 < pair[0].0).count();
     assert_eq!(runs, 3, "of 2,500, of 5,000 and of the rest");
 }
 
-/// Runs `test` with both servers, the name of an input of 1,500,000 ZADDs, and what a loader says that is cut off amid
-/// it. Members have the numbers of their lines, from 0.
+/// Runs `test` with both servers, the name of an input of 1,500,000 ZADDs, and the output of a loader that `cut`
+/// interrupts. Members have the numbers of their lines, from 0.
 fn cut_off(cut: impl Fn(&Server, &Child), test: impl Fn(&Server, &str, &str)) {
     let directory = Directory::new();
     let file = directory.file("zadds", zadds("z", 1_500_000, 1_500_000, &mut Rng::new(seed())));
@@ -194,9 +194,9 @@ fn an_interrupt_ends_between_lines() {
     };
     cut_off(interrupt, |server, file, said| {
         let line = said.strip_prefix(&format!("penstock load: interrupted after {file}:"));
-        let line = line.and_then(|rest| rest.strip_suffix("; all up to there was answered\n"));
+        let line = line.and_then(|rest| rest.strip_suffix("; all earlier commands were answered\n"));
         let lines: i64 = line.unwrap_or_else(|| panic!("{said}")).parse().unwrap();
-        // Those and no others are there.
+        // Exactly these members exist.
         assert_eq!(ask(server, "ZCARD z").integer(), Some(lines));
         assert!(lines < 1_500_000);
         assert!(ask(server, &format!("ZSCORE z member:{lines}")).is_null());
@@ -205,12 +205,12 @@ fn an_interrupt_ends_between_lines() {
 }
 
 #[test]
-fn a_broken_connection_says_what_is_known() {
+fn a_broken_connection_reports_the_known_progress() {
     let kill = |server: &Server, _: &Child| drop(ask(server, "CLIENT KILL TYPE normal SKIPME yes"));
     cut_off(kill, |server, file, said| {
         let known = said.split(&format!("{file}:")).nth(1).and_then(|rest| rest.split(',').next());
         let known: usize = known.unwrap_or_else(|| panic!("{said}")).trim().parse().unwrap();
-        // All members up to that line are there.
+        // All members up to that line exist.
         for member in [0, known / 2, known - 2, known - 1] {
             assert!(!ask(server, &format!("ZSCORE z member:{member}")).is_null(), "{said}");
         }

@@ -1,4 +1,4 @@
-//! `penstock load` where a line, a command or the loader's user is refused, and where the server says nothing at all.
+//! `penstock load` with refused lines, commands and users, and with a silent server.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -8,7 +8,7 @@ use penstock_tests::server::Server;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// A transfer of which one half is no command, and one that is whole.
+/// A transfer with one invalid half, and a valid one.
 const TRANSFERS: &str =
     "SET from 100\nMULTI\nDECRBY from 10\nINCRBY \"to 10\nEXEC\nMULTI\nINCRBY from 1\nEXEC\nGET from\n";
 
@@ -54,7 +54,7 @@ fn a_resumable_load_and_a_dry_run_discard_it_too() {
     }
     let again = run(server.port(), &args, b"");
     assert!(
-        again.err.contains("complete already")
+        again.err.contains("this load was completed")
             && again.err.contains(": 8 commands executed, 1 failed, 1 line rejected")
     );
     assert_eq!(ask(&server, "PIPELINE LIST").items().len(), 0);
@@ -64,7 +64,7 @@ fn a_resumable_load_and_a_dry_run_discard_it_too() {
 }
 
 #[test]
-fn a_user_needs_no_right_but_to_what_is_loaded() {
+fn a_user_needs_rights_for_the_loaded_commands_only() {
     let server = Server::oracle(&[]);
     ask(&server, "ACL SETUSER w on >pw ~key:* +set");
     let user = ["--user", "w", "-a", "pw"];
@@ -72,7 +72,7 @@ fn a_user_needs_no_right_but_to_what_is_loaded() {
     assert_eq!((ran.status, ran.first_line()), (1, "2 commands executed, 1 failed, 0 lines rejected"));
     let renamed = Server::oracle(&["--rename-command", "CLIENT", ""]);
     assert_eq!(run(renamed.port(), &[], b"SET a 1\n").status, 0);
-    // A name that the user asks for is another thing.
+    // A connection name that the user requests needs the right to set it.
     let url = format!("redis://w:pw@127.0.0.1:{}?client_name=x", server.port());
     let ran = run(server.port(), &["-u", &url], b"SET key:1 2\n");
     assert!(ran.status == 4 && ran.err.contains("NOPERM"), "{} {}", ran.status, ran.err);
@@ -93,13 +93,13 @@ fn sets_are_not_merged_behind_a_change_of_rights() {
     assert_eq!(found[0], found[1]);
 }
 
-/// A value that the server, which takes a megabyte, ends the connection for.
+/// A value above the server's limit of a megabyte, for which it closes the connection.
 fn unreadable() -> String {
     format!("SET a 1\nSET b {}\nSET c 1\n", "v".repeat(1_100_000))
 }
 
 #[test]
-fn what_the_server_cannot_read_ends_the_load_by_name() {
+fn a_request_that_the_server_cannot_parse_ends_the_load_by_name() {
     let text = unreadable();
     for server in [Server::penstock(&["--proto-max-bulk-len", "1mb"]), Server::oracle(&["--proto-max-bulk-len", "1mb"])]
     {
@@ -113,12 +113,12 @@ fn check_unreadable(ran: &Ran, name: &str) {
     let lines: Vec<&str> = ran.err.lines().collect();
     let error = "ERR Protocol error: invalid bulk length";
     let reported = lines.iter().any(|line| line.starts_with(&format!("{name}:2: {error}: SET b vvvv")));
-    let said = "the server can't read this command, and nothing behind it was executed";
+    let said = "the server can't parse this command and executed nothing after it";
     assert_eq!((reported, lines.last().copied()), (true, Some(&*format!("penstock load: {name}:2: {said}: {error}"))));
 }
 
 #[test]
-fn what_the_server_cannot_read_is_no_forgotten_token() {
+fn a_request_that_the_server_cannot_parse_is_not_reported_as_a_lost_token() {
     let directory = Directory::new();
     let (file, state) = (directory.file("unreadable", unreadable()), directory.path("state"));
     let server = Server::penstock(&["--proto-max-bulk-len", "1mb"]);

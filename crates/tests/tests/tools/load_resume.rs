@@ -1,7 +1,7 @@
-//! `penstock load --resume`: with loaders and connections that are killed at random points no line may be lost or
-//! applied twice, and what is said of errors in earlier lives must be true.
+//! `penstock load --resume`: loaders and connections are killed at random points; no line may be lost or applied twice,
+//! and reports about errors in earlier runs must be true.
 //!
-//! `PENSTOCK_SEED=N`: the seed of the random points. `PENSTOCK_LOAD_KILLS=N`: how many of each kind there are at least.
+//! `PENSTOCK_SEED=N`: the seed of the random points. `PENSTOCK_LOAD_KILLS=N`: the minimum number of kills of each kind.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -21,7 +21,7 @@ fn a_load_that_stopped_at_an_error_goes_on_behind_it() {
     let server = Server::penstock(&[]);
     let errors = "SET string x\nLPUSH string 1\nINCR n\nINCR n\nLPUSH string 2\n\"\nINCR n\nINCR n\nINCR n\n";
     let text = format!("\"\n{errors}MULTI\nLPUSH string 3\nEXEC\nINCR n\nINCR n\nINCR n\n");
-    // With one command a chunk, two are sent behind an error at most.
+    // With one command in a chunk, at most two commands are sent behind an error.
     for (chunk, stops_min) in [("1", 3), ("10000", 1)] {
         let directory = Directory::new();
         let (file, state, errors) = (directory.file("x", &text), directory.path("state"), directory.path("errors"));
@@ -31,8 +31,8 @@ fn a_load_that_stopped_at_an_error_goes_on_behind_it() {
         let ran = loop {
             let ran = run(server.port(), &args, b"");
             assert_eq!(ran.status, 1, "{}", ran.err);
-            let Some((_, since)) = ran.err.split_once(&format!("since {file}:")) else { break ran };
-            let line: u64 = since.split(' ').next().unwrap().parse().unwrap();
+            let Some((_, place)) = ran.err.split_once(&format!("because of an error at {file}:")) else { break ran };
+            let line: u64 = place.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap();
             assert!(stops.last() < Some(&line), "{stops:?}: {}", ran.err);
             stops.push(line);
         };
@@ -43,7 +43,7 @@ fn a_load_that_stopped_at_an_error_goes_on_behind_it() {
 }
 
 #[test]
-fn each_run_sends_what_stands_before_the_next_rejected_line() {
+fn each_run_sends_the_commands_before_the_next_rejected_line() {
     let (server, directory) = (Server::penstock(&[]), Directory::new());
     let text = "INCR n\n\"\nINCR n\n\"\nMULTI\nINCR n\n\"\nINCR n\nEXEC\nINCR n\n";
     for chunk in ["1", "10000"] {
@@ -52,7 +52,7 @@ fn each_run_sends_what_stands_before_the_next_rejected_line() {
         ask(&server, "DEL n");
         for (stop, n) in [(2, "1"), (4, "2"), (7, "2"), (9, "2")] {
             let ran = run(server.port(), &args, b"");
-            let since = format!("since {file}:{stop} had an error");
+            let since = format!("because of an error at {file}:{stop}");
             assert!(ran.status == 1 && ran.err.contains(&since), "{chunk} {stop}: {} {}", ran.status, ran.err);
             assert_eq!(ask(&server, "GET n").text(), n.as_bytes(), "{chunk} {stop}: {}", ran.err);
         }
@@ -75,14 +75,14 @@ fn a_successor_stops_at_an_error_that_was_not_reported() {
     ask(&server, "SET string x");
     let mut child = loader(server.port(), &args).stdin(Stdio::null()).spawn().unwrap();
     wait_until("it is blocked", || blocked(&server) == 1);
-    // What is executed from here on is answered, and the answers aren't read.
+    // Commands executed from here on are answered, and nobody reads the replies.
     signal(child.id(), "STOP");
     ask(&server, "RPUSH gate x");
     wait_until("all that was sent is executed", || ask(&server, "GET n").text() == b"17");
     child.kill().unwrap();
     child.wait().unwrap();
     let ran = run(server.port(), &args, b"");
-    assert!(ran.status == 1 && ran.err.contains("x:2 had an error"), "{} {}", ran.status, ran.err);
+    assert!(ran.status == 1 && ran.err.contains("x:2\n"), "{} {}", ran.status, ran.err);
     assert_eq!(ask(&server, "GET n").text(), b"17");
     let ran = run(server.port(), &args, b"");
     assert_eq!(
@@ -94,7 +94,7 @@ fn a_successor_stops_at_an_error_that_was_not_reported() {
     assert_eq!(ask(&server, "GET n").text(), b"1000");
 }
 
-/// Begins a load of a thousand commands that fail, one that blocks and fifty that fail, and waits until it is blocked.
+/// Begins a load of a thousand failing commands, a blocking one and fifty failing ones, and waits until it blocks.
 fn blocked_load(server: &Server, directory: &Directory, more: &[&str]) -> (Child, Vec<String>) {
     let failing = |count: usize| (0..count).map(|field| format!("HSET string {field} v\n")).collect::<String>();
     let file = directory.file("x", failing(1_000) + "BLPOP gate 0\n" + &failing(50) + "SET done 1\n");
@@ -130,7 +130,7 @@ fn a_successor_knows_how_many_failed_and_were_reported() {
         let (mut child, args) = blocked_load(&server, &directory, &[&["--chunk", "20"], more].concat());
         if end == "INT" {
             interrupt(child.id());
-            // What it has sent by then is to be answered.
+            // The commands that the loader has sent by then are answered.
             ask(&server, "RPUSH gate x");
         } else {
             signal(child.id(), end);
@@ -141,7 +141,7 @@ fn a_successor_knows_how_many_failed_and_were_reported() {
         let before = directory.read("errors").lines().count();
         assert!((1_000..1_050).contains(&before), "{before}");
         let ran = go_on(&server, &args);
-        let earlier = format!("ran in an earlier run, 1,{:03} of them failed; going on\n", before - 1_000);
+        let earlier = format!("executed in an earlier run, 1,{:03} of them failed; continuing\n", before - 1_000);
         assert!(ran.status == 1 && ran.err.ends_with(&earlier), "{end} {more:?}: {}", ran.err);
         assert_eq!(ran.first_line(), "1,052 commands executed, 1,050 failed, 0 lines rejected");
         assert_eq!(directory.read("errors").lines().count(), 1_050);
@@ -149,13 +149,13 @@ fn a_successor_knows_how_many_failed_and_were_reported() {
 }
 
 #[test]
-fn what_a_killed_loader_may_have_reported_is_not_called_missing() {
+fn errors_that_a_killed_loader_may_have_reported_are_not_called_missing() {
     let server = Server::penstock(&[]);
-    // A merged command stands for 32 at most.
+    // A merged command represents at most 32 lines.
     for (more, failed, lacks) in [(&[][..], "at least 1,002", 64), (&["--no-merge"], "1,050", 50)] {
         let directory = Directory::new();
         let (mut child, args) = blocked_load(&server, &directory, more);
-        // What is executed from here on is answered, and the answers aren't read.
+        // Commands executed from here on are answered, and nobody reads the replies.
         signal(child.id(), "STOP");
         ask(&server, "RPUSH gate x");
         wait_until("all is executed", || !ask(&server, "GET done").is_null());
@@ -163,7 +163,7 @@ fn what_a_killed_loader_may_have_reported_is_not_called_missing() {
         child.wait().unwrap();
         let ran = go_on(&server, &args);
         let expected = format!(
-            "penstock load: 1,052 commands ran in an earlier run, {failed} of them failed; going on\n\
+            "penstock load: 1,052 commands executed in an earlier run, {failed} of them failed; continuing\n\
              penstock load: the report may lack up to {lacks} errors of commands whose replies were lost\n"
         );
         assert_eq!((ran.status, ran.err.as_str()), (1, expected.as_str()));
@@ -174,14 +174,13 @@ fn what_a_killed_loader_may_have_reported_is_not_called_missing() {
     }
 }
 
-/// A load in which every command leaves its mark once: numbers in a list, in order, in two databases; increments;
-/// errors.
+/// A load in which every command leaves a mark: ordered numbers in a list, in two databases; increments; errors.
 struct Marks {
     text: String,
     /// Elements of the list in database 0 and in database 1.
     listed: [Vec<String>; 2],
     increments: u64,
-    /// Lines that are wrong or fail.
+    /// Lines that are invalid or fail.
     errors: Vec<u64>,
 }
 
@@ -189,7 +188,7 @@ impl Marks {
     fn new(lines: u64, rng: &mut Rng) -> Marks {
         let mut marks =
             Marks { text: String::new(), listed: [Vec::new(), Vec::new()], increments: 0, errors: Vec::new() };
-        // Both databases have a key that no list can be pushed to.
+        // Both databases have a key that isn't a list.
         marks.text.push_str("INCR n\nSELECT 1\nINCR n\nSELECT 0\n");
         marks.increments = 2;
         let mut line = 4;
@@ -197,7 +196,7 @@ impl Marks {
         while line < lines {
             line += 1;
             match rng.below(100) {
-                // As many failures as the server remembers at most, also where nothing is merged.
+                // As many failures as the server remembers at most, even without merging.
                 0 if marks.errors.len() < 20 && rng.chance(30) => {
                     let run = 1 + rng.below(8) as u64;
                     for failing in line..line + run {
@@ -256,7 +255,7 @@ impl Marks {
         assert_eq!(conn.cmd("PIPELINE LIST").unwrap().items().len(), 0);
     }
 
-    /// Whether fewer commands than lines were executed.
+    /// Returns true if fewer commands than lines were executed.
     fn were_merged(&self, server: &Server) -> bool {
         calls(server, "rpush") < self.listed.iter().map(Vec::len).sum::<usize>() as u64
     }
@@ -281,14 +280,14 @@ fn killed_loaders_lose_and_double_nothing() {
         let chunk = if merge { "--chunk=100" } else { "--no-merge" };
         let args = ["--resume", "--state", &state, chunk, "--errors", &errors, &file];
         let (ran, now) = load_by_killed_loaders(server.port(), &args, longest_us, &mut rng);
-        // On a fast machine a loader is done before it is killed.
+        // On a fast machine a loader finishes before it is killed.
         longest_us -= if now == 0 { longest_us / 10 } else { 0 };
-        // As the load ended, whether this loader loaded anything or an earlier one had done it all.
+        // Either this loader or an earlier one has loaded the last commands.
         assert_eq!(ran.status, 1, "{} {}", ran.out, ran.err);
         marks.check(&server, &directory.read("errors"), &file);
         assert_eq!(marks.were_merged(&server), merge);
         let again = run(server.port(), &args, b"");
-        assert!(again.status == 1 && again.err.contains("complete already"), "{} {}", again.status, again.err);
+        assert!(again.status == 1 && again.err.contains("this load was completed"), "{} {}", again.status, again.err);
         marks.check(&server, &directory.read("errors"), &file);
         killed += now;
         assert!(round < 200.max(kills()), "only {killed} loaders were killed in time");
@@ -316,7 +315,7 @@ fn broken_connections_lose_and_double_nothing() {
     }
 }
 
-/// What the first connections through a breaker get of replies, one after the other; later ones get all.
+/// Starts a breaker with limits for the replies of the first connections; later connections have no limit.
 fn breaker_of_first_connections(server: &Server, bytes: &'static [usize]) -> Breaker {
     let mut bytes = bytes.iter();
     Breaker::start_with(server.port(), move || [usize::MAX, bytes.next().copied().unwrap_or(usize::MAX)])
@@ -325,7 +324,7 @@ fn breaker_of_first_connections(server: &Server, bytes: &'static [usize]) -> Bre
 #[test]
 fn a_first_connection_that_breaks_is_tried_again() {
     let failing = "NOSUCH\n".to_owned() + &"INCR n\n".repeat(10);
-    // The answers to CLIENT SETNAME, PING, RESUME and START break off; a load that has begun had a connection before.
+    // The replies to CLIENT SETNAME, PING, RESUME and START are cut off; a load that has begun had a connection before.
     let first: &[usize] = &[0, 3, 8, 12, 15, 67, 40];
     for (bytes, lives) in [(first, 1), (&[usize::MAX, 0, 3, 8, 12, 15, 67, 40], 2)] {
         let (server, directory) = (Server::penstock(&[]), Directory::new());
@@ -362,8 +361,8 @@ fn a_first_connection_is_not_tried_for_ever() {
             assert_eq!(ran.err.contains(said), retry == "1" || bytes[0] == 12, "{retry}: {}", ran.err);
         }
     }
-    // Without a server, nothing is waited for.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // Without a server, the loader doesn't wait.
+    let port = penstock_tests::ports::free_port().unwrap();
     let start = std::time::Instant::now();
     let ran = run(port, &["--resume", "--state", &state, "--restart", &file], b"");
     assert!(ran.status == 4 && ran.err.contains("can't connect"), "{} {}", ran.status, ran.err);
@@ -405,7 +404,7 @@ fn a_resumed_load_must_be_the_same() {
     };
     let server = Server::penstock(&[]);
     interrupted(&server);
-    // Another server at the same port would know nothing of it: that is another state, or a token that is gone.
+    // A different server at the same port would not know the token: this appears as another state, or as a lost token.
     let token = std::fs::read_to_string(&state).unwrap();
     let token = token.split("\"token\":\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
     let resumed = |text: &str| {
@@ -418,14 +417,14 @@ fn a_resumed_load_must_be_the_same() {
     assert!(ask(&server, &format!("PIPELINE END {token}")).text() == b"OK");
     let ran = run(server.port(), &["--resume", "--restart", "--state", &state, &file], b"");
     assert_eq!((ran.status, ran.first_line()), (0, "200,001 commands executed, 0 failed, 0 lines rejected"));
-    // The token has expired or the server was restarted: it is unknown what ran.
+    // After an expired token or a restarted server, the executed commands are unknown.
     std::fs::write(&file, b"INCR n\n".repeat(200_000)).unwrap();
     interrupted_again(&server, &args);
     let token = std::fs::read_to_string(&state).unwrap();
     assert_ne!(token, state_text);
     let token = token.split("\"token\":\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
     ask(&server, &format!("PIPELINE END {token}"));
-    resumed("the server has forgotten how far this load got");
+    resumed("the server has forgotten the progress of this load");
 }
 
 #[test]
@@ -444,36 +443,36 @@ fn a_complete_load_is_not_loaded_again() {
     let again = run(server.port(), &args, b"");
     let as_said = |age: &str| {
         let ended = "2 commands executed, 1 failed, 0 lines rejected; nothing was sent";
-        again.err.contains(&format!("complete already, {age} ago: {ended}"))
+        again.err.contains(&format!("this load was completed {age} ago: {ended}"))
     };
-    // A second may have begun meanwhile.
+    // A second may have passed meanwhile.
     assert!(again.status == 1 && (as_said("0 seconds") || as_said("1 second")), "{} {}", again.status, again.err);
     assert_eq!(ask(&server, "GET n").text(), b"1");
-    // Its token is gone, whichever loader ended it.
+    // The token no longer exists, whichever loader ended it.
     assert_eq!(ask(&server, "PIPELINE LIST").items().len(), 0);
     let restart = ["--resume", "--restart", "--state", &state, &file];
     check(&restart, "", 1, "2 commands executed", "2");
-    // A file that was replaced is another load.
+    // A replaced file is another load.
     std::fs::write(&file, "INCR n\n").unwrap();
     check(&args, "", 0, "1 command executed", "3");
-    check(&args, "", 0, "complete already", "3");
-    // Standard input is known by what it says.
+    check(&args, "", 0, "this load was completed", "3");
+    // Standard input is identified by its content.
     let state = directory.path("of-stdin");
     let args = ["--resume", "--state", &state];
     check(&args, "INCR n\n", 0, "1 command executed", "4");
-    check(&args, "INCR n\n", 0, "complete already", "4");
+    check(&args, "INCR n\n", 0, "this load was completed", "4");
     for other in ["INCR m\n", "INCR n\nINCR n\n", ""] {
-        check(&args, other, 6, "standard input is not what the load was of", "4");
+        check(&args, other, 6, "standard input differs from the complete load", "4");
     }
-    // That is known without the server.
+    // The state tells this without the server.
     let port = server.port();
     drop(server);
     let ran = run(port, &args, b"INCR n\n");
-    assert!(ran.status == 0 && ran.err.contains("complete already"), "{} {}", ran.status, ran.err);
+    assert!(ran.status == 0 && ran.err.contains("this load was completed"), "{} {}", ran.status, ran.err);
 }
 
 #[test]
-fn a_load_that_met_a_broken_line_stays_where_it_is() {
+fn a_load_stays_at_a_broken_line() {
     let server = Server::penstock(&[]);
     let directory = Directory::new();
     let (file, state) = (directory.file("x", "INCR n\n*1\r\n$9\r\nPING\r\n"), directory.path("state"));
@@ -483,7 +482,7 @@ fn a_load_that_met_a_broken_line_stays_where_it_is() {
         assert!(ran.status == 3 && ran.err.contains("x:3: "), "{} {}", ran.status, ran.err);
         assert_eq!(ask(&server, "GET n").text(), b"1");
     }
-    // Where nothing came before it, there is nothing to remember.
+    // If no command preceded the broken line, there is no state to keep.
     std::fs::write(directory.path("y"), "*1\r\n$9\r\nPING\r\n").unwrap();
     let (file, state) = (directory.path("y"), directory.path("state-y"));
     assert_eq!(run(server.port(), &["--resume", "--state", &state, &file], b"").status, 3);
@@ -491,8 +490,8 @@ fn a_load_that_met_a_broken_line_stays_where_it_is() {
     assert_eq!(ask(&server, "PIPELINE LIST").items().len(), 1);
 }
 
-/// Loads a text by a loader that is killed while a command of it blocks, and by its successor. The text waits for an
-/// element of `gate` in this database.
+/// Loads a text by a loader that is killed while a command blocks, and by its successor. The text waits for an element
+/// of `gate` in this database.
 fn load_in_two_lives(server: &Server, text: &str, database: usize) -> Ran {
     let directory = Directory::new();
     let (file, state) = (directory.file("x", text), directory.path("state"));
@@ -512,7 +511,7 @@ fn load_in_two_lives(server: &Server, text: &str, database: usize) -> Ran {
 fn a_load_goes_on_in_the_database_in_which_it_was() {
     const INCREMENTS: usize = 100_000;
     let failing = "GET\n".repeat(33);
-    // More failures than the server keeps stand before a SELECT that fails.
+    // More failures than the server keeps precede a SELECT that fails.
     let beyond = |select: &str| format!("{failing}{select}\n");
     for (select, database) in [
         ("SELECT 2\n", 2),
@@ -526,7 +525,7 @@ fn a_load_goes_on_in_the_database_in_which_it_was() {
         let server = Server::penstock(&[]);
         let half = "INCR n\n".repeat(INCREMENTS / 2);
         let ran = load_in_two_lives(&server, &format!("{select}{half}BLPOP gate 0\n{half}"), database);
-        assert!(ran.err.contains("ran in an earlier run"), "{select:?}: {}", ran.err);
+        assert!(ran.err.contains("executed in an earlier run"), "{select:?}: {}", ran.err);
         let mut conn = server.connect();
         conn.cmd(&format!("SELECT {database}")).unwrap();
         assert_eq!(conn.cmd("GET n").unwrap().text(), INCREMENTS.to_string().as_bytes(), "{select:?}");

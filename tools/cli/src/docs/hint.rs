@@ -1,19 +1,19 @@
-//! Which arguments are still to come, given those that stand there already.
+//! Computes the remaining arguments of a command from the words already typed.
 
 use super::{Argument, ArgumentKind, syntax};
 
-/// What a command takes after some arguments.
+/// The expected continuation of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
-    /// The rest, as the manual writes it; empty if nothing more is taken.
+    /// The remaining arguments in the manual's notation; empty if the command is complete.
     pub text: String,
-    /// The words that may come next.
+    /// Keywords that may come next.
     pub tokens: Vec<String>,
-    /// Whether a key's name may come next.
+    /// True if a key may come next.
     pub key: bool,
 }
 
-/// What `arguments` leaves to be written after `words`; `None` if they don't fit.
+/// Returns the arguments that remain after `words`, or `None` if the words don't match.
 pub fn expected(arguments: &[Argument], words: &[String]) -> Option<Expected> {
     let mut rest = Rest { open: Vec::new(), waiting: arguments.iter().collect() };
     let mut words = words;
@@ -23,37 +23,37 @@ pub fn expected(arguments: &[Argument], words: &[String]) -> Option<Expected> {
     Some(rest.expected())
 }
 
-/// What is left of a list of arguments.
+/// The unread part of a list of arguments.
 struct Rest<'a> {
-    /// What has begun and isn't complete: pieces that must come next, in order.
+    /// Pieces of arguments that have begun. They must come next, in this order.
     open: Vec<Piece<'a>>,
-    /// What hasn't begun.
+    /// Arguments that haven't begun.
     waiting: Vec<&'a Argument>,
 }
 
 /// A piece of an argument that has begun.
 #[derive(Clone, Copy)]
 enum Piece<'a> {
-    /// An argument.
+    /// A whole argument.
     Whole(&'a Argument),
-    /// What stands behind an argument's token.
+    /// An argument's value, after its keyword.
     Value(&'a Argument),
-    /// An argument that may come again.
+    /// A repetition of an argument.
     Again(&'a Argument),
 }
 
 impl<'a> Rest<'a> {
-    /// Takes the first of the words, which isn't missing; gives the others.
+    /// Consumes the first word and returns the others.
     fn take<'w>(&mut self, words: &'w [String]) -> Option<&'w [String]> {
         let (word, others) = words.split_first()?;
         self.take_open(word).or_else(|| self.take_waiting(word)).map(|()| others)
     }
 
-    /// Gives the word to what has begun.
+    /// Consumes a word with the pieces that have begun.
     fn take_open(&mut self, word: &str) -> Option<()> {
         for index in 0..self.open.len() {
             let piece = self.open[index];
-            // A repetition without token takes any word, unless that is a token of what may follow.
+            // A repetition without keyword takes any word, except a keyword of a later argument.
             let can_wait =
                 matches!(piece, Piece::Again(_)) || matches!(piece, Piece::Whole(argument) if argument.optional);
             let is_token_of_later = can_wait && piece.has_no_token() && self.is_token(word, index + 1);
@@ -69,20 +69,20 @@ impl<'a> Rest<'a> {
         None
     }
 
-    /// Whether a word is a token of what may come from a piece on.
+    /// Returns true if the word is a keyword of a piece from `from` on, or of an argument that may follow.
     fn is_token(&self, word: &str, from: usize) -> bool {
         let later = self.open[from..].iter().any(|piece| piece.is_token(word));
         later || self.reachable().any(|argument| is_token(argument, word))
     }
 
-    /// The arguments that may begin next: those that may be left out up to the first that may not.
+    /// Returns the arguments that may begin next: the optional ones up to the first required one, inclusive.
     fn reachable(&self) -> impl Iterator<Item = &'a Argument> + '_ {
         let required = self.waiting.iter().position(|argument| !argument.optional);
         let end = required.map_or(self.waiting.len(), |index| index + 1);
         self.waiting[..end].iter().copied()
     }
 
-    /// Gives the word to what hasn't begun: first by tokens, then to what takes any word.
+    /// Consumes a word with the arguments that haven't begun. Keywords have priority over arguments that take any word.
     fn take_waiting(&mut self, word: &str) -> Option<()> {
         let reachable: Vec<&Argument> = self.reachable().collect();
         let by_token = reachable.iter().position(|argument| is_token(argument, word));
@@ -121,7 +121,7 @@ impl<'a> Rest<'a> {
 }
 
 impl<'a> Piece<'a> {
-    /// What is left of the piece after a word, or `None` if it doesn't begin so.
+    /// Returns the pieces that remain after a word, or `None` if the word doesn't fit.
     fn begin(self, word: &str) -> Option<Vec<Piece<'a>>> {
         match self {
             Self::Whole(argument) => begin(argument, word),
@@ -167,7 +167,7 @@ fn again<'a>(argument: &'a Argument, mut pieces: Vec<Piece<'a>>) -> Vec<Piece<'a
     pieces
 }
 
-/// What is left of an argument after a word, or `None` if it doesn't begin so.
+/// Returns the pieces of an argument that remain after its first word, or `None` if the word doesn't fit.
 fn begin<'a>(argument: &'a Argument, word: &str) -> Option<Vec<Piece<'a>>> {
     match &argument.token {
         Some(token) if !token.eq_ignore_ascii_case(word) => None,
@@ -177,7 +177,7 @@ fn begin<'a>(argument: &'a Argument, word: &str) -> Option<Vec<Piece<'a>>> {
     }
 }
 
-/// The same of what stands behind the token.
+/// Like `begin`, for the value after the keyword.
 fn begin_value<'a>(argument: &'a Argument, word: &str) -> Option<Vec<Piece<'a>>> {
     match argument.kind {
         ArgumentKind::Value | ArgumentKind::Key => Some(Vec::new()),
@@ -192,7 +192,7 @@ fn begin_value<'a>(argument: &'a Argument, word: &str) -> Option<Vec<Piece<'a>>>
     }
 }
 
-/// The same of parts that come one after the other, of which those that may be left out may be missing.
+/// Like `begin`, for a sequence. Optional parts may be missing.
 fn begin_block<'a>(parts: &'a [Argument], word: &str) -> Option<Vec<Piece<'a>>> {
     for (index, part) in parts.iter().enumerate() {
         if let Some(mut pieces) = begin(part, word) {
@@ -206,7 +206,7 @@ fn begin_block<'a>(parts: &'a [Argument], word: &str) -> Option<Vec<Piece<'a>>> 
     None
 }
 
-/// Whether an argument can begin with a word because that is its token.
+/// Returns true if the word is a keyword that can begin the argument.
 fn is_token(argument: &Argument, word: &str) -> bool {
     match (&argument.token, argument.kind) {
         (Some(token), _) => token.eq_ignore_ascii_case(word),
@@ -216,7 +216,7 @@ fn is_token(argument: &Argument, word: &str) -> bool {
     }
 }
 
-/// Notes what an argument can begin with.
+/// Collects the possible beginnings of an argument.
 fn collect(argument: &Argument, expected: &mut Expected) {
     match &argument.token {
         Some(token) => expected.tokens.push(token.clone()),

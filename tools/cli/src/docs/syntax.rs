@@ -1,19 +1,19 @@
-//! Arguments as the manual writes them.
+//! Formats arguments in the manual's notation.
 
 use super::{Argument, ArgumentKind};
 
-/// Several arguments, separated by blanks.
+/// Formats several arguments, separated by blanks.
 pub(super) fn all<'a>(arguments: impl Iterator<Item = &'a Argument>) -> String {
     arguments.map(one).collect::<Vec<_>>().join(" ")
 }
 
-/// One argument, in brackets if it may be left out.
+/// Formats one argument, in brackets if it is optional.
 pub(super) fn one(argument: &Argument) -> String {
     let once = once(argument);
     if argument.optional { format!("[{once}]") } else { once }
 }
 
-/// An argument without its brackets: the token, and the value as often as it may come.
+/// Formats an argument without brackets: the keyword, and the value with its repetition.
 fn once(argument: &Argument) -> String {
     let token = argument.token.as_deref().map(|token| if token.is_empty() { "\"\"" } else { token });
     let value = value(argument);
@@ -28,7 +28,7 @@ fn once(argument: &Argument) -> String {
     if argument.multiple { format!("{value} [{value} ...]") } else { value }
 }
 
-/// What stands behind the token.
+/// Formats the value after the keyword.
 pub(super) fn value(argument: &Argument) -> String {
     match argument.kind {
         ArgumentKind::Value | ArgumentKind::Key => argument.name.clone(),

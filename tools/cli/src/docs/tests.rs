@@ -5,7 +5,7 @@ fn bulk(text: &str) -> Value {
     Value::Bulk(text.as_bytes().to_vec())
 }
 
-/// A RESP2 map of texts.
+/// Returns a map as RESP2's flat array.
 fn flat(pairs: Vec<(&str, Value)>) -> Value {
     Value::Array(pairs.into_iter().flat_map(|(name, value)| [bulk(name), value]).collect())
 }
@@ -75,7 +75,7 @@ fn xadd() -> Vec<Argument> {
     ]
 }
 
-/// The hint after words, or "-" if they don't fit.
+/// Returns the hint after these words, or "-" if they don't fit.
 fn hint(arguments: &[Argument], words: &str) -> String {
     let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
     expected(arguments, &words).map_or("-".to_owned(), |expected| expected.text)
@@ -127,7 +127,7 @@ fn hints_of_repetitions() {
 }
 
 #[test]
-fn what_may_come_next() {
+fn possible_next_words_are_known() {
     let next = |arguments: &[Argument], words: &str| {
         let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
         let expected = expected(arguments, &words).unwrap();

@@ -1,11 +1,11 @@
-//! Replies as JSON, as `redis-cli --json` writes them. An error becomes `error:"..."`, which no JSON parser accepts: a
-//! script that feeds the output to one can't take an error for data.
+//! Formats replies as JSON, like `redis-cli --json`. An error becomes `error:"..."`. JSON parsers reject this, so a
+//! script can't mistake an error for data.
 
 use crate::quote::quoted;
 use resp::num::write_i64;
 use resp::parse::Value;
 
-/// Appends a reply as JSON. `ascii` quotes strings as on a terminal first, so that no byte is lost.
+/// Appends a reply as JSON. With `ascii`, strings are first quoted as on a terminal, so that no byte is lost.
 pub(super) fn push_json(reply: &Value, ascii: bool, out: &mut Vec<u8>) {
     match reply {
         Value::Error(text) | Value::BulkError(text) => {
@@ -48,7 +48,7 @@ fn push_object(pairs: &[(Value, Value)], ascii: bool, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// A key of an object must be a string: what is none becomes the string of its JSON.
+/// Appends the key of an object. JSON needs a string, so any other value is formatted as JSON and put into a string.
 fn push_key(key: &Value, ascii: bool, out: &mut Vec<u8>) {
     if key.bytes().is_some() || key.error().is_some() {
         return push_json(key, ascii, out);
@@ -67,7 +67,7 @@ fn push_string(text: &[u8], ascii: bool, out: &mut Vec<u8>) {
     push_escaped(inside, out);
 }
 
-/// Bytes that are no UTF-8 pass as they are, so that they aren't lost.
+/// Appends a JSON string. Invalid UTF-8 passes unchanged, so that no byte is lost.
 fn push_escaped(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     for &byte in text {

@@ -5,7 +5,7 @@ fn style(form: ReplyFormat, colours: bool) -> Style {
     Style { form, colours, element_delimiter: b"\n".to_vec(), reply_delimiter: b"\n".to_vec() }
 }
 
-/// The reply that `wire` is, in a form, as text.
+/// Parses a reply and formats it.
 fn shown(wire: &[u8], form: ReplyFormat) -> String {
     let style = style(form, false);
     let mut out = Vec::new();
@@ -17,7 +17,8 @@ fn reply(wire: &[u8]) -> Value {
     parse(wire, &ReplyLimits::default()).unwrap().unwrap().0
 }
 
-/// A reply in the four forms; each was compared with redis-cli's, but for those that redis-cli can't read or break.
+/// Checks a reply in the four formats. The expected texts were compared with redis-cli's, except for replies that
+/// redis-cli can't read.
 fn check(wire: &[u8], standard: &str, raw: &str, csv: &str, json: &str) {
     for (form, expected) in [
         (ReplyFormat::Standard, standard),
@@ -44,7 +45,7 @@ fn single_values() {
 }
 
 #[test]
-fn what_redis_cli_cannot_read() {
+fn replies_that_redis_cli_cannot_read_are_printed() {
     check(
         b"(12345678901234567890\r\n",
         "(integer) 12345678901234567890",
@@ -82,7 +83,7 @@ fn numbers_are_aligned() {
 }
 
 #[test]
-fn what_a_map_holds_begins_a_line_if_it_takes_several() {
+fn values_of_several_lines_start_on_a_new_line() {
     let check = |wire: &[u8], expected: &str| assert_eq!(shown(wire, ReplyFormat::Standard), expected);
     check(b"%1\r\n+k\r\n*1\r\n:1\r\n", "1# k => 1) (integer) 1\n");
     check(b"%1\r\n+k\r\n%1\r\n+j\r\n%1\r\n+l\r\n:5\r\n", "1# k => 1# j => 1# l => (integer) 5\n");

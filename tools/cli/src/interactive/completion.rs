@@ -1,34 +1,34 @@
-//! What the word at the cursor may become.
+//! Finds completions for the word at the cursor.
 
 use super::history::is_plain;
 use crate::docs::{Manual, expected};
 use crate::quote::quoted;
 use resp::splitargs::split_args;
 
-/// Words that the program itself understands.
+/// Commands that the program itself executes.
 const OWN: [&str; 6] = ["clear", "connect", "exit", "help", "quit", ":set"];
 
-/// How the word at the cursor may go on.
+/// Completions of the word at the cursor.
 #[derive(Debug, Default, PartialEq)]
 pub struct Completion {
-    /// Where the word begins.
+    /// Start of the word in the line.
     pub start: usize,
-    /// Words that it may become.
+    /// Candidates for the word.
     pub words: Vec<String>,
-    /// What the server is to be asked for as well, with the word's beginning.
+    /// Names that the server must be asked for, and the typed prefix.
     pub asked: Option<(Names, String)>,
 }
 
-/// Names that only the server knows.
+/// Kinds of names that only the server knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
-    /// Those of keys.
+    /// Names of keys.
     Keys,
-    /// Those of the settings that CONFIG reads and writes.
+    /// Names of settings, for CONFIG GET and CONFIG SET.
     Settings,
 }
 
-/// A line up to the cursor: its complete words, and the one that the cursor is in.
+/// A line up to the cursor: its complete words, and the word at the cursor.
 struct Typed<'a> {
     words: Vec<String>,
     last: &'a str,
@@ -36,7 +36,7 @@ struct Typed<'a> {
 }
 
 impl<'a> Typed<'a> {
-    /// Splits a line; `None` within quotes, where the meaning is unknown.
+    /// Splits a line. Returns `None` within quotes, because the word isn't known yet.
     fn read(line: &'a str) -> Option<Self> {
         let start = line.rfind([' ', '\t', '\n']).map_or(0, |blank| blank + 1);
         let (before, last) = line.split_at(start);
@@ -45,7 +45,7 @@ impl<'a> Typed<'a> {
         }
         let words = split_args(before.as_bytes()).ok()?;
         let mut words: Vec<String> = words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-        // A number in front repeats the command behind it.
+        // A number in front is a repeat count.
         if words.first().is_some_and(|first| first.parse::<u64>().is_ok()) {
             words.remove(0);
         }
@@ -53,7 +53,7 @@ impl<'a> Typed<'a> {
     }
 }
 
-/// The completions at the end of a line.
+/// Returns the completions at the end of a line.
 pub fn complete(manual: &Manual, line: &str) -> Completion {
     let Some(typed) = Typed::read(line) else { return Completion::default() };
     let mut completion = Completion { start: typed.start, ..Completion::default() };
@@ -71,13 +71,13 @@ pub fn complete(manual: &Manual, line: &str) -> Completion {
     completion
 }
 
-/// Those of a server's names that begin with what is typed, whatever its case.
+/// Returns the names with the typed prefix, ignoring case.
 pub fn names_fitting(names: &[String], typed: &str) -> Vec<String> {
     let begins = |name: &&String| name.get(..typed.len()).is_some_and(|start| start.eq_ignore_ascii_case(typed));
     names.iter().filter(begins).cloned().collect()
 }
 
-/// Those words that begin with what is typed, in its case.
+/// Returns the words with the typed prefix, in the case of the typed letters.
 fn fitting(words: Vec<String>, typed: &str) -> Vec<String> {
     let is_lower = !typed.bytes().any(|byte| byte.is_ascii_uppercase());
     let lower = typed.to_ascii_lowercase();
@@ -90,7 +90,7 @@ fn fitting(words: Vec<String>, typed: &str) -> Vec<String> {
     found
 }
 
-/// The first words of all commands.
+/// Returns the first words of all commands.
 fn first_words(manual: &Manual, with_own: bool) -> Vec<String> {
     let commands = manual.entries().iter().filter_map(|entry| entry.words().next());
     let mut words: Vec<String> = commands.map(str::to_ascii_uppercase).collect();
@@ -98,13 +98,13 @@ fn first_words(manual: &Manual, with_own: bool) -> Vec<String> {
     if with_own {
         words.extend(OWN.map(str::to_owned));
         words.sort_by_key(|word| word.to_ascii_uppercase());
-        // A server may have a QUIT of its own.
+        // The server's commands may include QUIT, too.
         words.dedup_by(|a, b| a.eq_ignore_ascii_case(b));
     }
     words
 }
 
-/// What help can be asked for.
+/// Returns the topics of help.
 fn topics(manual: &Manual, words: &[String]) -> Vec<String> {
     if !words.is_empty() {
         return subcommands(manual, words);
@@ -116,7 +116,7 @@ fn topics(manual: &Manual, words: &[String]) -> Vec<String> {
     topics
 }
 
-/// The subcommands of a container, which is the one word.
+/// Returns the subcommands if `words` is a single container command.
 fn subcommands(manual: &Manual, words: &[String]) -> Vec<String> {
     let [container] = words else { return Vec::new() };
     let prefix = format!("{} ", container.to_ascii_lowercase());
@@ -124,7 +124,7 @@ fn subcommands(manual: &Manual, words: &[String]) -> Vec<String> {
     names.map(str::to_ascii_uppercase).collect()
 }
 
-/// What a command takes after some words: options, and names that the server knows.
+/// Returns options that may follow these words, and the kind of names to ask the server for.
 fn arguments(manual: &Manual, words: &[String]) -> (Vec<String>, Option<Names>) {
     let subcommands = subcommands(manual, words);
     if !subcommands.is_empty() {
@@ -137,8 +137,8 @@ fn arguments(manual: &Manual, words: &[String]) -> (Vec<String>, Option<Names>) 
     found.map_or((Vec::new(), None), |expected| (expected.tokens, expected.key.then_some(Names::Keys)))
 }
 
-/// Whether the name of a setting comes next: CONFIG GET takes several, CONFIG SET each with its value. A server's manual
-/// calls these names strings like others.
+/// Returns true if a setting's name comes next: CONFIG GET takes several names, CONFIG SET alternates names and values.
+/// COMMAND DOCS declares these names as plain strings.
 fn takes_setting(words: &[String]) -> bool {
     match words {
         [config, verb, rest @ ..] if config.eq_ignore_ascii_case("config") => {
@@ -148,7 +148,7 @@ fn takes_setting(words: &[String]) -> bool {
     }
 }
 
-/// What is still to come after a line, as it is shown behind the cursor.
+/// Returns the remaining arguments after a line, for display behind the cursor.
 pub fn hint(manual: &Manual, line: &str) -> Option<String> {
     let words = split_args(line.as_bytes()).ok()?;
     let mut words: Vec<String> = words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
@@ -161,7 +161,7 @@ pub fn hint(manual: &Manual, line: &str) -> Option<String> {
     Some(format!("{gap}{text}")).filter(|_| !text.is_empty())
 }
 
-/// A key's name as one would type it.
+/// Returns a key's name, quoted if the command line needs quotes.
 pub fn typed_key(key: &[u8]) -> String {
     let text = if is_plain(key) { key.to_vec() } else { quoted(key) };
     String::from_utf8_lossy(&text).into_owned()
@@ -197,7 +197,7 @@ mod tests {
         .unwrap()
     }
 
-    /// The completions of a line, with the beginning of what the server is asked for in angle brackets.
+    /// Formats the completions of a line. Angle brackets hold the prefix to ask the server for.
     fn shown(line: &str) -> String {
         let completion = complete(&manual(), line);
         let asked = completion.asked.map(|(names, prefix)| match names {

@@ -1,4 +1,4 @@
-//! The file of past lines: one per line, oldest first, as redis-cli keeps it, so that both may share one.
+//! The history file: one line per entry, oldest first. redis-cli uses the same format, and can share the file.
 
 use crate::quote::quoted;
 use resp::splitargs::split_args;
@@ -7,26 +7,26 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
-/// A file above this size is cut to the lines that are still wanted when it is read, in bytes.
+/// Maximum size in bytes. A larger file is cut to the wanted lines when it is read.
 const SIZE_MAX: usize = 1 << 20;
 
-/// The file, if there is to be one.
+/// The history file; without a path it stores nothing.
 pub struct HistoryFile {
     path: Option<PathBuf>,
-    /// Its last line.
+    /// The last line of the file.
     last: Vec<u8>,
 }
 
 impl HistoryFile {
-    /// The file at a path.
+    /// Returns the history file at a path.
     pub fn new(path: Option<PathBuf>) -> Self {
         Self { path, last: Vec::new() }
     }
 
-    /// Its last lines, so many at most. A file that can't be read has none.
+    /// Reads the last `lines_max` lines. An unreadable file has no lines.
     pub fn load(&mut self, lines_max: usize) -> Vec<String> {
         let Some(path) = &self.path else { return Vec::new() };
-        // Devices and pipes may never end.
+        // Devices and pipes may be endless.
         let is_file = fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
         let bytes = if is_file { fs::read(path).unwrap_or_default() } else { Vec::new() };
         let text = String::from_utf8_lossy(&bytes);
@@ -34,27 +34,27 @@ impl HistoryFile {
         let lines = lines[lines.len().saturating_sub(lines_max)..].to_vec();
         self.last = lines.last().cloned().unwrap_or_default().into_bytes();
         if bytes.len() > SIZE_MAX {
-            // A history that stays long is no harm.
+            // If writing fails, the file only stays long.
             let _ = fs::write(path, lines.join("\n") + "\n");
         }
         lines
     }
 
-    /// Adds a line, unless it is the last one again. Where that fails, the line is remembered until the program ends.
+    /// Appends a line, unless it repeats the last one. On failure the line is only kept in memory.
     pub fn append(&mut self, line: &str) {
         let Some(path) = &self.path else { return };
         let line = one_line(line);
         if line == self.last {
             return;
         }
-        // Only the user's own eyes.
+        // Only the user may read the file.
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
         let _ = file.and_then(|mut file| file.write_all(&[&line[..], b"\n"].concat()));
         self.last = line;
     }
 }
 
-/// A line without line ends: those within quotes become escapes.
+/// Returns the line with line breaks inside quotes escaped.
 fn one_line(line: &str) -> Vec<u8> {
     let line = line.trim_end();
     if !line.contains(['\n', '\r']) {
@@ -64,7 +64,7 @@ fn one_line(line: &str) -> Vec<u8> {
     args.iter().map(|arg| if is_plain(arg) { arg.clone() } else { quoted(arg) }).collect::<Vec<_>>().join(&b' ')
 }
 
-/// Whether an argument can stand without quotes.
+/// Returns true if the argument needs no quotes.
 pub fn is_plain(arg: &[u8]) -> bool {
     !arg.is_empty() && arg.iter().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\''))
 }
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_of_what_may_never_end() {
+    fn devices_and_pipes_are_not_read() {
         let path = std::env::temp_dir().join(format!("penstock-cli-fifo-{}", std::process::id()));
         let _ = fs::remove_file(&path);
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_keeps_nothing() {
+    fn a_history_without_file_stores_nothing() {
         let mut file = HistoryFile::new(None);
         file.append("get a");
         assert!(file.load(10).is_empty());

@@ -7,12 +7,12 @@ use client::system_text;
 use std::fs;
 use std::path::Path;
 
-/// Runs the script with the command line's keys and arguments, which a comma separates.
+/// Runs the script with keys and arguments from the command line. A comma separates them.
 ///
 /// # Errors
-/// [`Failure`].
+/// Returns [`Failure`].
 pub fn run(session: &mut CliSession<'_>, file: &Path) -> Result<CommandOutcome, Failure> {
-    // Not in a database, nor as a user, that wasn't asked for.
+    // If connecting fails, the script must not run in another database or as another user.
     session.connect()?;
     let script = fs::read(file)
         .map_err(|error| Failure::Other(format!("Can't open file '{}': {}", file.display(), system_text(&error))))?;

@@ -1,19 +1,19 @@
-//! `--intrinsic-latency`: how long the machine keeps a process waiting that never waits by itself.
+//! `--intrinsic-latency`: measures the delays that the machine causes in a busy process.
 
 use crate::failure::Failure;
 use crate::session::CliSession;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Steps of work between two looks at the clock: far below a microsecond.
+/// Steps of work between two clock reads. They take far less than a microsecond.
 const STEPS: u64 = 10;
 
-/// Keeps the processor busy for so long, or until Ctrl-C, and prints the longest gaps.
+/// Keeps the processor busy for `time`, or until Ctrl-C, and prints the longest gaps.
 ///
 /// # Errors
-/// Standard output's.
+/// Returns errors of standard output.
 pub fn run(session: &mut CliSession<'_>, time: Duration) -> Result<(), Failure> {
-    // Ctrl-C ends the measurement, not the report. Where the system refuses that, it ends both.
+    // Ctrl-C ends only the measurement, and the report follows. Without a handler, Ctrl-C ends both.
     let _ = session.interrupt.watch();
     let start = Instant::now();
     let (mut runs, mut max, mut last) = (0u64, Duration::ZERO, start);
@@ -26,7 +26,7 @@ pub fn run(session: &mut CliSession<'_>, time: Duration) -> Result<(), Failure> 
         if gap > max && gap.as_micros() > max.as_micros() {
             session.output.print(format!("Max latency so far: {} microseconds.\n", gap.as_micros()))?;
             session.output.flush()?;
-            // The printing is no gap of the machine's.
+            // The time of printing isn't a gap.
             last = Instant::now();
         }
         max = max.max(gap);
@@ -45,7 +45,7 @@ pub fn run(session: &mut CliSession<'_>, time: Duration) -> Result<(), Failure> 
     Ok(())
 }
 
-/// A little work that no compiler leaves out.
+/// Does a little work that the compiler can't remove.
 fn work() {
     let mut state = 0u64;
     for step in 0..STEPS {

@@ -1,4 +1,4 @@
-//! `--bigkeys`, `--memkeys` and `--hotkeys`: which keys stand out.
+//! `--bigkeys`, `--memkeys` and `--hotkeys`: find the largest and the most used keys.
 
 use super::scan::Scan;
 use super::{ask, pause};
@@ -8,17 +8,17 @@ use crate::quote::quoted;
 use crate::session::CliSession;
 use client::Value;
 
-/// After so many rounds of SCAN the walk pauses, if `-i` says so.
+/// Number of SCAN rounds between pauses, if `-i` is set.
 const ROUNDS_PER_PAUSE: u64 = 100;
 
-/// After so many keys a line tells how far the walk is.
+/// Number of keys between progress lines.
 const KEYS_PER_NOTE: u64 = 1_000_000;
 
-/// So many of the keys most in use are listed.
+/// Number of most used keys in the report.
 const HOT_KEYS: usize = 16;
 
-/// What is measured of a type: its name, the command for the size, and what is counted. In the order of redis-cli 7.0's
-/// summary (of two keys and more; it is that of a hash table, which grows as keys are looked at).
+/// Measured types: name, command for the size, and unit. The order is the one of redis-cli 7.0's summary for two keys
+/// and more, which is its hash table's order.
 const TYPES: [(&str, &str, &str); 6] = [
     ("list", "LLEN", "items"),
     ("hash", "HLEN", "fields"),
@@ -28,19 +28,19 @@ const TYPES: [(&str, &str, &str); 6] = [
     ("zset", "ZCARD", "members"),
 ];
 
-/// How the size of a key is measured.
+/// Measure of a key's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// By its elements.
+    /// Number of elements.
     Elements,
-    /// By MEMORY USAGE, with so many samples if given.
+    /// MEMORY USAGE, with this number of samples if given.
     Memory(Option<u64>),
 }
 
-/// What was found of a type.
+/// Totals of a type.
 struct Found {
     name: String,
-    /// The command that tells a key's size, if there is one.
+    /// The command that returns a key's size, if the type has one.
     command: Option<&'static str>,
     unit: &'static str,
     count: u64,
@@ -48,13 +48,13 @@ struct Found {
     biggest: Option<(Vec<u8>, u64)>,
 }
 
-/// How far a walk is.
+/// Progress of a scan.
 struct Walk {
     scan: Scan,
     total: u64,
     sampled: u64,
     rounds: u64,
-    /// The percentage that the last round began with.
+    /// Percentage at the start of the last round.
     percent: f64,
 }
 
@@ -96,7 +96,7 @@ impl Walk {
 /// Finds the biggest key of each type.
 ///
 /// # Errors
-/// [`Failure`].
+/// Returns [`Failure`].
 pub fn find_big(session: &mut CliSession<'_>, measure: Measure) -> Result<(), Failure> {
     let mut walk = Walk::start(session, "biggest")?;
     let mut found: Vec<Found> =
@@ -104,7 +104,7 @@ pub fn find_big(session: &mut CliSession<'_>, measure: Measure) -> Result<(), Fa
     let mut key_bytes = 0;
     while let Some(keys) = walk.next(session)? {
         let types = types_of(session, &keys)?;
-        // A key may have gone since SCAN named it.
+        // A key may have been deleted after SCAN returned it.
         let typed: Vec<(Vec<u8>, usize)> = keys
             .into_iter()
             .zip(types)
@@ -124,7 +124,7 @@ pub fn find_big(session: &mut CliSession<'_>, measure: Measure) -> Result<(), Fa
     Ok(())
 }
 
-/// The types of keys, asked for in one go; `None` for a key that isn't there any more.
+/// Requests the types of keys in one pipeline. Returns `None` for keys that no longer exist.
 fn types_of(session: &mut CliSession<'_>, keys: &[Vec<u8>]) -> Result<Vec<Option<String>>, Failure> {
     for key in keys {
         session.send(&[b"TYPE".as_slice(), key])?;
@@ -141,7 +141,8 @@ fn types_of(session: &mut CliSession<'_>, keys: &[Vec<u8>]) -> Result<Vec<Option
     Ok(types)
 }
 
-/// The sizes of keys, asked for in one go; `None` for a key that has gone or changed since its type was told.
+/// Requests the sizes of keys in one pipeline. Returns `None` for keys that were deleted or changed their type in the
+/// meantime.
 fn sizes_of(
     session: &mut CliSession<'_>,
     keys: &[(Vec<u8>, usize)],
@@ -179,7 +180,7 @@ impl Found {
         Self { name: name.to_owned(), command, unit, count: 0, total: 0, biggest: None }
     }
 
-    /// The place of a type among those known; a module's type is added.
+    /// Returns the index of a type. Types of modules are added.
     fn index(found: &mut Vec<Found>, name: &str, measure: Measure) -> usize {
         found.iter().position(|known| known.name == name).unwrap_or_else(|| {
             found.push(Self::new(name, None, "?", measure));
@@ -187,7 +188,7 @@ impl Found {
         })
     }
 
-    /// The request for the size of a key of this type, if there is one.
+    /// Returns the request for the size of a key of this type, if there is one.
     fn size_request(&self, key: &[u8], measure: Measure) -> Option<Vec<Vec<u8>>> {
         let mut request = match (measure, self.command) {
             (Measure::Memory(_), _) => vec![b"MEMORY".to_vec(), b"USAGE".to_vec()],
@@ -201,7 +202,7 @@ impl Found {
         Some(request)
     }
 
-    /// Counts a key; a note if it is the biggest so far.
+    /// Counts a key. Returns a progress line if it is the biggest so far.
     fn add(&mut self, key: &[u8], size: u64, percent: f64) -> Option<String> {
         self.count += 1;
         self.total += size;
@@ -215,7 +216,7 @@ impl Found {
     }
 }
 
-/// A key in quotes.
+/// Returns a key in quotes.
 fn shown(key: &[u8]) -> String {
     String::from_utf8_lossy(&quoted(key)).into_owned()
 }
@@ -245,10 +246,10 @@ fn summary(walk: &Walk, key_bytes: u64, found: &[Found]) -> String {
     text
 }
 
-/// Finds the keys most in use.
+/// Finds the most used keys.
 ///
 /// # Errors
-/// [`Failure`], also if the server doesn't count uses.
+/// Returns [`Failure`], also if the server doesn't count uses.
 pub fn find_hot(session: &mut CliSession<'_>) -> Result<(), Failure> {
     let mut walk = Walk::start(session, "hot")?;
     let mut hottest = Hottest::default();
@@ -278,14 +279,14 @@ pub fn find_hot(session: &mut CliSession<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The keys most in use so far, the least first.
+/// The most used keys so far, in ascending order of use.
 #[derive(Default)]
 struct Hottest {
     keys: Vec<(i64, Vec<u8>)>,
 }
 
 impl Hottest {
-    /// Takes a key if it is among the most used; whether it did.
+    /// Adds a key if it is among the most used. Returns true if it was added.
     fn add(&mut self, uses: i64, key: &[u8]) -> bool {
         if self.keys.len() == HOT_KEYS && self.keys.first().is_some_and(|(least, _)| uses <= *least) {
             return false;

@@ -1,4 +1,4 @@
-//! `--latency` and `--latency-history`: how long a PING takes.
+//! `--latency` and `--latency-history`: measure the duration of PING.
 
 use super::{ask_patiently, pause};
 use crate::failure::Failure;
@@ -6,19 +6,19 @@ use crate::format::ReplyFormat;
 use crate::session::CliSession;
 use std::time::{Duration, Instant};
 
-/// Between two PINGs.
+/// Interval between two PINGs.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long a line of the history lasts.
+/// Default duration of a line of the history.
 const HISTORY_INTERVAL: Duration = Duration::from_secs(15);
 
-/// How long samples are taken where no terminal shows them.
+/// Default duration of sampling if the output is no terminal.
 const PIPE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Goes to the start of a terminal's line and clears it.
+/// Moves the cursor to the start of the line and clears it.
 const CLEAR_LINE: &str = "\x1b[0G\x1b[2K";
 
-/// What the samples of an interval have shown.
+/// Samples of an interval.
 #[derive(Default)]
 struct Samples {
     min: Duration,
@@ -35,7 +35,7 @@ impl Samples {
         self.count += 1;
     }
 
-    /// The samples in milliseconds, as the form wants them.
+    /// Formats the samples in milliseconds.
     fn text(&self, form: ReplyFormat) -> String {
         let (min, max, count) = (self.min.as_millis(), self.max.as_millis(), self.count);
         let average = self.total.as_secs_f64() * 1000.0 / f64::from(count.max(1));
@@ -50,10 +50,11 @@ impl Samples {
     }
 }
 
-/// Shows latencies: on a terminal for ever; elsewhere a line after one interval, or with `history` a line after each.
+/// Shows latencies: forever on a terminal. In a pipe it prints one line after an interval, or with `history` a line
+/// after each interval.
 ///
 /// # Errors
-/// [`Failure`].
+/// Returns [`Failure`].
 pub fn run(session: &mut CliSession<'_>, history: bool) -> Result<(), Failure> {
     session.connect()?;
     let form = session.options.style.form;
@@ -82,10 +83,10 @@ pub fn run(session: &mut CliSession<'_>, history: bool) -> Result<(), Failure> {
     }
 }
 
-/// How long a PING takes; with the time until the server is back, if it is gone.
+/// Measures the duration of a PING. If the server is gone, the time until it is back is included.
 ///
 /// # Errors
-/// [`Failure`].
+/// Returns [`Failure`].
 pub fn ping(session: &mut CliSession<'_>) -> Result<Duration, Failure> {
     let start = Instant::now();
     ask_patiently(session, &["PING"])?;

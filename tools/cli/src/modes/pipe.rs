@@ -1,4 +1,4 @@
-//! `--pipe`: requests in wire format from standard input to the server, as they are; the replies are counted.
+//! `--pipe`: copies requests in wire format from standard input to the server, and counts the replies.
 
 use crate::failure::Failure;
 use crate::output::complain;
@@ -9,24 +9,26 @@ use std::io::{self, ErrorKind, Read};
 use std::process::{self, ExitCode};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// So much of standard input is read at a time, and waits to be sent at most.
+/// Bytes per read of standard input, and the maximum of unsent bytes.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// What was counted.
+/// Counts of replies.
 #[derive(Default)]
 struct Replies {
     errors: u64,
+    /// The errors that name another node of a cluster.
+    redirections: u64,
     count: u64,
-    /// The text whose echo is the last reply.
+    /// Text of the final ECHO, which marks the last reply.
     mark: Vec<u8>,
-    /// Whether it has come.
+    /// True if the final reply has arrived.
     ended: bool,
 }
 
-/// Sends all of standard input and waits for the last reply, for so long at most.
+/// Sends all of standard input and waits up to `timeout` for the last reply.
 ///
 /// # Errors
-/// [`Failure`].
+/// Returns [`Failure`].
 pub fn run(session: &mut CliSession<'_>, timeout: Option<Duration>) -> Result<ExitCode, Failure> {
     session.connect()?;
     let mut replies = Replies { mark: mark(), ..Replies::default() };
@@ -42,18 +44,30 @@ pub fn run(session: &mut CliSession<'_>, timeout: Option<Duration>) -> Result<Ex
         complain!("No replies for {seconds} seconds: exiting.");
         replies.errors += 1;
     }
+    if replies.redirections > 0 {
+        complain!("{}", redirections_text(replies.redirections));
+    }
     session.output.print(format!("errors: {}, replies: {}\n", replies.errors, replies.count))?;
     Ok(if replies.errors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Twenty digits that no other reply is.
+/// Returns the remedy for commands that belong to other nodes of a cluster.
+fn redirections_text(count: u64) -> String {
+    let commands = if count == 1 { "1 command belongs".to_owned() } else { format!("{count} commands belong") };
+    format!(
+        "{commands} to other nodes of the cluster and did not run there: --pipe sends all commands to one node, even with -c. \
+         `penstock load --cluster` sends each command to its node."
+    )
+}
+
+/// Returns twenty digits that are unlikely to occur in any other reply.
 fn mark() -> Vec<u8> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let number = now.as_nanos() ^ u128::from(process::id()) << 40;
     format!("{:020}", number % 10u128.pow(20)).into_bytes()
 }
 
-/// Sends standard input, taking replies meanwhile.
+/// Sends standard input and reads replies at the same time.
 fn feed(connection: &mut Connection, replies: &mut Replies) -> Result<(), Failure> {
     let mut input = io::stdin().lock();
     let mut chunk = vec![0; CHUNK_BYTES];
@@ -75,7 +89,7 @@ fn feed(connection: &mut Connection, replies: &mut Replies) -> Result<(), Failur
     }
 }
 
-/// Takes replies until the mark's echo; false if nothing came for so long.
+/// Reads replies until the final ECHO. Returns false if no reply arrives for `timeout`.
 fn wait_for_end(
     connection: &mut Connection,
     replies: &mut Replies,
@@ -98,7 +112,7 @@ fn wait_for_end(
     }
 }
 
-/// Counts the replies that are here; whether there were any.
+/// Counts the replies that have arrived. Returns true if there were any.
 fn take_all(connection: &mut Connection, replies: &mut Replies) -> Result<bool, Failure> {
     let mut any = false;
     while let Some(reply) = connection.next_push(Duration::ZERO)? {
@@ -122,6 +136,7 @@ impl Replies {
         self.count += 1;
         if let Some(text) = reply.error() {
             self.errors += 1;
+            self.redirections += u64::from(text.starts_with(b"MOVED ") || text.starts_with(b"ASK "));
             complain!("{}", String::from_utf8_lossy(text));
         }
     }

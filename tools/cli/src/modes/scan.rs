@@ -1,4 +1,4 @@
-//! `--scan`: all keys, as the server gives them out.
+//! `--scan`: lists all keys in the server's order.
 
 use super::pause;
 use crate::failure::Failure;
@@ -7,10 +7,10 @@ use crate::quote::push_quoted;
 use crate::session::CliSession;
 use client::Value;
 
-/// Prints all keys that match the pattern, a line each.
+/// Prints each key that matches the pattern on a line.
 ///
 /// # Errors
-/// [`Failure`].
+/// Returns [`Failure`].
 pub fn run(session: &mut CliSession<'_>) -> Result<(), Failure> {
     session.connect()?;
     let quoted = session.options.style.form == ReplyFormat::Standard;
@@ -33,18 +33,18 @@ pub fn run(session: &mut CliSession<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A walk through all keys.
+/// An iteration over all keys.
 #[derive(Default)]
 pub struct Scan {
-    /// Where to go on, once the walk has begun; `0` at its end.
+    /// Cursor for the next call; `None` before the first, and `0` at the end.
     cursor: Option<Vec<u8>>,
 }
 
 impl Scan {
-    /// The next keys, maybe none; `None` at the end.
+    /// Returns the next keys, possibly an empty list, or `None` at the end.
     ///
     /// # Errors
-    /// [`Failure`], also if the server answers something other than keys.
+    /// Returns [`Failure`], also if the reply isn't a list of keys.
     pub fn next(&mut self, session: &mut CliSession<'_>) -> Result<Option<Vec<Vec<u8>>>, Failure> {
         let cursor = match &self.cursor {
             None => b"0".to_vec(),

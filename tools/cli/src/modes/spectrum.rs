@@ -1,4 +1,5 @@
-//! `--latency-dist`: a line per interval, in which each time span's column is the redder the more PINGs took so long.
+//! `--latency-dist`: prints a line per interval. Each column is a range of durations, and its colour shows the number
+//! of PINGs in the range.
 
 use super::latency::ping;
 use super::pause;
@@ -6,16 +7,16 @@ use crate::failure::Failure;
 use crate::session::CliSession;
 use std::time::{Duration, Instant};
 
-/// Between two PINGs.
+/// Interval between two PINGs.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long a line lasts.
+/// Default duration of a line.
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The legend is repeated after so many lines.
+/// Number of lines between legends.
 const LINES_PER_LEGEND: u32 = 20;
 
-/// The columns: the longest time that counts there, in microseconds, and its sign. What takes longer is a `?`.
+/// Columns: upper bound in microseconds, and sign.
 const COLUMNS: [(u64, char); 29] = [
     (10, '.'),
     (125, '-'),
@@ -48,13 +49,13 @@ const COLUMNS: [(u64, char); 29] = [
     (30_000_000, 'P'),
 ];
 
-/// The columns behind those: up to a minute, and beyond.
+/// Signs of the last two columns: up to a minute, and longer.
 const LAST_SIGNS: [char; 2] = ['Q', '?'];
 const LAST_MICROS: u64 = 60_000_000;
 
 const COLUMN_COUNT: usize = COLUMNS.len() + LAST_SIGNS.len();
 
-/// Colours of a terminal with 256 of them, from none to all.
+/// Colours of a 256-colour terminal, from zero to the maximum.
 const PALETTE: [u8; 19] = [0, 233, 234, 235, 237, 239, 241, 243, 245, 247, 144, 143, 142, 184, 226, 214, 208, 202, 196];
 
 const LEGEND: &str = "\
@@ -65,10 +66,10 @@ F,G,H,I,J        .1,.2,.3,.4,.5       seconds
 K,L,M,N,O,P,Q,?  1,2,4,8,16,30,60,>60 seconds
 ";
 
-/// Shows the spectrum for ever.
+/// Shows the spectrum forever.
 ///
 /// # Errors
-/// [`Failure`].
+/// Returns [`Failure`].
 pub fn run(session: &mut CliSession<'_>) -> Result<(), Failure> {
     session.connect()?;
     let interval = session.options.interval.unwrap_or(LINE_INTERVAL);
@@ -105,11 +106,11 @@ fn line(counts: &[u32; COLUMN_COUNT]) -> String {
     let signs = COLUMNS.iter().map(|(_, sign)| *sign).chain(LAST_SIGNS);
     let columns: String =
         counts.iter().zip(signs).map(|(count, sign)| format!("\x1b[48;5;{}m{sign}", colour(*count, most))).collect();
-    // Black signs, which are seen where the background isn't.
+    // The signs are black, and visible only on a coloured background.
     format!("\x1b[38;5;0m{columns}\x1b[0m\n")
 }
 
-/// The colour of a count: that of none is for none.
+/// Returns the colour of a count. Only a count of zero has the first colour.
 fn colour(count: u32, most: u32) -> u8 {
     let steps = PALETTE.len() as u64 - 1;
     PALETTE[(u64::from(count) * steps).div_ceil(u64::from(most)) as usize]

@@ -1,14 +1,14 @@
-//! `--stat`: the server's figures, a line per interval.
+//! `--stat`: prints the server's statistics, a line per interval.
 
 use super::{ask_patiently, no_error, pause};
 use crate::failure::Failure;
 use crate::session::CliSession;
 use std::time::Duration;
 
-/// How long a line lasts.
+/// Default interval between lines.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The heading is repeated after so many lines.
+/// Number of lines between headings.
 const LINES_PER_HEADING: u64 = 20;
 
 const HEADING: &str = "\
@@ -16,10 +16,10 @@ const HEADING: &str = "\
 keys       mem      clients blocked requests            connections          
 ";
 
-/// Shows the figures for ever, or as many lines as `-r` says.
+/// Prints statistics forever, or the number of lines given by `-r`.
 ///
 /// # Errors
-/// [`Failure`].
+/// Returns [`Failure`].
 pub fn run(session: &mut CliSession<'_>) -> Result<(), Failure> {
     session.connect()?;
     let interval = session.options.interval.unwrap_or(INTERVAL);
@@ -42,7 +42,7 @@ pub fn run(session: &mut CliSession<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A figure of INFO.
+/// Returns a number from INFO.
 fn field(info: &str, name: &str) -> Option<i64> {
     let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     value?.trim().parse().ok()
@@ -62,14 +62,14 @@ fn row(info: &str, requests: i64, requests_before: i64) -> String {
     )
 }
 
-/// Keys of all databases.
+/// Returns the number of keys in all databases.
 fn keys(info: &str) -> i64 {
     let databases = info.lines().filter(|line| line.starts_with("db"));
     let counts = databases.filter_map(|line| line.split_once(":keys=")?.1.split(',').next()?.parse::<i64>().ok());
     counts.sum()
 }
 
-/// What goes on beside the commands.
+/// Returns the names of background tasks.
 fn children(info: &str) -> String {
     let doing = [("rdb_bgsave_in_progress", "SAVE"), ("aof_rewrite_in_progress", "AOF"), ("loading", "LOAD")];
     let names: Vec<&str> =
@@ -77,7 +77,7 @@ fn children(info: &str) -> String {
     names.join("+")
 }
 
-/// A number of bytes in the unit that suits it.
+/// Formats a number of bytes with a unit.
 fn human_bytes(bytes: i64) -> String {
     let bytes = bytes as f64;
     let units = [(1u64 << 40, 'T'), (1 << 30, 'G'), (1 << 20, 'M'), (1 << 10, 'K')];

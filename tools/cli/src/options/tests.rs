@@ -29,7 +29,7 @@ fn nothing_means_the_defaults() {
 }
 
 #[test]
-fn what_follows_the_command_belongs_to_it() {
+fn words_after_the_command_are_its_arguments() {
     let options = options(&["-p", "7000", "SET", "-p", "-1", "--raw", "--help", "-h"]);
     assert_eq!(options.address, tcp("127.0.0.1", 7000));
     assert_eq!(options.command, ["SET", "-p", "-1", "--raw", "--help", "-h"].map(str::as_bytes));
@@ -67,7 +67,7 @@ fn json_prefers_resp3() {
 }
 
 #[test]
-fn uris_and_what_stands_beside_them() {
+fn uris_combine_with_flags() {
     let options = options(&["-u", "redis://me:p%40ss@example:7001/5"]);
     assert_eq!(options.address, tcp("example", 7001));
     assert_eq!((options.user, options.password, options.db), (Some(b"me".to_vec()), Some(b"p@ss".to_vec()), 5));
@@ -88,7 +88,7 @@ fn uris_and_what_stands_beside_them() {
     );
 }
 
-/// As redis-cli reads them: one after the other, and a URI says nothing of what it leaves out.
+/// Flags and URI are read in order, like in redis-cli. Parts that a URI omits stay unchanged.
 #[test]
 fn the_last_of_flags_and_uri_counts() {
     let bytes = |text: &str| Some(text.as_bytes().to_vec());
@@ -155,7 +155,7 @@ fn modes() {
 }
 
 #[test]
-fn what_cannot_be_used_is_said() {
+fn invalid_command_lines_get_a_message() {
     for (words, text) in [
         (&["--zz"][..], "Unrecognized option or bad number of args for: '--zz'"),
         (&["-p"], "Unrecognized option or bad number of args for: '-p'"),
@@ -171,13 +171,10 @@ fn what_cannot_be_used_is_said() {
         (&["--", "x"], "Unrecognized option or bad number of args for: '--'"),
         (&["--quoted-pattern", ""], "Invalid quoted string specified for --quoted-pattern."),
         (&["--quoted-pattern", "\"x"], "Invalid quoted string specified for --quoted-pattern."),
-        (&["-p", "abc"], "penstock cli: 'abc' is no number that -p takes"),
-        (&["-p", "70000"], "penstock cli: '70000' is no number that -p takes"),
-        (&["-i", "-1"], "penstock cli: '-1' is no number that -i takes"),
-        (
-            &["--eval", "f", "--ldb"],
-            "penstock cli: '--ldb' is not supported: there is no Lua debugger; redis-cli can do that",
-        ),
+        (&["-p", "abc"], "penstock cli: 'abc' is not a valid number for -p"),
+        (&["-p", "70000"], "penstock cli: '70000' is not a valid number for -p"),
+        (&["-i", "-1"], "penstock cli: '-1' is not a valid number for -i"),
+        (&["--eval", "f", "--ldb"], "penstock cli: '--ldb' is not supported: there is no Lua debugger; use redis-cli"),
     ] {
         assert_eq!(trouble(words), text, "{words:?}");
     }

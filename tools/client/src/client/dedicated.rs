@@ -1,4 +1,4 @@
-//! Connections for one caller alone.
+//! Connections for one caller at a time.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,13 +7,13 @@ use crate::config::Config;
 use crate::connection::Connection;
 use crate::error::Error;
 
-/// Connections that are in use or kept for the next one.
+/// A pool of connections, in use or idle.
 #[derive(Clone)]
 pub(super) struct Pool {
     inner: Arc<PoolInner>,
 }
 
-/// What a pool shares with the connections that it has given out.
+/// State shared by a pool and its connections in use.
 struct PoolInner {
     config: Config,
     taken_max: usize,
@@ -24,16 +24,17 @@ struct PoolInner {
 #[derive(Default)]
 struct PoolState {
     taken: usize,
-    /// Connections that are as new, last used last; never more than were taken at a time.
+    /// Idle connections in their initial state; the last used one is last. Their number never exceeds the maximum
+    /// number in use at a time.
     idle: Vec<Connection>,
 }
 
-/// One of the connections that may be taken; dropping it lets another caller have one.
+/// The right to use one connection. Dropping it lets another caller take one.
 struct Permit {
     pool: Pool,
 }
 
-/// A connection for one caller alone; see [`crate::Client::dedicated`].
+/// A connection for one caller; see [`crate::Client::dedicated`].
 pub struct Dedicated {
     connection: Connection,
     permit: Permit,
@@ -45,19 +46,21 @@ impl Pool {
         Self { inner: Arc::new(inner) }
     }
 
+    /// Takes a connection from the pool, or connects.
+    ///
     /// # Errors
-    /// As [`Connection::connect`], or [`Error::Limit`].
+    /// Returns the errors of [`Connection::connect`], and [`Error::Limit`].
     pub(super) fn take(&self) -> Result<Dedicated, Error> {
         let permit = self.permit()?;
         Ok(Dedicated { connection: self.as_new()?, permit })
     }
 
-    /// A connection in the state in which the configuration puts a new one.
+    /// Returns a connection in its initial state.
     fn as_new(&self) -> Result<Connection, Error> {
         loop {
             let idle = self.lock().idle.pop();
             let Some(mut connection) = idle else { break };
-            // The server may have closed it meanwhile.
+            // The server may have closed the connection in the meantime.
             if connection.is_quiet() {
                 connection.restore(&self.inner.config);
                 return Ok(connection);
@@ -90,12 +93,12 @@ impl Drop for Permit {
 }
 
 impl Dedicated {
-    /// Gives it back for the next one: nothing has changed its state at the server, and all replies were read.
+    /// Returns the connection to the pool. Its state on the server must be unchanged, and all replies must be read.
     pub(super) fn keep(self) {
         self.permit.pool.lock().idle.push(self.connection);
     }
 
-    /// Puts a connection in its place that has its initial state.
+    /// Replaces the connection by one in its initial state.
     pub(super) fn renew(&mut self) -> Result<(), Error> {
         self.connection = self.permit.pool.as_new()?;
         Ok(())

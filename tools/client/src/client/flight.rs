@@ -1,4 +1,4 @@
-//! The shared connection with what is on its way: batches that were loaded, in order, and how their replies find home.
+//! The shared connection with its batches in flight, in order, and the distribution of their replies.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -12,39 +12,39 @@ use super::slot::Slot;
 use crate::connection::Connection;
 use crate::error::{Error, Fate, Interrupted};
 
-/// A connection that rested longer is looked at before it is used: the server may have closed it meanwhile, which would
-/// otherwise be noticed only when a command is on its way.
+/// Idle time after which the connection is checked before use. The server may have closed it, and otherwise the loss
+/// would only be noticed with a command in flight.
 const REST_MAX: Duration = Duration::from_millis(100);
 
-/// The shared connection, which one thread at a time drives.
+/// The shared connection. One thread at a time drives it.
 #[derive(Debug)]
 pub(super) struct Flights {
     pub(super) connection: Option<Connection>,
-    /// Its number: how many there were before.
+    /// Number of connections before this one.
     pub(super) number: u64,
-    /// Batches that were loaded and aren't answered, oldest first.
+    /// Unanswered batches, oldest first.
     pub(super) flying: VecDeque<Flying>,
-    /// How many requests of each flight aren't answered.
+    /// Number of unanswered requests of each flight.
     flights: VecDeque<u64>,
-    /// When bytes last moved.
+    /// Time of the last transfer of bytes.
     since: Instant,
 }
 
-/// A batch on its way.
+/// A batch in flight.
 #[derive(Debug)]
 pub(super) struct Flying {
-    /// Where it begins in the connection's count of sent bytes.
+    /// Start of the batch in the connection's count of sent bytes.
     start: u64,
     replies: Vec<Value>,
     pub(super) batch: Waiting,
 }
 
-/// What was on its way when the connection broke.
+/// Batches that were in flight when the connection broke.
 #[derive(Debug, Default)]
 pub(super) struct Broken {
-    /// Where batches are awaited that were sent, at least in part, and what is known of them.
+    /// Slots of batches that were sent at least in part, with their outcome.
     pub(super) lost: Vec<(Arc<Slot>, Interrupted)>,
-    /// The batches behind those, of which nothing was sent.
+    /// Later batches that weren't sent.
     pub(super) unsent: VecDeque<Waiting>,
     pub(super) unsent_bytes: Vec<u8>,
 }
@@ -55,12 +55,12 @@ impl Flights {
         Self { connection: Some(connection), number, flying: VecDeque::new(), flights: VecDeque::new(), since }
     }
 
-    /// Flights in the air.
+    /// Returns the number of flights in progress.
     pub(super) fn count(&self) -> usize {
         self.flights.len()
     }
 
-    /// Whether there is a connection on which something can be sent.
+    /// Returns true if a usable connection exists.
     pub(super) fn is_connected(&mut self) -> bool {
         let Some(connection) = &mut self.connection else { return false };
         let closed = self.flying.is_empty() && self.since.elapsed() > REST_MAX && !connection.is_quiet();
@@ -70,7 +70,7 @@ impl Flights {
         !closed
     }
 
-    /// Loads everything that waits, as one flight.
+    /// Loads all queued batches as one flight.
     pub(super) fn load(&mut self, queue: &mut Queue) {
         let Some(connection) = &mut self.connection else { return };
         if queue.is_empty() {
@@ -93,17 +93,18 @@ impl Flights {
         }
     }
 
-    /// Sends what goes without waiting.
+    /// Sends as many bytes as possible without waiting.
     pub(super) fn send(&mut self) {
         if let Some(connection) = &mut self.connection {
             connection.try_write();
         }
     }
 
-    /// Sends, hands out replies that are here, or else waits for either, or for the bell; whether that rang.
+    /// Sends, and distributes available replies. If there are none, it waits for I/O or the bell. Returns true if the
+    /// bell rang.
     ///
     /// # Errors
-    /// [`Error::Lost`]; then [`Self::fail`] is due.
+    /// Returns [`Error::Lost`]. The caller must then call [`Self::fail`].
     pub(super) fn turn(&mut self, bell: Option<BorrowedFd<'_>>) -> Result<bool, Error> {
         let Some(connection) = &mut self.connection else { return Ok(false) };
         connection.try_write();
@@ -128,7 +129,7 @@ impl Flights {
         connection.step(&mut self.since, bell)
     }
 
-    /// Gives the broken connection up, and back what was on its way.
+    /// Drops the broken connection and returns the batches in flight.
     pub(super) fn fail(&mut self, error: &Error) -> Broken {
         let mut broken = Broken::default();
         let Some(mut connection) = self.connection.take() else { return broken };
@@ -150,12 +151,12 @@ impl Flights {
     }
 }
 
-/// What a batch hears of which nothing was sent.
+/// Returns the outcome of a batch that wasn't sent.
 pub(super) fn not_sent(error: Error) -> Interrupted {
     Interrupted { error: error.with_fate(Fate::NotRun), answered: 0, sent: 0 }
 }
 
-/// The slot of the batch that will be answered last and that a caller waits for.
+/// Appoints a waiting caller as leader: the one with the last batch. Returns its slot.
 pub(super) fn last_waiter<'a>(flights: &'a Flights, queue: &'a Queue) -> Option<&'a Arc<Slot>> {
     let flying = flights.flying.iter().map(|flying| &flying.batch.slot);
     let queued = queue.waiting.iter().map(|waiting| &waiting.slot);

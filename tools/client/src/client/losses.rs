@@ -1,9 +1,9 @@
-//! Callers that have lost a command with a connection and don't know it yet.
+//! Callers that lost a command with a connection and don't know it yet.
 //!
-//! What a thread hands over is one sequence. When a command of it is lost, those behind it must not run as if nothing
-//! had happened: neither those that are queued ([`super::shared`] takes them out) nor those that the thread hands over
-//! before it has heard of the loss, from any ticket or call that failed by it. A caller that has dropped all tickets of
-//! what was lost isn't told.
+//! The commands of a thread are a sequence. After a lost command, later commands of the thread must not run as if
+//! nothing had happened. [`super::shared`] removes those that are queued. Commands that the thread hands over later are
+//! refused until it has seen the loss in any ticket or failed call. A caller that has dropped all tickets of lost
+//! commands is not informed.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,12 +12,12 @@ use std::sync::{Arc, Weak};
 use super::slot::Slot;
 use crate::error::{Error, Fate};
 
-/// A thread that hands commands over.
+/// A thread that hands over commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Caller(u64);
 
 impl Caller {
-    /// This thread. Cheaper than the standard library's id, which counts references.
+    /// Returns the current thread. This is cheaper than the standard library's id, which counts references.
     pub(super) fn this() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         thread_local! {
@@ -27,7 +27,7 @@ impl Caller {
     }
 }
 
-/// Losses that were not told.
+/// Losses that callers don't know yet.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     of_callers: HashMap<Caller, Loss>,
@@ -36,7 +36,7 @@ pub(super) struct Losses {
 #[derive(Debug)]
 struct Loss {
     error: Error,
-    /// Where it can be learned.
+    /// Slots that can report the loss.
     slots: Vec<Weak<Slot>>,
 }
 
@@ -47,19 +47,19 @@ impl Loss {
 }
 
 impl Losses {
-    /// Notes that the commands whose outcome is awaited at `slot` will not be answered.
+    /// Notes that the batch of `slot` is lost.
     pub(super) fn note(&mut self, slot: &Arc<Slot>, error: &Error) {
         let new = || Loss { error: error.clone().with_fate(Fate::NotRun), slots: Vec::new() };
         let slots = &mut self.of_callers.entry(slot.caller()).or_insert_with(new).slots;
         if slots.len() == slots.capacity() {
-            // They would become many while a caller drops one ticket after the other.
+            // Without this, the list would grow while a caller drops one ticket after the other.
             slots.retain(|slot| slot.strong_count() > 0);
         }
         slots.push(Arc::downgrade(slot));
     }
 
-    /// Notes that a caller has taken the outcome at `slot`, whichever loss it tells of: an earlier one perhaps, of
-    /// which the caller knew already.
+    /// Notes that a caller has taken the outcome of `slot`. It may belong to an earlier loss that the caller knew
+    /// already.
     pub(super) fn heard(&mut self, slot: &Slot) {
         let is_of = |loss: &Loss| loss.slots.iter().any(|known| std::ptr::eq(known.as_ptr(), slot));
         if self.of_callers.get(&slot.caller()).is_some_and(is_of) {
@@ -67,21 +67,21 @@ impl Losses {
         }
     }
 
-    /// Notes that a caller knows.
+    /// Notes that a caller knows of its loss.
     pub(super) fn told(&mut self, caller: Caller) {
         self.of_callers.remove(&caller);
     }
 
-    /// Why nothing that a caller hands over may run yet.
+    /// Returns the error for new commands of a caller with an unknown loss.
     pub(super) fn untold(&self, caller: Caller) -> Option<Error> {
-        // As good as always.
+        // The normal case.
         if self.of_callers.is_empty() {
             return None;
         }
         self.of_callers.get(&caller).filter(|loss| loss.may_be_learned()).map(|loss| loss.error.clone())
     }
 
-    /// Forgets losses that no caller can learn of any more.
+    /// Removes losses that no caller can learn of any more.
     pub(super) fn purge(&mut self) {
         self.of_callers.retain(|_, loss| loss.may_be_learned());
     }

@@ -9,8 +9,8 @@ use crate::command::Request;
 use crate::pipeline::Pipeline;
 use crate::transaction::Transaction;
 
-/// The connection, by its number, over which a pipeline goes. All of its batches go over one: what its first batch has
-/// done there, such as loading scripts, may be unknown to the server of the next.
+/// Number of the connection that a pipeline uses. All batches of a pipeline go over one connection, because another
+/// connection's server may not have the effects of the first batch, for example loaded scripts.
 pub(super) type Route = Arc<OnceLock<u64>>;
 
 /// Requests of one caller that stay together.
@@ -18,7 +18,7 @@ pub(super) type Route = Arc<OnceLock<u64>>;
 pub(super) struct Batch {
     pub(super) bytes: Vec<u8>,
     pub(super) requests: u64,
-    /// If it is one of a pipeline.
+    /// Set if the batch belongs to a pipeline.
     pub(super) route: Option<Route>,
 }
 
@@ -27,13 +27,13 @@ impl Batch {
         Self { bytes, requests, route: None }
     }
 
-    /// All of a transaction.
+    /// Returns a batch with a whole transaction.
     pub(super) fn whole(transaction: &Transaction) -> Self {
         Self::new(transaction.whole().flatten().copied().collect(), transaction.whole().count() as u64)
     }
 }
 
-/// A pipeline and the loading of its scripts in batches that two of them fit into its window and into the queue.
+/// Splits a pipeline and the loading of its scripts into batches. Two of them fit into its window and into the queue.
 pub(super) fn batches(pipeline: &Pipeline, options: &ClientOptions) -> impl Iterator<Item = Batch> {
     let requests_max = (pipeline.window().commands as u64).min(options.queue_commands_max) / 2;
     let bytes_max = options.queue_bytes_max / 2;
@@ -56,7 +56,7 @@ pub(super) fn batches(pipeline: &Pipeline, options: &ClientOptions) -> impl Iter
     })
 }
 
-/// A batch whose bytes are among those of the queue.
+/// A batch whose bytes are in the queue's buffer.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) bytes: usize,
@@ -66,13 +66,13 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Whether it may be sent over this connection, which it then will be.
+    /// Returns true if the batch may be sent over this connection. The first call fixes the connection.
     fn may_take(&self, connection: u64) -> bool {
         self.route.as_ref().is_none_or(|route| *route.get_or_init(|| connection) == connection)
     }
 }
 
-/// Batches in the order in which they are to be sent.
+/// Batches in sending order.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pub(super) bytes: Vec<u8>,
@@ -88,7 +88,7 @@ impl Queue {
         self.waiting.push_back(Waiting { bytes: bytes.len(), requests: *requests, route: route.clone(), slot });
     }
 
-    /// Puts batches that could not be sent in front of all others.
+    /// Puts unsent batches back to the front.
     pub(super) fn push_front(&mut self, mut bytes: Vec<u8>, mut waiting: VecDeque<Waiting>) {
         self.requests += waiting.iter().map(|batch| batch.requests).sum::<u64>();
         bytes.append(&mut self.bytes);
@@ -97,12 +97,12 @@ impl Queue {
         self.waiting = waiting;
     }
 
-    /// Takes those batches out that must not be sent over this connection.
+    /// Removes the batches that must not be sent over this connection.
     pub(super) fn take_strays(&mut self, connection: u64) -> Vec<Waiting> {
         self.take_out(|waiting| !waiting.may_take(connection))
     }
 
-    /// Takes batches out. What `is_out` says of a batch stays so if it is asked again.
+    /// Removes batches. `is_out` must give the same answer if it is called again for a batch.
     pub(super) fn take_out(&mut self, mut is_out: impl FnMut(&Waiting) -> bool) -> Vec<Waiting> {
         if !self.waiting.iter().any(&mut is_out) {
             return Vec::new();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_out_leaves_the_rest_in_order() {
+    fn removing_batches_keeps_the_others_in_order() {
         let mut queue = Queue::default();
         for (text, requests) in [("a", 1), ("bb", 2), ("", 1), ("ccc", 3), ("dd", 2)] {
             push(&mut queue, text, requests, None);

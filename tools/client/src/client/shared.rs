@@ -1,13 +1,12 @@
-//! How callers share one connection without a thread of its own: one of the waiting callers drives it for all.
+//! Sharing of one connection without a background thread: one of the waiting callers, the leader, drives it for all.
 //!
-//! That one is the leader. It takes the connection out of the state, loads what is queued as one flight, sends, reads,
-//! and puts replies into the slots of their callers, until its own reply is there; then it appoints another waiting
-//! caller. A caller that is alone leads itself, so that it pays for no hand-over. A caller that comes while flights are
-//! in the air queues up; if another flight may leave, it rings the bell, on which the leader waits beside the socket.
+//! The leader takes the connection out of the state, loads the queue as one flight, sends, reads, and puts replies into
+//! the slots of their callers, until its own reply arrives. Then it appoints another waiting caller. A single caller
+//! leads itself, without the cost of a hand-over. A caller that arrives during a flight queues its batch. If another
+//! flight may leave, it rings the bell; the leader polls the bell together with the socket.
 //!
-//! When the connection breaks, what was sent in part is lost, and with it all that the same callers have handed over
-//! behind it, so that their sequences have no holes (see [`super::losses`]). What else waits goes over the next
-//! connection.
+//! When the connection breaks, partly sent batches are lost, and with them all later batches of the same callers, so
+//! that their sequences have no gaps (see [`super::losses`]). The other queued batches go over the next connection.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -34,7 +33,7 @@ pub(super) struct SharedConnection {
     config: Config,
     options: ClientOptions,
     state: Mutex<SharedState>,
-    /// Rung by callers that want the leader to look at the queue.
+    /// An eventfd that callers write to wake the leader.
     bell: OwnedFd,
     /// Notified when the queue has room again or there is no leader.
     room: Condvar,
@@ -45,13 +44,13 @@ pub(super) struct SharedConnection {
 struct SharedState {
     queue: Queue,
     losses: Losses,
-    /// There while there is no leader.
+    /// Present while there is no leader.
     flights: Option<Flights>,
-    /// There is a leader, or a caller has been appointed and will lead in a moment.
+    /// True if there is a leader, or a caller was appointed and is about to lead.
     led: bool,
-    /// The leader wants to be told of what is queued.
+    /// True if the leader wants a signal for queued batches.
     listening: bool,
-    /// Callers that wait for room in the queue.
+    /// Number of callers that wait for room in the queue.
     waiting_for_room: usize,
 }
 
@@ -81,7 +80,8 @@ impl SharedConnection {
         })
     }
 
-    /// Sends a batch and waits for what becomes of it. Not if the caller has lost something unawares: it hears of that.
+    /// Sends a batch and waits for its outcome. If the caller has an unknown loss, the batch isn't sent and the outcome
+    /// reports the loss.
     pub(super) fn run(&self, batch: &Batch) -> BatchOutcome {
         let slot = Arc::new(Slot::new());
         match self.enqueue(batch, &slot) {
@@ -93,8 +93,8 @@ impl SharedConnection {
         }
     }
 
-    /// Hands a batch over. Its outcome is there at once if the caller has lost something unawares: it will know by this
-    /// outcome or by that of what was lost, and until then nothing runs that it hands over.
+    /// Hands over a batch. If the caller has an unknown loss, the batch fails at once. Its further batches fail, too,
+    /// until it has taken this outcome or the outcome of a lost batch.
     pub(super) fn submit(&self, batch: &Batch) -> Arc<Slot> {
         self.hand_over(batch).unwrap_or_else(|loss| {
             let slot = Arc::new(Slot::new());
@@ -106,7 +106,8 @@ impl SharedConnection {
     fn hand_over(&self, batch: &Batch) -> Result<Arc<Slot>, Error> {
         let slot = Arc::new(Slot::new());
         let mut state = self.enqueue(batch, &slot)?;
-        // Without a leader, a first attempt is made here, so that the reply is on its way by the time a caller waits.
+        // Without a leader, this thread makes a first attempt to send, so that the reply is on its way before a caller
+        // waits.
         if let Some(mut flights) = state.flights.take() {
             if flights.count() < self.options.flights_max && flights.is_connected() {
                 load(&mut flights, &mut state);
@@ -143,7 +144,7 @@ impl SharedConnection {
     /// Queues a batch when there is room for it.
     ///
     /// # Errors
-    /// The caller has lost something and doesn't know it.
+    /// Returns an error if the caller has an unknown loss.
     fn enqueue(&self, batch: &Batch, slot: &Arc<Slot>) -> Result<Guard<'_>, Error> {
         let mut state = self.lock();
         while !state.queue.has_room(&self.options) {
@@ -161,7 +162,7 @@ impl SharedConnection {
         state.queue.push(batch, slot.clone());
         if state.listening {
             state.listening = false;
-            // It can't fail but by being rung already.
+            // The write can only fail if the bell is ringing already.
             let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
         }
         Ok(state)
@@ -198,7 +199,7 @@ impl SharedConnection {
 
     // --- leading ---
 
-    /// Drives the connection until `enough`.
+    /// Drives the connection until `enough` returns true.
     fn lead<'a>(&'a self, mut state: Guard<'a>, enough: impl Fn(&SharedState) -> bool) -> Guard<'a> {
         let Some(mut flights) = state.flights.take() else { return state };
         state.led = true;
@@ -242,7 +243,7 @@ impl SharedConnection {
         state
     }
 
-    /// Puts a new connection in place. If none comes about, all waiting callers get an error.
+    /// Makes a new connection. On failure all waiting callers get an error.
     fn reconnect(&self, flights: &mut Flights) -> Guard<'_> {
         match self.connect_in_time() {
             Ok(connection) => {
@@ -295,18 +296,18 @@ impl SharedConnection {
     }
 }
 
-/// Loads all that waits, but for what must not go over this connection.
+/// Loads all queued batches except those that must not go over this connection.
 fn load(flights: &mut Flights, state: &mut SharedState) {
     let strays = state.queue.take_strays(flights.number);
     if !strays.is_empty() {
-        // The connection before was closed, for whatever reason; callers with commands in flight have been told.
+        // The previous connection was closed. Callers with commands in flight have got their errors.
         let error = Error::Lost { cause: Lost::Closed, fate: Fate::NotRun };
         finish_unsent(strays, &mut state.losses, &error);
     }
     flights.load(&mut state.queue);
 }
 
-/// Tells all callers that have lost something. A batch that waits behind a lost one of its caller doesn't run either.
+/// Reports a loss to all affected callers. Queued batches of a caller with a lost batch fail, too.
 fn give_up(broken: Broken, state: &mut SharedState, error: &Error) {
     state.losses.purge();
     state.queue.push_front(broken.unsent_bytes, broken.unsent);
@@ -322,13 +323,13 @@ fn finish_unsent(batches: impl IntoIterator<Item = Waiting>, losses: &mut Losses
     batches.into_iter().for_each(|batch| finish(&batch.slot, not_sent(error.clone()), losses));
 }
 
-/// Noted first, since the caller may wake up at once.
+/// The loss is noted first, because the caller may wake up at once.
 fn finish(slot: &Arc<Slot>, interrupted: Interrupted, losses: &mut Losses) {
     losses.note(slot, &interrupted.error);
     slot.finish(Err(interrupted));
 }
 
-/// Whether the next attempt may fare better: the server is away, starting, or full.
+/// Returns true if another attempt may succeed: the server is unreachable, starting, or full.
 fn may_pass(error: &Error) -> bool {
     match error {
         Error::Connect { .. } | Error::Lost { cause: Lost::Closed | Lost::Io(_) | Lost::Silent(_), .. } => true,
@@ -340,7 +341,7 @@ fn may_pass(error: &Error) -> bool {
     }
 }
 
-/// Between half of it and all.
+/// Returns a random duration between half of `delay` and `delay`.
 fn shortened_at_random(delay: Duration) -> Duration {
     let random = RandomState::new().build_hasher().finish();
     delay.mul_f64(0.5 + 0.5 * (random as f64 / u64::MAX as f64))

@@ -1,4 +1,4 @@
-//! Where a caller waits for the replies to its batch.
+//! A place where a caller waits for the replies to its batch.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
@@ -8,13 +8,13 @@ use resp::parse::Value;
 use super::losses::Caller;
 use crate::error::Interrupted;
 
-/// What became of a batch.
+/// Outcome of a batch.
 pub(super) type BatchOutcome = Result<Vec<Value>, Interrupted>;
 
-/// A place for one outcome, and the one thread that waits for it.
+/// A place for one outcome, and for the one thread that waits for it.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// The caller that handed the batch over.
+    /// The caller that handed over the batch.
     caller: Caller,
     state: Mutex<SlotState>,
 }
@@ -23,26 +23,26 @@ pub(super) struct Slot {
 struct SlotState {
     outcome: Option<BatchOutcome>,
     done: bool,
-    /// Its waiter is to lead, see [`super::shared`].
+    /// True if the waiter was appointed as leader; see [`super::shared`].
     lead: bool,
     waiter: Option<Thread>,
 }
 
-/// Why a wait is over.
+/// Reason for the end of a wait.
 pub(super) enum Call {
-    /// The outcome is there.
+    /// The outcome has arrived.
     Done(BatchOutcome),
-    /// The caller is to lead until it is.
+    /// The caller must lead until the outcome arrives.
     Lead,
 }
 
 impl Slot {
-    /// For a batch of this thread.
+    /// Returns a slot for a batch of this thread.
     pub(super) fn new() -> Self {
         Self { caller: Caller::this(), state: Mutex::default() }
     }
 
-    /// The caller that handed the batch over.
+    /// Returns the caller that handed over the batch.
     pub(super) fn caller(&self) -> Caller {
         self.caller
     }
@@ -51,7 +51,7 @@ impl Slot {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts the outcome in and wakes the waiter.
+    /// Stores the outcome and wakes the waiter.
     pub(super) fn finish(&self, outcome: BatchOutcome) {
         let mut state = self.lock();
         state.outcome = Some(outcome);
@@ -63,17 +63,17 @@ impl Slot {
         }
     }
 
-    /// Whether the outcome has come.
+    /// Returns true if the outcome has arrived.
     pub(super) fn is_done(&self) -> bool {
         self.lock().done
     }
 
-    /// Notes that this thread is going to wait.
+    /// Registers this thread as the waiter.
     pub(super) fn announce(&self) {
         self.lock().waiter = Some(thread::current());
     }
 
-    /// Makes the waiter lead; false if no caller waits here or the wait is over.
+    /// Appoints the waiter as leader. Returns false if no caller waits or the outcome has arrived.
     pub(super) fn appoint(&self) -> bool {
         let mut state = self.lock();
         let Some(waiter) = state.waiter.clone().filter(|_| !state.done) else { return false };
@@ -83,7 +83,7 @@ impl Slot {
         true
     }
 
-    /// Waits, after [`Self::announce`].
+    /// Waits. [`Self::announce`] must be called before.
     pub(super) fn wait(&self) -> Call {
         loop {
             let mut state = self.lock();
@@ -100,7 +100,7 @@ impl Slot {
         }
     }
 
-    /// The outcome, if it has come.
+    /// Returns the outcome, if it has arrived.
     pub(super) fn take(&self) -> Option<BatchOutcome> {
         self.lock().outcome.take()
     }

@@ -1,4 +1,4 @@
-//! The round trips that a process wastes, as its own report has them.
+//! The report of a process on its own wasted round trips.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn a_shared_client_is_watched() {
         for number in 0..300 {
             client.command(&Command::new("HGET").arg("settings").arg(number)).unwrap();
         }
-        // The connection is open, and the loop is told all the same.
+        // The report includes connections that are still open.
         assert!(advice.report().contains("HMGET"), "{}", advice.report());
         drop(client);
     });

@@ -1,4 +1,4 @@
-//! Scripts and transactions, end to end, against Penstock and against Redis itself.
+//! Scripts and transactions, end to end, with Penstock and Redis.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -38,7 +38,7 @@ fn a_script_is_loaded_when_it_is_unknown() {
 }
 
 #[test]
-fn no_script_is_unknown_in_mid_pipeline() {
+fn scripts_are_loaded_before_a_pipeline_calls_them() {
     on_those_with_scripts(|server| {
         let (one, two) = (Script::new("return 1"), Script::new("return ARGV[1]"));
         let mut pipeline = Pipeline::new();
@@ -56,7 +56,7 @@ fn no_script_is_unknown_in_mid_pipeline() {
         for _ in 0..2 {
             check(&pipeline.run(&mut connection).unwrap());
             check(&client.pipeline(&pipeline).unwrap());
-            // Another client flushes them: the next pipeline brings them again.
+            // Another client flushes the scripts. The next pipeline loads them again.
             connect(server).command(&["SCRIPT", "FLUSH"]).unwrap();
         }
     });
@@ -102,7 +102,8 @@ fn a_transaction_runs_as_a_whole_or_not_at_all() {
     });
 }
 
-/// Redis with a user that may do everything but MULTI, and a connection of the default user.
+/// Starts Redis with a user that may do everything except MULTI. Returns a configuration for this user, and a
+/// connection of the default user.
 fn without_multi() -> (Server, Config, Connection) {
     let server = Server::oracle(&[]);
     let mut admin = connect(&server);
@@ -119,7 +120,7 @@ fn two_payments() -> Transaction {
 }
 
 #[test]
-fn where_multi_is_refused_nothing_runs() {
+fn nothing_runs_if_multi_is_refused() {
     let (_server, config, mut admin) = without_multi();
     let client = Client::connect(&config).unwrap();
     let mut connection = Connection::connect(&config).unwrap();
@@ -133,14 +134,14 @@ fn where_multi_is_refused_nothing_runs() {
         }
     }
     assert_eq!(admin.command(&["EXISTS", "alice", "bob"]).unwrap(), Value::Int(0));
-    // Both can still be used, and find out that it has been allowed since.
+    // Both are still usable, and notice that MULTI is allowed now.
     admin.command(&Command::new("ACL SETUSER nm +multi")).unwrap();
     assert_eq!(client.transaction(&two_payments()).unwrap(), [Value::Int(10), Value::Int(10)]);
     assert_eq!(two_payments().run(&mut connection).unwrap().unwrap(), [Value::Int(20), Value::Int(20)]);
 }
 
 #[test]
-fn where_multi_is_refused_meanwhile_it_is_said_what_ran() {
+fn a_later_refusal_of_multi_reports_the_commands_that_ran() {
     let (_server, config, mut admin) = without_multi();
     admin.command(&Command::new("ACL SETUSER nm +multi")).unwrap();
     let client = Client::connect(&config).unwrap();
@@ -157,13 +158,13 @@ fn where_multi_is_refused_meanwhile_it_is_said_what_ran() {
         assert_eq!(refused.code(), b"NOPERM");
         assert_eq!(replies, [Value::Int(sum), Value::Int(sum)]);
     }
-    // Both have learned from it.
+    // Both wait for MULTI's reply from now on.
     assert_eq!(client.transaction(&two_payments()).unwrap_err().server().unwrap().code(), b"NOPERM");
     assert_eq!(two_payments().run(&mut connection).unwrap_err().server().unwrap().code(), b"NOPERM");
     assert_eq!(admin.command(&["GET", "bob"]).unwrap(), bulk("20"));
 }
 
-/// Doubles what a key holds, by way of the client.
+/// Doubles the value of a key in the client.
 fn double(connection: &mut Connection, key: &str) -> Result<Option<Transaction>, Error> {
     let value = number(&connection.command(&["GET", key])?);
     let mut transaction = Transaction::new();
@@ -217,7 +218,7 @@ fn optimistic_changes_of_many_threads_all_count() {
 }
 
 #[test]
-fn contention_has_an_end_and_leaves_nothing_watched() {
+fn contention_ends_with_an_error_and_no_watched_keys() {
     on_both(&[], |server| {
         let mut connection = connect(server);
         let mut other = connect(server);
@@ -229,7 +230,7 @@ fn contention_has_an_end_and_leaves_nothing_watched() {
         let refused = connection.optimistic(&["k"], 3, |connection| connection.command(&["NONSENSE"]).map(|_| None));
         assert!(matches!(refused, Err(Error::Server(_))), "{refused:?}");
         other.command(&["SET", "k", "x"]).unwrap();
-        // Were it watched still, this would not run.
+        // If a key were still watched, this transaction would not run.
         let mut transaction = Transaction::new();
         transaction.add(&["PING"]);
         assert!(transaction.run(&mut connection).unwrap().is_some());
@@ -237,7 +238,7 @@ fn contention_has_an_end_and_leaves_nothing_watched() {
 }
 
 #[test]
-fn what_an_optimistic_change_does_to_its_connection_is_gone_with_it() {
+fn state_that_an_optimistic_change_sets_ends_with_it() {
     on_both(&[], |server| {
         let mut config = config(server);
         config.client_name = Some(b"as-new".into());
@@ -251,7 +252,7 @@ fn what_an_optimistic_change_does_to_its_connection_is_gone_with_it() {
             &mut |connection| connection.command(&["SELECT", "5"]).map(|_| None),
             &mut |connection| connection.command(&["CLIENT", "SETNAME", "other"]).map(|_| None),
             &mut |connection| connection.command(&["HELLO", "3"]).map(|_| None),
-            // Left open: what comes next would only be queued.
+            // Leaves a transaction open, in which later commands would only be queued.
             &mut |connection| connection.command(&["MULTI"]).map(|_| None),
             &mut |connection| {
                 let mut pipeline = Pipeline::new();
@@ -260,7 +261,7 @@ fn what_an_optimistic_change_does_to_its_connection_is_gone_with_it() {
                 Ok(None)
             },
             &mut |_| Ok(Some(in_transaction.clone())),
-            // Another connection in its place.
+            // Replaces the connection by another one.
             &mut |connection| {
                 let mut other = other.take().unwrap();
                 other.command(&["SELECT", "5"])?;
@@ -307,7 +308,7 @@ fn an_attempt_finds_its_connection_as_new() {
 }
 
 #[test]
-fn what_is_set_on_our_side_of_a_connection_is_gone_with_it_too() {
+fn client_side_state_of_a_connection_is_reset_too() {
     on_both(&[], |server| {
         let mut config = config(server);
         config.proto = Proto::Resp3;
@@ -320,7 +321,7 @@ fn what_is_set_on_our_side_of_a_connection_is_gone_with_it_too() {
                 Ok(None)
             })
             .unwrap();
-        // It is the same one, and waits as long as Config says.
+        // The pool returns the same connection, with the read timeout of the configuration.
         let mut next = client.dedicated().unwrap();
         assert_eq!(next.command(&["CLIENT", "ID"]).unwrap(), first);
         assert!(next.command(&["BLPOP", "nothing", "0.2"]).is_ok());

@@ -1,4 +1,4 @@
-//! One connection, end to end, against Penstock and against Redis itself.
+//! One connection, end to end, with Penstock and Redis.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -62,7 +62,7 @@ fn the_handshake_sets_everything() {
 }
 
 #[test]
-fn what_the_server_refuses_is_said() {
+fn refusals_of_the_server_are_reported() {
     on_both(&["--requirepass", "hush"], |server| {
         let refusal = |config: &Config| Connection::connect(config).unwrap_err().server().unwrap().code().to_vec();
         for proto in [Proto::Resp2, Proto::Resp3] {
@@ -98,7 +98,7 @@ fn a_default_name_may_be_refused() {
 #[test]
 fn a_full_server_says_so_even_if_the_name_is_sent_first() {
     let full = ["--maxclients", "1"];
-    // What is kept free for an operator would take the connection, and refuse it the first command on keys.
+    // With reserved connections, Penstock would accept the connection and refuse its first command on keys.
     let penstock = Server::penstock(&[&full[..], &["--operator-connections", "0"]].concat());
     for server in [penstock, Server::oracle(&full)] {
         let mut first = connect(&server);
@@ -125,7 +125,7 @@ fn a_unix_socket() {
 
 #[test]
 fn a_server_that_is_not_there() {
-    let port = tests::server::free_port().unwrap();
+    let port = tests::ports::free_port().unwrap();
     let error = Connection::connect(&Config::tcp("127.0.0.1", port)).unwrap_err();
     assert_eq!(error.to_string(), format!("can't connect to 127.0.0.1:{port}: Connection refused"));
     assert_eq!(error.fate(), Fate::NotRun);
@@ -134,7 +134,7 @@ fn a_server_that_is_not_there() {
 }
 
 #[test]
-fn silence_has_an_end() {
+fn silence_ends_with_a_timeout() {
     on_both(&[], |server| {
         let mut config = config(server);
         config.read_timeout = Some(Duration::from_millis(50));
@@ -143,7 +143,7 @@ fn silence_has_an_end() {
         assert!(error.is_timeout() && error.is_connection_lost(), "{error:?}");
         assert_eq!(error.fate(), Fate::MayHaveRun);
         assert_eq!(error.to_string(), "no reply within 50ms; the command may have run or not");
-        // The late reply must not be taken for another command's.
+        // The late reply must not be mistaken for another command's.
         assert_eq!(connection.command(&["PING"]).unwrap_err().fate(), Fate::NotRun);
     });
 }
@@ -181,7 +181,7 @@ fn pushes_are_set_aside() {
         let confirmed = connection.next_push(Duration::from_secs(20)).unwrap().unwrap();
         assert_eq!(confirmed, Value::Push(vec![bulk("subscribe"), bulk("news"), Value::Int(1)]));
         for text in ["a", "b", "c"] {
-            // What one publishes to oneself comes before the reply.
+            // A message to the publisher itself precedes the reply.
             connection.command(&["PUBLISH", "news", text]).unwrap();
         }
         connection.command(&["PING"]).unwrap();
@@ -191,7 +191,7 @@ fn pushes_are_set_aside() {
             assert_eq!(push, Some(Value::Push(vec![bulk("message"), bulk("news"), bulk(text)])));
         }
         assert_eq!(connection.next_push(Duration::ZERO).unwrap(), None);
-        // A reply that comes while a push is waited for isn't lost.
+        // A reply that arrives during the wait for a push isn't lost.
         connection.send(&["ECHO", "x"]);
         assert_eq!(connection.next_push(Duration::from_millis(50)).unwrap(), None);
         assert_eq!(connection.read_reply().unwrap(), bulk("x"));
@@ -236,7 +236,7 @@ fn a_pipeline_beyond_all_buffers() {
     });
 }
 
-/// CPU time that this thread has used, in hundredths of a second.
+/// Returns the CPU time of this thread, in hundredths of a second.
 fn cpu_ticks() -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
     let fields = stat.rsplit_once(") ").unwrap().1.split(' ').skip(11).take(2);
@@ -249,7 +249,7 @@ fn a_connection_that_has_read_ahead_enough_sleeps_until_it_can_write() {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let mut config = client::Config::tcp("127.0.0.1", listener.local_addr().unwrap().port());
     config.write_timeout = Some(std::time::Duration::from_secs(2));
-    // Sends far more than is read ahead, and reads nothing until that is taken: the client is gone before.
+    // Sends far more than the client reads ahead, and doesn't read until all is taken. The client ends before.
     let server = std::thread::spawn(move || {
         let mut stream = listener.accept().unwrap().0;
         let mut first = [0; 1];
@@ -259,7 +259,7 @@ fn a_connection_that_has_read_ahead_enough_sleeps_until_it_can_write() {
     });
     let mut connection = client::Connection::connect(&config).unwrap();
     connection.send(&client::Command::new("ECHO").arg(vec![b'x'; 32 << 20]));
-    // What is read ahead takes its time as well; waiting takes none.
+    // Reading ahead takes CPU time; waiting takes none.
     let (began, before) = (std::time::Instant::now(), cpu_ticks());
     let error = connection.flush().unwrap_err();
     assert!(error.is_connection_lost() && began.elapsed().as_secs() >= 2, "{error}");

@@ -1,4 +1,4 @@
-//! Connections that are cut at any byte: what the client says about each command must agree with what the server did.
+//! Connections that are cut at any byte: the reported fate of each command must agree with the server's data.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -24,7 +24,7 @@ fn list_length(server: &Server, key: &str) -> u64 {
     }
 }
 
-/// Cuts connections at random after a good part of what a test sends through them.
+/// Returns fuses that cut connections at a random point of a test's traffic.
 fn random_fuse(seed: u64, bytes_max: u64) -> impl Fn(u64) -> Fuse + Send + 'static {
     move |number| {
         let mut rng = Rng::new(seed * 1000 + number);
@@ -35,7 +35,7 @@ fn random_fuse(seed: u64, bytes_max: u64) -> impl Fn(u64) -> Fuse + Send + 'stat
     }
 }
 
-/// What the interruption of a pipeline of RPUSH says must agree with the list.
+/// Checks the counts of an interrupted pipeline of RPUSH against the length of the list.
 fn check_interrupted(server: &Server, key: &str, interrupted: &Interrupted) {
     assert!(matches!(interrupted.error, Error::Lost { .. }), "{interrupted:?}");
     let ran = list_length(server, key);
@@ -43,7 +43,7 @@ fn check_interrupted(server: &Server, key: &str, interrupted: &Interrupted) {
 }
 
 #[test]
-fn a_pipeline_that_is_cut_says_how_far_it_came() {
+fn a_cut_pipeline_reports_its_progress() {
     const COMMANDS: u64 = 2000;
     on_both(&[], |server| {
         let mut cuts = 0;
@@ -64,7 +64,7 @@ fn a_pipeline_that_is_cut_says_how_far_it_came() {
                     cuts += 1;
                     assert_eq!(interrupted.answered, answered);
                     check_interrupted(server, &key, &interrupted);
-                    // It stays so.
+                    // The connection stays unusable.
                     assert!(connection.command(&["PING"]).unwrap_err().is_connection_lost());
                 }
             }
@@ -73,16 +73,16 @@ fn a_pipeline_that_is_cut_says_how_far_it_came() {
     });
 }
 
-/// What one thread of the test below knows of its counter.
+/// A thread's knowledge of its counter in the test below.
 #[derive(Default)]
 struct Tally {
-    /// Commands that were answered.
+    /// Number of answered commands.
     answered: u64,
-    /// Commands that may have run.
+    /// Number of commands that may have run.
     unknown: u64,
 }
 
-/// Counts upwards through a client whose connections break again and again.
+/// Increments a counter through a client with repeatedly broken connections.
 fn count(client: &Client, key: &str, rounds: u64) -> Tally {
     let mut tally = Tally::default();
     let mut last = 0;
@@ -139,7 +139,7 @@ fn a_shared_client_runs_nothing_twice() {
 }
 
 #[test]
-fn a_shared_pipeline_that_is_cut_says_how_far_it_came() {
+fn a_cut_shared_pipeline_reports_its_progress() {
     on_both(&[], |server| {
         let mut cuts = 0;
         for seed in 0..20 {
@@ -163,7 +163,7 @@ fn a_shared_pipeline_that_is_cut_says_how_far_it_came() {
 }
 
 #[test]
-fn a_transaction_that_is_cut_may_have_run_or_has_not() {
+fn a_cut_transaction_reports_its_fate() {
     on_both(&[], |server| {
         let (mut not_run, mut unknown) = (0, 0);
         for there in 0..130 {
@@ -192,12 +192,12 @@ fn a_transaction_that_is_cut_may_have_run_or_has_not() {
                 },
             }
         }
-        // So many bytes has the empty transaction that comes first.
+        // The first 29 bytes are the empty transaction that precedes the real one.
         assert!(not_run >= 29 && unknown > 50, "{not_run} {unknown}");
     });
 }
 
-/// So many bytes the requests take.
+/// Returns the number of bytes that the requests take.
 fn packed_length(requests: &[&str]) -> u64 {
     let mut bytes = Vec::new();
     requests.iter().for_each(|words| Command::new(words).pack(&mut bytes));
@@ -246,7 +246,7 @@ fn an_optimistic_change_that_does_nothing_has_not_run_either() {
 }
 
 #[test]
-fn what_another_connection_lost_in_an_optimistic_change_stays_as_it_is() {
+fn an_optimistic_change_returns_errors_of_other_connections_unchanged() {
     on_both(&[], |server| {
         let proxy = Proxy::start(server.port(), |_| Fuse { there: 5, ..NO_FUSE });
         let mut connection = connect(server);
@@ -256,7 +256,7 @@ fn what_another_connection_lost_in_an_optimistic_change_stays_as_it_is() {
         });
         assert_eq!(lost.unwrap_err().fate(), Fate::MayHaveRun);
         connect(server).command(&["SET", "k", "x"]).unwrap();
-        // Were it watched still, this would not run.
+        // If a key were still watched, this transaction would not run.
         let mut transaction = Transaction::new();
         transaction.add(&["PING"]);
         assert!(transaction.run(&mut connection).unwrap().is_some());
@@ -264,9 +264,9 @@ fn what_another_connection_lost_in_an_optimistic_change_stays_as_it_is() {
 }
 
 #[test]
-fn what_waits_for_a_connection_that_breaks_at_its_beginning_has_not_run() {
+fn commands_have_not_run_if_their_connection_breaks_in_the_handshake() {
     on_both(&[], |server| {
-        // Only the client's first connection gets beyond its SELECT.
+        // Only the client's first connection gets past its SELECT.
         let fuse = |connection| if connection == 0 { NO_FUSE } else { Fuse { there: 10, ..NO_FUSE } };
         let proxy = Proxy::start(server.port(), fuse);
         let mut config = proxy.config();
@@ -284,7 +284,7 @@ fn what_waits_for_a_connection_that_breaks_at_its_beginning_has_not_run() {
 }
 
 #[test]
-fn what_is_no_reply_ends_the_connection() {
+fn an_invalid_reply_ends_the_connection() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {
@@ -315,8 +315,8 @@ fn a_reply_beyond_the_limits_ends_the_connection() {
     });
 }
 
-/// A server whose first connection reads what comes, answers nothing and closes after a while; the following ones are
-/// relayed to `target`.
+/// Starts a server that reads from its first connection, answers nothing and closes it on request. Later connections
+/// are relayed to `target`.
 fn closing_at_first(target: u16) -> (Config, Arc<AtomicBool>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let config = Config::tcp("127.0.0.1", listener.local_addr().unwrap().port());
@@ -336,14 +336,15 @@ fn closing_at_first(target: u16) -> (Config, Arc<AtomicBool>) {
     (config, close)
 }
 
-/// Has the first connection close. Another thread meets it, so that the client knows and this thread doesn't.
+/// Closes the first connection. Another thread notices the loss, so that the client knows of it and this thread
+/// doesn't.
 fn close_unnoticed(client: &Client, close: &AtomicBool) {
     close.store(true, Ordering::SeqCst);
     thread::scope(|scope| drop(scope.spawn(|| client.command(&["PING"])).join().unwrap()));
 }
 
 #[test]
-fn what_follows_a_lost_command_of_the_same_thread_does_not_run() {
+fn later_commands_of_a_thread_do_not_run_after_a_loss() {
     on_both(&[], |server| {
         for flights_max in [1, 2] {
             connect(server).command(&["FLUSHALL"]).unwrap();
@@ -354,7 +355,7 @@ fn what_follows_a_lost_command_of_the_same_thread_does_not_run() {
             let tickets: Vec<_> =
                 ["a", "b", "c", "d"].iter().map(|key| client.submit(&["SET", key, "1"]).unwrap()).collect();
             let other = client.clone();
-            // Another thread's command, which comes behind these and lost nothing.
+            // Another thread's command, which is queued behind these and isn't lost.
             let other = thread::spawn(move || other.command(&["SET", "others", "1"]));
             thread::sleep(Duration::from_millis(200));
             close.store(true, Ordering::SeqCst);
@@ -365,14 +366,14 @@ fn what_follows_a_lost_command_of_the_same_thread_does_not_run() {
             assert_eq!(other.join().unwrap().unwrap(), Value::Simple(b"OK".into()));
             let keys = connect(server).command(&["KEYS", "*"]).unwrap();
             assert_eq!(keys, Value::Array(vec![Value::Bulk(b"others".into())]));
-            // Now that it has been told, the thread goes on.
+            // The thread has seen the loss, and its commands run again.
             client.command(&["SET", "e", "1"]).unwrap();
         }
     });
 }
 
 #[test]
-fn a_pipeline_of_which_the_beginning_is_lost_does_not_go_on() {
+fn a_pipeline_stops_if_its_beginning_is_lost() {
     on_both(&[], |server| {
         let (config, close) = closing_at_first(server.port());
         let mut options = ClientOptions::default();
@@ -394,13 +395,13 @@ fn a_pipeline_of_which_the_beginning_is_lost_does_not_go_on() {
 }
 
 #[test]
-fn a_thread_that_was_not_told_of_a_loss_is_told_before_anything_else_runs() {
+fn a_thread_learns_of_a_loss_before_its_next_command_runs() {
     on_both(&[], |server| {
         let (config, close) = closing_at_first(server.port());
         let client = Client::connect(&config).unwrap();
         let lost = client.submit(&["SET", "a", "1"]).unwrap();
         close.store(true, Ordering::SeqCst);
-        // Another thread notices the loss; this one hasn't heard of it.
+        // Another thread notices the loss. This thread doesn't know of it yet.
         thread::scope(|scope| {
             let other = scope.spawn(|| client.command(&["SET", "others", "1"]));
             let _ = other.join().unwrap();
@@ -409,7 +410,7 @@ fn a_thread_that_was_not_told_of_a_loss_is_told_before_anything_else_runs() {
         drop(client.submit(&["SET", "b", "1"]).unwrap());
         assert_eq!(refused.wait().unwrap_err().fate(), Fate::NotRun);
         client.command(&["SET", "c", "1"]).unwrap();
-        // It is no news any more.
+        // The loss is known already.
         assert_eq!(lost.wait().unwrap_err().fate(), Fate::MayHaveRun);
         client.command(&["SET", "d", "1"]).unwrap();
         assert_eq!(connect(server).command(&["EXISTS", "a", "b", "c", "d"]).unwrap(), Value::Int(2));
@@ -417,7 +418,7 @@ fn a_thread_that_was_not_told_of_a_loss_is_told_before_anything_else_runs() {
 }
 
 #[test]
-fn a_command_that_is_refused_for_a_loss_tells_of_it() {
+fn a_command_refused_after_a_loss_reports_it() {
     on_both(&[], |server| {
         let (config, close) = closing_at_first(server.port());
         let client = Client::connect(&config).unwrap();
@@ -430,7 +431,7 @@ fn a_command_that_is_refused_for_a_loss_tells_of_it() {
 }
 
 #[test]
-fn a_thread_that_does_not_want_to_know_is_not_told() {
+fn a_thread_that_dropped_its_tickets_is_not_informed() {
     on_both(&[], |server| {
         let (config, close) = closing_at_first(server.port());
         let client = Client::connect(&config).unwrap();
@@ -447,7 +448,7 @@ fn a_thread_that_does_not_want_to_know_is_not_told() {
 }
 
 #[test]
-fn a_pipeline_tells_of_a_loss_before_it_too() {
+fn a_pipeline_reports_an_earlier_loss_too() {
     on_both(&[], |server| {
         let (config, close) = closing_at_first(server.port());
         let client = Client::connect(&config).unwrap();

@@ -1,4 +1,4 @@
-//! The client, end to end, against Penstock and against Redis itself. What it takes of memory is the other program's.
+//! End-to-end tests of the client with Penstock and Redis. The memory test is a separate program.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -9,6 +9,7 @@ mod connection;
 mod faults;
 mod pubsub;
 mod sharing;
+mod stopping;
 #[cfg(feature = "tls")]
 mod tls;
 mod window;

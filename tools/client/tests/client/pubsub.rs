@@ -1,4 +1,4 @@
-//! Published messages, end to end, against Penstock and against Redis itself.
+//! Published messages, end to end, with Penstock and Redis.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -65,7 +65,7 @@ fn messages_during_a_subscription_are_kept() {
         for payload in ["1", "2", "3", "4", "5"] {
             publish(server, "a", payload);
         }
-        // They are there before the confirmation is.
+        // The messages precede the confirmation.
         subscriber.subscribe(&["b"]).unwrap();
         assert_eq!(subscriber.dropped(), 2);
         for payload in ["3", "4", "5"] {
@@ -75,7 +75,7 @@ fn messages_during_a_subscription_are_kept() {
 }
 
 #[test]
-fn a_lost_connection_is_said_once_and_made_anew() {
+fn a_lost_connection_is_reported_once_and_replaced() {
     on_all(|server, config| {
         let mut subscriber = PubSub::connect(&config).unwrap();
         subscriber.subscribe(&["a"]).unwrap();
@@ -92,7 +92,7 @@ fn a_lost_connection_is_said_once_and_made_anew() {
 }
 
 #[test]
-fn a_change_of_subscriptions_after_a_loss_is_made_all_the_same() {
+fn subscriptions_can_change_after_a_loss() {
     on_all(|server, config| {
         let mut subscriber = PubSub::connect(&config).unwrap();
         subscriber.subscribe(&["a", "b"]).unwrap();
@@ -133,7 +133,7 @@ fn messages_come_whole_or_not_at_all() {
                 Proxy::start(server.port(), move |number| if number == 0 { Fuse { back, ..NO_FUSE } } else { NO_FUSE });
             let mut config = config.clone();
             config.address = proxy.config().address;
-            // A connection that breaks in the handshake is another test's.
+            // Broken handshakes are covered by another test.
             let Ok(mut subscriber) = PubSub::connect(&config) else { continue };
             if subscriber.subscribe(&["a"]).is_err() {
                 continue;
@@ -157,7 +157,7 @@ fn messages_come_whole_or_not_at_all() {
 }
 
 #[test]
-fn what_the_server_refuses_is_an_error() {
+fn refusals_of_the_server_are_errors() {
     on_both(&[], |server| {
         let mut subscriber = PubSub::connect(&config(server)).unwrap();
         let refused = connect(server).command(&["ACL", "SETUSER", "default", "resetchannels"]);

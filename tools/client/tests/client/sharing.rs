@@ -1,4 +1,4 @@
-//! The shared client, end to end, against Penstock and against Redis itself.
+//! The shared client, end to end, with Penstock and Redis.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -51,7 +51,7 @@ fn many_threads_each_in_its_order() {
     });
 }
 
-/// A server that answers when it is told to, and tells how many requests came with each read.
+/// Starts a server that answers on request, and reports the number of requests in each read.
 fn slow_server(requests_per_read: mpsc::Sender<usize>, answer: mpsc::Receiver<()>) -> Config {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let config = Config::tcp("127.0.0.1", listener.local_addr().unwrap().port());
@@ -95,7 +95,7 @@ fn concurrent_callers_share_a_flight() {
         while calling.load(Ordering::SeqCst) <= CALLERS {
             thread::sleep(Duration::from_millis(1));
         }
-        // Time for the others to queue up behind this one.
+        // Time for the other callers to queue their commands.
         thread::sleep(Duration::from_millis(200));
         answer.send(()).unwrap();
     }
@@ -109,7 +109,7 @@ fn tickets_are_answered_in_order() {
         let client = client(server);
         let tickets: Vec<_> =
             (0..1000).map(|i| client.submit(&Command::new("RPUSH").arg("list").arg(i)).unwrap()).collect();
-        // A command that comes between finds all of them done before its own turn.
+        // An intermediate command runs after all of them.
         assert_eq!(client.command(&["LLEN", "list"]).unwrap(), Value::Int(1000));
         for (i, ticket) in tickets.into_iter().enumerate() {
             assert_eq!(ticket.wait().unwrap(), Value::Int(i as i64 + 1));
@@ -142,7 +142,7 @@ fn pipelines_of_any_size() {
 }
 
 #[test]
-fn what_blocks_has_its_own_connection() {
+fn blocking_commands_have_a_dedicated_connection() {
     on_both(&[], |server| {
         let client = client(server);
         thread::scope(|scope| {
@@ -160,7 +160,7 @@ fn what_blocks_has_its_own_connection() {
             client.command(&["RPUSH", "list", "x"]).unwrap();
             assert_eq!(blocked.join().unwrap().unwrap(), Value::Array(vec![bulk("list"), bulk("x")]));
         });
-        // Its connection is used again.
+        // The dedicated connection is reused.
         let clients =
             || client.command(&["CLIENT", "LIST"]).unwrap().bytes().unwrap().iter().filter(|&&b| b == b'\n').count();
         let before = clients();
@@ -169,7 +169,7 @@ fn what_blocks_has_its_own_connection() {
     });
 }
 
-/// A server that accepts connections and says nothing.
+/// Starts a server that accepts connections and sends nothing.
 fn silent_server() -> Config {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let config = Config::tcp("127.0.0.1", listener.local_addr().unwrap().port());
@@ -179,7 +179,7 @@ fn silent_server() -> Config {
     config
 }
 
-/// What becomes of a command within `patience`.
+/// Returns the outcome of a command within `patience`.
 fn outcome_within(
     patience: Duration,
     client: &Client,
@@ -187,13 +187,13 @@ fn outcome_within(
 ) -> Result<Result<Value, Error>, mpsc::RecvTimeoutError> {
     let (send, outcome) = mpsc::channel();
     let client = client.clone();
-    // It may never end.
+    // The thread may never end.
     thread::spawn(move || send.send(client.command(&Command::new(command))));
     outcome.recv_timeout(patience)
 }
 
 #[test]
-fn what_blocks_does_not_wait_for_a_silent_server_for_ever() {
+fn blocking_commands_time_out_on_a_silent_server() {
     let mut config = silent_server();
     config.read_timeout = Some(Duration::from_millis(100));
     let client = Client::connect(&config).unwrap();
@@ -205,7 +205,7 @@ fn what_blocks_does_not_wait_for_a_silent_server_for_ever() {
 }
 
 #[test]
-fn what_blocks_without_a_limit_waits() {
+fn blocking_commands_without_a_timeout_keep_waiting() {
     const LONGER: Duration = Duration::from_millis(400);
     let mut config = silent_server();
     config.read_timeout = Some(Duration::from_millis(50));
@@ -221,14 +221,15 @@ fn what_blocks_without_a_limit_waits() {
         let mut config = crate::common::config(server);
         config.read_timeout = Some(LONGER);
         let client = Client::connect(&config).unwrap();
-        // An empty reply only after its own timeout, be that longer; and one that no server would let end.
+        // The empty reply comes after the command's own timeout, which may be longer. The second timeout is beyond the
+        // limits of servers.
         assert_eq!(client.command(&["BLPOP", "nothing", "0.6"]).unwrap(), Value::NullArray);
         assert!(outcome_within(LONGER, &client, "BLPOP nothing 9000000000000000").is_err());
     });
 }
 
 #[test]
-fn what_would_change_the_connection_is_refused() {
+fn commands_that_change_the_connection_are_refused() {
     on_both(&[], |server| {
         let client = client(server);
         for command in [
@@ -263,7 +264,7 @@ fn a_transaction_must_not_change_the_connection_either() {
             assert!(matches!(error, Error::NotShareable(_)), "{command}: {error:?}");
         }
         assert_eq!(client.command(&["EXISTS", "k"]).unwrap(), Value::Int(0));
-        // What only blocks does not do so in a transaction.
+        // Blocking commands don't block within a transaction.
         let mut transaction = Transaction::new();
         transaction.add(&["BLPOP", "nothing", "0"]);
         assert_eq!(client.transaction(&transaction).unwrap().len(), 1);
@@ -271,7 +272,7 @@ fn a_transaction_must_not_change_the_connection_either() {
 }
 
 #[test]
-fn a_request_of_nothing_does_not_get_the_reply_of_another() {
+fn an_empty_request_does_not_get_another_reply() {
     on_both(&[], |server| {
         let client = client(server);
         let nothing: [&str; 0] = [];
@@ -298,7 +299,7 @@ fn a_script_does_not_change_the_database_for_others() {
 }
 
 #[test]
-fn whether_writes_were_replicated_is_asked_where_they_were_made() {
+fn wait_is_only_allowed_on_a_dedicated_connection() {
     let server = tests::server::Server::oracle(&[]);
     let client = client(&server);
     client.command(&["SET", "k", "v"]).unwrap();
@@ -327,7 +328,7 @@ fn dedicated_connections_are_bounded() {
         first.command(&["SET", "k", "v"]).unwrap();
         drop(first);
         let mut third = client.dedicated().unwrap();
-        // What the first one did to its connection doesn't outlive it.
+        // Changes that the first caller made to its connection end with it.
         assert_eq!(third.command(&["EXISTS", "k"]).unwrap(), Value::Int(0));
         drop((second, third));
     });
@@ -347,7 +348,7 @@ fn a_killed_connection_is_made_anew() {
             while other.command(&Command::new("CLIENT LIST ID").arg(id)).unwrap() != bulk("") {
                 thread::sleep(Duration::from_millis(1));
             }
-            // Long enough that a resting connection is checked first: the caller doesn't notice.
+            // Long enough that the idle connection is checked before use, and the caller doesn't notice the loss.
             thread::sleep(Duration::from_millis(150));
             assert_eq!(client.command(&["GET", "k"]).unwrap(), bulk("v"));
             assert_eq!(client.reconnections(), round);
@@ -374,7 +375,7 @@ fn a_server_that_comes_back_is_found_again() {
         thread::sleep(Duration::from_millis(300));
         let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
         answer(&listener);
-        // And away it is for good.
+        // Now the server stays away.
     });
     let mut options = ClientOptions::default();
     options.give_up_after = Duration::from_secs(20);
@@ -391,7 +392,7 @@ fn a_server_that_comes_back_is_found_again() {
 }
 
 #[test]
-fn giving_up_is_told_to_all_waiters() {
+fn giving_up_is_reported_to_all_waiters() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let config = Config::tcp("127.0.0.1", listener.local_addr().unwrap().port());
     let mut options = ClientOptions::default();
@@ -419,7 +420,7 @@ fn push_messages_of_the_shared_connection() {
         let Value::Int(id) = client.command(&["CLIENT", "ID"]).unwrap() else { panic!("no id") };
         let mut reader = connect(server);
         let tracking = reader.command(&Command::new("CLIENT TRACKING ON REDIRECT").arg(id));
-        // Penstock need not know client-side caching.
+        // Penstock may lack client-side caching.
         if tracking.is_err() && server.log().contains("Penstock") {
             return;
         }

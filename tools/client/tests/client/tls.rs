@@ -1,4 +1,4 @@
-//! Encrypted connections, against Redis itself.
+//! Encrypted connections, with Redis.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -12,7 +12,7 @@ use client::{Client, Command, Config, Connection, Error, Proto, Value, Window};
 use tests::certificates::Certificates;
 use tests::server::Server;
 
-/// Redis with an encrypted port, and how to reach it.
+/// Starts Redis with a TLS port, and returns its configuration.
 fn server(certificates: &Certificates, asks: bool) -> (Server, Config) {
     let (server, port) = certificates.server(asks);
     let mut config = Config::parse(&format!("rediss://localhost:{port}")).unwrap();
@@ -52,7 +52,7 @@ fn commands_pipelines_and_messages() {
     });
 }
 
-/// Redis doesn't read while it can't write, over TLS; large values both ways fill every buffer there is.
+/// Over TLS, Redis doesn't read while it can't write. Large values in both directions fill every buffer.
 #[test]
 fn large_values_both_ways_at_once() {
     let certificates = Certificates::create();
@@ -104,7 +104,7 @@ fn the_client_shows_its_certificate() {
     config.tls_options.key_file = Some(certificates.path("client.key"));
     assert!(Connection::connect(&config).unwrap().command(&["PING"]).is_ok());
     config.tls_options.ca_file = Some(certificates.path("client.key"));
-    assert!(refusal(&config).ends_with("client.key can't be used: it has no certificate"));
+    assert!(refusal(&config).ends_with("client.key can't be used: the file has no certificate"));
     config.tls_options.ca_file = Some("/nowhere.pem".into());
     assert!(refusal(&config).starts_with("TLS: /nowhere.pem can't be used: "));
 }
@@ -120,8 +120,11 @@ fn a_server_without_tls_is_explained() {
     config.address = Config::tcp("127.0.0.1", listener.local_addr().unwrap().port()).address;
     config.connect_timeout = Duration::from_millis(50);
     let error = Connection::connect(&config).unwrap_err();
-    assert!(error.is_timeout() && error.to_string().ends_with("the TLS handshake took too long"), "{error}");
-    // Or it takes the first message for a command, and answers.
+    assert!(
+        error.is_timeout() && error.to_string().contains("the TLS handshake took too long; the server may"),
+        "{error}"
+    );
+    // Another kind of server takes the first TLS message for a command, and answers.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     config.address = Config::tcp("127.0.0.1", listener.local_addr().unwrap().port()).address;
     config.connect_timeout = PATIENCE;

@@ -1,4 +1,4 @@
-//! Pipelines against servers with all kinds of habits: they must neither wait for each other nor mix up replies.
+//! Pipelines with servers of different behaviour: they must neither deadlock nor mix up replies.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -15,26 +15,26 @@ use client::{Command, Config, Connection, Error, Lost, Next, Pipeline, Request, 
 use proptest::prelude::*;
 use rustix::net::sockopt;
 
-/// How a server of ours treats its connection.
+/// Behaviour of a test server.
 #[derive(Clone, Debug)]
-struct Habits {
-    /// So many bytes it reads at a time.
+struct ServerBehaviour {
+    /// Bytes per read.
     read_bytes: usize,
-    /// So long it rests after each of its first reads.
+    /// Pause after each of the first reads.
     rest: Duration,
-    /// It doesn't read while replies wait to be sent, so that a client that only writes would wait for ever.
+    /// The server doesn't read while it has unsent replies. A client that only writes would wait forever.
     stubborn: bool,
-    /// How large its socket's buffers are; the kernel has a minimum of its own.
+    /// Size of the socket buffers. The kernel has a minimum.
     buffer_bytes: usize,
-    /// So many bytes each reply has.
+    /// Size of each reply.
     reply_bytes: usize,
 }
 
 /// Answers each request with its number and padding, until the client has gone.
-fn serve(mut stream: UnixStream, habits: &Habits) -> std::io::Result<()> {
-    stream.set_nonblocking(!habits.stubborn)?;
+fn serve(mut stream: UnixStream, behaviour: &ServerBehaviour) -> std::io::Result<()> {
+    stream.set_nonblocking(!behaviour.stubborn)?;
     let (mut input, mut output) = (Vec::new(), Vec::new());
-    let mut chunk = vec![0; habits.read_bytes];
+    let mut chunk = vec![0; behaviour.read_bytes];
     let mut rests = 20;
     loop {
         let read = match stream.read(&mut chunk) {
@@ -46,16 +46,16 @@ fn serve(mut stream: UnixStream, habits: &Habits) -> std::io::Result<()> {
         input.extend_from_slice(&chunk[..read]);
         if rests > 0 {
             rests -= 1;
-            thread::sleep(habits.rest);
+            thread::sleep(behaviour.rest);
         }
-        let used = answer_all(&input, &mut output, habits.reply_bytes);
+        let used = answer_all(&input, &mut output, behaviour.reply_bytes);
         input.drain(..used);
         let written = match stream.write(&output) {
             Ok(n) => n,
             Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
             Err(error) => return Err(error),
         };
-        if habits.stubborn {
+        if behaviour.stubborn {
             stream.write_all(&output[written..])?;
             output.clear();
         } else {
@@ -67,7 +67,7 @@ fn serve(mut stream: UnixStream, habits: &Habits) -> std::io::Result<()> {
     }
 }
 
-/// Answers all whole requests of `input`; how many bytes they were.
+/// Answers all complete requests of `input`, and returns their size in bytes.
 fn answer_all(input: &[u8], output: &mut Vec<u8>, reply_bytes: usize) -> usize {
     let mut used = 0;
     // Each request is an array of two: the number in eight digits, and a filling.
@@ -90,14 +90,14 @@ fn answer_all(input: &[u8], output: &mut Vec<u8>, reply_bytes: usize) -> usize {
     used
 }
 
-/// A connection to a server of these habits. A pair of Unix sockets has no timers of its own that small buffers set
-/// off.
-fn start(habits: Habits) -> Connection {
+/// Connects to a server with this behaviour. A pair of Unix sockets avoids TCP's timers, which small buffers would
+/// trigger.
+fn start(behaviour: ServerBehaviour) -> Connection {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    sockopt::set_socket_send_buffer_size(&ours, habits.buffer_bytes).unwrap();
-    sockopt::set_socket_send_buffer_size(&theirs, habits.buffer_bytes).unwrap();
-    // A client that goes away ends the test in its own way.
-    thread::spawn(move || drop(serve(theirs, &habits)));
+    sockopt::set_socket_send_buffer_size(&ours, behaviour.buffer_bytes).unwrap();
+    sockopt::set_socket_send_buffer_size(&theirs, behaviour.buffer_bytes).unwrap();
+    // If the client ends early, its own test reports the failure.
+    thread::spawn(move || drop(serve(theirs, &behaviour)));
     ours.set_nonblocking(true).unwrap();
     let mut config = Config::unix("pair");
     config.read_timeout = Some(crate::common::PATIENCE);
@@ -109,12 +109,12 @@ fn request(number: u64, filling: usize) -> impl Request {
     Command::new(&format!("{number:08}")).arg(vec![b'x'; filling])
 }
 
-fn habits() -> impl Strategy<Value = Habits> {
+fn behaviour() -> impl Strategy<Value = ServerBehaviour> {
     let read_bytes = prop_oneof![Just(1usize), 2usize..100, 1000usize..100_000];
     (read_bytes, 0u64..3, any::<bool>(), 1usize..20_000, prop_oneof![Just(0usize), 0usize..100, 0usize..5000]).prop_map(
         |(read_bytes, rest, stubborn, buffer_bytes, reply_bytes)| {
             let rest = Duration::from_millis(rest);
-            Habits { read_bytes, rest, stubborn, buffer_bytes, reply_bytes }
+            ServerBehaviour { read_bytes, rest, stubborn, buffer_bytes, reply_bytes }
         },
     )
 }
@@ -123,16 +123,16 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_habits_of_a_server_bring_a_pipeline_to_a_halt(
-        habits in habits(),
+    fn a_pipeline_never_deadlocks_with_any_server_behaviour(
+        behaviour in behaviour(),
         bytes in prop_oneof![Just(0usize), 1usize..200_000],
         filling in prop_oneof![Just(0usize), 0usize..10_000],
         commands in 1usize..20_000,
     ) {
-        // As many bytes as are read in a moment, whatever else was drawn.
-        let bytes_max = (habits.read_bytes * 10_000).min(2_000_000);
-        let requests = (bytes_max / (30 + filling + habits.reply_bytes)).max(3);
-        let mut connection = start(habits.clone());
+        // The number of bytes that the server reads in a short time, for any combination of random parameters.
+        let bytes_max = (behaviour.read_bytes * 10_000).min(2_000_000);
+        let requests = (bytes_max / (30 + filling + behaviour.reply_bytes)).max(3);
+        let mut connection = start(behaviour.clone());
         let mut next = 0;
         let all = (0..requests as u64).map(|number| request(number, filling));
         let run = Window { commands, bytes }.run_each(&mut connection, all, |index, reply| {
@@ -164,7 +164,7 @@ fn a_server_that_reads_nothing_ends_in_an_error() {
 }
 
 #[test]
-fn no_more_are_under_way_than_the_window_holds() {
+fn requests_in_flight_never_exceed_the_window() {
     on_both(&[], |server| {
         for commands in [0, 1, 2, 7, 100] {
             let mut connection = connect(server);
@@ -191,7 +191,7 @@ fn no_more_are_under_way_than_the_window_holds() {
 }
 
 #[test]
-fn a_pause_waits_until_all_are_answered() {
+fn a_pause_waits_for_all_replies() {
     on_both(&[], |server| {
         let mut connection = connect(server);
         let under_way = RefCell::new(0);
@@ -223,7 +223,7 @@ fn a_pause_waits_until_all_are_answered() {
 }
 
 #[test]
-fn a_break_takes_the_replies_of_what_was_sent() {
+fn a_break_still_takes_replies_to_sent_requests() {
     on_both(&[], |server| {
         let mut connection = connect(server);
         let issued = RefCell::new(0u64);
@@ -240,13 +240,13 @@ fn a_break_takes_the_replies_of_what_was_sent() {
         let ran = Window::of(50).run(&mut connection, &mut (next, reply)).unwrap();
         assert_eq!((ran, answered), (*issued.borrow(), *issued.borrow()));
         assert!((101..=151).contains(&ran), "{ran}");
-        // The connection is as good as before.
+        // The connection is usable as before.
         assert_eq!(connection.command(&["PING"]).unwrap(), Value::Simple(b"PONG".into()));
     });
 }
 
 #[test]
-fn unread_replies_are_in_the_way() {
+fn unread_replies_prevent_a_run() {
     on_both(&[], |server| {
         let mut connection = connect(server);
         connection.send(&["PING"]);

@@ -1,4 +1,4 @@
-//! What the tests of this crate share: both servers, and a proxy that cuts connections.
+//! Shared helpers of this crate's tests: both servers, and a proxy that cuts connections.
 
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 use client::{Config, Connection, Value};
 use tests::server::Server;
 
-/// Longer than anything that isn't stuck takes.
+/// Longer than any operation that isn't stuck.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs `check` against both servers, started with the directives `args`.
@@ -21,7 +21,7 @@ pub fn on_both(args: &[&str], check: impl Fn(&Server)) {
     check(&Server::oracle(args));
 }
 
-/// The same for tests of scripts, which Penstock need not know.
+/// Like `on_both`, for tests of scripts, which Penstock may lack.
 pub fn on_those_with_scripts(check: impl Fn(&Server)) {
     check(&Server::oracle(&[]));
     let penstock = Server::penstock(&[]);
@@ -46,7 +46,7 @@ pub fn ok() -> Value {
     Value::Simple(b"OK".into())
 }
 
-/// How many bytes a connection may carry to the server and back before it is cut.
+/// Number of bytes that a connection carries in each direction before it is cut.
 #[derive(Clone, Copy, Debug)]
 pub struct Fuse {
     pub there: u64,
@@ -55,7 +55,8 @@ pub struct Fuse {
 
 pub const NO_FUSE: Fuse = Fuse { there: u64::MAX, back: u64::MAX };
 
-/// A proxy in front of a server, which cuts each connection as `fuse` says for its number (the first is 0).
+/// A proxy in front of a server. It cuts each connection according to `fuse`, called with the connection's number (from
+/// 0).
 pub struct Proxy {
     port: u16,
     connections: Arc<AtomicU64>,
@@ -97,7 +98,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Carries bytes between a client and a server, until `fuse` cuts both.
+/// Relays bytes between a client and a server until `fuse` cuts both connections.
 pub fn relay(client: TcpStream, server: TcpStream, fuse: Fuse) {
     let pump = |mut from: TcpStream, mut to: TcpStream, mut left: u64| {
         thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! One connection of the generator: what is still to be sent, what is still to be answered, and since when.
+//! A connection of the generator: its unsent requests, and its unanswered requests with their times.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,58 +9,61 @@ use super::scanner::Scanner;
 use super::socket::Socket;
 use super::template::Batch;
 
-/// Requests that were due one after another and are answered in this order.
+/// Consecutive requests. They are answered in this order.
 #[derive(Clone, Copy, Debug)]
 pub enum Flight {
-    /// Sent together at this time since the start.
+    /// Requests sent together at this time since the start.
     Together { sent: Duration, count: u64 },
-    /// Due at the schedule's times, the first being this number of it.
+    /// Requests due at the schedule's times; `first` is the number of the first one in the schedule.
     Scheduled { first: u64, count: u64 },
 }
 
-/// Where a connection stands.
+/// Phase of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
-    /// The kernel is still connecting.
+    /// The kernel is connecting.
     Connecting,
-    /// The greeting (AUTH, SELECT...) is on its way; this many of its replies are to come.
+    /// The greeting (AUTH, SELECT...) was queued; this many of its replies are pending.
     Greeting(u64),
     /// Requests may be sent.
     Ready,
 }
 
-/// A connection and its queues.
+/// A connection with its queues.
 pub struct Connection {
-    /// The socket; replaced where every request has a connection of its own.
+    /// Index of the node.
+    pub node: usize,
+    /// The socket. With `-k 0` it is replaced for every request.
     pub socket: Socket,
-    /// Where it stands.
+    /// Phase of the connection.
     pub phase: Phase,
-    /// Counts its replies.
+    /// Counts the replies.
     pub scanner: Scanner,
-    /// Requests without a reply, oldest first.
+    /// Unanswered requests, oldest first.
     pub flights: VecDeque<Flight>,
-    /// How many they are.
+    /// Number of unanswered requests.
     pub unanswered: u64,
-    /// The poller watches it for writing, too.
+    /// True if the poller also watches for writability.
     pub watched_for_writing: bool,
-    /// It has taken on requests.
+    /// True if the connection has taken any requests.
     pub used: bool,
-    /// It stands in the line of those that may take on a request that is due.
+    /// True if the connection is in the queue for scheduled requests.
     pub in_line: bool,
-    /// The numbers of requests that have been claimed and are not rendered yet.
+    /// Numbers of requests that were claimed and aren't rendered yet.
     to_render: VecDeque<Range<u64>>,
-    /// Rendered bytes that the socket had no room for.
+    /// Rendered bytes that didn't fit into the socket.
     unsent: Vec<u8>,
     unsent_from: usize,
-    /// The socket has taken bytes that it could not send yet.
+    /// True if the socket has buffered encrypted bytes.
     keeps: bool,
 }
 
 impl Connection {
-    /// A connection that the kernel has begun to connect.
+    /// Returns a connection in phase `Connecting`.
     #[must_use]
-    pub fn new(socket: Socket) -> Connection {
+    pub fn new(node: usize, socket: Socket) -> Connection {
         Connection {
+            node,
             socket,
             phase: Phase::Connecting,
             scanner: Scanner::default(),
@@ -76,7 +79,7 @@ impl Connection {
         }
     }
 
-    /// Takes on a flight of requests, of which `first` is the first one's number in the run; `flush` sends them.
+    /// Takes a flight of requests. `first` is the number of the first one in the run. `flush` sends them.
     pub fn take_on(&mut self, flight: Flight, first: u64) {
         let (Flight::Together { count, .. } | Flight::Scheduled { count, .. }) = flight;
         self.used = true;
@@ -85,12 +88,12 @@ impl Connection {
         self.to_render.push_back(first..first + count);
     }
 
-    /// Queues bytes that are no request of the run, such as the greeting.
+    /// Queues bytes that don't belong to the run, for example the greeting.
     pub fn queue(&mut self, bytes: &[u8]) {
         self.unsent.extend_from_slice(bytes);
     }
 
-    /// Sends as much as the socket takes.
+    /// Sends as many bytes as the socket takes.
     pub fn flush(&mut self, batch: &mut Batch) -> io::Result<()> {
         self.hand_over(batch)?;
         self.keeps = self.socket.send_kept()?;
@@ -120,13 +123,13 @@ impl Connection {
         }
     }
 
-    /// Whether the socket has to become writable before everything is sent.
+    /// Returns true if some bytes can only be sent after the socket becomes writable.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         self.keeps || !self.to_render.is_empty() || self.unsent_from < self.unsent.len()
     }
 
-    /// Takes `count` of the oldest flight's requests, or what there is of it, out of the unanswered ones.
+    /// Removes up to `count` requests of the oldest flight from the unanswered ones, and returns them.
     pub fn answered(&mut self, count: u64) -> Option<Flight> {
         let oldest = self.flights.front_mut()?;
         let done = match oldest {
@@ -154,6 +157,7 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
+    use super::super::distribution::{Distribution, Numbers};
     use super::super::template::Template;
     use super::*;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -161,14 +165,14 @@ mod tests {
 
     fn pair() -> (Connection, std::os::unix::net::UnixStream) {
         let (a, b) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK, None).unwrap();
-        (Connection::new(Socket::Plain(a)), b.into())
+        (Connection::new(0, Socket::Plain(a)), b.into())
     }
 
     #[test]
-    fn what_the_socket_has_no_room_for_is_sent_later() {
+    fn bytes_beyond_the_socket_buffer_are_sent_later() {
         let (mut connection, mut peer) = pair();
         let template = Template::new(&["ECHO", "__data__"], &[b'x'; 1000], false);
-        let mut batch = Batch::new(&template, 10_000, 1, 1);
+        let mut batch = Batch::new(&template.into(), 10_000, Numbers::new(1, Distribution::Uniform), 1);
         let request = batch.render(0, 1).len();
         connection.take_on(Flight::Together { sent: Duration::ZERO, count: 5000 }, 0);
         connection.flush(&mut batch).unwrap();

@@ -1,11 +1,13 @@
-//! The load generator: many connections on few threads, requests that are rendered and replies that are counted at a
-//! few nanoseconds each, so that the server is what is measured.
+//! The load generator: many connections on few threads. Rendering a request and counting a reply take a few nanoseconds
+//! each, so that the measurement is dominated by the server.
 
 mod connection;
+mod distribution;
 mod random;
 mod scanner;
 mod schedule;
 mod shared;
+mod slots;
 mod socket;
 mod template;
 mod worker;
@@ -15,35 +17,37 @@ use std::sync::{Barrier, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 use std::{fmt, io, thread};
 
-use client::{Command, Config, Encryption, Proto, Request};
+use client::{Command, Config, Proto, Request};
 use hdrhistogram::Histogram;
 
+pub use distribution::{Distribution, Numbers};
 pub use random::Random;
 pub use scanner::Scanner;
+pub use slots::NodeLoad;
 pub use socket::Address;
-pub use template::Template;
+pub use template::{Mix, TAG, Template};
 
 use shared::Shared;
 use worker::{Measured, Worker};
 
-/// Longest latency that is told apart, in nanoseconds: an hour.
+/// Maximum recorded latency, in nanoseconds: an hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
-/// Digits of a latency that are exact.
+/// Exact digits of a latency.
 const LATENCY_DIGITS: u8 = 3;
-/// How often progress is told.
+/// Interval between progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What every connection sends first, and how many replies answer it.
+/// Requests that every connection sends first, and the number of their replies.
 #[derive(Clone, Debug, Default)]
 pub struct Greeting {
-    /// Requests, encoded.
+    /// Encoded requests.
     pub bytes: Vec<u8>,
-    /// How many they are.
+    /// Number of requests.
     pub replies: u64,
 }
 
 impl Greeting {
-    /// What `config` asks for: password, protocol, database.
+    /// Returns the greeting for `config`: password, protocol and database.
     #[must_use]
     pub fn of(config: &Config) -> Greeting {
         let mut greeting = Greeting::default();
@@ -68,82 +72,80 @@ impl Greeting {
     }
 }
 
-/// What is to be sent, and how.
+/// Description of a load.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// The server.
-    pub address: Address,
-    /// How connections are encrypted, if they are.
-    pub encryption: Option<Encryption>,
-    /// What connections begin with.
+    /// The server, or the primaries of a cluster. The connections are distributed evenly.
+    pub nodes: Vec<NodeLoad>,
+    /// First requests of every connection.
     pub greeting: Greeting,
-    /// The request.
-    pub template: Template,
-    /// How many requests in all.
+    /// The requests.
+    pub mix: Mix,
+    /// Total number of requests.
     pub requests: u64,
-    /// Connections of all threads together; at least as many as threads.
+    /// Total number of connections; at least the number of threads.
     pub clients: usize,
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
-    /// Requests of one connection that may be unanswered at a time.
+    /// Maximum number of unanswered requests of one connection.
     pub depth: u64,
-    /// Requests a second by the clock, instead of as fast as the replies come.
+    /// Requests per second on a fixed schedule, instead of as fast as replies arrive.
     pub rate: Option<f64>,
-    /// Whether a connection serves more than one pipeline.
+    /// True if a connection serves more than one pipeline.
     pub keep_alive: bool,
-    /// Random numbers in requests are below this.
-    pub numbers: u64,
-    /// Where random numbers begin.
+    /// Random numbers in requests.
+    pub numbers: Numbers,
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// An error reply ends the run.
+    /// True if an error reply ends the run.
     pub stop_on_error: bool,
 }
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Clone, Debug, Default)]
 pub struct RunProgress {
-    /// Since the start.
+    /// Time since the start.
     pub elapsed: Duration,
-    /// Replies.
+    /// Number of replies.
     pub answered: u64,
-    /// Sum of their latencies in nanoseconds.
+    /// Sum of latencies in nanoseconds.
     pub latency_sum_ns: u64,
-    /// Error replies.
+    /// Number of error replies.
     pub errors: u64,
-    /// The text of the last of them.
+    /// Text of the last error reply.
     pub latest_error: String,
 }
 
-/// What a run has measured.
+/// Results of a run.
 #[derive(Clone, Debug)]
 pub struct RunOutcome {
-    /// From the start to the last reply.
+    /// Time from the start to the last reply.
     pub took: Duration,
-    /// Latencies in nanoseconds; from when a request was due, where there was a rate.
+    /// Latencies in nanoseconds; with a rate, they count from the scheduled time.
     pub latencies: Histogram<u64>,
-    /// Error replies.
+    /// Number of error replies.
     pub errors: u64,
-    /// It was stopped before all requests were answered.
+    /// True if the run was stopped before all requests were answered.
     pub interrupted: bool,
 }
 
-/// Why a run came to nothing.
+/// Reason for a failed run.
 #[derive(Debug)]
 pub enum RunFailure {
-    /// There is no connection.
+    /// Connecting failed.
     Unreachable {
-        /// Of the server.
+        /// Address of the server.
         address: String,
-        /// In the operating system's words.
+        /// The operating system's text.
         reason: String,
     },
     /// The server closed a connection.
     Closed,
-    /// The server answered with an error.
+    /// The server sent an error reply.
     Reply(String),
-    /// The server answered something else than RESP.
+    /// The server sent an invalid reply.
     Malformed(String),
-    /// The operating system failed.
+    /// The operating system reported an error.
     Io(io::Error),
 }
 
@@ -165,7 +167,7 @@ impl From<io::Error> for RunFailure {
     }
 }
 
-/// An empty histogram of latencies in nanoseconds.
+/// Returns an empty histogram of latencies in nanoseconds.
 #[must_use]
 pub fn latencies() -> Histogram<u64> {
     match Histogram::new_with_bounds(1, LATENCY_NS_MAX, LATENCY_DIGITS) {
@@ -174,7 +176,7 @@ pub fn latencies() -> Histogram<u64> {
     }
 }
 
-/// Runs a load to its end, or until `interrupt` is set; `observe` is told a few times a second how far it is.
+/// Runs a load to its end, or until `interrupt` is set. `observe` gets the progress several times a second.
 pub fn run(
     load: &Load,
     interrupt: &AtomicBool,
@@ -192,7 +194,7 @@ pub fn run(
                 if result.is_err() {
                     shared.stop();
                 }
-                // The receiver lives until all have reported.
+                // The receiver outlives all threads.
                 let _ = report.send(result);
             });
         }
@@ -200,8 +202,8 @@ pub fn run(
     })
 }
 
-/// Opens a load's connections with one thread and keeps them without a request, until one of them ends: the reason.
-/// `connected` is called when all of them are there; a server may yet refuse those that are too many for it.
+/// Opens the connections of a load with one thread and keeps them idle until one of them ends. Returns the reason.
+/// `connected` is called when all connections are open; the server may still refuse surplus ones afterwards.
 pub fn idle(load: &Load, connected: &mut dyn FnMut() -> io::Result<()>) -> RunFailure {
     let shared = Shared::default();
     let held = Worker::new(load, &shared, 0).and_then(|mut worker| {
@@ -215,7 +217,7 @@ pub fn idle(load: &Load, connected: &mut dyn FnMut() -> io::Result<()>) -> RunFa
     }
 }
 
-/// One thread's life. All begin together, when all are connected or one has failed.
+/// Runs one thread. All threads begin together after all have connected or one has failed.
 fn work(
     load: &Load,
     shared: &Shared,
@@ -271,7 +273,7 @@ fn gather(
 
 fn add(outcome: &mut RunOutcome, measured: &Measured) {
     outcome.took = outcome.took.max(measured.took);
-    // Both have the same bounds, so that nothing can be out of range.
+    // Both histograms have the same bounds, so that no value is out of range.
     let _ = outcome.latencies.add(&measured.latencies);
 }
 

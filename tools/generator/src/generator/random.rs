@@ -1,25 +1,25 @@
-//! Numbers that spread keys: quick, repeatable from a seed, and good for nothing that must be secret.
+//! Random numbers for keys: fast and repeatable from a seed, and not suitable for secrets.
 
-/// By how much the state grows with each number.
+/// Increment of the state for each number.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
 pub struct Random(u64);
 
 impl Random {
-    /// The same seed gives the same numbers.
+    /// Creates a generator. Equal seeds give equal numbers.
     #[must_use]
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// The same after so many numbers: the state is their count, so that there is nothing to be drawn for it.
+    /// Creates a generator in its state after `drawn` numbers, in constant time, because the state grows linearly.
     #[must_use]
     pub fn after(seed: u64, drawn: u64) -> Random {
         Random(seed.wrapping_add(STEP.wrapping_mul(drawn)))
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(STEP);
         let mut z = self.0;
@@ -28,12 +28,17 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `limit`; 0 where the limit is 0. The bias is below limit / 2^64.
+    /// Returns a number below `limit`, or 0 if the limit is 0. The bias is below limit / 2^64.
     pub fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }
 
-    /// Printable bytes, the same for the same seed.
+    /// Returns a number from 0 to below 1, with the 53 bits of an `f64`.
+    pub fn fraction(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Returns printable bytes. Equal seeds give equal bytes.
     #[must_use]
     pub fn letters(&mut self, count: usize) -> Vec<u8> {
         (0..count).map(|_| b'A' + self.below(26) as u8).collect()

@@ -1,57 +1,52 @@
-//! Counting replies without building them: all a load generator needs of a reply is where it ends and whether it is an
-//! error.
+//! Counts replies without building values. The load generator only needs the end of each reply and its error status.
 //!
 //! Source of the formats: the "Redis serialization protocol specification" page of Redis's documentation.
 
 use std::fmt;
 
-/// Longest line that is kept while its end has not arrived, in bytes: errors quote what was sent, but not without end.
+/// Maximum length of a partial line, in bytes. Errors quote their requests, but not without limit.
 const LINE_BYTES_MAX: usize = 64 << 10;
-/// Most elements of one reply, nested ones included; a server that announces more is not understood.
+/// Maximum number of elements of a reply, including nested ones. Larger announcements are invalid.
 const ELEMENTS_MAX: u64 = 1 << 40;
 
-/// What counts replies of one connection, however they are cut by the network.
+/// Counts the replies of one connection, for any fragmentation by the network.
 #[derive(Default)]
 pub struct Scanner {
-    /// The beginning of a line whose end has not arrived.
+    /// Partial line.
     line: Vec<u8>,
-    /// Bytes of a bulk string, its line end included, that are still to come.
+    /// Remaining bytes of a bulk string, including its line end.
     skip: u64,
-    /// Values that are still to come before the reply in progress is whole; 0 between two replies.
+    /// Number of missing values of the current reply; 0 between two replies.
     open: u64,
-    /// The reply in progress is a push message, which answers nothing.
+    /// True if the current reply is a push message, which answers no request.
     push: bool,
 }
 
-/// What one call has found.
+/// Result of one call.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Tally {
-    /// Replies that became whole.
+    /// Number of completed replies.
     pub replies: u64,
-    /// How many of them are errors.
+    /// Number of error replies among them.
     pub errors: u64,
 }
 
-/// The stream is no RESP.
+/// The stream isn't valid RESP.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Malformed {
-    /// The line that is not understood, shortened.
+    /// The invalid line, shortened.
     pub line: String,
 }
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the server's reply is not understood: {:?}; is it a server that speaks the Redis protocol?",
-            self.line
-        )
+        write!(f, "invalid reply: {:?}; does this server speak the Redis protocol?", self.line)
     }
 }
 
 impl Scanner {
-    /// Counts what ends within `bytes`, which follow those of the call before. `on_error` is given the text of each
-    /// error that is a reply by itself.
+    /// Counts the replies that end within `bytes`, which continue the bytes of the previous call. `on_error` gets the
+    /// text of each top-level error.
     pub fn feed(&mut self, bytes: &[u8], on_error: &mut dyn FnMut(&[u8])) -> Result<Tally, Malformed> {
         let mut tally = Tally::default();
         let mut rest = bytes;
@@ -89,7 +84,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// A line with its type byte and with the carriage return at its end.
+    /// Handles a complete line, with its type byte and its carriage return.
     fn line_ended(&mut self, line: &[u8], tally: &mut Tally, on_error: &mut dyn FnMut(&[u8])) -> Result<(), Malformed> {
         let outermost = self.open == 0;
         if outermost {
@@ -122,7 +117,7 @@ impl Scanner {
         }
         self.push |= outermost && kind == b'>';
         self.open += elements;
-        // An attribute stands before the value that it belongs to and is none itself.
+        // An attribute precedes its value and doesn't count as one.
         if kind != b'|' {
             self.value_ended(tally);
         }
@@ -137,14 +132,14 @@ impl Scanner {
     }
 }
 
-/// The number after the type byte; `None` is the -1 of a null.
+/// Parses the number after the type byte. `None` is the -1 of a null.
 fn length(line: &[u8]) -> Result<Option<u64>, Malformed> {
     let digits = line[1..].strip_suffix(b"\r").unwrap_or(&line[1..]);
     if digits == b"-1" {
         return Ok(None);
     }
     let digit = |n: u64, b: &u8| b.is_ascii_digit().then(|| n * 10 + u64::from(b - b'0'));
-    // 18 digits can't overflow, and no server has a string or an array as long.
+    // 18 digits can't overflow, and no server has a string or an array of this length.
     let number = (1..=18).contains(&digits.len()).then(|| digits.iter().try_fold(0, digit)).flatten();
     number.map(Some).ok_or_else(|| malformed(line))
 }
@@ -157,7 +152,7 @@ fn malformed(line: &[u8]) -> Malformed {
 mod tests {
     use super::*;
 
-    /// Feeds a stream cut at every place, and byte by byte: the answer must always be the same.
+    /// Feeds the stream cut at every position, and byte by byte. All results must be equal.
     fn check(stream: &[u8], replies: u64, errors: &[&str]) {
         for cut in 0..=stream.len() {
             scan(&[&stream[..cut], &stream[cut..]], replies, errors);
@@ -182,7 +177,7 @@ mod tests {
     fn plain_replies_are_counted_wherever_they_are_cut() {
         check(b"+OK\r\n+PONG\r\n:12\r\n$3\r\nfoo\r\n$0\r\n\r\n$-1\r\n*-1\r\n", 7, &[]);
         check(b"-ERR no\r\n+OK\r\n-WRONGPASS x\r\n", 3, &["ERR no", "WRONGPASS x"]);
-        // Line ends and type bytes inside a string are nothing but bytes.
+        // Line ends and type bytes inside a string have no meaning.
         check(b"$12\r\n+OK\r\n-ERR\r\n!\r\n+OK\r\n", 2, &[]);
     }
 
@@ -199,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_refused() {
+    fn invalid_replies_are_refused() {
         let feed = |bytes: &[u8]| Scanner::default().feed(bytes, &mut |_| {}).unwrap_err().line;
         assert_eq!(feed(b"HTTP/1.1 400 Bad Request\r\n"), "HTTP/1.1 400 Bad Request");
         assert_eq!(feed(b"$x\r\n"), "$x");

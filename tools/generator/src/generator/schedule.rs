@@ -1,29 +1,29 @@
-//! When requests are due at a given rate. It looks at no clock: times are durations since the start.
+//! Due times of requests at a given rate. This module reads no clock: times are durations since the start.
 
 use std::time::Duration;
 
-/// A constant rate, counted from the start, so that what is late is never forgotten.
+/// A constant rate, counted from the start, so that delays never reduce the number of requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
     per_second: f64,
-    /// Where this schedule's first request falls within the interval: several threads that share a rate take turns.
+    /// Time of this schedule's first request within the interval. Threads that share a rate take turns.
     offset_s: f64,
 }
 
 impl Schedule {
-    /// The share of one of `shares` that together make `per_second` requests a second.
+    /// Returns one of `shares` schedules that together make `per_second` requests per second.
     #[must_use]
     pub fn share(per_second: f64, index: usize, shares: usize) -> Schedule {
         Schedule { per_second: per_second / shares as f64, offset_s: index as f64 / per_second }
     }
 
-    /// When the request with this number, from 0, is to be sent.
+    /// Returns the due time of a request, numbered from 0.
     #[must_use]
     pub fn due(&self, number: u64) -> Duration {
         Duration::try_from_secs_f64(self.offset_s + number as f64 / self.per_second).unwrap_or(Duration::MAX)
     }
 
-    /// How many requests are due by `elapsed`.
+    /// Returns the number of requests that are due by `elapsed`.
     #[must_use]
     pub fn count(&self, elapsed: Duration) -> u64 {
         let since_first = elapsed.as_secs_f64() - self.offset_s;

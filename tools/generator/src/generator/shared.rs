@@ -1,10 +1,10 @@
-//! What the threads of a run share: how much is claimed, how far it is, whether to stop.
+//! State shared by the threads of a run: claimed requests, progress, and the stop flag.
 
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Counters of one run. All are hints for progress but `claimed`, which divides the requests.
+/// Counters of one run. `claimed` divides the requests between the threads; all others only show progress.
 #[derive(Default)]
 pub struct Shared {
     stop: AtomicBool,
@@ -16,9 +16,9 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Takes up to `wanted` of `total` requests that no thread has taken yet, and returns their numbers.
+    /// Claims up to `wanted` of `total` requests, and returns their numbers.
     pub fn claim(&self, wanted: u64, total: u64) -> Range<u64> {
-        // Reading first keeps the counter from running on after the end.
+        // The check keeps the counter from growing after the end.
         if self.all_claimed(total) {
             return total..total;
         }
@@ -26,7 +26,7 @@ impl Shared {
         before.min(total)..before.saturating_add(wanted).min(total)
     }
 
-    /// Whether nothing is left to claim.
+    /// Returns true if all requests are claimed.
     pub fn all_claimed(&self, total: u64) -> bool {
         self.claimed.load(Relaxed) >= total
     }
@@ -37,7 +37,7 @@ impl Shared {
         self.latency_sum_ns.fetch_add(latency_sum_ns, Relaxed);
     }
 
-    /// Counts an error and remembers its text.
+    /// Counts an error and stores its text.
     pub fn note_error(&self, text: &[u8]) {
         self.errors.fetch_add(1, Relaxed);
         if let Ok(mut latest) = self.latest_error.lock() {
@@ -45,12 +45,12 @@ impl Shared {
         }
     }
 
-    /// The text of the last error; empty before the first.
+    /// Returns the text of the last error; empty before the first.
     pub fn latest_error(&self) -> String {
         self.latest_error.lock().map(|text| text.clone()).unwrap_or_default()
     }
 
-    /// Replies, the sum of their latencies in nanoseconds, and errors so far.
+    /// Returns the number of replies, the sum of their latencies in nanoseconds, and the number of errors so far.
     pub fn so_far(&self) -> (u64, u64, u64) {
         (self.answered.load(Relaxed), self.latency_sum_ns.load(Relaxed), self.errors.load(Relaxed))
     }
@@ -60,7 +60,7 @@ impl Shared {
         self.stop.store(true, Relaxed);
     }
 
-    /// Whether they are asked to.
+    /// Returns true if the threads should end.
     pub fn stopped(&self) -> bool {
         self.stop.load(Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Sockets that never wait: to an address of either kind, connecting and encryption included.
+//! Nonblocking sockets for TCP and Unix addresses, including connecting and encryption.
 
 use std::fmt;
 use std::io;
@@ -10,7 +10,7 @@ use client::{Encryption, Stream};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
-/// Where a server listens.
+/// Address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A resolved TCP address.
@@ -20,7 +20,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// Resolves a name; the first of its addresses, IPv4 before IPv6, as most servers listen there.
+    /// Resolves a name to its first address. IPv4 comes before IPv6, because most servers listen there.
     pub fn resolve(address: &client::Address) -> io::Result<Address> {
         let (host, port) = match address {
             client::Address::Unix(path) => return Ok(Address::Unix(path.clone())),
@@ -44,7 +44,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Begins to connect and returns at once; that the socket becomes writable tells the end, and `outcome` how it ended.
+/// Starts to connect and returns at once. The socket becomes writable at the end, and `outcome` returns the result.
 fn begin_connect(address: &Address) -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let family = match address {
@@ -68,14 +68,14 @@ fn begin_connect(address: &Address) -> io::Result<OwnedFd> {
 
 /// A connection's socket.
 pub enum Socket {
-    /// Bytes as they are.
+    /// A plain socket.
     Plain(OwnedFd),
-    /// Encrypted ones.
+    /// An encrypted stream.
     Encrypted(Box<dyn Stream>),
 }
 
 impl Socket {
-    /// Begins to connect.
+    /// Starts to connect.
     pub fn connect(address: &Address, encryption: Option<&Encryption>) -> io::Result<Socket> {
         let socket = begin_connect(address)?;
         match encryption {
@@ -84,12 +84,12 @@ impl Socket {
         }
     }
 
-    /// How the connecting, which has ended, ended.
+    /// Returns the result of connecting.
     pub fn outcome(&self) -> io::Result<()> {
         sockopt::socket_error(self)?.map_err(Into::into)
     }
 
-    /// Sends what there is room for: 0 bytes where there is none.
+    /// Sends as many bytes as fit, possibly 0.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let sent = match self {
             Socket::Plain(socket) => rustix::net::send(socket, bytes, SendFlags::NOSIGNAL).map_err(Into::into),
@@ -98,7 +98,7 @@ impl Socket {
         or_none(sent).map(|sent| sent.unwrap_or(0))
     }
 
-    /// Sends what encryption has kept back; whether there is something left.
+    /// Sends buffered encrypted bytes. Returns true if some are left.
     pub fn send_kept(&mut self) -> io::Result<bool> {
         match self {
             Socket::Encrypted(stream) if stream.wants_write() => or_none(stream.flush()).map(|sent| sent.is_none()),
@@ -106,7 +106,7 @@ impl Socket {
         }
     }
 
-    /// Receives what is there; none if nothing is, 0 at the end.
+    /// Receives available bytes. Returns `None` if there are none, and 0 at the end of the stream.
     pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let received = match self {
             Socket::Plain(socket) => rustix::io::read(socket, buffer).map_err(Into::into),
@@ -125,7 +125,7 @@ impl AsFd for Socket {
     }
 }
 
-/// None where one would have to wait.
+/// Converts `WouldBlock` to `None`.
 fn or_none<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(done) => Ok(Some(done)),

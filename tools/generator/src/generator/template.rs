@@ -1,27 +1,37 @@
-//! Requests that are encoded once; only the random numbers in them are written anew.
+//! Requests are encoded once. Only their random numbers are rewritten.
 
 use client::Request;
+use client::cluster::TAG_BYTES;
 
+use super::distribution::Numbers;
 use super::random::Random;
 
-/// What stands in an argument for a random number.
+/// Placeholder for a random number.
 pub const RAND_INT: &str = "__rand_int__";
-/// What stands in an argument for the data of `-d` bytes.
+/// Placeholder for a value of `-d` bytes.
 pub const DATA: &str = "__data__";
-/// Digits of a random number; by design as many as its placeholder has bytes, so that writing one changes no length.
+/// Placeholder for a hash tag, in a cluster. The word in the braces is as long as a tag, so that lengths in the request
+/// stay valid.
+pub const TAG: &str = "{tag}";
+/// Digits of a random number. The placeholder has the same length, so that lengths in the request stay valid.
 const DIGITS: usize = RAND_INT.len();
-/// Requests that are rendered at once: bytes that still fit into a core's own cache, with what reads them.
+/// Distinguishes the random numbers for tags from those for keys.
+const TAG_SEED: u64 = 0x7461_6773;
+/// Maximum size of a rendered batch in bytes. It fits into a core's private cache together with the receive buffer.
 const BATCH_BYTES_MAX: usize = 64 << 10;
 
-/// One encoded request and where its random numbers stand.
+/// An encoded request with the positions of its random numbers.
 #[derive(Clone, Debug)]
 pub struct Template {
     bytes: Vec<u8>,
     holes: Vec<usize>,
+    /// Positions of hash tags, behind their braces.
+    tags: Vec<usize>,
 }
 
 impl Template {
-    /// Encodes a command. With `randomize`, each `__rand_int__` becomes a place for a number; else it is sent as it is.
+    /// Encodes a command. With `randomize`, each `__rand_int__` becomes a place for a number; otherwise it is sent
+    /// literally.
     #[must_use]
     pub fn new(arguments: &[impl AsRef<[u8]>], data: &[u8], randomize: bool) -> Template {
         let with_data: Vec<Vec<u8>> = arguments.iter().map(|a| replace(a.as_ref(), DATA.as_bytes(), data)).collect();
@@ -30,11 +40,18 @@ impl Template {
         Template::raw(bytes, randomize)
     }
 
-    /// A request that is encoded already, such as an inline one.
+    /// Creates a template from an encoded request, for example an inline command.
     #[must_use]
     pub fn raw(bytes: Vec<u8>, randomize: bool) -> Template {
         let holes = if randomize { positions(&bytes, RAND_INT.as_bytes()) } else { Vec::new() };
-        Template { bytes, holes }
+        Template { bytes, holes, tags: Vec::new() }
+    }
+
+    /// Makes each `{tag}` a place for the hash tag of a slot. All tags of a request are equal.
+    #[must_use]
+    pub fn with_tags(mut self) -> Template {
+        self.tags = positions(&self.bytes, TAG.as_bytes()).into_iter().map(|at| at + 1).collect();
+        self
     }
 }
 
@@ -60,52 +77,152 @@ fn replace(text: &[u8], word: &[u8], by: &[u8]) -> Vec<u8> {
     replaced
 }
 
-/// A run of equal requests, which one thread sends again and again with new numbers.
+/// The requests of a load: one kind, or several in a ratio.
+#[derive(Clone, Debug)]
+pub struct Mix(Vec<Kind>);
+
+/// Requests of one kind.
+#[derive(Clone, Debug)]
+struct Kind {
+    template: Template,
+    /// Number of requests up to this kind in each round of the ratio.
+    up_to: u64,
+}
+
+impl From<Template> for Mix {
+    fn from(template: Template) -> Mix {
+        Mix(vec![Kind { template, up_to: 1 }])
+    }
+}
+
+impl Mix {
+    /// Returns a mix of requests. In every round, each template has the number of requests that is given with it.
+    /// Templates with 0 are left out.
+    #[must_use]
+    pub fn of(kinds: impl IntoIterator<Item = (Template, u64)>) -> Mix {
+        let mut up_to = 0;
+        let kinds = kinds.into_iter().filter(|(_, share)| *share > 0).map(|(template, share)| {
+            up_to += share;
+            Kind { template, up_to }
+        });
+        Mix(kinds.collect())
+    }
+
+    /// Returns the kind of a request. Its number in the run determines it, so the ratio is exact.
+    fn kind(&self, number: u64) -> Option<&Template> {
+        let place = number % self.0.last()?.up_to.max(1);
+        self.0.iter().find(|kind| place < kind.up_to).map(|kind| &kind.template)
+    }
+
+    fn only(&self) -> Option<&Template> {
+        if let [kind] = &self.0[..] { Some(&kind.template) } else { None }
+    }
+}
+
+/// A sequence of requests. One thread sends it repeatedly with new numbers.
 pub struct Batch {
     bytes: Vec<u8>,
-    request_bytes: usize,
-    holes: Vec<usize>,
+    mix: Mix,
+    capacity: usize,
+    /// The tags that requests get.
+    tags: Vec<[u8; TAG_BYTES]>,
     seed: u64,
-    numbers: u64,
+    numbers: Numbers,
 }
 
 impl Batch {
-    /// Room for at most `requests` requests, or fewer where they are long. Numbers go from 0 to `numbers` - 1.
+    /// Creates a batch for at most `requests` requests, or fewer if they are long.
     #[must_use]
-    pub fn new(template: &Template, requests: usize, numbers: u64, seed: u64) -> Batch {
-        let fitting = (BATCH_BYTES_MAX / template.bytes.len().max(1)).max(1);
-        Batch {
-            bytes: template.bytes.repeat(requests.clamp(1, fitting)),
-            request_bytes: template.bytes.len(),
-            holes: template.holes.clone(),
-            seed,
-            numbers,
+    pub fn new(mix: &Mix, requests: usize, numbers: Numbers, seed: u64) -> Batch {
+        let longest = mix.0.iter().map(|kind| kind.template.bytes.len()).max().unwrap_or_default();
+        let fitting = (BATCH_BYTES_MAX / longest.max(1)).max(1);
+        let capacity = requests.clamp(1, fitting);
+        let bytes = mix.only().map_or_else(Vec::new, |template| template.bytes.repeat(capacity));
+        Batch { bytes, mix: mix.clone(), capacity, tags: Vec::new(), seed, numbers }
+    }
+
+    /// Sets the hash tags for the next renderings.
+    pub fn set_tags(&mut self, tags: Vec<[u8; TAG_BYTES]>) {
+        self.tags = tags;
+    }
+
+    /// Adds a hash tag for the next renderings.
+    pub fn add_tag(&mut self, tag: [u8; TAG_BYTES]) {
+        if !self.tags.contains(&tag) {
+            self.tags.push(tag);
         }
     }
 
-    /// How many requests one rendering holds at most.
-    #[must_use]
-    pub fn capacity(&self) -> usize {
-        self.bytes.len() / self.request_bytes.max(1)
+    /// Removes a hash tag. The last one stays, because requests need one.
+    pub fn remove_tag(&mut self, tag: [u8; TAG_BYTES]) {
+        if self.tags.len() > 1 {
+            self.tags.retain(|known| *known != tag);
+        }
     }
 
-    /// The bytes of `requests` requests (not above the capacity) of the run, of which `first` is the first one's
-    /// number: the same number gives the same bytes, whichever thread renders them and when.
+    /// Returns the maximum number of requests per rendering.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Renders `requests` requests (at most the capacity); `first` is the number of the first one in the run. A
+    /// request's number determines its bytes, independently of thread and time.
     pub fn render(&mut self, first: u64, requests: usize) -> &[u8] {
-        let used = &mut self.bytes[..requests * self.request_bytes];
-        if !self.holes.is_empty() {
-            let mut random = Random::after(self.seed, first.wrapping_mul(self.holes.len() as u64));
-            for request in used.chunks_exact_mut(self.request_bytes) {
-                for &hole in &self.holes {
-                    write_digits(&mut request[hole..hole + DIGITS], random.below(self.numbers));
-                }
+        let Some(template) = self.mix.only() else { return self.render_mixed(first, requests) };
+        let request_bytes = template.bytes.len();
+        let used = &mut self.bytes[..requests * request_bytes];
+        if !template.holes.is_empty() {
+            let mut random = Random::after(self.seed, first.wrapping_mul(template.holes.len() as u64));
+            for request in used.chunks_exact_mut(request_bytes) {
+                fill(request, &template.holes, &self.numbers, &mut random);
+            }
+        }
+        if !template.tags.is_empty() && !self.tags.is_empty() {
+            let mut random = Random::after(self.seed ^ TAG_SEED, first);
+            for request in used.chunks_exact_mut(request_bytes) {
+                set_tag(request, &template.tags, &self.tags, &mut random);
             }
         }
         used
     }
+
+    /// Renders requests of several kinds. Their lengths differ, so they are copied each time.
+    fn render_mixed(&mut self, first: u64, requests: usize) -> &[u8] {
+        self.bytes.clear();
+        let holes_max = self.mix.0.iter().map(|kind| kind.template.holes.len()).max().unwrap_or_default() as u64;
+        for number in (first..).take(requests) {
+            let Some(template) = self.mix.kind(number) else { break };
+            let start = self.bytes.len();
+            self.bytes.extend_from_slice(&template.bytes);
+            let request = &mut self.bytes[start..];
+            let mut random = Random::after(self.seed, number.wrapping_mul(holes_max));
+            fill(request, &template.holes, &self.numbers, &mut random);
+            if !self.tags.is_empty() {
+                set_tag(request, &template.tags, &self.tags, &mut Random::after(self.seed ^ TAG_SEED, number));
+            }
+        }
+        &self.bytes
+    }
 }
 
-/// Writes the last digits of a number, with zeros before it, as many as there is room for.
+/// Writes random numbers into the places of a request.
+#[inline]
+fn fill(request: &mut [u8], holes: &[usize], numbers: &Numbers, random: &mut Random) {
+    for &hole in holes {
+        write_digits(&mut request[hole..hole + DIGITS], numbers.draw(random));
+    }
+}
+
+/// Writes one random tag into all places of a request.
+fn set_tag(request: &mut [u8], places: &[usize], tags: &[[u8; TAG_BYTES]], random: &mut Random) {
+    let tag = tags[random.below(tags.len() as u64) as usize];
+    for &place in places {
+        request[place..place + TAG_BYTES].copy_from_slice(&tag);
+    }
+}
+
+/// Writes the last digits of a number, with leading zeros, into the available places.
 fn write_digits(digits: &mut [u8], mut number: u64) {
     for pair in digits.rchunks_exact_mut(2) {
         let two = (number % 100) as u8;
@@ -117,7 +234,31 @@ fn write_digits(digits: &mut [u8], mut number: u64) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::distribution::Distribution;
     use super::*;
+
+    fn batch_of(template: &Template, requests: usize, limit: u64) -> Batch {
+        Batch::new(&Mix::from(template.clone()), requests, Numbers::new(limit, Distribution::Uniform), 7)
+    }
+
+    #[test]
+    fn a_mix_has_its_ratio_and_equal_requests_in_any_batch() {
+        let set = Template::new(&["SET", "{tag}k:__rand_int__", "v"], b"", true).with_tags();
+        let get = Template::new(&["GET", "{tag}k:__rand_int__"], b"", true).with_tags();
+        let unused = Template::new(&["DEL", "k"], b"", true);
+        let mix = Mix::of([(set, 1), (unused, 0), (get, 3)]);
+        let numbers = Numbers::new(1 << 40, Distribution::Uniform);
+        let mut batch = Batch::new(&mix, 100, numbers, 7);
+        batch.set_tags(vec![*b"aaa", *b"bbb"]);
+        let together = batch.render(2, 41).to_vec();
+        let one_by_one: Vec<u8> = (2..43).flat_map(|number| batch.render(number, 1).to_vec()).collect();
+        assert_eq!(together, one_by_one);
+        let text = String::from_utf8(together).unwrap();
+        let kinds: String = text.lines().filter(|line| ["SET", "GET"].contains(line)).map(|line| &line[..1]).collect();
+        assert_eq!(kinds, format!("{}G", "GGSG".repeat(10)));
+        assert!(text.contains("{aaa}k:") && text.contains("{bbb}k:") && !text.contains("{tag}"));
+        assert!(!text.contains("__rand_int__"));
+    }
 
     #[test]
     fn a_command_is_encoded_with_its_data() {
@@ -127,9 +268,33 @@ mod tests {
     }
 
     #[test]
+    fn all_tags_of_a_request_are_equal() {
+        let template = Template::new(&["MSET", "a{tag}", "{tag}", "b{tag}:__rand_int__", "v"], b"", true).with_tags();
+        let mut batch = batch_of(&template, 8, 1000);
+        batch.set_tags(vec![*b"aaa", *b"ccc"]);
+        batch.add_tag(*b"bbb");
+        batch.remove_tag(*b"ccc");
+        let mut seen = std::collections::BTreeSet::new();
+        for first in (0..80).step_by(8) {
+            let text = String::from_utf8(batch.render(first, 8).to_vec()).unwrap();
+            for request in text.split("*5\r\n").filter(|request| !request.is_empty()) {
+                let tags: Vec<&str> = request.split('{').skip(1).map(|rest| &rest[..4]).collect();
+                assert!(tags.len() == 3 && tags.iter().all(|tag| *tag == tags[0]), "{request}");
+                seen.insert(tags[0].to_owned());
+            }
+        }
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["aaa}", "bbb}"]);
+        // The last tag stays, and without tags the word is sent literally.
+        batch.remove_tag(*b"aaa");
+        batch.remove_tag(*b"bbb");
+        assert!(batch.render(0, 1).windows(5).any(|word| word == b"{bbb}"));
+        assert!(batch_of(&template, 1, 1).render(0, 1).windows(5).any(|word| word == b"{tag}"));
+    }
+
+    #[test]
     fn every_rendering_has_new_numbers_within_the_range() {
         let template = Template::new(&["MSET", "__rand_int__", "v", "x__rand_int__", "v"], b"", true);
-        let mut batch = Batch::new(&template, 3, 1000, 7);
+        let mut batch = batch_of(&template, 3, 1000);
         assert_eq!(batch.capacity(), 3);
         let mut seen = std::collections::BTreeSet::new();
         for i in 0..50 {
@@ -145,9 +310,9 @@ mod tests {
     #[test]
     fn a_request_has_its_numbers_in_any_batch() {
         let template = Template::new(&["SET", "__rand_int__", "__rand_int__"], b"", true);
-        let mut batch = Batch::new(&template, 10, 1 << 40, 7);
+        let mut batch = batch_of(&template, 10, 1 << 40);
         let together = batch.render(3, 4).to_vec();
-        let mut another = Batch::new(&template, 10, 1 << 40, 7);
+        let mut another = batch_of(&template, 10, 1 << 40);
         let one_by_one: Vec<u8> = (3..7).flat_map(|number| another.render(number, 1).to_vec()).collect();
         assert_eq!(together, one_by_one);
         assert_ne!(together, batch.render(4, 4));
@@ -163,7 +328,7 @@ mod tests {
     #[test]
     fn long_requests_are_rendered_one_at_a_time() {
         let template = Template::new(&["SET", "k", DATA], &vec![b'x'; 1 << 20], false);
-        let mut batch = Batch::new(&template, 100, 1, 1);
+        let mut batch = batch_of(&template, 100, 1);
         assert_eq!(batch.capacity(), 1);
         assert!(batch.render(0, 1).len() > 1 << 20);
     }

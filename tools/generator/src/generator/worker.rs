@@ -1,8 +1,8 @@
-//! One thread of the generator: its connections, and the loop that keeps them busy.
+//! One thread of the generator: its connections, and the loop that serves them.
 //!
-//! Without a rate, every connection sends its next pipeline when the last reply of the one before has come. With a
-//! rate, requests are due by the clock, whatever the server does; one that finds no connection free is sent late, and
-//! its latency counts from when it was due.
+//! Without a rate, every connection sends its next pipeline after the last reply of the previous one. With a rate,
+//! requests are due at fixed times, regardless of the server. If no connection is free, a request is sent late, and its
+//! latency counts from its due time.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -11,6 +11,7 @@ use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use client::cluster::slot_tag;
 use hdrhistogram::Histogram;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -19,35 +20,40 @@ use rustix::io::Errno;
 use super::connection::{Connection, Flight, Phase};
 use super::schedule::Schedule;
 use super::shared::Shared;
+use super::slots::{Moved, NodeLoad, moved};
 use super::socket::Socket;
 use super::template::Batch;
 use super::{Load, RunFailure, latencies};
 
-/// Bytes read at once: more than a socket's receive buffer holds by default on a loopback connection.
+/// Bytes per read: more than the default receive buffer of a loopback socket.
 const READ_BYTES: usize = 256 << 10;
-/// Events taken from the kernel at once.
+/// Maximum number of events per poll.
 const EVENTS_AT_ONCE: usize = 256;
-/// Longest sleep, after which the thread looks whether it is to stop.
+/// Maximum sleep, after which the thread checks the stop flag.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
-/// How long connecting and greeting may take.
+/// Time limit for connecting and the greeting.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
-/// How the thread decides when to send.
+/// Pause after a reply that a moving slot or a failover causes.
+const UNSETTLED_PAUSE: Duration = Duration::from_millis(10);
+
+/// Pacing of requests.
 enum Pace {
-    /// When the replies to the last pipeline are there.
+    /// A connection sends after the replies to its last pipeline.
     Answered,
-    /// When it is time.
-    /// `issued` and `quota` count this thread's requests, of which `first` is the first one's number in the run.
+    /// Requests are sent on schedule. `issued` and `quota` count this thread's requests; `first` is the number of its
+    /// first one in the run.
     Clock { schedule: Schedule, issued: u64, quota: u64, first: u64, line: VecDeque<usize> },
 }
 
-/// A thread's state.
+/// State of a thread.
 pub struct Worker<'a> {
     load: &'a Load,
     shared: &'a Shared,
     epoll: OwnedFd,
     connections: Vec<Connection>,
-    batch: Batch,
+    /// The requests for each node.
+    batches: Vec<Batch>,
     pace: Pace,
     in_flight: u64,
     histogram: Histogram<u64>,
@@ -55,16 +61,16 @@ pub struct Worker<'a> {
     started: Instant,
 }
 
-/// What a thread has measured.
+/// Results of a thread.
 pub struct Measured {
     /// Latencies in nanoseconds.
     pub latencies: Histogram<u64>,
-    /// From the start to the last reply.
+    /// Time from the start to the last reply.
     pub took: Duration,
 }
 
 impl<'a> Worker<'a> {
-    /// The `index`th of the load's threads, not connected yet.
+    /// Creates thread number `index` of the load, without connections.
     pub fn new(load: &'a Load, shared: &'a Shared, index: usize) -> Result<Worker<'a>, RunFailure> {
         let share = |total: u64| total / load.threads as u64 + u64::from((index as u64) < total % load.threads as u64);
         let shares_before = |total: u64| {
@@ -86,28 +92,30 @@ impl<'a> Worker<'a> {
             shared,
             epoll: epoll::create(CreateFlags::CLOEXEC).map_err(io::Error::from)?,
             connections: Vec::new(),
-            batch: Batch::new(&load.template, load.depth as usize, load.numbers, load.seed),
+            batches: load.nodes.iter().map(|node| batch(load, node)).collect(),
             pace,
             in_flight: 0,
             histogram: latencies(),
             buffer: vec![0; READ_BYTES],
             started: Instant::now(),
         };
-        for _ in 0..share(load.clients as u64) {
-            let connection = Connection::new(worker.begin_connect()?);
+        let first = shares_before(load.clients as u64);
+        for number in first..first + share(load.clients as u64) {
+            let node = number as usize % load.nodes.len();
+            let connection = Connection::new(node, worker.begin_connect(node)?);
             worker.watch_new(&connection.socket, worker.connections.len())?;
             worker.connections.push(connection);
         }
         Ok(worker)
     }
 
-    fn begin_connect(&self) -> Result<Socket, RunFailure> {
-        let socket = Socket::connect(&self.load.address, self.load.encryption.as_ref());
-        socket.map_err(|error| self.unreachable(&error))
+    fn begin_connect(&self, node: usize) -> Result<Socket, RunFailure> {
+        let NodeLoad { address, encryption, .. } = &self.load.nodes[node];
+        Socket::connect(address, encryption.as_ref()).map_err(|error| self.unreachable(node, reason(&error)))
     }
 
-    fn unreachable(&self, error: &io::Error) -> RunFailure {
-        RunFailure::Unreachable { address: self.load.address.to_string(), reason: reason(error) }
+    fn unreachable(&self, node: usize, reason: String) -> RunFailure {
+        RunFailure::Unreachable { address: self.load.nodes[node].address.to_string(), reason }
     }
 
     fn watch_new(&self, socket: &Socket, index: usize) -> Result<(), RunFailure> {
@@ -115,14 +123,14 @@ impl<'a> Worker<'a> {
         Ok(epoll::add(&self.epoll, socket, EventData::new_u64(index as u64), flags).map_err(io::Error::from)?)
     }
 
-    /// Waits until every connection may send requests.
+    /// Waits until every connection is ready for requests.
     pub fn connect(&mut self) -> Result<(), RunFailure> {
         let began = Instant::now();
         let mut events = Vec::with_capacity(EVENTS_AT_ONCE);
-        while self.connections.iter().any(|connection| connection.phase != Phase::Ready) {
+        while let Some(pending) = self.connections.iter().find(|connection| connection.phase != Phase::Ready) {
             if began.elapsed() > CONNECT_MAX {
                 let reason = format!("no answer within {} seconds", CONNECT_MAX.as_secs());
-                return Err(RunFailure::Unreachable { address: self.load.address.to_string(), reason });
+                return Err(self.unreachable(pending.node, reason));
             }
             self.wait(SLEEP_MAX, &mut events)?;
             for event in &events {
@@ -135,7 +143,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Keeps connections that were connected, without a request, until one of them is refused or closed.
+    /// Keeps open connections idle until one of them is refused or closed.
     pub fn idle(&mut self) -> Result<Infallible, RunFailure> {
         let mut events = Vec::with_capacity(EVENTS_AT_ONCE);
         loop {
@@ -149,7 +157,7 @@ impl<'a> Worker<'a> {
     /// Sends and receives until all requests are answered or the run is stopped.
     pub fn run(mut self, started: Instant) -> Result<Measured, RunFailure> {
         self.started = started;
-        // A sleeping thread is else woken up to 50 microseconds late, which would count as the server's latency.
+        // By default a thread wakes up to 50 microseconds late, which would count as the server's latency.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         for index in 0..self.connections.len() {
             self.next_flight(index)?;
@@ -194,7 +202,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Does what a socket is ready for; requests are sent only once the run `goes`.
+    /// Handles the events of a socket. Requests are sent only if `goes` is true.
     fn serve(&mut self, index: usize, flags: EventFlags, goes: bool) -> Result<(), RunFailure> {
         if self.connections[index].phase == Phase::Connecting {
             self.greet(index)?;
@@ -208,10 +216,10 @@ impl<'a> Worker<'a> {
         self.flush(index)
     }
 
-    /// The kernel has connected or given up; queues what every connection begins with.
+    /// Handles the end of connecting, and queues the greeting.
     fn greet(&mut self, index: usize) -> Result<(), RunFailure> {
         let connected = self.connections[index].socket.outcome();
-        connected.map_err(|error| self.unreachable(&error))?;
+        connected.map_err(|error| self.unreachable(self.connections[index].node, reason(&error)))?;
         let connection = &mut self.connections[index];
         connection.queue(&self.load.greeting.bytes);
         connection.phase = match self.load.greeting.replies {
@@ -221,7 +229,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Reads once; what there is beyond is announced again.
+    /// Reads once. The poller reports remaining bytes again.
     fn receive(&mut self, index: usize) -> Result<(), RunFailure> {
         let connection = &mut self.connections[index];
         let received = match connection.socket.receive(&mut self.buffer).map_err(closed_or_broken)? {
@@ -229,12 +237,27 @@ impl<'a> Worker<'a> {
             Some(received) => received,
             None => return Ok(()),
         };
-        let shared = self.shared;
-        let tally = connection.scanner.feed(&self.buffer[..received], &mut |text| shared.note_error(text));
+        let (shared, node) = (self.shared, connection.node);
+        let is_cluster = self.load.nodes[node].name.is_some();
+        let mut changes = Vec::new();
+        let tally = connection.scanner.feed(&self.buffer[..received], &mut |text| {
+            shared.note_error(text);
+            changes.extend(if is_cluster { moved(text) } else { None });
+        });
         let tally = tally.map_err(|malformed| RunFailure::Malformed(malformed.to_string()))?;
-        if tally.errors > 0 && (self.load.stop_on_error || connection.phase != Phase::Ready) {
+        let stops = self.load.stop_on_error && tally.errors > changes.len() as u64;
+        if tally.errors > 0 && (stops || connection.phase != Phase::Ready) {
             return Err(RunFailure::Reply(self.shared.latest_error()));
         }
+        let is_temporary = changes.contains(&Moved::Temporarily);
+        for change in changes {
+            self.note_moved(node, change);
+        }
+        if is_temporary {
+            // redis-benchmark waits as well. The slot's next owner is known soon.
+            std::thread::sleep(UNSETTLED_PAUSE);
+        }
+        let connection = &mut self.connections[index];
         match connection.phase {
             Phase::Greeting(left) if left > tally.replies => connection.phase = Phase::Greeting(left - tally.replies),
             Phase::Greeting(_) => connection.phase = Phase::Ready,
@@ -243,7 +266,17 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Records the latency of `replies` replies that have just become whole.
+    /// Sends the next requests of a slot to its new owner. A node that joined after the start gets none.
+    fn note_moved(&mut self, from: usize, change: Moved) {
+        let Moved::To(slot, owner) = change else { return };
+        self.batches[from].remove_tag(slot_tag(slot));
+        let to = self.load.nodes.iter().position(|node| node.name.as_ref() == Some(&owner));
+        if let Some(to) = to.filter(|to| *to != from) {
+            self.batches[to].add_tag(slot_tag(slot));
+        }
+    }
+
+    /// Records the latency of `replies` completed replies.
     fn answered(&mut self, index: usize, mut replies: u64) -> Result<(), RunFailure> {
         let now = self.started.elapsed();
         let (mut count, mut sum_ns) = (0, 0);
@@ -273,7 +306,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Gives a connection that may send its next requests, or puts it into the line of those that wait for some.
+    /// Sends the next requests on a free connection, or appends it to the queue for scheduled requests.
     fn next_flight(&mut self, index: usize) -> Result<(), RunFailure> {
         let connection = &mut self.connections[index];
         let used = connection.unanswered == 0 && connection.used;
@@ -309,7 +342,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Sends what is due to the connections that stand in line, spread evenly.
+    /// Sends due requests on the queued connections, evenly distributed.
     fn send_due(&mut self) -> Result<(), RunFailure> {
         loop {
             let Pace::Clock { schedule, issued, quota, first, line } = &mut self.pace else { return Ok(()) };
@@ -331,7 +364,8 @@ impl<'a> Worker<'a> {
 
     /// Replaces a connection by a new one.
     fn reconnect(&mut self, index: usize) -> Result<(), RunFailure> {
-        let fresh = Connection::new(self.begin_connect()?);
+        let node = self.connections[index].node;
+        let fresh = Connection::new(node, self.begin_connect(node)?);
         self.watch_new(&fresh.socket, index)?;
         self.connections[index] = fresh;
         Ok(())
@@ -342,7 +376,7 @@ impl<'a> Worker<'a> {
         if connection.phase == Phase::Connecting {
             return Ok(());
         }
-        connection.flush(&mut self.batch).map_err(closed_or_broken)?;
+        connection.flush(&mut self.batches[connection.node]).map_err(closed_or_broken)?;
         let stuck = connection.is_stuck();
         if stuck != connection.watched_for_writing {
             connection.watched_for_writing = stuck;
@@ -354,7 +388,14 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Notes a latency, not below a nanosecond, and returns it.
+/// Returns the requests of a node.
+fn batch(load: &Load, node: &NodeLoad) -> Batch {
+    let mut batch = Batch::new(&load.mix, load.depth as usize, load.numbers.clone(), load.seed);
+    batch.set_tags(node.slots.iter().map(|slot| slot_tag(*slot)).collect());
+    batch
+}
+
+/// Records a latency of at least one nanosecond, and returns it.
 fn record(histogram: &mut Histogram<u64>, now: Duration, since: Duration, count: u64) -> u64 {
     let ns = now.saturating_sub(since).as_nanos().clamp(1, u128::from(super::LATENCY_NS_MAX)) as u64;
     histogram.saturating_record_n(ns, count);
@@ -368,7 +409,7 @@ fn closed_or_broken(error: io::Error) -> RunFailure {
     }
 }
 
-/// What an error says, without the number that std appends.
+/// Returns an error's text without the number that std appends.
 fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()

@@ -7,69 +7,69 @@ use clap::{ArgAction, Args};
 
 use crate::args::positive;
 
-/// Shows what pipelining, multi-key commands and scripts save, by the experiments of the Redis manual and of three
-/// articles, with tables like theirs.
+/// Shows the savings of pipelining, multi-key commands and scripts, with the experiments of the Redis manual and of
+/// three articles, and tables like theirs.
 ///
-/// Without a URL a Penstock is started for it and ended afterwards. On a server of yours only keys that begin with
-/// penstock-bench: are written, and removed again.
+/// Without a URL it starts a Penstock server and stops it afterwards. On your server it writes only keys that begin
+/// with penstock-bench: and removes them at the end.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct PipeliningArgs {
-    /// The server: redis://user:password@host:port/db or unix:///path.
+    /// URL of the server: redis://user:password@host:port/db or unix:///path.
     #[arg(value_name = "URL")]
     pub url: Option<String>,
-    /// A second server, measured in alternation with the first, both shown with their ratio.
+    /// URL of a second server; the two are measured in alternation and compared.
     #[arg(long, value_name = "URL")]
     pub against: Option<String>,
-    /// Makes every round trip longer by so much (250ms, 44us, 1.5s): a proxy delays each direction by half of it.
+    /// Add this delay to every round trip (250ms, 44us, 1.5s), with a proxy that delays each direction by half of it.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub rtt: Option<Duration>,
-    /// Experiments to run, as a list of pings, keys, sets, movies, incr, depths; by default all but depths.
+    /// Experiments to run, as a list of pings, keys, sets, movies, incr, depths; by default all except depths.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub only: Vec<Topic>,
-    /// Sweeps these depths of a pipeline: throughput, and the server's memory for replies that wait.
+    /// Measure pipelines of these depths: throughput, and the server's memory for unread replies.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = positive)]
     pub depths: Vec<u64>,
-    /// Bytes of the values that the sweep reads.
+    /// Size of the values that --depths reads, in bytes.
     #[arg(short = 'd', long = "value-bytes", value_name = "BYTES", default_value_t = 1000, value_parser = positive)]
     pub value_bytes: u64,
-    /// Multiplies the number of commands of every experiment.
+    /// Multiply the number of commands of every experiment by this factor.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor)]
     pub scale: f64,
-    /// Most seconds for one row of a table; a row that takes longer is cut off and its time estimated, marked with ~
+    /// Time limit for one row of a table in seconds; a longer row is cut off and its time estimated, marked with ~
     /// [default: 60, or 5 with --rtt].
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     pub limit: Option<u64>,
-    /// Measures every row so many times, the servers taking turns, and shows the run with the median time and the spread
-    /// [default: 3, but only once what takes longer than 2 seconds].
+    /// Number of measurements of every row, with the servers in turn; the table shows the one with the median time, and
+    /// the spread [default: 3, or 1 for rows of more than 2 seconds].
     #[arg(long, value_name = "NUMBER", value_parser = positive)]
     pub rounds: Option<u64>,
-    /// Also writes one self-contained page with charts and tables.
+    /// Also write a self-contained HTML page with charts and tables.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// One JSON document instead of tables, for programs.
+    /// Print one JSON document instead of tables.
     #[arg(long)]
     pub json: bool,
     /// Show this help.
-    // The tool itself has none of clap's own, since its -h is the host.
+    // `bench` itself has no help flag of clap's, because its -h is the host.
     #[arg(short = 'h', long, action = ArgAction::Help)]
     help: Option<bool>,
 }
 
-/// What can be asked for with `--only`.
+/// Experiments for `--only`.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topic {
-    /// PINGs without and with a pipeline.
+    /// PING without and with a pipeline.
     Pings,
-    /// SET and GET against MSET and MGET.
+    /// SET and GET compared with MSET and MGET.
     Keys,
-    /// SETs without and with a pipeline.
+    /// SET without and with a pipeline.
     Sets,
-    /// An autocompletion index, with fewer and fewer round trips.
+    /// An autocompletion index, with fewer round trips in each step.
     Movies,
-    /// INCR four times, step by step.
+    /// INCR four times, one by one and in a pipeline.
     Incr,
-    /// Depths of a pipeline.
+    /// Pipelines of several depths.
     Depths,
 }
 
@@ -84,19 +84,19 @@ Examples:
 Exit status: as of penstock bench; 1, too, where keys could not be removed.";
 
 const DEPTHS_DEFAULT: [u64; 5] = [1, 10, 100, 1000, 10_000];
-/// Commands of a pipeline of the sweep at most: all of them are kept in memory until they are sent.
+/// Maximum depth of a pipeline in the sweep: all its commands are in memory before they are sent.
 const DEPTH_MAX: u64 = 1_000_000;
-/// Bytes of a pipeline's values at most: the server may have to keep the replies.
+/// Maximum size of a pipeline's values in bytes: the server may have to keep the replies.
 const REPLY_BYTES_MAX: u64 = 1 << 30;
-/// How often a row is measured unless the user says so: often enough to see how far the rounds differ.
+/// Default number of measurements of a row: enough to show the spread.
 const ROUNDS: u64 = 3;
-/// A row that took so long is measured once: what disturbs it now and then is a small part of it.
+/// Rows of at least this duration are measured once, because occasional disturbances are a small part of it.
 const ROUND_LONG: Duration = Duration::from_secs(2);
 const LIMIT_S: u64 = 60;
 const LIMIT_WITH_RTT_S: u64 = 5;
 
 impl PipeliningArgs {
-    /// Whether a topic is to be measured.
+    /// Returns true if a topic is selected.
     #[must_use]
     pub fn wants(&self, topic: Topic) -> bool {
         match topic {
@@ -105,16 +105,16 @@ impl PipeliningArgs {
         }
     }
 
-    /// Depths to sweep.
+    /// Returns the depths of the sweep.
     #[must_use]
     pub fn depths(&self) -> Vec<u64> {
         if self.depths.is_empty() { DEPTHS_DEFAULT.to_vec() } else { self.depths.clone() }
     }
 
-    /// Finds out whether the sweep's pipelines have a size that two programs can keep in memory.
+    /// Checks that the sweep's pipelines fit into the memory of client and server.
     ///
     /// # Errors
-    /// In words for the user.
+    /// Returns a message for the user.
     pub fn check_depths(&self) -> Result<(), String> {
         let replies_max = |depth: &u64| depth.checked_mul(self.value_bytes).filter(|bytes| *bytes <= REPLY_BYTES_MAX);
         match self.depths().iter().find(|depth| **depth > DEPTH_MAX || replies_max(depth).is_none()) {
@@ -127,7 +127,7 @@ impl PipeliningArgs {
         }
     }
 
-    /// Whether a row is measured once more that was measured `done` times, the longest for so long.
+    /// Returns true if a row needs another measurement after `done` ones, with the given longest time.
     #[must_use]
     pub fn wants_round(&self, done: u64, longest: Duration) -> bool {
         match self.rounds {
@@ -136,20 +136,20 @@ impl PipeliningArgs {
         }
     }
 
-    /// How long a row may take.
+    /// Returns the time limit for a row.
     #[must_use]
     pub fn limit(&self) -> Duration {
         let usual = if self.rtt.is_some() { LIMIT_WITH_RTT_S } else { LIMIT_S };
         Duration::from_secs(self.limit.unwrap_or(usual))
     }
 
-    /// Whether the experiments are as large as the documents'.
+    /// Returns true if the experiments have the size of the documents'.
     #[must_use]
     pub fn is_full_size(&self) -> bool {
         self.scale == 1.0
     }
 
-    /// A number of commands by the scale, never none.
+    /// Scales a number of commands; the result is at least 1.
     #[must_use]
     pub fn scaled(&self, count: u64) -> u64 {
         ((count as f64 * self.scale) as u64).max(1)
@@ -158,16 +158,18 @@ impl PipeliningArgs {
 
 fn factor(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number| (0.000_001..=1000.0).contains(number));
-    number.ok_or_else(|| "it must be a number from 0.000001 to 1000".to_owned())
+    number.ok_or_else(|| "expected a number from 0.000001 to 1000".to_owned())
 }
 
-/// A number with its unit: s, ms, us (or µs).
+/// Parses a number with a unit: s, ms, us (or µs).
 fn duration(text: &str) -> Result<Duration, String> {
     let units = [("ms", 1e-3), ("us", 1e-6), ("µs", 1e-6), ("s", 1.0)];
     let found = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)));
     let seconds = found.and_then(|(number, seconds)| Some(number.trim().parse::<f64>().ok()? * seconds));
     let valid = seconds.filter(|seconds| (0.0..=60.0).contains(seconds));
-    valid.map(Duration::from_secs_f64).ok_or_else(|| "write a time up to 60s, such as 250ms, 44us or 1.5s".to_owned())
+    valid
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "expected a time up to 60s, for example 250ms, 44us or 1.5s".to_owned())
 }
 
 #[cfg(test)]
@@ -175,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_takes_long_is_measured_once_unless_rounds_are_asked_for() {
+    fn long_rows_are_measured_once_by_default() {
         use clap::Parser;
         let parse = |words: &[&str]| {
             let words = [&["penstock bench", "pipelining"][..], words].concat();

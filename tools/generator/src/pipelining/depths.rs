@@ -1,4 +1,4 @@
-//! How deep a pipeline should be: throughput by depth, and what unread replies cost the server.
+//! The sweep over pipeline depths: throughput, and the server's memory for unread replies.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -14,25 +14,25 @@ use super::experiments::PREFIX;
 use super::results::DepthCell;
 use super::target::{SILENCE_MAX, Target};
 use crate::failure::{self, Failure};
-use crate::generator::{self, Address, Greeting, Load, Scanner, Template};
+use crate::generator::{self, Address, Distribution, Greeting, Load, NodeLoad, Numbers, Scanner, Template};
 use crate::interrupt::Interrupt;
 
-/// How long throughput is measured at each depth, beside the round trips that fit in.
+/// Duration of the throughput measurement at each depth, in addition to the minimum of round trips.
 const MEASURE: Duration = Duration::from_millis(1000);
-/// Round trips that are waited for at least.
+/// Minimum number of round trips.
 const ROUND_TRIPS_MIN: u32 = 4;
-/// The receive buffer of the connection that doesn't read, in bytes: small, so that the server has to keep the replies
-/// and not our kernel.
+/// Receive buffer of the connection that doesn't read, in bytes. It is small, so that the server has to keep the
+/// replies instead of the client's kernel.
 const RECEIVE_BUFFER_BYTES: usize = 4096;
-/// How long a depth's replies may take to come to rest.
+/// Time limit for the kept replies of a depth to become stable.
 const REST_MAX: Duration = Duration::from_secs(5);
-/// How often the server is asked, and how often in a row the answer must be the same.
+/// Interval between queries, and the number of equal answers in a row that count as stable.
 const ASK_INTERVAL: Duration = Duration::from_millis(20);
 const EQUAL_ANSWERS: u32 = 5;
-/// How often a wait for replies checks whether it was interrupted.
+/// Interval at which a wait for replies checks for an interrupt.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The key that is read.
+/// Returns the key that is read.
 fn key() -> String {
     format!("{PREFIX}depth")
 }
@@ -48,27 +48,26 @@ pub fn measure(target: &mut Target, depth: u64, value_bytes: u64, interrupt: &In
     failure::both(cell, target.remove(&[key()]))
 }
 
-/// Bytes around a bulk string: `$`, its length, and two line ends.
+/// Returns the size of a bulk string's framing: `$`, its length, and two line ends.
 fn bulk_overhead(value_bytes: u64) -> u64 {
     value_bytes.to_string().len() as u64 + 5
 }
 
 fn throughput(target: &Target, depth: u64, interrupt: &Interrupt) -> Result<DepthCell, Failure> {
-    let address = Address::resolve(&target.measured.address);
+    let address = Address::resolve(&target.measured.address)
+        .map_err(|error| Failure::Server(format!("can't find {}: {error}", target.measured.address)))?;
     let load = Load {
-        address: address
-            .map_err(|error| Failure::Server(format!("can't find {}: {error}", target.measured.address)))?,
-        encryption: None,
+        nodes: vec![NodeLoad { address, encryption: None, name: None, slots: Vec::new() }],
         greeting: Greeting::of(&target.measured),
-        template: Template::new(&["GET", &key()], b"", false),
-        // It ends by the clock.
+        mix: Template::new(&["GET", &key()], b"", false).into(),
+        // The run ends after a fixed time.
         requests: u64::MAX / 2,
         clients: 1,
         threads: 1,
         depth,
         rate: None,
         keep_alive: true,
-        numbers: 0,
+        numbers: Numbers::new(0, Distribution::Uniform),
         seed: 0,
         stop_on_error: true,
     };
@@ -89,7 +88,7 @@ fn throughput(target: &Target, depth: u64, interrupt: &Interrupt) -> Result<Dept
     })
 }
 
-/// Sends a whole pipeline without reading, asks the server what it keeps, and reads then.
+/// Sends a whole pipeline without reading, queries the memory that the server uses for it, and then reads the replies.
 fn queue(target: &mut Target, depth: u64, mut cell: DepthCell, interrupt: &Interrupt) -> Result<DepthCell, Failure> {
     let mut reader = DelayedReader::connect(&target.direct, interrupt.clone())?;
     let id = reader.client_id()?;
@@ -112,7 +111,7 @@ fn queue(target: &mut Target, depth: u64, mut cell: DepthCell, interrupt: &Inter
     Ok(cell)
 }
 
-/// The bytes of replies that the server keeps for a client, when they have ceased to change.
+/// Returns the size of the replies that the server keeps for a client, once it is stable.
 fn at_rest(target: &mut Target, id: &str) -> Option<u64> {
     let began = Instant::now();
     let (mut last, mut equal) = (None, 0);
@@ -125,7 +124,7 @@ fn at_rest(target: &mut Target, id: &str) -> Option<u64> {
     last.map(|(kept, _)| kept)
 }
 
-/// Bytes of replies kept and of requests not yet run, of CLIENT LIST's line of a client.
+/// Returns the sizes of kept replies and of unexecuted requests, from a client's line in CLIENT LIST.
 fn kept(target: &mut Target, id: &str) -> Option<(u64, u64)> {
     let reply = target.ask(&["CLIENT", "LIST"]).ok()?;
     let text = String::from_utf8_lossy(reply.bytes()?).into_owned();
@@ -134,7 +133,7 @@ fn kept(target: &mut Target, id: &str) -> Option<(u64, u64)> {
     Some((number("omem=")?, number("qbuf=")?))
 }
 
-/// A socket that its thread waits for.
+/// A blocking socket.
 enum BlockingSocket {
     Tcp(TcpStream),
     Unix(UnixStream),
@@ -148,7 +147,7 @@ impl BlockingSocket {
         })
     }
 
-    /// Has reading return after so much time without a byte.
+    /// Sets the time limit of a read.
     fn set_read_timeout(&self, timeout: Duration) -> std::io::Result<()> {
         match self {
             BlockingSocket::Tcp(stream) => stream.set_read_timeout(Some(timeout)),
@@ -164,7 +163,7 @@ impl BlockingSocket {
     }
 }
 
-/// A connection that reads when it is told to, not before.
+/// A connection that reads only when asked to.
 struct DelayedReader {
     socket: BlockingSocket,
     scanner: Scanner,
@@ -183,7 +182,7 @@ impl DelayedReader {
         Ok(reader)
     }
 
-    /// What CLIENT LIST calls this connection.
+    /// Returns this connection's id in CLIENT LIST.
     fn client_id(&mut self) -> Result<String, Failure> {
         self.socket.try_clone()?.write_all(b"*2\r\n$6\r\nCLIENT\r\n$2\r\nID\r\n")?;
         let mut line = Vec::new();
@@ -196,7 +195,7 @@ impl DelayedReader {
         text.strip_prefix(':').map(str::to_owned).ok_or(Failure::Server(format!("CLIENT ID was answered with {text}")))
     }
 
-    /// Waits for bytes, until Ctrl-C or for as long as a server may be silent.
+    /// Waits for bytes, until Ctrl-C or the time limit for a silent server.
     fn receive(&mut self, buffer: &mut [u8]) -> Result<usize, Failure> {
         let began = Instant::now();
         while !self.interrupt.is_pressed() {
@@ -229,7 +228,7 @@ impl DelayedReader {
     }
 }
 
-/// Connects with a small receive buffer, which has to be set before.
+/// Connects with a small receive buffer, which must be set before connecting.
 fn open(address: &Address) -> std::io::Result<BlockingSocket> {
     let (family, cloexec) = match address {
         Address::Tcp(address) if address.is_ipv4() => (AddressFamily::INET, SocketFlags::CLOEXEC),
@@ -256,7 +255,7 @@ mod tests {
 
     #[test]
     fn no_thread_waits_for_replies_after_ctrl_c() {
-        // It accepts, by the kernel, and never answers.
+        // The kernel accepts the connection, and no program answers.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let config = Config::tcp("127.0.0.1", silent.local_addr().unwrap().port());
         let mut reader = DelayedReader::connect(&config, Interrupt::pressed()).unwrap();

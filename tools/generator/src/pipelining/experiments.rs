@@ -1,4 +1,4 @@
-//! The documents' experiments: what each way sends. How it is measured and shown is not their concern.
+//! The documents' experiments as lists of commands. Measurement and output are in other modules.
 
 use client::Command;
 
@@ -6,25 +6,26 @@ use super::args::{PipeliningArgs, Topic};
 use super::movies;
 use super::way::{Runner, Way, Work};
 use crate::failure::Failure;
+use crate::report::grouped;
 
-/// All keys that are written begin with this, so that no other keys are touched.
+/// Prefix of all keys that are written. Other keys are never touched.
 pub const PREFIX: &str = "penstock-bench:";
 
 /// An experiment before it is run.
 pub struct Plan<'a> {
-    /// Its name for `--only`.
+    /// Name for `--only`.
     pub id: &'static str,
-    /// What is done.
+    /// Title.
     pub title: String,
-    /// Where it comes from and what to know.
+    /// Source and remarks.
     pub note: String,
-    /// The ways.
+    /// The variants.
     pub ways: Vec<Way<'a>>,
-    /// Every key that they write.
+    /// All keys that the variants write.
     pub keys: Vec<String>,
 }
 
-/// The experiments that the arguments ask for.
+/// Returns the selected experiments.
 #[must_use]
 pub fn plans(args: &PipeliningArgs) -> Vec<Plan<'static>> {
     let wanted = TOPICS.iter().filter(|topic| args.wants(**topic));
@@ -32,18 +33,18 @@ pub fn plans(args: &PipeliningArgs) -> Vec<Plan<'static>> {
     if args.is_full_size() { plans.collect() } else { plans.map(without_document).collect() }
 }
 
-/// A plan of another size than the document's: seconds for other numbers of commands are nothing to compare with.
+/// Removes the document's times from a plan with another number of commands, because they aren't comparable.
 fn without_document(mut plan: Plan<'static>) -> Plan<'static> {
     let had_seconds = plan.ways.iter_mut().filter_map(|way| way.document_s.take()).count() > 0;
     if had_seconds {
-        plan.note += " Its seconds are for the full number (--scale 1), and not for this one.";
+        plan.note += " Its times are for the full number of commands (--scale 1), not for this one.";
     }
     plan
 }
 
 const TOPICS: [Topic; 5] = [Topic::Pings, Topic::Keys, Topic::Sets, Topic::Movies, Topic::Incr];
 
-/// The depths of a pipeline are no plan: they are measured otherwise.
+/// Returns the plan of a topic. The sweep over depths has none, because it is measured differently.
 fn plan(topic: Topic, args: &PipeliningArgs) -> Option<Plan<'static>> {
     match topic {
         Topic::Pings => Some(pings(args.scaled(10_000))),
@@ -55,21 +56,12 @@ fn plan(topic: Topic, args: &PipeliningArgs) -> Option<Plan<'static>> {
     }
 }
 
-/// What ways of [`keys`] do.
+/// Labels of [`keys`] for comparable variants.
 const WRITE: &str = "write";
 const READ: &str = "read";
 
 fn way(label: impl Into<String>, parts: u64, document_s: Option<f64>, work: Work<'static>) -> Way<'static> {
     Way { label: label.into(), parts, document_s, keeps_keys: false, does: "", work }
-}
-
-/// 12345 as 12,345.
-#[must_use]
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let groups: Vec<&str> =
-        digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
-    groups.join(",")
 }
 
 fn pings(count: u64) -> Plan<'static> {
@@ -86,8 +78,8 @@ fn pings(count: u64) -> Plan<'static> {
     Plan {
         id: "pings",
         title: format!("{} PINGs", grouped(count)),
-        note: "Redis's manual, \"Pipelining\": 10,000 PINGs in 1.185238 seconds without and 0.250783 with a pipeline, over \
-               the loopback interface."
+        note: "Redis's manual, \"Request/Response protocols and RTT\", 2010: 10,000 PINGs in 1.185238 seconds without and \
+               0.250783 with a pipeline, over the loopback interface."
             .to_owned(),
         ways: vec![
             way("without pipelining", count, Some(1.185_238), Box::new(one_by_one)),
@@ -97,11 +89,11 @@ fn pings(count: u64) -> Plan<'static> {
     }
 }
 
-/// One call to MSET or MGET instead of several to SET or GET.
+/// A variant with MSET or MGET instead of several SETs or GETs.
 struct Calls {
-    /// How many calls take all keys.
+    /// Number of calls for all keys.
     calls: u64,
-    /// What the keys are called: each row of the document has its own.
+    /// Prefix of the keys. Each row of the document has its own.
     word: &'static str,
     mset_s: f64,
     mget_s: f64,
@@ -143,15 +135,15 @@ fn keys(count: u64) -> Plan<'static> {
     Plan {
         id: "keys",
         title: format!("SET and GET of {} keys against MSET and MGET", grouped(count)),
-        note: "An article on MGET and MSET: Ruby's benchmark with user, system, total and real time. \"redis mset \
-               with 100\" makes 100 calls. Calls that read are compared with GET, those that write with SET."
+        note: "\"redis mget/mset vs get/set\", an article of 2012: Ruby's benchmark with user, system, total and real time. \
+               \"redis mset with 100\" makes 100 calls. Calls that read are compared with GET, those that write with SET."
             .to_owned(),
         ways,
         keys: words.flat_map(|word| (0..count).map(move |i| key(word, i))).collect(),
     }
 }
 
-/// Keys from `first` on, for call number `call` of `calls` that together take `count`.
+/// Returns the keys of call number `call` of `calls` calls that together have `count` keys.
 fn share(call: u64, calls: u64, count: u64) -> std::ops::Range<u64> {
     call * count / calls..(call + 1) * count / calls
 }
@@ -198,8 +190,9 @@ fn sets(count: u64) -> Plan<'static> {
     Plan {
         id: "sets",
         title: format!("{} SETs", grouped(count)),
-        note: "An article on pipelining with Ruby, 2019: 100,000 SETs in 5.038 seconds without and 1.857 with a pipeline. \
-               The pipeline here keeps at most 10,000 commands unanswered, as the manual advises."
+        note: "\"pipelining でコマンド実行を速くしよう with Ruby\" (Let's speed up commands by pipelining), an article of 2019: \
+               100,000 SETs in 5.038 seconds without and 1.857 with a pipeline. The pipeline here keeps at most \
+               10,000 commands unanswered, as the manual advises."
             .to_owned(),
         ways: vec![
             way("without pipelining", count, Some(5.038), Box::new(one_by_one)),
@@ -209,7 +202,7 @@ fn sets(count: u64) -> Plan<'static> {
     }
 }
 
-/// How often the manual increments.
+/// Number of increments in the manual.
 const INCREMENTS: u64 = 4;
 
 fn incr() -> Plan<'static> {
@@ -224,8 +217,8 @@ fn incr() -> Plan<'static> {
     Plan {
         id: "incr",
         title: "INCR four times".to_owned(),
-        note: "Redis's manual, \"Pipelining\": a client that waits for each reply pays a round trip for each; at 250 milliseconds that \
-               makes four requests a second, however fast the server is."
+        note: "Redis's manual, \"Request/Response protocols and RTT\", 2010: a client that waits for each reply pays a round \
+               trip for each; at 250 milliseconds that makes four requests a second, however fast the server is."
             .to_owned(),
         ways: vec![
             way("one by one", INCREMENTS, None, Box::new(one_by_one)),
@@ -272,7 +265,7 @@ mod tests {
     fn seconds_of_another_number_of_commands_are_not_shown() {
         let scaled = without_document(pings(10));
         assert!(scaled.ways.iter().all(|way| way.document_s.is_none()) && scaled.note.ends_with("not for this one."));
-        // Without seconds there is nothing to say of them.
+        // A plan without times gets no remark on them.
         assert_eq!(without_document(incr()).note, incr().note);
     }
 

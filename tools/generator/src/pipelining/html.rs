@@ -1,19 +1,19 @@
-//! The page of `--html`: charts and tables in one file that asks for nothing from anywhere.
+//! The page of `--html`: charts and tables in one file without external resources.
 
 use std::fmt::Write as _;
 
-use super::experiments::grouped;
 use super::results::{Cell, Depth, DepthCell, Experiment, Results, Row, Server, Sweep, TranscriptLine};
 use super::svg::{self, Bar, Group, Series, escaped};
 use super::table::{COUNTED, COUNTED_EXPERIMENT, UNCOUNTED, bytes, fewer, spread, times, whole};
+use crate::report::grouped;
 
 const STYLE: &str = include_str!("page.css");
 
-/// The whole page.
+/// Returns the whole page.
 pub fn page(results: &Results) -> String {
     let mut page = String::from("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
     page += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
-    // Whatever stands in a server's name: nothing is run, nothing is fetched.
+    // Blocks scripts and external resources, even if a server's name contains HTML.
     page += "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n";
     page += "<title>What pipelining saves</title>\n<style>\n";
     page += STYLE;
@@ -28,7 +28,7 @@ pub fn page(results: &Results) -> String {
     page + "</main>\n</body>\n</html>\n"
 }
 
-/// Seconds in the unit that suits them.
+/// Formats seconds with a suitable unit.
 pub fn time(seconds: f64) -> String {
     match seconds {
         s if s >= 100.0 => format!("{s:.0} s"),
@@ -50,7 +50,7 @@ fn head(page: &mut String, results: &Results) {
         escaped(&results.machine)
     );
     if let Some(added) = results.added_rtt_ms {
-        let _ = writeln!(page, "A proxy was asked to make every round trip {added} ms longer.");
+        let _ = writeln!(page, "A proxy added a delay of {added} ms to every round trip.");
     }
     if let Some(text) = results.disturbance() {
         let _ = writeln!(page, "Note: {text}.");
@@ -70,8 +70,8 @@ fn head(page: &mut String, results: &Results) {
     *page += "</ul>\n";
 }
 
-/// Day of the Gregorian calendar in universal time, from days since 1970. Source: Howard Hinnant, "chrono-Compatible
-/// Low-Level Date Algorithms".
+/// Returns the Gregorian date (UTC) from days since 1970. Source: Howard Hinnant, "chrono-Compatible Low-Level Date
+/// Algorithms".
 fn date(unix_time: u64) -> String {
     let days = unix_time / 86_400 + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
@@ -103,7 +103,7 @@ fn section(page: &mut String, experiment: &Experiment, results: &Results) {
         counts_table(page, experiment, results);
     }
     if experiment.rows.iter().flat_map(|row| &row.servers).any(Cell::is_cut_off) {
-        *page += "<p class=\"meta\">~ and faint bars: cut off; what the whole takes is estimated from the part that was \
+        *page += "<p class=\"meta\">~ and faint bars: cut off; the total is estimated from the part that was \
                   done.</p>\n";
     }
     if experiment.is_rough() {
@@ -167,7 +167,7 @@ fn times_table(page: &mut String, experiment: &Experiment, results: &Results) {
     *page += "</table></div>\n";
 }
 
-/// Which columns a table of times has.
+/// Optional columns of a table of times.
 struct Shows {
     several: bool,
     local: bool,
@@ -210,7 +210,7 @@ fn figures(page: &mut String, cell: &Cell, local: bool) {
     }
 }
 
-/// Commands of each kind as the servers counted them.
+/// Writes the table of commands by kind, as counted by the servers.
 fn counts_table(page: &mut String, experiment: &Experiment, results: &Results) {
     let (counted, silent): (Vec<usize>, Vec<usize>) =
         (0..results.servers.len()).partition(|index| experiment.is_counted(*index));
@@ -265,7 +265,7 @@ fn sweep_section(page: &mut String, sweep: &Sweep, results: &Results) {
     *page += "</section>\n";
 }
 
-/// Powers of ten of bytes, which the binary units don't know.
+/// Formats bytes with decimal units, for powers of ten.
 fn decimal_bytes(number: f64) -> String {
     match number {
         n if n >= 1e9 => format!("{} GB", n / 1e9),
@@ -275,7 +275,7 @@ fn decimal_bytes(number: f64) -> String {
     }
 }
 
-/// A line for each server; what is nothing has no place on a logarithmic axis.
+/// Returns a line for each server. Zeros are omitted, because the axes are logarithmic.
 fn series(sweep: &Sweep, results: &Results, figure: impl Fn(&DepthCell) -> Option<f64>) -> Vec<Series> {
     let point = |row: &Depth, index: usize| Some((row.depth as f64, figure(row.servers.get(index)?)?));
     let line = |index: usize| {

@@ -1,11 +1,10 @@
-//! `penstock bench pipelining`: the documents' experiments on one server, or on two in alternation.
+//! `penstock bench pipelining`: runs the documents' experiments on one server, or on two in alternation.
 
 mod args;
 mod depths;
 mod experiments;
 mod html;
 mod movies;
-mod page;
 mod results;
 mod svg;
 mod table;
@@ -23,27 +22,27 @@ use crate::embedded::Embedded;
 use crate::failure::{self, Failure};
 use crate::host;
 use crate::interrupt::Interrupt;
+use crate::output_file::OutputFile;
 use args::Topic;
 use experiments::Plan;
-use page::Page;
 use results::{Cell, Depth, DepthCell, Experiment, Results, Row, Sweep, TranscriptLine};
 use target::Target;
 use way::Way;
 
-/// What the reader of the sweep should know.
-const SWEEP_NOTE: &str = "Redis's manual, \"Pipelining\": send commands up to a reasonable number, for instance 10,000, read \
-                          the replies, and send again; the speed will be nearly the same, and the memory that the server \
+/// Remarks on the sweep for the report.
+const SWEEP_NOTE: &str = "Redis's manual, \"Request/Response protocols and RTT\", 2010: send commands up to a reasonable number, for \
+                          instance 10,000, read the replies, and send again; the speed will be nearly the same, and the memory that the server \
                           needs to queue the replies is bounded. \"replies\" is the size of a pipeline's replies, \"queued\" \
-                          what the server keeps of them while they are unread (the kernel's buffers hold the rest), \"memory\" \
-                          how much all its memory grew meanwhile.";
+                          the part that the server keeps while they are unread (the kernel's buffers hold the rest), \"memory\" \
+                          the growth of the server's memory.";
 
 /// Erases from the cursor to the end of the line (ECMA-48, EL).
 const ERASE_TO_END: &str = "\x1b[K";
 
-/// Runs what the arguments ask for.
+/// Runs the selected experiments.
 pub fn run(args: &PipeliningArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let result = run_to_end(args, interrupt);
-    // Whatever breaks then is no news.
+    // After Ctrl-C, later failures aren't reported.
     match result {
         Err(failure) if interrupt.is_pressed() => {
             let is_report = args.json || args.html.is_some();
@@ -60,7 +59,7 @@ fn run_to_end(args: &PipeliningArgs, interrupt: &Interrupt) -> Result<(), Failur
     }
     let embedded = match args.url {
         None => {
-            // It is to be ended in good order, too.
+            // A server that was started must also be stopped after Ctrl-C.
             interrupt.end_in_order();
             Some(Embedded::start(interrupt)?)
         }
@@ -75,10 +74,10 @@ fn run_to_end(args: &PipeliningArgs, interrupt: &Interrupt) -> Result<(), Failur
     configs.extend(args.against.as_deref().map(config).transpose()?);
     let targets = configs.iter().map(|config| Target::new(config, args.rtt, interrupt));
     let targets = targets.collect::<Result<Vec<_>, _>>()?;
-    // From here on there is something to tell after Ctrl-C, and to remove.
+    // From here on, Ctrl-C ends the run in order, because there are results to print and keys to remove.
     interrupt.end_in_order();
-    // Before the minutes that the measuring takes, not after them.
-    let page = args.html.as_deref().map(Page::open).transpose()?;
+    // An unwritable file must be reported before the measurements, which may take minutes.
+    let page = args.html.as_deref().map(OutputFile::open).transpose()?;
     let mut session = ExperimentSession { args, interrupt, targets, out: io::stdout() };
     let results = session.measure()?;
     if let Some(page) = page {
@@ -99,7 +98,7 @@ fn config(url: &str) -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// One run of the tool.
+/// A run of the tool.
 struct ExperimentSession<'a> {
     args: &'a PipeliningArgs,
     interrupt: &'a Interrupt,
@@ -108,8 +107,8 @@ struct ExperimentSession<'a> {
 }
 
 impl ExperimentSession<'_> {
-    /// Measures everything, and prints each table as soon as it is there, or as much of it as there is when something
-    /// ends the measuring.
+    /// Measures everything and prints each table at its end. If a failure ends the measurements, the finished rows are
+    /// printed.
     fn measure(&mut self) -> Result<Results, Failure> {
         let mut results = self.empty_results();
         if !self.args.json {
@@ -127,11 +126,14 @@ impl ExperimentSession<'_> {
             failure::both(self.print(sweep.rows.len(), self.args.depths().len(), write), ended)?;
             results.sweep = Some(sweep);
         }
+        if !self.args.json {
+            table::write_result(&mut self.out, &results)?;
+        }
         Ok(results)
     }
 
-    /// Prints a table that has so many rows of so many, and says so where some are missing. A document is printed only
-    /// as a whole: an incomplete one would look complete.
+    /// Prints a table with `rows` of `of` rows, with a remark if some are missing. JSON is only printed as a whole,
+    /// because an incomplete document would look complete.
     fn print(
         &mut self,
         rows: usize,
@@ -170,7 +172,7 @@ impl ExperimentSession<'_> {
         }
     }
 
-    /// The experiment as far as it got, and how it ended.
+    /// Runs an experiment. Returns its finished rows and the result.
     fn experiment(&mut self, plan: &Plan<'_>) -> (Experiment, Result<(), Failure>) {
         let mut experiment = Experiment {
             id: plan.id,
@@ -200,7 +202,7 @@ impl ExperimentSession<'_> {
     }
 
     fn remove(&mut self, plan: &Plan<'_>) -> Result<(), Failure> {
-        // Those of each, whatever became of the others'.
+        // The keys of each server are removed, even if another server fails.
         let mut removed = Ok(());
         for target in &mut self.targets {
             removed = failure::both(removed, target.remove(&plan.keys));
@@ -208,7 +210,7 @@ impl ExperimentSession<'_> {
         removed
     }
 
-    /// Measures one way on all servers in alternation, which server first alternating, too.
+    /// Measures one variant on all servers in alternation. The first server alternates, too.
     fn row(&mut self, plan: &Plan<'_>, way: &Way<'_>) -> Result<(Row, Vec<TranscriptLine>), Failure> {
         let mut rounds: Vec<Vec<Cell>> = vec![Vec::new(); self.targets.len()];
         let (mut transcript, mut longest, mut round) = (Vec::new(), Duration::ZERO, 0);
@@ -247,7 +249,7 @@ impl ExperimentSession<'_> {
         }
     }
 
-    /// The sweep as far as it got, and how it ended.
+    /// Runs the sweep. Returns its finished rows and the result.
     fn sweep(&mut self) -> (Sweep, Result<(), Failure>) {
         let mut rows = Vec::new();
         let measured = self.args.depths().into_iter().try_for_each(|depth| {
@@ -271,16 +273,16 @@ impl ExperimentSession<'_> {
         Ok(servers)
     }
 
-    /// A line on the terminal that says what is going on; nothing elsewhere.
+    /// Shows the current step on the terminal, if there is one.
     fn show_progress(&self, text: &str) {
         if io::stderr().is_terminal() {
-            // A terminal that has gone is no reason to stop measuring.
+            // A closed terminal is no reason to stop measuring.
             let _ = write!(io::stderr(), "\r{text}{ERASE_TO_END}");
         }
     }
 }
 
-/// What a server says that lacks a command, in short: its text repeats all arguments.
+/// Shortens a server's error for an unknown command, because its text repeats all arguments.
 fn why_impossible(text: &str) -> String {
     let what = text.split(", with args").next().unwrap_or(text).trim_start_matches("Error from server: ERR ");
     if what.contains("'SCRIPT'") || what.contains("'EVALSHA'") {
@@ -289,7 +291,8 @@ fn why_impossible(text: &str) -> String {
     format!("not possible: {what}")
 }
 
-/// The run with the median time, of an even number the slower of the middle two, and how far the others are from it.
+/// Returns the measurement with the median time (the slower one of the middle two for an even number), with the minimum
+/// and maximum of all.
 fn median(mut cells: Vec<Cell>) -> Cell {
     cells.sort_by(|a, b| a.real_s.total_cmp(&b.real_s));
     let real_s = |cell: Option<&Cell>| cell.map_or(0.0, |cell| cell.real_s);
@@ -298,7 +301,7 @@ fn median(mut cells: Vec<Cell>) -> Cell {
     Cell { rounds, real_min_s, real_max_s, ..cells.swap_remove(middle) }
 }
 
-/// How many times faster than the first row that does the same each is, by the server.
+/// Sets the speedup of each row over the first comparable row on the same server.
 fn set_times(rows: &mut [Row]) {
     let mut firsts: Vec<(&'static str, Vec<f64>)> = Vec::new();
     for row in rows {

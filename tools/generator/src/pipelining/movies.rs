@@ -1,15 +1,17 @@
-//! Filling an autocompletion index: every prefix of every word of a title leads to the title, in a sorted set.
+//! Filling an autocompletion index: a sorted set for every prefix of every word of a title contains the title.
 //!
-//! From an article of 2012, "How I used 98840 commands less and saved 4 seconds", with its 10,000 titles. Those have
-//! 108,894 prefixes, and so many ZSCOREs a server counts for its script; the article counted 108,840 lines of MONITOR.
+//! The experiment follows an article of 2012, "How I used 98840 commands less and saved 4 seconds", with its 10,000
+//! titles. They have 108,894 prefixes, and a server counts this number of ZSCOREs for the article's script. The article
+//! counted 108,840 lines of MONITOR.
 
 use client::Command;
 
-use super::experiments::{PREFIX, Plan, grouped};
+use super::experiments::{PREFIX, Plan};
 use super::way::{Runner, Way, Work};
 use crate::failure::Failure;
+use crate::report::grouped;
 
-/// Reads the score once and writes everything about one movie: KEYS are its index sets and last its data.
+/// Reads the score once and writes all data of one movie. KEYS are its index sets, followed by its data key.
 const SCRIPT: &str = "\
 local score = redis.call('ZSCORE', KEYS[1], ARGV[1]) or 0
 for i = 1, #KEYS - 1 do
@@ -17,7 +19,7 @@ for i = 1, #KEYS - 1 do
 end
 return redis.call('HSET', KEYS[#KEYS], ARGV[1], ARGV[2])";
 
-/// One movie and where it is written.
+/// A movie with its keys.
 struct Movie {
     title: String,
     about: String,
@@ -56,7 +58,7 @@ impl Movie {
     }
 }
 
-/// Of every word in small letters; a single letter is no prefix worth an entry.
+/// Returns the prefixes of every word in lower case. A single letter is too short for an entry.
 fn prefixes(title: &str) -> Vec<String> {
     let lower = title.to_lowercase();
     let of_word =
@@ -64,7 +66,7 @@ fn prefixes(title: &str) -> Vec<String> {
     lower.split(' ').flat_map(of_word).collect()
 }
 
-/// The experiment with so many movies.
+/// Returns the experiment with `count` movies.
 #[must_use]
 pub fn plan(count: u64) -> Plan<'static> {
     let way = |label: &str, document_s, work: Work<'static>| Way {
@@ -78,9 +80,9 @@ pub fn plan(count: u64) -> Plan<'static> {
     Plan {
         id: "movies",
         title: format!("{} movies into an autocompletion index", grouped(count)),
-        note: "An article of 2012: 20.448, 12.112 and 5.414 seconds for 10,000 movies in the first three ways. It counted 108,840 lines \
-               with ZSCORE that MONITOR printed for the first, 98,840 more than movies. Its titles have 108,894 prefixes; \
-               the table has what the server counted."
+        note: "\"How I used 98840 commands less and saved 4 seconds\", an article of 2012: 20.448, 12.112 and 5.414 seconds \
+               for 10,000 movies in the first three ways. It counted 108,840 lines with ZSCORE that MONITOR printed for the \
+               first, 98,840 more than movies. Its titles have 108,894 prefixes; the table has what the server counted."
             .to_owned(),
         ways: vec![
             way("a ZSCORE for every prefix", Some(20.448), Box::new(score_for_every_prefix)),
@@ -101,7 +103,7 @@ fn keys(count: u64) -> Vec<String> {
     keys
 }
 
-/// A score of another run stays; the articles' `to_i` makes 0 of none.
+/// Returns the score. A score from another run is kept; a missing one is 0, like the articles' `to_i`.
 fn score(runner: &mut Runner<'_>, movie: &Movie, index: &str) -> Result<i64, Failure> {
     let reply = runner.step(&movie.zscore(index))?;
     let text = reply.bytes().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
@@ -140,7 +142,7 @@ fn writes_in_a_pipeline(runner: &mut Runner<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Loads the script; its name by hash.
+/// Loads the script and returns its hash.
 fn load(runner: &mut Runner<'_>) -> Result<Vec<u8>, Failure> {
     let reply = runner.step(&["SCRIPT", "LOAD", SCRIPT])?;
     let sha1 = reply.bytes().map(<[u8]>::to_vec);
@@ -155,7 +157,7 @@ fn script_for_every_movie(runner: &mut Runner<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// That the script is loaded first makes sure that no EVALSHA of the pipeline can fail for want of it.
+/// Runs all scripts in a pipeline. The script is loaded first, so that no EVALSHA fails with NOSCRIPT.
 fn scripts_in_a_pipeline(runner: &mut Runner<'_>) -> Result<(), Failure> {
     let sha1 = load(runner)?;
     let count = runner.all_parts();
@@ -167,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_titles_have_as_many_prefixes_as_the_article_would_have_counted() {
+    fn the_titles_have_the_number_of_prefixes_that_a_server_counts() {
         assert_eq!(
             prefixes("The Number12"),
             ["th", "the", "nu", "num", "numb", "numbe", "number", "number1", "number12"]
@@ -181,7 +183,7 @@ mod tests {
         let keys = keys(12);
         assert!(keys.contains(&format!("{PREFIX}movies:index:number12")));
         assert!(keys.contains(&format!("{PREFIX}movies:data:Number12")));
-        // th, the, nu..number: 7; number1 to number12; data of 12.
+        // "the" and "number" have 7 prefixes together; number1 to number12, and the data of 12 movies.
         assert_eq!(keys.len(), 7 + 12 + 12);
     }
 }

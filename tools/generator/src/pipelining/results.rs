@@ -1,141 +1,143 @@
-//! What the experiments have found: the one source of the tables, the page and the JSON document.
+//! Results of the experiments: the source of the tables, the page and the JSON document.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// Commands by kind.
+/// Number of commands by kind.
 pub type Counts = BTreeMap<String, u64>;
 
-/// Everything of one run.
+/// All results of a run.
 #[derive(Serialize)]
 pub struct Results {
-    /// The program's name.
+    /// Name of the program.
     pub program: &'static str,
-    /// And version.
+    /// Version of the program.
     pub version: &'static str,
-    /// When, in seconds since 1970.
+    /// Time of the run, in seconds since 1970.
     pub unix_time: u64,
-    /// The machine that asked.
+    /// The client's machine.
     pub machine: String,
-    /// Processes that ran or waited to run on that machine in the minute before (proc(5), loadavg).
+    /// Number of running and waiting processes on this machine, averaged over the minute before the run (proc(5),
+    /// loadavg).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load_average: Option<f64>,
-    /// And its cores.
+    /// Number of its cores.
     pub cores: usize,
-    /// What was added to every round trip, in milliseconds.
+    /// Delay added to every round trip, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub added_rtt_ms: Option<f64>,
-    /// The servers, the first being what the others are compared with.
+    /// The servers. Others are compared with the first.
     pub servers: Vec<Server>,
     /// The experiments, in order.
     pub experiments: Vec<Experiment>,
-    /// Depths of a pipeline.
+    /// The sweep over pipeline depths.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Sweep>,
 }
 
-/// One server.
+/// A server.
 #[derive(Clone, Serialize)]
 pub struct Server {
-    /// Program and version, as it says itself.
+    /// Program and version, as reported by the server.
     pub name: String,
-    /// Where it is.
+    /// Address of the server.
     pub address: String,
-    /// Median time of one PING, in milliseconds, the added round trip included.
+    /// Median time of a PING, in milliseconds, including the added delay.
     pub rtt_ms: f64,
-    /// The same without what was added.
+    /// Median time of a PING without the added delay.
     pub direct_rtt_ms: f64,
-    /// Its process was found on this machine.
+    /// True if the server's process was found on this machine.
     pub is_local: bool,
 }
 
-/// One experiment: several ways to do the same.
+/// An experiment: several variants of the same work.
 #[derive(Serialize)]
 pub struct Experiment {
-    /// Short name, as `--only` takes it.
+    /// Short name for `--only`.
     pub id: &'static str,
-    /// What is done.
+    /// Title.
     pub title: String,
-    /// Where it comes from, and what the reader should know.
+    /// Source and remarks for the reader.
     pub note: String,
-    /// The ways.
+    /// The variants.
     pub rows: Vec<Row>,
-    /// What was said, for the one that shows it.
+    /// Conversation of client and server, for the experiment that shows it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub transcript: Vec<TranscriptLine>,
 }
 
-/// One way to do it.
+/// A variant.
 #[derive(Serialize)]
 pub struct Row {
-    /// What it is called.
+    /// Name of the variant.
     pub label: String,
-    /// What it does: the times are those of the first row that does the same.
+    /// Kind of work. A row is compared with the first row of the same kind.
     pub does: &'static str,
-    /// Seconds that the document measured, on its author's machine of its time.
+    /// Time in the document, in seconds, on its author's machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub document_s: Option<f64>,
-    /// The figures of each server, in the order of the servers.
+    /// Results for each server, in the order of the servers.
     pub servers: Vec<Cell>,
 }
 
-/// How one way went on one server.
+/// Result of one variant on one server.
 #[derive(Serialize, Clone, Default)]
 pub struct Cell {
-    /// Processor time of the client in user mode, in seconds; of what was done.
+    /// The client's CPU time in user mode, in seconds, for the part that was done.
     pub user_s: f64,
-    /// In the kernel.
+    /// The client's CPU time in the kernel.
     pub system_s: f64,
-    /// Time on the clock, in seconds; of the whole, by estimate where it was cut off.
+    /// Elapsed time in seconds; an estimate of the whole if the row was cut off.
     pub real_s: f64,
-    /// How often it was measured; the figures are those of the round with the median time.
+    /// Number of measurements. The figures belong to the one with the median time.
     pub rounds: u64,
-    /// The time of the shortest round.
+    /// Shortest time of all measurements.
     pub real_min_s: f64,
-    /// And of the longest.
+    /// Longest time of all measurements.
     pub real_max_s: f64,
-    /// Times faster than the first row that does the same.
+    /// Speedup over the first row of the same kind.
     pub times: f64,
-    /// What was done: so many of `of` parts (movies, say).
+    /// Number of parts that were done, of `of` parts (for example movies).
     pub done: u64,
-    /// The whole.
+    /// Total number of parts.
     pub of: u64,
-    /// Commands that were sent.
+    /// Number of commands sent.
     pub commands: u64,
-    /// CPU time of the server's process for each of them, in nanoseconds, where it runs on this machine.
+    /// CPU time of the server's process per command, in nanoseconds, if it runs on this machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_ns_per_command: Option<f64>,
     /// Resident memory of the server's process afterwards, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_bytes: Option<u64>,
-    /// Commands by kind, as the server counted them (INFO commandstats).
+    /// Commands by kind, as counted by the server (INFO commandstats).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub counted: Counts,
-    /// Why there are no figures.
+    /// Reason for missing figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub impossible: Option<String>,
 }
 
-/// Rounds that differ by more than so much from the median, up and down, tell little.
+/// Rows with a larger relative spread around the median are marked as rough.
 const SPREAD_MAX: f64 = 0.2;
-/// Cores that other programs may keep busy before the machine is called so: half of them are left for what is measured.
+/// Share of the cores that other programs may use before the machine counts as busy. The rest is left for the
+/// measurement.
 const BUSY_SHARE: f64 = 0.5;
 
 impl Results {
-    /// What other programs take of the machine, where that is so much that figures suffer.
+    /// Returns a warning if other programs use so much of the machine that the figures are unreliable.
     #[must_use]
     pub fn disturbance(&self) -> Option<String> {
         let load = self.load_average.filter(|load| *load > self.cores as f64 * BUSY_SHARE)?;
         Some(format!(
-            "this machine is busy with other things (a load of {load:.1} on {} cores): times are longer than on a quiet one, and less certain",
+            "this machine is busy with other programs (a load of {load:.1} on {} cores): times are longer and less reliable than on a quiet one",
             self.cores
         ))
     }
 }
 
 impl Row {
-    /// How many times as long the second server took, where there are two and both could.
+    /// Returns the ratio of the second server's time to the first one's, if there are two valid results.
     #[must_use]
     pub fn ratio(&self) -> Option<f64> {
         match self.servers.as_slice() {
@@ -146,7 +148,7 @@ impl Row {
 }
 
 impl Row {
-    /// The least and the largest ratio that rounds of both servers have.
+    /// Returns the range of ratios between single measurements of both servers.
     #[must_use]
     pub fn ratio_range(&self) -> Option<(f64, f64)> {
         let (_, [a, b]) = (self.ratio()?, self.servers.as_slice()) else { return None };
@@ -156,19 +158,19 @@ impl Row {
 }
 
 impl Experiment {
-    /// Whether the document's seconds stand beside some rows.
+    /// Returns true if some rows have the document's time.
     #[must_use]
     pub fn has_document(&self) -> bool {
         self.rows.iter().any(|row| row.document_s.is_some())
     }
 
-    /// Whether some figures are only rough, since rounds differ.
+    /// Returns true if some figures are only rough.
     #[must_use]
     pub fn is_rough(&self) -> bool {
         self.rows.iter().flat_map(|row| &row.servers).any(Cell::is_rough)
     }
 
-    /// Whether a server, by its number, has told how often its commands ran.
+    /// Returns true if a server, given by its number, has counted its commands.
     #[must_use]
     pub fn is_counted(&self, server: usize) -> bool {
         self.rows.iter().filter_map(|row| row.servers.get(server)).any(|cell| !cell.counted.is_empty())
@@ -176,7 +178,7 @@ impl Experiment {
 }
 
 impl Depth {
-    /// The second server's rate as a multiple of the first one's, where there are two.
+    /// Returns the ratio of the second server's rate to the first one's, if there are two.
     #[must_use]
     pub fn ratio(&self) -> Option<f64> {
         match self.servers.as_slice() {
@@ -187,26 +189,27 @@ impl Depth {
 }
 
 impl Cell {
-    /// Whether only a part was done, so that the time is an estimate.
+    /// Returns true if only a part was done and the time is an estimate.
     #[must_use]
     pub fn is_cut_off(&self) -> bool {
         self.impossible.is_none() && self.done < self.of
     }
 
-    /// How far rounds differ from the median, up or down, as a part of it; `None` of a single one.
+    /// Returns half of the range of times, relative to the median; `None` for a single measurement.
     #[must_use]
     pub fn spread(&self) -> Option<f64> {
         let half = (self.real_max_s - self.real_min_s) / 2.0;
         (self.rounds > 1 && self.real_s > 0.0).then(|| half / self.real_s)
     }
 
-    /// Whether rounds differ so far that the figures are only rough.
+    /// Returns true if the times differ so much that the figures are only rough.
     #[must_use]
     pub fn is_rough(&self) -> bool {
         self.spread().is_some_and(|spread| spread > SPREAD_MAX)
     }
 
-    /// How often the server runs a command for the whole, by estimate where the row was cut off.
+    /// Returns the number of times that the server runs a command for the whole work; an estimate if the row was cut
+    /// off.
     #[must_use]
     pub fn count(&self, command: &str) -> u64 {
         let counted = self.counted.get(command).copied().unwrap_or(0);
@@ -216,7 +219,7 @@ impl Cell {
         (counted as f64 * self.of as f64 / self.done.max(1) as f64).round() as u64
     }
 
-    /// How many ZSCOREs fewer than in another way there are.
+    /// Returns the number of ZSCOREs saved compared with another variant.
     #[must_use]
     pub fn fewer(&self, than: &Cell) -> Option<u64> {
         than.count("zscore").checked_sub(self.count("zscore")).filter(|&fewer| fewer > 0)
@@ -226,57 +229,57 @@ impl Cell {
 /// One line of a transcript.
 #[derive(Serialize)]
 pub struct TranscriptLine {
-    /// The server's number, from 0.
+    /// Number of the server, from 0.
     pub server: usize,
-    /// Milliseconds since the way began.
+    /// Time since the start of the variant, in milliseconds.
     pub at_ms: f64,
-    /// The way's name.
+    /// Name of the variant.
     pub way: String,
     /// `Client` or `Server`.
     #[serde(rename = "who")]
     pub speaker: &'static str,
-    /// What was said.
+    /// The text.
     pub text: String,
 }
 
-/// What the pipeline's depth does.
+/// Results of the sweep over pipeline depths.
 #[derive(Serialize)]
 pub struct Sweep {
-    /// Bytes of the values that are read.
+    /// Size of the values that are read, in bytes.
     pub value_bytes: u64,
-    /// A row for each depth.
+    /// One row for each depth.
     pub rows: Vec<Depth>,
 }
 
-/// One depth.
+/// Results of one depth.
 #[derive(Serialize)]
 pub struct Depth {
-    /// Commands without a reply.
+    /// Number of unanswered commands.
     pub depth: u64,
-    /// The figures of each server.
+    /// Results for each server.
     pub servers: Vec<DepthCell>,
 }
 
-/// One depth at one server.
+/// Result of one depth on one server.
 #[derive(Serialize, Clone, Default)]
 pub struct DepthCell {
-    /// Commands a second over one connection.
+    /// Commands per second over one connection.
     pub per_second: f64,
-    /// Times the first depth's rate.
+    /// Rate relative to the first depth.
     pub times: f64,
-    /// CPU time of the server's process for a command, in nanoseconds.
+    /// CPU time of the server's process per command, in nanoseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_ns_per_command: Option<f64>,
-    /// Bytes of the replies of so many commands.
+    /// Size of the replies to a pipeline of this depth, in bytes.
     pub reply_bytes: u64,
-    /// Bytes that the server keeps for them while the client doesn't read (`omem` of CLIENT LIST); the kernel keeps the
-    /// rest.
+    /// Bytes of replies that the server keeps while the client doesn't read (`omem` of CLIENT LIST). The kernel buffers
+    /// the rest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queued_bytes: Option<u64>,
-    /// Growth of all the server's memory meanwhile (`used_memory` of INFO).
+    /// Growth of the server's memory during this time (`used_memory` of INFO).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_growth_bytes: Option<u64>,
-    /// What else there is to say.
+    /// A remark.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remark: Option<String>,
 }
@@ -318,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_machine_is_told() {
+    fn a_busy_machine_causes_a_warning() {
         let results = |load_average, cores| Results {
             program: "",
             version: "",

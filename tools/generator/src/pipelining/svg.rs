@@ -1,44 +1,44 @@
-//! Charts as inline SVG: bars, lines, and what was said when. Colours come from the page's style sheet, so that the
-//! same chart serves light and dark.
+//! Charts as inline SVG: bars, lines, and conversations over time. Colours come from the page's style sheet, so that
+//! one chart works in light and dark mode.
 
 use std::fmt::Write as _;
 
 use super::results::TranscriptLine;
 
-/// Width of every chart in its own units; the page scales it.
+/// Width of every chart in its own units. The page scales it.
 const WIDTH: f64 = 760.0;
-/// Room for labels left of bars and lines.
+/// Space for labels to the left of bars and lines.
 const LEFT: f64 = 190.0;
-/// Room for values right of the longest bar.
+/// Space for values to the right of the longest bar.
 const RIGHT: f64 = 150.0;
 const BAR: f64 = 16.0;
 const BAR_GAP: f64 = 3.0;
 const GROUP_GAP: f64 = 9.0;
 
-/// Text between tags and in attributes.
+/// Escapes text for contents and attributes.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// A bar of a chart.
 pub struct Bar {
-    /// Its length; none where there is nothing to show.
+    /// Length of the bar; `None` if there is no value.
     pub value: Option<f64>,
-    /// What stands at its end.
+    /// Text at its end.
     pub text: String,
-    /// It is an estimate.
+    /// True for an estimate.
     pub faint: bool,
 }
 
-/// Bars that belong together, one for each series.
+/// A group of bars, one for each series.
 pub struct Group {
-    /// What they are called.
+    /// Label of the group.
     pub label: String,
     /// The bars.
     pub bars: Vec<Bar>,
 }
 
-/// Horizontal bars from zero, so that lengths compare as the values do.
+/// Draws horizontal bars that start at zero, so that lengths are proportional to values.
 pub fn bars(title: &str, groups: &[Group]) -> String {
     let heights = groups.iter().map(|group| group.bars.len() as f64 * (BAR + BAR_GAP) + GROUP_GAP);
     let height: f64 = heights.sum::<f64>() + GROUP_GAP;
@@ -88,7 +88,7 @@ const PLOT_WIDTH: f64 = 620.0;
 const PLOT_HEIGHT: f64 = 220.0;
 const PLOT_BOTTOM: f64 = 46.0;
 
-/// Both axes of a plot, from a power of ten to a power of ten.
+/// Ranges of both axes, as powers of ten.
 struct Axes {
     x: (i32, i32),
     y: (i32, i32),
@@ -109,7 +109,7 @@ impl Axes {
     }
 }
 
-/// The powers of ten around values; at least one decade.
+/// Returns the powers of ten around the values; at least one decade.
 fn decades(values: impl Iterator<Item = f64>) -> (i32, i32) {
     let (low, high) =
         values.fold((f64::MAX, f64::MIN_POSITIVE), |(low, high), value| (low.min(value), high.max(value)));
@@ -121,7 +121,7 @@ fn share(value: f64, (low, high): (i32, i32)) -> f64 {
     (value.log10() - f64::from(low)) / f64::from(high - low)
 }
 
-/// Lines over two logarithmic axes. `y_label` writes the powers of ten at the upright one.
+/// Draws lines over two logarithmic axes. `y_label` formats the powers of ten on the y axis.
 pub fn lines(title: &str, x_title: &str, series: &[Series], y_label: impl Fn(f64) -> String) -> String {
     let axes = Axes::around(series);
     let mut svg = open(title, PLOT_TOP + PLOT_HEIGHT + PLOT_BOTTOM);
@@ -134,7 +134,7 @@ pub fn lines(title: &str, x_title: &str, series: &[Series], y_label: impl Fn(f64
     for power in axes.x.0..=axes.x.1 {
         let (x, bottom) = (axes.x(10f64.powi(power)), PLOT_TOP + PLOT_HEIGHT);
         let _ = write!(svg, r#"<line class="grid" x1="{x:.1}" x2="{x:.1}" y1="{PLOT_TOP}" y2="{bottom}"/>"#);
-        let number = super::experiments::grouped(10f64.powi(power.max(0)) as u64);
+        let number = crate::report::grouped(10f64.powi(power.max(0)) as u64);
         text(&mut svg, x, bottom + 18.0, "middle", "", &number);
     }
     text(&mut svg, PLOT_LEFT + PLOT_WIDTH / 2.0, PLOT_TOP + PLOT_HEIGHT + 38.0, "middle", "value", x_title);
@@ -158,7 +158,7 @@ const LANE_LEFT: f64 = 70.0;
 const LANE_WIDTH: f64 = 620.0;
 const LANE_HEIGHT: f64 = 132.0;
 
-/// What client and server said to each other, over time: each request leads down to the server and its reply back up.
+/// Draws the conversation of client and server over time: each request leads down to the server, and its reply back up.
 pub fn exchange(title: &str, lines: &[&TranscriptLine], longest_ms: f64) -> String {
     let at = |line: &TranscriptLine| LANE_LEFT + LANE_WIDTH * line.at_ms / longest_ms.max(f64::MIN_POSITIVE);
     let (sent, received): (Vec<&TranscriptLine>, Vec<&TranscriptLine>) =

@@ -1,20 +1,20 @@
-//! The tables as text: Ruby's columns (user, system, total, real), as the documents have them, and some more.
+//! The tables as text: the columns of Ruby's benchmark (user, system, total, real), as in the documents, and some more.
 
 use std::io::{self, Write};
 
-use super::experiments::grouped;
 use super::results::{Cell, DepthCell, Experiment, Results, Row, Server, Sweep};
+use crate::report::grouped;
 
-/// Columns of a label.
+/// Width of the label column.
 const LABEL_WIDTH: usize = 27;
-/// Commands of these kinds are shown as the server counted them.
+/// Kinds of commands in the table of server counts.
 pub const COUNTED: [&str; 4] = ["zscore", "zadd", "hset", "evalsha"];
-/// In the place of that.
-pub const UNCOUNTED: &str = "no commands by their kinds: the server doesn't answer INFO commandstats";
-/// The experiment whose commands are shown by their kinds.
+/// Text in place of this table.
+pub const UNCOUNTED: &str = "no command counts: the server refuses INFO commandstats";
+/// The experiment with a table of server counts.
 pub const COUNTED_EXPERIMENT: &str = "movies";
 
-/// Which servers are measured, and how far away they are.
+/// Writes the measured servers with their round trip times.
 pub fn write_head(out: &mut dyn Write, results: &Results) -> io::Result<()> {
     for (index, server) in results.servers.iter().enumerate() {
         let letter = letter(index, &results.servers);
@@ -22,7 +22,7 @@ pub fn write_head(out: &mut dyn Write, results: &Results) -> io::Result<()> {
         match results.added_rtt_ms {
             Some(added) => {
                 let measured = server.rtt_ms - server.direct_rtt_ms;
-                writeln!(out, " ({measured:.3} ms of it by a proxy that was asked for {added} ms)")?;
+                writeln!(out, " ({measured:.3} ms of it added by a proxy; requested: {added} ms)")?;
             }
             None => writeln!(out)?,
         }
@@ -33,12 +33,12 @@ pub fn write_head(out: &mut dyn Write, results: &Results) -> io::Result<()> {
     out.flush()
 }
 
-/// How a server is called in the tables, with a blank; empty where there is only one.
+/// Returns a server's letter in the tables, with a blank; empty if there is only one server.
 fn letter(index: usize, servers: &[Server]) -> String {
     if servers.len() > 1 { format!("{} ", (b'A' + index as u8) as char) } else { String::new() }
 }
 
-/// One experiment's table.
+/// Writes an experiment's table.
 pub fn write_experiment(out: &mut dyn Write, experiment: &Experiment, servers: &[Server]) -> io::Result<()> {
     writeln!(out, "\n== {}", experiment.title)?;
     for line in wrapped(&experiment.note, 110) {
@@ -59,18 +59,15 @@ pub fn write_experiment(out: &mut dyn Write, experiment: &Experiment, servers: &
     }
     write_transcript(out, experiment, servers)?;
     if experiment.rows.iter().flat_map(|row| &row.servers).any(Cell::is_cut_off) {
-        writeln!(out, "   ~ cut off: what the whole takes is estimated from the part that was done (--limit)")?;
+        writeln!(out, "   ~ cut off by --limit; the total is estimated from the part that was done")?;
     }
     if experiment.is_rough() {
-        writeln!(
-            out,
-            "   ! rough: the rounds differ too much; more of them (--rounds) or a quieter machine tell more"
-        )?;
+        writeln!(out, "   ! rough: the rounds differ too much; use more rounds (--rounds) or a quieter machine")?;
     }
     out.flush()
 }
 
-/// Below a table whose measuring was ended before its time.
+/// Writes the line below an incomplete table.
 pub fn write_unfinished(out: &mut dyn Write, rows: usize, of: usize) -> io::Result<()> {
     writeln!(out, "   unfinished: only {rows} of {of} rows were measured")?;
     out.flush()
@@ -106,14 +103,14 @@ fn write_cell(out: &mut dyn Write, cell: &Cell, local: bool) -> io::Result<()> {
     write!(out, "{user:10.6} {system:10.6} {total:10.6} ({mark}{real:>10.6}) {faster:>8}")?;
     match cell.server_ns_per_command {
         Some(ns) => write!(out, " {:>9.2} µs", ns / 1e3)?,
-        // Only of a process on this machine is its memory known.
+        // The memory is only known for a process on this machine.
         None if local => write!(out, " {:>12}", cell.server_bytes.map_or("", |_| "?"))?,
         None => {}
     }
     write!(out, " {:>7}", spread(cell))
 }
 
-/// How far the rounds are from the median: `±3 %`, and `!` where that is so much that the figures are only rough.
+/// Formats the spread of the measurements: `±3 %`, with `!` if the figures are only rough.
 pub fn spread(cell: &Cell) -> String {
     let mark = if cell.is_rough() { "!" } else { "" };
     cell.spread().map_or(String::new(), |spread| match spread * 100.0 {
@@ -122,7 +119,7 @@ pub fn spread(cell: &Cell) -> String {
     })
 }
 
-/// A ratio with two decimal places, or two digits where those would be zeros.
+/// Formats a ratio with two decimal places, or with two significant digits if it is small.
 pub fn times(ratio: f64) -> String {
     if ratio >= 0.1 || ratio <= 0.0 {
         return format!("{ratio:.2}");
@@ -131,14 +128,14 @@ pub fn times(ratio: f64) -> String {
     format!("{ratio:.places$}")
 }
 
-/// Between which ratios those of single rounds are.
+/// Formats the range of ratios between single measurements.
 fn range(row: &Row) -> String {
     let Some((least, most)) = row.ratio_range() else { return String::new() };
     let rough = if row.servers.iter().any(Cell::is_rough) { ", rough" } else { "" };
     format!(" ({} to {}{rough})", times(least), times(most))
 }
 
-/// Commands of each kind as the servers counted them, and how many ZSCOREs fewer than in the first way.
+/// Writes commands by kind, as counted by the servers, and the number of ZSCOREs saved compared with the first variant.
 fn write_counts(out: &mut dyn Write, experiment: &Experiment, servers: &[Server]) -> io::Result<()> {
     let (counted, silent): (Vec<usize>, Vec<usize>) =
         (0..servers.len()).partition(|index| experiment.is_counted(*index));
@@ -170,12 +167,13 @@ fn write_counts_of(
     Ok(())
 }
 
-/// A count of the whole, marked where it is estimated from a part.
+/// Formats a count, marked if it is estimated from a part.
 pub fn whole(cell: &Cell, count: u64) -> String {
     format!("{}{}", if cell.is_cut_off() { "~" } else { "" }, grouped(count))
 }
 
-/// How many ZSCOREs fewer than in the first way, marked where one of them is estimated; empty where there are none.
+/// Formats the number of ZSCOREs saved compared with the first variant, marked if it is an estimate; empty if there are
+/// none.
 pub fn fewer(cell: &Cell, first: &Cell) -> String {
     let estimated = if first.is_cut_off() { first } else { cell };
     cell.fewer(first).map(|fewer| whole(estimated, fewer)).unwrap_or_default()
@@ -193,7 +191,7 @@ fn write_transcript(out: &mut dyn Write, experiment: &Experiment, servers: &[Ser
     Ok(())
 }
 
-/// The table of depths.
+/// Writes the table of depths.
 pub fn write_sweep(out: &mut dyn Write, sweep: &Sweep, servers: &[Server]) -> io::Result<()> {
     writeln!(out, "\n== Depth of a pipeline: GET of {} bytes over one connection", sweep.value_bytes)?;
     for line in wrapped(super::SWEEP_NOTE, 110) {
@@ -230,7 +228,28 @@ fn write_depth(out: &mut dyn Write, cell: &DepthCell) -> io::Result<()> {
     }
 }
 
-/// A number of bytes for people.
+/// Writes the result of the run in one sentence: the fastest way of each experiment on the first server.
+pub fn write_result(out: &mut dyn Write, results: &Results) -> io::Result<()> {
+    let of_experiment = |experiment: &Experiment| {
+        let cells = experiment.rows.iter().filter_map(|row| Some((row, row.servers.first()?)));
+        let done = cells.filter(|(_, cell)| cell.impossible.is_none() && cell.times > 1.0);
+        let (row, cell) = done.max_by(|(_, a), (_, b)| a.times.total_cmp(&b.times))?;
+        Some(format!("{} {} times ({})", experiment.title, times(cell.times), row.label))
+    };
+    let of_sweep = |sweep: &Sweep| {
+        let cells = sweep.rows.iter().filter_map(|row| Some((row.depth, row.servers.first()?.times)));
+        let (depth, faster) = cells.max_by(|(_, a), (_, b)| a.total_cmp(b)).filter(|(_, times)| *times > 1.0)?;
+        Some(format!("GET {} times (in pipelines of {})", times(faster), grouped(depth)))
+    };
+    let mut parts: Vec<String> = results.experiments.iter().filter_map(of_experiment).collect();
+    parts.extend(results.sweep.as_ref().and_then(of_sweep));
+    if !parts.is_empty() {
+        writeln!(out, "\nFewer round trips made these faster: {}.", parts.join("; "))?;
+    }
+    out.flush()
+}
+
+/// Formats a number of bytes for people.
 pub fn bytes(number: u64) -> String {
     match number {
         0..1024 => format!("{number} B"),
@@ -239,7 +258,7 @@ pub fn bytes(number: u64) -> String {
     }
 }
 
-/// Lines of at most `width` characters.
+/// Wraps text into lines of at most `width` characters.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
@@ -291,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_that_differ_are_told() {
+    fn differing_rounds_are_shown() {
         let text = table(&experiment("x", vec![cell(2.0, 1.0, 4.0), cell(0.01, 0.001, 4.0)]), &[server(), server()]);
         assert!(text.contains("way: B takes 0.0050 times as long as A (0.00025 to 4.00, rough)\n"), "{text}");
         assert!(text.contains(" ±75 %!") && text.contains(" >100 %!") && text.contains("\n   ! rough: "), "{text}");
@@ -326,6 +345,44 @@ mod tests {
         incr.transcript = vec![line(0), line(1)];
         let text = table(&incr, &[server(), server()]);
         assert!(text.contains("\n   A one by one:\n") && text.contains("\n   B one by one:\n"), "{text}");
+    }
+
+    #[test]
+    fn the_result_is_one_sentence() {
+        let rows = [("one by one", 1.0), ("in a pipeline", 12.5), ("by hand", 3.0)].map(|(label, times)| Row {
+            label: label.to_owned(),
+            does: "",
+            document_s: None,
+            servers: vec![Cell { times, ..cell(1.0, 1.0, 1.0) }],
+        });
+        let pings = Experiment {
+            id: "pings",
+            title: "10 PINGs".to_owned(),
+            note: String::new(),
+            rows: rows.into(),
+            transcript: Vec::new(),
+        };
+        let mut results = Results {
+            program: "",
+            version: "",
+            unix_time: 0,
+            machine: String::new(),
+            load_average: None,
+            cores: 1,
+            added_rtt_ms: None,
+            servers: vec![server()],
+            experiments: vec![experiment("x", vec![cell(1.0, 1.0, 1.0)]), pings],
+            sweep: None,
+        };
+        let result = |results: &Results| {
+            let mut out = Vec::new();
+            write_result(&mut out, results).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let expected = "\nFewer round trips made these faster: 10 PINGs 12.50 times (in a pipeline).\n";
+        assert_eq!(result(&results), expected);
+        results.experiments.pop();
+        assert_eq!(result(&results), "");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A server under experiment: the way that is measured, and another to ask it questions.
+//! A server under test: one connection path for measurements, and another for queries.
 
 use std::time::{Duration, Instant};
 
@@ -11,48 +11,47 @@ use crate::failure::Failure;
 use crate::host::{self, Process, Usage};
 use crate::interrupt::Interrupt;
 
-/// PINGs whose median is the round trip's time.
+/// Number of PINGs for the median round trip time.
 const PINGS: usize = 11;
-/// As many more as come within so much time, since a few microseconds are to be told apart.
+/// Additional PINGs are sent for this time, because the median must be exact to a few microseconds.
 const PINGING: Duration = Duration::from_millis(50);
-/// The first ones find caches cold, and a proxy that has still to connect.
+/// Number of ignored first PINGs, which meet cold caches and a proxy that is still connecting.
 const PINGS_UNCOUNTED: usize = 3;
-/// In a longer round trip, the proxy's own some ten microseconds are no more than the noise of a measurement.
+/// Round trips above this limit aren't corrected: the proxy's own ten microseconds are below the noise.
 const OWN_TIME_COUNTS: Duration = Duration::from_millis(1);
-/// Longest time that a reply may take beyond the round trip.
+/// Time limit for a reply, beyond the round trip.
 pub const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// Commands whose replies may be under way when keys are removed.
+/// Maximum number of unanswered commands while keys are removed.
 const CLEANING_WINDOW: usize = 1000;
-/// Longest time that a reply may take beyond the added round trip after Ctrl-C.
+/// Time limit for a reply after Ctrl-C, beyond the added round trip.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often the proxy's delay is set anew by what it turned out to add: on a busy machine that changes from one time
-/// to the next.
+/// Number of corrections of the proxy's delay. On a busy machine its own delay varies.
 const ADJUSTMENTS: usize = 4;
 
-/// A server.
+/// A server under test.
 pub struct Target {
-    /// What the reports say of it.
+    /// Description of the server for reports.
     pub server: Server,
-    /// How to reach it without the proxy.
+    /// Configuration for a connection without the proxy.
     pub direct: Config,
-    /// How it is measured: through the proxy, if there is one.
+    /// Configuration for measured connections, through the proxy if there is one.
     pub measured: Config,
     control: Connection,
     process: Option<Process>,
 }
 
-/// Keys that a server didn't remove.
+/// Keys that a server refused to remove.
 struct Refused {
-    /// How many of them it has; `None` where it doesn't tell that either.
+    /// Number of these keys that exist; `None` if the server refuses this query, too.
     left: Option<usize>,
-    /// What it answered.
+    /// The server's error.
     why: String,
 }
 
 impl Target {
-    /// Connects to a server and, with `rtt`, puts a proxy before it. After Ctrl-C it is not waited
-    /// for any longer than for a moment.
+    /// Connects to a server. With `rtt`, a proxy is put before it. After Ctrl-C, waiting for the server is limited to a
+    /// moment.
     pub fn new(config: &Config, rtt: Option<Duration>, interrupt: &Interrupt) -> Result<Target, Failure> {
         let mut direct = interrupt.impatient(config, PATIENCE + rtt.unwrap_or_default());
         direct.read_timeout = Some(SILENCE_MAX);
@@ -60,13 +59,13 @@ impl Target {
         let without = median_ping(&direct)?;
         let mut measured = direct.clone();
         if let Some(rtt) = rtt {
-            // What is encrypted passes as it is.
+            // The proxy passes encrypted bytes through unchanged.
             let mut server = direct.clone();
             (server.tls, server.connector) = (false, None);
             let proxy = Proxy::start(server);
             let proxy = proxy.map_err(|error| Failure::Local(format!("no proxy: {error}")))?;
             measured.address = proxy.address();
-            // What the proxy takes itself is part of what is asked of it, where it makes a difference.
+            // The proxy's own delay is part of the requested one, if it is significant.
             let mut asked = rtt;
             proxy.set_rtt(asked);
             for _ in 0..ADJUSTMENTS {
@@ -86,31 +85,30 @@ impl Target {
         Ok(Target { server, direct, measured, control, process })
     }
 
-    /// A new connection of the kind that is measured, on which the server has already answered: accepting a connection
-    /// isn't part of the benchmark.
+    /// Opens a connection for a measurement, after a first PING. Accepting a connection is therefore not measured.
     pub fn connect(&self) -> Result<Connection, Failure> {
         let mut connection = Connection::connect(&self.measured)?;
         connection.command(&["PING"])?;
         Ok(connection)
     }
 
-    /// What its process has used so far, where it is known.
+    /// Returns the resource use of the server's process, if it is known.
     #[must_use]
     pub fn usage(&self) -> Option<Usage> {
         self.process.map(|process| process.usage())
     }
 
-    /// Asks a question that is not measured.
+    /// Sends a command that isn't measured.
     pub fn ask(&mut self, words: &[&str]) -> Result<client::Value, Failure> {
         Ok(self.control.command(words)?)
     }
 
-    /// A number of INFO's.
+    /// Returns a number from INFO.
     pub fn number(&mut self, section: &str, field: &str) -> Option<u64> {
         host::field(&host::info(&mut self.control, section)?, field)?.parse().ok()
     }
 
-    /// How often each command has run, as the server counts; empty where it doesn't tell.
+    /// Returns the number of calls of each command, as counted by the server; empty if it refuses.
     pub fn counts(&mut self) -> Counts {
         let info = host::info(&mut self.control, "commandstats").unwrap_or_default();
         info.lines().filter_map(command_count).collect()
@@ -119,7 +117,7 @@ impl Target {
     /// Removes keys.
     ///
     /// # Errors
-    /// The server refuses that; [`Failure::KeysLeft`] where some are left or may be.
+    /// Returns the server's refusal, or [`Failure::KeysLeft`] if keys remain or may remain.
     pub fn remove(&mut self, keys: &[String]) -> Result<(), Failure> {
         if keys.is_empty() {
             return Ok(());
@@ -128,7 +126,7 @@ impl Target {
             Ok(None) => Ok(()),
             Ok(Some(Refused { left, why })) => {
                 let why = Failure::Server(format!(
-                    "the server refuses DEL, by which the experiments remove their keys again: {why}"
+                    "the server refuses DEL, which the experiments need to remove their keys: {why}"
                 ));
                 Err(if left == Some(0) { why } else { Failure::KeysLeft(Box::new(why), self.tell_left(left)) })
             }
@@ -136,7 +134,7 @@ impl Target {
         }
     }
 
-    /// How many keys are left, if that is known, and how to remove them.
+    /// Returns a message with the number of remaining keys, if it is known, and a command that removes them.
     fn tell_left(&self, count: Option<usize>) -> String {
         let what = match count {
             Some(1) => format!("1 key that begins with {PREFIX} is left"),
@@ -154,8 +152,8 @@ impl Target {
     }
 }
 
-/// Deletes keys, each by a command of its own: a server in cluster mode takes no others together than those of one
-/// slot.
+/// Deletes keys, each with its own command, because a server in cluster mode refuses a command with keys of several
+/// slots.
 fn delete(connection: &mut Connection, keys: &[String]) -> Result<Option<Refused>, client::Error> {
     let window = Window::of(CLEANING_WINDOW);
     let (mut refused, mut why) = (Vec::new(), None);
@@ -173,18 +171,18 @@ fn delete(connection: &mut Connection, keys: &[String]) -> Result<Option<Refused
     Ok(Some(Refused { left, why }))
 }
 
-/// `cmdstat_zadd:calls=3,...` as a name and a number.
+/// Parses `cmdstat_zadd:calls=3,...` into a name and a number.
 fn command_count(line: &str) -> Option<(String, u64)> {
     let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
     Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
 }
 
-/// Program and version. Valkey and Penstock also give a version of Redis, for clients that look for it.
+/// Returns the program and its version. Valkey and Penstock also report a Redis version for compatibility.
 fn name(control: &mut Connection) -> String {
     let info = host::info(control, "server").unwrap_or_default();
     let known = [("Penstock", "penstock_version"), ("Valkey", "valkey_version"), ("Redis", "redis_version")];
     let found = known.iter().find_map(|(name, field)| Some(format!("{name} {}", host::field(&info, field)?)));
-    found.unwrap_or_else(|| "a server that does not say what it is".to_owned())
+    found.unwrap_or_else(|| "an unknown server".to_owned())
 }
 
 fn median_ping(config: &Config) -> Result<Duration, Failure> {

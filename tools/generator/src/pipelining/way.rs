@@ -1,4 +1,4 @@
-//! One way to do an experiment's work, run against one server with a stopwatch in hand.
+//! One variant of an experiment, run and timed on one server.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,26 +10,26 @@ use super::results::{Cell, Counts, TranscriptLine};
 use super::target::Target;
 use crate::failure::Failure;
 
-/// A way: what it is called, how much there is to do, and how.
+/// A variant: its name, the amount of work, and the function that does it.
 pub struct Way<'a> {
-    /// Its name in the tables.
+    /// Name in the tables.
     pub label: String,
-    /// Parts of the work; a way that is cut off has done some of them.
+    /// Number of parts of the work. A variant that is cut off has done some of them.
     pub parts: u64,
-    /// Seconds that the document measured.
+    /// The document's time in seconds.
     pub document_s: Option<f64>,
-    /// Whether keys of the way before must be there.
+    /// True if the variant needs the keys of the previous one.
     pub keeps_keys: bool,
-    /// What it does: ways that do something else are not compared with it.
+    /// Kind of work. Only variants of the same kind are compared.
     pub does: &'static str,
-    /// Does it. It asks [`Runner::next_part`] before each part.
+    /// Function that does the work. It must call [`Runner::next_part`] before each part.
     pub work: Work<'a>,
 }
 
-/// What does a way's work.
+/// A function that does a variant's work.
 pub type Work<'a> = Box<dyn Fn(&mut Runner<'_>) -> Result<(), Failure> + 'a>;
 
-/// What a way works with.
+/// Connection and counters of a running variant.
 pub struct Runner<'a> {
     connection: Connection,
     began: Instant,
@@ -42,7 +42,7 @@ pub struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Begins the next part and returns its number, from 0; `None` when all are done or the time is up.
+    /// Begins the next part and returns its number, from 0. Returns `None` if all parts are done or the time is over.
     pub fn next_part(&mut self) -> Option<u64> {
         let over = self.begun == self.parts || self.began.elapsed() >= self.limit;
         if over || self.interrupt.load(Ordering::Relaxed) {
@@ -64,7 +64,7 @@ impl Runner<'_> {
         Ok(self.connection.command(request)?)
     }
 
-    /// Sends commands without waiting in between; an error reply among them ends the way.
+    /// Sends commands without waiting in between. An error reply ends the variant.
     pub fn pipeline<R: Request>(&mut self, requests: impl IntoIterator<Item = R>) -> Result<(), Failure> {
         let mut refused = None;
         let sent = Window::default().run_each(&mut self.connection, requests, |_, reply| {
@@ -76,21 +76,22 @@ impl Runner<'_> {
         refused.map_or(Ok(()), |error| Err(client::Error::Server(error).into()))
     }
 
-    /// The connection itself, for a way that sends and reads apart; `commands` more will be sent.
+    /// Returns the connection, for a variant that sends and reads separately. `commands` is the number of commands that
+    /// it will send.
     pub fn connection(&mut self, commands: u64) -> &mut Connection {
         self.commands += commands;
         &mut self.connection
     }
 
-    /// Notes what was said just now.
+    /// Adds a line to the transcript, with the current time.
     pub fn note(&mut self, way: &str, speaker: &'static str, text: String) {
         let at_ms = self.began.elapsed().as_secs_f64() * 1e3;
-        // There is one server for a way that runs.
+        // A single run has only one server.
         self.transcript.push(TranscriptLine { server: 0, at_ms, way: way.to_owned(), speaker, text });
     }
 }
 
-/// Runs a way once.
+/// Runs a variant once.
 pub fn run(
     way: &Way<'_>,
     target: &mut Target,
@@ -128,7 +129,7 @@ pub fn run(
     Ok((cell, runner.transcript))
 }
 
-/// What the server has counted since, without the questions that were asked meanwhile.
+/// Returns the server's counts since `before`, without the queries for counts.
 fn difference(before: &Counts, target: &mut Target) -> Counts {
     let since = |(name, count): (String, u64)| {
         let new = count.saturating_sub(before.get(&name).copied().unwrap_or(0));
@@ -137,8 +138,8 @@ fn difference(before: &Counts, target: &mut Target) -> Counts {
     target.counts().into_iter().filter_map(since).collect()
 }
 
-/// Processor time of this thread in user mode and in the kernel, in seconds. Not of the process: a proxy's threads
-/// aren't part of the benchmark.
+/// Returns this thread's CPU times in user mode and in the kernel, in seconds. The process's times would include the
+/// proxy's threads.
 fn cpu_times() -> (f64, f64) {
     let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     let usage = getrusage(UsageWho::RUSAGE_THREAD);

@@ -1,17 +1,17 @@
-//! Running the tool as a user does.
+//! Runs the tool like a user.
 
 use std::process::{Command, Output, Stdio};
 
 use tests::server::{Server, subject_program};
 
-/// `penstock bench` with these arguments, ready to be started.
+/// Returns `penstock bench` with these arguments, ready to start.
 pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(subject_program());
     command.arg("bench").args(args).stdin(Stdio::null());
     command
 }
 
-/// What the tool printed and how it ended.
+/// Output and exit status of the tool.
 pub struct Ran {
     pub stdout: String,
     pub stderr: String,
@@ -33,19 +33,19 @@ pub fn run(args: &[&str]) -> Ran {
     command(args).output().unwrap().into()
 }
 
-/// Runs the tool, which must be content, and returns its standard output.
+/// Runs the tool, which must succeed without messages, and returns its standard output.
 pub fn output(args: &[&str]) -> String {
     let ran = run(args);
     assert_eq!((ran.status, ran.stderr.as_str()), (Some(0), ""), "{args:?}\n{}", ran.stdout);
     ran.stdout
 }
 
-/// The same at a server's port.
+/// Like `output`, with a server's port.
 pub fn at(server: &Server, args: &[&str]) -> String {
     output(&[&["-p", &server.port().to_string()], args].concat())
 }
 
-/// Runs `check` against Penstock and against Redis, started with the directives `args`.
+/// Runs `check` with Penstock and with Redis, started with the directives `args`.
 pub fn on_both(args: &[&str], check: impl Fn(&Server)) {
     check(&Server::penstock(args));
     check(&Server::oracle(args));
@@ -57,7 +57,8 @@ pub fn signal(name: &str, pid: u32) {
     assert!(sent.success(), "kill -{name} {pid}");
 }
 
-/// The tool's complaint: one line, nothing on standard output, this status.
+/// Checks that the tool fails with this status, prints one line with these words on standard error, and nothing on
+/// standard output.
 pub fn check_refusal(args: &[&str], status: i32, words: &str) {
     let ran = run(args);
     assert_eq!(ran.status, Some(status), "{args:?}: {}", ran.stderr);

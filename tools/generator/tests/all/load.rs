@@ -1,7 +1,7 @@
-//! Plain load, end to end, against Penstock and against Redis itself.
+//! Plain load, end to end, with Penstock and Redis.
 
 use std::ffi::OsStr;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use crate::common::{self, at, check_refusal, command, on_both, output, run, signal};
 use tests::certificates::Certificates;
+use tests::ports::free_port;
 use tests::reply::Reply;
-use tests::server::{Server, free_port};
+use tests::server::Server;
 
-/// Titles in a report of one line for each test.
+/// Returns the titles in a report with one line per test.
 fn titles(quiet: &str) -> Vec<&str> {
     quiet.lines().map(|line| line.split(": ").next().unwrap()).collect()
 }
@@ -22,7 +23,7 @@ fn bulk(text: &[u8]) -> Reply {
     Reply::Blob(b'$', text.into())
 }
 
-/// How often the server has run a command.
+/// Returns the number of times that the server has run a command.
 fn calls(server: &Server, command: &str) -> u64 {
     let Reply::Blob(_, info) = server.connect().cmd("INFO commandstats").unwrap() else { panic!("no INFO") };
     let info = String::from_utf8(info).unwrap();
@@ -44,6 +45,19 @@ fn the_tests_are_redis_benchmarks_with_its_titles_in_its_order() {
 }
 
 #[test]
+fn the_table_of_all_tests_fits_into_a_terminal() {
+    on_both(&[], |server| {
+        let text = at(server, &["-n", "60", "-c", "3"]);
+        let lines: Vec<&str> = text.lines().collect();
+        // The prompt takes the last of 24 lines.
+        assert_eq!(lines.len(), 23, "{text}");
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(lines[2].starts_with("PING_INLINE ") && lines[21].starts_with("MSET (10 keys) "), "{text}");
+        assert!(lines[22].starts_with("Verdict: "), "{text}");
+    });
+}
+
+#[test]
 fn exactly_the_requests_that_were_asked_for_are_sent() {
     on_both(&[], |server| {
         at(server, &["-q", "-n", "1003", "-c", "7", "-P", "16", "-t", "set"]);
@@ -57,6 +71,50 @@ fn exactly_the_requests_that_were_asked_for_are_sent() {
         at(server, &["-q", "-n", "100", "-c", "5", "-k", "0", "-P", "4", "--rate", "9000", "INCR", "counter"]);
         assert_eq!(server.connect().cmd("GET counter").unwrap(), bulk(b"1700"));
     });
+}
+
+#[test]
+fn a_ratio_of_sets_and_gets_is_exact() {
+    on_both(&[], |server| {
+        let text =
+            at(server, &["-q", "-n", "1100", "-c", "7", "-P", "16", "--threads", "2", "--ratio", "1:10", "-r", "50"]);
+        assert_eq!(titles(&text), ["SET and GET 1:10"], "{text}");
+        assert_eq!((calls(server, "set"), calls(server, "get")), (100, 1000));
+    });
+    check_refusal(&["--ratio", "1:1", "-t", "get"], 2, "cannot be used with");
+    check_refusal(&["--ratio", "0:0"], 2, "expected two whole numbers");
+    check_refusal(&["--raito", "1:1"], 2, "'--raito' found; did you mean '--ratio'? (see penstock bench --help)");
+}
+
+#[test]
+fn zipf_makes_low_numbers_frequent() {
+    let server = Server::penstock(&[]);
+    let incr = |keys: &str, distribution: &str| {
+        let key = format!("{keys}:__rand_int__");
+        at(&server, &["-q", "-n", "20000", "-P", "50", "-r", "1000", "--distribution", distribution, "INCR", &key]);
+        let Reply::Blob(_, text) = server.connect().cmd(&format!("GET {keys}:000000000000")).unwrap() else { panic!() };
+        String::from_utf8(text).unwrap().parse::<u64>().unwrap()
+    };
+    let (uniform, zipf) = (incr("uniform", "uniform"), incr("zipf", "zipf"));
+    assert!(uniform < 100 && zipf > 2000, "{uniform} {zipf}");
+    check_refusal(&["-r", "5", "--distribution", "zipf:2"], 2, "between 0 and 1");
+    check_refusal(&["--distribution", "zipf"], 2, "required");
+}
+
+#[test]
+fn the_distribution_of_latencies_is_written_to_a_file() {
+    let server = Server::penstock(&[]);
+    let path = std::env::temp_dir().join(format!("penstock-bench-hdr-{}", std::process::id()));
+    let file = path.to_str().unwrap();
+    at(&server, &["-q", "-n", "500", "--hdr", file, "GET", "key"]);
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert!(text.starts_with("       Value     Percentile TotalCount 1/(1-Percentile)\n\n"), "{text}");
+    assert!(text.contains("1.000000000000        500            inf\n") && text.contains("#[Max "), "{text}");
+    let port = server.port().to_string();
+    check_refusal(&["-p", &port, "--hdr", file, "-t", "set,get"], 2, "a single test");
+    assert!(!path.exists());
+    check_refusal(&["-p", &port, "--hdr", "/nowhere/file", "-t", "get"], 1, "can't write /nowhere/file");
 }
 
 #[test]
@@ -148,14 +206,14 @@ fn csv_and_json_are_read_by_programs() {
         assert_eq!(lines.len(), 3);
         assert!(lines[0].starts_with("\"test\",\"rps\",") && lines[2].starts_with("\"MSET (10 keys)\","), "{csv}");
         assert!(lines.iter().all(|line| line.split(',').count() == 8), "{csv}");
-        // So many that the server takes time that is known even where it finds no rest between them.
+        // Enough requests for a reliable CPU time even if the server doesn't become idle in between.
         let json = at(server, &["--json", "-n", "100000", "-t", "get,mset", "-P", "4"]);
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["pipeline_depth"], 4);
         let test = &json["tests"][1];
         assert_eq!((&test["test"], &test["requests"]), (&"MSET (10 keys)".into(), &100_000.into()));
         assert!(test["latency_ms"]["p99"].as_f64() >= test["latency_ms"]["min"].as_f64(), "{test}");
-        // The server is a process of this machine.
+        // The server is a process on this machine.
         assert!(test["server"]["resident_bytes"].as_u64().unwrap() > 1 << 20, "{test}");
     });
 }
@@ -164,10 +222,18 @@ fn csv_and_json_are_read_by_programs() {
 fn a_unix_socket_serves_as_well_and_its_process_is_known() {
     let path = std::env::temp_dir().join(format!("penstock-bench-{}.sock", std::process::id()));
     let server = Server::penstock(&["--unixsocket", path.to_str().unwrap()]);
-    // So many that the server takes time that is known even where it finds no rest between them.
-    let text = output(&["-s", path.to_str().unwrap(), "-n", "100000", "-t", "ping_mbulk", "--precision", "1"]);
+    // Enough requests for a reliable CPU time even if the server doesn't become idle in between.
+    let common = ["-s", path.to_str().unwrap(), "-n", "100000", "-t", "ping_mbulk", "--precision", "1"];
+    let text = output(&[&common[..], &["--full"]].concat());
     assert!(text.contains("100000 requests completed"), "{text}");
     assert!(text.contains("server process: "), "{text}");
+    // The default is a line for each test, and a verdict.
+    let text = output(&common);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 4, "{text}");
+    assert!(lines[0].ends_with(", 1 thread, values of 3 bytes, 100,000 requests a test"), "{text}");
+    assert!(lines[2].starts_with("PING_MBULK ") && lines[2].ends_with("s"), "{text}");
+    assert!(lines[3].starts_with("Verdict: "), "{text}");
     drop(server);
     let _ = std::fs::remove_file(path);
 }
@@ -179,14 +245,14 @@ fn an_error_reply_ends_the_run_unless_errors_are_to_be_shown() {
         check_refusal(&["-p", &port, "-n", "10", "NOSUCH", "x"], 1, "Error from server: ERR unknown command");
         let ran = run(&["-p", &port, "-n", "10", "-e", "NOSUCH", "x"]);
         assert_eq!(ran.status, Some(0));
-        assert!(ran.stdout.contains("error replies: 10"), "{}", ran.stdout);
+        assert!(ran.stdout.contains("  10 errors\n"), "{}", ran.stdout);
         assert!(ran.stderr.contains("Error from server: ERR unknown command") && ran.stderr.lines().count() == 1);
     });
 }
 
-/// redis-benchmark's titles, but for what would harm a terminal or fill it.
+/// Titles are redis-benchmark's, except for characters that would harm a terminal, and for long ones.
 #[test]
-fn a_command_of_ones_own_has_a_title_of_one_line() {
+fn a_users_command_has_a_title_of_one_line() {
     let server = Server::penstock(&[]);
     let port = server.port().to_string();
     let titled = |form: &str, words: &[&[u8]], input: &[u8]| {
@@ -198,7 +264,7 @@ fn a_command_of_ones_own_has_a_title_of_one_line() {
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
-    // An argument can't hold a zero.
+    // An argument can't contain a zero byte.
     let binary: Vec<u8> = (1..=255).cycle().take(10_000).collect();
     assert_eq!(titles(&titled("-q", &[b"SET", b"xx"], &binary)), ["SET xx"]);
     assert_eq!(titles(&titled("-q", &[b"SET", b"a b", b"\xff\n"], b"")), [r"SET a b \xff\n"]);
@@ -234,13 +300,17 @@ fn idle_connections_are_kept_until_the_server_refuses_or_closes_one() {
         assert_eq!((ran.status, ran.stderr.as_str()), (Some(130), ""));
         assert!(ran.stdout.starts_with(&announced), "{}", ran.stdout);
 
-        let (child, announced) = begin(4);
+        // The server counts a connection before its login is answered, so the tool's own words tell that all are open.
+        let (mut child, announced) = begin(4);
+        let (mut stdout, mut text) = (BufReader::new(child.stdout.take().unwrap()), String::new());
+        (0..2).for_each(|_| _ = stdout.read_line(&mut text).unwrap());
         let mut other = server.connect();
         other.cmd("AUTH secret").unwrap();
         other.cmd("CLIENT KILL TYPE normal SKIPME yes").unwrap();
         let ran = common::Ran::from(child.wait_with_output().unwrap());
         assert_eq!((ran.status, ran.stderr.as_str()), (Some(1), "penstock bench: the server closed the connection\n"));
-        assert_eq!(ran.stdout, announced + "clients: 4\n");
+        stdout.read_to_string(&mut text).unwrap();
+        assert_eq!(text, announced + "clients: 4\n");
 
         other.cmd("CONFIG SET maxclients 5").unwrap();
         let (child, _) = begin(10);
@@ -250,12 +320,12 @@ fn idle_connections_are_kept_until_the_server_refuses_or_closes_one() {
     });
 }
 
-/// Errors are told once a second, and what came since the last time at the end: the counts make up the whole.
+/// Errors are reported once a second, and the rest at the end: the counts add up to the total.
 #[test]
-fn errors_that_are_told_are_all_of_them() {
+fn error_counts_add_up_to_the_total() {
     let server = Server::penstock(&[]);
     let port = server.port().to_string();
-    // So long that some are told before the end, and so short that the next second doesn't pass.
+    // Long enough for a report before the end, and too short for a third one.
     let ran = run(&["-p", &port, "-q", "-e", "--rate", "2000", "-n", "1400", "NOSUCH"]);
     let count = |line: &str| line.rsplit_once('(')?.1.strip_suffix(" new errors)")?.parse::<u64>().ok();
     let counts: Vec<u64> = ran.stderr.lines().map(|line| count(line).unwrap()).collect();
@@ -280,12 +350,12 @@ fn bad_input_gives_one_line_and_a_status() {
     check_refusal(&["-x"], 2, "-x");
 }
 
-/// A server that answers every PING, but for once falls silent for a while.
+/// Starts a server that answers every PING, except for one pause.
 fn stalling_server(stall: Duration, after: usize) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {
-        // The first connection is the tool's own, for questions about the server, which this one can't answer.
+        // The first connection is the tool's own, for queries that this server can't answer.
         for (number, stream) in listener.incoming().enumerate() {
             thread::spawn(move || serve(stream.unwrap(), if number == 0 { None } else { Some((stall, after)) }));
         }
@@ -297,7 +367,7 @@ fn serve(mut stream: std::net::TcpStream, mut stall: Option<(Duration, usize)>) 
     let mut buffer = [0; 1 << 16];
     let (mut answered, mut unfinished) = (0, 0);
     while let Ok(received @ 1..) = stream.read(&mut buffer) {
-        // Requests begin with a star, and nothing in these has another.
+        // Each request contains exactly one star.
         let requests = buffer[..received].iter().filter(|&&b| b == b'*').count();
         unfinished += requests;
         if let Some((pause, _)) = stall.take_if(|(_, after)| answered > *after) {
@@ -312,9 +382,9 @@ fn serve(mut stream: std::net::TcpStream, mut stall: Option<(Duration, usize)>) 
 }
 
 #[test]
-fn with_a_rate_a_stall_is_seen_by_every_request_that_was_due_in_it() {
-    // 500 requests at 1,000 a second on one connection, half a second of silence after the first hundred: a client that
-    // waits for replies sees one slow request. By the clock, about 400 were due meanwhile.
+fn with_a_rate_every_request_due_in_a_stall_is_late() {
+    // 500 requests at 1,000 per second on one connection, with a pause of half a second after the first hundred. A
+    // client that waits for replies sees one slow request; on a schedule, about 400 requests are due during the pause.
     let latencies = |rate: &[&str]| {
         let port = stalling_server(Duration::from_millis(500), 100).to_string();
         let args = [&["-p", &port, "-n", "500", "-c", "1", "-e", "--json"], rate, &["PING"]].concat();
@@ -327,7 +397,7 @@ fn with_a_rate_a_stall_is_seen_by_every_request_that_was_due_in_it() {
     let (p50, _, max) = latencies(&[]);
     assert!(p50 < 100.0 && max > 400.0, "waiting for replies: p50 {p50}, max {max}");
     let (p50, p90, max) = latencies(&["--rate", "1000"]);
-    // A slow machine can't make these smaller: the requests are due, whatever it is busy with.
+    // A slow machine can't reduce these values, because due times don't depend on its speed.
     assert!(p50 > 100.0 && p90 > 350.0 && max > 400.0, "by the clock: p50 {p50}, p90 {p90}, max {max}");
 }
 
@@ -347,17 +417,17 @@ fn ctrl_c_ends_a_run_with_one_line() {
     };
     let ran = interrupted("get", "-q");
     assert_eq!((ran.status, ran.stderr.as_str()), (Some(130), "penstock bench: interrupted\n"));
-    // What was measured until then is told.
+    // The results so far are printed.
     assert!(ran.stdout.starts_with("GET: "), "{}", ran.stdout);
-    // A document would look complete.
+    // A partial document would look complete.
     let ran = interrupted("set", "--json");
     let expected = "penstock bench: interrupted; no report was written\n";
     assert_eq!((ran.status, ran.stderr.as_str(), ran.stdout.as_str()), (Some(130), expected, ""));
 }
 
 #[test]
-fn ctrl_c_ends_at_once_what_waits_for_a_silent_server() {
-    // Its kernel accepts connections; no program answers.
+fn ctrl_c_ends_a_wait_for_a_silent_server_at_once() {
+    // The kernel accepts connections, and no program answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     for args in [&["-p", &port.to_string(), "-q"][..], &["pipelining", &format!("redis://127.0.0.1:{port}")]] {
@@ -404,7 +474,7 @@ fn a_server_that_goes_away_is_reported() {
     while calls(&server, "get") == 0 {
         thread::sleep(Duration::from_millis(10));
     }
-    // Not the process, since its owner would report its end, but all its connections.
+    // Only the connections are closed. Killing the process would make its owner report the end.
     server.connect().cmd("CLIENT KILL TYPE normal SKIPME yes").unwrap();
     let ran = common::Ran::from(child.wait_with_output().unwrap());
     assert_eq!((ran.status, ran.stderr.as_str()), (Some(1), "penstock bench: the server closed the connection\n"));
@@ -418,7 +488,7 @@ fn connections_may_be_encrypted() {
     let port = port.to_string();
     let tls = ["-h", "localhost", "-p", &port, "--tls", "--cacert", &ca, "--cert", &cert, "--key", &key];
     let ran = |args: &[&str]| output(&[&tls[..], args].concat());
-    // Replies and requests larger than any buffer; a connection for each request; a clock.
+    // Replies and requests larger than any buffer; a connection for each request; a schedule.
     ran(&["-q", "-n", "200", "-c", "3", "-P", "50", "-d", "30000", "SET", "big", "__data__"]);
     ran(&["-q", "-n", "200", "-c", "3", "-P", "50", "GET", "big"]);
     ran(&["-q", "-n", "100", "-c", "10", "-k", "0", "INCR", "calls"]);

@@ -1,6 +1,6 @@
-//! The load generator, end to end, against Penstock and against Redis itself.
+//! The load generator, end to end, with Penstock and Redis.
 
-// Clippy knows that a test may unwrap, but not the functions that only tests call.
+// Clippy allows unwrap in tests, but not in functions that only tests call.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;

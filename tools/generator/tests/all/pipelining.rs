@@ -1,4 +1,4 @@
-//! The experiments on pipelining, end to end and tiny, against Penstock and against Redis itself.
+//! The experiments on pipelining, end to end and small, with Penstock and Redis.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use crate::common::{self, Ran, check_refusal, command, on_both, output, signal};
 use serde_json::Value as Json;
 use tests::conn::Conn;
+use tests::ports::free_port;
 use tests::reply::Reply;
-use tests::server::{Server, comes_true, free_port, subject_program};
+use tests::server::{Server, comes_true, subject_program};
 
 fn url(server: &Server) -> String {
     format!("redis://127.0.0.1:{}", server.port())
@@ -36,13 +37,13 @@ fn every_experiment_sends_what_its_document_sends() {
         let counted = |id: &str, row: usize, command: &str| count(&rows(&results, id)[row]["servers"][0], command);
         assert_eq!((counted("pings", 0, "ping"), counted("pings", 1, "ping")), (100, 100));
         let labels: Vec<&str> = rows(&results, "keys").iter().map(|row| row["label"].as_str().unwrap()).collect();
-        // With a hundredth of the keys, 1,000 calls would be more than there are keys.
+        // With a hundredth of the keys, 1,000 calls would be more than the number of keys.
         assert_eq!(labels[..4], ["redis set", "redis get", "redis mset with 100", "redis mget with 100"]);
         assert_eq!(labels.len(), 8);
         assert_eq!((counted("keys", 0, "set"), counted("keys", 1, "get")), (100, 100));
         assert_eq!((counted("keys", 4, "mset"), counted("keys", 7, "mget")), (10, 1));
         assert_eq!((counted("sets", 0, "set"), counted("sets", 1, "set")), (1000, 1000));
-        // "the" and "number" have 7 prefixes, numbers as many as they have digits.
+        // "the" and "number" have 7 prefixes; a number has as many prefixes as digits.
         let prefixes = 100 * 7 + 9 + 90 * 2 + 3;
         assert_eq!((counted("movies", 0, "zscore"), counted("movies", 0, "zadd")), (prefixes, prefixes));
         for row in [1, 2] {
@@ -54,7 +55,7 @@ fn every_experiment_sends_what_its_document_sends() {
 }
 
 #[test]
-fn scripts_do_the_same_where_there_are_any() {
+fn scripts_write_the_same_keys() {
     on_both(&[], |server| {
         let results = json(&[&url(server), "--scale", "0.002", "--only", "movies"]);
         let rows = rows(&results, "movies");
@@ -76,7 +77,7 @@ fn scripts_do_the_same_where_there_are_any() {
 }
 
 #[test]
-fn nothing_but_keys_of_its_own_is_touched_and_those_are_removed() {
+fn only_its_own_keys_are_touched_and_removed() {
     on_both(&[], |server| {
         let mut conn = server.connect();
         conn.cmd("SET key1 mine").unwrap();
@@ -88,30 +89,30 @@ fn nothing_but_keys_of_its_own_is_touched_and_those_are_removed() {
 
 #[test]
 fn every_key_is_removed_by_a_command_of_its_own() {
-    // In cluster mode, keys of different slots can't be named together.
+    // In cluster mode, a command can't have keys of different slots.
     let server = Server::oracle(&[]);
     output(&["pipelining", &url(&server), "--only", "sets", "--scale", "0.001", "--rounds", "1"]);
     let info = server.connect().cmd("INFO commandstats").unwrap();
     let info = String::from_utf8_lossy(info.text()).into_owned();
     let calls = info.split("cmdstat_del:calls=").nth(1).unwrap().split(',').next().unwrap();
-    // Of a hundred keys: before, before each of the two ways, and afterwards.
+    // For a hundred keys: before the experiment, before each of the two variants, and at the end.
     assert_eq!(calls, "400");
 }
 
 #[test]
-fn keys_that_the_server_does_not_remove_are_told() {
+fn keys_that_the_server_does_not_remove_are_reported() {
     let server = Server::oracle(&[]);
     let mut conn = server.connect();
     conn.cmd("ACL SETUSER bench on >secret ~* +@all -del").unwrap();
     let (port, url) = (server.port(), format!("redis://bench:secret@127.0.0.1:{}", server.port()));
     let run = |args: &[&str]| common::run(&[&["pipelining", &url, "--only"], args].concat());
-    let refused = "penstock bench: the server refuses DEL, by which the experiments remove their keys again: NOPERM ";
-    // Nothing is written that couldn't be removed.
+    let refused = "penstock bench: the server refuses DEL, which the experiments need to remove their keys: NOPERM ";
+    // Keys that can't be removed must not be written.
     let ran = run(&["sets", "--scale", "0.0001"]);
     assert_eq!(ran.status, Some(1));
     assert!(ran.stderr.starts_with(refused) && !ran.stderr.contains("left"), "{}", ran.stderr);
     assert_eq!(conn.cmd("DBSIZE").unwrap(), Reply::Line(b':', b"0".into()));
-    // One that may no longer do so in the midst.
+    // The user loses the permission during the experiment.
     conn.cmd("ACL SETUSER bench +del").unwrap();
     let mut slow = command(&["pipelining", &url, "--rtt", "5ms", "--only", "keys", "--scale", "0.01"]);
     let child = slow.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -122,7 +123,7 @@ fn keys_that_the_server_does_not_remove_are_told() {
     let told = format!("; 100 keys that begin with penstock-bench: are left on 127.0.0.1:{port}; to remove them, ");
     assert!(ran.stderr.starts_with(refused) && ran.stderr.contains(&told), "{}", ran.stderr);
     assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
-    // What it says does so.
+    // The command in the message removes them.
     let (_, script) = ran.stderr.trim_end().split_once("a user who may: ").unwrap();
     let script = script.replace("penstock cli", &format!("{} cli", subject_program().display()));
     assert!(Command::new("sh").args(["-c", &script]).stdout(Stdio::null()).status().unwrap().success());
@@ -138,7 +139,7 @@ fn a_server_that_counts_no_commands_has_no_table_of_them() {
     let page = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(path).unwrap();
     for text in [text, page] {
-        assert!(text.contains("no commands by their kinds: the server doesn't answer INFO commandstats"), "{text}");
+        assert!(text.contains("no command counts: the server refuses INFO commandstats"), "{text}");
         assert!(!text.contains("as counted by the server"), "{text}");
     }
 }
@@ -153,7 +154,7 @@ fn tables_are_printed_and_name_server_and_columns() {
     {
         assert!(text.contains(words), "{words}: {text}");
     }
-    // A process of this machine, so that its processor time is told.
+    // The server is a process on this machine, so its CPU time is known.
     assert!(text.contains("server/cmd") && text.contains(" µs"), "{text}");
 }
 
@@ -179,11 +180,11 @@ fn a_row_that_takes_too_long_is_cut_off_and_estimated() {
     let cell = &rows(&results, "pings")[0]["servers"][0];
     let done = cell["done"].as_u64().unwrap();
     assert!((1..=50).contains(&done) && cell["of"] == 1000, "{cell}");
-    // The estimate is for all thousand round trips of 20 ms.
+    // The estimate covers all thousand round trips of 20 ms.
     assert!(cell["real_s"].as_f64().unwrap() >= 20.0, "{cell}");
 }
 
-/// The server's counters of keys that were found and not found.
+/// Returns the server's counters of keys that were found and not found.
 fn hits_and_misses(server: &Server) -> (u64, u64) {
     let info = server.connect().cmd("INFO stats").unwrap();
     let info = String::from_utf8_lossy(info.text()).into_owned();
@@ -199,13 +200,13 @@ fn every_round_reads_keys_that_are_there() {
         let after = hits_and_misses(server);
         let reading_rows = rows(&results, "keys").iter().filter(|row| row["does"] == "read").count() as u64;
         assert_eq!((after.0 - before.0, after.1 - before.1), (3 * 10 * reading_rows, 0), "{results}");
-        // What reads is compared with what reads.
+        // Reading variants are compared with reading variants.
         assert_eq!(rows(&results, "keys")[1]["servers"][0]["times"], 1.0);
     });
 }
 
 #[test]
-fn rounds_are_told_with_their_spread() {
+fn rounds_are_shown_with_their_spread() {
     let server = Server::penstock(&[]);
     let results = json(&[&url(&server), "--only", "pings", "--scale", "0.01"]);
     let number = |name: &str| rows(&results, "pings")[0]["servers"][0][name].as_f64().unwrap();
@@ -213,15 +214,15 @@ fn rounds_are_told_with_their_spread() {
     assert!(number("real_min_s") <= number("real_s") && number("real_s") <= number("real_max_s"), "{results}");
     assert!(results["load_average"].as_f64().is_some() && results["cores"].as_u64() > Some(0), "{results}");
     let text = output(&["pipelining", &url(&server), "--only", "pings", "--scale", "0.01"]);
-    // `±3 %`, or `>100 %` where other work on the machine has them differ so much.
+    // `±3 %`, or `>100 %` on a machine that is busy with other work.
     let told = |row: &str| row.split(' ').any(|word| word.starts_with('±') || word.starts_with('>'));
     let rows = text.lines().skip_while(|line| !line.ends_with(" spread")).skip(1).take(2);
     assert_eq!(rows.filter(|row| told(row)).count(), 2, "{text}");
 }
 
-/// Seconds of 10,000 commands are nothing to compare a hundred with.
+/// Times of 10,000 commands aren't comparable with those of a hundred.
 #[test]
-fn the_documents_seconds_stand_beside_as_many_commands_only() {
+fn the_documents_times_are_shown_for_the_same_number_of_commands_only() {
     let server = Server::penstock(&[]);
     let url = url(&server);
     let run = |args: &[&str]| {
@@ -244,7 +245,7 @@ fn counts_of_a_part_are_marked_as_estimates() {
     let counts = text.split("as counted by the server").nth(1).unwrap();
     let first = counts.lines().find(|line| line.starts_with("a ZSCORE for every prefix")).unwrap();
     let second = counts.lines().find(|line| line.starts_with("one ZSCORE per movie")).unwrap();
-    // Of a hundred movies, some eight hundred ZSCOREs, and so many fewer.
+    // A hundred movies have about eight hundred ZSCOREs, and save almost all of them.
     assert_eq!(first.matches('~').count(), 4, "{text}");
     assert!(second.contains("~100 ") && second.rsplit(' ').next().unwrap().starts_with('~'), "{text}");
 }
@@ -263,7 +264,7 @@ fn two_servers_are_compared() {
     assert_eq!(results["sweep"]["rows"][1]["servers"].as_array().unwrap().len(), 2);
     let text = output(&[&["pipelining"], &args[..], &["--only", "pings,incr"]].concat());
     assert!(text.contains("times as long as A (") && text.contains("B Redis "), "{text}");
-    // What was said to each of them.
+    // The transcript of each server.
     for heading in ["A one by one:", "B one by one:", "A in a pipeline:", "B in a pipeline:"] {
         assert!(text.contains(&format!("\n   {heading}\n")), "{heading}: {text}");
     }
@@ -279,7 +280,7 @@ fn unread_replies_wait_in_the_server() {
         let cell = |row: usize| results["sweep"]["rows"][row]["servers"][0].clone();
         assert_eq!(cell(0)["queued_bytes"], 0);
         assert_eq!(cell(1)["reply_bytes"], 3000 * 10_010);
-        // The kernel keeps some megabytes of these thirty; Penstock puts most of the others on disk, or all.
+        // The kernel buffers some megabytes of these thirty. Penstock puts most or all of the others on disk.
         let queued = cell(1)["queued_bytes"].as_u64().unwrap();
         let is_penstock = results["servers"][0]["name"].as_str().unwrap().starts_with("Penstock");
         let expected = if is_penstock { 0..1 << 20 } else { 10_000_000..60_000_000 };
@@ -288,7 +289,7 @@ fn unread_replies_wait_in_the_server() {
     });
 }
 
-/// The processes whose parent is this one.
+/// Returns the children of a process.
 fn children(pid: u32) -> Vec<String> {
     let path = format!("/proc/{pid}/task/{pid}/children");
     let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -321,8 +322,8 @@ fn wait_until_run(conn: &mut Conn, name: &str) {
     wait_until(name, || String::from_utf8_lossy(conn.cmd("INFO commandstats").unwrap().text()).contains(&counted));
 }
 
-/// Waits until `server` has run the command `name`, then presses Ctrl-C, as a terminal does: it reaches every process
-/// of the group.
+/// Waits until `server` has run the command `name`, then presses Ctrl-C like a terminal, which signals every process of
+/// the group.
 fn interrupted(server: &Server, name: &str, args: &[&str]) -> Ran {
     let mut slow = command(&[&["pipelining"], args].concat());
     let child = slow.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -335,7 +336,7 @@ fn interrupted(server: &Server, name: &str, args: &[&str]) -> Ran {
 fn rows_that_were_measured_are_printed_after_ctrl_c() {
     let keys = ["--rtt", "5ms", "--only", "keys", "--scale", "0.03"];
     let server = Server::penstock(&[]);
-    // The second row of the experiment is the first that reads.
+    // The second row of the experiment is the first one that reads.
     let ran = interrupted(&server, "get", &[&[&url(&server)[..]], &keys[..]].concat());
     assert_eq!((ran.status, ran.stderr.as_str()), (Some(130), "penstock bench: interrupted\n"));
     assert!(ran.stdout.contains("\nredis set ") && !ran.stdout.contains("\nredis get "), "{}", ran.stdout);
@@ -346,7 +347,7 @@ fn rows_that_were_measured_are_printed_after_ctrl_c() {
     assert_eq!((ran.status, ran.stderr.as_str()), (Some(130), "penstock bench: interrupted\n"));
     assert!(ran.stdout.contains("\n         1 ") && !ran.stdout.contains("\n         2 "), "{}", ran.stdout);
     assert!(ran.stdout.ends_with("\n   unfinished: only 1 of 3 rows were measured\n"), "{}", ran.stdout);
-    // A server of one's own lives long enough for the keys in the other to be removed.
+    // The private server must not end before the keys on the other server are removed.
     let server = Server::penstock(&[]);
     let ran = interrupted(&server, "get", &[&["--against", &url(&server)[..]], &keys[..]].concat());
     assert_eq!((ran.status, ran.stderr.as_str()), (Some(130), "penstock bench: interrupted\n"));
@@ -396,7 +397,7 @@ fn a_report_is_written_as_a_whole_or_not_at_all() {
     std::fs::remove_file(path).unwrap();
 }
 
-/// Whether a process is there and does something; one that has ended may still wait for its parent to notice.
+/// Returns true if a process runs. A process that has ended may still wait for its parent to collect it.
 fn is_running(pid: &str) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     status.lines().any(|line| line.starts_with("State:") && !line.contains('Z'))
@@ -404,7 +405,8 @@ fn is_running(pid: &str) -> bool {
 
 #[test]
 fn a_server_of_its_own_goes_with_a_benchmark_that_is_killed() {
-    // Just started, when it may not have asked to be told yet; and at work.
+    // The benchmark is killed just after the start of the server, when it may not have registered for the parent's end,
+    // and at work.
     for wait in [Duration::ZERO, Duration::from_millis(300)] {
         let mut slow = command(&["pipelining", "--rtt", "100ms", "--only", "pings", "--limit", "50"]);
         let mut child = slow.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -420,13 +422,13 @@ fn a_server_of_its_own_goes_with_a_benchmark_that_is_killed() {
 
 #[test]
 fn only_a_child_is_ended_with_its_parent() {
-    // Of a process that isn't its parent a server knows that it is too late.
+    // The server notices that its real parent has ended.
     let mut late = Command::new(subject_program());
     let not_the_parent = std::process::id() + 1;
     let ran: Ran = late.args(["--end-with", &not_the_parent.to_string(), "--port", "0"]).output().unwrap().into();
-    let expected = format!("--end-with: process {not_the_parent} is not the parent of this one (any more)\n");
+    let expected = format!("--end-with: process {not_the_parent} is not the parent of this process\n");
     assert_eq!((ran.status, ran.stderr), (Some(1), expected));
-    // A server that another program starts goes on when that program has ended.
+    // A server started by another program survives the end of that program.
     let port = free_port().unwrap();
     let script = r#""$0" server --bind 127.0.0.1 --save "" --port "$1" >/dev/null 2>&1 & echo $!"#;
     let mut shell = Command::new("sh");
@@ -468,7 +470,7 @@ fn bad_input_gives_one_line_and_a_status() {
     output(&["pipelining", &right, "--rtt", "1ms", "--only", "incr,depths", "--depths", "1,2"]);
 }
 
-/// Whether every tag that is opened is closed in its turn.
+/// Checks that tags are properly nested.
 fn check_nesting(page: &str) {
     let mut open: Vec<&str> = Vec::new();
     for tag in page.split('<').skip(1).map(|rest| rest.split('>').next().unwrap()) {
@@ -483,7 +485,7 @@ fn check_nesting(page: &str) {
     assert_eq!(open, [""; 0]);
 }
 
-/// What stands above the plot of waiting replies.
+/// Heading of the plot of unread replies.
 const QUEUED_TITLE: &str = "Bytes of unread replies that the server keeps";
 
 #[test]
@@ -499,8 +501,8 @@ fn the_page_stands_by_itself_and_shows_every_table() {
     for id in ["pings", "keys", "sets", "movies", "incr", "depths"] {
         assert!(page.contains(&format!("<section id=\"{id}\">")), "{id}");
     }
-    // Bars for four experiments, a strip for each way of the fifth, and a plot or two: this server may have kept
-    // nothing in memory at the moments when it was asked.
+    // Bars for four experiments, a strip for each variant of the fifth, and one or two plots: the server may have kept
+    // no replies in memory at the times of the queries.
     let queued = usize::from(page.contains(QUEUED_TITLE));
     assert_eq!(page.matches("<svg ").count(), 4 + 2 + 1 + queued);
     for outside in ["src=", "href=", "url(", "@import", "http:", "https:", "<script", "<link"] {

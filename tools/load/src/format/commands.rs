@@ -1,7 +1,7 @@
-//! Commands as a client sends them (RESP) or as one would type them, a line each; both may stand in one input.
+//! Commands in wire format (RESP) or as text, one per line. An input may mix both.
 //!
-//! A command that begins with `*` is RESP, anything else is a line, as a server tells them apart. Blank lines and lines
-//! that begin with `#` are skipped. Lengths in RESP are checked against the line ends that must follow: a file
+//! A command that begins with `*` is RESP, anything else is a line, by the rule of servers. Blank lines and lines that
+//! begin with `#` are skipped. Lengths in RESP are checked against the line ends that must follow them, because a file
 //! with wrong lengths must not become other commands. Source of the format: the "Redis serialization protocol
 //! specification" page.
 
@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::input::Input;
 use crate::limits::ARGS_MAX;
 
-/// By so many bytes, an input's format is known if it ever is.
+/// Number of bytes after which more input wouldn't help to detect the format.
 const BEGINNING_BYTES: usize = 64 << 10;
 
 /// Reads commands.
@@ -24,12 +24,12 @@ pub struct Commands {
     lines: LineFinder,
     splitter: Splitter,
     framing: Framing,
-    /// Whether the beginning of the input was looked at.
+    /// True if the beginning of the input was examined.
     has_begun: bool,
 }
 
 impl Commands {
-    /// A reader that accepts commands of at most so many bytes.
+    /// Returns a reader for commands of at most `command_bytes_max` bytes.
     pub fn new(command_bytes_max: usize) -> Commands {
         Commands {
             command_bytes_max,
@@ -41,17 +41,17 @@ impl Commands {
         }
     }
 
-    /// The same for a server that takes no more than so many arguments, the command's name included: what has more is
+    /// Sets the maximum number of arguments that the server takes, including the command's name. Commands with more are
     /// rejected.
     pub fn with_args_max(self, args_max: u64) -> Commands {
         Commands { args_max, ..self }
     }
 
-    /// Refuses an input that begins as one of another format; false if more of it is there to be read first.
+    /// Refuses an input that looks like another format. Returns false if more available input should be read first.
     fn begin(&mut self, input: &Input) -> Result<bool, Broken> {
         let unread = input.unread();
         let tells_enough = unread.len() >= BEGINNING_BYTES || shape::has_lines(unread) || input.has_ended();
-        // What comes slowly isn't waited for.
+        // If no more input is available now, the decision is made with the present bytes.
         if !tells_enough && (unread.is_empty() || input.has_more()) {
             return Ok(false);
         }
@@ -62,7 +62,7 @@ impl Commands {
         }
     }
 
-    /// Takes a line; false if none is whole.
+    /// Takes a line. Returns false if there is no complete one.
     fn take_line(&mut self, input: &mut Input, block: &mut Block) -> bool {
         let number = input.line();
         let bytes = match self.lines.next(input, self.command_bytes_max) {
@@ -82,13 +82,13 @@ impl Commands {
                 line.bytes
             }
         };
-        // What was left without a line end is the last there is.
+        // A line without a line end is the last one.
         let lines = u64::from(input.unread().get(bytes - 1) == Some(&b'\n'));
         input.take(bytes, lines);
         true
     }
 
-    /// Takes a command in RESP; false if it isn't whole.
+    /// Takes a command in RESP. Returns false if it is incomplete.
     fn take_request(&mut self, input: &mut Input, block: &mut Block) -> Result<bool, Broken> {
         let unread = input.unread();
         let broken = |framing: &Framing, reason: &str| Broken::at(input.line() + framing.lines, reason);
@@ -106,7 +106,7 @@ impl Commands {
         }
         let framed = std::mem::take(&mut self.framing);
         let request = &unread[..bytes];
-        // A server doesn't answer a command without arguments.
+        // Servers don't answer a command without arguments.
         if framed.args_total > 0 {
             let text = || &request[framed.head.name.clone()];
             block.command(input.line(), text, |out| {
@@ -139,14 +139,14 @@ impl Format for Commands {
     }
 }
 
-/// How far a request has been understood, relative to its beginning: what is known of an incomplete one is kept, so
-/// that a long one isn't looked at again with every read.
+/// State of the parsing of a request, relative to its beginning. It is kept for an incomplete request, so that a long
+/// one isn't parsed again with every read.
 #[derive(Debug, Default)]
 struct Framing {
     at: usize,
-    /// Line ends before `at`.
+    /// Number of line ends before `at`.
     lines: u64,
-    /// Arguments that are announced, once they are.
+    /// Announced number of arguments, once it is known.
     args_total: u64,
     args_done: u64,
     head: Head,
@@ -154,7 +154,7 @@ struct Framing {
 }
 
 impl Framing {
-    /// Goes on with what is there; true if the request ends at `self.at`.
+    /// Continues with the available bytes. Returns true if the request ends at `self.at`.
     fn advance(&mut self, bytes: &[u8]) -> Result<bool, &'static str> {
         if !self.has_count {
             let Some((count, at)) = number(bytes, 1)? else { return Ok(false) };
@@ -179,27 +179,28 @@ impl Framing {
     }
 }
 
-/// How many lines end within `bytes`: in nearly all arguments none.
+/// Returns the number of line ends in `bytes`. Most arguments have none.
 fn count_lines(bytes: &[u8]) -> u64 {
-    /// Below this, calling a vectorised search costs more than it saves.
+    /// For shorter arguments, a call of the vectorised search costs more than it saves.
     const SHORT: usize = 32;
     if bytes.len() >= SHORT || has_line_end(bytes) { memchr::memchr_iter(b'\n', bytes).count() as u64 } else { 0 }
 }
 
-/// Whether a line ends within `bytes`, which are few: eight at a time.
+/// Returns true if `bytes`, a short slice, contains a line end. It checks eight bytes at a time.
 fn has_line_end(bytes: &[u8]) -> bool {
     const ONES: u64 = u64::MAX / 255;
     let is_end = |word: [u8; 8]| {
-        // A byte that was a line end is 0 now; of such ones the lowest, and none below it, has its top bit set here.
+        // Line ends are zero bytes now. The expression sets the top bit of the lowest zero byte, and of no byte below
+        // it.
         let others = u64::from_le_bytes(word) ^ (ONES * u64::from(b'\n'));
         others.wrapping_sub(ONES) & !others & (ONES << 7) != 0
     };
     let Some(last) = bytes.last_chunk::<8>() else { return bytes.contains(&b'\n') };
-    // The last eight overlap those before.
+    // The last eight bytes overlap the previous ones.
     is_end(*last) || bytes.as_chunks().0.iter().any(|word| is_end(*word))
 }
 
-/// The content of the argument whose head is at `at`; none if it is incomplete.
+/// Returns the range of the argument with its head at `at`, or `None` if it is incomplete.
 fn argument(bytes: &[u8], at: usize) -> Result<Option<Range<usize>>, &'static str> {
     match bytes.get(at) {
         None => return Ok(None),
@@ -216,10 +217,10 @@ fn argument(bytes: &[u8], at: usize) -> Result<Option<Range<usize>>, &'static st
     }
 }
 
-/// The number at `at` and where the next line begins; none if the line is incomplete.
+/// Returns the number at `at` and the start of the next line, or `None` if the line is incomplete.
 fn number(bytes: &[u8], at: usize) -> Result<Option<(i64, usize)>, &'static str> {
     const WRONG: &str = "expected a number and the end of the line";
-    /// With its sign and line end; a longer one is none.
+    /// Maximum length of a number with its sign and line end.
     const LENGTH_MAX: usize = 22;
     let line = &bytes[at.min(bytes.len())..];
     // Nearly all numbers have one or two digits.
@@ -284,13 +285,13 @@ mod tests {
         check(
             commands,
             "subscribe x\nPING",
-            &["1! what it is answered with isn't one reply per command, so it can't be part of a load", "2: PING"],
+            &["1! the command doesn't get exactly one reply, so it can't be part of a load", "2: PING"],
         );
         let long = format!("PING\nSET k {}\n*1\r\n$4\r\nPING\r\nSET k {}", "v".repeat(LIMIT), "v".repeat(LIMIT - 6));
         let too_long = "2! the line is longer than 100 bytes; --max-command raises the limit";
         let last = format!("6: SET k {}", "v".repeat(LIMIT - 6));
         check(commands, &long, &["1: PING", too_long, "3: PING", &last]);
-        // A long line that holds what looks like RESP stays one line.
+        // A long line that contains RESP stays one line.
         let long = format!("{}*1\r\nPING", "v".repeat(LIMIT + 1));
         check(commands, &long, &["1! the line is longer than 100 bytes; --max-command raises the limit", "2: PING"]);
     }

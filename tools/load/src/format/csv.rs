@@ -1,7 +1,7 @@
-//! CSV: a record becomes a command by a template. Quoting and line ends are those of RFC 4180, leniently.
+//! CSV: a template converts a record to a command. Quoting and line ends follow RFC 4180, leniently.
 //!
-//! The first record names the columns, unless there is no header; a column can be named by its number, too, from 1.
-//! A record with another number of fields than the first, and a quote that is never closed, are rejected.
+//! The first record names the columns, unless there is no header. Columns can also be named by number, from 1. Records
+//! with another number of fields than the first, and records with an open quote, are rejected.
 
 use csv_core::{ReadRecordResult, ReaderBuilder};
 
@@ -10,46 +10,46 @@ use crate::block::Block;
 use crate::exit::Exit;
 use crate::input::Input;
 use crate::limits::{BUFFER_BYTES_KEPT, CSV_FIELDS, SHOWN_BYTES};
-use crate::template::Template;
+use crate::template::{Template, Templates};
 
-/// How a CSV file is written.
+/// Syntax of a CSV file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dialect {
-    /// Between fields.
+    /// Separator of fields.
     pub delimiter: u8,
-    /// Whether the first record names the columns.
+    /// True if the first record names the columns.
     pub has_header: bool,
 }
 
 /// Reads records.
 pub struct Csv {
-    template: Template,
+    templates: Templates,
     dialect: Dialect,
     record_bytes_max: usize,
     reader: csv_core::Reader,
     record: Record,
-    /// Known once the first record was read.
+    /// Known after the first record.
     columns: Option<Columns>,
 }
 
-/// Which columns the template's fields are.
+/// Mapping from the templates' fields to columns.
 struct Columns {
-    /// Of the first record, and so of all.
+    /// Number of columns in the first record; all records must have the same number.
     count: usize,
-    /// By the index of a name in the template. None where the template has a default for a column that isn't there.
-    of_field: Vec<Option<usize>>,
+    /// For each template, the column of each of its names; `None` for a missing column with a default.
+    of_fields: Vec<Vec<Option<usize>>>,
 }
 
-/// The record that is being read.
+/// The current record.
 #[derive(Default)]
 struct Record {
-    /// The fields, unquoted, one behind the other.
+    /// The unquoted fields without gaps.
     bytes: Vec<u8>,
     length: usize,
-    /// Where they end.
+    /// End of each field.
     ends: Vec<usize>,
     fields: usize,
-    /// Where it began; none between records.
+    /// Line where the record began; `None` between records.
     line: Option<u64>,
     too_long: bool,
 }
@@ -60,7 +60,7 @@ impl Record {
         &self.bytes[start..self.ends[index]]
     }
 
-    /// As an error report shows it.
+    /// Returns the record as shown in error reports.
     fn shown(&self, delimiter: u8) -> Vec<u8> {
         let mut text = Vec::new();
         for index in 0..self.fields {
@@ -75,7 +75,7 @@ impl Record {
         text
     }
 
-    /// Makes room; what is beyond the limits is forgotten as it comes.
+    /// Makes room. The contents of a record beyond the limits are dropped.
     fn grow(&mut self, bytes_max: usize) {
         self.too_long |= self.length > bytes_max || self.fields >= CSV_FIELDS;
         if self.too_long {
@@ -98,10 +98,10 @@ impl Record {
 }
 
 impl Csv {
-    /// A reader that makes commands of records, which are at most so many bytes long.
-    pub fn new(template: Template, dialect: Dialect, record_bytes_max: usize) -> Csv {
+    /// Returns a reader that converts records of at most `record_bytes_max` bytes to commands.
+    pub fn new(templates: Templates, dialect: Dialect, record_bytes_max: usize) -> Csv {
         Csv {
-            template,
+            templates,
             dialect,
             record_bytes_max,
             reader: ReaderBuilder::new().delimiter(dialect.delimiter).build(),
@@ -110,7 +110,7 @@ impl Csv {
         }
     }
 
-    /// Reads on; true if a record is complete.
+    /// Reads on. Returns true if a record is complete.
     fn advance(&mut self, input: &mut Input) -> bool {
         if self.record.line.is_none() && !self.begin_record(input) {
             return false;
@@ -134,7 +134,7 @@ impl Csv {
         }
     }
 
-    /// Skips blank lines; false if nothing else is there yet.
+    /// Skips blank lines. Returns false if no other bytes are available.
     fn begin_record(&mut self, input: &mut Input) -> bool {
         let unread = input.unread();
         let blank = unread.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
@@ -147,7 +147,7 @@ impl Csv {
         true
     }
 
-    /// Ends the last record, which has no line end. A line end that is taken as part of a field shows an open quote.
+    /// Ends the last record, which has no line end. If a line end becomes part of a field, a quote is open.
     fn finish(&mut self) -> bool {
         let record = &mut self.record;
         let (bytes, ends) = (&mut record.bytes[record.length..], &mut record.ends[record.fields..]);
@@ -157,13 +157,14 @@ impl Csv {
         matches!(result, ReadRecordResult::Record)
     }
 
-    /// Makes the record a command, or the header.
-    fn take_record(&mut self, block: &mut Block) -> Result<(), Broken> {
+    /// Converts the record to commands, or to the header. Returns false if the block is full before the last command;
+    /// the next call proceeds with the others.
+    fn take_record(&mut self, block: &mut Block) -> Result<bool, Broken> {
         let line = self.record.line.unwrap_or(0);
         if self.record.too_long {
             let hint = format!("{}, or a quote is not closed", too_long("record", self.record_bytes_max));
             block.reject(line, hint, b"");
-            return Ok(());
+            return Ok(true);
         }
         let columns = match &self.columns {
             Some(columns) => columns,
@@ -171,7 +172,7 @@ impl Csv {
                 let bound = self.bind()?;
                 let columns = self.columns.insert(bound);
                 if self.dialect.has_header {
-                    return Ok(());
+                    return Ok(true);
                 }
                 columns
             }
@@ -180,36 +181,48 @@ impl Csv {
         if record.fields != columns.count {
             let reason = format!("{} fields instead of {}", record.fields, columns.count);
             block.reject(line, reason, &record.shown(delimiter));
-            return Ok(());
+            return Ok(true);
         }
-        let field = |slot: usize| columns.of_field[slot].map(|column| record.field(column));
         let shown = std::cell::OnceCell::new();
         let text = || shown.get_or_init(|| record.shown(delimiter)).as_slice();
-        block.command(line, text, |out| self.template.encode(field, out));
-        Ok(())
+        while let Some(index) = self.templates.current() {
+            if self.templates.has_begun() && block.is_full() {
+                return Ok(false);
+            }
+            let field = |slot: usize| columns.of_fields[index][slot].map(|column| record.field(column));
+            block.command(line, text, |out| self.templates.all()[index].encode(field, out));
+            self.templates.advance();
+        }
+        self.templates.restart();
+        Ok(true)
     }
 
-    /// Finds the template's fields among the columns that the first record names.
+    /// Maps the fields of all templates to the columns of the first record.
     fn bind(&self) -> Result<Columns, Broken> {
+        let of_fields =
+            self.templates.all().iter().map(|template| self.bind_fields(template)).collect::<Result<_, _>>()?;
+        Ok(Columns { count: self.record.fields, of_fields })
+    }
+
+    fn bind_fields(&self, template: &Template) -> Result<Vec<Option<usize>>, Broken> {
         let record = &self.record;
         let names: Vec<_> = (0..record.fields).map(|index| String::from_utf8_lossy(record.field(index))).collect();
         let find = |name: &String| {
             let by_name = names.iter().position(|known| self.dialect.has_header && known.trim() == name.trim());
             let by_number = || name.parse::<usize>().ok()?.checked_sub(1).filter(|column| *column < record.fields);
             let column = by_name.or_else(by_number);
-            if column.is_none() && !self.template.has_default(name) {
+            if column.is_none() && !template.has_default(name) {
                 return Err(no_such_column(name, &names, self.dialect.has_header));
             }
             Ok(column)
         };
-        let of_field = self.template.names().iter().map(find).collect::<Result<_, _>>()?;
-        Ok(Columns { count: record.fields, of_field })
+        template.names().iter().map(find).collect()
     }
 }
 
 fn no_such_column(name: &str, names: &[std::borrow::Cow<'_, str>], has_header: bool) -> Broken {
     let known = if has_header {
-        format!("it has {}", crate::shown::line(names.join(", ").as_bytes()))
+        format!("the columns are {}", crate::shown::line(names.join(", ").as_bytes()))
     } else {
         format!("without a header columns are numbered from {{1}} to {{{}}}", names.len())
     };
@@ -219,11 +232,13 @@ fn no_such_column(name: &str, names: &[std::borrow::Cow<'_, str>], has_header: b
 impl Format for Csv {
     fn take(&mut self, input: &mut Input, block: &mut Block) -> Result<(), Broken> {
         while !block.is_full() {
-            if self.advance(input) {
-                self.take_record(block)?;
+            if self.templates.has_begun() || self.advance(input) {
+                if !self.take_record(block)? {
+                    break;
+                }
             } else if input.has_ended() && self.record.line.is_some() {
                 let line = self.record.line.unwrap_or(0);
-                block.reject(line, "a quote is opened in this record and not closed before the input's end", b"");
+                block.reject(line, "a quote in this record is not closed before the end of the input", b"");
             } else {
                 break;
             }
@@ -242,7 +257,21 @@ mod tests {
 
     fn csv(template: &'static str, has_header: bool) -> impl Fn() -> Box<dyn Format> {
         let dialect = Dialect { delimiter: b',', has_header };
-        move || Box::new(Csv::new(Template::parse(template.as_bytes()).unwrap(), dialect, LIMIT))
+        move || Box::new(Csv::new(Templates::parse(&[template.as_bytes().to_vec()]).unwrap(), dialect, LIMIT))
+    }
+
+    #[test]
+    fn each_template_makes_a_command_of_each_record() {
+        let dialect = Dialect { delimiter: b',', has_header: true };
+        let texts = [b"SET {id} {x}".to_vec(), b"SADD ids {id} {y:-none}".to_vec()];
+        let csv = || Box::new(Csv::new(Templates::parse(&texts).unwrap(), dialect, LIMIT)) as Box<dyn Format>;
+        check(csv, "id,x\n1,a\n2,b", &["2: SET 1 a", "2: SADD ids 1 none", "3: SET 2 b", "3: SADD ids 2 none"]);
+        // Blocks end within records, and nothing is lost or repeated.
+        let rows: String = (0..3000).map(|row| format!("{row},v\n")).collect();
+        let found = super::super::testing::read(&mut *csv(), format!("id,x\n{rows}").as_bytes(), 1 << 20);
+        let expected = (0..3000)
+            .flat_map(|row| [format!("{}: SET {row} v", row + 2), format!("{}: SADD ids {row} none", row + 2)]);
+        assert_eq!(found, expected.collect::<Vec<_>>());
     }
 
     fn check_movies(text: &str, expected: &[&str]) {
@@ -273,7 +302,7 @@ mod tests {
         check(
             csv("SET {a} {year}", true),
             "a,b\n1,2\n",
-            &["0!! there is no column 'year' for the template: it has a, b"],
+            &["0!! there is no column 'year' for the template: the columns are a, b"],
         );
         check(csv("SET {a} {year:-0}", true), "a,b\n1,2\n", &["2: SET 1 0"]);
     }
@@ -286,12 +315,12 @@ mod tests {
         );
         check_movies(
             "title,year\nA,1\n\"B,2\nC,3\n",
-            &["2: ZADD movies 1 A", "3! a quote is opened in this record and not closed before the input's end"],
+            &["2: ZADD movies 1 A", "3! a quote in this record is not closed before the end of the input"],
         );
         check(
             csv("{c} x", true),
             "c\nMONITOR\nPING\n",
-            &["2! it ends or takes over the connection, so it can't be part of a load", "3: PING x"],
+            &["2! the command ends or takes over the connection, so it can't be part of a load", "3: PING x"],
         );
     }
 

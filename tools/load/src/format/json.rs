@@ -1,8 +1,8 @@
-//! JSON lines: an object a line, which becomes a command by a template.
+//! JSON lines: a template converts an object on each line to a command.
 //!
-//! `{name}` is the object's member of that name, `{a.b}` a member of a member, `{tags.0}` an element of an array, and
-//! `{.}` the whole line. Strings are taken as they read, without quotes and escapes; numbers, true and false as they
-//! are written, so that no digit is lost; objects and arrays as JSON. A null counts as missing.
+//! `{name}` is the object's member of this name, `{a.b}` a member of a member, `{tags.0}` an element of an array, and
+//! `{.}` the whole line. Strings are decoded. Numbers, true and false are copied literally, so that no digit is lost.
+//! Objects and arrays are copied as JSON. A null counts as missing.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,23 +12,24 @@ use serde_json::value::RawValue;
 
 use super::{Broken, Format, Found, LineFinder, too_long};
 use crate::block::Block;
+use crate::exit::Exit;
 use crate::input::Input;
-use crate::template::Template;
+use crate::template::Templates;
 
-/// The name of the whole line.
+/// Name of the whole line.
 const WHOLE: &str = ".";
 
 /// Reads JSON lines.
 pub struct JsonLines {
-    template: Template,
+    templates: Templates,
     line_bytes_max: usize,
     lines: LineFinder,
 }
 
 impl JsonLines {
-    /// A reader that makes commands of lines, which are at most so many bytes long.
-    pub fn new(template: Template, line_bytes_max: usize) -> JsonLines {
-        JsonLines { template, line_bytes_max, lines: LineFinder::default() }
+    /// Returns a reader that converts lines of at most `line_bytes_max` bytes to commands.
+    pub fn new(templates: Templates, line_bytes_max: usize) -> JsonLines {
+        JsonLines { templates, line_bytes_max, lines: LineFinder::default() }
     }
 }
 
@@ -45,8 +46,13 @@ impl Format for JsonLines {
                     continue;
                 }
                 Found::Line(line) => {
-                    if !line.text.trim_ascii().is_empty() {
-                        take_object(&self.template, number, line.text, block);
+                    let text = line.text.trim_ascii();
+                    // No JSON text on a line of its own is a single bracket.
+                    if text == b"[" {
+                        return Err(wrong_option(number));
+                    }
+                    if !text.is_empty() && !take_object(&mut self.templates, number, line.text, block) {
+                        return Ok(());
                     }
                     line.bytes
                 }
@@ -58,27 +64,44 @@ impl Format for JsonLines {
     }
 }
 
-fn take_object(template: &Template, number: u64, line: &[u8], block: &mut Block) {
-    match fields(template.names(), line) {
-        Ok(found) => {
-            block.command(number, || line, |out| template.encode(|slot| found[slot].as_deref(), out));
-        }
-        Err(error) => block.reject(number, plain(&error), line),
-    }
+fn wrong_option(line: u64) -> Broken {
+    let reason = "a JSON array begins here: use --json instead of --json-lines".to_owned();
+    Broken { line: Some(line), reason, exit: Exit::Usage }
 }
 
-/// The parser's text without its own line number, which is always 1.
+/// Makes the commands of an object, or of the rest of its templates. Returns false if the block is full before the
+/// last one; the next call for this object proceeds with the others.
+pub(super) fn take_object(templates: &mut Templates, number: u64, text: &[u8], block: &mut Block) -> bool {
+    while let Some(index) = templates.current() {
+        if templates.has_begun() && block.is_full() {
+            return false;
+        }
+        let template = &templates.all()[index];
+        match fields(template.names(), text) {
+            Ok(found) => block.command(number, || text, |out| template.encode(|slot| found[slot].as_deref(), out)),
+            Err(error) => {
+                block.reject(number, plain(&error), text);
+                break;
+            }
+        }
+        templates.advance();
+    }
+    templates.restart();
+    true
+}
+
+/// Returns the parser's message, with the line only if it isn't the first one.
 fn plain(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let reason = text.split(" at line ").next().unwrap_or_default();
-    if error.is_data() {
-        format!("not an object: {reason}")
-    } else {
-        format!("not JSON: {reason}, at column {}", error.column())
+    match error.line() {
+        _ if error.is_data() => format!("not an object: {reason}"),
+        0 | 1 => format!("not JSON: {reason}, at column {}", error.column()),
+        line => format!("not JSON: {reason}, at column {} of its line {line}", error.column()),
     }
 }
 
-/// The contents of the fields with these names, in their order.
+/// Returns the contents of the fields with these names, in order.
 fn fields<'l>(names: &[String], line: &'l [u8]) -> serde_json::Result<Vec<Option<Cow<'l, [u8]>>>> {
     let mut found = vec![None; names.len()];
     let mut parser = serde_json::Deserializer::from_slice(line);
@@ -92,7 +115,7 @@ fn fields<'l>(names: &[String], line: &'l [u8]) -> serde_json::Result<Vec<Option
     contents.collect()
 }
 
-/// What a value stands for in a command.
+/// Returns the text of a value in a command.
 fn content(raw: &RawValue) -> serde_json::Result<Option<Cow<'_, [u8]>>> {
     let text = raw.get();
     match text.as_bytes() {
@@ -103,7 +126,7 @@ fn content(raw: &RawValue) -> serde_json::Result<Option<Cow<'_, [u8]>>> {
     }
 }
 
-/// The value at the end of a path below `raw`.
+/// Returns the value at the end of a path below `raw`.
 fn descend<'l>(raw: &'l RawValue, path: Option<&str>) -> serde_json::Result<Option<&'l RawValue>> {
     let Some(path) = path else { return Ok(Some(raw)) };
     if !raw.get().starts_with(['{', '[']) {
@@ -115,17 +138,17 @@ fn descend<'l>(raw: &'l RawValue, path: Option<&str>) -> serde_json::Result<Opti
     found[0].map_or(Ok(None), |(raw, rest)| descend(raw, rest))
 }
 
-/// A member that was found, and what is left of the name's path below it.
+/// A member that was found, and the rest of the name's path below it.
 type Member<'n, 'l> = Option<(&'l RawValue, Option<&'n str>)>;
 
-/// Picks the named members of an object or elements of an array, and builds nothing of the rest.
+/// Picks the named members of an object or elements of an array, and builds no other values.
 struct Pick<'n, 'f, 'l> {
     names: &'n [String],
     found: &'f mut [Member<'n, 'l>],
 }
 
 impl<'n, 'l> Pick<'n, '_, 'l> {
-    /// Whether a member or the beginning of a path has this name.
+    /// Returns true if a member or the first step of a path has this name.
     fn wants(&self, key: &str) -> bool {
         self.names.iter().any(|name| leads_to(name, key).is_some())
     }
@@ -133,7 +156,7 @@ impl<'n, 'l> Pick<'n, '_, 'l> {
     fn put(&mut self, key: &str, raw: &'l RawValue) {
         for (name, found) in self.names.iter().zip(&mut *self.found) {
             match leads_to(name, key) {
-                // A member whose own name has dots goes before a path.
+                // A member with dots in its own name takes precedence over a path.
                 Some(rest) if rest.is_none() || !matches!(found, Some((_, None))) => *found = Some((raw, rest)),
                 _ => {}
             }
@@ -141,7 +164,7 @@ impl<'n, 'l> Pick<'n, '_, 'l> {
     }
 }
 
-/// Whether `key` is `name`, or a step on the way to it: then what is left of the way.
+/// If `key` is `name` or a step on its path, returns the rest of the path.
 fn leads_to<'n>(name: &'n str, key: &str) -> Option<Option<&'n str>> {
     let rest = name.strip_prefix(key)?;
     if rest.is_empty() { Some(None) } else { rest.strip_prefix('.').filter(|rest| !rest.is_empty()).map(Some) }
@@ -187,7 +210,7 @@ fn resp_text(text: &mut resp::num::IntText, index: u64) -> &str {
     std::str::from_utf8(text.u64(index)).unwrap_or_default()
 }
 
-/// A member's name, borrowed where it has no escapes.
+/// A member's name, borrowed if it has no escapes.
 #[derive(serde::Deserialize)]
 #[serde(transparent)]
 struct Key<'l>(#[serde(borrow)] Cow<'l, str>);
@@ -198,7 +221,7 @@ mod tests {
     use super::*;
 
     fn json(template: &'static str) -> impl Fn() -> Box<dyn Format> {
-        move || Box::new(JsonLines::new(Template::parse(template.as_bytes()).unwrap(), 200))
+        move || Box::new(JsonLines::new(Templates::parse(&[template.as_bytes().to_vec()]).unwrap(), 200))
     }
 
     fn check_movies(text: &str, expected: &[&str]) {
@@ -232,6 +255,12 @@ mod tests {
         check(json("X {a.b} {a.c}"), r#"{"a":{"b":2,"c":3},"a.b":1}"#, &["1: X 1 3"]);
         check(json("X {0} {1.a}"), r#"["x",{"a":7}]"#, &["1: X x 7"]);
         check(json("X {a}"), r#"{"a":1,"\u0061":2}"#, &["1: X 2"]);
+    }
+
+    #[test]
+    fn an_array_over_several_lines_is_refused() {
+        let refusal = "1!! a JSON array begins here: use --json instead of --json-lines";
+        check_movies("[\n{\"title\":\"A\",\"year\":1}\n]\n", &[refusal]);
     }
 
     #[test]

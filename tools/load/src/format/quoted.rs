@@ -1,4 +1,4 @@
-//! A line as one would type it in redis-cli, to a request.
+//! Converts a line in redis-cli's syntax to a request.
 
 use resp::num::write_u64;
 use resp::splitargs::split_args;
@@ -6,19 +6,19 @@ use resp::splitargs::split_args;
 use super::check_args;
 use crate::block::{Head, Reason};
 
-/// Where the arguments of a line without quotes are; kept between lines, so that none of them allocates.
+/// Positions of the arguments of a line without quotes. The allocation is reused for the next line.
 #[derive(Debug, Default)]
 pub struct Splitter {
     words: Vec<(usize, usize)>,
 }
 
 impl Splitter {
-    /// Appends the request that a line is. The line isn't blank.
+    /// Appends the request of a line. The line isn't blank.
     ///
     /// # Errors
-    /// The quotes of the line don't match, or it has more than `args_max` arguments.
+    /// Returns an error if quotes don't match, or the line has more than `args_max` arguments.
     pub fn encode(&mut self, line: &[u8], args_max: u64, out: &mut Vec<u8>) -> Result<Head, Reason> {
-        // Without quotes there are no escapes either, and words can be copied as they are.
+        // Without quotes there are no escapes either, and words can be copied unchanged.
         if memchr::memchr3(b'"', b'\'', 0, line).is_none() {
             self.split_plain(line);
             check_args(self.words.len() as u64, args_max)?;
@@ -33,7 +33,7 @@ impl Splitter {
         Ok(encode(words.iter().map(Vec::as_slice), out))
     }
 
-    /// As [`split_args`] splits a line without quotes: more bytes separate words than end one.
+    /// Splits a line without quotes like [`split_args`], which has more separators than line ends.
     fn split_plain(&mut self, line: &[u8]) {
         self.words.clear();
         let mut at = 0;
@@ -78,7 +78,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// The quick way and `split_args` agree on every line.
+        /// The fast path and `split_args` agree on every line.
         #[test]
         fn words_are_those_of_split_args(line in proptest::collection::vec(
             prop_oneof![

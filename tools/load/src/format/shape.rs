@@ -1,23 +1,30 @@
-//! What an input of commands looks like: CSV or JSON lines that were named without a template are told before each of
-//! their lines is sent to a server that knows no such command.
+//! Detects CSV, JSON lines and JSON arrays that were given without a template, before their lines are sent as commands that no
+//! server knows.
 
 use std::collections::BTreeSet;
 
-/// So many lines are looked at.
+/// Maximum number of examined lines.
 const LINES_MAX: usize = 20;
-/// With fewer lines, the first one must tell by itself.
+/// With fewer lines, the first one must be conclusive by itself.
 const LINES_MIN: usize = 10;
-/// What may separate fields, and how `--delimiter` takes it.
+/// Possible field separators, with their notation for `--delimiter`.
 const DELIMITERS: [(u8, &str); 3] = [(b',', ","), (b';', ";"), (b'\t', "\\t")];
 
-/// Whether a beginning has as many lines as the format can be told by.
+/// Returns true if the beginning has enough lines for the detection.
 pub fn has_lines(beginning: &[u8]) -> bool {
     memchr::memchr_iter(b'\n', beginning).nth(LINES_MAX - 1).is_some()
 }
 
-/// Why the lines at the beginning of an input are no commands, and what to do instead; `None` if they may be some. The
-/// last of them may be cut off, unless `is_whole` says otherwise.
+/// Returns a message if the lines at the beginning of an input aren't commands, with the options to use instead, or
+/// `None`. The last line may be cut off, unless `is_whole` is true.
 pub fn refusal(beginning: &[u8], is_whole: bool) -> Option<String> {
+    // No command's name begins with a bracket.
+    let array = beginning.trim_ascii_start().strip_prefix(b"[").map(<[u8]>::trim_ascii_start);
+    if array.is_some_and(|rest| rest.starts_with(b"{") || rest.starts_with(b"[")) {
+        let text = "this is a JSON array, not commands; use a template, for example --json FILE \
+                    'SET {id} {.}'";
+        return Some(text.to_owned());
+    }
     let mut lines: Vec<&[u8]> = beginning.split(|byte| *byte == b'\n').take(LINES_MAX + 1).collect();
     if lines.len() > LINES_MAX || !is_whole {
         lines.pop();
@@ -28,20 +35,21 @@ pub fn refusal(beginning: &[u8], is_whole: bool) -> Option<String> {
         return None;
     }
     if lines.iter().all(|line| line.starts_with(b"{") && line.ends_with(b"}")) {
-        let text = "these are JSON lines and no commands: make commands of them by a template, as in --json-lines FILE \
+        let text = "these are JSON lines, not commands; use a template, for example --json-lines FILE \
                     'SET {id} {.}'";
         return Some(text.to_owned());
     }
     let (_, delimiter) = DELIMITERS.into_iter().find(|(delimiter, _)| is_csv(&lines, *delimiter))?;
     let option = if delimiter == "," { String::new() } else { format!("--delimiter '{delimiter}' ") };
     Some(format!(
-        "these are records of CSV and no commands: make commands of them by a template, as in {option}--csv FILE '{}'",
+        "these are CSV records, not commands; use a template, for example {option}--csv FILE '{}'",
         template(lines[0], delimiter)
     ))
 }
 
-/// Whether lines are records of CSV: most of them have as many fields as the first one. Commands may have that, too, but
-/// no command's name has a delimiter in it, as a first line has that names columns, nor is each command of many another.
+/// Returns true if the lines are CSV records: most of them have the same number of fields as the first one. This can
+/// also be true of commands. But no command's name contains a separator, unlike a header line, and many different names
+/// in a row are no commands.
 fn is_csv(lines: &[&[u8]], delimiter: u8) -> bool {
     let fields = |line: &[u8]| fields(line, delimiter).len();
     let columns = fields(lines[0]);
@@ -58,7 +66,7 @@ fn first_word(line: &[u8]) -> &[u8] {
     line.split(u8::is_ascii_whitespace).next().unwrap_or_default()
 }
 
-/// The fields of a record that is on one line.
+/// Splits a record on one line into its fields.
 fn fields(line: &[u8], delimiter: u8) -> Vec<&[u8]> {
     let mut is_quoted = false;
     let separates = |byte: &u8| {
@@ -68,7 +76,7 @@ fn fields(line: &[u8], delimiter: u8) -> Vec<&[u8]> {
     line.split(separates).collect()
 }
 
-/// A template with the first two columns, by their names where these can stand in one.
+/// Returns a template with the first two columns, by name if the names are valid in a template.
 fn template(header: &[u8], delimiter: &str) -> String {
     let delimiter = DELIMITERS.iter().find(|(_, text)| *text == delimiter).map_or(b',', |(byte, _)| *byte);
     let is_name =
@@ -109,6 +117,13 @@ mod tests {
     fn json_lines_are_told_by_their_braces() {
         check("{\"a\":1}\n{\"b\":2}\n", Some("--json-lines FILE 'SET {id} {.}'"));
         check("{\"a\":1}\nSET a {}\n", None);
+    }
+
+    #[test]
+    fn a_json_array_is_told_by_its_bracket() {
+        check("[{\"a\":1}]", Some("--json FILE 'SET {id} {.}'"));
+        check("\n[\n  {\n    \"a\": 1\n", Some("--json FILE 'SET {id} {.}'"));
+        check("[x] 1\n", None);
     }
 
     #[test]

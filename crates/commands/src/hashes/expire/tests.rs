@@ -1,4 +1,4 @@
-//! Expected replies and events are those of Redis 8.6, except where a comment says otherwise.
+//! Expected replies and events come from Redis 8.6, except where a comment says otherwise.
 
 use crate::testing::{Bench, check, check_resp3};
 
@@ -226,7 +226,7 @@ fn values_are_read_and_set_with_times() {
         ("hsetex new fields 1 a 1 ex 100", ":1"),
         ("exists new", ":1"),
         ("httl new fields 1 a", "*1|:100"),
-        // Redis doesn't know NX here.
+        // Redis rejects NX here.
         ("hsetex new nx fields 1 a 1", ":0"),
         ("hsetex new persist fields 1 a 1", "-ERR unknown argument"),
         ("hsetex new fxx fields 1 a 1", ":1"),
@@ -250,7 +250,7 @@ fn values_are_read_and_set_with_times() {
 }
 
 #[test]
-fn mistakes_are_told_in_redis_s_order() {
+fn errors_come_in_redis_order() {
     check(&[
         ("set s x", "+OK"),
         ("hset h a 1 b 2 c 3", ":3"),
@@ -359,7 +359,7 @@ fn resp3() {
 }
 
 #[test]
-fn options_of_the_other_command_are_told_apart() {
+fn options_of_the_other_command_are_refused() {
     check(&[
         ("hgetex h keepttl persist fields 1 a", "-ERR unknown argument"),
         ("hgetex h keepttl persist fields 2 a", "-ERR wrong number of arguments"),
@@ -384,7 +384,7 @@ fn valkey_s_conditions_on_the_key() {
     ]);
 }
 
-/// Runs commands, and compares the reply and the events of each.
+/// Runs commands and compares the reply and the events of each.
 fn check_events(bench: &mut Bench, script: &[(&str, &str, &[&str])]) {
     for (line, reply, events) in script {
         assert_eq!(bench.run(line), *reply, "{line}");
@@ -428,8 +428,8 @@ fn changes_have_redis_s_events() {
     );
 }
 
-/// A bench with a hash, packed or as a table. Its field `a` has expired and hasn't been removed; `b` and `c` have not expired. Events so far
-/// are forgotten.
+/// Creates a bench with a hash, packed or as a table. Field `a` has expired but not been removed; `b` and `c` have not
+/// expired. The events so far are cleared.
 fn with_due_field(is_big: bool) -> Bench {
     let mut bench = Bench::default();
     if is_big {
@@ -446,7 +446,7 @@ fn with_due_field(is_big: bool) -> Bench {
 }
 
 #[test]
-fn what_has_expired_is_seen_by_no_command() {
+fn no_command_sees_an_expired_field() {
     for is_big in [false, true] {
         let in_order = |reply: &str| {
             let mut words: Vec<_> = reply.split('|').map(String::from).collect();
@@ -471,7 +471,7 @@ fn what_has_expired_is_seen_by_no_command() {
             ("hgetex h fields 1 a", "*1|$-1"),
             ("hgetex h ex 10 fields 1 a", "*1|$-1"),
             ("hsetex h fxx fields 1 a 1", ":0"),
-            // Redis removes it and says 1.
+            // Redis removes it and replies 1.
             ("hdel h a", ":0"),
             ("hgetdel h fields 1 a", "*1|$-1"),
             ("hset h a 5", ":1"),
@@ -500,7 +500,7 @@ fn what_has_expired_is_seen_by_no_command() {
 }
 
 #[test]
-fn a_hash_that_is_empty_without_what_has_expired_goes() {
+fn a_hash_of_only_expired_fields_is_deleted() {
     for line in ["hdel h a b c", "hgetdel h fields 3 a b c"] {
         let mut bench = with_due_field(false);
         bench.run(line);
@@ -519,7 +519,7 @@ fn a_hash_that_is_empty_without_what_has_expired_goes() {
 }
 
 #[test]
-fn times_go_with_the_hash_and_with_nothing_else() {
+fn expiries_move_and_vanish_with_the_hash() {
     check(&[
         ("hset h a 1 b 2", ":2"),
         ("hexpire h 100 fields 1 a", "*1|:1"),
@@ -532,4 +532,23 @@ fn times_go_with_the_hash_and_with_nothing_else() {
         ("hset r a 1", ":1"),
         ("httl r fields 1 a", "*1|:-1"),
     ]);
+}
+
+#[test]
+fn values_with_times_are_recorded_in_commands_of_redis_7_4() {
+    let mut bench = Bench::default();
+    let set = ["*4 $4 HSET $1 h $1 a $1 1 ", "*6 $10 HPEXPIREAT $1 h $13 4102444800000 $6 FIELDS $1 1 $1 a "];
+    assert_eq!(bench.recorded("hsetex h PXAT 4102444800000 FIELDS 1 a 1"), set);
+    assert_eq!(bench.recorded("hsetex h KEEPTTL FIELDS 1 a 1"), set);
+    assert_eq!(bench.recorded("hincrbyfloat h a 0"), set);
+    assert_eq!(bench.recorded("hsetex h KEEPTTL FIELDS 1 b 2"), ["*4 $4 HSET $1 h $1 b $1 2 "]);
+    let both =
+        ["*6 $4 HSET $1 h $1 c $1 4 $1 b $1 5 ", "*7 $10 HPEXPIREAT $1 h $13 4102444800001 $6 FIELDS $1 2 $1 c $1 b "];
+    assert_eq!(bench.recorded("hsetex h PXAT 4102444800001 FIELDS 3 c 3 c 4 b 5"), both);
+    let mixed = [
+        "*8 $4 HSET $1 h $1 b $1 6 $1 a $1 7 $1 d $1 8 ",
+        "*6 $10 HPEXPIREAT $1 h $13 4102444800000 $6 FIELDS $1 1 $1 a ",
+        "*6 $10 HPEXPIREAT $1 h $13 4102444800001 $6 FIELDS $1 1 $1 b ",
+    ];
+    assert_eq!(bench.recorded("hsetex h KEEPTTL FIELDS 3 b 6 a 7 d 8"), mixed);
 }

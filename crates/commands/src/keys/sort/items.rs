@@ -1,19 +1,19 @@
-//! Copies of what SORT orders, and of what it orders by.
+//! Storage for copies of SORT's elements and of the values to sort by.
 
+use store::byte_order::{common_prefix, order_word};
 use store::types::packed::Item;
-use store::words::{common_prefix, order_word};
 
-/// Items in a row. Integers stay integers; the bytes of all others are in one allocation.
+/// A sequence of items. Integers stay integers; the bytes of all others share one allocation.
 #[derive(Default)]
 pub struct Items {
     places: Vec<Place>,
     bytes: Vec<u8>,
 }
 
-/// Where an item is.
+/// Location of an item.
 #[derive(Clone, Copy)]
 enum Place {
-    /// There is none.
+    /// A missing item.
     None,
     Int(i64),
     /// The bytes between two offsets.
@@ -58,24 +58,25 @@ impl Items {
         }
     }
 
-    /// The item with this index, if there is one.
+    /// The item at an index, if there is one.
     #[inline]
     pub fn get_or_none(&self, index: usize) -> Option<Item<'_>> {
         self.at(self.places[index])
     }
 
-    /// The item with this index; an empty one where there is none.
+    /// The item at an index; an empty one in place of a missing item.
     #[inline]
     pub fn get(&self, index: usize) -> Item<'_> {
         self.get_or_none(index).unwrap_or(Item::Str(b""))
     }
 
-    /// All items that there are.
+    /// All items except missing ones.
     pub fn iter(&self) -> impl Iterator<Item = Item<'_>> {
         self.places.iter().filter_map(|&place| self.at(place))
     }
 
-    /// A word for each item, in the order of the items' bytes: see [`order_word`]. It is 0 where there is no item.
+    /// Returns one word per item that preserves the order of the items' bytes; see [`order_word`]. A missing item
+    /// yields 0.
     pub fn order_words(&self) -> impl Iterator<Item = u64> {
         let has_int = self.places.iter().any(|place| matches!(place, Place::Int(_)));
         let texts = self.places.iter().filter_map(|place| match *place {

@@ -1,4 +1,4 @@
-//! What the patterns of BY and GET mean for elements: values of other keys.
+//! Values of other keys that the patterns of BY and GET refer to.
 
 use resp::num;
 use store::db::Db;
@@ -10,15 +10,15 @@ use store::value::Value;
 
 use super::Pattern;
 
-/// How many keys are looked for together. Each takes two cache lines, which must stay in the first-level cache until
-/// they are used.
+/// Number of keys that are prefetched together. Each takes two cache lines, which must stay in the first-level cache
+/// until they are used.
 const KEYS_AHEAD: usize = 32;
 
-/// Names of keys, and their hashes.
+/// Names of keys and their hashes.
 #[derive(Default)]
 struct Names {
     bytes: Vec<u8>,
-    /// Where each name ends.
+    /// End of each name, with its hash.
     keys: Vec<(usize, KeyHash)>,
 }
 
@@ -49,8 +49,8 @@ impl Names {
     }
 }
 
-/// Visits what each of the patterns means for each of `count` elements, in this order; none where there is no such
-/// value. The memory that is read to find keys is asked for together, some keys ahead.
+/// Visits the value of each pattern for each of `count` elements, in this order; none for a missing value. Keys are
+/// prefetched in groups ahead of their lookups.
 pub fn each_value<'e>(
     db: &mut Db<'_, '_>,
     patterns: &[Pattern<'_>],
@@ -87,7 +87,7 @@ pub fn each_value<'e>(
     }
 }
 
-/// Hands a key's value, or that of its hash's field, to `visit`.
+/// Passes a key's value, or a field of its hash, to `visit`.
 fn with_value(db: &mut Db<'_, '_>, key: Key<'_>, field: Option<&[u8]>, visit: &mut impl FnMut(Option<Item<'_>>)) {
     let now = db.due_ms();
     match (db.view(key), field) {

@@ -1,4 +1,4 @@
-//! The order that SORT makes: by a word an element that says nearly all, so that elements themselves are hardly ever
+//! SORT's ordering. One word per element decides nearly all comparisons, so the elements themselves are rarely
 //! compared.
 
 use std::cmp::Ordering;
@@ -9,11 +9,11 @@ use store::types::packed::Item;
 
 use super::items::Items;
 
-/// A number as SORT reads it, with C's `strtod`: space in front is allowed, an empty text is zero, and the text ends at
-/// its first zero byte.
+/// Parses a number as SORT does with C's `strtod`: leading space is allowed, an empty text is zero, and the text ends
+/// at its first zero byte.
 pub fn number(item: Item<'_>) -> Option<f64> {
     match item {
-        // Rounded as `strtod` rounds.
+        // The conversion rounds like `strtod`.
         Item::Int(value) => Some(value as f64),
         Item::Str(text) => num::parse_f64(text).or_else(|| lenient_number(text)),
     }
@@ -29,12 +29,12 @@ fn lenient_number(text: &[u8]) -> Option<f64> {
     num::parse_f64(&text[start..])
 }
 
-/// What is compared where keys are the same.
+/// Comparison of elements with equal keys.
 pub enum Ties<'t> {
-    /// The elements themselves: texts that begin alike, or those of equal numbers, so that the result is always the
-    /// same.
+    /// Compare the elements themselves: they may be texts with equal beginnings, or have equal numbers, for which the
+    /// order must be deterministic.
     Elements(&'t Items),
-    /// The texts of other keys, one for each element. What has no text comes first.
+    /// Compare the texts of other keys, one for each element. Elements without a text come first.
     Texts(&'t Items),
 }
 
@@ -65,13 +65,13 @@ fn compare_texts(a: Item<'_>, b: Item<'_>) -> Ordering {
     }
 }
 
-/// An element and its key.
+/// An element's index and its key.
 struct Row {
     key: u64,
     element: usize,
 }
 
-/// The elements' keys, to be put into order.
+/// The elements' keys, to be sorted.
 pub struct Order {
     rows: Vec<Row>,
     descending: bool,
@@ -82,14 +82,14 @@ impl Order {
         Order { rows: Vec::with_capacity(len), descending }
     }
 
-    /// Adds the key of the next element.
+    /// Appends the key of the next element.
     #[inline]
     pub fn push(&mut self, key: u64) {
         let key = if self.descending { !key } else { key };
         self.rows.push(Row { key, element: self.rows.len() });
     }
 
-    /// The elements of these ranks, in order; those that are equal in all come as they were added.
+    /// Returns the elements at these ranks in order. Completely equal elements keep the order in which they were added.
     pub fn sorted(mut self, ties: &Ties<'_>, ranks: Range<usize>) -> Vec<usize> {
         let Order { rows, descending } = &mut self;
         let compare = |a: &Row, b: &Row| {
@@ -100,7 +100,7 @@ impl Order {
             })
         };
         if (1..rows.len()).contains(&ranks.end) {
-            // Only the first few are wanted: no need to sort the others.
+            // Only the first few are needed, so the others stay unsorted.
             rows.select_nth_unstable_by(ranks.end, compare);
             rows.truncate(ranks.end);
         }
@@ -111,12 +111,12 @@ impl Order {
 
 #[cfg(test)]
 mod tests {
+    use store::byte_order::number_word;
     use store::random::Random;
-    use store::words::number_word;
 
     use super::*;
 
-    /// Texts of which many are alike, at the beginning or in all.
+    /// Random texts, many of which are equal or have equal beginnings.
     fn drawn(random: &mut Random) -> Items {
         let mut items = Items::default();
         for _ in 0..random.below(60) {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_ties_together_make_the_order() {
+    fn keys_and_ties_together_determine_the_order() {
         let mut random = Random::new(7);
         let parse = |text: &[u8]| number(Item::Str(text)).unwrap();
         for round in 0..300 {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_those_of_the_whole_order() {
+    fn a_range_of_ranks_equals_that_part_of_the_whole_order() {
         let mut random = Random::new(8);
         for _ in 0..300 {
             let items = drawn(&mut random);

@@ -1,4 +1,4 @@
-//! DUMP and RESTORE against redis-server 7.0's payloads and replies.
+//! DUMP and RESTORE, compared with redis-server 7.0's payloads and replies.
 
 use journal::record::{Entry, Record, entries};
 
@@ -7,12 +7,14 @@ use crate::testing::Bench;
 const HELLO: &str = r#""\x00\x05hello\x0a\x00cr\xdfve4 \x0a""#;
 const LIST: &str =
     r#""\x12\x01\x02\x0f\x0f\x00\x00\x00\x03\x00\x81a\x02\x81b\x02\x01\x01\xff\x0a\x00\xe0\x1b\xabJG\xceY\x22""#;
-/// A set that has a member twice.
+/// A set with a duplicate member.
 const TWICE: &str = r#""\x02\x02\x01a\x01a\x0a\x00W\xbev/\xc2\xd6R:""#;
+/// A list that has a block without bytes.
+const EMPTY_BLOCK: &str = r#""\x12\x01\x01\x00\x0a\x00\x8f\xc6\xc0\x57\x1c\x0a\xb3\x3c""#;
 const WRONG_CHECKSUM: &str = r#""\x00\x05hello\x0a\x00cr\xdfve4 !""#;
 const TAKEN: &str = "-BUSYKEY Target key name already exists.";
 
-/// RESTORE of a payload as this key, with a time to live and options.
+/// Formats a RESTORE command from a key, a time to live, a payload and options.
 fn restore(key: &str, ttl: &str, payload: &str, options: &str) -> String {
     format!("restore {key} {ttl} {payload} {options}")
 }
@@ -44,7 +46,7 @@ fn values_are_restored() {
 }
 
 #[test]
-fn what_is_wrong_is_told_in_redis_s_order() {
+fn errors_come_in_redis_order() {
     let mut bench = Bench::default();
     bench.check(&[("set taken x", "+OK")]);
     let (range, syntax) = ("-ERR value is not an integer or out of range", "-ERR syntax error");
@@ -54,6 +56,7 @@ fn what_is_wrong_is_told_in_redis_s_order() {
             (restore("a", "0", WRONG_CHECKSUM, ""), "-ERR DUMP payload version or checksum are wrong"),
             (restore("a", "0", "short", ""), "-ERR DUMP payload version or checksum are wrong"),
             (restore("a", "0", TWICE, ""), "-ERR Bad data format"),
+            (restore("a", "0", EMPTY_BLOCK, ""), "-ERR Bad data format"),
             (restore("a", "-1", WRONG_CHECKSUM, ""), "-ERR Invalid TTL value, must be >= 0"),
             (restore("a", "x", WRONG_CHECKSUM, ""), range),
             (restore("taken", "x", WRONG_CHECKSUM, ""), TAKEN),
@@ -70,7 +73,7 @@ fn what_is_wrong_is_told_in_redis_s_order() {
 }
 
 #[test]
-fn what_has_expired_already_is_not_there() {
+fn restoring_an_expired_key_creates_nothing() {
     let mut bench = Bench::default();
     check_all(
         &mut bench,
@@ -96,17 +99,45 @@ fn idle_time_is_restored() {
         &[
             (restore("a", "0", HELLO, "idletime 40"), "+OK"),
             ("object idletime a".into(), ":40"),
-            // Longer than the server runs.
+            // Longer than the server's uptime.
             (restore("a", "0", HELLO, "idletime 4000 replace"), "+OK"),
             ("object idletime a".into(), ":4000"),
-            // Without that policy it is of no account.
+            // Ignored without that policy.
             (restore("b", "0", HELLO, "freq 7"), "+OK"),
             ("object idletime b".into(), ":0"),
         ],
     );
 }
 
-/// The commands that the journal has for this one, each as words.
+/// The reply of Valkey 9.1.2 to DUMP of a list with one element, `v`.
+const LIST_OF_VALKEY: &str =
+    r#""\x12\x01\x02\x0a\x0a\x00\x00\x00\x01\x00\x81v\x02\xffP\x00\xc1\xe4\x81\xf5\xf4\x06\x05\xc7""#;
+/// The reply of Redis 8.6.3 to DUMP of a hash with an expiring field `a` of value 1.
+const TIMED_HASH: &str = r#""\x19{\xb4\xc5\xda\xb8\x01\x00\x00\x16\x16\x00\x00\x00\x03\x00\x81a\x02\x01\x01\xf4{\xb4\xc5\xda\xb8\x01\x00\x00\x09\xff\x0d\x00C$\x99 \x8d\xe6\x16\x1d""#;
+
+#[test]
+fn the_record_has_a_payload_that_all_replicas_read() {
+    let mut bench = Bench::default();
+    bench.effects.recording = true;
+    for (key, ttl, rest) in [("a", "0", ""), ("b", "5000", "replace")] {
+        let record = recorded(&mut bench, &restore(key, ttl, LIST_OF_VALKEY, rest));
+        let [command] = &record[..] else { panic!("{record:?}") };
+        assert!(command.contains("\u{fffd}\n\0"), "{command:?}");
+    }
+}
+
+#[test]
+fn the_record_has_the_times_of_fields_as_commands() {
+    let mut bench = Bench::default();
+    bench.effects.recording = true;
+    let record = recorded(&mut bench, &restore("h", "0", TIMED_HASH, ""));
+    let [payload, time] = &record[..] else { panic!("{record:?}") };
+    assert!(payload.starts_with("*4 $7 restore $1 h $1 0 "), "{payload:?}");
+    assert_eq!(time, "*6 $10 HPEXPIREAT $1 h $13 1893456000123 $6 FIELDS $1 1 $1 a ");
+    assert_eq!(bench.run("hpexpiretime h fields 1 a"), "*1|:1893456000123");
+}
+
+/// Returns the commands that the journal records for this command, each as its words.
 fn recorded(bench: &mut Bench, line: &str) -> Vec<String> {
     let mut record = Record::default();
     bench.effects.begin();
@@ -117,15 +148,15 @@ fn recorded(bench: &mut Bench, line: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_record_has_the_time_of_expiry() {
+fn restore_is_recorded_with_an_absolute_expiry() {
     let mut bench = Bench::default();
     bench.effects.recording = true;
     let record = recorded(&mut bench, &restore("a", "5000", HELLO, "replace"));
     assert!(matches!(&record[..], [one] if one.starts_with("*6 $7 restore $1 a $13 1700000005000 $17 ")), "{record:?}");
     assert!(record[0].ends_with(" $7 replace $6 ABSTTL "), "{record:?}");
-    // As they came.
+    // Recorded as the client sent them.
     assert_eq!(recorded(&mut bench, &restore("b", "0", HELLO, "")), [""; 0]);
     assert_eq!(recorded(&mut bench, &restore("c", "1700000005000", HELLO, "absttl")), [""; 0]);
-    // What was replaced is gone.
+    // The replaced key is deleted.
     assert_eq!(recorded(&mut bench, &restore("a", "1", HELLO, "absttl replace")), ["*2 $3 DEL $1 a "]);
 }

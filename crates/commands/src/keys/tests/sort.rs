@@ -1,4 +1,4 @@
-//! SORT against Redis 7's replies.
+//! SORT, compared with Redis 7's replies.
 
 use super::NOT_INTEGER;
 use crate::testing::{Bench, check};
@@ -51,9 +51,9 @@ fn elements_are_sorted_as_numbers_or_texts() {
 }
 
 #[test]
-fn elements_that_are_nearly_equal_are_told_apart() {
+fn nearly_equal_elements_are_distinguished() {
     bench().check(&[
-        // As doubles they are the same, so that their texts count.
+        // As doubles they are equal, so their texts decide.
         ("rpush near 9007199254740993 9007199254740992 -1", ":3"),
         ("sort near", "*3|$2|-1|$16|9007199254740992|$16|9007199254740993"),
         ("sort near desc", "*3|$16|9007199254740993|$16|9007199254740992|$2|-1"),
@@ -72,7 +72,7 @@ fn elements_that_are_nearly_equal_are_told_apart() {
 #[test]
 fn many_keys_are_looked_up_in_the_order_of_the_elements() {
     let mut bench = Bench::default();
-    // More than are looked for together.
+    // More keys than are prefetched together.
     let count = 75;
     for i in 0..count {
         bench.run(&format!("rpush many {i}"));
@@ -91,7 +91,7 @@ fn many_keys_are_looked_up_in_the_order_of_the_elements() {
 }
 
 #[test]
-fn a_part_is_taken_of_the_sorted() {
+fn limit_returns_a_part_of_the_result() {
     bench().check(&[
         ("sort l limit 1 2", "*2|$1|2|$1|3"),
         ("sort l limit -1 2", "*2|$1|1|$1|2"),
@@ -175,7 +175,7 @@ fn elements_keep_their_order() {
 }
 
 #[test]
-fn a_script_sees_a_set_in_one_order_however_it_is_kept() {
+fn a_script_sees_a_set_in_one_order_in_every_encoding() {
     let mut bench = bench();
     bench.run("sadd big z y x w v u t s r q");
     bench.run(&format!("sadd big {}", "x".repeat(100)));
@@ -191,7 +191,7 @@ fn a_script_sees_a_set_in_one_order_however_it_is_kept() {
 }
 
 #[test]
-fn the_sorted_is_stored() {
+fn the_result_is_stored() {
     bench().check(&[
         ("set dst old ex 10", "+OK"),
         ("sort l store dst", ":4"),
@@ -210,9 +210,9 @@ fn the_sorted_is_stored() {
     ]);
 }
 
-/// The few that are wanted are found without sorting all, in the same order.
+/// The first few results are found without sorting everything, in the same order.
 #[test]
-fn a_part_of_a_long_list_is_that_of_the_whole() {
+fn limit_on_a_long_list_equals_that_part_of_the_whole() {
     let mut bench = Bench::default();
     let mut random = store::random::Random::new(3);
     let elements: Vec<String> = (0..500).map(|_| random.below(100).to_string()).collect();

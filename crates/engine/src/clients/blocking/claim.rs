@@ -1,38 +1,39 @@
-//! The waiter's word: which thread may answer a waiter, and what happened while one tried in vain to serve it.
+//! The claim on a waiter: decides which thread may answer it, and tells that thread about changes of the keys since its
+//! claim.
 //!
-//! Under `cfg(loom)` it is built from loom's atomics, and goes through every interleaving of its threads.
+//! Under `cfg(loom)` the claim uses loom's atomics, and tests run every interleaving of its threads.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU8, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// It waits.
+/// The connection waits, and no thread is answering it.
 const PARKED: u8 = 0;
 /// A thread has the right to answer it.
 const CLAIMED: u8 = 1;
-/// The same, and another thread has changed one of its keys since.
+/// A thread has the right, and another thread has changed one of the keys since.
 const MISSED: u8 = 2;
-/// The same, and the connection is gone.
+/// A thread has the right, and the connection is gone.
 const ABANDONED: u8 = 3;
 
-/// What became of a waiter while a thread tried in vain to serve it.
+/// Result of giving the right back after a failed attempt to serve a waiter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parked {
-    /// Nothing: it waits again.
+    /// The waiter is parked again.
     Again,
-    /// A key has changed: it is still claimed, and has to be tried once more.
+    /// A key has changed. The caller keeps the right and must try once more.
     Missed,
-    /// Its connection is gone: it is still claimed, and has to be taken out of the queues.
+    /// The connection is gone. The caller keeps the right and must remove the waiter from the queues.
     Abandoned,
 }
 
-/// The word.
+/// The state of the claim, as one atomic word.
 #[derive(Debug)]
 pub struct Claim(AtomicU8);
 
 impl Claim {
-    /// That of a waiter that waits.
+    /// Returns the claim of a parked waiter.
     pub fn parked() -> Claim {
         Claim(AtomicU8::new(PARKED))
     }
@@ -42,8 +43,8 @@ impl Claim {
         self.replace(PARKED, CLAIMED)
     }
 
-    /// Takes the right to serve, after one of the waiter's keys has changed. A thread that has the right already is told
-    /// to look again before it gives the right back: what it looks at may be from before the change.
+    /// Takes the right to serve, after one of the waiter's keys has changed. If another thread has the right, that
+    /// thread is told to try again before it gives the right back, because it may have read the key before the change.
     pub fn take_to_serve(&self) -> bool {
         loop {
             if self.take() {
@@ -55,7 +56,7 @@ impl Claim {
         }
     }
 
-    /// Gives the right back: there was nothing for this waiter after all.
+    /// Gives the right back after a failed attempt to serve the waiter.
     pub fn give_back(&self) -> Parked {
         if self.replace(CLAIMED, PARKED) {
             Parked::Again
@@ -66,8 +67,8 @@ impl Claim {
         }
     }
 
-    /// The connection is gone. False if another thread has the right to answer, which then takes the waiter out of the
-    /// queues.
+    /// Reports that the connection is gone. Returns false if another thread has the right to answer; that thread then
+    /// removes the waiter from the queues.
     pub fn abandon(&self) -> bool {
         self.0.swap(ABANDONED, Ordering::AcqRel) == PARKED
     }
@@ -91,7 +92,7 @@ mod loom_tests {
         wanted: usize,
         /// The key's elements, behind the lock of its shard.
         key: Mutex<usize>,
-        /// How often it was answered, and taken out of the queues.
+        /// Number of answers.
         answered: AtomicUsize,
         removed: AtomicUsize,
     }
@@ -103,7 +104,7 @@ mod loom_tests {
             Arc::new(TestWaiter { claim: Claim::parked(), wanted, key, answered, removed })
         }
 
-        /// As a thread does that changes the key: `Worker::serve_key` and `Worker::serve`.
+        /// Changes the key and serves the waiter, like `Worker::serve_key` and `Worker::serve`.
         fn push(&self) {
             *self.key.lock().unwrap() += 1;
             if !self.claim.take_to_serve() {
@@ -122,7 +123,7 @@ mod loom_tests {
             }
         }
 
-        /// What `Worker::time_out` does with the claim.
+        /// Uses the claim like `Worker::time_out`.
         fn time_out(&self) {
             if self.claim.take() {
                 self.answer();
@@ -130,7 +131,7 @@ mod loom_tests {
             }
         }
 
-        /// The same when the connection is gone: `Worker::unpark`.
+        /// Uses the claim like `Worker::unpark`, when the connection is gone.
         fn leave(&self) {
             if self.claim.abandon() {
                 self.remove();
@@ -156,7 +157,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_a_waiter_is_served_whichever_change_completes_what_it_waits_for() {
+    fn loom_a_waiter_is_served_by_the_last_of_two_changes() {
         loom::model(|| {
             let waiter = TestWaiter::new(2);
             let other = spawn(&waiter, TestWaiter::push);
@@ -167,7 +168,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_a_waiter_is_answered_once_though_its_time_is_up_meanwhile() {
+    fn loom_a_waiter_is_answered_once_despite_a_timeout() {
         // All interleavings of three threads would take minutes.
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
@@ -185,7 +186,7 @@ mod loom_tests {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {
-            // What it waits for is complete with both changes.
+            // Both changes together give the waiter its elements.
             let waiter = TestWaiter::new(2);
             let others = [spawn(&waiter, TestWaiter::push), spawn(&waiter, TestWaiter::leave)];
             waiter.push();

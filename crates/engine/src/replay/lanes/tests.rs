@@ -14,7 +14,7 @@ fn stream(lines: &[&str]) -> Vec<u8> {
     lines.iter().flat_map(|line| words(line)).collect()
 }
 
-/// Keys of so many lanes: `0a`, `0b`, ..., `1a`: the number is the lane's.
+/// A source of keys by lane.
 struct Keys {
     keyspace: Keyspace,
 }
@@ -32,7 +32,7 @@ impl Keys {
         self.map().lane_of(KeyHash::of(key))
     }
 
-    /// A key of a lane.
+    /// Returns a key of a lane.
     fn of(&self, lane: usize, number: usize) -> String {
         (0..).map(|i| format!("{number}:{i}")).find(|key| self.lane_of(key.as_bytes()) == lane).unwrap()
     }
@@ -43,7 +43,8 @@ impl Keys {
     }
 }
 
-/// The units of some commands with the database that is selected where each begins, which is `database` before the first.
+/// Returns the units of some commands, each with the database that is selected before it. `database` is the one before
+/// the first unit.
 fn units(commands: &[u8], database: &mut usize) -> Vec<(usize, Vec<u8>)> {
     let (mut batch, input) = (Batch::default(), Input::from(commands));
     let (end, _) = Framer::default().frame(input, 0, &Limits::default(), usize::MAX, &mut batch);
@@ -64,7 +65,7 @@ fn units(commands: &[u8], database: &mut usize) -> Vec<(usize, Vec<u8>)> {
     all
 }
 
-/// The lanes that a unit's keys are in, by what is written here of the commands that the tests have.
+/// Returns the lanes of a unit's keys. This function knows only the commands of these tests.
 fn lanes_of(keys: &Keys, unit: &[u8]) -> Vec<usize> {
     let (mut batch, input) = (Batch::default(), Input::from(unit));
     Framer::default().frame(input, 0, &Limits::default(), usize::MAX, &mut batch);
@@ -76,7 +77,7 @@ fn lanes_of(keys: &Keys, unit: &[u8]) -> Vec<usize> {
             b"SET" | b"HSET" | b"RPUSH" => vec![args.get(1)],
             b"MSET" => (1..args.len()).step_by(2).map(|i| args.get(i)).collect(),
             b"DEL" => args.from(1).collect(),
-            // No lane has it.
+            // No lane has this command.
             _ => return vec![0, 1],
         };
         lanes.extend(found.into_iter().map(|key| keys.lane_of(key)));
@@ -87,7 +88,7 @@ fn lanes_of(keys: &Keys, unit: &[u8]) -> Vec<usize> {
 }
 
 #[test]
-fn a_round_has_each_unit_once_and_a_lane_has_its_own_in_their_order() {
+fn a_round_has_each_unit_once_and_lanes_keep_the_order() {
     let keys = Keys::new();
     let mut random = Random::new(7);
     let mut rounds = 0;
@@ -148,7 +149,7 @@ fn a_round_has_each_unit_once_and_a_lane_has_its_own_in_their_order() {
     assert!(rounds > 200, "{rounds}");
 }
 
-/// Whether commands of two lanes are a round with this between them.
+/// Returns whether commands of two lanes form a round with these bytes between them.
 fn is_within_round(keys: &Keys, between: &[u8]) -> bool {
     let [first, second] = [0, 1].map(|lane| words(&format!("SET {} v", keys.of(lane, 0))));
     let commands = [&first[..], between, &second].concat();
@@ -164,7 +165,7 @@ fn is_within_round(keys: &Keys, between: &[u8]) -> bool {
 }
 
 #[test]
-fn what_is_of_several_lanes_or_of_none_is_applied_by_itself() {
+fn units_of_several_lanes_or_of_none_are_applied_alone() {
     let keys = Keys::new();
     let [zero, one] = [0, 1].map(|lane| keys.of(lane, 1));
     let long = "v".repeat(100);
@@ -212,7 +213,7 @@ fn what_is_of_several_lanes_or_of_none_is_applied_by_itself() {
 }
 
 #[test]
-fn what_has_not_arrived_whole_is_left_behind_a_round() {
+fn incomplete_requests_are_left_after_a_round() {
     let keys = Keys::new();
     let round = stream(&[&*format!("SET {} v", keys.of(0, 0)), &*format!("SET {} v", keys.of(1, 0))]);
     for rest in [&b"*x\r\n"[..], b"*1\r\n$4\r\nPI", b"*1\r\n$5\r\nMULTI\r\n"] {
@@ -229,9 +230,9 @@ fn what_has_not_arrived_whole_is_left_behind_a_round() {
     }
 }
 
-/// A transaction that is applied by itself may select another database.
+/// A transaction that is applied alone may select another database.
 #[test]
-fn a_round_knows_what_was_selected_before_it() {
+fn a_round_knows_the_database_selected_before_it() {
     let keys = Keys::new();
     let [zero, one] = [0, 1].map(|lane| format!("SET {} v", keys.of(lane, 0)));
     let commands = stream(&["MULTI", "SELECT 7", &zero, "EXEC", &zero, &one, "SELECT 8", &one]);
@@ -258,7 +259,7 @@ fn a_round_has_enough_for_several_threads() {
     let few = bounds.shared_min;
     let hot = |others: usize| of_lanes(&[&[2].repeat(bounds.units_min)[..], &[1].repeat(others)].concat());
     assert!(has_round(&hot(few)) && !has_round(&hot(few - 1)));
-    // One part of the stream after another: none is larger than readers are to wait for.
+    // The stream is cut into parts; no part exceeds the time that readers may wait.
     let commands = of_lanes(&[0, 1, 2, 3].repeat(bounds.units_max));
     let sections = keys.cut(&commands, bounds);
     assert_eq!(sections.len(), 4);

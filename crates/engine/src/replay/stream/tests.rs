@@ -1,17 +1,18 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use store::hash::KeyHash;
 use store::random::Random;
 use store::sync::Inside;
 
 use super::*;
 use crate::clients::client::client_flag;
-use crate::config::{Loader, Settings};
 use crate::replication::Primary;
 use crate::replication::rounds::RoundBounds;
 use crate::scripts::busy::Caller;
 use crate::testing::{Bench, request};
+use config::{Loader, Settings};
 
-/// A bench that follows a primary, with so many threads.
+/// Returns a bench that follows a primary, with this number of threads.
 fn following(threads: usize) -> Bench {
     let settings = Settings::new();
     for [name, value] in [["busy-reply-threshold", "1"], ["enable-debug-command", "yes"]] {
@@ -26,7 +27,7 @@ fn following(threads: usize) -> Bench {
     bench
 }
 
-/// Applies commands in the runs that the link would have them applied in, as far as they can be applied now.
+/// Applies commands, cut into runs like the link does, as far as they can be applied now.
 fn apply(bench: &mut Bench, commands: &[u8]) -> Applied {
     bench.worker.begin_turn(bench.now_us);
     let mut splitter = replication::stream::Splitter::new(16, runs_by_itself);
@@ -35,9 +36,9 @@ fn apply(bench: &mut Bench, commands: &[u8]) -> Applied {
     bench.worker.apply_stream(1, version, commands, &portion.cuts)
 }
 
-/// A script that takes too long must not cost a replica any of its primary's commands: they wait for it.
+/// A busy script must not make a replica skip commands of its primary: they wait for the script.
 #[test]
-fn the_stream_waits_for_what_a_busy_script_holds() {
+fn the_stream_waits_for_a_busy_script() {
     let streams: [&[&str]; 6] = [
         &["set k v"],
         &["ping", "mset k v j v"],
@@ -52,7 +53,7 @@ fn the_stream_waits_for_what_a_busy_script_holds() {
             let engine = bench.worker.engine;
             let commands = stream.iter().flat_map(|line| words(line)).collect::<Vec<_>>();
             let (script, now_us) = (words(script), bench.now_us);
-            // What is found in the midst of the script is looked at when it has ended.
+            // Results from the time of the script are checked after its end.
             let (mut taken, mut before) = (0, Vec::new());
             std::thread::scope(|scope| {
                 let thread = scope.spawn(move || {
@@ -90,7 +91,7 @@ fn words(line: &str) -> Vec<u8> {
     request(&line.split(' ').collect::<Vec<_>>())
 }
 
-/// A worker that serves no clients, beside the one of the bench.
+/// Returns a worker that serves no clients, beside the one of the bench.
 fn beside(bench: &Bench, id: usize) -> Worker {
     let mut worker = Worker::new(id, bench.worker.engine, id as u64);
     worker.begin_turn(bench.now_us);
@@ -106,7 +107,7 @@ fn ask(worker: &mut Worker, session: &mut Session, line: &[u8]) -> Vec<u8> {
     out.slices().collect::<Vec<_>>().concat()
 }
 
-/// Random changes in several databases, most of which can be applied in lanes.
+/// Random changes in several databases. Most of them can be applied in lanes.
 fn random_stream(random: &mut Random, commands: usize) -> Vec<u8> {
     let mut stream = Vec::new();
     let mut below = |end: u64| random.next() % end;
@@ -121,7 +122,7 @@ fn random_stream(random: &mut Random, commands: usize) -> Vec<u8> {
             5 => format!("ZADD z{key} {number} m{}", below(5)),
             _ => format!("SET s{key} {number}"),
         };
-        // Now and then come many others between two that are applied by themselves.
+        // Every other block of 500 has few commands that are applied alone.
         let spread = if number / 500 % 2 == 0 { 60 } else { 2000 };
         match below(spread) {
             0 => stream.extend(words(&format!("SELECT {}", below(4)))),
@@ -156,7 +157,7 @@ fn apply_in_parts(bench: &mut Bench, stream: &[u8], part: usize) {
 }
 
 #[test]
-fn what_several_threads_apply_is_what_one_applies() {
+fn several_threads_apply_the_same_data_as_one() {
     let mut random = Random::new(5);
     for history in 0..20 {
         let stream = random_stream(&mut random, 3000);
@@ -199,34 +200,43 @@ fn what_several_threads_apply_is_what_one_applies() {
     }
 }
 
-/// Readers find the primary's changes in the primary's order, whichever threads apply them, and all of a transaction or nothing.
+/// Readers see the primary's changes in the primary's order, independent of the applying threads, and transactions as a
+/// whole.
 #[test]
 fn readers_see_the_order_of_the_primary() {
     const ROUNDS: usize = 40;
-    // On a busy machine, the other thread may be away for long.
+    // The other thread may be descheduled for long on a busy machine.
     const ROUNDS_MAX: usize = 800;
     let mut together = following(2);
     together.worker.applying.round_bounds = RoundBounds { units_max: 100, ..RoundBounds::default() };
     let engine = together.worker.engine;
-    let stream: Vec<u8> = (0..4000)
-        .flat_map(|i| {
-            [words(&format!("SET first {i}")), words(&format!("SET then {i}")), words(&format!("SET last {i}"))]
-        })
-        .flatten()
-        .collect();
+    // Keys in two lanes: a stream with a single lane is not shared.
+    let lane_of = |key: &str| engine.keyspace.shard_of(KeyHash::of(key.as_bytes())) % 2;
+    let key_in = |lane: usize, name: &str| -> String {
+        let keys = (0..100).map(|number| format!("{name}{number}"));
+        keys.into_iter().find(|key| lane_of(key) == lane).unwrap()
+    };
+    let (first, then, last) = (key_in(0, "first"), key_in(1, "then"), key_in(0, "last"));
+    // Without a round, a reader may see any command. Numbers grow from one stream to the next, so that the order also holds where a
+    // stream begins.
+    let stream_of = |round: usize| -> Vec<u8> {
+        let numbers = round * 4000..(round + 1) * 4000;
+        let each = |i| [&first, &then, &last].map(|key| words(&format!("SET {key} {i}")));
+        numbers.flat_map(each).flatten().collect()
+    };
+    let read = request(&["MGET", &last, &then, &first]);
     let (mut lanes, mut of_guests) = (0, 0);
     for round in 0..ROUNDS_MAX {
         if round >= ROUNDS && of_guests > 0 {
             break;
         }
-        let is_over = AtomicBool::new(false);
+        let (stream, is_over) = (stream_of(round), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            let (mut worker, is_over) = (beside(&together, 1), &is_over);
+            let (mut worker, is_over, read) = (beside(&together, 1), &is_over, &read);
             scope.spawn(move || {
                 let mut session = worker.open("127.0.0.1:2".into(), "127.0.0.1:6379".into(), 9, 0, true);
-                let read = request(&["MGET", "last", "then", "first"]);
                 while !is_over.load(Ordering::Relaxed) {
-                    let reply = String::from_utf8(ask(&mut worker, &mut session, &read)).unwrap();
+                    let reply = String::from_utf8(ask(&mut worker, &mut session, read)).unwrap();
                     let numbers: Vec<_> = reply.lines().filter_map(|line| line.parse::<i64>().ok()).collect();
                     if let [last, then, first] = numbers[..] {
                         assert!(last <= then && then <= first && first <= last + 1, "{numbers:?}");
@@ -244,9 +254,9 @@ fn readers_see_the_order_of_the_primary() {
     assert!(lanes > 100 && of_guests > 0, "{lanes} {of_guests}");
 }
 
-/// What is shown to others in its order is applied in it, and what no thread may write is not.
+/// Rounds are not used while an observer sees the order of changes, or while another thread is inside the gate.
 #[test]
-fn rounds_are_applied_while_nothing_looks_on() {
+fn rounds_are_applied_only_without_observers() {
     let stream: Vec<u8> = (0..200).flat_map(|i| words(&format!("SET k{i} v"))).collect();
     let has_round = |prepare: &dyn Fn(&mut Bench) -> Option<Inside<'static>>| {
         let mut bench = following(2);
@@ -266,6 +276,36 @@ fn rounds_are_applied_while_nothing_looks_on() {
         };
         assert!(!has_round(&prepare), "{line}");
     }
-    // Another thread is inside the gate for long.
+    // Another thread stays inside the gate for a long time.
     assert!(!has_round(&|bench| Some(bench.worker.engine.keyspace.gate().enter(1))));
+}
+
+/// The primary has accepted the command already, so clients' limits don't bind it.
+#[test]
+fn the_stream_may_have_longer_arguments_than_clients() {
+    let mut bench = following(1);
+    let mut client = bench.open();
+    assert_eq!(bench.line(&mut client, "config set proto-max-bulk-len 1mb"), "+OK");
+    let long = vec![b'x'; (1 << 20) + 1];
+    let commands = [request(&[&b"set"[..], b"k", &long]), words("set j v")].concat();
+    let applied = apply(&mut bench, &commands);
+    assert_eq!((applied.taken, applied.failures, applied.stopped), (commands.len(), 0, None));
+    assert_eq!(bench.line(&mut client, "strlen k"), format!(":{}", long.len()));
+}
+
+/// The link ends if the stream can't be applied, because an immediate retry would fail again.
+#[test]
+fn a_stream_that_is_no_request_is_stopped() {
+    let mut bench = following(1);
+    bench.worker.begin_turn(bench.now_us);
+    let version = bench.worker.engine.replication.version();
+    let whole = words("set k v");
+    let applied = bench.worker.apply_stream(1, version, &[&whole[..], b"*1\r\n$-5\r\n"].concat(), &[]);
+    assert_eq!(
+        (applied.taken, applied.stopped.as_deref()),
+        (whole.len(), Some("ERR Protocol error: invalid bulk length"))
+    );
+    // The next link begins anew.
+    let applied = bench.worker.apply_stream(1, version, &whole, &[]);
+    assert_eq!((applied.taken, applied.stopped), (whole.len(), None));
 }

@@ -1,4 +1,4 @@
-//! What monitors are shown, with options and without.
+//! Output of monitors, with and without options.
 
 use resp::request::OwnedArgs;
 
@@ -20,7 +20,7 @@ fn arguments_are_quoted() {
 }
 
 #[test]
-fn monitors_see_what_runs_and_nothing_of_operators() {
+fn monitors_see_commands_except_administration() {
     let mut bench = Bench::default();
     let (mut monitor, mut other) = (bench.open(), bench.open());
     let shown =
@@ -51,7 +51,7 @@ fn monitors_see_what_runs_and_nothing_of_operators() {
 }
 
 #[test]
-fn dropped_lines_are_told_in_the_form_of_a_line() {
+fn dropped_lines_are_reported_in_the_form_of_a_command() {
     let expected = "+1700000000.000123 [0 0.0.0.0:0] \"monitor\" \"dropped\" \"7\"\r\n";
     assert_eq!(String::from_utf8_lossy(&dropped_line(1_700_000_000_000_123, 7)), expected);
 }
@@ -71,8 +71,8 @@ fn passwords_are_hidden() {
     check(&[b"hello", b"3", b"auth", b"u"], r#""hello" "3" "auth" "u""#);
 }
 
-/// What a monitor with these options is shown of what others send, without times. Each of them is one batch: a name of the
-/// connection, `>` and its commands, with `;` between them.
+/// Returns the lines that a monitor with these options shows of these batches, without times. A batch is a connection's
+/// name, `>`, and its commands separated by `;`.
 fn shown(options: &str, batches: &[&str]) -> Vec<String> {
     let mut bench = Bench::default();
     let mut monitor = bench.open();
@@ -118,7 +118,7 @@ fn options_choose_commands_keys_and_connections() {
 }
 
 #[test]
-fn batches_are_told_before_their_first_command_that_is_shown() {
+fn a_batch_line_precedes_its_first_shown_command() {
     check_options(
         "batches",
         &["a>ping", "b>ping;set k 1;ping"],
@@ -135,7 +135,7 @@ fn batches_are_told_before_their_first_command_that_is_shown() {
 }
 
 #[test]
-fn replies_stand_behind_their_commands() {
+fn replies_follow_their_commands() {
     let long = format!("a>set long {}", "x".repeat(1000));
     check_options(
         "replies command get set incr eval exec",
@@ -153,11 +153,11 @@ fn replies_stand_behind_their_commands() {
     );
     let lines = shown("replies command get", &[&long, "a>get long"]);
     let (shown_bytes, more) = lines[0].split_once(" => ").unwrap().1.rsplit_once(" +").unwrap();
-    // Between two quotes, with a line end that is two bytes and four characters.
+    // Two quotes, and a line end that is two bytes but four characters.
     assert_eq!((shown_bytes.len(), more), (512 + 2 + 2, "497"), "{} bytes in all", "$1000\r\n".len() + 1000 + 2);
 }
 
-/// A script's line comes before those of its commands, but where its reply is wanted.
+/// A script's line precedes those of its commands, except if its reply is shown.
 #[test]
 fn scripts_are_shown_with_what_they_run() {
     let script = ["a>eval return(redis.call('get',KEYS[1])) 1 k"];
@@ -168,7 +168,7 @@ fn scripts_are_shown_with_what_they_run() {
 }
 
 #[test]
-fn of_samples_one_of_so_many_is_shown() {
+fn sample_shows_one_command_in_n() {
     let batch = format!("a>{}", vec!["get k"; 1000].join(";"));
     let batches: Vec<&str> = vec![batch.as_str(); 20];
     let lines = shown("sample 100", &batches);
@@ -187,11 +187,11 @@ fn wrong_options_are_refused() {
         assert!(bench.line(&mut session, &format!("monitor {options}")).starts_with("-ERR "), "{options}");
     }
     bench.check(&mut session, &[("monitor replies", "+OK"), ("monitor", "")]);
-    assert!(bench.line(&mut session, "monitor batches").starts_with("-ERR this connection is shown commands already"));
+    assert!(bench.line(&mut session, "monitor batches").starts_with("-ERR this connection runs MONITOR already"));
     bench.check(&mut session, &[("reset", "+RESET"), ("ping", "+PONG")]);
 }
 
-/// One that is shown all sees everything, whatever others have chosen, and in the same form.
+/// A monitor without options sees everything in the usual form, regardless of the options of others.
 #[test]
 fn monitors_do_not_disturb_each_other() {
     let mut bench = Bench::default();

@@ -1,4 +1,4 @@
-//! Lists, sets, sorted sets and hashes, from elements that arrive one by one and from blocks of them.
+//! Lists, sets, sorted sets and hashes, from single elements or from blocks of them.
 
 use std::io::Read;
 
@@ -9,7 +9,7 @@ use store::prefetch::Ahead;
 use store::types::hash::Hash;
 use store::types::intset::IntSet;
 use store::types::list::{End, List};
-use store::types::packed::{ITEM_BYTES_MAX, Item, Packed};
+use store::types::packed::{ITEM_BYTES_MAX, Item, ItemText};
 use store::types::set::Set;
 use store::types::timed_hash::TimedHash;
 use store::types::zset::{ZSet, ZSetBuilder};
@@ -17,22 +17,26 @@ use store::value::Value;
 
 use super::error::{Error, Flaw};
 use super::source::Source;
+use crate::items::Items;
 use crate::rdb::{NODE_PACKED, NODE_PLAIN, RESERVED_MAX};
 use crate::{Limits, listpack, ziplist};
 
 const TOO_LONG: Flaw = Flaw::Damaged("an element of over 4 GB");
-const TWICE: Flaw = Flaw::Damaged("a collection that has an element twice");
-const ODD: Flaw = Flaw::Damaged("a block without pairs");
+const TWICE: Flaw = Flaw::Damaged("a collection with a duplicate element");
+const ODD: Flaw = Flaw::Damaged("a block with an odd number of items");
 const NO_SCORE: Flaw = Flaw::Damaged("a score");
-/// Up to so many elements are compared with each other to see whether they differ; with more, their hashes are sorted.
+/// Largest number of elements that are compared pairwise to find duplicates; for more, their hashes are sorted.
 const COMPARED_MAX: usize = 12;
 
-/// What replaces the length of a score's text where it is no finite number.
+/// Longest text of an integer, in bytes.
+const INT_TEXT_BYTES_MAX: usize = 20;
+
+/// Values in place of the length of a score's text, for scores that are not finite numbers.
 const SCORE_NAN: u8 = 253;
 const SCORE_INFINITE: u8 = 254;
 const SCORE_NEGATIVE_INFINITE: u8 = 255;
 
-/// How many elements follow: at least one.
+/// Reads a number of elements, which must be at least one.
 fn count<R: Read>(source: &mut Source<R>) -> Result<u64, Error> {
     match source.length()? {
         0 => Err(source.flaw(Flaw::Empty)),
@@ -40,13 +44,13 @@ fn count<R: Read>(source: &mut Source<R>) -> Result<u64, Error> {
     }
 }
 
-/// The number of elements by which a collection chooses its form and makes room: a claim, and trusted only so far as the source's length
-/// bears it out. A form that turns out to be too small is left as elements come.
+/// Number of elements for choosing an encoding and reserving memory. The number is a claim and is trusted only as far
+/// as the source's length permits. If the encoding turns out to be too small, it changes as elements are added.
 fn reserved<R: Read>(count: u64, source: &Source<R>) -> usize {
     source.credible(count).max(reserved_in_memory(count))
 }
 
-/// The same for elements that are in memory already, in few bytes.
+/// Like [`reserved`], for compactly encoded elements in memory.
 fn reserved_in_memory(count: u64) -> usize {
     usize::try_from(count).map_or(RESERVED_MAX, |count| count.min(RESERVED_MAX))
 }
@@ -55,14 +59,14 @@ fn checked(element: &[u8]) -> Result<&[u8], Flaw> {
     if element.len() <= ITEM_BYTES_MAX { Ok(element) } else { Err(TOO_LONG) }
 }
 
-/// Elements that are read before the first of them is added, so that the waits for memory of all of them overlap.
+/// Number of elements that are read before the first one is added, so that their memory accesses overlap.
 const AT_ONCE: usize = 32;
 
-/// Elements that have been read and are yet to be added.
+/// Elements that were read but not added.
 #[derive(Default)]
 struct ElementGroup {
     bytes: Vec<u8>,
-    /// Where each ends in `bytes`, and where it began in the source.
+    /// For each element, its end in `bytes` and its offset in the source.
     ends: Vec<(usize, u64)>,
 }
 
@@ -74,7 +78,7 @@ impl ElementGroup {
         Ok(())
     }
 
-    /// The elements, and where each began in the source.
+    /// The elements with their offsets in the source.
     fn elements(&self) -> impl Iterator<Item = (&[u8], u64)> {
         let mut start = 0;
         self.ends.iter().map(move |&(end, offset)| (&self.bytes[std::mem::replace(&mut start, end)..end], offset))
@@ -96,19 +100,26 @@ pub(super) fn list<R: Read>(source: &mut Source<R>, limits: &Limits) -> Result<L
     Ok(list)
 }
 
-/// Reads an element, and adds it.
+/// Reads and adds an element.
 fn push<R: Read>(source: &mut Source<R>, list: &mut List, limits: &Limits) -> Result<(), Error> {
     let text = source.string()?.text();
     let flaw = checked(&text).map(|element| list.push(End::Right, element, limits.list));
     flaw.map_err(|flaw| source.flaw(flaw))
 }
 
-/// A list of blocks. Old ones are ziplists, new ones listpacks or single elements.
+/// An element with a block of its own, which servers give to long ones. As in Redis, an empty one is damage.
+fn push_plain<R: Read>(source: &mut Source<R>, list: &mut List, limits: &Limits) -> Result<(), Error> {
+    let text = source.string()?.text();
+    let checked = if text.is_empty() { Err(Flaw::Damaged("a block of a list")) } else { checked(&text) };
+    checked.map(|element| list.push(End::Right, element, limits.list)).map_err(|flaw| source.flaw(flaw))
+}
+
+/// Reads a list of blocks. Old blocks are ziplists, new ones listpacks or single elements.
 pub(super) fn quicklist<R: Read>(source: &mut Source<R>, is_old: bool, limits: &Limits) -> Result<List, Error> {
     let mut list = List::new();
     for _ in 0..count(source)? {
         match if is_old { NODE_PACKED } else { source.length()? } {
-            NODE_PLAIN => push(source, &mut list, limits)?,
+            NODE_PLAIN => push_plain(source, &mut list, limits)?,
             NODE_PACKED => {
                 let block = source.string_owned()?;
                 let appended = if is_old {
@@ -125,7 +136,10 @@ pub(super) fn quicklist<R: Read>(source: &mut Source<R>, is_old: bool, limits: &
 }
 
 /// Adds the items of a block.
-pub(super) fn append<'b>(list: &mut List, items: impl Iterator<Item = Item<'b>>, limits: &Limits) -> Result<(), Flaw> {
+pub(super) fn append(list: &mut List, items: Items<'_>, limits: &Limits) -> Result<(), Flaw> {
+    if items.encoded().is_some_and(|bytes| list.push_block(bytes, items.len(), limits.list)) {
+        return Ok(());
+    }
     for item in items {
         list.push(End::Right, checked(&item.text())?, limits.list);
     }
@@ -178,19 +192,14 @@ pub(super) fn set_of_ints(ints: impl ExactSizeIterator<Item = i64>, limits: &Lim
     Ok(Value::Set(set))
 }
 
-pub(super) fn set_of<'b>(
-    members: impl ExactSizeIterator<Item = Item<'b>> + Clone,
-    limits: &Limits,
-) -> Result<Set, Flaw> {
+pub(super) fn set_of(members: Items<'_>, limits: &Limits) -> Result<Set, Flaw> {
     let (count, longest) = (members.len(), limits.set.listpack_value);
     if count == 0 {
         return Err(Flaw::Empty);
     }
-    if count <= limits.set.listpack_entries && members.clone().all(|member| member.text_len() <= longest) {
+    if count <= limits.set.listpack_entries && members.clone().all(|member| fits(member, longest)) {
         differ(members.clone())?;
-        let mut packed = Packed::new();
-        packed.extend(members);
-        return Ok(Set::from_packed(packed));
+        return Ok(Set::from_packed(members.packed()));
     }
     let mut set = Set::new();
     for (at, member) in members.enumerate() {
@@ -205,7 +214,15 @@ pub(super) fn set_of<'b>(
     Ok(set)
 }
 
-/// Says whether all of these differ from each other.
+/// Returns true if an item's text has at most `longest` bytes.
+fn fits(item: Item<'_>, longest: usize) -> bool {
+    match item {
+        Item::Str(bytes) => bytes.len() <= longest,
+        Item::Int(_) => longest >= INT_TEXT_BYTES_MAX || item.text_len() <= longest,
+    }
+}
+
+/// Checks that all items are different.
 fn differ<'b>(items: impl ExactSizeIterator<Item = Item<'b>> + Clone) -> Result<(), Flaw> {
     let mut rest = items.clone();
     if items.len() <= COMPARED_MAX {
@@ -218,7 +235,7 @@ fn differ<'b>(items: impl ExactSizeIterator<Item = Item<'b>> + Clone) -> Result<
     }
     let mut hashes: Vec<u64> = items.clone().map(|item| item.with_bytes(hash_of_bytes)).collect();
     hashes.sort_unstable();
-    // Two that are alike have the same hash; two that have the same hash are as good as never unlike, and then are compared.
+    // Equal items have equal hashes. Unequal items rarely do, so items with equal hashes are compared.
     let alike = hashes.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
     for hash in alike {
         let mut suspects: Vec<_> = items.clone().filter(|item| item.with_bytes(hash_of_bytes) == hash).collect();
@@ -262,7 +279,7 @@ fn add(builder: &mut ZSetBuilder, hash: ItemHash, member: &[u8], score: f64) -> 
     if builder.insert_new(hash, member, score) { Ok(()) } else { Err(TWICE) }
 }
 
-/// A score as versions before 8 wrote it.
+/// Reads a score in the text format of versions before 8.
 fn text_score<R: Read>(source: &mut Source<R>) -> Result<f64, Error> {
     source.begin();
     match source.byte()? {
@@ -276,32 +293,46 @@ fn text_score<R: Read>(source: &mut Source<R>) -> Result<f64, Error> {
     }
 }
 
-pub(super) fn zset_of<'b>(
-    items: impl ExactSizeIterator<Item = Item<'b>> + Clone,
-    limits: &Limits,
-) -> Result<ZSet, Flaw> {
+pub(super) fn zset_of(items: Items<'_>, limits: &Limits) -> Result<ZSet, Flaw> {
     let pairs = pairs(items)?;
-    let mut builder = ZSetBuilder::with_capacity(reserved_in_memory(pairs.len() as u64));
-    for (member, score) in pairs {
+    let mut scored = Vec::with_capacity(reserved_in_memory(pairs.len() as u64));
+    for (member, score) in pairs.clone() {
         let score = match score {
             Item::Int(score) => score as f64,
             Item::Str(text) => parse_f64(text).ok_or(NO_SCORE)?,
         };
-        member.with_bytes(|member| add(&mut builder, ItemHash::of(member), member, score))?;
+        if score.is_nan() {
+            return Err(NO_SCORE);
+        }
+        scored.push((member.text(), score));
+    }
+    let ascend = |one: &(ItemText<'_>, f64), other: &(ItemText<'_>, f64)| {
+        one.1 < other.1 || one.1 == other.1 && *one.0 < *other.0
+    };
+    if scored.is_sorted_by(ascend) {
+        differ(pairs.map(|(member, _)| member))?;
+        let (longest, bytes) =
+            scored.iter().fold((0, 0), |(longest, sum), (m, _)| (m.len().max(longest), sum + m.len()));
+        let sorted = scored.iter().map(|(member, score)| (&**member, *score));
+        return Ok(ZSet::from_sorted(sorted, longest, bytes, limits.zset));
+    }
+    let mut builder = ZSetBuilder::with_capacity(scored.len());
+    for (member, score) in &scored {
+        add(&mut builder, ItemHash::of(member), member, *score)?;
     }
     Ok(builder.finish(limits.zset))
 }
 
 // --- hashes -----------------------------------------------------------------------------------------------------------
 
-/// A hash on its way.
+/// A hash that is being read.
 struct HashBuilder<'l> {
     hash: Hash,
     limits: &'l Limits,
 }
 
 impl<'l> HashBuilder<'l> {
-    /// One of about so many fields.
+    /// Starts a hash of about this many fields.
     fn new(count: usize, limits: &'l Limits) -> Self {
         let mut hash = Hash::new();
         hash.prepare(count, 0, &limits.hash);
@@ -313,7 +344,7 @@ impl<'l> HashBuilder<'l> {
         if self.hash.insert(field, value, &self.limits.hash) { Ok(()) } else { Err(TWICE) }
     }
 
-    /// Reads a field and its value, and adds them.
+    /// Reads and adds a field and its value.
     fn read<R: Read>(&mut self, source: &mut Source<R>, field: &mut Vec<u8>) -> Result<(), Error> {
         source.string_into(field)?;
         let value = source.string()?.text();
@@ -331,15 +362,15 @@ pub(super) fn hash<R: Read>(source: &mut Source<R>, limits: &Limits) -> Result<H
     Ok(builder.hash)
 }
 
-/// A hash on its way, whose fields may expire.
+/// A hash that is being read and may have fields with an expiry.
 struct TimedHashBuilder<'l> {
-    /// As long as none does.
+    /// Used until the first field with an expiry.
     plain: HashBuilder<'l>,
     timed: Option<TimedHash>,
 }
 
 impl<'l> TimedHashBuilder<'l> {
-    /// One of about so many fields.
+    /// Starts a hash of about this many fields.
     fn new(count: usize, limits: &'l Limits) -> Self {
         TimedHashBuilder { plain: HashBuilder::new(count, limits), timed: None }
     }
@@ -360,12 +391,12 @@ impl<'l> TimedHashBuilder<'l> {
     }
 }
 
-/// The expiry that a number stands for: none if it is `never`; what is before 1970 is long ago.
+/// Converts a stored expiry: none if it is `never`; a time before 1970 counts as 0.
 fn expiry_or(never: i64, at: i64) -> Option<u64> {
     (at != never).then(|| u64::try_from(at).unwrap_or(0))
 }
 
-/// Valkey's hash whose fields may expire: after each value a time in milliseconds, -1 for never.
+/// Reads Valkey's hash with expiring fields: a time in milliseconds follows each value, -1 for never.
 pub(super) fn hash_of_valkey<R: Read>(source: &mut Source<R>, limits: &Limits) -> Result<Value, Error> {
     let count = count(source)?;
     let (mut builder, mut field, mut value) =
@@ -379,8 +410,8 @@ pub(super) fn hash_of_valkey<R: Read>(source: &mut Source<R>, limits: &Limits) -
     Ok(builder.finish())
 }
 
-/// Redis's hash whose fields may expire: a time at first, and before each field 0 for never, or by how much it expires later, and 1.
-/// Before the release, it was the time itself.
+/// Reads Redis's hash with expiring fields: a base time comes first. Before each field there is 0 for never, or one
+/// plus the difference between its expiry and the base time. Before the release of 7.4, it was the time itself.
 pub(super) fn hash_expiring<R: Read>(source: &mut Source<R>, has_first: bool, limits: &Limits) -> Result<Value, Error> {
     let first_ms = if has_first { u64::from_le_bytes(source.array()?).checked_sub(1) } else { Some(0) };
     let count = count(source)?;
@@ -401,7 +432,7 @@ pub(super) fn hash_expiring<R: Read>(source: &mut Source<R>, has_first: bool, li
     Ok(builder.finish())
 }
 
-/// The same in a listpack, as fields, values and times in turn.
+/// Reads Redis's hash with expiring fields in a listpack, as alternating fields, values and times.
 pub(super) fn listpack_expiring<R: Read>(
     source: &mut Source<R>,
     has_first: bool,
@@ -427,23 +458,20 @@ pub(super) fn listpack_expiring<R: Read>(
     Ok(builder.finish())
 }
 
-/// A hash of these items as they are, if they have times, are in order and few enough.
-fn small_timed_hash<'b>(
-    items: impl ExactSizeIterator<Item = Item<'b>> + Clone,
-    limits: &Limits,
-) -> Result<Option<TimedHash>, Flaw> {
+/// Keeps the items of a small hash as they are, if they have times, are ordered, and are few enough.
+fn small_timed_hash(items: Items<'_>, limits: &Limits) -> Result<Option<TimedHash>, Flaw> {
     let (count, longest) = (items.len() / 3, limits.hash.listpack_value);
-    if count > limits.hash.listpack_entries || items.clone().any(|item| item.text_len() > longest) {
+    if count > limits.hash.listpack_entries || !items.clone().all(|item| fits(item, longest)) {
         return Ok(None);
     }
-    let mut packed = Packed::new();
-    packed.extend(items.clone());
-    let Some(hash) = TimedHash::from_packed(packed).filter(|hash| hash.timed_count() > 0) else { return Ok(None) };
+    let Some(hash) = TimedHash::from_packed(items.clone().packed()).filter(|hash| hash.timed_count() > 0) else {
+        return Ok(None);
+    };
     differ(Fields(items, count))?;
     Ok(Some(hash))
 }
 
-/// The fields among fields, values and times, of which there are so many.
+/// Iterator over the fields among fields, values and times; the second value is the number of fields.
 #[derive(Clone)]
 struct Fields<I>(I, usize);
 
@@ -464,17 +492,12 @@ impl<I: Iterator> Iterator for Fields<I> {
 
 impl<I: Iterator> ExactSizeIterator for Fields<I> {}
 
-pub(super) fn hash_of<'b>(
-    items: impl ExactSizeIterator<Item = Item<'b>> + Clone,
-    limits: &Limits,
-) -> Result<Hash, Flaw> {
+pub(super) fn hash_of(items: Items<'_>, limits: &Limits) -> Result<Hash, Flaw> {
     let pairs = pairs(items.clone())?;
     let longest = limits.hash.listpack_value;
-    if pairs.len() <= limits.hash.listpack_entries && items.clone().all(|item| item.text_len() <= longest) {
+    if pairs.len() <= limits.hash.listpack_entries && items.clone().all(|item| fits(item, longest)) {
         differ(pairs.map(|(field, _)| field))?;
-        let mut packed = Packed::new();
-        packed.extend(items);
-        return Ok(Hash::from_packed(packed));
+        return Ok(Hash::from_packed(items.packed()));
     }
     let mut builder = HashBuilder::new(reserved_in_memory(pairs.len() as u64), limits);
     for (field, value) in pairs {
@@ -483,7 +506,7 @@ pub(super) fn hash_of<'b>(
     Ok(builder.hash)
 }
 
-/// Items two by two: at least one pair.
+/// Groups items into pairs, of which there must be at least one.
 fn pairs<'b, I: ExactSizeIterator<Item = Item<'b>> + Clone>(items: I) -> Result<Pairs<I>, Flaw> {
     match items.len() {
         0 => Err(Flaw::Empty),

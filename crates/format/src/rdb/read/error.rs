@@ -1,30 +1,30 @@
-//! Why a snapshot or a payload can't be read.
+//! Errors of reading a snapshot or a payload.
 
 use std::{fmt, io};
 
-/// What is wrong, and where.
+/// An error and its position.
 #[derive(Debug)]
 pub struct Error {
-    /// Where the element begins that is wrong, in bytes from the start.
+    /// Offset of the invalid element, in bytes from the start.
     pub offset: u64,
-    /// What is wrong.
+    /// Kind of error.
     pub flaw: Flaw,
 }
 
-/// What is wrong.
+/// Kind of error.
 #[derive(Debug)]
 pub enum Flaw {
     /// The source failed.
     Source(io::Error),
-    /// It ends too early.
+    /// The source ends too early.
     Cut,
-    /// It doesn't begin as a snapshot does.
+    /// The source doesn't begin like a snapshot.
     NotASnapshot,
-    /// It is of a version that isn't known; the first bytes.
+    /// The version is unknown; the first bytes.
     Version(String),
-    /// It holds something that this server doesn't have, named here.
+    /// The source contains something that this server doesn't support; its name.
     Unsupported(String),
-    /// It is damaged: what of it.
+    /// An element is damaged; its name.
     Damaged(&'static str),
     /// A key holds an empty collection.
     Empty,
@@ -35,8 +35,10 @@ impl fmt::Display for Error {
         let Self { offset, flaw } = self;
         match flaw {
             Flaw::Source(error) => write!(f, "reading failed at byte {offset}: {error}"),
-            Flaw::Cut => write!(f, "it ends at byte {offset}, in the midst of something"),
-            Flaw::NotASnapshot => write!(f, "it is no snapshot: it begins with neither REDIS nor VALKEY and a version"),
+            Flaw::Cut => write!(f, "it is cut off at byte {offset}"),
+            Flaw::NotASnapshot => {
+                write!(f, "it is not a snapshot: it begins with neither REDIS nor VALKEY and a version")
+            }
             Flaw::Version(version) => write!(f, "its version, {version}, is not known"),
             Flaw::Unsupported(what) => write!(f, "{what} at byte {offset} is not supported"),
             Flaw::Damaged(what) => write!(f, "{what} at byte {offset} is damaged"),

@@ -1,4 +1,4 @@
-//! Bytes as they arrive, and the elements that everything else consists of: lengths, integers and strings.
+//! Buffered input, and the elements of the format: lengths, integers and strings.
 
 use std::io::{self, Read};
 
@@ -9,7 +9,7 @@ use crate::crc64::Crc64;
 use crate::lzf;
 use crate::rdb::head;
 
-/// How much is read at once, in bytes. What is longer than this and can be kept is read to where it stays.
+/// Number of bytes that are read at a time. Longer owned strings are read directly into their destination.
 const PIECE_BYTES: usize = 64 * 1024;
 
 /// A source with its buffer.
@@ -17,7 +17,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// ```text
 /// 0          summed        at             end          buffer.len()
 /// +------------+------------+--------------+---------------+
-/// | counted in | taken      | to be taken  | free          |
+/// | counted in | consumed   | unread       | free          |
 /// | the sum    |            |              |               |
 /// +------------+------------+--------------+---------------+
 /// ```
@@ -28,24 +28,25 @@ pub(crate) struct Source<R> {
     end: usize,
     summed: usize,
     sum: Crc64,
-    /// Bytes that have left the buffer.
+    /// Number of bytes that have left the buffer.
     passed: u64,
-    /// Where the element began that is being read.
+    /// Offset of the current element.
     mark: u64,
-    /// The last string that was compressed.
+    /// The last decompressed string.
     unpacked: Vec<u8>,
-    /// How many bytes there are at most, as far as is known.
+    /// Length of the source in bytes, as far as known.
     len: u64,
 }
 
-/// Bytes of an element by which a claim of many is believed: what is reserved for them takes less.
+/// Smallest size of an element, in bytes, for trusting a claimed number of elements. Each element's reserved memory is
+/// smaller.
 const CREDIBLE_BYTES: u64 = 16;
 
-/// A string as it lies in the source, or was unpacked.
+/// A string from the source, or a decompressed one.
 pub(crate) type Text<'s> = Item<'s>;
 
 impl Source<io::Empty> {
-    /// A source that has all of its bytes.
+    /// Creates a source of in-memory bytes.
     pub(crate) fn whole(bytes: &[u8]) -> Self {
         let mut source = Source::new(io::empty());
         source.buffer = bytes.to_vec();
@@ -70,47 +71,48 @@ impl<R> Source<R> {
         }
     }
 
-    /// Notes how many bytes there are.
+    /// Sets the source's length in bytes.
     pub(crate) fn set_len(&mut self, len: u64) {
         self.len = len;
     }
 
-    /// Of so many elements or keys that are claimed, those that the rest of the source may have; none if its length isn't known.
+    /// Limits a claimed number of elements or keys to the number that the rest of the source can contain; 0 if its
+    /// length is unknown.
     pub(crate) fn credible(&self, count: u64) -> usize {
         let left = self.len.saturating_sub(self.offset());
         usize::try_from(count.min(left / CREDIBLE_BYTES)).unwrap_or(0)
     }
 
-    /// Bytes that have been taken.
+    /// Number of consumed bytes.
     pub(crate) fn offset(&self) -> u64 {
         self.passed + self.at as u64
     }
 
-    /// The element that is read from here on is the one that errors refer to.
+    /// Begins a new element; errors refer to its offset.
     #[inline]
     pub(crate) fn begin(&mut self) {
         self.mark = self.offset();
     }
 
-    /// Where the element begins that errors refer to.
+    /// Offset of the current element.
     #[inline]
     pub(crate) fn mark(&self) -> u64 {
         self.mark
     }
 
-    /// An error about the element that is being read.
+    /// Creates an error about the current element.
     #[cold]
     pub(crate) fn flaw(&self, flaw: Flaw) -> Error {
         Error { offset: self.mark, flaw }
     }
 
-    /// That the element which is being read is damaged.
+    /// Creates the error that the current element is damaged.
     #[cold]
     pub(crate) fn damaged(&self, what: &'static str) -> Error {
         self.flaw(Flaw::Damaged(what))
     }
 
-    /// Whether all bytes have been taken that have arrived.
+    /// True if all received bytes are consumed.
     pub(crate) fn is_drained(&self) -> bool {
         self.at == self.end
     }
@@ -121,7 +123,7 @@ impl<R> Source<R> {
         (self.buffer, self.bytes)
     }
 
-    /// The checksum of all bytes that have been taken.
+    /// Checksum of all consumed bytes.
     pub(crate) fn checksum(&mut self) -> u64 {
         self.count();
         self.sum.value()
@@ -134,13 +136,13 @@ impl<R> Source<R> {
 }
 
 impl<R: Read> Source<R> {
-    /// Makes sure that so many bytes are in the buffer.
+    /// Ensures that `count` bytes are in the buffer.
     #[inline]
     fn need(&mut self, count: usize) -> Result<(), Error> {
         if self.end - self.at >= count { Ok(()) } else { self.fill(count) }
     }
 
-    /// Reads on. The buffer grows with what has arrived, not with what is asked for.
+    /// Reads more bytes. The buffer grows with the received bytes, not with the requested number.
     #[cold]
     fn fill(&mut self, count: usize) -> Result<(), Error> {
         self.drop_taken();
@@ -155,7 +157,7 @@ impl<R: Read> Source<R> {
         Ok(())
     }
 
-    /// Moves what is to be taken to the front, and gives up a buffer that one large string has left.
+    /// Moves the unread bytes to the front, and frees a buffer that grew for one large string.
     fn drop_taken(&mut self) {
         self.count();
         self.buffer.copy_within(self.at..self.end, 0);
@@ -167,7 +169,7 @@ impl<R: Read> Source<R> {
         }
     }
 
-    /// So many bytes.
+    /// Consumes `count` bytes.
     #[inline]
     pub(crate) fn take(&mut self, count: usize) -> Result<&[u8], Error> {
         self.need(count)?;
@@ -176,7 +178,7 @@ impl<R: Read> Source<R> {
         Ok(&self.buffer[start..start + count])
     }
 
-    /// So many bytes of their own; long ones are read to where they stay.
+    /// Consumes `count` bytes as an owned vector; long ones are read directly into it.
     fn take_owned(&mut self, count: usize) -> Result<Vec<u8>, Error> {
         if count <= PIECE_BYTES {
             return self.take(count).map(<[u8]>::to_vec);
@@ -206,7 +208,7 @@ impl<R: Read> Source<R> {
         Ok(byte)
     }
 
-    /// The byte that says what follows; errors refer to it until a string or length begins.
+    /// Reads the byte with the type of the next part. Errors refer to it until a string or length begins.
     #[inline]
     pub(crate) fn opcode(&mut self) -> Result<u8, Error> {
         self.begin();
@@ -220,14 +222,14 @@ impl<R: Read> Source<R> {
         Ok(array)
     }
 
-    /// A length, or another number that is mostly small.
+    /// Reads a length, or another number that is usually small.
     pub(crate) fn length(&mut self) -> Result<u64, Error> {
         self.begin();
         let first = self.byte()?;
         self.length_after(first)
     }
 
-    /// The length that begins with this byte.
+    /// Reads the rest of a length that begins with this byte.
     #[inline]
     fn length_after(&mut self, first: u8) -> Result<u64, Error> {
         match first {
@@ -239,13 +241,13 @@ impl<R: Read> Source<R> {
         }
     }
 
-    /// A number of bytes, or of elements.
+    /// Reads the rest of a number of bytes or elements that begins with this byte.
     fn size_after(&mut self, first: u8) -> Result<usize, Error> {
         let size = self.length_after(first)?;
         usize::try_from(size).ok().filter(|&size| size <= isize::MAX as usize).ok_or_else(|| self.damaged("a length"))
     }
 
-    /// A string.
+    /// Reads a string.
     #[inline]
     pub(crate) fn string(&mut self) -> Result<Text<'_>, Error> {
         self.begin();
@@ -271,7 +273,7 @@ impl<R: Read> Source<R> {
 
     fn unpack(&mut self) -> Result<&[u8], Error> {
         let mut unpacked = std::mem::take(&mut self.unpacked);
-        // One large string has left its room.
+        // Frees memory that one large string used.
         if unpacked.capacity() > 4 * PIECE_BYTES {
             unpacked = Vec::new();
         }
@@ -286,7 +288,7 @@ impl<R: Read> Source<R> {
         if whole { Ok(&self.unpacked) } else { Err(self.damaged("a compressed string")) }
     }
 
-    /// A string, in place of what is in the buffer.
+    /// Reads a string into `buffer`, replacing its contents.
     #[inline]
     pub(crate) fn string_into(&mut self, buffer: &mut Vec<u8>) -> Result<(), Error> {
         buffer.clear();
@@ -294,7 +296,7 @@ impl<R: Read> Source<R> {
         Ok(())
     }
 
-    /// A string of its own.
+    /// Reads an owned string.
     pub(crate) fn string_owned(&mut self) -> Result<Vec<u8>, Error> {
         self.begin();
         let first = self.byte()?;
@@ -311,14 +313,14 @@ impl<R: Read> Source<R> {
         }
     }
 
-    /// Whether the string that follows is long enough to be read to where it stays.
+    /// True if the next string is long enough to be read directly into its destination.
     pub(crate) fn string_is_long(&mut self) -> Result<bool, Error> {
         self.need(1)?;
         Ok(matches!(self.buffer[self.at], head::LENGTH_32 | head::LENGTH_64))
     }
 }
 
-/// At least one byte.
+/// Reads at least one byte.
 fn read_some(bytes: &mut impl Read, room: &mut [u8]) -> Result<usize, Flaw> {
     loop {
         match bytes.read(room) {

@@ -1,10 +1,10 @@
-//! Streams: see the drawing in [`super::super::write`].
+//! Reading of streams; see the layout in [`super::super::write`].
 
 use std::io::Read;
 
-use store::tight::TightBox;
 use store::types::packed::{Item, ItemText};
 use store::types::stream::{Delivery, Entries, Group, IdentityLimits, Producers, Stream, StreamId, StreamLimits};
+use store::unaligned_box::TightBox;
 use store::value::Value;
 
 use super::error::{Error, Flaw};
@@ -26,12 +26,12 @@ fn read_id<R: Read>(source: &mut Source<R>) -> Result<StreamId, Error> {
     Ok(StreamId::new(source.length()?, source.length()?))
 }
 
-/// A time in milliseconds; none, if it is -1.
+/// Converts a time in milliseconds; -1 means none.
 fn time(bytes: [u8; 8]) -> Option<u64> {
     u64::try_from(i64::from_le_bytes(bytes)).ok()
 }
 
-/// A stream. `active_times` are those of its consumers, if the file has them apart.
+/// Reads a stream. `active_times` are the consumers' times, if the file stores them separately.
 pub(super) fn read<R: Read>(source: &mut Source<R>, code: u8, active_times: &[u8]) -> Result<Value, Error> {
     let mut stream = Stream::default();
     for _ in 0..source.length()? {
@@ -53,7 +53,7 @@ pub(super) fn read<R: Read>(source: &mut Source<R>, code: u8, active_times: &[u8
     Ok(Value::Stream(TightBox::new(stream)))
 }
 
-/// Adds the entries of a block to those before, as a block of their own.
+/// Appends the entries of a block as a separate block.
 fn add_block(entries: &mut Entries, first: StreamId, block: &[u8]) -> Result<(), Flaw> {
     let mut items = listpack::parse(block).ok_or(BAD_BLOCK)?;
     let mut counts = [0; 3];
@@ -78,13 +78,13 @@ fn int(items: &mut Items<'_>) -> Result<i64, Flaw> {
     if let Some(Item::Int(int)) = items.next() { Ok(int) } else { Err(BAD_BLOCK) }
 }
 
-/// So many items.
+/// Reads `count` items.
 fn take<'b>(items: &mut Items<'b>, count: i64) -> Result<Vec<ItemText<'b>>, Flaw> {
     let count = usize::try_from(count).ok().filter(|&count| count <= items.len()).ok_or(BAD_BLOCK)?;
     Ok(items.take(count).map(Item::text).collect())
 }
 
-/// Adds an entry, unless it is deleted; says whether it is.
+/// Adds an entry unless it is deleted; returns true if it is deleted.
 fn add_entry<'b>(
     entries: &mut Entries,
     first: StreamId,
@@ -93,7 +93,7 @@ fn add_entry<'b>(
 ) -> Result<bool, Flaw> {
     let before = items.len();
     let flags = int(items)?;
-    // Differences are signed, and wrap.
+    // Differences are signed and wrap around.
     let (ms, seq) = (int(items)? as u64, int(items)? as u64);
     let id = StreamId::new(first.ms.wrapping_add(ms), first.seq.wrapping_add(seq));
     let texts = if flags & ENTRY_SAME_FIELDS != 0 {
@@ -119,7 +119,7 @@ fn add_entry<'b>(
     Ok(false)
 }
 
-/// What is known of the stream beside its entries.
+/// Reads the stream's state beside its entries.
 fn read_state<R: Read>(source: &mut Source<R>, code: u8, entries: &mut Entries) -> Result<(), Error> {
     let (len, last_id) = (source.length()?, read_id(source)?);
     if len != entries.len() || last_id < entries.last_id {
@@ -146,7 +146,7 @@ fn read_group<R: Read>(
     let entries_read = if code == code::STREAM {
         entries.entries_up_to(last_id)
     } else {
-        // Stored as signed; -1 is unknown.
+        // Stored as a signed number; -1 means unknown.
         Some(source.length()?).filter(|&read| read != u64::MAX)
     };
     let mut group = Group::new(last_id, entries_read);
@@ -165,7 +165,7 @@ fn read_group<R: Read>(
     }
     let given_back = if code == code::STREAM_5 { source.length()? } else { 0 };
     if given_back > 0 {
-        return Err(source.flaw(Flaw::Unsupported("a delivery that its consumer gave back".into())));
+        return Err(source.flaw(Flaw::Unsupported("a delivery that its consumer returned".into())));
     }
     // Every delivery has a consumer.
     if group.pending().len() == pending.len() { Ok(group) } else { Err(source.flaw(BAD_GROUP)) }
@@ -201,8 +201,8 @@ fn read_consumer<R: Read>(
     Ok(())
 }
 
-/// What Redis has added at the end since 8.6: identities of producers' messages, by which they are not added twice. A stream
-/// that has none, and Redis's limits for them, is as any other.
+/// Reads the part that Redis has appended since 8.6: identities of producers' messages, for detecting duplicates. A
+/// stream without identities and with Redis's default limits is a plain one.
 fn read_producers<R: Read>(source: &mut Source<R>, code: u8) -> Result<Option<Box<Producers>>, Error> {
     if code != code::STREAM_4 && code != code::STREAM_5 {
         return Ok(None);

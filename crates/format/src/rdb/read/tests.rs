@@ -1,11 +1,10 @@
-//! What is written is read, whatever it is; what is damaged is refused, whatever is damaged.
+//! Reads back random snapshots, and checks that damaged ones are refused.
 
 use std::io;
 
 use store::entry::View;
 use store::expiry::Ttl;
 use store::random::Random;
-use store::tight::TightBox;
 use store::types::hash::{Hash, HashLimits};
 use store::types::list::{End, List, ListLimits};
 use store::types::set::{Set, SetLimits};
@@ -13,13 +12,14 @@ use store::types::stream::{Delivery, Group, Stream, StreamId, StreamLimits};
 use store::types::suggestions::Suggestions;
 use store::types::timed_hash::TimedHash;
 use store::types::zset::{ZSet, ZSetLimits};
+use store::unaligned_box::TightBox;
 use store::value::Value;
 
 use super::*;
 use crate::crc64::Crc64;
 use crate::rdb::{Collection, Options, Target, Writer, trailer};
 
-/// Gives few bytes at a time.
+/// Returns few bytes at a time.
 struct Drip<'b> {
     bytes: &'b [u8],
     random: Random,
@@ -35,7 +35,7 @@ impl Read for Drip<'_> {
     }
 }
 
-/// Draws keys and values.
+/// Generates random keys and values.
 struct Draw(Random);
 
 impl Draw {
@@ -50,7 +50,7 @@ impl Draw {
         }
     }
 
-    /// Mostly few, now and then more than small forms have.
+    /// Mostly few elements, sometimes more than compact encodings hold.
     fn count(&mut self) -> usize {
         let most = [4, 30, 200, 700][self.0.below(4)];
         1 + self.0.below(most)
@@ -161,7 +161,7 @@ impl Draw {
     }
 }
 
-/// All that a key holds, as text, with the form that it has.
+/// Describes a key with its contents and encoding as text.
 fn described(entry: &Entry) -> String {
     let escaped = |bytes: &[u8]| bytes.escape_ascii().to_string();
     let mut parts: Vec<String> = match entry.view() {
@@ -219,7 +219,7 @@ fn described_stream(stream: &Stream) -> Vec<String> {
     parts
 }
 
-/// A file of these keys.
+/// Writes a file of these keys.
 fn file(entries: &[(Entry, Access)], options: Options, counts: bool) -> Vec<u8> {
     let (mut writer, mut out) = (Writer::new(options), Vec::new());
     writer.header(&mut out, false);
@@ -236,7 +236,7 @@ fn ended(writer: &Writer, mut out: Vec<u8>, counts: bool) -> Vec<u8> {
     out
 }
 
-/// Keys of a file, and what its checksum says.
+/// Returns the keys of a file, and the result of its checksum.
 fn read(bytes: impl Read) -> Result<(Vec<(Entry, Access)>, Checksum), Error> {
     let mut reader = Reader::new(bytes, Limits::default());
     let mut entries = Vec::new();
@@ -249,15 +249,15 @@ fn read(bytes: impl Read) -> Result<(Vec<(Entry, Access)>, Checksum), Error> {
     }
 }
 
-/// Room for more than a terabyte is not made, whatever is claimed.
+/// Claims of more than a terabyte must not allocate memory.
 #[test]
-fn claims_are_believed_as_far_as_the_file_may_bear_them_out() {
+fn claimed_sizes_are_trusted_up_to_the_length_of_the_file() {
     let (writer, mut bytes) = (Writer::new(Options::default()), Vec::new());
     writer.header(&mut bytes, false);
     writer.select(&mut bytes, 0);
     writer.resize(&mut bytes, 1 << 60, 0);
     let start = bytes.len();
-    // A sorted set, a set and a hash of so many elements.
+    // A sorted set, a set and a hash that claim that many elements.
     for kind in [5, 2, 4] {
         bytes.truncate(start);
         bytes.extend([&[kind][..], b"\x01k\x81", &(1u64 << 40).to_be_bytes(), &[1; 4000]].concat());
@@ -283,12 +283,12 @@ fn check_same(read: &[(Entry, Access)], written: &[(Entry, Access)]) {
 }
 
 #[test]
-fn what_is_written_is_read_however_it_arrives() {
+fn snapshots_are_read_back_in_pieces_of_any_size() {
     for seed in 0..30 {
         let mut draw = Draw(Random::new(seed));
         let entries: Vec<_> = (0..8).map(|_| (draw.entry(), draw.access())).collect();
         let target = [Target::Redis70, Target::Redis72][seed as usize % 2];
-        let bytes = file(&entries, Options { target, compress: seed % 3 > 0 }, true);
+        let bytes = file(&entries, Options { target, compress: seed % 3 > 0, ..Options::default() }, true);
         for most in [1, 7, 100_000] {
             let drip = Drip { bytes: &bytes, random: Random::new(seed), most };
             let (read, checksum) = read(drip).unwrap();
@@ -299,7 +299,7 @@ fn what_is_written_is_read_however_it_arrives() {
 }
 
 #[test]
-fn what_is_written_in_parts_is_what_is_written_at_once() {
+fn writing_in_parts_equals_writing_at_once() {
     for seed in 0..30 {
         let mut draw = Draw(Random::new(seed));
         let entries: Vec<_> = (0..8).map(|_| (draw.entry(), draw.access())).collect();
@@ -363,7 +363,7 @@ fn write_in_parts(writer: &mut Writer, out: &mut Vec<u8>, entry: &Entry, access:
 }
 
 #[test]
-fn a_file_that_is_cut_anywhere_is_refused() {
+fn a_file_truncated_anywhere_is_refused() {
     let mut draw = Draw(Random::new(3));
     let entries: Vec<_> = (0..6).map(|_| (draw.entry(), Access::Unknown)).collect();
     let bytes = file(&entries, Options::default(), true);
@@ -375,24 +375,24 @@ fn a_file_that_is_cut_anywhere_is_refused() {
 }
 
 #[test]
-fn a_file_that_is_damaged_anywhere_is_refused_or_its_checksum_tells() {
+fn damage_anywhere_is_refused_or_found_by_the_checksum() {
     for seed in 0..6 {
         let mut draw = Draw(Random::new(seed));
         let entries: Vec<_> = (0..4).map(|_| (draw.entry(), Access::Unknown)).collect();
         let bytes = file(&entries, Options::default(), true);
         for _ in 0..300 {
             let mut damaged = bytes.clone();
-            // The checksum itself may become 0, which stands for none.
+            // The checksum itself may become 0, which means that there is none.
             let at = draw.0.below(bytes.len() - 8);
             damaged[at] ^= 1 << draw.0.below(8);
-            // A changed byte may also end the file before its time, and what follows is no checksum.
+            // A changed byte may also end the file early; the bytes after it are then not its checksum.
             assert!(!matches!(read(&*damaged), Ok((_, Checksum::Right))), "seed {seed} byte {at}");
         }
     }
 }
 
 #[test]
-fn elements_that_occur_twice_are_found_among_many() {
+fn duplicate_elements_are_found_among_many() {
     for count in [12, 13, 60, 128, 129] {
         let texts: Vec<String> = (0..count).map(|at| format!("{at}")).collect();
         let mut items: Vec<&[u8]> = texts.iter().map(String::as_bytes).collect();
@@ -400,12 +400,18 @@ fn elements_that_occur_twice_are_found_among_many() {
             |items: &[&[u8]]| [b"REDIS0011\x14\x01k", &text(&listpack_of(items))[..], b"\xFF", &[0; 8]].concat();
         assert!(read(&*block(&items)).is_ok());
         items[count / 2] = items[count - 1];
-        assert!(read(&*block(&items)).map(|_| ()).unwrap_err().to_string().contains("twice"));
+        assert!(
+            read(&*block(&items))
+                .map(|_| ())
+                .unwrap_err()
+                .to_string()
+                .contains("a collection with a duplicate element")
+        );
     }
 }
 
 #[test]
-fn headers_tell_servers_apart() {
+fn headers_distinguish_servers() {
     let check = |header: &[u8], expected: Result<Format, &str>| {
         let event = Reader::new(header, Limits::default()).read_event();
         match (event, expected) {
@@ -423,20 +429,20 @@ fn headers_tell_servers_apart() {
     check(b"REDIS0000", Err("its version, REDIS0000, is not known"));
     check(b"VALKEY082", Err("its version, VALKEY082, is not known"));
     check(b"VALKEY011", Err("its version, VALKEY011, is not known"));
-    let nothing = "it is no snapshot: it begins with neither REDIS nor VALKEY and a version";
+    let nothing = "it is not a snapshot: it begins with neither REDIS nor VALKEY and a version";
     check(b"REDIS00+1", Err(nothing));
     check(b"*3\r\n$3\r\nSET", Err(nothing));
-    check(b"REDIS00", Err("it ends at byte 7, in the midst of something"));
+    check(b"REDIS00", Err("it is cut off at byte 7"));
 }
 
-/// What a file of version 11 with this body is refused with.
+/// Returns the error for a file of version 11 with this body.
 fn refusal(body: &[u8]) -> String {
     let bytes = [b"REDIS0011", body].concat();
     read(&*bytes).map(|_| ()).unwrap_err().to_string()
 }
 
 #[test]
-fn refusals_name_the_thing_and_its_place() {
+fn errors_name_the_element_and_its_position() {
     for (body, expected) in [
         (
             &b"\x07\x01k\x81\x00\x00\x00\x00\x00\x00\x00\x01"[..],
@@ -445,36 +451,36 @@ fn refusals_name_the_thing_and_its_place() {
         (b"\x1C\x01k", "an array (type 28) at byte 10 is not supported"),
         (b"\x1E\x01k", "a hash with a template (type 30) at byte 10 is not supported"),
         (b"\xF6", "a function of a release candidate of Redis 7.0 at byte 9 is not supported"),
-        (b"\xF3\x01", "what a module has noted for a key at byte 9 is not supported"),
+        (b"\xF3\x01", "the module metadata of a key at byte 9 is not supported"),
         (
             b"\x18\x01k\x02\0\0\0\0\0\0\0\x01\x81\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01f\x01v",
             "the time of a field at byte 21 is damaged",
         ),
         (
             b"\x18\x01k\x02\0\0\0\0\0\0\0\x02\x01\x01f\x01v\0\x01f\x01w",
-            "a collection that has an element twice at byte 29 is damaged",
+            "a collection with a duplicate element at byte 29 is damaged",
         ),
         (
             b"\x19\x01k\0\0\0\0\0\0\0\0\x10\x10\0\0\0\x03\0\x81f\x02\x81v\x02\x81x\x02\xFF",
             "the time of a field at byte 20 is damaged",
         ),
-        (b"\x02\x01k\x02\x01a\x01a", "a collection that has an element twice at byte 15 is damaged"),
-        (b"\x04\x01k\x02\x01a\x01x\x01a\x01y", "a collection that has an element twice at byte 19 is damaged"),
+        (b"\x02\x01k\x02\x01a\x01a", "a collection with a duplicate element at byte 15 is damaged"),
+        (b"\x04\x01k\x02\x01a\x01x\x01a\x01y", "a collection with a duplicate element at byte 19 is damaged"),
         (
             b"\x05\x01k\x02\x01a\0\0\0\0\0\0\0\0\x01a\0\0\0\0\0\0\0\0",
-            "a collection that has an element twice at byte 23 is damaged",
+            "a collection with a duplicate element at byte 23 is damaged",
         ),
         (
             b"\x10\x01k\x0F\x0F\0\0\0\x04\0\x01\x01\x02\x01\x01\x01\x02\x01\xFF",
-            "a collection that has an element twice at byte 12 is damaged",
+            "a collection with a duplicate element at byte 12 is damaged",
         ),
         (
             b"\x11\x01k\x0F\x0F\0\0\0\x04\0\x01\x01\x02\x01\x01\x01\x02\x01\xFF",
-            "a collection that has an element twice at byte 12 is damaged",
+            "a collection with a duplicate element at byte 12 is damaged",
         ),
         (
             b"\x14\x01k\x0B\x0B\0\0\0\x02\0\x01\x01\x01\x01\xFF",
-            "a collection that has an element twice at byte 12 is damaged",
+            "a collection with a duplicate element at byte 12 is damaged",
         ),
         (b"\x10\x01k\x05abcde", "a listpack at byte 12 is damaged"),
         (b"\x0D\x01k\x05abcde", "a ziplist at byte 12 is damaged"),
@@ -490,7 +496,7 @@ fn refusals_name_the_thing_and_its_place() {
 }
 
 #[test]
-fn claims_take_no_memory() {
+fn claimed_sizes_allocate_no_memory() {
     // A string, a set, a list of blocks, a stream and a sorted set that claim to be very large.
     for body in [
         &b"\0\x01k\x81\x7F\0\0\0\0\0\0\0"[..],
@@ -501,7 +507,7 @@ fn claims_take_no_memory() {
         b"\x0F\x01k\x81\x7F\0\0\0\0\0\0\0",
         b"\xFB\x81\x7F\0\0\0\0\0\0\0\x81\x7F\0\0\0\0\0\0\0",
     ] {
-        assert!(refusal(body).contains("in the midst"), "{}", refusal(body));
+        assert!(refusal(body).contains("it is cut off"), "{}", refusal(body));
     }
     assert!(refusal(b"\0\x01k\xC3\x02\x81\x7F\0\0\0\0\0\0\0\0a").contains("damaged"));
 }
@@ -525,7 +531,7 @@ fn large_strings_arrive_whole() {
 }
 
 #[test]
-fn empty_collections_are_passed_over() {
+fn empty_collections_are_skipped() {
     for body in
         [&b"\x02\x01k\0"[..], b"\x04\x01k\0", b"\x01\x01k\0", b"\x05\x01k\0", b"\x10\x01k\x07\x07\0\0\0\0\0\xFF"]
     {
@@ -539,7 +545,7 @@ fn empty_collections_are_passed_over() {
 }
 
 #[test]
-fn what_follows_the_end_is_left() {
+fn bytes_after_the_end_are_left() {
     let bytes = [&file(&[], Options::default(), true)[..], b"*1\r\n$4\r\nPING\r\n"].concat();
     let mut reader = Reader::new(&*bytes, Limits::default());
     while !matches!(reader.read_event().unwrap(), Event::End(_)) {}
@@ -549,20 +555,20 @@ fn what_follows_the_end_is_left() {
 }
 
 #[test]
-fn parts_that_are_only_hints_are_passed_over() {
+fn hints_are_skipped() {
     let body = b"\xF4\x05\x02\0\xFD\x05\0\0\0\0\x01k\x01v\xFF\0\0\0\0\0\0\0\0";
     let (entries, _) = read(&*[b"REDIS0012", &body[..]].concat()).unwrap();
     assert_eq!(entries[0].0.expiry(), Some(5000));
 }
 
-/// The one key of a file with this header and body, described.
+/// Describes the only key of a file with this header and body.
 fn only(header: &[u8], body: &[u8]) -> String {
     let (entries, _) = read(&*[header, body, b"\xFF\0\0\0\0\0\0\0\0"].concat()).unwrap();
     let [(entry, _)] = &entries[..] else { panic!("{} keys", entries.len()) };
     described(entry)
 }
 
-/// A string of the format, uncompressed.
+/// Encodes a string without compression.
 fn text(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     crate::rdb::write::length(&mut out, bytes.len() as u64);
@@ -580,7 +586,7 @@ fn listpack_of(items: &[&[u8]]) -> Vec<u8> {
 }
 
 #[test]
-fn forms_of_older_servers_are_read() {
+fn encodings_of_older_servers_are_read() {
     let ziplist = text(&crate::ziplist::tests::ziplist(&[b"\x01a", b"\xF2", b"\x01b", b"\x031.5"]));
     let check = |code: u8, value: &[u8], expected: &str| {
         assert_eq!(only(b"REDIS0006", &[&[code, 1, b'k'], value].concat()), expected);
@@ -606,7 +612,7 @@ fn hashes_whose_fields_may_expire_are_read() {
     let block = text(&listpack_of(&[b"f", b"v", b"0", b"g", b"w", b"0"]));
     assert_eq!(only(b"REDIS0012", &[b"\x17\x01k", &block[..]].concat()), "k None listpack f=v g=w");
     assert_eq!(only(b"REDIS0012", &[b"\x19\x01k\0\0\0\0\0\0\0\0", &block[..]].concat()), "k None listpack f=v g=w");
-    // With times, in the order of which the block is.
+    // Items with expiries are in the order of these.
     let pairs = b"\x02\x01f\x01v\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01g\x01w\x09\0\0\0\0\0\0\0";
     assert_eq!(only(b"VALKEY080", &[b"\x16\x01k", &pairs[..]].concat()), "k None listpackex g=w@9 f=v");
     assert_eq!(only(b"REDIS0012", b"\x16\x01k\x02\0\x01f\x01v\x09\x01g\x01w"), "k None listpackex g=w@9 f=v");
@@ -619,12 +625,12 @@ fn hashes_whose_fields_may_expire_are_read() {
     let unordered = text(&listpack_of(&[b"f", b"v", b"0", b"h", b"x", b"98", b"g", b"w", b"97"]));
     assert_eq!(only(b"REDIS0012", &[b"\x17\x01k", &unordered[..]].concat()), "k None listpackex g=w@97 h=x@98 f=v");
     let twice = text(&listpack_of(&[b"f", b"v", b"98", b"f", b"x", b"98"]));
-    assert!(refusal(&[b"\x17\x01k", &twice[..]].concat()).contains("twice"));
+    assert!(refusal(&[b"\x17\x01k", &twice[..]].concat()).contains("a collection with a duplicate element"));
     let odd = text(&listpack_of(&[b"f", b"v", b"98", b"f"]));
-    assert!(refusal(&[b"\x17\x01k", &odd[..]].concat()).contains("without pairs"));
+    assert!(refusal(&[b"\x17\x01k", &odd[..]].concat()).contains("an odd number of items"));
 }
 
-/// A stream of one block with these items, in version 1 of its form.
+/// Encodes a stream of one block with these items, in the first version of the format.
 fn stream_of(items: &[&[u8]], len: u8, last: u8) -> Vec<u8> {
     let first = text(&[&[0; 7][..], &[5], &[0; 7], &[1]].concat());
     let block = text(&listpack_of(items));
@@ -645,13 +651,13 @@ fn blocks_of_streams_are_checked_item_by_item() {
         refusal(&stream_of(&items, 2, 7))
     };
     for at in 0..good.len() {
-        // The texts may be anything.
+        // Texts may have any value.
         if !matches!(at, 3 | 8 | 13) {
             assert!(bad(at, b"x").contains("a block of a stream at byte"), "{at}");
             assert!(bad(at, b"100").contains("stream at byte") || [7, 11, 12].contains(&at), "{at}");
         }
     }
-    // Neither the number of entries nor the last ID may be less than what there is.
+    // The number of entries and the last ID must not be too small for the entries.
     assert!(refusal(&stream_of(&good, 1, 7)).contains("a stream at byte"));
     assert!(refusal(&stream_of(&good, 2, 6)).contains("a stream at byte"));
     assert!(refusal(&stream_of(&good[..19], 2, 7)).contains("a block of a stream"));
@@ -681,7 +687,7 @@ fn groups_of_streams_are_consistent() {
     };
     check(&one, &[consumer(b'c', &[&id])], Some("consumer: [99], delivered_ms: 9, deliveries: 3"));
     check(&[0], &[consumer(b'c', &[])], Some("([99], 8, Some(8)) {}"));
-    // Pending for no consumer, for two, twice for one, not pending at all; and two consumers of one name.
+    // Pending for no consumer, for two consumers, twice for one, and not pending at all; and two consumers of one name.
     check(&one, &[], None);
     check(&one, &[consumer(b'c', &[&id]), consumer(b'd', &[&id])], None);
     check(&one, &[consumer(b'c', &[&id, &id])], None);
@@ -691,7 +697,7 @@ fn groups_of_streams_are_consistent() {
 }
 
 #[test]
-fn collections_have_the_forms_that_limits_ask_for() {
+fn limits_determine_the_encodings_of_collections() {
     let small = Limits {
         hash: HashLimits { listpack_entries: 1, listpack_value: 64 },
         set: SetLimits { intset_entries: 1, listpack_entries: 1, listpack_value: 64 },

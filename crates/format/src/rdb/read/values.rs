@@ -1,9 +1,9 @@
-//! Values in all the forms that they were ever written in.
+//! Reading of values in all encodings that servers have ever written.
 
 use std::io::Read;
 
 use store::entry::{EMBEDDED_BYTES_MAX, Entry};
-use store::long::Long;
+use store::shared_bytes::Long;
 use store::types::list::List;
 use store::types::packed::Item;
 use store::value::Value;
@@ -11,14 +11,15 @@ use store::value::Value;
 use super::error::{Error, Flaw};
 use super::source::Source;
 use super::{Format, collections, stream};
+use crate::items::Items;
 use crate::rdb::{code, suggestions};
 use crate::{Limits, intset, listpack, ziplist, zipmap};
 
-/// What reading a value depends on.
+/// Settings and state for reading a value.
 pub(crate) struct Context<'a> {
     pub(crate) limits: &'a Limits,
     pub(crate) format: Format,
-    /// When a stream's consumers were active, where the format has no place for it.
+    /// Times when a stream's consumers were active, if the format can't store them with the stream.
     pub(crate) active_times: &'a [u8],
 }
 
@@ -27,7 +28,7 @@ pub(crate) fn context(limits: &Limits, format: Format) -> Context<'_> {
     Context { limits, format, active_times: &[] }
 }
 
-/// A key's value, as the key's entry.
+/// Reads a key's value and returns the key's entry.
 #[inline]
 pub(crate) fn read_entry<R: Read>(
     source: &mut Source<R>,
@@ -42,7 +43,7 @@ pub(crate) fn read_entry<R: Read>(
     }
     if source.string_is_long()? {
         let bytes = source.string_owned()?;
-        // A string that is stored beside its key has no long length, but may be written with one.
+        // A string that is short enough to be stored beside its key may be encoded with a long length.
         return Ok(if bytes.len() > EMBEDDED_BYTES_MAX {
             Entry::object(key, Value::long(Long::from(bytes)), expiry)
         } else {
@@ -55,7 +56,7 @@ pub(crate) fn read_entry<R: Read>(
     })
 }
 
-/// A collection.
+/// Reads a collection.
 fn read_object<R: Read>(source: &mut Source<R>, code: u8, context: &Context<'_>) -> Result<Value, Error> {
     let limits = context.limits;
     Ok(match code {
@@ -73,7 +74,7 @@ fn read_object<R: Read>(source: &mut Source<R>, code: u8, context: &Context<'_>)
             stream::read(source, code, context.active_times)?
         }
         code::MODULE => suggestions::read(source)?,
-        code::HASH_EXPIRING_BEFORE_RELEASE if matches!(context.format, Format::Valkey(_)) => {
+        code::HASH_EXPIRING_OF_VALKEY if matches!(context.format, Format::Valkey(_)) => {
             collections::hash_of_valkey(source, limits)?
         }
         code::HASH_EXPIRING | code::HASH_EXPIRING_BEFORE_RELEASE => {
@@ -86,7 +87,7 @@ fn read_object<R: Read>(source: &mut Source<R>, code: u8, context: &Context<'_>)
     })
 }
 
-/// A collection that is one block, in a string.
+/// Reads a collection that is stored as one block in a string.
 fn read_block<R: Read>(source: &mut Source<R>, code: u8, limits: &Limits) -> Result<Value, Error> {
     let block = source.string_owned()?;
     let flaw = match code {
@@ -114,12 +115,8 @@ fn built<R>(source: &Source<R>, value: Result<Value, Flaw>) -> Result<Value, Err
     value.map_err(|flaw| source.flaw(flaw))
 }
 
-/// A collection of the items of one block.
-fn of_items<'b>(
-    code: u8,
-    items: impl ExactSizeIterator<Item = Item<'b>> + Clone,
-    limits: &Limits,
-) -> Result<Value, Flaw> {
+/// Creates a collection from the items of one block.
+fn of_items(code: u8, items: Items<'_>, limits: &Limits) -> Result<Value, Flaw> {
     match code {
         code::LIST_ZIPLIST => {
             let mut list = List::new();
@@ -132,7 +129,7 @@ fn of_items<'b>(
     }
 }
 
-/// That there is no such type here.
+/// The error for an unsupported type.
 #[cold]
 fn unsupported<R>(source: &Source<R>, code: u8) -> Error {
     let what = match code {

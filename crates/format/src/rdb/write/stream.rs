@@ -7,14 +7,14 @@
 //!   | name | last ID | entries read | count of pending | pending, each: ID of 16 bytes, ms of delivery i64, deliveries |
 //!   | count of consumers | consumers, each: name, ms seen i64, [ms active i64], count of pending, IDs of 16 bytes |
 //!
-//! type 26, of Redis 8.6, for streams whose producers name their messages, goes on:
-//! | seconds that identities are kept | how many of each producer | count of producers | producers, each:
+//! type 26, of Redis 8.6, for streams with producers, continues:
+//! | seconds that identities are kept | limit per producer | count of producers | producers, each:
 //!   | name | count of identities | identities from the oldest on, each: identity, ID: ms, number |
-//! | identities added | messages sent again |
+//! | identities added | repeated messages |
 //!
 //! the listpack of a block:
 //! entries | deleted | count of fields | names of fields | 0
-//! and for each entry, where what is in brackets is missing if the fields are the block's:
+//! and for each entry, without the items in brackets if its fields are the block's:
 //! flags | ms beyond the first ID | number beyond it | [count of fields] | [name] value ... | count of these items
 //! ```
 //!
@@ -26,7 +26,7 @@ use store::types::stream::{Group, Producers, Range, Stream, StreamEntry, StreamI
 use super::{Target, Writer, length};
 use crate::rdb::{AUX_ACTIVE, ENTRY_SAME_FIELDS, ID_BYTES, code};
 
-/// Stands for a count that isn't known: -1.
+/// An unknown count: -1.
 const UNKNOWN: u64 = u64::MAX;
 
 fn id_bytes(id: StreamId) -> [u8; ID_BYTES] {
@@ -38,22 +38,24 @@ fn id(out: &mut Vec<u8>, id: StreamId) {
     length(out, id.seq);
 }
 
-/// A time in milliseconds; none is -1.
+/// Writes a time in milliseconds; none is -1.
 fn time(out: &mut Vec<u8>, ms: Option<u64>) {
     out.extend_from_slice(&ms.unwrap_or(u64::MAX).to_le_bytes());
 }
 
 impl Writer {
-    /// The type byte of a stream. Only Redis 8.6 and later have one for those whose producers name their messages.
+    /// The type byte of a stream. Streams with producers need a type of Redis 8.6 and later. Valkey gets the messages without the
+    /// producers.
     pub(super) fn stream_code(&self, has_producers: bool) -> u8 {
         match self.options.target {
+            Target::Valkey90 => code::STREAM_3,
             _ if has_producers => code::STREAM_4,
             Target::Redis70 => code::STREAM_2,
             Target::Redis72 => code::STREAM_3,
         }
     }
 
-    /// Whether a consumer's record has when it was active.
+    /// True if a consumer's record contains the time when it was active.
     fn has_active_times(&self, has_producers: bool) -> bool {
         self.stream_code(has_producers) != code::STREAM_2
     }
@@ -66,7 +68,8 @@ impl Writer {
         self.stream_rest(out, stream);
     }
 
-    /// Keeps when consumers were active, which version 10 has no place for; belongs before the key.
+    /// Stores the times when consumers were active, which version 10 can't store with the stream. Must come before the
+    /// key.
     pub fn active_times(&mut self, out: &mut Vec<u8>, stream: &Stream) {
         let mut consumers = stream.groups.values().flat_map(Group::consumers).peekable();
         if self.has_active_times(stream.producers.is_some()) || consumers.peek().is_none() {
@@ -77,14 +80,14 @@ impl Writer {
         self.aux(out, AUX_ACTIVE, &times);
     }
 
-    /// A block of a stream that is written in parts, as [`store::types::stream::Entries::blocks`] gives it.
+    /// Writes a block of a stream that is written in parts, as returned by [`store::types::stream::Entries::blocks`].
     pub fn stream_block(&mut self, out: &mut Vec<u8>, first: StreamId, entries: Range<'_>) {
         self.bytes(out, &id_bytes(first));
         let block = block_items(first, entries);
         self.listpack(out, block.items(), block.len());
     }
 
-    /// What follows the blocks of a stream.
+    /// Writes the part of a stream after its blocks.
     pub fn stream_rest(&mut self, out: &mut Vec<u8>, stream: &Stream) {
         let entries = &stream.entries;
         length(out, entries.len());
@@ -97,7 +100,9 @@ impl Writer {
             self.string(out, name);
             self.group(out, group, self.has_active_times(stream.producers.is_some()));
         }
-        if let Some(producers) = &stream.producers {
+        if let Some(producers) = &stream.producers
+            && self.stream_code(true) == code::STREAM_4
+        {
             self.producers(out, producers);
         }
     }
@@ -141,7 +146,7 @@ impl Writer {
     }
 }
 
-/// The items of a block's listpack.
+/// Returns the items of a block's listpack.
 fn block_items(first: StreamId, entries: Range<'_>) -> Packed {
     let mut block = Packed::new();
     let Some(head) = entries.clone().next() else { return block };

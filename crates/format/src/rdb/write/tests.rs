@@ -1,4 +1,4 @@
-//! Bytes against those that redis-server 7.0 writes for the same keys.
+//! Compares written bytes with the bytes that redis-server 7.0 writes for the same keys.
 
 use store::entry::Entry;
 use store::types::set::SetLimits;
@@ -16,7 +16,7 @@ fn string(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn lengths_take_as_few_bytes_as_they_may() {
+fn lengths_take_as_few_bytes_as_possible() {
     for (value, expected) in [
         (0, &b"\0"[..]),
         (63, b"\x3F"),
@@ -33,7 +33,7 @@ fn lengths_take_as_few_bytes_as_they_may() {
 }
 
 #[test]
-fn strings_are_integers_or_compressed_or_as_they_are() {
+fn strings_are_written_as_integers_or_compressed_or_plain() {
     for (bytes, expected) in [
         (&b""[..], &b"\0"[..]),
         (b"abc", b"\x03abc"),
@@ -51,6 +51,29 @@ fn strings_are_integers_or_compressed_or_as_they_are() {
         writer.string(out, &[b'x'; 21]);
     });
     assert_eq!(plain[..3], *b"\x15xx");
+}
+
+#[test]
+fn valkey_has_its_own_form_of_fields_that_expire() {
+    // A reply of valkey-server 9.1.2 to DUMP.
+    let payload = b"\x16\x02\x01a\xc0\x01{\xb4\xc5\xda\xb8\x01\x00\x00\x01b\xc0\x02\xff\xff\xff\xff\xff\xff\xff\xffP\x00\xe0\rl\xb1\xa5K\xa9s";
+    let mut limits = crate::Limits::default();
+    for entries in [512, 0] {
+        limits.hash.listpack_entries = entries;
+        let entry = crate::payload::read_value(payload, b"k", None, &limits).unwrap();
+        let options = Options { target: Target::Valkey90, ..Options::default() };
+        let written = written(options, |writer, out| writer.entry(out, &entry, Access::Unknown));
+        let (body, _) = payload.split_at(payload.len() - 10);
+        assert_eq!(written, [b"\x16\x01k", &body[1..]].concat(), "{}", entry.encoding());
+    }
+}
+
+#[test]
+fn a_file_of_valkey_says_so() {
+    let options = Options { target: Target::Valkey90, ..Options::default() };
+    for has_timed_fields in [true, false] {
+        assert_eq!(written(options, |writer, out| writer.header(out, has_timed_fields)), b"VALKEY080");
+    }
 }
 
 #[test]
@@ -83,7 +106,7 @@ fn a_file_has_its_parts_in_order() {
 }
 
 #[test]
-fn a_small_set_is_a_listpack_only_for_those_that_know_it() {
+fn a_small_set_is_a_listpack_only_for_newer_servers() {
     let mut set = Set::new();
     for member in [&b"a"[..], b"b"] {
         set.insert(member, &SetLimits::default());

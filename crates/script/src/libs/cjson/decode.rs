@@ -1,4 +1,4 @@
-//! JSON text to values.
+//! Conversion of JSON text to values.
 
 use std::ffi::c_int;
 
@@ -6,7 +6,7 @@ use super::{JsonSettings, number, options};
 use crate::libs::support::NESTING_MAX;
 use crate::state::{LuaState, Raise};
 
-/// Stack slots that a level of nesting takes: a table, a key and a value; a table and a value.
+/// Stack slots of a level of nesting: a table, a key and a value for an object; a table and a value for an array.
 const OBJECT_SLOTS: c_int = 3;
 const ARRAY_SLOTS: c_int = 2;
 
@@ -16,7 +16,7 @@ pub fn decode(state: &mut LuaState) -> Result<c_int, Raise> {
         return Err(state.argument_error(1, "expected 1 argument"));
     }
     state.check_bytes(1)?;
-    // SAFETY: the argument stays where it is.
+    // SAFETY: the argument stays in its place.
     let text = unsafe { state.argument(1) };
     state.poll_for(text.len())?;
     if matches!(text, [0, _, ..] | [_, 0, ..]) {
@@ -28,7 +28,7 @@ pub fn decode(state: &mut LuaState) -> Result<c_int, Raise> {
     decoded.map(|()| 1)
 }
 
-/// What a text consists of. The names are what errors call them.
+/// The tokens of a text, with their names in error texts.
 #[derive(Clone, Copy, PartialEq)]
 enum Token<'t> {
     ObjectBegin,
@@ -37,7 +37,7 @@ enum Token<'t> {
     ArrayEnd,
     /// A string without escapes.
     Plain(&'t [u8]),
-    /// A string with escapes, which are resolved in [`Decoder::unescaped`].
+    /// A string with escapes. The result is in [`Decoder::unescaped`].
     Escaped,
     Number(f64),
     Boolean(bool),
@@ -67,7 +67,7 @@ impl Token<'_> {
     }
 }
 
-/// A text under reading.
+/// A text that is being decoded.
 struct Decoder<'t> {
     text: &'t [u8],
     at: usize,
@@ -163,12 +163,12 @@ impl<'t> Decoder<'t> {
         Ok(())
     }
 
-    /// The byte at a place; 0 beyond the end, since the parser that this follows reads C's strings.
+    /// Returns the byte at a position; 0 beyond the end, as in the original parser, which reads C strings.
     fn byte(&self, at: usize) -> u8 {
         self.text.get(at).copied().unwrap_or(0)
     }
 
-    /// The next token, and where it (or what is wrong with it) begins.
+    /// Returns the next token, and the position of the token or of the error.
     fn next(&mut self) -> (Token<'t>, usize) {
         while matches!(self.byte(self.at), b' ' | b'\t' | b'\n' | b'\r') {
             self.at += 1;
@@ -208,7 +208,7 @@ impl<'t> Decoder<'t> {
         }
     }
 
-    /// Reads a string whose quote is next. On an error, the place is that of the error.
+    /// Reads a string that begins with the next quote. On an error, the position is that of the error.
     fn string(&mut self) -> Token<'t> {
         self.at += 1;
         let start = self.at;
@@ -262,7 +262,7 @@ impl<'t> Decoder<'t> {
         Ok(())
     }
 
-    /// The character of `\uXXXX`, or of two such that are a pair of surrogates, and how long it is.
+    /// Returns the character of `\uXXXX`, or of a pair of surrogates, and its length in the text.
     fn unicode(&self) -> Option<(char, usize)> {
         const LEN: usize = 6;
         let first = self.unit(self.at)?;
@@ -283,7 +283,7 @@ impl<'t> Decoder<'t> {
     }
 }
 
-/// Whether JSON does not have what begins here, though C would read it as a number.
+/// Returns true for a number that JSON does not allow although C accepts it.
 fn is_invalid_number(text: &[u8]) -> bool {
     let text = match text {
         [b'+', ..] => return true,

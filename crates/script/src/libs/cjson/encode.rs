@@ -1,4 +1,4 @@
-//! Values to JSON text.
+//! Conversion of values to JSON text.
 
 use std::ffi::c_int;
 
@@ -7,7 +7,7 @@ use crate::libs::seal;
 use crate::libs::support::{NESTING_MAX, for_each_pair, to_int_directly};
 use crate::state::{LuaState, LuaType, Raise};
 
-/// Stack slots that a level of nesting takes.
+/// Stack slots of a level of nesting.
 const SLOTS: c_int = 3;
 
 /// `cjson.encode(value)`
@@ -21,10 +21,10 @@ pub fn encode(state: &mut LuaState) -> Result<c_int, Raise> {
     encoded.map(|()| 1)
 }
 
-/// Bytes of a string that is quoted, or more: it is looked at only where that could be much, since an escape takes six
-/// times the byte's own (CVE-2022-24834).
+/// Returns an upper bound for the length of a quoted string. The bytes are counted only for long strings, since an
+/// escape takes six bytes (CVE-2022-24834).
 fn quoted_len(bytes: &[u8]) -> usize {
-    /// A string that is no longer takes little, whatever is in it.
+    /// A string up to this length takes little memory in any case.
     const SHORT_BYTES: usize = 4096;
     const ESCAPE_BYTES: usize = 6;
     if bytes.len() <= SHORT_BYTES {
@@ -34,7 +34,7 @@ fn quoted_len(bytes: &[u8]) -> usize {
     bytes.len() + (ESCAPE_BYTES - 1) * escaped
 }
 
-/// Text under construction. Its methods look at the value on top of the stack.
+/// The text that is being built. The methods read the value on top of the stack.
 struct Encoder {
     options: JsonSettings,
     out: Vec<u8>,
@@ -68,7 +68,7 @@ impl Encoder {
         }
     }
 
-    /// The largest index, or -1 for a table that is an object.
+    /// Returns the largest index, or -1 for a table that becomes an object.
     fn sequence_length(&self, state: &mut LuaState) -> Result<c_int, Raise> {
         let (mut longest, mut count) = (0, 0);
         let only_indexes = for_each_pair(state, |state| {
@@ -161,7 +161,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Runs of bytes that need no escape are copied at once.
+    /// Appends a quoted string; runs of bytes without escapes are copied at once.
     fn quote(&mut self, text: &[u8]) {
         self.out.push(b'"');
         let mut copied = 0;
@@ -198,7 +198,7 @@ impl Encoder {
     }
 }
 
-/// Bytes that strings of JSON have only escaped.
+/// Bytes that must be escaped in JSON strings.
 const ESCAPED: [bool; 256] = {
     let mut escaped = [false; 256];
     let mut byte = 0;

@@ -1,8 +1,8 @@
-//! Numbers to and from JSON text: C's `%.14g` and `strtod`.
+//! Conversion of numbers to and from JSON text, like C's `%.14g` and `strtod`.
 
 use std::io::Write;
 
-/// Appends a number with at most `precision` significant digits, as C's `%.*g` prints it.
+/// Appends a number with at most `precision` significant digits, like C's `%.*g`.
 pub fn write(out: &mut Vec<u8>, number: f64, precision: usize) {
     if !number.is_finite() {
         out.extend_from_slice(match number {
@@ -23,17 +23,17 @@ fn is_negative_zero(number: f64) -> bool {
     number == 0.0 && number.is_sign_negative()
 }
 
-/// The first integer that has more digits than `precision`, which is at most 14.
+/// Returns the smallest integer with more digits than `precision`, which is at most 14.
 fn integer_limit(precision: usize) -> f64 {
     const POWERS: [f64; 15] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14];
     POWERS[precision.min(POWERS.len() - 1)]
 }
 
-/// `%g`: the digits of the exponential notation, in it or without it, by the exponent; no zeros at the end.
+/// `%g`: chooses between plain and exponential notation by the exponent; removes trailing zeros.
 fn write_general(out: &mut Vec<u8>, number: f64, precision: usize) {
     let mut text = [0; 40];
     let mut cursor = &mut text[..];
-    // 14 digits and an exponent are shorter than that; what could not be written would not be there.
+    // 14 digits and an exponent always fit into the buffer, so the write can't fail.
     let _ = write!(cursor, "{:.*e}", precision - 1, number.abs());
     let unused = cursor.len();
     let text = &text[..text.len() - unused];
@@ -59,7 +59,7 @@ fn write_general(out: &mut Vec<u8>, number: f64, precision: usize) {
     }
 }
 
-/// Digits beyond `count` are zeros.
+/// Writes plain notation. Digits beyond `count` are zeros.
 fn write_plain(out: &mut Vec<u8>, digits: &[u8; 20], count: usize, exponent: i32) {
     match usize::try_from(exponent) {
         Ok(exponent) => write_parts(out, &digits[..=exponent], digits.get(exponent + 1..count).unwrap_or_default()),
@@ -78,7 +78,7 @@ fn write_parts(out: &mut Vec<u8>, whole: &[u8], fraction: &[u8]) {
     }
 }
 
-/// The number that a text begins with, as C's `strtod` reads it in the C locale, and how many bytes it takes.
+/// Parses the number at the start of a text like C's `strtod` in the C locale. Returns the number and its length.
 pub fn read(text: &[u8]) -> Option<(f64, usize)> {
     if let Some(short) = read_short_integer(text) {
         return Some(short);
@@ -89,9 +89,9 @@ pub fn read(text: &[u8]) -> Option<(f64, usize)> {
     Some((if text[0] == b'-' { -magnitude } else { magnitude }, signed + len))
 }
 
-/// The common case: few digits and nothing behind them that could belong to the number.
+/// The common case: few digits, followed by nothing that could belong to the number.
 fn read_short_integer(text: &[u8]) -> Option<(f64, usize)> {
-    /// So many digits are exact.
+    /// An integer of this many digits is exact.
     const DIGITS_MAX: usize = 15;
     let mut value = 0u64;
     for (at, &byte) in text.iter().enumerate().take(DIGITS_MAX + 1) {
@@ -118,7 +118,7 @@ fn read_special(text: &[u8]) -> Option<(f64, usize)> {
     if !starts_with_ignoring_case(text, b"nan") {
         return None;
     }
-    // "nan(letters)" is one, too.
+    // "nan(letters)" is a number, too.
     let payload = text[3..].strip_prefix(b"(").and_then(|inside| {
         let end = inside.iter().position(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_')?;
         (inside[end] == b')').then_some(end + 2)
@@ -147,7 +147,7 @@ fn read_decimal(text: &[u8]) -> Option<(f64, usize)> {
     Some((number, len))
 }
 
-/// The bytes of an exponent that has digits; 0 if there is none.
+/// Returns the length of an exponent with digits; 0 if there is none.
 fn exponent_length(text: &[u8], letter: u8) -> usize {
     if !text.first().is_some_and(|byte| byte.eq_ignore_ascii_case(&letter)) {
         return 0;
@@ -159,7 +159,7 @@ fn exponent_length(text: &[u8], letter: u8) -> usize {
     }
 }
 
-/// `0x1.8p3`. Digits beyond the 64th bit only say that there are some, which is all that rounding needs to know.
+/// Parses `0x1.8p3`. Digits beyond the 64th bit only matter for rounding: they show that the value is not exact.
 fn read_hexadecimal(text: &[u8]) -> Option<(f64, usize)> {
     const EXPONENT_MAX: i64 = 1 << 40;
     if !starts_with_ignoring_case(text, b"0x") {
@@ -187,7 +187,7 @@ fn read_hexadecimal(text: &[u8]) -> Option<(f64, usize)> {
         len += 1;
     }
     if !seen {
-        // The zero before the "x" is a number.
+        // Only the zero before the "x" is a number.
         return Some((0.0, 1));
     }
     let exponent = exponent_length(&text[len..], b'p');
@@ -199,9 +199,9 @@ fn read_hexadecimal(text: &[u8]) -> Option<(f64, usize)> {
     Some((scaled(mantissa, scale), len + exponent))
 }
 
-/// `mantissa * 2^scale`, rounded once.
+/// Returns `mantissa * 2^scale`, rounded once.
 fn scaled(mantissa: u64, scale: i64) -> f64 {
-    /// Bits that a double's 53 leave of 64.
+    /// Difference between 64 bits and a double's 53.
     const SPARE_BITS: i64 = 11;
     const EXPONENT_MIN: i64 = -1022;
     if mantissa == 0 {
@@ -213,7 +213,7 @@ fn scaled(mantissa: u64, scale: i64) -> f64 {
     if exponent > 1023 {
         return f64::INFINITY;
     }
-    // Below the least normal number, bits are lost one by one.
+    // Below the smallest normal number, the mantissa has fewer bits.
     let dropped = SPARE_BITS + (EXPONENT_MIN - exponent).max(0);
     if dropped > 64 {
         return 0.0;
@@ -221,7 +221,7 @@ fn scaled(mantissa: u64, scale: i64) -> f64 {
     let (kept, rest) = if dropped == 64 { (0, aligned) } else { (aligned >> dropped, aligned << (64 - dropped)) };
     let up = rest > 1 << 63 || (rest == 1 << 63 && kept & 1 == 1);
     let unit = exponent.max(EXPONENT_MIN) - 52;
-    // Two factors, since a power below the least normal one is not made of exponent bits alone; all is exact.
+    // Two factors, since one power of two below the smallest normal number would be inexact. All operations are exact.
     let first = unit.max(-1000);
     (kept + u64::from(up)) as f64 * power_of_two(first) * power_of_two(unit - first)
 }

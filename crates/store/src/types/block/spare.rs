@@ -1,14 +1,13 @@
-//! Allocations of blocks that were freed a moment ago, kept by their thread for the next block of that size.
+//! Recently freed allocations of blocks, which their thread keeps for the next block of the same size.
 //!
-//! A collection that grows by a member at a time goes from one allocation to the next larger one. An allocator gives
-//! out what has been free for long. Its cache line has to be fetched twice: for the list of free ones, and to be
-//! written. What was freed last is still in the cache. With a million small sorted sets a fifth of ZADD's time went
-//! there.
+//! A collection that grows one member at a time moves from one allocation to the next larger one. An allocator hands
+//! out memory that has been free for long. Its cache line is fetched twice: for the free list, and for the write.
+//! Memory that was freed last is still in the cache. With a million small sorted sets this was a fifth of ZADD's time.
 //!
-//! What is kept is little and bounded: [`KEPT`] allocations of each size up to [`SIZE_MAX`], 27 KB a thread.
+//! The cache is small and bounded: [`KEPT`] allocations of each size up to [`SIZE_MAX`], 27 KB per thread.
 //!
-//! `unsafe` because it holds allocations without an owner. The invariant: **what is kept under a size is an allocation
-//! of that layout, all its bytes are initialised, and there is no other pointer to it.**
+//! This module uses `unsafe` because it holds allocations without an owner. The invariant: **an allocation that is kept
+//! under a size has that layout, all its bytes are initialised, and no other pointer to it exists.**
 
 use std::alloc::{self, Layout};
 use std::cell::Cell;
@@ -16,12 +15,13 @@ use std::ptr::NonNull;
 
 use super::ALIGN;
 
-/// The largest allocations that are kept, in bytes. Larger ones are few, and cost more to fill than to get.
+/// Maximum size of the allocations that are kept, in bytes. Larger ones are rare, and filling them costs more than
+/// allocating them.
 const SIZE_MAX: usize = 512;
-/// How many of each size.
+/// Maximum number of allocations per size.
 const KEPT: usize = 8;
 
-/// Allocations of one size, the last one on top.
+/// Allocations of one size, with the latest on top.
 struct Stack {
     len: Cell<usize>,
     kept: [Cell<Option<NonNull<u8>>>; KEPT],
@@ -35,17 +35,17 @@ thread_local! {
         const { Spare([const { Stack { len: Cell::new(0), kept: [const { Cell::new(None) }; KEPT] } }; _]) };
 }
 
-/// An allocation of this size, aligned to [`ALIGN`], if there is one; all its bytes are initialised.
+/// Returns an allocation of this size, aligned to [`ALIGN`], if there is one; all its bytes are initialised.
 #[inline]
 pub(super) fn take(size: usize) -> Option<NonNull<u8>> {
     SPARE.try_with(|spare| spare.0.get(size / ALIGN)?.pop()).ok().flatten()
 }
 
-/// Keeps an allocation, or says that it won't.
+/// Keeps an allocation and returns true, or returns false if it does not fit.
 ///
 /// # Safety
-/// The allocation is the caller's, of a size that is a multiple of [`ALIGN`], with all bytes initialised; once it is
-/// kept, it isn't the caller's any more.
+/// The caller owns the allocation, its size is a multiple of [`ALIGN`], and all its bytes are initialised. The caller
+/// gives up ownership if the result is true.
 #[inline]
 pub(super) unsafe fn keep(allocation: NonNull<u8>, size: usize) -> bool {
     SPARE.try_with(|spare| spare.0.get(size / ALIGN).is_some_and(|stack| stack.push(allocation))).unwrap_or(false)
@@ -72,7 +72,7 @@ impl Drop for Spare {
     fn drop(&mut self) {
         for (units, stack) in self.0.iter().enumerate() {
             while let Some(allocation) = stack.pop() {
-                // SAFETY: it is of this layout, and there is no other pointer to it.
+                // SAFETY: the allocation has this layout, and no other pointer to it exists.
                 unsafe {
                     alloc::dealloc(allocation.as_ptr(), Layout::from_size_align_unchecked(units * ALIGN, ALIGN));
                 }
@@ -86,24 +86,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keeps_a_few_of_each_size_and_gives_the_last_one_first() {
+    fn keeps_a_few_of_each_size_and_returns_the_latest_first() {
         let layout = Layout::from_size_align(48, ALIGN).unwrap();
-        // SAFETY: the layout isn't empty.
+        // SAFETY: the layout is not empty.
         let allocate = || NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).unwrap();
         let all: Vec<_> = (0..KEPT).map(|_| allocate()).collect();
         assert_eq!(take(48), None);
-        // SAFETY: they are ours, and given up when they are kept.
+        // SAFETY: the test owns the allocations, and gives them up.
         assert!(all.iter().all(|&one| unsafe { keep(one, 48) }));
         let more = allocate();
-        // SAFETY: as above; it is not kept.
+        // SAFETY: as above; they are refused.
         assert!(!unsafe { keep(more, 48) } && !unsafe { keep(more, SIZE_MAX + ALIGN) });
         assert_eq!((take(56), take(40), take(SIZE_MAX * 2)), (None, None, None));
         for &one in all.iter().rev().take(KEPT - 2) {
             assert_eq!(take(48), Some(one));
-            // SAFETY: it is ours again.
+            // SAFETY: the test owns it again.
             unsafe { alloc::dealloc(one.as_ptr(), layout) };
         }
-        // SAFETY: it stayed ours. The two that are kept are freed with the thread.
+        // SAFETY: the test still owns it. The two that are left are freed with the thread.
         unsafe { alloc::dealloc(more.as_ptr(), layout) };
     }
 }

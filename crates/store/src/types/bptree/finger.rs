@@ -1,43 +1,43 @@
-//! A finger: where the last insertion went, for the next one that goes there.
+//! A finger: the place of the last insertion, as a starting point for the next one.
 //!
-//! Insertions in ascending order (a bulk load, entries by time) go to the same leaf again and again, a few entries
-//! further each time. The finger remembers that leaf: the new entry's neighbours in the leaf say whether it belongs
-//! between them, and no node above is searched. **A finger can only cost time, never order**: a place is only taken if
-//! its neighbours confirm it. So it may point anywhere, and moving or removing entries needn't update it.
+//! Insertions in ascending order (a bulk load, entries by time) go to the same leaf repeatedly, each time a few entries
+//! further. The finger remembers that leaf: the new entry's neighbours in the leaf show if it belongs between them, and
+//! no node above is searched. **A finger can only cost time, never order**: a place is used only if its neighbours
+//! confirm it. Therefore the finger may point anywhere, and moves and removals of entries need not update it.
 
-use super::Tie;
+use super::MemberHandle;
 use super::hints::Sought;
 use super::node::{INNER_MAX, Inner, LEAF_MAX, Leaf, Node};
 
-/// Bits of the way for each level.
+/// Bits of the path per level.
 const LEVEL_BITS: u32 = u8::BITS;
-/// Levels of a tree that a finger knows, from the root down. With the fewest children that an inner node is left
-/// with, a tree of more has tens of millions of entries; those have no finger.
+/// Levels that a finger covers, from the root down. A higher tree has at least tens of millions of entries, even if its
+/// inner nodes have the minimum of children; such trees have no finger.
 const LEVELS: usize = (u64::BITS / LEVEL_BITS) as usize;
 
 const _: () = assert!(INNER_MAX < 1 << LEVEL_BITS && LEAF_MAX < 1 << LEVEL_BITS);
 
-/// How far behind the last place the next one is looked for, in entries. The leaf is searched otherwise.
+/// Maximum distance behind the last place at which the next one is tried, in entries. Otherwise the leaf is searched.
 const NEAR_MAX: usize = 16;
 
 /// See the module's description.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Finger {
-    /// On each level the child that the last insertion went into, and at the end its place in the leaf; the root's in
+    /// The index of the last insertion's child on each level, and finally its place in the leaf. The root's index is in
     /// the highest bits.
     way: u64,
-    /// Whether the last insertion went to the leaf of the one before it, or to the next.
+    /// True if the last insertion went to the same leaf as the one before it, or to the next leaf.
     is_near: bool,
 }
 
 impl Finger {
-    /// To be called before an entry's place is sought from the root down, which says what is found there.
+    /// Call before a descent from the root, which then reports its path through `enter` and `arrive`.
     #[inline]
     pub(super) fn start(&mut self) {
         self.is_near = true;
     }
 
-    /// Takes note of the child that is entered from the node on this level.
+    /// Records the child that the descent enters on this level.
     #[inline]
     pub(super) fn enter(&mut self, level: usize, kid: usize) {
         let steps = kid.wrapping_sub(self.at(level));
@@ -48,21 +48,21 @@ impl Finger {
         }
     }
 
-    /// Takes note of the place in the leaf on this level.
+    /// Records the place in the leaf on this level.
     #[inline]
     pub(super) fn arrive(&mut self, level: usize, place: usize) {
         self.is_near &= level < LEVELS;
         self.point(level, place);
     }
 
-    /// Where it points on this level.
+    /// Returns the index on this level.
     #[inline]
     fn at(self, level: usize) -> usize {
         let rest = self.way.checked_shl(LEVEL_BITS * level as u32).unwrap_or(0);
         (rest >> (u64::BITS - LEVEL_BITS)) as usize
     }
 
-    /// Points there on this level, and to the beginning of everything below.
+    /// Sets the index on this level, and resets all levels below to the beginning.
     #[inline]
     fn point(&mut self, level: usize, at: usize) {
         if level < LEVELS {
@@ -72,10 +72,10 @@ impl Finger {
         }
     }
 
-    /// Inserts into this tree if the place is near. In random order it hardly ever tries, since one of many is near
-    /// the last one.
+    /// Inserts into this tree if the place is near. With random order it rarely tries, because few insertions are near
+    /// the previous one.
     #[inline]
-    pub(super) fn insert<T: Tie>(&mut self, root: &mut Node<T>, score: f64, tie: T) -> bool {
+    pub(super) fn insert<T: MemberHandle>(&mut self, root: &mut Node<T>, score: f64, tie: T) -> bool {
         if !self.is_near {
             return false;
         }
@@ -88,11 +88,11 @@ impl Finger {
     }
 }
 
-/// A finger on its way down.
+/// A finger during its descent.
 struct Pointer<'a> {
     finger: &'a mut Finger,
     level: usize,
-    /// Whether nothing lies behind this node.
+    /// True if nothing is behind this node.
     is_last: bool,
 }
 
@@ -102,17 +102,17 @@ impl Pointer<'_> {
     }
 }
 
-/// What a finger finds.
+/// The result of an attempt with a finger.
 #[derive(PartialEq)]
 enum Near {
     Inserted,
-    /// The place is not before the end of this node.
+    /// The place is behind this node.
     Beyond,
-    /// It is somewhere else, or may be.
+    /// The place is, or may be, elsewhere.
     Elsewhere,
 }
 
-impl<T: Tie> Node<T> {
+impl<T: MemberHandle> Node<T> {
     fn insert_near(&mut self, score: f64, tie: T, pointer: Pointer<'_>) -> Near {
         match self {
             Self::Empty => Near::Elsewhere,
@@ -122,8 +122,8 @@ impl<T: Tie> Node<T> {
     }
 }
 
-impl<T: Tie> Inner<T> {
-    /// Inserts into the child that the finger points to, or at the beginning of the one behind it.
+impl<T: MemberHandle> Inner<T> {
+    /// Inserts into the child that the finger points to, or at the beginning of the next one.
     fn insert_near(&mut self, score: f64, tie: T, pointer: Pointer<'_>) -> Near {
         let (mut kid, last) = (pointer.guess(), self.len() - 1);
         let Pointer { finger, level, is_last } = pointer;
@@ -145,8 +145,8 @@ impl<T: Tie> Inner<T> {
     }
 }
 
-/// Inserts behind the entry that the finger points to, if there is room.
-fn insert_near<T: Tie>(leaf: &mut Leaf<T>, score: f64, tie: T, pointer: Pointer<'_>) -> Near {
+/// Inserts behind the entry that the finger points to, if the leaf is not full.
+fn insert_near<T: MemberHandle>(leaf: &mut Leaf<T>, score: f64, tie: T, pointer: Pointer<'_>) -> Near {
     let sought = Sought { bytes: tie.bytes(), past_equal: false };
     match leaf.right_behind(pointer.guess(), NEAR_MAX, score, sought) {
         Some(place) if place == leaf.len() && !pointer.is_last => Near::Beyond,

@@ -1,44 +1,44 @@
-//! Hints: sixteen bits beside each handle that say where among equal scores to look first.
+//! Hints: sixteen bits beside each handle that give a starting point for searches among equal scores.
 //!
-//! Entries of equal score are ordered by bytes that lie elsewhere, and every look at them is likely a cache miss. So
-//! the handles of a node carry sixteen bits of those bytes in their own words: those that follow the bits which all
-//! members of the node have in common (`skip`). They lie where the handles lie, and leave two or three members of a
-//! node to look at.
+//! Entries of equal score are ordered by bytes that are stored elsewhere, and every read of them is probably a cache
+//! miss. Therefore the handles of a node carry sixteen bits of those bytes in their own words: the bits behind the
+//! common prefix of all members in the node (`skip`). The hints are adjacent, like the handles, and leave two or three
+//! members of a node to be read.
 //!
-//! **Hints can only cost time, never order.** Whatever they say, a place is only taken where comparisons of the bytes
-//! themselves, or the end of the equal scores, confirm it on both sides. So hints may be wrong at any time, as when a
-//! member with another beginning is sought or was just added, and needn't be corrected at once. If a node's hints are
-//! found to be out of order, or to say little, it is given new ones, if enough of its scores are equal.
+//! **Hints can only cost time, never order.** A place is used only if it is confirmed on both sides: by comparisons of
+//! the bytes themselves, or by the end of the equal scores. Therefore hints may be wrong at any time, for example if a
+//! member with another prefix is sought or was just added, and need not be corrected at once. If a node's hints are out
+//! of order or unselective, and enough of its scores are equal, it gets new ones.
 
 use std::cmp::Ordering;
 
-use super::Tie;
+use super::MemberHandle;
 
-/// Of how many handles the bytes are asked for at a time, when they decide. Measured with 400,000 members that
-/// share a hundred scores: finding a rank takes half as long as with halving.
+/// Number of handles to prefetch at a time if their bytes decide. Measured with 400,000 members that share a hundred
+/// scores: finding a rank takes half the time of a binary search.
 const TIES_AT_ONCE: usize = 8;
 
-/// Up to so many entries of equal score are compared without a look at their hints: they are all asked for at once
-/// anyway. Measured with ten members a score, up to eight makes no difference.
+/// Maximum number of entries of equal score that are compared without their hints, because all of them are prefetched
+/// at once anyway. Measured with ten members per score: values up to eight make no difference.
 pub(super) const UNHINTED_MAX: usize = 3;
 
-/// How many bytes that a node's members have in common are looked at when its hints are made: what that can cost for
-/// each of its up to 63 members, however long they are. Members with more in common are compared as if there were no
+/// Maximum length of the common prefix that is read to make a node's hints, in bytes. It limits the cost for each of
+/// the node's up to 63 members of any length. Members with a longer common prefix are compared as if there were no
 /// hints.
 const SKIP_BYTES_MAX: usize = 256;
-/// As many bits.
+/// The corresponding number of bits.
 pub(super) const SKIP_MAX: u32 = SKIP_BYTES_MAX as u32 * u8::BITS;
 
-/// What is sought among entries of equal score: where they end that have lower bytes than these.
+/// A target among entries of equal score: the place behind all entries with lower bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Sought<'a> {
     pub(super) bytes: &'a [u8],
-    /// Whether an entry of the same bytes counts as lower.
+    /// True if an entry with the same bytes counts as lower.
     pub(super) past_equal: bool,
 }
 
 impl Sought<'_> {
-    /// Whether an entry of these bytes and an equal score lies before what is sought.
+    /// Returns true if an entry with these bytes and an equal score is before the target.
     #[inline]
     pub(super) fn is_past(&self, bytes: &[u8]) -> bool {
         match bytes.cmp(self.bytes) {
@@ -48,8 +48,8 @@ impl Sought<'_> {
     }
 }
 
-/// The hint of these bytes: sixteen bits behind the first `skip`, as if zeros followed. Of members that have the
-/// skipped bits in common, a lower one never has a higher hint.
+/// Returns the hint of these bytes: sixteen bits behind the first `skip`, padded with zeros. Among members with the
+/// same skipped bits, a lower member never has a higher hint.
 #[inline]
 pub(super) fn hint_of(bytes: &[u8], skip: u32) -> u16 {
     let rest = bytes.get(skip as usize / 8..).unwrap_or_default();
@@ -61,8 +61,8 @@ pub(super) fn hint_of(bytes: &[u8], skip: u32) -> u16 {
     (u32::from_be_bytes(word) << (skip % 8) >> 16) as u16
 }
 
-/// How many bits all these handles' bytes have in common at their beginning.
-pub(super) fn bits_in_common<T: Tie>(ties: &[T]) -> u32 {
+/// Returns the number of leading bits that all these handles' bytes share.
+pub(super) fn bits_in_common<T: MemberHandle>(ties: &[T]) -> u32 {
     let Some((first, others)) = ties.split_first() else { return 0 };
     let first = first.bytes();
     others.iter().map(|tie| common_bits(first, tie.bytes())).min().unwrap_or(0)
@@ -76,21 +76,21 @@ fn common_bits(a: &[u8], b: &[u8]) -> u32 {
     }
 }
 
-/// How many of the handles, which are ascending by their bytes, have lower bytes than what is sought. The hints are
-/// those behind the first `skip` bits.
+/// Counts the handles with lower bytes than the target's; `ties` is ascending by bytes. The hints are the bits behind
+/// the first `skip`.
 #[inline]
-pub(super) fn hinted_ties_before<T: Tie>(ties: &[T], skip: u32, sought: Sought<'_>) -> usize {
+pub(super) fn hinted_ties_before<T: MemberHandle>(ties: &[T], skip: u32, sought: Sought<'_>) -> usize {
     if ties.len() <= UNHINTED_MAX {
         return ties_before(ties, sought);
     }
     let sought_hint = u64::from(hint_of(sought.bytes, skip));
-    // Counted instead of searched: the lines of a cold node are then loaded side by side.
+    // Counting instead of binary search lets a cold node's cache lines load in parallel.
     let (below, up_to) = ties.iter().fold((0, 0), |(below, up_to), tie| {
         let hint = u64::from(tie.hint());
         (below + one_if_less(hint, sought_hint), up_to + one_if_less(hint, sought_hint + 1))
     });
     let (below, up_to) = (below as usize, up_to as usize);
-    // With one more on either side, which confirm that the place lies between.
+    // One more entry on each side confirms that the place is between them.
     let (start, end) = (below.saturating_sub(1), ties.len().min(up_to + 1));
     let at = start + ties_before(&ties[start..end], sought);
     if at == start {
@@ -102,18 +102,18 @@ pub(super) fn hinted_ties_before<T: Tie>(ties: &[T], skip: u32, sought: Sought<'
     at
 }
 
-/// 1 if `a` is less than `b`, both far below 2^63; else 0. A difference instead of a comparison, which x86-64 at its
-/// lowest level can't do to several numbers of 64 bits at once: half the instructions.
+/// Returns 1 if `a` is less than `b`, both far below 2^63; otherwise 0. Uses a subtraction, because baseline x86-64 has
+/// no vector comparison of 64-bit numbers: half the instructions.
 #[inline]
 fn one_if_less(a: u64, b: u64) -> u64 {
     a.wrapping_sub(b) >> 63
 }
 
-/// As [`hinted_ties_before`], by comparisons alone.
+/// Like [`hinted_ties_before`], but without hints.
 ///
-/// Every look at bytes is likely a cache miss. So this doesn't halve the range step by step: it asks for the ends of
-/// eight parts side by side, and goes on in one of them. Two turns do for a node, in the time of two misses.
-pub(super) fn ties_before<T: Tie>(ties: &[T], sought: Sought<'_>) -> usize {
+/// Every read of bytes is probably a cache miss. Instead of a binary search, this prefetches the ends of eight parts in
+/// parallel, and continues in one of them. Two rounds are enough for a node, in the time of two misses.
+pub(super) fn ties_before<T: MemberHandle>(ties: &[T], sought: Sought<'_>) -> usize {
     let (mut start, mut end) = (0, ties.len());
     while start < end {
         let step = (end - start).div_ceil(TIES_AT_ONCE);

@@ -1,51 +1,54 @@
-//! Nodes: leaves and inner nodes, and how a change keeps them in order, counted and neither too full nor too empty.
+//! Nodes: leaves and inner nodes, and changes that keep them ordered, counted, and neither too full nor too empty.
 
 use std::mem::size_of;
 use std::ops::Range;
 
-use super::Tie;
+use super::MemberHandle;
 use super::entries::{NodeEntries, give_left, give_right, scores_below, slot_in};
 use super::finger::Finger;
 use super::hints::Sought;
 
-/// Entries of a leaf, so that it fills 1024 bytes with the allocator's header (16 bytes each, the length and `skip`).
-/// Measured with 400,000 members (`examples/zset_speed.rs`): from 31 to 127 entries, inserts take the same time within
-/// the noise; ranges take a third longer with 31, and a sixth less with 127, which a set just converted half fills.
+/// Entries of a leaf, chosen to fill 1024 bytes with the allocator's header (16 bytes per entry, the length and
+/// `skip`). Measured with 400,000 members (`examples/zset_speed.rs`): from 31 to 127 entries, inserts take the same
+/// time within the noise. Ranges take a third longer with 31 entries. They take a sixth less with 127, but a newly
+/// converted set fills only half of such a leaf.
 pub(super) const LEAF_MAX: usize = 63;
 
 const _: () = assert!(size_of::<Leaf<usize>>() <= 1024 - size_of::<usize>());
 
-/// Children of an inner node: 40 bytes each, the length and `skip`, just below 2048 bytes. Half as many are slower by
-/// a tenth.
+/// Children of an inner node: 40 bytes each, the length and `skip`, just below 2048 bytes. Half as many are a tenth
+/// slower.
 pub(super) const INNER_MAX: usize = 50;
 
-/// A node with fewer items than this fraction of its capacity is merged or filled up from a neighbour. A quarter, not
-/// a half, so that a set that shrinks and grows by turns doesn't merge and split by turns.
+/// Minimum number of items of a node; a node with fewer is merged with a neighbour or filled up from it. The minimum is
+/// a quarter of the capacity and not a half, so that a set that alternately shrinks and grows does not alternately
+/// merge and split.
 pub(super) const fn items_min(items_max: usize) -> usize {
     items_max / 4
 }
 
-/// Two neighbours with no more than this many items between them become one. Below the capacity, so that the next
-/// insert doesn't split it again.
+/// Maximum number of items of two neighbours that are merged. It is below the capacity, so that the next insertion does
+/// not split the node again.
 pub(super) const fn merged_max(items_max: usize) -> usize {
     items_max * 3 / 4
 }
 
-/// How full a node is made when a tree is built at once: room for a few inserts, little waste.
+/// Number of items per node when a tree is built at once: leaves space for a few insertions, and wastes little.
 pub(super) const fn build_fill(items_max: usize) -> usize {
     items_max * 7 / 8
 }
 
-// After neighbours share their items, neither is short of items again: this is what ends `Tree::mend`.
+// After neighbours share their items, neither is short of items again, which guarantees that `Tree::mend` ends.
 const _: () = assert!(merged_max(LEAF_MAX) / 2 >= items_min(LEAF_MAX));
 const _: () = assert!(merged_max(INNER_MAX) / 2 >= items_min(INNER_MAX));
 const _: () = assert!(items_min(INNER_MAX) >= 2);
 
-/// A leaf is nothing but its entries.
+/// A leaf consists of its entries only.
 pub(super) type Leaf<T> = NodeEntries<T, LEAF_MAX>;
 
-/// Where to cut a full node of `len` items into which one more goes at `at`. In the middle, except at the very ends of
-/// the tree: adding in ascending or descending order would otherwise leave half-empty nodes behind.
+/// Returns the index at which to split a full node of `len` items when one more is inserted at `at`: the middle, except
+/// at the ends of the tree, where insertions in ascending or descending order would otherwise leave half-empty nodes
+/// behind.
 pub(super) fn cut(len: usize, at: usize, edge: Edge) -> usize {
     match at {
         0 if edge.first => 0,
@@ -54,18 +57,18 @@ pub(super) fn cut(len: usize, at: usize, edge: Edge) -> usize {
     }
 }
 
-/// Whether a node is the first, or the last, of its level.
+/// Tells if a node is the first or the last of its level.
 #[derive(Clone, Copy)]
 pub(super) struct Edge {
     pub(super) first: bool,
     pub(super) last: bool,
 }
 
-/// The descent of an insertion from the root, and how far down it has come.
+/// The state of an insertion's descent from the root.
 pub(super) struct Descent<'a> {
-    /// Takes note of it.
+    /// Records the path.
     finger: &'a mut Finger,
-    /// The root's is 0.
+    /// The level; the root's is 0.
     level: usize,
     edge: Edge,
 }
@@ -77,7 +80,7 @@ impl<'a> Descent<'a> {
     }
 }
 
-/// A leaf when `Leaf`, and so on; `Empty` is the tree without entries, and the unused room of an inner node.
+/// A node. `Empty` is a tree without entries, or an unused place of an inner node.
 #[derive(Default)]
 pub(super) enum Node<T> {
     #[default]
@@ -86,15 +89,15 @@ pub(super) enum Node<T> {
     Inner(Box<Inner<T>>),
 }
 
-/// Children with what is known of each; `firsts.len` is their number.
+/// Children with their first entries and counts; `firsts.len` is their number.
 pub(super) struct Inner<T> {
     pub(super) firsts: NodeEntries<T, INNER_MAX>,
     pub(super) counts: [usize; INNER_MAX],
     pub(super) kids: [Node<T>; INNER_MAX],
 }
 
-impl<T: Tie> Node<T> {
-    /// Whether it should be merged with a neighbour, or filled up from it.
+impl<T: MemberHandle> Node<T> {
+    /// Returns true if it should be merged with a neighbour, or filled up from it.
     pub(super) fn is_short(&self) -> bool {
         match self {
             Self::Empty => false,
@@ -117,7 +120,7 @@ impl<T: Tie> Node<T> {
                 part.start >= part.end || visit(&leaf.scores()[part.clone()], &leaf.ties()[part])
             }
             Self::Inner(inner) => {
-                // The last child that begins below `min` may go on into the range.
+                // The last child with a first score below `min` may extend into the range.
                 let start = scores_below(inner.firsts.scores(), min).saturating_sub(1);
                 let end = scores_below(inner.firsts.scores(), max).max(start);
                 inner.kids[start..end].iter().all(|kid| kid.visit_scores(min, max, visit))
@@ -125,7 +128,7 @@ impl<T: Tie> Node<T> {
         }
     }
 
-    /// The number of entries below.
+    /// Number of entries below.
     pub(super) fn count(&self) -> usize {
         match self {
             Self::Empty => 0,
@@ -142,7 +145,7 @@ impl<T: Tie> Node<T> {
         }
     }
 
-    /// Inserts an entry that isn't there. What comes back is a new right neighbour, if the node had no room.
+    /// Inserts an entry that does not exist. Returns a new right neighbour if the node was full, otherwise `Empty`.
     pub(super) fn insert(&mut self, score: f64, tie: T, descent: Descent<'_>) -> Node<T> {
         match self {
             Self::Empty => *self = leaf_of(&[(score, tie)]),
@@ -160,7 +163,7 @@ impl<T: Tie> Node<T> {
         Self::Empty
     }
 
-    /// Removes an entry: whether it was there.
+    /// Removes an entry. Returns true if it was present.
     pub(super) fn remove(&mut self, score: f64, tie: T) -> bool {
         match self {
             Self::Empty => false,
@@ -182,7 +185,7 @@ impl<T: Tie> Node<T> {
         }
     }
 
-    /// Merges or fills up the short nodes on the way to `rank`, from below. Whether there was one.
+    /// Merges or fills up the short nodes on the path to `rank`, from the bottom. Returns true if there was one.
     pub(super) fn mend(&mut self, rank: usize) -> bool {
         let Self::Inner(inner) = self else { return false };
         let (kid, before) = inner.kid_of_rank(rank);
@@ -207,9 +210,14 @@ impl<T: Tie> Node<T> {
     }
 }
 
-/// Cuts a full leaf in two and inserts; the right half comes back.
+/// Splits a full leaf and inserts an entry. Returns the right half.
 #[cold]
-pub(super) fn split_leaf<T: Tie>(leaf: &mut Leaf<T>, at: usize, (score, tie): (f64, T), edge: Edge) -> Box<Leaf<T>> {
+pub(super) fn split_leaf<T: MemberHandle>(
+    leaf: &mut Leaf<T>,
+    at: usize,
+    (score, tie): (f64, T),
+    edge: Edge,
+) -> Box<Leaf<T>> {
     let left_len = cut(leaf.len(), at, edge);
     let mut right = Box::new(Leaf::empty((score, tie)));
     leaf.give_right(&mut right, leaf.len() - left_len);
@@ -221,13 +229,13 @@ pub(super) fn split_leaf<T: Tie>(leaf: &mut Leaf<T>, at: usize, (score, tie): (f
     right
 }
 
-impl<T: Tie> Inner<T> {
-    /// A node without children. `filler` goes into the unused room.
+impl<T: MemberHandle> Inner<T> {
+    /// Returns a node without children. `filler` fills the unused places.
     pub(super) fn empty(filler: (f64, T)) -> Self {
         Self { firsts: NodeEntries::empty(filler), counts: [0; INNER_MAX], kids: [const { Node::Empty }; INNER_MAX] }
     }
 
-    /// A node of these children: none of them empty, and at most [`INNER_MAX`].
+    /// Returns a node of these children: at most [`INNER_MAX`], each not empty.
     pub(super) fn of(kids: impl IntoIterator<Item = Node<T>>) -> Node<T> {
         let mut kids = kids.into_iter().peekable();
         let Some(first) = kids.peek().and_then(Node::first) else { return Node::Empty };
@@ -242,7 +250,7 @@ impl<T: Tie> Inner<T> {
         self.firsts.len()
     }
 
-    /// Inserts a child at `at`. There must be room.
+    /// Inserts a child at `at`. The node must not be full.
     pub(super) fn put(&mut self, at: usize, kid: Node<T>) {
         let Some((score, tie)) = kid.first() else { return };
         let len = self.len();
@@ -262,13 +270,13 @@ impl<T: Tie> Inner<T> {
         self.firsts.remove(range);
     }
 
-    /// The child that would hold this entry.
+    /// Returns the index of the child that would hold this entry.
     #[inline]
     pub(super) fn kid_of(&self, score: f64, bytes: &[u8]) -> usize {
         self.firsts.before(score, Sought { bytes, past_equal: true }).saturating_sub(1)
     }
 
-    /// The child that holds the entry of this rank, and how many entries lie before that child.
+    /// Returns the index of the child that holds the entry of this rank, and the number of entries before that child.
     pub(super) fn kid_of_rank(&self, rank: usize) -> (usize, usize) {
         let mut before = 0;
         for (kid, count) in self.counts[..self.len()].iter().enumerate() {
@@ -299,14 +307,14 @@ impl<T: Tie> Inner<T> {
         self.insert_kid(at + 1, new, edge)
     }
 
-    /// Sets what is known of a child's first entry.
+    /// Updates the stored first entry of a child.
     pub(super) fn refresh_first(&mut self, at: usize) {
         if let Some(first) = self.kids[at].first() {
             self.firsts.set(at, first);
         }
     }
 
-    /// Inserts a child that came of a split. What comes back is a new right neighbour, if there was no room.
+    /// Inserts a child that was split off. Returns a new right neighbour if the node was full, otherwise `Empty`.
     #[cold]
     pub(super) fn insert_kid(&mut self, at: usize, kid: Node<T>, edge: Edge) -> Node<T> {
         if self.len() < INNER_MAX {
@@ -340,7 +348,7 @@ impl<T: Tie> Inner<T> {
         true
     }
 
-    /// Children may be short afterwards, and this node may have none left.
+    /// Removes a range of ranks. Afterwards children may be short of items, and this node may have no child.
     pub(super) fn remove_ranks(&mut self, ranks: Range<usize>, removed: &mut impl FnMut(f64, T)) {
         let (mut before, mut emptied) = (0, 0..0);
         for at in 0..self.len() {
@@ -373,7 +381,7 @@ impl<T: Tie> Inner<T> {
         self.firsts.give_left(&mut right.firsts, n);
     }
 
-    /// If that child is short and has a neighbour: merges them, or shares their items. Whether it did.
+    /// Mends a short child that has a neighbour: merges them, or shares their items. Returns true if it did.
     pub(super) fn mend_kid(&mut self, at: usize) -> bool {
         if !self.kids[at].is_short() || self.len() < 2 {
             return false;
@@ -393,9 +401,9 @@ impl<T: Tie> Inner<T> {
     }
 }
 
-/// What two neighbours hold: all into `left`, if it fits well, or half to each.
-pub(super) fn share<T: Tie>(left: &mut Node<T>, right: &mut Node<T>) {
-    /// How many items go to the left, or else to the right.
+/// Redistributes the items of two neighbours: all into `left` if they fit well, otherwise half to each.
+pub(super) fn share<T: MemberHandle>(left: &mut Node<T>, right: &mut Node<T>) {
+    /// Returns the number of items to move to the left, and to the right; one of them is 0.
     pub(super) fn moves(left: usize, right: usize, items_max: usize) -> (usize, usize) {
         let half = (left + right) / 2;
         if left + right <= merged_max(items_max) {
@@ -415,18 +423,18 @@ pub(super) fn share<T: Tie>(left: &mut Node<T>, right: &mut Node<T>) {
             left.give_left(right, to_left);
             left.give_right(right, to_right);
         }
-        _ => debug_assert!(false, "neighbours are of one level"),
+        _ => debug_assert!(false, "neighbours have the same level"),
     }
 }
 
-/// Cuts `len` items into as few near-equal ranges of at most `fill` as there can be.
+/// Cuts `len` items into the smallest number of nearly equal ranges of at most `fill`.
 pub(super) fn spread(len: usize, fill: usize) -> impl Iterator<Item = Range<usize>> {
     let parts = len.div_ceil(fill);
     let bound = move |part: usize| (len / parts) * part + part.min(len % parts);
     (0..parts).map(move |part| bound(part)..bound(part + 1))
 }
 
-/// A leaf of some entries, at least one and at most [`LEAF_MAX`].
-pub(super) fn leaf_of<T: Tie>(entries: &[(f64, T)]) -> Node<T> {
+/// Returns a leaf of at least one and at most [`LEAF_MAX`] entries.
+pub(super) fn leaf_of<T: MemberHandle>(entries: &[(f64, T)]) -> Node<T> {
     Leaf::of(entries).map_or(Node::Empty, |leaf| Node::Leaf(Box::new(leaf)))
 }

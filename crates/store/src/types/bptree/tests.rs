@@ -1,15 +1,15 @@
-//! The tree against a sorted vector, and its invariants.
+//! Compares the tree with a sorted vector, and checks its invariants.
 
 use std::mem::size_of;
 
 use super::node::items_min;
 use super::*;
 
-/// Entries that can be written down: the bytes are the number, big-endian.
+/// Simple entries: the bytes are the number, big-endian.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Name([u8; 4]);
 
-impl Tie for Name {
+impl MemberHandle for Name {
     fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -19,7 +19,7 @@ fn name(n: u32) -> Name {
     Name(n.to_be_bytes())
 }
 
-/// A small generator (xorshift64*), so that a failure replays.
+/// A small generator (xorshift64*), so that failures are reproducible.
 struct Rng(u64);
 
 impl Rng {
@@ -31,7 +31,7 @@ impl Rng {
     }
 }
 
-/// What the tree must equal: the entries in a sorted vector.
+/// The model that the tree must equal: the entries in a sorted vector.
 #[derive(Default)]
 struct Model(Vec<(f64, Name)>);
 
@@ -42,7 +42,7 @@ impl Model {
     }
 }
 
-/// Checks every invariant below `node`; the depth comes back.
+/// Checks every invariant below `node`, and returns its depth.
 fn check_node(node: &Node<Name>, entries: &mut Vec<(f64, Name)>) -> usize {
     match node {
         Node::Empty => 0,
@@ -62,7 +62,7 @@ fn check_node(node: &Node<Name>, entries: &mut Vec<(f64, Name)>) -> usize {
                     depth
                 })
                 .collect();
-            assert!(depths.iter().all(|depth| *depth == depths[0]), "leaves lie at one depth");
+            assert!(depths.iter().all(|depth| *depth == depths[0]), "all leaves have the same depth");
             assert!(inner.kids[inner.len()..].iter().all(|kid| matches!(kid, Node::Empty)));
             depths[0] + 1
         }
@@ -74,10 +74,10 @@ fn check(tree: &Tree<Name>, model: &Model) {
     check_node(&tree.root, &mut entries);
     assert_eq!(entries, model.0);
     assert_eq!(tree.len(), model.0.len());
-    assert!(!matches!(&tree.root, Node::Inner(inner) if inner.len() < 2), "a root has a choice");
+    assert!(!matches!(&tree.root, Node::Inner(inner) if inner.len() < 2), "an inner root has several children");
 }
 
-/// No node on the way to this rank is short, but the root.
+/// Checks that no node on the path to this rank is short, except for the root.
 fn check_path(tree: &Tree<Name>, rank: usize) {
     let (mut node, mut left) = (&tree.root, rank);
     while let Node::Inner(inner) = node {
@@ -87,7 +87,7 @@ fn check_path(tree: &Tree<Name>, rank: usize) {
     }
 }
 
-/// All lookups, at a random place.
+/// Checks all lookups at a random place.
 fn check_lookups(tree: &Tree<Name>, model: &Model, rng: &mut Rng, names: usize, scores: usize) {
     let (score, tie) = (rng.below(scores) as f64, name(rng.below(names) as u32));
     let before = |f: &dyn Fn(f64, Name) -> bool| model.0.iter().filter(|(s, t)| f(*s, *t)).count();
@@ -106,7 +106,7 @@ fn check_lookups(tree: &Tree<Name>, model: &Model, rng: &mut Rng, names: usize, 
     let wanted = &model.0[start.min(end_cut)..end_cut];
     assert!(tree.iter(start..end, false).eq(wanted.iter().copied()));
     assert!(tree.iter(start..end, true).eq(wanted.iter().rev().copied()));
-    // Entries are not taken one by one in these, but leaf by leaf.
+    // `for_each` iterates leaf by leaf, not entry by entry.
     for reverse in [false, true] {
         let mut all = Vec::new();
         tree.iter(start..end, reverse).for_each(|entry| all.push(entry));
@@ -114,7 +114,7 @@ fn check_lookups(tree: &Tree<Name>, model: &Model, rng: &mut Rng, names: usize, 
     }
 }
 
-/// One random operation on both.
+/// Runs one random operation on both.
 fn step(tree: &mut Tree<Name>, model: &mut Model, rng: &mut Rng, names: usize, scores: usize, grow: bool) {
     let tie = name(rng.below(names) as u32);
     let old = model.0.iter().position(|(_, t)| *t == tie);
@@ -149,7 +149,7 @@ fn step(tree: &mut Tree<Name>, model: &mut Model, rng: &mut Rng, names: usize, s
 fn random_steps(seed: u64, steps: usize, names: usize, scores: usize) {
     let (mut tree, mut model, mut rng) = (Tree::new(), Model::default(), Rng(seed));
     for at in 0..steps {
-        // The mix changes by turns, so that the tree grows high and becomes low again.
+        // Phases of growth and shrinking alternate, so that the tree becomes high and low again.
         step(&mut tree, &mut model, &mut rng, names, scores, (at / names) % 3 < 2);
         if at % 16 == 0 {
             check_lookups(&tree, &model, &mut rng, names, scores);
@@ -162,7 +162,7 @@ fn random_steps(seed: u64, steps: usize, names: usize, scores: usize) {
 }
 
 #[test]
-fn agrees_with_a_sorted_vector() {
+fn a_tree_agrees_with_a_sorted_vector() {
     let steps = 30_000;
     for (seed, names, scores) in [(1, 300, 1), (2, 300, 5), (3, 3000, 1000), (4, 8000, 1_000_000), (5, 8000, 1)] {
         random_steps(seed, steps, names, scores);
@@ -170,7 +170,7 @@ fn agrees_with_a_sorted_vector() {
 }
 
 #[test]
-fn ends_of_the_tree_stay_full() {
+fn insertions_in_order_leave_full_nodes() {
     for step in [1.0, -1.0] {
         let mut tree = Tree::new();
         let len = 20_000;
@@ -186,7 +186,7 @@ fn ends_of_the_tree_stay_full() {
 }
 
 #[test]
-fn built_at_once() {
+fn a_tree_built_at_once_is_valid() {
     for len in [0, 1, 55, 56, 2750, 10_000] {
         let entries: Vec<_> = (0..len).map(|n| (f64::from(n / 10), name(n))).collect();
         let tree = Tree::from_sorted(&entries);
@@ -195,7 +195,7 @@ fn built_at_once() {
 }
 
 #[test]
-fn every_range_of_ranks_can_go() {
+fn every_range_of_ranks_can_be_removed() {
     let len = 9000;
     let entries: Vec<_> = (0..len).map(|n| (f64::from(n), name(n))).collect();
     let mut rng = Rng(7);
@@ -216,7 +216,7 @@ fn every_range_of_ranks_can_go() {
 }
 
 #[test]
-fn short_nodes_dont_pile_up() {
+fn short_nodes_do_not_accumulate() {
     let mut tree = Tree::from_sorted(&(0..50_000).map(|n| (f64::from(n), name(n))).collect::<Vec<_>>());
     let mut rng = Rng(9);
     while tree.len() > 1000 {
@@ -228,7 +228,7 @@ fn short_nodes_dont_pile_up() {
 }
 
 #[test]
-fn infinities_and_zeros() {
+fn infinities_and_zeros_are_ordered() {
     let mut tree = Tree::new();
     for (n, score) in [f64::INFINITY, -0.0, f64::NEG_INFINITY, 0.0, f64::MIN_POSITIVE].into_iter().enumerate() {
         tree.insert(score, name(n as u32));
@@ -237,5 +237,5 @@ fn infinities_and_zeros() {
     assert_eq!(order, [2, 1, 3, 4, 0].map(name));
     assert_eq!(tree.entries_before(Boundary::BeforeScore(0.0)), 1);
     assert_eq!(tree.entries_before(Boundary::AfterScore(-0.0)), 3);
-    assert!(tree.remove(0.0, name(1)), "either zero finds it");
+    assert!(tree.remove(0.0, name(1)), "both zeros find it");
 }

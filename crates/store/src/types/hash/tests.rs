@@ -5,7 +5,7 @@ use crate::random::Random;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Few enough fields to come again; some integers, a few long ones.
+/// Returns one of few fields, so that they recur; some are integers, a few are long.
 fn field(random: &mut Random) -> Vec<u8> {
     match random.below(40) {
         0 => vec![b'x'; 9 + random.below(2)],
@@ -14,7 +14,7 @@ fn field(random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// Values of lengths that change the form of a length or the allocation, seldom.
+/// Returns a value; a few have lengths that change the form of a length or the allocation.
 fn value(random: &mut Random) -> Vec<u8> {
     match random.below(60) {
         0 => vec![b'v'; [10, 253, 254, 300, 70_000][random.below(5)]],
@@ -34,7 +34,7 @@ fn check(hash: &Hash, model: &Model) {
     assert!(&pairs.into_iter().collect::<Model>() == model);
 }
 
-/// A whole iteration by cursor.
+/// Runs a whole iteration by cursor.
 fn scan_all(hash: &Hash) -> Model {
     let (mut cursor, mut found) = (0, Model::new());
     loop {
@@ -69,7 +69,7 @@ fn change(hash: &mut Hash, model: &mut Model, limits: &HashLimits, random: &mut 
     }
 }
 
-/// Runs random operations with these limits, and expects to see all these forms.
+/// Runs random operations with these limits, and expects to see exactly these forms.
 fn behaves_like_a_map(limits: HashLimits, forms: &[&str]) {
     let mut seen = BTreeSet::new();
     for seed in 0..if cfg!(miri) { 4 } else { 200 } {
@@ -102,7 +102,7 @@ fn a_hash_in_any_form_behaves_like_a_map() {
 
 const TINY: HashLimits = HashLimits { listpack_entries: 2, listpack_value: 5 };
 
-/// Inserts pairs of words one by one, and compares the form and the pairs in their order afterwards.
+/// Inserts pairs of words one by one, then compares the form and the pairs in order.
 fn check_form(words: &str, form: &str, order: Option<&str>) {
     let mut hash = Hash::new();
     let words: Vec<_> = words.split(' ').collect();
@@ -125,7 +125,7 @@ fn forms_change_where_redis_changes_them() {
     check_form("abcdef 1", "hashtable", None);
     check_form("a 123456", "hashtable", None);
     check_form("a 1 a 123456 a 1", "hashtable", Some("a 1"));
-    // A value is no field.
+    // A value is not found as a field.
     check_form("a b b a", "listpack", Some("a b b a"));
 }
 
@@ -138,7 +138,7 @@ fn check_prepared(expected: usize, longest: usize, form: &str) {
 }
 
 #[test]
-fn a_hint_chooses_the_form() {
+fn preparing_chooses_the_form() {
     check_prepared(2, 5, "listpack");
     check_prepared(3, 5, "hashtable");
     check_prepared(2, 6, "hashtable");
@@ -153,7 +153,7 @@ fn forms_do_not_change_back() {
 }
 
 #[test]
-fn memory_is_what_the_allocations_take() {
+fn memory_is_the_size_of_the_allocations() {
     let mut hash = Hash::new();
     assert_eq!(hash.memory_bytes(), 0);
     for i in 0..100 {

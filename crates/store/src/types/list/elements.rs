@@ -1,4 +1,4 @@
-//! Walking a range of a list's elements from both ends.
+//! Iteration over a range of a list's elements from both ends.
 
 use std::iter::FusedIterator;
 use std::ops::Range;
@@ -7,13 +7,13 @@ use crate::types::packed::{self, Item};
 
 use super::List;
 
-/// The elements of a range of a list, from either end.
+/// Iterates over the elements of a range of a list, from either end.
 #[derive(Clone, Debug)]
 pub struct Elements<'a> {
     list: &'a List,
     left: Range<usize>,
-    /// Where to go on at either end; none before the first element is asked for there, so that a range read from one
-    /// end only isn't sought from the other.
+    /// The position at each end. None until the first element is requested there, so that a range read from one end is
+    /// not located from the other.
     front: Option<Cursor<'a>>,
     back: Option<Cursor<'a>>,
 }
@@ -33,14 +33,14 @@ impl<'a> Elements<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// In front of the element with this index.
+    /// Returns a cursor in front of the element with this index.
     fn before(list: &'a List, index: usize) -> Option<Self> {
         let (node, within) = list.locate(index)?;
         let run = list.run(node)?.suffix(list.run_len(node), within);
         Some(Self { node, run })
     }
 
-    /// Behind the element with this index.
+    /// Returns a cursor behind the element with this index.
     fn behind(list: &'a List, index: usize) -> Option<Self> {
         let (node, within) = list.locate(index)?;
         let run = list.run(node)?.prefix(list.run_len(node), within + 1);

@@ -1,5 +1,5 @@
-//! A node of a list: a run of items in a buffer with slack at both ends, so that pushing and popping at either end
-//! moves nothing.
+//! A node of a list: a sequence of items in a buffer with slack at both ends, so that pushes and pops at either end
+//! move no items.
 //!
 //! ```text
 //! 0            start                                end          buffer.len()
@@ -8,61 +8,61 @@
 //! +--------------+-----------------------------------+--------------+
 //! ```
 //!
-//! Knows its own items only, not which limits hold and not how long the list is.
+//! This module knows only a node's items, not the limits or the length of the list.
 
 use crate::types::packed::{self, Item, Packed};
 
 use super::End;
 
-/// The smallest buffer, in bytes: below it, growing costs more than it saves.
+/// Minimum size of a buffer, in bytes: below it, growing costs more than it saves.
 const BUFFER_BYTES_MIN: usize = 64;
-/// Buffers grow by a half up to this size in bytes, the largest that `list-max-listpack-size` gives a node; beyond,
-/// where only single large elements and large batches lead, by an eighth.
+/// Up to this size in bytes buffers grow by a half. It is the maximum that `list-max-listpack-size` allows for a node;
+/// only large elements and large batches exceed it. Beyond it buffers grow by an eighth.
 const HALVES_BYTES_MAX: usize = 64 * 1024;
 
-/// A run of items with slack at both ends.
+/// A sequence of items with slack at both ends.
 #[derive(Clone, Debug, Default)]
 pub struct ListNode {
     buffer: Box<[u8]>,
     start: u32,
     end: u32,
     count: u32,
-    /// Its number in the walk of a snapshot: see `walk`. It stays when the walk has ended.
+    /// Its number in the walk of a snapshot: see `walk`. It stays after the walk has ended.
     number: u32,
 }
 
-// A long list is a ring of these; the smaller, the less a node of 8 KB costs beside its elements.
+// A long list is a ring of nodes, so the node's size is an overhead per 8 KB of elements.
 const _: () = assert!(size_of::<ListNode>() == 32);
 
 impl ListNode {
-    /// Its number in the walk of a snapshot.
+    /// Returns its number in the walk of a snapshot.
     #[inline]
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Gives it a number in the walk of a snapshot, or none, which is 0.
+    /// Sets its number in the walk of a snapshot; 0 means none.
     #[inline]
     pub fn set_number(&mut self, number: u32) {
         self.number = number;
     }
 
-    /// How many items there are.
+    /// Number of items.
     pub fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// The items' bytes.
+    /// Returns the items' bytes.
     pub fn items(&self) -> &[u8] {
         &self.buffer[self.start as usize..self.end as usize]
     }
 
-    /// The size of the items in bytes, without slack.
+    /// Size of the items in bytes, without slack.
     pub fn bytes(&self) -> usize {
         (self.end - self.start) as usize
     }
 
-    /// The size of the buffer in bytes, slack included.
+    /// Size of the buffer in bytes, including slack.
     pub fn capacity(&self) -> usize {
         self.buffer.len()
     }
@@ -76,7 +76,7 @@ impl ListNode {
         self.count += 1;
     }
 
-    /// Takes `size` bytes of slack at an end and returns where they begin.
+    /// Takes `size` bytes of slack at an end and returns their offset.
     #[inline]
     fn open(&mut self, end: End, size: usize) -> usize {
         match end {
@@ -98,11 +98,11 @@ impl ListNode {
         }
     }
 
-    /// Makes sure that there are `size` bytes of slack at an end.
+    /// Ensures `size` bytes of slack at an end.
     ///
-    /// A larger buffer has all its slack at that end, since most lists grow at one. Where the other end has slack
-    /// enough that sliding the items pays (an eighth of them, so that each byte pushed moves at most 16), it is shared
-    /// evenly, for the list is then a queue or grows at both.
+    /// If the other end has enough slack, the items slide and both ends get equal slack, because the list is a queue or
+    /// grows at both ends. Enough means an eighth of the items' size, so that each pushed byte moves at most 16.
+    /// Otherwise a larger buffer gets all its slack at this end, because most lists grow at one end.
     #[cold]
     fn make_room(&mut self, end: End, size: usize) {
         let used = self.bytes();
@@ -121,13 +121,13 @@ impl ListNode {
         self.end = (start + used) as u32;
     }
 
-    /// Moves the items within the buffer so that they begin at `start`, which it returns.
+    /// Moves the items within the buffer to `start`, and returns it.
     fn slide(&mut self, start: usize) -> usize {
         self.buffer.copy_within(self.start as usize..self.end as usize, start);
         start
     }
 
-    /// Moves the items into a new buffer so that they begin at `start`, which it returns.
+    /// Moves the items into a new buffer at `start`, and returns it.
     fn move_to(&mut self, capacity: usize, start: usize) -> usize {
         let mut buffer = vec![0; capacity];
         buffer[start..start + self.bytes()].copy_from_slice(self.items());
@@ -135,7 +135,8 @@ impl ListNode {
         start
     }
 
-    /// Resizes the buffer, at its back and in place where the allocator can. The items then begin at 0, as it returns.
+    /// Resizes the buffer at its back, in place if the allocator can. The items begin at 0 afterwards, which it
+    /// returns.
     fn extend_to(&mut self, capacity: usize) -> usize {
         self.slide(0);
         let mut buffer = std::mem::take(&mut self.buffer).into_vec();
@@ -145,7 +146,7 @@ impl ListNode {
         0
     }
 
-    /// Gives slack back that is worth the trouble, when no more is expected to be pushed.
+    /// Frees slack, if it is large enough, when no more pushes are expected.
     pub fn seal(&mut self) {
         if self.capacity() - self.bytes() > self.bytes() / 16 {
             let used = self.bytes();
@@ -154,7 +155,7 @@ impl ListNode {
         }
     }
 
-    /// Removes the item at an end after handing it to `visit`; none in an empty node.
+    /// Removes the item at an end after passing it to `visit`; returns None if the node is empty.
     #[inline]
     pub fn pop_with<R>(&mut self, end: End, visit: impl FnOnce(Item<'_>) -> R) -> Option<R> {
         let items = self.items();
@@ -179,14 +180,14 @@ impl ListNode {
         Some(result)
     }
 
-    /// Puts an item before the one with this index, or at the end.
+    /// Inserts an item before the one with this index, or at the end.
     pub fn insert(&mut self, index: usize, item: Item<'_>) {
         let at = self.offset_of(index);
         packed::encode(item, self.splice(at, 0, packed::encoded_len(item)));
         self.count += 1;
     }
 
-    /// Replaces the item with this index, which exists.
+    /// Replaces the item with this index, which must exist.
     pub fn set(&mut self, index: usize, item: Item<'_>) {
         let at = self.offset_of(index);
         let old = packed::size(&self.items()[at..]);
@@ -223,8 +224,8 @@ impl ListNode {
         self.count += other.count;
     }
 
-    /// Removes up to `max` items equal to `needle`, from an end on, and returns how many there were. What stays is
-    /// moved once, towards that end.
+    /// Removes up to `max` items equal to `needle`, beginning at an end, and returns their number. The remaining items
+    /// move once, towards that end.
     pub fn remove_equal(&mut self, end: End, needle: Item<'_>, max: usize) -> usize {
         match end {
             End::Left => self.remove_equal_from_left(needle, max),
@@ -273,17 +274,18 @@ impl ListNode {
         removed
     }
 
-    /// The node's items as a packed block.
+    /// Converts the node's items to a packed block.
     pub fn into_packed(self) -> Packed {
         Packed::of_items(self.items(), self.len())
     }
 
-    /// Where the item with this index begins among the items, or where they end.
+    /// Returns the offset of the item with this index among the items, or of their end.
     fn offset_of(&self, index: usize) -> usize {
         packed::offset_of(self.items(), self.len(), index)
     }
 
-    /// Replaces `removed` bytes at an offset among the items by `added` bytes to be filled, which it returns.
+    /// Replaces `removed` bytes at an offset among the items by `added` bytes, and returns these for the caller to
+    /// fill.
     fn splice(&mut self, offset: usize, removed: usize, added: usize) -> &mut [u8] {
         let tail = self.bytes() - offset - removed;
         if added > removed {
@@ -297,17 +299,23 @@ impl ListNode {
     }
 }
 
-impl From<Packed> for ListNode {
-    fn from(block: Packed) -> Self {
-        let buffer: Box<[u8]> = Box::from(block.items());
-        Self { start: 0, end: buffer.len() as u32, buffer, count: block.len() as u32, number: 0 }
+impl ListNode {
+    /// Returns a node of `count` items that are encoded in these bytes.
+    pub fn of_items(items: &[u8], count: usize) -> Self {
+        Self { start: 0, end: items.len() as u32, buffer: Box::from(items), count: count as u32, number: 0 }
     }
 }
 
-/// The size of a buffer that holds `used` bytes and is to hold `needed`: half as much again, but not beyond a power of
-/// two, since the limits of nodes are such and a full node should have no slack.
+impl From<Packed> for ListNode {
+    fn from(block: Packed) -> Self {
+        Self::of_items(block.items(), block.len())
+    }
+}
+
+/// Returns the size of a buffer that holds `used` bytes and needs `needed`: half as much again, but not beyond a power
+/// of two, because the limits of nodes are powers of two and a full node should have no slack.
 fn grown(used: usize, needed: usize) -> usize {
-    // A first element that is large most likely has the node for itself.
+    // A large first element most likely stays alone in its node.
     if used == 0 && needed > BUFFER_BYTES_MIN * 16 {
         needed
     } else if needed <= HALVES_BYTES_MAX {

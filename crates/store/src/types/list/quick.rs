@@ -1,8 +1,8 @@
 //! The large form of a list: a ring of nodes.
 //!
-//! Where a push, an insertion or a merge puts an element follows Redis's quicklist, so that `OBJECT ENCODING` and the
-//! nodes of a snapshot come out as its would: nodes are filled up to the limit, are not merged when they empty, and
-//! disappear with their last element.
+//! Pushes, insertions and merges choose nodes like Redis's quicklist, so that `OBJECT ENCODING` and the nodes of a
+//! snapshot equal Redis's: nodes are filled up to the limit, are not merged when they become emptier, and disappear
+//! with their last element.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,65 +14,68 @@ use super::walk::{self, ListWalk};
 use super::{End, ListLimits};
 use crate::snapshot::{Budget, ElementSink, Step};
 
-/// What Redis adds to an element's length when it asks whether it fits a node, in bytes. An upper bound of an item's
-/// head and back length for the elements that fit one at all.
+/// Bytes that Redis adds to an element's length when it checks for space in a node. It is an upper bound for an item's
+/// head and back length, for elements that fit into a node.
 const ITEM_OVERHEAD_BYTES: usize = 8;
 
-/// What replacing an element may make of a node, in bytes. Limits aren't asked then, so that a replacement costs no
-/// more than its node; but a node has to stay far below 4 GiB, and where elements are this large nothing is lost by
-/// giving each a node of its own.
+/// Number of bytes by which an integer's digits may be longer than its item: of 20 and 10 bytes.
+const INT_GROWTH_BYTES_MAX: usize = 10;
+
+/// Maximum size of a node after an element is replaced, in bytes. Replacements ignore the limits, so that their cost is
+/// bounded by one node. But a node must stay far below 4 GiB, and elements of this size can have their own nodes
+/// without loss.
 const REPLACED_NODE_BYTES_MAX: usize = 1 << 20;
 
-/// A ring of nodes, none of them empty.
+/// A ring of nodes, each of them not empty.
 #[derive(Default)]
 pub struct Quick {
     nodes: VecDeque<ListNode>,
-    /// The number of elements.
+    /// Number of elements.
     len: usize,
-    /// The capacity of all nodes' buffers together, in bytes.
+    /// Total capacity of all nodes' buffers, in bytes.
     buffers: usize,
     /// The walk of a snapshot that is saving it.
     walk: Option<Box<ListWalk>>,
 }
 
 impl Quick {
-    /// Whether a snapshot is saving it in pieces.
+    /// Returns true while a snapshot saves it in pieces.
     pub fn has_walk(&self) -> bool {
         self.walk.is_some()
     }
 
-    /// Begins to save it in pieces, or gives that up.
+    /// Begins to save it in pieces, or stops that.
     pub fn set_walk(&mut self, elements: Option<Box<dyn ElementSink>>) {
         self.walk = elements.map(|elements| ListWalk::begin(elements, &mut self.nodes));
     }
 
-    /// Saves a piece. Says why that has stopped before the end.
+    /// Saves a piece. Returns the reason if it stopped before the end.
     pub fn save_piece(&mut self, budget: &mut Budget) -> Option<Step> {
         walk::step(&mut self.walk, &self.nodes, budget)
     }
 
-    /// The number of nodes.
+    /// Number of nodes.
     pub fn node_count(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The number of elements.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The nodes, first to last.
+    /// Returns the nodes, first to last.
     pub fn nodes(&self) -> &VecDeque<ListNode> {
         &self.nodes
     }
 
-    /// What the ring and its nodes have allocated, in bytes.
+    /// Bytes allocated for the ring and its nodes.
     pub fn allocated(&self) -> usize {
         self.buffers + self.nodes.capacity() * size_of::<ListNode>()
     }
 
-    /// The only node, taken out, where there is exactly one and `fits` says so. A snapshot that is saving the list keeps
-    /// it in this form.
+    /// Takes out the only node, if there is exactly one and `fits` returns true. A list that a snapshot is saving keeps
+    /// this form.
     pub fn take_only(&mut self, fits: impl FnOnce(&ListNode) -> bool) -> Option<ListNode> {
         if self.has_walk() || self.nodes.len() != 1 || !self.nodes.front().is_some_and(fits) {
             return None;
@@ -101,16 +104,31 @@ impl Quick {
         self.len += 1;
     }
 
+    /// Adds a node of these items behind the last one, if that has no room for the first item of `first_bytes` bytes. Otherwise returns
+    /// false.
+    pub fn push_block(&mut self, items: &[u8], count: usize, first_bytes: usize, limits: ListLimits) -> bool {
+        if self.nodes.back().is_some_and(|node| has_room(node, first_bytes, limits)) {
+            return false;
+        }
+        self.add_node(End::Right, ListNode::of_items(items, count));
+        self.len += count;
+        true
+    }
+
     #[cold]
     fn push_node(&mut self, end: End, item: Item<'_>) {
         let mut node = ListNode::default();
         node.push(end, item);
+        self.add_node(end, node);
+    }
+
+    fn add_node(&mut self, end: End, node: ListNode) {
         self.buffers += node.capacity();
         match end {
             End::Left => self.nodes.push_front(node),
             End::Right => self.nodes.push_back(node),
         }
-        // The node that was at this end until now is full.
+        // The previous node at this end is full.
         let full = match end {
             End::Left => 1,
             End::Right => self.nodes.len().wrapping_sub(2),
@@ -118,7 +136,7 @@ impl Quick {
         self.change(full, ListNode::seal);
     }
 
-    /// Removes the element at an end after handing it to `visit`.
+    /// Removes the element at an end after passing it to `visit`.
     #[inline]
     pub fn pop_with<R>(&mut self, end: End, visit: impl FnOnce(Item<'_>) -> R) -> Option<R> {
         let node = match end {
@@ -136,7 +154,8 @@ impl Quick {
         result
     }
 
-    /// The node that holds the element with this index and the element's index there, sought from the nearer end.
+    /// Returns the node that holds the element with this index, and the element's index there. Searches from the nearer
+    /// end.
     pub fn locate(&self, index: usize) -> Option<(usize, usize)> {
         if index >= self.len {
             return None;
@@ -166,7 +185,7 @@ impl Quick {
         None
     }
 
-    /// Replaces the element with this index, if there is one, by one of `len` bytes.
+    /// Replaces the element with this index, if it exists, by one of `len` bytes.
     pub fn set(&mut self, index: usize, item: Item<'_>, len: usize) {
         let Some((at, within)) = self.locate(index) else { return };
         let node = &self.nodes[at];
@@ -177,7 +196,7 @@ impl Quick {
         }
     }
 
-    /// Replaces an element by one that gets a node of its own, between what was before and what was behind it.
+    /// Replaces an element by one in its own node, between the elements before and after it.
     fn set_apart(&mut self, at: usize, within: usize, item: Item<'_>) {
         let mut tail = ListNode::default();
         self.change(at, |node| tail = node.split_off(within));
@@ -194,7 +213,7 @@ impl Quick {
         }
     }
 
-    /// Puts an element of `len` bytes beside the one with this index: to its left or to its right.
+    /// Inserts an element of `len` bytes beside the one with this index, to its left or to its right.
     pub fn insert(&mut self, pivot: usize, side: End, item: Item<'_>, len: usize, limits: ListLimits) {
         let Some((at, within)) = self.locate(pivot) else { return };
         let index = if side == End::Left { within } else { within + 1 };
@@ -211,7 +230,7 @@ impl Quick {
         }
     }
 
-    /// Puts an element at the near end of the neighbour, where that has room, or else into a node of its own at `at`.
+    /// Inserts an element at the near end of the neighbour, if that is not full, otherwise into a new node at `at`.
     fn insert_between(
         &mut self,
         at: usize,
@@ -233,8 +252,8 @@ impl Quick {
         }
     }
 
-    /// Cuts a full node in two where the element belongs, adds it to the half that its pivot isn't in, and merges what
-    /// fits together about the half that the pivot is in.
+    /// Splits a full node at the element's place, adds the element to the half without its pivot, and merges small
+    /// neighbours around the half with the pivot.
     fn insert_splitting(&mut self, at: usize, index: usize, side: End, item: Item<'_>, limits: ListLimits) {
         let mut tail = ListNode::default();
         self.change(at, |node| tail = node.split_off(index));
@@ -247,8 +266,8 @@ impl Quick {
         self.merge_about(centre, limits);
     }
 
-    /// Merges neighbours that fit one node together, in Redis's order: the two before the centre, the two after it, the
-    /// centre with the one before it, and the result with the one after it.
+    /// Merges neighbours that fit together into one node, in Redis's order: the two before the centre, the two after
+    /// it, the centre with the one before it, and the result with the one after it.
     fn merge_about(&mut self, centre: usize, limits: ListLimits) {
         let mut centre = centre;
         if centre >= 2 && self.merge(centre - 2, limits) {
@@ -261,7 +280,7 @@ impl Quick {
         self.merge(centre, limits);
     }
 
-    /// Merges a node with the one after it, if there are both and the limits allow it.
+    /// Merges a node with the next one, if both exist and the limits allow it. Returns true if it did.
     fn merge(&mut self, at: usize, limits: ListLimits) -> bool {
         let (Some(left), Some(right)) = (self.nodes.get(at), self.nodes.get(at + 1)) else { return false };
         if limits.exceeded(left.bytes() + right.bytes(), left.len() + right.len()) {
@@ -273,7 +292,7 @@ impl Quick {
         true
     }
 
-    /// Removes up to `max` elements equal to `needle`, from an end on, and returns how many there were.
+    /// Removes up to `max` elements equal to `needle`, beginning at an end, and returns their number.
     pub fn remove_equal(&mut self, end: End, needle: Item<'_>, max: usize) -> usize {
         let mut removed = 0;
         let mut drained = false;
@@ -302,7 +321,7 @@ impl Quick {
         removed
     }
 
-    /// Removes the first `front` elements and the last `back` ones, which together are not more than there are.
+    /// Removes the first `front` and the last `back` elements, in total at most the number of elements.
     pub fn trim(&mut self, front: usize, back: usize) {
         self.len -= front + back;
         let mut rest = front;
@@ -319,7 +338,7 @@ impl Quick {
         self.change(self.nodes.len().wrapping_sub(1), |node| node.truncate(node.len() - rest));
     }
 
-    /// Applies a change to a node, if there is that node, and keeps the sum of capacities right.
+    /// Applies a change to a node, if it exists, and updates the total capacity.
     fn change(&mut self, at: usize, change: impl FnOnce(&mut ListNode)) {
         if let Some(node) = self.nodes.get_mut(at) {
             if let Some(walk) = &mut self.walk {
@@ -349,7 +368,7 @@ impl Quick {
         Some(node)
     }
 
-    /// Removes a node that is not looked at any more.
+    /// Removes a node without returning it.
     fn drop_node(&mut self, at: usize) {
         let Some(node) = self.nodes.remove(at) else { return };
         self.buffers -= node.capacity();
@@ -359,7 +378,7 @@ impl Quick {
     }
 }
 
-/// The copy is no part of the snapshot that is saving the original.
+/// The copy does not belong to the snapshot that is saving the original.
 impl Clone for Quick {
     fn clone(&self) -> Self {
         Self { nodes: self.nodes.clone(), len: self.len, buffers: self.buffers, walk: None }
@@ -372,7 +391,7 @@ impl fmt::Debug for Quick {
     }
 }
 
-/// A list's only node becomes a ring.
+/// Converts a list's only node to a ring.
 impl From<ListNode> for Quick {
     fn from(node: ListNode) -> Self {
         let mut quick = Self { len: node.len(), ..Self::default() };
@@ -383,14 +402,23 @@ impl From<ListNode> for Quick {
     }
 }
 
-/// Whether an element of `len` bytes may be added to a node.
+/// Returns true if pushes one after the other fill one node with these items.
+pub fn fits_one_node(items: &[u8], count: usize, limits: ListLimits) -> bool {
+    let last_at = items.len() - packed::size_before(items);
+    let last_bytes = packed::decode(&items[last_at..]).0.text_len();
+    // The text of an integer before the last item may be longer than its encoding.
+    let last_push = last_at + last_bytes.max(INT_GROWTH_BYTES_MAX) + ITEM_OVERHEAD_BYTES;
+    !limits.exceeded(last_push, count)
+}
+
+/// Returns true if an element of `len` bytes may be added to a node.
 fn has_room(node: &ListNode, len: usize, limits: ListLimits) -> bool {
     !limits.exceeded(node.bytes().saturating_add(len).saturating_add(ITEM_OVERHEAD_BYTES), node.len() + 1)
 }
 
 #[cfg(test)]
 impl Quick {
-    /// Panics unless the sums are what the nodes say and no node is empty.
+    /// Panics unless the sums match the nodes and every node has elements.
     pub fn check(&self) {
         assert!(self.nodes.iter().all(|node| node.len() > 0));
         assert_eq!(self.len, self.nodes.iter().map(ListNode::len).sum::<usize>());

@@ -1,4 +1,4 @@
-//! Lists against a queue of vectors, under limits so small that nodes split, merge and vanish all the time.
+//! Compares lists with a queue of vectors, with limits so small that nodes split, merge and vanish constantly.
 
 use std::collections::VecDeque;
 
@@ -7,10 +7,10 @@ use crate::random::Random;
 
 type Model = VecDeque<Vec<u8>>;
 
-/// What is drawn, from a seed, so that a failure can be repeated.
+/// Random test data from a seed, so that a failure can be repeated.
 trait Draw {
     fn end(&mut self) -> End;
-    /// Few different ones, so that there is something to find; now and then one that fills nodes.
+    /// Returns one of few elements, so that searches find some; a few fill nodes.
     fn element(&mut self) -> Vec<u8>;
     fn limits(&mut self) -> ListLimits;
 }
@@ -57,11 +57,11 @@ fn check_reads(list: &List, model: &Model, random: &mut Random) {
     check_positions(list, model, random);
 }
 
-/// Takes elements from both ends in a random order until there are none.
+/// Takes elements from both ends in random order until there are none.
 fn check_range(mut range: Elements<'_>, expected: &[Vec<u8>], random: &mut Random) {
     let mut visited = Vec::new();
     let mut walk = range.clone();
-    // A walk in one go may begin in the middle.
+    // `for_each` may begin in the middle.
     let before = random.below(2);
     visited.extend(walk.by_ref().take(before).map(Item::to_vec));
     walk.for_each(|element| visited.push(element.to_vec()));
@@ -189,7 +189,7 @@ fn change(list: &mut List, model: &mut Model, limits: ListLimits, random: &mut R
 }
 
 #[test]
-fn behaves_like_a_queue_of_vectors() {
+fn a_list_behaves_like_a_queue_of_vectors() {
     let (seeds, rounds) = if cfg!(miri) { (3, 60) } else { (60, 800) };
     for seed in 1..=seeds {
         let random = &mut Random::new(seed * 0x9E37_79B9);
@@ -206,7 +206,7 @@ fn behaves_like_a_queue_of_vectors() {
     }
 }
 
-/// Pushes so many elements of a length, one by one.
+/// Pushes `count` elements of length `len`, one by one.
 fn filled(count: usize, len: usize, limits: ListLimits) -> List {
     let mut list = List::new();
     (0..count).for_each(|_| list.push(End::Right, &vec![b'x'; len], limits));
@@ -219,9 +219,8 @@ fn check_encoding(limit: i64, count: usize, len: usize, encoding: &str) {
 }
 
 #[test]
-fn is_a_listpack_up_to_the_limit() {
-    // Seven bytes of frame; each element that is there takes two more than its length, the one that is added takes
-    // none.
+fn a_list_is_a_listpack_up_to_the_limit() {
+    // Seven bytes of frame; each existing element counts two more than its length, and the new one only its length.
     check_encoding(-2, 0, 0, "listpack");
     check_encoding(-2, 454, 16, "listpack");
     check_encoding(-2, 455, 16, "quicklist");
@@ -238,7 +237,7 @@ fn is_a_listpack_up_to_the_limit() {
 }
 
 #[test]
-fn elements_pushed_together_are_judged_together() {
+fn elements_pushed_together_choose_the_form_together() {
     let limits = ListLimits::default();
     let element = [b'x'; 16];
     for (count, encoding) in [(511, "listpack"), (512, "quicklist")] {
@@ -249,7 +248,7 @@ fn elements_pushed_together_are_judged_together() {
 }
 
 #[test]
-fn is_a_listpack_again_at_half_the_limit() {
+fn a_list_is_a_listpack_again_at_half_the_limit() {
     let limits = ListLimits::new(8);
     let mut list = filled(9, 1, limits);
     while list.len() > 4 {
@@ -257,7 +256,7 @@ fn is_a_listpack_again_at_half_the_limit() {
         list.pop(End::Right, limits);
     }
     assert_eq!(list.encoding(), "listpack");
-    // Two nodes are no listpack, however little is in them.
+    // Two nodes are never a listpack, even with few elements.
     let mut list = filled(9, 1, limits);
     list.trim(7..9, limits);
     assert_eq!(list.encoding(), "quicklist");
@@ -278,7 +277,7 @@ fn an_inserted_element_splits_a_full_node() {
     assert!(list.iter().flat_map(Item::to_vec).eq("ab1cdef2gh".bytes()));
 }
 
-// Too much for an interpreter, and nothing in it that the others don't do.
+// Too much for Miri, which covers the same code in other tests.
 #[cfg(not(miri))]
 #[test]
 fn a_huge_replacement_gets_its_own_node() {
@@ -299,7 +298,7 @@ fn a_huge_replacement_gets_its_own_node() {
     }
 }
 
-// Too much for an interpreter, and nothing in it that the others don't do.
+// Too much for Miri, which covers the same code in other tests.
 #[cfg(not(miri))]
 #[test]
 fn slack_stays_in_bounds() {
@@ -310,7 +309,7 @@ fn slack_stays_in_bounds() {
         let per_element = list.memory_bytes() as f64 / 20_000.0;
         assert!((18.0..19.0).contains(&per_element), "{per_element} bytes an element of 16");
     }
-    // A queue that stays as long as it is doesn't grow.
+    // A queue of constant length does not grow.
     let mut list = filled(100, 16, limits);
     for _ in 0..10_000 {
         list.push(End::Left, &[b'x'; 16], limits);
@@ -330,4 +329,39 @@ fn blocks_hold_all_elements_in_order() {
         assert!(list.iter().eq(elements));
         assert_eq!(list.blocks().map(|(_, count)| count).sum::<usize>(), list.len());
     }
+}
+
+/// Adds a block as a whole if possible, and returns whether it was.
+fn add_block(list: &mut List, items: &[u8], count: usize, limits: ListLimits) -> bool {
+    let is_whole = list.push_block(items, count, limits);
+    if !is_whole {
+        Packed::of_items(items, count).iter().for_each(|item| list.push(End::Right, &item.text(), limits));
+    }
+    is_whole
+}
+
+#[test]
+fn a_block_is_added_like_its_elements() {
+    let mut whole = 0;
+    for seed in 0..if cfg!(miri) { 5 } else { 300 } {
+        let random = &mut Random::new(seed);
+        let limits = random.limits();
+        // Full blocks, as another server writes them, and then a block of any length.
+        let (mut blocks, mut last) = (List::new(), Packed::new());
+        (0..random.below(if cfg!(miri) { 30 } else { 800 }))
+            .for_each(|_| blocks.push(End::Right, &random.element(), limits));
+        (0..random.below(10)).for_each(|_| last.push_back(&random.element()));
+        let (mut by_blocks, mut by_elements) = (List::new(), List::new());
+        for (items, count) in blocks.blocks().chain([(last.items(), last.len())]) {
+            whole += usize::from(add_block(&mut by_blocks, items, count, limits));
+            let elements = Packed::of_items(items, count);
+            elements.iter().for_each(|item| by_elements.push(End::Right, &item.text(), limits));
+            assert!(by_blocks.blocks().eq(by_elements.blocks()), "{seed}");
+            assert_eq!(by_blocks.encoding(), by_elements.encoding());
+            if let FormRef::Quick(quick) = by_blocks.view() {
+                quick.check();
+            }
+        }
+    }
+    assert!(whole > if cfg!(miri) { 2 } else { 1000 }, "{whole}");
 }

@@ -1,10 +1,10 @@
-//! Saving a long list in pieces, while commands go on to change it.
+//! Saving a long list in pieces, while commands continue to change it.
 //!
-//! The walk goes by nodes, and saves them in the order that they had at the beginning. They are numbered from 1 then: 30
-//! bytes of each are written, which lie together, so that takes a millisecond where a list has a million elements of a
-//! kilobyte. Before a node that has not been saved is changed or removed, a copy is put aside under its number, and the
-//! node loses it. So a number that the walk has not come to is that of an unchanged node in the ring, or of one put
-//! aside, and numbers ascend in the ring. What is put aside is at most what the list was.
+//! The walk saves the nodes in the order that they had at the beginning, and numbers them from 1. This writes 30
+//! adjacent bytes per node, and takes a millisecond for a list with a million elements of a kilobyte. Before an unsaved
+//! node is changed or removed, a copy is put aside under its number, and the node loses the number. Therefore each
+//! number that the walk has not reached belongs to an unchanged node in the ring or to a copy, and numbers ascend in
+//! the ring. The copies take at most the original size of the list.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,19 +16,20 @@ use crate::types::packed;
 /// See the module's documentation.
 pub struct ListWalk {
     target: ElementTarget,
-    /// The number of the node that is to be saved next.
+    /// The number of the next node to save.
     next: u32,
     /// The number of the last node.
     last: u32,
     aside: BTreeMap<u32, ListNode>,
-    /// Where in the ring the next node is, unless others were added or removed before it.
+    /// Expected index of the next node in the ring, if no nodes were added or removed before it.
     expected_at: usize,
 }
 
 impl ListWalk {
     /// Begins to save the nodes of a ring.
     pub fn begin(elements: Box<dyn ElementSink>, nodes: &mut VecDeque<ListNode>) -> Box<ListWalk> {
-        // A list of more nodes would take a terabyte; the rest would be missing, and the snapshot's reader would say so.
+        // A list with more nodes would take a terabyte; the rest would be missing, and the snapshot's reader would
+        // report that.
         let numbers = 1..=u32::MAX;
         let numbered = nodes.iter_mut().zip(numbers).map(|(node, number)| node.set_number(number));
         let last = numbered.count() as u32;
@@ -41,13 +42,13 @@ impl ListWalk {
         })
     }
 
-    /// Whether a node has not been saved.
+    /// Returns true if a node has not been saved.
     #[inline]
     pub fn needs(&self, node: &ListNode) -> bool {
         (self.next..=self.last).contains(&node.number())
     }
 
-    /// A node is about to be changed.
+    /// Puts a copy of a node aside before the node changes.
     #[cold]
     pub fn keep(&mut self, node: &mut ListNode) {
         if self.needs(node) {
@@ -56,7 +57,7 @@ impl ListWalk {
         }
     }
 
-    /// A node has been removed as a whole.
+    /// Puts a removed node aside.
     #[cold]
     pub fn keep_removed(&mut self, node: ListNode) {
         if self.needs(&node) {
@@ -64,7 +65,7 @@ impl ListWalk {
         }
     }
 
-    /// Saves what the budget allows. Says why it has stopped before the end.
+    /// Saves elements until the budget is used up. Returns the reason if it stopped before the end.
     fn step(&mut self, nodes: &VecDeque<ListNode>, budget: &mut Budget) -> Option<Step> {
         while self.next <= self.last {
             let stopped = self.target.stops(budget);
@@ -82,7 +83,7 @@ impl ListWalk {
         None
     }
 
-    /// Where the next node is in the ring.
+    /// Returns the index of the next node in the ring.
     fn find(&self, nodes: &VecDeque<ListNode>) -> Option<usize> {
         let is_next = |at: &usize| nodes.get(*at).is_some_and(|node| node.number() == self.next);
         Some(self.expected_at).filter(is_next).or_else(|| (0..nodes.len()).find(is_next))
@@ -93,7 +94,7 @@ fn save(node: &ListNode, target: &mut ElementTarget, budget: &mut Budget) {
     packed::Iter::of(node.items()).for_each(|item| target.save(Element::Item(item), budget));
 }
 
-/// Goes on with a walk, and ends it if nothing is left. Says why it has stopped before the end.
+/// Continues a walk, and ends it after the last node. Returns the reason if it stopped before the end.
 pub fn step(walk: &mut Option<Box<ListWalk>>, nodes: &VecDeque<ListNode>, budget: &mut Budget) -> Option<Step> {
     let stopped = walk.as_mut()?.step(nodes, budget);
     if stopped.is_none()

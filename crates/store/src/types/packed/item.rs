@@ -1,24 +1,24 @@
-//! One item of a packed block: what it is, how long it is, and its bytes in both directions.
+//! One item of a packed block: its kind, its length, and its encoding and decoding.
 //!
-//! Knows nothing of blocks: every function here gets a slice that begins (or ends) where an item does.
+//! This module knows nothing of blocks: every function takes a slice that begins (or ends) at an item's boundary.
 
 use std::ops::Deref;
 
-use crate::words::{copy, is_same};
+use crate::byte_order::{copy, is_same};
 
-/// The longest item that may be stored, in bytes. Lengths take 32 bits, and so do positions within a block.
-/// Callers that take items from outside must stay below it, by the limit on a request's arguments.
+/// Maximum length of an item in bytes. Lengths have 32 bits, and so do positions within a block. Callers with items
+/// from outside stay below it through the limit on a request's arguments.
 pub const ITEM_BYTES_MAX: usize = u32::MAX as usize - 64;
 
-/// One item as it is read from a block or about to be written to one.
+/// One item, as read from a block or about to be written to one.
 ///
-/// A byte string that is a decimal integer in its only canonical form is always an `Int`, so that two items are
-/// equal exactly when their bytes are. `Item::from(bytes)` decides that.
+/// A byte string that is a decimal integer in canonical form is always an `Int`, so that two items are equal exactly if
+/// their bytes are. `Item::from(bytes)` decides that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
     /// A byte string.
     Str(&'a [u8]),
-    /// An integer, standing for its decimal digits.
+    /// An integer, which stands for its decimal digits.
     Int(i64),
 }
 
@@ -36,7 +36,7 @@ impl From<i64> for Item<'_> {
 }
 
 impl<'a> Item<'a> {
-    /// Whether the item's bytes are these.
+    /// Returns true if the item's bytes equal these.
     pub fn eq_bytes(self, bytes: &[u8]) -> bool {
         match self {
             Item::Str(own) => is_same(own, bytes),
@@ -44,7 +44,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// The item's bytes, an integer's digits included.
+    /// Returns the item's bytes; for an integer, its digits.
     pub fn text(self) -> ItemText<'a> {
         match self {
             Item::Str(bytes) => ItemText(TextBytes::Borrowed(bytes)),
@@ -52,7 +52,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Hands the item's bytes to `visit` and returns what it returns.
+    /// Passes the item's bytes to `visit` and returns its result.
     pub fn with_bytes<R>(self, visit: impl FnOnce(&[u8]) -> R) -> R {
         match self {
             Item::Str(bytes) => visit(bytes),
@@ -65,12 +65,12 @@ impl<'a> Item<'a> {
         self.with_bytes(|bytes| out.extend_from_slice(bytes));
     }
 
-    /// The item's bytes in a buffer of their own.
+    /// Copies the item's bytes into a new buffer.
     pub fn to_vec(self) -> Vec<u8> {
         self.with_bytes(<[u8]>::to_vec)
     }
 
-    /// How many bytes the item stands for.
+    /// Number of the item's bytes; for an integer, of its digits.
     pub fn text_len(self) -> usize {
         self.with_bytes(<[u8]>::len)
     }
@@ -80,7 +80,7 @@ impl<'a> Item<'a> {
 #[derive(Clone, Copy)]
 pub struct ItemText<'a>(TextBytes<'a>);
 
-/// The two kinds of them.
+/// The two sources of an item's bytes.
 #[derive(Clone, Copy)]
 enum TextBytes<'a> {
     Borrowed(&'a [u8]),
@@ -104,7 +104,7 @@ impl AsRef<[u8]> for ItemText<'_> {
     }
 }
 
-/// The longest decimal text of an `i64`: a sign and 19 digits.
+/// Maximum length of an `i64` as decimal text: a sign and 19 digits.
 const DIGITS_MAX: usize = 20;
 
 /// An integer's decimal digits, at the end of a small buffer.
@@ -139,14 +139,14 @@ impl Digits {
     }
 }
 
-/// The integer whose decimal text is exactly `bytes`: no sign but a minus, no leading zero, no `-0`, no space.
+/// Parses an integer in canonical decimal form: no sign except a minus, no leading zero, no `-0`, no space.
 fn canonical_int(bytes: &[u8]) -> Option<i64> {
     let (negative, digits) = match bytes {
         [b'0'] => return Some(0),
         [b'-', digits @ ..] => (true, digits),
         digits => (false, digits),
     };
-    // 19 digits fit an u64 whatever they are, hence nothing below can overflow.
+    // 19 digits always fit a u64, so the loop below cannot overflow.
     if !matches!(digits.first(), Some(b'1'..=b'9')) || digits.len() > 19 {
         return None;
     }
@@ -161,7 +161,7 @@ fn canonical_int(bytes: &[u8]) -> Option<i64> {
     if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
 }
 
-// The first byte of an item says what follows; see the drawing in `packed`.
+// The first byte of an item tells its kind; see the diagram in `packed`.
 const STR_6: u8 = 0x80;
 const INT_13: u8 = 0xC0;
 const STR_12: u8 = 0xE0;
@@ -171,11 +171,11 @@ const INT_24: u8 = 0xF2;
 const INT_32: u8 = 0xF3;
 const INT_64: u8 = 0xF4;
 
-/// What a first byte announces.
+/// The kind and size that a first byte indicates.
 enum Shape {
-    /// A string: the length of its head, and of its bytes.
+    /// A string: the lengths of its head and of its bytes.
     Str(usize, usize),
-    /// An integer: the length of its head, which is all of it.
+    /// An integer: the length of its head, which contains the value.
     Int(usize),
 }
 
@@ -193,16 +193,21 @@ fn shape(entry: &[u8]) -> Shape {
     }
 }
 
-/// The bytes that the item at the start of `entry` occupies there.
+/// Returns the size in bytes of the encoded item at the start of `entry`.
 #[inline]
 pub fn size(entry: &[u8]) -> usize {
     match entry[0] {
         0..STR_6 => 2,
         first @ STR_6..INT_13 => usize::from(first & 0x3F) + 2,
         INT_13..STR_12 => 3,
+        // Times and scores.
+        first @ INT_16..=INT_64 => INT_SIZES[usize::from(first - INT_16)],
         _ => size_of_long(entry),
     }
 }
+
+/// Sizes of items with the heads `INT_16` to `INT_64`.
+const INT_SIZES: [usize; 4] = [4, 5, 6, 10];
 
 #[inline(never)]
 fn size_of_long(entry: &[u8]) -> usize {
@@ -212,7 +217,7 @@ fn size_of_long(entry: &[u8]) -> usize {
     }
 }
 
-/// The bytes that the item which ends where `before` ends occupies there.
+/// Returns the size in bytes of the encoded item at the end of `before`.
 #[inline]
 pub fn size_before(before: &[u8]) -> usize {
     match before.last() {
@@ -235,7 +240,7 @@ fn size_of_long_before(before: &[u8]) -> usize {
     len + back
 }
 
-/// The item at the start of `entry`, and the bytes that it occupies there.
+/// Returns the item at the start of `entry`, and its size in bytes there.
 #[inline]
 pub fn decode(entry: &[u8]) -> (Item<'_>, usize) {
     match entry[0] {
@@ -259,7 +264,7 @@ fn decode_long(entry: &[u8]) -> (Item<'_>, usize) {
 fn decode_int(head: &[u8]) -> i64 {
     match *head {
         [small] => i64::from(small),
-        // The 13 bits are shifted up and back down again so that their sign spreads.
+        // Shifting the 13 bits up and down again extends their sign.
         [high, low] => i64::from((i16::from_be_bytes([high, low]) << 3) >> 3),
         [_, a, b] => i64::from(i16::from_le_bytes([a, b])),
         [_, a, b, c] => i64::from(i32::from_le_bytes([0, a, b, c]) >> 8),
@@ -269,7 +274,7 @@ fn decode_int(head: &[u8]) -> i64 {
     }
 }
 
-/// The bytes that `item` will occupy.
+/// Returns the size in bytes of the encoded item.
 #[inline]
 pub fn encoded_len(item: Item<'_>) -> usize {
     match item {
@@ -282,8 +287,7 @@ pub fn encoded_len(item: Item<'_>) -> usize {
     }
 }
 
-/// What an item is compared with many others by: first by the byte that announces kind and length, and only then by
-/// all.
+/// An item to search for. Each comparison first checks the byte that contains kind and length, and only then the rest.
 #[derive(Clone, Copy)]
 pub struct Needle<'a> {
     item: Item<'a>,
@@ -295,14 +299,14 @@ impl<'a> Needle<'a> {
         Self { item, first: first_byte(item) }
     }
 
-    /// Whether this is the item at the start of `entry`.
+    /// Returns true if the item at the start of `entry` is equal.
     #[inline(always)]
     pub fn is_at(&self, entry: &[u8]) -> bool {
         if entry[0] != self.first {
             return false;
         }
         match self.item {
-            // The first byte says the length.
+            // The first byte contains the length.
             Item::Str(needle) if needle.len() <= SHORT_STR_BYTES_MAX => {
                 entry.get(1..1 + needle.len()).is_some_and(|bytes| is_same(needle, bytes))
             }
@@ -310,7 +314,7 @@ impl<'a> Needle<'a> {
         }
     }
 
-    /// Whether this is that item.
+    /// Returns true if `item` is equal.
     #[inline]
     pub fn is(&self, item: Item<'_>) -> bool {
         match (self.item, item) {
@@ -357,7 +361,7 @@ fn int_head_len(value: i64) -> usize {
     }
 }
 
-/// The longest string whose head is one byte.
+/// Maximum length of a string with a head of one byte.
 const SHORT_STR_BYTES_MAX: usize = (INT_13 - STR_6 - 1) as usize;
 
 /// Writes `item` into `entry`, which has exactly `encoded_len` bytes.
@@ -397,15 +401,15 @@ fn encode_int(value: i64, entry: &mut [u8]) {
     entry[0] = first_byte(Item::Int(value));
     match head {
         1 => {}
-        // The 13 bits alone are in the order of a number: the upper ones share the first byte.
+        // Only the 13-bit form is big-endian: its upper bits share the first byte.
         2 => entry[1] = value as u8,
         _ => entry[1..head].copy_from_slice(&value.to_le_bytes()[..head - 1]),
     }
     entry[head] = head as u8;
 }
 
-/// The bytes that the back length of an item's `body` (its head and string) takes. The limits are not the powers
-/// of two less one that one would expect from the second on; Redis's listpacks have them so.
+/// Returns the size of the back length for an item's `body` (its head and string). From the second limit on, the limits
+/// are one less than 2^(7n) - 1, as in Redis's listpacks.
 #[inline]
 fn back_len(body: usize) -> usize {
     match body {
@@ -417,8 +421,8 @@ fn back_len(body: usize) -> usize {
     }
 }
 
-/// Fills `entry` with the back length of `body` bytes: seven bits a byte, the lowest in the last one, and in all but
-/// the first the top bit says that there is more to the left.
+/// Fills `entry` with the back length of `body` bytes: seven bits per byte, the lowest in the last byte. The top bit,
+/// set in all bytes except the first, means that more bytes follow to the left.
 #[inline]
 fn write_back_len(body: usize, entry: &mut [u8]) {
     let mut rest = body;

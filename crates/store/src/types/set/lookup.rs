@@ -1,34 +1,35 @@
-//! Looking for many members in one set, which operations on several sets do.
+//! Lookups of many members in one set, for operations on several sets.
 
 use super::{Form, Set};
+use crate::byte_order::order_word;
 use crate::types::packed::{Item, Packed, Pos};
-use crate::words::order_word;
 
-/// A set in which members are to be looked for. A packed block is read once for all of them: what leads from one item to
-/// the next is in the item, so that each walk through a block takes the time that the processor waits for every item.
+/// A set prepared for lookups of many members. A packed block is read only once for all of them: the offset of each
+/// item depends on the item before, so every walk through a block waits for one item after another.
 pub struct Lookup<'s> {
     set: &'s Set,
-    /// Of a packed block's items, in their order: the [mark](mark_of) above, and below where the item begins.
+    /// The items of a packed block, in order: the upper half is the [mark](mark_of), the lower half is the item's
+    /// offset.
     marks: Option<(&'s Packed, Vec<u64>)>,
 }
 
-/// Where the mark begins.
+/// First bit of the mark.
 const MARK_SHIFT: u32 = 32;
-/// Lookups from which on it pays to read a block first.
+/// Minimum number of lookups for which reading the block first pays off.
 const LOOKUPS_MIN: usize = 6;
 
-/// Some bits by which most members differ.
+/// Returns some bits that differ between most members.
 #[inline]
 fn mark_of(member: &[u8]) -> u64 {
-    /// An odd number with bits in no pattern: the upper half of a product with it depends on all bits.
+    /// An odd number with irregular bits: the upper half of its product depends on all bits of the factor.
     const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
-    // Names that differ often begin alike, hence the end.
+    // Names often share a prefix, so the end is mixed in.
     let end = member.last_chunk().map_or(0, |end| u64::from_le_bytes(*end));
     (order_word(member) ^ end).wrapping_mul(MIX) >> MARK_SHIFT
 }
 
 impl<'s> Lookup<'s> {
-    /// Of about so many members.
+    /// Prepares a set for about `lookups` lookups.
     #[must_use]
     pub fn of(set: &'s Set, lookups: usize) -> Self {
         let marks = match &set.0 {
@@ -38,7 +39,7 @@ impl<'s> Lookup<'s> {
         Self { set, marks }
     }
 
-    /// Whether this is a member.
+    /// Returns true if the set contains this member.
     #[inline]
     #[must_use]
     pub fn contains(&self, member: &[u8]) -> bool {
@@ -58,7 +59,7 @@ fn marks(packed: &Packed) -> Vec<u64> {
     marks
 }
 
-/// Whether the item that a mark belongs to is this member.
+/// Returns true if the item with this mark equals the member.
 #[inline]
 fn is_at(packed: &Packed, mark: u64, member: &[u8]) -> bool {
     let item: Item<'_> = packed.item_at(Pos::new((mark & u64::from(u32::MAX)) as usize));
@@ -72,7 +73,7 @@ mod tests {
     use crate::types::set::SetLimits;
 
     #[test]
-    fn finds_what_the_set_has_in_every_form() {
+    fn lookups_agree_with_the_set_in_every_form() {
         let mut random = Random::new(11);
         let mut drawn = |words: &[&str]| -> Vec<u8> {
             let number = random.below(40);

@@ -5,7 +5,7 @@ use crate::random::Random;
 
 type Model = BTreeSet<Vec<u8>>;
 
-/// Few enough to come again, with a share of strings and long ones.
+/// Returns one of few members, so that they recur; some are strings, a few are long.
 fn member(random: &mut Random, words_per_cent: usize) -> Vec<u8> {
     if random.below(100) >= words_per_cent {
         return (random.below(30) as i64 - 5).to_string().into_bytes();
@@ -31,7 +31,7 @@ fn check(set: &Set, model: &Model) {
     }
 }
 
-/// A whole iteration by cursor.
+/// Runs a whole iteration by cursor.
 fn scan_all(set: &Set) -> Model {
     let (mut cursor, mut found) = (0, Model::new());
     loop {
@@ -66,8 +66,8 @@ fn change(set: &mut Set, model: &mut Model, limits: &SetLimits, words: usize, ra
     }
 }
 
-/// Runs random operations with these limits and share of words, from sets of every fill, and expects to see all these
-/// forms.
+/// Runs random operations with these limits and this percentage of words, on sets of all sizes, and expects to see
+/// exactly these forms.
 fn behaves_like_a_set(limits: SetLimits, words_per_cent: usize, forms: &[&str]) {
     let mut seen = BTreeSet::new();
     for seed in 0..if cfg!(miri) { 4 } else { 200 } {
@@ -107,7 +107,7 @@ fn a_set_in_any_form_behaves_like_a_set() {
 
 const TINY: SetLimits = SetLimits { intset_entries: 4, listpack_entries: 3, listpack_value: 5 };
 
-/// A set with these words inserted one by one.
+/// Returns a set with these words, inserted one by one.
 fn set_of(words: &str, limits: &SetLimits) -> Set {
     let mut set = Set::new();
     for word in words.split_whitespace() {
@@ -116,7 +116,7 @@ fn set_of(words: &str, limits: &SetLimits) -> Set {
     set
 }
 
-/// Inserts words one by one and compares the form and the members in their order afterwards.
+/// Inserts words one by one, then compares the form and the members in order.
 fn check_form(words: &str, form: &str, order: Option<&str>) {
     let set = set_of(words, &TINY);
     assert_eq!(set.encoding(), form, "{words}");
@@ -168,7 +168,7 @@ fn check_prepared(before: &str, first: &str, expected: usize, form: &str) {
 }
 
 #[test]
-fn a_hint_chooses_the_form() {
+fn preparing_chooses_the_form() {
     check_prepared("", "1", 4, "intset");
     check_prepared("", "1", 5, "hashtable");
     check_prepared("", "a", 3, "listpack");
@@ -193,7 +193,7 @@ fn check_compacted(words: &str, form: &str) {
 }
 
 #[test]
-fn integers_alone_can_be_compacted() {
+fn only_integers_can_be_compacted() {
     check_compacted("3 1 2 4", "intset");
     check_compacted("3 1 2 4 5", "hashtable");
     check_compacted("3 1 2 x", "hashtable");
@@ -217,7 +217,7 @@ fn picks_are_even() {
 }
 
 #[test]
-fn memory_is_what_the_allocations_take() {
+fn memory_is_the_size_of_the_allocations() {
     let mut set = Set::new();
     assert_eq!(set.memory_bytes(), 0);
     set.insert(b"1", &TINY);
@@ -226,7 +226,7 @@ fn memory_is_what_the_allocations_take() {
         set.insert(format!("member:{i}").as_bytes(), &TINY);
     }
     let Form::Table(members) = &set.0 else { panic!("{}", set.encoding()) };
-    // A length and eight or nine bytes take sixteen, and the "1" takes eight.
+    // A length and eight or nine bytes take sixteen bytes, and the "1" takes eight.
     assert_eq!(members.bytes, 100 * 16 + 8);
     assert!(set.memory_bytes() > members.bytes + 100 * 8);
     for i in 0..100 {

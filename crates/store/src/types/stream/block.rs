@@ -1,4 +1,4 @@
-//! A block of a stream: entries one behind the other in one allocation, each found by walking from either end.
+//! A block of a stream: consecutive entries in one allocation, which are found by walking from either end.
 //!
 //! # Format
 //!
@@ -16,18 +16,18 @@
 //! +-------+---------------+------------+--------------+-----------------------------+----------------+
 //! ```
 //!
-//! Numbers are written 7 bits a byte, the lowest first, the top bit set while more follow; the last of an entry the
-//! other way round, so that it can be read from the end. A text is its length and its bytes. The names of fields at the
-//! block's beginning are those of its first entry; an entry that has the same ones in the same order keeps values only.
-//! The ID's number is counted from the block's first ID as long as the time is the same, else from 0.
+//! Numbers have 7 bits per byte, the lowest first, with the top bit set if more follow. An entry's last number is
+//! reversed, so that it can be read from the end. A text is its length and its bytes. The block begins with the field
+//! names of its first entry; an entry with the same names in the same order stores only its values. The ID's number is
+//! relative to the block's first ID if the time is equal, otherwise absolute.
 //!
-//! An entry that is deleted is marked, and goes when its whole block does.
+//! A deleted entry is marked, and is freed with its whole block.
 
 use super::id::StreamId;
 
 /// The entry is deleted.
 const DELETED: u8 = 1;
-/// Its fields are those of the block's first entry.
+/// Its fields are the same as those of the block's first entry.
 const SAME_FIELDS: u8 = 2;
 
 /// Bits of a number in a byte.
@@ -46,7 +46,7 @@ fn put_number(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// The same, to be read from the end.
+/// Writes a number to be read from the end.
 #[inline]
 fn put_number_reversed(out: &mut Vec<u8>, number: u64) {
     let start = out.len();
@@ -54,7 +54,7 @@ fn put_number_reversed(out: &mut Vec<u8>, number: u64) {
     out[start..].reverse();
 }
 
-/// The number that ends here, and the bytes that it takes.
+/// Returns the number that ends at the end of `bytes`, and its size in bytes.
 #[inline]
 fn number_before(bytes: &[u8]) -> (usize, usize) {
     let (mut number, mut taken) = (0, 0);
@@ -78,7 +78,7 @@ fn text_bytes(text: &[u8]) -> usize {
     number_bytes(text.len() as u64) + text.len()
 }
 
-/// Reads what the functions above have written. Beyond the end there are zeros and empty texts.
+/// Reads the output of the functions above. Beyond the end it returns zeros and empty texts.
 #[derive(Clone, Copy, Debug)]
 struct BlockReader<'b>(&'b [u8]);
 
@@ -106,23 +106,23 @@ impl<'b> BlockReader<'b> {
     }
 }
 
-/// An entry, as it lies in its block.
+/// An entry, as stored in its block.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamEntry<'b> {
     /// Its ID.
     pub id: StreamId,
-    /// How many fields it has.
+    /// Number of fields.
     pub len: usize,
     /// The names, if they are the block's.
     fields: Option<BlockReader<'b>>,
-    /// Values, or fields and values in turn.
+    /// Values, or alternating fields and values.
     rest: BlockReader<'b>,
 }
 
 impl<'b> Iterator for StreamEntry<'b> {
     type Item = (&'b [u8], &'b [u8]);
 
-    /// The next field with its value.
+    /// Returns the next field with its value.
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         self.len = self.len.checked_sub(1)?;
@@ -140,62 +140,62 @@ impl<'b> Iterator for StreamEntry<'b> {
 
 impl ExactSizeIterator for StreamEntry<'_> {}
 
-/// Where an entry lies.
+/// The location of an entry.
 struct EntrySpan {
     flags: u8,
     id: StreamId,
-    /// Where what follows the ID begins, and ends.
+    /// Range of the bytes behind the ID.
     rest: (usize, usize),
-    /// Where the next entry begins.
+    /// Offset of the next entry.
     next: usize,
 }
 
 /// See the module's documentation. An empty one allocates nothing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EntryBlock {
-    /// The ID of the first entry that was put in, deleted or not.
+    /// The ID of the first entry that was added, even if it is deleted.
     pub(super) first: StreamId,
-    /// The ID of the last one.
+    /// The ID of the last entry that was added.
     pub(super) last: StreamId,
-    /// Entries that are not deleted.
+    /// Number of entries that are not deleted.
     pub(super) live: u32,
-    /// Entries that are.
+    /// Number of deleted entries.
     pub(super) dead: u32,
-    /// Where the first entry begins.
+    /// Offset of the first entry.
     start: u32,
-    /// Where the first entry begins that is not deleted.
+    /// Offset of the first entry that is not deleted.
     head: u32,
     bytes: Vec<u8>,
 }
 
 impl EntryBlock {
-    /// An empty block that has room for so many bytes.
+    /// Returns an empty block with this capacity.
     pub(super) fn with_capacity(bytes: usize) -> EntryBlock {
         EntryBlock { bytes: Vec::with_capacity(bytes), ..EntryBlock::default() }
     }
 
-    /// Whether nothing was put in yet.
+    /// Returns true if no entry was ever added.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Entries that were put in.
+    /// Number of entries that were added.
     pub(super) fn entries(&self) -> usize {
         self.live as usize + self.dead as usize
     }
 
-    /// Bytes that are used.
+    /// Used bytes.
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Bytes that are allocated.
+    /// Allocated bytes.
     pub(super) fn allocated(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// Gives room back that is not used.
+    /// Frees unused capacity.
     pub(super) fn shrink(&mut self) {
         self.bytes.shrink_to_fit();
     }
@@ -204,7 +204,7 @@ impl EntryBlock {
         BlockReader(&self.bytes)
     }
 
-    /// Adds an entry behind the others. `pairs` are fields and values in turn. Says whether the fields are the block's.
+    /// Appends an entry. `pairs` are alternating fields and values. Returns true if the fields are the block's.
     pub(super) fn push<'a>(&mut self, id: StreamId, pairs: impl ExactSizeIterator<Item = &'a [u8]> + Clone) -> bool {
         if self.is_empty() {
             self.begin(id, pairs.clone());
@@ -237,7 +237,7 @@ impl EntryBlock {
     /// Writes the names of the fields, before the first entry.
     fn begin<'a>(&mut self, id: StreamId, pairs: impl ExactSizeIterator<Item = &'a [u8]> + Clone) {
         let fields = pairs.clone().step_by(2);
-        // The names and the first entry are one allocation, and no more: most streams that have one entry only stay so.
+        // The names and the first entry get exactly one allocation, because most streams with a single entry stay so.
         let texts: usize = pairs.clone().map(text_bytes).sum();
         self.bytes.reserve_exact(texts + FIRST_ENTRY_BYTES);
         put_number(&mut self.bytes, pairs.len() as u64 / 2);
@@ -253,7 +253,7 @@ impl EntryBlock {
         count == fields.number() && pairs.step_by(2).all(|field| field == fields.text())
     }
 
-    /// What lies at this offset, which is an entry's.
+    /// Returns the location of the entry at this offset.
     #[inline]
     fn span(&self, at: usize) -> EntrySpan {
         let mut reader = BlockReader(&self.bytes[at + 1..]);
@@ -279,15 +279,15 @@ impl EntryBlock {
         StreamEntry { id: span.id, len: fields.number() as usize, fields: Some(fields), rest }
     }
 
-    /// Where the entry before this offset begins.
+    /// Returns the offset of the entry before this one.
     #[inline]
     fn before(&self, at: usize) -> usize {
         let (whole, taken) = number_before(&self.bytes[..at]);
         at - taken - whole
     }
 
-    /// Where the first entry begins whose ID is not below this one; the end, if there is none. Walks from the nearer
-    /// end.
+    /// Returns the offset of the first entry with this ID or a higher one; the end, if there is none. Walks from the
+    /// nearer end.
     fn seek(&self, id: StreamId) -> usize {
         let end = self.bytes.len();
         if id <= self.first {
@@ -322,12 +322,12 @@ impl EntryBlock {
         at
     }
 
-    /// The ID of the first entry that is not deleted. There must be one.
+    /// Returns the ID of the first entry that is not deleted. There must be one.
     pub(super) fn first_live(&self) -> StreamId {
         self.span(self.head as usize).id
     }
 
-    /// Deletes an entry. Says whether it was there.
+    /// Deletes an entry. Returns true if it existed.
     pub(super) fn remove(&mut self, id: StreamId) -> bool {
         let at = self.seek(id);
         if at >= self.bytes.len() {
@@ -350,7 +350,7 @@ impl EntryBlock {
         }
     }
 
-    /// Deletes entries from the front while `goes` says so of their IDs; says how many.
+    /// Deletes entries from the front while `goes` returns true for their IDs, and returns their number.
     pub(super) fn remove_front(&mut self, mut goes: impl FnMut(StreamId) -> bool) -> usize {
         let before = self.live;
         while self.live > 0 && goes(self.first_live()) {
@@ -359,15 +359,16 @@ impl EntryBlock {
         (before - self.live) as usize
     }
 
-    /// The entries from one ID to another, both included.
+    /// Iterates over the entries from one ID to another, both included.
     pub(super) fn range(&self, from: StreamId, to: StreamId) -> BlockRange<'_> {
         let start = if from <= self.first { self.head as usize } else { self.seek(from) };
-        // Reading forward finds the end as it gets there; only reading backward has to seek it.
+        // Forward iteration notices the end by itself; only backward iteration must seek it.
         BlockRange { block: self, start, end: None, to }
     }
 }
 
-/// Bytes of an entry beside its texts: the count of fields, flags, length, and an ID near the block's, the way back.
+/// Bytes of an entry in addition to its texts: the number of fields, flags, the length, an ID near the block's, and the
+/// back length.
 const FIRST_ENTRY_BYTES: usize = 8;
 
 /// Iterates over the entries of a block.
@@ -380,7 +381,7 @@ pub(super) struct BlockRange<'b> {
 }
 
 impl<'b> BlockRange<'b> {
-    /// Where the range ends, sought when it is first asked for.
+    /// Returns the end of the range, located at the first call.
     fn find_end(&mut self) -> usize {
         let (block, to) = (self.block, self.to);
         *self.end.get_or_insert_with(|| to.next().map_or(block.bytes.len(), |after| block.seek(after)))

@@ -1,27 +1,27 @@
-//! A group of consumers: how far it has read, and what was delivered to which consumer without being acknowledged.
+//! A group of consumers: its read position, and the deliveries to each consumer that were not acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::id::StreamId;
 
-/// A delivery that wasn't acknowledged yet.
+/// A delivery that was not acknowledged yet.
 #[derive(Clone, Debug)]
 pub struct Pending {
-    /// The consumer that got it.
+    /// The consumer that received it.
     pub consumer: Arc<[u8]>,
-    /// When, in milliseconds of Unix time.
+    /// The time of the latest delivery, in milliseconds of Unix time.
     pub delivered_ms: u64,
-    /// How often.
+    /// The number of deliveries.
     pub deliveries: u64,
 }
 
-/// How something is delivered.
+/// Time and number of a delivery.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery {
-    /// When, in milliseconds of Unix time.
+    /// The time, in milliseconds of Unix time.
     pub at_ms: u64,
-    /// How often it was delivered, this time included.
+    /// The number of deliveries, including this one.
     pub deliveries: u64,
 }
 
@@ -29,22 +29,22 @@ pub struct Delivery {
 #[derive(Clone, Debug)]
 pub struct Consumer {
     name: Arc<[u8]>,
-    /// When it last tried to get something, in milliseconds of Unix time.
+    /// The time of its last attempt to read, in milliseconds of Unix time.
     pub seen_ms: u64,
-    /// When it last got something.
+    /// The time of its last successful read.
     pub active_ms: Option<u64>,
-    /// What is pending for it.
+    /// The IDs of its pending entries.
     pending: BTreeSet<StreamId>,
 }
 
 impl Consumer {
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// What was delivered to it and not acknowledged.
+    /// Returns the IDs of the entries that were delivered to it and not acknowledged.
     #[must_use]
     pub fn pending(&self) -> &BTreeSet<StreamId> {
         &self.pending
@@ -56,15 +56,15 @@ impl Consumer {
 pub struct Group {
     /// The last entry that was delivered to a consumer.
     pub last_id: StreamId,
-    /// How many entries it has read, if that is known.
+    /// Number of entries that it has read, if it is known.
     pub entries_read: Option<u64>,
     consumers: BTreeMap<Arc<[u8]>, Consumer>,
     pending: BTreeMap<StreamId, Pending>,
-    /// What is pending, by when it was delivered and by ID; see [`Group::by_delivery`].
+    /// Pending entries by delivery time and ID; see [`Group::by_delivery`].
     by_delivery: Option<BTreeSet<(u64, StreamId)>>,
 }
 
-/// Bytes of a node of a map or set for each element, beside the element: they are about two thirds full.
+/// Estimates the bytes of a map or set: its nodes are about two thirds full.
 fn map_bytes<K, V>(elements: usize) -> usize {
     elements * (size_of::<K>() + size_of::<V>()) * 3 / 2
 }
@@ -73,39 +73,39 @@ fn map_bytes<K, V>(elements: usize) -> usize {
 const SHARED_NAME_BYTES: usize = 16;
 
 impl Group {
-    /// A group without consumers.
+    /// Returns a group without consumers.
     #[must_use]
     pub fn new(last_id: StreamId, entries_read: Option<u64>) -> Group {
         Group { last_id, entries_read, ..Group::default() }
     }
 
-    /// Estimated bytes of what it points to.
+    /// Estimates the bytes of its memory.
     pub(super) fn memory_bytes(&self) -> usize {
         let names: usize = self.consumers.keys().map(|name| name.len() + SHARED_NAME_BYTES).sum();
-        // What is pending is so for one consumer each.
+        // Each pending entry belongs to exactly one consumer.
         let pending =
             map_bytes::<StreamId, Pending>(self.pending.len()) + map_bytes::<StreamId, ()>(self.pending.len());
         let index = self.by_delivery.as_ref().map_or(0, |index| map_bytes::<(u64, StreamId), ()>(index.len()));
         size_of::<Group>() + map_bytes::<Arc<[u8]>, Consumer>(self.consumers.len()) + names + pending + index
     }
 
-    /// The consumers by name.
+    /// Iterates over the consumers by name.
     pub fn consumers(&self) -> impl ExactSizeIterator<Item = &Consumer> {
         self.consumers.values()
     }
 
-    /// A consumer.
+    /// Returns a consumer.
     #[must_use]
     pub fn consumer(&self, name: &[u8]) -> Option<&Consumer> {
         self.consumers.get(name)
     }
 
-    /// A consumer, to be changed.
+    /// Returns a consumer for changes.
     pub fn consumer_mut(&mut self, name: &[u8]) -> Option<&mut Consumer> {
         self.consumers.get_mut(name)
     }
 
-    /// Adds a consumer, seen now. False if there is one of this name.
+    /// Adds a consumer, seen now. Returns false if the name exists.
     pub fn add_consumer(&mut self, name: &[u8], now_ms: u64) -> bool {
         if self.consumers.contains_key(name) {
             return false;
@@ -116,8 +116,7 @@ impl Group {
         true
     }
 
-    /// Removes a consumer, and with it what is pending for it. Says how much that was; none if there is no such
-    /// consumer.
+    /// Removes a consumer and its pending entries, and returns their number. Returns None if there is no such consumer.
     pub fn remove_consumer(&mut self, name: &[u8]) -> Option<usize> {
         let consumer = self.consumers.remove(name)?;
         for id in &consumer.pending {
@@ -128,16 +127,16 @@ impl Group {
         Some(consumer.pending.len())
     }
 
-    /// All that is pending, by ID.
+    /// Returns all pending entries, by ID.
     #[must_use]
     pub fn pending(&self) -> &BTreeMap<StreamId, Pending> {
         &self.pending
     }
 
-    /// All that is pending, what was delivered first before the rest; by ID, if at one time.
+    /// Iterates over all pending entries in order of delivery time; by ID if the times are equal.
     ///
-    /// The first call sorts what is pending. The order is kept from then on, which takes memory: groups that are never
-    /// asked for it don't have it.
+    /// The first call sorts them. From then on the order is kept up to date, which takes memory: groups without such a
+    /// call do not pay for it.
     pub fn by_delivery(&mut self) -> impl Iterator<Item = (StreamId, &Pending)> {
         let Group { pending, by_delivery, .. } = self;
         let sort = || pending.iter().map(|(id, pending)| (pending.delivered_ms, *id)).collect();
@@ -151,7 +150,7 @@ impl Group {
         }
     }
 
-    /// Notes that a pending entry was delivered once more to its consumer. False if it isn't pending.
+    /// Notes that a pending entry was delivered again to its consumer. Returns false if the entry is not pending.
     pub fn deliver_again(&mut self, id: StreamId, at_ms: u64) -> bool {
         let Some(pending) = self.pending.get_mut(&id) else { return false };
         let before_ms = std::mem::replace(&mut pending.delivered_ms, at_ms);
@@ -163,7 +162,7 @@ impl Group {
         true
     }
 
-    /// Notes that an entry was delivered to a consumer that exists, even if another one had it before.
+    /// Notes that an entry was delivered to an existing consumer, even if another one had it before.
     pub fn deliver(&mut self, id: StreamId, consumer: &[u8], delivery: Delivery) {
         let Some(to) = self.consumers.get_mut(consumer) else { return };
         to.pending.insert(id);
@@ -184,7 +183,7 @@ impl Group {
         }
     }
 
-    /// An entry needs no delivery any more. Says whether it was pending.
+    /// Acknowledges an entry. Returns true if it was pending.
     pub fn acknowledge(&mut self, id: StreamId) -> bool {
         let Some(pending) = self.pending.remove(&id) else { return false };
         self.drop_from_index(pending.delivered_ms, id);

@@ -1,29 +1,29 @@
-//! The ID of an entry: a time and a number within it.
+//! The ID of an entry: a time and a sequence number.
 
 use std::fmt;
 
-/// What entries are ordered by.
+/// The ID by which entries are ordered.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct StreamId {
-    /// Milliseconds of Unix time, where the server made the ID.
+    /// Milliseconds of Unix time, if the server made the ID.
     pub ms: u64,
-    /// Which of those with the same time.
+    /// Sequence number among IDs with the same time.
     pub seq: u64,
 }
 
 impl StreamId {
-    /// Before every entry, and none's ID.
+    /// The lowest ID, which is before every entry; no entry has it.
     pub const MIN: StreamId = StreamId { ms: 0, seq: 0 };
-    /// The last that there can be.
+    /// The highest ID.
     pub const MAX: StreamId = StreamId { ms: u64::MAX, seq: u64::MAX };
 
-    /// The ID of these two numbers.
+    /// Returns the ID of these two numbers.
     #[must_use]
     pub const fn new(ms: u64, seq: u64) -> StreamId {
         StreamId { ms, seq }
     }
 
-    /// The next one; none after the last.
+    /// Returns the next ID; None after the last.
     #[must_use]
     pub fn next(self) -> Option<StreamId> {
         match self.seq.checked_add(1) {
@@ -32,7 +32,7 @@ impl StreamId {
         }
     }
 
-    /// The one before; none before the first.
+    /// Returns the previous ID; None before the first.
     #[must_use]
     pub fn previous(self) -> Option<StreamId> {
         match self.seq.checked_sub(1) {
@@ -41,14 +41,14 @@ impl StreamId {
         }
     }
 
-    /// The ID that an entry gets which is added now: with the present time, or, if the clock was ahead once, the next
-    /// after the last. None if the last possible one is used.
+    /// Returns the ID of an entry that is added now: with the present time, or the next after this ID if the clock was
+    /// ahead once. None if the highest ID is used.
     #[must_use]
     pub fn after(self, now_ms: u64) -> Option<StreamId> {
         if now_ms > self.ms { Some(StreamId { ms: now_ms, seq: 0 }) } else { self.next() }
     }
 
-    /// Whether it is 0-0.
+    /// Returns true if it is 0-0.
     #[must_use]
     pub fn is_zero(self) -> bool {
         self == StreamId::MIN

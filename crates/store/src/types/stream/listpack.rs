@@ -1,17 +1,17 @@
-//! The length that the last block would have in Redis. Redis keeps each block of a stream as a listpack, and its length
-//! decides when the block is full. Blocks here are packed differently and are shorter, but must end where Redis's do:
-//! commands that trim by whole blocks (`MAXLEN ~`) show it, and clients count on it.
+//! The length that the last block would have in Redis. Redis stores each block of a stream as a listpack, and its
+//! length decides when the block is full. Blocks here use another packing and are shorter, but must end at the same
+//! entries: commands that trim by whole blocks (`MAXLEN ~`) make this visible, and clients rely on it.
 //!
 //! # Format
 //!
-//! A listpack is a header of 6 bytes, items, and a byte that ends it (antirez/listpack, `listpack.md`); an item is what
-//! [`encoded_len`] has the length of. In a stream (Redis's `t_stream.c`, the drawings in its comments), the items are
+//! A listpack is a header of 6 bytes, items, and an end byte (antirez/listpack, `listpack.md`); [`encoded_len`] returns
+//! an item's length. In a stream (Redis's `t_stream.c`, the diagrams in its comments), the items are
 //!
 //! ```text
 //! entries | deleted | count of fields | names of fields | 0
 //! ```
 //!
-//! and for each entry, where what is in brackets is missing if the fields are those of the first:
+//! and for each entry, without the bracketed items if the fields are those of the first entry:
 //!
 //! ```text
 //! flags | ms beyond the first ID | number beyond it | [count of fields] | [name] value ... | count of these items
@@ -21,13 +21,13 @@ use crate::types::packed::{Item, encoded_len};
 
 use super::id::StreamId;
 
-/// The header, and the byte at the end.
+/// The header and the end byte.
 const FRAME_BYTES: usize = 6 + 1;
 /// Flags, or a zero.
 const SMALL_INT_BYTES: usize = 2;
 
 fn int_bytes(value: u64) -> usize {
-    // Differences of IDs are signed there, and wrap.
+    // In Redis, differences of IDs are signed and wrap.
     encoded_len(Item::Int(value as i64))
 }
 
@@ -35,12 +35,14 @@ fn texts_bytes<'a>(texts: impl Iterator<Item = &'a [u8]>) -> usize {
     texts.map(|text| encoded_len(Item::from(text))).sum()
 }
 
-/// Bytes of the listpack but for the two items that count entries: those can grow with every entry that comes or goes.
+/// Bytes of the listpack without the two items that count entries, because their size can change with every addition or
+/// deletion.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ListpackBytes(u32);
 
 impl ListpackBytes {
-    /// The bytes of an empty block before its first entry is added: `pairs` are that entry's fields and values in turn.
+    /// Returns the bytes of an empty block before its first entry is added: `pairs` are that entry's alternating fields
+    /// and values.
     pub(super) fn of_empty<'a>(pairs: impl ExactSizeIterator<Item = &'a [u8]>) -> ListpackBytes {
         let count = int_bytes(pairs.len() as u64 / 2);
         let mut bytes = ListpackBytes::default();
@@ -66,12 +68,12 @@ impl ListpackBytes {
         });
     }
 
-    /// All of the listpack's, with so many entries, and so many that are deleted.
+    /// Returns the bytes of the whole listpack with these numbers of entries and of deleted entries.
     pub(super) fn with_counts(self, live: u32, dead: u32) -> usize {
         self.0 as usize + int_bytes(live.into()) + int_bytes(dead.into())
     }
 
-    /// A block that is too long for the count is more than full.
+    /// Saturates: a block that exceeds the count's range is more than full.
     fn grow(&mut self, bytes: usize) {
         self.0 = self.0.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
     }

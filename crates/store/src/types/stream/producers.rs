@@ -1,8 +1,10 @@
-//! Which messages producers have sent, so that a message that is sent again isn't added again (XADD IDMP, Redis 8.6).
+//! Identities of messages that producers have sent, so that a repeated message is not added again (XADD IDMP, Redis
+//! 8.6).
 //!
-//! A producer names its messages by identities. Each is kept for some time after its entry's ID, and of each producer the last
-//! ones, so many. What is too old goes when its producer is asked for, and of [`SWEPT`] others whenever an identity is added:
-//! producers that come no more take no memory for good while others do.
+//! A producer names its messages by identities. Each is kept for some time after its entry's ID, and each producer has
+//! a maximum number. Expired identities of a producer are removed when the producer sends a message. Each addition also
+//! removes expired identities of [`SWEPT`] other producers, so that inactive producers do not keep memory while others
+//! are active.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -10,17 +12,18 @@ use std::sync::Arc;
 
 use super::StreamId;
 
-/// For how long identities are kept, in seconds, and how many of each producer: `stream-idmp-duration`, `stream-idmp-maxsize`.
+/// Retention time of identities in seconds, and their maximum number per producer: `stream-idmp-duration`,
+/// `stream-idmp-maxsize`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IdentityLimits {
     /// Seconds after the time of the entry's ID.
     pub seconds: u32,
-    /// Identities of one producer.
+    /// Identities per producer.
     pub count: u32,
 }
 
 impl IdentityLimits {
-    /// The most of either: a day, and Redis's figure.
+    /// The maximum of both: a day, and Redis's figure.
     pub const MAX: IdentityLimits = IdentityLimits { seconds: 86_400, count: 10_000 };
 }
 
@@ -30,11 +33,12 @@ impl Default for IdentityLimits {
     }
 }
 
-/// Other producers that are looked at when an identity is added. More than one, so that they go faster than they can come.
+/// Number of other producers to inspect when an identity is added. More than one, so that producers are removed faster
+/// than they can be added.
 const SWEPT: usize = 2;
-/// Bytes of an identity beside its text: in the map, in the queue, and the counts before the shared text.
+/// Bytes of an identity in addition to its text: in the map, in the queue, and the counts before the shared text.
 const IDENTITY_BYTES: usize = 2 * size_of::<(Arc<[u8]>, StreamId)>() + 2 * size_of::<usize>();
-/// Bytes of a producer beside its name.
+/// Bytes of a producer in addition to its name.
 const PRODUCER_BYTES: usize = size_of::<(Box<[u8]>, Producer)>();
 
 /// See the module's documentation.
@@ -42,29 +46,29 @@ const PRODUCER_BYTES: usize = size_of::<(Box<[u8]>, Producer)>();
 pub struct Producers {
     limits: IdentityLimits,
     producers: BTreeMap<Box<[u8]>, Producer>,
-    /// The producer that was looked at last for what is too old.
+    /// The producer that was last inspected for expired identities.
     swept: Box<[u8]>,
     bytes: usize,
-    /// Identities that were added so far.
+    /// Number of identities that were ever added.
     pub added: u64,
-    /// Messages that were sent again so far.
+    /// Number of repeated messages.
     pub duplicates: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Producer {
     entries: BTreeMap<Arc<[u8]>, StreamId>,
-    /// The same, in the order in which they were added.
+    /// The identities in order of addition.
     order: VecDeque<(StreamId, Arc<[u8]>)>,
 }
 
-/// Whether the time of an identity is over, at a time in milliseconds of Unix time.
+/// Returns true if an identity has expired at `now_ms`, in milliseconds of Unix time.
 fn is_over(limits: IdentityLimits, id: StreamId, now_ms: u64) -> bool {
     id.ms.saturating_add(u64::from(limits.seconds) * 1000) <= now_ms
 }
 
 impl Producer {
-    /// Forgets the oldest identity; says how many bytes that frees.
+    /// Forgets the oldest identity and returns the number of freed bytes.
     fn forget_oldest(&mut self) -> usize {
         let Some((_, identity)) = self.order.pop_front() else { return 0 };
         self.entries.remove(&identity);
@@ -79,7 +83,7 @@ impl Producer {
         IDENTITY_BYTES + identity.len()
     }
 
-    /// Forgets what is too old; says how many bytes that frees.
+    /// Forgets expired identities and returns the number of freed bytes.
     fn sweep(&mut self, limits: IdentityLimits, now_ms: u64) -> usize {
         let mut freed = 0;
         while self.order.front().is_some_and(|&(id, _)| is_over(limits, id, now_ms)) {
@@ -90,38 +94,39 @@ impl Producer {
 }
 
 impl Producers {
-    /// None yet, with these limits.
+    /// Returns an object without producers, with these limits.
     #[must_use]
     pub fn new(limits: IdentityLimits) -> Producers {
         Producers { limits, ..Producers::default() }
     }
 
-    /// The limits.
+    /// Returns the limits.
     #[must_use]
     pub fn limits(&self) -> IdentityLimits {
         self.limits
     }
 
-    /// Sets the limits. Others than before forget all identities, as in Redis.
+    /// Sets the limits. If they differ from the old ones, all identities are forgotten, as in Redis.
     pub fn set_limits(&mut self, limits: IdentityLimits) {
         if limits != self.limits {
             *self = Producers { limits, added: self.added, duplicates: self.duplicates, ..Producers::default() };
         }
     }
 
-    /// The ID of the entry that a message was added as, unless that is too long ago. `now_ms` is in milliseconds of Unix time.
+    /// Returns the ID of the entry that this message was added as, unless the identity has expired. `now_ms` is in
+    /// milliseconds of Unix time.
     pub fn find(&mut self, producer: &[u8], identity: &[u8], now_ms: u64) -> Option<StreamId> {
         self.sweep(producer, now_ms);
         self.known(producer, identity)
     }
 
-    /// The same, however long ago it was.
+    /// Like [`Producers::find`], but ignores the expiry.
     #[must_use]
     pub fn known(&self, producer: &[u8], identity: &[u8]) -> Option<StreamId> {
         self.producers.get(producer)?.entries.get(identity).copied()
     }
 
-    /// Adds an identity, and forgets the producer's oldest ones beyond the limit. One that is there already gets the new ID.
+    /// Adds an identity, and forgets the producer's oldest ones beyond the limit. An existing identity gets the new ID.
     /// `now_ms` is in milliseconds of Unix time.
     pub fn insert(&mut self, producer: &[u8], identity: &[u8], id: StreamId, now_ms: u64) {
         self.sweep(producer, now_ms);
@@ -130,7 +135,7 @@ impl Producers {
         self.added += 1;
     }
 
-    /// The same as it was saved: it counts for nothing, and nothing is too old.
+    /// Adds a loaded identity: does not count it as added, and forgets no expired ones.
     pub fn push(&mut self, producer: &[u8], identity: &[u8], id: StreamId) {
         if !self.producers.contains_key(producer) {
             self.bytes += PRODUCER_BYTES + producer.len();
@@ -148,7 +153,7 @@ impl Producers {
         self.bytes -= freed;
     }
 
-    /// Forgets what is too old of a producer, and the producer if nothing else is left.
+    /// Forgets a producer's expired identities, and the producer if no identity is left.
     fn sweep(&mut self, producer: &[u8], now_ms: u64) {
         let Some(of) = self.producers.get_mut(producer) else { return };
         self.bytes -= of.sweep(self.limits, now_ms);
@@ -169,7 +174,8 @@ impl Producers {
         }
     }
 
-    /// How many producers and identities there are whose time isn't over. Visits all that are too old, and all producers.
+    /// Counts the producers with live identities, and these identities. Visits all producers and all expired
+    /// identities.
     #[must_use]
     pub fn count(&self, now_ms: u64) -> (usize, usize) {
         let of_each = self.producers.values().map(|producer| {
@@ -179,12 +185,12 @@ impl Producers {
         of_each.filter(|&count| count > 0).fold((0, 0), |(producers, all), count| (producers + 1, all + count))
     }
 
-    /// The producers by their names, with their identities from the oldest on.
+    /// Iterates over the producers by name, with their identities from the oldest on.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], Identities<'_>)> {
         self.producers.iter().map(|(name, producer)| (&**name, Identities(producer.order.iter())))
     }
 
-    /// Estimated bytes.
+    /// Estimates the bytes of memory.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         size_of::<Producers>() + self.bytes + self.swept.len()
@@ -222,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_is_known_until_its_time_is_over() {
+    fn an_identity_is_known_until_it_expires() {
         let mut producers = Producers::new(limits(2, 10));
         producers.insert(b"p", b"i", id(1000), 1000);
         assert_eq!(producers.find(b"p", b"i", 2999), Some(id(1000)));
@@ -234,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_producers_oldest_identities_give_way() {
+    fn a_producers_oldest_identities_are_forgotten_at_the_limit() {
         let mut producers = Producers::new(limits(100, 2));
         for (at, identity) in [b"a", b"b", b"c"].into_iter().enumerate() {
             producers.insert(b"p", identity, id(at as u64), 0);
@@ -246,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_that_is_there_gets_the_new_id() {
+    fn an_existing_identity_gets_the_new_id() {
         let mut producers = Producers::new(limits(100, 2));
         for (identity, ms) in [(b"a", 1), (b"b", 2), (b"a", 3), (b"c", 4)] {
             producers.insert(b"p", identity, id(ms), 0);
@@ -257,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn producers_that_come_no_more_go_while_others_come() {
+    fn inactive_producers_are_removed_while_others_are_active() {
         let mut producers = Producers::new(limits(1, 10));
         for n in 0..10_000u64 {
             producers.insert(n.to_string().as_bytes(), b"i", id(n), n);
@@ -272,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn other_limits_forget_all_identities_and_no_counts() {
+    fn changed_limits_forget_identities_but_not_counts() {
         let mut producers = Producers::new(limits(100, 10));
         producers.insert(b"p", b"i", id(1), 0);
         producers.set_limits(limits(100, 10));

@@ -1,4 +1,4 @@
-//! Streams against a sorted map, under limits so small that blocks begin and go all the time.
+//! Compares streams with a sorted map, with limits so small that blocks constantly begin and disappear.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::random::Random;
 
 type Pairs = Vec<Vec<u8>>;
 
-/// What is drawn, from a seed, so that a failure can be repeated.
+/// Random test data from a seed, so that a failure can be repeated.
 trait Draw {
     fn text(&mut self) -> Vec<u8>;
     /// Mostly the same names, so that entries share them.
@@ -58,7 +58,7 @@ impl Pair {
         self.added += 1;
     }
 
-    /// An ID that is there, or nearly.
+    /// Returns an ID that exists, or is near one.
     fn id(&self, random: &mut Random) -> StreamId {
         let ids: Vec<StreamId> = self.model.keys().copied().collect();
         let id = if ids.is_empty() { self.entries.last_id } else { ids[random.below(ids.len())] };
@@ -88,7 +88,7 @@ impl Pair {
         let limit = if whole_blocks { [0, 1, 10, 1000][random.below(4)] } else { 0 };
         let before = self.model.len();
         let (count, _) = self.entries.trim(Trim { keep, whole_blocks, limit });
-        // Whole blocks: as many of the first ones as it says, and no more than wanted.
+        // With `whole_blocks`, exactly `count` of the first entries are removed, and never more than wanted.
         let is_wanted = |model: &BTreeMap<StreamId, Pairs>| match keep {
             Keep::Last(keep) => model.len() as u64 > keep,
             Keep::From(id) => model.keys().next().is_some_and(|first| *first < id),
@@ -114,7 +114,7 @@ impl Pair {
         assert_eq!(range().collect::<Vec<_>>(), expected, "{from} to {to}");
         let mut reversed: Vec<_> = self.entries.range(from, to).rev().map(collect).collect();
         reversed.reverse();
-        assert_eq!(reversed, expected, "{to} back to {from}");
+        assert_eq!(reversed, expected, "backwards from {to} to {from}");
         self.check_both_ends(from, to, &expected, random);
         assert!(self.entries.blocks.values().all(|block| block.live > 0));
         let sealed: usize = self.entries.blocks.values().map(EntryBlock::allocated).sum();
@@ -138,7 +138,7 @@ impl Pair {
 }
 
 #[test]
-fn any_sequence_of_changes_gives_what_a_sorted_map_gives() {
+fn a_stream_agrees_with_a_sorted_map_after_any_changes() {
     let (seeds, steps) = if cfg!(miri) { (3, 60) } else { (60, 400) };
     for seed in 1..=seeds {
         let mut random = Random::new(seed);
@@ -179,7 +179,8 @@ fn entries_with_the_same_fields_take_little_more_than_their_values() {
     assert!(bytes_each <= values + 12, "{bytes_each} bytes each");
 }
 
-/// The first entries of the second block and the third in a stream of these, with Redis's limit on bytes alone.
+/// Returns the numbers of the first entries of the second and the third block in a stream of these entries, with only
+/// Redis's limit on bytes.
 fn block_starts(id: impl Fn(u64) -> StreamId, pairs: impl Fn(u64) -> Pairs) -> [u64; 2] {
     let (mut entries, mut starts) = (Entries::default(), [0; 2]);
     for n in 1.. {
@@ -199,11 +200,11 @@ fn block_starts(id: impl Fn(u64) -> StreamId, pairs: impl Fn(u64) -> Pairs) -> [
 }
 
 #[test]
-fn blocks_end_where_they_do_in_redis() {
+fn blocks_end_at_the_same_entries_as_in_redis() {
     let texts = |texts: &[&str]| texts.iter().map(|text| text.as_bytes().to_vec()).collect::<Pairs>();
     let by_1_ms = |n| StreamId::new(n, 1);
     let by_7_ms = |n| StreamId::new(1_795_453_820_547 + n * 7, 0);
-    // redis-server 7.0.15 told where (XINFO STREAM).
+    // Source: XINFO STREAM of redis-server 7.0.15.
     let number = |n: u64| texts(&["f", &n.to_string()]);
     assert_eq!(block_starts(by_1_ms, number), [362, 713]);
     assert_eq!(block_starts(by_7_ms, number), [353, 694]);
@@ -221,8 +222,8 @@ fn blocks_end_where_they_do_in_redis() {
 }
 
 #[test]
-fn deleted_entries_count_where_blocks_end_as_in_redis() {
-    // The first entry of a second block, of one that is put behind three hundred, some of which are deleted.
+fn deleted_entries_affect_the_ends_of_blocks_as_in_redis() {
+    // Returns the number of the first entry in a second block after 300 entries, some of them deleted.
     let next_start = |entries: &mut Entries, deleted: u64| {
         let id = |seq| StreamId::new(1, seq);
         let add = |entries: &mut Entries, seq: u64, bytes_max: usize| {
@@ -236,7 +237,7 @@ fn deleted_entries_count_where_blocks_end_as_in_redis() {
     };
     let mut entries = Entries::default();
     assert_eq!(next_start(&mut entries, 0), Some(345));
-    // The number of those that are deleted takes one byte more. What begins anew counts anew.
+    // The number of deleted entries takes one more byte. A new block starts with new counts.
     entries.trim(Trim { keep: Keep::Last(0), whole_blocks: false, limit: 0 });
     assert_eq!(next_start(&mut entries, 200), Some(344));
     let mut entries = entries.clone();
@@ -245,7 +246,7 @@ fn deleted_entries_count_where_blocks_end_as_in_redis() {
 }
 
 #[test]
-fn trimming_much_hands_the_blocks_out_and_trimming_little_keeps_to_whole_blocks() {
+fn a_large_trim_returns_the_blocks_and_an_inexact_one_keeps_partial_blocks() {
     let mut entries = filled(100_000);
     let trim = |keep, whole_blocks, limit| Trim { keep: Keep::Last(keep), whole_blocks, limit };
     assert_eq!(entries.trim(trim(99_950, true, 0)).0, 0);
@@ -260,7 +261,7 @@ fn trimming_much_hands_the_blocks_out_and_trimming_little_keeps_to_whole_blocks(
 }
 
 #[test]
-fn a_block_whose_rest_is_deleted_goes_when_it_is_trimmed_to_there() {
+fn a_block_with_deleted_entries_only_is_removed_by_a_trim() {
     let mut entries = filled(3);
     assert!(entries.remove(StreamId::new(3, 0)));
     let keep = Keep::From(StreamId::new(3, 0));
@@ -269,7 +270,7 @@ fn a_block_whose_rest_is_deleted_goes_when_it_is_trimmed_to_there() {
 }
 
 #[test]
-fn an_id_that_comes_again_behind_a_deleted_one_is_found() {
+fn an_id_after_a_reset_to_before_a_deleted_entry_is_found() {
     let mut entries = filled(5);
     entries.remove(StreamId::new(5, 0));
     (entries.last_id, entries.max_deleted_id) = (StreamId::new(4, 0), StreamId::new(1, 0));
@@ -281,7 +282,7 @@ fn an_id_that_comes_again_behind_a_deleted_one_is_found() {
 }
 
 #[test]
-fn ids_follow_each_other() {
+fn ids_have_successors_and_predecessors() {
     let last = StreamId::new(5, u64::MAX);
     assert_eq!(last.next(), Some(StreamId::new(6, 0)));
     assert_eq!(StreamId::new(6, 0).previous(), Some(last));
@@ -292,7 +293,7 @@ fn ids_follow_each_other() {
 }
 
 #[test]
-fn what_is_pending_belongs_to_one_consumer() {
+fn a_pending_entry_belongs_to_one_consumer() {
     let mut group = Group::new(StreamId::MIN, None);
     assert!(group.add_consumer(b"a", 1) && group.add_consumer(b"b", 1) && !group.add_consumer(b"a", 2));
     let (first, second) = (StreamId::new(1, 0), StreamId::new(2, 0));
@@ -311,9 +312,9 @@ fn what_is_pending_belongs_to_one_consumer() {
     assert_eq!(pending(&group), (0, None, Some(0)));
 }
 
-/// The order is kept through every kind of change, and takes memory only once it is asked for.
+/// Checks that the order survives every kind of change, and takes memory only after its first use.
 #[test]
-fn what_is_pending_is_known_by_age() {
+fn pending_entries_are_ordered_by_age() {
     let ids: Vec<StreamId> = (1..=6).map(|ms| StreamId::new(ms, 0)).collect();
     let mut rng = Random::new(7);
     let mut group = Group::new(StreamId::MIN, None);
@@ -346,7 +347,7 @@ fn what_is_pending_is_known_by_age() {
 }
 
 #[test]
-fn blocks_hold_all_entries_and_end_where_they_are_told_to() {
+fn blocks_hold_all_entries_and_end_on_request() {
     let mut entries = Entries::default();
     for number in 1..=30u64 {
         if number % 7 == 0 {

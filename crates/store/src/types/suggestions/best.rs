@@ -1,15 +1,16 @@
-//! Finding the best suggestions that begin with something.
+//! Best-first search for the best suggestions that match a query.
 //!
-//! First the places are found from which on every text agrees with the query (`BestFirstSearch::agree`): few, unless the search is fuzzy. Then the best of
-//! what there is is taken from a heap, again and again: a text is a result, a bucket is replaced by its next text and the rest, a fork by its
-//! next branch and the rest. What isn't reached has no better rank. Where ranks are equal the order of the texts decides, which is then that
-//! of what the heap gives, too: so the results don't depend on the form that the tree has.
+//! First, the search finds the nodes below which every text matches the query (`BestFirstSearch::agree`): few, unless
+//! the search is fuzzy. Then it repeatedly takes the best item from a heap: a text becomes a result, a bucket is
+//! replaced by its next text and the rest, and a fork by its next branch and the rest. Items that are never reached
+//! have no better rank. Equal ranks are ordered by text, in the heap as well as in the results, so the results do not
+//! depend on the shape of the tree.
 
 use super::bucket::{Records, Stored};
 use super::query::{Agreement, Outlook, Query};
 use super::tree::{Fork, Summary, TrieNode};
 
-/// The best suggestions, in their order.
+/// The best suggestions, in order.
 #[derive(Default)]
 pub struct Best<'a> {
     texts: Vec<u8>,
@@ -24,12 +25,12 @@ struct Ranked<'a> {
 
 impl<'a> Best<'a> {
     pub(super) fn with_capacity(count: usize) -> Self {
-        /// Room for a title.
+        /// Expected length of a title.
         const TEXT_BYTES: usize = 32;
         Best { texts: Vec::with_capacity(TEXT_BYTES * count), results: Vec::with_capacity(count) }
     }
 
-    /// Adds a result without a payload, given its text in parts, and gives the text.
+    /// Adds a result without a payload, given its text in parts, and returns the text.
     pub(super) fn push(&mut self, parts: &[&[u8]], rank: f32) -> &[u8] {
         let start = self.texts.len();
         parts.iter().for_each(|part| self.texts.extend_from_slice(part));
@@ -37,26 +38,26 @@ impl<'a> Best<'a> {
         &self.texts[start..]
     }
 
-    /// Gives the last result a payload.
+    /// Sets the payload of the last result.
     pub(super) fn set_payload(&mut self, payload: Option<&'a [u8]>) {
         if let Some(last) = self.results.last_mut() {
             last.payload = payload;
         }
     }
 
-    /// How many there are.
+    /// Number of results.
     #[must_use]
     pub fn len(&self) -> usize {
         self.results.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no results.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.results.is_empty()
     }
 
-    /// Each one's text, its rank, and what was added to it.
+    /// Iterates over each text, its rank and its payload.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], f32, Option<&[u8]>)> {
         let mut start = 0;
         self.results.iter().map(move |result| {
@@ -65,7 +66,7 @@ impl<'a> Best<'a> {
         })
     }
 
-    /// Leaves out those whose rank is less than a tenth of the first's.
+    /// Removes results with a rank below a tenth of the first one's.
     pub fn trim(&mut self) {
         /// RediSearch's figure.
         const TRIM_FACTOR: f32 = 10.0;
@@ -75,12 +76,12 @@ impl<'a> Best<'a> {
     }
 }
 
-/// What the text that is the query itself has for its score: RediSearch's `INT_MAX`.
+/// The score of the text that equals the query: RediSearch's `INT_MAX`.
 pub(super) const SAME_SCORE: f32 = i32::MAX as f32;
 
-/// Where all texts agree with the query, or a text that does.
+/// A node below which all texts match the query, or a single matching text.
 struct Start<'a> {
-    /// The way there.
+    /// The path to it.
     path: Vec<u8>,
     distance: u8,
     at: StartAt<'a>,
@@ -91,9 +92,9 @@ enum StartAt<'a> {
     Text(Stored<'a>),
 }
 
-/// A step of the path from a start to what is in the heap.
+/// A step of the path from a start to an item in the heap.
 struct PathStep<'a> {
-    /// The step before; the start itself, if none.
+    /// The previous step; None at the start.
     parent: Option<u32>,
     /// The byte of the branch.
     byte: &'a [u8],
@@ -101,7 +102,7 @@ struct PathStep<'a> {
     lead: Lead,
 }
 
-/// The first bytes behind a start's path, by which most texts are told apart.
+/// The first bytes behind a start's path, which distinguish most texts.
 #[derive(Clone, Copy, Default)]
 struct Lead {
     bytes: u64,
@@ -121,7 +122,7 @@ impl Lead {
     }
 }
 
-/// What the heap orders: the best rank first, then the order of the texts.
+/// The key of the heap: best rank first, then in order of texts.
 #[derive(Clone, Copy)]
 struct Priority {
     rank: f32,
@@ -147,7 +148,7 @@ enum FoundAt<'a> {
 /// See the module's documentation.
 struct BestFirstSearch<'a, 'q> {
     query: &'q Query,
-    /// The suggestion whose text is the query's.
+    /// The suggestion with the query as its text.
     same: Option<Stored<'a>>,
     starts: Vec<Start<'a>>,
     steps: Vec<PathStep<'a>>,
@@ -155,10 +156,10 @@ struct BestFirstSearch<'a, 'q> {
     heap: Vec<Priority>,
 }
 
-/// Room for what most searches find on their way.
+/// Initial capacity, enough for most searches.
 const ROOM: usize = 200;
 
-/// The best, up to `count`.
+/// Returns up to `count` of the best.
 pub(super) fn find<'a>(root: &'a TrieNode, query: &Query, count: usize) -> Best<'a> {
     let mut best = Best::default();
     if count == 0 {
@@ -170,7 +171,7 @@ pub(super) fn find<'a>(root: &'a TrieNode, query: &Query, count: usize) -> Best<
     best
 }
 
-/// How many things a search for so many has to do with.
+/// Returns the number of items that a search for `count` results processes.
 #[cfg(test)]
 pub(super) fn visited(root: &TrieNode, query: &Query, count: usize) -> usize {
     let mut search = BestFirstSearch::new(root, query);
@@ -179,7 +180,7 @@ pub(super) fn visited(root: &TrieNode, query: &Query, count: usize) -> usize {
 }
 
 impl<'a, 'q> BestFirstSearch<'a, 'q> {
-    /// A search that has found where it starts.
+    /// Returns a search that has found its starts.
     fn new(root: &'a TrieNode, query: &'q Query) -> BestFirstSearch<'a, 'q> {
         let mut search = BestFirstSearch {
             query,
@@ -194,7 +195,7 @@ impl<'a, 'q> BestFirstSearch<'a, 'q> {
         search
     }
 
-    /// Finds the starts at and below a place, to which `path` leads; of the root, nothing is known of what is below it.
+    /// Finds the starts at and below a node; `path` leads to it. The root has no summary.
     fn agree(&mut self, node: &'a TrieNode, summary: Option<Summary>, mut agreement: Agreement, path: &mut Vec<u8>) {
         match self.query.outlook(&agreement) {
             Outlook::Found(distance) => {
@@ -239,7 +240,7 @@ impl<'a, 'q> BestFirstSearch<'a, 'q> {
         path.truncate(len);
     }
 
-    /// Makes a text a start, if it agrees.
+    /// Adds a text as a start, if it matches.
     fn agree_text(&mut self, stored: Stored<'a>, mut agreement: Agreement, path: &[u8]) {
         let mut outlook = self.query.outlook(&agreement);
         for byte in stored.rest {
@@ -260,7 +261,7 @@ impl<'a, 'q> BestFirstSearch<'a, 'q> {
         }
     }
 
-    /// Puts the starts into the heap. The text that is the query itself comes before all others, as far as ranks go.
+    /// Puts the starts into the heap. The text that equals the query goes before all others with respect to rank.
     fn begin(&mut self) {
         self.starts.sort_unstable_by(|one, other| one.path.cmp(&other.path));
         for start in 0..self.starts.len() {
@@ -284,7 +285,7 @@ impl<'a, 'q> BestFirstSearch<'a, 'q> {
         }
     }
 
-    /// Takes the best of what there is, again and again, until there are so many results.
+    /// Takes the best item repeatedly, until there are `count` results.
     fn run(&mut self, count: usize, best: &mut Best<'a>) {
         let mut next = self.pop();
         while best.len() < count
@@ -299,7 +300,7 @@ impl<'a, 'q> BestFirstSearch<'a, 'q> {
         self.steps.len() as u32 - 1
     }
 
-    /// What a place of the tree is in the heap, to which a branch has led.
+    /// Creates the heap item for a node behind a branch.
     fn enter(
         &mut self,
         node: &'a TrieNode,
@@ -335,7 +336,7 @@ impl<'a, 'q> BestFirstSearch<'a, 'q> {
         Some(self.priority(rank, start, lead, step, FoundAt::Text(stored)))
     }
 
-    /// True for the text that is the query: it is in the heap already.
+    /// Returns true for the text that equals the query, which is already in the heap.
     fn is_same(&self, stored: &Stored<'_>, start: u32, step: u32) -> bool {
         if self.same.is_none() || usize::from(stored.characters) != self.query.characters() {
             return false;
@@ -364,7 +365,8 @@ impl<'a, 'q> BestFirstSearch<'a, 'q> {
         self.query.bound(summary.shortest, summary.highest(), weight, distance)
     }
 
-    /// What has come first is a result, or is replaced by what it consists of. Gives what comes first then.
+    /// Processes the first item: it becomes a result, or is replaced by its parts. Returns the item that is first
+    /// afterwards.
     fn follow(&mut self, priority: Priority, best: &mut Best<'a>) -> Option<Priority> {
         let Priority { start, rank, .. } = priority;
         let Found { step, at } = self.found[priority.found as usize];
@@ -385,14 +387,14 @@ impl<'a, 'q> BestFirstSearch<'a, 'q> {
             }
         };
         self.push(rest);
-        // Mostly it is the best of all, and needs no place in the heap.
+        // Usually the part is the best of all, and need not enter the heap.
         match first {
             Some(first) => Some(self.exchange(first)),
             None => self.pop(),
         }
     }
 
-    /// Appends the text, or the beginning of texts, that something found has.
+    /// Appends the text, or the common prefix of texts, of a found item.
     fn write_path(&self, start: u32, step: u32, rest: &[u8], out: &mut Vec<u8>) {
         let mut parts = Vec::new();
         let mut next = Some(step);
@@ -413,7 +415,7 @@ impl<'a, 'q> BestFirstSearch<'a, 'q> {
         Priority { rank, start, lead: lead.bytes, found: self.found.len() as u32 - 1 }
     }
 
-    /// Puts something into the heap.
+    /// Puts an item into the heap.
     fn push(&mut self, priority: Option<Priority>) {
         let Some(priority) = priority else { return };
         self.heap.push(priority);
@@ -424,7 +426,7 @@ impl<'a, 'q> BestFirstSearch<'a, 'q> {
         }
     }
 
-    /// Takes the first out of the heap.
+    /// Takes the first item out of the heap.
     fn pop(&mut self) -> Option<Priority> {
         let last = self.heap.pop()?;
         let Some(first) = self.heap.first_mut() else { return Some(last) };
@@ -433,7 +435,7 @@ impl<'a, 'q> BestFirstSearch<'a, 'q> {
         Some(popped)
     }
 
-    /// The first of the heap and this one; the other is in the heap then.
+    /// Returns the better of this item and the heap's first one, and leaves the other in the heap.
     fn exchange(&mut self, priority: Priority) -> Priority {
         match self.heap.first() {
             Some(first) if self.is_before(*first, priority) => {
@@ -445,7 +447,7 @@ impl<'a, 'q> BestFirstSearch<'a, 'q> {
         }
     }
 
-    /// Moves the first of the heap to where it belongs.
+    /// Moves the first item of the heap to its place.
     fn sink(&mut self) {
         let (mut at, len) = (0, self.heap.len());
         loop {
@@ -473,7 +475,7 @@ impl<'a, 'q> BestFirstSearch<'a, 'q> {
         self.path(one) < self.path(other)
     }
 
-    /// The text, or the beginning of texts, that a priority stands for.
+    /// Returns the text, or the common prefix of texts, of a heap item.
     #[cold]
     fn path(&self, priority: Priority) -> Vec<u8> {
         let Found { step, at } = &self.found[priority.found as usize];

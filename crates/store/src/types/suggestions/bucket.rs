@@ -1,4 +1,4 @@
-//! A few suggestions whose texts begin alike, in one block: only what follows the common beginning is kept.
+//! A few suggestions with a common text prefix, in one block that stores only the rest of each text.
 //!
 //! ```text
 //! the block, whose mark is the number of suggestions:
@@ -7,16 +7,17 @@
 //! lengths are in seven bits a byte, the lowest first, with the eighth set where another byte follows
 //! ```
 //!
-//! They are in the order of their weights ([`weight`]), the greatest first, and of their texts where these are equal.
+//! The suggestions are in order of descending weight ([`weight`]); equal weights are in order of their texts.
 
 use super::{Suggestion, SuggestionOf, weight};
 use crate::compact::Mover;
 use crate::types::block::Block;
 use crate::types::suggestions::tree::Summary;
 
-/// Suggestions that a bucket may have; with more, a fork takes its place. Fewer make searches faster and take more memory.
+/// Maximum number of suggestions in a bucket; beyond it, a fork replaces the bucket. A lower limit makes searches
+/// faster and takes more memory.
 pub(super) const BUCKET_COUNT_MAX: usize = if cfg!(test) { 5 } else { 32 };
-/// Bytes that a bucket of several suggestions may have.
+/// Maximum size of a bucket with several suggestions, in bytes.
 pub(super) const BUCKET_BYTES_MAX: usize = 2048;
 
 /// Bytes of a record before its length.
@@ -26,7 +27,7 @@ const HEAD: usize = 5;
 #[derive(Clone, Default)]
 pub(super) struct TrieBucket(Block);
 
-/// A suggestion as its bucket has it.
+/// A suggestion in a bucket.
 #[derive(Clone, Copy)]
 pub(super) struct Stored<'a> {
     pub rest: &'a [u8],
@@ -35,7 +36,7 @@ pub(super) struct Stored<'a> {
     pub payload: Option<&'a [u8]>,
 }
 
-/// What a suggestion was before a change.
+/// The state of a suggestion before a change.
 #[derive(Clone, Copy)]
 pub(super) struct Old {
     pub score: f32,
@@ -47,7 +48,7 @@ impl Stored<'_> {
         weight(self.score, self.characters)
     }
 
-    /// Bytes of its record.
+    /// Size of its record in bytes.
     fn size(&self) -> usize {
         let head = HEAD + length_size(self.rest.len() * 2) + self.rest.len();
         head + self.payload.map_or(0, |payload| length_size(payload.len()) + payload.len())
@@ -70,7 +71,7 @@ impl Stored<'_> {
     }
 }
 
-/// Bytes that a length takes.
+/// Returns the size of a length in bytes.
 fn length_size(length: usize) -> usize {
     (usize::BITS - (length | 1).leading_zeros()).div_ceil(7) as usize
 }
@@ -103,7 +104,7 @@ fn take_length(bytes: &mut &[u8]) -> Option<usize> {
     }
 }
 
-/// Suggestions of a bucket in its order.
+/// Iterates over the suggestions of a bucket in order.
 #[derive(Clone, Copy)]
 pub(super) struct Records<'a>(&'a [u8]);
 
@@ -138,7 +139,7 @@ impl TrieBucket {
         self.0.is_empty()
     }
 
-    /// Whether a fork should take its place.
+    /// Returns true if a fork should replace it.
     pub fn is_over(&self) -> bool {
         let count = self.len();
         count > BUCKET_COUNT_MAX || (count > 1 && self.0.len() > BUCKET_BYTES_MAX)
@@ -163,12 +164,12 @@ impl TrieBucket {
         self.records().find(|stored| stored.rest == rest)
     }
 
-    /// What holds for all of them.
+    /// Returns the summary of all suggestions.
     pub fn summary(&self) -> Summary {
         self.records().fold(Summary::NONE, |summary, stored| summary.and(Summary::of(&stored)))
     }
 
-    /// Adds a suggestion, or changes it: without a payload, it keeps the one that it has. Gives what it was.
+    /// Adds or changes a suggestion; without a new payload, an existing one stays. Returns its old state.
     pub fn set(&mut self, rest: &[u8], new: &Suggestion<'_>) -> Option<Old> {
         let Some((at, old)) = self.position(rest) else {
             self.insert(&Stored { rest, score: new.score, characters: new.characters, payload: new.payload });
@@ -182,7 +183,7 @@ impl TrieBucket {
         Some(before)
     }
 
-    /// Removes a suggestion, and gives the score that it had.
+    /// Removes a suggestion and returns its old score.
     pub fn remove(&mut self, rest: &[u8]) -> Option<f32> {
         let (at, old) = self.position(rest)?;
         let (score, size) = (old.score, old.size());
@@ -190,12 +191,12 @@ impl TrieBucket {
         Some(score)
     }
 
-    /// Adds a suggestion that comes behind all others.
+    /// Adds a suggestion that belongs behind all others.
     pub fn push(&mut self, stored: &Stored<'_>) {
         self.insert_at(self.0.len(), stored);
     }
 
-    /// Where a suggestion's record is.
+    /// Returns the offset of a suggestion's record, and the suggestion.
     fn position(&self, rest: &[u8]) -> Option<(usize, Stored<'_>)> {
         let mut records = self.records();
         loop {
@@ -207,7 +208,7 @@ impl TrieBucket {
         }
     }
 
-    /// Adds a suggestion that is not there.
+    /// Adds a suggestion that does not exist.
     pub fn insert(&mut self, stored: &Stored<'_>) {
         let weight = stored.weight();
         let mut records = self.records();
@@ -236,12 +237,12 @@ impl TrieBucket {
         self.0.set_mark(count);
     }
 
-    /// Moves the block, if `mover` wants that.
+    /// Moves the block, if `mover` selects it.
     pub fn compact(&mut self, mover: &mut Mover<'_>) {
         self.0.compact(mover);
     }
 
-    /// The suggestions with their whole texts, given the beginning that is common to them.
+    /// Passes the suggestions with their whole texts to `visit`, given their common prefix.
     pub fn each(&self, beginning: &mut Vec<u8>, visit: &mut impl FnMut(SuggestionOf<'_>)) {
         let len = beginning.len();
         for stored in self.records() {

@@ -1,7 +1,8 @@
-//! Finding the best suggestions where all candidates lie together: in a bucket, or in what a fork has kept.
+//! Search for the best suggestions if all candidates are adjacent: in a bucket, or among the kept suggestions of a
+//! fork.
 //!
-//! That is so for most searches: those that are exact, ask for few, and agree with texts in a few places, each of which is a bucket or
-//! a fork behind a way of ASCII. What is found is the same as by a walk (`best`).
+//! Most searches qualify: those that are exact, have a low count, and match texts in a few places that are buckets or
+//! forks with an ASCII path. The results equal those of a best-first search (`best`).
 
 use std::cmp::Ordering;
 
@@ -11,19 +12,19 @@ use super::kept::KEPT_FOR;
 use super::query::{Fuzziness, Query};
 use super::tree::{Branch, Fork, TrieNode};
 
-/// Blocks that a search may look at: more than one where texts begin with the same letters in another case.
+/// Maximum number of blocks that a search may read: several if texts begin with the same letters in different case.
 const BLOCKS_MAX: usize = 4;
-/// Room for the candidates of most searches.
+/// Initial capacity, enough for the candidates of most searches.
 const ROOM: usize = 40;
 
-/// A block in which candidates lie, at the end of a query's way through the tree.
+/// A block of candidates, at the end of a path for the query.
 struct CandidateBlock<'a> {
-    /// The bytes of the texts there up to the records' own, as they are stored.
+    /// The stored bytes of its texts before the records' own bytes.
     path: Vec<u8>,
     records: &'a TrieBucket,
-    /// How much of the query the records themselves are to begin with.
+    /// Number of the query's bytes that the records themselves must match.
     left: usize,
-    /// The suggestion that ends at this fork: its text is the path. None for a bucket.
+    /// The suggestion that ends at this fork, with the path as its text. None for a bucket.
     own: Option<Stored<'a>>,
 }
 
@@ -34,7 +35,7 @@ struct Candidate<'a> {
     stored: Stored<'a>,
 }
 
-/// The best, up to `count`; None if a walk has to find them.
+/// Returns up to `count` of the best; None if a best-first search is necessary.
 pub(super) fn find<'a>(root: &'a TrieNode, query: &Query, count: usize) -> Option<Best<'a>> {
     if query.fuzziness != Fuzziness::Exact || count > KEPT_FOR || !query.is_ascii() {
         return None;
@@ -54,7 +55,8 @@ struct Direct<'a, 'q> {
 }
 
 impl<'a> Direct<'a, '_> {
-    /// Finds the blocks at and below a node, to which so many bytes of the query lead by `path`. None if they can't all be told so.
+    /// Finds the blocks at and below a node; `path` leads to it and matches the first `read` bytes of the query.
+    /// Returns None if it cannot find all of them.
     fn follow(&mut self, mut node: &'a TrieNode, mut read: usize, mut path: Vec<u8>) -> Option<()> {
         loop {
             let query = &self.query.folded;
@@ -85,7 +87,8 @@ impl<'a> Direct<'a, '_> {
         }
     }
 
-    /// The ways on by a letter and by its upper case. None if there is one that may be the same letter by other bytes.
+    /// Returns the branches for a letter and for its upper case. Returns None if a branch may have the same letter in
+    /// other bytes.
     #[inline]
     fn ways(fork: &'a Fork, byte: u8) -> Option<[Option<(u8, &'a TrieNode)>; 2]> {
         let (mut ways, mut count) = ([None; 2], 0);
@@ -105,7 +108,8 @@ impl<'a> Direct<'a, '_> {
         (self.blocks.len() <= BLOCKS_MAX).then_some(())
     }
 
-    /// Makes those of a block's suggestions candidates that agree. None if one of them has to be looked at letter by letter.
+    /// Adds the matching suggestions of a block as candidates. Returns None if one of them needs a comparison letter by
+    /// letter.
     fn gather(&mut self, at: usize) -> Option<()> {
         let CandidateBlock { path, records, left, own } = &self.blocks[at];
         let query = &self.query.folded;
@@ -115,7 +119,7 @@ impl<'a> Direct<'a, '_> {
             block: at,
             stored,
         };
-        // The text that is the query comes first, and need not be among those that a fork has kept.
+        // The text that equals the query is first, and need not be among a fork's kept suggestions.
         let same = own.filter(|_| path == query);
         self.candidates.extend(same.map(|own| candidate(own, SAME_SCORE)));
         for stored in records.records() {
@@ -133,7 +137,7 @@ impl<'a> Direct<'a, '_> {
         Some(())
     }
 
-    /// The first of the candidates, in their order.
+    /// Returns the first candidates in order.
     fn best(mut self, root: &'a TrieNode, count: usize) -> Best<'a> {
         let Direct { blocks, candidates, .. } = &mut self;
         candidates.sort_unstable_by(|one, other| Direct::order(blocks, one, other));
@@ -142,7 +146,7 @@ impl<'a> Direct<'a, '_> {
         for Candidate { rank, block, stored } in candidates.iter() {
             let path = &blocks[*block].path;
             let text = best.push(&[path, stored.rest], *rank);
-            // What is kept knows only that there is one.
+            // Kept suggestions only know that there is a payload.
             if stored.payload.is_some() {
                 let payload = root.find(text).and_then(|stored| stored.payload);
                 best.set_payload(payload);
@@ -163,7 +167,8 @@ impl<'a> Direct<'a, '_> {
     }
 }
 
-/// Whether bytes of texts agree with as many of a query. None if the first that differs isn't ASCII: its letter may be the same by other bytes.
+/// Returns true if stored bytes match the query's bytes. Returns None if the first difference is not ASCII: it may be
+/// the same letter in other bytes.
 #[inline]
 fn agree(stored: &[u8], query: &[u8]) -> Option<bool> {
     let differing = stored.iter().zip(query).find(|(one, other)| one.to_ascii_lowercase() != **other);
@@ -173,7 +178,7 @@ fn agree(stored: &[u8], query: &[u8]) -> Option<bool> {
     }
 }
 
-/// Whether texts on a branch may go on with a character that is this letter, but for its case.
+/// Returns true if texts on a branch may continue with a character that equals this letter except for case.
 fn may_lead_to(branch: &Branch, letter: u8) -> bool {
     let may_be = |second: Option<&u8>| second.is_none_or(|second| may_be(letter, branch.byte, *second));
     match &branch.node {
@@ -183,8 +188,8 @@ fn may_lead_to(branch: &Branch, letter: u8) -> bool {
     }
 }
 
-/// Whether a character with these first two bytes may be folded to this letter, as the long s is, or be the letter in a form that is longer
-/// than it need be.
+/// Returns true if a character with these first two bytes may fold to this letter, like the long s, or may be the
+/// letter in an overlong form.
 fn may_be(letter: u8, first: u8, second: u8) -> bool {
     match (first, second) {
         (0xC3, 0x9F) | (0xC5, 0xBF) => letter == b's',
@@ -206,7 +211,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes, and has no unsafe code")]
-    fn what_is_folded_to_ascii_is_known() {
+    fn characters_that_fold_to_ascii_are_known() {
         for letter in ('\u{80}'..=char::MAX).filter(|letter| fold(u32::from(*letter)) < 0x80) {
             let folded = fold(u32::from(letter)) as u8;
             let bytes = letter.to_string().into_bytes();

@@ -1,38 +1,41 @@
-//! The best below a fork, kept up as they change, so that a search that ends there has its results at once.
+//! The best suggestions below a fork, updated with each change, so that a search that ends at the fork has its results
+//! at once.
 //!
-//! A rank depends on the length of what is searched for, so that the best ten of one length aren't those of another. What is kept is enough for all
-//! lengths that end at the fork or before it: a suggestion **dominates** another if it is ahead of it for all of these, and those are kept that
-//! fewer than [`KEPT_FOR`] dominate. With one length more, the quotient of two ranks only grows or only falls, so that the first
-//! and the last length decide. The lengths go as far as the path to the fork is ASCII, by which no text is shorter than what is searched for.
+//! A rank depends on the length of the query, so the best ten for one length differ from those for another. The kept
+//! suggestions are enough for all lengths that end at the fork or before it. A suggestion **dominates** another if it
+//! ranks higher for all these lengths; each suggestion is kept that is dominated by fewer than [`KEPT_FOR`] others.
+//! With each additional character the quotient of two ranks changes monotonically, so the shortest and the longest
+//! length decide. The lengths extend as far as the path to the fork is ASCII, because there no text is shorter than the
+//! query.
 //!
-//! Where too many suggestions would have to be kept, since their scores differ by less than a millionth, or where those take too many bytes, none
-//! are: a search walks there.
+//! If too many suggestions would have to be kept, because their scores differ by less than a millionth, or if they
+//! would take too many bytes, none are kept, and a search descends below the fork.
 
 use super::bucket::{Stored, TrieBucket};
 use super::query::root;
 
-/// Results for which what is kept is enough.
+/// Number of results for which the kept suggestions are enough.
 pub(super) const KEPT_FOR: usize = if cfg!(test) { 3 } else { 10 };
-/// Suggestions that may be kept at a fork: mostly eleven to thirteen are.
+/// Maximum number of kept suggestions per fork; eleven to thirteen are usual.
 const KEPT_MAX: usize = KEPT_FOR + 14;
-/// Bytes that these may have: as much as some twenty titles.
+/// Their maximum size in bytes: enough for some twenty titles.
 const KEPT_BYTES_MAX: usize = if cfg!(test) { 200 } else { 1024 };
 
-/// By how much of the greater one a rank must exceed another to be ahead of it whatever the rounding of either.
+/// Minimum relative difference by which a rank is higher than another regardless of rounding.
 const MARGIN: f64 = 1e-6;
-/// Ranks nearer to 0 are rounded more.
+/// Ranks nearer to 0 have larger rounding errors.
 const RANK_MIN: f64 = 1e-30;
 
-/// How far the path to a place is ASCII, from the root on.
+/// The part of the path to a node, from the root on, that is ASCII.
 #[derive(Clone, Copy, Default)]
 pub(super) struct AsciiPrefix {
-    /// Bytes before the first one that isn't.
+    /// Number of bytes before the first other byte.
     ascii: usize,
     has_others: bool,
 }
 
 impl AsciiPrefix {
-    /// That of the path that goes on with these bytes.
+    /// Extends the path by these bytes.
     pub fn and(mut self, bytes: &[u8]) -> AsciiPrefix {
         if !self.has_others {
             let ascii = bytes.iter().take_while(|byte| byte.is_ascii()).count();
@@ -43,7 +46,7 @@ impl AsciiPrefix {
     }
 }
 
-/// The ranks of a suggestion for the shortest query and for the longest.
+/// The ranks of a suggestion for the shortest and for the longest query.
 #[derive(Clone, Copy)]
 struct Ranks {
     near: f64,
@@ -69,22 +72,23 @@ impl Ranks {
     }
 }
 
-/// Whether one suggestion comes before another for each length.
+/// Returns true if one suggestion is before another for each length.
 fn dominates((one, ranks): &(Stored<'_>, Ranks), (other, others): &(Stored<'_>, Ranks)) -> bool {
     ranks.are_ahead(*others, MARGIN) || (ranks.are_equal(*others) && one.rest < other.rest)
 }
 
-/// What is kept at a fork. See the module's documentation.
+/// The suggestions that a fork keeps. See the module's documentation.
 #[derive(Clone, Default)]
 pub(super) struct Kept {
-    /// What follows the fork's label of each text. Instead of a payload they have an empty one. Empty if nothing is kept.
+    /// The rest of each text behind the fork's label. An empty payload stands for any payload. Empty if nothing is
+    /// kept.
     records: TrieBucket,
-    /// Ranks that enough of them have for the shortest query, and for the longest.
+    /// Ranks that enough of them have, for the shortest and for the longest query.
     floors: Option<[f32; 2]>,
 }
 
 impl Kept {
-    /// The suggestions, if they are enough.
+    /// Returns the suggestions, if they are enough.
     pub fn records(&self) -> Option<&TrieBucket> {
         Some(&self.records).filter(|records| !records.is_empty())
     }
@@ -97,7 +101,8 @@ impl Kept {
         self.records.allocated_bytes()
     }
 
-    /// A text is new below the fork, or its score has risen, or it has a payload now.
+    /// Updates the kept suggestions after a text below the fork was added, or its score was raised, or it got a
+    /// payload.
     pub fn raise(&mut self, stored: &Stored<'_>, prefix: AsciiPrefix) {
         if self.records.is_empty() || self.is_far_behind(stored, prefix) {
             return;
@@ -107,12 +112,12 @@ impl Kept {
         self.set_floors(prefix);
     }
 
-    /// Whether something is kept of which this text is a part.
+    /// Returns true if this text is among the kept suggestions.
     pub fn has(&self, rest: &[u8]) -> bool {
         self.records.find(rest).is_some()
     }
 
-    /// Keeps the best of all that `each` gives.
+    /// Keeps the best of all suggestions that `each` passes on.
     pub fn make(&mut self, prefix: AsciiPrefix, each: impl FnOnce(&mut dyn FnMut(&Stored<'_>))) {
         *self = Kept::default();
         let mut is_enough = true;
@@ -125,16 +130,17 @@ impl Kept {
         });
     }
 
-    /// A quick look: true if enough others dominate this one.
+    /// A quick check: true if enough others dominate this one.
     fn is_far_behind(&self, stored: &Stored<'_>, prefix: AsciiPrefix) -> bool {
-        /// What the rounding of the floors may make out comes on top.
+        /// Includes the rounding of the floors.
         const FLOOR_MARGIN: f64 = 2.0 * MARGIN;
         self.floors.is_some_and(|[near, far]| {
             Ranks { near: near.into(), far: far.into() }.are_ahead(Ranks::of(stored, prefix), FLOOR_MARGIN)
         })
     }
 
-    /// Adds a suggestion that isn't there, unless enough others dominate it, and leaves out those of which that is true now.
+    /// Adds a suggestion that is not kept, unless enough others dominate it, and removes those that are now dominated
+    /// by enough others.
     fn admit(&mut self, stored: &Stored<'_>, prefix: AsciiPrefix) {
         let new = (Stored { payload: stored.payload.map(|_| &b""[..]), ..*stored }, Ranks::of(stored, prefix));
         let mut kept = [(new.0, new.1); KEPT_MAX];

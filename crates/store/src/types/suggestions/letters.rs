@@ -1,25 +1,25 @@
-//! Characters of texts that may be anything, and how their case is folded.
+//! Characters of arbitrary byte strings, and case folding.
 //!
-//! A text's characters are those of UTF-8. A byte that belongs to none is a character of its own, so that any text has a length, can be
-//! searched for, and is given back as it was.
+//! A text's characters are those of UTF-8. A byte that belongs to no valid character counts as a character of its own,
+//! so that any text has a length, can be searched for, and is returned unchanged.
 
-/// Marks a byte that is no character of UTF-8: beyond all code points.
+/// Marks a byte that is not part of a UTF-8 character: beyond all code points.
 const STRAY: u32 = 0x8000_0000;
-/// Bytes of the longest character.
+/// Maximum size of a character in bytes.
 const CHARACTER_BYTES_MAX: usize = 4;
 
-/// Puts characters together from bytes that come one by one.
+/// Assembles characters from single bytes.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Letters {
     bytes: [u8; CHARACTER_BYTES_MAX],
-    /// Bytes that have come of the character that is not complete yet.
+    /// Number of bytes of the incomplete character to this point.
     len: u8,
-    /// Bytes that it will have.
+    /// Number of bytes of the complete character.
     needed: u8,
 }
 
 impl Letters {
-    /// The next byte. Calls `emit` with each character that it completes, or shows to be none.
+    /// Takes the next byte. Calls `emit` with each character that it completes or proves invalid.
     #[inline]
     pub fn feed(&mut self, byte: u8, emit: &mut impl FnMut(u32)) {
         if self.len == 0 && byte.is_ascii() {
@@ -28,7 +28,7 @@ impl Letters {
         self.feed_part(byte, emit);
     }
 
-    /// Whether a character has begun and isn't complete.
+    /// Returns true within an incomplete character.
     #[inline]
     pub fn is_within(&self) -> bool {
         self.len > 0
@@ -55,14 +55,14 @@ impl Letters {
         (self.bytes[0], self.len) = (byte, 1);
     }
 
-    /// The code that the bytes of a complete character stand for. Some are no characters: they are then told apart by it all the same.
+    /// Returns the code of a complete character. Some codes are not valid characters, but are still distinguished.
     fn whole(&self) -> u32 {
         let lead = u32::from(self.bytes[0]) & (0x7F >> self.needed);
         let rest = &self.bytes[1..usize::from(self.needed)];
         rest.iter().fold(lead, |code, byte| code << 6 | (u32::from(*byte) & 0x3F))
     }
 
-    /// The text has ended. Calls `emit` with each byte of a character that is not complete.
+    /// Ends the text. Calls `emit` with each byte of an incomplete character.
     pub fn finish(&mut self, emit: &mut impl FnMut(u32)) {
         self.bytes[..usize::from(self.len)].iter().for_each(|byte| emit(STRAY | u32::from(*byte)));
         self.len = 0;
@@ -76,7 +76,7 @@ pub(super) fn each(text: &[u8], mut emit: impl FnMut(u32)) {
     letters.finish(&mut emit);
 }
 
-/// How many characters a text has.
+/// Returns the number of characters in a text.
 pub(super) fn count(text: &[u8]) -> usize {
     if text.is_ascii() {
         return text.len();
@@ -86,13 +86,13 @@ pub(super) fn count(text: &[u8]) -> usize {
     count
 }
 
-/// A character without its case: the first one of what Unicode folds it to, as RediSearch has it.
+/// Returns a character without its case: the first character of its Unicode case folding, as in RediSearch.
 ///
-/// By the standard library's tables: what is lower case of upper case of lower case is the same for two characters exactly if what they fold to
-/// is, with one exception.
+/// Uses the tables of the standard library: two characters have the same folding exactly if lower case of upper case of
+/// lower case is the same for both, with one exception.
 #[inline]
 pub(super) fn fold(letter: u32) -> u32 {
-    /// The dotless i, whose upper case is that of i, which it isn't folded to.
+    /// The dotless i has the same upper case as i, but another folding.
     const DOTLESS_I: char = 'ı';
     if letter < 0x80 {
         return u32::from((letter as u8).to_ascii_lowercase());
@@ -108,7 +108,7 @@ pub(super) fn push(text: &mut Vec<u8>, letter: u32) {
     match char::from_u32(letter) {
         Some(letter) => text.extend_from_slice(letter.encode_utf8(&mut [0; CHARACTER_BYTES_MAX]).as_bytes()),
         None if letter & STRAY != 0 => text.push(letter as u8),
-        // A surrogate, or what is beyond Unicode.
+        // A surrogate, or a code beyond Unicode.
         None => {
             let tail = |shift: u32| 0x80 | (letter >> shift & 0x3F) as u8;
             if letter < 0x1_0000 {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn characters_of_any_bytes() {
+    fn any_bytes_have_characters() {
         assert_eq!(letters("aé€😀".as_bytes()), [0x61, 0xE9, 0x20AC, 0x1F600]);
         let stray = |byte: u8| STRAY | u32::from(byte);
         assert_eq!(letters(b"\x80a\xC3"), [stray(0x80), 0x61, stray(0xC3)]);
@@ -141,11 +141,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_is_written_again() {
+    fn characters_that_are_read_are_written_unchanged() {
         for text in [&b"a\x80\xC3"[..], b"\xED\xA0\x80", b"\xF4\x90\x80\x80", b"\xE0\x80\x80\xF0", "é😀ß".as_bytes()]
         {
             let mut back = Vec::new();
-            // Forms that are longer than they need be come back shorter.
+            // Overlong forms are normalised.
             letters(text).iter().for_each(|letter| push(&mut back, *letter));
             assert_eq!(letters(&back), letters(text));
         }

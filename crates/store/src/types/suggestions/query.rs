@@ -1,28 +1,29 @@
-//! What is searched for, and how far a text agrees with it.
+//! The query of a search, and its match with texts.
 //!
-//! A text is found if its beginning is what is searched for, whatever the case of either; if the search is fuzzy, also if one character has to be added,
-//! left out or replaced for that. The **distance** is the least number of such edits with any beginning of the text.
+//! A text matches if it begins with the query, regardless of case; in a fuzzy search also if adding, removing or
+//! replacing one character makes it so. The **distance** is the minimum number of such edits with any prefix of the
+//! text.
 
 use std::sync::LazyLock;
 
 use super::TEXT_CHARACTERS_MAX;
 use super::letters::{self, Letters};
 
-/// Characters that may be searched for: RediSearch's figure.
+/// Maximum length of a query in characters: RediSearch's figure.
 const QUERY_CHARACTERS_MAX: usize = 100;
-/// Bytes that these may have: RediSearch's figure.
+/// Maximum length of a query in bytes: RediSearch's figure.
 pub const QUERY_BYTES_MAX: usize = 200;
 /// More edits than any search allows.
 const FAR: u8 = 2;
-/// By what ranks are multiplied if one edit is needed: e^-2.
+/// Factor for the ranks of texts with one edit: e^-2.
 const EDIT_FACTOR: f64 = 0.135_335_283_236_612_7;
 
-/// Lengths that a text or a query may have, with 0.
+/// Number of possible lengths of a text or a query, including 0.
 const LENGTHS: usize = 256;
 
 const _: () = assert!(TEXT_CHARACTERS_MAX < LENGTHS && QUERY_BYTES_MAX < LENGTHS);
 
-/// The square root of one more than a length, from a table: a search needs hundreds.
+/// Returns the square root of one plus a length, from a table, because a search needs hundreds.
 #[inline]
 pub(super) fn root(length: usize) -> f64 {
     static ROOTS: LazyLock<[f64; LENGTHS]> =
@@ -30,16 +31,16 @@ pub(super) fn root(length: usize) -> f64 {
     ROOTS[length % LENGTHS]
 }
 
-/// Whether texts may differ from what is searched for.
+/// Says if texts may differ from the query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fuzziness {
-    /// They may not, but for their case.
+    /// They may differ only in case.
     Exact,
-    /// By one character.
+    /// They may differ by one character.
     Fuzzy,
 }
 
-/// That a query has more bytes or characters than are searched for.
+/// Error: a query exceeds a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QueryTooLong {
     /// More than 200 bytes.
@@ -48,22 +49,22 @@ pub enum QueryTooLong {
     Characters,
 }
 
-/// What is searched for.
+/// The query of a search.
 pub struct Query {
     /// Its characters without their case.
     letters: Vec<u32>,
-    /// The same as bytes.
+    /// The folded characters as bytes.
     pub(super) folded: Vec<u8>,
-    /// Bytes as they were given. Ranks go by these, though texts count in characters: so does RediSearch.
+    /// Number of bytes as given. Ranks use it, though they count texts in characters, as in RediSearch.
     pub(super) bytes: usize,
     pub(super) fuzziness: Fuzziness,
 }
 
 impl Query {
-    /// A search for texts that begin with this.
+    /// Returns a query for texts with this prefix.
     ///
     /// # Errors
-    /// When it is too long.
+    /// If it is too long.
     pub fn new(text: &[u8], fuzziness: Fuzziness) -> Result<Query, QueryTooLong> {
         if text.len() > QUERY_BYTES_MAX {
             return Err(QueryTooLong::Bytes);
@@ -80,12 +81,12 @@ impl Query {
         Ok(Query { letters: all, folded, bytes: text.len(), fuzziness })
     }
 
-    /// Whether all of it is ASCII, as it was given.
+    /// Returns true if the given query is entirely ASCII.
     pub(super) fn is_ascii(&self) -> bool {
         self.folded.len() == self.bytes && self.folded.is_ascii()
     }
 
-    /// Its characters.
+    /// Number of characters.
     pub(super) fn characters(&self) -> usize {
         self.letters.len()
     }
@@ -94,28 +95,28 @@ impl Query {
         u8::from(self.fuzziness == Fuzziness::Fuzzy)
     }
 
-    /// The rank of a text with this score, so many characters, and this distance.
+    /// Returns the rank of a text with this score, this number of characters and this distance.
     #[inline]
     pub(super) fn rank(&self, score: f32, characters: u8, distance: u8) -> f32 {
         self.rank_at(score, self.bytes.abs_diff(usize::from(characters)), distance)
     }
 
-    /// The same, given by how many characters the text is longer, or shorter.
+    /// Returns the rank for a difference in length.
     #[inline]
     pub(super) fn rank_at(&self, score: f32, difference: usize, distance: u8) -> f32 {
         let mut rank = score;
         if distance > 0 {
             rank = (f64::from(rank) * EDIT_FACTOR) as f32;
         }
-        // In this order and precision, clients see RediSearch's digits.
+        // This order and precision gives clients the same digits as RediSearch.
         (f64::from(rank) / root(difference)) as f32
     }
 
-    /// What no rank exceeds of texts that have at least so many characters, no higher score and no greater weight. It is the rank itself, to the
-    /// bit, where one of them has all three and isn't shorter than the query.
+    /// Returns an upper bound for the ranks of texts with at least this length, at most this score and at most this
+    /// weight. It is exact, to the bit, if one text has all three values and is not shorter than the query.
     #[inline]
     pub(super) fn bound(&self, shortest: u8, highest: f32, weight: f32, distance: u8) -> f32 {
-        /// What the rounding of weights may make out.
+        /// Allows for the rounding of weights.
         const SLACK: f64 = 1.00001;
         if highest < 0.0 {
             return self.rank_at(highest, TEXT_CHARACTERS_MAX, distance);
@@ -124,14 +125,14 @@ impl Query {
         if weight < 0.0 {
             return by_score.min(0.0);
         }
-        // How much the rank exceeds the weight falls with the length, from the query's on.
+        // The quotient of rank and weight falls with the length, from the query's length on.
         let length = usize::from(shortest).max(self.bytes);
         let stretch = root(length) / root(length - self.bytes);
         let by_weight = f64::from(weight) * stretch * SLACK * if distance > 0 { EDIT_FACTOR } else { 1.0 };
         by_score.min(by_weight as f32)
     }
 
-    /// How far the empty text agrees.
+    /// Returns the state before the first byte of a text.
     pub(super) fn start(&self) -> Agreement {
         let mut start = Agreement { letters: Letters::default(), read: 0, row: [FAR, 0, FAR], distance: FAR };
         if self.distance_max() > 0 && !self.letters.is_empty() {
@@ -141,7 +142,7 @@ impl Query {
         start
     }
 
-    /// False if no text can be found that goes on with this byte: a quick look, before [`Query::go_on`].
+    /// Returns false if no text that continues with this byte can match: a quick check before [`Query::go_on`].
     #[inline]
     pub(super) fn may_go_on(&self, agreement: &Agreement, byte: u8) -> bool {
         if self.fuzziness == Fuzziness::Fuzzy || !byte.is_ascii() || agreement.letters.is_within() {
@@ -150,7 +151,7 @@ impl Query {
         self.letters.get(usize::from(agreement.read)) == Some(&u32::from(byte.to_ascii_lowercase()))
     }
 
-    /// The text goes on with this byte.
+    /// Processes the next byte of the text.
     #[inline]
     pub(super) fn go_on(&self, agreement: &mut Agreement, byte: u8) {
         let mut letters = agreement.letters;
@@ -158,19 +159,19 @@ impl Query {
         agreement.letters = letters;
     }
 
-    /// The text ends. Gives its distance, if it is found.
+    /// Ends the text. Returns its distance if it matches.
     pub(super) fn end(&self, mut agreement: Agreement) -> Option<u8> {
         let mut letters = agreement.letters;
         letters.finish(&mut |letter| self.read(&mut agreement, letter));
         self.found(&agreement)
     }
 
-    /// The distance up to now, if that is near enough.
+    /// Returns the distance to this point, if it is small enough.
     fn found(&self, agreement: &Agreement) -> Option<u8> {
         (agreement.distance <= self.distance_max()).then_some(agreement.distance)
     }
 
-    /// What is known of all texts that go on from here.
+    /// Returns the outlook for all texts that continue from here.
     #[inline]
     pub(super) fn outlook(&self, agreement: &Agreement) -> Outlook {
         let least = agreement.row[0].min(agreement.row[1]).min(agreement.row[2]);
@@ -181,14 +182,15 @@ impl Query {
         }
     }
 
-    /// The text has another character: a row of the table by which edits are counted, as far as it matters.
+    /// Processes the next character: computes a row of the edit-distance table, as far as it is relevant.
     fn read(&self, agreement: &mut Agreement, letter: u32) {
         let letter = letters::fold(letter);
         let read = usize::from(agreement.read);
         let [before, same, after] = agreement.row;
         let differs = |at: usize| u8::from(self.letters.get(at) != Some(&letter));
         let is_there = |letters: usize| letters <= self.letters.len();
-        // With as many letters of the query as of the text before this one; with as many as now; with one more.
+        // For as many letters of the query as the text had before this one, for as many as it has now, and for one
+        // more.
         let fewer = if read == 0 { 1 } else { (before + differs(read - 1)).min(same + 1) };
         let equal = if is_there(read + 1) { (same + differs(read)).min(after + 1).min(fewer + 1) } else { FAR };
         let more = if is_there(read + 2) { (after + differs(read + 1)).min(equal + 1) } else { FAR };
@@ -199,7 +201,7 @@ impl Query {
         self.note(agreement);
     }
 
-    /// Notes the distance of the beginning that has been read.
+    /// Notes the distance of the prefix that has been read.
     fn note(&self, agreement: &mut Agreement) {
         let place = (self.letters.len() + 1).wrapping_sub(usize::from(agreement.read));
         if let Some(edits) = agreement.row.get(place) {
@@ -208,25 +210,26 @@ impl Query {
     }
 }
 
-/// How far a text agrees with a query, as far as the text has been read.
+/// The match of a text's prefix with a query.
 #[derive(Clone, Copy)]
 pub(super) struct Agreement {
     letters: Letters,
-    /// Characters of the text.
+    /// Number of characters that were read.
     read: u16,
-    /// Edits between these and as many letters of the query: one fewer, as many, one more. [`FAR`], if there are more than allowed.
+    /// Edits between these characters and a prefix of the query with one letter fewer, the same number, and one more.
+    /// [`FAR`] if there are more than allowed.
     row: [u8; 3],
-    /// The fewest edits that any beginning needed to be the whole query.
+    /// The minimum number of edits between any prefix of the text and the whole query.
     distance: u8,
 }
 
-/// What is known of texts by their beginning.
+/// The outlook for texts with a common prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Outlook {
-    /// All are found, with this distance.
+    /// All texts match, with this distance.
     Found(u8),
-    /// None is found.
+    /// No text matches.
     Lost,
-    /// It depends on how they go on.
+    /// The continuation decides.
     Open,
 }

@@ -5,7 +5,7 @@ use crate::random::Random;
 
 type Model = BTreeMap<Vec<u8>, (f32, Option<Vec<u8>>)>;
 
-/// Edits between what is searched for and the beginning of the text that needs the fewest, by the whole table.
+/// Returns the minimum number of edits between the query and any prefix of the text, by the whole table.
 fn distance(query: &[char], text: &[char]) -> usize {
     let mut row: Vec<usize> = (0..=query.len()).collect();
     let mut least = query.len();
@@ -22,11 +22,11 @@ fn distance(query: &[char], text: &[char]) -> usize {
 }
 
 fn folded(text: &str) -> Vec<char> {
-    // None of the tests' letters folds to two.
+    // None of the tests' letters folds to two characters.
     text.to_lowercase().chars().collect()
 }
 
-/// What a search must find, by looking at every text.
+/// Returns the expected results of a search, by inspecting every text.
 fn expected(model: &Model, query: &str, fuzziness: Fuzziness, count: usize) -> Vec<(Vec<u8>, f32)> {
     let edits_max = usize::from(fuzziness == Fuzziness::Fuzzy);
     let mut found = Vec::new();
@@ -57,7 +57,7 @@ fn found(suggestions: &Suggestions, query: &str, fuzziness: Fuzziness, count: us
 fn contents(suggestions: &Suggestions) -> Model {
     let mut all = Model::new();
     suggestions.for_each(|SuggestionOf { text, score, payload }| {
-        assert!(all.insert(text.to_vec(), (score, payload.map(<[u8]>::to_vec))).is_none(), "twice");
+        assert!(all.insert(text.to_vec(), (score, payload.map(<[u8]>::to_vec))).is_none(), "a text occurs twice");
     });
     all
 }
@@ -75,7 +75,7 @@ fn counted(node: &TrieNode) -> usize {
     }
 }
 
-/// Fails unless a fork's branches are in their order, and say what is below them.
+/// Panics unless a fork's branches are in order with correct summaries.
 fn check(node: &TrieNode) {
     let TrieNode::Fork(fork) = node else { return };
     let shown = |summary: tree::Summary| (summary.shortest, summary.highest(), summary.heaviest());
@@ -87,10 +87,10 @@ fn check(node: &TrieNode) {
         let (one_weight, other_weight) = (one.summary.heaviest(), other.summary.heaviest());
         one_weight > other_weight || (one_weight == other_weight && one.byte < other.byte)
     }));
-    assert!(fork.branches.len() + fork.own.len() > 1, "a fork that is none");
+    assert!(fork.branches.len() + fork.own.len() > 1, "a fork without a choice");
 }
 
-/// What a fork keeps, found by looking at all that is below it: for each length those that come first.
+/// Compares a fork's kept suggestions with the first ones for each length, among everything below it.
 fn check_kept(node: &TrieNode, beginning: &[u8], forks: &mut [usize; 2]) {
     let TrieNode::Fork(fork) = node else { return };
     let way = [beginning, &fork.label].concat();
@@ -122,7 +122,7 @@ fn check_kept(node: &TrieNode, beginning: &[u8], forks: &mut [usize; 2]) {
     }
 }
 
-/// A text of few letters, so that many begin alike.
+/// Returns a text of few different letters, so that many share prefixes.
 fn text(random: &mut Random, letters_max: usize) -> String {
     const LETTERS: [char; 9] = ['a', 'a', 'b', 'A', 'B', 'é', 'É', '€', '😀'];
     let len = 1 + random.below(letters_max);
@@ -143,7 +143,7 @@ const SEEDS: u64 = if cfg!(miri) { 2 } else { 25 };
 const STEPS: usize = if cfg!(miri) { 60 } else { 800 };
 
 #[test]
-fn behaves_as_a_list_that_is_looked_through() {
+fn searches_agree_with_a_scan_of_all_texts() {
     for seed in 0..SEEDS {
         let random = &mut Random::new(seed);
         let (mut suggestions, mut model) = (Suggestions::default(), Model::new());
@@ -194,7 +194,7 @@ fn behaves_as_a_list_that_is_looked_through() {
 }
 
 #[test]
-fn letters_that_are_the_same_by_other_bytes_are_found() {
+fn equal_letters_in_other_bytes_are_found() {
     let mut suggestions = Suggestions::default();
     let few = ["so", "ſo", "ßo", "Ko", "ko", "\u{212A}o", "™o", "éo", "\u{1F600}o"];
     let many: Vec<String> = few.iter().flat_map(|text| (0..9).map(move |n| format!("{text}{n}"))).collect();
@@ -212,7 +212,7 @@ fn letters_that_are_the_same_by_other_bytes_are_found() {
 }
 
 #[test]
-fn long_texts_are_not_kept_and_found_all_the_same() {
+fn long_texts_are_found_though_they_are_not_kept() {
     let (mut suggestions, mut model) = (Suggestions::default(), Model::new());
     let text = |number: usize| format!("a{number:03}{}", "x".repeat(if number < 50 { 5 } else { 100 })).into_bytes();
     let steps = (0..100).map(|number| (number, true)).chain((50..100).map(|number| (number, false)));
@@ -233,7 +233,7 @@ fn long_texts_are_not_kept_and_found_all_the_same() {
 }
 
 #[test]
-fn payloads_are_found_beside_what_is_kept() {
+fn payloads_of_kept_suggestions_are_found() {
     let mut suggestions = Suggestions::default();
     for number in 0..200 {
         let payload = format!("payload {number}");
@@ -252,7 +252,7 @@ fn payloads_are_found_beside_what_is_kept() {
 }
 
 #[test]
-fn ranks_are_redisearch_s() {
+fn ranks_are_those_of_redisearch() {
     let mut suggestions = Suggestions::default();
     for i in 0..10u8 {
         assert!(suggestions.set(&[b't', b'e', b's', b't', b'0' + i], f32::from(i) + 1.0, None));
@@ -261,11 +261,11 @@ fn ranks_are_redisearch_s() {
         let found = found(suggestions, query, fuzziness, 3);
         found.iter().map(|(text, rank)| format!("{} {}", String::from_utf8_lossy(text), f64::from(*rank))).collect()
     };
-    // As its tests have them.
+    // From the tests of RediSearch.
     let wanted = ["test9 7.071067810058594", "test8 6.363961219787598", "test7 5.656854152679443"];
     assert_eq!(shown(&suggestions, "test", Fuzziness::Exact), wanted);
     assert_eq!(shown(&suggestions, "TEST", Fuzziness::Exact), wanted);
-    // The text that is the query comes first, if its case is folded already.
+    // The text that equals the query is first, if it is already folded.
     assert_eq!(shown(&suggestions, "test0", Fuzziness::Exact), ["test0 2147483648"]);
     suggestions.set(b"Test", 1.0, None);
     assert_eq!(shown(&suggestions, "Test", Fuzziness::Exact)[0], wanted[0]);
@@ -278,7 +278,7 @@ fn ranks_are_redisearch_s() {
 }
 
 #[test]
-fn what_is_no_text_is_not_taken() {
+fn invalid_texts_are_refused() {
     let mut suggestions = Suggestions::default();
     let (long, longest) = ("é".repeat(256), "é".repeat(255));
     for wrong in [&b""[..], long.as_bytes(), &[b'a'; 513]] {
@@ -296,13 +296,13 @@ fn what_is_no_text_is_not_taken() {
 }
 
 #[test]
-fn any_bytes_are_a_text() {
+fn any_bytes_are_a_valid_text() {
     let mut suggestions = Suggestions::default();
     let texts = [&b"\xFF\0a"[..], b"\xFF\0\xC3", b"\xC3\xA9t\xC3\xA9", b"\0", b"\xF0\x9F\x98\x80 smile"];
     texts.iter().for_each(|text| assert!(suggestions.set(text, 1.0, None)));
     for text in texts {
         for len in 1..=text.len() {
-            // A query that ends within a character looks for its bytes alone.
+            // A query that ends within a character matches its bytes only.
             let is_cut = std::str::from_utf8(text).is_ok() && std::str::from_utf8(&text[..len]).is_err();
             let query = Query::new(&text[..len], Fuzziness::Exact).unwrap();
             let best = suggestions.best(&query, 10);
@@ -312,7 +312,7 @@ fn any_bytes_are_a_text() {
 }
 
 #[test]
-fn many_of_one_rank_are_not_all_looked_at() {
+fn a_search_does_not_visit_all_texts_of_equal_rank() {
     let mut suggestions = Suggestions::default();
     for number in 0..if cfg!(miri) { 300 } else { 100_000 } {
         suggestions.set(format!("title {number:06}").as_bytes(), 1.0, None);
@@ -325,7 +325,7 @@ fn many_of_one_rank_are_not_all_looked_at() {
 }
 
 #[test]
-fn a_search_goes_to_its_results() {
+fn a_search_visits_little_beside_its_results() {
     let random = &mut Random::new(1);
     let mut suggestions = Suggestions::default();
     for _ in 0..if cfg!(miri) { 300 } else { 100_000 } {
@@ -339,7 +339,7 @@ fn a_search_goes_to_its_results() {
 }
 
 #[test]
-fn trimming_leaves_out_what_is_far_behind() {
+fn trimming_removes_results_of_low_rank() {
     let mut suggestions = Suggestions::default();
     for (text, score) in [("ha", 100.0), ("hb", 10.0), ("hc", 9.9), ("hd", 1.0)] {
         suggestions.set(text.as_bytes(), score, None);

@@ -1,35 +1,35 @@
-//! The tree: forks, where texts go apart, down to buckets of few texts.
+//! The tree: forks, where texts diverge, and buckets of few texts as leaves.
 //!
-//! A fork's branches are in the order of the greatest weight below each, so that a search looks at the best first and leaves
-//! the rest alone. A bucket that is full becomes a fork; a fork with little left below it becomes a bucket again.
+//! A fork's branches are in order of the greatest weight below each, so that a search visits the best first and skips
+//! the rest. A full bucket becomes a fork; a fork with little below it becomes a bucket again.
 
 use std::ops::ControlFlow;
 
 use super::bucket::{BUCKET_BYTES_MAX, BUCKET_COUNT_MAX, Old, Stored, TrieBucket};
 use super::kept::{AsciiPrefix, Kept};
 use super::{Suggestion, SuggestionOf, weight};
-use crate::tight::TightBox;
+use crate::unaligned_box::TightBox;
 
-/// A place in the tree with all below it.
+/// A node of the tree with everything below it.
 #[derive(Clone)]
 pub(super) enum TrieNode {
     Bucket(TrieBucket),
     Fork(TightBox<Fork>),
 }
 
-/// A place where texts go apart.
+/// A place where texts diverge.
 #[derive(Clone)]
 pub(super) struct Fork {
-    /// What all texts below have in common behind the byte that led here.
+    /// The common bytes of all texts below, behind the byte that led here.
     pub label: Box<[u8]>,
-    /// The suggestion whose text ends behind the label; empty, if there is none.
+    /// The suggestion with a text that ends behind the label; empty if there is none.
     pub own: TrieBucket,
     pub branches: Vec<Branch>,
-    /// The best of all of these.
+    /// The best of all these suggestions.
     pub kept: Kept,
 }
 
-/// One way on from a fork.
+/// A branch of a fork.
 #[derive(Clone)]
 pub(super) struct Branch {
     pub byte: u8,
@@ -37,10 +37,10 @@ pub(super) struct Branch {
     pub node: TrieNode,
 }
 
-/// Numbers in bytes, so that branches lie without gaps.
+/// The summary stores its numbers as bytes, so that branches have no padding.
 const _: () = assert!(size_of::<Branch>() == 19);
 
-/// What holds for all suggestions of a place.
+/// A summary of all suggestions below a node.
 #[derive(Clone, Copy)]
 pub(super) struct Summary {
     /// Characters of the shortest text.
@@ -50,7 +50,7 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Of no suggestions.
+    /// The summary of no suggestions.
     pub const NONE: Summary = Summary::new(u8::MAX, f32::NEG_INFINITY, f32::NEG_INFINITY);
 
     const fn new(shortest: u8, highest: f32, heaviest: f32) -> Summary {
@@ -61,40 +61,40 @@ impl Summary {
         Summary::new(stored.characters, stored.score, stored.weight())
     }
 
-    /// The highest score.
+    /// Returns the highest score.
     #[inline]
     pub fn highest(&self) -> f32 {
         f32::from_ne_bytes(self.highest)
     }
 
-    /// The greatest weight.
+    /// Returns the greatest weight.
     #[inline]
     pub fn heaviest(&self) -> f32 {
         f32::from_ne_bytes(self.heaviest)
     }
 
-    /// Of both places' suggestions.
+    /// Returns the summary of both nodes' suggestions.
     #[inline]
     pub fn and(self, other: Summary) -> Summary {
         let (highest, heaviest) = (self.highest().max(other.highest()), self.heaviest().max(other.heaviest()));
         Summary::new(self.shortest.min(other.shortest), highest, heaviest)
     }
 
-    /// True if it may be another without a suggestion of this score and so many characters.
+    /// Returns true if the summary may change when a suggestion with this score and length is removed.
     fn may_be_by(&self, score: f32, characters: u8) -> bool {
         score >= self.highest() || weight(score, characters) >= self.heaviest() || characters <= self.shortest
     }
 }
 
-/// A block that [`TrieNode::visit_from`] comes to.
+/// A block that [`TrieNode::visit_from`] visits.
 pub(super) enum Visited<'a> {
     /// Suggestions.
     Bucket(&'a mut TrieBucket),
-    /// What a fork has of some of them besides.
+    /// A fork's copies of its best suggestions.
     Kept(&'a mut Kept),
 }
 
-/// Bytes that the allocations take; kept up as they change.
+/// Size of the allocations in bytes; updated with each change.
 pub(super) type Bytes = usize;
 
 impl Default for TrieNode {
@@ -103,7 +103,7 @@ impl Default for TrieNode {
     }
 }
 
-/// How many bytes two texts have in common at their beginnings.
+/// Returns the length of the common prefix of two texts.
 fn common(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }
@@ -122,7 +122,7 @@ impl TrieNode {
         }
     }
 
-    /// The suggestion with this text.
+    /// Returns the suggestion with this text.
     pub fn find(&self, text: &[u8]) -> Option<Stored<'_>> {
         let (mut node, mut rest) = (self, text);
         loop {
@@ -139,7 +139,7 @@ impl TrieNode {
         }
     }
 
-    /// Adds a suggestion or changes it, given what of its text isn't on the way here. Gives what it was.
+    /// Adds or changes a suggestion, given the rest of its text behind the path to this node. Returns its old state.
     pub fn set(&mut self, rest: &[u8], prefix: AsciiPrefix, new: &Suggestion<'_>, bytes: &mut Bytes) -> Option<Old> {
         let fork = match self {
             TrieNode::Bucket(bucket) => {
@@ -170,7 +170,7 @@ impl TrieNode {
         before
     }
 
-    /// Removes a suggestion, given what of its text isn't on the way here. Gives the score that it had.
+    /// Removes a suggestion, given the rest of its text behind the path to this node. Returns its old score.
     pub fn remove(&mut self, rest: &[u8], prefix: AsciiPrefix, characters: u8, bytes: &mut Bytes) -> Option<f32> {
         let fork = match self {
             TrieNode::Bucket(bucket) => {
@@ -199,7 +199,7 @@ impl TrieNode {
         Some(before)
     }
 
-    /// Makes a bucket that is over its limits a fork, and those below it, too.
+    /// Converts a bucket that exceeds its limits to a fork, recursively.
     fn burst(&mut self, prefix: AsciiPrefix, bytes: &mut Bytes) {
         let TrieNode::Bucket(bucket) = self else { return };
         if !bucket.is_over() {
@@ -215,7 +215,7 @@ impl TrieNode {
         *self = TrieNode::Fork(TightBox::new(fork));
     }
 
-    /// Cuts a fork's label, and puts a fork before it that has the label's beginning.
+    /// Splits a fork's label, and inserts a parent fork that gets the first part of the label.
     fn split(&mut self, at: usize, prefix: AsciiPrefix, bytes: &mut Bytes) {
         let TrieNode::Fork(fork) = self else { return };
         let label = std::mem::take(&mut fork.label);
@@ -225,14 +225,14 @@ impl TrieNode {
         let mut above = Fork::new(&label[..at]);
         above.branches.reserve_exact(2);
         above.branches.push(Branch { byte: label[at], summary, node: below });
-        // The byte between both labels is the branch's.
+        // The byte between both labels belongs to the branch.
         *bytes = *bytes + above.shallow_bytes() - 1 - at;
         above.keep(prefix.and(&above.label), bytes);
         *self = TrieNode::Fork(TightBox::new(above));
     }
 
-    /// Makes a fork with little below it a bucket, and joins one with a single way on with the fork at its end, which has kept the best of the
-    /// same suggestions. Says whether it has.
+    /// Converts a fork with little below it to a bucket. Merges a fork that has a single branch with the fork at the
+    /// branch's end, which already keeps the best of the same suggestions. Returns true if it did either.
     fn gather(&mut self, bytes: &mut Bytes) -> bool {
         let TrieNode::Fork(fork) = self else { return false };
         if let Some(bucket) = fork.gathered() {
@@ -253,7 +253,7 @@ impl TrieNode {
         true
     }
 
-    /// Calls `visit` with every suggestion, those of a fork's best branch first. `beginning` is the way here.
+    /// Calls `visit` with every suggestion, best branches first. `beginning` is the path to this node.
     pub fn each(&self, beginning: &mut Vec<u8>, visit: &mut impl FnMut(SuggestionOf<'_>)) {
         let fork = match self {
             TrieNode::Bucket(bucket) => return bucket.each(beginning, visit),
@@ -270,8 +270,9 @@ impl TrieNode {
         beginning.truncate(len);
     }
 
-    /// Calls `visit` with every bucket that may have texts from `from` on, and the beginning of its texts, in the order of these. A fork's own
-    /// suggestion is a bucket before the others; before that comes what it has kept. When `visit` breaks, gives the beginning at which it did.
+    /// Calls `visit` with every bucket that may have texts from `from` on, in text order, and with the common prefix of
+    /// its texts. A fork's own suggestion is the first of its buckets; the fork's kept suggestions come before it. If
+    /// `visit` breaks, returns the prefix at which it did.
     pub fn visit_from(
         &mut self,
         beginning: &mut Vec<u8>,
@@ -298,7 +299,7 @@ impl TrieNode {
         order.sort_unstable();
         for (byte, at) in order {
             beginning.push(byte);
-            // All texts that begin so are before `from` if this is, unless `from` begins so, too.
+            // If this condition is false, all texts with this prefix are before `from`.
             if from <= &**beginning || from.starts_with(beginning) {
                 fork.branches[usize::from(at)].node.visit_from(beginning, from, visit)?;
             }
@@ -314,12 +315,12 @@ impl Fork {
         Fork { label: label.into(), own: TrieBucket::default(), branches: Vec::new(), kept: Kept::default() }
     }
 
-    /// A fork of a bucket's suggestions.
+    /// Returns a fork of a bucket's suggestions.
     fn of(bucket: &TrieBucket) -> Fork {
         let first = bucket.records().next().map_or(&b""[..], |stored| stored.rest);
         let at = bucket.records().fold(first.len(), |len, stored| common(&first[..len], stored.rest));
         let mut fork = Fork::new(&first[..at]);
-        // In their order, by which the branches and the suggestions of each are in theirs.
+        // The bucket's order also puts the branches, and the suggestions of each branch, in order.
         for stored in bucket.records() {
             let Some((&byte, rest)) = stored.rest[at..].split_first() else {
                 fork.own.push(&Stored { rest: b"", ..stored });
@@ -340,7 +341,7 @@ impl Fork {
         self.branches.iter().position(|branch| branch.byte == byte)
     }
 
-    /// Adds a branch with nothing on it yet, and gives its index.
+    /// Adds an empty branch and returns its index.
     fn add_branch(&mut self, byte: u8) -> usize {
         let len = self.branches.len();
         if len == self.branches.capacity() {
@@ -350,20 +351,20 @@ impl Fork {
         len
     }
 
-    /// True if a branch must not be before the other.
+    /// Returns true if `one` must be behind `other`.
     fn is_after(one: &Branch, other: &Branch) -> bool {
         let (mine, theirs) = (one.summary.heaviest(), other.summary.heaviest());
         mine < theirs || (mine == theirs && one.byte > other.byte)
     }
 
-    /// Moves a branch to the front, as far as it belongs there.
+    /// Moves a branch towards the front, to its place.
     fn raise(&mut self, index: usize) {
         let (before, at) = self.branches[..=index].split_at(index);
         let place = before.iter().rposition(|branch| !Fork::is_after(branch, &at[0])).map_or(0, |at| at + 1);
         self.branches[place..=index].rotate_right(1);
     }
 
-    /// Moves a branch to the back, as far as it belongs there.
+    /// Moves a branch towards the back, to its place.
     fn lower(&mut self, index: usize) {
         let (at, behind) = self.branches[index..].split_at(1);
         let places = behind.iter().take_while(|branch| Fork::is_after(&at[0], branch)).count();
@@ -424,7 +425,8 @@ impl Fork {
         Some(before)
     }
 
-    /// Updates what is kept here after a suggestion below this fork was added or changed. `rest` is the part of its text behind the label.
+    /// Updates the kept suggestions after one below this fork was added or changed. `rest` is the part of its text
+    /// behind the label.
     fn note_set(
         &mut self,
         rest: &[u8],
@@ -443,14 +445,15 @@ impl Fork {
         *bytes += self.kept.allocated_bytes();
     }
 
-    /// Updates what is kept here after a suggestion below this fork was removed or its score has fallen. `rest` is as in `note_set`.
+    /// Updates the kept suggestions after one below this fork was removed or its score was lowered. `rest` is as in
+    /// `note_set`.
     fn note_lowered(&mut self, rest: &[u8], prefix: AsciiPrefix, bytes: &mut Bytes) {
         if self.kept.has(rest) {
             self.keep(prefix, bytes);
         }
     }
 
-    /// Keeps the best of what is below, given that of the path, the label included.
+    /// Rebuilds the kept suggestions. `prefix` describes the path, including the label.
     fn keep(&mut self, prefix: AsciiPrefix, bytes: &mut Bytes) {
         let Fork { own, branches, kept, .. } = self;
         *bytes -= kept.allocated_bytes();
@@ -473,7 +476,7 @@ impl Fork {
                 }
             }
         });
-        // Of a branch that keeps nothing, anything may be the best.
+        // A branch that keeps nothing may contain any of the best.
         if !is_whole {
             *kept = Kept::default();
         }
@@ -484,12 +487,12 @@ impl Fork {
         self.branches.capacity() * size_of::<Branch>()
     }
 
-    /// Bytes of what is the fork's own: all but what its branches lead to and its own suggestion has.
+    /// Bytes of the fork itself, without its own suggestion and everything below its branches.
     fn shallow_bytes(&self) -> usize {
         size_of::<Fork>() + self.label.len() + self.branches_bytes()
     }
 
-    /// The same with the buckets that it has.
+    /// Bytes of the fork with its buckets.
     fn allocated_bytes(&self) -> usize {
         let buckets = self.branches.iter().map(|branch| match &branch.node {
             TrieNode::Bucket(bucket) => bucket.allocated_bytes(),
@@ -499,9 +502,9 @@ impl Fork {
         self.shallow_bytes() + own + buckets.sum::<usize>()
     }
 
-    /// All of them as one bucket, if that would be far from full.
+    /// Returns all suggestions as one bucket, if that would be far from full.
     fn gathered(&self) -> Option<TrieBucket> {
-        /// How much of a full bucket it may be: a bucket that is made so doesn't burst with the next suggestion.
+        /// Divisor of a bucket's limits, so that the new bucket does not become a fork with the next suggestion.
         const PART: usize = 2;
         let (mut count, mut stored_bytes) = (self.own.len(), self.own.stored_bytes());
         for branch in &self.branches {

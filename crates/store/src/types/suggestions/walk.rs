@@ -1,8 +1,8 @@
-//! Saving many suggestions in pieces, while commands go on to change them.
+//! Saving many suggestions in pieces while commands continue to change them.
 //!
-//! The walk goes through the texts in their order, a bucket at a time: what is before its place has been saved, however the tree
-//! changes. A text behind it that is about to be changed or removed is saved at once, and noted, as is one that is added there;
-//! the walk passes over these.
+//! The walk visits the texts in order, one bucket at a time: texts before its position have been saved, even if the
+//! tree changes. A text at or behind the position is saved and noted before it is changed or removed, and noted when it
+//! is added; the walk skips noted texts.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -17,9 +17,9 @@ pub(super) struct SuggestionWalk {
     target: ElementTarget,
     /// All texts before this have been saved.
     from: Vec<u8>,
-    /// Texts from there on that are not to be saved when the walk comes to them.
+    /// Texts from there on that the walk must skip.
     settled: BTreeSet<Box<[u8]>>,
-    /// Bytes of these.
+    /// Bytes of these texts.
     settled_bytes: usize,
 }
 
@@ -34,12 +34,12 @@ impl SuggestionWalk {
         Box::new(SuggestionWalk { target, from: Vec::new(), settled: BTreeSet::new(), settled_bytes: 0 })
     }
 
-    /// Bytes that it takes, about.
+    /// Estimates its size in bytes.
     pub fn memory_bytes(&self) -> usize {
         size_of::<SuggestionWalk>() + self.settled.len() * size_of::<Box<[u8]>>() + self.settled_bytes
     }
 
-    /// A text is about to be added, changed or removed.
+    /// Call before a text is added, changed or removed.
     #[cold]
     pub fn settle(&mut self, root: &TrieNode, text: &[u8]) {
         if text < &*self.from || self.settled.contains(text) {
@@ -53,7 +53,7 @@ impl SuggestionWalk {
         }
     }
 
-    /// Saves what the budget allows. Says why it has stopped before the end.
+    /// Saves suggestions until the budget is used up. Returns the reason if it stopped before the end.
     fn step(&mut self, root: &mut TrieNode, budget: &mut Budget) -> Option<Step> {
         let SuggestionWalk { target, from, settled, .. } = self;
         let (start, mut stopped) = (std::mem::take(from), None);
@@ -64,7 +64,7 @@ impl SuggestionWalk {
                 return ControlFlow::Break(());
             }
             bucket.each(&mut beginning.to_vec(), &mut |suggestion| {
-                // A bucket may be new here, and have texts that have been saved, too.
+                // The bucket may be new here, and contain texts that have been saved.
                 if suggestion.text >= &*start && !settled.contains(suggestion.text) {
                     target.save(element(suggestion), budget);
                 }
@@ -72,14 +72,14 @@ impl SuggestionWalk {
             ControlFlow::Continue(())
         };
         if let ControlFlow::Break(next) = root.visit_from(&mut Vec::new(), &start, save) {
-            // What is before the bucket is saved; of its own, what was before the start.
+            // All texts before the bucket are saved, and in the bucket those before the start.
             *from = next.max(start);
         }
         stopped
     }
 }
 
-/// Goes on with a walk, and ends it if nothing is left. Says why it has stopped before the end.
+/// Continues a walk, and ends it after the last text. Returns the reason if it stopped before the end.
 pub(super) fn step(walk: &mut Option<Box<SuggestionWalk>>, root: &mut TrieNode, budget: &mut Budget) -> Option<Step> {
     let stopped = walk.as_mut()?.step(root, budget);
     if stopped.is_none()

@@ -1,10 +1,11 @@
-//! The big form: a table of fields, and a queue of the times of those that expire.
+//! The big form: a table of fields, and a queue of expiry times.
 //!
-//! The queue is as a shard's ([`crate::expiry`]): every field that expires has at least one note whose time isn't later than its own.
+//! The queue works like a shard's ([`crate::expiry`]): every field with an expiry has at least one note with a time no
+//! later than its expiry.
 
 use std::fmt;
 
-use super::super::thin::TimedField;
+use super::super::packed_record::TimedField;
 use super::{after, is_due};
 use crate::compact::Mover;
 use crate::expiry::{ExpiryQueue, Ttl};
@@ -19,10 +20,10 @@ pub(super) struct TimedFields {
     table: Table<TimedField>,
     /// Bytes of the fields' allocations.
     bytes: usize,
-    /// Fields that expire.
+    /// Number of fields with an expiry.
     timed: usize,
     queue: ExpiryQueue<ItemHash>,
-    /// The walk of a snapshot that is saving them.
+    /// The walk of a snapshot that is saving the fields.
     walk: OnTable,
 }
 
@@ -35,7 +36,7 @@ impl TimedFields {
         TimedFields::of_table(Table::with_capacity(count), 0, None)
     }
 
-    /// These fields, none of which expires. `bytes` are those of their allocations.
+    /// Returns a hash of these fields, which have no expiry. `bytes` is the size of their allocations.
     pub fn of_table(table: Table<TimedField>, bytes: usize, walk: OnTable) -> TimedFields {
         TimedFields { table, bytes, timed: 0, queue: ExpiryQueue::default(), walk }
     }
@@ -80,7 +81,7 @@ impl TimedFields {
         self.table.scan(cursor, visit)
     }
 
-    /// Sets a field to a value; false if the field was there.
+    /// Sets a field to a value; returns false if the field existed.
     pub fn set(&mut self, name: &[u8], value: &[u8], ttl: Ttl) -> bool {
         let changes = |before| (Some(value), after(ttl, before));
         if self.change(name, changes) {
@@ -93,13 +94,13 @@ impl TimedFields {
         true
     }
 
-    /// Sets when a field expires.
+    /// Sets a field's expiry.
     pub fn set_expiry(&mut self, name: &[u8], expiry: Option<u64>) {
         self.change(name, |_| (None, expiry));
     }
 
-    /// Gives a field what `change` says: another value, if that says one, and a time, given the time that it had. False if there is no
-    /// such field.
+    /// Changes a field: `change` gets its expiry, and returns an optional new value and the new expiry. Returns false
+    /// if the field does not exist.
     #[inline]
     fn change<'v>(&mut self, name: &[u8], change: impl FnOnce(Option<u64>) -> (Option<&'v [u8]>, Option<u64>)) -> bool {
         let hash = ItemHash::of(name);
@@ -120,13 +121,13 @@ impl TimedFields {
         true
     }
 
-    /// Notes that a field's time has changed.
+    /// Notes that a field's expiry has changed.
     fn note(&mut self, hash: ItemHash, before: Option<u64>, expiry: Option<u64>) {
         self.timed = self.timed + usize::from(expiry.is_some()) - usize::from(before.is_some());
         if let Some(at) = expiry
             && before.is_none_or(|before| before > at)
         {
-            // A note at an earlier time serves as well: when it comes up, the field is noted again for its new time.
+            // A note at an earlier time is enough: once due, it is replaced by one for the new time.
             self.queue.note(at, hash);
         }
         if self.queue.is_stale(self.timed) {
@@ -135,7 +136,7 @@ impl TimedFields {
         }
     }
 
-    /// Adds a field that is not there.
+    /// Adds a field that does not exist.
     pub fn add(&mut self, field: TimedField) {
         let (hash, expiry) = (ItemHash::of(field.name()), field.expiry());
         self.bytes += field.allocated_bytes();
@@ -169,7 +170,7 @@ impl TimedFields {
         limit
     }
 
-    /// One step of a compaction.
+    /// Runs one step of a defragmentation.
     pub fn compact(&mut self, cursor: u64, mover: &mut Mover<'_>) -> u64 {
         self.table.scan_mut(cursor, |field| field.compact(mover))
     }
@@ -191,12 +192,12 @@ impl TimedFields {
     }
 }
 
-/// The time of a field with this hash that expires.
+/// Returns the expiry of a field with this hash, if it has one.
 fn expiry_in(table: &Table<TimedField>, hash: ItemHash) -> Option<u64> {
     table.find_where(hash, |field| field.expiry().is_some()).and_then(|field| field.expiry())
 }
 
-/// The copy is no part of the snapshot that is saving the original.
+/// The copy does not belong to the snapshot that is saving the original.
 impl Clone for TimedFields {
     fn clone(&self) -> Self {
         let mut copy = TimedFields::with_capacity(self.table.len());

@@ -1,8 +1,8 @@
-//! The small form: fields, values and times in turn, in one packed block, by their times; fields that don't expire have the time 0 and
-//! stand behind the others.
+//! The small form: fields, values and times in sequence, in one packed block, in order of times. Fields without an
+//! expiry have the time 0 and are at the end.
 //!
-//! The order is Redis's (`listpackex`), so that a snapshot in its format holds the block as it is: a field whose time is set comes before
-//! others of the same time, one that doesn't expire any more behind all.
+//! The order is Redis's (`listpackex`), so that a snapshot in its format contains the block unchanged: a field that
+//! gets an expiry goes before others with the same time, and a field that loses it goes to the end.
 
 use super::super::packed::{self, Item, ItemText, Packed, Pos};
 use super::super::set::below;
@@ -12,9 +12,9 @@ use crate::expiry::Ttl;
 
 /// Items of the block per field.
 const STRIDE: usize = 3;
-/// The time of a field that doesn't expire.
+/// The time of a field without an expiry.
 const NEVER: i64 = 0;
-/// The greatest time.
+/// The maximum time.
 const TIME_MAX: i64 = EXPIRY_MS_MAX as i64;
 
 /// See the module's documentation.
@@ -41,23 +41,23 @@ fn expiry_of(time: Item<'_>) -> Option<u64> {
     }
 }
 
-/// True if a field that expires then stands before one of this time.
+/// Returns true if a field with this expiry goes before one with the time `other`.
 fn goes_before(expiry: u64, other: Option<u64>) -> bool {
     other.is_none_or(|other| other >= expiry)
 }
 
 impl PackedTimedFields {
-    /// These fields and values, which don't expire.
+    /// Returns a block of these fields and values, without expiries.
     pub fn of_pairs(pairs: &Packed) -> PackedTimedFields {
         let mut items = Packed::new();
         let never = [Item::Int(NEVER)];
-        // A block of that size needs no iterator that is walked once more for the sizes.
+        // Collects the items first, because `extend` iterates twice.
         let all: Vec<Item<'_>> = pairs.iter().collect();
         items.extend(all.chunks(2).flat_map(|pair| pair.iter().chain(&never).copied()));
         PackedTimedFields(items)
     }
 
-    /// These items, if they are as they must be.
+    /// Returns a block of these items, if they are valid.
     pub fn of_items(items: Packed) -> Option<PackedTimedFields> {
         let times = items.iter().skip(2).step_by(STRIDE);
         let is_time = |time: &Item<'_>| matches!(time, Item::Int(NEVER..=TIME_MAX));
@@ -66,7 +66,7 @@ impl PackedTimedFields {
         (fits && times.is_sorted_by_key(rank)).then_some(PackedTimedFields(items))
     }
 
-    /// The items.
+    /// Returns the items.
     pub fn items(&self) -> &Packed {
         &self.0
     }
@@ -83,7 +83,7 @@ impl PackedTimedFields {
         self.0.compact(mover);
     }
 
-    /// Fields, values and times.
+    /// Iterates over fields, values and times.
     pub fn iter(&self) -> Triples<'_> {
         Triples(self.0.iter())
     }
@@ -92,7 +92,7 @@ impl PackedTimedFields {
         self.iter().take_while(|(_, _, expiry)| expiry.is_some()).count()
     }
 
-    /// How many fields are due: they are the first.
+    /// Number of due fields, which are the first ones.
     pub fn due_count(&self, now_ms: u64) -> usize {
         self.iter().take_while(|(_, _, expiry)| is_due(*expiry, now_ms)).count()
     }
@@ -121,11 +121,11 @@ impl PackedTimedFields {
         Some((self.0.item_at(positions.value), expiry_of(self.0.item_at(positions.time))))
     }
 
-    /// Sets a field to a value; false if the field was there.
+    /// Sets a field to a value; returns false if the field existed.
     pub fn set(&mut self, field: &[u8], value: &[u8], ttl: Ttl) -> bool {
         let Some(positions) = self.positions_of(field) else {
             let expiry = after(ttl, None);
-            let at = expiry.map_or(self.0.end_pos(), |at| self.pos_for(at));
+            let at = expiry.map_or(self.0.end_pos(), |at| self.pos_for(at, Pos::default(), None));
             self.0.insert_all_at(at, [field.into(), value.into(), item_of(expiry)]);
             return true;
         };
@@ -144,19 +144,23 @@ impl PackedTimedFields {
         }
     }
 
-    /// Where a field that expires then is put.
-    fn pos_for(&self, expiry: u64) -> Pos {
-        let mut pos = Pos::default();
-        while let Some(positions) = self.positions(pos) {
-            if goes_before(expiry, expiry_of(self.0.item_at(positions.time))) {
-                return pos;
+    /// Returns the position for a field with this expiry among the fields from `start` on, without its `own` present position.
+    fn pos_for(&self, expiry: u64, start: Pos, own: Option<Pos>) -> Pos {
+        let (items, mut at) = (self.0.items(), start.at());
+        while at < items.len() {
+            let value_at = at + packed::size(&items[at..]);
+            let time_at = value_at + packed::size(&items[value_at..]);
+            let (time, time_bytes) = packed::decode(&items[time_at..]);
+            if own != Some(Pos::new(at)) && goes_before(expiry, expiry_of(time)) {
+                return Pos::new(at);
             }
-            pos = positions.end;
+            at = time_at + time_bytes;
         }
         self.0.end_pos()
     }
 
-    /// Sets the time of a field, and moves it to where it belongs then. One whose time is merely kept stays.
+    /// Sets a field's time and moves the field to its new place. With `moves` false, which means that the time is
+    /// merely kept, it does nothing.
     fn set_time(&mut self, positions: FieldPositions, before: Option<u64>, expiry: Option<u64>, moves: bool) {
         if !moves || before.is_none() && expiry.is_none() {
             return;
@@ -167,21 +171,11 @@ impl PackedTimedFields {
         let Some(positions) = self.positions(positions.field) else { return };
         let to = match expiry {
             None => self.0.end_pos(),
-            Some(at) => self.pos_among_others(positions, at),
+            // The fields before it have the same time or an earlier one.
+            Some(at) if before.is_some_and(|before| before < at) => self.pos_for(at, positions.end, None),
+            Some(at) => self.pos_for(at, Pos::default(), Some(positions.field)),
         };
         self.0.move_items(positions.field, positions.end, to);
-    }
-
-    /// Where a field that expires then belongs among the others.
-    fn pos_among_others(&self, own: FieldPositions, expiry: u64) -> Pos {
-        let mut pos = Pos::default();
-        while let Some(positions) = self.positions(pos) {
-            if pos != own.field && goes_before(expiry, expiry_of(self.0.item_at(positions.time))) {
-                return pos;
-            }
-            pos = positions.end;
-        }
-        self.0.end_pos()
     }
 
     pub fn remove(&mut self, field: &[u8]) -> bool {
@@ -197,7 +191,7 @@ impl PackedTimedFields {
         due
     }
 
-    /// One of the fields that aren't due, of which `due` are before them.
+    /// Picks one of the fields that are not due; `due` fields precede them.
     pub fn pick(&self, due: usize, random: &mut dyn FnMut() -> u64) -> Option<(ItemText<'_>, ItemText<'_>)> {
         let living = self.len().checked_sub(due).filter(|living| *living > 0)?;
         let positions = self.positions(self.0.pos_of((due + below(living, random)) * STRIDE)?)?;

@@ -3,10 +3,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::*;
 use crate::random::Random;
 
-/// By field: its value, and when it expires.
+/// Value and expiry by field.
 type Model = BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)>;
 
-/// Few enough fields to come again; some integers, a few long ones.
+/// Returns one of few fields, so that they recur; some are integers, a few are long.
 fn field(random: &mut Random) -> Vec<u8> {
     match random.below(40) {
         0 => vec![b'x'; 9 + random.below(2)],
@@ -31,7 +31,7 @@ fn ttl(random: &mut Random, now_ms: u64) -> Ttl {
     }
 }
 
-/// What of a model lives.
+/// Returns the living fields of a model.
 fn living(model: &Model, now_ms: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let alive = model.iter().filter(|(_, (_, expiry))| !is_due(*expiry, now_ms));
     alive.map(|(field, (value, _))| (field.clone(), value.clone())).collect()
@@ -117,7 +117,7 @@ fn change(hash: &mut TimedHash, model: &mut Model, limits: &HashLimits, random: 
     }
 }
 
-/// Runs random operations with these limits, and expects to see all these forms.
+/// Runs random operations with these limits, and expects to see exactly these forms.
 fn behaves_like_a_map(limits: HashLimits, forms: &[&str]) {
     let mut seen = BTreeSet::new();
     for seed in 0..if cfg!(miri) { 4 } else { 200 } {
@@ -164,8 +164,8 @@ fn a_hash_keeps_its_fields_and_its_form() {
     }
 }
 
-/// Changes a block of the fields a to d step by step: "a5" sets a's time, "a" removes it, "a=" sets its value. Compares the fields in their
-/// order, with their times.
+/// Changes a block of the fields a to d step by step: "a5" sets a's expiry, "a" removes it, "a=" sets its value. Then
+/// compares the fields in order, with their times.
 fn check_order(steps: &str, expected: &str) {
     let limits = HashLimits::default();
     let mut hash = TimedHash::new();
@@ -186,7 +186,7 @@ fn check_order(steps: &str, expected: &str) {
 }
 
 #[test]
-fn a_block_is_in_redis_s_order() {
+fn a_block_has_the_order_of_redis() {
     check_order("b5", "b5 a c d");
     check_order("b5 c5", "c5 b5 a d");
     check_order("b5 c7 d6", "b5 d6 c7 a");
@@ -202,7 +202,7 @@ fn a_block_is_in_redis_s_order() {
 }
 
 #[test]
-fn times_that_cannot_be_kept_are_the_nearest_that_can() {
+fn times_out_of_range_become_the_nearest_valid_time() {
     for limits in [HashLimits::default(), HashLimits { listpack_entries: 0, listpack_value: 0 }] {
         let mut hash = TimedHash::new();
         hash.set(b"f", b"v", Ttl::At(0), &limits);

@@ -1,7 +1,7 @@
-//! The big form of a sorted set: a hash table of its members, and a tree of their order.
+//! The big form of a sorted set: a hash table of its members, and a tree that orders them.
 //!
-//! The handles are safe by this invariant: **the tree holds one handle of every record in the table, with that record's
-//! score, and no other.** Records leave the tree before they leave the table.
+//! The handles are safe by this invariant: **the tree holds exactly one handle of every record in the table, with that
+//! record's score, and no others.** Records leave the tree before they leave the table.
 
 use std::cmp::Ordering;
 use std::mem::size_of;
@@ -9,26 +9,26 @@ use std::ops::Range;
 use std::ptr;
 
 use super::member::{Handle, ScoredMember};
+use crate::byte_order::number_word;
 use crate::hash::ItemHash;
 use crate::prefetch::{Ahead, prefetch};
 use crate::snapshot::pieces::{Element, OnTable, TableWalk, step_on_table};
 use crate::snapshot::{Budget, ElementSink, Step};
 use crate::table::Table;
-use crate::types::bptree::{self, Boundary, Tie, Tree};
-use crate::words::number_word;
+use crate::types::bptree::{self, Boundary, MemberHandle, Tree};
 
-/// See the module's description.
+/// See the module's documentation.
 pub struct IndexedZSet {
     members: Table<ScoredMember>,
     order: Tree<Handle>,
     /// Bytes of all records' allocations.
     members_bytes: usize,
-    /// The walk of a snapshot that is saving them.
+    /// The walk of a snapshot that is saving the members.
     walk: OnTable,
 }
 
 impl IndexedZSet {
-    /// A set of these members, unique and in ascending order.
+    /// Returns a set of these members, which are unique and in ascending order.
     pub fn from_sorted<B: AsRef<[u8]>>(len: usize, sorted: impl IntoIterator<Item = (B, f64)>) -> Self {
         let mut unordered = Unordered::with_capacity(len);
         let add = |(bytes, score): (B, f64)| {
@@ -64,7 +64,8 @@ impl IndexedZSet {
             }
             let record = ScoredMember::new(member, score);
             self.members_bytes += record.allocated_bytes();
-            // SAFETY: the record goes into the table, and this handle leaves the tree before it leaves that.
+            // SAFETY: the record goes into the table, and this handle leaves the tree before the record leaves the
+            // table.
             let handle = unsafe { record.handle() };
             self.members.insert(hash, record);
             self.order.insert(score, handle);
@@ -75,7 +76,7 @@ impl IndexedZSet {
             if let Some(walk) = &mut self.walk {
                 walk.settle(hash, member, Some(Element::Scored(member, old)));
             }
-            // SAFETY: a copy of the handle that is in the tree already.
+            // SAFETY: a copy of the handle that is already in the tree.
             self.order.rescore(old, unsafe { found.handle() }, score);
             found.set_score(score);
         }
@@ -85,7 +86,7 @@ impl IndexedZSet {
     pub fn remove(&mut self, member: &[u8]) -> bool {
         let hash = ItemHash::of(member);
         let Some(found) = self.members.find(hash, member) else { return false };
-        // SAFETY: a copy of the handle that is in the tree already.
+        // SAFETY: a copy of the handle that is already in the tree.
         self.order.remove(found.score(), unsafe { found.handle() });
         if let Some(record) = self.members.remove(hash, member) {
             if let Some(walk) = &mut self.walk {
@@ -98,7 +99,7 @@ impl IndexedZSet {
 
     pub fn rank(&self, member: &[u8]) -> Option<(usize, f64)> {
         let found = self.members.find(ItemHash::of(member), member)?;
-        // SAFETY: a copy of the handle that is in the tree already.
+        // SAFETY: a copy of the handle that is already in the tree.
         let rank = self.order.rank(found.score(), unsafe { found.handle() })?;
         Some((rank, found.score()))
     }
@@ -111,8 +112,8 @@ impl IndexedZSet {
         Iter(self.order.iter(ranks, reverse))
     }
 
-    /// See [`ZSet::visit_wanted`](super::ZSet::visit_wanted). Asks for the records of a leaf's wanted entries before it
-    /// shows the first of them.
+    /// See [`ZSet::visit_wanted`](super::ZSet::visit_wanted). Prefetches the records of a leaf's wanted entries before
+    /// it passes on the first.
     pub fn visit_wanted<'a>(
         &'a self,
         min: f64,
@@ -130,14 +131,15 @@ impl IndexedZSet {
                     count += 1;
                 }
             }
-            // SAFETY: the set is borrowed for `'a`, and so its records stay.
+            // SAFETY: the set is borrowed for `'a`, so its records stay.
             chosen[..count].iter().all(|&at| visit(unsafe { handles[at as usize].bytes_for() }, scores[at as usize]))
         })
     }
 
     pub fn remove_ranks(&mut self, ranks: Range<usize>) {
         let Self { members, order, members_bytes, walk } = self;
-        // The tree is done with a handle when it gives it away: removing by rank looks at no bytes of what it removes.
+        // The tree never uses a handle again after it passes it on: a removal by rank reads no bytes of removed
+        // entries.
         order.remove_ranks(ranks, |score, handle| {
             let hash = ItemHash::of(handle.bytes());
             if let Some(walk) = walk {
@@ -148,17 +150,17 @@ impl IndexedZSet {
         });
     }
 
-    /// Whether a snapshot is saving it in pieces.
+    /// Returns true while a snapshot saves it in pieces.
     pub fn has_walk(&self) -> bool {
         self.walk.is_some()
     }
 
-    /// Begins to save it in pieces, or gives that up.
+    /// Begins to save it in pieces, or stops that.
     pub fn set_walk(&mut self, elements: Option<Box<dyn ElementSink>>) {
         self.walk = elements.map(TableWalk::begin);
     }
 
-    /// Saves a piece. Says why that has stopped before the end.
+    /// Saves a piece. Returns the reason if it stopped before the end.
     pub fn save_piece(&mut self, budget: &mut Budget) -> Option<Step> {
         step_on_table(&mut self.walk, &self.members, budget, |member| Element::Scored(member.bytes(), member.score()))
     }
@@ -172,14 +174,14 @@ impl IndexedZSet {
     }
 }
 
-/// The copy is no part of the snapshot that is saving the original.
+/// The copy does not belong to the snapshot that is saving the original.
 impl Clone for IndexedZSet {
     fn clone(&self) -> Self {
         Self::from_sorted(self.len(), self.iter(0..self.len(), false))
     }
 }
 
-/// Members and scores by rank.
+/// Iterates over members and scores by rank.
 pub struct Iter<'a>(bptree::Iter<'a, Handle>);
 
 impl<'a> Iterator for Iter<'a> {
@@ -187,7 +189,7 @@ impl<'a> Iterator for Iter<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let (score, handle) = self.0.next()?;
-        // SAFETY: the set is borrowed for `'a`, and so its records stay.
+        // SAFETY: the set is borrowed for `'a`, so its records stay.
         Some((unsafe { handle.bytes_for() }, score))
     }
 
@@ -202,16 +204,17 @@ impl<'a> Iterator for Iter<'a> {
     }
 }
 
-/// The order of a sorted set. The members' bytes are somewhere in memory, and only looked at where scores are equal.
+/// Compares in the order of a sorted set. The members' bytes are scattered in memory, and are read only if scores are
+/// equal.
 fn by_score_and_bytes(a: &(f64, Handle), b: &(f64, Handle)) -> Ordering {
     let by_score = a.0.partial_cmp(&b.0).unwrap_or(Ordering::Equal);
     by_score.then_with(|| a.1.bytes().cmp(b.1.bytes()))
 }
 
-/// Puts entries into the order of a sorted set: by their scores first, which takes no memory but theirs, then those of the same score
-/// by their members' bytes, which are asked for ahead.
+/// Sorts entries into the order of a sorted set: first by score, which reads no other memory, then runs of equal scores
+/// by their members' bytes, which are prefetched.
 fn sort(entries: &mut [(f64, Handle)]) {
-    /// Entries between what is asked for and what is sorted: some hundred nanoseconds.
+    /// Prefetch distance in entries: some hundred nanoseconds.
     const AHEAD: usize = 32;
     entries.sort_unstable_by_key(|(score, _)| number_word(*score));
     let mut start = 0;
@@ -230,11 +233,11 @@ fn sort(entries: &mut [(f64, Handle)]) {
     }
 }
 
-/// Members and scores whose order is found at the end, once.
+/// Collected members and scores, to be sorted once at the end.
 pub struct Unordered {
     members: Table<ScoredMember>,
     members_bytes: usize,
-    /// All members in the order in which they came.
+    /// All members in order of arrival.
     arrived: Vec<(f64, Handle)>,
 }
 
@@ -252,23 +255,24 @@ impl Unordered {
         self.members_bytes
     }
 
-    /// Adds a member that isn't there yet.
+    /// Adds a member that is absent.
     fn add(&mut self, hash: ItemHash, bytes: &[u8], score: f64) -> Handle {
         let record = ScoredMember::new(bytes, score);
         self.members_bytes += record.allocated_bytes();
-        // SAFETY: the record stays in the table, which nothing here removes from; `finish` sees to the rest.
+        // SAFETY: the record stays in the table, because nothing here removes records. `finish` upholds the rest of the
+        // invariant.
         let handle = unsafe { record.handle() };
         self.members.insert(hash, record);
         handle
     }
 
-    /// Asks the processor for where [`Unordered::insert_new`] will look for a member.
+    /// Prefetches the bucket in which [`Unordered::insert_new`] looks for a member.
     #[inline]
     pub fn prefetch(&self, hash: ItemHash) {
         self.members.prefetch_bucket(hash);
     }
 
-    /// Adds a member. False if it is there.
+    /// Adds a member. Returns false if it exists.
     pub fn insert_new(&mut self, hash: ItemHash, bytes: &[u8], score: f64) -> bool {
         if self.members.find(hash, bytes).is_some() {
             return false;
@@ -278,7 +282,7 @@ impl Unordered {
         true
     }
 
-    /// All members and scores, sorted.
+    /// Returns all members and scores, sorted.
     pub fn sorted(&mut self) -> impl Iterator<Item = (&[u8], f64)> {
         self.sort();
         // SAFETY: the members stay while `self` is borrowed.
@@ -287,21 +291,21 @@ impl Unordered {
 
     fn sort(&mut self) {
         if self.arrived.is_sorted_by(|a, b| by_score_and_bytes(b, a) == Ordering::Less) {
-            // As Redis writes them.
+            // Redis writes them in descending order.
             self.arrived.reverse();
         } else {
             sort(&mut self.arrived);
         }
     }
 
-    /// The set of these members.
+    /// Returns the set of these members.
     pub fn into_big(mut self) -> IndexedZSet {
         self.sort();
         let entries = std::mem::take(&mut self.arrived);
         self.finish(&entries)
     }
 
-    /// The set whose order is that of `entries`: all records, and no other.
+    /// Returns the set in the order of `entries`, which are exactly the handles of all records.
     fn finish(self, entries: &[(f64, Handle)]) -> IndexedZSet {
         debug_assert_eq!(entries.len(), self.members.len());
         let order = Tree::from_sorted(entries);

@@ -1,15 +1,15 @@
-//! The record of one member of a large sorted set: one allocation, owned by the hash table, ordered by the tree.
+//! The record of one member of a large sorted set: one allocation, owned by the hash table and ordered by the tree.
 //!
 //! ```text
 //! | score, f64 | length, 1 byte              | bytes |     up to 254 bytes
 //! | score, f64 | 255 | length, usize         | bytes |     any other
 //! ```
 //!
-//! This module is `unsafe` because the table and the tree both point to a record, and a pointer to it must be thin:
-//! that saves 16 bytes a member and a cache miss a lookup. The invariant: **a [`ScoredMember`] is the only owner of a live
-//! allocation of this layout. The length and the bytes are never written again. The score is, through `&mut ScoredMember` alone,
-//! and never while something else reads it.** A [`Handle`] is a copy of the pointer; the caller that takes one promises
-//! not to use it after its `ScoredMember`.
+//! This module uses `unsafe` because the table and the tree both point to a record, with a thin pointer: that saves 16
+//! bytes per member and a cache miss per lookup. The invariant: **a [`ScoredMember`] is the only owner of a live
+//! allocation of this layout. The length and the bytes are never written again. The score is written only through `&mut
+//! ScoredMember`, and never during another read.** A [`Handle`] is a copy of the pointer; the caller that takes one
+//! promises not to use it after its `ScoredMember`.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::mem::size_of;
@@ -18,34 +18,34 @@ use std::slice;
 
 use crate::prefetch::prefetch;
 use crate::table::Record;
-use crate::types::bptree::Tie;
+use crate::types::bptree::MemberHandle;
 
-/// Where the length begins, in bytes: behind the score.
+/// Offset of the length in bytes, behind the score.
 const LENGTH: usize = size_of::<f64>();
-/// In the place of a short length: a long one follows.
+/// Value of the length byte that marks a long length behind it.
 const LONG: u8 = u8::MAX;
 
-/// Where the bytes begin in the record of so many bytes.
+/// Returns the offset of the bytes in a record of `len` bytes.
 const fn head_len(len: usize) -> usize {
     LENGTH + 1 + if len < LONG as usize { 0 } else { size_of::<usize>() }
 }
 
-/// The layout of the record of so many bytes, which exist as a slice.
+/// Returns the layout of a record for `len` bytes, which exist as a slice.
 fn layout(len: usize) -> Layout {
     debug_assert!(len < isize::MAX as usize - 64);
-    // SAFETY: the alignment is a power of two, and the size can't come near isize::MAX: the bytes are in memory
-    // already, and no address space is so large that their copy and a head of 17 bytes would exceed it.
+    // SAFETY: the alignment is a power of two. The size cannot approach isize::MAX: the bytes are already in memory,
+    // and no address space is large enough for their copy and a head of 17 bytes to exceed it.
     unsafe { Layout::from_size_align_unchecked(head_len(len) + len, align_of::<f64>()) }
 }
 
-/// The bytes of a record.
+/// Returns the bytes of a record.
 ///
 /// # Safety
 /// `raw` points to a record that is alive for `'a`.
 #[inline]
 unsafe fn bytes_of<'a>(raw: NonNull<u8>) -> &'a [u8] {
-    // SAFETY: the layout has a byte there, and a long length behind it (without alignment) if it says so; then come as
-    // many bytes as were counted when they were copied. Nothing writes to them again.
+    // SAFETY: the layout has a byte at this offset, and an unaligned long length behind it if the byte says so. The
+    // bytes follow, and their number is the length. Nothing writes to them again.
     unsafe {
         let short = raw.add(LENGTH).read();
         let len = if short == LONG { raw.add(LENGTH + 1).cast::<usize>().read_unaligned() } else { usize::from(short) };
@@ -53,23 +53,23 @@ unsafe fn bytes_of<'a>(raw: NonNull<u8>) -> &'a [u8] {
     }
 }
 
-/// A member and its score, owned.
+/// A member and its score, with ownership of the record.
 pub struct ScoredMember(NonNull<u8>);
 
-// SAFETY: a member owns its allocation alone, and gives no way to write through a shared reference.
+// SAFETY: a member is the only owner of its allocation, and allows no writes through a shared reference.
 unsafe impl Send for ScoredMember {}
 // SAFETY: as above.
 unsafe impl Sync for ScoredMember {}
 
 impl ScoredMember {
-    /// A record with a copy of `bytes`.
+    /// Returns a record with a copy of `bytes`.
     pub fn new(bytes: &[u8], score: f64) -> Self {
         let layout = layout(bytes.len());
         // SAFETY: the layout's size is not zero.
         let Some(raw) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
         let head = head_len(bytes.len());
-        // SAFETY: the allocation has room for the score, aligned as it is at its start, for the head's length and for
-        // `bytes`, which it doesn't overlap because it is new.
+        // SAFETY: the allocation has room for the score, which is aligned at its start, for the head's length and for
+        // `bytes`. They do not overlap, because the allocation is new.
         unsafe {
             raw.cast::<f64>().write(score);
             if head == LENGTH + 1 {
@@ -83,34 +83,34 @@ impl ScoredMember {
         Self(raw)
     }
 
-    /// The member itself.
+    /// Returns the member's bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the record is alive as long as `self`.
+        // SAFETY: the record lives as long as `self`.
         unsafe { bytes_of(self.0) }
     }
 
-    /// Its score.
+    /// Returns its score.
     #[inline]
     pub fn score(&self) -> f64 {
         // SAFETY: the record is alive and begins with its score.
         unsafe { self.0.cast::<f64>().read() }
     }
 
-    /// Gives it another score. The tree that orders it must be told.
+    /// Changes its score. The caller must update the tree as well.
     pub fn set_score(&mut self, score: f64) {
-        // SAFETY: the record is alive and begins with its score, to which there is no reference.
+        // SAFETY: the record is alive and begins with its score, and no reference to the score exists.
         unsafe { self.0.cast::<f64>().write(score) }
     }
 
-    /// The bytes of its allocation.
+    /// Size of its allocation in bytes.
     pub fn allocated_bytes(&self) -> usize {
         layout(self.bytes().len()).size()
     }
 
-    /// A pointer to it for the tree.
+    /// Returns a pointer to it for the tree.
     ///
     /// # Safety
-    /// No copy of the handle may be asked for its bytes once this member is dropped.
+    /// The bytes of the handle and its copies must not be read after this member is dropped.
     pub unsafe fn handle(&self) -> Handle {
         debug_assert!(self.0.addr().get() & !ADDRESS == 0);
         Handle(self.0)
@@ -120,13 +120,13 @@ impl ScoredMember {
 impl Drop for ScoredMember {
     fn drop(&mut self) {
         let layout = layout(self.bytes().len());
-        // SAFETY: the allocation was made with the layout of this length, and isn't used any more: see `handle`.
+        // SAFETY: the allocation was made with the layout of this length, and is no longer used: see `handle`.
         unsafe { dealloc(self.0.as_ptr(), layout) }
     }
 }
 
-// SAFETY: the address is that of an allocation aligned to 8 bytes in user space, `from_raw` rebuilds what `into_raw`
-// took apart, and the bytes never change.
+// SAFETY: the address belongs to an allocation aligned to 8 bytes in user space, `from_raw` undoes `into_raw`, and the
+// bytes never change.
 unsafe impl Record for ScoredMember {
     type Hash = crate::hash::ItemHash;
 
@@ -139,35 +139,35 @@ unsafe impl Record for ScoredMember {
     }
 
     unsafe fn key<'a>(raw: NonNull<u8>) -> &'a [u8] {
-        // SAFETY: the caller says that the record is alive for `'a`.
+        // SAFETY: the caller promises that the record is alive for `'a`.
         unsafe { bytes_of(raw) }
     }
 }
 
-/// A member as the tree knows it: its address, and above that a hint of the tree's. See [`ScoredMember::handle`].
+/// The tree's reference to a member: its address, and above it a hint of the tree. See [`ScoredMember::handle`].
 #[derive(Clone, Copy)]
 pub struct Handle(NonNull<u8>);
 
-/// Where the hint begins in a handle; addresses of user space stay below it on every supported machine, as the table's
-/// records must, too.
+/// First bit of the hint in a handle. Addresses of user space stay below it on every supported machine, which the
+/// table's records need, too.
 const HINT_SHIFT: u32 = 48;
-/// The bits of the address.
+/// Mask of the address.
 const ADDRESS: usize = (1 << HINT_SHIFT) - 1;
 
-// SAFETY: a handle can only read bytes that never change, and only while they are there: see `ScoredMember::handle`.
+// SAFETY: a handle only reads bytes that never change, and only while they exist: see `ScoredMember::handle`.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
 
 impl Handle {
-    /// The record's address.
+    /// Returns the record's address.
     #[inline]
     fn raw(self) -> NonNull<u8> {
-        // SAFETY: a record's address is not zero, and lies below the hint.
+        // SAFETY: a record's address is not zero, and is below the hint.
         unsafe { NonNull::new_unchecked(self.0.as_ptr().map_addr(|address| address & ADDRESS)) }
     }
 
-    /// The bytes, for longer than this handle lives.
+    /// Returns the bytes, for longer than this handle lives.
     ///
     /// # Safety
     /// The member is not dropped during `'a`.
@@ -184,7 +184,7 @@ impl PartialEq for Handle {
     }
 }
 
-impl Tie for Handle {
+impl MemberHandle for Handle {
     #[inline]
     fn bytes(&self) -> &[u8] {
         // SAFETY: the caller of `handle` promised that the member is alive.
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keeps_bytes_of_every_length() {
+    fn a_member_keeps_bytes_of_every_length() {
         for len in [0, 1, 7, 8, 253, 254, 255, 256, 70_000] {
             let bytes: Vec<_> = (0..len).map(|at| at as u8).collect();
             let mut member = ScoredMember::new(&bytes, -0.5);
@@ -220,7 +220,7 @@ mod tests {
             // SAFETY: the handle is not used after the member.
             let handle = unsafe { member.handle() };
             assert_eq!((handle.bytes(), member.bytes()), (&*bytes, &*bytes));
-            // SAFETY: the pointer is that of `member`, given up just now.
+            // SAFETY: the pointer came from `member` just now.
             let member = unsafe { ScoredMember::from_raw(member.into_raw()) };
             assert_eq!(member.score(), f64::INFINITY);
             assert!(member.allocated_bytes() <= len + 17);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_lies_beside_the_address() {
+    fn a_hint_does_not_change_the_address() {
         let (member, other) = (ScoredMember::new(b"abc", 1.0), ScoredMember::new(b"abc", 1.0));
         // SAFETY: the handles are not used after the members.
         let (handle, other) = unsafe { (member.handle(), other.handle()) };

@@ -1,52 +1,52 @@
-//! Members and scores that several collections bring together: for ZUNIONSTORE and its like.
+//! Members and scores collected from several collections, for ZUNIONSTORE and similar commands.
 //!
-//! Nothing is allocated for a member alone: the bytes of all are in one allocation, and most results are written to a
-//! client or packed, and need no records.
+//! Members have no allocations of their own: their bytes share one, because most results are sent to a client or
+//! packed, and need no records.
 
 use super::{ZSet, ZSetLimits};
+use crate::byte_order::{common_prefix, is_same, number_word, order_word};
 use crate::hash::{ItemHash, TableHash};
-use crate::words::{common_prefix, is_same, number_word, order_word};
 
-/// A member, and its score so far.
+/// A member and its score to this point.
 struct ScoredSpan {
     score: f64,
-    /// Where its bytes begin and end.
+    /// The range of its bytes.
     start: usize,
     end: usize,
 }
 
-/// Where the part of a hash begins that a slot has; below it is the entry's number, counted from one.
+/// First bit of the part of the hash in a slot. Below it is the entry's number, counted from one.
 const HASH_SHIFT: u32 = 40;
-/// The bits of an entry's number.
+/// Mask of an entry's number.
 const NUMBER: u64 = (1 << HASH_SHIFT) - 1;
 
-/// See the module's description.
+/// See the module's documentation.
 #[derive(Default)]
 pub struct ScoreMap {
     entries: Vec<ScoredSpan>,
     bytes: Vec<u8>,
     longest: usize,
-    /// An open hash table of the members of all sources but the last: at least twice as many slots, a power of two, and
-    /// 0 in those that are free.
+    /// An open hash table of the members of all sources except the last: at least twice as many slots, a power of two.
+    /// Free slots are 0.
     slots: Vec<u64>,
-    /// Entries that are in it.
+    /// Number of entries in the hash table.
     indexed: usize,
 }
 
 impl ScoreMap {
-    /// The number of members so far.
+    /// Number of members to this point.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is no member so far.
+    /// Returns true if there are no members yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Begins the next source, of so many members, which are looked for among those of all sources before it.
+    /// Begins the next source, with `len` members. They are looked up among those of all previous sources.
     pub fn begin_source(&mut self, len: usize) {
         self.entries.reserve(len);
         if self.entries.len() * 2 > self.slots.len() {
@@ -65,8 +65,8 @@ impl ScoreMap {
         self.indexed = self.entries.len();
     }
 
-    /// Adds a member of a source, which has it once: with a score, or with what `combine` makes of the one that it has
-    /// from other sources and this one. Neither may be NaN.
+    /// Adds a member of a source, which contains it once. If previous sources contain it, its score is the result of
+    /// `combine` for the old and the new score. Neither score may be NaN.
     #[inline]
     pub fn add(&mut self, member: &[u8], score: f64, combine: impl FnOnce(f64, f64) -> f64) {
         match self.find(member) {
@@ -78,7 +78,7 @@ impl ScoreMap {
         }
     }
 
-    /// Adds a member that isn't there.
+    /// Adds a member that is absent.
     #[inline]
     pub fn push(&mut self, member: &[u8], score: f64) {
         debug_assert!(!score.is_nan());
@@ -93,14 +93,14 @@ impl ScoreMap {
         &self.bytes[entry.start..entry.end]
     }
 
-    /// The entry of a member of the sources before.
+    /// Returns the entry of a member of the previous sources.
     #[inline]
     fn find(&self, member: &[u8]) -> Option<usize> {
         let mask = self.slots.len().checked_sub(1)?;
         let hash = ItemHash::of(member).bits();
         let mut at = hash as usize & mask;
         loop {
-            // One of the others is free.
+            // The loop ends, because some slots are free.
             let slot = self.slots[at];
             let index = (slot & NUMBER).checked_sub(1)? as usize;
             if (slot ^ hash) >> HASH_SHIFT == 0 && is_same(self.member(index), member) {
@@ -110,7 +110,7 @@ impl ScoreMap {
         }
     }
 
-    /// All members and their scores in the order of a sorted set.
+    /// Iterates over all members and their scores in the order of a sorted set.
     pub fn sorted(&self) -> impl ExactSizeIterator<Item = (&[u8], f64)> {
         let common = common_prefix((0..self.len()).map(|index| self.member(index)));
         let rank = |index: usize| Rank {
@@ -125,14 +125,14 @@ impl ScoreMap {
         ranks.into_iter().map(|rank| (self.member(rank.index), self.entries[rank.index].score))
     }
 
-    /// The set of the members, in the form that its size asks for.
+    /// Returns the set of the members, in the form that suits its size.
     #[must_use]
     pub fn finish(self, limits: ZSetLimits) -> ZSet {
         ZSet::from_sorted(self.sorted(), self.longest, self.bytes.len(), limits)
     }
 }
 
-/// What a member is ordered by, as far as words say it.
+/// A member's sort key, as far as words express it.
 struct Rank {
     score: u64,
     text: u64,
@@ -140,7 +140,7 @@ struct Rank {
 }
 
 impl Rank {
-    /// Both words together, which are compared without a branch.
+    /// Returns both words together, which are compared without a branch.
     #[inline]
     fn words(&self) -> u128 {
         u128::from(self.score) << u64::BITS | u128::from(self.text)
@@ -155,7 +155,7 @@ mod tests {
     use crate::random::Random;
 
     #[test]
-    fn sources_come_together_in_the_order_of_a_set() {
+    fn combined_sources_are_in_the_order_of_a_set() {
         let mut random = Random::new(5);
         for round in 0..if cfg!(miri) { 5 } else { 300 } {
             let mut map = ScoreMap::default();

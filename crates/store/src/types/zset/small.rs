@@ -1,22 +1,22 @@
-//! The small form of a sorted set: a packed block of members and scores by turns, in ascending order.
+//! The small form of a sorted set: a packed block of alternating members and scores, in ascending order.
 //!
-//! A score that is an integer is stored as one, which takes 2 bytes more than it needs; any other score is stored as
-//! the 8 bytes of its binary form, little endian. That is exact, and needs no parsing where Redis's text does.
+//! An integer score is stored as an integer; any other score is stored as the 8 bytes of its binary form, little
+//! endian. Both are exact, and need no parsing, in contrast to Redis's text.
 
 use std::ops::Range;
 
+use crate::byte_order::compare;
 use crate::compact::Mover;
 use crate::prefetch::Ahead;
 use crate::types::bptree::Boundary;
-use crate::types::packed::{Item, ItemText, Needle, Packed, Pos, decode};
-use crate::words::compare;
+use crate::types::packed::{Item, ItemText, Needle, Packed, Pos, decode, size};
 
 /// Items of a pair.
 const PAIR: usize = 2;
-/// More than a score and the heads of two items take, in bytes.
+/// Upper bound for the size of a score and of two items' heads, in bytes.
 const PAIR_OVERHEAD_MAX: usize = 32;
 
-/// A score on its way into a block.
+/// A score to be written into a block.
 struct Score {
     score: f64,
     binary: [u8; size_of::<f64>()],
@@ -28,47 +28,54 @@ impl Score {
     }
 
     fn item(&self) -> Item<'_> {
-        // Out of range it saturates. Minus zero loses its sign, as in Redis's small form (but not in its big one).
+        // Out of range, the cast saturates. Minus zero loses its sign, as in Redis's small form (but not in its big
+        // one).
         let integer = self.score as i64;
         if integer as f64 == self.score { Item::Int(integer) } else { Item::Str(&self.binary) }
     }
 }
 
-/// The score that an item holds.
+/// Returns the score in an item of a small sorted set.
 #[inline]
-fn score_of(item: Item<'_>) -> f64 {
+#[must_use]
+pub fn score_of(item: Item<'_>) -> f64 {
     match item {
         Item::Int(integer) => integer as f64,
         Item::Str(binary) => binary.first_chunk().map_or(0.0, |binary| f64::from_bits(u64::from_le_bytes(*binary))),
     }
 }
 
-/// What one walk finds. Good until the set changes.
+/// The result of one walk. Valid until the set changes.
 pub struct Seek {
-    /// Where the member's pair begins, and its score, if it is there.
+    /// The position of the member's pair and its score, if it exists.
     pub found: Option<(Pos, f64)>,
-    /// Where the first pair of the sought order or a higher one begins, or the end.
+    /// The position of the first pair not below the sought one, or the end.
     goal: Pos,
 }
 
-/// See the module's description.
+/// See the module's documentation.
 #[derive(Clone, Default)]
 pub struct PackedZSet(Packed);
 
 impl PackedZSet {
-    /// Moves the block, if `mover` wants that.
+    /// Moves the block, if `mover` selects it.
     pub fn compact(&mut self, mover: &mut Mover<'_>) {
         self.0.compact(mover);
     }
 }
 
 impl PackedZSet {
-    /// A set of these members, unique and in ascending order.
+    /// Returns a set of these members, which are unique and in ascending order.
     pub fn from_sorted<'a>(sorted: impl IntoIterator<Item = (&'a [u8], f64)>) -> Self {
         let pairs: Vec<_> = sorted.into_iter().map(|(member, score)| (member, Score::new(score))).collect();
         let mut block = Packed::new();
         block.extend(pairs.iter().flat_map(|(member, score)| [Item::from(*member), score.item()]));
         Self(block)
+    }
+
+    /// The block of members and scores.
+    pub fn packed(&self) -> &Packed {
+        &self.0
     }
 
     #[inline]
@@ -86,12 +93,12 @@ impl PackedZSet {
         self.0.allocated_bytes()
     }
 
-    /// Whether a block may hold so many more members, of so many bytes in all.
+    /// Returns true if a block can take this many more members with `bytes` bytes in total.
     pub fn has_room_for(&self, members: usize, bytes: usize) -> bool {
         self.0.has_room_for(members.saturating_mul(PAIR_OVERHEAD_MAX).saturating_add(bytes))
     }
 
-    /// The pair that begins at `pos`, where its score does, and where it ends.
+    /// Returns the pair at `pos`: the member, the position of its score, the score, and the position of the end.
     #[inline]
     fn pair(&self, pos: Pos) -> Option<(Item<'_>, Pos, f64, Pos)> {
         let (member, score_pos) = self.0.read(pos)?;
@@ -99,7 +106,7 @@ impl PackedZSet {
         Some((member, score_pos, score_of(score), end))
     }
 
-    /// Where a member's pair begins.
+    /// Returns the position of a member's pair.
     fn find(&self, member: &[u8]) -> Option<Pos> {
         self.0.find(member, PAIR)
     }
@@ -108,7 +115,7 @@ impl PackedZSet {
         self.pair(self.find(member)?).map(|(_, _, score, _)| score)
     }
 
-    /// Finds a member, and where it belongs with this score, in one walk.
+    /// Finds a member, and the place for it with this score, in one walk.
     #[inline]
     pub fn seek(&self, member: &[u8], score: f64) -> Seek {
         let (needle, items) = (Needle::of(Item::from(member)), self.0.items());
@@ -131,13 +138,13 @@ impl PackedZSet {
         Seek { found: found.and_then(|pos| Some((pos, self.pair(pos)?.2))), goal }
     }
 
-    /// Adds a member that isn't there, where it was sought.
+    /// Adds a member that is absent, at the place that was found.
     #[inline]
     pub fn add(&mut self, seek: &Seek, member: &[u8], score: f64) {
         self.0.insert_pair_at(seek.goal, member, Score::new(score).item());
     }
 
-    /// Gives the member at `pos` the score that it was sought with, another one than it has.
+    /// Changes the score of the member at `pos` to the one that was sought, which differs from the present one.
     pub fn update(&mut self, pos: Pos, seek: &Seek, member: &[u8], score: f64) {
         let Some((_, score_pos, _, end)) = self.pair(pos) else { return };
         let (goal, new) = (seek.goal, Score::new(score));
@@ -157,19 +164,20 @@ impl PackedZSet {
     }
 
     pub fn rank(&self, member: &[u8]) -> Option<(usize, f64)> {
-        let needle = Item::from(member);
-        let mut pos = self.0.first_pos()?;
-        let mut rank = 0;
-        loop {
-            let (other, _, score, end) = self.pair(pos)?;
-            if other == needle {
-                return Some((rank, score));
+        let (needle, items) = (Needle::of(Item::from(member)), self.0.items());
+        let (mut at, mut rank) = (0, 0);
+        while at < items.len() {
+            let score_at = at + size(&items[at..]);
+            if needle.is_at(&items[at..]) {
+                return Some((rank, score_of(decode(&items[score_at..]).0)));
             }
-            (pos, rank) = (end, rank + 1);
+            at = score_at + size(&items[score_at..]);
+            rank += 1;
         }
+        None
     }
 
-    /// How many pairs come before the first that doesn't lie before `boundary`.
+    /// Counts the pairs before `boundary`.
     pub fn entries_before(&self, boundary: Boundary<'_>) -> usize {
         let Some(mut pos) = self.0.first_pos() else { return 0 };
         let mut count = 0;
@@ -182,7 +190,7 @@ impl PackedZSet {
         count
     }
 
-    /// Where the pair of this rank begins, or the end.
+    /// Returns the position of the pair of this rank, or the end.
     fn pos_of(&self, rank: usize) -> Pos {
         rank.checked_mul(PAIR).and_then(|index| self.0.pos_of(index)).unwrap_or_else(|| self.0.end_pos())
     }
@@ -201,7 +209,7 @@ impl PackedZSet {
     }
 }
 
-/// Members and scores by rank.
+/// Iterates over members and scores by rank.
 pub struct Iter<'a> {
     block: &'a Packed,
     pos: Pos,

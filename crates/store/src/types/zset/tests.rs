@@ -1,8 +1,8 @@
-//! One suite for both forms and for the way from one to the other: everything against a sorted vector.
+//! One suite for both forms and the conversion between them: compares all operations with a sorted vector.
 
 use super::*;
 
-/// What a set must equal: scores and members, ascending.
+/// The model that a set must equal: scores and members, ascending.
 #[derive(Default, Clone)]
 struct Model(Vec<(f64, Vec<u8>)>);
 
@@ -26,13 +26,13 @@ impl Model {
         old
     }
 
-    /// The ranks of the entries for which `inside` holds, and that they are neighbours.
+    /// Returns the ranks of the entries for which `inside` returns true.
     fn ranks(&self, inside: impl Fn(f64, &[u8]) -> bool) -> Vec<usize> {
         (0..self.0.len()).filter(|&rank| inside(self.0[rank].0, &self.0[rank].1)).collect()
     }
 }
 
-/// A case: what the random members and scores are taken from.
+/// A case: the source of the random members and scores.
 #[derive(Clone, Copy)]
 struct Case {
     limits: ZSetLimits,
@@ -41,13 +41,13 @@ struct Case {
     steps: usize,
 }
 
-/// Limits that let everything stay small, nothing, or some.
+/// Returns limits; they may keep all sets small, none, or some.
 fn limits(entries_max: usize, member_bytes_max: usize) -> ZSetLimits {
     ZSetLimits { entries_max, member_bytes_max }
 }
 
 impl Case {
-    /// Members of all kinds: integers, text, empty, long.
+    /// Returns members of all kinds: integers, text, empty, long.
     fn member(&self, random: &mut Random) -> Vec<u8> {
         let n = random.below(self.members);
         match n % 5 {
@@ -59,7 +59,7 @@ impl Case {
         }
     }
 
-    /// Scores of all kinds, with ties; all the same if there is to be one.
+    /// Returns scores of all kinds, some of them equal; always the same one if `scores` is 1.
     fn score(&self, random: &mut Random) -> f64 {
         if self.scores == 1 {
             return 1.0;
@@ -81,7 +81,7 @@ fn entries(iter: Iter<'_>) -> Vec<(f64, Vec<u8>)> {
     entries
 }
 
-/// Everything in order, and bit for bit.
+/// Checks all entries, in order and bit for bit.
 fn check(set: &ZSet, model: &Model) {
     // The small form drops the sign of minus zero.
     let bits =
@@ -142,14 +142,14 @@ fn lex_bound<'a>(bytes: &'a [u8], random: &mut Random) -> LexBound<'a> {
     }
 }
 
-/// Ranks that were found must be `wanted`, and what lies there must come in both directions.
+/// Checks that the ranks found are those wanted, and that iterators return their members in both directions.
 fn check_ranks(set: &ZSet, model: &Model, found: Range<usize>, wanted: Vec<usize>) {
     assert_eq!(found.clone().collect::<Vec<_>>(), wanted);
     let mut wanted: Vec<_> = wanted.into_iter().map(|rank| model.0[rank].clone()).collect();
     assert_eq!(entries(set.range_by_rank(found.clone(), false)), wanted);
     wanted.reverse();
     assert_eq!(entries(set.range_by_rank(found.clone(), true)), wanted);
-    // The same, not taken one by one.
+    // Also without single steps of the iterator.
     let mut all = Vec::new();
     set.range_by_rank(found, true).for_each(|(member, score)| all.push((score, member.to_vec())));
     assert_eq!(all, wanted);
@@ -225,7 +225,7 @@ fn run(case: Case, seed: u64) {
 }
 
 #[test]
-fn a_set_of_new_members_is_in_order_whatever_order_they_came_in() {
+fn a_set_is_in_order_for_any_order_of_insertion() {
     let mut random = Random::new(5);
     let mut cases = vec![(15, 1000), (15, 1), (30, 1000), (30, 4)];
     if !cfg!(miri) {
@@ -261,7 +261,7 @@ fn a_set_of_new_members_is_in_order_whatever_order_they_came_in() {
 fn every_form_agrees_with_a_sorted_vector() {
     let forms = [limits(usize::MAX, usize::MAX), limits(0, 0), limits(12, 64), limits(128, 40)];
     let sizes = [(30, 5), (400, 40), (400, 1)];
-    // Miri is slow, and looks for something else than wrong results.
+    // Miri is slow, and looks for other errors than wrong results.
     let (steps, sizes) = if cfg!(miri) { (20, &sizes[..1]) } else { (3000, &sizes[..]) };
     for (seed, limits) in forms.into_iter().enumerate() {
         for &(members, scores) in sizes {
@@ -270,7 +270,7 @@ fn every_form_agrees_with_a_sorted_vector() {
     }
 }
 
-/// A set of the members 0 to `len`, each with its own number as its score.
+/// Returns a set of the members 0 to `len`, with their numbers as scores.
 fn numbers(len: usize, limits: ZSetLimits) -> ZSet {
     let mut set = ZSet::new();
     for n in 0..len {
@@ -280,7 +280,7 @@ fn numbers(len: usize, limits: ZSetLimits) -> ZSet {
 }
 
 #[test]
-fn takes_the_big_form_past_its_limits() {
+fn a_set_beyond_its_limits_is_in_the_big_form() {
     let limits = limits(3, 4);
     let check = |members: &[&str], encoding: &str| {
         let mut set = ZSet::new();
@@ -289,7 +289,7 @@ fn takes_the_big_form_past_its_limits() {
         }
         assert_eq!(set.encoding(), encoding, "{members:?}");
         let pairs = members.iter().map(|member| (member, 1.0));
-        assert_eq!(ZSet::from_pairs(pairs, limits).encoding(), encoding, "{members:?} at once");
+        assert_eq!(ZSet::from_pairs(pairs, limits).encoding(), encoding, "{members:?} built at once");
     };
     check(&[], "listpack");
     check(&["a", "b", "c"], "listpack");
@@ -300,7 +300,7 @@ fn takes_the_big_form_past_its_limits() {
 }
 
 #[test]
-fn prepares_by_what_is_announced() {
+fn preparing_uses_the_announced_number_and_length() {
     let check = |len: usize, count: usize, first_bytes: usize, encoding: &str| {
         let mut set = numbers(len, limits(3, 4));
         set.prepare(count, first_bytes, limits(3, 4));
@@ -324,7 +324,7 @@ fn a_big_set_stays_big() {
 }
 
 #[test]
-fn limits_of_ranges_count_from_where_they_begin() {
+fn limits_of_ranges_count_from_their_beginning() {
     for (reverse, offset, count, wanted) in [
         (false, 0, None, 10..20),
         (false, 3, None, 13..20),
@@ -341,7 +341,7 @@ fn limits_of_ranges_count_from_where_they_begin() {
 }
 
 #[test]
-fn builds_with_what_was_there() {
+fn a_score_map_combines_scores() {
     let mut map = ScoreMap::default();
     assert_eq!((map.len(), map.is_empty()), (0, true));
     for (member, score) in [("b", 1.0), ("a", 5.0), ("b", 3.5), ("c", -1.0)] {
@@ -354,7 +354,7 @@ fn builds_with_what_was_there() {
 }
 
 #[test]
-fn random_members_are_all_as_likely() {
+fn random_members_are_equally_likely() {
     for limits in [limits(usize::MAX, 64), limits(0, 0)] {
         let (set, mut random) = (numbers(10, limits), Random::new(3));
         let mut seen = [0; 10];
@@ -399,14 +399,14 @@ fn memory_is_counted() {
 }
 
 #[test]
-fn gathered_members_come_in_their_order() {
+fn collected_members_are_sorted() {
     const SCORES: [f64; 11] =
         [0.0, -0.0, 1.0, -1.0, 1.5, -1.5, 1e300, -1e300, 5e-324, f64::INFINITY, f64::NEG_INFINITY];
     for (seed, len) in [(1, 1), (2, 2), (3, 40), (4, if cfg!(miri) { 200 } else { 5000 })] {
         let random = &mut Random::new(seed);
         let (mut gathered, mut wanted) = (ScoreMap::default(), Vec::new());
         for number in 0..len {
-            // Numbers of different lengths, so that their order as texts is another one.
+            // Numbers of different lengths, which have another order as texts.
             let member = (number * 7919 % 100_000).to_string().into_bytes();
             let score = SCORES[random.below(SCORES.len())];
             gathered.push(&member, score);

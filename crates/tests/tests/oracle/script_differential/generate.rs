@@ -2,7 +2,7 @@
 
 use penstock_tests::rng::Rng;
 
-/// Defines `add`, which runs a script in a `pcall` and appends what it gives, as text, to `results`.
+/// Defines `add`, which runs a script in a `pcall` and appends its results as text to `results`.
 pub const PRELUDE: &str = r#"
 local results = {}
 local function show(value, depth)
@@ -30,7 +30,7 @@ local function add(script)
 end
 "#;
 
-/// A string of Lua's with these bytes.
+/// Returns a Lua string literal with these bytes.
 pub fn literal(bytes: &[u8]) -> String {
     let digits: String = bytes.iter().map(|byte| format!("\\{byte:03}")).collect();
     format!("\"{digits}\"")
@@ -66,7 +66,7 @@ fn odd_number(rng: &mut Rng) -> String {
     }
 }
 
-/// A value as Lua writes it.
+/// Returns a random value in Lua's syntax.
 fn value(rng: &mut Rng, depth: usize) -> String {
     match rng.below(if depth > 3 { 7 } else { 11 }) {
         0..=2 => number(rng),
@@ -104,7 +104,7 @@ const ATOMS: &[&str] = &[
     "$", "^", "%", "[", "-", "*", "?", "+", "\0", "1", "%%", "%.", "[a-]", "[%", "\u{e9}",
 ];
 
-/// A search, match or replacement.
+/// Returns a search, match or replacement.
 pub fn pattern(rng: &mut Rng) -> String {
     let pattern: String = (0..rng.below(7))
         .map(|_| format!("{}{}", rng.pick(ATOMS), rng.pick(&["", "", "", "*", "+", "-", "?"])))
@@ -135,7 +135,7 @@ pub fn pattern(rng: &mut Rng) -> String {
     }
 }
 
-/// Redis's scripts share the options: each script sets them first.
+/// Redis's scripts share the options, so each script sets them first.
 fn json_options(rng: &mut Rng) -> String {
     let reset = "cjson.encode_sparse_array(false, 2, 10) cjson.encode_invalid_numbers(false) \
                  cjson.encode_number_precision(14) cjson.decode_invalid_numbers(true) cjson.encode_max_depth(1000)";
@@ -152,7 +152,7 @@ fn json_options(rng: &mut Rng) -> String {
     format!("{reset} {option}")
 }
 
-/// A value as JSON.
+/// Encodes a random value as JSON.
 pub fn json_encode(rng: &mut Rng) -> String {
     format!("{} return cjson.encode({})", json_options(rng), value(rng, 0))
 }
@@ -227,7 +227,7 @@ fn json(rng: &mut Rng, depth: usize) -> String {
     format!("{space}{text}")
 }
 
-/// Some bytes changed, added or taken away.
+/// Changes, adds or removes some bytes.
 fn damaged(rng: &mut Rng, mut bytes: Vec<u8>) -> Vec<u8> {
     for _ in 0..*rng.pick(&[0, 0, 0, 1, 1, 2]) {
         if bytes.is_empty() {
@@ -244,19 +244,19 @@ fn damaged(rng: &mut Rng, mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// JSON, mostly right, as a value.
+/// Decodes JSON, usually valid.
 pub fn json_decode(rng: &mut Rng) -> String {
     let text = json(rng, 0).into_bytes();
     format!("{} return cjson.decode({})", json_options(rng), literal(&damaged(rng, text)))
 }
 
-/// Values as MessagePack.
+/// Encodes random values as MessagePack.
 pub fn message_pack(rng: &mut Rng) -> String {
     let values: Vec<String> = (0..rng.below(3)).map(|_| value(rng, 0)).collect();
     format!("return cmsgpack.pack({})", values.join(","))
 }
 
-/// MessagePack, mostly right, as values.
+/// Decodes MessagePack, usually valid.
 pub fn message_unpack(rng: &mut Rng) -> String {
     const HEADS: &[(&[u8], usize)] = &[
         (b"\x92", 0),
@@ -322,7 +322,7 @@ fn format_of_struct(rng: &mut Rng) -> String {
     literal(letters.as_bytes())
 }
 
-/// Values as a structure; the size of one.
+/// Packs values as a structure, or computes the size of one.
 pub fn struct_pack(rng: &mut Rng) -> String {
     if rng.chance(20) {
         return format!("return struct.size({})", format_of_struct(rng));
@@ -336,7 +336,7 @@ pub fn struct_pack(rng: &mut Rng) -> String {
     format!("return struct.pack({}{values})", format_of_struct(rng))
 }
 
-/// A structure as values.
+/// Unpacks a structure.
 pub fn struct_unpack(rng: &mut Rng) -> String {
     let input = if rng.chance(50) { bytes(rng, 40) } else { (0..30).map(|_| rng.below(4) as u8).collect() };
     let input = literal(&input[..rng.below(input.len() + 1)]);
@@ -344,7 +344,7 @@ pub fn struct_unpack(rng: &mut Rng) -> String {
     format!("return struct.unpack({}, {input}{offset})", format_of_struct(rng))
 }
 
-/// An operation on bits.
+/// Returns an operation on bits.
 pub fn bits(rng: &mut Rng) -> String {
     let name = rng
         .pick(&["tobit", "tohex", "bnot", "band", "bor", "bxor", "lshift", "rshift", "arshift", "rol", "ror", "bswap"]);
@@ -352,7 +352,7 @@ pub fn bits(rng: &mut Rng) -> String {
     format!("return bit.{name}({})", numbers.join(", "))
 }
 
-/// A sort whose equal elements can be told apart, by functions that are an order and by others.
+/// Sorts with distinguishable equal elements, by valid and by invalid order functions.
 pub fn sort(rng: &mut Rng) -> String {
     let distinct = *rng.pick(&[3, 10, 1000]);
     let items: Vec<String> = (0..rng.below(60)).map(|i| format!("{{k={},i={i}}}", rng.below(distinct))).collect();
@@ -371,7 +371,7 @@ pub fn sort(rng: &mut Rng) -> String {
     )
 }
 
-/// A basic function or one of tables.
+/// Calls a basic function or a function of `table`.
 pub fn basic(rng: &mut Rng) -> String {
     let mut some = || value(rng, 1);
     let (a, b, c) = (some(), some(), some());

@@ -1,4 +1,4 @@
-//! That hints never decide, whatever they say; and that they save looks at bytes, or at least cost few.
+//! Checks that wrong hints never change the order, and that hints save reads of bytes or at least cost few.
 
 use std::cell::Cell;
 
@@ -7,11 +7,11 @@ use crate::random::Random;
 use crate::types::bptree::{Boundary, Tree, compare};
 
 thread_local! {
-    /// How often the bytes of a word were looked at by this thread.
+    /// Number of times that this thread has read the bytes of a word.
     static LOOKS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// An entry whose looks are counted. If it lies, it gives out another hint than it was given.
+/// An entry that counts reads of its bytes. With `LIES`, it returns another hint than it was given.
 #[derive(Clone, Copy, Debug)]
 struct Word<'a, const LIES: bool> {
     bytes: &'a [u8],
@@ -30,7 +30,7 @@ impl<const LIES: bool> PartialEq for Word<'_, LIES> {
     }
 }
 
-impl<const LIES: bool> Tie for Word<'_, LIES> {
+impl<const LIES: bool> MemberHandle for Word<'_, LIES> {
     fn bytes(&self) -> &[u8] {
         LOOKS.set(LOOKS.get() + 1);
         self.bytes
@@ -45,7 +45,7 @@ impl<const LIES: bool> Tie for Word<'_, LIES> {
     }
 }
 
-/// How many looks `work` takes.
+/// Returns the number of reads that `work` makes.
 fn looks(work: impl FnOnce()) -> usize {
     let before = LOOKS.get();
     work();
@@ -58,8 +58,8 @@ fn shuffled(mut words: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     words
 }
 
-/// Words of all kinds, each once: some of the lowest and the highest bytes, beginnings of others, the empty one, some
-/// with little and some with a lot in common, and some with more than is ever skipped.
+/// Returns distinct words of all kinds: some of the lowest and highest bytes, prefixes of others, the empty one, some
+/// with short and some with long common prefixes, and some with prefixes longer than the maximum of `skip`.
 fn words(count: usize) -> Vec<Vec<u8>> {
     let mut random = Random::new(7);
     let mut all: Vec<Vec<u8>> = (0..count)
@@ -77,8 +77,8 @@ fn words(count: usize) -> Vec<Vec<u8>> {
     shuffled(all)
 }
 
-/// Random operations on a tree and on a sorted vector, which must agree. Up to `run` words follow each other as they
-/// stand, with one score.
+/// Runs random operations on a tree and on a sorted vector, which must agree. Up to `run` consecutive words are used in
+/// order, with one score.
 fn check_order<const LIES: bool>(words: &[Vec<u8>], scores: usize, steps: usize, run: usize) {
     let mut random = Random::new(3);
     let (mut tree, mut model) = (Tree::<Word<'_, LIES>>::new(), Vec::<(f64, &[u8])>::new());
@@ -136,7 +136,7 @@ fn check_places<const LIES: bool>(
 }
 
 #[test]
-fn bytes_decide_whatever_hints_say() {
+fn bytes_decide_even_if_hints_are_wrong() {
     let words = words(4000);
     for scores in [1, 3, 40] {
         check_order::<false>(&words, scores, 8000, 1);
@@ -145,7 +145,7 @@ fn bytes_decide_whatever_hints_say() {
 }
 
 #[test]
-fn bytes_decide_wherever_the_finger_points() {
+fn bytes_decide_at_any_place_of_the_finger() {
     let mut words = words(4000);
     words.sort_unstable();
     for (scores, run) in [(1, 3), (1, 100), (3, 30), (40, 300)] {
@@ -156,18 +156,18 @@ fn bytes_decide_wherever_the_finger_points() {
 }
 
 #[test]
-fn the_finger_saves_looks_where_many_are_inserted_in_order() {
+fn the_finger_saves_reads_for_insertions_in_order() {
     let mut words: Vec<_> = (0..LOOKED_UP).map(|n| format!("member:{:09}", n * 7).into_bytes()).collect();
-    // Without a finger 120.
+    // 120 without a finger.
     check_looks(&words, 60, 55);
-    // An eighth at a time: without a finger 115.
+    // In eight sorted parts: 115 without a finger.
     words = shuffled(words);
     words.chunks_mut(LOOKED_UP / 8).for_each(<[_]>::sort_unstable);
     check_looks(&words, 75, 55);
 }
 
 #[test]
-fn hints_of_what_is_alike_ascend() {
+fn hints_of_ascending_words_ascend() {
     let mut words = words(600);
     words.sort_unstable();
     for (at, first) in words.iter().enumerate() {
@@ -181,7 +181,7 @@ fn hints_of_what_is_alike_ascend() {
 }
 
 #[test]
-fn hints_are_the_bits_that_follow() {
+fn hints_are_the_bits_behind_the_prefix() {
     for (bytes, skip, hint) in [
         (&b""[..], 0, 0),
         (b"a", 0, 0x6100),
@@ -197,8 +197,9 @@ fn hints_are_the_bits_that_follow() {
     }
 }
 
-/// Inserts these words with one score, which makes three levels of twenty thousand, and counts looks in tenths: those
-/// of an insertion after the first half, in which new hints have their part, and those of a search.
+/// Inserts these words with one score; twenty thousand of them make three levels. Counts the reads of an average
+/// insertion into the half-filled tree, with the renewals of hints, and of an average search. Both limits are in tenths
+/// of a read.
 fn check_looks(words: &[Vec<u8>], insert_max: usize, rank_max: usize) {
     let mut tree = Tree::<Word<'_, false>>::new();
     let (first, second) = words.split_at(words.len() / 2);
@@ -209,23 +210,23 @@ fn check_looks(words: &[Vec<u8>], insert_max: usize, rank_max: usize) {
     assert!(insert <= insert_max && rank <= rank_max, "tenths of looks: {insert} {rank}");
 }
 
-/// Words whose looks are counted.
+/// Number of words in the tests that count reads.
 const LOOKED_UP: usize = 20_000;
 
 #[test]
-fn hints_save_looks() {
-    // Without hints: 197 and 139 (a search then looked at the leaf's members, too).
+fn hints_save_reads() {
+    // Without hints: 197 and 139 (a search then also read the leaf's members).
     check_looks(&shuffled((0..LOOKED_UP).map(|n| format!("member:{n:09}").into_bytes()).collect()), 130, 55);
 }
 
 #[test]
-fn misleading_words_cost_few_looks() {
-    // What is in common by turns nearly all and nearly nothing.
+fn misleading_words_cost_few_reads() {
+    // The common prefixes are alternately long and short.
     let uneven = |n: usize| [vec![b'a'; n % 200], n.to_be_bytes().to_vec()].concat();
     check_looks(&shuffled((0..LOOKED_UP).map(uneven).collect()), 185, 105);
-    // More than is ever skipped.
+    // The common prefix is longer than the maximum of `skip`.
     check_looks(&shuffled((0..LOOKED_UP).map(|n| format!("{n:0300}").into_bytes()).collect()), 195, 110);
-    // Each with a bit less in common with the others than the one before.
+    // Each word shares one bit less with the others than the previous word.
     let descending = |n: usize| [vec![255; 255 - n % 256], vec![0], (n / 256).to_be_bytes().to_vec()].concat();
     check_looks(&(0..LOOKED_UP).map(descending).collect::<Vec<_>>(), 170, 105);
 }

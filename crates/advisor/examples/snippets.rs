@@ -1,0 +1,95 @@
+//! Prints the code of every remedy, for every command in every language, as lines of JSON, so that it can be run.
+
+use std::sync::Arc;
+
+use advisor::advice::advice;
+use advisor::client::Client;
+use advisor::findings::{Finding, FindingStep, Kind, Sums};
+use advisor::waits::Waits;
+
+/// The key patterns: one key, one hole, a hole alone, several holes, special characters.
+const PATTERNS: &[&str] = &["board", "user:<n>", "<uuid>", "a:<n>:<word>:<n>", "{q:<n>}\\\"%$"];
+
+fn step(command: &str, pattern: &str, one_key: bool, depends: bool) -> FindingStep {
+    FindingStep { command: command.into(), pattern: pattern.into(), one_key, depends }
+}
+
+fn finding(kind: Kind, steps: Vec<FindingStep>) -> Finding {
+    Finding {
+        id: 1,
+        kind,
+        steps: steps.into(),
+        after: None,
+        client: Arc::new(Client::default()),
+        sums: Sums { count: 2, made: 200, needed: 2, ..Sums::default() },
+        samples: Vec::new(),
+        waits: Waits::default(),
+    }
+}
+
+fn text(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
+}
+
+fn print(finding: &Finding) {
+    let steps: Vec<String> = finding.steps.iter().map(|step| text(&step.command)).collect();
+    for (language, code) in advice(finding).code {
+        println!(
+            "{{\"kind\":{},\"commands\":[{}],\"language\":{},\"code\":{}}}",
+            text(finding.kind.name()),
+            steps.join(","),
+            text(language.name()),
+            text(&code)
+        );
+    }
+}
+
+/// The commands whose findings have steps of this kind.
+fn commands(kind: Kind) -> Vec<&'static str> {
+    let of = |names: &[&'static str]| names.to_vec();
+    match kind {
+        Kind::Polling => {
+            of(&["SET WITH OPTIONS", "LPOP", "RPOP", "LMOVE", "ZPOPMIN", "ZPOPMAX", "LLEN", "XLEN", "GET", "EXISTS"])
+        }
+        Kind::HeavyCommand => of(&["KEYS", "HGETALL", "HKEYS", "HVALS", "SMEMBERS", "SINTER", "LRANGE", "ZRANGE"]),
+        Kind::ScriptInFull | Kind::ChangingScript => of(&["EVAL"]),
+        Kind::Loop | Kind::InterleavedLoop => [advisor::advice::commands(), of(&["XREADGROUP"])].concat(),
+        Kind::RepeatedRead => of(&["GET", "HGET", "ZSCORE", "SISMEMBER", "HGETALL"]),
+        Kind::ReadComputeWrite => of(&["GET", "HGET", "ZSCORE", "LRANGE"]),
+        _ => of(&["GET", "SET", "HSET", "ZADD", "XADD", "PUBLISH"]),
+    }
+}
+
+/// The key patterns to print with a command: all of them for some commands.
+fn patterns(kind: Kind, command: &str) -> &'static [&'static str] {
+    match command {
+        // A command without a key has no pattern.
+        "PING" | "XREADGROUP" | "TIME" | "DBSIZE" | "RANDOMKEY" | "KEYS" | "SCAN" | "ECHO" => &[""],
+        "GET" | "SET" | "HSET" | "DEL" => PATTERNS,
+        _ if kind == Kind::Loop => &PATTERNS[..2],
+        _ => &PATTERNS[1..2],
+    }
+}
+
+fn main() {
+    for kind in Kind::ALL {
+        for command in commands(kind) {
+            for pattern in patterns(kind, command) {
+                let first = step(command, pattern, *pattern == "board", false);
+                print(&finding(
+                    kind,
+                    match kind {
+                        Kind::InterleavedLoop => vec![first, step("HSET", "data:<n>", false, true)],
+                        Kind::ReadComputeWrite => {
+                            ["SET", "DEL", "HSET", "ZADD", "LTRIM", "EXPIRE"].iter().for_each(|write| {
+                                print(&finding(kind, vec![first.clone(), step(write, pattern, false, false)]));
+                            });
+                            continue;
+                        }
+                        _ => vec![first],
+                    },
+                ));
+            }
+        }
+    }
+}

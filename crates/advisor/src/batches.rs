@@ -1,0 +1,173 @@
+//! Small batches in a row: a loop that sends a pipeline or a transaction in each of its rounds, and waits for it.
+//!
+//! A connection's last batches are counted by their shape and size. A pause or a command outside the batches ends the
+//! counts, because the next batch may depend on it.
+
+use crate::loops::CHUNK;
+
+/// Most commands of a small batch.
+const SMALL_MAX: u32 = 16;
+/// Number of kinds of batches that are counted at the same time.
+const KINDS: usize = 4;
+/// With fewer batches, there is no loop.
+const BATCHES_MIN: u32 = 4;
+
+/// Batches of one shape and size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Batch {
+    /// The shape of the first command; 0 for a free entry.
+    shape: u64,
+    /// Number of commands.
+    depth: u32,
+    /// Number of batches.
+    made: u32,
+    /// Number of round trips, and the gaps before them.
+    trips: u32,
+    gaps_ns: u64,
+}
+
+/// Small batches that one pipeline could replace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SmallBatches {
+    /// The shape of the first command.
+    pub shape: u64,
+    /// Round trips made, and round trips that would have been enough.
+    pub made: u64,
+    pub needed: u64,
+    /// The gaps before the needless batches.
+    pub lost_ns: u64,
+}
+
+impl Batch {
+    fn told(self) -> Option<SmallBatches> {
+        let needed = (self.made * self.depth).div_ceil(CHUNK);
+        let wasted = u64::from(self.trips.saturating_sub(needed));
+        let is_loop = self.made >= BATCHES_MIN && wasted > 0;
+        is_loop.then(|| SmallBatches {
+            shape: self.shape,
+            made: self.trips.into(),
+            needed: needed.into(),
+            lost_ns: (u128::from(self.gaps_ns) * u128::from(wasted) / u128::from(self.trips)) as u64,
+        })
+    }
+}
+
+/// The last batches of a connection.
+#[derive(Clone, Debug, Default)]
+pub struct Batches {
+    kinds: [Batch; KINDS],
+    next: u8,
+    /// The current batch. More of it may follow.
+    current: Batch,
+}
+
+impl Batches {
+    /// Begins a batch that the client sent after the replies to the previous one.
+    pub fn begin(&mut self, shape: u64, depth: u32, gap_ns: u64, tell: &mut dyn FnMut(SmallBatches)) {
+        self.count(tell);
+        self.current = Batch { shape, depth, made: 1, trips: 1, gaps_ns: gap_ns };
+    }
+
+    /// Gives the current batch another shape: behind MULTI, the first command says more.
+    pub fn rename(&mut self, shape: u64) {
+        if self.current.shape != 0 {
+            self.current.shape = shape;
+        }
+    }
+
+    /// Adds commands that the client sent without waiting for the replies to the current batch.
+    pub fn extend(&mut self, commands: u32) {
+        self.current.depth = self.current.depth.saturating_add(commands);
+    }
+
+    /// Adds the EXEC of the current batch's transaction. The client sent it after the replies to the batch.
+    pub fn execute(&mut self, gap_ns: u64) {
+        self.extend(1);
+        self.current.trips += 1;
+        self.current.gaps_ns += gap_ns;
+    }
+
+    /// Counts the current batch.
+    fn count(&mut self, tell: &mut dyn FnMut(SmallBatches)) {
+        let batch = std::mem::take(&mut self.current);
+        if batch.shape == 0 || !(2..=SMALL_MAX).contains(&batch.depth) {
+            return;
+        }
+        let known = self.kinds.iter_mut().find(|known| (known.shape, known.depth) == (batch.shape, batch.depth));
+        if let Some(known) = known {
+            known.made += 1;
+            known.trips += batch.trips;
+            known.gaps_ns += batch.gaps_ns;
+            if known.made >= CHUNK {
+                std::mem::take(known).told().map(&mut *tell);
+            }
+            return;
+        }
+        self.next = self.next.wrapping_add(1);
+        let place = &mut self.kinds[usize::from(self.next) % KINDS];
+        std::mem::replace(place, batch).told().map(tell);
+    }
+
+    /// Reports and forgets all batches.
+    pub fn end(&mut self, tell: &mut dyn FnMut(SmallBatches)) {
+        self.count(tell);
+        for batch in &mut self.kinds {
+            std::mem::take(batch).told().map(&mut *tell);
+        }
+        self.next = 0;
+    }
+
+    /// True if nothing is counted.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.current.shape == 0 && self.next == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The reported batches for batches given as shape and depth; a depth of 0 ends all.
+    fn told(batches: impl IntoIterator<Item = (u64, u32)>) -> Vec<(u64, u64, u64)> {
+        let (mut state, mut all) = (Batches::default(), Vec::new());
+        let mut tell = |batches: SmallBatches| all.push((batches.shape, batches.made, batches.needed));
+        for (shape, depth) in batches {
+            if depth == 0 {
+                state.end(&mut tell);
+            } else {
+                state.begin(shape, depth, 10, &mut tell);
+            }
+        }
+        state.end(&mut tell);
+        all
+    }
+
+    #[test]
+    fn small_batches_in_a_row_are_counted_by_shape_and_size() {
+        assert_eq!(told((0..100).map(|_| (1, 3))), [(1, 100, 1)]);
+        let mixed = (0..100).map(|turn| if turn % 2 == 0 { (1, 3) } else { (2, 4) });
+        let mut found = told(mixed);
+        found.sort_unstable();
+        assert_eq!(found, [(1, 50, 1), (2, 50, 1)]);
+        assert_eq!(told((0..1000).map(|_| (1, 4))), [(1, 1000, 4)]);
+    }
+
+    #[test]
+    fn large_or_few_batches_are_no_loop() {
+        assert_eq!(told((0..100).map(|_| (1, 200))), []);
+        assert_eq!(told((0..3).map(|_| (1, 3))), []);
+        assert_eq!(told((0..100).map(|turn| (1, if turn % 3 == 0 { 0 } else { 3 }))), []);
+    }
+
+    #[test]
+    fn a_batch_that_comes_in_parts_is_one() {
+        let (mut state, mut made) = (Batches::default(), 0);
+        for _ in 0..10 {
+            state.begin(1, 1, 10, &mut |_| ());
+            state.extend(2);
+        }
+        state.end(&mut |batches| made = batches.made);
+        assert_eq!(made, 10);
+    }
+}

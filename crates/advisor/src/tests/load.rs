@@ -1,0 +1,162 @@
+//! Traffic of a machine that is busy with other work: threads wait for a core at any moment.
+
+use super::movies;
+use super::traffic::{Noise, Traffic, steps, trips};
+use crate::findings::{Confidence, Kind};
+
+/// Traffic of a client whose round trip the kernel has measured, on a busy machine.
+fn busy(one_of: u64, longest_ms: u64) -> Traffic {
+    let mut traffic = Traffic::logged_in();
+    traffic.connection.set_round_trip(40_000);
+    traffic.noise = Some(Noise::new(one_of, longest_ms));
+    traffic
+}
+
+#[test]
+fn a_loop_goes_on_after_delays() {
+    for (one_of, longest_ms) in [(50, 5), (20, 5), (12, 20), (8, 4)] {
+        let mut traffic = busy(one_of, longest_ms);
+        for number in 0..1000 {
+            traffic.send(&format!("SET key:{number} v"), "OK");
+        }
+        let group = traffic.only();
+        let (made, needed) = trips(&group);
+        assert!(made >= 980, "{made} with a delay of {longest_ms} ms in {one_of}");
+        assert!(needed < 1000 / one_of * 2 + 5, "{needed}");
+        assert_eq!(group.total.kind, Kind::Loop);
+    }
+}
+
+#[test]
+fn an_interleaved_loop_goes_on_after_delays() {
+    let mut traffic = busy(30, 20);
+    for number in 0..500 {
+        traffic.send(&format!("HSET item:{number} price 5"), ":1");
+        traffic.send(&format!("ZADD items 5 item{number}"), ":1");
+    }
+    let group = traffic.of_kind(Kind::InterleavedLoop);
+    assert!(trips(&group).0 > 950, "{group:#?}");
+}
+
+/// A client that writes the commands of a pipeline one by one, and is held up while it does so.
+#[test]
+fn a_pipeline_that_comes_in_parts_is_no_loop() {
+    for (one_of, longest_ms) in [(4, 1), (10, 5), (30, 20), (1000, 5)] {
+        let mut traffic = busy(one_of, longest_ms);
+        for movie in 0..300 {
+            traffic.gap_ns = 60_000;
+            traffic.send(&format!("ZSCORE index:th movie{movie}"), "nil");
+            for (place, prefix) in ["th", "the", "mo", "mov", "movi", "movie"].iter().enumerate() {
+                // The server answers faster or slower than the client writes the next command.
+                let random = traffic.noise.as_mut().unwrap().delay_ns();
+                (traffic.overlaps, traffic.gap_ns) = if random.is_multiple_of(3) { (true, 0) } else { (false, 25_000) };
+                if random.is_multiple_of(7) && place < 4 {
+                    traffic.batch(&format!("ZADD index:{prefix} 0 movie{movie}"), 2);
+                } else {
+                    traffic.send(&format!("ZADD index:{prefix} 0 movie{movie}"), ":1");
+                }
+                traffic.overlaps = false;
+            }
+            traffic.send(&format!("HSET data:{movie} movie{movie} text"), ":1");
+        }
+        traffic.assert_clean();
+    }
+}
+
+#[test]
+fn a_web_worker_of_two_milliseconds_is_clean() {
+    let mut traffic = busy(20, 5);
+    for number in 0..1000_u64 {
+        traffic.gap_ns = 40_000 + 2_000_000 + number * 7919 % 100_003;
+        traffic.send(&format!("GET user:{}", number * 7919 % 1009), &format!("name {number}"));
+    }
+    traffic.assert_clean();
+}
+
+#[test]
+fn a_chain_of_keys_is_clean() {
+    let mut traffic = busy(20, 5);
+    let mut node = 7_u64;
+    for _ in 0..1000 {
+        let next = node * 7919 % 1_000_003;
+        traffic.send(&format!("GET node:{node}"), &format!("{{\"next\":{next},\"name\":\"node {node}\"}}"));
+        node = next;
+    }
+    traffic.assert_clean();
+}
+
+#[test]
+fn small_transactions_in_a_row_are_found() {
+    let mut traffic = busy(50, 3);
+    for number in 0..500 {
+        traffic.batch(&format!("HSET row:{number} value 5"), 4);
+    }
+    let group = traffic.only();
+    assert_eq!((group.total.kind, steps(&group)), (Kind::SmallPipelines, vec!["HSET row:<n>".to_owned()]));
+    assert!(trips(&group).0 > 400, "{group:#?}");
+    assert_eq!(group.total.sums.confidence(), Confidence::Medium);
+}
+
+/// The article's number, which is a matter of order.
+#[test]
+fn the_movies_are_counted_within_a_five_hundredth() {
+    for (one_of, longest_ms) in [(100, 5), (12, 20), (2, 8), (1, 30), (50, 400)] {
+        let mut traffic = busy(one_of, longest_ms);
+        movies::run(&mut traffic, |_| "nil".to_owned(), 0);
+        let wasted = traffic.of_kind(Kind::RepeatedRead).total.sums.wasted();
+        assert!(wasted.abs_diff(98_894) * 500 <= 98_894, "{wasted} with a delay of {longest_ms} ms in {one_of}");
+    }
+}
+
+/// A client that thinks before each command loses no time by that, but its reads are repeated nevertheless.
+#[test]
+fn the_movies_are_counted_if_the_client_thinks() {
+    let mut traffic = Traffic::logged_in();
+    traffic.connection.set_round_trip(40_000);
+    traffic.gap_ns = 4_060_000;
+    movies::run(&mut traffic, |_| "nil".to_owned(), 0);
+    let sums = traffic.of_kind(Kind::RepeatedRead).total.sums;
+    assert_eq!((sums.wasted(), sums.lost_ns), (98_894, 98_894 * 40_000));
+}
+
+#[test]
+fn a_value_that_is_read_again_and_again_is_counted_by_order() {
+    for (one_of, longest_ms) in [(100, 5), (50, 20), (12, 8)] {
+        let mut traffic = busy(one_of, longest_ms);
+        for number in 0..1000 {
+            traffic.send("GET config:prices", "{...}");
+            traffic.send(&format!("RPUSH bill:{number} line"), &format!(":{number}"));
+        }
+        let wasted = traffic.of_kind(Kind::RepeatedRead).total.sums.wasted();
+        assert!(wasted >= 997, "{wasted} with a delay of {longest_ms} ms in {one_of}");
+    }
+}
+
+/// Without the pauses it would be certain.
+#[test]
+fn a_counter_of_a_client_that_thinks_is_found() {
+    let mut traffic = busy(50, 5);
+    traffic.gap_ns = 4_060_000;
+    for number in 1000..1100 {
+        traffic.send("GET visits", &format!("{number}"));
+        traffic.send(&format!("SET visits {}", number + 1), "OK");
+    }
+    let group = traffic.only();
+    assert_eq!((group.total.kind, trips(&group)), (Kind::ReadComputeWrite, (200, 100)));
+    assert_eq!(group.total.sums.lost_ns, 100 * 40_000);
+    assert_eq!(group.total.sums.confidence(), Confidence::Medium);
+}
+
+/// The work between the commands needs the value, and a command that reads and writes at once would lose it.
+#[test]
+fn a_value_that_the_client_works_with_is_clean() {
+    for write in ["DEL job:{}", "SET job:{} payload{}", "SET job:{} done"] {
+        let mut traffic = busy(50, 5);
+        traffic.gap_ns = 3_060_000;
+        for number in 0..200 {
+            traffic.send(&format!("GET job:{number}"), &format!("payload{number}"));
+            traffic.send(&write.replace("{}", &number.to_string()), "OK");
+        }
+        traffic.assert_clean();
+    }
+}

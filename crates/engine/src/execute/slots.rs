@@ -1,0 +1,92 @@
+//! Redirects commands that another node of the cluster must run. Admission checks every command with keys; while a slot is
+//! open, a second check runs with its shard locked.
+
+use commands::error::Error;
+use resp::reply::Output;
+use resp::request::Args;
+use store::keyspace::Locked;
+
+use super::Invocation;
+use super::transaction::runs_within_multi;
+use crate::clients::session::{Queued, Session};
+use crate::clients::transaction::is_exec;
+use crate::services::routing::Routed;
+use crate::slots::check::{Redirect, Route};
+use crate::worker::Worker;
+use commands::table::Command;
+
+/// Returns a transaction's commands for routing.
+fn queued(queue: &[Queued]) -> impl Iterator<Item = Routed<'_>> + Clone {
+    queue.iter().map(|queued| Routed { command: queued.command, args: queued.args.args(), keys: &queued.keys })
+}
+
+impl Worker {
+    /// Checks during admission that this node runs a command. EXEC is checked with all commands of its transaction, a
+    /// second time for each.
+    ///
+    /// # Errors
+    /// The redirect or the refusal, for the client.
+    pub(super) fn route_admitted(&self, session: &Session, invoked: Invocation<'_>) -> Result<(), Error> {
+        let Invocation { command, args, keys } = invoked;
+        let route = match &session.multi {
+            Some(multi) if is_exec(command) && !multi.aborted => self.route_all(session, queued(&multi.queue)),
+            _ => self.route_one(session, &Routed { command, args: *args, keys }),
+        };
+        route.map(drop).map_err(|redirect| self.redirect_error(session, redirect))
+    }
+
+    /// Returns the error for a command that depends on the keys of an open slot and can't run here. Its shards are locked.
+    #[cold]
+    pub(super) fn redirect_late(
+        &mut self,
+        session: &Session,
+        invoked: Invocation<'_>,
+        locked: &mut Locked<'_>,
+    ) -> Option<Error> {
+        let Invocation { command, args, keys } = invoked;
+        let routed = || Routed { command, args: *args, keys };
+        let settled = match self.route_one(session, &routed()) {
+            Ok(Route::Open(open)) => self.settle_open(session, open, std::iter::once(routed()), locked),
+            route => route.map(drop),
+        };
+        settled.err().map(|redirect| self.redirect_error(session, redirect))
+    }
+
+    /// Like [`Worker::redirect_late`], for a transaction.
+    #[cold]
+    pub(super) fn redirect_transaction(
+        &mut self,
+        session: &Session,
+        queue: &[Queued],
+        locked: &mut Locked<'_>,
+    ) -> Option<Error> {
+        let settled = match self.route_all(session, queued(queue)) {
+            Ok(Route::Open(open)) => self.settle_open(session, open, queued(queue), locked),
+            route => route.map(drop),
+        };
+        let routed: Result<(), Redirect> = settled.and_then(|()| self.route_watched(session, queued(queue)));
+        routed.err().map(|redirect| self.redirect_error(session, redirect))
+    }
+
+    /// Replies to a command that another node must run. A queued command spoils its transaction, so that EXEC refuses it.
+    /// A redirected EXEC discards its transaction.
+    pub(super) fn redirect(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        args: &Args<'_>,
+        error: &Error,
+        out: &mut Output,
+    ) {
+        self.stats().commands[command.id].rejected.add(1);
+        if is_exec(command) {
+            session.set_multi(None);
+            session.unwatch(&self.engine.watchers);
+        } else if let Some(multi) = &mut session.multi
+            && !runs_within_multi(command)
+        {
+            multi.aborted = true;
+        }
+        self.answer_refused(session, Some(command), args, error, out);
+    }
+}

@@ -1,0 +1,4 @@
+//! Commands that store and run scripts.
+
+pub mod functions;
+pub mod scripting;

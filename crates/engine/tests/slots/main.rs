@@ -1,0 +1,13 @@
+//! Tests of a cluster's node, with views of the slots that the tests make. The whole process hashes keys by slot.
+
+// Clippy allows `unwrap` in tests, but not in functions that only tests call.
+#![allow(clippy::unwrap_used)]
+
+extern crate penstock_engine as engine;
+
+mod commands;
+mod crossing;
+mod crossing_model;
+mod moving;
+mod routing;
+mod world;

@@ -1,0 +1,167 @@
+//! A histogram of command durations, with buckets that widen with the value.
+//!
+//! The first 16 values have a bucket each. Beyond, each doubling of the value plus 16 is divided into 16 buckets, so
+//! that a value is at most a sixteenth below the greatest value of its bucket. One thread writes, with plain stores;
+//! other threads may read slightly stale figures.
+
+use std::sync::OnceLock;
+
+use crate::stats::Counter;
+
+/// Buckets in a doubling, as a power of two.
+const PARTS_BITS: u32 = 4;
+const PARTS: usize = 1 << PARTS_BITS;
+/// The greatest distinguishable value, as a power of two: minutes, in ticks of any processor.
+const MAX_BITS: u32 = 41;
+const BUCKETS: usize = (MAX_BITS - PARTS_BITS) as usize * PARTS;
+
+/// Returns the bucket of a value. All values are shifted by 16, so that the first 16 need no special case.
+#[inline(always)]
+fn bucket_of(value: u64) -> usize {
+    let moved = value.min((1 << MAX_BITS) - 1 - PARTS as u64) + PARTS as u64;
+    let doubling = moved.ilog2() - PARTS_BITS;
+    doubling as usize * PARTS + (moved >> doubling) as usize % PARTS
+}
+
+/// Returns the greatest value of a bucket.
+fn last_of(bucket: usize) -> u64 {
+    (((PARTS + bucket % PARTS + 1) as u64) << (bucket / PARTS)) - 1 - PARTS as u64
+}
+
+/// A histogram that allocates its buckets at the first value.
+#[derive(Default)]
+pub struct Histogram(OnceLock<Box<[Counter; BUCKETS]>>);
+
+impl std::fmt::Debug for Histogram {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Histogram").field("used", &self.0.get().is_some()).finish()
+    }
+}
+
+impl Histogram {
+    /// Counts values. Only the owning thread calls this.
+    pub fn record(&self, values: &[u64]) {
+        let buckets = self.0.get_or_init(|| Box::new(std::array::from_fn(|_| Counter::default())));
+        for &value in values {
+            if let Some(counter) = buckets.get(bucket_of(value)) {
+                counter.add(1);
+            }
+        }
+    }
+
+    /// Undoes the count of a value.
+    pub fn take_back(&self, value: u64) {
+        if let Some(counter) = self.0.get().and_then(|buckets| buckets.get(bucket_of(value))) {
+            counter.take_back(1);
+        }
+    }
+
+    /// Resets all buckets.
+    pub fn reset(&self) {
+        self.0.get().into_iter().flat_map(|buckets| buckets.iter()).for_each(Counter::reset);
+    }
+}
+
+/// The sum of several histograms.
+#[derive(Default)]
+pub struct Distribution {
+    /// For each non-empty bucket, its greatest value and the number of values up to it, ascending.
+    cumulative: Vec<(u64, u64)>,
+}
+
+impl Distribution {
+    /// Sums the present contents of these histograms.
+    pub fn of<'h>(all: impl Iterator<Item = &'h Histogram>) -> Distribution {
+        let mut sums = vec![0; BUCKETS];
+        for counter in all.filter_map(|h| h.0.get()).flat_map(|buckets| buckets.iter().enumerate()) {
+            sums[counter.0] += counter.1.get();
+        }
+        let mut total = 0;
+        let filled = sums.into_iter().enumerate().filter(|(_, count)| *count > 0);
+        let cumulative = filled.map(|(bucket, count)| {
+            total += count;
+            (last_of(bucket), total)
+        });
+        Distribution { cumulative: cumulative.collect() }
+    }
+
+    /// Adds this number of zeros.
+    #[must_use]
+    pub fn with_zeros(mut self, count: u64) -> Distribution {
+        if count > 0 {
+            if self.cumulative.first().is_none_or(|&(value, _)| value > 0) {
+                self.cumulative.insert(0, (0, 0));
+            }
+            self.cumulative.iter_mut().for_each(|(_, total)| *total += count);
+        }
+        self
+    }
+
+    /// Returns the number of values.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.cumulative.last().map_or(0, |&(_, total)| total)
+    }
+
+    /// Returns the greatest value of each non-empty bucket, ascending, with the number of values in the bucket.
+    pub fn counts(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let earlier = std::iter::once(0).chain(self.cumulative.iter().map(|&(_, total)| total));
+        self.cumulative.iter().zip(earlier).map(|(&(last, total), earlier)| (last, total - earlier))
+    }
+
+    /// Returns the value that `percent` percent of all values don't exceed; 0 if there are no values.
+    #[must_use]
+    pub fn percentile(&self, percent: f64) -> u64 {
+        let rank = (percent / 100.0 * self.count() as f64).ceil().max(1.0) as u64;
+        let at = self.cumulative.partition_point(|&(_, total)| total < rank);
+        self.cumulative.get(at).or(self.cumulative.last()).map_or(0, |&(value, _)| value)
+    }
+
+    /// Returns the number of values up to this one, with the precision of a bucket.
+    #[must_use]
+    pub fn count_up_to(&self, value: u64) -> u64 {
+        let at = self.cumulative.partition_point(|&(last, _)| last <= value);
+        at.checked_sub(1).and_then(|at| self.cumulative.get(at)).map_or(0, |&(_, total)| total)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_in_the_bucket_that_ends_with_it_or_soon_after() {
+        let values = (0..2000).chain((4..MAX_BITS - 1).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1]));
+        for value in values {
+            let last = last_of(bucket_of(value));
+            assert!(last >= value && (last - value) * PARTS as u64 <= value, "{value}: {last}");
+            assert_eq!(bucket_of(last), bucket_of(value));
+            assert_ne!(bucket_of(last + 1), bucket_of(value));
+        }
+        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn percentiles_of_several_histograms() {
+        let [a, b, unused] = <[Histogram; 3]>::default();
+        (1..=50).for_each(|v| a.record(&[v * 100]));
+        (51..=100).for_each(|v| b.record(&[v * 100]));
+        let all = Distribution::of([&a, &b, &unused].into_iter());
+        assert_eq!(all.count(), 100);
+        for (percent, exact) in [(0.0, 100), (1.0, 100), (50.0, 5000), (99.0, 9900), (99.9, 10_000), (100.0, 10_000)] {
+            let got = all.percentile(percent);
+            assert!(got >= exact && got <= exact + exact / 16, "{percent}: {got}");
+        }
+        let counts: Vec<_> = all.counts().collect();
+        assert_eq!((counts[0].0 >= 100, counts.iter().map(|(_, count)| count).sum::<u64>()), (true, 100));
+        assert_eq!((all.count_up_to(99), all.count_up_to(u64::MAX)), (0, 100));
+        assert!((45..=50).contains(&all.count_up_to(5000)), "{}", all.count_up_to(5000));
+        let with_zeros = all.with_zeros(100);
+        assert_eq!((with_zeros.count(), with_zeros.percentile(50.0), with_zeros.count_up_to(0)), (200, 0, 100));
+        let more = with_zeros.with_zeros(50);
+        assert_eq!((more.count(), more.count_up_to(0), more.with_zeros(0).count()), (250, 150, 250));
+        a.reset();
+        assert_eq!(Distribution::of([&a].into_iter()).count(), 0);
+        assert_eq!(Distribution::default().percentile(50.0), 0);
+    }
+}

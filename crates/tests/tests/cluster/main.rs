@@ -1,0 +1,12 @@
+//! Penstock as a node of a real cluster, beside Debian's Redis 7.0 and, where they are found, Valkey 9 and Redis 8.
+
+mod crossing;
+mod debugging;
+mod failover;
+mod files;
+mod joining;
+mod messages;
+mod moving;
+mod partitions;
+mod rolling;
+mod shutdown;

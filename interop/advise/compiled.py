@@ -1,0 +1,168 @@
+"""Compiles the advisor's code in Go and Java, together with declarations of the variables that the code leaves to the application.
+
+Fragments may leave a variable unused. All other complaints of the compilers are errors.
+"""
+
+import itertools
+import pathlib
+import re
+import subprocess
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+JARS = HERE.parent.parent / ".cache/java-cluster"
+# Types of the application's variables; all others are strings.
+NUMBERS = {"n", "n2", "offset", "bit", "start", "stop", "index", "count", "cursor", "amount", "min", "max", "database", "timestamp"}
+TIMES = {"seconds", "milliseconds"}
+FRACTIONS = {"score", "longitude", "latitude", "radius"}
+TEXTS = {
+    "word", "uuid", "item", "value", "field", "member", "message", "pattern", "destination", "source", "target", "other", "entry",
+    "pivot", "element", "argument", "group", "script", "sha", "procedure", "consumer", "stream", "lastID", "lastId", "text",
+}  # fmt: skip
+NAMES = NUMBERS | TIMES | FRACTIONS | TEXTS
+# Types that a command demands: (language, command, variable).
+DEMANDED = {
+    ("Go", "ZINCRBY", "amount"): "float64", ("Go", "ZADD", "amount"): "float64", ("Go", "HINCRBYFLOAT", "amount"): "float64", ("Go", "INCRBYFLOAT", "amount"): "float64",
+    ("Go", "ZCOUNT", "min"): "string", ("Go", "ZCOUNT", "max"): "string", ("Go", "SETBIT", "bit"): "int",
+    ("Java", "XLEN", "lastId"): "StreamEntryID", ("Java", "XREAD", "lastId"): "StreamEntryID", ("Java", "SETBIT", "bit"): "boolean", ("Java", "ZINCRBY", "amount"): "double", ("Java", "INCRBYFLOAT", "amount"): "double",
+    ("Java", "HINCRBYFLOAT", "amount"): "double",
+}  # fmt: skip
+
+
+def type_of(language, commands, name):
+    """The type of a variable of the application."""
+    for command in commands:
+        if (language, command, name) in DEMANDED:
+            return DEMANDED[language, command, name]
+    number, fraction, time, text = {"Go": ("int64", "float64", "time.Duration", "string"), "Java": ("long", "double", "long", "String")}[language]
+    return number if name in NUMBERS else fraction if name in FRACTIONS else time if name in TIMES else text
+
+
+def errors_at(pattern, said, starts):
+    """The compiler's complaints by the index of the snippet, found by their lines."""
+    found = {}
+    for line, text in re.findall(pattern, said, re.M):
+        index = max((at for at, start in enumerate(starts) if start <= int(line)), default=0)
+        found.setdefault(index, text)
+    return [found.get(index) for index in range(len(starts))]
+
+
+def assemble(head, functions, tail):
+    """The source of all functions, and the line at which each begins."""
+    source, starts = head, []
+    for function in functions:
+        starts.append(source.count("\n") + 1)
+        source += function
+    return source + tail, starts
+
+
+def compile_go(snippets):
+    """The complaints of the Go compiler about each snippet."""
+    fields = itertools.chain.from_iterable(re.findall(r"\bitem\.(\w+)", snippet["code"]) for snippet in snippets)
+    plain = {field[0].lower() + field[1:]: field for field in fields}
+
+    def function(index, snippet):
+        code, commands = snippet["code"], snippet["commands"]
+        lists = {name: variable for variable, name in re.findall(r"for _, (\w+) := range (\w+)", code)}
+        if "slices.Chunk(all" in code:
+            lists["all"] = lists.pop("items", "item")
+        elements = {name: "Item" if variable == "item" else type_of("Go", commands, variable) for name, variable in lists.items()}
+        item = "".join(f"{field} {type_of('Go', commands, name)}; " for name, field in sorted(plain.items()))
+        values = "".join(f"var {name} {type_of('Go', commands, name)}; _ = {name}\n" for name in sorted(NAMES - {"item"}))
+        elements["members"] = {"HGET": "string", "HDEL": "string", "ZSCORE": "string", "GEOPOS": "string", "ZADD": "redis.Z"}.get(commands[0], "any")
+        items = "".join(f"var {name} []{element}; _ = {name}\n" for name, element in elements.items())
+        # `options` are those of the command, and elsewhere of the connection.
+        items += "var options redis.SetArgs; _ = options\n" if "SetArgs(" in code else ""
+        return f"func snippet{index}() {{\ntype Item struct {{ {item} }}\n{values}{items}{{\n{code}\n}}\n}}\n"
+
+    head = """package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	ctx                   = context.Background()
+	rdb                   *redis.Client
+	options               *redis.Options
+	use                   = fmt.Sprint
+	_                     = slices.Max[[]int]
+	_                     time.Duration
+	fields, keys, entries []string
+	pairs                 []redis.Z
+	locations             []*redis.GeoLocation
+)
+
+func changed(...any) {}
+
+"""
+    source, starts = assemble(head, [function(index, snippet) for index, snippet in enumerate(snippets)], "func main() {}\n")
+    module = HERE.parent / "go"
+    with tempfile.TemporaryDirectory(dir=module, prefix="snippets-") as directory:
+        (pathlib.Path(directory) / "main.go").write_text(source)
+        build = ["go", "build", "-gcflags=-e", "-o", "/dev/null", f"./{pathlib.Path(directory).name}"]
+        said = subprocess.run(build, cwd=module, capture_output=True, text=True).stderr
+    said = "\n".join(line for line in said.splitlines() if "declared and not used" not in line)
+    return errors_at(r"main\.go:(\d+):\d+: (.*)$", said, starts)
+
+
+def compile_java(snippets):
+    """The complaints of the Java compiler about each snippet."""
+
+    def function(index, snippet):
+        code, commands = snippet["code"], snippet["commands"]
+        lists = {name: variable for variable, name in re.findall(r"for \(var (\w+) : (\w+)\)", code)}
+        if "Lists.partition(all" in code:
+            lists["all"] = lists.pop("items", "item")
+        for name in set(re.findall(r"\b(items|changes|all)\b", code)) - ({"items"} if "all" in lists else set()):
+            lists.setdefault(name, "item" if re.search(rf"{name}\.stream\(\)\.\w+\(item ->", code) else "value")
+        boxes = {"long": "Long", "double": "Double", "boolean": "Boolean", "String": "String"}
+        elements = {name: f"Item{index}" if variable == "item" else boxes[type_of("Java", commands, variable)] for name, variable in lists.items()}
+        properties = sorted(set(re.findall(r"\bitem\.(\w+)\(\)", code)))
+        item = ", ".join(f"{type_of('Java', commands, name)} {name}" for name in properties)
+        declared = set(re.findall(r"\bvar (\w+)\b", code)) | set(re.findall(r"^\s*[\w<>]+ (\w+)(?: =|;)", code, re.M)) | set(re.findall(r"\b(\w+) ->", code))
+        names = sorted(name for name in NAMES - {"item"} - declared if re.search(rf"\b{name}\b", code))
+        parameters = [f"{type_of('Java', commands, name)} {name}" for name in names]
+        parameters += [f"List<{element}> {name}" for name, element in elements.items() if name not in declared]
+        fields = "Map<String, String>" if commands[0] in ("HSET", "XADD") and "hmget" not in code and "hdel" not in code else "String[]"
+        parameters += [f"{fields} fields"] if re.search(r"\bfields\b", code) and "fields" not in declared else []
+        parameters += ["StreamEntryID[] entries"] if re.search(r"\bentries\b", code) and "entries" not in declared else []
+        if "jedis" not in declared:
+            parameters.append("RedisClient jedis")
+        return f"record Item{index}({item}) {{}}\nstatic void snippet{index}({', '.join(parameters)}) throws Exception {{\n{code}\n}}\n"
+
+    head = """import java.net.URI;
+import java.util.*;
+import java.util.stream.*;
+import redis.clients.jedis.*;
+import redis.clients.jedis.args.*;
+import redis.clients.jedis.params.*;
+import redis.clients.jedis.resps.*;
+
+class Snippets {
+static final String URL = "redis://localhost", SCRIPT = "return 1";
+static String[] members, keys;
+static SetParams options;
+static Map<String, Double> scores;
+static Map<String, GeoCoordinate> coordinates;
+static JedisPubSub listener;
+static void use(Object value) {}
+/** Guava's. */
+static class Lists {
+static <T> List<List<T>> partition(List<T> list, int size) { return List.of(list); }
+}
+"""
+    source, starts = assemble(head, [function(index, snippet) for index, snippet in enumerate(snippets)], "}\n")
+    with tempfile.TemporaryDirectory() as directory:
+        path = pathlib.Path(directory) / "Snippets.java"
+        path.write_text(source)
+        build = ["javac", "-Xmaxerrs", "10000", "-proc:none", "-cp", f"{JARS}/*", "-d", directory, str(path)]
+        said = subprocess.run(build, capture_output=True, text=True).stderr
+    # The name of an unknown symbol is in another line.
+    said = re.sub(r"(error: cannot find symbol)\n.*\n.*\n\s*symbol: *(.*)", r"\1 \2", said)
+    return errors_at(r"Snippets\.java:(\d+): error: (.*)$", said, starts)
