@@ -87,7 +87,10 @@ fn a_used_or_damaged_file_is_refused() {
     let dir = running.server.dir();
     let output = refused(dir, "nodes.conf");
     assert!(output.contains("is already used by a different"), "{output}");
-    let text = std::fs::read_to_string(dir.join("nodes.conf")).unwrap();
+    let read = || std::fs::read_to_string(dir.join("nodes.conf")).unwrap();
+    // The server locks its new file before it writes it.
+    running.wait_until("its file is written", |_| read().contains("vars currentEpoch"));
+    let text = read();
     for (damaged, reason) in
         [(&text[..text.len() - 10], "line 2"), (text.lines().next().unwrap(), "line 1"), ("garbage here\n", "line 1")]
     {
