@@ -71,6 +71,8 @@ SCRIPTS = {
     "jedis-suggestions": ["java", "-cp", "{cache}/redisson/*", "java/JedisSuggestionsTest.java"],
     "jedis-abort": ["java", "-cp", "{cache}/redisson/*", "java/JedisAbortTest.java"],
     "jedis-sharding": ["java", "-cp", "{cache}/redisson/*", "java/JedisShardingTest.java"],
+    # Applications notice nothing of planned failovers.
+    "moving": ["{venv}/bin/python", "python/moving_test.py"],
     # Each entry of the command table has a case for measurements, and each case works.
     "sweep": ["python3", "../bench/sweep.py", "--check"],
 }
@@ -102,7 +104,7 @@ SEVERAL_SERVERS = {"ruby-sharding": 4, "go-redis-ring": 4, "jedis-sharding": 4}
 PENSTOCK_ONLY = {
     "redis-py-resume", "redis-py-abort", "ruby-abort", "ioredis-abort", "go-redis-abort", "jedis-abort",
     "redis-py-caching", "advise-corpus", "advise-snippets", "redis-py-suggestions", "node-suggestions",
-    "jedis-suggestions", "upstash", "console", "console-data", "movies", "http", "sweep", "cluster-tools",
+    "jedis-suggestions", "upstash", "console", "console-data", "movies", "moving", "http", "sweep", "cluster-tools",
 }
 
 # A script that is stuck waits for a reply that never comes; the slowest takes some 20 seconds on two cores, and over

@@ -72,7 +72,7 @@ func main() {
 			fail("%v", failure)
 		}
 	}()
-	parts := map[string]func(context.Context){"ring": ring, "cluster": cluster, "rueidis": rueidisCluster, "abort": abortAtFailure}
+	parts := map[string]func(context.Context){"ring": ring, "cluster": cluster, "rueidis": rueidisCluster, "abort": abortAtFailure, "moving": moving}
 	if len(os.Args) > 1 {
 		parts[os.Args[1]](ctx)
 	} else {

@@ -226,7 +226,7 @@ pub(super) fn check_oom_score_adj_values(args: &[&str]) -> Result<Vec<String>, S
     }
 }
 
-const SHUTDOWN_WORDS: [&str; 7] = ["default", "save", "nosave", "now", "force", "safe", "failover"];
+const SHUTDOWN_WORDS: [&str; 8] = ["default", "save", "nosave", "now", "force", "safe", "failover", "move"];
 
 /// `shutdown-on-sigint`, `shutdown-on-sigterm`: some of [`SHUTDOWN_WORDS`], displayed in that order.
 pub(super) fn check_shutdown(args: &[&str]) -> Result<Vec<String>, String> {

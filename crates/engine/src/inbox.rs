@@ -125,6 +125,8 @@ pub enum Message {
     Lanes,
     /// Replicas or the disk have progressed: check the connections that wait for them.
     Acknowledged,
+    /// Another server has taken this one's place: close idle connections of clients that were told to move.
+    ClientsMoved,
     /// Slots of the cluster went to other nodes: end the subscriptions to shard channels of these slots.
     SlotsChanged,
     /// The migration of a connection has ended: take it from `engine::migrations`.

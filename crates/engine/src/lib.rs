@@ -15,6 +15,7 @@ pub mod inbox;
 pub mod journal;
 pub mod listening;
 pub mod machine;
+pub mod maintenance;
 pub mod migrations;
 pub mod pause;
 pub mod pipelines;

@@ -6,6 +6,7 @@
 
 pub mod failover;
 pub mod followed;
+pub mod moving;
 pub(crate) mod own_keys;
 pub mod peer;
 mod refusals;
@@ -576,11 +577,16 @@ impl Replication {
         self.stream.wake();
     }
 
+    /// Changes the failover, if there is one.
+    fn change_failover(&self, change: impl FnOnce(&mut Failover)) {
+        if let Some(failover) = &mut self.lock().failover {
+            change(failover);
+        }
+    }
+
     /// Notes that this server follows the replica that takes its place and has acknowledged this offset.
     pub fn note_failover_follows(&self, acknowledged: u64) {
-        if let Some(failover) = &mut self.lock().failover {
-            failover.stage = FailoverStage::Follows { acknowledged };
-        }
+        self.change_failover(|failover| failover.stage = FailoverStage::Follows { acknowledged });
     }
 
     /// Ends the failover, and returns it if there was one.

@@ -36,6 +36,8 @@ pub const MIGRATES: u64 = 1 << 12;
 pub const IMPORTS: u64 = 1 << 13;
 /// Slots of the cluster are open: commands on their keys may be redirected, depending on the keys that exist.
 pub const SLOTS_OPEN: u64 = 1 << 14;
+/// The server is a replica that is to take over soon: commands of clients that were told to move wait.
+pub const AWAITS_PROMOTION: u64 = 1 << 15;
 /// Reasons to refuse write commands because of the disk.
 pub const REFUSES_WRITES: u64 = UNSAVED | UNSNAPPED;
 /// Reasons to keep keys in place: nothing expires, is evicted or moved.
@@ -43,7 +45,8 @@ pub const KEEPS_KEYS: u64 = PAUSED | LOADING | REPLICA | IMPORTS;
 /// Reasons that stop the clock from reassigning pending entries of a stream's group.
 pub const KEEPS_PENDING: u64 = PAUSED | REFUSES_WRITES | LOADING | REPLICA | FEW_REPLICAS | MIGRATES;
 /// Reasons for which any command may have to wait or be refused.
-pub const HOLDS: u64 = PAUSED | REFUSES_WRITES | LOADING | REPLICA | CUT_OFF | FEW_REPLICAS | MIGRATES | IMPORTS;
+pub const HOLDS: u64 =
+    PAUSED | REFUSES_WRITES | LOADING | REPLICA | CUT_OFF | FEW_REPLICAS | MIGRATES | IMPORTS | AWAITS_PROMOTION;
 /// A client caches the values that it reads (CLIENT TRACKING), so that keys may be tracked for it.
 pub const TRACKED: u64 = 1 << 30;
 /// A client has prefixes for tracking (CLIENT TRACKING BCAST).

@@ -1,6 +1,7 @@
 //! The state that all threads share.
 
 mod ending;
+mod failing_over;
 mod following;
 mod replacing;
 
@@ -29,13 +30,14 @@ use crate::clients::session::{Queued, Session};
 use crate::clients::transaction::is_exec;
 use crate::durability::{Durability, DurabilityTarget};
 use crate::host::Host;
-use crate::inbox::{Inbox, Message, Wake};
+use crate::inbox::{Inbox, Wake};
 use crate::journal::Journal;
 use crate::listening::events;
 use crate::listening::listeners::Listeners;
 use crate::listening::tracking::Tracking;
 use crate::listening::watch::Watchers;
 use crate::machine::Machine;
+use crate::maintenance::Maintenance;
 use crate::memory::compaction::{Compaction, Thresholds};
 use crate::migrations::Migrations;
 use crate::pause::{Pause, PausePurpose};
@@ -43,7 +45,6 @@ use crate::pipelines::Pipelines;
 use crate::pubsub::PubSub;
 use crate::pubsub::monitors::Monitors;
 use crate::replication::Replication;
-use crate::replication::failover::FailoverStage;
 use crate::replication::replicas::Acknowledgement;
 use crate::replies::ReplyFigures;
 use crate::scripts::busy::Busy;
@@ -185,6 +186,8 @@ pub struct Engine {
     shutdown_due_ms: AtomicU64,
     /// The state of CLIENT PAUSE.
     pub pause: Pause,
+    /// The announcements of maintenance.
+    pub maintenance: Maintenance,
     /// The time of the last warning about a client that sent HTTP, in milliseconds of Unix time.
     pub(crate) http_warned_ms: AtomicU64,
     /// The number of ticks from which a command is slow; `u64::MAX` if none is.
@@ -283,6 +286,7 @@ impl Engine {
             skips_checksums: AtomicBool::new(false),
             shutdown_due_ms: AtomicU64::new(0),
             pause: Pause::new(slow_path.clone()),
+            maintenance: Maintenance::new(slow_path.clone()),
             slow_path,
             http_warned_ms: AtomicU64::new(0),
             slow_ticks: AtomicU64::new(u64::MAX),
@@ -589,31 +593,6 @@ impl Engine {
     pub fn end_reloading(&self) {
         self.slow_path.set(RELOADING, false);
         self.pause.end(PausePurpose::Reload);
-    }
-
-    /// Aborts a failover: this server goes on as the primary. Returns false if there is none. The caller is alone
-    /// behind the gate.
-    pub fn abort_failover(&self) -> bool {
-        let Some(failover) = self.replication.take_failover() else { return false };
-        if matches!(failover.stage, FailoverStage::Follows { .. }) {
-            // The server took no tokens back when it began to follow, so it restores none.
-            self.follow(None, 0);
-        }
-        self.end_pause_of_failover();
-        true
-    }
-
-    /// Ends the failover to the replica that took this server's place. `version` identifies the link to the new
-    /// primary.
-    pub fn end_failover(&self, version: u64) {
-        if self.replication.take_failover_of(version).is_some() {
-            self.end_pause_of_failover();
-        }
-    }
-
-    fn end_pause_of_failover(&self) {
-        self.pause.end(PausePurpose::Failover);
-        self.inboxes.iter().for_each(|inbox| inbox.send(Message::Look));
     }
 
     /// Returns the reply of a blocking command that timed out.

@@ -40,6 +40,7 @@ use crate::memory::eviction::MemoryWatch;
 use crate::memory::expiry::ExpirySearch;
 use crate::pubsub::full_inboxes::FullInboxes;
 use crate::pubsub::monitors::LocalMonitors;
+use crate::replication::moving;
 use crate::replication::rounds::RoundBounds;
 use crate::scripts::LocalScripts;
 use crate::slots::SeenSlots;
@@ -282,6 +283,11 @@ impl Worker {
 
     /// Applies and records a record of Penstock's own kind from a primary. Returns false if the record is invalid.
     pub(crate) fn apply_own(&mut self, record: &[u8]) -> bool {
+        if let Some(for_ms) = moving::hold_time(record) {
+            // The hold concerns connections, not data: no file gets it.
+            self.engine.maintenance.hold(self.clock.now_ms, for_ms);
+            return true;
+        }
         let applied = self.engine.pipelines.replay_record(record, self.clock.now_ms);
         if applied && self.effects.recording {
             self.unit.record.push_written(0, Kind::Own, record);

@@ -16,8 +16,10 @@ use std::time::{Duration, Instant};
 use config::{ClientClass, Settings};
 use engine::durability::DurabilityTarget;
 use engine::inbox::Message;
+use engine::maintenance::Announcement;
 use engine::pause::PausePurpose;
 use engine::replication::failover::{FailoverStage, FailoverVerdict};
+use engine::replication::moving::MoveStep;
 use engine::replication::peer::Ended;
 use engine::replication::serving::{Admitted, Serving, ServingRules};
 use engine::snapshots::Purpose;
@@ -41,6 +43,8 @@ const DOZES_MAX: u32 = 20;
 const CHUNKS_AT_ONCE: usize = 8;
 /// Interval of timed work and of updates to the replicas' figures.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Interval of looks during a failover, while writes wait.
+const LOOK_EVERY_AT_FAILOVER: Duration = Duration::from_millis(10);
 /// Interval of timed work without a replica: then only the end of the stream is due, after `repl-backlog-ttl`.
 const LOOK_EVERY_WITHOUT_REPLICAS: Duration = Duration::from_secs(1);
 /// Bytes of the stream that memory holds under any limits.
@@ -56,6 +60,7 @@ struct Primary {
     /// Looks in a row without a new unit.
     dozes: u32,
     looked: Instant,
+    failover_looked: Instant,
     began: Instant,
 }
 
@@ -79,7 +84,17 @@ impl Primary {
     fn new(engine: &'static Engine, handoff: Arc<ReplicaHandoff>, poller: Epoll) -> Primary {
         let now = Instant::now();
         let serving = Serving::new(&engine.replication, Duration::ZERO);
-        Primary { engine, handoff, poller, serving, next_token: 0, dozes: 0, looked: now, began: now }
+        Primary {
+            engine,
+            handoff,
+            poller,
+            serving,
+            next_token: 0,
+            dozes: 0,
+            looked: now,
+            failover_looked: now,
+            began: now,
+        }
     }
 
     fn run(&mut self) {
@@ -101,6 +116,9 @@ impl Primary {
             if self.looked.elapsed() >= LOOK_EVERY {
                 self.cron();
             }
+            if self.failover_looked.elapsed() >= LOOK_EVERY_AT_FAILOVER {
+                self.advance_failover();
+            }
             self.note_figures();
         }
     }
@@ -113,8 +131,12 @@ impl Primary {
 
     /// Waits for work: briefly while units arrive, otherwise until a wake-up.
     fn wait(&mut self, ready: &mut Vec<Ready>) {
-        let is_alone = self.serving.all.is_empty() && self.engine.replication.failover().is_none();
-        self.poller.tick_every(if is_alone { LOOK_EVERY_WITHOUT_REPLICAS } else { LOOK_EVERY });
+        let is_failing_over = self.engine.replication.failover().is_some();
+        self.poller.tick_every(match (is_failing_over, self.serving.all.is_empty()) {
+            (true, _) => LOOK_EVERY_AT_FAILOVER,
+            (false, true) => LOOK_EVERY_WITHOUT_REPLICAS,
+            (false, false) => LOOK_EVERY,
+        });
         let stream = &self.engine.replication.stream;
         let is_awaited = self.engine.replication.replicas.are_awaited()
             || self.engine.durability.is_awaited(DurabilityTarget::Replicas);
@@ -263,7 +285,36 @@ impl Primary {
             let _alone = engine.keyspace.gate().close();
             engine.replication.end_stream(&engine.journal);
         }
-        self.check_failover();
+    }
+
+    /// Takes the next step of a requested failover.
+    fn advance_failover(&mut self) {
+        self.failover_looked = Instant::now();
+        if self.engine.replication.failover().is_some() {
+            self.advance_move();
+            self.check_failover();
+        }
+    }
+
+    /// Takes the next step of a failover that clients are told of.
+    fn advance_move(&mut self) {
+        let (engine, now_ms) = (self.engine, now_us() / 1000);
+        let announce = |news: &Announcement| engine.maintenance.announce(&engine.inboxes, news, now_ms);
+        let is_used = || engine.clients.all().iter().any(|client| client.is_moving_late(now_ms));
+        match self.serving.judge_move(&engine.replication, engine.maintenance.listeners(), is_used, now_ms) {
+            MoveStep::Waits => {}
+            MoveStep::AsksReplica(target) => {
+                announce(&Announcement::FailingOver);
+                engine.replication.ask_for_hold(target, now_ms);
+            }
+            MoveStep::TellsClients(target) => {
+                log::notice(format!("Clients are told to move to {}:{}.", target.host, target.port));
+                engine.maintenance.note_moved(Some(target.clone()), now_ms);
+                announce(&Announcement::Moving(target));
+                engine.replication.note_clients_move(now_ms);
+            }
+            MoveStep::PausesWrites => engine.pause_for_failover(now_ms),
+        }
     }
 
     /// Lets the replica that has everything take this server's place, if a failover was requested.
@@ -291,7 +342,7 @@ impl Primary {
             }
             FailoverVerdict::IsGivenUp => {
                 log::warning("The failover is given up: no replica has had all data in time.");
-                self.engine.abort_failover();
+                self.engine.abort_failover(now_ms);
             }
             FailoverVerdict::Waits => {}
         }

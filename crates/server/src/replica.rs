@@ -136,7 +136,7 @@ impl Follower {
     /// Resumes as the primary after the replica has refused to take this server's place.
     fn abort_failover(&self) {
         let _alone = self.engine.keyspace.gate().close();
-        if self.engine.abort_failover() {
+        if self.engine.abort_failover(now_us() / 1000) {
             log::warning("The failover is given up: this server goes on as a primary.");
         }
     }

@@ -528,8 +528,11 @@ fn serve(loaded: LoadedSettings, place: Place) -> Result<(), String> {
         // script may hold.
         let fails_over = match is_asked {
             true => asked_to_end.fails_over.load(Ordering::Relaxed),
-            false => has_word(engine, signal, "failover"),
+            false => has_word(engine, signal, "failover") || has_word(engine, signal, "move"),
         };
+        if !is_asked && has_word(engine, signal, "move") && !engine.slots.are_on() {
+            move_to_replica(engine, &mut signals);
+        }
         let lets_write = asked_to_end.at_once.load(Ordering::Relaxed) && !fails_over;
         if is_asked && !engine.replication.has_stopped_stream() && !lets_write {
             end_writes_unsaved(engine);
@@ -597,6 +600,32 @@ fn has_awaited_replicas(engine: &Engine, asked_to_end: &AskedToEnd, may_abort: b
     engine.replication.resume_stream();
     engine.pause.end(PausePurpose::Shutdown);
     false
+}
+
+/// Has a replica take this primary's place before the server ends. Clients that hear of maintenance move to it without an error. Another
+/// signal, or `shutdown-timeout`, ends the wait: the server then ends as a primary.
+fn move_to_replica(engine: &Engine, signals: &mut Signals) {
+    let replication = &engine.replication;
+    let is_online = |replica: &ReplicaFigures| replica.stage == ReplicaStage::Online;
+    if replication.primary().0.is_some()
+        || replication.failover().is_some()
+        || !replication.replicas.all().iter().any(is_online)
+    {
+        return;
+    }
+    let now_ms = now_us() / 1000;
+    let timeout_ms = engine.settings.shutdown_timeout_s.get().unsigned_abs().saturating_mul(1000);
+    engine.begin_failover(None, Some(now_ms.saturating_add(timeout_ms)), false, now_ms);
+    while replication.failover().is_some() && signals.pending().next().is_none() {
+        std::thread::sleep(REPLICAS_LOOK);
+    }
+    if replication.primary().0.is_none() || replication.failover().is_some() {
+        return log::warning("No replica has taken this server's place in time: it ends as a primary.");
+    }
+    let deadline = Instant::now() + FAREWELL;
+    while engine.maintenance.listeners() > 0 && Instant::now() < deadline {
+        std::thread::sleep(REPLICAS_LOOK);
+    }
 }
 
 /// Has a replica with all data take the place of this primary of a cluster, and waits until the replica knows it. Commands that write are

@@ -225,7 +225,7 @@ impl SimLink {
 
     fn abort_failover(&self, turn: &LinkTurn<'_>) {
         let _alone = turn.engine.keyspace.gate().close();
-        turn.engine.abort_failover();
+        turn.engine.abort_failover(turn.unix_us / 1000);
     }
 
     fn await_snapshot(&mut self, turn: &mut LinkTurn<'_>) -> Result<LinkEvent, Wrong> {

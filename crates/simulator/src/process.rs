@@ -691,7 +691,7 @@ impl SimProcess {
                 replication.note_failover_follows(acknowledged);
                 engine.follow(Some(to), now_ms);
             }
-            FailoverVerdict::IsGivenUp => _ = engine.abort_failover(),
+            FailoverVerdict::IsGivenUp => _ = engine.abort_failover(now_ms),
             FailoverVerdict::Waits => {}
         }
     }

@@ -13,6 +13,9 @@ use crate::listening::tracking::tracking_flag;
 use crate::listening::watch::Mark;
 use access::DEFAULT;
 
+/// Time since a command for which a client counts as active, in milliseconds.
+const JUST_NOW_MS: u64 = 50;
+
 /// Names that a client gives itself.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
@@ -58,6 +61,10 @@ pub mod client_flag {
     pub const IMPORT_SOURCE: u32 = 65536;
     /// CLIENT CAPA redirect: the client follows redirections to another server.
     pub const CAN_REDIRECT: u32 = 16384;
+    /// CLIENT MAINT_NOTIFICATIONS: the client hears of maintenance.
+    pub const HEARS_MAINTENANCE: u32 = 1 << 20;
+    /// The client has connected, and asked for maintenance, after another server took this server's place.
+    pub const CAME_LATE: u32 = 1 << 21;
     /// CLIENT TRACKING, only for display: see [`super::Client::tracking_flags`].
     pub const TRACKING: u32 = 2048;
     /// CLIENT TRACKING with a broken redirection.
@@ -195,6 +202,14 @@ impl Client {
             blocked: Mutex::default(),
             tracker: OnceLock::new(),
         }
+    }
+
+    /// Returns true if the client hears of maintenance and has sent a command just now.
+    #[must_use]
+    pub fn is_moving_late(&self, now_ms: u64) -> bool {
+        self.has(client_flag::HEARS_MAINTENANCE)
+            && self.waiter().is_none()
+            && now_ms.saturating_sub(self.active_ms.load(Ordering::Relaxed)) < JUST_NOW_MS
     }
 
     /// Returns the state of CLIENT TRACKING, if the client has ever used it.

@@ -16,7 +16,7 @@ use crate::clients::session::Session;
 use crate::clients::transaction::is_exec;
 use crate::registry::table;
 use crate::services::users;
-use crate::slow_path::{CUT_OFF, FEW_REPLICAS, LOADING, REFUSES_WRITES, REPLICA};
+use crate::slow_path::{AWAITS_PROMOTION, CUT_OFF, FEW_REPLICAS, LOADING, REFUSES_WRITES, REPLICA};
 use crate::state::Engine;
 use crate::worker::Worker;
 use crate::worker::requirements::Requirement;
@@ -80,6 +80,11 @@ impl Worker {
             return Ok(Admission::Elsewhere(command, error));
         }
         let engine = self.engine;
+        if engine.slow_path.has(AWAITS_PROMOTION)
+            && engine.holds_for_takeover(session, command, args, self.clock.now_ms)
+        {
+            return Ok(Admission::Later(Progress::Paused));
+        }
         if self.memory.full && self.binds(Requirement::Memory) && needs_memory(engine, session, command, args) {
             return Err(Error::OUT_OF_MEMORY);
         }
@@ -95,6 +100,10 @@ impl Worker {
             return Err(Error::FEW_REPLICAS);
         }
         if slow_path & REPLICA != 0 && self.binds(Requirement::Writable) && engine.is_read_only() && writes() {
+            if session.client.has(client_flag::CAME_LATE) {
+                // The client was told of the new primary when it connected, and tries again there.
+                return Ok(Admission::Later(Progress::Gone));
+            }
             return Err(Error::READ_ONLY);
         }
         if session.is_subscriber() && !is_allowed_for_subscribers(command) {

@@ -6,6 +6,20 @@ use super::{Primary, Replication};
 /// The stage of a failover.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FailoverStage {
+    /// Clients that hear of maintenance are told before writes wait.
+    TellsClients,
+    /// A replica has been asked to hold the commands of these clients.
+    AsksReplica {
+        /// The offset of the stream behind the request.
+        offset: u64,
+        /// The time in milliseconds of Unix time after which the failover goes on without a move.
+        until_ms: u64,
+    },
+    /// The clients have been told and move to the replica.
+    ClientsMove {
+        /// The end of the move in milliseconds of Unix time.
+        until_ms: u64,
+    },
     /// No replica has everything yet.
     AwaitsReplica,
     /// This server follows the replica and asks it to become the primary. The replica had acknowledged at least this
@@ -25,6 +39,8 @@ pub struct Failover {
     pub deadline_ms: Option<u64>,
     /// True if the failover is completed at the deadline although the replica lacks units.
     pub is_forced: bool,
+    /// True if replicas have been asked to hold the commands of clients that move.
+    pub has_asked_for_hold: bool,
     /// Its stage.
     pub stage: FailoverStage,
 }
@@ -35,7 +51,12 @@ impl Failover {
     pub fn state_name(failover: Option<&Failover>) -> &'static str {
         match failover.map(|failover| failover.stage) {
             None => "no-failover",
-            Some(FailoverStage::AwaitsReplica) => "waiting-for-sync",
+            Some(
+                FailoverStage::TellsClients
+                | FailoverStage::AsksReplica { .. }
+                | FailoverStage::ClientsMove { .. }
+                | FailoverStage::AwaitsReplica,
+            ) => "waiting-for-sync",
             Some(FailoverStage::Follows { .. }) => "failover-in-progress",
         }
     }
@@ -111,7 +132,13 @@ mod tests {
         let mut links = HandOvers::default();
         assert_eq!(links.next(&replication), HandOver::None);
         let stage = FailoverStage::AwaitsReplica;
-        replication.begin_failover(Failover { target: None, deadline_ms: None, is_forced: false, stage });
+        replication.begin_failover(Failover {
+            target: None,
+            deadline_ms: None,
+            is_forced: false,
+            has_asked_for_hold: false,
+            stage,
+        });
         assert_eq!(links.next(&replication), HandOver::None);
         replication.note_failover_follows(0);
         assert_eq!(links.next(&replication), HandOver::Asks);

@@ -230,6 +230,11 @@ impl<S: SentSnapshot> Peer<S> {
         matches!(self.stage, Stage::Online)
     }
 
+    /// Returns whether it understands the request to hold commands: only Penstock does.
+    pub(super) fn holds_commands(&self) -> bool {
+        self.introduction.reads_all_forms
+    }
+
     /// Returns whether it waits for a snapshot.
     #[must_use]
     pub fn awaits_snapshot(&self) -> bool {

@@ -347,6 +347,18 @@ impl Stream {
         end
     }
 
+    /// Adds a command that changes no data, behind all units so far, and a question. Returns the offset behind the
+    /// command, or `u64::MAX` if the stream takes none now.
+    pub(crate) fn add_request(&self, command: &[u8]) -> u64 {
+        let mut state = self.lock();
+        self.take_all(&mut state);
+        let before = self.end();
+        self.add_to(&mut state, command);
+        let end = self.end();
+        self.add_to(&mut state, ASK);
+        if end > before { end } else { u64::MAX }
+    }
+
     /// Continues with this server's units.
     pub(crate) fn release(&self) {
         self.lock().is_held = false;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::clients::client::Client;
 use crate::clients::session::Session;
 use crate::inbox::Message;
-use crate::services::{monitors, publishing};
+use crate::services::{maintenance, monitors, publishing};
 use crate::state::Engine;
 use crate::worker::Worker;
 
@@ -27,6 +27,7 @@ pub(crate) fn leave(worker: &mut Worker, session: &mut Session) {
     session.unwatch(&worker.engine.watchers);
     publishing::leave_all(worker, session);
     monitors::leave(worker, session);
+    maintenance::stop(worker, session);
     if let Some(tracker) = session.client.tracker() {
         worker.engine.tracking.end(tracker);
         session.set_caches(false);

@@ -2,13 +2,15 @@
 //! events; no service runs a command.
 //!
 //! Access control for sessions (`access.rs`), publish and subscribe (`publishing.rs`), keyspace notifications
-//! (`notifications.rs`), invalidations for clients that cache (`invalidations.rs`), MONITOR (`monitors.rs`), routing of
+//! (`notifications.rs`), invalidations for clients that cache (`invalidations.rs`), MONITOR (`monitors.rs`), announcements of
+//! maintenance (`maintenance.rs`), routing of
 //! commands in a cluster (`routing.rs`), slow commands (`slow.rs`), secret arguments (`secrets.rs`), closing of
 //! connections (`closing.rs`), and the beginning and end of snapshots (`saving.rs`).
 
 pub(crate) mod bus_replies;
 pub(crate) mod closing;
 pub(crate) mod invalidations;
+pub(crate) mod maintenance;
 pub(crate) mod migrating;
 pub mod monitors;
 pub(crate) mod notifications;

@@ -7,6 +7,7 @@ use resp::reply::{Output, Reply};
 use super::Engine;
 use super::replacing::reads_replica;
 use crate::clients::blocking::Waiter;
+use crate::clients::client::client_flag;
 use crate::durability::DurabilityTarget;
 use crate::replication::Primary;
 
@@ -31,22 +32,27 @@ impl Engine {
     /// is Unix time.
     pub fn follow(&self, primary: Option<Primary>, now_ms: u64) -> bool {
         let stale = self.settings.replica_serve_stale_data.get();
+        // Read first: the link to the new primary may end the failover at once.
+        let is_moved_from = primary.is_some() && self.replication.is_failing_over();
         if !self.replication.follow(&self.journal, primary.clone(), stale) {
             return false;
         }
+        self.maintenance.release();
+        self.maintenance.note_moved(primary.clone().filter(|_| is_moved_from), now_ms);
         self.follow_durability();
         self.settings.note_replicaof(primary.as_ref().map(|primary| (&*primary.host, primary.port)));
         if primary.is_some() {
             // This precedes the end of the waits, because their replies belong to no history.
             self.pipelines.take_back_all(now_ms);
-            self.end_waits();
+            self.end_waits(is_moved_from);
         }
         true
     }
 
     /// Ends blocking commands with an error and closes their connections, because only the new primary can serve them. A replica of a
-    /// cluster still serves readers in READONLY mode. The caller is alone behind the gate, so no other thread is serving a waiter.
-    fn end_waits(&self) {
+    /// cluster still serves readers in READONLY mode. After a move, clients that were told of it get the reply of a wait
+    /// that is over. The caller is alone behind the gate, so no other thread is serving a waiter.
+    fn end_waits(&self, is_moved: bool) {
         if self.waiters.is_empty() {
             return;
         }
@@ -58,6 +64,15 @@ impl Engine {
             let may_end = |waiter: &Arc<Waiter>| !goes_on(waiter) && waiter.claim();
             let Some(waiter) = client.waiter().filter(may_end) else { continue };
             self.waiters.remove(&waiter);
+            if is_moved && client.has(client_flag::HEARS_MAINTENANCE) {
+                // The client was told to move. It tries again there, as after any wait without a result.
+                waiter.count(None);
+                client.note_answer(&waiter);
+                if let Some(inbox) = self.inboxes.get(waiter.worker) {
+                    inbox.unpark(waiter.client, self.timeout_reply(&waiter), 0);
+                }
+                continue;
+            }
             waiter.end_connection();
             // The waiter's own thread counts the command.
             waiter.count(Some(UNBLOCKED.as_bytes()));

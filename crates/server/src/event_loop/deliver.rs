@@ -10,6 +10,8 @@ use journal::order::Position;
 use resp::reply::Output;
 
 use super::EventLoop;
+use crate::connection::Connection;
+use engine::clients::client::client_flag;
 use engine::clients::progress::Progress;
 
 /// Size of a portion, roughly in bytes to send to all connections together. Sending them takes a millisecond or two.
@@ -45,6 +47,7 @@ impl EventLoop {
                 Message::Lanes => self.worker.apply_lanes(),
                 Message::Acknowledged => self.answer_acknowledged(),
                 Message::Migrated => self.worker.end_migrations(),
+                Message::ClientsMoved => self.close_moved(),
                 Message::SlotsChanged => self.leave_lost_channels(),
                 Message::ClusterAnswered { client, wait, reply } => self.worker.answer_for_bus(client, wait, reply),
                 Message::DropSlots if self.worker.drop_slots() => self.tick_early(),
@@ -135,6 +138,23 @@ impl EventLoop {
         // The limit is checked after the socket has been tried.
         connection.replies_end().extend_push(bytes);
         self.queue_write(key);
+    }
+
+    /// Closes idle connections of clients that were told to move. A client that has not read this yet reads it before the end of the
+    /// connection. Subscribers keep theirs: messages reach them here, too.
+    fn close_moved(&mut self) {
+        let is_idle = |connection: &Connection| {
+            let session = &connection.session;
+            session.client.has(client_flag::HEARS_MAINTENANCE)
+                && connection.progress == Progress::Ready
+                && session.multi.is_none()
+                && session.subscriptions.is_empty()
+                && !connection.has_replies()
+                && connection.input_left() == 0
+        };
+        let keys = self.by_client.values().copied();
+        let idle: Vec<usize> = keys.filter(|&key| self.connections.get(key).is_some_and(is_idle)).collect();
+        idle.into_iter().for_each(|key| self.close(key));
     }
 
     /// Ends the subscriptions to shard channels of slots that went to another node, and informs the clients.

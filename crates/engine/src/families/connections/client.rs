@@ -13,7 +13,7 @@ use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
 use commands::spec::{Group, Spec, fact};
 use resp::num;
-use resp::reply::{Output, Reply};
+use resp::reply::{Output, Proto, Reply};
 
 use self::filter::{ClientFilter, Of};
 use self::kill::kill;
@@ -26,6 +26,7 @@ use crate::families::connections::session::{bad_name, printable};
 use crate::families::help::help;
 use crate::inbox::Message;
 use crate::pause::PausePurpose;
+use crate::services::maintenance;
 use crate::worker::turn::{Run, Turn};
 
 /// Attempts to claim a waiter while another thread tries to serve it, which takes that thread as long as one command.
@@ -160,6 +161,13 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
             ("8.1.0", "`USER`, `ADDR`, `LADDR`, `SKIPME` and `MAXAGE`, in Valkey."),
             ("9.0.0", "`NAME`, `IDLE`, `FLAGS` and other options, and their negations, in Valkey."),
         ]),
+    Spec::new("maint_notifications", -3, BASIC, Run::Session(maint_notifications)).facts(fact::HOLDS_CONNECTION).docs(
+        Group::Connection,
+        "8.4.0",
+        "O(1)",
+        "Decides whether the connection hears of maintenance, such as a move to another primary.",
+        "<ON | OFF>:status [MOVING-ENDPOINT-TYPE:type <INTERNAL-IP | INTERNAL-FQDN | EXTERNAL-IP | EXTERNAL-FQDN | NONE>]",
+    ),
     Spec::new("no-evict", 3, OPERATOR, Run::Session(no_evict)).facts(fact::HOLDS_CONNECTION).docs(
         Group::Connection,
         "7.0.0",
@@ -350,6 +358,30 @@ fn import_source(turn: &mut Turn<'_, '_>) -> Outcome {
     }
     let on = switch(turn)?;
     turn.session.client.set(client_flag::IMPORT_SOURCE, on);
+    turn.reply.ok();
+    Ok(())
+}
+
+/// The forms of addresses that a client may want. All but the last get the address that the replica is known by.
+const ENDPOINT_TYPES: [&str; 5] = ["internal-ip", "internal-fqdn", "external-ip", "external-fqdn", "none"];
+
+fn maint_notifications(turn: &mut Turn<'_, '_>) -> Outcome {
+    let on = switch(turn)?;
+    let endpoint_type = match turn.len() {
+        3 => ENDPOINT_TYPES[0],
+        5 if turn.is(3, "moving-endpoint-type") => {
+            let known = ENDPOINT_TYPES.into_iter().find(|known| turn.is(4, known));
+            known.ok_or(Error::SYNTAX)?
+        }
+        _ => return Err(Error::SYNTAX),
+    };
+    if !on {
+        maintenance::stop(turn.worker, turn.session);
+    } else if turn.session.proto == Proto::Resp3 {
+        maintenance::start(turn.worker, turn.session, endpoint_type != "none");
+    } else {
+        return Err(Error::fixed("ERR CLIENT MAINT_NOTIFICATIONS needs RESP3. Send HELLO 3 before it."));
+    }
     turn.reply.ok();
     Ok(())
 }

@@ -6,9 +6,7 @@ use commands::error::{Error, Outcome};
 use commands::spec::flag::{ADMIN, NOSCRIPT, STALE};
 use commands::spec::{Group, Scope, Spec};
 
-use crate::pause::PausePurpose;
 use crate::replication::Primary;
-use crate::replication::failover::{Failover, FailoverStage};
 use crate::replication::replicas::{ReplicaFigures, ReplicaStage};
 use crate::worker::turn::{Run, Turn};
 use config::LogLevel;
@@ -65,9 +63,8 @@ fn failover(turn: &mut Turn<'_, '_>) -> Outcome {
     }
     let wish = parse(turn)?;
     let engine = turn.engine();
-    let replication = &engine.replication;
     if wish.is_abort {
-        if !engine.abort_failover() {
+        if !engine.abort_failover(turn.now_ms()) {
             return Err(Error::fixed("ERR No failover in progress."));
         }
         engine.host.log(LogLevel::Notice, "The failover was aborted.");
@@ -77,10 +74,7 @@ fn failover(turn: &mut Turn<'_, '_>) -> Outcome {
     check(turn, &wish)?;
     let now_ms = turn.now_ms();
     let deadline_ms = wish.timeout_ms.map(|timeout_ms| now_ms.saturating_add(timeout_ms));
-    let stage = FailoverStage::AwaitsReplica;
-    replication.begin_failover(Failover { target: wish.target, deadline_ms, is_forced: wish.is_forced, stage });
-    engine.pause.begin(PausePurpose::Failover, false, now_ms, u64::MAX);
-    engine.host.log(LogLevel::Notice, "A failover was asked for: writes wait until a replica has all data.");
+    engine.begin_failover(wish.target, deadline_ms, wish.is_forced, now_ms);
     turn.reply.ok();
     Ok(())
 }
@@ -116,12 +110,19 @@ fn is_at(replica: &ReplicaFigures, target: &Primary) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Failover, FailoverStage, PausePurpose};
     use crate::clients::progress::Progress;
+    use crate::pause::PausePurpose;
+    use crate::replication::failover::{Failover, FailoverStage};
     use crate::testing::{Bench, check};
 
     fn failover() -> Failover {
-        Failover { target: None, deadline_ms: None, is_forced: false, stage: FailoverStage::AwaitsReplica }
+        Failover {
+            target: None,
+            deadline_ms: None,
+            is_forced: false,
+            has_asked_for_hold: false,
+            stage: FailoverStage::AwaitsReplica,
+        }
     }
 
     /// A token's count is a unit of the stream, too: replicas would never be in sync otherwise.

@@ -141,6 +141,7 @@ fn a_replica_that_answers_a_question_has_everything() {
         target: None,
         deadline_ms: None,
         is_forced: false,
+        has_asked_for_hold: false,
         stage: FailoverStage::AwaitsReplica,
     });
     replication.stream.ask();
@@ -174,7 +175,13 @@ fn a_failover_continues_where_the_successor_loaded_its_snapshot() {
     acknowledge(&bench, &mut serving, cut, START);
     replication.stream.ask();
     let stage = FailoverStage::AwaitsReplica;
-    replication.begin_failover(Failover { target: None, deadline_ms: None, is_forced: false, stage });
+    replication.begin_failover(Failover {
+        target: None,
+        deadline_ms: None,
+        is_forced: false,
+        has_asked_for_hold: false,
+        stage,
+    });
     let FailoverVerdict::HandsOver { to, acknowledged } = serving.judge_failover(replication, 0) else {
         panic!("the replica has everything");
     };

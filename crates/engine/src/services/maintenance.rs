@@ -1,0 +1,110 @@
+//! Connections that hear of maintenance: see [`crate::maintenance`].
+
+use resp::reply::Proto;
+
+use crate::clients::client::client_flag::{CAME_LATE, HEARS_MAINTENANCE};
+use crate::clients::session::Session;
+use crate::pubsub::Subscriber;
+use crate::worker::Worker;
+
+fn subscriber(worker: &Worker, session: &Session) -> Subscriber {
+    Subscriber { client: session.client.id, worker: worker.id, proto: Proto::Resp3 }
+}
+
+/// Makes a connection hear of maintenance. A client that comes during a move or after it is told at once, behind the
+/// reply.
+pub(crate) fn start(worker: &Worker, session: &mut Session, wants_address: bool) {
+    let maintenance = &worker.engine.maintenance;
+    maintenance.add(subscriber(worker, session), wants_address);
+    session.client.set(HEARS_MAINTENANCE, true);
+    if let Some(mut announcement) = maintenance.announcement_for_new(wants_address, worker.clock.now_ms) {
+        // Its first write closes the connection once another server is the primary.
+        session.client.set(CAME_LATE, true);
+        session.pushes.append(&mut announcement);
+    }
+}
+
+/// Ends the announcements for a connection, if it gets them.
+pub(crate) fn stop(worker: &Worker, session: &Session) {
+    if session.client.has(HEARS_MAINTENANCE) {
+        session.client.set(HEARS_MAINTENANCE | CAME_LATE, false);
+        worker.engine.maintenance.remove(subscriber(worker, session));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::clients::progress::Progress;
+    use crate::replication::Primary;
+    use crate::testing::{Bench, check};
+
+    const ON: &str = "client maint_notifications on";
+
+    fn primary() -> Primary {
+        Primary { host: "127.0.0.1".into(), port: 7 }
+    }
+
+    #[test]
+    fn the_command_checks_its_arguments() {
+        const NEEDS_RESP3: &str = "-ERR CLIENT MAINT_NOTIFICATIONS needs RESP3. Send HELLO 3 before it.";
+        check(&[
+            (ON, NEEDS_RESP3),
+            ("client maint_notifications off", "+OK"),
+            ("client maint_notifications maybe", "-ERR syntax error"),
+            ("client maint_notifications on moving-endpoint-type", "-ERR syntax error"),
+            ("client maint_notifications on moving-endpoint-type somewhere", "-ERR syntax error"),
+            ("client maint_notifications on other none", "-ERR syntax error"),
+        ]);
+    }
+
+    #[test]
+    fn connections_are_counted_until_they_stop() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        let engine = bench.worker.engine;
+        bench.run(&mut session, b"HELLO 3\r\n");
+        for (command, listeners) in [(ON, 1), ("client maint_notifications on moving-endpoint-type none", 1)] {
+            bench.check(&mut session, &[(command, "+OK")]);
+            assert_eq!(engine.maintenance.listeners(), listeners);
+        }
+        bench.check(&mut session, &[("client maint_notifications off", "+OK")]);
+        assert_eq!(engine.maintenance.listeners(), 0);
+        bench.check(&mut session, &[(ON, "+OK"), ("reset", "+RESET")]);
+        assert_eq!(engine.maintenance.listeners(), 0);
+    }
+
+    /// Without the hold, the client that was sent here would get READONLY before the promotion.
+    #[test]
+    fn commands_wait_at_a_replica_that_is_to_take_over() {
+        let mut bench = Bench::default();
+        let (mut moved, mut other) = (bench.open(), bench.open());
+        let engine = bench.worker.engine;
+        bench.run(&mut moved, b"HELLO 3\r\n");
+        bench.check(&mut moved, &[(ON, "+OK")]);
+        let now_ms = bench.now_us / 1000;
+        engine.follow(Some(primary()), now_ms);
+        engine.maintenance.hold(now_ms, 1000);
+        for command in [&b"SET k v\r\n"[..], b"GET k\r\n"] {
+            assert_eq!(bench.run(&mut moved, command), (Vec::new(), Progress::Paused));
+        }
+        bench.check(&mut moved, &[("ping", "+PONG"), ("client setinfo lib-name x", "+OK")]);
+        bench.check(&mut other, &[("get k", "$-1")]);
+        engine.follow(None, now_ms);
+        assert_eq!(bench.run(&mut moved, b"SET k v\r\n"), (b"+OK\r\n".to_vec(), Progress::Ready));
+    }
+
+    #[test]
+    fn a_client_that_comes_after_a_move_is_told_and_closed_at_a_write() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        let engine = bench.worker.engine;
+        let now_ms = bench.now_us / 1000;
+        engine.begin_failover(None, None, false, now_ms);
+        engine.follow(Some(primary()), now_ms);
+        bench.run(&mut session, b"HELLO 3\r\n");
+        let (told, _) = bench.run(&mut session, b"CLIENT MAINT_NOTIFICATIONS ON\r\n");
+        let told = String::from_utf8(told).unwrap();
+        assert!(told.starts_with("+OK\r\n>4\r\n$6\r\nMOVING\r\n:") && told.ends_with("127.0.0.1:7\r\n"), "{told}");
+        assert_eq!(bench.run(&mut session, b"SET k v\r\n"), (Vec::new(), Progress::Closing));
+    }
+}
