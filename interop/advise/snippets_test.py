@@ -155,7 +155,8 @@ def main():
         url = f"redis://127.0.0.1:{server.port}"
         client = redis.Redis.from_url(url)
         for language in chosen:
-            of_language = [snippet for snippet in all_of if snippet["language"] == language]
+            # A compiler gets the snippets of all libraries of its language.
+            of_language = [s for s in all_of if language in (s["language"], s["language"].split(" with ")[0] if language in compilers else "")]
             if language == "Python":
                 errors = []
                 for snippet in of_language:

@@ -4,6 +4,9 @@
 mod calls;
 mod code;
 mod language;
+mod libraries;
+mod library;
+mod syntax;
 mod words;
 
 pub use language::Language;

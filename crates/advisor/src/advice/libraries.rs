@@ -1,0 +1,9 @@
+//! The tables of the client libraries.
+
+pub mod go_redis;
+pub mod ioredis;
+pub mod jedis;
+pub mod lettuce;
+pub mod node_redis;
+pub mod redis_py;
+pub mod redis_rb;
