@@ -1,5 +1,5 @@
-//! The advice on a finding: the remedy in words, and code in five languages with the finding's own commands and key
-//! patterns.
+//! The advice on a finding: the remedy in words, and code for each client library with the finding's own commands and
+//! key patterns.
 
 mod calls;
 mod code;

@@ -4,6 +4,7 @@
 //! every library can do.
 
 use super::library::{Hole, Library, Naming, fill, find as find_in};
+use super::syntax::Syntax;
 use crate::catalogue::{Catalogue, Class, SET_WITH_OPTIONS};
 
 /// A command's call.
@@ -239,7 +240,7 @@ pub fn arguments(command: &str) -> impl Iterator<Item = &'static str> {
     words.filter(|word| is_variable(word) && !CONSTANTS.contains(word))
 }
 
-/// The name of a pipeline in code.
+/// The name of a pipeline in code. PHP has it with a dollar.
 pub const PIPE: &str = "pipe";
 
 /// Returns the name of the method that does the work of many calls, or that waits.
@@ -335,7 +336,8 @@ impl Site<'_> {
         } else {
             self.by_name(name(command), call, key)
         };
-        format!("{}.{text}", self.receiver)
+        let arrow = if library.syntax == Syntax::Php { "->" } else { "." };
+        format!("{}{arrow}{text}", self.receiver)
     }
 
     /// Returns the library's method for a command.
@@ -373,7 +375,7 @@ impl Site<'_> {
         let all = self.arguments(call, key, true);
         let arguments: String = all.iter().map(|text| format!(", {text}")).collect();
         let added = all.iter().map(|text| format!(".add({text})")).collect();
-        let form = if self.receiver != PIPE {
+        let form = if !self.receiver.ends_with(PIPE) {
             0
         } else if arguments.is_empty() {
             2

@@ -87,7 +87,8 @@ impl Writer<'_> {
     fn call_in_pipeline(&self, replies: &str, step: &FindingStep, is_record: bool) -> String {
         let syntax = self.library.syntax;
         let variable = |name: &str| syntax.variable(name, !is_record);
-        let site = Site { library: self.library, receiver: calls::PIPE, variable: &variable };
+        let pipe = self.variable(calls::PIPE);
+        let site = Site { library: self.library, receiver: &pipe, variable: &variable };
         let call = site.call(&step.command, &syntax.key(&step.pattern, is_record));
         fill(self.library.queued, &[("call", call), ("replies", self.variable(replies))]) + syntax.end()
     }
@@ -206,7 +207,9 @@ impl Writer<'_> {
 
     /// One command that takes several elements.
     fn several(&self, command: &str) -> Vec<String> {
-        self.finish(self.form(&[command, "several"], &self.of(command)), Some("elements"))
+        let names: &[&str] =
+            if matches!(command, "LPOP" | "RPOP") { &[command, "pop", "several"] } else { &[command, "several"] };
+        self.finish(self.form(names, &self.of(command)), Some("elements"))
     }
 
     /// XREADGROUP of several entries.
@@ -360,7 +363,7 @@ impl Writer<'_> {
 
     /// A transaction in one pipeline.
     fn transaction(&self) -> Vec<String> {
-        let call = self.call_on(calls::PIPE, self.command()) + self.library.syntax.end();
+        let call = self.call_on(&self.variable(calls::PIPE), self.command()) + self.library.syntax.end();
         self.form_with(&["transaction"], &[], &[], &[call, self.comment("and the other commands")])
     }
 

@@ -1,6 +1,6 @@
 //! The languages of the code, each with a client library.
 
-use super::libraries::{go_redis, ioredis, jedis, lettuce, node_redis, redis_py, redis_rb};
+use super::libraries::{go_redis, ioredis, jedis, lettuce, node_redis, phpredis, predis, redis_py, redis_rb};
 use super::library::Library;
 
 /// A language, with the client library of the code.
@@ -20,11 +20,15 @@ pub enum Language {
     Java,
     /// Lettuce.
     Lettuce,
+    /// phpredis.
+    Php,
+    /// Predis.
+    Predis,
 }
 
 impl Language {
     /// All languages.
-    pub const ALL: [Language; 7] = [
+    pub const ALL: [Language; 9] = [
         Language::Ruby,
         Language::Python,
         Language::JavaScript,
@@ -32,6 +36,8 @@ impl Language {
         Language::Go,
         Language::Java,
         Language::Lettuce,
+        Language::Php,
+        Language::Predis,
     ];
 
     /// Returns the table of the library.
@@ -44,6 +50,8 @@ impl Language {
             Language::Go => &go_redis::LIBRARY,
             Language::Java => &jedis::LIBRARY,
             Language::Lettuce => &lettuce::LIBRARY,
+            Language::Php => &phpredis::LIBRARY,
+            Language::Predis => &predis::LIBRARY,
         }
     }
 
@@ -93,6 +101,7 @@ mod tests {
         assert_eq!(Language::of_library("ioredis 5.4.1"), Some(Language::JavaScript));
         assert_eq!(Language::of_library("go-redis(,go1.26.0) 9.23.0"), Some(Language::Go));
         assert_eq!(Language::of_library("Lettuce 7.7.0"), Some(Language::Lettuce));
+        assert_eq!(Language::of_library("predis 3.6.0"), Some(Language::Predis));
         for other in ["hiredis", "rueidis", ""] {
             assert_eq!(Language::of_library(other), None);
         }

@@ -5,5 +5,7 @@ pub mod ioredis;
 pub mod jedis;
 pub mod lettuce;
 pub mod node_redis;
+pub mod phpredis;
+pub mod predis;
 pub mod redis_py;
 pub mod redis_rb;

@@ -175,6 +175,22 @@ fn polling_becomes_waiting() {
     );
 }
 
+#[test]
+fn each_library_of_a_language_has_calls_of_its_own() {
+    let finding = finding(Kind::Loop, &["ZSCORE board:<n>"], false);
+    check(
+        &finding,
+        Language::Lettuce,
+        "var pipe = connection.async();\nvar replies = new ArrayList<RedisFuture<?>>();\nfor (var item : items) {\n  \
+         replies.add(pipe.zscore(\"board:\" + item.n(), item.member()));\n}\n\
+         LettuceFutures.awaitAll(Duration.ofMinutes(1), replies.toArray(RedisFuture[]::new));",
+    );
+    let php = "$pipe = $redis->pipeline();\nforeach ($items as [$n, $member]) {\n  \
+               $pipe->zscore(\"board:{$n}\", $member);\n}\n$replies = $pipe->";
+    check(&finding, Language::Php, &format!("{php}exec();"));
+    check(&finding, Language::Predis, &format!("{php}execute();"));
+}
+
 /// Commands that findings may have; the libraries don't know some of them.
 const COMMANDS: &[&str] = &[
     "GET",
