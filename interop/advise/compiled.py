@@ -28,7 +28,25 @@ DEMANDED = {
     ("Java", "HINCRBYFLOAT", "amount"): "double",
     ("Java with Lettuce", "SETBIT", "bit"): "int", ("Java with Lettuce", "BITPOS", "bit"): "boolean", ("Java with Lettuce", "MOVE", "database"): "int",
 }  # fmt: skip
-TYPES = {"Go": ("int64", "float64", "time.Duration", "string"), "Java": ("long", "double", "long", "String")}
+TYPES = {"Go": ("int64", "float64", "time.Duration", "string"), "Go with Redigo": ("int64", "float64", "int64", "string"), "Java": ("long", "double", "long", "String")}
+# Each library of Go: its package, and the application's objects.
+GO = {
+    "Go": (
+        "github.com/redis/go-redis/v9",
+        """	rdb                   *redis.Client
+	options               *redis.Options
+	pairs                 []redis.Z
+	locations             []*redis.GeoLocation
+""",
+    ),
+    "Go with Redigo": (
+        "github.com/gomodule/redigo/redis",
+        """	conn                  redis.Conn
+	options               []any
+	url                   string
+""",
+    ),
+}
 # Each library of Java: its imports, the application's objects, and the object that a snippet may declare.
 JAVA = {
     "Java": (
@@ -74,7 +92,7 @@ def type_of(language, commands, name):
     for command in commands:
         if (language, command, name) in DEMANDED:
             return DEMANDED[language, command, name]
-    number, fraction, time, text = TYPES[language.split()[0]]
+    number, fraction, time, text = TYPES.get(language) or TYPES[language.split()[0]]
     return number if name in NUMBERS else fraction if name in FRACTIONS else time if name in TIMES else text
 
 
@@ -96,26 +114,27 @@ def assemble(head, functions, tail):
     return source + tail, starts
 
 
-def compile_go(snippets):
-    """The complaints of the Go compiler about each snippet."""
+def go_source(language, snippets):
+    """A program with the snippets of a library, and the line at which each begins."""
+    package, objects = GO[language]
     fields = itertools.chain.from_iterable(re.findall(r"\bitem\.(\w+)", snippet["code"]) for snippet in snippets)
     plain = {field[0].lower() + field[1:]: field for field in fields}
 
     def function(index, snippet):
         code, commands = snippet["code"], snippet["commands"]
-        lists = {name: variable for variable, name in re.findall(r"for _, (\w+) := range (\w+)", code)}
+        lists = {name: variable for variable, name in re.findall(r"for _, (\w+) := range (\w+) ", code)}
         if "slices.Chunk(all" in code:
             lists["all"] = lists.pop("items", "item")
-        elements = {name: "Item" if variable == "item" else type_of("Go", commands, variable) for name, variable in lists.items()}
-        item = "".join(f"{field} {type_of('Go', commands, name)}; " for name, field in sorted(plain.items()))
-        values = "".join(f"var {name} {type_of('Go', commands, name)}; _ = {name}\n" for name in sorted(NAMES - {"item"}))
-        elements["members"] = {"HGET": "string", "HDEL": "string", "ZSCORE": "string", "GEOPOS": "string", "ZADD": "redis.Z"}.get(commands[0], "any")
+        elements = {name: "Item" if variable == "item" else type_of(language, commands, variable) for name, variable in lists.items()}
+        item = "".join(f"{field} {type_of(language, commands, name)}; " for name, field in sorted(plain.items()))
+        values = "".join(f"var {name} {type_of(language, commands, name)}; _ = {name}\n" for name in sorted(NAMES - {"item"}))
+        elements["members"] = {"HGET": "string", "HDEL": "string", "ZSCORE": "string", "GEOPOS": "string", "ZADD": "redis.Z" if language == "Go" else "any"}.get(commands[0], "any")
         items = "".join(f"var {name} []{element}; _ = {name}\n" for name, element in elements.items())
         # `options` are those of the command, and elsewhere of the connection.
         items += "var options redis.SetArgs; _ = options\n" if "SetArgs(" in code else ""
         return f"func snippet{index}() {{\ntype Item struct {{ {item} }}\n{values}{items}{{\n{code}\n}}\n}}\n"
 
-    head = """package main
+    head = f"""package main
 
 import (
 	"context"
@@ -123,32 +142,41 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"{package}"
 )
 
 var (
 	ctx                   = context.Background()
-	rdb                   *redis.Client
-	options               *redis.Options
 	use                   = fmt.Sprint
 	_                     = slices.Max[[]int]
 	_                     time.Duration
 	fields, keys, entries []string
-	pairs                 []redis.Z
-	locations             []*redis.GeoLocation
-)
+{objects})
 
-func changed(...any) {}
+func changed(...any) {{}}
 
 """
-    source, starts = assemble(head, [function(index, snippet) for index, snippet in enumerate(snippets)], "func main() {}\n")
-    module = HERE.parent / "go"
+    return assemble(head, [function(index, snippet) for index, snippet in enumerate(snippets)], "func main() {}\n")
+
+
+def compile_go(snippets):
+    """The complaints of the Go compiler about each snippet, of all libraries together."""
+    module, errors = HERE.parent / "go", {}
     with tempfile.TemporaryDirectory(dir=module, prefix="snippets-") as directory:
-        (pathlib.Path(directory) / "main.go").write_text(source)
-        build = ["go", "build", "-gcflags=-e", "-o", "/dev/null", f"./{pathlib.Path(directory).name}"]
+        programs = {}
+        for language in GO:
+            known = [snippet for snippet in snippets if snippet["language"] == language]
+            source, starts = go_source(language, known)
+            name = f"s{len(programs)}"
+            (pathlib.Path(directory) / name).mkdir()
+            (pathlib.Path(directory) / name / "main.go").write_text(source)
+            programs[name] = (known, starts)
+        build = ["go", "build", "-gcflags=-e", "-o", "/dev/null", f"./{pathlib.Path(directory).name}/..."]
         said = subprocess.run(build, cwd=module, capture_output=True, text=True).stderr
     said = "\n".join(line for line in said.splitlines() if "declared and not used" not in line)
-    return errors_at(r"main\.go:(\d+):\d+: (.*)$", said, starts)
+    for name, (known, starts) in programs.items():
+        errors |= zip(map(id, known), errors_at(rf"{name}/main\.go:(\d+):\d+: (.*)$", said, starts))
+    return [errors[id(snippet)] for snippet in snippets]
 
 
 def java_source(language, name, snippets):

@@ -4,7 +4,6 @@
 //! every library can do.
 
 use super::library::{Hole, Library, Naming, fill, find as find_in};
-use super::syntax::Syntax;
 use crate::catalogue::{Catalogue, Class, SET_WITH_OPTIONS};
 
 /// A command's call.
@@ -240,9 +239,6 @@ pub fn arguments(command: &str) -> impl Iterator<Item = &'static str> {
     words.filter(|word| is_variable(word) && !CONSTANTS.contains(word))
 }
 
-/// The name of a pipeline in code. PHP has it with a dollar.
-pub const PIPE: &str = "pipe";
-
 /// Returns the name of the method that does the work of many calls, or that waits.
 pub fn method(library: &Library, command: &str) -> String {
     match library.naming {
@@ -314,8 +310,8 @@ fn node_name(go: &str) -> String {
 pub struct Site<'s> {
     /// The client library.
     pub library: &'s Library,
-    /// The object that has the methods.
-    pub receiver: &'s str,
+    /// True in a pipeline.
+    pub is_queued: bool,
     /// The prefix and suffix of a variable: languages without tuples use fields of a record.
     pub variable: &'s dyn Fn(&str) -> String,
 }
@@ -328,7 +324,7 @@ impl Site<'_> {
         let text = if let Some(template) = find_in(library.calls, command) {
             let words = call.arguments.split(' ').filter(|word| is_variable(word));
             let mut holes: Vec<Hole<'_>> = words.map(|word| (word, self.variable(word))).collect();
-            holes.push(("key", key.to_owned()));
+            holes.extend([("key", key.to_owned()), ("mode", self.mode())]);
             fill(template, &holes)
         } else if let Some(method) = self.method(call) {
             let arguments = self.arguments(call, key, false).join(", ");
@@ -336,8 +332,7 @@ impl Site<'_> {
         } else {
             self.by_name(name(command), call, key)
         };
-        let arrow = if library.syntax == Syntax::Php { "->" } else { "." };
-        format!("{}{arrow}{text}", self.receiver)
+        format!("{}{text}", if self.is_queued { library.pipe } else { library.client })
     }
 
     /// Returns the library's method for a command.
@@ -349,9 +344,13 @@ impl Site<'_> {
             Naming::Camel => node_name(call.go),
             Naming::Java => call.java.to_owned(),
             Naming::Words(except) if call.is_of_words() && !except.contains(&call.name) => call.name.to_lowercase(),
-            Naming::Words(_) => String::new(),
+            Naming::Words(_) | Naming::None => String::new(),
         };
         (!method.is_empty()).then_some(method)
+    }
+
+    fn mode(&self) -> String {
+        self.library.modes[usize::from(self.is_queued)].to_owned()
     }
 
     fn variable(&self, name: &str) -> String {
@@ -375,14 +374,10 @@ impl Site<'_> {
         let all = self.arguments(call, key, true);
         let arguments: String = all.iter().map(|text| format!(", {text}")).collect();
         let added = all.iter().map(|text| format!(".add({text})")).collect();
-        let form = if !self.receiver.ends_with(PIPE) {
-            0
-        } else if arguments.is_empty() {
-            2
-        } else {
-            1
-        };
-        fill(self.library.by_name[form], &[("command", command.to_owned()), ("arguments", arguments), ("added", added)])
+        let form = if self.is_queued { 1 + usize::from(all.is_empty()) } else { 0 };
+        let holes =
+            [("mode", self.mode()), ("command", command.to_owned()), ("arguments", arguments), ("added", added)];
+        fill(self.library.by_name[form], &holes)
     }
 }
 

@@ -74,12 +74,12 @@ impl Writer<'_> {
 
     /// A call of the client with the first step's key, outside a loop.
     fn call(&self, command: &str) -> String {
-        self.call_on(self.library.client, command)
+        self.call_in(false, command)
     }
 
     /// A call with the first step's key, outside a loop.
-    fn call_on(&self, receiver: &str, command: &str) -> String {
-        let site = Site { library: self.library, receiver, variable: &|name| self.variable(name) };
+    fn call_in(&self, is_queued: bool, command: &str) -> String {
+        let site = Site { library: self.library, is_queued, variable: &|name| self.variable(name) };
         site.call(command, &self.key())
     }
 
@@ -87,8 +87,7 @@ impl Writer<'_> {
     fn call_in_pipeline(&self, replies: &str, step: &FindingStep, is_record: bool) -> String {
         let syntax = self.library.syntax;
         let variable = |name: &str| syntax.variable(name, !is_record);
-        let pipe = self.variable(calls::PIPE);
-        let site = Site { library: self.library, receiver: &pipe, variable: &variable };
+        let site = Site { library: self.library, is_queued: true, variable: &variable };
         let call = site.call(&step.command, &syntax.key(&step.pattern, is_record));
         fill(self.library.queued, &[("call", call), ("replies", self.variable(replies))]) + syntax.end()
     }
@@ -363,7 +362,7 @@ impl Writer<'_> {
 
     /// A transaction in one pipeline.
     fn transaction(&self) -> Vec<String> {
-        let call = self.call_on(&self.variable(calls::PIPE), self.command()) + self.library.syntax.end();
+        let call = self.call_in(true, self.command()) + self.library.syntax.end();
         self.form_with(&["transaction"], &[], &[], &[call, self.comment("and the other commands")])
     }
 

@@ -1,6 +1,6 @@
 //! The languages of the code, each with a client library.
 
-use super::libraries::{go_redis, ioredis, jedis, lettuce, node_redis, phpredis, predis, redis_py, redis_rb};
+use super::libraries::{go_redis, ioredis, jedis, lettuce, node_redis, phpredis, predis, redigo, redis_py, redis_rb};
 use super::library::Library;
 
 /// A language, with the client library of the code.
@@ -24,11 +24,13 @@ pub enum Language {
     Php,
     /// Predis.
     Predis,
+    /// Redigo.
+    Redigo,
 }
 
 impl Language {
     /// All languages.
-    pub const ALL: [Language; 9] = [
+    pub const ALL: [Language; 10] = [
         Language::Ruby,
         Language::Python,
         Language::JavaScript,
@@ -38,6 +40,7 @@ impl Language {
         Language::Lettuce,
         Language::Php,
         Language::Predis,
+        Language::Redigo,
     ];
 
     /// Returns the table of the library.
@@ -52,6 +55,7 @@ impl Language {
             Language::Lettuce => &lettuce::LIBRARY,
             Language::Php => &phpredis::LIBRARY,
             Language::Predis => &predis::LIBRARY,
+            Language::Redigo => &redigo::LIBRARY,
         }
     }
 

@@ -7,5 +7,6 @@ pub mod lettuce;
 pub mod node_redis;
 pub mod phpredis;
 pub mod predis;
+pub mod redigo;
 pub mod redis_py;
 pub mod redis_rb;

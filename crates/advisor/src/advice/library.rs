@@ -17,14 +17,17 @@ pub struct Library {
     pub identities: &'static [&'static str],
     /// The language.
     pub syntax: Syntax,
-    /// The object with the methods, outside a pipeline.
+    /// The object with the methods, outside a pipeline and in a pipeline, each with the operator behind it.
     pub client: &'static str,
+    pub pipe: &'static str,
+    /// The text for the hole `mode` of calls, outside a pipeline and in a pipeline.
+    pub modes: [&'static str; 2],
     /// The first argument of all methods.
     pub context: &'static str,
     /// The names of methods.
     pub naming: Naming,
     /// The call of a command without a method: of the client, in a pipeline, and in a pipeline without arguments. Holes:
-    /// `command`, `arguments` (each after a comma), `added` (each in a call of `add`).
+    /// `mode`, `command`, `arguments` (each after a comma), `added` (each in a call of `add`).
     pub by_name: [&'static str; 3],
     /// A call in a pipeline, as a statement; holes: `call`, and `replies`, the name of the replies.
     pub queued: &'static str,
@@ -33,7 +36,7 @@ pub struct Library {
     /// Statements with and without a use for the reply; holes: `name`, `call`.
     pub assign: &'static str,
     pub statement: &'static str,
-    /// The calls whose arguments differ in form from the command's; holes: the command's variables, and `key`.
+    /// The calls whose arguments differ in form from the command's; holes: the command's variables, `key` and `mode`.
     pub calls: &'static [(&'static str, &'static str)],
     /// The remedies by command, or by the names in [`super::code`].
     pub forms: &'static [(&'static str, &'static str)],
@@ -53,6 +56,8 @@ pub enum Naming {
     /// The command's name in small letters, if its arguments are the key and variables; except for these commands, which
     /// are sent by name.
     Words(&'static [&'static str]),
+    /// No methods: all commands are sent by name, unless the library has a template for them.
+    None,
 }
 
 /// A hole's name, and the text for it.

@@ -185,6 +185,12 @@ fn each_library_of_a_language_has_calls_of_its_own() {
          replies.add(pipe.zscore(\"board:\" + item.n(), item.member()));\n}\n\
          LettuceFutures.awaitAll(Duration.ofMinutes(1), replies.toArray(RedisFuture[]::new));",
     );
+    check(
+        &finding,
+        Language::Redigo,
+        "for _, item := range items {\n  conn.Send(\"ZSCORE\", fmt.Sprintf(\"board:%v\", item.N), item.Member)\n}\n\
+         replies, err := redis.Values(conn.Do(\"\")) // sends all, and reads all replies",
+    );
     let php = "$pipe = $redis->pipeline();\nforeach ($items as [$n, $member]) {\n  \
                $pipe->zscore(\"board:{$n}\", $member);\n}\n$replies = $pipe->";
     check(&finding, Language::Php, &format!("{php}exec();"));

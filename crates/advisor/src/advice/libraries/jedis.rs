@@ -9,7 +9,9 @@ pub const LIBRARY: Library = Library {
     name: "Jedis",
     identities: &["jedis"],
     syntax: Syntax::Java,
-    client: "jedis",
+    client: "jedis.",
+    pipe: "pipe.",
+    modes: ["", ""],
     context: "",
     naming: Naming::Java,
     by_name: [

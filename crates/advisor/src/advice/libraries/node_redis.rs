@@ -9,7 +9,9 @@ pub const LIBRARY: Library = Library {
     name: "node-redis",
     identities: &["node-redis"],
     syntax: Syntax::JavaScript,
-    client: "client",
+    client: "client.",
+    pipe: "pipe.",
+    modes: ["", ""],
     context: "",
     naming: Naming::Camel,
     by_name: [

@@ -39,7 +39,9 @@ pub const LIBRARY: Library = Library {
     name: "Predis",
     identities: &["predis"],
     syntax: Syntax::Php,
-    client: "$redis",
+    client: "$redis->",
+    pipe: "$pipe->",
+    modes: ["", ""],
     context: "",
     naming: Naming::Words(BY_NAME),
     by_name: [
