@@ -26,6 +26,8 @@ DEMANDED = {
     ("Go", "ZCOUNT", "min"): "string", ("Go", "ZCOUNT", "max"): "string", ("Go", "SETBIT", "bit"): "int",
     ("Java", "XLEN", "lastId"): "StreamEntryID", ("Java", "XREAD", "lastId"): "StreamEntryID", ("Java", "SETBIT", "bit"): "boolean", ("Java", "ZINCRBY", "amount"): "double", ("Java", "INCRBYFLOAT", "amount"): "double",
     ("Java", "HINCRBYFLOAT", "amount"): "double",
+    ("Java with Spring Data Redis", "SETBIT", "bit"): "boolean", ("Java with Spring Data Redis", "ZINCRBY", "amount"): "double",
+    ("Java with Spring Data Redis", "INCRBYFLOAT", "amount"): "double", ("Java with Spring Data Redis", "HINCRBYFLOAT", "amount"): "double",
     ("Java with Lettuce", "SETBIT", "bit"): "int", ("Java with Lettuce", "BITPOS", "bit"): "boolean", ("Java with Lettuce", "MOVE", "database"): "int",
 }  # fmt: skip
 TYPES = {"Go": ("int64", "float64", "time.Duration", "string"), "Go with Redigo": ("int64", "float64", "int64", "string"), "Java": ("long", "double", "long", "String")}
@@ -82,6 +84,30 @@ static ScoredValue<String>[] scores;
 static GeoValue<String>[] places;
 """,
         ("RedisCommands<String, String>", "redis"),
+        "String[]",
+    ),
+    "Java with Spring Data Redis": (
+        """import java.time.Duration;
+import org.springframework.data.geo.*;
+import org.springframework.data.redis.connection.*;
+import org.springframework.data.redis.connection.RedisListCommands.Direction;
+import org.springframework.data.redis.connection.lettuce.*;
+import org.springframework.data.redis.connection.stream.*;
+import org.springframework.data.redis.connection.stream.Consumer;
+import org.springframework.data.redis.core.*;
+import org.springframework.data.redis.core.script.*;
+import org.springframework.data.redis.core.types.*;
+import org.springframework.data.redis.listener.*;
+""",
+        """static final String host = "localhost";
+static final int port = 6379;
+static Expiration expiration;
+static Map<String, Point> places;
+static Set<ZSetOperations.TypedTuple<String>> scores;
+static RedisMessageListenerContainer listeners;
+static MessageListener listener;
+""",
+        ("StringRedisTemplate", "redis"),
         "String[]",
     ),
 }

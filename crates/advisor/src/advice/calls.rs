@@ -321,12 +321,13 @@ impl Site<'_> {
     pub fn call(&self, command: &str, key: &str) -> String {
         let call = find(command, !key.is_empty());
         let library = self.library;
-        let text = if let Some(template) = find_in(library.calls, command) {
+        let client_calls = library.client_calls.filter(|_| !self.is_queued);
+        let text = if let Some(template) = find_in(client_calls.unwrap_or(library.calls), command) {
             let words = call.arguments.split(' ').filter(|word| is_variable(word));
             let mut holes: Vec<Hole<'_>> = words.map(|word| (word, self.variable(word))).collect();
             holes.extend([("key", key.to_owned()), ("mode", self.mode())]);
             fill(template, &holes)
-        } else if let Some(method) = self.method(call) {
+        } else if let Some(method) = self.method(call).filter(|_| client_calls.is_none()) {
             let arguments = self.arguments(call, key, false).join(", ");
             format!("{method}({}{arguments})", library.context)
         } else {

@@ -369,7 +369,8 @@ impl Writer<'_> {
     /// One client for the whole program.
     fn keep_connection(&self) -> Vec<String> {
         let mut lines = self.block("connection");
-        lines.extend(self.finish(vec![self.call(self.command())], Some("reply")));
+        let reads = calls::is_read(self.command());
+        lines.extend(self.finish(vec![self.call(self.command())], reads.then_some("reply")));
         lines
     }
 

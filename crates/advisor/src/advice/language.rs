@@ -1,6 +1,8 @@
 //! The languages of the code, each with a client library.
 
-use super::libraries::{go_redis, ioredis, jedis, lettuce, node_redis, phpredis, predis, redigo, redis_py, redis_rb};
+use super::libraries::{
+    go_redis, ioredis, jedis, lettuce, node_redis, phpredis, predis, redigo, redis_py, redis_rb, spring,
+};
 use super::library::Library;
 
 /// A language, with the client library of the code.
@@ -26,11 +28,13 @@ pub enum Language {
     Predis,
     /// Redigo.
     Redigo,
+    /// Spring Data Redis.
+    Spring,
 }
 
 impl Language {
     /// All languages.
-    pub const ALL: [Language; 10] = [
+    pub const ALL: [Language; 11] = [
         Language::Ruby,
         Language::Python,
         Language::JavaScript,
@@ -41,6 +45,7 @@ impl Language {
         Language::Php,
         Language::Predis,
         Language::Redigo,
+        Language::Spring,
     ];
 
     /// Returns the table of the library.
@@ -56,6 +61,7 @@ impl Language {
             Language::Php => &phpredis::LIBRARY,
             Language::Predis => &predis::LIBRARY,
             Language::Redigo => &redigo::LIBRARY,
+            Language::Spring => &spring::LIBRARY,
         }
     }
 
@@ -84,12 +90,17 @@ impl Language {
     }
 
     /// Returns the language of a library; `library` is a name and version from CLIENT SETINFO. A library without code of
-    /// its own has none: the code of another library would not run.
+    /// its own has none: the code of another library would not run. A library names the one that it wraps, too, and is the
+    /// one with the longer name: `Lettuce(spring-data-redis_v4.1.2)`.
     #[must_use]
     pub fn of_library(library: &str) -> Option<Language> {
         let library = library.to_lowercase();
-        let names = |language: &Language| language.table().identities.iter().any(|name| library.contains(name));
-        Language::ALL.into_iter().find(names)
+        let matched = |language: Language| {
+            let names = language.table().identities.iter().filter(|name| library.contains(**name));
+            names.map(|name| (name.len(), language)).max_by_key(|(bytes, _)| *bytes)
+        };
+        let all = Language::ALL.into_iter().filter_map(matched);
+        all.max_by_key(|(bytes, _)| *bytes).map(|(_, language)| language)
     }
 }
 
@@ -106,6 +117,8 @@ mod tests {
         assert_eq!(Language::of_library("go-redis(,go1.26.0) 9.23.0"), Some(Language::Go));
         assert_eq!(Language::of_library("Lettuce 7.7.0"), Some(Language::Lettuce));
         assert_eq!(Language::of_library("predis 3.6.0"), Some(Language::Predis));
+        assert_eq!(Language::of_library("jedis(spring-data-redis_v4.1.2) 7.4.1"), Some(Language::Spring));
+        assert_eq!(Language::of_library("Lettuce(spring-data-redis_v4.1.2) 7.5.0"), Some(Language::Spring));
         for other in ["hiredis", "rueidis", ""] {
             assert_eq!(Language::of_library(other), None);
         }

@@ -10,3 +10,4 @@ pub mod predis;
 pub mod redigo;
 pub mod redis_py;
 pub mod redis_rb;
+pub mod spring;

@@ -36,6 +36,8 @@ pub struct Library {
     /// Statements with and without a use for the reply; holes: `name`, `call`.
     pub assign: &'static str,
     pub statement: &'static str,
+    /// All calls outside a pipeline that have methods, if they differ from those in a pipeline; holes as in `calls`.
+    pub client_calls: Option<&'static [(&'static str, &'static str)]>,
     /// The calls whose arguments differ in form from the command's; holes: the command's variables, `key` and `mode`.
     pub calls: &'static [(&'static str, &'static str)],
     /// The remedies by command, or by the names in [`super::code`].

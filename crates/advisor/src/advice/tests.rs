@@ -191,6 +191,13 @@ fn each_library_of_a_language_has_calls_of_its_own() {
         "for _, item := range items {\n  conn.Send(\"ZSCORE\", fmt.Sprintf(\"board:%v\", item.N), item.Member)\n}\n\
          replies, err := redis.Values(conn.Do(\"\")) // sends all, and reads all replies",
     );
+    check(
+        &finding,
+        Language::Spring,
+        "var replies = redis.executePipelined((RedisCallback<Object>) connection -> {\n  \
+         var pipe = new DefaultStringRedisConnection(connection);\n  for (var item : items) {\n    \
+         pipe.zScore(\"board:\" + item.n(), item.member());\n  }\n  return null;\n});",
+    );
     let php = "$pipe = $redis->pipeline();\nforeach ($items as [$n, $member]) {\n  \
                $pipe->zscore(\"board:{$n}\", $member);\n}\n$replies = $pipe->";
     check(&finding, Language::Php, &format!("{php}exec();"));

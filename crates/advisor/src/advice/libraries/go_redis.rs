@@ -19,6 +19,7 @@ pub const LIBRARY: Library = Library {
     text: "<variable>",
     assign: "<name>, err := <call>.Result()",
     statement: "err := <call>.Err()",
+    client_calls: None,
     calls: &[
         ("ZADD", "ZAdd(ctx, <key>, redis.Z{Score: <score>, Member: <member>})"),
         ("SET", "Set(ctx, <key>, <value>, 0)"),

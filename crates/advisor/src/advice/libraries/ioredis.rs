@@ -19,6 +19,7 @@ pub const LIBRARY: Library = Library {
     text: "<variable>",
     assign: "const <name> = await <call>;",
     statement: "await <call>;",
+    client_calls: None,
     calls: &[("SET WITH OPTIONS", "set(<key>, <value>, ...options)"), ("HMGET", "hmget(<key>, ...fields)")],
     forms: &[
         ("keys", "redis.<method>(items.map((<binding>) => <key>))"),

@@ -24,6 +24,7 @@ pub const LIBRARY: Library = Library {
     text: "String.valueOf(<variable>)",
     assign: "var <name> = <call>;",
     statement: "<call>;",
+    client_calls: None,
     calls: &[
         ("SET WITH OPTIONS", "set(<key>, <value>, options)"),
     ],

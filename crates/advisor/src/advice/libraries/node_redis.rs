@@ -23,6 +23,7 @@ pub const LIBRARY: Library = Library {
     text: "String(<variable>)",
     assign: "const <name> = await <call>;",
     statement: "await <call>;",
+    client_calls: None,
     calls: &[
         ("SET WITH OPTIONS", "set(<key>, <value>, options)"),
         ("ZADD", "zAdd(<key>, { score: <score>, value: <member> })"),

@@ -40,6 +40,7 @@ pub const LIBRARY: Library = Library {
     text: "<variable>",
     assign: "<name> = <call>;",
     statement: "<call>;",
+    client_calls: None,
     calls: &[
         ("SET WITH OPTIONS", "set(<key>, <value>, $options)"),
         ("LREM", "lrem(<key>, <value>, <count>)"),

@@ -19,6 +19,7 @@ pub const LIBRARY: Library = Library {
     text: "<variable>",
     assign: "<name>, err := <call>",
     statement: "_, err := <call>",
+    client_calls: None,
     calls: &[
         ("SET WITH OPTIONS", r#"<mode>("SET", redis.Args{<key>, <value>}.AddFlat(options)...)"#),
         ("HMGET", r#"<mode>("HMGET", redis.Args{<key>}.AddFlat(fields)...)"#),

@@ -19,6 +19,7 @@ pub const LIBRARY: Library = Library {
     text: "<variable>",
     assign: "<name> = <call>",
     statement: "<call>",
+    client_calls: None,
     calls: &[
         ("DEL", "delete(<key>)"),
         ("ZADD", "zadd(<key>, {<member>: <score>})"),

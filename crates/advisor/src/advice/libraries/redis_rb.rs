@@ -19,6 +19,7 @@ pub const LIBRARY: Library = Library {
     text: "<variable>",
     assign: "<name> = <call>",
     statement: "<call>",
+    client_calls: None,
     calls: &[("SET WITH OPTIONS", "set(<key>, <value>, **options)"), ("HMGET", "hmget(<key>, *fields)")],
     forms: &[
         ("MGET", "redis.mget(items.map { |<binding>| <key> })"),
