@@ -11,6 +11,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 JARS = HERE.parent.parent / ".cache/java-cluster"
+REDISSON = HERE.parent.parent / ".cache/redisson"
 # Types of the application's variables; all others are strings.
 NUMBERS = {"n", "n2", "offset", "bit", "start", "stop", "index", "count", "cursor", "amount", "min", "max", "database", "timestamp"}
 TIMES = {"seconds", "milliseconds"}
@@ -28,9 +29,13 @@ DEMANDED = {
     ("Java", "HINCRBYFLOAT", "amount"): "double",
     ("Java with Spring Data Redis", "SETBIT", "bit"): "boolean", ("Java with Spring Data Redis", "ZINCRBY", "amount"): "double",
     ("Java with Spring Data Redis", "INCRBYFLOAT", "amount"): "double", ("Java with Spring Data Redis", "HINCRBYFLOAT", "amount"): "double",
+    ("Java with Redisson", "XLEN", "lastId"): "StreamMessageId",
     ("Java with Lettuce", "SETBIT", "bit"): "int", ("Java with Lettuce", "BITPOS", "bit"): "boolean", ("Java with Lettuce", "MOVE", "database"): "int",
 }  # fmt: skip
-TYPES = {"Go": ("int64", "float64", "time.Duration", "string"), "Go with Redigo": ("int64", "float64", "int64", "string"), "Java": ("long", "double", "long", "String")}
+TYPES = {
+    "Go": ("int64", "float64", "time.Duration", "string"), "Go with Redigo": ("int64", "float64", "int64", "string"), "Java": ("long", "double", "long", "String"),
+    "Java with Redisson": ("int", "double", "long", "String"),
+}
 # Each library of Go: its package, and the application's objects.
 GO = {
     "Go": (
@@ -109,6 +114,25 @@ static MessageListener listener;
 """,
         ("StringRedisTemplate", "redis"),
         "String[]",
+    ),
+    "Java with Redisson": (
+        """import java.time.Duration;
+import java.util.concurrent.TimeUnit;
+import org.redisson.Redisson;
+import org.redisson.api.*;
+import org.redisson.api.queue.*;
+import org.redisson.api.stream.*;
+import org.redisson.client.codec.*;
+import org.redisson.config.*;
+""",
+        """static Config config;
+static Duration timeToLive;
+static GeoEntry[] places;
+static Map<String, Double> scores;
+static void changed() {}
+""",
+        ("RedissonClient", "redisson"),
+        "StreamMessageId[]",
     ),
 }
 
@@ -256,7 +280,8 @@ def compile_java(snippets):
             source, lines = java_source(language, name, of[language])
             (pathlib.Path(directory) / f"{name}.java").write_text(source)
             starts[name] = lines
-        build = ["javac", "-Xmaxerrs", "10000", "-proc:none", "-cp", f"{JARS}/*", "-d", directory, *pathlib.Path(directory).glob("*.java")]
+        jars = f"{JARS}/*:{REDISSON}/*"
+        build = ["javac", "-Xmaxerrs", "10000", "-proc:none", "-cp", jars, "-d", directory, *pathlib.Path(directory).glob("*.java")]
         said = subprocess.run(build, capture_output=True, text=True).stderr
     # The name of an unknown symbol is in another line.
     said = re.sub(r"(error: cannot find symbol)\n.*\n.*\n\s*symbol: *(.*)", r"\1 \2", said)

@@ -317,9 +317,9 @@ pub struct Site<'s> {
 }
 
 impl Site<'_> {
-    /// Returns a call of a command; `key` is an expression, empty for a command without a key.
+    /// Returns a call of a command; `key` is an expression, that of an empty text for a command without a key.
     pub fn call(&self, command: &str, key: &str) -> String {
-        let call = find(command, !key.is_empty());
+        let call = find(command, has_key(key));
         let library = self.library;
         let client_calls = library.client_calls.filter(|_| !self.is_queued);
         let text = if let Some(template) = find_in(client_calls.unwrap_or(library.calls), command) {
@@ -367,7 +367,7 @@ impl Site<'_> {
             word if is_variable(word) => self.variable(word),
             literal => format!("\"{literal}\""),
         };
-        words.filter(|word| *word != "KEY" || !key.is_empty()).map(text).collect()
+        words.map(text).collect()
     }
 
     /// Returns the call of a command that the library may have no method for.
@@ -376,10 +376,24 @@ impl Site<'_> {
         let arguments: String = all.iter().map(|text| format!(", {text}")).collect();
         let added = all.iter().map(|text| format!(".add({text})")).collect();
         let form = if self.is_queued { 1 + usize::from(all.is_empty()) } else { 0 };
-        let holes =
-            [("mode", self.mode()), ("command", command.to_owned()), ("arguments", arguments), ("added", added)];
+        let (lua, passed) = in_script(command, has_key(key), 0, None);
+        let passed = passed.iter().map(|name| format!(", {}", text_of(self.library, &self.variable(name)))).collect();
+        let holes = [
+            ("mode", self.mode()),
+            ("command", command.to_owned()),
+            ("arguments", arguments),
+            ("added", added),
+            ("key", if lua.contains("KEYS") { key.to_owned() } else { String::new() }),
+            ("lua", lua),
+            ("passed", passed),
+        ];
         fill(self.library.by_name[form], &holes)
     }
+}
+
+/// True if the expression of a key is not an empty text.
+fn has_key(key: &str) -> bool {
+    key != "\"\""
 }
 
 /// Returns a variable's value as text.
@@ -389,9 +403,9 @@ pub fn text_of(library: &Library, variable: &str) -> String {
 
 /// Returns the arguments of a command inside a script, and the expressions to pass as ARGV. `taken` expressions precede
 /// them; `computed` stands for the command's value.
-pub fn in_script(command: &str, taken: usize, computed: Option<&str>) -> (String, Vec<&'static str>) {
+pub fn in_script(command: &str, has_key: bool, taken: usize, computed: Option<&str>) -> (String, Vec<&'static str>) {
     let (mut text, mut passed) = (format!("'{}'", name(command)), Vec::new());
-    for word in find(command, true).arguments.split(' ').filter(|word| !word.is_empty()) {
+    for word in find(command, has_key).arguments.split(' ').filter(|word| !word.is_empty()) {
         text += ", ";
         match (word, computed) {
             ("KEY", _) => text += "KEYS[1]",

@@ -332,8 +332,8 @@ impl Writer<'_> {
     /// One script.
     fn script(&self) -> Vec<String> {
         let write = self.finding.steps.get(1).map_or("SET", |step| &step.command);
-        let (read, mut passed) = calls::in_script(self.command(), 0, None);
-        let (write, more) = calls::in_script(write, passed.len(), Some("updated"));
+        let (read, mut passed) = calls::in_script(self.command(), true, 0, None);
+        let (write, more) = calls::in_script(write, true, passed.len(), Some("updated"));
         passed.extend(more);
         let body = [
             format!("local value = redis.call({read})"),

@@ -1,7 +1,7 @@
 //! The languages of the code, each with a client library.
 
 use super::libraries::{
-    go_redis, ioredis, jedis, lettuce, node_redis, phpredis, predis, redigo, redis_py, redis_rb, spring,
+    go_redis, ioredis, jedis, lettuce, node_redis, phpredis, predis, redigo, redis_py, redis_rb, redisson, spring,
 };
 use super::library::Library;
 
@@ -30,11 +30,13 @@ pub enum Language {
     Redigo,
     /// Spring Data Redis.
     Spring,
+    /// Redisson.
+    Redisson,
 }
 
 impl Language {
     /// All languages.
-    pub const ALL: [Language; 11] = [
+    pub const ALL: [Language; 12] = [
         Language::Ruby,
         Language::Python,
         Language::JavaScript,
@@ -46,6 +48,7 @@ impl Language {
         Language::Predis,
         Language::Redigo,
         Language::Spring,
+        Language::Redisson,
     ];
 
     /// Returns the table of the library.
@@ -62,6 +65,7 @@ impl Language {
             Language::Predis => &predis::LIBRARY,
             Language::Redigo => &redigo::LIBRARY,
             Language::Spring => &spring::LIBRARY,
+            Language::Redisson => &redisson::LIBRARY,
         }
     }
 
@@ -86,7 +90,7 @@ impl Language {
     /// The client library's name.
     #[must_use]
     pub fn library(self) -> &'static str {
-        self.table().name
+        self.table().library
     }
 
     /// Returns the language of a library; `library` is a name and version from CLIENT SETINFO. A library without code of

@@ -10,4 +10,5 @@ pub mod predis;
 pub mod redigo;
 pub mod redis_py;
 pub mod redis_rb;
+pub mod redisson;
 pub mod spring;

@@ -12,7 +12,7 @@ pub struct Library {
     /// The short name for command lines and style sheets.
     pub option: &'static str,
     /// The library's name.
-    pub name: &'static str,
+    pub library: &'static str,
     /// Parts of the names in CLIENT SETINFO, in small letters.
     pub identities: &'static [&'static str],
     /// The language.
@@ -27,7 +27,8 @@ pub struct Library {
     /// The names of methods.
     pub naming: Naming,
     /// The call of a command without a method: of the client, in a pipeline, and in a pipeline without arguments. Holes:
-    /// `mode`, `command`, `arguments` (each after a comma), `added` (each in a call of `add`).
+    /// `mode`, `command`, `arguments` (each after a comma), `added` (each in a call of `add`),
+    /// `key`, and for a call in a script `lua` and `passed` (each after a comma).
     pub by_name: [&'static str; 3],
     /// A call in a pipeline, as a statement; holes: `call`, and `replies`, the name of the replies.
     pub queued: &'static str,

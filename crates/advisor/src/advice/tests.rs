@@ -198,10 +198,42 @@ fn each_library_of_a_language_has_calls_of_its_own() {
          var pipe = new DefaultStringRedisConnection(connection);\n  for (var item : items) {\n    \
          pipe.zScore(\"board:\" + item.n(), item.member());\n  }\n  return null;\n});",
     );
+    check(
+        &finding,
+        Language::Redisson,
+        "var pipe = redisson.createBatch();\nfor (var item : items) {\n  pipe.<String>getScoredSortedSet(\"board:\" + \
+         item.n()).getScoreAsync(item.member());\n}\nvar replies = pipe.execute().getResponses();",
+    );
     let php = "$pipe = $redis->pipeline();\nforeach ($items as [$n, $member]) {\n  \
                $pipe->zscore(\"board:{$n}\", $member);\n}\n$replies = $pipe->";
     check(&finding, Language::Php, &format!("{php}exec();"));
     check(&finding, Language::Predis, &format!("{php}execute();"));
+}
+
+/// A library sends a command that it does not know by its name. Redisson can do so in a script only.
+#[test]
+fn a_command_without_a_method_is_sent_by_name() {
+    let code = |steps: &str, language| code::code(language, Remedy::Pipeline, &finding(Kind::Loop, &[steps], false));
+    let with_key = [
+        (Language::Python, "pipe.execute_command(\"OTHER\", f\"a:{n}\", argument)"),
+        (Language::Lettuce, ".add(\"a:\" + item.n()).add(String.valueOf(item.argument())))"),
+        (Language::Predis, "$pipe->executeCommand(RawCommand::create(\"OTHER\", \"a:{$n}\", $argument));"),
+        (
+            Language::Redisson,
+            "\"return redis.call('OTHER', KEYS[1], ARGV[1])\", RScript.ReturnType.VALUE, List.of(\"a:\"",
+        ),
+    ];
+    for (language, call) in with_key {
+        assert!(code("OTHER a:<n>", language).contains(call), "{}", code("OTHER a:<n>", language));
+    }
+    let keyless = [
+        (Language::Python, "pipe.execute_command(\"OTHER\", argument)"),
+        (Language::Redigo, "conn.Send(\"OTHER\", argument)"),
+        (Language::Redisson, "\"return redis.call('OTHER', ARGV[1])\", RScript.ReturnType.VALUE, List.of(), argument)"),
+    ];
+    for (language, call) in keyless {
+        assert!(code("OTHER", language).contains(call), "{}", code("OTHER", language));
+    }
 }
 
 /// Commands that findings may have; the libraries don't know some of them.

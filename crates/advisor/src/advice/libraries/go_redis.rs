@@ -6,7 +6,7 @@ use crate::advice::syntax::Syntax;
 pub const LIBRARY: Library = Library {
     language: "Go",
     option: "go",
-    name: "go-redis",
+    library: "go-redis",
     identities: &["go-redis"],
     syntax: Syntax::Go,
     client: "rdb.",

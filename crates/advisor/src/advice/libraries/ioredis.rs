@@ -6,7 +6,7 @@ use crate::advice::syntax::Syntax;
 pub const LIBRARY: Library = Library {
     language: "JavaScript",
     option: "javascript",
-    name: "ioredis",
+    library: "ioredis",
     identities: &["ioredis", "iovalkey", "bullmq"],
     syntax: Syntax::JavaScript,
     client: "redis.",

@@ -6,7 +6,7 @@ use crate::advice::syntax::Syntax;
 pub const LIBRARY: Library = Library {
     language: "Java",
     option: "java",
-    name: "Jedis",
+    library: "Jedis",
     identities: &["jedis"],
     syntax: Syntax::Java,
     client: "jedis.",

@@ -8,7 +8,7 @@ const BY_NAME: &str = r#"dispatch(() -> "<command>".getBytes(), new ObjectOutput
 pub const LIBRARY: Library = Library {
     language: "Java with Lettuce",
     option: "lettuce",
-    name: "Lettuce",
+    library: "Lettuce",
     identities: &["lettuce"],
     syntax: Syntax::Java,
     client: "redis.",

@@ -6,7 +6,7 @@ use crate::advice::syntax::Syntax;
 pub const LIBRARY: Library = Library {
     language: "JavaScript with node-redis",
     option: "node-redis",
-    name: "node-redis",
+    library: "node-redis",
     identities: &["node-redis"],
     syntax: Syntax::JavaScript,
     client: "client.",

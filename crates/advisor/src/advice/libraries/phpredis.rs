@@ -27,7 +27,7 @@ const BY_NAME: &[&str] = &[
 pub const LIBRARY: Library = Library {
     language: "PHP",
     option: "php",
-    name: "phpredis",
+    library: "phpredis",
     identities: &["phpredis"],
     syntax: Syntax::Php,
     client: "$redis->",

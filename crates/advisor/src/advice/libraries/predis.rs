@@ -36,7 +36,7 @@ const BY_NAME: &[&str] = &[
 pub const LIBRARY: Library = Library {
     language: "PHP with Predis",
     option: "predis",
-    name: "Predis",
+    library: "Predis",
     identities: &["predis"],
     syntax: Syntax::Php,
     client: "$redis->",

@@ -6,7 +6,7 @@ use crate::advice::syntax::Syntax;
 pub const LIBRARY: Library = Library {
     language: "Go with Redigo",
     option: "redigo",
-    name: "Redigo",
+    library: "Redigo",
     identities: &["redigo"],
     syntax: Syntax::Go,
     client: "conn.",

@@ -6,7 +6,7 @@ use crate::advice::syntax::Syntax;
 pub const LIBRARY: Library = Library {
     language: "Python",
     option: "python",
-    name: "redis-py",
+    library: "redis-py",
     identities: &["redis-py", "valkey-py"],
     syntax: Syntax::Python,
     client: "r.",

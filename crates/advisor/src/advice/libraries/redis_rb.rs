@@ -6,7 +6,7 @@ use crate::advice::syntax::Syntax;
 pub const LIBRARY: Library = Library {
     language: "Ruby",
     option: "ruby",
-    name: "redis-rb",
+    library: "redis-rb",
     identities: &["redis-rb", "redis-client", "sidekiq"],
     syntax: Syntax::Ruby,
     client: "redis.",

@@ -28,7 +28,7 @@ const OPERATIONS: &[(&str, &str)] = &[
 pub const LIBRARY: Library = Library {
     language: "Java with Spring Data Redis",
     option: "spring",
-    name: "Spring Data Redis",
+    library: "Spring Data Redis",
     identities: &["spring-data-redis"],
     syntax: Syntax::Java,
     client: "redis.",
