@@ -85,6 +85,16 @@ def bound(code, name="items"):
     return [["m", 1.5], ["k", 2.5]]
 
 
+def django_cache(url):
+    """Django's cache."""
+    from django.conf import settings
+    from django.core.cache import caches
+
+    if not settings.configured:
+        settings.configure(CACHES={"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": url}})
+    return caches["default"]
+
+
 class Told(Exception):
     """A notification arrived."""
 
@@ -99,6 +109,8 @@ def run_python(code, url):
     names = VALUES | LISTS | {"items": items, "changes": bound(code, "changes"), "all": items, "options": {"ex": 60}, "URL": url, "r": r, "redis": redis, "changed": changed}
     if items is None:
         names["fields"] = {"f": "1"}
+    if "cache." in code:
+        names |= {"cache": django_cache(url), "timeout": 60}
     names["use"] = lambda element: element
     names["batched"] = lambda values, count: [values[at : at + count] for at in range(0, len(values), count)]
     try:

@@ -4,13 +4,17 @@
 use super::calls::Site;
 use super::library::{Hole, Library, fill};
 use super::syntax::variables;
-use super::{Language, Remedy, calls, stages};
+use super::{Language, Remedy, calls, is_of_sidekiq, stages};
+use crate::catalogue::SET_WITH_OPTIONS;
 use crate::findings::{Finding, FindingStep};
 use crate::loops::CHUNK;
 
 /// Returns the code of a remedy. It ends with a line end.
 pub fn code(language: Language, remedy: Remedy, finding: &Finding) -> String {
     let writer = Writer { library: language.table(), finding };
+    if let Some(lines) = writer.of_framework(remedy) {
+        return lines.join("\n") + "\n";
+    }
     let lines = match remedy {
         Remedy::ManyKeys(command) => writer.many_keys(command),
         Remedy::ManyMembers(command) => writer.many_members(command),
@@ -39,6 +43,10 @@ pub fn code(language: Language, remedy: Remedy, finding: &Finding) -> String {
     lines.join("\n") + "\n"
 }
 
+/// The beginning of the keys of Django's cache: a prefix, which is mostly empty, and the version.
+const DJANGO_PREFIX: &str = ":<n>:";
+/// The comment of a read that is made once.
+const ONCE: &str = "once, before the loop; keep the answer";
 /// The name of a pipeline's replies.
 const REPLIES: &str = "replies";
 
@@ -144,6 +152,32 @@ impl Writer<'_> {
             lines.push(fill(template, &[("name", name), ("call", call)]));
         }
         lines
+    }
+
+    /// The call of a framework, if the keys show the framework and the library has a template for it.
+    fn of_framework(&self, remedy: Remedy) -> Option<Vec<String>> {
+        if is_of_sidekiq(self.finding) {
+            let name = (remedy == Remedy::LargerPipelines).then_some("sidekiq")?;
+            return self.library.form(&[name]).map(|_| self.block(name));
+        }
+        let key = self.pattern().strip_prefix(DJANGO_PREFIX)?;
+        let (name, reply) = match (remedy, self.command()) {
+            (Remedy::ManyKeys("MGET"), _) => ("django get_many", Some("values")),
+            (Remedy::ManyKeys("MSET"), _) | (Remedy::Pipeline, SET_WITH_OPTIONS) => ("django set_many", None),
+            (Remedy::ManyKeys("DEL"), _) => ("django delete_many", None),
+            (Remedy::AskOnce, "GET") => ("django get", Some("value")),
+            _ => return None,
+        };
+        self.library.form(&[name])?;
+        let mut names = variables(key);
+        names.extend((name == "django set_many").then(|| "value".to_owned()));
+        let syntax = self.library.syntax;
+        let holes = [("key", syntax.key(key, names.len() > 1)), ("binding", syntax.binding(&names))];
+        let mut lines = self.finish(self.form(&[name], &holes), reply);
+        if remedy == Remedy::AskOnce {
+            lines.insert(0, self.comment(ONCE));
+        }
+        Some(lines)
     }
 
     /// MGET, MSET, DEL and other commands with many keys.
@@ -316,7 +350,7 @@ impl Writer<'_> {
             Some(argument) if !is_one_key => {
                 format!("once for each {argument}, with any of its keys; keep the answer")
             }
-            _ => "once, before the loop; keep the answer".to_owned(),
+            _ => ONCE.to_owned(),
         };
         let mut lines = self.finish(vec![self.call(self.command())], Some("value"));
         lines.insert(0, self.comment(&comment));

@@ -24,15 +24,17 @@ fn finding(kind: Kind, steps: &[&str], one_key: bool) -> Finding {
 }
 
 fn check(finding: &Finding, language: Language, expected: &str) {
-    let advice = advice(finding);
-    let (_, code) = advice.code.iter().find(|(known, _)| *known == language).unwrap();
-    assert_eq!(code.trim_end(), expected);
+    assert_eq!(super::code(finding, language).trim_end(), expected);
 }
 
 #[test]
 fn a_loop_of_gets_is_one_mget() {
     let finding = finding(Kind::Loop, &["GET user:<n>:name"], false);
-    check(&finding, Language::Ruby, r##"values = redis.mget(items.map { |n| "user:#{n}:name" })"##);
+    check(
+        &finding,
+        Language::Ruby,
+        "# a Rails cache packs its values: Rails.cache.read_multi(*names)\nvalues = redis.mget(items.map { |n| \"user:#{n}:name\" })",
+    );
     check(&finding, Language::Python, r#"values = r.mget([f"user:{n}:name" for n in items])"#);
     check(&finding, Language::JavaScript, r#"const values = await redis.mget(items.map((n) => `user:${n}:name`));"#);
     check(
@@ -210,6 +212,32 @@ fn each_library_of_a_language_has_calls_of_its_own() {
     check(&finding, Language::Predis, &format!("{php}execute();"));
 }
 
+/// Keys of Django's cache begin with the version, and Sidekiq has a set of queues.
+#[test]
+fn a_framework_has_calls_of_its_own() {
+    let cache = |kind, step: &str| finding(kind, &[step], false);
+    let python = Language::Python;
+    check(&cache(Kind::Loop, "GET :<n>:page:<n>"), python, "values = cache.get_many([f\"page:{n}\" for n in items])");
+    check(
+        &cache(Kind::Loop, "SET :<n>:page:<n>"),
+        python,
+        "cache.set_many({f\"page:{n}\": value for n, value in items}, timeout)",
+    );
+    check(&cache(Kind::Loop, "DEL :<n>:page:<n>"), python, "cache.delete_many([f\"page:{n}\" for n in items])");
+    check(
+        &cache(Kind::RepeatedRead, "GET :<n>:flag"),
+        python,
+        "# once, before the loop; keep the answer\nvalue = cache.get(\"flag\")",
+    );
+    check(
+        &cache(Kind::SmallPipelines, "SADD queues"),
+        Language::Ruby,
+        "# Job: the class of the jobs; item: the argument of a job\nJob.perform_bulk(items.map { |item| [item] })",
+    );
+    let code = super::code(&cache(Kind::Loop, "GET :<n>:page:<n>"), Language::Ruby);
+    assert!(code.contains("redis.mget(items.map { |n, n2| \":#{n}:page:#{n2}\" })"), "{code}");
+}
+
 /// A library sends a command that it does not know by its name. Redisson can do so in a script only.
 #[test]
 fn a_command_without_a_method_is_sent_by_name() {
@@ -275,10 +303,12 @@ fn every_finding_has_code_in_every_language() {
                     let text = format!("{command}{pattern}");
                     let pair = kind == Kind::ReadComputeWrite || kind == Kind::InterleavedLoop;
                     let steps = if pair { vec![&*text, "SET a:<n>"] } else { vec![&*text] };
-                    let advice = advice(&finding(kind, &steps, one_key));
+                    let finding = finding(kind, &steps, one_key);
+                    let advice = advice(&finding);
                     assert!(!advice.seen.is_empty() && !advice.remedy.is_empty());
-                    for (language, code) in &advice.code {
-                        assert!(balanced(code), "{kind:?} {text} {language:?}:\n{code}");
+                    for language in Language::ALL {
+                        let code = super::code(&finding, language);
+                        assert!(balanced(&code), "{kind:?} {text} {language:?}:\n{code}");
                         assert!(
                             !code.contains("(, ") && !code.contains(", )"),
                             "{kind:?} {text} {language:?}:\n{code}"

@@ -7,7 +7,7 @@
 use std::fmt::{self, Display, Write};
 
 use super::{bytes, count, duration, id, origin, shown};
-use crate::advice::{Language, advice};
+use crate::advice::{self, Language};
 use crate::findings::{Confidence, Finding, Findings, Group};
 
 const STYLE: &str = include_str!("style.css");
@@ -223,7 +223,7 @@ fn doubt(confidence: Confidence) -> Option<&'static str> {
 
 fn finding(page: &mut String, number: usize, group: &Group) {
     let finding = &group.total;
-    let (advice, confidence) = (advice(finding), finding.sums.confidence());
+    let (advised, confidence) = (advice::advice(finding), finding.sums.confidence());
     let lost = if finding.lost_ns() > 0 { duration(finding.lost_ns()) } else { String::new() };
     let _ = write!(
         page,
@@ -233,21 +233,21 @@ fn finding(page: &mut String, number: usize, group: &Group) {
         finding.kind.name(),
         Escaped(&lost),
         confidence.name(),
-        Escaped(&advice.seen),
-        Escaped(&advice.remedy)
+        Escaped(&advised.seen),
+        Escaped(&advised.remedy)
     );
     if let Some(doubt) = doubt(confidence) {
         let _ = writeln!(page, "<p class=\"quiet\">{doubt}</p>");
     }
     figures(page, group);
-    for (language, code) in &advice.code {
+    for language in Language::ALL {
         let _ = writeln!(
             page,
             "<div class=\"block {}\"><span>{}, {}</span><pre><code>{}</code></pre></div>",
             language.option(),
             language.name(),
             Escaped(language.library()),
-            Escaped(code)
+            Escaped(&advice::code(finding, language))
         );
     }
     page.push_str("</article>\n");

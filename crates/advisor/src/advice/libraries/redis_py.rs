@@ -1,4 +1,4 @@
-//! redis-py, and its fork valkey-py.
+//! redis-py, and its fork valkey-py. Keys of Django's cache get calls of the cache, which packs its values.
 
 use crate::advice::library::{Library, Naming};
 use crate::advice::syntax::Syntax;
@@ -26,6 +26,10 @@ pub const LIBRARY: Library = Library {
         ("SET WITH OPTIONS", "set(<key>, <value>, **options)"),
     ],
     forms: &[
+        ("django get_many", "cache.get_many([<key> for <binding> in items])"),
+        ("django set_many", "cache.set_many({<key>: value for <binding> in items}, timeout)"),
+        ("django delete_many", "cache.delete_many([<key> for <binding> in items])"),
+        ("django get", "cache.get(<key>)"),
         ("MGET", "r.mget([<key> for <binding> in items])"),
         ("DEL", "r.delete(*[<key> for <binding> in items])"),
         ("keys", "r.<method>(*[<key> for <binding> in items])"),

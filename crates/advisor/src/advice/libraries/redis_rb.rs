@@ -1,4 +1,4 @@
-//! redis-rb.
+//! redis-rb. Sidekiq's queues get Sidekiq's call.
 
 use crate::advice::library::{Library, Naming};
 use crate::advice::syntax::Syntax;
@@ -22,7 +22,15 @@ pub const LIBRARY: Library = Library {
     client_calls: None,
     calls: &[("SET WITH OPTIONS", "set(<key>, <value>, **options)"), ("HMGET", "hmget(<key>, *fields)")],
     forms: &[
-        ("MGET", "redis.mget(items.map { |<binding>| <key> })"),
+        (
+            "sidekiq",
+            "# Job: the class of the jobs; item: the argument of a job
+Job.perform_bulk(items.map { |item| [item] })",
+        ),
+        (
+            "MGET",
+            "# a Rails cache packs its values: Rails.cache.read_multi(*names)\nredis.mget(items.map { |<binding>| <key> })",
+        ),
         ("keys", "redis.<method>(*items.map { |<binding>| <key> })"),
         ("MSET", "redis.mset(*items.flat_map { |<binding>| [<key>, <value>] })"),
         ("members", "redis.<method>(<key>, members)"),
