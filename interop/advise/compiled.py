@@ -107,6 +107,8 @@ import org.springframework.data.redis.listener.*;
         """static final String host = "localhost";
 static final int port = 6379;
 static Expiration expiration;
+static ReturnType returnType;
+static Class<?> resultType;
 static Map<String, Point> places;
 static Set<ZSetOperations.TypedTuple<String>> scores;
 static RedisMessageListenerContainer listeners;

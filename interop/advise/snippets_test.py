@@ -160,7 +160,7 @@ def run_other(program, all_of, url):
 def main():
     all_of = snippets()
     compilers = {"Go": compiled.compile_go} if shutil.which("go") else {}
-    if shutil.which("javac") and compiled.JARS.exists():
+    if shutil.which("javac") and compiled.JARS.exists() and compiled.REDISSON.exists():
         compilers["Java"] = compiled.compile_java
     chosen = sys.argv[1:] or ["Python", "Ruby", "JavaScript", NODE_REDIS, "PHP", "PHP with Predis", *compilers]
     wrong = count = 0

@@ -326,6 +326,7 @@ impl Site<'_> {
             let words = call.arguments.split(' ').filter(|word| is_variable(word));
             let mut holes: Vec<Hole<'_>> = words.map(|word| (word, self.variable(word))).collect();
             holes.extend([("key", key.to_owned()), ("mode", self.mode())]);
+            holes.extend(self.in_script(name(command), key));
             fill(template, &holes)
         } else if let Some(method) = self.method(call).filter(|_| client_calls.is_none()) {
             let arguments = self.arguments(call, key, false).join(", ");
@@ -376,18 +377,18 @@ impl Site<'_> {
         let arguments: String = all.iter().map(|text| format!(", {text}")).collect();
         let added = all.iter().map(|text| format!(".add({text})")).collect();
         let form = if self.is_queued { 1 + usize::from(all.is_empty()) } else { 0 };
+        let mut holes =
+            vec![("mode", self.mode()), ("command", command.to_owned()), ("arguments", arguments), ("added", added)];
+        holes.extend(self.in_script(command, key));
+        fill(self.library.by_name[form], &holes)
+    }
+
+    /// Returns the holes of a call in a script.
+    fn in_script(&self, command: &str, key: &str) -> [Hole<'static>; 3] {
         let (lua, passed) = in_script(command, has_key(key), 0, None);
         let passed = passed.iter().map(|name| format!(", {}", text_of(self.library, &self.variable(name)))).collect();
-        let holes = [
-            ("mode", self.mode()),
-            ("command", command.to_owned()),
-            ("arguments", arguments),
-            ("added", added),
-            ("key", if lua.contains("KEYS") { key.to_owned() } else { String::new() }),
-            ("lua", lua),
-            ("passed", passed),
-        ];
-        fill(self.library.by_name[form], &holes)
+        let key = if lua.contains("KEYS") { key.to_owned() } else { String::new() };
+        [("key", key), ("lua", lua), ("passed", passed)]
     }
 }
 

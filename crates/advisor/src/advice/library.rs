@@ -39,7 +39,8 @@ pub struct Library {
     pub statement: &'static str,
     /// All calls outside a pipeline that have methods, if they differ from those in a pipeline; holes as in `calls`.
     pub client_calls: Option<&'static [(&'static str, &'static str)]>,
-    /// The calls whose arguments differ in form from the command's; holes: the command's variables, `key` and `mode`.
+    /// The calls whose arguments differ in form from the command's; holes: the command's variables, and
+    /// `key`, `mode`, `lua` and `passed`.
     pub calls: &'static [(&'static str, &'static str)],
     /// The remedies by command, or by the names in [`super::code`].
     pub forms: &'static [(&'static str, &'static str)],

@@ -3,7 +3,8 @@
 use crate::advice::library::{Library, Naming};
 use crate::advice::syntax::Syntax;
 
-const BY_NAME: &str = r#"dispatch(() -> "<command>".getBytes(), new ObjectOutput<>(StringCodec.UTF8), new CommandArgs<>(StringCodec.UTF8)<added>)"#;
+/// A nested output takes any reply, and holds a list.
+const BY_NAME: &str = r#"dispatch(() -> "<command>".getBytes(), new NestedMultiOutput<>(StringCodec.UTF8), new CommandArgs<>(StringCodec.UTF8)<added>)"#;
 
 pub const LIBRARY: Library = Library {
     language: "Java with Lettuce",
@@ -59,17 +60,17 @@ redis.xack(<key>, group, messages.stream().map(StreamMessage::getId).toArray(Str
             "var script = \"\"\"
   <body>
   \"\"\";
-redis.eval(script, ScriptOutputType.OBJECT, new String[] {<key>}<arguments>);",
+redis.eval(script, ScriptOutputType.MULTI, new String[] {<key>}<arguments>);",
         ),
         (
             "script hash",
             "var sha = redis.scriptLoad(SCRIPT); // once
-redis.evalsha(sha, ScriptOutputType.OBJECT, <key>);",
+redis.evalsha(sha, ScriptOutputType.MULTI, <key>);",
         ),
         (
             "script arguments",
             "var sha = redis.scriptLoad(SCRIPT); // once
-redis.evalsha(sha, ScriptOutputType.OBJECT, new String[] {<key>}, value);",
+redis.evalsha(sha, ScriptOutputType.MULTI, new String[] {<key>}, value);",
         ),
         ("told", "pubsub.addListener(listener);\npubsub.sync().subscribe(<key>);"),
         (

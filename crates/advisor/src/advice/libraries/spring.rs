@@ -5,6 +5,10 @@ use crate::advice::syntax::Syntax;
 
 const BY_NAME: &str = r#"execute("<command>"<arguments>)"#;
 
+/// Above Lettuce, a command by its name has a text as its reply. Other replies need a script.
+const LIST: &str = r#"eval("return redis.call(<lua>)", ReturnType.MULTI, 1, <key><passed>)"#;
+const NUMBER: &str = r#"eval("return redis.call(<lua>)", ReturnType.INTEGER, 1, <key><passed>)"#;
+
 /// Calls of the template. Those of a connection are for pipelines.
 const OPERATIONS: &[(&str, &str)] = &[
     ("GET", "opsForValue().get(<key>)"),
@@ -51,7 +55,37 @@ pub const LIBRARY: Library = Library {
         ("PTTL", "pTtl(<key>)"),
         ("HMGET", "hMGet(<key>, fields)"),
         ("DUMP", r#"execute("DUMP", <key>)"#),
-        ("SPUBLISH", r#"execute("SPUBLISH", <key>, <message>)"#),
+        ("MGET", "mGet(<key>)"),
+        ("TIME", "time()"),
+        ("SMISMEMBER", "sMIsMember(<key>, <member>)"),
+        ("ZMSCORE", "zMScore(<key>, <member>)"),
+        ("PFMERGE", "pfMerge(<key>, <source>)"),
+        ("GEOADD", "geoAdd(<key>, new Point(<longitude>, <latitude>), <member>)"),
+        ("GEOPOS", "geoPos(<key>, <member>)"),
+        ("EVAL", "eval(script, returnType, 1, <key>, <argument>)"),
+        ("EVAL_RO", "eval(script, returnType, 1, <key>, <argument>)"),
+        ("EVALSHA", "evalSha(sha, returnType, 1, <key>, <argument>)"),
+        ("EVALSHA_RO", "evalSha(sha, returnType, 1, <key>, <argument>)"),
+        ("BITFIELD", LIST),
+        ("BITFIELD_RO", LIST),
+        ("GEOSEARCH", LIST),
+        ("HSCAN", LIST),
+        ("LMPOP", LIST),
+        ("SORT_RO", LIST),
+        ("SSCAN", LIST),
+        ("XINFO", LIST),
+        ("XPENDING", LIST),
+        ("XRANGE", LIST),
+        ("XREAD", LIST),
+        ("XREVRANGE", LIST),
+        ("ZMPOP", LIST),
+        ("ZRANGEBYLEX", LIST),
+        ("ZSCAN", LIST),
+        ("EXPIRETIME", NUMBER),
+        ("PEXPIRETIME", NUMBER),
+        ("SINTERCARD", NUMBER),
+        ("SPUBLISH", NUMBER),
+        ("ZLEXCOUNT", NUMBER),
     ],
     forms: &[
         ("MGET", "redis.opsForValue().multiGet(items.stream().map(<binding> -> <key>).toList())"),
@@ -110,22 +144,22 @@ redis.opsForStream().acknowledge(<key>, group, messages.stream().map(message -> 
         ),
         (
             "script",
-            "// Long, if the last command replies with a number
+            "// resultType: Long.class if the last command replies with a number, otherwise String.class
 var script = RedisScript.of(\"\"\"
   <body>
-  \"\"\", String.class);
+  \"\"\", resultType);
 redis.execute(script, List.of(<key>)<arguments>);",
         ),
         (
             "script hash",
-            "// once; calls use EVALSHA. String, Long or List is the type of the reply
-var script = RedisScript.of(SCRIPT, String.class);
+            "// once; calls use EVALSHA. resultType: String.class, Long.class or List.class
+var script = RedisScript.of(SCRIPT, resultType);
 redis.execute(script, List.of(<key>));",
         ),
         (
             "script arguments",
-            "// once; calls use EVALSHA. String, Long or List is the type of the reply
-var script = RedisScript.of(SCRIPT, String.class);
+            "// once; calls use EVALSHA. resultType: String.class, Long.class or List.class
+var script = RedisScript.of(SCRIPT, resultType);
 redis.execute(script, List.of(<key>), value);",
         ),
         ("told", "listeners.addMessageListener(listener, new ChannelTopic(<key>));"),
