@@ -325,7 +325,7 @@ impl Site<'_> {
         let text = if let Some(template) = find_in(client_calls.unwrap_or(library.calls), command) {
             let words = call.arguments.split(' ').filter(|word| is_variable(word));
             let mut holes: Vec<Hole<'_>> = words.map(|word| (word, self.variable(word))).collect();
-            holes.extend([("key", key.to_owned()), ("mode", self.mode())]);
+            holes.push(("mode", self.mode()));
             holes.extend(self.in_script(name(command), key));
             fill(template, &holes)
         } else if let Some(method) = self.method(call).filter(|_| client_calls.is_none()) {

@@ -264,6 +264,57 @@ fn a_command_without_a_method_is_sent_by_name() {
     }
 }
 
+/// Holes of templates.
+const HOLES: &[&str] = &[
+    "<key>",
+    "<value>",
+    "<method>",
+    "<command>",
+    "<count>",
+    "<binding>",
+    "<group>",
+    "<body>",
+    "<each>",
+    "<replies>",
+    "<name>",
+    "<call>",
+    "<mode>",
+    "<arguments>",
+    "<texts>",
+    "<added>",
+    "<lua>",
+    "<passed>",
+    "<variable>",
+    "<member>",
+    "<score>",
+    "<field>",
+];
+
+/// No library has two templates for one name, a remedy without a template, or a template with a hole that nothing fills.
+#[test]
+fn the_tables_of_the_libraries_are_complete() {
+    for language in Language::ALL {
+        let library = language.table();
+        for table in [library.forms, library.calls, library.client_calls.unwrap_or_default()] {
+            let names: std::collections::HashSet<&str> = table.iter().map(|(name, _)| *name).collect();
+            assert_eq!(names.len(), table.len(), "{language:?} has two templates for a name");
+        }
+        for kind in Kind::ALL {
+            for command in commands().into_iter().chain(["XREADGROUP"]) {
+                for one_key in [true, false] {
+                    let (command, pattern) = (command.into(), "a:<uuid>".into());
+                    let first = FindingStep { command, pattern, one_key, depends: false };
+                    let steps = Box::new([first, step("ZADD a:<uuid>", false)]);
+                    let code = super::code(&Finding { steps, ..finding(kind, &[], one_key) }, language);
+                    assert!(!code.trim().is_empty(), "{language:?} {kind:?}");
+                    let unfilled = HOLES.iter().find(|hole| code.contains(**hole));
+                    assert_eq!(unfilled, None, "{language:?} {kind:?}:\n{code}");
+                }
+            }
+        }
+    }
+}
+
 /// Commands that findings may have; the libraries don't know some of them.
 const COMMANDS: &[&str] = &[
     "GET",
