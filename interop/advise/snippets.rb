@@ -3,12 +3,33 @@
 # Runs the advisor's suggestions in Ruby: see snippets_test.py.
 
 require 'json'
+require 'active_support'
+require 'active_support/notifications'
+require 'active_support/cache'
+require 'active_support/cache/redis_cache_store'
 require 'redis'
+require 'sidekiq'
 
 input = JSON.parse($stdin.read)
 CLIENT = Redis.new(url: input['url'])
 
 def use(_element); end
+
+Sidekiq.configure_client { |config| config.redis = { url: input['url'] } }
+
+# The class of the jobs.
+class Job
+  include Sidekiq::Job
+end
+
+# The part of Rails that the code calls.
+module Rails
+  class << self
+    attr_accessor :cache
+  end
+end
+
+Rails.cache = ActiveSupport::Cache::RedisCacheStore.new(url: input['url'])
 
 def run(snippet, input)
   CLIENT.flushall
@@ -32,6 +53,9 @@ def run(snippet, input)
   scope.local_variable_set(:the_script, input['values']['SCRIPT'])
   scope.local_variable_set(:the_url, input['url'])
   scope.eval(code)
+  # The call of a framework in a comment.
+  scope.local_variable_set(:names, %w[a b])
+  code.scan(/^# .*: (Rails\..*)/) { |(call)| scope.eval(call) }
   nil
 rescue Redis::CommandError => e
   e.message

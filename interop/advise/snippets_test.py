@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The code that the advisor suggests runs: each remedy of each command, in Python, Ruby and JavaScript (ioredis and
-node-redis), against a server. The code in Go and Java is compiled (compiled.py).
+"""The code that the advisor suggests runs: each remedy of each command, in Python, Ruby, JavaScript (ioredis and
+node-redis) and PHP (phpredis and Predis), against a server. The code in Go and Java is compiled (compiled.py).
 
     snippets_test.py [LANGUAGE]...
 
@@ -38,6 +38,8 @@ VALUES = {
 }  # fmt: skip
 # Values of variables that are lists.
 LISTS = {"fields": ["f"], "members": ["m", "k"], "entries": ["1-1", "2-1"]}
+# The keys of the patterns with these values.
+KEYS = ["board", "user:7", "u-1", "a:7:w:8", '{q:7}"%$']
 # Errors about data, and not about code.
 FINE = re.compile(
     "no such key|NOSCRIPT|NOGROUP|WRONGTYPE|out of range|Function not found|DUMP payload|is not a(n integer|  ?valid)|could not decode|"
@@ -48,7 +50,7 @@ FINE = re.compile(
 # The variables that a loop over a list binds.
 BINDINGS = [
     r"for \(?(?:const )?\[?([\w, ]+?)\]? (?:in|of) LIST\b", r"LIST\.each do \|([\w, ]+)\|", r"LIST\.(?:flat_)?map \{ \|([\w, ]+)\|",
-    r"LIST\.(?:flatM|m)ap\(\(\[?([\w, ]+)\]?\)",
+    r"foreach \(\$LIST as \[?([\w$, ]+?)\]?\)", r"LIST\.(?:flatM|m)ap\(\(\[?([\w, ]+)\]?\)",
 ]  # fmt: skip
 
 
@@ -73,7 +75,7 @@ def bound(code, name="items"):
     for pattern in BINDINGS:
         found = re.search(pattern.replace("LIST", name), code)
         if found:
-            names = [name.strip() for name in found[1].split(",")]
+            names = [name.strip(" $") for name in found[1].split(",")]
             values = [VALUES.get(name, "x") for name in names]
             return [values if len(names) > 1 else values[0]] * 2
     if "mapping=fields" in code or "hset(" in code.lower() and ", fields)" in code:
@@ -81,6 +83,16 @@ def bound(code, name="items"):
     if "geoadd" in code.lower():
         return [[13.4, 52.5, "m"], [2.3, 48.8, "k"]]
     return [["m", 1.5], ["k", 2.5]]
+
+
+def django_cache(url):
+    """Django's cache."""
+    from django.conf import settings
+    from django.core.cache import caches
+
+    if not settings.configured:
+        settings.configure(CACHES={"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": url}})
+    return caches["default"]
 
 
 class Told(Exception):
@@ -97,6 +109,8 @@ def run_python(code, url):
     names = VALUES | LISTS | {"items": items, "changes": bound(code, "changes"), "all": items, "options": {"ex": 60}, "URL": url, "r": r, "redis": redis, "changed": changed}
     if items is None:
         names["fields"] = {"f": "1"}
+    if "cache." in code:
+        names |= {"cache": django_cache(url), "timeout": 60}
     names["use"] = lambda element: element
     names["batched"] = lambda values, count: [values[at : at + count] for at in range(0, len(values), count)]
     try:
@@ -121,8 +135,7 @@ def fill(client, snippet):
         client.xadd("stream", {"f": "v"})
     if snippet["kind"] != "polling":
         return
-    keys = ["board", "user:7", "u-1", "a:7:w:8", '{q:7}"%$']
-    for key in keys:
+    for key in KEYS:
         if snippet["commands"][0].startswith("Z"):
             client.zadd(key, {"m": 1})
         elif snippet["commands"][0].startswith("X"):
@@ -136,7 +149,7 @@ def run_other(program, all_of, url):
     for snippet in all_of:
         snippet["items"] = bound(snippet["code"])
         snippet["changes"] = bound(snippet["code"], "changes")
-    values = {"values": VALUES, "lists": LISTS, "snippets": all_of, "url": url}
+    values = {"values": VALUES, "lists": LISTS, "keys": KEYS, "snippets": all_of, "url": url}
     ran = subprocess.run(program, input=json.dumps(values), capture_output=True, text=True, timeout=600)
     if ran.returncode:
         raise SystemExit(f"{program} failed:\n{ran.stderr[-3000:]}")
@@ -147,15 +160,16 @@ def run_other(program, all_of, url):
 def main():
     all_of = snippets()
     compilers = {"Go": compiled.compile_go} if shutil.which("go") else {}
-    if shutil.which("javac") and compiled.JARS.exists():
+    if shutil.which("javac") and compiled.JARS.exists() and compiled.REDISSON.exists():
         compilers["Java"] = compiled.compile_java
-    chosen = sys.argv[1:] or ["Python", "Ruby", "JavaScript", NODE_REDIS, *compilers]
+    chosen = sys.argv[1:] or ["Python", "Ruby", "JavaScript", NODE_REDIS, "PHP", "PHP with Predis", *compilers]
     wrong = count = 0
     with Server(os.environ["PENSTOCK_PROGRAM"]) as server:
         url = f"redis://127.0.0.1:{server.port}"
         client = redis.Redis.from_url(url)
         for language in chosen:
-            of_language = [snippet for snippet in all_of if snippet["language"] == language]
+            # A compiler gets the snippets of all libraries of its language.
+            of_language = [s for s in all_of if language in (s["language"], s["language"].split(" with ")[0] if language in compilers else "")]
             if language == "Python":
                 errors = []
                 for snippet in of_language:
@@ -165,9 +179,10 @@ def main():
                 errors = compilers[language](of_language)
             else:
                 # A subscriber waits for ever: its code is only parsed, by the other languages' runs.
-                of_language = [s for s in of_language if s["kind"] != "polling"]
+                of_language = [s for s in of_language if s["kind"] != "polling" or language.startswith("PHP")]
+                php = ["/usr/bin/php", HERE / "snippets.php"]
                 node = ["node", HERE / "snippets.js"]
-                program = {"Ruby": ["/usr/bin/ruby", HERE / "snippets.rb"], "JavaScript": node, NODE_REDIS: node}[language]
+                program = {"Ruby": ["/usr/bin/ruby", HERE / "snippets.rb"], "JavaScript": node, NODE_REDIS: node, "PHP": php, "PHP with Predis": php}[language]
                 errors = run_other(program, of_language, url)
             for snippet, error in zip(of_language, errors):
                 if error:

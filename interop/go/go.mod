@@ -3,6 +3,7 @@ module penstock.example/clients
 go 1.26.0
 
 require (
+	github.com/gomodule/redigo v1.9.3
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
 )

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use advisor::advice::advice;
+use advisor::advice::{Language, code};
 use advisor::client::Client;
 use advisor::findings::{Finding, FindingStep, Kind, Sums};
 use advisor::waits::Waits;
@@ -33,13 +33,13 @@ fn text(text: &str) -> String {
 
 fn print(finding: &Finding) {
     let steps: Vec<String> = finding.steps.iter().map(|step| text(&step.command)).collect();
-    for (language, code) in advice(finding).code {
+    for language in Language::ALL {
         println!(
             "{{\"kind\":{},\"commands\":[{}],\"language\":{},\"code\":{}}}",
             text(finding.kind.name()),
             steps.join(","),
             text(language.name()),
-            text(&code)
+            text(&code(finding, language))
         );
     }
 }
@@ -71,7 +71,18 @@ fn patterns(kind: Kind, command: &str) -> &'static [&'static str] {
     }
 }
 
+/// Prints the code for findings that show a framework.
+fn frameworks() {
+    let of = |kind, command, pattern| print(&finding(kind, vec![step(command, pattern, false, false)]));
+    for command in ["GET", "SET", "SET WITH OPTIONS", "DEL"] {
+        of(Kind::Loop, command, ":<n>:page:<n>");
+    }
+    of(Kind::RepeatedRead, "GET", ":<n>:flag");
+    of(Kind::SmallPipelines, "SADD", "queues");
+}
+
 fn main() {
+    frameworks();
     for kind in Kind::ALL {
         for command in commands(kind) {
             for pattern in patterns(kind, command) {

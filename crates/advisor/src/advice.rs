@@ -1,9 +1,12 @@
-//! The advice on a finding: the remedy in words, and code in five languages with the finding's own commands and key
-//! patterns.
+//! The advice on a finding: the remedy in words, and code for each client library with the finding's own commands and
+//! key patterns.
 
 mod calls;
 mod code;
 mod language;
+mod libraries;
+mod library;
+mod syntax;
 mod words;
 
 pub use language::Language;
@@ -17,8 +20,6 @@ pub struct Advice {
     pub seen: String,
     /// The remedy, in a sentence.
     pub remedy: String,
-    /// The code to write instead, by language.
-    pub code: Vec<(Language, String)>,
 }
 
 /// The remedies.
@@ -70,16 +71,24 @@ pub(crate) enum Remedy {
     Scan(&'static str),
 }
 
+/// The pattern of Sidekiq's set of queues.
+const SIDEKIQ_QUEUES: &str = "queues";
+
+/// True if Sidekiq sent the commands of a finding.
+fn is_of_sidekiq(finding: &Finding) -> bool {
+    finding.steps.iter().any(|step| &*step.pattern == SIDEKIQ_QUEUES)
+}
+
 /// Returns the advice on a finding.
 #[must_use]
 pub fn advice(finding: &Finding) -> Advice {
-    let remedy = remedy(finding);
-    let code = |language| (language, code::code(language, remedy, finding));
-    Advice {
-        seen: words::seen(finding),
-        remedy: words::remedy(remedy, finding),
-        code: Language::ALL.into_iter().map(code).collect(),
-    }
+    Advice { seen: words::seen(finding), remedy: words::remedy(remedy(finding), finding) }
+}
+
+/// Returns the code to write instead. It ends with a line end.
+#[must_use]
+pub fn code(finding: &Finding, language: Language) -> String {
+    code::code(language, remedy(finding), finding)
 }
 
 /// Returns the commands with known arguments, for tests of the code.

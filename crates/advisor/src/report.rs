@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::advice::{Language, advice};
+use crate::advice::{self, Language};
 use crate::findings::{Finding, Findings, Group};
 
 mod html;
@@ -123,7 +123,7 @@ const INDENT: &str = "    ";
 /// One finding.
 fn entry(number: usize, group: &Group, style: &Style) -> String {
     let finding = &group.total;
-    let advice = advice(finding);
+    let advised = advice::advice(finding);
     let paint = |colour: &str, text: &str| {
         if style.colour && !colour.is_empty() { format!("{colour}{text}{RESET}") } else { text.to_owned() }
     };
@@ -132,14 +132,14 @@ fn entry(number: usize, group: &Group, style: &Style) -> String {
     let title = format!("{number:>2}. {}  {lost}", finding.kind.name());
     let details = format!("  {} confidence, id {}", finding.sums.confidence().name(), id(finding));
     let _ = writeln!(entry, "{}{}", paint(BOLD, title.trim_end()), paint(DIM, &details));
-    for (colour, mark, text) in [("", "", &advice.seen), (GREEN, "-> ", &advice.remedy), (DIM, "", &origin(group))] {
+    for (colour, mark, text) in [("", "", &advised.seen), (GREEN, "-> ", &advised.remedy), (DIM, "", &origin(group))] {
         for line in wrapped(&format!("{mark}{text}"), style.columns.saturating_sub(INDENT.len())) {
             let _ = writeln!(entry, "{INDENT}{}", paint(colour, &line));
         }
     }
     let language = style.language.or_else(|| Language::of_library(&finding.client.library));
-    let code = advice.code.iter().find(|(known, _)| Some(*known) == language);
-    for code_line in code.iter().flat_map(|(_, code)| code.lines()) {
+    let code = language.map(|language| advice::code(finding, language)).unwrap_or_default();
+    for code_line in code.lines() {
         let _ = writeln!(entry, "       {code_line}");
     }
     entry

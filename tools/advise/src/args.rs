@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use advisor::advice::Language;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, CommandFactory, Parser, ValueEnum, ValueHint};
 
 const ABOUT: &str = "Find the round trips that clients waste on any Redis or Valkey server, and show the code that avoids them.
@@ -77,8 +78,8 @@ pub struct Args {
     #[arg(long, value_name = "NUMBER", default_value_t = 1_000_000)]
     pub commands: u64,
     /// Show replacement code in this language; by default code is shown if the client's library is known
-    #[arg(long, value_name = "LANGUAGE")]
-    pub code: Option<Code>,
+    #[arg(long, value_name = "LANGUAGE", value_parser = language())]
+    pub code: Option<Language>,
     /// Number of findings to show, costliest first; 0 shows all
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     pub count: usize,
@@ -123,37 +124,6 @@ pub struct Args {
     help: Option<bool>,
 }
 
-/// Language of the replacement code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Code {
-    /// redis-rb
-    Ruby,
-    /// redis-py
-    Python,
-    /// ioredis
-    Javascript,
-    /// node-redis
-    NodeRedis,
-    /// go-redis
-    Go,
-    /// Jedis
-    Java,
-}
-
-impl Code {
-    /// Returns the advisor's name for the language.
-    pub fn language(self) -> Language {
-        match self {
-            Code::Ruby => Language::Ruby,
-            Code::Python => Language::Python,
-            Code::Javascript => Language::JavaScript,
-            Code::NodeRedis => Language::NodeRedis,
-            Code::Go => Language::Go,
-            Code::Java => Language::Java,
-        }
-    }
-}
-
 /// When to use colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Color {
@@ -169,6 +139,13 @@ pub enum Color {
 #[must_use]
 pub fn command() -> clap::Command {
     Args::command()
+}
+
+/// Parses the short name of a language.
+fn language() -> impl TypedValueParser<Value = Language> {
+    let value = |language: Language| PossibleValue::new(language.option()).help(language.library());
+    PossibleValuesParser::new(Language::ALL.map(value))
+        .try_map(|option| Language::of_option(&option).ok_or("an unknown language"))
 }
 
 /// Parses a time, for example `10ms`.

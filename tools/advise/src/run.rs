@@ -19,7 +19,7 @@ use generator::Failure;
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 
-use crate::args::{Args, Code, Color};
+use crate::args::{Args, Color};
 use crate::demo;
 use crate::live::{self, Limits};
 use crate::recording::{self, Player};
@@ -314,7 +314,7 @@ fn style(args: &Args) -> Style {
         Color::Auto => io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
     };
     let findings_max = if args.count == 0 { usize::MAX } else { args.count };
-    Style { colour, findings_max, language: args.code.map(Code::language), ..Style::default() }
+    Style { colour, findings_max, language: args.code, ..Style::default() }
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
-//! The calls of commands in the five client libraries: the arguments, and method names that differ from the command's
-//! name.
+//! The calls of commands in the client libraries: the arguments, and method names that differ from the command's name.
 //!
 //! A command without a method in some library is sent by its name and its arguments in the order of the protocol, which
 //! every library can do.
 
-use super::Language;
+use super::library::{Hole, Library, Naming, fill, find as find_in};
 use crate::catalogue::{Catalogue, Class, SET_WITH_OPTIONS};
 
 /// A command's call.
@@ -20,6 +19,14 @@ struct Call {
     java: &'static str,
     /// True if redis-rb, redis-py and ioredis have a method with the arguments in the order of the protocol.
     is_plain: bool,
+}
+
+impl Call {
+    /// True for a known command with no other arguments than the key and variables.
+    fn is_of_words(&self) -> bool {
+        let is_word = |word: &str| word.is_empty() || word == "KEY" || is_variable(word);
+        !self.name.is_empty() && !self.name.contains([' ', '.']) && self.arguments.split(' ').all(is_word)
+    }
 }
 
 const fn typed(name: &'static str, arguments: &'static str, go: &'static str, java: &'static str) -> Call {
@@ -232,12 +239,59 @@ pub fn arguments(command: &str) -> impl Iterator<Item = &'static str> {
     words.filter(|word| is_variable(word) && !CONSTANTS.contains(word))
 }
 
-/// The name of a pipeline in code.
-pub const PIPE: &str = "pipe";
+/// Returns the name of the method that does the work of many calls, or that waits.
+pub fn method(library: &Library, command: &str) -> String {
+    match library.naming {
+        Naming::Go => go_name(command).to_owned(),
+        Naming::Camel => node_name(go_name(command)),
+        _ => command.to_lowercase(),
+    }
+}
+
+/// Returns go-redis's name of a command.
+fn go_name(command: &str) -> &'static str {
+    const NAMES: &[(&str, &str)] = &[
+        ("DEL", "Del"),
+        ("UNLINK", "Unlink"),
+        ("EXISTS", "Exists"),
+        ("TOUCH", "Touch"),
+        ("XACK", "XAck"),
+        ("XDEL", "XDel"),
+        ("GEOPOS", "GeoPos"),
+        ("HMGET", "HMGet"),
+        ("HDEL", "HDel"),
+        ("SADD", "SAdd"),
+        ("SREM", "SRem"),
+        ("SMISMEMBER", "SMIsMember"),
+        ("ZREM", "ZRem"),
+        ("ZMSCORE", "ZMScore"),
+        ("RPUSH", "RPush"),
+        ("LPUSH", "LPush"),
+        ("PFADD", "PFAdd"),
+        ("LPOP", "LPop"),
+        ("RPOP", "RPop"),
+        ("SPOP", "SPop"),
+        ("ZPOPMIN", "ZPopMin"),
+        ("ZPOPMAX", "ZPopMax"),
+        ("BLPOP", "BLPop"),
+        ("BRPOP", "BRPop"),
+        ("BZPOPMIN", "BZPopMin"),
+        ("BZPOPMAX", "BZPopMax"),
+        ("SCAN", "Scan"),
+        ("HSCAN", "HScan"),
+        ("SSCAN", "SScan"),
+        ("ZSCAN", "ZScan"),
+    ];
+    NAMES.iter().find(|(name, _)| *name == command).map_or("Do", |(_, go)| go)
+}
 
 /// Returns node-redis's name of a method of go-redis. The two differ in the first letters.
-pub fn node_name(go: &str) -> String {
+fn node_name(go: &str) -> String {
     match go {
+        "BLPop" => "blPop".to_owned(),
+        "BRPop" => "brPop".to_owned(),
+        "BZPopMin" => "bzPopMin".to_owned(),
+        "BZPopMax" => "bzPopMax".to_owned(),
         "TTL" => "ttl".to_owned(),
         "HMGet" => "hmGet".to_owned(),
         "PFAdd" => "pfAdd".to_owned(),
@@ -254,122 +308,105 @@ pub fn node_name(go: &str) -> String {
 
 /// The code around a call.
 pub struct Site<'s> {
-    /// The language.
-    pub language: Language,
-    /// The object that has the methods.
-    pub receiver: &'s str,
+    /// The client library.
+    pub library: &'s Library,
+    /// True in a pipeline.
+    pub is_queued: bool,
     /// The prefix and suffix of a variable: languages without tuples use fields of a record.
     pub variable: &'s dyn Fn(&str) -> String,
 }
 
 impl Site<'_> {
-    /// Returns a call of a command; `key` is an expression, empty for a command without a key.
+    /// Returns a call of a command; `key` is an expression, that of an empty text for a command without a key.
     pub fn call(&self, command: &str, key: &str) -> String {
-        let call = find(command, !key.is_empty());
-        if let Some(text) = self.special(command, key) {
-            return format!("{}.{text}", self.receiver);
-        }
-        let lower = name(command).to_lowercase();
-        let camel = node_name(call.go);
-        let method = match self.language {
-            Language::Go => call.go,
-            Language::Java => call.java,
-            Language::NodeRedis => camel.as_str(),
-            _ if call.is_plain => lower.as_str(),
-            _ => "",
+        let call = find(command, has_key(key));
+        let library = self.library;
+        let client_calls = library.client_calls.filter(|_| !self.is_queued);
+        let text = if let Some(template) = find_in(client_calls.unwrap_or(library.calls), command) {
+            let words = call.arguments.split(' ').filter(|word| is_variable(word));
+            let mut holes: Vec<Hole<'_>> = words.map(|word| (word, self.variable(word))).collect();
+            holes.push(("mode", self.mode()));
+            holes.extend(self.in_script(name(command), key));
+            fill(template, &holes)
+        } else if let Some(method) = self.method(call).filter(|_| client_calls.is_none()) {
+            let arguments = self.arguments(call, key, false).join(", ");
+            format!("{method}({}{arguments})", library.context)
+        } else {
+            self.by_name(name(command), call, key)
         };
-        let context = if self.language == Language::Go { "ctx, " } else { "" };
-        if method.is_empty() {
-            return self.by_name(name(command), call, key);
-        }
-        let arguments = self.arguments(call, key, !call.is_plain).join(", ");
-        format!("{}.{method}({context}{arguments})", self.receiver)
+        format!("{}{text}", if self.is_queued { library.pipe } else { library.client })
+    }
+
+    /// Returns the library's method for a command.
+    fn method(&self, call: &Call) -> Option<String> {
+        let method = match self.library.naming {
+            Naming::Lower if call.is_plain => name(call.name).to_lowercase(),
+            Naming::Lower => String::new(),
+            Naming::Go => call.go.to_owned(),
+            Naming::Camel => node_name(call.go),
+            Naming::Java => call.java.to_owned(),
+            Naming::Words(except) if call.is_of_words() && !except.contains(&call.name) => call.name.to_lowercase(),
+            Naming::Words(_) | Naming::None => String::new(),
+        };
+        (!method.is_empty()).then_some(method)
+    }
+
+    fn mode(&self) -> String {
+        self.library.modes[usize::from(self.is_queued)].to_owned()
     }
 
     fn variable(&self, name: &str) -> String {
-        if CONSTANTS.contains(&name) { name.to_owned() } else { (self.variable)(name) }
+        if CONSTANTS.contains(&name) { self.library.syntax.variable(name, true) } else { (self.variable)(name) }
     }
 
-    /// Returns the arguments as expressions. `are_texts` quotes numbers and turns variables into text, for Java.
+    /// Returns the arguments as expressions. `are_texts` quotes numbers and turns variables into text.
     fn arguments(&self, call: &Call, key: &str, are_texts: bool) -> Vec<String> {
         let words = call.arguments.split(' ').filter(|word| !word.is_empty());
         let text = |word: &str| match word {
             "KEY" => key.to_owned(),
-            word if is_variable(word) && are_texts && self.language == Language::Java => {
-                format!("String.valueOf({})", self.variable(word))
-            }
-            word if is_variable(word) && are_texts && self.language == Language::NodeRedis => {
-                format!("String({})", self.variable(word))
-            }
+            word if is_variable(word) && are_texts => text_of(self.library, &self.variable(word)),
             word if is_variable(word) => self.variable(word),
             literal => format!("\"{literal}\""),
         };
-        words.filter(|word| *word != "KEY" || !key.is_empty()).map(text).collect()
+        words.map(text).collect()
     }
 
     /// Returns the call of a command that the library may have no method for.
     fn by_name(&self, command: &str, call: &Call, key: &str) -> String {
-        if self.language == Language::NodeRedis {
-            let words = [vec![format!("\"{command}\"")], self.arguments(call, key, true)].concat();
-            let method = if self.receiver == PIPE { "addCommand" } else { "sendCommand" };
-            return format!("{}.{method}([{}])", self.receiver, words.join(", "));
-        }
-        let arguments: String = self.arguments(call, key, true).iter().map(|text| format!(", {text}")).collect();
-        let receiver = self.receiver;
-        match self.language {
-            Language::Ruby => format!("{receiver}.call(\"{command}\"{arguments})"),
-            Language::Python => format!("{receiver}.execute_command(\"{command}\"{arguments})"),
-            Language::JavaScript | Language::NodeRedis => format!("{receiver}.call(\"{command}\"{arguments})"),
-            Language::Go => format!("{receiver}.Do(ctx, \"{command}\"{arguments})"),
-            // Without an argument, two methods of a pipeline would fit.
-            Language::Java if arguments.is_empty() && receiver == PIPE => {
-                format!("{receiver}.sendCommand(new CommandArguments(() -> \"{command}\".getBytes()))")
-            }
-            Language::Java => format!("{receiver}.sendCommand(() -> \"{command}\".getBytes(){arguments})"),
-        }
+        let all = self.arguments(call, key, true);
+        let arguments: String = all.iter().map(|text| format!(", {text}")).collect();
+        let added = all.iter().map(|text| format!(".add({text})")).collect();
+        let form = if self.is_queued { 1 + usize::from(all.is_empty()) } else { 0 };
+        let mut holes =
+            vec![("mode", self.mode()), ("command", command.to_owned()), ("arguments", arguments), ("added", added)];
+        holes.extend(self.in_script(command, key));
+        fill(self.library.by_name[form], &holes)
     }
 
-    /// Returns the call of a command if the library's arguments differ in form from the command's.
-    fn special(&self, command: &str, key: &str) -> Option<String> {
-        let variable = |name: &str| self.variable(name);
-        let text = match (self.language, command) {
-            (Language::Python, "DEL") => format!("delete({key})"),
-            (Language::Python, "ZADD") => format!("zadd({key}, {{{}: {}}})", variable("member"), variable("score")),
-            (Language::Go, "ZADD") => {
-                format!("ZAdd(ctx, {key}, redis.Z{{Score: {}, Member: {}}})", variable("score"), variable("member"))
-            }
-            (Language::Go, "SET") => format!("Set(ctx, {key}, {}, 0)", variable("value")),
-            (Language::Ruby | Language::Python, SET_WITH_OPTIONS) => {
-                format!("set({key}, {}, **options)", variable("value"))
-            }
-            (Language::NodeRedis, SET_WITH_OPTIONS) => format!("set({key}, {}, options)", variable("value")),
-            (Language::NodeRedis, "ZADD") => {
-                format!("zAdd({key}, {{ score: {}, value: {} }})", variable("score"), variable("member"))
-            }
-            (Language::NodeRedis, "INCRBYFLOAT") => format!("incrByFloat({key}, {})", variable("amount")),
-            (Language::NodeRedis, "HMGET") => format!("hmGet({key}, fields)"),
-            (Language::JavaScript, SET_WITH_OPTIONS) => format!("set({key}, {}, ...options)", variable("value")),
-            (Language::Go, SET_WITH_OPTIONS) => format!("SetArgs(ctx, {key}, {}, options)", variable("value")),
-            (Language::Java, SET_WITH_OPTIONS) => format!("set({key}, {}, options)", variable("value")),
-            (Language::Go, "SETNX") => format!("SetNX(ctx, {key}, {}, 0)", variable("value")),
-            (Language::Go, "SETEX") => {
-                format!("SetEx(ctx, {key}, {}, {}*time.Second)", variable("value"), variable("seconds"))
-            }
-            (Language::Go, "EXPIRE") => format!("Expire(ctx, {key}, {}*time.Second)", variable("seconds")),
-            (Language::Go, "HMGET") => format!("HMGet(ctx, {key}, fields...)"),
-            (Language::Ruby, "HMGET") => format!("hmget({key}, *fields)"),
-            (Language::JavaScript, "HMGET") => format!("hmget({key}, ...fields)"),
-            _ => return None,
-        };
-        Some(text)
+    /// Returns the holes of a call in a script.
+    fn in_script(&self, command: &str, key: &str) -> [Hole<'static>; 3] {
+        let (lua, passed) = in_script(command, has_key(key), 0, None);
+        let passed = passed.iter().map(|name| format!(", {}", text_of(self.library, &self.variable(name)))).collect();
+        let key = if lua.contains("KEYS") { key.to_owned() } else { String::new() };
+        [("key", key), ("lua", lua), ("passed", passed)]
     }
+}
+
+/// True if the expression of a key is not an empty text.
+fn has_key(key: &str) -> bool {
+    key != "\"\""
+}
+
+/// Returns a variable's value as text.
+pub fn text_of(library: &Library, variable: &str) -> String {
+    fill(library.text, &[("variable", variable.to_owned())])
 }
 
 /// Returns the arguments of a command inside a script, and the expressions to pass as ARGV. `taken` expressions precede
 /// them; `computed` stands for the command's value.
-pub fn in_script(command: &str, taken: usize, computed: Option<&str>) -> (String, Vec<&'static str>) {
+pub fn in_script(command: &str, has_key: bool, taken: usize, computed: Option<&str>) -> (String, Vec<&'static str>) {
     let (mut text, mut passed) = (format!("'{}'", name(command)), Vec::new());
-    for word in find(command, true).arguments.split(' ').filter(|word| !word.is_empty()) {
+    for word in find(command, has_key).arguments.split(' ').filter(|word| !word.is_empty()) {
         text += ", ";
         match (word, computed) {
             ("KEY", _) => text += "KEYS[1]",

@@ -24,15 +24,17 @@ fn finding(kind: Kind, steps: &[&str], one_key: bool) -> Finding {
 }
 
 fn check(finding: &Finding, language: Language, expected: &str) {
-    let advice = advice(finding);
-    let (_, code) = advice.code.iter().find(|(known, _)| *known == language).unwrap();
-    assert_eq!(code.trim_end(), expected);
+    assert_eq!(super::code(finding, language).trim_end(), expected);
 }
 
 #[test]
 fn a_loop_of_gets_is_one_mget() {
     let finding = finding(Kind::Loop, &["GET user:<n>:name"], false);
-    check(&finding, Language::Ruby, r##"values = redis.mget(items.map { |n| "user:#{n}:name" })"##);
+    check(
+        &finding,
+        Language::Ruby,
+        "# a Rails cache packs its values: Rails.cache.read_multi(*names)\nvalues = redis.mget(items.map { |n| \"user:#{n}:name\" })",
+    );
     check(&finding, Language::Python, r#"values = r.mget([f"user:{n}:name" for n in items])"#);
     check(&finding, Language::JavaScript, r#"const values = await redis.mget(items.map((n) => `user:${n}:name`));"#);
     check(
@@ -175,6 +177,144 @@ fn polling_becomes_waiting() {
     );
 }
 
+#[test]
+fn each_library_of_a_language_has_calls_of_its_own() {
+    let finding = finding(Kind::Loop, &["ZSCORE board:<n>"], false);
+    check(
+        &finding,
+        Language::Lettuce,
+        "var pipe = connection.async();\nvar replies = new ArrayList<RedisFuture<?>>();\nfor (var item : items) {\n  \
+         replies.add(pipe.zscore(\"board:\" + item.n(), item.member()));\n}\n\
+         LettuceFutures.awaitAll(Duration.ofMinutes(1), replies.toArray(RedisFuture[]::new));",
+    );
+    check(
+        &finding,
+        Language::Redigo,
+        "for _, item := range items {\n  conn.Send(\"ZSCORE\", fmt.Sprintf(\"board:%v\", item.N), item.Member)\n}\n\
+         replies, err := redis.Values(conn.Do(\"\")) // sends all, and reads all replies",
+    );
+    check(
+        &finding,
+        Language::Spring,
+        "var replies = redis.executePipelined((RedisCallback<Object>) connection -> {\n  \
+         var pipe = new DefaultStringRedisConnection(connection);\n  for (var item : items) {\n    \
+         pipe.zScore(\"board:\" + item.n(), item.member());\n  }\n  return null;\n});",
+    );
+    check(
+        &finding,
+        Language::Redisson,
+        "var pipe = redisson.createBatch();\nfor (var item : items) {\n  pipe.<String>getScoredSortedSet(\"board:\" + \
+         item.n()).getScoreAsync(item.member());\n}\nvar replies = pipe.execute().getResponses();",
+    );
+    let php = "$pipe = $redis->pipeline();\nforeach ($items as [$n, $member]) {\n  \
+               $pipe->zscore(\"board:{$n}\", $member);\n}\n$replies = $pipe->";
+    check(&finding, Language::Php, &format!("{php}exec();"));
+    check(&finding, Language::Predis, &format!("{php}execute();"));
+}
+
+/// Keys of Django's cache begin with the version, and Sidekiq has a set of queues.
+#[test]
+fn a_framework_has_calls_of_its_own() {
+    let cache = |kind, step: &str| finding(kind, &[step], false);
+    let python = Language::Python;
+    check(&cache(Kind::Loop, "GET :<n>:page:<n>"), python, "values = cache.get_many([f\"page:{n}\" for n in items])");
+    check(
+        &cache(Kind::Loop, "SET :<n>:page:<n>"),
+        python,
+        "cache.set_many({f\"page:{n}\": value for n, value in items}, timeout)",
+    );
+    check(&cache(Kind::Loop, "DEL :<n>:page:<n>"), python, "cache.delete_many([f\"page:{n}\" for n in items])");
+    check(
+        &cache(Kind::RepeatedRead, "GET :<n>:flag"),
+        python,
+        "# once, before the loop; keep the answer\nvalue = cache.get(\"flag\")",
+    );
+    check(
+        &cache(Kind::SmallPipelines, "SADD queues"),
+        Language::Ruby,
+        "# Job: the class of the jobs; item: the argument of a job\nJob.perform_bulk(items.map { |item| [item] })",
+    );
+    let code = super::code(&cache(Kind::Loop, "GET :<n>:page:<n>"), Language::Ruby);
+    assert!(code.contains("redis.mget(items.map { |n, n2| \":#{n}:page:#{n2}\" })"), "{code}");
+}
+
+/// A library sends a command that it does not know by its name. Redisson can do so in a script only.
+#[test]
+fn a_command_without_a_method_is_sent_by_name() {
+    let code = |steps: &str, language| code::code(language, Remedy::Pipeline, &finding(Kind::Loop, &[steps], false));
+    let with_key = [
+        (Language::Python, "pipe.execute_command(\"OTHER\", f\"a:{n}\", argument)"),
+        (Language::Lettuce, ".add(\"a:\" + item.n()).add(String.valueOf(item.argument())))"),
+        (Language::Predis, "$pipe->executeCommand(RawCommand::create(\"OTHER\", \"a:{$n}\", $argument));"),
+        (
+            Language::Redisson,
+            "\"return redis.call('OTHER', KEYS[1], ARGV[1])\", RScript.ReturnType.VALUE, List.of(\"a:\"",
+        ),
+    ];
+    for (language, call) in with_key {
+        assert!(code("OTHER a:<n>", language).contains(call), "{}", code("OTHER a:<n>", language));
+    }
+    let keyless = [
+        (Language::Python, "pipe.execute_command(\"OTHER\", argument)"),
+        (Language::Redigo, "conn.Send(\"OTHER\", argument)"),
+        (Language::Redisson, "\"return redis.call('OTHER', ARGV[1])\", RScript.ReturnType.VALUE, List.of(), argument)"),
+    ];
+    for (language, call) in keyless {
+        assert!(code("OTHER", language).contains(call), "{}", code("OTHER", language));
+    }
+}
+
+/// Holes of templates.
+const HOLES: &[&str] = &[
+    "<key>",
+    "<value>",
+    "<method>",
+    "<command>",
+    "<count>",
+    "<binding>",
+    "<group>",
+    "<body>",
+    "<each>",
+    "<replies>",
+    "<name>",
+    "<call>",
+    "<mode>",
+    "<arguments>",
+    "<texts>",
+    "<added>",
+    "<lua>",
+    "<passed>",
+    "<variable>",
+    "<member>",
+    "<score>",
+    "<field>",
+];
+
+/// No library has two templates for one name, a remedy without a template, or a template with a hole that nothing fills.
+#[test]
+fn the_tables_of_the_libraries_are_complete() {
+    for language in Language::ALL {
+        let library = language.table();
+        for table in [library.forms, library.calls, library.client_calls.unwrap_or_default()] {
+            let names: std::collections::HashSet<&str> = table.iter().map(|(name, _)| *name).collect();
+            assert_eq!(names.len(), table.len(), "{language:?} has two templates for a name");
+        }
+        for kind in Kind::ALL {
+            for command in commands().into_iter().chain(["XREADGROUP"]) {
+                for one_key in [true, false] {
+                    let (command, pattern) = (command.into(), "a:<uuid>".into());
+                    let first = FindingStep { command, pattern, one_key, depends: false };
+                    let steps = Box::new([first, step("ZADD a:<uuid>", false)]);
+                    let code = super::code(&Finding { steps, ..finding(kind, &[], one_key) }, language);
+                    assert!(!code.trim().is_empty(), "{language:?} {kind:?}");
+                    let unfilled = HOLES.iter().find(|hole| code.contains(**hole));
+                    assert_eq!(unfilled, None, "{language:?} {kind:?}:\n{code}");
+                }
+            }
+        }
+    }
+}
+
 /// Commands that findings may have; the libraries don't know some of them.
 const COMMANDS: &[&str] = &[
     "GET",
@@ -214,10 +354,12 @@ fn every_finding_has_code_in_every_language() {
                     let text = format!("{command}{pattern}");
                     let pair = kind == Kind::ReadComputeWrite || kind == Kind::InterleavedLoop;
                     let steps = if pair { vec![&*text, "SET a:<n>"] } else { vec![&*text] };
-                    let advice = advice(&finding(kind, &steps, one_key));
+                    let finding = finding(kind, &steps, one_key);
+                    let advice = advice(&finding);
                     assert!(!advice.seen.is_empty() && !advice.remedy.is_empty());
-                    for (language, code) in &advice.code {
-                        assert!(balanced(code), "{kind:?} {text} {language:?}:\n{code}");
+                    for language in Language::ALL {
+                        let code = super::code(&finding, language);
+                        assert!(balanced(&code), "{kind:?} {text} {language:?}:\n{code}");
                         assert!(
                             !code.contains("(, ") && !code.contains(", )"),
                             "{kind:?} {text} {language:?}:\n{code}"

@@ -87,7 +87,7 @@ pub fn remedy(remedy: Remedy, finding: &Finding) -> String {
         Remedy::Several("XREADGROUP") => {
             "XREADGROUP with a larger COUNT, and one XACK of all its entries".to_owned()
         }
-        Remedy::LargerPipelines if finding.steps.iter().any(|step| &*step.pattern == "queues") => {
+        Remedy::LargerPipelines if super::is_of_sidekiq(finding) => {
             format!("one pipeline of all commands{chunks}; perform_bulk in Sidekiq")
         }
         Remedy::LargerPipelines => format!("one pipeline of all commands{chunks}"),

@@ -7,7 +7,7 @@
 use std::fmt::{self, Display, Write};
 
 use super::{bytes, count, duration, id, origin, shown};
-use crate::advice::{Language, advice};
+use crate::advice::{self, Language};
 use crate::findings::{Confidence, Finding, Findings, Group};
 
 const STYLE: &str = include_str!("style.css");
@@ -70,8 +70,9 @@ fn head(page: &mut String, source: &str) {
          base-uri 'none'; form-action 'none'\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"referrer\" content=\"no-referrer\">\n\
-         <title>Wasted round trips: {source}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <title>Wasted round trips: {source}</title>\n<style>\n{}</style>\n</head>\n<body>\n\
          <h1>Wasted round trips</h1>\n<p class=\"quiet\">{source}</p>\n",
+        style(),
         source = Escaped(source)
     );
 }
@@ -186,9 +187,11 @@ fn chart_of_time(page: &mut String, findings: &[&Finding]) {
     }
 }
 
-/// Returns the class of a language in the style sheet.
-fn class(language: Language) -> String {
-    language.name().to_ascii_lowercase()
+/// Returns the style sheet, with the selectors of the blocks to show for each choice of a language.
+fn style() -> String {
+    let chosen = |language: Language| format!("body:has(#{0}:checked) .{0}, ", language.option());
+    let chosen: String = Language::ALL.into_iter().map(chosen).collect();
+    STYLE.replace("CHOSEN", &(chosen + "body:has(#all:checked) .block"))
 }
 
 /// Writes the radio buttons for the language of the code. The initial choice is the language of the first client with a
@@ -201,7 +204,7 @@ fn languages(page: &mut String, findings: &[&Finding]) {
         let _ = write!(page, "<label><input type=\"radio\" name=\"language\" id=\"{class}\"{checked}> {name}</label> ");
     };
     for language in Language::ALL {
-        choice(&class(language), language.name(), known == Some(language));
+        choice(language.option(), language.name(), known == Some(language));
     }
     choice("all", "all", known.is_none());
     page.push_str("</fieldset>\n");
@@ -220,7 +223,7 @@ fn doubt(confidence: Confidence) -> Option<&'static str> {
 
 fn finding(page: &mut String, number: usize, group: &Group) {
     let finding = &group.total;
-    let (advice, confidence) = (advice(finding), finding.sums.confidence());
+    let (advised, confidence) = (advice::advice(finding), finding.sums.confidence());
     let lost = if finding.lost_ns() > 0 { duration(finding.lost_ns()) } else { String::new() };
     let _ = write!(
         page,
@@ -230,21 +233,21 @@ fn finding(page: &mut String, number: usize, group: &Group) {
         finding.kind.name(),
         Escaped(&lost),
         confidence.name(),
-        Escaped(&advice.seen),
-        Escaped(&advice.remedy)
+        Escaped(&advised.seen),
+        Escaped(&advised.remedy)
     );
     if let Some(doubt) = doubt(confidence) {
         let _ = writeln!(page, "<p class=\"quiet\">{doubt}</p>");
     }
     figures(page, group);
-    for (language, code) in &advice.code {
+    for language in Language::ALL {
         let _ = writeln!(
             page,
             "<div class=\"block {}\"><span>{}, {}</span><pre><code>{}</code></pre></div>",
-            class(*language),
+            language.option(),
             language.name(),
             Escaped(language.library()),
-            Escaped(code)
+            Escaped(&advice::code(finding, language))
         );
     }
     page.push_str("</article>\n");
@@ -372,6 +375,12 @@ mod tests {
             ["Round trips by shape", "would remain", "Time lost by shape", "one MGET of all keys", "Jedis", "ioredis"]
         {
             assert!(page.contains(part), "{part}\n{page}");
+        }
+        for language in Language::ALL {
+            let option = language.option();
+            assert!(
+                page.contains(&format!("id=\"{option}\"")) && page.contains(&format!("#{option}:checked) .{option},"))
+            );
         }
         assert_eq!(page.matches("<article").count(), 2);
         assert_eq!(page.matches("<pre>").count(), 2 * Language::ALL.len());

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::id;
-use crate::advice::advice;
+use crate::advice::{self, Language};
 use crate::findings::{FindingStep, Findings, Group};
 
 /// Returns all findings, the largest loss of time first, with their code in all languages. Times are nanoseconds. Bytes
@@ -16,7 +16,7 @@ pub fn json(findings: &Findings) -> String {
 
 fn group(group: &Group) -> String {
     let finding = &group.total;
-    let (sums, client, advice) = (&finding.sums, &finding.client, advice(finding));
+    let (sums, client, advised) = (&finding.sums, &finding.client, advice::advice(finding));
     let mut object = Object::default();
     object.text("id", &id(finding));
     object.text("kind", finding.kind.name());
@@ -43,11 +43,11 @@ fn group(group: &Group) -> String {
     worst.text("address", &client.address);
     object.raw("client", &worst.end());
     object.raw("samples", &array(finding.samples.iter().map(|sample| string(&super::shown(sample)))));
-    object.text("seen", &advice.seen);
-    object.text("remedy", &advice.remedy);
+    object.text("seen", &advised.seen);
+    object.text("remedy", &advised.remedy);
     let mut code = Object::default();
-    for (language, text) in &advice.code {
-        code.text(language.name(), text);
+    for language in Language::ALL {
+        code.text(language.name(), &advice::code(finding, language));
     }
     object.raw("code", &code.end());
     object.end()

@@ -3,7 +3,7 @@
 //! The crate [`advisor`] makes the findings from the batches that [`crate::advice`] shows it. The family is Penstock's
 //! own.
 
-use advisor::advice::advice;
+use advisor::advice::{Language, advice, code};
 use advisor::findings::{Finding, FindingStep, Group};
 use advisor::report;
 use commands::error::{Error, Outcome};
@@ -180,11 +180,10 @@ fn details(turn: &mut Turn<'_, '_>, group: &Group) {
     turn.reply.bulk("samples");
     turn.reply.array(finding.samples.len());
     finding.samples.iter().for_each(|sample| turn.reply.bulk(sample));
-    let code = advice(finding).code;
     turn.reply.bulk("code");
-    turn.reply.map(code.len());
-    for (language, code) in &code {
-        text(turn, language.name(), code);
+    turn.reply.map(Language::ALL.len());
+    for language in Language::ALL {
+        text(turn, language.name(), &code(finding, language));
     }
 }
 
