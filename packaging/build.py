@@ -37,6 +37,8 @@ DESCRIPTION = """\
  It reads the configuration, snapshots and append-only files of Redis and
  Valkey. The tools are subcommands of the one program: cli, bench, load,
  check and advise."""
+# The licence of the C library, which a static program contains: on Debian and on Fedora.
+LGPL = ("/usr/share/common-licenses/LGPL-2.1", "/usr/share/licenses/glibc/COPYING.LIB")
 # Names of files with licence texts that must be distributed.
 LICENCE_FILES = ("LICENSE*", "LICENCE*", "COPYRIGHT*", "NOTICE*", "UNLICENSE*")
 
@@ -89,15 +91,34 @@ def licence_texts(directory):
     return sorted({path for name in LICENCE_FILES for path in directory.rglob(name) if path.is_file()})
 
 
-def third_party():
+def host():
+    """Returns the target triple of this machine's compiler."""
+    return re.search(r"host: (\S+)", run("rustc", "-vV"))[1]
+
+
+def cargo_metadata():
+    """Returns Cargo's description of all packages, for this machine's system."""
+    return json.loads(run("cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", host()))
+
+
+def c_library_licence():
+    """Returns the licence text of the C library."""
+    for path in map(pathlib.Path, LGPL):
+        if path.exists():
+            return path.read_text(errors="replace").strip()
+    sys.exit(f"a static program needs the licence of its C library, and no file is at {' or '.join(LGPL)}")
+
+
+def third_party(is_static):
     """Returns the licences of everything linked into the program: a list, then each text once."""
-    host = re.search(r"host: (\S+)", run("rustc", "-vV"))[1]
-    metadata = json.loads(run("cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", host))
-    crates = [package for package in linked_crates(metadata) if package["source"]]
+    crates = [package for package in linked_crates(cargo_metadata()) if package["source"]]
     parts = ["What is linked into Penstock, and under which licences.\n"]
     parts += [f"{package['name']} {package['version']}: {package['license']}" for package in crates]
     parts += ["lua 5.1.5: MIT", "the Rust standard library: MIT OR Apache-2.0"]
     texts = {}
+    if is_static:
+        parts.append("the GNU C library: LGPL-2.1-or-later; Penstock's sources link with any version of it")
+        texts[c_library_licence()] = ["the GNU C library"]
     directories = [(package["name"], pathlib.Path(package["manifest_path"]).parent) for package in crates]
     for name, directory in [*directories, ("lua", ROOT / "third_party/lua")]:
         for path in licence_texts(directory):
@@ -136,7 +157,7 @@ def files_of_deb(binary, tree):
     put(HERE / "debian/logrotate", tree / "etc/logrotate.d/penstock")
     documents = tree / "usr/share/doc/penstock"
     put(HERE / "debian/copyright", documents / "copyright")
-    put_compressed(third_party(), documents / "third-party-licences.gz")
+    put_compressed(third_party(is_static=not libraries(binary)), documents / "third-party-licences.gz")
     put_compressed(ROOT / "CHANGELOG.md", documents / "changelog.gz")
     put(HERE / "with-redis.conf", documents / "examples/with-redis.conf")
     for directory in ("var/lib/penstock", "var/log/penstock"):
@@ -206,7 +227,7 @@ def build_image(binary, output):
     put(HERE / "Containerfile", context / "Containerfile")
     put(binary, context / "root/usr/bin/penstock", 0o755)
     put(ROOT / "LICENSE", context / "root/usr/share/doc/penstock/LICENSE")
-    put_compressed(third_party(), context / "root/usr/share/doc/penstock/third-party-licences.gz")
+    put_compressed(third_party(is_static=True), context / "root/usr/share/doc/penstock/third-party-licences.gz")
     (context / "data").mkdir()
     return context
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests the Debian package and the container image that build.py has made.
+"""Tests the Debian package and the container image that build.py has made, and the release that release.py makes.
 
     packaging/test.py --deb FILE --image DIRECTORY
 
@@ -14,6 +14,7 @@ else. Where podman, or docker with its daemon, is at hand, the image is built an
 import argparse
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import pathlib
@@ -24,8 +25,10 @@ import socket
 import struct
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
+import tomllib
 import traceback
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -339,6 +342,89 @@ def check_a_container_is_built_and_healthy(options, directory):
         run(program, "stop", tag)
     finally:
         subprocess.run([program, "rmi", "-f", tag], stdout=subprocess.DEVNULL)
+
+
+# --- the release ---------------------------------------------------------------------------------------------------------
+
+
+def make_release(binary, output, umask, zone):
+    """Makes a release of a program with a umask and a time zone; returns its files by name."""
+    environment = {**os.environ, "TZ": zone}
+    run(HERE / "release.py", "--binary", binary, "--output", output, env=environment, preexec_fn=lambda: os.umask(umask))
+    return {path.name: path.read_bytes() for path in output.iterdir()}
+
+
+def released(options, directory):
+    """Returns the directory of a release of the image's program; makes it at the first call."""
+    if options.image is None:
+        raise Skipped("no --image is given")
+    output = directory / "release"
+    if not output.exists():
+        make_release(options.image / "root/usr/bin/penstock", output, 0o022, "UTC")
+    return output
+
+
+def check_releases_of_one_program_are_identical(options, directory):
+    first = {path.name: path.read_bytes() for path in released(options, directory).iterdir()}
+    # A copy elsewhere has another time, and may be read by others or not.
+    copy = directory / "elsewhere" / "program"
+    copy.parent.mkdir()
+    shutil.copyfile(options.image / "root/usr/bin/penstock", copy)
+    copy.chmod(0o700)
+    second = make_release(copy, directory / "release-again", 0o077, "Asia/Tokyo")
+    assert sorted(first) == sorted(second), (sorted(first), sorted(second))
+    assert [name for name in first if first[name] != second[name]] == []
+
+
+def check_a_release_is_complete_and_its_sums_fit(options, directory):
+    output = released(options, directory)
+    run("sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS", cwd=output)
+    [archive] = output.glob("*.tar.gz")
+    [parts] = output.glob("*.cdx.json")
+    assert {archive.name, parts.name} == {line.split()[1] for line in (output / "SHA256SUMS").read_text().splitlines()}
+    with tarfile.open(archive) as tar:
+        entries = tar.getmembers()
+        tar.extractall(directory / "unpacked-release", filter="data")
+    names = [entry.name for entry in entries]
+    assert names == sorted(names, key=lambda name: name.split("/")), names
+    root = archive.name.removesuffix(".tar.gz")
+    assert all(name == root or name.startswith(f"{root}/") for name in names), names
+    assert {(entry.uid, entry.gid, entry.uname, entry.gname) for entry in entries} == {(0, 0, "", "")}
+    assert len({entry.mtime for entry in entries}) == 1 and entries[0].mtime > 0
+    modes = {entry.name.removeprefix(f"{root}/"): entry.mode for entry in entries if entry.isfile()}
+    assert modes.pop("penstock") == 0o755 and set(modes.values()) == {0o644}, modes
+    for name in ["LICENSE", "CHANGELOG.md", "third-party-licences.txt", "man/penstock.1", "completions/_penstock"]:
+        assert name in modes, name
+    text = (directory / "unpacked-release" / root / "third-party-licences.txt").read_text()
+    for word in ["the GNU C library: LGPL-2.1", "GNU LESSER GENERAL PUBLIC LICENSE", "lua 5.1.5: MIT", "\nring "]:
+        assert word in text, word
+    shown = run(directory / "unpacked-release" / root / "penstock", "--version")
+    assert root.split("-")[1] in shown, shown
+
+
+def check_the_list_of_parts_fits_the_lock_file(options, directory):
+    output = released(options, directory)
+    [path] = output.glob("*.cdx.json")
+    document = json.loads(path.read_text())
+    assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.5")
+    [digest] = document["metadata"]["component"]["hashes"]
+    program = (options.image / "root/usr/bin/penstock").read_bytes()
+    assert digest == {"alg": "SHA-256", "content": hashlib.sha256(program).hexdigest()}
+    lock = tomllib.loads((HERE.parent / "Cargo.lock").read_text())["package"]
+    known = {(package["name"], package["version"]): package.get("checksum") for package in lock}
+    others = {"lua", "rust-std", "glibc"}
+    listed = {part["name"] for part in document["components"]}
+    assert {"ring", "rustls", "libmimalloc-sys", "penstock-store", *others} <= listed, listed
+    assert not {"proptest", "cc", "penstock"} & listed, "a tool of tests or builds, or the program itself"
+    for part in document["components"]:
+        assert part["licenses"][0]["expression"] and "/" not in part["licenses"][0]["expression"], part
+        if part["name"] not in others:
+            checksum = known[part["name"], part["version"]]
+            assert [one["content"] for one in part.get("hashes", [])] == ([checksum] if checksum else []), part
+    references = [part["bom-ref"] for part in [document["metadata"]["component"], *document["components"]]]
+    assert len(set(references)) == len(references)
+    needed = {other for entry in document["dependencies"] for other in [entry["ref"], *entry["dependsOn"]]}
+    assert needed <= set(references), needed - set(references)
 
 
 def main():

@@ -8,13 +8,13 @@ use commands::table::{NO_SUCH_COMMAND, Table};
 
 use super::cell::Value;
 use super::directive::Effect;
-use super::kind::{ValueKind, parse_int};
+use super::kind::{ValueKind, WRONG_ARITY, parse_int};
 use super::settings::Settings;
 use super::special::missing;
 use super::table::TABLE;
 
-/// Redis's error for an unknown directive.
-const BAD_DIRECTIVE: &str = "Bad directive or wrong number of arguments";
+/// Begin of the error for an unknown directive. Redis has one text for this mistake and for [`WRONG_ARITY`].
+const BAD_DIRECTIVE: &str = "Bad directive";
 
 /// Largest number of edits (insertions, deletions, replacements and swaps) between an unknown name and a similar one.
 const EDITS_MAX: usize = 2;
@@ -87,7 +87,7 @@ impl<'a> Loader<'a> {
     /// Loads one directive: its name, in any case, and its arguments. The caller handles `include`.
     ///
     /// # Errors
-    /// The error in Redis's words.
+    /// The error in Redis's words. An unknown name and a wrong number of arguments are told apart and come with a remedy.
     pub fn directive(&mut self, argv: &[Vec<u8>]) -> Result<(), String> {
         let words: Result<Vec<&str>, _> = argv.iter().map(|arg| std::str::from_utf8(arg)).collect();
         let words = words.map_err(|_| "argument must be valid UTF-8")?;
@@ -105,6 +105,7 @@ impl<'a> Loader<'a> {
             ("sentinel", _) => Err(missing("Sentinel mode")),
             (name, args) => self.setting(name, args),
         }
+        .map_err(|reason| if reason == WRONG_ARITY { wrong_arity(name, args) } else { reason })
     }
 
     /// Returns log lines about loaded directives without effect, one line for each reason.
@@ -157,25 +158,62 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// Names of directives that are not in the table.
-const OTHER_NAMES: [&str; 3] = ["include", "rename-command", "user"];
+/// Names of directives that are not in the table, with the least and the largest number of their arguments.
+const OTHER_NAMES: [(&str, usize, usize); 5] = [
+    ("include", 1, 1),
+    ("list-max-ziplist-entries", 1, 1),
+    ("list-max-ziplist-value", 1, 1),
+    ("rename-command", 2, 2),
+    ("user", 1, usize::MAX),
+];
 
-/// Returns Redis's error for an unknown directive, with the name of a similar one.
+/// Returns the error for a line whose name is not in the table.
 fn bad_directive(name: &str) -> String {
-    match similar(name) {
-        Some(meant) => format!("{BAD_DIRECTIVE}; did you mean '{meant}'?"),
-        None => BAD_DIRECTIVE.to_owned(),
+    if OTHER_NAMES.iter().any(|(known, ..)| *known == name) {
+        return WRONG_ARITY.to_owned();
     }
+    let remedy = match (name.split_once('='), similar(name)) {
+        (Some((known, value)), _) if TABLE.entry(known.as_bytes()).is_some() => {
+            format!("did you mean '{known} {value}'?")
+        }
+        (_, Some(meant)) => format!("did you mean '{meant}'?"),
+        _ => "correct its name, or remove it".to_owned(),
+    };
+    format!("{BAD_DIRECTIVE}: there is no '{name}'; {remedy}")
 }
 
 /// Returns the most similar name of a directive, if one is similar enough. The hidden ones are not suggested.
 fn similar(name: &str) -> Option<&'static str> {
     let table = TABLE.matching(b"*").map(|(known, _)| known);
-    let distances = table.chain(OTHER_NAMES).map(|known| (strsim::osa_distance(name, known), known));
-    let (edits, meant) = distances.min()?;
+    let others = OTHER_NAMES.iter().map(|(known, ..)| *known);
+    let (edits, meant) = table.chain(others).map(|known| (strsim::osa_distance(name, known), known)).min()?;
     let allowed = if name.len().min(meant.len()) <= SHORT_NAME { EDITS_MAX - 1 } else { EDITS_MAX };
-    // A known name has the wrong number of arguments.
-    (1..=allowed).contains(&edits).then_some(meant)
+    (edits <= allowed).then_some(meant)
+}
+
+/// Returns the least and the largest number of arguments of a directive that has a fixed number.
+fn arity(name: &str) -> (usize, usize) {
+    match OTHER_NAMES.iter().find(|(known, ..)| *known == name) {
+        Some((_, least, most)) => (*least, *most),
+        None if matches!(name, "replicaof" | "slaveof") => (2, 2),
+        None if name == "oom-score-adj-values" => (3, 3),
+        None => (1, 1),
+    }
+}
+
+/// Returns the error for a wrong number of arguments: Redis's text, the right number, and the likely remedy.
+fn wrong_arity(name: &str, args: &[&str]) -> String {
+    let name = name.to_ascii_lowercase();
+    let (least, most) = arity(&name);
+    let remedy = if args.len() < least {
+        "add the missing ones, \"\" for an empty one"
+    } else if args.iter().any(|arg| arg.starts_with('#')) {
+        "a comment needs a line of its own"
+    } else {
+        "remove the rest, or put quotes around a value with blanks"
+    };
+    let more = if most > least { " or more" } else { "" };
+    format!("{WRONG_ARITY}: '{name}' takes {least}{more}, not {}; {remedy}", args.len())
 }
 
 /// Returns the value of table entry `index` after a line with these arguments, with `before` as the previous value.
@@ -250,27 +288,47 @@ mod tests {
 
     #[test]
     fn errors_are_those_of_redis() {
-        check_error("nonsense yes", BAD_DIRECTIVE);
-        check_error("rename-command a", BAD_DIRECTIVE);
-        for line in ["port", "port 1 2", "port 1 # comment", "requirepass", "replicaof a"] {
-            check_error(line, "wrong number of arguments");
-        }
         check_error("port abc", "argument couldn't be parsed into an integer");
         check_error("dir /nonexistent", "No such file or directory");
     }
 
     #[test]
+    fn a_wrong_number_of_arguments_names_the_right_one() {
+        let check = |line: &str, reason: &str| check_error(line, &format!("wrong number of arguments: {reason}"));
+        let (missing, rest) = (
+            "add the missing ones, \"\" for an empty one",
+            "remove the rest, or put quotes around a value with blanks",
+        );
+        check("PORT", &format!("'port' takes 1, not 0; {missing}"));
+        check("requirepass", &format!("'requirepass' takes 1, not 0; {missing}"));
+        check("replicaof a", &format!("'replicaof' takes 2, not 1; {missing}"));
+        check("oom-score-adj-values 1 2", &format!("'oom-score-adj-values' takes 3, not 2; {missing}"));
+        check("rename-command a", &format!("'rename-command' takes 2, not 1; {missing}"));
+        check("user", &format!("'user' takes 1 or more, not 0; {missing}"));
+        check("include", &format!("'include' takes 1, not 0; {missing}"));
+        check("io-threads", &format!("'io-threads' takes 1, not 0; {missing}"));
+        check("list-max-ziplist-value", &format!("'list-max-ziplist-value' takes 1, not 0; {missing}"));
+        check("port 1 2", &format!("'port' takes 1, not 2; {rest}"));
+        check("slaveof a 1 2", &format!("'slaveof' takes 2, not 3; {rest}"));
+        check("port 1 # comment", "'port' takes 1, not 3; a comment needs a line of its own");
+    }
+
+    #[test]
     fn similar_directives_are_suggested() {
-        let check = |line: &str, meant: &str| check_error(line, &format!("{BAD_DIRECTIVE}; did you mean '{meant}'?"));
-        check("maxmemroy 1gb", "maxmemory");
-        check("MaxMemory-Polcy noeviction", "maxmemory-policy");
-        check("prot 6379", "port");
-        check("appendonyl yes", "appendonly");
-        check("slave-of a 1", "slaveof");
-        check("rename-comand a b", "rename-command");
-        check("includ x", "include");
-        for line in ["foo 1", "nosuch 1", "rename-command a", "user", "x", "port=0 1"] {
-            check_error(line, BAD_DIRECTIVE);
+        let check = |line: &str, name: &str, remedy: &str| {
+            check_error(line, &format!("Bad directive: there is no '{name}'; {remedy}"));
+        };
+        check("maxmemroy 1gb", "maxmemroy", "did you mean 'maxmemory'?");
+        check("MaxMemory-Polcy noeviction", "maxmemory-polcy", "did you mean 'maxmemory-policy'?");
+        check("prot 6379", "prot", "did you mean 'port'?");
+        check("appendonyl yes", "appendonyl", "did you mean 'appendonly'?");
+        check("slave-of a 1", "slave-of", "did you mean 'slaveof'?");
+        check("rename-comand a b", "rename-comand", "did you mean 'rename-command'?");
+        check("includ x", "includ", "did you mean 'include'?");
+        check("port=0", "port=0", "did you mean 'port 0'?");
+        check("port: 0", "port:", "did you mean 'port'?");
+        for name in ["foo", "nosuch", "x", "nosuch=1"] {
+            check(&format!("{name} 1"), name, "correct its name, or remove it");
         }
     }
 
@@ -319,7 +377,7 @@ mod tests {
         assert_eq!(load("user a off"), Err(duplicate.into()));
         let unknown = "Error in user declaration '+nosuch': Unknown command or category name in ACL";
         assert_eq!(load("user b on +nosuch"), Err(unknown.into()));
-        assert_eq!(load("user"), Err(BAD_DIRECTIVE.into()));
+        assert!(load("user").unwrap_err().starts_with(WRONG_ARITY));
         let users = settings.configured_users();
         assert_eq!(users.iter().map(Vec::len).collect::<Vec<_>>(), [6, 6]);
         assert_eq!(users[1], ["a", "on", ">p q", "(+get", "~a)", "+@read"]);

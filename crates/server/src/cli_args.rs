@@ -272,6 +272,10 @@ mod tests {
         }
     }
 
+    fn bad_directive(name: &str) -> String {
+        format!("Bad directive: there is no '{name}'; correct its name, or remove it")
+    }
+
     #[test]
     fn options_are_directives() {
         check(&[], "port hz", "6379;10");
@@ -319,8 +323,10 @@ mod tests {
             "-1;2",
         );
         check(&[file, "hz", "5", "--hz", "7"], "hz", "7");
-        check_fatal(&[file, "hz", "5", "port", "7"], "option hz\n>>> 'hz 5 port 7'\n", "wrong number of arguments");
-        check_fatal(&[file, "nosuch"], "option nosuch\n>>> 'nosuch'\n", "Bad directive or wrong number of arguments");
+        let rest =
+            "wrong number of arguments: 'hz' takes 1, not 3; remove the rest, or put quotes around a value with blanks";
+        check_fatal(&[file, "hz", "5", "port", "7"], "option hz\n>>> 'hz 5 port 7'\n", rest);
+        check_fatal(&[file, "nosuch"], "option nosuch\n>>> 'nosuch'\n", &bad_directive("nosuch"));
         check_fatal(&[file, "-p", "7"], "at '-p'\n", "an option begins with --, and its values follow it");
         std::fs::remove_file(&path).unwrap();
         let error = shown(&[file], "", "hz").unwrap_err().to_string();
@@ -348,17 +354,19 @@ mod tests {
     #[test]
     fn errors_name_the_option() {
         check_fatal(&["--port", "x"], "option --port\n>>> '--port x'\n", "argument couldn't be parsed into an integer");
-        check_fatal(&["--hz", "5", "--port"], "option --port\n", "wrong number of arguments");
-        check_fatal(&["--foo", "x"], "option --foo\n", "Bad directive or wrong number of arguments");
-        check_fatal(&["--port=0"], "option --port=0\n", "Bad directive or wrong number of arguments");
+        let missing = "wrong number of arguments: 'port' takes 1, not 0; add the missing ones, \"\" for an empty one";
+        check_fatal(&["--hz", "5", "--port"], "option --port\n", missing);
+        check_fatal(&["--foo", "x"], "option --foo\n", &bad_directive("foo"));
+        check_fatal(&["--port=0"], "option --port=0\n", "Bad directive: there is no 'port=0'; did you mean 'port 0'?");
         check_fatal(
             &["--loadmodule", "/x.so"],
             "--loadmodule",
             "is not supported by this version of Penstock; remove this directive to do without",
         );
         check_fatal(&["-p", "1"], "at '-p'\n", "an option begins with --, and its values follow it");
-        check_fatal(&["--include"], "option --include", "Bad directive or wrong number of arguments");
-        check_fatal(&["--include", "x", "y"], "option --include", "Bad directive or wrong number of arguments");
+        check_fatal(&["--include"], "option --include", &missing.replace("port", "include"));
+        let rest = "wrong number of arguments: 'include' takes 1, not 2; remove the rest, or put quotes around a value with blanks";
+        check_fatal(&["--include", "x", "y"], "option --include", rest);
         let missing = "can't open config file '/nonexistent/x': No such file or directory";
         assert!(shown(&["--include", "/nonexistent/x"], "", "hz").unwrap_err().to_string().ends_with(missing));
         check_fatal(&["--port \"1"], "at '--port \"1'", "unbalanced quotes");

@@ -238,12 +238,14 @@ mod tests {
 
     #[test]
     fn errors_name_file_and_line() {
-        let bad = "Bad directive or wrong number of arguments";
+        let bad = "Bad directive: there is no 'nonsense'; correct its name, or remove it";
+        let comment = "wrong number of arguments: 'port' takes 1, not 3; a comment needs a line of its own";
+        let missing = "wrong number of arguments: 'hz' takes 1, not 0; add the missing ones, \"\" for an empty one";
         check_error("# c\n\nport 0\n nonsense yes \n", 4, "nonsense yes", bad);
         check_error("\"a b", 1, "\"a b", "Unbalanced quotes in configuration line");
-        check_error("port 1 # comment", 1, "port 1 # comment", "wrong number of arguments");
-        check_error("hz\r\n", 1, "hz", "wrong number of arguments");
-        check_error("include", 1, "include", bad);
+        check_error("port 1 # comment", 1, "port 1 # comment", comment);
+        check_error("hz\r\n", 1, "hz", missing);
+        check_error("include", 1, "include", &missing.replace("hz", "include"));
         check_error("maxmemory xx", 1, "maxmemory xx", "argument must be a memory value");
         let text = load("nonsense yes").map(|_| ()).unwrap_err();
         assert!(text.starts_with("\n*** FATAL CONFIG FILE ERROR (Penstock "), "{text}");
@@ -255,7 +257,7 @@ mod tests {
         let expected = format!(
             "{FATAL}\
              Reading the configuration file, at line 1 of test.conf\n>>> 'foo 1'\n\
-             Bad directive or wrong number of arguments\n\
+             Bad directive: there is no 'foo'; correct its name, or remove it\n\
              Reading the configuration file, at line 4 of test.conf\n>>> 'port x'\n\
              argument couldn't be parsed into an integer\n\
              Reading the configuration file, at line 5 of test.conf\n>>> '\"a'\n\

@@ -88,7 +88,10 @@ fn dangerous_and_unknown_directives_are_refused() {
     assert!(is_refused("rdma-port"));
     let error = load("rdma-port", "1").unwrap_err();
     assert!(error.ends_with("remove this directive to do without"), "{error}");
-    assert_eq!(load("nonsense", "1"), Err("Bad directive or wrong number of arguments".into()));
+    assert_eq!(
+        load("nonsense", "1"),
+        Err("Bad directive: there is no 'nonsense'; correct its name, or remove it".into())
+    );
 }
 
 /// Returns one line of a table. No cell may contain a bar.
