@@ -88,7 +88,8 @@ def main():
     parser.add_argument("--slowest", type=int, default=0, metavar="N")
     options = parser.parse_args()
     files = [read(path) for path in options.results]
-    print("\n".join(slowest(files, options.slowest)))
+    if options.slowest:
+        print("\n".join(slowest(files, options.slowest)))
     if options.plot:
         pathlib.Path(options.plot).write_text(chart(files))
 
