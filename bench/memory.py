@@ -10,12 +10,16 @@ connection in pipelines of a thousand commands. "Beyond" is the growth less the 
 last column is the difference between the growths of resident memory and of used_memory, in percent.
 
 --curve prints these figures for strings at every half million keys instead: a doubling table takes least just before it doubles.
+--sizes fills collections of every type with 5 to 3,000 elements instead, and strings of 10 bytes to 20 kB. It prints the bytes of
+resident memory for an element, and the last server's divided by each other server's. A geometric mean of these ratios ends the output.
 --churn overwrites, deletes and expires the written keys, and then prints used_memory.
 
 Needs Linux (/proc/PID/smaps_rollup, taskset).
 """
 
 import argparse
+import concurrent.futures
+import math
 import os
 import random
 import socket
@@ -70,7 +74,9 @@ class Server:
         self.socket.sendall(b"".join(pipeline))
         for _ in pipeline:
             reply = self.replies.readline()
-            if reply[:1] not in (b"+", b":"):
+            if reply[:1] == b"$":
+                self.replies.read(int(reply[1:]) + 2)
+            elif reply[:1] not in (b"+", b":"):
                 sys.exit(f"{self.name} answers {reply!r}")
 
     def used(self):
@@ -165,6 +171,64 @@ def curve(options, start):
                 print_row("strings", server, last, 30, before, server.memory())
 
 
+def of_size(command, element, size):
+    """Makes requests that each fill a new key with `size` elements."""
+    words = [word for i in range(size) for word in element(i)]
+    return lambda count: (request(command, b"key:%08d" % i, *words) for i in range(count))
+
+
+def stream_of(size):
+    """Makes requests that fill streams with `size` entries, one at a time."""
+    return lambda count: (request("XADD", b"key:%08d" % (i // size), "*", "field", "value:%07d" % i) for i in range(count * size))
+
+
+# Elements of collections on both sides of the conversions of their forms, and the least number of elements of a row.
+SIZES, ELEMENTS = (5, 100, 600, 3000), 300_000
+# Name and element of each type of collection.
+TYPES = {
+    "hash": ("HSET", lambda i: (b"field:%06d" % i, b"value:%06d" % i)),
+    "list": ("RPUSH", lambda i: (b"element:%06d" % i,)),
+    "set": ("SADD", lambda i: (b"member:%06d" % i,)),
+    "set of integers": ("SADD", lambda i: (b"%d" % (i * 7),)),
+    "sorted set": ("ZADD", lambda i: (b"%d" % (i * 3), b"member:%06d" % i)),
+    "sorted set of fractions": ("ZADD", lambda i: (b"%.4f" % (i * 7919 % 10_007 / 17), b"member:%06d" % i)),
+    "HyperLogLog": ("PFADD", lambda i: (b"member:%06d" % i,)),
+}
+
+
+def size_rows():
+    """Name, function that makes requests, number of keys and elements of a key, for each row of --sizes."""
+    for length in (10, 60, 1000, 20_000):
+        yield f"string of {length:,} bytes", of_size("SET", lambda i, length=length: (b"v" * length,), 1), max(100_000_000 // (length + 50), 1) // 4, 1
+    for name, (command, element) in TYPES.items():
+        for size in SIZES:
+            yield f"{name} of {size:,}", of_size(command, element, size), ELEMENTS // size, size
+    for size in SIZES:
+        yield f"stream of {size:,}", stream_of(size), ELEMENTS // size, size
+
+
+def sizes(options, start):
+    ratios = {}
+    for name, fill, keys, size in size_rows():
+        keys = max(1, int(keys * options.scale))
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            # The servers of a row wait side by side until their memory is stable.
+            running = list(pool.map(start, options.server))
+            before = list(pool.map(Server.memory, running))
+            for server in running:
+                server.send(fill(keys))
+            after = list(pool.map(Server.memory, running))
+        taken = [(now[0] - then[0]) / keys / size for then, now in zip(before, after)]
+        for server, bytes_taken in zip(running[:-1], taken):
+            ratios.setdefault(server.name, []).append(taken[-1] / bytes_taken)
+        for server in running:
+            server.__exit__()
+        figures = ", ".join(f"{server.name} {bytes_taken:,.1f}" for server, bytes_taken in zip(running, taken))
+        print(f"{name:32} {figures}; " + ", ".join(f"{each[-1]:.2f} of {other}" for other, each in ratios.items()), flush=True)
+    for other, each in ratios.items():
+        print(f"geometric mean {math.exp(sum(map(math.log, each)) / len(each)):.2f} of {other}, at most {max(each):.2f}")
+
+
 def churn(options, start):
     count = int(3_000_000 * options.scale)
     print(f"{'what':34} {'server':10} {'resident MB':>11} {'used MB':>9} {'hidden %':>8}")
@@ -205,6 +269,7 @@ def main():
     parser.add_argument("--scale", type=float, default=1.0, help="of all numbers of elements")
     parser.add_argument("--curve", action="store_true")
     parser.add_argument("--churn", action="store_true")
+    parser.add_argument("--sizes", action="store_true")
     options = parser.parse_args()
 
     def start(spec):
@@ -216,7 +281,7 @@ def main():
         time.sleep(SETTLE_S)
         return server
 
-    (curve if options.curve else churn if options.churn else rows)(options, start)
+    (curve if options.curve else churn if options.churn else sizes if options.sizes else rows)(options, start)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""CPU time of servers for every command of the table, at many sizes, in pipelines of 50 on one connection.
+"""CPU time of servers for every command of the table, at many sizes.
 
     bench/sweep.py --server 'valkey=valkey-server --port {port} --save ""' \\
         --server 'redis8=redis8-server --port {port} --save ""' \\
@@ -12,12 +12,18 @@ at the end, with three times the rounds; it counts as slower if three quarters o
 first: the medians in nanoseconds of the server's CPU for a command, and the time of the fastest other server divided by the last server's
 (median and quartiles of the rounds). `--case TEXT` measures the cases with TEXT in their names.
 
+The commands come in pipelines of 50 on one connection. `--depth` and `--connections` change both, and `--every 10` measures a tenth of the
+cases. The servers are stopped while many connections send, so that they find all requests at once, as busy servers do. `--longest` measures
+the client's longest wait for a single command instead of CPU time: the time of each command of a case is the least of all rounds, and the
+longest one of a case counts. `sweep_chart.py` makes a chart of the output.
+
 Needs Linux (/proc/PID/task/*/schedstat, taskset) and two cores.
 """
 
 import functools
 import math
 import os
+import signal
 import socket
 import statistics
 import sys
@@ -27,6 +33,7 @@ import servers
 from sweep_cases import PAYLOAD, cases, is_exempt, several
 from words import request
 
+# Depth of the pipelines of all commands that are not measured.
 DEPTH = 50
 END = "end-of-the-batch"
 SENTINEL = b"$16\r\n%b\r\n" % END.encode()
@@ -35,6 +42,12 @@ ROUND_NS = 6_000_000
 COMMANDS_MIN, COMMANDS_MAX, BYTES_MAX = 10, 4000, 5_000_000
 # Rounds of cases that came out slower, as a multiple.
 AGAIN = 3
+# Families whose commands concern the connection, or whose replies are more than one.
+OF_A_CONNECTION = ("connection", "messages", "transactions")
+# Largest batch, in bytes, that a stopped server's socket takes.
+HELD_BYTES_MAX = 60_000
+# Commands of a case whose single times are measured.
+SINGLE_COMMANDS = 40
 # Servers stop polling and account for their last batch within this time.
 SETTLED_SECONDS = 0.001
 
@@ -63,6 +76,19 @@ class Connection:
             if not part:
                 raise SystemExit("the server has closed the connection")
             tail = (tail + part)[-len(SENTINEL):]
+
+    def skip(self, replies):
+        """Drops this number of replies."""
+        while replies:
+            line = self.file.readline()
+            kind, rest = line[:1], line[1:]
+            if not kind:
+                raise SystemExit("the server has closed the connection")
+            replies -= 1
+            if kind in b"$=!" and int(rest) >= 0:
+                self.file.read(int(rest) + 2)
+            elif kind in b"*~>%":
+                replies += max(int(rest), 0) * (2 if kind == b"%" else 1)
 
     def ask(self, *commands):
         """Sends commands and returns the last reply. Fails if a reply contains an error."""
@@ -107,12 +133,16 @@ def check_coverage(known):
 
 
 class Running:
-    """A case on one server: the connection with the case's data, and the encoded batches."""
+    """A case on one server: the connections with the case's data, and the encoded batches."""
 
-    def __init__(self, case, port):
+    def __init__(self, case, process, port, load):
         """Makes the data and runs the first commands. Raises `Refused` if the server answers an error."""
-        self.case, self.connection = case, Connection(port)
-        self.connection.ask(("FLUSHALL",), ("FUNCTION", "FLUSH"), ("SCRIPT", "FLUSH"), ("HELLO", case.resp))
+        self.case, self.process, self.load = case, process, load
+        self.connections = [Connection(port) for _ in range(load.connections)]
+        self.connection = self.connections[0]
+        self.connection.ask(("FLUSHALL",), ("FUNCTION", "FLUSH"), ("SCRIPT", "FLUSH"))
+        for connection in self.connections:
+            connection.ask(("HELLO", case.resp))
         for start in range(0, len(case.before), 500):
             self.connection.ask(*case.before[start:start + 500])
         self.payload = self.connection.ask(case.fetch) if case.fetch else None
@@ -123,62 +153,125 @@ class Running:
     def commands(self, made, numbers):
         return [[self.payload if word is PAYLOAD else word for word in words] for i in numbers for words in several(made(i))]
 
-    def batches(self, made, count):
-        """The encoded pipelines of the commands from 0 on."""
-        parts = [range(start, min(start + DEPTH, count)) for start in range(0, count, DEPTH)] if made else []
-        return [b"".join(request(*words) for words in self.commands(made, part)) for part in parts]
+    def batches(self, made, count, depth):
+        """The encoded pipelines of the commands from 0 on, each with the number of its replies."""
+        parts = [range(start, min(start + depth, count)) for start in range(0, count, depth)] if made else []
+        batches = [self.commands(made, part) for part in parts]
+        return [(b"".join(request(*words) for words in batch), len(batch)) for batch in batches]
 
     def encode(self, count):
-        self.prepare, self.measured, self.tidy = (self.batches(made, count) for made in (self.case.prepare, self.case.measured, self.case.tidy))
+        self.prepare, self.tidy = (self.batches(made, count, DEPTH) for made in (self.case.prepare, self.case.tidy))
+        self.measured = self.batches(self.case.measured, count, self.load.depth)
 
-    def round(self, process):
+    def send(self, batches):
+        for batch, _ in batches:
+            self.connection.send(batch)
+
+    def send_by_all(self, batches):
+        """Sends a batch on each connection, until all batches are sent."""
+        for start in range(0, len(batches), len(self.connections)):
+            pairs = list(zip(self.connections, batches[start:start + len(self.connections)]))
+            held = max(len(batch) for _, (batch, _) in pairs) <= HELD_BYTES_MAX
+            if held:
+                self.process.send_signal(signal.SIGSTOP)
+            for connection, (batch, _) in pairs:
+                connection.socket.sendall(batch)
+            if held:
+                self.process.send_signal(signal.SIGCONT)
+            for connection, (_, replies) in pairs:
+                connection.skip(replies)
+
+    def round(self):
         """Returns the server's CPU time for all measured batches."""
-        for batch in self.prepare:
-            self.connection.send(batch)
+        self.send(self.prepare)
         time.sleep(SETTLED_SECONDS)
-        before = servers.cpu_ns(process)
-        for batch in self.measured:
-            self.connection.send(batch)
+        before = servers.cpu_ns(self.process)
+        if len(self.connections) > 1:
+            self.send_by_all(self.measured)
+        else:
+            self.send(self.measured)
         time.sleep(SETTLED_SECONDS)
-        taken = servers.cpu_ns(process) - before
-        for batch in self.tidy:
-            self.connection.send(batch)
+        taken = servers.cpu_ns(self.process) - before
+        self.send(self.tidy)
         return taken
 
+    def single_times(self, singles):
+        """Returns the nanoseconds of each request until its reply."""
+        self.send(self.prepare)
+        times = []
+        for single in singles:
+            before = time.perf_counter_ns()
+            self.connection.socket.sendall(single)
+            self.connection.skip(1)
+            times.append(time.perf_counter_ns() - before)
+        self.send(self.tidy)
+        return times
 
-def commands_of(running, process):
+
+class Load:
+    """Depth of the pipelines and number of connections."""
+
+    def __init__(self, depth, connections):
+        self.depth, self.connections = depth, connections
+
+
+def commands_of(running):
     """The number of a case's commands that take the time of a round, within bounds."""
     case = running.case
     if case.count:
         return case.count
     running.encode(COMMANDS_MIN)
-    cost = min(running.round(process) for _ in range(2)) / COMMANDS_MIN
-    largest = max(sum(map(len, batches)) for batches in (running.prepare, running.measured)) / COMMANDS_MIN
+    cost = min(running.round() for _ in range(2)) / COMMANDS_MIN
+    largest = max(sum(len(batch) for batch, _ in batches) for batches in (running.prepare, running.measured)) / COMMANDS_MIN
     most = min(COMMANDS_MAX, BYTES_MAX / largest)
     return int(max(COMMANDS_MIN, min(ROUND_NS / max(cost, 1), most)))
 
 
-def measure(case, started, rounds):
-    """Returns the nanoseconds for a command, by server and round. A server that refuses the case is left out."""
+def running_on_each(case, started, load):
+    """The case on each server by name. A server that refuses the case is left out."""
     running = {}
     for name, process, port in started:
         try:
-            running[name] = Running(case, port)
+            running[name] = Running(case, process, port, load)
         except Refused as refused:
             if name == started[-1][0]:
                 raise SystemExit(f"{case.name}: {refused}") from None
-    name, process, _ = started[-1]
-    count = commands_of(running[name], process)
+    return running
+
+
+def in_turn(running, rounds):
+    """Yields name and case of each server, `rounds` times and once before to warm up. The servers take turns in being first."""
+    names = list(running)
+    for number in range(rounds + 1):
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            yield name, running[name]
+
+
+def measure(case, started, rounds, load):
+    """Returns the nanoseconds for a command, by server and round."""
+    running = running_on_each(case, started, load)
+    count = commands_of(running[started[-1][0]])
     for each in running.values():
         each.encode(count)
     taken = {name: [] for name in running}
-    for number in range(rounds + 1):
-        turn = number % len(started)
-        for name, process, _ in started[turn:] + started[:turn]:
-            if name in running:
-                taken[name].append(running[name].round(process) / count)
-    # The first round warms up.
+    for name, each in in_turn(running, rounds):
+        taken[name].append(each.round() / count)
     return {name: each[1:] for name, each in taken.items()}
+
+
+def measure_singles(case, started, rounds, load):
+    """Returns the longest time of a single command by server, as a list of one: of each command the least of all rounds counts."""
+    running = running_on_each(case, started, load)
+    count = case.count or SINGLE_COMMANDS
+    singles = {}
+    for name, each in running.items():
+        each.encode(count)
+        singles[name] = [request(*words) for words in each.commands(case.measured, range(count))]
+    least = {name: [math.inf] * len(each) for name, each in singles.items()}
+    for name, each in in_turn(running, rounds):
+        least[name] = [min(pair) for pair in zip(least[name], each.single_times(singles[name]))]
+    return {name: [max(each)] for name, each in least.items()}
 
 
 class Row:
@@ -190,28 +283,39 @@ class Row:
         self.quartiles = None
         if others:
             fastest = min(others, key=lambda name: self.medians[name])
-            self.quartiles = statistics.quantiles((other / max(own, 1) for other, own in zip(others[fastest], taken[last])), n=4)
+            ratios = [other / max(own, 1) for other, own in zip(others[fastest], taken[last])]
+            self.quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
 
     def __str__(self):
         low, middle, high = self.quartiles or (0, 0, 0)
-        return f"{middle:6.2f} {low:6.2f} to {high:5.2f}  {self.case.name}: " + ", ".join(f"{name} {ns:,.0f}" for name, ns in self.medians.items())
+        return f"{middle:6.2f} {low:6.2f} to {high:5.2f}  {self.case.family}: {self.case.name}: " + ", ".join(f"{name} {ns:,.0f}" for name, ns in self.medians.items())
+
+
+def chosen(args):
+    """The cases that the options choose."""
+    for number, case in enumerate(cases()):
+        is_left_out = (args.connections > 1 or args.longest) and case.family in OF_A_CONNECTION
+        is_named = not args.case or any(text in case.name for text in args.case)
+        if number % args.every == 0 and is_named and not is_left_out:
+            yield case
 
 
 def sweep(args, started):
-    last = started[-1][0]
+    last, load = started[-1][0], Load(args.depth, args.connections)
+    measured = measure_singles if args.longest else measure
+    print(f"# depth {args.depth}, {args.connections} connections, {'the longest single command' if args.longest else 'CPU time'}", flush=True)
     rows = []
-    for case in cases():
-        if not args.case or any(text in case.name for text in args.case):
-            rows.append(Row(case, measure(case, started, args.rounds), last))
-            print(rows[-1], file=sys.stderr, flush=True)
+    for case in chosen(args):
+        rows.append(Row(case, measured(case, started, args.rounds, load), last))
+        print(rows[-1], file=sys.stderr, flush=True)
     for i, row in enumerate(rows):
         if row.quartiles and row.quartiles[0] < 1:
-            rows[i] = Row(row.case, measure(row.case, started, AGAIN * args.rounds), last)
+            rows[i] = Row(row.case, measured(row.case, started, AGAIN * args.rounds, load), last)
     compared = sorted((row for row in rows if row.quartiles), key=lambda row: row.quartiles[1])
     print(*compared, sep="\n")
     mean = math.exp(statistics.mean(math.log(row.quartiles[1]) for row in compared))
     slower = sum(row.quartiles[2] < 1 for row in compared)
-    print(f"{len(compared)} cases of {len(rows)} compared, geometric mean {mean:.2f}, {slower} slower")
+    print(f"# {len(compared)} cases of {len(rows)} compared, geometric mean {mean:.2f}, {slower} slower")
 
 
 def check(port):
@@ -220,7 +324,7 @@ def check(port):
     refusals = []
     for case in cases():
         try:
-            Running(case, port)
+            Running(case, None, port, Load(DEPTH, 1))
         except Refused as refused:
             refusals.append(f"{case.name}: {refused}")
     if refusals:
@@ -233,6 +337,10 @@ def main():
         return check(int(sys.argv[2] if sys.argv[2:] else os.environ["PENSTOCK_PORT"]))
     parser = servers.options(__doc__, 27900)
     parser.add_argument("--case", action="append", default=[], help="measure only cases with this in their names")
+    parser.add_argument("--depth", type=int, default=DEPTH, help="commands of a pipeline")
+    parser.add_argument("--connections", type=int, default=1)
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="measure each Nth case only")
+    parser.add_argument("--longest", action="store_true", help="measure the longest wait for a single command")
     parser.add_argument("--client-core", type=int, default=1)
     args = parser.parse_args()
     os.sched_setaffinity(0, {args.client_core})

@@ -44,6 +44,8 @@ class Case:
         self.name, self.before, self.resp, self.fetch, self.count = name, list(before), resp, fetch, count
         self.one = one if callable(one) else lambda i: one
         self.prepare, self.tidy = prepare, tidy
+        # Name of the function that makes the case, set by `cases`.
+        self.family = ""
 
     def measured(self, i):
         """The commands number i."""
@@ -105,7 +107,9 @@ def cases():
     """All cases, by family."""
     for family in (strings, bits, generic, hashes, field_times, lists, sets, set_algebra, sorted_sets, sorted_ranges, sorted_algebra, geo, hyperloglogs,
                    streams, groups, suggestions, scripts, transactions, messages, connection, administration):
-        yield from family()
+        for case in family():
+            case.family = family.__name__.replace("_", " ")
+            yield case
 
 
 def strings():

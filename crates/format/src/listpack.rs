@@ -20,39 +20,81 @@ const COUNT_UNKNOWN: u16 = u16::MAX;
 /// Size of a listpack without its items, in bytes.
 pub const FRAME_BYTES: usize = HEADER_BYTES + 1;
 
-/// Appends the header for `count` items of `item_bytes` bytes.
-pub fn write_header(out: &mut Vec<u8>, item_bytes: usize, count: usize) {
-    let all = u32::try_from(item_bytes + FRAME_BYTES).unwrap_or(u32::MAX);
-    out.extend_from_slice(&all.to_le_bytes());
-    out.extend_from_slice(&u16::try_from(count).unwrap_or(COUNT_UNKNOWN).to_le_bytes());
-}
-
-/// Appends the end mark.
-pub fn write_end(out: &mut Vec<u8>) {
-    out.push(END);
+/// Completes a listpack of `count` items, which follow [`HEADER_BYTES`] arbitrary bytes: writes the header and appends
+/// the end mark.
+pub fn finish(block: &mut Vec<u8>, count: usize) {
+    block.push(END);
+    let bytes = u32::try_from(block.len()).unwrap_or(u32::MAX).to_le_bytes();
+    let count = u16::try_from(count).unwrap_or(COUNT_UNKNOWN).to_le_bytes();
+    if let Some(header) = block.first_chunk_mut::<HEADER_BYTES>() {
+        header[..bytes.len()].copy_from_slice(&bytes);
+        header[bytes.len()..].copy_from_slice(&count);
+    }
 }
 
 /// Checks a listpack up to its last byte; none if it is invalid.
 #[must_use]
 pub fn parse(block: &[u8]) -> Option<Items<'_>> {
-    let (header, rest) = block.split_at_checked(HEADER_BYTES)?;
-    let (&end, items) = rest.split_last()?;
-    let bytes = u32::from_le_bytes(*header.first_chunk()?);
-    let said = u16::from_le_bytes(*header.last_chunk()?);
-    if bytes as usize != block.len() || end != END {
-        return None;
-    }
-    let (mut count, mut is_shortest) = (0usize, true);
-    let mut unread = items;
+    let mut unread = Unread::open(block)?;
+    let (items, mut is_shortest) = (unread.rest, true);
     while !unread.is_empty() {
-        let (item, rest) = read(unread)?;
+        let before = unread.rest.len();
+        let item = unread.next()?;
         // Every longer encoding has a different size.
-        is_shortest &= packed::encoded_len(item) == unread.len() - rest.len();
-        unread = rest;
-        count += 1;
+        is_shortest &= packed::encoded_len(item) == before - unread.rest.len();
     }
-    let counted = said == COUNT_UNKNOWN || usize::from(said) == count;
-    counted.then_some(Items::new(items, count, |bytes, _| read(bytes)).shortest(is_shortest))
+    let count = unread.checked_count()?;
+    Some(Items::new(items, count, |bytes, _| read(bytes)).shortest(is_shortest))
+}
+
+/// The unread items of a listpack, which are checked while they are read. For blocks that need no other pass.
+#[derive(Clone, Debug)]
+pub(crate) struct Unread<'b> {
+    rest: &'b [u8],
+    /// Number of items that were read.
+    read: usize,
+    /// Number of items according to the header.
+    said: u16,
+}
+
+impl<'b> Unread<'b> {
+    /// Checks the header and the end mark.
+    pub(crate) fn open(block: &'b [u8]) -> Option<Self> {
+        let (header, rest) = block.split_at_checked(HEADER_BYTES)?;
+        let (&end, rest) = rest.split_last()?;
+        let bytes = u32::from_le_bytes(*header.first_chunk()?);
+        let said = u16::from_le_bytes(*header.last_chunk()?);
+        (bytes as usize == block.len() && end == END).then_some(Unread { rest, read: 0, said })
+    }
+
+    /// Returns true if all items were read.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// Number of items that were read so far.
+    pub(crate) fn read(&self) -> usize {
+        self.read
+    }
+
+    /// Returns the number of items, after all were read; none if the header says another one.
+    pub(crate) fn checked_count(&self) -> Option<usize> {
+        let is_right = self.said == COUNT_UNKNOWN || usize::from(self.said) == self.read;
+        (self.is_empty() && is_right).then_some(self.read)
+    }
+}
+
+impl<'b> Iterator for Unread<'b> {
+    type Item = Item<'b>;
+
+    /// Returns none behind the last item, and for a damaged one.
+    #[inline]
+    fn next(&mut self) -> Option<Item<'b>> {
+        let (item, rest) = read(self.rest)?;
+        self.rest = rest;
+        self.read += 1;
+        Some(item)
+    }
 }
 
 /// The first of these items, which have no header.
@@ -61,14 +103,21 @@ pub(crate) fn first(items: &[u8]) -> Option<Item<'_>> {
 }
 
 /// Reads the item at the start of these bytes; returns it with the remaining bytes.
+#[inline]
 fn read(bytes: &[u8]) -> Option<(Item<'_>, &[u8])> {
     let (item, body) = body(bytes)?;
+    if body <= BODY_SHORT_MAX {
+        // A comparison of one byte, because most items are short.
+        let (&back, rest) = bytes.get(body..)?.split_first()?;
+        return (usize::from(back) == body).then_some((item, rest));
+    }
     let mut back = [0; BACK_BYTES_MAX];
     let rest = bytes.get(body..)?.strip_prefix(back_length(body, &mut back))?;
     Some((item, rest))
 }
 
 /// Reads the item without its back length; returns it with its size in bytes.
+#[inline]
 fn body(bytes: &[u8]) -> Option<(Item<'_>, usize)> {
     let string = |head: usize, len: usize| Some((Item::from(bytes.get(head..head.checked_add(len)?)?), head + len));
     let first = *bytes.first()?;
@@ -103,12 +152,14 @@ pub(crate) fn signed<const BYTES: usize>(bytes: &[u8; BYTES]) -> i64 {
 }
 
 const BACK_BYTES_MAX: usize = 5;
+/// Longest body whose back length has one byte.
+const BODY_SHORT_MAX: usize = 127;
 
 /// Encodes the back length of an item with a body of `body` bytes: seven bits per byte, the lowest in the last one; all
 /// but the first have the top bit set.
 fn back_length(body: usize, room: &mut [u8; BACK_BYTES_MAX]) -> &[u8] {
     let bytes = match body {
-        0..=127 => 1,
+        0..=BODY_SHORT_MAX => 1,
         128..=16_382 => 2,
         16_383..=2_097_150 => 3,
         2_097_151..=268_435_454 => 4,
@@ -129,10 +180,9 @@ mod tests {
     use super::*;
 
     fn written(packed: &Packed) -> Vec<u8> {
-        let mut block = Vec::new();
-        write_header(&mut block, packed.bytes(), packed.len());
+        let mut block = vec![0; HEADER_BYTES];
         block.extend_from_slice(packed.items());
-        write_end(&mut block);
+        finish(&mut block, packed.len());
         block
     }
 

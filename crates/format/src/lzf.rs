@@ -16,6 +16,8 @@ const RUN_MAX: usize = 32;
 const OFFSET_MAX: usize = 1 << 13;
 /// Longest copy, in bytes.
 const COPY_MAX: usize = 264;
+/// Bytes of a copy that are compared one at a time.
+const NEAR_BYTES: usize = 16;
 /// Largest number of output bytes per input byte.
 const EXPANSION_MAX: usize = COPY_MAX / 3;
 /// Redis compresses only strings that are longer than this, in bytes.
@@ -186,7 +188,16 @@ impl Pass<'_> {
         let left = self.input.len() - self.at;
         let bound = (left - 2).min(COPY_MAX);
         let most = bound.max(if bound > 16 { 19 } else { 3 }).min(left);
-        equal_bytes(&self.input[from..from + most], &self.input[self.at..self.at + most])
+        let (first, second) = (&self.input[from..from + most], &self.input[self.at..self.at + most]);
+        // Most copies are short. The processor predicts these branches and goes on, while a length that is computed from
+        // the bytes delays the next search.
+        if let (Some(one), Some(other)) = (first.first_chunk::<NEAR_BYTES>(), second.first_chunk::<NEAR_BYTES>()) {
+            return match (3..NEAR_BYTES).find(|&place| one[place] != other[place]) {
+                Some(equal) => equal,
+                None => NEAR_BYTES + equal_bytes(&first[NEAR_BYTES..], &second[NEAR_BYTES..]),
+            };
+        }
+        equal_bytes(first, second)
     }
 
     #[inline(always)]

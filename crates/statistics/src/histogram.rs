@@ -72,9 +72,11 @@ pub struct Distribution {
 impl Distribution {
     /// Sums the present contents of these histograms.
     pub fn of<'h>(all: impl Iterator<Item = &'h Histogram>) -> Distribution {
-        let mut sums = vec![0; BUCKETS];
-        for counter in all.filter_map(|h| h.0.get()).flat_map(|buckets| buckets.iter().enumerate()) {
-            sums[counter.0] += counter.1.get();
+        let mut used = all.filter_map(|h| h.0.get());
+        let Some(first) = used.next() else { return Distribution::default() };
+        let mut sums: [u64; BUCKETS] = std::array::from_fn(|bucket| first[bucket].get());
+        for buckets in used {
+            sums.iter_mut().zip(buckets.iter()).for_each(|(sum, counter)| *sum += counter.get());
         }
         let mut total = 0;
         let filled = sums.into_iter().enumerate().filter(|(_, count)| *count > 0);

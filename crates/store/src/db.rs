@@ -762,11 +762,12 @@ impl<'l, 'k> Db<'l, 'k> {
         go_on(shard, at).map_or(0, |shard| at << bits | shard as u64)
     }
 
-    /// Calls `visit` for each shard that may have keys, until it breaks or a shard cannot be locked.
-    fn visit_occupied(&mut self, mut visit: impl FnMut(&mut Shard) -> ControlFlow<()>) -> ControlFlow<()> {
+    /// Calls `visit` with the number of each shard that may have keys, and the shard, until it breaks or a shard cannot be
+    /// locked.
+    fn visit_occupied(&mut self, mut visit: impl FnMut(usize, &mut Shard) -> ControlFlow<()>) -> ControlFlow<()> {
         let mut shard = 0;
         while let Some(here) = self.locked.keyspace().next_occupied(self.database, shard) {
-            self.locked.visit(self.database, here, &mut visit).unwrap_or(ControlFlow::Break(()))?;
+            self.locked.visit(self.database, here, |s| visit(here, s)).unwrap_or(ControlFlow::Break(()))?;
             shard = here + 1;
         }
         ControlFlow::Continue(())
@@ -776,7 +777,7 @@ impl<'l, 'k> Db<'l, 'k> {
     /// expiry.
     pub fn sizes(&mut self) -> (usize, usize) {
         let mut sizes = (0, 0);
-        let _ = self.visit_occupied(|s| {
+        let _ = self.visit_occupied(|_, s| {
             sizes.0 += s.table.len();
             sizes.1 += s.volatile;
             ControlFlow::Continue(())
@@ -791,7 +792,7 @@ impl<'l, 'k> Db<'l, 'k> {
         let now = self.clock.now_ms;
         let mut survey = Survey::default();
         let mut ttl_ms: u128 = 0;
-        let _ = self.visit_occupied(|s| {
+        let _ = self.visit_occupied(|_, s| {
             survey.keys += s.table.len();
             survey.volatile += s.volatile;
             survey.timed_hashes += s.count_timed_hashes();
@@ -808,12 +809,9 @@ impl<'l, 'k> Db<'l, 'k> {
     pub fn pick(&mut self, random: &mut dyn FnMut() -> u64) -> Option<Box<[u8]>> {
         /// Maximum number of expired keys that a pick may meet before it falls back to the first living key.
         const TRIES: usize = 100;
-        let total = self.sizes().0;
-        if total == 0 {
-            return None;
-        }
         for _ in 0..TRIES {
-            match self.pick_any(total, random) {
+            let shard = self.pick_shard(random)?;
+            match self.pick_in(shard, random) {
                 Some((key, false)) => return Some(key),
                 Some((key, true)) => self.remove_due(&key),
                 None => {}
@@ -845,21 +843,28 @@ impl<'l, 'k> Db<'l, 'k> {
         None
     }
 
-    /// Returns an evenly picked key among all `total` keys, and true if it has expired. Returns None if other threads
-    /// have removed keys meanwhile, or if a shard cannot be locked.
-    fn pick_any(&mut self, total: usize, random: &mut dyn FnMut() -> u64) -> Option<(Box<[u8]>, bool)> {
-        let now = self.clock.due_ms;
-        let mut nth = ((u128::from(random()) * total as u128) >> 64) as usize;
-        let mut picked = None;
-        let _ = self.visit_occupied(|s| {
-            if nth >= s.table.len() {
-                nth -= s.table.len();
-                return ControlFlow::Continue(());
+    /// Picks a shard with a probability in proportion to its number of keys. Returns None if there are no keys.
+    fn pick_shard(&mut self, random: &mut dyn FnMut() -> u64) -> Option<usize> {
+        let (mut total, mut picked) = (0_u64, None);
+        let _ = self.visit_occupied(|shard, s| {
+            let len = s.table.len() as u64;
+            total += len;
+            // Each shard takes the place of the earlier ones with the probability of its part of the keys so far, so that
+            // one visit of the shards is enough.
+            if (u128::from(random()) * u128::from(total)) >> 64 < u128::from(len) {
+                picked = Some(shard);
             }
-            picked = s.table.pick(random).map(|e| (e.key().into(), e.is_expired(now)));
-            picked.as_ref().map_or(ControlFlow::Continue(()), |_| ControlFlow::Break(()))
+            ControlFlow::Continue(())
         });
         picked
+    }
+
+    /// Returns an evenly picked key of a shard, and true if it has expired. Returns None if other threads have removed the
+    /// keys meanwhile, or if the shard cannot be locked.
+    fn pick_in(&mut self, shard: usize, random: &mut dyn FnMut() -> u64) -> Option<(Box<[u8]>, bool)> {
+        let now = self.clock.due_ms;
+        let pick = |s: &mut Shard| s.table.pick(random).map(|e| (e.key().into(), e.is_expired(now)));
+        self.locked.visit(self.database, shard, pick).flatten()
     }
 
     /// Removes all keys and returns their number. Everything must be held. With `lazily`, frees the memory in the

@@ -1,6 +1,6 @@
 //! Operations on several sets: SINTER, SUNION, SDIFF, and their variants that store or count the result.
 
-use resp::num;
+use resp::num::{self, IntText};
 use resp::reply::Reply;
 use store::db::{Db, Ttl};
 use store::keyspace::Key;
@@ -88,10 +88,28 @@ impl<'s> Lookups<'s> {
     }
 }
 
+/// Returns the integers of the first set that all others have, or that none of them has; none if a set has another form. Sorted
+/// integers need neither lookups nor their texts.
+fn filtered_ints(first: &Set, others: &[&Set], keeps_present: bool) -> Option<Vec<i64>> {
+    let others = others.iter().map(|other| other.ints()).collect::<Option<Vec<_>>>()?;
+    let mut ints: Vec<i64> = first.ints()?.iter().collect();
+    others.iter().for_each(|other| other.filter(&mut ints, keeps_present));
+    Some(ints)
+}
+
+/// Visits the texts of integers until `visit` returns false.
+fn visit_ints(ints: &[i64], mut visit: impl FnMut(&[u8]) -> bool) {
+    let mut text = IntText::new();
+    ints.iter().all(|&int| visit(text.i64(int)));
+}
+
 /// Visits the members that all sets have, in the order of the first, until `visit` returns false. A callback gets
 /// members by reference; moving them out of an iterator would cost as much as the lookup.
 fn visit_common(sets: &[&Set], mut visit: impl FnMut(&[u8]) -> bool) {
     if let Some((first, others)) = sets.split_first() {
+        if let Some(ints) = filtered_ints(first, others, true) {
+            return visit_ints(&ints, visit);
+        }
         let others = Lookups::new(first, others);
         first.visit_while(|member| !others.iter().all(|other| other.contains(member)) || visit(member));
     }
@@ -108,6 +126,10 @@ pub(super) fn sinterstore(call: &mut Call<'_, '_, '_>) -> Outcome {
     let limits = &call.rules.set;
     let keys = call.each_key().skip(1);
     let sets = smallest_first(sets_at(&mut call.db, keys)?);
+    let ints = sets.split_first().and_then(|(first, others)| filtered_ints(first, others, true));
+    if let Some(ints) = ints.filter(|ints| ints.len() <= limits.ints_max()) {
+        return store(call, Set::from_ints(IntSet::of_ascending(&ints)), "sinterstore");
+    }
     let mut result = Set::new();
     if sets.first().is_some_and(|set| set.ints().is_none()) {
         // The result is built as a packed block, which is faster than sorted integers. Its final encoding is chosen at
@@ -280,8 +302,28 @@ impl<'s> Difference<'s> {
 
     /// Visits the members of the difference by lookups, until `visit` returns false.
     fn visit(&self, mut visit: impl FnMut(&[u8]) -> bool) {
+        if let Some(ints) = filtered_ints(self.first, &self.others, false) {
+            return visit_ints(&ints, visit);
+        }
         let others = Lookups::new(self.first, &self.others);
         self.first.visit_while(|member| others.iter().any(|other| other.contains(member)) || visit(member));
+    }
+
+    /// Computes the difference in the way that costs least.
+    fn to_set(&self, limits: &SetLimits) -> Set {
+        let ints = filtered_ints(self.first, &self.others, false);
+        if let Some(ints) = ints.filter(|ints| ints.len() <= limits.ints_max()) {
+            return Set::from_ints(IntSet::of_ascending(&ints));
+        }
+        if !self.looks_up() {
+            return self.without_others(limits);
+        }
+        let mut result = Set::new();
+        self.visit(|member| {
+            result.insert(member, limits);
+            true
+        });
+        result
     }
 
     /// Computes the difference by removals.
@@ -314,17 +356,6 @@ pub(super) fn sdiffstore(call: &mut Call<'_, '_, '_>) -> Outcome {
     let limits = &call.rules.set;
     let keys = call.each_key().skip(1);
     let sets = sets_at(&mut call.db, keys)?;
-    let result = match Difference::new(&sets) {
-        None => Set::new(),
-        Some(difference) if difference.looks_up() => {
-            let mut result = Set::new();
-            difference.visit(|member| {
-                result.insert(member, limits);
-                true
-            });
-            result
-        }
-        Some(difference) => difference.without_others(limits),
-    };
+    let result = Difference::new(&sets).map_or_else(Set::new, |difference| difference.to_set(limits));
     store(call, result, "sdiffstore")
 }

@@ -148,6 +148,31 @@ fn storing_results() {
 }
 
 #[test]
+fn sets_of_integers_are_combined_in_their_order() {
+    check(&[
+        ("sadd a 30 -7 1 2 40000", ":5"),
+        ("sadd b 2 -7 5 40000 9", ":5"),
+        ("sadd c 40000 2", ":2"),
+        ("sinter a b", "*3|$2|-7|$1|2|$5|40000"),
+        ("sinter a b c", "*2|$1|2|$5|40000"),
+        ("sintercard 3 a b c limit 1", ":1"),
+        ("sdiff a b", "*2|$1|1|$2|30"),
+        ("sdiff a b c nokey", "*2|$1|1|$2|30"),
+        ("sdiffcard 2 a c", ":3"),
+        ("sinterstore d a b", ":3"),
+        ("smembers d", "*3|$2|-7|$1|2|$5|40000"),
+        ("object encoding d", "$6|intset"),
+        ("sdiffstore d a c", ":3"),
+        ("smembers d", "*3|$2|-7|$1|1|$2|30"),
+        ("object encoding d", "$6|intset"),
+        ("sadd c x", ":1"),
+        ("sinter a c", "*2|$1|2|$5|40000"),
+        ("sdiffstore d a b c", ":2"),
+        ("smembers d", "*2|$1|1|$2|30"),
+    ]);
+}
+
+#[test]
 fn counting_common_members() {
     check(&[
         ("sadd a 1 2 3 4", ":4"),

@@ -49,6 +49,15 @@ impl Target {
             Target::Valkey90 => 80,
         }
     }
+
+    /// Formats a score for a listpack as Redis does: with 17 digits for 7.0, with the shortest text for later versions.
+    fn score_text(self, text: &mut Vec<u8>, score: f64) {
+        text.clear();
+        match self {
+            Target::Redis70 if score.is_finite() => text.extend_from_slice(SeventeenDigits::new(score).as_bytes()),
+            _ => write_f64(text, score),
+        }
+    }
 }
 
 /// Options of a [`Writer`].
@@ -438,34 +447,35 @@ impl Writer {
         if pairs.iter().skip(1).step_by(2).all(as_in_redis) {
             return self.listpack(out, pairs.items(), pairs.len());
         }
-        let (mut items, mut text) = (Vec::with_capacity(2 * pairs.bytes()), Vec::new());
-        for (index, item) in pairs.iter().enumerate() {
-            if index % 2 == 0 || as_in_redis(item) {
-                packed::append_item(&mut items, item);
-            } else {
-                self.score_text(&mut text, zset::score_of(item));
-                packed::append_item(&mut items, Item::from(&text));
+        let (target, mut text) = (self.options.target, Vec::new());
+        self.listpack_of(out, |items| {
+            for (index, item) in pairs.iter().enumerate() {
+                if index % 2 == 0 || as_in_redis(item) {
+                    packed::append_item(items, item);
+                } else {
+                    target.score_text(&mut text, zset::score_of(item));
+                    packed::append_item(items, Item::from(&text));
+                }
             }
-        }
-        self.listpack(out, &items, pairs.len());
-    }
-
-    /// Formats a score for a listpack as Redis does: with 17 digits for 7.0, with the shortest text for later versions.
-    fn score_text(&self, text: &mut Vec<u8>, score: f64) {
-        text.clear();
-        match self.options.target {
-            Target::Redis70 if score.is_finite() => text.extend_from_slice(SeventeenDigits::new(score).as_bytes()),
-            _ => write_f64(text, score),
-        }
+            pairs.len()
+        });
     }
 
     /// Writes a listpack of `count` items.
     fn listpack(&mut self, out: &mut Vec<u8>, items: &[u8], count: usize) {
+        self.listpack_of(out, |block| {
+            block.extend_from_slice(items);
+            count
+        });
+    }
+
+    /// Writes a listpack. `append` appends the items to a buffer and returns their number.
+    fn listpack_of(&mut self, out: &mut Vec<u8>, append: impl FnOnce(&mut Vec<u8>) -> usize) {
         let mut block = std::mem::take(&mut self.block);
         block.clear();
-        listpack::write_header(&mut block, items.len(), count);
-        block.extend_from_slice(items);
-        listpack::write_end(&mut block);
+        block.resize(listpack::HEADER_BYTES, 0);
+        let count = append(&mut block);
+        listpack::finish(&mut block, count);
         self.bytes(out, &block);
         self.block = block;
     }

@@ -158,6 +158,29 @@ fn no_function_reaches_out_of_the_sandbox() {
 }
 
 #[test]
+fn numbers_are_sorted_like_other_elements() {
+    check(&[
+        (
+            "local t = {3, -1.5, 1e300, 0, 7, -1e300, 3} table.sort(t) return table.concat(t, ' ')",
+            "-1e+300 -1.5 0 3 3 7 1e+300",
+        ),
+        ("local t = {} table.sort(t) return #t", "0"),
+        ("local t = {2} table.sort(t, nil) return t[1]", "2"),
+        ("local t = {1, 2, 3} table.sort(t, function(a, b) return a > b end) return table.concat(t)", "321"),
+        ("local t = {0, -0.0, 1} table.sort(t) return tostring(t[1] == 0 and t[2] == 0 and t[3] == 1)", "true"),
+        (
+            "local t = {2, 'x', 1} return select(2, pcall(table.sort, t)):match('attempt to compare %w+ with %w+')",
+            "attempt to compare string with number",
+        ),
+        (
+            "local t = {} for i = 1, 5000 do t[i] = i * 7919 % 5003 end table.sort(t)
+             for i = 2, 5000 do if t[i - 1] >= t[i] then return i end end return 'sorted'",
+            "sorted",
+        ),
+    ]);
+}
+
+#[test]
 fn the_globals_are_these() {
     let names = "local names = {} for k in pairs(_G) do names[#names + 1] = k end
         table.sort(names) return table.concat(names, ' ')";

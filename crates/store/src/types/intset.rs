@@ -11,6 +11,9 @@ use std::ops::Range;
 use super::block::Block;
 use crate::compact::Mover;
 
+/// A set so many times as large as another one is searched for the other's integers instead of walked.
+const SEARCHED_RATIO: usize = 16;
+
 /// See the module's documentation.
 #[derive(Clone, Debug)]
 pub struct IntSet(Ints);
@@ -163,6 +166,19 @@ impl IntSet {
             Ints::W64(_) => size_of::<i64>(),
         };
         (width, bytes)
+    }
+
+    /// Keeps those of some ascending integers that this set has, or those that it lacks.
+    pub fn filter(&self, ascending: &mut Vec<i64>, keeps_present: bool) {
+        // Searches cost less than a walk if this set is much larger.
+        if self.len() / SEARCHED_RATIO > ascending.len() {
+            return ascending.retain(|&int| self.contains(int) == keeps_present);
+        }
+        let mut own = self.iter().peekable();
+        ascending.retain(|&int| {
+            while own.next_if(|&lower| lower < int).is_some() {}
+            (own.peek() == Some(&int)) == keeps_present
+        });
     }
 
     /// Iterates over the integers in ascending order.
@@ -388,6 +404,22 @@ mod tests {
             let (made, inserted) = (IntSet::of_ascending(ints), ints.iter().copied().collect::<IntSet>());
             assert_eq!(made.raw(), inserted.raw(), "{ints:?}");
             check(&made, &ints.iter().copied().collect());
+        }
+    }
+
+    #[test]
+    fn integers_are_filtered_by_walks_and_by_searches() {
+        let random = &mut Random::new(3);
+        for (few, many) in [(0, 9), (9, 0), (1, 200), (5, 79), (5, 81), (60, 60), (200, 3)] {
+            let mut draw = |count: usize| (0..count).map(|_| random.below(300) as i64 - 150).collect::<BTreeSet<i64>>();
+            let (first, other) = (draw(few), draw(many));
+            let set: IntSet = other.iter().copied().collect();
+            for keeps_present in [true, false] {
+                let mut filtered: Vec<i64> = first.iter().copied().collect();
+                set.filter(&mut filtered, keeps_present);
+                let expected = first.iter().copied().filter(|int| other.contains(int) == keeps_present);
+                assert!(filtered.iter().copied().eq(expected), "{few} {many} {keeps_present}");
+            }
         }
     }
 

@@ -191,19 +191,49 @@ impl Entries {
     ) {
         debug_assert!(id > self.last_id);
         let bytes: usize = pairs.clone().map(<[u8]>::len).sum();
-        // XSETID may have reset the ID to before a deleted entry that is still in its block.
-        let is_full = self.tail_listpack.with_counts(self.tail.live, self.tail.dead) + bytes >= limits.bytes_max
-            || self.tail.len() + bytes >= StreamLimits::BYTES_MAX
-            || self.tail.entries() >= limits.entries_max
-            || self.tail.last >= id;
-        if is_full && !self.tail.is_empty() {
+        if self.is_tail_full(id, bytes, limits) && !self.tail.is_empty() {
             self.seal();
         }
         if self.tail.is_empty() {
             self.tail_listpack = ListpackBytes::of_empty(pairs.clone());
         }
         let has_same_fields = self.tail.push(id, pairs.clone());
-        self.tail_listpack.add(self.tail.first, id, pairs, has_same_fields);
+        if has_same_fields {
+            self.tail_listpack.add_values(self.tail.first, id, pairs.skip(1).step_by(2));
+        } else {
+            self.tail_listpack.add_pairs(self.tail.first, id, pairs);
+        }
+        self.note_added(id);
+    }
+
+    /// Like [`Entries::push`] for an entry with the same fields as the first one of the last block, given its values in the
+    /// same order. Returns false, and adds nothing, if the last block is full or empty.
+    pub fn push_values<'a>(
+        &mut self,
+        id: StreamId,
+        values: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
+        limits: StreamLimits,
+    ) -> bool {
+        let bytes: usize = values.clone().map(<[u8]>::len).sum();
+        if self.tail.is_empty() || self.is_tail_full(id, bytes + self.tail.name_bytes(), limits) {
+            return false;
+        }
+        self.tail.push_values(id, values.clone());
+        self.tail_listpack.add_values(self.tail.first, id, values);
+        self.note_added(id);
+        true
+    }
+
+    /// Returns true if the last block has no room for an entry with this ID and fields and values of this size.
+    fn is_tail_full(&self, id: StreamId, bytes: usize, limits: StreamLimits) -> bool {
+        self.tail_listpack.with_counts(self.tail.live, self.tail.dead) + bytes >= limits.bytes_max
+            || self.tail.len() + bytes >= StreamLimits::BYTES_MAX
+            || self.tail.entries() >= limits.entries_max
+            // XSETID may have reset the ID to before a deleted entry that is still in its block.
+            || self.tail.last >= id
+    }
+
+    fn note_added(&mut self, id: StreamId) {
         self.last_id = id;
         self.len += 1;
         self.entries_added += 1;

@@ -9,8 +9,7 @@ use store::value::Value;
 
 use super::error::{Error, Flaw};
 use super::source::Source;
-use crate::items::Items;
-use crate::listpack;
+use crate::listpack::Unread;
 use crate::rdb::{ENTRY_DELETED, ENTRY_SAME_FIELDS, ID_BYTES, code};
 
 const BAD_BLOCK: Flaw = Flaw::Damaged("a block of a stream");
@@ -53,70 +52,101 @@ pub(super) fn read<R: Read>(source: &mut Source<R>, code: u8, active_times: &[u8
     Ok(Value::Stream(TightBox::new(stream)))
 }
 
-/// Appends the entries of a block as a separate block.
+/// Appends the entries of a block as a separate block. After an error the entries are incomplete.
 fn add_block(entries: &mut Entries, first: StreamId, block: &[u8]) -> Result<(), Flaw> {
-    let mut items = listpack::parse(block).ok_or(BAD_BLOCK)?;
+    let mut items = Unread::open(block).ok_or(BAD_BLOCK)?;
     let mut counts = [0; 3];
     for count in &mut counts {
         *count = int(&mut items)?;
     }
     let [live, deleted, fields] = counts;
-    let names = take(&mut items, fields)?;
+    let mut names = Vec::new();
+    take(&mut items, fields, &mut names)?;
     if int(&mut items)? != 0 || live < 0 || deleted < 0 {
         return Err(BAD_BLOCK);
     }
     entries.end_block();
+    let mut block = BlockEntries { first, names, texts: Vec::new(), begins_with_names: None };
     let mut found = [0, 0];
-    while items.len() > 0 {
-        let was_deleted = add_entry(entries, first, &names, &mut items)?;
+    while !items.is_empty() {
+        let was_deleted = block.add_entry(entries, &mut items)?;
         found[usize::from(was_deleted)] += 1;
     }
-    if found == [live, deleted] { Ok(()) } else { Err(BAD_BLOCK) }
+    if found == [live, deleted] && items.checked_count().is_some() { Ok(()) } else { Err(BAD_BLOCK) }
 }
 
-fn int(items: &mut Items<'_>) -> Result<i64, Flaw> {
+fn int(items: &mut Unread<'_>) -> Result<i64, Flaw> {
     if let Some(Item::Int(int)) = items.next() { Ok(int) } else { Err(BAD_BLOCK) }
 }
 
-/// Reads `count` items.
-fn take<'b>(items: &mut Items<'b>, count: i64) -> Result<Vec<ItemText<'b>>, Flaw> {
-    let count = usize::try_from(count).ok().filter(|&count| count <= items.len()).ok_or(BAD_BLOCK)?;
-    Ok(items.take(count).map(Item::text).collect())
+/// Reads `count` items into `texts`.
+fn take<'b>(items: &mut Unread<'b>, count: i64, texts: &mut Vec<ItemText<'b>>) -> Result<(), Flaw> {
+    for _ in 0..usize::try_from(count).map_err(|_| BAD_BLOCK)? {
+        texts.push(items.next().ok_or(BAD_BLOCK)?.text());
+    }
+    Ok(())
 }
 
-/// Adds an entry unless it is deleted; returns true if it is deleted.
-fn add_entry<'b>(
-    entries: &mut Entries,
+/// Reads the entries of a block.
+struct BlockEntries<'b> {
+    /// The ID to which the entries' IDs are relative.
     first: StreamId,
-    names: &[ItemText<'b>],
-    items: &mut Items<'b>,
-) -> Result<bool, Flaw> {
-    let before = items.len();
-    let flags = int(items)?;
-    // Differences are signed and wrap around.
-    let (ms, seq) = (int(items)? as u64, int(items)? as u64);
-    let id = StreamId::new(first.ms.wrapping_add(ms), first.seq.wrapping_add(seq));
-    let texts = if flags & ENTRY_SAME_FIELDS != 0 {
-        let values = take(items, names.len() as i64)?;
-        names.iter().copied().zip(values).flat_map(|(name, value)| [name, value]).collect()
-    } else {
-        let count = int(items)?.checked_mul(2).ok_or(BAD_BLOCK)?;
-        take(items, count)?
-    };
-    let count = before - items.len();
-    let bytes: usize = texts.iter().map(|text| text.len()).sum();
-    let well_formed = int(items)? == count as i64 && flags & !(ENTRY_DELETED | ENTRY_SAME_FIELDS) == 0;
-    if !well_formed || id < first || bytes > StreamLimits::BYTES_MAX {
-        return Err(BAD_BLOCK);
+    /// Names of the block's fields.
+    names: Vec<ItemText<'b>>,
+    /// The present entry's values, or its fields and values in turn.
+    texts: Vec<ItemText<'b>>,
+    /// True if the block's first remaining entry has its fields; none before it.
+    begins_with_names: Option<bool>,
+}
+
+impl<'b> BlockEntries<'b> {
+    /// Adds an entry unless it is deleted; returns true if it is deleted.
+    fn add_entry(&mut self, entries: &mut Entries, items: &mut Unread<'b>) -> Result<bool, Flaw> {
+        let before = items.read();
+        let flags = int(items)?;
+        // Differences are signed and wrap around.
+        let (ms, seq) = (int(items)? as u64, int(items)? as u64);
+        let id = StreamId::new(self.first.ms.wrapping_add(ms), self.first.seq.wrapping_add(seq));
+        let has_names = flags & ENTRY_SAME_FIELDS != 0;
+        let count = if has_names { self.names.len() as i64 } else { int(items)?.checked_mul(2).ok_or(BAD_BLOCK)? };
+        self.texts.clear();
+        take(items, count, &mut self.texts)?;
+        let count = items.read() - before;
+        let well_formed = int(items)? == count as i64 && flags & !(ENTRY_DELETED | ENTRY_SAME_FIELDS) == 0;
+        if !well_formed || id < self.first || self.text_bytes(has_names) > StreamLimits::BYTES_MAX {
+            return Err(BAD_BLOCK);
+        }
+        if flags & ENTRY_DELETED != 0 {
+            return Ok(true);
+        }
+        if id <= entries.last_id {
+            return Err(BAD_BLOCK);
+        }
+        self.push(entries, id, has_names);
+        Ok(false)
     }
-    if flags & ENTRY_DELETED != 0 {
-        return Ok(true);
+
+    /// Bytes of the present entry's fields and values.
+    fn text_bytes(&self, has_names: bool) -> usize {
+        let names = if has_names { self.names.as_slice() } else { &[] };
+        names.iter().chain(&self.texts).map(|text| text.len()).sum()
     }
-    if id <= entries.last_id {
-        return Err(BAD_BLOCK);
+
+    fn push(&mut self, entries: &mut Entries, id: StreamId, has_names: bool) {
+        let limits = StreamLimits::new(0, 0);
+        let texts = self.texts.iter().map(|text| &**text);
+        let is_like_first = has_names && self.begins_with_names == Some(true);
+        if is_like_first && entries.push_values(id, texts.clone(), limits) {
+            return;
+        }
+        if has_names {
+            let pairs: Vec<&[u8]> = self.names.iter().zip(texts).flat_map(|(name, value)| [&**name, value]).collect();
+            entries.push(id, pairs.iter().copied(), limits);
+        } else {
+            entries.push(id, texts, limits);
+        }
+        self.begins_with_names.get_or_insert(has_names);
     }
-    entries.push(id, texts.iter().map(|text| &**text), StreamLimits::new(0, 0));
-    Ok(false)
 }
 
 /// Reads the stream's state beside its entries.

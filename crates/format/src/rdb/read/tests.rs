@@ -578,10 +578,9 @@ fn text(bytes: &[u8]) -> Vec<u8> {
 fn listpack_of(items: &[&[u8]]) -> Vec<u8> {
     let mut packed = store::types::packed::Packed::new();
     packed.extend(items.iter().copied());
-    let mut block = Vec::new();
-    crate::listpack::write_header(&mut block, packed.bytes(), packed.len());
+    let mut block = vec![0; crate::listpack::HEADER_BYTES];
     block.extend_from_slice(packed.items());
-    crate::listpack::write_end(&mut block);
+    crate::listpack::finish(&mut block, packed.len());
     block
 }
 

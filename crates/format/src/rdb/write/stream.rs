@@ -20,7 +20,7 @@
 //!
 //! Source: the comments in Redis's `t_stream.c`. Deleted entries are left out.
 
-use store::types::packed::{Item, Packed};
+use store::types::packed::{Item, append_item};
 use store::types::stream::{Group, Producers, Range, Stream, StreamEntry, StreamId};
 
 use super::{Target, Writer, length};
@@ -83,8 +83,7 @@ impl Writer {
     /// Writes a block of a stream that is written in parts, as returned by [`store::types::stream::Entries::blocks`].
     pub fn stream_block(&mut self, out: &mut Vec<u8>, first: StreamId, entries: Range<'_>) {
         self.bytes(out, &id_bytes(first));
-        let block = block_items(first, entries);
-        self.listpack(out, block.items(), block.len());
+        self.listpack_of(out, |items| block_items(items, first, entries));
     }
 
     /// Writes the part of a stream after its blocks.
@@ -146,32 +145,31 @@ impl Writer {
     }
 }
 
-/// Returns the items of a block's listpack.
-fn block_items(first: StreamId, entries: Range<'_>) -> Packed {
-    let mut block = Packed::new();
-    let Some(head) = entries.clone().next() else { return block };
-    let names: Vec<&[u8]> = head.map(|(name, _)| name).collect();
+/// Appends the items of a block's listpack, and returns their number.
+fn block_items(out: &mut Vec<u8>, first: StreamId, entries: Range<'_>) -> usize {
+    let Some(head) = entries.clone().next() else { return 0 };
+    let names = head.map(|(name, _)| name);
     let counts = [entries.clone().count() as i64, 0, names.len() as i64].map(Item::Int);
-    let mut items: Vec<Item<'_>> = counts.into_iter().chain(names.iter().map(Item::from)).collect();
-    items.push(Item::Int(0));
-    for entry in entries {
-        entry_items(&mut items, first, &names, entry);
-    }
-    block.extend(items.iter().copied());
-    block
+    counts.into_iter().for_each(|count| append_item(out, count));
+    names.for_each(|name| append_item(out, Item::from(name)));
+    append_item(out, Item::Int(0));
+    entries.fold(counts.len() + head.len + 1, |count, entry| count + entry_items(out, first, head, entry))
 }
 
-fn entry_items<'s>(items: &mut Vec<Item<'s>>, first: StreamId, names: &[&[u8]], entry: StreamEntry<'s>) {
-    let start = items.len();
-    let same = entry.len == names.len() && entry.map(|(name, _)| name).eq(names.iter().copied());
+/// Appends the items of an entry, and returns their number. `head` is the entry with the block's fields.
+fn entry_items(out: &mut Vec<u8>, first: StreamId, head: StreamEntry<'_>, entry: StreamEntry<'_>) -> usize {
+    let same = entry.has_fields_of(head);
     let beyond = [entry.id.ms.wrapping_sub(first.ms), entry.id.seq.wrapping_sub(first.seq)];
-    items.push(Item::Int(if same { ENTRY_SAME_FIELDS } else { 0 }));
-    items.extend(beyond.map(|beyond| Item::Int(beyond as i64)));
-    if same {
-        items.extend(entry.map(|(_, value)| Item::from(value)));
+    append_item(out, Item::Int(if same { ENTRY_SAME_FIELDS } else { 0 }));
+    beyond.into_iter().for_each(|beyond| append_item(out, Item::Int(beyond as i64)));
+    let count = if same {
+        entry.values().for_each(|value| append_item(out, Item::from(value)));
+        3 + entry.len
     } else {
-        items.push(Item::Int(entry.len as i64));
-        items.extend(entry.flat_map(|(name, value)| [Item::from(name), Item::from(value)]));
-    }
-    items.push(Item::Int((items.len() - start) as i64));
+        append_item(out, Item::Int(entry.len as i64));
+        entry.flat_map(|(name, value)| [name, value]).for_each(|text| append_item(out, Item::from(text)));
+        4 + 2 * entry.len
+    };
+    append_item(out, Item::Int(count as i64));
+    count + 1
 }

@@ -119,6 +119,26 @@ pub struct StreamEntry<'b> {
     rest: BlockReader<'b>,
 }
 
+impl<'b> StreamEntry<'b> {
+    /// Returns true if another entry has equal names of fields in the same order.
+    #[must_use]
+    pub fn has_fields_of(self, other: Self) -> bool {
+        let shared = self.fields.zip(other.fields).is_some_and(|(own, others)| std::ptr::eq(own.0, others.0));
+        shared || self.len == other.len && self.map(|(name, _)| name).eq(other.map(|(name, _)| name))
+    }
+
+    /// Iterates over the values.
+    pub fn values(self) -> impl Iterator<Item = &'b [u8]> {
+        let (has_own_names, mut rest) = (self.fields.is_none(), self.rest);
+        (0..self.len).map(move |_| {
+            if has_own_names {
+                rest.text();
+            }
+            rest.text()
+        })
+    }
+}
+
 impl<'b> Iterator for StreamEntry<'b> {
     type Item = (&'b [u8], &'b [u8]);
 
@@ -204,17 +224,34 @@ impl EntryBlock {
         BlockReader(&self.bytes)
     }
 
+    /// Bytes of the names of the block's fields and of their lengths.
+    pub(super) fn name_bytes(&self) -> usize {
+        self.start as usize
+    }
+
     /// Appends an entry. `pairs` are alternating fields and values. Returns true if the fields are the block's.
     pub(super) fn push<'a>(&mut self, id: StreamId, pairs: impl ExactSizeIterator<Item = &'a [u8]> + Clone) -> bool {
         if self.is_empty() {
             self.begin(id, pairs.clone());
         }
         let has_same_fields = self.has_fields(pairs.clone());
-        let (step, skip) = if has_same_fields { (2, 1) } else { (1, 0) };
-        let texts = pairs.clone().skip(skip).step_by(step);
+        if has_same_fields {
+            self.push_values(id, pairs.skip(1).step_by(2));
+        } else {
+            self.push_texts(id, Some(pairs.len() as u64 / 2), pairs);
+        }
+        has_same_fields
+    }
+
+    /// Appends an entry with the block's fields, given its values.
+    pub(super) fn push_values<'a>(&mut self, id: StreamId, values: impl Iterator<Item = &'a [u8]> + Clone) {
+        self.push_texts(id, None, values);
+    }
+
+    /// Appends an entry. `texts` are values, or after a count of fields those fields and values in turn.
+    fn push_texts<'a>(&mut self, id: StreamId, count: Option<u64>, texts: impl Iterator<Item = &'a [u8]> + Clone) {
         let ms = id.ms - self.first.ms;
         let seq = if ms == 0 { id.seq - self.first.seq } else { id.seq };
-        let count = (!has_same_fields).then_some(pairs.len() as u64 / 2);
         let len = number_bytes(ms)
             + number_bytes(seq)
             + count.map_or(0, number_bytes)
@@ -222,7 +259,7 @@ impl EntryBlock {
         let whole = 1 + number_bytes(len as u64) + len;
         self.bytes.reserve(whole + number_bytes(whole as u64));
         let out = &mut self.bytes;
-        out.push(if has_same_fields { SAME_FIELDS } else { 0 });
+        out.push(if count.is_none() { SAME_FIELDS } else { 0 });
         put_number(out, len as u64);
         put_number(out, ms);
         put_number(out, seq);
@@ -231,7 +268,6 @@ impl EntryBlock {
         put_number_reversed(out, whole as u64);
         self.last = id;
         self.live += 1;
-        has_same_fields
     }
 
     /// Writes the names of the fields, before the first entry.

@@ -35,6 +35,11 @@ fn texts_bytes<'a>(texts: impl Iterator<Item = &'a [u8]>) -> usize {
     texts.map(|text| encoded_len(Item::from(text))).sum()
 }
 
+/// Bytes of an entry's flags and ID.
+fn head_bytes(first: StreamId, id: StreamId) -> usize {
+    SMALL_INT_BYTES + int_bytes(id.ms.wrapping_sub(first.ms)) + int_bytes(id.seq.wrapping_sub(first.seq))
+}
+
 /// Bytes of the listpack without the two items that count entries, because their size can change with every addition or
 /// deletion.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,22 +55,26 @@ impl ListpackBytes {
         bytes
     }
 
-    /// Counts an entry of a block that begins with the ID `first`.
-    pub(super) fn add<'a>(
+    /// Counts an entry with the fields of its block's first one. `first` is the ID with which the block begins.
+    pub(super) fn add_values<'a>(
+        &mut self,
+        first: StreamId,
+        id: StreamId,
+        values: impl ExactSizeIterator<Item = &'a [u8]>,
+    ) {
+        let fields = values.len() as u64;
+        self.grow(head_bytes(first, id) + texts_bytes(values) + int_bytes(3 + fields));
+    }
+
+    /// Counts an entry with fields of its own: `pairs` are alternating fields and values.
+    pub(super) fn add_pairs<'a>(
         &mut self,
         first: StreamId,
         id: StreamId,
         pairs: impl ExactSizeIterator<Item = &'a [u8]>,
-        has_same_fields: bool,
     ) {
         let fields = pairs.len() as u64 / 2;
-        let head =
-            SMALL_INT_BYTES + int_bytes(id.ms.wrapping_sub(first.ms)) + int_bytes(id.seq.wrapping_sub(first.seq));
-        self.grow(if has_same_fields {
-            head + texts_bytes(pairs.skip(1).step_by(2)) + int_bytes(3 + fields)
-        } else {
-            head + int_bytes(fields) + texts_bytes(pairs) + int_bytes(4 + 2 * fields)
-        });
+        self.grow(head_bytes(first, id) + int_bytes(fields) + texts_bytes(pairs) + int_bytes(4 + 2 * fields));
     }
 
     /// Returns the bytes of the whole listpack with these numbers of entries and of deleted entries.
