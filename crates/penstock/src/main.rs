@@ -50,7 +50,7 @@ fn help(topic: Option<&OsStr>) -> ExitCode {
         Some(server) if server == tools::SERVER => serve(&["--help".into()]),
         Some(topic) => match tools::find(topic) {
             Some(tool) => run(tool, vec!["--help".into()]),
-            None => end(Err(format!("penstock: there is no tool '{}'; penstock --help lists them", topic.display()))),
+            None => end(Err(tools::unknown(topic))),
         },
     }
 }

@@ -67,6 +67,14 @@ pub fn misspelt(word: &OsStr) -> Option<String> {
     ))
 }
 
+/// Returns the error for a topic of help that is not a tool.
+pub fn unknown(topic: &OsStr) -> String {
+    let text = topic.to_string_lossy();
+    let meant = nearest(&text.to_ascii_lowercase()).filter(|_| !text.is_empty());
+    let meant = meant.map_or_else(String::new, |meant| format!("; did you mean 'penstock help {meant}'?"));
+    format!("penstock: there is no tool '{text}'{meant} (penstock --help lists the tools)")
+}
+
 /// The most similar known word, if one is similar enough.
 fn nearest(word: &str) -> Option<&'static str> {
     let known = TOOLS.iter().map(|tool| tool.name).chain([HELP, SERVER]);
@@ -102,6 +110,16 @@ mod tests {
         }
         let text = misspelt(OsStr::new("Benhc")).unwrap();
         assert!(text.contains("did you mean 'penstock bench'?"), "{text}");
+    }
+
+    #[test]
+    fn help_on_a_misspelt_tool_names_the_similar_one() {
+        let check = |topic: &str, end: &str| {
+            assert_eq!(unknown(OsStr::new(topic)), format!("penstock: there is no tool {end}"))
+        };
+        check("Benhc", "'Benhc'; did you mean 'penstock help bench'? (penstock --help lists the tools)");
+        check("redis", "'redis' (penstock --help lists the tools)");
+        check("", "'' (penstock --help lists the tools)");
     }
 
     #[test]

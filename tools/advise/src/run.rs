@@ -53,18 +53,14 @@ const DEMO: &str = "demo";
 /// Default duration of a watch through MONITOR.
 const LOOK: Duration = Duration::from_secs(10);
 
+/// The tool's name in messages.
+const NAME: &str = "penstock advise";
+
 /// Runs the tool. `args` are the arguments after its name.
 pub fn run(args: Vec<OsString>) -> ExitCode {
-    let name = OsString::from("penstock advise");
-    let args = match Args::try_parse_from(std::iter::once(name).chain(args)) {
+    let args = match Args::try_parse_from(std::iter::once(OsString::from(NAME)).chain(args)) {
         Ok(args) => args,
-        Err(error) => {
-            let is_answer = error.exit_code() == 0;
-            return match error.print() {
-                Err(failure) if failure.kind() != io::ErrorKind::BrokenPipe => leave(Exit::Output),
-                _ => leave(if is_answer { Exit::Reported } else { Exit::Usage }),
-            };
-        }
+        Err(error) => return leave(told_by_clap(&error)),
     };
     if is_demo(&args) {
         return demonstrate(&args);
@@ -99,13 +95,25 @@ fn demonstrate(args: &Args) -> ExitCode {
     }
 }
 
+/// Prints help or the version, or any other error of clap's as one line.
+fn told_by_clap(error: &clap::Error) -> Exit {
+    if error.exit_code() != 0 {
+        say(&generator::usage_error(error, NAME));
+        return Exit::Usage;
+    }
+    match error.print() {
+        Err(failure) if failure.kind() != io::ErrorKind::BrokenPipe => Exit::Output,
+        _ => Exit::Reported,
+    }
+}
+
 fn leave(exit: Exit) -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
 /// Prints a message for the user. The error of a closed standard error is ignored, because no other channel exists.
 pub fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "penstock advise: {text}");
+    let _ = writeln!(io::stderr(), "{NAME}: {text}");
 }
 
 /// Returns a flag that the first Ctrl-C sets; a second one ends the process. The flag ends only the reading, and the

@@ -78,11 +78,17 @@ fn told_by_clap(error: &clap::Error) -> Result<(), Failure> {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return Ok(error.print()?);
     }
+    Err(Failure::Usage(usage_error(error, NAME)))
+}
+
+/// Returns clap's error about the arguments of `tool` as one line, with the similar option for a misspelt one.
+#[must_use]
+pub fn usage_error(error: &clap::Error, tool: &str) -> String {
     let text = error.to_string();
     let lines: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
-    let what = lines.join(" ");
-    let message = what.strip_prefix("error: ").unwrap_or(&what);
-    Err(Failure::Usage(format!("{message}{} (see {NAME} --help)", suggestion(error))))
+    let line = lines.join(" ");
+    let message = line.strip_prefix("error: ").unwrap_or(&line);
+    format!("{message}{} (see {tool} --help)", suggestion(error))
 }
 
 /// Returns the end of the message for a misspelt option: the similar one that clap found.

@@ -135,7 +135,15 @@ impl Origin {
     }
 
     fn failure(&self, error: &io::Error) -> Failure {
-        Failure::new(Exit::Input, format!("can't read {}: {error}", self.name()))
+        let name = self.name();
+        // A template without an option before it was meant for the input before it.
+        let hint = match error.kind() {
+            io::ErrorKind::NotFound if name.contains('{') => {
+                "; a template needs --csv, --json-lines or --json with its file before it"
+            }
+            _ => "",
+        };
+        Failure::new(Exit::Input, format!("can't read {name}: {error}{hint}"))
     }
 
     /// Opens the input for reading, with decompression. `tally` counts the stored bytes.

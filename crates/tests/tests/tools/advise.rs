@@ -139,6 +139,15 @@ fn a_server_that_is_not_there_is_an_input_that_cannot_be_read() {
     assert_eq!(run(&["/nonexistent/file"]).0, Some(3));
 }
 
+#[test]
+fn a_misspelt_option_is_answered_with_the_similar_one() {
+    let meant =
+        "penstock advise: unexpected argument '--prxy' found; did you mean '--proxy'? (see penstock advise --help)\n";
+    assert_eq!(run(&["--prxy", "0"]), (Some(2), meant.to_owned()));
+    let (status, text) = run(&["--nonsense"]);
+    assert_eq!((status, text.lines().count()), (Some(2), 1), "{text}");
+}
+
 /// A proxy of the tool, and its output.
 struct Proxy {
     child: Child,

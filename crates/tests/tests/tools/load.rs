@@ -316,6 +316,13 @@ fn bad_input_gives_one_line_and_a_status() {
     check(open.port(), &[&good, "-u", "http://x"], "", 2, "its scheme is not redis, rediss or unix");
     check(open.port(), &[&good, "-n", "99"], "", 4, "DB index is out of range");
     check(open.port(), &[&missing], "", 3, "missing: No such file or directory");
+    check(
+        open.port(),
+        &["SET {a} {b}"],
+        "",
+        3,
+        "; a template needs --csv, --json-lines or --json with its file before it",
+    );
     check(open.port(), &[&directory.path(".")], "", 3, "directory");
     check(open.port(), &[&torn], "", 3, "can't be read: unexpected end of file");
     check(open.port(), &[], "PING\n*1\r\n$4\r\nPI", 3, "stdin:3: the input ends in mid-command");
