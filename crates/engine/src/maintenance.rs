@@ -4,7 +4,7 @@
 //! connects to the new address. Its old connection ends once it has no unanswered commands.
 //!
 //! A planned failover proceeds in this order, so that no client sees an error:
-//! 1. The replica that is to take over holds the commands of such clients back ([`Maintenance::hold`]).
+//! 1. The replica that is to take over holds the commands of such clients back (`Maintenance::hold`).
 //! 2. The primary announces the move and goes on to serve, so that clients finish their commands on old connections.
 //! 3. Writes wait, the replica gets the rest of the stream and becomes the primary, and the held commands run there.
 //!
