@@ -664,7 +664,7 @@ def connection():
     yield Case("AUTH", ("AUTH", "default", "any"))
     yield Case("RESET", ("RESET",))
     for words in (("ID",), ("GETNAME",), ("SETNAME", "name"), ("INFO",), ("LIST",), ("GETREDIR",), ("SETINFO", "LIB-NAME", "lib"), ("TRACKINGINFO",),
-                  ("NO-EVICT", "ON"), ("NO-TOUCH", "OFF"), ("UNBLOCK", 99_999_999), ("UNPAUSE",)):
+                  ("NO-EVICT", "ON"), ("MAINT_NOTIFICATIONS", "OFF"), ("NO-TOUCH", "OFF"), ("UNBLOCK", 99_999_999), ("UNPAUSE",)):
         yield Case(f"CLIENT {words[0]}", ("CLIENT", *words))
     yield Case("CLIENT TRACKING ON, OFF", (("CLIENT", "TRACKING", "ON"), ("CLIENT", "TRACKING", "OFF")), resp=3)
     tracked = [("SET", "k", VALUE), ("CLIENT", "TRACKING", "ON", "OPTIN")]
