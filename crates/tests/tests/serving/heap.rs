@@ -55,8 +55,19 @@ impl Preparer {
         Preparer { task: tasks.into_iter().find(is_it).unwrap(), began: Instant::now() }
     }
 
-    /// Waits until the thread is idle, and may use time again.
-    fn wait(&self, server: &Server) {
+    /// Returns the number of times that the thread has run.
+    fn runs(&self) -> u64 {
+        let times = fs::read_to_string(self.task.join("schedstat")).unwrap();
+        times.split_whitespace().nth(2).unwrap().parse().unwrap()
+    }
+
+    /// Waits until the thread is idle, and may use time again. `runs` is its number of runs before the last step. A busy system may run the
+    /// woken thread late, and a step may not wake it, so the wait for its run is bounded.
+    fn wait(&self, server: &Server, runs: u64) {
+        let asked = Instant::now();
+        while self.runs() == runs && asked.elapsed() < Duration::from_millis(50) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         server.wait_until("the next pages are ready", |_| {
             let stat = fs::read_to_string(self.task.join("stat")).unwrap();
             let spent = fs::read_to_string(self.task.join("schedstat")).unwrap();
@@ -77,8 +88,9 @@ fn a_keyspace_that_grows_is_on_huge_pages() {
     // The first 48 MB of a heap are always on small pages, and some of the prepared blocks arrive too late. Half of the rest must be huge.
     let steps = 2 * STEPS;
     for step in 0..steps {
+        let runs = preparer.runs();
         fill_step(&mut conn, step);
-        preparer.wait(&server);
+        preparer.wait(&server, runs);
     }
     assert!(huge_mb(&server) >= 36, "{} MB after {steps} steps", huge_mb(&server));
 }
