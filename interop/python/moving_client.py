@@ -29,12 +29,17 @@ def timed(call, allowed_s=0.0):
 
 
 def write(client, number):
+    """Increments a counter by pipelines, transactions or scripts."""
+    script = f"for i = 2, {DEPTH} do redis.call('incr', KEYS[1]) end return redis.call('incr', KEYS[1])"
     while not stop.is_set():
-        pipe = client.pipeline(transaction=False)
-        for _ in range(DEPTH):
-            pipe.incr(f"count:{number}")
-        replies = timed(pipe.execute)
-        if replies:
+        if number % 3 == 2:
+            replies = [timed(lambda: client.eval(script, 1, f"count:{number}"))]
+        else:
+            pipe = client.pipeline(transaction=number % 3 == 1)
+            for _ in range(DEPTH):
+                pipe.incr(f"count:{number}")
+            replies = timed(pipe.execute)
+        if replies and replies[-1]:
             acknowledged[number] = replies[-1]
         time.sleep(0.001)
 

@@ -51,11 +51,11 @@ pub struct Library {
 pub enum Naming {
     /// The command's name in small letters, if [`super::calls`] knows a method.
     Lower,
-    /// go-redis's.
+    /// Names of go-redis.
     Go,
-    /// Those of go-redis with a small first letter.
+    /// Names of go-redis with a small first letter.
     Camel,
-    /// Those of Jedis.
+    /// Names of Jedis.
     Java,
     /// The command's name in small letters, if its arguments are the key and variables; except for these commands, which
     /// are sent by name.

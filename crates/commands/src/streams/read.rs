@@ -214,7 +214,7 @@ pub(super) fn xreadgroup(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (mut served, mut again_ms) = (0, None::<u64>);
     for (at, wanted) in keys.zip(wanted) {
         if wanted != GroupEntries::New {
-            // As in Redis, such an ID disables CLAIM for this stream and for the streams after it.
+            // Such an ID disables CLAIM for this stream and for the streams after it, as in Redis.
             read.claim_ms = None;
         }
         let key = call.key(at);

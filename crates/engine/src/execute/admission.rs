@@ -80,9 +80,7 @@ impl Worker {
             return Ok(Admission::Elsewhere(command, error));
         }
         let engine = self.engine;
-        if engine.slow_path.has(AWAITS_PROMOTION)
-            && engine.holds_for_takeover(session, command, args, self.clock.now_ms)
-        {
+        if engine.slow_path.has(AWAITS_PROMOTION) && engine.holds_for_takeover(session, command, self.clock.now_ms) {
             return Ok(Admission::Later(Progress::Paused));
         }
         if self.memory.full && self.binds(Requirement::Memory) && needs_memory(engine, session, command, args) {

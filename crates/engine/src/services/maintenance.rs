@@ -2,7 +2,7 @@
 
 use resp::reply::Proto;
 
-use crate::clients::client::client_flag::{CAME_LATE, HEARS_MAINTENANCE};
+use crate::clients::client::client_flag::{CAME_LATE, HEARS_MAINTENANCE, UNIX_SOCKET};
 use crate::clients::session::Session;
 use crate::pubsub::Subscriber;
 use crate::worker::Worker;
@@ -11,9 +11,21 @@ fn subscriber(worker: &Worker, session: &Session) -> Subscriber {
     Subscriber { client: session.client.id, worker: worker.id, proto: Proto::Resp3 }
 }
 
-/// Makes a connection hear of maintenance. A client that comes during a move or after it is told at once, behind the
+/// Returns true if a client can connect to the address by which replicas are known. Replication uses TLS or it does not,
+/// and so does a client. A client of a Unix socket has no address.
+fn can_move(worker: &Worker, session: &Session) -> bool {
+    let settings = &worker.engine.settings;
+    let port = session.client.laddr.rsplit(':').next().and_then(|port| port.parse::<i64>().ok());
+    let uses_tls = port == Some(settings.tls_port.get()).filter(|&port| port != 0);
+    !session.client.has(UNIX_SOCKET) && uses_tls == settings.tls_replication.get()
+}
+
+/// Makes a connection hear of maintenance. A connection whose client could not follow a move gets no announcements. A client that comes during a move or after it is told at once, behind the
 /// reply.
 pub(crate) fn start(worker: &Worker, session: &mut Session, wants_address: bool) {
+    if !can_move(worker, session) {
+        return;
+    }
     let maintenance = &worker.engine.maintenance;
     maintenance.add(subscriber(worker, session), wants_address);
     session.client.set(HEARS_MAINTENANCE, true);
@@ -34,6 +46,7 @@ pub(crate) fn stop(worker: &Worker, session: &Session) {
 
 #[cfg(test)]
 mod tests {
+    use crate::clients::client::client_flag;
     use crate::clients::progress::Progress;
     use crate::replication::Primary;
     use crate::testing::{Bench, check};
@@ -73,6 +86,22 @@ mod tests {
         assert_eq!(engine.maintenance.listeners(), 0);
     }
 
+    #[test]
+    fn clients_that_cannot_follow_hear_nothing() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        let engine = bench.worker.engine;
+        bench.run(&mut session, b"HELLO 3\r\n");
+        session.client.set(client_flag::UNIX_SOCKET, true);
+        bench.check(&mut session, &[(ON, "+OK")]);
+        assert_eq!(engine.maintenance.listeners(), 0);
+        session.client.set(client_flag::UNIX_SOCKET, false);
+        bench.check(&mut session, &[("config set tls-replication yes", "+OK"), (ON, "+OK")]);
+        assert_eq!(engine.maintenance.listeners(), 0, "replicas are known by their TLS ports");
+        bench.check(&mut session, &[("config set tls-replication no", "+OK"), (ON, "+OK")]);
+        assert_eq!(engine.maintenance.listeners(), 1);
+    }
+
     /// Without the hold, the client that was sent here would get READONLY before the promotion.
     #[test]
     fn commands_wait_at_a_replica_that_is_to_take_over() {
@@ -84,12 +113,17 @@ mod tests {
         let now_ms = bench.now_us / 1000;
         engine.follow(Some(primary()), now_ms);
         engine.maintenance.hold(now_ms, 1000);
-        for command in [&b"SET k v\r\n"[..], b"GET k\r\n"] {
-            assert_eq!(bench.run(&mut moved, command), (Vec::new(), Progress::Paused));
+        for command in ["SET k v", "GET k", "EVAL 'return 1' 0", "PUBLISH c m", "BLPOP l 0"] {
+            let line = format!("{command}\r\n");
+            assert_eq!(bench.run(&mut moved, line.as_bytes()), (Vec::new(), Progress::Paused), "{command}");
         }
         bench.check(&mut moved, &[("ping", "+PONG"), ("client setinfo lib-name x", "+OK")]);
         bench.check(&mut other, &[("get k", "$-1")]);
+        // The commands of a transaction would be refused by a replica, too.
+        bench.check(&mut moved, &[("multi", "+OK")]);
+        assert_eq!(bench.run(&mut moved, b"SET k v\r\n"), (Vec::new(), Progress::Paused));
         engine.follow(None, now_ms);
+        bench.check(&mut moved, &[("set k v", "+QUEUED"), ("exec", "*1|+OK")]);
         assert_eq!(bench.run(&mut moved, b"SET k v\r\n"), (b"+OK\r\n".to_vec(), Progress::Ready));
     }
 

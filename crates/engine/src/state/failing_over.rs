@@ -3,7 +3,6 @@
 use commands::spec::flag;
 use commands::table::Command;
 use config::LogLevel;
-use resp::request::Args;
 
 use super::Engine;
 use crate::clients::client::client_flag::HEARS_MAINTENANCE;
@@ -74,19 +73,14 @@ impl Engine {
     }
 
     /// Returns true if a command waits because this replica is to take over: the client was told that it is the new
-    /// primary. Commands without data are answered, because a client prepares its connections by them.
+    /// primary. Commands without data are answered, because a client prepares its connections by them. Commands of a
+    /// transaction wait before they are queued, because a replica refuses to queue a write.
     #[cold]
-    pub(crate) fn holds_for_takeover(
-        &self,
-        session: &Session,
-        command: &Command,
-        args: &Args<'_>,
-        now_ms: u64,
-    ) -> bool {
-        let uses_data = |flags: u32| flags & (flag::WRITE | flag::READONLY | flag::MAY_REPLICATE) != 0;
+    pub(crate) fn holds_for_takeover(&self, session: &Session, command: &Command, now_ms: u64) -> bool {
+        let uses_data = command.info.has(flag::WRITE | flag::READONLY | flag::MAY_REPLICATE);
         self.maintenance.holds(now_ms)
             && session.client.has(HEARS_MAINTENANCE)
-            && (is_exec(command) || session.multi.is_none() && uses_data(self.flags_of(command, args)))
+            && (uses_data || command.info.script.is_some() || is_exec(command))
     }
 
     /// Ends a hold for a promotion that has not come. Clients that were sent here learn the primary's address.

@@ -9,7 +9,7 @@ const BY_NAME: &str = r#"execute("<command>"<arguments>)"#;
 const LIST: &str = r#"eval("return redis.call(<lua>)", ReturnType.MULTI, 1, <key><passed>)"#;
 const NUMBER: &str = r#"eval("return redis.call(<lua>)", ReturnType.INTEGER, 1, <key><passed>)"#;
 
-/// Calls of the template. Those of a connection are for pipelines.
+/// Calls of the template. Calls of a connection are for pipelines.
 const OPERATIONS: &[(&str, &str)] = &[
     ("GET", "opsForValue().get(<key>)"),
     ("SET", "opsForValue().set(<key>, <value>)"),
