@@ -119,10 +119,14 @@ impl Maintenance {
         let number = self.next_number(now_ms);
         let listeners = self.lock();
         for (audience, has_address) in [(&listeners.addressed, true), (&listeners.unaddressed, false)] {
-            let mut origin = Origin { worker: NO_WORKER, own: None, may_be_dropped: false, overfilled: None };
-            let build = |reply: &mut Reply<'_>| write(reply, announcement, number, has_address);
-            audience.send(inboxes, &mut origin, &mut Encoded::new(build));
+            send(audience, inboxes, |reply| write(reply, announcement, number, has_address));
         }
+    }
+
+    /// Sends an announcement with an address to these connections. `now_ms` is Unix time.
+    pub(crate) fn announce_to(&self, audience: &Audience, inboxes: &[Inbox], announcement: &Announcement, now_ms: u64) {
+        let number = self.next_number(now_ms);
+        send(audience, inboxes, |reply| write(reply, announcement, number, true));
     }
 
     /// Notes that another server takes this server's place, or that none does. `now_ms` is Unix time.
@@ -130,10 +134,10 @@ impl Maintenance {
         *self.moved.lock().unwrap_or_else(PoisonError::into_inner) = to.map(|to| (to, now_ms + MOVED_MS));
     }
 
-    /// Returns the announcement for a client that connects during a move or after it. There is none while this server is to take over.
+    /// Returns the announcement for a client that connects during a move or after it.
     pub(crate) fn announcement_for_new(&self, has_address: bool, now_ms: u64) -> Option<Output> {
         let moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let (to, _) = moved.filter(|(_, until_ms)| *until_ms > now_ms && has_address && !self.holds(now_ms))?;
+        let (to, _) = moved.filter(|(_, until_ms)| *until_ms > now_ms && has_address)?;
         let mut output = Output::default();
         let number = self.next_number(now_ms);
         write(&mut Reply::new(&mut output, Proto::Resp3), &Announcement::Moving(to), number, has_address);
@@ -144,14 +148,21 @@ impl Maintenance {
         self.held_until_ms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds the commands of clients that listen, because this replica is to take over soon. With 0, a hold is overdue
-    /// at once.
+    /// Holds the commands of clients that come because this replica is to take over soon. With 0, a hold is overdue at
+    /// once.
     pub(crate) fn hold(&self, now_ms: u64, for_ms: u64) {
         let mut held_until_ms = self.lock_hold();
         if for_ms > 0 || *held_until_ms > 0 {
             *held_until_ms = now_ms + for_ms.min(HOLD_MAX_MS);
             self.slow_path.set(AWAITS_PROMOTION, true);
         }
+    }
+
+    /// Makes a hold overdue at this time, unless it is earlier. The link to the primary has ended: the promotion comes
+    /// now or not at all.
+    pub fn shorten_hold(&self, until_ms: u64) {
+        let mut held_until_ms = self.lock_hold();
+        *held_until_ms = until_ms.min(*held_until_ms);
     }
 
     /// Ends a hold, because the role of this server changes.
@@ -161,18 +172,21 @@ impl Maintenance {
         self.slow_path.set(AWAITS_PROMOTION, false);
     }
 
-    /// Returns true while the commands of clients that listen are held.
+    /// Returns true during a hold.
     #[must_use]
-    pub(crate) fn holds(&self, now_ms: u64) -> bool {
-        self.slow_path.has(AWAITS_PROMOTION) && *self.lock_hold() > now_ms
+    pub(crate) fn holds(&self) -> bool {
+        self.slow_path.has(AWAITS_PROMOTION)
     }
 
-    /// Ends a hold that has lasted too long, and returns true if there was one: this server did not take over.
+    /// Returns true if a hold has lasted too long: this server did not take over.
+    #[must_use]
+    pub(crate) fn is_hold_due(&self, now_ms: u64) -> bool {
+        self.holds() && *self.lock_hold() <= now_ms
+    }
+
+    /// Ends a hold that has lasted too long, and returns true if there was one.
     #[must_use]
     pub(crate) fn end_hold_if_due(&self, now_ms: u64) -> bool {
-        if !self.slow_path.has(AWAITS_PROMOTION) {
-            return false;
-        }
         let mut held_until_ms = self.lock_hold();
         let is_due = *held_until_ms != 0 && *held_until_ms <= now_ms;
         if is_due {
@@ -181,6 +195,12 @@ impl Maintenance {
         }
         is_due
     }
+}
+
+/// Sends the bytes that `build` writes to connections.
+fn send(audience: &Audience, inboxes: &[Inbox], build: impl Fn(&mut Reply<'_>)) {
+    let mut origin = Origin { worker: NO_WORKER, own: None, may_be_dropped: false, overfilled: None };
+    audience.send(inboxes, &mut origin, &mut Encoded::new(build));
 }
 
 /// Writes an announcement. The durations are in seconds.
@@ -244,17 +264,22 @@ mod tests {
     fn a_hold_is_bounded_and_ends_once() {
         let maintenance = Maintenance::new(Arc::default());
         maintenance.hold(100, u64::MAX);
-        assert!(maintenance.holds(100 + HOLD_MAX_MS - 1) && !maintenance.holds(100 + HOLD_MAX_MS));
-        assert!(!maintenance.end_hold_if_due(101));
+        assert!(maintenance.holds() && !maintenance.is_hold_due(100 + HOLD_MAX_MS - 1));
         let ends = [(), ()].map(|()| maintenance.end_hold_if_due(100 + HOLD_MAX_MS));
         assert_eq!(ends, [true, false]);
         maintenance.hold(100, 5);
+        maintenance.shorten_hold(200);
+        assert!(!maintenance.is_hold_due(104) && maintenance.is_hold_due(105));
+        maintenance.shorten_hold(102);
+        assert!(maintenance.end_hold_if_due(102) && !maintenance.holds());
         maintenance.hold(101, 0);
-        assert!(!maintenance.holds(101) && maintenance.end_hold_if_due(101));
+        maintenance.shorten_hold(1);
+        assert!(!maintenance.holds() && !maintenance.end_hold_if_due(1000));
+        maintenance.hold(101, 5);
         maintenance.hold(102, 0);
-        assert!(!maintenance.end_hold_if_due(1000));
+        assert!(maintenance.end_hold_if_due(102));
         maintenance.hold(103, 5);
         maintenance.release();
-        assert!(!maintenance.holds(103) && !maintenance.end_hold_if_due(1000));
+        assert!(!maintenance.holds() && !maintenance.end_hold_if_due(1000));
     }
 }

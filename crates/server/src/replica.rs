@@ -23,6 +23,8 @@ use crate::peer_socket::CannotOpen;
 use crate::threads;
 use crate::time::now_us;
 
+/// Time between the end of the link to a primary that hands over and the promotion, at most, in milliseconds.
+const TAKEOVER_MS: u64 = 1000;
 /// First delay between a failed link and the next try. Each failure in a row doubles it.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 /// The longest delay: a primary that returns is followed again soon.
@@ -142,6 +144,7 @@ impl Follower {
     }
 
     fn note_end(&self, version: u64) {
+        self.engine.maintenance.shorten_hold(now_us() / 1000 + TAKEOVER_MS);
         let stale = self.engine.settings.replica_serve_stale_data.get();
         self.engine.replication.note_link(version, stale, |link| {
             if link.state == LinkState::Up || link.down_since_s == 0 {

@@ -63,8 +63,9 @@ pub mod client_flag {
     pub const CAN_REDIRECT: u32 = 16384;
     /// CLIENT MAINT_NOTIFICATIONS: the client hears of maintenance.
     pub const HEARS_MAINTENANCE: u32 = 1 << 20;
-    /// The client has connected, and asked for maintenance, after another server took this server's place.
-    pub const CAME_LATE: u32 = 1 << 21;
+    /// The client has connected during a move of clients or after it: to the new primary before its promotion, or to the
+    /// old one.
+    pub const CAME_BY_MOVE: u32 = 1 << 21;
     /// CLIENT TRACKING, only for display: see [`super::Client::tracking_flags`].
     pub const TRACKING: u32 = 2048;
     /// CLIENT TRACKING with a broken redirection.

@@ -80,7 +80,7 @@ impl Worker {
             return Ok(Admission::Elsewhere(command, error));
         }
         let engine = self.engine;
-        if engine.slow_path.has(AWAITS_PROMOTION) && engine.holds_for_takeover(session, command, self.clock.now_ms) {
+        if engine.slow_path.has(AWAITS_PROMOTION) && engine.holds_for_takeover(session, command) {
             return Ok(Admission::Later(Progress::Paused));
         }
         if self.memory.full && self.binds(Requirement::Memory) && needs_memory(engine, session, command, args) {
@@ -98,8 +98,8 @@ impl Worker {
             return Err(Error::FEW_REPLICAS);
         }
         if slow_path & REPLICA != 0 && self.binds(Requirement::Writable) && engine.is_read_only() && writes() {
-            if session.client.has(client_flag::CAME_LATE) {
-                // The client was told of the new primary when it connected, and tries again there.
+            if session.client.has(client_flag::CAME_BY_MOVE) {
+                // The client was told of the present primary, and tries again there.
                 return Ok(Admission::Later(Progress::Gone));
             }
             return Err(Error::READ_ONLY);

@@ -3,14 +3,16 @@
 use commands::spec::flag;
 use commands::table::Command;
 use config::LogLevel;
+use resp::reply::Proto;
 
 use super::Engine;
-use crate::clients::client::client_flag::HEARS_MAINTENANCE;
+use crate::clients::client::client_flag::CAME_BY_MOVE;
 use crate::clients::session::Session;
 use crate::clients::transaction::is_exec;
 use crate::inbox::Message;
 use crate::maintenance::Announcement;
 use crate::pause::PausePurpose;
+use crate::pubsub::{Audience, Subscriber};
 use crate::replication::Primary;
 use crate::replication::failover::{Failover, FailoverStage};
 use crate::replication::moving;
@@ -76,20 +78,29 @@ impl Engine {
     /// primary. Commands without data are answered, because a client prepares its connections by them. Commands of a
     /// transaction wait before they are queued, because a replica refuses to queue a write.
     #[cold]
-    pub(crate) fn holds_for_takeover(&self, session: &Session, command: &Command, now_ms: u64) -> bool {
+    pub(crate) fn holds_for_takeover(&self, session: &Session, command: &Command) -> bool {
         let uses_data = command.info.has(flag::WRITE | flag::READONLY | flag::MAY_REPLICATE);
-        self.maintenance.holds(now_ms)
-            && session.client.has(HEARS_MAINTENANCE)
+        self.maintenance.holds()
+            && session.client.has(CAME_BY_MOVE)
             && (uses_data || command.info.script.is_some() || is_exec(command))
     }
 
-    /// Ends a hold for a promotion that has not come. Clients that were sent here learn the primary's address.
+    /// Ends a hold for a promotion that has not come. Clients that came because of it learn the primary's address.
     pub fn end_overdue_hold(&self, now_ms: u64) {
+        if !self.maintenance.is_hold_due(now_ms) {
+            return;
+        }
+        let primary = self.replication.primary().0;
+        // This precedes the end of the hold: the client of a held write would get an error otherwise.
+        self.maintenance.note_moved(primary.clone(), now_ms);
         if !self.maintenance.end_hold_if_due(now_ms) {
             return;
         }
-        if let Some(primary) = self.replication.primary().0 {
-            self.maintenance.announce(&self.inboxes, &Announcement::Moving(primary), now_ms);
+        let Some(primary) = primary else { return };
+        let mut audience = Audience::default();
+        for client in self.clients.all().iter().filter(|client| client.has(CAME_BY_MOVE)) {
+            audience.add(Subscriber { client: client.id, worker: client.worker, proto: Proto::Resp3 });
         }
+        self.maintenance.announce_to(&audience, &self.inboxes, &Announcement::Moving(primary), now_ms);
     }
 }
