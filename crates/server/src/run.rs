@@ -225,15 +225,16 @@ impl Host for ServerHost {
     }
 
     fn abort_shut_down(&self) -> bool {
-        // The main thread begins its wait only some moments after a command has asked for the end. A restart can't be aborted.
-        let is_asked = self.asked_to_end.is_asked.load(Ordering::Relaxed) && self.restart.after_ms.get().is_none();
-        let may_abort = |wait: ReplicaWait| wait == ReplicaWait::Waits || wait == ReplicaWait::None && is_asked;
-        let abort = |wait: &mut ReplicaWait| {
-            if may_abort(*wait) {
+        let mut is_aborted = false;
+        self.asked_to_end.change_wait(|wait| {
+            // The main thread begins its wait only some moments after a command has asked for the end. A restart can't be aborted.
+            let is_asked = self.asked_to_end.is_asked.load(Ordering::Relaxed) && self.restart.after_ms.get().is_none();
+            is_aborted = *wait == ReplicaWait::Waits || *wait == ReplicaWait::None && is_asked;
+            if is_aborted {
                 *wait = ReplicaWait::Aborted;
             }
-        };
-        may_abort(self.asked_to_end.change_wait(abort))
+        });
+        is_aborted
     }
 
     fn closes_append_only_file(&self) -> bool {
@@ -589,12 +590,18 @@ fn has_awaited_replicas(engine: &Engine, asked_to_end: &AskedToEnd, may_abort: b
         std::thread::sleep(REPLICAS_LOOK);
         is_aborted = asked_to_end.change_wait(|_| ()) == ReplicaWait::Aborted;
     }
-    if asked_to_end.change_wait(|wait| *wait = ReplicaWait::None) != ReplicaWait::Aborted {
+    let end_wait = |wait: &mut ReplicaWait| {
+        if *wait == ReplicaWait::Aborted {
+            // Forgotten together with the wait: a second SHUTDOWN ABORT would abort the next shutdown otherwise.
+            asked_to_end.forget();
+        }
+        *wait = ReplicaWait::None;
+    };
+    if asked_to_end.change_wait(end_wait) != ReplicaWait::Aborted {
         log_replicas(engine);
         return true;
     }
     log::notice("Shutdown manually aborted.");
-    asked_to_end.forget();
     engine.abort_shutdown();
     let _alone = engine.keyspace.gate().close();
     engine.replication.resume_stream();
