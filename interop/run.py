@@ -107,6 +107,10 @@ PENSTOCK_ONLY = {
     "jedis-suggestions", "upstash", "console", "console-data", "movies", "moving", "http", "sweep", "cluster-tools",
 }
 
+# The number of attempts that a script has against Redis. One success shows that the script is right: Redis 7.0 answers CLUSTERDOWN for some
+# milliseconds of some planned failovers, and clients pass that error on. Against Penstock, each script has one attempt.
+ATTEMPTS_AGAINST_REDIS = 3
+
 # A script that is stuck waits for a reply that never comes; the slowest takes some 20 seconds on two cores, and over
 # three minutes on two that dozens of processes want.
 SCRIPT_SECONDS_MAX = 600
@@ -214,6 +218,12 @@ def run_bounded(command, environment, directory, seconds):
         return status, output.read().decode(errors="replace")
 
 
+def run_attempts(name, program, arguments, shared, attempts):
+    """Runs one script until it passes, at most `attempts` times; returns the number of checks, or None."""
+    counts = (run_script(name, program, arguments, shared) for _ in range(attempts))
+    return next((count for count in counts if count is not None), None)
+
+
 def run_script(name, program, arguments, shared):
     """Runs one script; returns how many checks passed, or None after printing what failed."""
     paths = {"venv": ROOT / ".cache/venv", "cache": ROOT / ".cache"}
@@ -287,7 +297,8 @@ def main():
     scripts = options.scripts or [name for name in SCRIPTS if name not in left_out]
     shared = cluster.Shared(os.path.abspath(program), options.arg)
     with contextlib.closing(shared):
-        results = [run_script(name, os.path.abspath(program), options.arg, shared) for name in scripts]
+        attempts = ATTEMPTS_AGAINST_REDIS if is_redis else 1
+        results = [run_attempts(name, os.path.abspath(program), options.arg, shared, attempts) for name in scripts]
     failed = results.count(None)
     print(f"clients: {len(results) - failed} passed; {failed} failed ({sum(filter(None, results))} checks)")
     sys.exit(1 if failed else 0)
