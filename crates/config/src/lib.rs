@@ -58,9 +58,9 @@ pub use load::{CheckUser, Loader};
 pub use rewrite::replace_file;
 pub use rewrite::{RewriteError, UserLines, rewrite, rewrite_whole};
 pub use settings::{
-    Access, AppendFsync, AuthClients, CertificateUser, ClusterEndpoint, ClusterSave, CrossSlot, DisklessLoad,
-    HttpConsole, LogFormat, LogLevel, LogTimestamp, MaxmemoryPolicy, NewChannels, PIPELINE_TOKEN_TTL_S_MAX,
-    PropagationErrors, QUERY_BYTES_MAX, Settings, Supervised, SyslogFacility,
+    Access, AppendFsync, AuthClients, CertificateUser, ClusterEndpoint, ClusterForward, ClusterSave, CrossSlot,
+    DisklessLoad, HttpConsole, LogFormat, LogLevel, LogTimestamp, MaxmemoryPolicy, NewChannels,
+    PIPELINE_TOKEN_TTL_S_MAX, PropagationErrors, QUERY_BYTES_MAX, Settings, Supervised, SyslogFacility,
 };
 pub use special::system_text;
 pub use special::{SavePoint, keyspace_events};

@@ -266,6 +266,18 @@ choices! {
     }
 }
 
+choices! {
+    /// The treatment of commands whose keys are at other nodes of the cluster.
+    ClusterForward, CLUSTER_FORWARDS {
+        /// The client is redirected.
+        No = "no",
+        /// The node has the owner run them. Commands for different nodes may run at the same time.
+        Yes = "yes",
+        /// Like `Yes`, and each command of a connection runs after the one before it.
+        Strict = "strict",
+    }
+}
+
 /// Maximum number of worker threads: more than any suitable machine has, and far fewer than exhaust one.
 const THREADS_MAX: i64 = 1024;
 
@@ -678,6 +690,12 @@ settings! {
         .applied(Apply::Cluster);
     /// The admission of commands and transactions with keys in several slots.
     cluster_cross_slot: Choice<CrossSlot> = Directive::choice("cluster-cross-slot", CROSS_SLOTS, "no");
+    /// The treatment of commands whose keys are at other nodes.
+    cluster_forward: Choice<ClusterForward> = Directive::choice("cluster-forward", CLUSTER_FORWARDS, "no");
+    /// User for forwarded commands at other nodes; empty for `masteruser`.
+    cluster_forward_user: Text = Directive::text("cluster-forward-user", "").sensitive();
+    /// Password of `cluster-forward-user`; empty for `masterauth`.
+    cluster_forward_password: Text = Directive::text("cluster-forward-password", "").sensitive();
     /// Counts processor time and bytes for each slot.
     cluster_slot_stats_enabled: Flag = Directive::bool("cluster-slot-stats-enabled", "no");
     /// Client certificate for the primary; empty for the server's own.

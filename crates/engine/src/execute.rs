@@ -8,6 +8,7 @@ mod bus;
 mod caching;
 mod connections;
 mod dispatch;
+mod forward;
 mod gate;
 mod guarded;
 pub(crate) mod lanes;
@@ -240,9 +241,9 @@ impl Worker {
         }
         if session.has_changed()
             && session.is_clustered()
-            && let Err(error) = self.route_admitted(session, invoked)
+            && let Err(redirect) = self.route_admitted(session, invoked)
         {
-            self.redirect(session, invoked.command, invoked.args, &error, out);
+            self.forward_or_redirect(session, invoked, redirect, out);
             return Progress::Ready;
         }
         self.call(session, invoked, locked, out, true)
@@ -265,9 +266,9 @@ impl Worker {
         }
         if slow_path & SLOTS_OPEN != 0
             && may_park
-            && let Some(error) = self.redirect_late(session, invoked, locked)
+            && let Some(redirect) = self.redirect_late(session, invoked, locked)
         {
-            self.redirect(session, invoked.command, invoked.args, &error, out);
+            self.forward_or_redirect(session, invoked, redirect, out);
             return Progress::Ready;
         }
         let caches = session.caches();

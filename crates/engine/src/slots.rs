@@ -12,6 +12,7 @@
 
 pub mod bus;
 pub(crate) mod check;
+pub mod forward;
 pub(crate) mod guard;
 pub(crate) mod stats;
 

@@ -147,6 +147,8 @@ pub enum SessionFlag {
     Asking = 1 << 12,
     /// A failure has stopped the pipeline: commands are skipped until PIPELINE SYNC.
     Skips = 1 << 13,
+    /// Another node runs a command of the client, and the client's next commands must run after it (`cluster-forward strict`).
+    AwaitsNode = 1 << 14,
 }
 
 /// A set of [`SessionFlag`].

@@ -61,7 +61,7 @@ use crate::slow_path::{
 use crate::snapshots::{Purpose, Snapshots};
 use access::Users;
 use commands::table::{Command, Table};
-use config::{AppendFsync, CrossSlot, QUERY_BYTES_MAX, SavePoint, Settings};
+use config::{AppendFsync, ClusterForward, CrossSlot, QUERY_BYTES_MAX, SavePoint, Settings};
 use statistics::hot_keys::{HotKeys, ServerFigures};
 use statistics::latency_monitor::{LatencyMonitor, Sample};
 use statistics::rates::Rates;
@@ -358,6 +358,12 @@ impl Engine {
     #[must_use]
     pub(crate) fn crosses_slots(&self) -> bool {
         self.settings.cluster_cross_slot.get() == CrossSlot::Local
+    }
+
+    /// Returns true if this node of a cluster has other nodes run the commands that it doesn't run.
+    #[must_use]
+    pub fn forwards(&self) -> bool {
+        self.slots.are_on() && self.settings.cluster_forward.get() != ClusterForward::No
     }
 
     /// Returns a number that changes whenever the configuration does.

@@ -45,6 +45,7 @@ use crate::replication::rounds::RoundBounds;
 use crate::scripts::LocalScripts;
 use crate::slots::SeenSlots;
 use crate::slots::bus::LateAnswer;
+use crate::slots::forward::Forwarded;
 use crate::slow_path::MONITORED;
 use crate::snapshots::WalkProgress;
 use crate::state::Engine;
@@ -170,6 +171,8 @@ pub struct Worker {
     pub applying: Applying,
     /// The view of the cluster's slots that it has seen most recently.
     pub(crate) slots: SeenSlots,
+    /// The commands of the present run that other nodes must run.
+    pub(crate) forwarded: Forwarded,
 }
 
 impl Worker {
@@ -217,6 +220,7 @@ impl Worker {
             slot_changes: Vec::new(),
             applying: Applying::default(),
             slots: SeenSlots::default(),
+            forwarded: Forwarded::default(),
         }
     }
 

@@ -11,7 +11,7 @@ mod link;
 pub mod mailbox;
 mod queue;
 pub mod saver;
-mod socket;
+pub mod socket;
 mod tasks;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -22,6 +22,7 @@ use crate::large_args::LargeArgs;
 use crate::log;
 use crate::reply_queue::ReplyQueue;
 use crate::shared::Shared;
+use crate::splice::Splice;
 use crate::tls::stream::TlsStream;
 
 /// Slices in one vectored write. The others follow in the next.
@@ -185,7 +186,21 @@ impl Connection {
             self.replies.output.append(replies);
             return None;
         }
-        Some(self.deferred.get_or_insert_default().push(durable_after, replies, now_ms))
+        Some(self.deferred.get_or_insert_default().push(durable_after, replies, None, now_ms))
+    }
+
+    /// Like [`Connection::take_replies`], with places for the replies of other nodes. Returns the number of the chunk that they belong to,
+    /// and the position that releases it.
+    pub fn take_spliced(
+        &mut self,
+        replies: &mut Output,
+        splice: Splice,
+        durable_after: Position,
+        now_ms: u64,
+    ) -> (u64, Position) {
+        let deferred = self.deferred.get_or_insert_default();
+        let until = deferred.push(durable_after, replies, Some(Box::new(splice)), now_ms);
+        (deferred.last_number(), until)
     }
 
     /// Releases the replies that depend on the log up to `safe`.

@@ -10,11 +10,15 @@ use resp::parse::ReplyError;
 use resp::reply::Output;
 use resp::skim::Skimmer;
 
+use crate::splice::Splice;
+
 /// Bytes of held replies above which the connection's next requests are held, too. They are the replies of a few batches, and one sync
 /// releases all of them.
 const BYTES_MAX: usize = 256 * 1024;
 /// Chunks of held replies above which the next requests are held. Each chunk has memory of its own.
 const CHUNKS_MAX: usize = 1024;
+/// Replies of other nodes of the cluster that may be missing. Above that number, the next requests are held, too.
+const MISSING_MAX: usize = 1024;
 
 /// Returns an error for each of these replies.
 ///
@@ -36,6 +40,18 @@ struct Chunk {
     replies: Output,
     /// Time of the replies, in milliseconds of a monotonic clock.
     since_ms: u64,
+    /// The replies of other nodes, if any.
+    splice: Option<Box<Splice>>,
+}
+
+impl Chunk {
+    fn bytes(&self) -> usize {
+        self.replies.len() + self.splice.as_ref().map_or(0, |splice| splice.bytes())
+    }
+
+    fn is_complete(&self) -> bool {
+        self.splice.as_ref().is_none_or(|splice| splice.missing() == 0)
+    }
 }
 
 /// The held replies of a connection: at least one chunk.
@@ -44,31 +60,46 @@ pub struct DeferredReplies {
     chunks: VecDeque<Chunk>,
     /// Bytes of all chunks but the last, which may still grow.
     ended_bytes: usize,
+    /// Number of chunks that have been released.
+    released: u64,
+    /// Replies of other nodes that have not arrived.
+    missing: usize,
 }
 
 impl DeferredReplies {
     /// Adds new replies, which are held at least as long as the ones before them. Returns the position that releases them.
-    pub fn push(&mut self, durable_after: Position, replies: &mut Output, now_ms: u64) -> Position {
+    pub fn push(
+        &mut self,
+        durable_after: Position,
+        replies: &mut Output,
+        splice: Option<Box<Splice>>,
+        now_ms: u64,
+    ) -> Position {
         let until = self.chunks.back().map_or(durable_after, |last| durable_after.max(last.until));
         self.ended_bytes += self.last_bytes();
-        let mut chunk = Chunk { until, replies: Output::default(), since_ms: now_ms };
+        self.missing += splice.as_ref().map_or(0, |splice| splice.missing());
+        let mut chunk = Chunk { until, replies: Output::default(), since_ms: now_ms, splice };
         chunk.replies.append(replies);
         self.chunks.push_back(chunk);
         until
     }
 
     /// Replaces each reply that timed out with an error. `is_over` gets the position and the time of the reply. Errors are sent once no
-    /// held reply precedes them. Returns true if there were any. After a reply that can't be parsed, the caller closes the connection.
+    /// held reply precedes them. Returns true if there were any. After a reply that can't be parsed, or replies of other nodes among them,
+    /// the caller closes the connection.
     pub fn give_up(&mut self, is_over: impl Fn(Position, u64) -> bool, error: &[u8]) -> Result<bool, ReplyError> {
         let mut has_any = false;
         for chunk in &mut self.chunks {
             if is_over(chunk.until, chunk.since_ms) {
+                if chunk.splice.is_some() {
+                    return Err(ReplyError::Limit("forwarded"));
+                }
                 (chunk.replies, chunk.until) = (errors_instead(&chunk.replies, error)?, 0);
                 has_any = true;
             }
         }
         let all_but_last = self.chunks.len().saturating_sub(1);
-        self.ended_bytes = self.chunks.iter().take(all_but_last).map(|chunk| chunk.replies.len()).sum();
+        self.ended_bytes = self.chunks.iter().take(all_but_last).map(Chunk::bytes).sum();
         Ok(has_any)
     }
 
@@ -84,23 +115,62 @@ impl DeferredReplies {
     }
 
     fn last_bytes(&self) -> usize {
-        self.chunks.back().map_or(0, |chunk| chunk.replies.len())
+        self.chunks.back().map_or(0, Chunk::bytes)
     }
 
     /// Returns true if the next requests of the connection should be held, too.
     #[must_use]
     pub fn is_much(&self) -> bool {
-        self.ended_bytes + self.last_bytes() > BYTES_MAX || self.chunks.len() > CHUNKS_MAX
+        self.bytes() > BYTES_MAX || self.chunks.len() > CHUNKS_MAX || self.missing > MISSING_MAX
     }
 
-    /// Moves the chunks that need no position above `safe` to the end of `output`. Returns true if none are left.
+    /// Returns the number of held bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.ended_bytes + self.last_bytes()
+    }
+
+    /// Returns the number of replies of other nodes that have not arrived.
+    #[must_use]
+    pub fn missing(&self) -> usize {
+        self.missing
+    }
+
+    /// Returns the number of the last chunk, for [`DeferredReplies::splice`].
+    #[must_use]
+    pub fn last_number(&self) -> u64 {
+        self.released + self.chunks.len().saturating_sub(1) as u64
+    }
+
+    /// Returns the splice of the chunk with this number.
+    pub fn splice(&mut self, number: u64) -> Option<&mut Splice> {
+        let index = number.checked_sub(self.released)?;
+        self.chunks.get_mut(index as usize)?.splice.as_deref_mut()
+    }
+
+    /// Takes another node's reply to a command of the chunk with this number.
+    pub fn fill(&mut self, number: u64, index: usize, reply: &[u8]) {
+        let is_last = number == self.last_number();
+        let Some(splice) = self.splice(number) else { return };
+        if splice.fill(index, reply) {
+            self.missing -= 1;
+            self.ended_bytes += if is_last { 0 } else { reply.len() };
+        }
+    }
+
+    /// Moves the complete chunks that need no position above `safe` to the end of `output`. Returns true if none are left.
     pub fn release(&mut self, safe: Position, output: &mut Output) -> bool {
         while let Some(chunk) = self.chunks.front_mut()
             && chunk.until <= safe
+            && chunk.is_complete()
         {
-            let bytes = chunk.replies.len();
-            output.append(&mut chunk.replies);
+            let bytes = chunk.bytes();
+            match &chunk.splice {
+                Some(splice) => splice.assemble(&chunk.replies, output),
+                None => output.append(&mut chunk.replies),
+            }
             self.chunks.pop_front();
+            self.released += 1;
             // The last chunk was not counted.
             self.ended_bytes = if self.chunks.len() > 1 { self.ended_bytes - bytes } else { 0 };
         }
@@ -120,10 +190,10 @@ mod tests {
     fn replies_are_released_in_order() {
         let mut deferred = DeferredReplies::default();
         let mut output = Output::from(b"0".to_vec());
-        assert_eq!(deferred.push(7, &mut Output::from(b"1".to_vec()), 0), 7);
-        assert_eq!(deferred.push(3, &mut Output::from(b"2".to_vec()), 0), 7);
+        assert_eq!(deferred.push(7, &mut Output::from(b"1".to_vec()), None, 0), 7);
+        assert_eq!(deferred.push(3, &mut Output::from(b"2".to_vec()), None, 0), 7);
         deferred.last().unwrap().extend(b"3");
-        assert_eq!(deferred.push(9, &mut Output::from(b"4".to_vec()), 0), 9);
+        assert_eq!(deferred.push(9, &mut Output::from(b"4".to_vec()), None, 0), 9);
         assert!(!deferred.release(6, &mut output));
         assert_eq!(bytes(&output), b"0");
         assert!(!deferred.release(7, &mut output));
@@ -137,7 +207,7 @@ mod tests {
         let mut deferred = DeferredReplies::default();
         let mut output = Output::default();
         for position in 1..=4 {
-            deferred.push(position, &mut Output::from(vec![b'x'; BYTES_MAX / 3]), 0);
+            deferred.push(position, &mut Output::from(vec![b'x'; BYTES_MAX / 3]), None, 0);
             assert_eq!(deferred.is_much(), position == 4);
         }
         deferred.release(1, &mut output);
@@ -147,7 +217,7 @@ mod tests {
         assert!(deferred.release(4, &mut output) && !deferred.is_much());
         for position in 1..=CHUNKS_MAX as u64 + 1 {
             assert!(!deferred.is_much());
-            deferred.push(position, &mut Output::from(vec![b'x']), 0);
+            deferred.push(position, &mut Output::from(vec![b'x']), None, 0);
         }
         assert!(deferred.is_much());
     }
@@ -156,9 +226,9 @@ mod tests {
     fn replies_that_time_out_become_errors() {
         let mut deferred = DeferredReplies::default();
         let mut output = Output::default();
-        deferred.push(3, &mut Output::from(b"+OK\r\n$1\r\nx\r\n".to_vec()), 10);
-        deferred.push(4, &mut Output::from(b"*1\r\n:1\r\n".to_vec()), 20);
-        deferred.push(5, &mut Output::from(b":2\r\n".to_vec()), 30);
+        deferred.push(3, &mut Output::from(b"+OK\r\n$1\r\nx\r\n".to_vec()), None, 10);
+        deferred.push(4, &mut Output::from(b"*1\r\n:1\r\n".to_vec()), None, 20);
+        deferred.push(5, &mut Output::from(b":2\r\n".to_vec()), None, 30);
         let since = |since_ms: u64| move |until: Position, began_ms: u64| until > 0 && began_ms <= since_ms;
         assert!(!deferred.give_up(since(9), b"-E\r\n").unwrap());
         assert!(deferred.give_up(since(20), b"-E\r\n").unwrap());
@@ -166,7 +236,7 @@ mod tests {
         assert_eq!(bytes(&output), b"-E\r\n-E\r\n-E\r\n");
         assert!(deferred.release(5, &mut output));
         assert_eq!(bytes(&output), b"-E\r\n-E\r\n-E\r\n:2\r\n");
-        deferred.push(6, &mut Output::from(b"?\r\n".to_vec()), 40);
+        deferred.push(6, &mut Output::from(b"?\r\n".to_vec()), None, 40);
         assert!(deferred.give_up(since(40), b"-E\r\n").is_err());
     }
 }

@@ -5,6 +5,7 @@ mod batches;
 mod clock;
 mod deferred_replies;
 mod deliver;
+mod forwarding;
 mod handoff;
 mod lagging;
 mod monitors;
@@ -32,6 +33,7 @@ use crate::acceptor::{Acceptor, LISTENERS};
 use crate::busy_turn::{self, BusyTurn};
 use crate::connection::{self, Connection};
 use crate::connections::Connections;
+use crate::forward::Links;
 use crate::listener::Listener;
 use crate::log;
 use crate::pending_input::PendingInput;
@@ -95,6 +97,8 @@ pub struct EventLoop {
     deadlines: BinaryHeap<Reverse<(u64, u64)>>,
     /// True if the next tick is early.
     ticks_early: bool,
+    /// Its links to other nodes of the cluster, for forwarded commands.
+    links: Links,
     /// Time of the last work that is not due at every early tick.
     last_cron: Instant,
     /// Measured since the last tick, while memory is compacted or a snapshot walked.
@@ -171,6 +175,7 @@ impl EventLoop {
             lagging: Lagging::default(),
             deadlines: BinaryHeap::new(),
             ticks_early: false,
+            links: Links::default(),
             last_cron: Instant::now(),
             idleness: None,
             polling: Polling::new(Instant::now()),
@@ -191,12 +196,14 @@ impl EventLoop {
             self.adopt();
             self.finish_spills();
             self.give_turns();
+            self.serve_links();
             self.read_and_run();
             self.run_yielded();
             // After the turn's commands: their messages to this thread's own connections are delivered in the same turn.
             self.deliver_messages();
             self.deliver_pushes();
             self.tick();
+            self.send_forwarded();
             // Last: one system call per connection sends the replies of the whole turn.
             self.write();
             self.worker.end_turn();
@@ -358,7 +365,7 @@ impl EventLoop {
         match connection.progress {
             // The end is seen again after the requests have run.
             Progress::Yielded => {}
-            Progress::Ready | Progress::Closing | Progress::Parked | Progress::AwaitsDisk
+            Progress::Ready | Progress::Closing | Progress::Parked | Progress::AwaitsDisk | Progress::AwaitsNodes
                 if connection.has_replies() =>
             {
                 self.worker.unpark(&mut connection.session);
@@ -383,7 +390,9 @@ impl EventLoop {
         self.catch_up(key);
         self.limit_turn(key);
         let Some((connection, mut busy_script_handler)) = with_busy_handler!(self, key) else { return };
-        let are_held = connection.deferred.is_some() || self.shared.engine.slow_path.has(AWAITED);
+        let may_forward = self.shared.engine.forwards();
+        connection.session.forwarding.is_possible = may_forward;
+        let are_held = connection.deferred.is_some() || may_forward || self.shared.engine.slow_path.has(AWAITED);
         let held_replies = are_held.then_some(&mut self.fresh_replies);
         let received = part.map(|part| &self.buffer[part]);
         let (has_run, progress) = connection.run_requests(received, held_replies, |session, input, at, output| {
@@ -401,7 +410,11 @@ impl EventLoop {
             self.add_accepted_during_script();
         }
         let durable_after = self.worker.take_durable_after();
-        if !self.fresh_replies.is_empty() {
+        if let Some(forwarded) = self.worker.take_forwarded() {
+            let mut replies = std::mem::take(&mut self.fresh_replies);
+            self.take_spliced(key, forwarded, &mut replies, durable_after);
+            self.fresh_replies = replies;
+        } else if !self.fresh_replies.is_empty() {
             let mut replies = std::mem::take(&mut self.fresh_replies);
             self.take_replies(key, &mut replies, durable_after);
             self.fresh_replies = replies;
@@ -418,6 +431,10 @@ impl EventLoop {
             Progress::Paused => {
                 self.paused.push(key);
                 self.tick_early();
+            }
+            // The other nodes may have failed at once.
+            Progress::AwaitsNodes if connection.deferred.as_ref().is_none_or(|deferred| deferred.missing() == 0) => {
+                self.go_on_reading(key, Progress::AwaitsNodes);
             }
             Progress::AwaitsRoom => self.publishers.push_back(connection.session.client.id),
             Progress::AwaitsLog => self.log_waiters.push(connection.session.client.id),

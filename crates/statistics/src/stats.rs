@@ -131,6 +131,10 @@ pub struct WorkerStats {
     pub connections: Counter,
     /// Connections refused.
     pub rejected_connections: Counter,
+    /// Commands and transactions that other nodes of the cluster run for this node's clients.
+    pub forwarded_commands: Counter,
+    /// Forwarded commands without a reply of the other node.
+    pub forwarding_failures: Counter,
     /// Bytes received.
     pub net_in: Counter,
     /// Bytes sent.
@@ -180,6 +184,8 @@ impl WorkerStats {
             errors: Counter::default(),
             connections: Counter::default(),
             rejected_connections: Counter::default(),
+            forwarded_commands: Counter::default(),
+            forwarding_failures: Counter::default(),
             net_in: Counter::default(),
             net_out: Counter::default(),
             reads: Counter::default(),
@@ -256,6 +262,8 @@ impl WorkerStats {
             &self.errors,
             &self.connections,
             &self.rejected_connections,
+            &self.forwarded_commands,
+            &self.forwarding_failures,
             &self.net_in,
             &self.net_out,
             &self.reads,
@@ -292,6 +300,8 @@ pub struct Totals {
     pub errors: u64,
     pub connections: u64,
     pub rejected_connections: u64,
+    pub forwarded_commands: u64,
+    pub forwarding_failures: u64,
     pub net_in: u64,
     pub net_out: u64,
     pub reads: u64,
@@ -331,6 +341,8 @@ impl Totals {
             errors: sum(|s| &s.errors),
             connections: sum(|s| &s.connections),
             rejected_connections: sum(|s| &s.rejected_connections),
+            forwarded_commands: sum(|s| &s.forwarded_commands),
+            forwarding_failures: sum(|s| &s.forwarding_failures),
             net_in: sum(|s| &s.net_in),
             net_out: sum(|s| &s.net_out),
             reads: sum(|s| &s.reads),

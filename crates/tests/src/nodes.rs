@@ -146,11 +146,21 @@ impl Node {
         self.nodes().remove(&self.id()).unwrap()
     }
 
-    /// Sends a signal to its process, such as `STOP`.
+    /// Sends a signal to its process, such as `STOP`. Returns after all threads have stopped in that case: on a busy machine, a thread may
+    /// run on for a while.
     pub fn signal(&self, name: &str) {
         let pid = self.server.pid().to_string();
         let status = std::process::Command::new("kill").args([&format!("-{name}"), &pid]).status();
         assert!(status.is_ok_and(|status| status.success()), "kill -{name}");
+        assert!(name != "STOP" || comes_true(|| self.has_stopped()), "the process runs on");
+    }
+
+    fn has_stopped(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.server.pid())).unwrap();
+        threads.into_iter().all(|thread| {
+            let state = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap_or_default();
+            state.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['T', 'Z']))
+        })
     }
 
     /// Waits until its replication link is up.

@@ -21,6 +21,8 @@ pub enum Progress {
     AwaitsLog,
     /// Many of the connection's replies wait for the disk. Only the server's loop gives this outcome.
     AwaitsDisk,
+    /// Other nodes run earlier commands of the connection, and this one must run after them. The command did not run.
+    AwaitsNodes,
     /// The unread replies fill their memory. Only the server's loop gives this outcome.
     AwaitsReader,
     /// The connection was ended by another thread, and the command did not run. A batch ends as `Closing` then.

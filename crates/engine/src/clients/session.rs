@@ -13,6 +13,7 @@ use store::hash::KeyHash;
 use crate::clients::batch_times::UnansweredBatches;
 use crate::clients::blocking::Awaited;
 use crate::clients::client::{Client, client_flag};
+use crate::clients::forwarding::Forwarding;
 use crate::clients::round_trips::RoundTrips;
 use crate::inbox::Push;
 use crate::listening::tracking::tracking_flag;
@@ -158,6 +159,8 @@ pub struct Session {
     pub batches: UnansweredBatches,
     /// True if its present command is ASKING.
     has_asked: bool,
+    /// Its commands at other nodes of the cluster.
+    pub forwarding: Forwarding,
 }
 
 /// Flags that the planning has checked already.
@@ -201,6 +204,7 @@ impl Session {
             round_trips: RoundTrips::default(),
             batches: UnansweredBatches::default(),
             has_asked: false,
+            forwarding: Forwarding::default(),
         }
     }
 
@@ -364,6 +368,22 @@ impl Session {
         if !self.has_asked && self.multi.is_none() {
             self.set_asking(false);
         }
+    }
+
+    /// Returns true if the next commands must run after commands that other nodes run.
+    pub(crate) fn awaits_node(&self) -> bool {
+        self.slow_path.has(SessionFlag::AwaitsNode)
+    }
+
+    /// Sets the result of [`Session::awaits_node`].
+    pub(crate) fn set_awaits_node(&mut self, awaits: bool) {
+        self.slow_path.set(SessionFlag::AwaitsNode, awaits);
+    }
+
+    /// Notes that all replies of other nodes have arrived.
+    pub fn end_forwarding(&mut self) {
+        self.forwarding.end();
+        self.set_awaits_node(false);
     }
 
     /// Starts a plan under the present permissions.

@@ -9,6 +9,7 @@ use resp::reply::{Output, Reply};
 use resp::request::Args;
 
 use super::Invocation;
+use super::forward::Destination;
 use super::transaction::runs_within_multi;
 use crate::clients::client::client_flag;
 use crate::clients::progress::Progress;
@@ -43,6 +44,8 @@ pub(super) enum Admission {
     Skipped(Option<&'static Command>, Error),
     /// Not here: the redirect to another node of the cluster, or another error about its slots.
     Elsewhere(&'static Command, Error),
+    /// Not here: another node of the cluster runs it in the client's place.
+    Forwarded(&'static Command, Destination),
 }
 
 impl Worker {
@@ -75,9 +78,9 @@ impl Worker {
         let context = if session.multi.is_some() { Context::Multi } else { Context::TopLevel };
         self.allow(session, command, *args, context).map_err(|denial| users::error(session, command, denial))?;
         if session.is_clustered()
-            && let Err(error) = self.route_admitted(session, Invocation { command, args, keys })
+            && let Some(admission) = self.admit_elsewhere(session, Invocation { command, args, keys })
         {
-            return Ok(Admission::Elsewhere(command, error));
+            return Ok(admission);
         }
         let engine = self.engine;
         if engine.slow_path.has(AWAITS_PROMOTION) && engine.holds_for_takeover(session, command) {

@@ -215,6 +215,10 @@ impl Worker {
                 self.redirect(session, command, args, &error, out);
                 Progress::Ready
             }
+            Ok(Admission::Forwarded(command, destination)) => {
+                self.forward(session, Invocation { command, args, keys }, destination, out);
+                Progress::Ready
+            }
             Ok(Admission::Now(command)) if session.multi.is_some() && !runs_within_multi(command) => {
                 queue(session, Invocation { command, args, keys });
                 Reply::new(out, session.proto).simple("QUEUED");

@@ -7,7 +7,9 @@ use resp::request::Args;
 use store::keyspace::Locked;
 
 use super::Invocation;
+use super::admission::Admission;
 use super::transaction::runs_within_multi;
+use crate::clients::progress::Progress;
 use crate::clients::session::{Queued, Session};
 use crate::clients::transaction::is_exec;
 use crate::services::routing::Routed;
@@ -25,31 +27,50 @@ impl Worker {
     /// second time for each.
     ///
     /// # Errors
-    /// The redirect or the refusal, for the client.
-    pub(super) fn route_admitted(&self, session: &Session, invoked: Invocation<'_>) -> Result<(), Error> {
+    /// The redirect or the refusal.
+    pub(super) fn route_admitted(&self, session: &Session, invoked: Invocation<'_>) -> Result<(), Redirect> {
         let Invocation { command, args, keys } = invoked;
         let route = match &session.multi {
             Some(multi) if is_exec(command) && !multi.aborted => self.route_all(session, queued(&multi.queue)),
             _ => self.route_one(session, &Routed { command, args: *args, keys }),
         };
-        route.map(drop).map_err(|redirect| self.redirect_error(session, redirect))
+        route.map(drop)
     }
 
-    /// Returns the error for a command that depends on the keys of an open slot and can't run here. Its shards are locked.
+    /// Returns the admission of a command that this node does not run, or not yet. A command of another node is queued in a transaction that
+    /// may be forwarded: EXEC decides.
+    pub(super) fn admit_elsewhere(&self, session: &Session, invoked: Invocation<'_>) -> Option<Admission> {
+        let Invocation { command, args, .. } = invoked;
+        let redirect = self.route_admitted(session, invoked).err();
+        if session.awaits_node() && self.follows_strictly(session, redirect) {
+            return Some(Admission::Later(Progress::AwaitsNodes));
+        }
+        let redirect = redirect?;
+        Some(match self.destination(session, command, args, redirect) {
+            Some(_) if session.multi.is_some() && !is_exec(command) => return None,
+            Some(_) if self.engine.holds_up(session, command, args, self.clock.now_ms) => {
+                Admission::Later(Progress::Paused)
+            }
+            Some(destination) => Admission::Forwarded(command, destination),
+            None => Admission::Elsewhere(command, self.redirect_error(session, redirect)),
+        })
+    }
+
+    /// Returns the redirect of a command that depends on the keys of an open slot and can't run here. Its shards are locked.
     #[cold]
     pub(super) fn redirect_late(
         &mut self,
         session: &Session,
         invoked: Invocation<'_>,
         locked: &mut Locked<'_>,
-    ) -> Option<Error> {
+    ) -> Option<Redirect> {
         let Invocation { command, args, keys } = invoked;
         let routed = || Routed { command, args: *args, keys };
         let settled = match self.route_one(session, &routed()) {
             Ok(Route::Open(open)) => self.settle_open(session, open, std::iter::once(routed()), locked),
             route => route.map(drop),
         };
-        settled.err().map(|redirect| self.redirect_error(session, redirect))
+        settled.err()
     }
 
     /// Like [`Worker::redirect_late`], for a transaction.
@@ -59,13 +80,31 @@ impl Worker {
         session: &Session,
         queue: &[Queued],
         locked: &mut Locked<'_>,
-    ) -> Option<Error> {
+    ) -> Option<Redirect> {
         let settled = match self.route_all(session, queued(queue)) {
             Ok(Route::Open(open)) => self.settle_open(session, open, queued(queue), locked),
             route => route.map(drop),
         };
         let routed: Result<(), Redirect> = settled.and_then(|()| self.route_watched(session, queued(queue)));
-        routed.err().map(|redirect| self.redirect_error(session, redirect))
+        routed.err()
+    }
+
+    /// Has another node run a redirected command, or replies with the redirect.
+    pub(super) fn forward_or_redirect(
+        &mut self,
+        session: &mut Session,
+        invoked: Invocation<'_>,
+        redirect: Redirect,
+        out: &mut Output,
+    ) {
+        let Invocation { command, args, .. } = invoked;
+        match self.destination(session, command, args, redirect) {
+            Some(destination) => self.forward(session, invoked, destination, out),
+            None => {
+                let error = self.redirect_error(session, redirect);
+                self.redirect(session, command, args, &error, out);
+            }
+        }
     }
 
     /// Replies to a command that another node must run. A queued command spoils its transaction, so that EXEC refuses it.

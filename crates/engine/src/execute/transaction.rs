@@ -78,8 +78,9 @@ impl Worker {
             return Progress::Paused;
         }
         if session.is_clustered()
-            && let Some(error) = self.redirect_transaction(session, queue, locked)
+            && let Some(redirect) = self.redirect_transaction(session, queue, locked)
         {
+            let error = self.redirect_error(session, redirect);
             self.redirect(session, invoked.command, invoked.args, &error, out);
             return Progress::Ready;
         }

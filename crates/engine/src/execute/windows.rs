@@ -210,6 +210,9 @@ impl Worker {
                 // The tables keep the last window, because the advisor reads a batch of one command after its run.
                 return Progress::Ready;
             }
+            if self.must_await_nodes(session) {
+                return Progress::AwaitsNodes;
+            }
             tables.batch.clear();
             let is_monitored = !self.engine.monitors.is_empty();
             let window = if is_monitored { self.split_at_monitors(session, batch_run, WINDOW) } else { WINDOW };
@@ -246,7 +249,7 @@ impl Worker {
                     }
                 }
             }
-            if batch_run.is_over(Ticks::now(), self.pace.turn_ticks, out) {
+            if batch_run.is_over(Ticks::now(), self.pace.turn_ticks, out) || self.forwarded.is_full() {
                 return Progress::Yielded;
             }
         }
@@ -346,7 +349,7 @@ impl Worker {
                 batch_run.look_at = batch_run.end_of_small(len);
             }
             if progress != Progress::Ready {
-                let has_run = !matches!(progress, Progress::Paused | Progress::AwaitsRoom);
+                let has_run = !matches!(progress, Progress::Paused | Progress::AwaitsRoom | Progress::AwaitsNodes);
                 if has_run {
                     batch_run.at = request.end as usize;
                 }

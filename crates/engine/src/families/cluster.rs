@@ -291,6 +291,7 @@ fn bad_subcommand(turn: &Turn<'_, '_>) -> Error {
 
 fn asking(turn: &mut Turn<'_, '_>) -> Outcome {
     only_in_cluster(turn)?;
+    turn.session.forwarding.decline();
     turn.session.set_asking(true);
     turn.reply.ok();
     Ok(())
@@ -298,6 +299,7 @@ fn asking(turn: &mut Turn<'_, '_>) -> Outcome {
 
 fn readonly(turn: &mut Turn<'_, '_>) -> Outcome {
     only_in_cluster(turn)?;
+    turn.session.forwarding.decline();
     turn.session.set_reads_replica(true);
     turn.reply.ok();
     Ok(())

@@ -131,6 +131,8 @@ pub(super) const METRICS: &[Metric] = &[
     metric(Counter, "total_net_input_bytes", "redis_net_input_bytes_total"),
     metric(Counter, "total_net_output_bytes", "redis_net_output_bytes_total"),
     metric(Counter, "rejected_connections", "redis_rejected_connections_total"),
+    metric(Counter, "cluster_forwarded_commands", "penstock_cluster_forwarded_commands_total"),
+    metric(Counter, "cluster_forwarding_failures", "penstock_cluster_forwarding_failures_total"),
     metric(Counter, "expired_subkeys", "redis_expired_subkeys_total"),
     metric(Counter, "expired_keys", "redis_expired_keys_total"),
     metric(Counter, "evicted_keys", "redis_evicted_keys_total"),

@@ -123,6 +123,7 @@ impl EventLoop {
         self.enforce_backlog_limits(since_last);
         self.look_at_disk();
         self.give_up_on_replicas();
+        self.end_late_links();
         self.worker.settle_trips();
         self.worker.unload_scripts();
         if self.worker.id == 0 {

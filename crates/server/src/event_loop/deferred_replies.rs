@@ -112,7 +112,7 @@ impl EventLoop {
         }
     }
 
-    fn release_connection(&mut self, key: usize, safe: Position) {
+    pub(super) fn release_connection(&mut self, key: usize, safe: Position) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let ahead = connection.replies.len();
         connection.release_replies(safe);

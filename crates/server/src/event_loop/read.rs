@@ -5,8 +5,8 @@
 //! connections before it runs the first command, and prefetches the keys of all of them, like within a batch.
 
 use super::EventLoop;
-use crate::acceptor::LISTENERS;
 use crate::connection::{self, Connection, Read};
+use crate::forward::LINKS;
 use crate::pending_input::PendingInput;
 use crate::poller::Ready;
 use engine::clients::progress::Progress;
@@ -59,7 +59,7 @@ impl EventLoop {
     fn gather(&mut self, next: &mut usize) -> Option<(usize, Received)> {
         let mut end = 0;
         while let Some(&Ready { token, read, write }) = self.ready.get(*next) {
-            if token >= LISTENERS {
+            if token >= LINKS {
                 *next += 1;
                 continue;
             }
@@ -134,7 +134,11 @@ impl EventLoop {
         let Some(connection) = self.connections.get_mut(key) else { return false };
         match connection.progress {
             Progress::Closing | Progress::Gone => self.drain(key),
-            Progress::AwaitsReader | Progress::AwaitsRoom | Progress::AwaitsDisk | Progress::AwaitsLog => {
+            Progress::AwaitsReader
+            | Progress::AwaitsRoom
+            | Progress::AwaitsDisk
+            | Progress::AwaitsNodes
+            | Progress::AwaitsLog => {
                 let write = connection.wants_write;
                 self.watch(key, false, write);
             }

@@ -4,6 +4,7 @@ mod crossing;
 mod debugging;
 mod failover;
 mod files;
+mod forwarding;
 mod joining;
 mod messages;
 mod moving;

@@ -86,16 +86,19 @@ pub(super) fn myshardid(turn: &mut Turn<'_, '_>) -> Outcome {
 
 pub(super) fn nodes(turn: &mut Turn<'_, '_>) -> Outcome {
     let path = turn.engine().client_path(&turn.session.client);
+    turn.session.forwarding.decline();
     ask(turn, ClusterCommand::Nodes(path))
 }
 
 pub(super) fn show_slots(turn: &mut Turn<'_, '_>) -> Outcome {
     let path = turn.engine().client_path(&turn.session.client);
+    turn.session.forwarding.decline();
     ask(turn, ClusterCommand::Slots(path))
 }
 
 pub(super) fn shards(turn: &mut Turn<'_, '_>) -> Outcome {
     let path = turn.engine().client_path(&turn.session.client);
+    turn.session.forwarding.decline();
     ask(turn, ClusterCommand::Shards(path))
 }
 

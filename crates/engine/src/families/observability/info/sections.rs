@@ -246,6 +246,8 @@ pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.field("instantaneous_output_kbps", kilobytes(rates.net_out));
     text.constants(&[("instantaneous_input_repl_kbps", "0.00"), ("instantaneous_output_repl_kbps", "0.00")]);
     text.field("rejected_connections", totals.rejected_connections);
+    text.field("cluster_forwarded_commands", totals.forwarded_commands);
+    text.field("cluster_forwarding_failures", totals.forwarding_failures);
     let syncs = gathered.turn.engine().replication.replicas.figures();
     text.field("sync_full", syncs.full);
     text.field("sync_partial_ok", syncs.partial);

@@ -1,0 +1,154 @@
+//! Commands that another node of the cluster runs in the client's place (`cluster-forward`).
+//!
+//! A redirect becomes an entry of [`Forwarded`] instead of an error, if the connection is one of a client that knows no clusters and the
+//! command depends on nothing but its keys. The server sends the entries after the run and puts the replies into their places.
+
+use commands::spec::{acl, fact, flag, key_flag};
+use resp::reply::Output;
+
+use super::Invocation;
+use crate::clients::client::client_flag;
+use crate::clients::session::{Multi, ReplyMode, Session};
+use crate::clients::transaction::is_exec;
+use crate::services::routing::is_sharded;
+use crate::slots::check::Redirect;
+use crate::slots::forward::{Forwarded, ForwardedCommand};
+use crate::worker::Worker;
+use cluster::view::NodeIndex;
+use commands::table::Command;
+use config::ClusterForward;
+use resp::request::Args;
+
+/// A node that runs a command, and true if ASKING must precede the command.
+pub(super) type Destination = (NodeIndex, bool);
+
+impl Worker {
+    /// Returns the node to forward a redirected command to. None if the client gets the redirect.
+    pub(super) fn destination(
+        &self,
+        session: &Session,
+        command: &Command,
+        args: &Args<'_>,
+        redirect: Redirect,
+    ) -> Option<Destination> {
+        let destination = match redirect {
+            Redirect::Moved(_, node) => (node, false),
+            Redirect::Ask(_, node) => (node, true),
+            _ => return None,
+        };
+        let is_open = session.forwarding.is_open() && !self.scripts.busy_turn && !depends_on_connection(session);
+        let is_free = match &session.multi {
+            Some(multi) if is_exec(command) => {
+                multi.queue.iter().all(|queued| depends_on_keys_only(queued.command, &queued.args.args()))
+            }
+            _ => depends_on_keys_only(command, args),
+        };
+        (is_open && is_free).then_some(destination)
+    }
+
+    /// Forwards a command, or the transaction that EXEC ends.
+    pub(super) fn forward(
+        &mut self,
+        session: &mut Session,
+        invoked: Invocation<'_>,
+        (node, asks): Destination,
+        out: &Output,
+    ) {
+        let Some(view) = self.slots.view() else { return };
+        let (edition, uses_tls) = (view.edition, self.engine.settings.tls_cluster.get());
+        let Some(node) = view.nodes.get(node.place()) else { return };
+        session.forwarding.note(edition, node.id);
+        let target = self.forwarded.target(node.id, &node.endpoints.ip, node.endpoints.ports.of(uses_tls));
+        let transaction = if is_exec(invoked.command) { session.multi.take() } else { None };
+        let (only_reads, skipped) = match transaction {
+            Some(multi) => {
+                session.set_multi(None);
+                self.push_transaction(&multi, invoked.args)
+            }
+            None => {
+                self.forwarded.push_request(invoked.args);
+                (self.only_reads(invoked.command, invoked.args), 0)
+            }
+        };
+        let (at, end) = (out.len(), self.forwarded.requests.len());
+        self.forwarded.commands.push(ForwardedCommand { at, target, asks, only_reads, skipped, end });
+        self.stats().forwarded_commands.add(1);
+        if self.engine.settings.cluster_forward.get() == ClusterForward::Strict {
+            session.set_awaits_node(true);
+        }
+    }
+
+    /// Appends the requests of a transaction. Returns true if it changes nothing, and the number of replies before EXEC's.
+    fn push_transaction(&mut self, multi: &Multi, exec: &Args<'_>) -> (bool, usize) {
+        self.forwarded.requests.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
+        for queued in &multi.queue {
+            self.forwarded.push_request(&queued.args.args());
+        }
+        self.forwarded.push_request(exec);
+        let only_reads = multi.queue.iter().all(|queued| self.only_reads(queued.command, &queued.args.args()));
+        (only_reads, multi.queue.len() + 1)
+    }
+
+    fn only_reads(&self, command: &Command, args: &Args<'_>) -> bool {
+        self.engine.flags_of(command, args) & flag::READONLY != 0
+    }
+
+    /// Returns true if a connection's commands must wait for the replies of other nodes, because the map of the slots has changed since.
+    #[inline]
+    pub(super) fn must_await_nodes(&self, session: &Session) -> bool {
+        self.slots.view().is_some_and(|view| !session.forwarding.allows(view.edition))
+    }
+
+    /// Returns true if a command must run after commands that another node runs (`cluster-forward strict`). `redirect`: the redirect of
+    /// this command, if it has one.
+    pub(super) fn follows_strictly(&self, session: &Session, redirect: Option<Redirect>) -> bool {
+        let Some(view) = self.slots.view() else { return false };
+        match redirect {
+            Some(Redirect::Moved(_, node)) => {
+                !view.nodes.get(node.place()).is_some_and(|node| session.forwarding.is_at(&node.id))
+            }
+            _ => true,
+        }
+    }
+
+    /// Takes the forwarded commands of the run that has ended. None if there are none.
+    #[inline]
+    pub fn take_forwarded(&mut self) -> Option<Forwarded> {
+        (!self.forwarded.is_empty()).then(|| std::mem::take(&mut self.forwarded))
+    }
+}
+
+/// Returns true if the results of a session's commands depend on its connection to this node.
+fn depends_on_connection(session: &Session) -> bool {
+    // The links to other nodes stay in database 0.
+    session.database_ahead() != 0
+        || session.tally().is_some()
+        || session.reply_mode() != ReplyMode::On
+        || session.caches()
+        || session.reads_replica()
+        || session.is_asking()
+        || session.is_subscriber()
+        || session.is_monitoring()
+        || session.client.has(client_flag::IMPORT_SOURCE)
+        || !session.watched.is_empty()
+}
+
+/// Returns true if a command's result depends on its keys and arguments only, so that it may run at another node for another connection.
+fn depends_on_keys_only(command: &Command, args: &Args<'_>) -> bool {
+    if command.info.has(flag::BLOCKING) && may_block(args) {
+        return false;
+    }
+    let info = &command.info;
+    let is_shard_message = info.publishes.is_some() && is_sharded(command);
+    let has_keys = info.keys.iter().any(|keys| keys.flags & key_flag::NOT_KEY == 0);
+    let watches = info.all_categories() & acl::TRANSACTION != 0;
+    (has_keys || is_shard_message) && !watches && !info.is(fact::MIGRATES)
+}
+
+/// Returns true if a command of the blocking family may block with these arguments. The reads of streams block with BLOCK only.
+fn may_block(args: &Args<'_>) -> bool {
+    let name = args.get(0);
+    let reads_streams = name.eq_ignore_ascii_case(b"xread") || name.eq_ignore_ascii_case(b"xreadgroup");
+    let mut options = args.from(1).take_while(|arg| !arg.eq_ignore_ascii_case(b"streams"));
+    !reads_streams || options.any(|arg| arg.eq_ignore_ascii_case(b"block"))
+}

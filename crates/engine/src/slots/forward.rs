@@ -1,0 +1,93 @@
+//! The commands of one run of a connection that other nodes must run. The server sends them and puts the replies into their places.
+
+use cluster::NodeId;
+use resp::parse::encode_request;
+use resp::request::Args;
+
+/// The greatest number of commands that one run forwards. The run ends after its present window then.
+pub const FORWARDED_MAX: usize = 1024;
+
+/// A node that runs forwarded commands.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Target {
+    /// Its address.
+    pub host: String,
+    /// Its port for clients.
+    pub port: u16,
+}
+
+/// One forwarded command, or one transaction.
+#[derive(Clone, Copy, Debug)]
+pub struct ForwardedCommand {
+    /// The number of bytes of the run's own replies before its reply.
+    pub at: usize,
+    /// The index of its node in [`Forwarded::targets`].
+    pub target: usize,
+    /// True if ASKING must precede it.
+    pub asks: bool,
+    /// True if it changes nothing.
+    pub only_reads: bool,
+    /// The number of replies before its own that the client does not get: those of a transaction's queued commands.
+    pub skipped: usize,
+    /// The end of its requests in [`Forwarded::requests`]. They begin at the end of the previous command's.
+    pub end: usize,
+}
+
+/// The forwarded commands of one run, in order.
+#[derive(Default, Debug)]
+pub struct Forwarded {
+    /// The nodes.
+    pub targets: Vec<Target>,
+    /// The commands.
+    pub commands: Vec<ForwardedCommand>,
+    /// The requests of all commands.
+    pub requests: Vec<u8>,
+    /// The ids of the nodes of `targets`.
+    ids: Vec<NodeId>,
+}
+
+impl Forwarded {
+    /// Returns true if there are no commands.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.commands.is_empty()
+    }
+
+    /// Returns true if the run must end.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.commands.len() >= FORWARDED_MAX
+    }
+
+    /// Returns the index of a node, which is added at its first command.
+    pub(crate) fn target(&mut self, id: NodeId, host: &str, port: u16) -> usize {
+        if let Some(index) = self.ids.iter().position(|known| *known == id) {
+            return index;
+        }
+        self.ids.push(id);
+        self.targets.push(Target { host: host.to_owned(), port });
+        self.targets.len() - 1
+    }
+
+    /// Appends a request.
+    pub(crate) fn push_request(&mut self, args: &Args<'_>) {
+        match args.canonical() {
+            Some(request) => self.requests.extend_from_slice(request),
+            None => encode_request(&args.from(0).collect::<Vec<_>>(), &mut self.requests),
+        }
+    }
+
+    /// Returns the indexes of a node's commands.
+    pub fn indexes_of(&self, target: usize) -> impl Iterator<Item = usize> {
+        self.commands.iter().enumerate().filter(move |(_, command)| command.target == target).map(|(index, _)| index)
+    }
+
+    /// Returns a command's requests.
+    #[must_use]
+    pub fn requests_of(&self, index: usize) -> &[u8] {
+        let start = index.checked_sub(1).and_then(|before| self.commands.get(before)).map_or(0, |before| before.end);
+        let end = self.commands.get(index).map_or(start, |command| command.end);
+        self.requests.get(start..end).unwrap_or_default()
+    }
+}

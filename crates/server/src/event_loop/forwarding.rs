@@ -1,0 +1,332 @@
+//! Commands that other nodes run for this thread's clients (`cluster-forward`): sends them, and puts the replies into their places.
+
+use engine::clients::progress::Progress;
+use engine::slots::forward::{Forwarded, Target};
+use journal::order::Position;
+use resp::reply::Output;
+
+use std::cmp::Reverse;
+use std::os::fd::AsFd;
+
+use super::EventLoop;
+use crate::acceptor::LISTENERS;
+use crate::forward::LINKS;
+use crate::forward::link::{Broken, Received, ReplyTo, Unanswered};
+use crate::log;
+use crate::poller::{Poller, Ready};
+use crate::splice::Splice;
+
+/// Bytes of other nodes' replies that one client may wait for. A client with more of them is closed.
+const HELD_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// Replies of other nodes, copied from their links.
+#[derive(Default)]
+struct Arrived {
+    bytes: Vec<u8>,
+    /// The place of each reply, the end of its bytes, and true if it is a redirect.
+    replies: Vec<(ReplyTo, usize, bool)>,
+}
+
+impl EventLoop {
+    /// Gives a connection the replies of its run, some of which other nodes will give, and queues the requests for these nodes.
+    pub(super) fn take_spliced(
+        &mut self,
+        key: usize,
+        forwarded: Forwarded,
+        replies: &mut Output,
+        durable_after: Position,
+    ) {
+        let now_ms = self.steady_ms();
+        let Some(connection) = self.connections.get_mut(key) else { return replies.clear(0) };
+        let client = connection.session.client.id;
+        let (chunk, until) = connection.take_spliced(replies, Splice::new(forwarded), durable_after, now_ms);
+        self.deferred.push(Reverse((until, client)));
+        self.send_chunk(key, client, chunk);
+    }
+
+    /// Queues the requests of a chunk.
+    fn send_chunk(&mut self, key: usize, client: u64, chunk: u64) {
+        let now_ms = self.steady_ms();
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let proto = connection.session.proto;
+        let Some(deferred) = connection.deferred.as_mut() else { return };
+        let Some(splice) = deferred.splice(chunk) else { return };
+        let forwarded = splice.forwarded();
+        let settings = &self.shared.engine.settings;
+        let mut new = Vec::new();
+        let mut failed = Vec::new();
+        for (target, node) in forwarded.targets.iter().enumerate() {
+            match self.links.to(node, proto, settings, now_ms) {
+                Ok((id, is_new)) => {
+                    new.extend(is_new.then_some(id));
+                    self.links.push_all(id, forwarded, target, |index| ReplyTo { client, chunk, index }, now_ms);
+                }
+                Err(reason) => {
+                    let error = unreachable(node, &reason);
+                    let indexes = forwarded.indexes_of(target);
+                    failed.extend(indexes.map(|index| (ReplyTo { client, chunk, index }, error.clone())));
+                }
+            }
+        }
+        for id in new {
+            self.watch_link(id);
+        }
+        for (to, error) in failed {
+            self.fill(to, error.as_bytes());
+        }
+    }
+
+    /// Begins to watch a new link. Its socket is writable once it is connected.
+    fn watch_link(&mut self, id: u64) {
+        let Some(link) = self.links.get_mut(id) else { return };
+        let token = LINKS + id;
+        let added = self.poller.add(link.as_fd(), token);
+        if let Err(error) = added.and_then(|()| self.poller.watch(link.as_fd(), token, true, true)) {
+            self.end_link(id, &Broken { reason: error.to_string() });
+        }
+    }
+
+    /// Serves the links with events: connects, sends, and takes replies.
+    pub(super) fn serve_links(&mut self) {
+        if self.links.is_empty() {
+            return;
+        }
+        for at in 0..self.ready.len() {
+            let Some(&Ready { token, read, write }) = self.ready.get(at) else { return };
+            if (LINKS..LISTENERS).contains(&token) {
+                self.serve_link(token - LINKS, read, write);
+            }
+        }
+    }
+
+    fn serve_link(&mut self, id: u64, read: bool, write: bool) {
+        let now_ms = self.steady_ms();
+        let Some(link) = self.links.get_mut(id) else { return };
+        let mut arrived = Arrived::default();
+        let result = match link.connect() {
+            Ok(true) if read => link.receive(now_ms, |received| arrived.take(received)),
+            result => result.map(drop),
+        };
+        self.deliver_forwarded(&arrived);
+        match result {
+            Ok(()) if write => self.send_link(id),
+            Ok(()) => {}
+            Err(broken) => self.end_link(id, &broken),
+        }
+    }
+
+    /// Sends the requests of this turn.
+    pub(super) fn send_forwarded(&mut self) {
+        for id in self.links.take_to_send() {
+            self.send_link(id);
+        }
+    }
+
+    fn send_link(&mut self, id: u64) {
+        let Some(link) = self.links.get_mut(id) else { return };
+        if !link.is_open() {
+            return;
+        }
+        let result = link.send();
+        let waits = link.has_output();
+        if let Err(broken) = result {
+            return self.end_link(id, &broken);
+        }
+        if std::mem::replace(&mut link.wants_write, waits) == waits {
+            return;
+        }
+        if let Err(error) = self.poller.watch(link.as_fd(), LINKS + id, true, waits) {
+            self.end_link(id, &Broken { reason: error.to_string() });
+        }
+    }
+
+    /// Puts replies into their places, and sends redirected commands to the nodes that the redirects name.
+    fn deliver_forwarded(&mut self, arrived: &Arrived) {
+        let mut start = 0;
+        for of_chunk in arrived.replies.chunk_by(|(a, ..), (b, ..)| (a.client, a.chunk) == (b.client, b.chunk)) {
+            let (first, end) = (start, of_chunk.last().map_or(start, |(_, end, _)| *end));
+            self.fill_chunk(&arrived.bytes[first..end], first, of_chunk);
+            start = end;
+        }
+    }
+
+    /// Puts replies for one chunk of one client into their places. `bytes` has them, and begins at `base` of all that have arrived.
+    fn fill_chunk(&mut self, bytes: &[u8], base: usize, replies: &[(ReplyTo, usize, bool)]) {
+        let Some((ReplyTo { client, chunk, .. }, ..)) = replies.first().copied() else { return };
+        let deferred = self.by_client.get(&client).and_then(|&key| self.connections.get_mut(key)?.deferred.as_mut());
+        let Some(deferred) = deferred else { return };
+        let (mut start, mut redirects) = (0, Vec::new());
+        for &(to, end, is_redirect) in replies {
+            let reply = &bytes[start..end - base];
+            start = end - base;
+            if is_redirect {
+                redirects.push((to, reply));
+            } else {
+                deferred.fill(chunk, to.index, reply);
+            }
+        }
+        for (to, redirect) in redirects {
+            if !self.send_again(to, redirect) {
+                self.fill(to, &[b"-", redirect, b"\r\n"].concat());
+            }
+        }
+        self.after_fill(client, chunk);
+    }
+
+    /// Sends a command to the node that a redirect names. Returns false if the client must be told the redirect instead.
+    fn send_again(&mut self, to: ReplyTo, redirect: &[u8]) -> bool {
+        let now_ms = self.steady_ms();
+        let Some(connection) = self.by_client.get(&to.client).and_then(|&key| self.connections.get_mut(key)) else {
+            return true;
+        };
+        let proto = connection.session.proto;
+        let Some(splice) = connection.deferred.as_mut().and_then(|deferred| deferred.splice(to.chunk)) else {
+            return true;
+        };
+        if !splice.may_redirect(to.index) {
+            return false;
+        }
+        let forwarded = splice.forwarded();
+        let from = forwarded.commands.get(to.index).and_then(|command| forwarded.targets.get(command.target));
+        let Some((target, asks)) = from.and_then(|from| named_by(redirect, from)) else { return false };
+        match self.links.to(&target, proto, &self.shared.engine.settings, now_ms) {
+            Ok((id, is_new)) => {
+                self.links.push(id, forwarded, to.index, asks, to, now_ms);
+                if is_new {
+                    self.watch_link(id);
+                }
+            }
+            Err(reason) => self.fill(to, unreachable(&target, &reason).as_bytes()),
+        }
+        true
+    }
+
+    /// Puts a reply into its place.
+    fn fill(&mut self, to: ReplyTo, reply: &[u8]) {
+        let deferred = self.by_client.get(&to.client).and_then(|&key| self.connections.get_mut(key)?.deferred.as_mut());
+        if let Some(deferred) = deferred {
+            deferred.fill(to.chunk, to.index, reply);
+            self.after_fill(to.client, to.chunk);
+        }
+    }
+
+    /// Releases a client's replies once those of a chunk are all there, and limits the memory of the others.
+    fn after_fill(&mut self, client: u64, chunk: u64) {
+        let Some(&key) = self.by_client.get(&client) else { return };
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(deferred) = connection.deferred.as_mut() else { return };
+        let bytes = deferred.bytes();
+        if bytes > HELD_BYTES_MAX {
+            log::warning(format!("Closing client {client}: the replies of other nodes take {bytes} bytes."));
+            return self.close(key);
+        }
+        if deferred.splice(chunk).is_none_or(|splice| splice.missing() > 0) {
+            return;
+        }
+        let are_all_there = deferred.missing() == 0;
+        if are_all_there {
+            connection.session.end_forwarding();
+        }
+        self.release_connection(key, self.shared.engine.durability.safe());
+        if are_all_there {
+            self.go_on_reading(key, Progress::AwaitsNodes);
+        }
+    }
+
+    /// Ends a link, and answers its commands with errors.
+    fn end_link(&mut self, id: u64, broken: &Broken) {
+        let Some(link) = self.links.remove(id) else { return };
+        self.poller.remove(link.as_fd());
+        let target = link.target.clone();
+        log::warning(format!(
+            "The link for forwarded commands to {}:{} ended: {}.",
+            target.host, target.port, broken.reason
+        ));
+        if !link.is_open() {
+            self.links.note_failure(&target, &broken.reason, self.steady_ms());
+        }
+        for Unanswered { to, is_unknown } in link.end() {
+            let error = if is_unknown {
+                outcome_unknown(&target, &broken.reason)
+            } else {
+                unreachable(&target, &broken.reason)
+            };
+            self.worker.stats().forwarding_failures.add(1);
+            self.fill(to, error.as_bytes());
+        }
+    }
+
+    /// Ends the links whose nodes don't answer.
+    pub(super) fn end_late_links(&mut self) {
+        if self.links.is_empty() {
+            return;
+        }
+        let timeout_ms = self.shared.settings().cluster_node_timeout_ms.get().unsigned_abs();
+        for id in self.links.late(self.steady_ms(), timeout_ms) {
+            self.end_link(id, &Broken { reason: format!("no reply within {timeout_ms} ms") });
+        }
+    }
+}
+
+impl Arrived {
+    fn take(&mut self, received: Received<'_>) {
+        let (to, bytes, is_redirect) = match received {
+            Received::Reply(to, reply) => (to, reply, false),
+            Received::Redirect(to, line) => (to, line, true),
+        };
+        self.bytes.extend_from_slice(bytes);
+        self.replies.push((to, self.bytes.len(), is_redirect));
+    }
+}
+
+/// Returns the node that a redirect names, and true if ASKING must precede the command. A redirect without a host names the node `from`.
+fn named_by(redirect: &[u8], from: &Target) -> Option<(Target, bool)> {
+    let text = std::str::from_utf8(redirect).ok()?;
+    let mut words = text.split(' ');
+    let (asks, endpoint) = (words.next()? == "ASK", words.nth(1)?);
+    let (host, port) = endpoint.rsplit_once(':')?;
+    let host = if host.is_empty() { &from.host } else { host };
+    Some((Target { host: host.to_owned(), port: port.parse().ok()? }, asks))
+}
+
+/// The error for a command that has not run, or that only reads.
+fn unreachable(target: &Target, reason: &str) -> String {
+    format!(
+        "-CLUSTERDOWN The node {}:{} that serves the slot can't be reached: {}\r\n",
+        target.host,
+        target.port,
+        one_line(reason)
+    )
+}
+
+/// The error for a command that may have run.
+fn outcome_unknown(target: &Target, reason: &str) -> String {
+    format!(
+        "-ERR The connection to the node {}:{} that serves the slot broke: {}. It is unknown whether the command has run: look \
+         before you repeat it.\r\n",
+        target.host,
+        target.port,
+        one_line(reason)
+    )
+}
+
+fn one_line(text: &str) -> String {
+    text.replace(['\r', '\n'], " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirects_name_nodes() {
+        let from = Target { host: "10.0.0.1".into(), port: 7000 };
+        let named =
+            |line: &str| named_by(line.as_bytes(), &from).map(|(it, asks)| (format!("{}:{}", it.host, it.port), asks));
+        assert_eq!(named("MOVED 1 10.0.0.2:7001"), Some(("10.0.0.2:7001".into(), false)));
+        assert_eq!(named("ASK 1 ::1:7002"), Some(("::1:7002".into(), true)));
+        assert_eq!(named("MOVED 1 :7003"), Some(("10.0.0.1:7003".into(), false)));
+        assert_eq!(named("MOVED 1"), None);
+        assert_eq!(named("MOVED 1 a:b"), None);
+    }
+}

@@ -1,0 +1,128 @@
+//! A thread's links to other nodes of the cluster, for the commands that these run for its clients (`cluster-forward`).
+//!
+//! There is one link for each node and version of the protocol, because replies differ between versions.
+
+pub mod link;
+
+use std::collections::HashMap;
+
+use config::Settings;
+use engine::slots::forward::{Forwarded, Target};
+use resp::reply::Proto;
+
+use self::link::{Link, Login, ReplyTo};
+
+/// Tokens of links in the poller begin here. Those of client connections are lower, and those of listening sockets are higher.
+pub const LINKS: u64 = 1 << 61;
+
+/// Time after a failed connection before the next attempt, in milliseconds. Commands are refused meanwhile.
+const RETRY_MS: u64 = 500;
+
+/// The links of a thread.
+#[derive(Default)]
+pub struct Links {
+    by_id: HashMap<u64, Link>,
+    by_target: HashMap<(Target, bool), u64>,
+    next_id: u64,
+    /// Links with requests to send at the end of the turn.
+    to_send: Vec<u64>,
+    /// Nodes that could not be reached, with the time and the reason.
+    failed: HashMap<Target, (u64, String)>,
+}
+
+impl Links {
+    /// Returns true if there are no links.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    /// Returns a link.
+    pub fn get_mut(&mut self, id: u64) -> Option<&mut Link> {
+        self.by_id.get_mut(&id)
+    }
+
+    /// Returns the id of the link to a node, and true if it is new.
+    ///
+    /// # Errors
+    /// The reason why there is no link.
+    pub fn to(
+        &mut self,
+        target: &Target,
+        proto: Proto,
+        settings: &Settings,
+        now_ms: u64,
+    ) -> Result<(u64, bool), String> {
+        let key = (target.clone(), proto == Proto::Resp3);
+        if let Some(&id) = self.by_target.get(&key) {
+            return Ok((id, false));
+        }
+        self.failed.retain(|_, (since_ms, _)| now_ms.saturating_sub(*since_ms) < RETRY_MS);
+        if let Some((_, reason)) = self.failed.get(target) {
+            return Err(reason.clone());
+        }
+        let socket = link::open(target, settings).inspect_err(|reason| self.note_failure(target, reason, now_ms))?;
+        let id = self.next_id;
+        self.next_id += 1;
+        self.by_id.insert(id, Link::new(target.clone(), socket, proto, login(settings), now_ms));
+        self.by_target.insert(key, id);
+        Ok((id, true))
+    }
+
+    /// Notes that a node can't be reached.
+    pub fn note_failure(&mut self, target: &Target, reason: &str, now_ms: u64) {
+        self.failed.insert(target.clone(), (now_ms, reason.to_owned()));
+    }
+
+    /// Appends a command to a link, to be sent at the end of the turn.
+    pub fn push(&mut self, id: u64, forwarded: &Forwarded, index: usize, asks: bool, to: ReplyTo, now_ms: u64) {
+        let (Some(link), Some(command)) = (self.by_id.get_mut(&id), forwarded.commands.get(index)) else { return };
+        if !link.has_output() {
+            self.to_send.push(id);
+        }
+        link.push(command, asks, forwarded.requests_of(index), to, now_ms);
+    }
+
+    /// Appends all commands for a node to its link.
+    pub fn push_all(
+        &mut self,
+        id: u64,
+        forwarded: &Forwarded,
+        target: usize,
+        to: impl Fn(usize) -> ReplyTo,
+        now_ms: u64,
+    ) {
+        let Some(link) = self.by_id.get_mut(&id) else { return };
+        if !link.has_output() {
+            self.to_send.push(id);
+        }
+        for index in forwarded.indexes_of(target) {
+            if let Some(command) = forwarded.commands.get(index) {
+                link.push(command, command.asks, forwarded.requests_of(index), to(index), now_ms);
+            }
+        }
+    }
+
+    /// Takes the links with requests to send.
+    pub fn take_to_send(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.to_send)
+    }
+
+    /// Removes a link.
+    pub fn remove(&mut self, id: u64) -> Option<Link> {
+        self.by_target.retain(|_, of| *of != id);
+        self.by_id.remove(&id)
+    }
+
+    /// Returns the links whose nodes have not answered for this time.
+    pub fn late(&self, now_ms: u64, timeout_ms: u64) -> Vec<u64> {
+        self.by_id.iter().filter(|(_, link)| link.is_late(now_ms, timeout_ms)).map(|(id, _)| *id).collect()
+    }
+}
+
+/// Returns the credentials for other nodes.
+fn login(settings: &Settings) -> Login {
+    let [user, password] = [settings.cluster_forward_user.get(), settings.cluster_forward_password.get()];
+    let login = if user.is_empty() { (settings.masteruser.get(), settings.masterauth.get()) } else { (user, password) };
+    (!login.1.is_empty()).then(|| (login.0.to_string(), login.1.to_string()))
+}

@@ -1,0 +1,445 @@
+//! One connection of a thread to another node, for forwarded commands.
+//!
+//! Requests are appended in the order of the clients' runs, and replies come back in that order. The link knows for each reply which client
+//! it is for. It never repeats a request: after a failure, the outcome of a write that has been sent is unknown.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use engine::slots::forward::{ForwardedCommand, Target};
+use resp::parse::encode_request;
+use resp::reply::Proto;
+use resp::skim::Skimmer;
+
+use crate::bus::socket::BusSocket;
+
+/// Bytes read at once.
+const READ_BYTES: usize = 64 * 1024;
+/// Bytes read in one turn. Other connections must not starve.
+const TURN_BYTES: usize = 1024 * 1024;
+/// Bytes of memory that an empty buffer keeps.
+const KEPT_BYTES: usize = 256 * 1024;
+
+/// The name that a link shows in CLIENT LIST of the other node.
+const LIBRARY: &str = "penstock-forward";
+
+/// The place of a reply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReplyTo {
+    /// The client.
+    pub client: u64,
+    /// The chunk of its held replies.
+    pub chunk: u64,
+    /// The command's index in the chunk.
+    pub index: usize,
+}
+
+/// The use of the next reply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Expected {
+    /// The other node accepts the credentials, or the link is useless.
+    Login,
+    /// The reply is unused: the other node may not know the command.
+    Nothing,
+    /// The reply to a command of a transaction, before EXEC's. A redirect concerns the whole transaction.
+    Queued,
+    /// The reply is for a client.
+    Reply {
+        to: ReplyTo,
+        only_reads: bool,
+        /// The start of its request in the stream of all requests.
+        sent_from: u64,
+    },
+}
+
+/// The end of a link.
+#[derive(Debug)]
+pub struct Broken {
+    /// The reason.
+    pub reason: String,
+}
+
+impl Broken {
+    fn new(reason: impl std::fmt::Display) -> Broken {
+        Broken { reason: reason.to_string() }
+    }
+}
+
+/// A command without a reply, because its link broke.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unanswered {
+    /// The place of its reply.
+    pub to: ReplyTo,
+    /// True if the command may have run and changed something.
+    pub is_unknown: bool,
+}
+
+/// A reply that the link has received.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Received<'r> {
+    /// A reply for a client.
+    Reply(ReplyTo, &'r [u8]),
+    /// The other node names another node that has the keys: a line of `MOVED` or `ASK`, without `-`.
+    Redirect(ReplyTo, &'r [u8]),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Connecting,
+    Encrypting,
+    Open,
+}
+
+/// See the module's documentation.
+pub struct Link {
+    /// The other node.
+    pub target: Target,
+    socket: BusSocket,
+    phase: Phase,
+    output: Vec<u8>,
+    /// Bytes at the start of `output` that are sent.
+    output_sent: usize,
+    /// Bytes sent before those in `output`.
+    sent_before: u64,
+    input: Vec<u8>,
+    skimmer: Skimmer,
+    expected: VecDeque<Expected>,
+    /// The redirect of a queued command of the present transaction.
+    redirect: Option<Vec<u8>>,
+    /// The time of the last progress, in milliseconds of the thread's monotonic clock.
+    active_ms: u64,
+    /// True while the poller watches for room to write.
+    pub wants_write: bool,
+}
+
+/// The credentials for other nodes; `None` if they need none.
+pub type Login = Option<(String, String)>;
+
+impl Link {
+    /// Begins a link with a socket that may still be connecting.
+    pub fn new(target: Target, socket: BusSocket, proto: Proto, login: Login, now_ms: u64) -> Link {
+        let mut link = Link {
+            target,
+            socket,
+            phase: Phase::Connecting,
+            output: Vec::new(),
+            output_sent: 0,
+            sent_before: 0,
+            input: Vec::new(),
+            skimmer: Skimmer::new(),
+            expected: VecDeque::new(),
+            redirect: None,
+            active_ms: now_ms,
+            wants_write: true,
+        };
+        link.introduce(proto, login);
+        link
+    }
+
+    fn introduce(&mut self, proto: Proto, login: Login) {
+        if let Some((user, password)) = &login {
+            let words = if user.is_empty() { vec!["AUTH", password] } else { vec!["AUTH", user, password] };
+            self.ask(&words, Expected::Login);
+        }
+        if proto == Proto::Resp3 {
+            self.ask(&["HELLO", "3"], Expected::Login);
+        }
+        // A node that forwards commands itself takes this connection for one that knows clusters: no command is forwarded twice.
+        self.ask(&["ASKING"], Expected::Nothing);
+        self.ask(&["CLIENT", "SETINFO", "LIB-NAME", LIBRARY], Expected::Nothing);
+    }
+
+    fn ask(&mut self, words: &[&str], expected: Expected) {
+        encode_request(words, &mut self.output);
+        self.expected.push_back(expected);
+    }
+
+    /// Appends a command. `asks`: ASKING must precede it.
+    pub fn push(&mut self, command: &ForwardedCommand, asks: bool, requests: &[u8], to: ReplyTo, now_ms: u64) {
+        if self.expected.is_empty() {
+            self.active_ms = now_ms;
+        }
+        if asks {
+            self.ask(&["ASKING"], Expected::Nothing);
+        }
+        let sent_from = self.sent_before + self.output.len() as u64;
+        self.output.extend_from_slice(requests);
+        self.expected.extend(std::iter::repeat_n(Expected::Queued, command.skipped));
+        self.expected.push_back(Expected::Reply { to, only_reads: command.only_reads, sent_from });
+    }
+
+    /// Returns true if there are requests to send.
+    pub fn has_output(&self) -> bool {
+        self.output_sent < self.output.len() || self.socket.has_records() || self.phase != Phase::Open
+    }
+
+    /// Continues to connect, and sends as much as the socket takes.
+    ///
+    /// # Errors
+    /// The link is broken.
+    pub fn send(&mut self) -> Result<(), Broken> {
+        while let Some(unsent) = self.output.get(self.output_sent..).filter(|unsent| !unsent.is_empty()) {
+            match self.socket.write(unsent).map_err(Broken::new)? {
+                Some(bytes) => self.output_sent += bytes,
+                None => return Ok(()),
+            }
+        }
+        self.sent_before += self.output_sent as u64;
+        self.output_sent = 0;
+        self.output.clear();
+        self.output.shrink_to(KEPT_BYTES);
+        Ok(())
+    }
+
+    /// Continues to connect. Returns true once requests can be sent.
+    ///
+    /// # Errors
+    /// There is no connection.
+    pub fn connect(&mut self) -> Result<bool, Broken> {
+        if self.phase == Phase::Connecting {
+            self.socket.check_connected().map_err(Broken::new)?;
+            self.phase = Phase::Encrypting;
+        }
+        if self.phase == Phase::Encrypting && self.socket.shake_hands().map_err(Broken::new)? {
+            self.phase = Phase::Open;
+        }
+        Ok(self.phase == Phase::Open)
+    }
+
+    /// Returns true once requests can be sent.
+    pub fn is_open(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
+    /// Reads replies, and gives each to `take`.
+    ///
+    /// # Errors
+    /// The link is broken. The replies before have been given.
+    pub fn receive(&mut self, now_ms: u64, mut take: impl FnMut(Received<'_>)) -> Result<(), Broken> {
+        let mut left = TURN_BYTES;
+        while left > 0 {
+            let start = self.input.len();
+            self.input.resize(start + READ_BYTES, 0);
+            let read = self.socket.read(&mut self.input[start..]);
+            self.input.truncate(start + read.as_ref().ok().copied().flatten().unwrap_or(0));
+            match read.map_err(Broken::new)? {
+                None => break,
+                Some(0) => return Err(Broken::new("the other node closed the connection")),
+                Some(bytes) => {
+                    (self.active_ms, left) = (now_ms, left.saturating_sub(bytes));
+                    self.take_replies(start, &mut take)?;
+                    if bytes < READ_BYTES && matches!(self.socket, BusSocket::Plain(_)) {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the complete replies to `take`. The input up to `new` has been looked at.
+    fn take_replies(&mut self, new: usize, take: &mut impl FnMut(Received<'_>)) -> Result<(), Broken> {
+        let input = std::mem::take(&mut self.input);
+        let (mut start, mut at) = (0, new);
+        while at < input.len() {
+            let before = self.skimmer.replies();
+            at += self.skimmer.feed_one(&input[at..]).map_err(Broken::new)?;
+            if self.skimmer.replies() > before {
+                self.take_reply(&input[start..at], take)?;
+                start = at;
+            }
+        }
+        self.input = input;
+        self.input.drain(..start);
+        self.input.shrink_to(KEPT_BYTES);
+        Ok(())
+    }
+
+    fn take_reply(&mut self, reply: &[u8], take: &mut impl FnMut(Received<'_>)) -> Result<(), Broken> {
+        match self.expected.pop_front() {
+            None => return Err(Broken::new("the other node sent a reply without a request")),
+            Some(Expected::Login) => {
+                if let Some(error) = reply.strip_prefix(b"-") {
+                    let text = String::from_utf8_lossy(error).trim_end().to_owned();
+                    return Err(Broken::new(format!("the other node refuses the login: {text}")));
+                }
+            }
+            Some(Expected::Nothing) => {}
+            Some(Expected::Queued) => {
+                self.redirect = self.redirect.take().or_else(|| redirect(reply).map(<[u8]>::to_vec))
+            }
+            Some(Expected::Reply { to, .. }) => match (redirect(reply), self.redirect.take()) {
+                (Some(line), _) => take(Received::Redirect(to, line)),
+                (None, Some(line)) if reply.starts_with(b"-EXECABORT") => take(Received::Redirect(to, &line)),
+                (None, _) => take(Received::Reply(to, reply)),
+            },
+        }
+        Ok(())
+    }
+
+    /// Returns true if the other node has not answered for this time.
+    pub fn is_late(&self, now_ms: u64, timeout_ms: u64) -> bool {
+        !self.expected.is_empty() && now_ms.saturating_sub(self.active_ms) > timeout_ms
+    }
+
+    /// Ends the link. Returns the commands without a reply.
+    pub fn end(self) -> impl Iterator<Item = Unanswered> {
+        let sent = self.sent_before + self.output_sent as u64;
+        self.expected.into_iter().filter_map(move |expected| match expected {
+            Expected::Reply { to, only_reads, sent_from } => {
+                Some(Unanswered { to, is_unknown: !only_reads && sent_from < sent })
+            }
+            _ => None,
+        })
+    }
+}
+
+/// Returns the line of a redirect, without `-` and the line's end.
+fn redirect(reply: &[u8]) -> Option<&[u8]> {
+    let line = reply.strip_prefix(b"-")?.strip_suffix(b"\r\n")?;
+    (line.starts_with(b"MOVED ") || line.starts_with(b"ASK ")).then_some(line)
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Opens a socket to another node.
+///
+/// # Errors
+/// The address or the configuration is unusable.
+pub fn open(target: &Target, settings: &config::Settings) -> Result<BusSocket, String> {
+    let source = settings.bind_source_addr.get();
+    let tcp = BusSocket::connect(&target.host, target.port, &source).map_err(|error: io::Error| error.to_string())?;
+    if settings.tls_cluster.get() {
+        return BusSocket::encrypt_outbound(tcp, &target.host, settings);
+    }
+    Ok(BusSocket::Plain(tcp))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    const INTRODUCTION: &str =
+        "*1\r\n$6\r\nASKING\r\n*4\r\n$6\r\nCLIENT\r\n$7\r\nSETINFO\r\n$8\r\nLIB-NAME\r\n$16\r\npenstock-forward\r\n";
+
+    fn command(skipped: usize, only_reads: bool) -> ForwardedCommand {
+        ForwardedCommand { at: 0, target: 0, asks: false, only_reads, skipped, end: 0 }
+    }
+
+    fn to(index: usize) -> ReplyTo {
+        ReplyTo { client: 7, chunk: 3, index }
+    }
+
+    /// Returns an open link, and the other end of its connection.
+    fn open_link(login: Login) -> (Link, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let target = Target { host: address.ip().to_string(), port: address.port() };
+        let socket = BusSocket::connect(&target.host, target.port, "").unwrap();
+        let (other, _) = listener.accept().unwrap();
+        let mut link = Link::new(target, BusSocket::Plain(socket), Proto::Resp2, login, 0);
+        assert!(link.has_output() && !link.is_open());
+        assert!(link.connect().unwrap());
+        link.send().unwrap();
+        (link, other)
+    }
+
+    fn expect(other: &mut TcpStream, expected: &str) {
+        let mut bytes = vec![0; expected.len()];
+        other.read_exact(&mut bytes).unwrap();
+        assert_eq!(String::from_utf8_lossy(&bytes), expected);
+    }
+
+    /// Receives until there are so many replies, or the link breaks.
+    fn receive(link: &mut Link, count: usize) -> Result<Vec<String>, Broken> {
+        let mut received = Vec::new();
+        while received.len() < count {
+            link.receive(9, |it| {
+                received.push(format!("{it:?}").replace("ReplyTo { client: 7, chunk: 3, index: ", "{ "))
+            })?;
+            std::thread::yield_now();
+        }
+        Ok(received)
+    }
+
+    fn shown(kind: &str, index: usize, bytes: &str) -> String {
+        format!("{kind}({{ {index} }}, {:?})", bytes.as_bytes())
+    }
+
+    #[test]
+    fn replies_are_matched_with_commands_in_order_and_in_pieces() {
+        let (mut link, mut other) = open_link(None);
+        expect(&mut other, INTRODUCTION);
+        link.push(&command(0, false), false, b"*1\r\n$1\r\nA\r\n", to(0), 5);
+        link.push(&command(0, false), true, b"*1\r\n$1\r\nB\r\n", to(1), 5);
+        assert!(link.has_output());
+        link.send().unwrap();
+        assert!(!link.has_output());
+        expect(&mut other, "*1\r\n$1\r\nA\r\n*1\r\n$6\r\nASKING\r\n*1\r\n$1\r\nB\r\n");
+        // A node that does not know the introduction's commands is no problem.
+        for byte in b"-ERR\r\n-ERR unknown command\r\n*2\r\n$1\r\na\r\n:1\r\n+OK\r\n-MOVED 5 10.0.0.1:7\r\n" {
+            other.write_all(&[*byte]).unwrap();
+        }
+        let received = receive(&mut link, 2).unwrap();
+        assert_eq!(
+            received,
+            [shown("Reply", 0, "*2\r\n$1\r\na\r\n:1\r\n"), shown("Redirect", 1, "MOVED 5 10.0.0.1:7"),]
+        );
+        assert!(!link.is_late(1_000_000, 10), "there is nothing to wait for");
+    }
+
+    #[test]
+    fn a_redirect_within_a_transaction_concerns_the_whole() {
+        let (mut link, mut other) = open_link(None);
+        for index in 0..3 {
+            link.push(&command(2, false), false, b"", to(index), 0);
+        }
+        let refused = "-EXECABORT Transaction discarded because of previous errors.\r\n";
+        let first = format!("+OK\r\n-ASK 5 h:7\r\n{refused}");
+        let second = format!("+OK\r\n-ERR wrong number of arguments\r\n{refused}");
+        other.write_all(format!("+OK\r\n+OK\r\n{first}{second}+OK\r\n+QUEUED\r\n*1\r\n:1\r\n").as_bytes()).unwrap();
+        assert_eq!(
+            receive(&mut link, 3).unwrap(),
+            [shown("Redirect", 0, "ASK 5 h:7"), shown("Reply", 1, refused), shown("Reply", 2, "*1\r\n:1\r\n"),]
+        );
+    }
+
+    #[test]
+    fn the_outcome_of_writes_that_are_sent_is_unknown() {
+        let (mut link, mut other) = open_link(None);
+        link.push(&command(0, true), false, b"*1\r\n$4\r\nREAD\r\n", to(0), 0);
+        link.push(&command(0, false), false, b"*1\r\n$5\r\nWRITE\r\n", to(1), 0);
+        link.send().unwrap();
+        link.push(&command(0, false), false, b"*1\r\n$5\r\nWRITE\r\n", to(2), 0);
+        assert!(link.is_late(11, 10) && !link.is_late(10, 10));
+        expect(&mut other, INTRODUCTION);
+        drop(other);
+        assert!(receive(&mut link, 1).is_err());
+        let unanswered: Vec<_> = link.end().map(|it| (it.to.index, it.is_unknown)).collect();
+        assert_eq!(unanswered, [(0, false), (1, true), (2, false)]);
+    }
+
+    #[test]
+    fn a_refused_login_and_a_reply_too_many_end_the_link() {
+        let login = Some((String::new(), "secret".to_owned()));
+        let (mut link, mut other) = open_link(login);
+        expect(&mut other, "*2\r\n$4\r\nAUTH\r\n$6\r\nsecret\r\n");
+        other.write_all(b"-WRONGPASS invalid\r\n").unwrap();
+        let broken = receive(&mut link, 1).unwrap_err();
+        assert_eq!(broken.reason, "the other node refuses the login: WRONGPASS invalid");
+        let (mut link, mut other) = open_link(None);
+        other.write_all(b"+OK\r\n+OK\r\n+OK\r\n").unwrap();
+        assert!(receive(&mut link, 1).unwrap_err().reason.contains("without a request"));
+        let (mut link, mut other) = open_link(None);
+        other.write_all(b"?\r\n").unwrap();
+        assert!(receive(&mut link, 1).is_err());
+    }
+}
