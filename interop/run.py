@@ -87,6 +87,7 @@ CLUSTER = {
     "cluster-jedis": ["java", "-cp", "{cache}/java-cluster/*", "java/ClusterTest.java", "jedis"],
     "cluster-lettuce": ["java", "-cp", "{cache}/java-cluster/*", "java/ClusterTest.java", "lettuce"],
     "cluster-redis-rb": ["/usr/bin/ruby", "ruby/cluster_test.rb"],
+    "cluster-forwarding": ["/usr/bin/ruby", "ruby/forwarding_test.rb"],
     "cluster-libvalkey": ["{cache}/libvalkey-test"],
     "cluster-tools": ["{venv}/bin/python", "python/cluster_tools_test.py"],
 }
@@ -104,7 +105,7 @@ SEVERAL_SERVERS = {"ruby-sharding": 4, "go-redis-ring": 4, "jedis-sharding": 4}
 PENSTOCK_ONLY = {
     "redis-py-resume", "redis-py-abort", "ruby-abort", "ioredis-abort", "go-redis-abort", "jedis-abort",
     "redis-py-caching", "advise-corpus", "advise-snippets", "redis-py-suggestions", "node-suggestions",
-    "jedis-suggestions", "upstash", "console", "console-data", "movies", "moving", "http", "sweep", "cluster-tools",
+    "jedis-suggestions", "upstash", "console", "console-data", "movies", "moving", "http", "sweep", "cluster-forwarding", "cluster-tools",
 }
 
 # The number of attempts that a script has against Redis. One success shows that the script is right: Redis 7.0 answers CLUSTERDOWN for some

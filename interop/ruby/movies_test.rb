@@ -1,72 +1,16 @@
 # frozen_string_literal: true
 
-# Filling an autocompletion index: every prefix of every word of a title leads to the title, in a sorted set.
-#
-# Three ways to do it, each counted by INFO commandstats: a score looked up for every prefix, one score for a movie, and
-# the same with the writes in a pipeline. MONITOR, too, must have seen every command of the first way, in its order.
+# The three ways to import movies (movies.rb), each counted by INFO commandstats. MONITOR, too, must have seen every
+# command of the first way, in its order.
 
 require 'set'
 require_relative 'check'
+require_relative 'movies'
 
-MOVIES = 10_000
 # The ways without a pipeline get fewer movies, because a busy machine may take a millisecond for each round trip.
 MOVIES_ONE_BY_ONE = 2_000
 # A way under MONITOR.
 MOVIES_MONITORED = 1_000
-TITLES = (1..MOVIES).map { |number| "The Number#{number}" }
-
-# A single letter is no prefix worth an entry.
-def prefixes(title)
-  title.downcase.split.flat_map { |word| (2..word.length).map { |length| word[0, length] } }
-end
-
-PREFIXES = TITLES.to_h { |title| [title, prefixes(title)] }
-
-# The prefixes of the first titles.
-def titles(movies)
-  PREFIXES.first(movies)
-end
-
-def entries(movies)
-  titles(movies).sum { |_, prefixes| prefixes.length }
-end
-
-def index(prefix)
-  "movies:index:#{prefix}"
-end
-
-def data(title)
-  "movies:data:#{title.delete(' ')}"
-end
-
-def score_for_every_prefix(redis, movies)
-  titles(movies).each do |title, prefixes|
-    prefixes.each do |prefix|
-      score = redis.zscore(index(prefix), title).to_i
-      redis.zadd(index(prefix), score, title)
-    end
-    redis.hset(data(title), title, "about #{title}")
-  end
-end
-
-def score_for_every_movie(redis, movies)
-  titles(movies).each do |title, prefixes|
-    score = redis.zscore(index(prefixes.first), title).to_i
-    prefixes.each { |prefix| redis.zadd(index(prefix), score, title) }
-    redis.hset(data(title), title, "about #{title}")
-  end
-end
-
-def writes_in_a_pipeline(redis, movies)
-  titles(movies).each do |title, prefixes|
-    score = redis.zscore(index(prefixes.first), title).to_i
-    redis.pipelined do |pipeline|
-      prefixes.each { |prefix| pipeline.zadd(index(prefix), score, title) }
-      pipeline.hset(data(title), title, "about #{title}")
-    end
-  end
-end
-
 # The data that every way must leave.
 def check_contents(redis, way, movies)
   check("#{way}: entries of 'the'", redis.zcard(index('the')), movies)

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 
 use config::Settings;
 use engine::slots::forward::{Forwarded, Target};
-use resp::reply::Proto;
 
 use self::link::{Link, Login, ReplyTo};
 
@@ -22,7 +21,7 @@ const RETRY_MS: u64 = 500;
 #[derive(Default)]
 pub struct Links {
     by_id: HashMap<u64, Link>,
-    by_target: HashMap<(Target, bool), u64>,
+    by_target: HashMap<Target, u64>,
     next_id: u64,
     /// Links with requests to send at the end of the turn.
     to_send: Vec<u64>,
@@ -46,15 +45,8 @@ impl Links {
     ///
     /// # Errors
     /// The reason why there is no link.
-    pub fn to(
-        &mut self,
-        target: &Target,
-        proto: Proto,
-        settings: &Settings,
-        now_ms: u64,
-    ) -> Result<(u64, bool), String> {
-        let key = (target.clone(), proto == Proto::Resp3);
-        if let Some(&id) = self.by_target.get(&key) {
+    pub fn to(&mut self, target: &Target, settings: &Settings, now_ms: u64) -> Result<(u64, bool), String> {
+        if let Some(&id) = self.by_target.get(target) {
             return Ok((id, false));
         }
         self.failed.retain(|_, (since_ms, _)| now_ms.saturating_sub(*since_ms) < RETRY_MS);
@@ -64,8 +56,8 @@ impl Links {
         let socket = link::open(target, settings).inspect_err(|reason| self.note_failure(target, reason, now_ms))?;
         let id = self.next_id;
         self.next_id += 1;
-        self.by_id.insert(id, Link::new(target.clone(), socket, proto, login(settings), now_ms));
-        self.by_target.insert(key, id);
+        self.by_id.insert(id, Link::new(target.clone(), socket, login(settings), now_ms));
+        self.by_target.insert(target.clone(), id);
         Ok((id, true))
     }
 

@@ -4,7 +4,7 @@
 //! command depends on nothing but its keys. The server sends the entries after the run and puts the replies into their places.
 
 use commands::spec::{acl, fact, flag, key_flag};
-use resp::reply::Output;
+use resp::reply::{Output, Proto};
 
 use super::Invocation;
 use crate::clients::client::client_flag;
@@ -58,7 +58,8 @@ impl Worker {
         let (edition, uses_tls) = (view.edition, self.engine.settings.tls_cluster.get());
         let Some(node) = view.nodes.get(node.place()) else { return };
         session.forwarding.note(edition, node.id);
-        let target = self.forwarded.target(node.id, &node.endpoints.ip, node.endpoints.ports.of(uses_tls));
+        let address = (node.endpoints.ip.as_str(), node.endpoints.ports.of(uses_tls));
+        let target = self.forwarded.target(node.id, address, session.proto == Proto::Resp3);
         let transaction = if is_exec(invoked.command) { session.multi.take() } else { None };
         let (only_reads, skipped) = match transaction {
             Some(multi) => {

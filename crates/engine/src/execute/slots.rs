@@ -47,7 +47,9 @@ impl Worker {
         }
         let redirect = redirect?;
         Some(match self.destination(session, command, args, redirect) {
-            Some(_) if session.multi.is_some() && !is_exec(command) => return None,
+            // The state of this server, for example as a replica, does not concern the transaction if EXEC forwards it. EXEC checks it
+            // otherwise.
+            Some(_) if session.multi.is_some() && !is_exec(command) => Admission::Now(command),
             Some(_) if self.engine.holds_up(session, command, args, self.clock.now_ms) => {
                 Admission::Later(Progress::Paused)
             }

@@ -7,13 +7,15 @@ use resp::request::Args;
 /// The greatest number of commands that one run forwards. The run ends after its present window then.
 pub const FORWARDED_MAX: usize = 1024;
 
-/// A node that runs forwarded commands.
+/// A node that runs forwarded commands, and the form of its replies.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Target {
     /// Its address.
     pub host: String,
     /// Its port for clients.
     pub port: u16,
+    /// True if the client has chosen RESP3.
+    pub resp3: bool,
 }
 
 /// One forwarded command, or one transaction.
@@ -42,8 +44,8 @@ pub struct Forwarded {
     pub commands: Vec<ForwardedCommand>,
     /// The requests of all commands.
     pub requests: Vec<u8>,
-    /// The ids of the nodes of `targets`.
-    ids: Vec<NodeId>,
+    /// The ids of the nodes of `targets`, with the form of their replies.
+    ids: Vec<(NodeId, bool)>,
 }
 
 impl Forwarded {
@@ -61,12 +63,12 @@ impl Forwarded {
     }
 
     /// Returns the index of a node, which is added at its first command.
-    pub(crate) fn target(&mut self, id: NodeId, host: &str, port: u16) -> usize {
-        if let Some(index) = self.ids.iter().position(|known| *known == id) {
+    pub(crate) fn target(&mut self, id: NodeId, (host, port): (&str, u16), resp3: bool) -> usize {
+        if let Some(index) = self.ids.iter().position(|known| *known == (id, resp3)) {
             return index;
         }
-        self.ids.push(id);
-        self.targets.push(Target { host: host.to_owned(), port });
+        self.ids.push((id, resp3));
+        self.targets.push(Target { host: host.to_owned(), port, resp3 });
         self.targets.len() - 1
     }
 

@@ -48,7 +48,6 @@ impl EventLoop {
     fn send_chunk(&mut self, key: usize, client: u64, chunk: u64) {
         let now_ms = self.steady_ms();
         let Some(connection) = self.connections.get_mut(key) else { return };
-        let proto = connection.session.proto;
         let Some(deferred) = connection.deferred.as_mut() else { return };
         let Some(splice) = deferred.splice(chunk) else { return };
         let forwarded = splice.forwarded();
@@ -56,7 +55,7 @@ impl EventLoop {
         let mut new = Vec::new();
         let mut failed = Vec::new();
         for (target, node) in forwarded.targets.iter().enumerate() {
-            match self.links.to(node, proto, settings, now_ms) {
+            match self.links.to(node, settings, now_ms) {
                 Ok((id, is_new)) => {
                     new.extend(is_new.then_some(id));
                     self.links.push_all(id, forwarded, target, |index| ReplyTo { client, chunk, index }, now_ms);
@@ -179,7 +178,6 @@ impl EventLoop {
         let Some(connection) = self.by_client.get(&to.client).and_then(|&key| self.connections.get_mut(key)) else {
             return true;
         };
-        let proto = connection.session.proto;
         let Some(splice) = connection.deferred.as_mut().and_then(|deferred| deferred.splice(to.chunk)) else {
             return true;
         };
@@ -189,7 +187,7 @@ impl EventLoop {
         let forwarded = splice.forwarded();
         let from = forwarded.commands.get(to.index).and_then(|command| forwarded.targets.get(command.target));
         let Some((target, asks)) = from.and_then(|from| named_by(redirect, from)) else { return false };
-        match self.links.to(&target, proto, &self.shared.engine.settings, now_ms) {
+        match self.links.to(&target, &self.shared.engine.settings, now_ms) {
             Ok((id, is_new)) => {
                 self.links.push(id, forwarded, to.index, asks, to, now_ms);
                 if is_new {
@@ -286,7 +284,7 @@ fn named_by(redirect: &[u8], from: &Target) -> Option<(Target, bool)> {
     let (asks, endpoint) = (words.next()? == "ASK", words.nth(1)?);
     let (host, port) = endpoint.rsplit_once(':')?;
     let host = if host.is_empty() { &from.host } else { host };
-    Some((Target { host: host.to_owned(), port: port.parse().ok()? }, asks))
+    Some((Target { host: host.to_owned(), port: port.parse().ok()?, resp3: from.resp3 }, asks))
 }
 
 /// The error for a command that has not run, or that only reads.
@@ -320,7 +318,7 @@ mod tests {
 
     #[test]
     fn redirects_name_nodes() {
-        let from = Target { host: "10.0.0.1".into(), port: 7000 };
+        let from = Target { host: "10.0.0.1".into(), port: 7000, resp3: false };
         let named =
             |line: &str| named_by(line.as_bytes(), &from).map(|(it, asks)| (format!("{}:{}", it.host, it.port), asks));
         assert_eq!(named("MOVED 1 10.0.0.2:7001"), Some(("10.0.0.2:7001".into(), false)));

@@ -9,7 +9,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use engine::slots::forward::{ForwardedCommand, Target};
 use resp::parse::encode_request;
-use resp::reply::Proto;
 use resp::skim::Skimmer;
 
 use crate::bus::socket::BusSocket;
@@ -118,7 +117,7 @@ pub type Login = Option<(String, String)>;
 
 impl Link {
     /// Begins a link with a socket that may still be connecting.
-    pub fn new(target: Target, socket: BusSocket, proto: Proto, login: Login, now_ms: u64) -> Link {
+    pub fn new(target: Target, socket: BusSocket, login: Login, now_ms: u64) -> Link {
         let mut link = Link {
             target,
             socket,
@@ -133,16 +132,16 @@ impl Link {
             active_ms: now_ms,
             wants_write: true,
         };
-        link.introduce(proto, login);
+        link.introduce(login);
         link
     }
 
-    fn introduce(&mut self, proto: Proto, login: Login) {
+    fn introduce(&mut self, login: Login) {
         if let Some((user, password)) = &login {
             let words = if user.is_empty() { vec!["AUTH", password] } else { vec!["AUTH", user, password] };
             self.ask(&words, Expected::Login);
         }
-        if proto == Proto::Resp3 {
+        if self.target.resp3 {
             self.ask(&["HELLO", "3"], Expected::Login);
         }
         // A node that forwards commands itself takes this connection for one that knows clusters: no command is forwarded twice.
@@ -342,10 +341,10 @@ mod tests {
     fn open_link(login: Login) -> (Link, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let target = Target { host: address.ip().to_string(), port: address.port() };
+        let target = Target { host: address.ip().to_string(), port: address.port(), resp3: false };
         let socket = BusSocket::connect(&target.host, target.port, "").unwrap();
         let (other, _) = listener.accept().unwrap();
-        let mut link = Link::new(target, BusSocket::Plain(socket), Proto::Resp2, login, 0);
+        let mut link = Link::new(target, BusSocket::Plain(socket), login, 0);
         assert!(link.has_output() && !link.is_open());
         assert!(link.connect().unwrap());
         link.send().unwrap();

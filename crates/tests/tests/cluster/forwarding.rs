@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use penstock_tests::bytes::{Command, command, encode_all};
 use penstock_tests::conn::Conn;
-use penstock_tests::nodes::{Make, Node, join, node, node_with};
+use penstock_tests::nodes::{Make, Node, join, node, node_with, replicate};
 use penstock_tests::rng::Rng;
 use penstock_tests::server::Server;
 
@@ -124,6 +124,36 @@ fn transactions_of_one_slot_are_forwarded_as_a_whole() {
         let replies = conn.pipeline(&["MULTI", "SET g 1", "SELECT 0", "EXEC", "GET g"].map(command)).unwrap();
         assert!(replies[3].text().starts_with(b"MOVED "), "{}", replies[3].escaped());
         assert!(replies[4].is_null());
+    }
+}
+
+/// The replies to commands before HELLO have the form of that time.
+#[test]
+fn each_reply_has_the_form_of_its_time() {
+    let nodes = cluster(&YES, Make::Penstock);
+    let mut conn = nodes[0].server.connect();
+    conn.send(b"GET g\r\nGET f\r\nHELLO 3\r\nGET g\r\nGET f\r\nHELLO 2\r\nGET foo\r\nPING\r\n").unwrap();
+    let replies = conn.read_n(8).unwrap();
+    let forms: Vec<Vec<u8>> = [0, 1, 3, 4, 6].iter().map(|&at: &usize| replies[at].encode()).collect();
+    let (old, new) = (b"$-1\r\n".to_vec(), b"_\r\n".to_vec());
+    assert_eq!(forms, [old.clone(), old.clone(), new.clone(), new, old]);
+}
+
+/// A replica forwards writes and reads to its own primary, too.
+#[test]
+fn replicas_forward() {
+    let nodes = cluster(&YES, Make::Penstock);
+    let replica = node_with(Make::Penstock, &YES);
+    replica.meet(&nodes[0]);
+    replicate(&replica, &nodes[0]);
+    replica.wait_until("it serves", |node| node.is_ok());
+    let mut conn = replica.server.connect();
+    for key in KEYS {
+        let words = format!("SET {key} 1|MULTI|INCR {key}|GET {key}|EXEC|GET {key}");
+        let replies = conn.pipeline(&words.split('|').map(command).collect::<Vec<_>>()).unwrap();
+        assert_eq!(replies[0].text(), b"OK", "{key}: {}", replies[0].escaped());
+        assert_eq!(replies[4].items()[1].text(), b"2", "{key}: {}", replies[4].escaped());
+        assert_eq!(replies[5].text(), b"2");
     }
 }
 
