@@ -165,7 +165,24 @@ async function line(page) {
   await page.click("#confirm button[value=no]");
   await sees(page, "not run", "#output");
   await shot(page, "line");
+  await questions(page);
   await completion(page);
+}
+
+// A command that concerns the whole server is asked about, however it is written, and its reply is shown. Others run at once.
+async function questions(page) {
+  for (const [typed, printed] of [["module list", "(empty array)"], ["cluster keyslot a", "cluster support disabled"]]) {
+    await page.fill("#prompt", typed);
+    await page.press("#prompt", "Enter");
+    await sees(page, printed, "#output");
+  }
+  for (const typed of ["client kill id 999999", 'CLIENT   "kill" id 999999']) {
+    await page.fill("#prompt", typed);
+    await page.press("#prompt", "Enter");
+    await page.click("#confirm button[value=yes]");
+    await page.locator("#output span").last().filter({ hasText: "(integer) 0" }).waitFor();
+  }
+  check("no question is open", await page.locator("#confirm[open]").count(), 0);
 }
 
 async function completion(page) {
@@ -208,6 +225,7 @@ async function everyView() {
   const server = await HttpServer.start();
   await fill(server);
   const page = await open(server);
+  await figures(page);
   await overview(page);
   await keys(page, server);
   await clients(page, server);
@@ -218,6 +236,7 @@ async function everyView() {
   await close(page);
   await themes(server);
   await narrow(server);
+  await widths(server);
   await strangers(server);
   server.remove();
 }
@@ -229,6 +248,10 @@ async function cluster() {
   await command(first.port, "CLUSTER ADDSLOTSRANGE 0 16383");
   await command(first.port, `CLUSTER MEET 127.0.0.1 ${second.port} ${second.busPort}`);
   const page = await open(first);
+  await go(page, "line");
+  await page.fill("#prompt", "cluster info");
+  await page.press("#prompt", "Enter");
+  await sees(page, "cluster_slots_assigned:16384", "#output");
   await go(page, "live");
   await sees(page, `127.0.0.1:${second.port}@${second.busPort}`);
   await sees(page, "0-16383");
@@ -237,6 +260,49 @@ async function cluster() {
   await shot(page, "cluster");
   await close(page);
   nodes.forEach((node) => node.remove());
+}
+
+// A replica without a link says so in the header and in the views, also after a reload.
+async function linkless() {
+  const server = await HttpServer.start("--replicaof", "127.0.0.1 1");
+  const page = await open(server);
+  await sees(page, /127\.0\.0\.1:1, link down for \d+ s/, ".state");
+  await go(page, "live");
+  await page.reload();
+  await sees(page, /replica of 127\.0\.0\.1:1, link down for \d+ s/);
+  await sees(page, /replica, port \d+, .*up \d+ s/, "#server");
+  await close(page);
+  server.remove();
+}
+
+// The page is as wide as the screen, and its tables stay in their cards.
+async function widths(server) {
+  for (const width of [1280, 1000, 768]) {
+    const page = await open(server, { viewport: { width, height: 800 } });
+    for (const view of ["overview", "keys", "clients", "batches", "live", "advisor", "line"]) {
+      await go(page, view);
+      await page.locator("main .card").first().waitFor();
+      if (view === "overview") await sees(page, "round trips wasted", ".state");
+      check(`${view} at ${width}`, await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth), 0);
+      const outside = await page.evaluate(() => [...document.querySelectorAll(".card")].filter((card) => card.scrollWidth > card.clientWidth).map((card) => card.textContent.slice(0, 60)));
+      check(`${view} at ${width}: cards that are too narrow`, outside, []);
+    }
+    await close(page);
+  }
+}
+
+// Figures as text: no "60 s" within a minute, round steps of bytes, bytes of a command, and no "null" in charts.
+async function figures(page) {
+  await sees(page, "Commands a second");
+  const found = await page.evaluate(async () => {
+    const [text, chart] = [await import("/console/text.js"), await import("/console/chart.js")];
+    return { times: [59.6, 119.7, 3599.8].map(text.seconds), steps: [300, 990, 1000, 1_000_000].map((least) => chart.niceStep(least, true)), line: text.asLine(["UNLINK", { base64: "/wBh" }, "a b"]) };
+  });
+  check("times", found.times, ["1 min 0 s", "2 min 0 s", "1 h 0 min"]);
+  check("steps", found.steps, [500, 1024, 1024, 1 << 20]);
+  check("bytes of a command", found.line, 'UNLINK "\\xff\\x00a" "a b"');
+  await page.locator(".chart polyline").first().waitFor();
+  check("no null", (await page.locator(".charts").textContent()).includes("null"), false);
 }
 
 async function goesAway(page, server) {
@@ -335,7 +401,7 @@ async function passwords() {
 async function limitedUser() {
   const server = await HttpServer.start("--requirepass", PASSWORD);
   const socket = net.connect(server.port, "127.0.0.1");
-  socket.write(`AUTH "${PASSWORD}"\r\nACL SETUSER reader on ">${PASSWORD}" ~* +@read +acl|whoami +command +ping +memory +client|list\r\n`);
+  socket.write(`AUTH "${PASSWORD}"\r\nACL SETUSER reader on ">${PASSWORD}" ~* +@read +acl|whoami +command +ping +memory +client|list\r\nACL SETUSER few on ">${PASSWORD}" ~* +get +scan +type\r\nSET greeting hello\r\n`);
   await new Promise((resolve) => socket.once("data", resolve));
   socket.destroy();
   const page = await open(server);
@@ -346,7 +412,7 @@ async function limitedUser() {
   await sees(page, "The user reader may not run");
   await shot(page, "no-permission");
   await go(page, "keys");
-  await sees(page, "0 found", "[role=status]");
+  await sees(page, "1 found; searched all of 1 key", "[role=status]");
   // The question of a button stays open with the error of a refused command.
   await go(page, "clients");
   await page.locator("main td button").first().click();
@@ -355,7 +421,27 @@ async function limitedUser() {
   await page.click("#confirm button[value=no]");
   await page.locator("#confirm").waitFor({ state: "hidden" });
   await close(page);
+  await fewRights(server);
   server.remove();
+}
+
+// SCAN and TYPE suffice for a search, and a command line without documentation says why.
+async function fewRights(server) {
+  const page = await open(server);
+  await page.fill("input[name=user]", "few");
+  await page.fill("input[name=password]", PASSWORD);
+  await page.click("#login button");
+  await go(page, "keys");
+  await sees(page, "1 found; searched all of the keys", "[role=status]");
+  await page.click("#keys button.mono");
+  await sees(page, "greeting", "#key");
+  await go(page, "line");
+  await sees(page, "NOPERM", "#about");
+  await page.fill("#prompt", "get greeting");
+  await page.press("#prompt", "Enter");
+  await sees(page, "hello", "#output");
+  await shot(page, "few-rights");
+  await close(page);
 }
 
 async function readOnly() {
@@ -423,6 +509,7 @@ async function main(opened) {
   browser = opened;
   await everyView();
   await cluster();
+  await linkless();
   await passwords();
   await limitedUser();
   await readOnly();

@@ -22,7 +22,8 @@ export function chart({ label, format, isBinary = false, isStacked = false, most
   const draw = () => {
     const scale = present();
     picture.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
-    picture.replaceChildren(...axes(scale, format, width), ...content(scale), ...(isStacked ? mark({ ...shown, series: [] }, cursor, scale) : mark(shown, cursor, scale)));
+    const parts = [...axes(scale, format, width), ...content(scale), ...(isStacked ? mark({ ...shown, series: [] }, cursor, scale) : mark(shown, cursor, scale))];
+    picture.replaceChildren(...parts.filter((part) => part !== null));
     legend.replaceChildren(...(shown.series.length > 1 ? shown.series : []).map((series, index) => h("span", {}, h(`span.dot.s${index + 1}`), series.name)));
     tell(scale);
   };
@@ -103,10 +104,12 @@ function short(text) {
 }
 
 /** Returns a round number that is at least `least`. */
-function niceStep(least, isBinary) {
+export function niceStep(least, isBinary) {
   const unit = isBinary && least >= 1024 ? 1024 ** Math.floor(Math.log(least) / Math.log(1024)) : 1;
   const power = 10 ** Math.floor(Math.log10(least / unit));
-  return unit * power * [1, 2, 5, 10].find((factor) => factor * power * unit >= least * (1 - 1e-9));
+  const step = power * [1, 2, 5, 10].find((factor) => factor * power * unit >= least * (1 - 1e-9));
+  // 1000 KB isn't round beside the next step, 1 MB.
+  return isBinary && step === 1000 ? unit * 1024 : unit * step;
 }
 
 function axes({ start, end, top, step, x, y }, format, width) {

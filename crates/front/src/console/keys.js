@@ -1,12 +1,13 @@
 // The keys of a database: search, tree, memory by prefix, bulk delete. SCAN reads a part at a time, for any number of keys.
 
-import { isReadOnly, one, run } from "./api.js";
+import { isReadOnly, run } from "./api.js";
 import * as bulk from "./bulk.js";
 import { h, patch, table } from "./dom.js";
 import { bytes, count, counted } from "./text.js";
 import * as value from "./value.js";
 
-const TYPES = ["", "string", "hash", "list", "set", "zset", "stream", "trietype0"];
+// The names of SCAN's TYPE, and their titles.
+const TYPES = { "": "any type", string: "string", hash: "hash", list: "list", set: "set", zset: "sorted set", stream: "stream", trietype0: "suggestions" };
 // Number of keys that a search adds to the list.
 const PAGE = 100;
 // Number of keys that one SCAN reads: few while all of them match, many while few do.
@@ -31,7 +32,7 @@ export function open(view) {
   close();
   const choice = (label, options, onchange) => h("select", { ariaLabel: label, onchange }, Object.entries(options).map(([id, title]) => h("option", { value: id }, title)));
   const pattern = h("input", { type: "search", value: "*", placeholder: "pattern, for example user:*", ariaLabel: "pattern", spellcheck: false });
-  const type = choice("type", Object.fromEntries(TYPES.map((name) => [name, name || "any type"])));
+  const type = choice("type", TYPES);
   const [expiry, size] = [choice("expiry", EXPIRIES), choice("size", SIZES)];
   const form = h("form", { onsubmit: (event) => { event.preventDefault(); start(); } }, h("div.row", {}, pattern, h("button.main", { type: "submit" }, "search")), h("div.row", {}, type, expiry, size));
   const tree = h("label.row", {}, h("input", { type: "checkbox", checked: isTree, onchange: (event) => { isTree = event.target.checked; list(); } }), "tree");
@@ -74,7 +75,9 @@ async function next() {
 
 /** Searches until a page is full or all keys have been read. */
 async function fill(signal) {
-  const [wanted, size] = [found.length + PAGE, await one("DBSIZE")];
+  // A user may have the right to SCAN alone.
+  const [[size], wanted] = [await run([["DBSIZE"]], { signal }), found.length + PAGE];
+  const total = typeof size === "number" ? counted(size, "key") : "the keys";
   let look = LOOK_MIN;
   do {
     const options = elements.type.value ? ["TYPE", elements.type.value] : [];
@@ -85,8 +88,8 @@ async function fill(signal) {
     const names = reply[1];
     if (names.length < look / 4) look = Math.min(LOOK_MAX, look * 4);
     await describe(names, signal);
-    const done = cursor === "0" ? "all" : `about ${count(Math.min(looked, size))}`;
-    elements.state.textContent = `${count(found.length)} found; searched ${done} of ${count(size)} keys`;
+    const done = cursor === "0" ? "all" : `about ${count(typeof size === "number" ? Math.min(looked, size) : looked)}`;
+    elements.state.textContent = `${count(found.length)} found; searched ${done} of ${total}`;
   } while (cursor !== "0" && found.length < wanted && !signal.aborted);
 }
 
@@ -110,7 +113,7 @@ function list() {
 function flat(rows) {
   return table([
     { title: "key", of: keyButton, long: true },
-    { title: "type", of: (row) => row.type },
+    { title: "type", of: (row) => TYPES[row.type] ?? row.type },
     { title: "expires in", of: (row) => value.timeLeft(row.ttl), number: true },
     { title: "memory", of: (row) => (row.memory === null ? "" : bytes(row.memory)), number: true },
   ], rows, "keys", (row) => String(row.name));

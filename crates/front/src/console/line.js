@@ -1,14 +1,14 @@
 // A command line with completion, and the server's documentation beside it.
 
 import { isReadOnly, one, pairs, run, selectDatabase, selectedDatabase } from "./api.js";
-import { confirmed } from "./confirm.js";
+import { agreed } from "./confirm.js";
 import { h } from "./dom.js";
-import { printedReply, words } from "./text.js";
+import { asLine, printedReply, words } from "./text.js";
 
 const LINES_MAX = 500;
 const SUGGESTED_MAX = 12;
 // Commands that can't be undone are confirmed. The server decides who may run them at all.
-const GRAVE = /^(flushall|flushdb|shutdown|swapdb|debug|replicaof|slaveof|failover|config (set|rewrite|resetstat)|acl (setuser|deluser|load)|client kill|script (flush|kill)|function (flush|delete|restore)|cluster|module)\b/i;
+const GRAVE = /^(flushall|flushdb|shutdown|swapdb|debug|replicaof|slaveof|failover|config (set|rewrite|resetstat)|acl (setuser|deluser|load)|client kill|script (flush|kill)|function (flush|delete|restore)|module (load|loadex|unload)|cluster (?!(count-failure-reports|countkeysinslot|getkeysinslot|getslotmigrations|help|info|keyslot|links|myid|myshardid|nodes|replicas|shards|slaves|slot-stats|slots)$)\S+)( |$)/i;
 
 export const interval = 0;
 
@@ -64,16 +64,15 @@ async function answer(line, say) {
   try {
     const command = words(line);
     if (await changesDatabase(command)) return say("OK");
-    if (GRAVE.test(line) && !isReadOnly) {
-      if (!(await confirmed(command, "There is no way back."))) return say("not run", "quiet");
-      return say("OK");
-    }
+    if (isGrave(command) && !isReadOnly && !(await agreed(asLine(command), "This command concerns the whole server."))) return say("not run", "quiet");
     const [reply] = await run([command]);
     return say(printedReply(reply), reply instanceof Error ? "failed" : "");
   } catch (error) {
     return say(error.name === "TypeError" ? "The server doesn't answer." : `(error) ${error.message}`, "failed");
   }
 }
+
+const isGrave = (command) => GRAVE.test(command.slice(0, 2).join(" "));
 
 /** Runs SELECT in the page: requests share connections, so each one names its database. */
 async function changesDatabase(command) {
@@ -130,8 +129,11 @@ function complete(prompt) {
 }
 
 async function explain(prompt, about) {
-  const all = await documentation().catch(() => null);
-  if (all === null) return;
+  const all = await documentation().catch((error) => error);
+  if (all instanceof Error) {
+    about.replaceChildren(h("h2", {}, "Documentation"), h("p.quiet", {}, `The server gives none: ${all.message}`));
+    return;
+  }
   const typed = prompt.value.trimStart().toLowerCase().split(/\s+/);
   const name = [typed.slice(0, 2).join(" "), typed[0]].find((candidate) => all.has(candidate));
   if (prompt.value.trim() === "") {

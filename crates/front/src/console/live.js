@@ -2,7 +2,7 @@
 
 import { decoded, fields, isReadOnly, live, one, parts, Refused, run } from "./api.js";
 import { h, patch, table } from "./dom.js";
-import { bytes, count, microseconds, printed, seconds } from "./text.js";
+import { bytes, count, microseconds, primaryLink, printed, seconds } from "./text.js";
 
 const LINES_MAX = 500;
 const LOG_SHOWN = 128;
@@ -134,7 +134,7 @@ function replicationCard(info, figures) {
   if (info instanceof Error) return h("section.card", {}, h("h2", {}, "Replication"), h("p.error", {}, info.message));
   const replicas = Object.entries(figures).filter(([name]) => /^slave\d+$/.test(name)).map(([name, value]) => ({ name, ...parts(value) }));
   const offset = Number(figures.master_repl_offset);
-  const state = figures.role === "slave" ? `replica of ${figures.master_host}:${figures.master_port}, link ${figures.master_link_status}, last data ${figures.master_last_io_seconds_ago} s ago` : `primary at offset ${count(offset)}`;
+  const state = figures.role === "slave" ? `replica of ${primaryLink(figures)}` : `primary at offset ${count(offset)}`;
   return h("section.card", {}, h("h2", {}, "Replication"), h("p", {}, state), replicas.length === 0 ? h("p.quiet", {}, "No replicas.") : table([
     { title: "replica", of: (row) => `${row.ip}:${row.port}`, mono: true },
     { title: "state", of: (row) => row.state },

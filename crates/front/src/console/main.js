@@ -1,19 +1,22 @@
 // The page: its views, the login, and retries while the server doesn't answer.
 
 import * as advisor from "./advisor.js";
-import { isReadOnly, logIn, logOut, one, Refused, selectDatabase, selectedDatabase, whenUnauthorized } from "./api.js";
+import { fields, isReadOnly, logIn, logOut, one, Refused, run, selectDatabase, selectedDatabase, whenUnauthorized } from "./api.js";
 import * as batches from "./batches.js";
 import * as clients from "./clients.js";
-import { h } from "./dom.js";
+import { h, patch } from "./dom.js";
 import * as keys from "./keys.js";
 import * as line from "./line.js";
 import * as live from "./live.js";
 import * as overview from "./overview.js";
+import { seconds } from "./text.js";
 
 const VIEWS = { overview: ["Overview", overview], keys: ["Keys", keys], clients: ["Clients", clients], batches: ["Batches", batches], live: ["Live", live], advisor: ["Advisor", advisor], line: ["Command line", line] };
 // Interval of retries while the server doesn't answer, and while the user may not see the view.
 const RETRY_MS = 2000;
 const RETRY_FORBIDDEN_MS = 10_000;
+// Interval of the server's description in the header.
+const HEADER_MS = 2000;
 
 const $ = (selector) => document.querySelector(selector);
 let current = null;
@@ -39,6 +42,7 @@ function open() {
   $("#view").replaceChildren(h("p.quiet", {}, "Loading…"));
   current.open?.($("#view"));
   refresh();
+  if (!$("#login").open) describe();
 }
 
 /** Reads the view's data and shows them, and does so again after the view's interval. */
@@ -58,6 +62,14 @@ async function refresh() {
     wait = failed(error);
   }
   if (wait) timer = setTimeout(refresh, wait);
+}
+
+/** Describes the server in the header of every view, as far as the user may see it. */
+async function describe() {
+  const [info] = document.hidden ? [null] : await run([["INFO", "server", "replication"]]).catch(() => [null]);
+  if (info === null || info instanceof Error) return;
+  const now = fields(info);
+  patch($("#server"), `${now.role === "slave" ? "replica, " : ""}port ${now.tcp_port}, ${now.penstock_version}, up ${seconds(Number(now.uptime_in_seconds))}`);
 }
 
 /** Shows an error. Returns the time until the next try in milliseconds; 0 is never. */
@@ -143,3 +155,5 @@ document.addEventListener("visibilitychange", () => document.hidden || refresh()
 addEventListener("hashchange", open);
 theme();
 open();
+// Without a password nothing is asked, so that the login's error stays.
+setInterval(() => $("#login").open || describe(), HEADER_MS);

@@ -4,7 +4,7 @@ import { fields, one, parts, run } from "./api.js";
 import { h, patch, svg, table } from "./dom.js";
 import * as history from "./history.js";
 import { card, ranges } from "./ranges.js";
-import { bytes, count, microseconds, percent, seconds } from "./text.js";
+import { bytes, count, microseconds, percent, primaryLink, seconds } from "./text.js";
 
 const COMMANDS_SHOWN = 12;
 const COMMAND_RATES_SHOWN = 5;
@@ -55,8 +55,6 @@ export async function gather() {
 export function show(view, now, refresh) {
   charts ??= definitions().map(card);
   grid ??= h("div.grid.charts");
-  const role = now.role === "slave" ? "replica, " : "";
-  patch(document.querySelector("#server"), `${role}port ${now.tcp_port}, ${now.penstock_version}, up ${seconds(Number(now.uptime_in_seconds))}`);
   const databases = Object.entries(now).filter(([name]) => /^db\d+$/.test(name)).map(([name, value]) => ({ name, ...parts(value) }));
   const keys = databases.reduce((sum, database) => sum + Number(database.keys), 0);
   patch(grid, charts.map(({ element }) => element), memoryCard(now, keys), statusCard(now, keys, databases));
@@ -145,8 +143,8 @@ function statusCard(now, keys, databases) {
     line("last snapshot", lastSnapshot(now)),
     line("round trips wasted", count(now.advisor_round_trips_wasted ?? 0)),
   ];
-  if (now.role === "slave") rows.push(line("primary", `${now.master_host}:${now.master_port}, ${now.master_link_status}, last data ${now.master_last_io_seconds_ago} s ago`));
-  return h("section.card", {}, h("h2", {}, "State"), h("table", {}, h("tbody", {}, rows)));
+  if (now.role === "slave") rows.push(line("primary", primaryLink(now)));
+  return h("section.card.state", {}, h("h2", {}, "State"), h("table", {}, h("tbody", {}, rows)));
 }
 
 function commandTable(now) {

@@ -58,9 +58,17 @@ export function microseconds(us) {
 }
 
 export function seconds(s) {
-  if (s < 60) return `${Math.round(s)} s`;
-  if (s < 3600) return `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`;
+  s = Math.round(s);
+  if (s < 60) return `${s} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
   return s < 86_400 ? `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min` : `${Math.floor(s / 86_400)} d ${Math.floor((s % 86_400) / 3600)} h`;
+}
+
+/** The state of a replica's link to its primary, by the fields of INFO. */
+export function primaryLink(figures) {
+  const [heard, down] = [Number(figures.master_last_io_seconds_ago), Number(figures.master_link_down_since_seconds ?? -1)];
+  const since = heard >= 0 ? `, last data ${seconds(heard)} ago` : down >= 0 ? ` for ${seconds(down)}` : "";
+  return `${figures.master_host}:${figures.master_port}, link ${figures.master_link_status}${since}`;
 }
 
 /** A ratio in percent. */
@@ -70,7 +78,7 @@ export function percent(ratio) {
 
 /** A command as one would type it. */
 export function asLine(words) {
-  return words.map((word) => (typeof word === "object" ? "<bytes>" : quoted(String(word)))).join(" ");
+  return words.map((word) => (typeof word === "object" ? `"${fromBase64(word.base64)}"` : quoted(String(word)))).join(" ");
 }
 
 function quoted(word) {
