@@ -211,6 +211,9 @@ async function tree(page) {
   await page.locator(".tree summary", { hasText: "user:" }).click();
   await page.locator(".tree summary", { has: page.locator("span:text-is('7:')") }).click();
   await sees(page, "user:7:name", ".tree");
+  const folders = await page.locator(".tree .inside > div > details > summary > .mono").allTextContents();
+  check("folders in the order of numbers", folders, Array.from({ length: 30 }, (_, number) => `${number}:`));
+  check("the tree scrolls", await page.evaluate(() => document.querySelector(".tree").clientHeight <= 520), true);
   await shot(page, "keys-tree");
   await page.uncheck("#view input[type=checkbox]");
   // Filters.

@@ -501,6 +501,13 @@ async function manyKeys() {
   await page.click("button:text-is('search')");
   await sees(page, "needle", "#keys");
   await shot(page, "needle");
+  // A whole name needs no search.
+  await page.fill('input[type="search"]', "needle");
+  await page.click("button:text-is('search')");
+  await sees(page, "1 found; looked up by name", "[role=status]");
+  await page.fill('input[type="search"]', "needles");
+  await page.click("button:text-is('search')");
+  await sees(page, "0 found; looked up by name", "[role=status]");
   await close(page);
   server.remove();
 }

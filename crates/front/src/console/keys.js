@@ -3,7 +3,7 @@
 import { isReadOnly, run } from "./api.js";
 import * as bulk from "./bulk.js";
 import { h, patch, table } from "./dom.js";
-import { bytes, count, counted } from "./text.js";
+import { Bytes, bytes, count, counted } from "./text.js";
 import * as value from "./value.js";
 
 // The names of SCAN's TYPE, and their titles.
@@ -13,6 +13,10 @@ const PAGE = 100;
 // Number of keys that one SCAN reads: few while all of them match, many while few do.
 const [LOOK_MIN, LOOK_MAX] = [100, 10_000];
 const SEPARATOR = ":";
+// A pattern without these characters is a name.
+const GLOB = /[\\*?[]/;
+/** The order of folders: numbers by their value. */
+const order = new Intl.Collator("en", { numeric: true });
 const EXPIRIES = { "": "any expiry", yes: "expires", no: "never expires" };
 const SIZES = { 0: "any size", 1024: "from 1 KB", 102_400: "from 100 KB", 1_048_576: "from 1 MB" };
 
@@ -73,15 +77,27 @@ async function next() {
   elements.more.hidden = cursor === "0" && looked > 0;
 }
 
+/** Finds the key of this name without reading the others. */
+async function lookUp(name, signal) {
+  const [type] = await run([["TYPE", name]], { signal });
+  if (type instanceof Error) throw type;
+  [cursor, looked] = ["0", 1];
+  const isWanted = String(type) !== "none" && (elements.type.value === "" || elements.type.value === String(type));
+  if (isWanted) await describe([Bytes.of(name)], signal);
+  elements.state.textContent = `${count(found.length)} found; looked up by name`;
+}
+
 /** Searches until a page is full or all keys have been read. */
 async function fill(signal) {
+  const pattern = elements.pattern.value || "*";
+  if (!GLOB.test(pattern)) return lookUp(pattern, signal);
   // A user may have the right to SCAN alone.
   const [[size], wanted] = [await run([["DBSIZE"]], { signal }), found.length + PAGE];
   const total = typeof size === "number" ? counted(size, "key") : "the keys";
   let look = LOOK_MIN;
   do {
     const options = elements.type.value ? ["TYPE", elements.type.value] : [];
-    const [reply] = await run([["SCAN", cursor, "MATCH", elements.pattern.value || "*", "COUNT", look, ...options]], { signal });
+    const [reply] = await run([["SCAN", cursor, "MATCH", pattern, "COUNT", look, ...options]], { signal });
     if (reply instanceof Error) throw reply;
     cursor = String(reply[0]);
     looked += look;
@@ -91,6 +107,7 @@ async function fill(signal) {
     const done = cursor === "0" ? "all" : `about ${count(typeof size === "number" ? Math.min(looked, size) : looked)}`;
     elements.state.textContent = `${count(found.length)} found; searched ${done} of ${total}`;
   } while (cursor !== "0" && found.length < wanted && !signal.aborted);
+  return null;
 }
 
 /** Adds keys with their type, expiry and memory, if the filters admit them. */
@@ -123,7 +140,7 @@ const keyButton = (row) => h("button.plain.mono", { type: "button", onclick: (ev
 
 /** The found keys as folders, by the parts of their names. Only open folders have their content. */
 function tree() {
-  return h("div.tree", {}, found.length === 0 ? null : folder(found, ""));
+  return h("div.tree.scroll", { tabIndex: 0, role: "region", ariaLabel: "keys" }, found.length === 0 ? null : folder(found, ""));
 }
 
 function folder(rows, prefix) {
@@ -152,7 +169,7 @@ function folder(rows, prefix) {
   const branch = ([name, inside]) => h("details", { key: `folder ${name}`, open: opened.has(name), ontoggle: toggle(name) },
     h("summary", {}, h("span.mono", {}, name.slice(prefix.length)), h("span.quiet", {}, ` ${counted(inside.length, "key")}, ${bytes(memory(inside))}`)),
     opened.has(name) ? h("div.inside", {}, h("button.plain", { type: "button", onclick: only(name) }, `search all ${name}*`), folder(inside, name)) : null);
-  return h("div", {}, [...folders].sort().map(branch), leaves.length > 0 ? flat(leaves) : null);
+  return h("div", {}, [...folders].sort(([a], [b]) => order.compare(a, b)).map(branch), leaves.length > 0 ? flat(leaves) : null);
 }
 
 /** A name as a pattern that matches only this name. */

@@ -14,6 +14,11 @@ export class Bytes {
     }
   }
 
+  /** Makes the string of a text. */
+  static of(text) {
+    return new Bytes(encoder.encode(text));
+  }
+
   /** Returns the text; bytes that aren't text are escaped, as redis-cli does. */
   toString() {
     return this.text ?? escaped(this.bytes);
