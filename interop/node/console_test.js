@@ -302,6 +302,12 @@ async function figures(page) {
   check("steps", found.steps, [500, 1024, 1024, 1 << 20]);
   check("bytes of a command", found.line, 'UNLINK "\\xff\\x00a" "a b"');
   await page.locator(".chart polyline").first().waitFor();
+  // The history of a young server fills the charts.
+  const shown = await page.evaluate(async () => {
+    const history = await import("/console/history.js");
+    return [history.range(), history.figures(["one", () => 1]).span];
+  });
+  check("the range is ten minutes, and the history is shorter", shown[0] === 600 && shown[1] >= 60 && shown[1] < 600, true);
   check("no null", (await page.locator(".charts").textContent()).includes("null"), false);
 }
 

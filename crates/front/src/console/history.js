@@ -4,6 +4,9 @@ import { get } from "./api.js";
 
 export const RANGES = [[120, "2 min"], [600, "10 min"], [3600, "1 h"], [10_800, "3 h"], [86_400, "24 h"]];
 
+// Shortest time that a chart shows.
+const SPAN_MIN_S = 60;
+
 let span = 600;
 let known = empty();
 let asked = 0;
@@ -46,9 +49,11 @@ export async function refresh() {
   known.points = known.points.filter(([at]) => at > end - span);
 }
 
-/** The frame of a chart: times, interval and range. */
+/** The frame of a chart: times, interval and range. A history that is shorter than the range fills the chart. */
 function frame(series) {
-  return { times: known.points.map(([at]) => at), step: known.step, span, series };
+  const times = known.points.map(([at]) => at);
+  const age = times.length > 0 ? times.at(-1) - times[0] : 0;
+  return { times, step: known.step, span: Math.min(span, Math.max(SPAN_MIN_S, age)), series };
 }
 
 /** Series of figures; each is a name for people and a function of a point's figures. */
