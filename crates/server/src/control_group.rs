@@ -8,16 +8,15 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use config::Settings;
+use engine::machine::suggested_maxmemory;
 
 use crate::log;
 
 /// Version 1 has a number near 2^63 for no limit.
 const UNLIMITED_MIN: u64 = 1 << 62;
-/// The suggested share of the group's memory for the data, in percent: buffers, scripts and fragmentation need the rest.
-const DATA_PERCENT: u64 = 75;
 const MEGABYTE: u64 = 1 << 20;
 
-/// Logs a warning if the system would end the server before `maxmemory` is reached.
+/// Logs a warning if the system would end the server before `maxmemory` is reached. Runs at the start and after each change.
 pub(crate) fn warn_of_limit(settings: &Settings) {
     if let Some(text) = memory_limit().and_then(|limit| warning(limit, settings.maxmemory.get())) {
         log::warning(text);
@@ -39,11 +38,10 @@ fn warning(limit: u64, maxmemory: u64) -> Option<String> {
         return None;
     }
     let set = if maxmemory == 0 { "maxmemory is not set".to_owned() } else { format!("maxmemory is {maxmemory}") };
-    let suggested = limit / 100 * DATA_PERCENT / MEGABYTE;
     Some(format!(
         "The control group of this process may use {limit} bytes of memory, and {set}: the system will kill the server when it \
          needs more. Set maxmemory to {}mb or less.",
-        suggested.max(1)
+        suggested_maxmemory(limit) / MEGABYTE
     ))
 }
 
@@ -104,8 +102,10 @@ mod tests {
 
     #[test]
     fn the_warning_says_what_to_set() {
-        assert_eq!(warning(60 * MEGABYTE, 45 * MEGABYTE), None);
-        assert!(warning(60 * MEGABYTE, 0).unwrap().ends_with("Set maxmemory to 44mb or less."));
-        assert!(warning(60 * MEGABYTE, 60 * MEGABYTE).unwrap().contains("maxmemory is 62914560"));
+        let limit = 60 * MEGABYTE;
+        assert_eq!(warning(limit, 45 * MEGABYTE), None);
+        assert!(warning(limit, 0).unwrap().ends_with("Set maxmemory to 45mb or less."));
+        assert!(warning(limit, 60 * MEGABYTE).unwrap().contains("maxmemory is 62914560"));
+        assert!(warning(1, 0).unwrap().ends_with("Set maxmemory to 1mb or less."));
     }
 }

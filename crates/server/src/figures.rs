@@ -9,8 +9,6 @@ use statistics::histogram::Distribution;
 use statistics::stats::{CommandStats, Totals, WorkerStats};
 use statistics::ticks::to_microseconds;
 
-use crate::control_group;
-
 /// The names of the figures of a class of depth: the number of its batches, then the time of each part.
 macro_rules! class_names {
     ($depth:literal) => {
@@ -54,8 +52,6 @@ pub fn sample(engine: &'static Engine, connected: usize) -> Sample {
         counter("writes", totals.writes),
         gauge("memory", engine.host.used_memory()),
         gauge("resident", engine.host.resident_memory()),
-        // 0 is no limit.
-        gauge("memory_limit", control_group::memory_limit().unwrap_or(0)),
         gauge("clients", connected as u64),
         gauge("unread", engine.replies.memory.get() + engine.replies.spill_bytes.get()),
     ];

@@ -16,7 +16,7 @@ use nix::sys::time::{TimeVal, TimeValLike};
 use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::log;
+use crate::{control_group, log};
 
 /// Descriptors that the server itself needs, in addition to one per client. The number is Redis's, and enough for [`FEW_THREADS`] and the
 /// few files of unsent replies ([`crate::spill`]).
@@ -115,6 +115,7 @@ pub fn machine() -> Machine {
         os: format!("{} {} {}", text(uname.sysname()), text(uname.release()), text(uname.machine())),
         executable: std::env::current_exe().map(|p| p.to_string_lossy().into_owned()).unwrap_or_default(),
         memory_bytes: (memory.totalram as u64).saturating_mul(u64::from(memory.mem_unit)),
+        memory_limit_bytes: control_group::memory_limit(),
         multiplexing_api: "epoll",
         allocator: "mimalloc",
     }

@@ -209,6 +209,7 @@ impl ConfigHost for ServerHost {
                          depending on the maxmemory-policy."
                     ));
                 }
+                control_group::warn_of_limit(settings);
                 Ok(())
             }
         }

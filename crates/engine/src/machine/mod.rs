@@ -5,6 +5,8 @@
 pub mod clockwork;
 pub mod version;
 
+const MEGABYTE: u64 = 1 << 20;
+
 /// Facts that are constant while the server runs.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -20,6 +22,8 @@ pub struct Machine {
     pub executable: String,
     /// The machine's memory, in bytes.
     pub memory_bytes: u64,
+    /// The memory limit of the process's control group, in bytes; `None` without one.
+    pub memory_limit_bytes: Option<u64>,
     /// The mechanism that waits for sockets.
     pub multiplexing_api: &'static str,
     /// The memory allocator.
@@ -35,10 +39,18 @@ impl Default for Machine {
             os: String::new(),
             executable: String::new(),
             memory_bytes: 0,
+            memory_limit_bytes: None,
             multiplexing_api: "none",
             allocator: "unknown",
         }
     }
+}
+
+/// Returns the largest sensible `maxmemory` for a process with a memory limit: three quarters in whole megabytes, because buffers, scripts
+/// and fragmentation need the rest. Both are in bytes.
+#[must_use]
+pub fn suggested_maxmemory(limit_bytes: u64) -> u64 {
+    (limit_bytes / 4 * 3 / MEGABYTE).max(1) * MEGABYTE
 }
 
 /// Processor time, in microseconds.

@@ -74,16 +74,16 @@ function memoryCard(now, keys) {
     patch(document.querySelector("#by-type"), ...sampleParts());
   };
   return h("section.card", {}, h("h2", {}, "Memory by type"),
-    h("p", {}, `used ${bytes(used)}${limit}, peak ${bytes(Number(now.used_memory_peak))}, process ${bytes(Number(now.used_memory_rss))}`), containerLimit(Number(now.maxmemory)),
+    h("p", {}, `used ${bytes(used)}${limit}, peak ${bytes(Number(now.used_memory_peak))}, process ${bytes(Number(now.used_memory_rss))}`), containerLimit(now),
     h("button", { type: "button", disabled: keys === 0, onclick: look }, sample === null ? "estimate" : "estimate again"), h("div", { id: "by-type" }, sampleParts()));
 }
 
 /** The limit of the process's container. The system ends a server that exceeds it, so `maxmemory` should be lower. */
-function containerLimit(maxmemory) {
-  const limit = history.last((p) => p.memory_limit) ?? 0;
-  if (limit === 0) return null;
+function containerLimit(now) {
+  const [limit, maxmemory, suggested] = [now.cgroup_memory_limit, now.maxmemory, now.maxmemory_suggested].map(Number);
+  if (!(limit > 0)) return null;
   const isUnsafe = maxmemory === 0 || maxmemory >= limit;
-  return h(isUnsafe ? "p.warning" : "p.quiet", {}, `The container may use ${bytes(limit)}.${isUnsafe ? ` Set maxmemory to ${bytes(limit * 0.75)} or less; beyond the container's limit the system ends the server.` : ""}`);
+  return h(isUnsafe ? "p.warning" : "p.quiet", {}, `The container may use ${bytes(limit)}.${isUnsafe ? ` Set maxmemory to ${bytes(suggested)} or less; beyond the container's limit the system ends the server.` : ""}`);
 }
 
 /** Estimates the memory of each type from random keys. The rest of the used memory is shown as such. */

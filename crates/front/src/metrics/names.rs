@@ -91,6 +91,7 @@ pub(super) const METRICS: &[Metric] = &[
     metric(Gauge, "used_memory_scripts", "redis_memory_used_scripts_bytes"),
     metric(Gauge, "used_memory_functions", "redis_memory_used_functions_bytes"),
     metric(Gauge, "total_system_memory", "redis_total_system_memory_bytes"),
+    metric(Gauge, "cgroup_memory_limit", "penstock_cgroup_memory_limit_bytes"),
     metric(Gauge, "maxmemory", "redis_memory_max_bytes"),
     metric(Gauge, "maxmemory", "redis_config_maxmemory"),
     metric(Gauge, "mem_fragmentation_ratio", "redis_mem_fragmentation_ratio"),

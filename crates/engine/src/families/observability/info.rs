@@ -187,6 +187,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::*;
+    use crate::machine::Machine;
     use crate::replies::NoRoom;
     use crate::testing::Bench;
 
@@ -223,6 +224,37 @@ mod tests {
             ("INFO nosuch", "$0|"),
         ]);
         crate::testing::check_resp3(&[("INFO modules", "=15|txt:# Modules|")]);
+    }
+
+    /// A host in a control group of 256 MB.
+    struct Contained;
+
+    impl config::ConfigHost for Contained {
+        fn apply(&self, _: config::Apply, _: &config::Settings) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    impl crate::host::Host for Contained {
+        fn shut_down(&self, _: crate::host::Shutdown) {}
+
+        fn machine(&self) -> Machine {
+            Machine { memory_limit_bytes: Some(256 << 20), ..Machine::default() }
+        }
+    }
+
+    #[test]
+    fn the_limit_of_the_control_group_suggests_a_maxmemory() {
+        let shown = |mut bench: Bench| {
+            let mut session = bench.open();
+            let reply = bench.line(&mut session, "INFO memory");
+            let field =
+                |name: &str| reply.split('|').find_map(|line| line.strip_prefix(name)).unwrap_or_default().to_owned();
+            ["cgroup_memory_limit:", "maxmemory_suggested:", "maxmemory_suggested_human:"].map(field)
+        };
+        assert_eq!(shown(Bench::default()), ["0", "0", "0B"]);
+        let contained = Bench::with_host(config::Settings::new(), 1, Box::new(Contained), 0, 1);
+        assert_eq!(shown(contained), ["268435456", "201326592", "192.00M"]);
     }
 
     #[test]

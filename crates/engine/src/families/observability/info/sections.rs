@@ -6,8 +6,8 @@ use replication::id::HistoryId;
 
 use crate::clients::client::{Client, client_flag};
 use crate::clients::client_memory::memory_bytes;
-use crate::machine::CpuTime;
 use crate::machine::version::{PENSTOCK_VERSION, REDIS_VERSION};
+use crate::machine::{CpuTime, suggested_maxmemory};
 use crate::pause::PausePurpose;
 use crate::pubsub::ChannelKind;
 use crate::replication::failover::Failover;
@@ -181,6 +181,8 @@ pub(super) fn memory(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.field("allocator_resident", resident);
     text.constants(&[("allocator_muzzy", "0")]);
     text.bytes("total_system_memory", engine.machine.memory_bytes);
+    text.bytes("cgroup_memory_limit", engine.machine.memory_limit_bytes.unwrap_or(0));
+    text.bytes("maxmemory_suggested", engine.machine.memory_limit_bytes.map_or(0, suggested_maxmemory));
     scripts(gathered, text);
     text.bytes("maxmemory", engine.settings.maxmemory.get());
     text.field("maxmemory_policy", engine.settings.maxmemory_policy.get().word());
