@@ -220,9 +220,17 @@ fn look_at_files(args: &Args, advisor: &mut Advisor, is_over: &AtomicBool) -> Re
     let files: Vec<&OsString> = args.sources.iter().chain(&args.replay).collect();
     let files = if files.is_empty() { vec![&standard] } else { files };
     for file in files {
-        look_at(file, advisor, is_over, &mut seen).map_err(|error| format!("{}: {error}", file.display()))?;
+        look_at(file, advisor, is_over, &mut seen)
+            .map_err(|error| format!("{}: {error}{}", file.display(), remedy(file, &error)))?;
     }
     Ok(seen)
+}
+
+/// Returns the end of the message for a missing file that may be a misspelt `demo`.
+fn remedy(file: &OsStr, error: &io::Error) -> String {
+    let is_meant =
+        error.kind() == io::ErrorKind::NotFound && file.to_str().is_some_and(|word| generator::is_similar(word, DEMO));
+    if is_meant { format!("; did you mean '{NAME} {DEMO}'?") } else { String::new() }
 }
 
 fn look_at(file: &OsStr, advisor: &mut Advisor, is_over: &AtomicBool, seen: &mut Seen) -> io::Result<()> {

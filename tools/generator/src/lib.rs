@@ -37,13 +37,16 @@ use args::{BenchArgs, ExperimentCommand};
 /// Name in messages.
 const NAME: &str = "penstock bench";
 
+/// Largest number of typing errors in a word that is taken for a misspelt one.
+const EDITS_MAX: usize = 2;
+
 /// Runs the tool. `args` are the arguments after its name.
 #[must_use]
 pub fn run(args: Vec<OsString>) -> ExitCode {
     let argv = std::iter::once(OsString::from(NAME)).chain(args);
     let result = match BenchArgs::try_parse_from(argv) {
         Ok(args) => Interrupt::watch().map_err(Failure::from).and_then(|interrupt| match &args.experiment {
-            None => load::run(&args, &interrupt),
+            None => refuse_misspelt(&args).and_then(|()| load::run(&args, &interrupt)),
             Some(ExperimentCommand::Pipelining(args)) => pipelining::run(args, &interrupt),
         }),
         Err(error) => told_by_clap(&error),
@@ -57,6 +60,21 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
             failure.exit_code()
         }
     }
+}
+
+/// Refuses a command that is rather a misspelt experiment: the server would only call it unknown.
+fn refuse_misspelt(args: &BenchArgs) -> Result<(), Failure> {
+    let Some(word) = args.command.first().and_then(|word| word.to_str()) else { return Ok(()) };
+    match BenchArgs::command().get_subcommands().map(clap::Command::get_name).find(|name| is_similar(word, name)) {
+        Some(meant) => Err(Failure::Usage(format!("'{word}' is no experiment; did you mean '{NAME} {meant}'?"))),
+        None => Ok(()),
+    }
+}
+
+/// Returns true if a word is probably a misspelt form of a tool's word.
+#[must_use]
+pub fn is_similar(word: &str, known: &str) -> bool {
+    word != known && strsim::osa_distance(&word.to_lowercase(), known) <= EDITS_MAX
 }
 
 /// Prints one line on standard error, over a progress line if there is one.

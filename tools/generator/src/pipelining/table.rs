@@ -7,6 +7,8 @@ use crate::report::grouped;
 
 /// Width of the label column.
 const LABEL_WIDTH: usize = 27;
+/// Width of text.
+const TEXT_WIDTH: usize = 110;
 /// Kinds of commands in the table of server counts.
 pub const COUNTED: [&str; 4] = ["zscore", "zadd", "hset", "evalsha"];
 /// Text in place of this table.
@@ -41,7 +43,7 @@ fn letter(index: usize, servers: &[Server]) -> String {
 /// Writes an experiment's table.
 pub fn write_experiment(out: &mut dyn Write, experiment: &Experiment, servers: &[Server]) -> io::Result<()> {
     writeln!(out, "\n== {}", experiment.title)?;
-    for line in wrapped(&experiment.note, 110) {
+    for line in wrapped(&experiment.note, TEXT_WIDTH) {
         writeln!(out, "   {line}")?;
     }
     let local = servers.iter().any(|server| server.is_local);
@@ -194,7 +196,7 @@ fn write_transcript(out: &mut dyn Write, experiment: &Experiment, servers: &[Ser
 /// Writes the table of depths.
 pub fn write_sweep(out: &mut dyn Write, sweep: &Sweep, servers: &[Server]) -> io::Result<()> {
     writeln!(out, "\n== Depth of a pipeline: GET of {} bytes over one connection", sweep.value_bytes)?;
-    for line in wrapped(super::SWEEP_NOTE, 110) {
+    for line in wrapped(super::SWEEP_NOTE, TEXT_WIDTH) {
         writeln!(out, "   {line}")?;
     }
     writeln!(
@@ -244,7 +246,10 @@ pub fn write_result(out: &mut dyn Write, results: &Results) -> io::Result<()> {
     let mut parts: Vec<String> = results.experiments.iter().filter_map(of_experiment).collect();
     parts.extend(results.sweep.as_ref().and_then(of_sweep));
     if !parts.is_empty() {
-        writeln!(out, "\nFewer round trips made these faster: {}.", parts.join("; "))?;
+        writeln!(out)?;
+        for line in wrapped(&format!("Fewer round trips made these faster: {}.", parts.join("; ")), TEXT_WIDTH) {
+            writeln!(out, "{line}")?;
+        }
     }
     out.flush()
 }
@@ -381,6 +386,9 @@ mod tests {
         };
         let expected = "\nFewer round trips made these faster: 10 PINGs 12.50 times (in a pipeline).\n";
         assert_eq!(result(&results), expected);
+        "many words ".repeat(20).trim().clone_into(&mut results.experiments[1].title);
+        let text = result(&results);
+        assert!(text.lines().count() > 2 && text.lines().all(|line| line.len() <= TEXT_WIDTH), "{text}");
         results.experiments.pop();
         assert_eq!(result(&results), "");
     }

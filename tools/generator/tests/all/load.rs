@@ -83,6 +83,8 @@ fn a_ratio_of_sets_and_gets_is_exact() {
     });
     check_refusal(&["--ratio", "1:1", "-t", "get"], 2, "cannot be used with");
     check_refusal(&["--ratio", "0:0"], 2, "expected two whole numbers");
+    check_refusal(&["pipelinig"], 2, "'pipelinig' is no experiment; did you mean 'penstock bench pipelining'?");
+    check_refusal(&["Pipeling", "redis://localhost"], 2, "did you mean 'penstock bench pipelining'?");
     check_refusal(&["--raito", "1:1"], 2, "'--raito' found; did you mean '--ratio'? (see penstock bench --help)");
 }
 
