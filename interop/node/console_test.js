@@ -296,10 +296,12 @@ async function figures(page) {
   await sees(page, "Commands a second");
   const found = await page.evaluate(async () => {
     const [text, chart] = [await import("/console/text.js"), await import("/console/chart.js")];
-    return { times: [59.6, 119.7, 3599.8].map(text.seconds), steps: [300, 990, 1000, 1_000_000].map((least) => chart.niceStep(least, true)), line: text.asLine(["UNLINK", { base64: "/wBh" }, "a b"]) };
+    return { times: [59.6, 119.7, 3599.8].map(text.seconds), steps: [300, 990, 1000, 1_000_000].map((least) => chart.niceStep(least, true)), line: text.asLine(["UNLINK", { base64: "/wBh" }, "a b"]),
+      loading: [{ loading: "1", loading_loaded_perc: "32.94", loading_eta_seconds: "20" }, { loading: "1" }, { loading: "0" }].map(text.loadingProgress) };
   });
   check("times", found.times, ["1 min 0 s", "2 min 0 s", "1 h 0 min"]);
   check("steps", found.steps, [500, 1024, 1024, 1 << 20]);
+  check("a server that loads", found.loading, ["33 %, about 20 s left", "0 %", null]);
   check("bytes of a command", found.line, 'UNLINK "\\xff\\x00a" "a b"');
   await page.locator(".chart polyline").first().waitFor();
   // The history of a young server fills the charts.

@@ -9,7 +9,7 @@ import * as keys from "./keys.js";
 import * as line from "./line.js";
 import * as live from "./live.js";
 import * as overview from "./overview.js";
-import { seconds } from "./text.js";
+import { loadingProgress, seconds } from "./text.js";
 
 const VIEWS = { overview: ["Overview", overview], keys: ["Keys", keys], clients: ["Clients", clients], batches: ["Batches", batches], live: ["Live", live], advisor: ["Advisor", advisor], line: ["Command line", line] };
 // Interval of retries while the server doesn't answer, and while the user may not see the view.
@@ -66,10 +66,11 @@ async function refresh() {
 
 /** Describes the server in the header of every view, as far as the user may see it. */
 async function describe() {
-  const [info] = document.hidden ? [null] : await run([["INFO", "server", "replication"]]).catch(() => [null]);
+  const [info] = document.hidden ? [null] : await run([["INFO", "server", "persistence", "replication"]]).catch(() => [null]);
   if (info === null || info instanceof Error) return;
   const now = fields(info);
-  patch($("#server"), `${now.role === "slave" ? "replica, " : ""}port ${now.tcp_port}, ${now.penstock_version}, up ${seconds(Number(now.uptime_in_seconds))}`);
+  const loading = loadingProgress(now);
+  patch($("#server"), `${loading === null ? "" : `loading its data: ${loading}; `}${now.role === "slave" ? "replica, " : ""}port ${now.tcp_port}, ${now.penstock_version}, up ${seconds(Number(now.uptime_in_seconds))}`);
 }
 
 /** Shows an error. Returns the time until the next try in milliseconds; 0 is never. */

@@ -4,7 +4,7 @@ import { fields, one, parts, run } from "./api.js";
 import { h, patch, svg, table } from "./dom.js";
 import * as history from "./history.js";
 import { card, ranges } from "./ranges.js";
-import { bytes, count, microseconds, percent, primaryLink, seconds } from "./text.js";
+import { bytes, count, loadingProgress, microseconds, percent, primaryLink, seconds } from "./text.js";
 
 const COMMANDS_SHOWN = 12;
 const COMMAND_RATES_SHOWN = 5;
@@ -143,6 +143,8 @@ function statusCard(now, keys, databases) {
     line("last snapshot", lastSnapshot(now)),
     line("round trips wasted", count(now.advisor_round_trips_wasted ?? 0)),
   ];
+  const loading = loadingProgress(now);
+  if (loading !== null) rows.unshift(line("loading its data", loading));
   if (now.role === "slave") rows.push(line("primary", primaryLink(now)));
   return h("section.card.state", {}, h("h2", {}, "State"), h("table", {}, h("tbody", {}, rows)));
 }

@@ -76,6 +76,13 @@ export function primaryLink(figures) {
   return `${figures.master_host}:${figures.master_port}, link ${figures.master_link_status}${since}`;
 }
 
+/** The progress of a server that loads its data, by the fields of INFO; null after it. */
+export function loadingProgress(figures) {
+  if (figures.loading !== "1") return null;
+  const [part, left] = [Number(figures.loading_loaded_perc), Number(figures.loading_eta_seconds)];
+  return `${Math.round(part || 0)} %${left > 0 ? `, about ${seconds(left)} left` : ""}`;
+}
+
 /** A ratio in percent. */
 export function percent(ratio) {
   return `${(ratio * 100).toFixed(ratio > 0 && ratio < 1 ? 1 : 0)} %`;
