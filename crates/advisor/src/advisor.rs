@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use resp::num::parse_i64;
 use resp::request::Args;
 
 use crate::batches::{Batches, SmallBatches};
@@ -664,15 +663,12 @@ impl<'t> Watch<'_, 't> {
         repeated.or_else(deleted).or_else(|| self.document_before(seen)).map(|trip| trip.shape)
     }
 
-    /// Returns the trip with the reply that an argument repeats. A number counts over short pauses, too: it is counted on.
-    /// Other values may be written again after some work, for example to lengthen their life.
+    /// Returns the trip with the reply that an argument repeats. Over pauses of any length, only the next number counts: the
+    /// client counts on. Other values may be written again after some work, for example to lengthen their life.
     #[inline]
     fn source_of(&self, seen: &Seen<'_>) -> Option<&LoopTrip> {
-        let (loops, distance) = (&self.last.loops, seen.origin.distance);
-        loops.ago(distance).or_else(|| {
-            let mut values = self.trip.command.from(2).take(VALUES_MAX);
-            values.any(|value| parse_i64(value).is_some()).then(|| loops.ago_over_pauses(distance)).flatten()
-        })
+        let (loops, origin) = (&self.last.loops, &seen.origin);
+        loops.ago(origin.distance).or_else(|| origin.is_next.then(|| loops.ago_over_pauses(origin.distance)).flatten())
     }
 
     /// Returns the read of a document of JSON that this command writes anew.
@@ -845,15 +841,18 @@ impl<'t> Watch<'_, 't> {
         }
     }
 
-    /// Ends all runs except the reads of members, because of a long pause.
+    /// Ends all runs because of a long pause. The reads of members, and the pairs of a read and a write, go on: they are a
+    /// matter of order.
     fn rest(&mut self) {
         if std::mem::replace(&mut self.last.rests, true) {
             return;
         }
         self.tell_batches(Batches::end);
-        self.end_loops(Reads::rest);
-        // The reads of members have not ended.
-        self.last.is_fresh = false;
+        self.settle_pair();
+        self.tell(Reads::rest);
+        if let Some(ended) = self.last.loops.pause() {
+            self.loop_ended(&ended);
+        }
     }
 
     /// Ends all runs, because of a command of another kind.

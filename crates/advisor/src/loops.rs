@@ -405,7 +405,7 @@ pub struct Loops {
     next: u32,
     /// Trips since the last pause.
     len: u32,
-    /// Trips since the last long pause or batch of several commands.
+    /// Trips since the last batch of several commands, over all pauses.
     known: u32,
     /// For each period, the number of consecutive trips that have the shape of the trip one period before.
     matches: [u32; PERIOD_MAX],
@@ -432,7 +432,7 @@ impl Loops {
         self.among(self.len, trips)
     }
 
-    /// Returns the trip this many trips ago, even if short pauses came between.
+    /// Returns the trip this many trips ago, even if pauses came between.
     #[inline]
     pub fn ago_over_pauses(&self, trips: u32) -> Option<&LoopTrip> {
         self.among(self.known, trips)
@@ -576,13 +576,13 @@ impl Loops {
         ended
     }
 
-    /// Ends the loop and forgets the last trips, because of a long pause or a batch of several commands.
+    /// Ends the loop and forgets the last trips, because of a batch of several commands.
     pub fn end(&mut self) -> Option<Ended> {
         self.known = 0;
         self.pause()
     }
 
-    /// Ends the loop because of a short pause. Only [`Loops::ago_over_pauses`] knows the trips before it.
+    /// Ends the loop because of a pause. Only [`Loops::ago_over_pauses`] knows the trips before it.
     pub fn pause(&mut self) -> Option<Ended> {
         let ended = if self.run.period == 0 { None } else { self.run.ended(None) };
         self.run = Rounds::default();

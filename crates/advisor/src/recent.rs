@@ -32,6 +32,8 @@ pub struct Origin {
     pub distance: u32,
     /// The hash of the repeated value.
     pub payload: u64,
+    /// True if the argument is the number that follows the reply's.
+    pub is_next: bool,
 }
 
 /// A short reply that is remembered.
@@ -41,6 +43,8 @@ struct RecentReply {
     /// The number of the trip that had this reply.
     trip: u32,
     is_telling: bool,
+    /// True if the server sent the number before this one.
+    is_next: bool,
 }
 
 /// The last short replies.
@@ -78,8 +82,12 @@ impl Recent {
         if payload.is_empty() || payload.len() > PAYLOAD_BYTES_MAX {
             return;
         }
-        let reply =
-            RecentReply { payload: hash::bytes(seed, payload), trip, is_telling: payload.len() >= TELLING_BYTES };
+        let is_telling = payload.len() >= TELLING_BYTES;
+        self.add(RecentReply { payload: hash::bytes(seed, payload), trip, is_telling, is_next: false });
+    }
+
+    #[inline]
+    fn add(&mut self, reply: RecentReply) {
         self.replies[usize::from(self.next) % ENTRIES] = reply;
         self.next = self.next.wrapping_add(1);
         if usize::from(self.next).is_multiple_of(ENTRIES) {
@@ -88,13 +96,15 @@ impl Recent {
         self.filter |= bit(reply.payload);
     }
 
-    /// Remembers a number and its two neighbours.
+    /// Remembers a number and the next one.
     fn push_number(&mut self, digits: &[u8], trip: u32, seed: u64) {
         self.push(digits, trip, seed);
         if let Some(number) = resp::num::parse_i64(digits) {
             let mut text = resp::num::IntText::new();
             if let Some(next) = number.checked_add(1) {
-                self.push(text.i64(next), trip, seed);
+                let digits = text.i64(next);
+                let is_telling = digits.len() >= TELLING_BYTES;
+                self.add(RecentReply { payload: hash::bytes(seed, digits), trip, is_telling, is_next: true });
             }
         }
     }
@@ -109,7 +119,12 @@ impl Recent {
         // The most recent match wins.
         let Some(reply) = found.min_by_key(|reply| trip.wrapping_sub(reply.trip)) else { return Origin::default() };
         let evidence = if reply.is_telling { Evidence::Strong } else { Evidence::Weak };
-        Origin { evidence, distance: trip.wrapping_sub(reply.trip), payload: argument }
+        Origin {
+            evidence,
+            distance: trip.wrapping_sub(reply.trip),
+            payload: argument,
+            is_next: reply.is_next,
+        }
     }
 
     /// Remembers a reply and returns its summary.

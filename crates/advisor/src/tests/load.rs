@@ -147,6 +147,34 @@ fn a_counter_of_a_client_that_thinks_is_found() {
     assert_eq!(group.total.sums.confidence(), Confidence::Medium);
 }
 
+/// A counter is a matter of order: no pause hides its steps, however long a busy machine holds the client up.
+#[test]
+fn the_steps_of_a_counter_are_counted_over_long_pauses() {
+    for longest_ms in [20, 300, 20_000] {
+        let mut traffic = busy(2, longest_ms);
+        for number in 1000..1100 {
+            traffic.send("GET visits", &format!("{number}"));
+            traffic.send(&format!("SET visits {}", number + 1), "OK");
+        }
+        let group = traffic.only();
+        assert_eq!((group.total.kind, trips(&group)), (Kind::ReadComputeWrite, (200, 100)), "{longest_ms}");
+        assert_eq!(group.total.sums.confidence(), Confidence::Medium);
+    }
+}
+
+/// A number that is written again after a pause is no counter: the write lengthens its life.
+#[test]
+fn a_number_that_is_written_again_after_a_pause_is_clean() {
+    let mut traffic = busy(50, 5);
+    for number in 0..200 {
+        traffic.gap_ns = 150_000_000;
+        traffic.send(&format!("GET lease:{number}"), &format!("47{number}"));
+        traffic.gap_ns = if number % 2 == 0 { 20_000_000 } else { 300_000_000 };
+        traffic.send(&format!("SET lease:{number} 47{number} EX 60"), "OK");
+    }
+    traffic.assert_clean();
+}
+
 /// The work between the commands needs the value, and a command that reads and writes at once would lose it.
 #[test]
 fn a_value_that_the_client_works_with_is_clean() {
