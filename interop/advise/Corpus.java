@@ -172,6 +172,20 @@ public class Corpus {
                     }
                 }
             }
+            // Pages of SCAN, and one pipeline for the keys of each page.
+            case "jedis-scan-and-pipeline" -> {
+                fill();
+                try (Jedis jedis = jedis("PENSTOCK_URL")) {
+                    String cursor = "0";
+                    do {
+                        var page = jedis.scan(cursor, new redis.clients.jedis.params.ScanParams().match("page:*").count(10));
+                        try (Pipeline pipe = jedis.pipelined()) {
+                            page.getResult().forEach(pipe::strlen);
+                        }
+                        cursor = page.getCursor();
+                    } while (!cursor.equals("0"));
+                }
+            }
             default -> throw new IllegalArgumentException(name);
         }
     }

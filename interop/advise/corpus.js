@@ -234,6 +234,31 @@ const applications = {
     await queue.close();
     await direct.close();
   },
+
+  // A generator asks for one article's tags after the other.
+  async "ioredis-async-generator"() {
+    await fill((n) => ["sadd", `tags:${n}`, `tag ${n}`, `tag ${n + 1}`]);
+    const redis = new Redis(URL_);
+    async function* articles() {
+      for (const n of numbers) yield redis.smembers(`tags:${n}`);
+    }
+    let tags = 0;
+    for await (const found of articles()) tags += found.length;
+    redis.disconnect();
+  },
+
+  // A reader of a stream that takes up to ten entries at a time, and waits for them.
+  async "node-redis-stream-reader"() {
+    await fill((n) => ["xadd", "readings", `${n + 1}-1`, "value", n]);
+    const client = await nodeRedis();
+    let id = "0";
+    for (let read = 0; read < ROUNDS; ) {
+      const [{ messages }] = await client.xRead({ key: "readings", id }, { COUNT: 10, BLOCK: 1000 });
+      read += messages.length;
+      id = messages.at(-1).id;
+    }
+    client.destroy();
+  },
 };
 
 const began = performance.now();

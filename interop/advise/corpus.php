@@ -126,6 +126,19 @@ $applications = [
             usleep(THINK_US);
         }
     },
+    // The price of each line of a cart, and the stock that is left.
+    'php-cart-line-by-line' => function () use ($direct, $rounds) {
+        $pipe = $direct->multi(Redis::PIPELINE);
+        for ($n = 0; $n < $rounds; $n++) {
+            $pipe->hMSet("article:$n", ['price' => 100 + $n * 7 % 31, 'stock' => 900]);
+        }
+        $pipe->exec();
+        $redis = connected('PENSTOCK_URL', 'cart');
+        for ($n = 0, $sum = 0; $n < $rounds; $n++) {
+            $sum += $redis->hGet("article:$n", 'price');
+            $redis->hIncrBy("article:$n", 'stock', -1);
+        }
+    },
 ];
 
 $applications[$argv[1]]();

@@ -850,6 +850,32 @@ def celery_results_one_by_one():
     return [app.AsyncResult(one).state for one in ids]
 
 
+# --- times to live, and a limiter -------------------------------------------------------------------------------------
+
+
+def py_sessions_prolonged():
+    """Each session that soon ends is prolonged: its time to live is read, and set."""
+    fill(lambda n: ("SET", f"session:{n}", f"user {n}", "EX", 900 + n))
+    r = client()
+    for n in range(ROUNDS):
+        if r.ttl(f"session:{n}") < 3600:
+            r.expire(f"session:{n}", 7200)
+
+
+def py_sliding_window():
+    """A limiter that keeps the times of a user's requests: one pipeline for each request."""
+    r = client()
+    for n in range(50):
+        key, now = f"window:{n * 7919 % 13}", time.time()
+        with r.pipeline() as pipe:
+            pipe.zremrangebyscore(key, 0, now - 60)
+            pipe.zadd(key, {f"request {n}": now})
+            pipe.zcard(key)
+            pipe.expire(key, 60)
+            pipe.execute()
+        time.sleep(THINK_S)
+
+
 APPLICATIONS = {name.replace("_", "-"): run for name, run in list(globals().items()) if callable(run)}
 
 if __name__ == "__main__":

@@ -191,6 +191,21 @@ def rb_read_multi_per_request
   end
 end
 
+# Counts a visit of each page of a log.
+def rb_visits_of_each_page
+  redis = Redis.new(url: URL)
+  ROUNDS.times { |n| redis.hincrby("page:#{n}", 'visits', 1 + n % 3) }
+end
+
+# Walks from a category to the root: each step needs the reply before.
+def rb_category_path
+  id = ->(n) { n * 7919 % 100_003 }
+  DIRECT.pipelined { |pipe| ROUNDS.times { |n| pipe.hset("category:#{id[n]}", 'parent', id[n + 1]) } }
+  redis = Redis.new(url: URL)
+  category = 0
+  ROUNDS.times { category = redis.hget("category:#{category}", 'parent') }
+end
+
 began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 send(ARGV.fetch(0).tr('-', '_'))
 puts format('%.6f s', Process.clock_gettime(Process::CLOCK_MONOTONIC) - began)

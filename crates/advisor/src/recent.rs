@@ -119,12 +119,7 @@ impl Recent {
         // The most recent match wins.
         let Some(reply) = found.min_by_key(|reply| trip.wrapping_sub(reply.trip)) else { return Origin::default() };
         let evidence = if reply.is_telling { Evidence::Strong } else { Evidence::Weak };
-        Origin {
-            evidence,
-            distance: trip.wrapping_sub(reply.trip),
-            payload: argument,
-            is_next: reply.is_next,
-        }
+        Origin { evidence, distance: trip.wrapping_sub(reply.trip), payload: argument, is_next: reply.is_next }
     }
 
     /// Remembers a reply and returns its summary.

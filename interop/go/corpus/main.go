@@ -193,6 +193,26 @@ var applications = map[string]func(){
 			time.Sleep(5 * time.Millisecond)
 		}
 	},
+	"go-profiles-one-by-one": func() {
+		fill(func(pipe redis.Pipeliner, n int) {
+			pipe.HSet(ctx, fmt.Sprintf("profile:%d", n), "name", fmt.Sprintf("name %d", n), "mail", fmt.Sprintf("mail %d", n))
+		})
+		r := client("PENSTOCK_URL")
+		for n := 0; n < rounds; n++ {
+			check(r.HMGet(ctx, fmt.Sprintf("profile:%d", n), "name", "mail").Err())
+		}
+	},
+	// A script by its hash for each request.
+	"go-script-per-request": func() {
+		script := redis.NewScript("local n = redis.call('INCR', KEYS[1]) redis.call('EXPIRE', KEYS[1], 60) return n")
+		check(script.Load(ctx, client("DIRECT_URL")).Err())
+		r := client("PENSTOCK_URL")
+		users := rand.New(rand.NewSource(9))
+		for n := 0; n < 60; n++ {
+			check(script.Run(ctx, r, []string{fmt.Sprintf("limit:%d", users.Intn(50))}).Err())
+			time.Sleep(20 * time.Millisecond)
+		}
+	},
 }
 
 func main() {

@@ -447,3 +447,15 @@ fn steps_with_very_different_gaps_are_no_proof() {
         assert_eq!(traffic.of_kind(Kind::InterleavedLoop).total.sums.confidence(), expected);
     }
 }
+
+/// The counts in the replies equal the next amounts by chance.
+#[test]
+fn increments_of_many_keys_are_a_loop() {
+    let mut traffic = Traffic::logged_in();
+    for number in 0..100 {
+        let amount = 1 + number % 3;
+        traffic.send(&format!("HINCRBY page:{number} visits {amount}"), &format!(":{amount}"));
+    }
+    let group = traffic.only();
+    assert_eq!((group.total.kind, trips(&group)), (Kind::Loop, (100, 1)));
+}
