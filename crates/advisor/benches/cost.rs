@@ -44,6 +44,7 @@ fn cost(commands: &[(&str, &[u8])], depth: u32) -> f64 {
             arrived_ns: now_ns + 50_000,
             replied_ns: now_ns + 52_000,
             reply: Some(Reply::whole(reply)),
+            redirected: 0,
         };
         advisor.trip(&mut connections[turn % CONNECTIONS], &trip);
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use advisor::advice::{Language, code};
+use advisor::advice::{Language, arguments, code};
 use advisor::client::Client;
 use advisor::findings::{Finding, FindingStep, Kind, Sums};
 use advisor::waits::Waits;
@@ -31,12 +31,21 @@ fn text(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }
 
+/// A step as an object of JSON, with the form of its arguments.
+fn object(step: &FindingStep) -> String {
+    let form = arguments(&step.command, !step.pattern.is_empty());
+    let (command, pattern) = (text(&step.command), text(&step.pattern));
+    format!("{{\"command\":{command},\"pattern\":{pattern},\"arguments\":{}}}", text(form))
+}
+
 fn print(finding: &Finding) {
-    let steps: Vec<String> = finding.steps.iter().map(|step| text(&step.command)).collect();
+    let commands: Vec<String> = finding.steps.iter().map(|step| text(&step.command)).collect();
+    let steps: Vec<String> = finding.steps.iter().map(object).collect();
     for language in Language::ALL {
         println!(
-            "{{\"kind\":{},\"commands\":[{}],\"language\":{},\"code\":{}}}",
+            "{{\"kind\":{},\"commands\":[{}],\"steps\":[{}],\"language\":{},\"code\":{}}}",
             text(finding.kind.name()),
+            commands.join(","),
             steps.join(","),
             text(language.name()),
             text(&code(finding, language))
@@ -53,6 +62,7 @@ fn commands(kind: Kind) -> Vec<&'static str> {
         }
         Kind::HeavyCommand => of(&["KEYS", "HGETALL", "HKEYS", "HVALS", "SMEMBERS", "SINTER", "LRANGE", "ZRANGE"]),
         Kind::ScriptInFull | Kind::ChangingScript => of(&["EVAL"]),
+        Kind::RedirectedCommands => of(&["GET"]),
         Kind::Loop | Kind::InterleavedLoop => [advisor::advice::commands(), of(&["XREADGROUP"])].concat(),
         Kind::RepeatedRead => of(&["GET", "HGET", "ZSCORE", "SISMEMBER", "HGETALL"]),
         Kind::ReadComputeWrite => of(&["GET", "HGET", "ZSCORE", "LRANGE"]),
@@ -63,6 +73,7 @@ fn commands(kind: Kind) -> Vec<&'static str> {
 /// The key patterns to print with a command: all of them for some commands.
 fn patterns(kind: Kind, command: &str) -> &'static [&'static str] {
     match command {
+        _ if kind == Kind::RedirectedCommands => &[""],
         // A command without a key has no pattern.
         "PING" | "XREADGROUP" | "TIME" | "DBSIZE" | "RANDOMKEY" | "KEYS" | "SCAN" | "ECHO" => &[""],
         "GET" | "SET" | "HSET" | "DEL" => PATTERNS,

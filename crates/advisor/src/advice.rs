@@ -69,6 +69,8 @@ pub(crate) enum Remedy {
     Chunks,
     /// The SCAN family, or ranges.
     Scan(&'static str),
+    /// A client that follows the slots of a cluster.
+    ClusterClient,
 }
 
 /// The pattern of Sidekiq's set of queues.
@@ -95,6 +97,13 @@ pub fn code(finding: &Finding, language: Language) -> String {
 #[must_use]
 pub fn commands() -> Vec<&'static str> {
     calls::names().collect()
+}
+
+/// Returns a command's arguments in the order of the protocol, for tests of the code. `KEY` is the key, a word of small letters
+/// a variable, and anything else a literal.
+#[must_use]
+pub fn arguments(command: &str, has_key: bool) -> &'static str {
+    calls::form(command, has_key)
 }
 
 /// Returns the first step's command, and whether it always uses one key; an empty command if there are no steps.
@@ -126,6 +135,7 @@ pub(crate) fn remedy(finding: &Finding) -> Remedy {
         Kind::ConnectionPerCommand => Remedy::KeepConnection,
         Kind::TooLongPipeline => Remedy::Chunks,
         Kind::HeavyCommand => Remedy::Scan(of_heavy(command)),
+        Kind::RedirectedCommands => Remedy::ClusterClient,
     }
 }
 

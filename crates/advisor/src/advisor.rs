@@ -170,6 +170,33 @@ impl Advisor {
         }
         last.served_ns = trip.replied_ns.saturating_sub(trip.arrived_ns);
         connection.last = Some(last);
+        if trip.redirected > 0 {
+            self.redirected(connection, trip.redirected, trip.arrived_ns);
+        }
+    }
+
+    /// Records the commands since the last record, with the redirected ones among them. Each redirected batch costs another
+    /// round trip.
+    #[cold]
+    fn redirected(&mut self, connection: &mut Connection, redirected: u32, now_ns: u64) {
+        let commands = connection.counts.commands - connection.counts.setup_commands;
+        let made = commands.saturating_sub(connection.counts.redirects_recorded);
+        connection.counts.redirected += u64::from(redirected);
+        connection.counts.redirects_recorded = commands;
+        let lost_ns = if redirected > 0 { connection.round_trip.usual_ns() } else { 0 };
+        let needed = made.saturating_sub(redirected.into());
+        let steps = Steps::default();
+        let sighting =
+            Sighting { made, needed, lost_ns, ..sighting(Kind::RedirectedCommands, steps, connection.id, now_ns) };
+        self.record(connection, &sighting);
+    }
+
+    /// Records the commands behind the last redirected one of a connection.
+    fn end_redirects(&mut self, connection: &mut Connection, now_ns: u64) {
+        let counts = connection.counts;
+        if counts.redirected > 0 && counts.commands - counts.setup_commands > counts.redirects_recorded {
+            self.redirected(connection, 0, now_ns);
+        }
     }
 
     /// Records that the replies to `commands` commands, `bytes` in all, were spilled to disk because the client did not
@@ -203,6 +230,7 @@ impl Advisor {
 
     /// Ends the unit of work: records the unfinished loop, and the next command begins a new unit.
     pub fn end_unit(&mut self, connection: &mut Connection, now_ns: u64) {
+        self.end_redirects(connection, now_ns);
         self.look_back(connection, now_ns, |watch| watch.end());
     }
 
@@ -219,6 +247,7 @@ impl Advisor {
             arrived_ns: connection.replied_ns.map_or(now_ns, |replied_ns| replied_ns.min(now_ns)),
             replied_ns: now_ns,
             reply: None,
+            redirected: 0,
         };
         look(&mut Watch { advisor: self, connection, last: &mut last, trip: &trip });
         connection.last = Some(last);

@@ -42,6 +42,9 @@ pub struct ConnectionCounts {
     pub setup: u64,
     /// Commands of a login.
     pub(crate) setup_commands: u64,
+    /// Redirected commands so far, and number of commands when they were last recorded.
+    pub(crate) redirected: u64,
+    pub(crate) redirects_recorded: u64,
     /// Shape of the first command after the login.
     pub(crate) first_shape: u64,
     /// The client's time after connecting, and gaps that looked like round trips, until the first command after the login.

@@ -36,11 +36,13 @@ pub enum Kind {
     TooLongPipeline,
     /// A command that goes through all keys, or replies with a large value.
     HeavyCommand,
+    /// Commands that go to a node of a cluster that does not have their slot.
+    RedirectedCommands,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 12] = [
+    pub const ALL: [Kind; 13] = [
         Kind::Loop,
         Kind::InterleavedLoop,
         Kind::ReadComputeWrite,
@@ -53,6 +55,7 @@ impl Kind {
         Kind::ConnectionPerCommand,
         Kind::TooLongPipeline,
         Kind::HeavyCommand,
+        Kind::RedirectedCommands,
     ];
 
     /// The name of the kind, in reports and in replies.
@@ -71,6 +74,7 @@ impl Kind {
             Kind::ConnectionPerCommand => "connection-per-command",
             Kind::TooLongPipeline => "too-long-pipeline",
             Kind::HeavyCommand => "heavy-command",
+            Kind::RedirectedCommands => "redirected-commands",
         }
     }
 
@@ -241,6 +245,8 @@ pub struct Finding {
     pub waits: Waits,
 }
 
+/// Redirected commands are reported if they are at least one of so many commands.
+const REDIRECTED_SHARE: u64 = 20;
 /// Number of keys kept as samples.
 const SAMPLES_MAX: usize = 3;
 /// Bytes kept of a sample.
@@ -257,6 +263,10 @@ impl Finding {
     /// True if the finding is frequent enough to be reported.
     #[must_use]
     pub fn is_significant(&self) -> bool {
+        // Slots that move cost each client a few redirects.
+        if self.kind == Kind::RedirectedCommands && self.sums.wasted() * REDIRECTED_SHARE < self.sums.made {
+            return false;
+        }
         let found = if self.kind.is_about_trips() { self.sums.wasted() } else { self.sums.count };
         found >= self.kind.threshold()
     }

@@ -228,6 +228,7 @@ impl Watched {
         let told = self.told.take();
         if depth > 0 {
             let (arrived_ns, replied_ns) = (self.first_ns, self.last_ns);
+            let reply = self.reply_bytes.map(|len| Reply { start: &self.reply, len });
             let trip = Trip {
                 command: self.first.args(),
                 key: None,
@@ -235,7 +236,8 @@ impl Watched {
                 overlaps: told.is_some() && arrived_ns < self.ran_ns + TURNAROUND_NS,
                 arrived_ns,
                 replied_ns,
-                reply: self.reply_bytes.map(|len| Reply { start: &self.reply, len }),
+                reply,
+                redirected: reply.map_or(0, |reply| reply.redirected()),
             };
             advisor.trip(&mut self.connection, &trip);
             self.ran_ns = replied_ns;
@@ -278,6 +280,7 @@ impl Watched {
                 arrived_ns: self.ran_ns,
                 replied_ns: self.ran_ns,
                 reply: None,
+                redirected: 0,
             };
             advisor.trip(&mut self.connection, &trip);
         }

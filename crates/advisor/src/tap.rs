@@ -165,6 +165,8 @@ impl Tap {
             overlaps: self.replied_ns.is_some_and(|replied_ns| self.arrived_ns < replied_ns + self.turnaround_ns),
             arrived_ns: self.arrived_ns,
             replied_ns: now_ns,
+            // Only the batch's first reply is kept.
+            redirected: reply.map_or(0, |reply| reply.redirected()),
             reply,
         });
         self.replied_ns = Some(now_ns);

@@ -42,4 +42,15 @@ pub struct Trip<'a> {
     pub replied_ns: u64,
     /// The reply to the first command, if it is known.
     pub reply: Option<Reply<'a>>,
+    /// Number of the batch's commands that the server redirected to another node of its cluster, because the node has their
+    /// slot (MOVED).
+    pub redirected: u32,
+}
+
+impl Reply<'_> {
+    /// Returns 1 if this is the reply to a redirected command (MOVED), otherwise 0.
+    #[must_use]
+    pub fn redirected(&self) -> u32 {
+        u32::from(self.start.starts_with(b"-MOVED "))
+    }
 }

@@ -199,6 +199,7 @@ impl Player<'_> {
                     arrived_ns,
                     replied_ns,
                     reply,
+                    redirected: reply.map_or(0, |reply| reply.redirected()),
                 };
                 self.advisor.trip(self.connections.get_mut(&id)?, &trip);
                 (self.last_ns, self.trips) = (self.last_ns.max(replied_ns), self.trips + 1);
@@ -249,6 +250,7 @@ mod tests {
                 arrived_ns: now_ns,
                 replied_ns: now_ns + 5000,
                 reply,
+                redirected: 0,
             };
             recorder.trip(1, &trip).unwrap();
             advisor.trip(&mut connection, &trip);

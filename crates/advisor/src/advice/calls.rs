@@ -224,6 +224,11 @@ fn find(command: &str, has_key: bool) -> &'static Call {
     CALLS.iter().find(|call| call.name == command).unwrap_or(other)
 }
 
+/// Returns a command's arguments as in the table.
+pub fn form(command: &str, has_key: bool) -> &'static str {
+    find(command, has_key).arguments
+}
+
 /// True if the command is known to change nothing.
 pub fn is_read(command: &str) -> bool {
     Catalogue::new().find(name(command).as_bytes()).verb.class == Class::Read

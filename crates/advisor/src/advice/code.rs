@@ -38,6 +38,7 @@ pub fn code(language: Language, remedy: Remedy, finding: &Finding) -> String {
         Remedy::KeepConnection => writer.keep_connection(),
         Remedy::Chunks => writer.chunks(),
         Remedy::Scan("LRANGE") => writer.finish(writer.block("page"), Some("elements")),
+        Remedy::ClusterClient => writer.block("cluster"),
         Remedy::Scan(command) => writer.form(&[command, "scan"], &writer.of(command)),
     };
     lines.join("\n") + "\n"

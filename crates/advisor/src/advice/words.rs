@@ -68,6 +68,11 @@ pub fn seen(finding: &Finding) -> String {
             count(sums.made),
             bytes(sums.bytes)
         ),
+        Kind::RedirectedCommands => format!(
+            "{} % of the commands went to a node that does not have their slot: {} of {made} were answered with MOVED",
+            (sums.wasted() * 100).div_ceil(sums.made.max(1)),
+            count(sums.wasted()),
+        ),
         Kind::HeavyCommand => format!(
             "{all}, {} times: {} of replies; other clients waited {} meanwhile",
             count(sums.count),
@@ -125,6 +130,9 @@ pub fn remedy(remedy: Remedy, finding: &Finding) -> String {
         Remedy::KeepConnection => "keep the connection open, or use a connection pool".to_owned(),
         Remedy::Chunks => {
             "pipelines of at most 1,000 commands; read the replies to each before sending the next".to_owned()
+        }
+        Remedy::ClusterClient => {
+            "a cluster client, which asks for the map of the slots again when a command is redirected".to_owned()
         }
         Remedy::Scan("LRANGE") => "ranges of 1,000 elements".to_owned(),
         Remedy::Scan(command) => format!("{command}, which reads a part at a time"),

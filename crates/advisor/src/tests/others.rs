@@ -249,3 +249,32 @@ fn transactions_with_a_late_exec_are_small_pipelines() {
     let group = traffic.of_kind(Kind::SmallPipelines);
     assert_eq!((steps(&group), trips(&group)), (vec!["HSET row:<n>".to_owned()], (200, 1)));
 }
+
+/// A client with an old map of the slots loses a round trip for each redirected command, in pipelines, too.
+#[test]
+fn redirected_commands_are_counted() {
+    let mut traffic = Traffic::logged_in();
+    for number in 0..100_u64 {
+        let moved = if number % 5 < 2 { "-MOVED 5 10.0.0.2:6379" } else { "-ERR no" };
+        traffic.send_words(&[b"GET", format!("user:{}", number * 7919 % 101).as_bytes()], 1, moved.as_bytes());
+        traffic.pause(5);
+    }
+    let group = traffic.only();
+    assert_eq!((group.total.kind, steps(&group)), (Kind::RedirectedCommands, Vec::new()));
+    assert_eq!(trips(&group), (100, 60));
+    let seen = crate::advice::advice(&group.total).seen;
+    assert!(seen.starts_with("40 % of the commands") && seen.contains("40 of 100"), "{seen}");
+    assert_eq!(group.total.sums.lost_ns / ROUND_TRIP_NS, 40);
+}
+
+/// A cluster client follows slots that move: each costs it one redirect.
+#[test]
+fn few_redirected_commands_are_clean() {
+    let mut traffic = Traffic::logged_in();
+    for number in 0..1000_u64 {
+        let reply: &[u8] = if number % 25 == 0 { b"-MOVED 5 10.0.0.2:6379" } else { b"$-1\r\n" };
+        traffic.send_words(&[b"GET", format!("user:{}", number * 7919 % 1009).as_bytes()], 1, reply);
+        traffic.pause(5);
+    }
+    traffic.assert_clean();
+}

@@ -125,6 +125,7 @@ impl Traffic {
             arrived_ns,
             replied_ns: self.now_ns,
             reply,
+            redirected: u32::from(answer.starts_with(b"-MOVED ")),
         };
         self.advisor.trip(&mut self.connection, &trip);
     }

@@ -53,6 +53,8 @@ pub(crate) struct ShownTrip<'a> {
     pub replied_ns: Option<u64>,
     /// The reply, if it is known.
     pub reply: Option<Reply<'a>>,
+    /// Number of the batch's commands that were redirected (MOVED).
+    pub redirected: u32,
 }
 
 /// An observed connection.
@@ -177,6 +179,7 @@ impl Watch {
             arrived_ns: shown.arrived_ns,
             replied_ns: shown.ran_ns,
             reply: shown.reply,
+            redirected: shown.redirected,
         };
         advisor.trip(&mut place.connection, &trip);
         self.shown += u64::from(shown.commands == 1);
@@ -378,6 +381,7 @@ mod tests {
                 ran_ns: self.now_ns + 1000,
                 replied_ns: None,
                 reply: None,
+                redirected: 0,
             };
             self.watch.show(trips, client, &shown);
         }

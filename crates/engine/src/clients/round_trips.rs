@@ -22,6 +22,8 @@ pub struct RoundTrips {
     pub(crate) depth: u32,
     /// Bits of the monitors that were told about the present batch.
     pub(crate) announced: u64,
+    /// Number of redirected commands of the present batch (MOVED).
+    pub(crate) redirected: u32,
     /// Number of its commands when all replies had last been sent.
     pub(crate) answered: u64,
     /// The network's part of a round trip in microseconds, if the kernel has measured it.
@@ -45,6 +47,7 @@ impl Default for RoundTrips {
             replied: None,
             depth: 0,
             announced: 0,
+            redirected: 0,
             answered: 0,
             network_us: None,
             sent: 0,

@@ -56,7 +56,7 @@ impl Worker {
         }
         let round_trips = &mut session.round_trips;
         (round_trips.commands, round_trips.begun, round_trips.is_unsent) = (0, None, true);
-        (round_trips.depth, round_trips.announced) = (0, 0);
+        (round_trips.depth, round_trips.announced, round_trips.redirected) = (0, 0, 0);
         round_trips.overlaps = batch_run.at < batch_run.input.bytes.len();
     }
 
@@ -117,6 +117,7 @@ impl Worker {
             ran_ns: arrived_ns + nanoseconds(self.ticks.since(batch_run.began)),
             replied_ns: gap.map(|gap_ns| arrived_ns.saturating_sub(gap_ns)),
             reply,
+            redirected: round_trips.redirected,
         };
         self.advice.show(&mut session.round_trips, &session.client, &shown);
     }

@@ -120,6 +120,7 @@ impl Worker {
         out: &mut Output,
     ) {
         self.stats().commands[command.id].rejected.add(1);
+        session.round_trips.redirected += u32::from(error.text().starts_with(b"MOVED "));
         if is_exec(command) {
             session.set_multi(None);
             session.unwatch(&self.engine.watchers);

@@ -1,5 +1,6 @@
 //! Penstock as a node of a real cluster, beside Debian's Redis 7.0 and, where they are found, Valkey 9 and Redis 8.
 
+mod advising;
 mod crossing;
 mod debugging;
 mod failover;

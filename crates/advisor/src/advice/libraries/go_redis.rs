@@ -71,6 +71,10 @@ err := script.Run(ctx, rdb, []string{<key>}<arguments>).Err()",
             "var script = redis.NewScript(text) // once\nerr := script.Run(ctx, rdb, []string{<key>}, value).Err()",
         ),
         ("told", "for range rdb.Subscribe(ctx, <key>).Channel() {\n  changed()\n}"),
+        (
+            "cluster",
+            "rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{options.Addr}}) // once, for the whole program",
+        ),
         ("connection", "rdb := redis.NewClient(options)  // once, for the whole program"),
         ("pipeline", "_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {\n  <body>\n  return nil\n})"),
         (

@@ -69,6 +69,7 @@ jedis.eval(script, List.of(<key>), List.of(<texts>));",
             "var sha = jedis.scriptLoad(SCRIPT); // once\njedis.evalsha(sha, List.of(<key>), List.of(value));",
         ),
         ("told", "jedis.subscribe(listener, <key>);"),
+        ("cluster", "// once, for the whole program; JedisCluster before Jedis 7.2\nvar jedis = RedisClusterClient.create(new HostAndPort(host, port));"),
         (
             "connection",
             "var jedis = RedisClient.create(URL);  // once, for the whole program; JedisPooled before Jedis 7.2",

@@ -73,6 +73,7 @@ redis.evalsha(sha, ScriptOutputType.MULTI, <key>);",
 redis.evalsha(sha, ScriptOutputType.MULTI, new String[] {<key>}, value);",
         ),
         ("told", "pubsub.addListener(listener);\npubsub.sync().subscribe(<key>);"),
+        ("cluster", "// once, for the whole program\nvar cluster = RedisClusterClient.create(URL);\ncluster.setOptions(ClusterClientOptions.builder().topologyRefreshOptions(ClusterTopologyRefreshOptions.builder().enableAllAdaptiveRefreshTriggers().build()).build());\nvar redis = cluster.connect().sync();"),
         (
             "connection",
             "var redis = RedisClient.create(URL).connect().sync();  // once, for the whole program: threads share it",

@@ -95,6 +95,7 @@ $redis->eval($script, [<key><arguments>], 1);",
             "$sha = $redis->script(\"load\", SCRIPT);  // once\n$redis->evalsha($sha, [<key>, $value], 1);",
         ),
         ("told", "$redis->setOption(Redis::OPT_READ_TIMEOUT, -1);\n$redis->subscribe([<key>], fn() => changed());"),
+        ("cluster", "$redis = new RedisCluster(null, [\"{$host}:{$port}\"]);  // once, for the whole program"),
         (
             "connection",
             "$redis = new Redis();\n$redis->pconnect($host, $port);  // the connection is kept for the next requests",

@@ -112,6 +112,7 @@ foreach ($events as $message) {
   changed();
 }",
         ),
+        ("cluster", "$redis = new Predis\\Client([\"tcp://{$host}:{$port}\"], [\"cluster\" => \"redis\"]);  // once, for the whole program"),
         (
             "connection",
             "// the connection is kept for the next requests

@@ -87,6 +87,10 @@ for err == nil {
 }",
         ),
         (
+            "cluster",
+            "// Redigo knows no clusters: keep a connection to each node, and ask for the map again after MOVED\nslots, err := redis.Values(conn.Do(\"CLUSTER\", \"SLOTS\"))",
+        ),
+        (
             "connection",
             "// once, for the whole program
 pool := &redis.Pool{MaxIdle: 10, Dial: func() (redis.Conn, error) { return redis.DialURL(url) }}

@@ -180,6 +180,7 @@ scripts.evalSha(RScript.Mode.READ_WRITE, sha, RScript.ReturnType.VALUE, List.of(
             "told",
             "redisson.getTopic(<key>, StringCodec.INSTANCE).addListener(String.class, (channel, event) -> changed());",
         ),
+        ("cluster", "// once, for the whole program\nvar config = new Config();\nconfig.useClusterServers().addNodeAddress(URL);\nvar redisson = Redisson.create(config);"),
         ("connection", "var redisson = Redisson.create(config);  // once, for the whole program"),
         ("pipeline", "var pipe = redisson.createBatch();\n<body>\npipe.execute();"),
         (

@@ -66,6 +66,7 @@ pub const LIBRARY: Library = Library {
         ("EVAL_RO", "eval(script, returnType, 1, <key>, <argument>)"),
         ("EVALSHA", "evalSha(sha, returnType, 1, <key>, <argument>)"),
         ("EVALSHA_RO", "evalSha(sha, returnType, 1, <key>, <argument>)"),
+        ("MEMORY", r#"eval("return redis.call('MEMORY', 'USAGE', KEYS[1])", ReturnType.INTEGER, 1, <key>)"#),
         ("BITFIELD", LIST),
         ("BITFIELD_RO", LIST),
         ("GEOSEARCH", LIST),
@@ -163,6 +164,7 @@ var script = RedisScript.of(SCRIPT, resultType);
 redis.execute(script, List.of(<key>), value);",
         ),
         ("told", "listeners.addMessageListener(listener, new ChannelTopic(<key>));"),
+        ("cluster", "// once, for the whole program: Spring Boot makes both from spring.data.redis.cluster.nodes\nvar factory = new LettuceConnectionFactory(new RedisClusterConfiguration(List.of(host + \":\" + port)));\nfactory.start();\nvar redis = new StringRedisTemplate(factory);"),
         (
             "connection",
             "// once, for the whole program: Spring Boot makes both
