@@ -13,8 +13,9 @@ const AsyncFunction = (async () => {}).constructor;
 function ofNodeRedis(scope, input, client) {
   delete scope.redis;
   const own = [];
-  const createClient = (options) => own[own.push(nodeRedis.createClient(options).on("error", () => {})) - 1];
-  return { ...scope, client, options: { EX: 60 }, value: "5", createClient, own };
+  const made = (create) => (options) => own[own.push(create(options).on("error", () => {})) - 1];
+  const createClient = made(nodeRedis.createClient);
+  return { ...scope, client, options: { EX: 60 }, createClient, createCluster: made(nodeRedis.createCluster), own };
 }
 
 async function runNodeRedis(snippet, input, client, ready) {
@@ -23,8 +24,12 @@ async function runNodeRedis(snippet, input, client, ready) {
   await client.unwatch();
   const scope = ofNodeRedis(values(snippet, input), input, client);
   const { own } = scope;
+  if (snippet.code.includes("events.")) {
+    scope.events = await client.duplicate().connect();
+    own.push(scope.events);
+  }
   delete scope.own;
-  if (snippet.code.includes("createClient")) {
+  if (snippet.code.includes("createC")) {
     delete scope.client;
   }
   try {
@@ -37,30 +42,28 @@ async function runNodeRedis(snippet, input, client, ready) {
   }
 }
 
+/** Makes the data to begin with. */
 async function prepare(snippet, client) {
-  await client.flushall();
-  if (snippet.commands[0] === "XREADGROUP") {
-    await client.xgroup("CREATE", "stream", "group", "0", "MKSTREAM");
-    await client.xadd("stream", "*", "f", "v");
-  }
+  for (const words of snippet.seed) await client.call(...words);
 }
 
 /** The variables that the code leaves to the application. */
 function values(snippet, input) {
   const items = snippet.items;
   const scope = {
-    ...input.values,
-    ...input.lists,
-    URL: input.url,
+    ...snippet.values,
+    ...snippet.lists,
+    URL: snippet.url,
     options: ["EX", 60],
     items,
     changes: snippet.changes,
     all: items,
     use: () => {},
+    changed: () => {},
     chunks: (all, count) => [all.slice(0, count)],
   };
   if (items === null) {
-    scope.fields = { f: "1" };
+    scope.fields = snippet.map;
   }
   return scope;
 }
@@ -70,11 +73,15 @@ async function run(snippet, input, client) {
   await client.unwatch();
   const scope = { ...values(snippet, input), redis: client, Redis };
   // The code of a client that is made anew ends with the client's connection.
-  const code = snippet.code.replace("const redis = new Redis(URL);", "const redis = made(URL);");
+  const code = snippet.code.replace(/new (Redis(?:\.Cluster)?)\((.*)\);/, "made($1, $2);");
   const own = [];
-  scope.made = (url) => own[own.push(new Redis(url)) - 1];
+  scope.made = (Client, address) => own[own.push(new Client(address)) - 1];
   if (code !== snippet.code) {
     delete scope.redis;
+  }
+  if (code.includes("events.")) {
+    scope.events = client.duplicate();
+    own.push(scope.events);
   }
   try {
     // A block, because a snippet may declare a name that is a parameter here.
@@ -111,12 +118,13 @@ async function main() {
   strict(client, "pipeline");
   strict(client, "multi");
   const other = await nodeRedis.createClient({ url: input.url }).connect();
-  const errors = [];
+  const outcomes = [];
   for (const snippet of input.snippets) {
     const isOther = snippet.language.endsWith("node-redis");
-    errors.push(isOther ? await runNodeRedis(snippet, input, other, client) : await run(snippet, input, client));
+    const error = isOther ? await runNodeRedis(snippet, input, other, client) : await run(snippet, input, client);
+    outcomes.push([error, await client.call("EVAL", input.snapshot, "0")]);
   }
-  console.log(JSON.stringify(errors));
+  console.log(JSON.stringify(outcomes));
   client.disconnect();
   other.destroy();
 }

@@ -28,36 +28,22 @@ function client(string $language, int $port): object
     return new Predis\Client(["host" => "127.0.0.1", "port" => $port, "read_write_timeout" => 10]);
 }
 
-/** Elements for commands that wait. */
-function prepare(Redis $redis, array $snippet, array $keys): void
+/** Makes the data to begin with. */
+function prepare(Redis $redis, array $snippet): void
 {
-    $redis->flushAll();
-    $command = $snippet["commands"][0];
-    if ($command === "XREADGROUP") {
-        foreach (["stream", "data:7"] as $key) {
-            $redis->xGroup("CREATE", $key, "group", "0", true);
-            $redis->xAdd($key, "*", ["f" => "v"]);
-        }
-    }
-    foreach ($snippet["kind"] === "polling" ? $keys : [] as $key) {
-        if ($command[0] === "Z") {
-            $redis->zAdd($key, 1, "m");
-        } elseif ($command[0] === "X") {
-            $redis->xAdd($key, "*", ["f" => "1"]);
-        } else {
-            $redis->rPush($key, "element");
-        }
+    foreach ($snippet["seed"] as $words) {
+        $redis->rawCommand(...$words);
     }
 }
 
 /** Runs a snippet. Returns the error, or null. */
 function run(array $snippet, array $input): ?string
 {
-    $scope = $input["values"] + $input["lists"] + ["host" => "127.0.0.1", "port" => $input["port"]];
+    $scope = $snippet["values"] + $snippet["lists"] + ["host" => "127.0.0.1", "port" => parse_url($snippet["url"], PHP_URL_PORT)];
     $scope["items"] = $scope["all"] = $snippet["items"];
     $scope["changes"] = $snippet["changes"];
     if (str_contains($snippet["code"], "hmset")) {
-        $scope["fields"] = ["f" => "1"];
+        $scope["fields"] = $snippet["map"];
     }
     $scope["options"] = $snippet["language"] === "PHP" ? ["ex" => 60] : ["EX", 60];
     $scope["redis"] = client($snippet["language"], $input["port"]);
@@ -88,12 +74,12 @@ function evaluate(string $code, array $scope): void
 
 $input = json_decode(stream_get_contents(STDIN), true);
 $input["port"] = parse_url($input["url"], PHP_URL_PORT);
-define("SCRIPT", $input["values"]["SCRIPT"]);
+define("SCRIPT", $input["snippets"][0]["values"]["SCRIPT"]);
 require "Predis/autoload.php";
 $keeper = client("PHP", $input["port"]);
-$errors = [];
+$outcomes = [];
 foreach ($input["snippets"] as $snippet) {
-    prepare($keeper, $snippet, $input["keys"]);
-    $errors[] = run($snippet, $input);
+    prepare($keeper, $snippet);
+    $outcomes[] = [run($snippet, $input), $keeper->rawCommand("EVAL", $input["snapshot"], "0")];
 }
-echo json_encode($errors);
+echo json_encode($outcomes);

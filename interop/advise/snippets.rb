@@ -3,6 +3,7 @@
 # Runs the advisor's suggestions in Ruby: see snippets_test.py.
 
 require 'json'
+require 'timeout'
 require 'active_support'
 require 'active_support/notifications'
 require 'active_support/cache'
@@ -31,14 +32,19 @@ end
 
 Rails.cache = ActiveSupport::Cache::RedisCacheStore.new(url: input['url'])
 
-def run(snippet, input)
-  CLIENT.flushall
-  if snippet['commands'][0] == 'XREADGROUP'
-    CLIENT.xgroup(:create, 'stream', 'group', '0', mkstream: true)
-    CLIENT.xadd('stream', { 'f' => 'v' })
-  end
+# Runs code that subscribes, for a moment.
+def subscribe(url, scope, code)
+  client = Redis.new(url: url)
+  scope.local_variable_set(:redis, client)
+  Timeout.timeout(0.2) { scope.eval(code) }
+rescue Timeout::Error
+  client.disconnect!
+end
+
+# The error of a snippet, or nil.
+def error_of(snippet, input)
   scope = binding
-  input['values'].merge(input['lists']).each do |name, value|
+  snippet['values'].merge(snippet['lists']).each do |name, value|
     scope.local_variable_set(name, value) if name =~ /\A[a-z]/
   end
   items = snippet['items']
@@ -47,12 +53,17 @@ def run(snippet, input)
   scope.local_variable_set(:items, items)
   scope.local_variable_set(:changes, snippet['changes'])
   scope.local_variable_set(:all, items)
-  scope.local_variable_set(:fields, { 'f' => '1' }) if items.nil?
+  scope.local_variable_set(:fields, snippet['map']) if items.nil?
   # Constants of a snippet are local here, because each snippet sets its own.
   code = snippet['code'].gsub(/\b(SCRIPT|SHA|URL)\b/) { |name| "the_#{name.downcase}" }
-  scope.local_variable_set(:the_script, input['values']['SCRIPT'])
-  scope.local_variable_set(:the_url, input['url'])
-  scope.eval(code)
+  scope.local_variable_set(:the_script, snippet['values']['SCRIPT'])
+  scope.local_variable_set(:the_url, snippet['url'])
+  # A subscriber waits for ever: the subscription itself is the test.
+  if code.include?('subscribe')
+    subscribe(snippet['url'], scope, code)
+  else
+    scope.eval(code)
+  end
   # The call of a framework in a comment.
   scope.local_variable_set(:names, %w[a b])
   code.scan(/^# .*: (Rails\..*)/) { |(call)| scope.eval(call) }
@@ -61,6 +72,12 @@ rescue Redis::CommandError => e
   e.message
 rescue SyntaxError, StandardError => e
   "#{e.class}: #{e.message}"
+end
+
+# The error of a snippet, and the data that it leaves.
+def run(snippet, input)
+  snippet['seed'].each { |words| CLIENT.call(words) }
+  [error_of(snippet, input), CLIENT.call(['EVAL', input['snapshot'], '0'])]
 end
 
 puts JSON.generate(input['snippets'].map { |snippet| run(snippet, input) })

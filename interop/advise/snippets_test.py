@@ -1,15 +1,13 @@
 #!/usr/bin/env python3
-"""The code that the advisor suggests runs: each remedy of each command, in Python, Ruby, JavaScript (ioredis and
-node-redis) and PHP (phpredis and Predis), against a server. The code in Go and Java is compiled (compiled.py).
+"""The code that the advisor suggests runs, and leaves the data that the loop leaves: each remedy of each command, in each library.
 
     snippets_test.py [LANGUAGE]...
 
-The example `snippets` of the advisor's crate prints the code. Variables that the code leaves to the application have values here. A
-reply that the data is missing or of another type is fine; a syntax error, an unknown name, an unknown method, or a wrong number of
-arguments is not.
+The example `snippets` of the advisor's crate prints the code. The wasteful loop runs at one server (loops.py), and the code at another.
+The code in Go and Java is compiled first (compiled.py). A reply that the data is missing or of another type is fine; a syntax
+error, an unknown name, an unknown method, or a wrong number of arguments is not, and neither are other data.
 """
 
-import itertools
 import json
 import os
 import pathlib
@@ -17,9 +15,12 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 
 import compiled
+import loops
 import redis
+from loops import VALUES
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -27,25 +28,12 @@ from run import Server  # noqa: E402
 
 ROOT = HERE.parent.parent
 NODE_REDIS = "JavaScript with node-redis"
-# Values of variables that are single.
-VALUES = {
-    "n": 7, "n2": 8, "word": "w", "uuid": "u-1", "item": "i", "value": "5", "field": "f", "member": "m", "score": 1.5, "amount": 2,
-    "offset": 0, "bit": 1, "start": 0, "stop": 1, "index": 0, "seconds": 60, "milliseconds": 60000, "timestamp": 4102444800, "count": 1,
-    "min": 0, "max": 9, "message": "hello", "pattern": "*", "cursor": 0, "destination": "destination", "source": "source",
-    "target": "target", "other": "other", "longitude": 13.4, "latitude": 52.5, "entry": "1-1", "pivot": "p", "element": "e",
-    "database": 1, "argument": "a", "group": "group", "script": "return 1", "sha": "e0e1f9fabfc9d4800c877a703b823ac0578ff8db",
-    "procedure": "procedure", "consumer": "me", "stream": "stream", "radius": 100, "last_id": "0", "lastId": "0", "SCRIPT": "return redis.call('PING')",
-}  # fmt: skip
-# Values of variables that are lists.
-LISTS = {"fields": ["f"], "members": ["m", "k"], "entries": ["1-1", "2-1"]}
-# The keys of the patterns with these values.
-KEYS = ["board", "user:7", "u-1", "a:7:w:8", '{q:7}"%$']
 # Errors about data, and not about code.
 FINE = re.compile(
     "no such key|NOSCRIPT|NOGROUP|WRONGTYPE|out of range|Function not found|DUMP payload|is not a(n integer|  ?valid)|could not decode|"
     "not an integer|not a valid float|same|Key is not a valid|wrong Lua|BUSYKEY|unaligned|not a bit|different|min or max|not a string|"
     # The value that a script computes from a missing key; commands of a module.
-    "arguments must be strings or integers|unknown command 'JSON"
+    "arguments must be strings or integers|unknown command 'JSON|Unknown Redis command called from script.*JSON"
 )
 # The variables that a loop over a list binds.
 BINDINGS = [
@@ -70,19 +58,33 @@ def snippets():
 
 def bound(code, name="items"):
     """The elements of a list in the code's loops: lists of values if a loop binds several variables."""
+    rounds = range(loops.ROUNDS)
+    place = [[loops.value(name, number) for name in ("longitude", "latitude", "member")] for number in rounds]
     if "geoadd" in code and "for part in item" in code:
-        return [[13.4, 52.5, "m"], [2.3, 48.8, "k"]]
+        return place
     for pattern in BINDINGS:
         found = re.search(pattern.replace("LIST", name), code)
         if found:
             names = [name.strip(" $") for name in found[1].split(",")]
-            values = [VALUES.get(name, "x") for name in names]
-            return [values if len(names) > 1 else values[0]] * 2
+            values = [[loops.value(name, number) for name in names] for number in rounds]
+            return values if len(names) > 1 else [value for [value] in values]
     if "mapping=fields" in code or "hset(" in code.lower() and ", fields)" in code:
         return None
     if "geoadd" in code.lower():
-        return [[13.4, 52.5, "m"], [2.3, 48.8, "k"]]
-    return [["m", 1.5], ["k", 2.5]]
+        return place
+    return [[loops.value("member", number), loops.value("score", number)] for number in rounds]
+
+
+def complete(snippet, url, cluster_url):
+    """Adds the values of a snippet's variables, the data to begin with, and the server's address."""
+    snippet["url"] = cluster_url if loops.needs_cluster(snippet) else url
+    code = snippet["code"]
+    rounds = range(loops.ROUNDS)
+    snippet["items"], snippet["changes"] = bound(code), bound(code, "changes")
+    snippet["values"] = VALUES | loops.scripts_of(snippet["commands"]) | {"amount": loops.amount(snippet)}
+    snippet["lists"] = {"fields": ["f"], "members": loops.members(snippet), "entries": [loops.value("entry", number) for number in rounds]}
+    snippet["map"] = {loops.value("field", number): loops.value("value", number) for number in rounds}
+    snippet["seed"] = loops.seed(snippet)
 
 
 def django_cache(url):
@@ -103,12 +105,20 @@ def changed(*_):
     raise Told
 
 
-def run_python(code, url):
-    r = redis.Redis.from_url(url, decode_responses=True)
-    items = bound(code)
-    names = VALUES | LISTS | {"items": items, "changes": bound(code, "changes"), "all": items, "options": {"ex": 60}, "URL": url, "r": r, "redis": redis, "changed": changed}
+def run_python(snippet, client):
+    """Runs a snippet. Returns the error, or None, and the data that it leaves."""
+    loops.run(client, snippet["seed"], redis.ResponseError)
+    error = error_of_python(snippet, snippet["url"])
+    return error, client.execute_command("EVAL", loops.SNAPSHOT, "0")
+
+
+def error_of_python(snippet, url):
+    code, items = snippet["code"], snippet["items"]
+    r = redis.Redis.from_url(url, decode_responses=True, encoding_errors="replace")
+    names = snippet["values"] | snippet["lists"] | {"items": items, "changes": snippet["changes"], "all": items, "options": {"ex": 60}}
+    names |= {"URL": url, "r": r, "redis": redis, "changed": changed}
     if items is None:
-        names["fields"] = {"f": "1"}
+        names["fields"] = snippet["map"]
     if "cache." in code:
         names |= {"cache": django_cache(url), "timeout": 60}
     names["use"] = lambda element: element
@@ -118,7 +128,7 @@ def run_python(code, url):
     except Told:
         return None
     except redis.ResponseError as error:
-        return None if FINE.search(str(error)) else f"{error}"
+        return f"{error}"
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     finally:
@@ -126,73 +136,98 @@ def run_python(code, url):
     return None
 
 
-def fill(client, snippet):
-    """Elements for commands that wait."""
-    client.flushall()
-    client.config_set("notify-keyspace-events", "KA")
-    if snippet["commands"][0] == "XREADGROUP":
-        client.xgroup_create("stream", "group", id="0", mkstream=True)
-        client.xadd("stream", {"f": "v"})
-    if snippet["kind"] != "polling":
-        return
-    for key in KEYS:
-        if snippet["commands"][0].startswith("Z"):
-            client.zadd(key, {"m": 1})
-        elif snippet["commands"][0].startswith("X"):
-            client.xadd(key, {"f": 1})
-        elif snippet["commands"][0] not in ("GET", "EXISTS"):
-            client.rpush(key, "element")
-
-
 def run_other(program, all_of, url):
-    """Runs a program that reads the snippets and prints an error, or an empty line, for each."""
-    for snippet in all_of:
-        snippet["items"] = bound(snippet["code"])
-        snippet["changes"] = bound(snippet["code"], "changes")
-    values = {"values": VALUES, "lists": LISTS, "keys": KEYS, "snippets": all_of, "url": url}
+    """Runs a program that reads the snippets and prints an error, or null, and the data left, for each."""
+    values = {"snapshot": loops.SNAPSHOT, "snippets": all_of, "url": url}
     ran = subprocess.run(program, input=json.dumps(values), capture_output=True, text=True, timeout=600)
     if ran.returncode:
         raise SystemExit(f"{program} failed:\n{ran.stderr[-3000:]}")
-    errors = json.loads(ran.stdout)
-    return [None if error is None or FINE.search(error) else error for error in errors]
+    return [tuple(outcome) for outcome in json.loads(ran.stdout)]
+
+
+class Loops:
+    """The data that each loop leaves."""
+
+    def __init__(self, client):
+        self.client, self.known = client, {}
+
+    def left(self, snippet):
+        name = json.dumps([snippet["kind"], snippet["steps"]])
+        if name not in self.known:
+            self.known[name] = loops.left_by_loop(self.client, snippet, redis.ResponseError)
+        return self.known[name]
+
+
+def mistake(snippet, error, left, expected):
+    """The error of a snippet, the difference between the data that it and the loop left, or None."""
+    if error and not FINE.search(error):
+        return error
+    if left is None or not loops.is_compared(snippet) or left == expected:
+        return None
+    return f"the loop leaves\n{expected}\nand not\n{left}"
+
+
+COMPILERS = {"Go": compiled.run_go, "Java": compiled.run_java}
+
+
+def outcomes(language, of_language, client, url):
+    """An error, or None, and the data left, or None, of each snippet of a language."""
+    if language == "Python":
+        return [run_python(snippet, client) for snippet in of_language]
+    if language in COMPILERS:
+        return COMPILERS[language](of_language, url)
+    php = ["/usr/bin/php", HERE / "snippets.php"]
+    node = ["node", HERE / "snippets.js"]
+    programs = {"Ruby": ["/usr/bin/ruby", HERE / "snippets.rb"], "JavaScript": node, NODE_REDIS: node, "PHP": php, "PHP with Predis": php}
+    return run_other(programs[language], of_language, url)
+
+
+def serve_all_slots(node):
+    """Makes a server a cluster of one node."""
+    with redis.Redis(port=node.port, decode_responses=True) as client:
+        client.cluster("ADDSLOTSRANGE", 0, 16383)
+        while client.cluster("INFO")["cluster_state"] != "ok":
+            time.sleep(0.05)
+
+
+def languages():
+    """The languages whose tools exist on this machine."""
+    has_java = shutil.which("javac") and compiled.JARS.exists() and compiled.REDISSON.exists()
+    compilers = ["Go"] * bool(shutil.which("go")) + ["Java"] * bool(has_java)
+    return ["Python", "Ruby", "JavaScript", NODE_REDIS, "PHP", "PHP with Predis", *compilers]
+
+
+def is_of(language, snippet):
+    # A compiler gets the snippets of all libraries of its language.
+    name = snippet["language"].split(" with ")[0] if language in COMPILERS else snippet["language"]
+    # Redisson has no WATCH: its clients never send it.
+    is_sent = snippet["language"] != "Java with Redisson" or "WATCH" not in snippet["commands"]
+    return name == language and is_sent
 
 
 def main():
     all_of = snippets()
-    compilers = {"Go": compiled.compile_go} if shutil.which("go") else {}
-    if shutil.which("javac") and compiled.JARS.exists() and compiled.REDISSON.exists():
-        compilers["Java"] = compiled.compile_java
-    chosen = sys.argv[1:] or ["Python", "Ruby", "JavaScript", NODE_REDIS, "PHP", "PHP with Predis", *compilers]
     wrong = count = 0
-    with Server(os.environ["PENSTOCK_PROGRAM"]) as server:
+    program = os.environ["PENSTOCK_PROGRAM"]
+    with Server(program) as server, Server(program) as other, Server(program, ["--cluster-enabled", "yes"]) as node:
         url = f"redis://127.0.0.1:{server.port}"
-        client = redis.Redis.from_url(url)
-        for language in chosen:
-            # A compiler gets the snippets of all libraries of its language.
-            of_language = [s for s in all_of if language in (s["language"], s["language"].split(" with ")[0] if language in compilers else "")]
-            if language == "Python":
-                errors = []
-                for snippet in of_language:
-                    fill(client, snippet)
-                    errors.append(run_python(snippet["code"], url))
-            elif language in compilers:
-                errors = compilers[language](of_language)
-            else:
-                # A subscriber waits for ever: its code is only parsed, by the other languages' runs.
-                of_language = [s for s in of_language if s["kind"] != "polling" or language.startswith("PHP")]
-                php = ["/usr/bin/php", HERE / "snippets.php"]
-                node = ["node", HERE / "snippets.js"]
-                program = {"Ruby": ["/usr/bin/ruby", HERE / "snippets.rb"], "JavaScript": node, NODE_REDIS: node, "PHP": php, "PHP with Predis": php}[language]
-                errors = run_other(program, of_language, url)
-            for snippet, error in zip(of_language, errors):
-                if error:
+        serve_all_slots(node)
+        for snippet in all_of:
+            complete(snippet, url, f"redis://127.0.0.1:{node.port}")
+        client = redis.Redis.from_url(url, decode_responses=True, encoding_errors="replace")
+        expected = Loops(redis.Redis.from_url(f"redis://127.0.0.1:{other.port}", decode_responses=True, encoding_errors="replace"))
+        for language in sys.argv[1:] or languages():
+            known = [snippet for snippet in all_of if is_of(language, snippet)]
+            for snippet, (error, left) in zip(known, outcomes(language, known, client, url), strict=True):
+                said = mistake(snippet, error, left, expected.left(snippet))
+                if said:
                     wrong += 1
                     if wrong <= 40:
-                        print(f"{language} {snippet['kind']} {snippet['commands']}: {error}\n{snippet['code']}")
-            count += len(of_language)
-            print(f"{language}: {len(of_language)} snippets", flush=True)
+                        print(f"{snippet['language']} {snippet['kind']} {snippet['commands']}: {said}\n{snippet['code']}")
+            count += len(known)
+            print(f"{language}: {len(known)} snippets", flush=True)
     if wrong:
-        sys.exit(f"{wrong} of {count} do not run")
+        sys.exit(f"{wrong} of {count} do not run, or leave other data than the loop")
     print(f"{count} checks")
 
 
