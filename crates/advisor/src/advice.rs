@@ -121,7 +121,11 @@ pub(crate) fn remedy(finding: &Finding) -> Remedy {
     let (command, one_key) = first(finding);
     match finding.kind {
         Kind::Loop | Kind::InterleavedLoop if has(finding, "XREADGROUP") => Remedy::Several("XREADGROUP"),
-        Kind::Loop => of_loop(command, one_key),
+        Kind::Loop => match of_loop(command, one_key) {
+            // The keys have several slots, and only a pipeline may use them together.
+            Remedy::ManyKeys(_) if finding.client.in_cluster => Remedy::Pipeline,
+            remedy => remedy,
+        },
         Kind::InterleavedLoop if has(finding, "PING") => Remedy::WithoutPing,
         Kind::InterleavedLoop if stages(&finding.steps).len() > 1 => Remedy::Stages,
         Kind::InterleavedLoop => Remedy::Pipeline,

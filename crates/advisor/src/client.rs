@@ -15,6 +15,8 @@ pub struct Client {
     pub user: String,
     /// The address without the port: connections of one program have different ports.
     pub address: String,
+    /// True if its server is a node of a cluster. A command has keys of one slot there.
+    pub in_cluster: bool,
 }
 
 impl Client {
@@ -43,6 +45,9 @@ impl Client {
             self.library = format!("{} {}", self.library, text(3));
         } else if is(0, b"auth") && args.len() == 3 {
             self.user = text(1);
+        } else if is(0, b"cluster") {
+            // Cluster clients ask for the map of the slots.
+            self.in_cluster = true;
         } else if is(0, b"hello") {
             return self.learn_from_hello(args);
         } else {
@@ -122,7 +127,7 @@ mod tests {
 
     fn client(name: &str, library: &str, user: &str, address: &str) -> Client {
         let [name, library, user, address] = [name, library, user, address].map(str::to_owned);
-        Client { name, library, user, address }
+        Client { name, library, user, address, in_cluster: false }
     }
 
     #[test]
@@ -151,6 +156,8 @@ mod tests {
         assert_eq!(learn("HELLO 3 AUTH web secret SETNAME shop"), "shop (redis-py 5.0, user web)");
         assert_eq!(learn("HELLO 3 AUTH"), "shop (redis-py 5.0, user web)");
         assert_eq!(learn("SET client setname"), "shop (redis-py 5.0, user web)");
+        assert_eq!(learn("CLUSTER SLOTS"), "shop (redis-py 5.0, user web)");
+        assert!(known.in_cluster);
     }
 
     #[test]

@@ -130,6 +130,7 @@ fn introduced(line: &str) -> Option<(&str, Client)> {
         library: library.trim().to_owned(),
         user: field("user").to_owned(),
         address: String::new(),
+        in_cluster: false,
     };
     let source = field("addr");
     (!source.is_empty()).then_some((source, client))

@@ -216,7 +216,7 @@ impl Player<'_> {
 /// Returns the client that a record describes in four arguments from `first` on.
 fn client(args: &Args<'_>, first: usize) -> Client {
     let text = |index: usize| String::from_utf8_lossy(args.get(first + index)).into_owned();
-    Client { name: text(0), library: text(1), user: text(2), address: text(3) }
+    Client { name: text(0), library: text(1), user: text(2), address: text(3), in_cluster: false }
 }
 
 #[cfg(test)]

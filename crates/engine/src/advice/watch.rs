@@ -331,6 +331,7 @@ fn described(client: &Client) -> advisor::client::Client {
         library: library.trim().to_owned(),
         user: client.user().clone().unwrap_or_default(),
         address: host(&client.addr).to_owned(),
+        in_cluster: store::hash::hashes_by_slot(),
     }
 }
 

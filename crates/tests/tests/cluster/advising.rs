@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use penstock_tests::nodes::{Make, join, node};
+use penstock_tests::nodes::{Make, join, node, node_with};
 use penstock_tests::reply::Reply;
 
 /// The value behind a name in a reply of names and values.
@@ -55,4 +55,21 @@ fn commands_at_the_right_node_are_clean() {
     drop(client);
     let listed = nodes[0].reply("ADVISE LIST COUNT -1");
     assert!(listed.items().iter().all(|finding| field(finding, "kind") != "redirected-commands"));
+}
+
+/// A loop over keys of several slots is told to use a pipeline: one MGET would be refused.
+#[test]
+fn a_loop_over_slots_is_told_to_use_a_pipeline() {
+    let nodes = [node_with(Make::Penstock, &["--cluster-forward", "yes"]), node(Make::Penstock)];
+    join(&nodes.each_ref());
+    let mut client = nodes[0].server.connect();
+    (0..400).for_each(|key| drop(client.cmd(&format!("GET key:{key}")).unwrap()));
+    drop(client);
+    let is_loop = |finding: &&Reply| field(finding, "kind") == "loop";
+    nodes[0].wait_until("the loop is found", |node| {
+        node.reply("ADVISE LIST COUNT -1").items().iter().any(|finding| is_loop(&finding))
+    });
+    let listed = nodes[0].reply("ADVISE LIST COUNT -1");
+    let remedy = field(listed.items().iter().find(is_loop).unwrap(), "remedy");
+    assert!(remedy.contains("pipeline") && !remedy.contains("MGET"), "{remedy}");
 }
