@@ -82,6 +82,8 @@ pub struct Config {
     pub manual_failover_timeout_ms: u64,
     /// `cluster-link-sendbuf-limit`; 0: none.
     pub link_buffer_bytes_max: u64,
+    /// `cluster-message-gossip-perc`: the nodes in a PING's gossip, in percent of the known ones.
+    pub gossip_percent: usize,
     /// The longest message that a link takes.
     pub message_bytes_max: usize,
     /// `cluster-config-save-behavior`.
@@ -113,6 +115,7 @@ impl Default for Config {
             blacklist_ttl_ms: 60_000,
             manual_failover_timeout_ms: 5000,
             link_buffer_bytes_max: 0,
+            gossip_percent: 10,
             message_bytes_max: (1 << 30) + 2264,
             save_failure: SaveFailure::Exit,
         }

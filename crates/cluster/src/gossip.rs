@@ -16,7 +16,7 @@ impl Machine {
     /// Returns the gossip for a message to a node: some random nodes, and all suspected ones.
     pub(crate) fn gossip_for(&mut self, receiver: Option<NodeKey>) -> Vec<Gossip> {
         let known = self.table.count();
-        let wanted = (known / 10).max(3).min(known.saturating_sub(2));
+        let wanted = (known * self.config.gossip_percent / 100).max(3).min(known.saturating_sub(2));
         let mut chosen = BTreeSet::new();
         for _ in 0..wanted * 3 {
             if chosen.len() >= wanted {

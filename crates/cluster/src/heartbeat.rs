@@ -34,6 +34,7 @@ impl Machine {
             self.forgive_silence(slept_ms);
         }
         self.table.forget_forgotten(self.now.ms);
+        self.close_overfull_links();
         self.tend_links();
         self.ping_random();
         for key in self.table.others() {

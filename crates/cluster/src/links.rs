@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::node::NodeKey;
 
+/// The memory of an empty queue. A limit below it closes every link at the next tick, as in Valkey and Redis.
+const EMPTY_QUEUE_BYTES: u64 = 48;
+
 /// A connection. The machine numbers those that it makes, the caller those that it accepts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum LinkId {
@@ -81,6 +84,11 @@ impl Links {
 }
 
 impl Link {
+    /// The memory of the queue, which `cluster-link-sendbuf-limit` bounds.
+    pub(crate) fn queue_memory(&self) -> u64 {
+        EMPTY_QUEUE_BYTES + self.queued_bytes
+    }
+
     fn new(node: Option<NodeKey>, peer_ip: &str, local_ip: &str, now_ms: u64) -> Link {
         Link {
             node,

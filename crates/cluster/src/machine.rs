@@ -332,9 +332,24 @@ impl Machine {
     }
 
     fn queued(&mut self, id: LinkId, bytes: u64) {
-        let limit = self.config.link_buffer_bytes_max;
         let Some(link) = self.links.get_mut(id) else { return };
         link.queued_bytes = bytes;
+        self.close_overfull_link(id);
+    }
+
+    /// Closes the links of known nodes whose queues exceed the limit. A lower limit also concerns queues that don't change.
+    pub(crate) fn close_overfull_links(&mut self) {
+        if self.config.link_buffer_bytes_max != 0 {
+            let ids: Vec<LinkId> =
+                self.links.iter().filter(|(_, link)| link.node.is_some()).map(|(id, _)| id).collect();
+            ids.into_iter().for_each(|id| self.close_overfull_link(id));
+        }
+    }
+
+    fn close_overfull_link(&mut self, id: LinkId) {
+        let limit = self.config.link_buffer_bytes_max;
+        let Some(link) = self.links.get(id) else { return };
+        let bytes = link.queue_memory();
         if limit != 0 && bytes > limit {
             self.stats.links_over_limit += 1;
             self.log(Level::Warning, format!("A link's queue exceeds cluster-link-sendbuf-limit: {bytes} bytes"));

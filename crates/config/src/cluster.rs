@@ -73,6 +73,7 @@ impl Settings {
             blacklist_ttl_ms: natural(self.cluster_blacklist_ttl_s.get()) * 1000,
             manual_failover_timeout_ms: natural(self.cluster_manual_failover_timeout_ms.get()),
             link_buffer_bytes_max: self.cluster_link_sendbuf_limit.get(),
+            gossip_percent: self.cluster_message_gossip_perc.get_usize(),
             message_bytes_max: usize::try_from(2 * self.proto_max_bulk_len.get() + MESSAGE_HEAD_BYTES)
                 .unwrap_or(usize::MAX),
             save_failure: match self.cluster_config_save_behavior.get() {

@@ -653,6 +653,9 @@ settings! {
     cluster_link_sendbuf_limit: Bytes = Directive::bytes("cluster-link-sendbuf-limit", 0, "0").applied(Apply::Cluster);
     /// Address that the node announces; empty for the address that other nodes connect to.
     cluster_announce_ip: Text = Directive::text("cluster-announce-ip", "").checked(check_announced_ip).applied(Apply::Cluster);
+    /// Number of nodes in the gossip of a PING, in percent of the known nodes; at least three nodes.
+    cluster_message_gossip_perc: Int = Directive::int("cluster-message-gossip-perc", 1, 100, "10").hidden()
+        .applied(Apply::Cluster);
     /// Host name that the node announces, empty for none.
     cluster_announce_hostname: Text = Directive::text("cluster-announce-hostname", "").checked(check_hostname)
         .applied(Apply::Cluster);

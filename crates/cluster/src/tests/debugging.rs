@@ -2,6 +2,7 @@
 
 use super::world::{TIMEOUT_MS, World};
 use crate::commands::{ClusterCommand, ClusterReply};
+use crate::config::Config;
 use crate::debugging::Debug;
 use crate::io::Input;
 use crate::links::LinkId;
@@ -120,6 +121,45 @@ fn every_meet_of_a_handshake_teaches_nodes() {
         assert!(knows(&world), "seed {seed}");
     }
     assert!(tried > 0);
+}
+
+/// An empty queue has a size, too, so a limit of one byte closes all links at the next tick.
+#[test]
+fn links_over_the_limit_are_closed_at_each_tick() {
+    let mut world = World::cluster(3, 3, 1, None);
+    let config = |world: &World, bytes: u64| {
+        let config = world.hosts[0].machine.as_ref().unwrap().config().clone();
+        Input::Configured(Box::new(Config { link_buffer_bytes_max: bytes, ..config }))
+    };
+    let closed = |world: &mut World| {
+        let Some(ClusterReply::Verbatim(info)) = world.command(0, ClusterCommand::Info) else { panic!("no INFO") };
+        let line = info.lines().find_map(|line| line.strip_prefix("total_cluster_links_buffer_limit_exceeded:"));
+        line.unwrap().parse::<u64>().unwrap()
+    };
+    let input = config(&world, 1 << 20);
+    world.input(0, input);
+    world.run_ms(500);
+    assert_eq!(closed(&mut world), 0);
+    let input = config(&world, 1);
+    world.input(0, input);
+    world.run_ms(500);
+    assert!(closed(&mut world) >= 4);
+    let input = config(&world, 0);
+    world.input(0, input);
+    world.run_ms(1000);
+    assert_eq!(links(&world, 0, 1), (true, true));
+}
+
+/// A PING has as many nodes as the directive wants, and three at least.
+#[test]
+fn gossip_has_the_configured_part_of_the_nodes() {
+    let mut world = World::cluster(12, 3, 1, None);
+    for (percent, least, most) in [(10, 3, 3), (80, 6, 9), (100, 7, 10)] {
+        let machine = world.hosts[0].machine.as_mut().unwrap();
+        machine.config.gossip_percent = percent;
+        let entries = machine.gossip_for(None).len();
+        assert!((least..=most).contains(&entries), "{percent} percent: {entries}");
+    }
 }
 
 #[test]
