@@ -136,8 +136,11 @@ impl Machine {
             self.actions.push(Action::Exit("can't update cluster config file".into()));
             return;
         }
-        let text = "Cluster config updated even though writing the cluster config file to disk failed.";
-        self.log(Level::Warning, text.into());
+        // Further failures in a row are the same state.
+        if !self.saves.have_failed() {
+            let text = "Cluster config updated even though writing the cluster config file to disk failed.";
+            self.log(Level::Warning, text.into());
+        }
         let claims = self.saves.under_way.take();
         self.saves.durable = claims;
         self.saves.dirty = true;
