@@ -91,7 +91,7 @@ pub struct LinkFigures {
     pub snapshot_bytes: Option<u64>,
     /// Bytes of the arriving snapshot that have arrived.
     pub snapshot_read: u64,
-    /// The number of times that the link came up, with the primary's data complete.
+    /// The number of times that the link to the present primary came up, with the primary's data complete.
     pub ups: u64,
     /// The number of full synchronizations.
     pub full: u64,
@@ -270,7 +270,7 @@ impl Replication {
         state.histories += 1;
         (state.primary, state.link_error) = (primary, None);
         self.version.fetch_add(1, Ordering::Release);
-        (state.link.state, state.link.snapshot_bytes) = (LinkState::Down, None);
+        (state.link.state, state.link.snapshot_bytes, state.link.ups) = (LinkState::Down, None, 0);
         self.changed.notify_all();
         drop(state);
         self.stream.wake();

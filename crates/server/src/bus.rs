@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -188,7 +188,8 @@ pub fn start(
     let saves = saver::start(file, move |(generation, saved)| {
         told.leave(BusMail::Saved(generation, saved.err().map(|error| error.to_string())));
     })?;
-    let tasks = executor::start(engine, mailbox.clone())?;
+    let roles = Arc::<AtomicU64>::default();
+    let tasks = executor::start(engine, mailbox.clone(), roles.clone())?;
     let bus_port = engine.settings.cluster_bus_port().unwrap_or_default();
     let run = move || match Epoll::new(wake) {
         Ok(poller) => {
@@ -214,7 +215,7 @@ pub fn start(
                 commands: 0,
                 saves,
                 tasks,
-                facts: FactsGatherer::new(engine, heartbeats),
+                facts: FactsGatherer::new(engine, heartbeats, roles),
                 random: Random::new(process::random_seed()),
                 began,
                 room: Vec::new(),
@@ -402,7 +403,10 @@ impl Bus {
                 self.facts.note_follows(full);
                 self.carry_out(Task::Follow(Primary { host: ip, port }));
             }
-            Action::Lead => self.carry_out(Task::Lead),
+            Action::Lead => {
+                self.facts.note_leads();
+                self.carry_out(Task::Lead);
+            }
             Action::Empty => self.carry_out(Task::Empty),
             Action::Pause { until_ms } => {
                 let until = self.began + Duration::from_millis(until_ms);

@@ -4,6 +4,7 @@
 //! carried out one after another, in their order. The answer of a command therefore follows the view that the command has changed.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cluster::SlotView;
@@ -64,15 +65,19 @@ impl Task {
     }
 }
 
-/// Starts the thread.
+/// Starts the thread. `roles` counts the changes of the role that it has carried out.
 ///
 /// # Errors
 /// If no other thread can be started.
-pub fn start(engine: &'static Engine, mailbox: Arc<BusMailbox>) -> Result<Arc<TaskQueue>, String> {
+pub fn start(
+    engine: &'static Engine,
+    mailbox: Arc<BusMailbox>,
+    roles: Arc<AtomicU64>,
+) -> Result<Arc<TaskQueue>, String> {
     let queue = Arc::<TaskQueue>::default();
     let tasks = queue.clone();
     let run = move || {
-        let executor = Executor { engine, mailbox };
+        let executor = Executor { engine, mailbox, roles };
         loop {
             executor.carry_out(tasks.take());
         }
@@ -86,6 +91,7 @@ pub fn start(engine: &'static Engine, mailbox: Arc<BusMailbox>) -> Result<Arc<Ta
 struct Executor {
     engine: &'static Engine,
     mailbox: Arc<BusMailbox>,
+    roles: Arc<AtomicU64>,
 }
 
 impl Executor {
@@ -114,6 +120,7 @@ impl Executor {
     fn follow(&self, primary: Option<Primary>) {
         let _alone = self.engine.keyspace.gate().close();
         self.engine.follow(primary, now_us() / 1000);
+        self.roles.fetch_add(1, Ordering::Release);
     }
 
     /// Has the first worker delete the keys, and waits for it, because a later decision may allow keys in these slots again.

@@ -1,10 +1,11 @@
 //! The state of this server outside of the bus. The machine gets it with each tick.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cluster::Facts;
-use engine::replication::LinkState;
+use engine::replication::{LinkFigures, LinkState};
 use engine::state::Engine;
 
 use crate::heartbeats::Heartbeats;
@@ -23,31 +24,58 @@ pub struct FactsGatherer {
     up: Option<Instant>,
     /// The number of times that the link had come up at the last look. It tells of a link that was up between two looks only.
     ups: u64,
+    /// The version of the replication setting at the last look.
+    version: u64,
+    /// The number of changes of the role that the machine has decided, and of those that are carried out. While they differ, the link is one to
+    /// an earlier primary.
+    decided: u64,
+    carried_out: Arc<AtomicU64>,
 }
 
 impl FactsGatherer {
-    /// Creates the state of a server that has just started.
-    pub fn new(engine: &'static Engine, heartbeats: Arc<Heartbeats>) -> FactsGatherer {
-        FactsGatherer { engine, heartbeats, has_own_data: false, up: None, ups: 0 }
+    /// Creates the state of a server that has just started. `carried_out` counts the changes of the role that are carried out.
+    pub fn new(engine: &'static Engine, heartbeats: Arc<Heartbeats>, carried_out: Arc<AtomicU64>) -> FactsGatherer {
+        FactsGatherer { engine, heartbeats, has_own_data: false, up: None, ups: 0, version: 0, decided: 0, carried_out }
     }
 
-    /// Notes that the server begins to follow a primary. The data stay valid within a shard.
+    /// Notes that the server shall follow a primary. The data stay valid within a shard.
     pub fn note_follows(&mut self, other_data: bool) {
+        self.decided += 1;
         if other_data {
-            (self.has_own_data, self.up, self.ups) = (false, None, self.engine.replication.link().ups);
+            (self.has_own_data, self.up) = (false, None);
         }
+    }
+
+    /// Notes that the server shall follow no primary.
+    pub fn note_leads(&mut self) {
+        self.decided += 1;
+    }
+
+    /// Returns true if the link to the primary is up, or was up since the last look.
+    fn look_at_link(&mut self, link: &LinkFigures, version: u64) -> bool {
+        if version != self.version {
+            (self.version, self.ups) = (version, 0);
+        }
+        let was_up = link.state == LinkState::Up || link.ups != self.ups;
+        self.ups = link.ups;
+        was_up
     }
 
     /// Gathers the facts. `node_timeout` is the cluster's.
     pub fn gather(&mut self, node_timeout: Duration) -> Facts {
         let replication = &self.engine.replication;
-        let follows = replication.primary().0.is_some();
+        // The order matters: a link that is looked at later belongs to this primary or to a later one.
+        let is_settled = self.carried_out.load(Ordering::Acquire) == self.decided;
+        let (primary, version) = replication.primary();
+        let follows = primary.is_some();
         let link = replication.link();
-        let was_up = link.state == LinkState::Up || link.ups != self.ups;
-        if follows && was_up {
+        if follows && is_settled && self.look_at_link(&link, version) {
             (self.has_own_data, self.up) = (true, Some(Instant::now()));
         }
-        self.ups = link.ups;
+        // A snapshot is replacing the data, or its transfer has broken off. A replica without data must not win an election.
+        if follows && replication.known_part().is_none() {
+            (self.has_own_data, self.up) = (false, None);
+        }
         let silence = Duration::from_secs((now_us() / 1_000_000).saturating_sub(link.heard_s));
         let data_age = match self.up {
             Some(_) if link.state == LinkState::Up => Some(silence),
