@@ -179,6 +179,8 @@ pub struct Engine {
     pub notify_classes: AtomicU64,
     /// True if expired keys are searched for (DEBUG SET-ACTIVE-EXPIRE).
     pub active_expire: AtomicBool,
+    /// True during DEBUG SLEEP. A cluster's node is silent then, as if its process hung.
+    pub sleeps: AtomicBool,
     /// True if RESTORE accepts payloads with a wrong checksum (DEBUG SET-SKIP-CHECKSUM-VALIDATION).
     pub(crate) skips_checksums: AtomicBool,
     /// The time until which the end of the server waits for replicas, in milliseconds of Unix time; 0 if the server is not
@@ -283,6 +285,7 @@ impl Engine {
             monitors: Monitors::new(slow_path.clone()),
             notify_classes: AtomicU64::new(0),
             active_expire: AtomicBool::new(true),
+            sleeps: AtomicBool::new(false),
             skips_checksums: AtomicBool::new(false),
             shutdown_due_ms: AtomicU64::new(0),
             pause: Pause::new(slow_path.clone()),

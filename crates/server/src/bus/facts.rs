@@ -88,7 +88,13 @@ impl FactsGatherer {
             offset: if follows { if self.has_own_data { offset.max(1) } else { 0 } } else { offset },
             loading: self.engine.is_loading(),
             data_age_ms: data_age.filter(|_| follows).map(|age| age.as_millis() as u64),
-            stalled: self.heartbeats.silence() > (node_timeout / 2).max(STALLED_MIN),
+            stalled: self.are_stalled(node_timeout),
         }
+    }
+
+    /// Returns true if all workers hang.
+    pub fn are_stalled(&self, node_timeout: Duration) -> bool {
+        let silence_max = (node_timeout / 2).max(STALLED_MIN);
+        self.engine.sleeps.load(Ordering::Relaxed) || self.heartbeats.silence() > silence_max
     }
 }

@@ -213,7 +213,10 @@ fn pause_cron(turn: &mut Turn<'_, '_>) -> Outcome {
 
 fn sleep(turn: &mut Turn<'_, '_>) -> Outcome {
     let seconds = num::parse_f64(turn.arg(2)).unwrap_or(0.0).max(0.0);
+    let sleeps = &turn.engine().sleeps;
+    sleeps.store(true, Ordering::Relaxed);
     std::thread::sleep(Duration::try_from_secs_f64(seconds).unwrap_or(SLEEP_MAX).min(SLEEP_MAX));
+    sleeps.store(false, Ordering::Relaxed);
     turn.reply.ok();
     Ok(())
 }
