@@ -271,7 +271,13 @@ impl Bus {
     /// Gives the machine an input, and carries out its actions. Answers are last: they follow the views of the same input.
     fn input(&mut self, input: Input<'_>) {
         let awaited_view = self.machine.awaits_view();
+        let (began_ms, was_down) = (now_us() / 1000, self.machine.state() != ClusterState::Ok);
         let mut actions = self.handle(input);
+        if was_down && self.machine.state() == ClusterState::Ok {
+            // Without this, the node would refuse commands until the next tick.
+            let timeout = Duration::from_millis(self.machine.config().node_timeout_ms);
+            self.extend_view(began_ms, timeout, self.facts.are_stalled(timeout));
+        }
         let is_answer = |action: &mut Action| matches!(action, Action::Answer(..));
         let answers: Vec<Action> = actions.extract_if(.., is_answer).collect();
         let has_gained = awaited_view && !self.machine.awaits_view();
