@@ -149,6 +149,11 @@ pub trait Host: ConfigHost + Send + Sync {
     /// Passes a published message to the subscribers of the cluster's other nodes.
     fn publish(&self, _channel: &[u8], _message: &[u8], _sharded: bool) {}
 
+    /// Returns the bytes on their way to other nodes of the cluster or from them.
+    fn cluster_memory(&self) -> u64 {
+        0
+    }
+
     /// Writes a line to the server's log, if `loglevel` includes its level.
     fn log(&self, _level: LogLevel, _message: &str) {}
 }

@@ -608,13 +608,17 @@ impl Bus {
         self.unsent.insert(token);
         if let Some(link) = self.links.get_mut(&token) {
             let bytes = message.to_bytes();
-            self.machine.note_sent_bytes(message.kind(), bytes.len());
-            link.queue(class, bytes, published_max);
+            let len = bytes.len();
+            match link.queue(class, bytes, published_max) {
+                true => self.machine.note_sent_bytes(message.kind(), len),
+                false => self.mailbox.note_dropped(),
+            }
         }
     }
 
     /// Gives the sockets everything that they take.
     fn send_all(&mut self) {
+        let sends = !self.unsent.is_empty();
         for token in std::mem::take(&mut self.unsent) {
             let Some(link) = self.links.get_mut(&token) else { continue };
             if link.send().is_err() {
@@ -627,6 +631,9 @@ impl Bus {
             if told != bytes {
                 self.input(Input::Queued { link: id, bytes });
             }
+        }
+        if sends {
+            self.mailbox.note_link_bytes(self.links.values().map(BusLink::memory).sum());
         }
     }
 

@@ -326,6 +326,10 @@ impl Host for ServerHost {
         self.bus.publish(channel, message, sharded);
     }
 
+    fn cluster_memory(&self) -> u64 {
+        self.bus.memory()
+    }
+
     fn log(&self, level: LogLevel, message: &str) {
         log::write(level, message);
     }

@@ -92,6 +92,11 @@ impl BusLink {
         self.stage == Stage::Open
     }
 
+    /// Returns the link's memory.
+    pub fn memory(&self) -> u64 {
+        (size_of::<BusLink>() + self.queue.bytes() + self.input.len()) as u64
+    }
+
     /// Returns true if the connection was not established in time.
     pub fn is_late(&self) -> bool {
         !self.is_open() && self.made.elapsed() > OPENING_MAX

@@ -46,6 +46,8 @@ pub struct BusMailbox {
     wake: OnceLock<WakeFd>,
     published_bytes: AtomicUsize,
     published_dropped: AtomicU64,
+    /// The bytes in the links.
+    link_bytes: AtomicU64,
     /// Set once the data of the start are loaded.
     is_loaded: AtomicBool,
 }
@@ -87,6 +89,21 @@ impl BusMailbox {
         self.published_bytes.fetch_sub(channel.len() + message.len() + PUBLISHED_BYTES, Ordering::Relaxed);
     }
 
+    /// Notes the bytes in the links.
+    pub fn note_link_bytes(&self, bytes: u64) {
+        self.link_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the bytes of published messages and of the links.
+    pub fn memory(&self) -> u64 {
+        self.published_bytes.load(Ordering::Relaxed) as u64 + self.link_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a link had no room for a published message.
+    pub fn note_dropped(&self) {
+        self.published_dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Takes the number of published messages that were dropped.
     pub fn take_dropped(&self) -> u64 {
         self.published_dropped.swap(0, Ordering::Relaxed)
@@ -119,5 +136,11 @@ mod tests {
         mailbox.publish(b"c", &vec![0; PUBLISHED_BYTES_MAX], true);
         mailbox.publish(b"c", b"", true);
         assert_eq!((mailbox.take().len(), mailbox.take_dropped()), (1, 1));
+        mailbox.note_dropped();
+        assert_eq!(mailbox.take_dropped(), 1);
+        // Messages in links count for the memory as well as those in the mailbox.
+        let before = mailbox.memory();
+        mailbox.note_link_bytes(7);
+        assert_eq!(mailbox.memory(), before + 7);
     }
 }

@@ -199,7 +199,8 @@ pub(super) fn memory(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.field("mem_total_replication_buffers", stream_bytes);
     text.constants(&[("mem_clients_slaves", "0")]);
     text.field("mem_clients_normal", clients);
-    text.constants(&[("mem_cluster_links", "0"), ("mem_aof_buffer", "0")]);
+    text.field("mem_cluster_links", engine.host.cluster_memory());
+    text.constants(&[("mem_aof_buffer", "0")]);
     text.constants(&[("mem_replica_full_sync_buffer", "0"), ("mem_replicas_repl_buffer", "0")]);
     text.constants(&[("mem_overhead_db_hashtable_rehashing", "0")]);
     text.field("mem_allocator", engine.machine.allocator);
