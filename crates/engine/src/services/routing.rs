@@ -1,9 +1,12 @@
 //! Routes a session's commands in a cluster. `slots::check` decides; this module gives it the properties of the session
 //! and of the command.
 
+use std::cell::Cell;
+
 use commands::call::KeyRef;
 use commands::error::Error;
 use commands::spec::{Channels, fact, flag, key_flag};
+use resp::num;
 use resp::request::Args;
 use store::db::Db;
 use store::keyspace::{Key, Locked};
@@ -45,6 +48,14 @@ impl<'a> Routed<'a> {
         if ends_subscriptions || info.lacks_keys(self.args) { &[] } else { self.keys }
     }
 
+    /// Returns the selected database behind this command, if `database` of that many is selected before it. A SELECT that will fail
+    /// selects nothing.
+    fn database_behind(&self, database: usize, databases: usize) -> usize {
+        let selects = self.command.info.is(fact::SELECTS) && self.args.len() > 1;
+        let index = selects.then(|| num::parse_i64(self.args.get(1))).flatten();
+        index.and_then(|index| usize::try_from(index).ok()).filter(|index| *index < databases).unwrap_or(database)
+    }
+
     /// Returns true if it names another database than the selected one.
     fn reaches_elsewhere(&self, database: usize) -> bool {
         let (Some(databases), args) = (self.command.info.databases, self.args) else { return false };
@@ -68,13 +79,15 @@ impl Worker {
         let mut query =
             RouteQuery { reads_replica: session.reads_replica(), asking: session.is_asking(), ..RouteQuery::default() };
         let engine = self.engine;
+        let mut database = session.database_ahead();
         for routed in commands {
+            database = routed.database_behind(database, engine.keyspace.databases());
             let Routed { command, args, .. } = &routed;
             query.writes |= command.info.has(flag::WRITE)
                 || may_write(&engine.scripts, &engine.libraries, command, args) == Some(true);
             query.sharded |= is_sharded(command);
             query.migrates |= command.info.is(fact::MIGRATES);
-            query.other_database |= routed.reaches_elsewhere(session.database_ahead());
+            query.other_database |= routed.reaches_elsewhere(database);
             query.asking |= command.info.has(flag::ASKING);
         }
         query
@@ -137,10 +150,15 @@ impl Worker {
         commands: impl Iterator<Item = Routed<'a>>,
         locked: &mut Locked<'_>,
     ) -> Result<(), Redirect> {
-        let db = Db::new(locked, session.database, &self.clock, &mut self.observed);
+        // The selected database at the key that is looked up: the iterator is lazy.
+        let (selected, databases) = (Cell::new(session.database), self.engine.keyspace.databases());
         // A cursor of CLUSTERSCAN is not a key, and counts as missing.
-        let is_there = |(is_key, bytes)| is_key && db.peek(Key::new(bytes)).is_some();
+        let is_there = |(is_key, bytes)| {
+            let db = Db::new(locked, selected.get(), &self.clock, &mut self.observed);
+            is_key && db.peek(Key::new(bytes)).is_some()
+        };
         let keys = commands.flat_map(|routed| {
+            selected.set(routed.database_behind(selected.get(), databases));
             let (args, are_keys) = (routed.args, !names_no_keys(routed.command));
             routed.routing_keys().iter().map(move |key| (are_keys, args.get(key.arg as usize)))
         });

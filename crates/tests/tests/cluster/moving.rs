@@ -154,3 +154,35 @@ fn a_transaction_changes_slots() {
     node.wait_until("it serves", |node| node.is_ok());
     assert_eq!(node.own().slots, ["0-16383"]);
 }
+
+/// SELECT in a transaction decides in which database the keys of an open slot are looked up. A SELECT that fails selects nothing.
+#[test]
+fn a_transaction_in_an_open_slot_looks_into_the_selected_databases() {
+    let with = || penstock_tests::nodes::node_with(Make::Penstock, &["--cluster-databases", "16"]);
+    let nodes = [with(), with(), with()];
+    join(&nodes.each_ref());
+    let slot = nodes[0].reply("CLUSTER KEYSLOT {a}").integer().unwrap() as u64;
+    let from = (slot * 3 / penstock_tests::nodes::SLOTS) as usize;
+    let (from, to) = (&nodes[from], &nodes[(from + 1) % 3]);
+    let mut conn = from.server.connect();
+    for command in ["SET {a}0 x", "SELECT 1", "SET {a}1 x", "SELECT 0"] {
+        assert_eq!(conn.cmd(command).unwrap().text(), b"OK");
+    }
+    to.ok(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", from.id()));
+    from.ok(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", to.id()));
+    let mut run = |commands: &[&str]| {
+        conn.cmd("MULTI").unwrap();
+        commands.iter().for_each(|command| assert_eq!(conn.cmd(command).unwrap().text(), b"QUEUED", "{command}"));
+        conn.cmd("EXEC").unwrap()
+    };
+    let reply = run(&["EXISTS {a}0", "SELECT 1", "EXISTS {a}1", "SELECT 0"]);
+    assert_eq!(reply.items().len(), 4, "{}", String::from_utf8_lossy(reply.text()));
+    let try_again = b"TRYAGAIN Multiple keys request during rehashing of slot";
+    assert_eq!(run(&["EXISTS {a}0", "SELECT 1", "EXISTS {a}0"]).text(), try_again);
+    let reply = run(&["SELECT 100", "EXISTS {a}0", "SELECT x", "EXISTS {a}0"]);
+    assert_eq!(reply.items().len(), 4, "{}", String::from_utf8_lossy(reply.text()));
+    // COPY to the database that is selected by then stays within it.
+    assert_eq!(run(&["SELECT 1", "COPY {a}1 {a}1 DB 0"]).text(), try_again);
+    let reply = run(&["SELECT 1", "COPY {a}1 {a}1 DB 1"]);
+    assert_eq!(reply.items().len(), 2, "{}", String::from_utf8_lossy(reply.text()));
+}
