@@ -745,6 +745,11 @@ settings! {
     rdb_key_save_delay_us: Int = Directive::int("rdb-key-save-delay", -(1 << 31), (1 << 31) - 1, "0").hidden();
     /// Writes a new base of the append-only file as a snapshot, rather than as commands.
     aof_use_rdb_preamble: Flag = Directive::bool("aof-use-rdb-preamble", "yes");
+    /// Microseconds that the load of a snapshot takes longer for each key, for tests; a negative number -n is a microsecond for n keys.
+    key_load_delay_us: Int = Directive::int("key-load-delay", -(1 << 31), (1 << 31) - 1, "0").hidden();
+    /// Size of a primary's snapshot up to which commands wait for its load, if it is loaded from a file. They are refused during a longer load.
+    loading_process_events_interval_bytes: Int =
+        Directive::int("loading-process-events-interval-bytes", 1024, (1 << 31) - 1, "2097152").hidden();
     /// Syncs the base of the append-only file repeatedly while it is written.
     aof_rewrite_incremental_fsync: Flag = Directive::bool("aof-rewrite-incremental-fsync", "yes");
     /// Growth beyond its base at which the append-only file is rewritten, in percent; 0 for never.

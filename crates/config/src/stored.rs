@@ -20,7 +20,6 @@ pub(super) struct InertDirectives {
 }
 
 const INT_MAX: i64 = i32::MAX as i64;
-const INT_MIN: i64 = i32::MIN as i64;
 
 /// All of them, by reason.
 pub(super) const STORED: &[InertDirectives] =
@@ -77,8 +76,6 @@ const SNAPSHOT: InertDirectives = InertDirectives {
         Directive::choice("rdb-version-check", &["strict", "relaxed"], "strict"),
         Directive::bool("key-memory-histograms", "no"),
         Directive::choice("sanitize-dump-payload", &["no", "yes", "clients"], "no"),
-        Directive::int("key-load-delay", INT_MIN, INT_MAX, "0").hidden(),
-        Directive::int("loading-process-events-interval-bytes", 1024, INT_MAX, "2097152").hidden(),
     ],
 };
 

@@ -46,7 +46,7 @@ impl Replay<'_> {
             tokens: Vec::new(),
         };
         let (limits, clock) = (self.worker.rules.limits(), data.clock);
-        let context = ReadContext { limits, clock: &clock, databases, options };
+        let context = ReadContext { limits, clock: &clock, databases, options, settings: &engine.settings };
         let loaded = reading::read(from, context, progress, &mut data)?;
         Ok((data, loaded))
     }

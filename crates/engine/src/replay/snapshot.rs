@@ -43,7 +43,8 @@ impl Replay<'_> {
 
     fn context<'c>(&self, options: LoadOptions, clock: &'c Clock) -> ReadContext<'c> {
         let databases = self.worker.engine.keyspace.databases();
-        ReadContext { limits: self.worker.rules.limits(), clock, databases, options }
+        let settings = &self.worker.engine.settings;
+        ReadContext { limits: self.worker.rules.limits(), clock, databases, options, settings }
     }
 
     /// Runs a command.

@@ -2,7 +2,9 @@
 
 use std::io::Read;
 use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
 
+use config::{Int, Settings};
 use format::Limits;
 use format::rdb::{Checksum, Event};
 use replication::id::{HistoryId, HistoryPoint};
@@ -21,6 +23,9 @@ const AT_ONCE: usize = 64;
 /// The greatest number of groups that are read ahead of their insertion, so that neither thread waits for short delays
 /// of the other.
 const GROUPS_AHEAD: usize = 16;
+
+/// The longest time between two looks at `key-load-delay` while it is waited for.
+const DELAY_STEP: Duration = Duration::from_millis(10);
 
 /// The contents of a snapshot in figures.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -126,6 +131,8 @@ struct Reading<'r, T> {
     target: &'r mut T,
     databases: usize,
     options: LoadOptions,
+    /// `key-load-delay`.
+    key_delay_us: &'r Int,
     arriving: Arriving,
     loaded: Loaded,
 }
@@ -139,6 +146,7 @@ pub(crate) struct ReadContext<'c> {
     /// The number of databases.
     pub databases: usize,
     pub options: LoadOptions,
+    pub settings: &'c Settings,
 }
 
 /// Passes a snapshot's contents to a target. `progress` receives the number of bytes read after each piece.
@@ -181,10 +189,11 @@ pub(crate) fn read_with_thread<T: SnapshotTarget>(
 }
 
 impl<'r, T: SnapshotTarget> Reading<'r, T> {
-    fn new(context: &ReadContext<'_>, target: &'r mut T) -> Self {
-        let ReadContext { databases, options, .. } = *context;
+    fn new(context: &ReadContext<'r>, target: &'r mut T) -> Self {
+        let ReadContext { databases, options, settings, .. } = *context;
         let arriving = Arriving { database: 0, entries: Vec::with_capacity(AT_ONCE), replaces: options.replaces };
-        Reading { target, databases, options, arriving, loaded: Loaded::default() }
+        let key_delay_us = &settings.key_load_delay_us;
+        Reading { target, databases, options, key_delay_us, arriving, loaded: Loaded::default() }
     }
 
     /// Inserts one group after another.
@@ -243,6 +252,32 @@ impl<'r, T: SnapshotTarget> Reading<'r, T> {
         number.map(|number| self.known_database(number, "is followed by changes of")).transpose()
     }
 
+    /// Waits for the time of a key by `key-load-delay`, with which tests get slow loads. The directive may change meanwhile.
+    fn wait(&self) {
+        let delay_us = self.key_delay_us.get();
+        if delay_us == 0 {
+            return;
+        }
+        if delay_us < 0 {
+            if self.loaded.keys.is_multiple_of(delay_us.unsigned_abs()) {
+                std::thread::sleep(Duration::from_micros(1));
+            }
+            return;
+        }
+        let began = Instant::now();
+        let left = || {
+            let delay = Duration::from_micros(self.key_delay_us.get().max(0).unsigned_abs());
+            delay.saturating_sub(began.elapsed())
+        };
+        loop {
+            let left = left();
+            if left.is_zero() {
+                break;
+            }
+            std::thread::sleep(left.min(DELAY_STEP));
+        }
+    }
+
     fn keeps_expired(&self) -> bool {
         match self.options.expired {
             ExpiredKeys::Kept => true,
@@ -257,6 +292,7 @@ impl<'r, T: SnapshotTarget> Reading<'r, T> {
             return Ok(());
         }
         self.loaded.keys += 1;
+        self.wait();
         self.arriving.entries.push((key.hash, key.entry));
         if self.arriving.entries.len() == AT_ONCE { self.target.put_in(&mut self.arriving) } else { Ok(()) }
     }

@@ -109,7 +109,7 @@ fn load(turn: &mut Turn<'_, '_>, merges: bool) -> Result<(), String> {
     let options = LoadOptions { expired: ExpiredKeys::LeftOut, checks, replaces: merges, bytes: None };
     let (limits, clock) = (turn.worker.rules.limits(), *turn.worker.clock);
     let databases = engine.keyspace.databases();
-    let context = ReadContext { limits, clock: &clock, databases, options };
+    let context = ReadContext { limits, clock: &clock, databases, options, settings: &engine.settings };
     reading::read(file, context, |_| {}, &mut Reload(turn))?;
     Ok(())
 }
