@@ -129,10 +129,12 @@ choices! {
 choices! {
     /// Handling of a replica's data while it loads its primary's.
     DisklessLoad, DISKLESS_LOADS {
-        /// The old data are deleted when loading begins.
+        /// If there are old data, the snapshot goes to a file first. The old data are deleted once the file is complete.
         Disabled = "disabled",
-        /// Like `Disabled`. In Redis, a snapshot goes to a file first unless there are no data.
+        /// Like `Disabled`. In Redis, `Disabled` uses a file without old data, too.
         OnEmptyDb = "on-empty-db",
+        /// The old data are deleted when the snapshot begins to arrive.
+        FlushBeforeLoad = "flush-before-load",
         /// Clients read the old data until the new data are complete.
         Swapdb = "swapdb",
     }
@@ -651,11 +653,11 @@ settings! {
         .applied(Apply::Cluster);
     /// Maximum size of the queue to a node in bytes, 0 for no limit.
     cluster_link_sendbuf_limit: Bytes = Directive::bytes("cluster-link-sendbuf-limit", 0, "0").applied(Apply::Cluster);
-    /// Address that the node announces; empty for the address that other nodes connect to.
-    cluster_announce_ip: Text = Directive::text("cluster-announce-ip", "").checked(check_announced_ip).applied(Apply::Cluster);
     /// Number of nodes in the gossip of a PING, in percent of the known nodes; at least three nodes.
     cluster_message_gossip_perc: Int = Directive::int("cluster-message-gossip-perc", 1, 100, "10").hidden()
         .applied(Apply::Cluster);
+    /// Address that the node announces; empty for the address that other nodes connect to.
+    cluster_announce_ip: Text = Directive::text("cluster-announce-ip", "").checked(check_announced_ip).applied(Apply::Cluster);
     /// Host name that the node announces, empty for none.
     cluster_announce_hostname: Text = Directive::text("cluster-announce-hostname", "").checked(check_hostname)
         .applied(Apply::Cluster);
@@ -743,13 +745,13 @@ settings! {
     rdb_save_incremental_fsync: Flag = Directive::bool("rdb-save-incremental-fsync", "yes");
     /// Microseconds per key that a snapshot in the background takes longer, for tests.
     rdb_key_save_delay_us: Int = Directive::int("rdb-key-save-delay", -(1 << 31), (1 << 31) - 1, "0").hidden();
-    /// Writes a new base of the append-only file as a snapshot, rather than as commands.
-    aof_use_rdb_preamble: Flag = Directive::bool("aof-use-rdb-preamble", "yes");
     /// Microseconds that the load of a snapshot takes longer for each key, for tests; a negative number -n is a microsecond for n keys.
     key_load_delay_us: Int = Directive::int("key-load-delay", -(1 << 31), (1 << 31) - 1, "0").hidden();
     /// Size of a primary's snapshot up to which commands wait for its load, if it is loaded from a file. They are refused during a longer load.
     loading_process_events_interval_bytes: Int =
         Directive::int("loading-process-events-interval-bytes", 1024, (1 << 31) - 1, "2097152").hidden();
+    /// Writes a new base of the append-only file as a snapshot, rather than as commands.
+    aof_use_rdb_preamble: Flag = Directive::bool("aof-use-rdb-preamble", "yes");
     /// Syncs the base of the append-only file repeatedly while it is written.
     aof_rewrite_incremental_fsync: Flag = Directive::bool("aof-rewrite-incremental-fsync", "yes");
     /// Growth beyond its base at which the append-only file is rewritten, in percent; 0 for never.

@@ -1,6 +1,7 @@
 //! One link to a primary, from its opening to its end.
 
-use std::io::{self, Read, Write};
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read, Seek, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -35,6 +36,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const ACKNOWLEDGE_EVERY: Duration = Duration::from_secs(1);
 /// Bytes read and applied at once: a worker takes less than a millisecond for them.
 const PART_BYTES: usize = 64 << 10;
+/// Bytes of a snapshot written to a file or read from it at once.
+const STORED_BYTES: usize = 256 << 10;
 /// Longest line of a handshake.
 const LINE_BYTES_MAX: usize = 4 << 10;
 /// Wait for room in the log before a worker gets the rest of a part again.
@@ -212,34 +215,76 @@ impl<'f> Link<'f> {
         let mut transfer = Transfer::new(socket, end, &read);
         let point =
             |loaded: &Loaded| HistoryPoint { id: history, offset, database: loaded.stream_database.unwrap_or(0) };
-        let (engine, now_s) = (self.engine, now_us() / 1_000_000);
-        let is_beside = engine.settings.repl_diskless_load.get() == DisklessLoad::Swapdb;
-        if is_beside {
-            engine.begin_loading_beside(now_s);
-        } else {
-            engine.begin_loading(now_s);
-        }
-        engine.snapshots.loading.expect(end.bytes().unwrap_or_default());
-        if is_beside {
-            self.load_beside(&mut transfer, point)?;
-        } else {
-            self.load_in_place(&mut transfer, point)?;
+        match self.engine.settings.repl_diskless_load.get() {
+            DisklessLoad::Swapdb => self.load_beside(&mut transfer, point)?,
+            DisklessLoad::Disabled | DisklessLoad::OnEmptyDb if self.has_data() => {
+                let (file, bytes) = self.store(&mut transfer)?;
+                let held_bytes_max = self.engine.settings.loading_process_events_interval_bytes.get().unsigned_abs();
+                let holds = bytes <= held_bytes_max;
+                self.load_in_place(file, Some(bytes), holds, point)?;
+            }
+            DisklessLoad::Disabled | DisklessLoad::OnEmptyDb | DisklessLoad::FlushBeforeLoad => {
+                self.load_in_place(&mut transfer, end.bytes(), false, point)?;
+            }
         }
         Ok(transfer.into_rest())
     }
 
-    /// Empties the keyspace and loads a snapshot into it. Clients' commands are refused meanwhile.
+    /// Returns false if there has never been a key.
+    fn has_data(&self) -> bool {
+        let keyspace = &self.engine.keyspace;
+        (0..keyspace.databases()).any(|database| keyspace.had_keys(database))
+    }
+
+    /// Stores a snapshot in a file without a name. Returns the file at its beginning, and its size. Meanwhile this server keeps its data, so that
+    /// they survive the end of the primary.
+    fn store(&self, transfer: &mut Transfer<&mut Patient>) -> Result<(BufReader<File>, u64), LinkError> {
+        let path = self.engine.settings.in_dir(&format!("temp-primary-{}.rdb", std::process::id()));
+        let mut file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
+        fs::remove_file(&path)?;
+        let (mut part, mut stored, mut said) = (vec![0; STORED_BYTES], 0, Instant::now());
+        loop {
+            let len = transfer.read(&mut part)?;
+            if len == 0 {
+                break;
+            }
+            file.write_all(part.get(..len).unwrap_or_default())?;
+            stored += len as u64;
+            if said.elapsed() >= LOOK_EVERY {
+                said = Instant::now();
+                self.note(|link| link.snapshot_read = stored)?;
+            }
+        }
+        file.rewind()?;
+        Ok((BufReader::with_capacity(STORED_BYTES, file), stored))
+    }
+
+    /// Empties the keyspace and loads a snapshot of this size, if known, into it. Clients' commands wait meanwhile if the load `holds` them,
+    /// and are refused otherwise.
     fn load_in_place(
         &mut self,
-        transfer: &mut Transfer<&mut Patient>,
+        from: impl Read,
+        bytes: Option<u64>,
+        holds: bool,
         point: impl Fn(&Loaded) -> HistoryPoint,
     ) -> Result<(), LinkError> {
+        let (engine, now) = (self.engine, now_us());
+        if holds {
+            engine.begin_reloading(now / 1000);
+        } else {
+            engine.begin_loading(now / 1_000_000);
+        }
+        engine.snapshots.loading.expect(bytes.unwrap_or_default());
         let loaded = self.give_data_up().and_then(|()| {
-            let loaded = self.load_from(transfer);
+            let loaded = self.load_from(from, bytes);
             self.begin_data(loaded.as_ref().ok().map(|loaded| (loaded, point(loaded))));
             loaded
         });
-        self.engine.end_loading();
+        if holds {
+            engine.end_reloading();
+        } else {
+            engine.end_loading();
+        }
         loaded.map(|_| ())
     }
 
@@ -251,6 +296,8 @@ impl<'f> Link<'f> {
         point: impl Fn(&Loaded) -> HistoryPoint,
     ) -> Result<(), LinkError> {
         let engine = self.engine;
+        engine.begin_loading_beside(now_us() / 1_000_000);
+        engine.snapshots.loading.expect(transfer.snapshot_bytes().unwrap_or_default());
         let mut worker = self.loader();
         let read = self.read_beside(&mut worker, transfer);
         engine.end_loading_beside();
@@ -345,15 +392,15 @@ impl<'f> Link<'f> {
     }
 
     /// Empties the keyspace and loads a snapshot into it. A failure leaves the keyspace empty.
-    fn load_from(&self, transfer: &mut Transfer<&mut Patient>) -> Result<Loaded, LinkError> {
+    fn load_from(&self, mut from: impl Read, bytes: Option<u64>) -> Result<Loaded, LinkError> {
         let began = Instant::now();
         let mut worker = self.loader();
         Replay::begin(&mut worker, now_us()).empty().map_err(LinkError::Refused)?;
-        let options = self.options(transfer.snapshot_bytes());
-        let loaded = Replay::begin(&mut worker, now_us()).snapshot(&mut *transfer, options, self.progress());
+        let options = self.options(bytes);
+        let loaded = Replay::begin(&mut worker, now_us()).snapshot(&mut from, options, self.progress());
         let loaded = loaded.map_err(unloadable).and_then(|loaded| {
             // The loader stops at the snapshot's last byte, which may precede the end of the transfer.
-            transfer.skip_to_end()?;
+            io::copy(&mut from, &mut io::sink())?;
             Ok(loaded)
         });
         match &loaded {

@@ -114,6 +114,61 @@ fn a_node_that_hangs_is_replaced_and_one_with_a_long_script_is_not() {
     settle(&nodes.each_ref());
 }
 
+/// Three primaries of Penstock and a replica of the first one, which has data and then gets a new snapshot.
+fn full_synchronization(primary: &[&str], replica: &[&str]) -> [Node; 4] {
+    let with = |more: &[&str]| node_with(Make::Penstock, &[&["--enable-debug-command", "yes"], more].concat());
+    let nodes = [with(primary), node(Make::Penstock), node(Make::Penstock), with(replica)];
+    join(&[&nodes[0], &nodes[1], &nodes[2]]);
+    nodes[3].meet(&nodes[1]);
+    settle(&nodes.each_ref());
+    replicate(&nodes[3], &nodes[0]);
+    settle(&nodes.each_ref());
+    write_keys(&mut Client::new(&nodes[1]), 1);
+    wait_for_replica(&nodes[0]);
+    nodes
+}
+
+/// Makes the replica need a new snapshot.
+fn break_history(primary: &Node) {
+    primary.ok("DEBUG CHANGE-REPL-ID");
+    primary.reply("CLIENT KILL TYPE replica");
+}
+
+/// A snapshot replaces the data of a replica. Until it is loaded, the replica has a part of the data, and must not become a primary.
+#[test]
+fn a_replica_that_loads_is_not_elected_before_it_has_all_data() {
+    let load = ["--repl-diskless-load", "flush-before-load"];
+    let mut nodes = full_synchronization(&["--repl-diskless-sync", "no"], &load);
+    nodes[3].ok("CONFIG SET key-load-delay 1000000");
+    break_history(&nodes[0]);
+    nodes[3].wait_until("it loads", |node| node.server.figure("loading") == 1);
+    let port = nodes[3].server.port().to_string();
+    let lists = |node: &Node| format!("{:?}", node.reply("CLUSTER SLOTS")).contains(&port);
+    nodes[1].wait_until("it shows no replica without data", |node| !lists(node));
+    nodes[0].server.kill();
+    nodes[1].wait_until("the failure is known", |node| !node.is_ok());
+    std::thread::sleep(std::time::Duration::from_millis(2 * TIMEOUT_MS));
+    assert!(nodes[3].own().is("slave"));
+    assert_eq!(nodes[3].server.figure("loading"), 1);
+    nodes[3].ok("CONFIG SET key-load-delay 0");
+    nodes[3].wait_until("it is elected", |node| node.own().is("master"));
+    check_keys(&mut Client::new(&nodes[1]), 1);
+}
+
+/// A replica with data stores a snapshot before it gives up its own data. These serve on if the primary fails meanwhile.
+#[test]
+fn a_replica_keeps_its_data_while_a_snapshot_arrives() {
+    let mut nodes = full_synchronization(&[], &[]);
+    nodes[0].ok("CONFIG SET rdb-key-save-delay 1000000");
+    break_history(&nodes[0]);
+    nodes[3].wait_until("a snapshot arrives", |node| node.server.figure("master_sync_in_progress") == 1);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!(nodes[3].server.figure("loading"), 0);
+    nodes[0].server.kill();
+    nodes[3].wait_until("it is elected", |node| node.own().is("master"));
+    check_keys(&mut Client::new(&nodes[1]), 1);
+}
+
 /// A failover sends blocked clients to the new primary. Readers in READONLY mode stay, and get entries that replication brings.
 #[test]
 fn blocked_clients_follow_a_failover() {
