@@ -180,6 +180,15 @@ impl Effects {
         }
     }
 
+    /// Like [`Effects::record_as`], for a command that only the append-only file gets.
+    #[cold]
+    pub fn record_for_file<'a>(&mut self, database: usize, args: impl ExactSizeIterator<Item = &'a [u8]>) {
+        if self.recording {
+            self.is_instead = true;
+            self.instead.push(database, Kind::FileCommand, args);
+        }
+    }
+
     /// Like [`Effects::record_as`], for a message that only replicas receive.
     #[cold]
     pub fn record_message<'a>(&mut self, args: impl ExactSizeIterator<Item = &'a [u8]>) {

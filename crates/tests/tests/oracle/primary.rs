@@ -211,6 +211,24 @@ fn several_replicas_share_a_snapshot() {
     assert!(made < 3, "{made} snapshots were made");
 }
 
+/// DEBUG POPULATE stays on its server, as in Redis and Valkey, which would refuse it as a replica.
+#[test]
+fn made_up_keys_are_not_replicated() {
+    let primary = primary(&[]);
+    for kind in [replica_of as Kind, oracle_of] {
+        let replica = kind(primary.port(), &[]);
+        replica.wait_until("the link is up", is_up);
+        let mut conn = primary.connect();
+        conn.cmd("FLUSHALL").unwrap();
+        assert_eq!(conn.cmd("DEBUG POPULATE 20 made").unwrap().text(), b"OK");
+        conn.cmd("SET after 1").unwrap();
+        replica.wait_until("it has the later write", |replica| text(replica, "GET after") == "1");
+        let size = |server: &Server| server.connect().cmd("DBSIZE").unwrap().integer();
+        assert_eq!((size(&primary), size(&replica)), (Some(21), Some(1)));
+        assert_no_failures(&replica);
+    }
+}
+
 #[test]
 fn wait_returns_how_many_replicas_have_the_writes() {
     let primary = primary(&[]);

@@ -73,7 +73,7 @@ fn debug(turn: &mut Turn<'_, '_>) -> Outcome {
         Access::Local => turn.session.client.is_local(),
         Access::No => false,
     };
-    // The file and a primary's stream have this command, and it was allowed where it ran first.
+    // The file has this command, and so has the stream of an older primary. It was allowed where it ran first.
     let is_replayed = turn.worker.clock.replays && turn.is(1, "POPULATE");
     if !allowed && !is_replayed {
         return Err(Error::new(
@@ -243,8 +243,11 @@ fn populate(turn: &mut Turn<'_, '_>) -> Outcome {
             db.set_string(key, &value, Ttl::Clear);
         }
     }
-    // Recorded as the command itself, from which another server creates the same keys.
+    // The file gets the command itself, from which a later start creates the same keys. Replicas get nothing, as in Redis and Valkey: one of
+    // these would refuse the command.
     turn.worker.effects.dirty += count as u64;
+    let args = turn.args;
+    turn.worker.effects.record_for_file(database, args.from(0));
     turn.reply.ok();
     Ok(())
 }
