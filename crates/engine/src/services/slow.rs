@@ -123,8 +123,7 @@ pub(crate) fn note_slot(worker: &Worker, run: Invocation<'_>, ticks: u64, reply:
     if worker.engine.counts_slots()
         && let KeySlots::One(slot) = KeySlots::of(run.keys.iter().map(|key| key.hash))
     {
-        let took_ns = (to_microseconds(ticks) * 1000.0) as u64;
-        worker.engine.slot_stats.note(worker.id, slot, took_ns, wire_bytes(*run.args) as u64, reply as u64);
+        worker.engine.slot_stats.note(worker.id, slot, ticks, wire_bytes(*run.args) as u64, reply as u64);
     }
 }
 

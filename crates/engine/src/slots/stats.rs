@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cluster::{SLOTS, Slot, SlotSet};
+use statistics::ticks::to_microseconds;
 
 /// Statistics of one slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -19,7 +20,7 @@ pub(crate) struct SlotFigures {
     pub bytes_out: u64,
 }
 
-/// A thread's counters of one slot: the fields of [`SlotFigures`], with nanoseconds instead of microseconds.
+/// A thread's counters of one slot: the fields of [`SlotFigures`], with ticks instead of microseconds.
 type Counted = [AtomicU64; 3];
 
 /// The counters of all threads.
@@ -36,11 +37,11 @@ impl SlotStats {
     }
 
     /// Adds a command's figures to a slot's counters of this thread.
-    pub(crate) fn note(&self, thread: usize, slot: Slot, took_ns: u64, bytes_in: u64, bytes_out: u64) {
+    pub(crate) fn note(&self, thread: usize, slot: Slot, ticks: u64, bytes_in: u64, bytes_out: u64) {
         let Some(own) = self.threads.get(thread) else { return };
         let counted = &own.get_or_init(|| (0..SLOTS).map(|_| Counted::default()).collect())[slot.index()];
         // No other thread writes these counters, so that the addition needs no atomic operation.
-        for (sum, more) in counted.iter().zip([took_ns, bytes_in, bytes_out]) {
+        for (sum, more) in counted.iter().zip([ticks, bytes_in, bytes_out]) {
             sum.store(sum.load(Ordering::Relaxed) + more, Ordering::Relaxed);
         }
     }
@@ -52,8 +53,9 @@ impl SlotStats {
             let own = &counted[slot.index()];
             sums.iter_mut().zip(own).for_each(|(sum, own)| *sum += own.load(Ordering::Relaxed));
         }
-        let [ns, bytes_in, bytes_out] = sums;
-        SlotFigures { cpu_us: ns / 1000, bytes_in, bytes_out }
+        let [ticks, bytes_in, bytes_out] = sums;
+        // INFO commandstats rounds in this way, too.
+        SlotFigures { cpu_us: to_microseconds(ticks).round() as u64, bytes_in, bytes_out }
     }
 
     /// Sets the counters of these slots to 0. The caller is alone behind the gate.
@@ -79,11 +81,12 @@ mod tests {
     fn threads_are_summed_by_slot() {
         let stats = SlotStats::new(2);
         let [one, other] = [5, 16383].map(|number| Slot::new(number).unwrap());
-        stats.note(0, one, 2500, 10, 1);
-        stats.note(1, one, 1500, 20, 2);
-        stats.note(1, other, 999, 0, 7);
-        assert_eq!(stats.of(one), SlotFigures { cpu_us: 4, bytes_in: 30, bytes_out: 3 });
-        assert_eq!(stats.of(other), SlotFigures { cpu_us: 0, bytes_in: 0, bytes_out: 7 });
+        let us = |ticks: u64| to_microseconds(ticks).round() as u64;
+        stats.note(0, one, 25_000_000, 10, 1);
+        stats.note(1, one, 15_000_003, 20, 2);
+        stats.note(1, other, 999_999, 0, 7);
+        assert_eq!(stats.of(one), SlotFigures { cpu_us: us(40_000_003), bytes_in: 30, bytes_out: 3 });
+        assert_eq!(stats.of(other), SlotFigures { cpu_us: us(999_999), bytes_in: 0, bytes_out: 7 });
         let mut lost = SlotSet::EMPTY;
         lost.insert(other);
         stats.forget(&lost);
