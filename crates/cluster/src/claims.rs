@@ -174,7 +174,10 @@ impl Machine {
     fn follow_primary_of_primary(&mut self) {
         let above = self.table.myself().primary().and_then(|primary| self.table[primary].primary());
         if let Some(above) = above.filter(|above| *above != self.me()) {
-            self.log(Level::Notice, format!("I'm a sub-replica! Following node {} instead.", self.name(above)));
+            let (above_name, primary) = (self.table[above].id, self.table.myself().primary());
+            let below = primary.map(|primary| self.table[primary].id.to_string()).unwrap_or_default();
+            let text = format!("I'm a sub-replica! Reconfiguring myself as a replica of {above_name} from {below}");
+            self.log(Level::Notice, text);
             let full = !self.table.same_shard(above, self.me());
             self.follow(above, true, full);
         }
