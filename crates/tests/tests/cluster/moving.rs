@@ -182,7 +182,11 @@ fn a_transaction_in_an_open_slot_looks_into_the_selected_databases() {
     let reply = run(&["SELECT 100", "EXISTS {a}0", "SELECT x", "EXISTS {a}0"]);
     assert_eq!(reply.items().len(), 4, "{}", String::from_utf8_lossy(reply.text()));
     // COPY to the database that is selected by then stays within it.
-    assert_eq!(run(&["SELECT 1", "COPY {a}1 {a}1 DB 0"]).text(), try_again);
     let reply = run(&["SELECT 1", "COPY {a}1 {a}1 DB 1"]);
     assert_eq!(reply.items().len(), 2, "{}", String::from_utf8_lossy(reply.text()));
+    for command in ["MULTI", "SELECT 1"] {
+        assert!(!conn.cmd(command).unwrap().is_error());
+    }
+    assert_eq!(conn.cmd("COPY {a}1 {a}1 DB 0").unwrap().text(), try_again);
+    assert!(conn.cmd("EXEC").unwrap().text().starts_with(b"EXECABORT"));
 }
