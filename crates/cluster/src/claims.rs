@@ -76,7 +76,7 @@ impl Machine {
         let was_replica = !self.table[sender].is_primary();
         match header.primary {
             None => self.take_primary(sender, header.config_epoch),
-            Some(_) => self.take_replica(sender, named, header.config_epoch),
+            Some(_) => self.take_replica(sender, named, header),
         }
         if header.primary.is_some() {
             return;
@@ -131,7 +131,7 @@ impl Machine {
     }
 
     /// Notes that a node is a replica. Its primary may be unknown, or may have won an election that this node has missed.
-    fn take_replica(&mut self, sender: NodeKey, primary: Option<NodeKey>, epoch: u64) {
+    fn take_replica(&mut self, sender: NodeKey, primary: Option<NodeKey>, header: &Header) {
         let Some(primary) = primary else {
             return self.take_replica_of_unknown(sender);
         };
@@ -142,7 +142,9 @@ impl Machine {
         if self.table[sender].is_primary() {
             if same_shard && primary != self.me() && !self.table[primary].is_primary() {
                 self.table.promote(primary);
-                self.take_epoch(primary, epoch);
+                self.take_epoch(primary, header.config_epoch);
+                // Slots of a replica would not count for the majority until the primary's own header arrives.
+                self.take_slots(primary, header.config_epoch, &header.slots);
             } else if !same_shard {
                 self.unbind_all(sender);
             }

@@ -33,6 +33,8 @@ pub mod slots;
 mod state;
 mod stats;
 pub mod table;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod view;
 pub mod wire;
 

@@ -1,9 +1,9 @@
-//! Rules of the protocol that tests can switch off. Without any one of them, the simulated world must violate an
+//! Rules of the protocol that tests and simulations can switch off. Without any one of them, the simulated world must violate an
 //! invariant.
 
 /// A rule that tests can switch off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Rule {
+pub enum Rule {
     /// Role and slots of a stale header are ignored.
     StaleHeaders,
     /// A message with a new vote, epoch or claim is sent only after the save that has it.
@@ -45,17 +45,17 @@ pub(crate) enum Rule {
 /// The rules in force: all of them outside of tests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) without: Option<Rule>,
 }
 
 impl Rules {
     /// True if a rule holds.
-    #[cfg_attr(not(test), expect(clippy::unused_self, reason = "outside tests, all rules hold"))]
+    #[cfg_attr(not(any(test, feature = "testing")), expect(clippy::unused_self, reason = "outside tests, all rules hold"))]
     pub(crate) fn hold(&self, rule: Rule) -> bool {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "testing"))]
         return self.without != Some(rule);
-        #[cfg(not(test))]
+        #[cfg(not(any(test, feature = "testing")))]
         {
             let _ = rule;
             true

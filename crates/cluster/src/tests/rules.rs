@@ -451,3 +451,21 @@ fn a_reset_node_becomes_a_replica_for_all() {
     world.run_ms(TIMEOUT_MS);
     assert_eq!(world.hosts[1].machine.as_ref().unwrap().table()[replica].primary(), Some(first));
 }
+
+/// A node hears of an election from the old primary, and not from the winner. The winner's slots count for the majority at once.
+#[test]
+fn a_winner_that_its_replica_names_has_slots() {
+    let mut world = World::cluster(6, 3, 1, None);
+    world.isolate(5);
+    world.crash(0);
+    world.run_ms(5 * TIMEOUT_MS);
+    assert!(world.is_primary(3));
+    world.restart_dead();
+    world.run_ms(TIMEOUT_MS);
+    world.net.set_cut(0, 5, false);
+    world.net.set_cut(5, 0, false);
+    world.run_ms(TIMEOUT_MS);
+    assert_eq!(owner(&world, 5, 0), Some(3));
+    assert_eq!(world.hosts[5].machine.as_ref().unwrap().table().size(), 3);
+    assert_eq!(complaints(world), Vec::<String>::new());
+}

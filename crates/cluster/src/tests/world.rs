@@ -17,7 +17,8 @@ use crate::id::NodeId;
 use crate::io::{Action, CommandId, Facts, Generation, Input, Moment};
 use crate::machine::Machine;
 use crate::rules::Rule;
-use crate::slots::{SLOTS, Slot, SlotSet};
+use crate::slots::{SLOTS, Slot};
+use crate::testing::OnDisk;
 use crate::view::{Ports, SlotView};
 
 pub(super) use checks::Checks;
@@ -68,7 +69,7 @@ pub(super) struct Host {
     /// The text of nodes.conf that survives a crash.
     pub(super) disk: Option<String>,
     /// The node's own epoch, slots, vote and greatest epoch, as the disk has them.
-    pub(super) on_disk: OnDisk,
+    on_disk: OnDisk,
     /// The writes that the data consists of. Primaries append, replicas copy.
     pub(super) log: Rc<Vec<u32>>,
     /// The log of the last tick, which replicas copy.
@@ -91,16 +92,6 @@ pub(super) struct Host {
     /// True if the workers hang. The bus has ticks, and says nothing.
     pub(super) hangs: bool,
     pub(super) replies: BTreeMap<u64, ClusterReply>,
-}
-
-/// The content of a nodes.conf. Messages may show nothing beyond it.
-#[derive(Clone, Default)]
-pub(super) struct OnDisk {
-    pub(super) config_epoch: u64,
-    pub(super) slots: SlotSet,
-    pub(super) vote: u64,
-    pub(super) current_epoch: u64,
-    pub(super) is_primary: bool,
 }
 
 /// The world.
@@ -363,17 +354,8 @@ impl World {
     }
 
     fn write_disk(&mut self, at: usize, text: String) {
-        let file = NodesFile::parse(&text).unwrap().unwrap();
-        let loaded = file.table();
-        let me = loaded.table.myself();
         let host = &mut self.hosts[at];
-        host.on_disk = OnDisk {
-            config_epoch: me.config_epoch,
-            slots: (*me.slots).clone(),
-            vote: file.last_vote_epoch,
-            current_epoch: file.current_epoch,
-            is_primary: me.is_primary(),
-        };
+        host.on_disk = OnDisk::of(&text).unwrap();
         host.disk = Some(text);
     }
 

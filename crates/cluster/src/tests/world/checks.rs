@@ -15,19 +15,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Host, TIMEOUT_MS, World};
-use crate::id::NodeId;
 use crate::machine::Machine;
-use crate::node::NodeKey;
 use crate::slots::{Slot, SlotSet};
-use crate::wire::{Body, Header, Message};
+use crate::testing::{Observed, cycle, leftovers, picture};
+use crate::wire::Message;
 
 /// The observations so far.
 #[derive(Default)]
 pub(in crate::tests) struct Checks {
-    /// The candidate of each vote, by voter and epoch.
-    votes: BTreeMap<(NodeId, u64), usize>,
-    /// The claims of each epoch.
-    claims: BTreeMap<u64, BTreeMap<NodeId, SlotSet>>,
+    /// All votes and claims.
+    observed: Observed,
     /// The time since which two hosts have served the same slot.
     overlaps: BTreeMap<(usize, usize), u64>,
     /// Violations, as text.
@@ -45,34 +42,9 @@ impl World {
 
     /// Checks S1 to S3 for a message that leaves a host.
     pub(super) fn check_message(&mut self, at: usize, message: &Message) {
-        let Message::Full(header, body) = message else { return };
-        self.check_disk(at, header, body);
-        match body {
-            Body::AuthAck => self.check_vote(header),
-            _ => self.check_claim(header),
-        }
-    }
-
-    fn check_disk(&mut self, at: usize, header: &Header, body: &Body) {
-        let disk = self.hosts[at].on_disk.clone();
-        let epoch = header.current_epoch;
-        match body {
-            Body::AuthAck if disk.vote < epoch => self.violate(format!("S3: host {at} shows an unsaved vote {epoch}")),
-            Body::AuthRequest if disk.current_epoch < epoch => {
-                self.violate(format!("S3: host {at} asks for votes in the unsaved epoch {epoch}"));
-            }
-            Body::Update { node, config_epoch, .. } if *node == header.sender && disk.config_epoch < *config_epoch => {
-                self.violate(format!("S3: host {at} sends an UPDATE with its unsaved epoch {config_epoch}"));
-            }
-            _ => {}
-        }
-        if header.primary.is_some() || header.slots.is_empty() {
-            return;
-        }
-        if !disk.is_primary || header.config_epoch > disk.config_epoch {
-            self.violate(format!("S3: host {at} shows the unsaved epoch {}", header.config_epoch));
-        } else if header.config_epoch == disk.config_epoch && !disk.slots.is_superset(&header.slots) {
-            self.violate(format!("S3: host {at} shows unsaved slots"));
+        let disk = &self.hosts[at].on_disk;
+        for text in self.checks.observed.check(disk, message) {
+            self.violate(format!("{text} by host {at}"));
         }
     }
 
@@ -80,33 +52,10 @@ impl World {
     pub(super) fn check_winner(&mut self, at: usize) {
         let Some(machine) = &self.hosts[at].machine else { return };
         let (epoch, quorum) = (machine.table().myself().config_epoch, self.shards / 2 + 1);
-        let voters = self.checks.votes.keys().filter(|(_, voted)| *voted == epoch).count();
+        let voters = self.checks.observed.voters(epoch);
         if voters < quorum {
             self.violate(format!("S1: host {at} wins epoch {epoch} with {voters} votes of {quorum}"));
         }
-    }
-
-    fn check_vote(&mut self, header: &Header) {
-        let count = self.checks.votes.entry((header.sender, header.current_epoch)).or_default();
-        *count += 1;
-        if *count > 1 {
-            let (voter, epoch) = (header.sender, header.current_epoch);
-            self.violate(format!("S1: {voter} votes twice in epoch {epoch}"));
-        }
-    }
-
-    fn check_claim(&mut self, header: &Header) {
-        if header.primary.is_some() || header.slots.is_empty() || header.config_epoch == 0 {
-            return;
-        }
-        let claims = self.checks.claims.entry(header.config_epoch).or_default();
-        let clash = claims.iter().find(|(id, slots)| **id != header.sender && slots.intersects(&header.slots));
-        if let Some((other, _)) = clash {
-            let text = format!("S2: {} and {other} claim slots in epoch {}", header.sender, header.config_epoch);
-            claims.entry(header.sender).or_default().add(&header.slots);
-            return self.violate(text);
-        }
-        claims.entry(header.sender).or_default().add(&header.slots);
     }
 
     /// Checks S6 for a host after its tick, and that no other host has served one of its slots for long (S2).
@@ -214,49 +163,4 @@ impl World {
         }
         lost
     }
-}
-
-/// A cycle of primaries in a machine's table.
-fn cycle(machine: &Machine) -> Option<String> {
-    let table = machine.table();
-    for start in table.keys() {
-        let mut at: NodeKey = start;
-        for _ in 0..=table.count() {
-            match table[at].primary() {
-                Some(primary) => at = primary,
-                None => break,
-            }
-        }
-        if table[at].primary().is_some() {
-            return Some(format!("{} is in a cycle", table[start].id));
-        }
-    }
-    None
-}
-
-/// A machine's picture of the cluster: each node with its shard, role, epoch and slots.
-fn picture(machine: &Machine) -> BTreeMap<NodeId, String> {
-    let table = machine.table();
-    let line = |key: NodeKey| {
-        let node = &table[key];
-        let primary = node.primary().map(|primary| table[primary].id);
-        let slots = &node.slots;
-        let epoch = table.epoch(key);
-        (node.id, format!("{} {primary:?} epoch {epoch} [{slots}] {}", node.shard, node.has_failed()))
-    };
-    table.keys().map(line).collect()
-}
-
-/// Returns the violations of L3 in a machine: temporary states that have not ended.
-fn leftovers(machine: &Machine) -> Vec<String> {
-    let table = machine.table();
-    let mut found = Vec::new();
-    found.extend(table.keys().filter(|key| table[*key].in_handshake()).map(|_| "a handshake".to_owned()));
-    if machine.handover.is_under_way() {
-        found.push("a manual failover".into());
-    }
-    let links = table.keys().filter(|key| *key != table.me());
-    let unlinked = links.filter(|key| table[*key].outbound.is_none() || table[*key].inbound.is_none());
-    found.extend(unlinked.map(|key| format!("no link with {}", table[key].id)));
-    found
 }
