@@ -51,7 +51,10 @@ pub(crate) struct Rules {
 
 impl Rules {
     /// True if a rule holds.
-    #[cfg_attr(not(any(test, feature = "testing")), expect(clippy::unused_self, reason = "outside tests, all rules hold"))]
+    #[cfg_attr(
+        not(any(test, feature = "testing")),
+        expect(clippy::unused_self, reason = "outside tests, all rules hold")
+    )]
     pub(crate) fn hold(&self, rule: Rule) -> bool {
         #[cfg(any(test, feature = "testing"))]
         return self.without != Some(rule);

@@ -188,6 +188,15 @@ pub fn check_resp3(script: &[(&str, &str)]) {
     bench.check(&mut session, script);
 }
 
+/// Runs a connection's reads on this node's own data, whichever node of the cluster has the slots.
+pub fn run_here(worker: &mut Worker, session: &mut Session, bytes: &[u8]) -> Vec<u8> {
+    let mut out = Output::default();
+    worker.set_replays(true);
+    worker.run(session, bytes.into(), 0, &mut out);
+    worker.set_replays(false);
+    out.slices().collect::<Vec<_>>().concat()
+}
+
 /// Encodes a request.
 #[must_use]
 pub fn request<T: AsRef<[u8]>>(words: &[T]) -> Vec<u8> {

@@ -13,10 +13,12 @@
 pub mod link;
 pub mod log;
 pub mod network;
+pub mod nodes;
 pub mod process;
 pub mod reader;
 pub mod reply;
 pub mod saving;
+pub mod setup;
 pub mod world;
 pub mod writer;
 

@@ -117,6 +117,10 @@ impl SimLink {
         }
         let Some(wire) = self.wire else { return Ok(LinkEvent::None) };
         let (bytes, has_ended) = turn.network.receive(wire, 0, turn.now_us);
+        if !bytes.is_empty() {
+            let stale = turn.engine.settings.replica_serve_stale_data.get();
+            turn.engine.replication.note_link(self.version, stale, |link| link.heard_s = turn.unix_us / 1_000_000);
+        }
         let event = self.take(turn, wire, &bytes)?;
         if has_ended && event == LinkEvent::None {
             return Ok(self.end(turn).unwrap_or(LinkEvent::None));
@@ -140,7 +144,8 @@ impl SimLink {
         let introduction = Introduction {
             hands_over: self.hand_over == HandOver::Asks,
             port: turn.process as u16,
-            version: "8.0.0".into(),
+            version: engine::machine::version::VALKEY_VERSION.to_owned(),
+            node: turn.engine.slots.view().and_then(|view| view.node(view.me).map(|me| me.id.to_string())),
             known: turn.engine.replication.known_part(),
             ..Introduction::default()
         };
@@ -288,7 +293,10 @@ impl SimLink {
     }
 
     fn begin_stream(&mut self, turn: &mut LinkTurn<'_>, wire: WireId, rest: Vec<u8>) -> LinkEvent {
-        self.note(turn, LinkState::Up);
+        let stale = turn.engine.settings.replica_serve_stale_data.get();
+        turn.engine.replication.note_link(self.version, stale, |link| {
+            (link.state, link.ups) = (LinkState::Up, link.ups + 1);
+        });
         let splitter = Splitter::new(turn.engine.keyspace.databases(), runs_by_itself);
         let arrived = ArrivedStream::begin(splitter, rest);
         self.stage = LinkStage::Streams { arrived, acknowledged_us: turn.now_us };

@@ -1,17 +1,39 @@
-//! Runs histories: `penstock-simulator <first seed> <count>`. Reports a failing history with the seed that repeats it.
+//! Runs histories: `penstock-simulator [cluster] <first seed> <count> [<mutation>]`. Reports a failing history with the seed that repeats it.
 
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
+use penstock_simulator::nodes::{self, Mutation, NodesFigures};
 use penstock_simulator::world::{HistoryFigures, run_history};
 
+const USAGE: &str = "usage: penstock-simulator [cluster] <first seed> [<count>] [<mutation>]";
+
 fn main() -> ExitCode {
-    let mut numbers = std::env::args().skip(1).filter_map(|word| word.parse::<u64>().ok());
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let is_cluster = words.first().is_some_and(|word| word == "cluster");
+    let mut numbers = words.iter().filter_map(|word| word.parse::<u64>().ok());
     let (Some(first), count) = (numbers.next(), numbers.next().unwrap_or(1)) else {
-        eprintln!("usage: penstock-simulator <first seed> [<count>]");
+        eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
+    let is_sound = match (is_cluster, words.get(3)) {
+        (false, _) => run_replication(first, count),
+        (true, None) => run_cluster(first, count, Mutation::None),
+        (true, Some(name)) => {
+            let mutation = Mutation::ALL.iter().find(|(known, _)| known == name);
+            let Some((_, mutation)) = mutation else {
+                eprintln!("{USAGE}, one of {:?}", Mutation::ALL.map(|(name, _)| name));
+                return ExitCode::from(2);
+            };
+            run_cluster(first, count, *mutation)
+        }
+    };
+    if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs histories of a primary and its replicas. Returns false if one fails.
+fn run_replication(first: u64, count: u64) -> bool {
     let (mut failed, mut sum) = (0, HistoryFigures::default());
     for seed in first..first.saturating_add(count) {
         match run_history(seed) {
@@ -29,5 +51,26 @@ fn main() -> ExitCode {
     if is_idle {
         eprintln!("the histories have too few operations, comparisons or failovers to prove anything");
     }
-    if failed == 0 && !is_idle { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    failed == 0 && !is_idle
+}
+
+/// Runs histories of clusters. Returns false if one fails.
+fn run_cluster(first: u64, count: u64, mutation: Mutation) -> bool {
+    store::hash::hash_by_slot();
+    let (mut failed, mut sum) = (0, NodesFigures::default());
+    for seed in first..first.saturating_add(count) {
+        match nodes::run_history(seed, mutation) {
+            Ok(figures) => sum.add(&figures),
+            Err(why) => {
+                eprintln!("{why}\n");
+                failed += 1;
+            }
+        }
+    }
+    println!("{count} histories, {failed} failed: {sum:?}");
+    let is_idle = count >= 10 && failed == 0 && (sum.writes < 100 * count || sum.elections < count / 2);
+    if is_idle {
+        eprintln!("the histories have too few writes or elections to prove anything");
+    }
+    failed == 0 && !is_idle
 }

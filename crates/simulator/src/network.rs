@@ -8,6 +8,8 @@ use store::random::Random;
 const WINDOW_BYTES: usize = 32 << 10;
 /// Longest delay of bytes on a link that is not blocked, in microseconds.
 const DELAY_US: usize = 3_000;
+/// Longest additional delay of a late message, in microseconds.
+const LATE_US: usize = 350_000;
 
 /// The number of a link.
 pub type WireId = u64;
@@ -38,8 +40,12 @@ pub struct Network {
     wires: BTreeMap<WireId, Wire>,
     next: WireId,
     random: Random,
-    /// Pairs of processes with blocked links: no bytes arrive, and no link can be opened.
+    /// Blocked ways from one process to another: no bytes arrive, and no link can be opened.
     blocked: BTreeSet<(usize, usize)>,
+    /// One of so many messages is late; 0 if none is.
+    late_odds: usize,
+    /// The processes that bytes are on their way to, with the time of arrival.
+    arrivals: Vec<(u64, usize)>,
     /// New links, with the process that has not accepted them yet.
     opened: Vec<(usize, WireId)>,
 }
@@ -53,32 +59,56 @@ impl Network {
             next: 1,
             random: Random::new(seed),
             blocked: BTreeSet::new(),
+            late_odds: 0,
+            arrivals: Vec::new(),
             opened: Vec::new(),
         }
     }
 
-    fn pair(a: usize, b: usize) -> (usize, usize) {
-        (a.min(b), a.max(b))
-    }
-
     /// Blocks or unblocks the links between two processes.
     pub fn block(&mut self, a: usize, b: usize, is_blocked: bool) {
-        let pair = Network::pair(a, b);
+        self.block_way(a, b, is_blocked);
+        self.block_way(b, a, is_blocked);
+    }
+
+    /// Blocks or unblocks the way from one process to another. Bytes that were sent meanwhile arrive afterwards.
+    pub fn block_way(&mut self, from: usize, to: usize, is_blocked: bool) {
         if is_blocked {
-            self.blocked.insert(pair)
+            self.blocked.insert((from, to))
         } else {
-            self.blocked.remove(&pair)
+            self.blocked.remove(&(from, to))
         };
     }
 
-    fn is_blocked(&self, ends: [Option<usize>; 2]) -> bool {
-        let [Some(a), Some(b)] = ends else { return false };
-        self.blocked.contains(&Network::pair(a, b))
+    /// Unblocks all links.
+    pub fn unblock_all(&mut self) {
+        self.blocked.clear();
+    }
+
+    /// Makes one of `odds` messages late, by some hundred milliseconds.
+    pub fn be_late(&mut self, odds: usize) {
+        self.late_odds = odds;
+    }
+
+    /// Returns true if bytes pass from one process to another.
+    #[must_use]
+    pub fn passes(&self, from: usize, to: usize) -> bool {
+        !self.blocked.contains(&(from, to))
+    }
+
+    /// Returns true if bytes pass from one end to the other. Nothing blocks the links of clients.
+    fn passes_between(&self, from: Option<usize>, to: Option<usize>) -> bool {
+        from.zip(to).is_none_or(|(from, to)| self.passes(from, to))
+    }
+
+    /// Takes the arrivals at processes since the last call, each with its time.
+    pub fn take_arrivals(&mut self) -> Vec<(u64, usize)> {
+        std::mem::take(&mut self.arrivals)
     }
 
     /// Opens a link, unless it is blocked.
     pub fn open(&mut self, ends: [Option<usize>; 2]) -> Option<WireId> {
-        if self.is_blocked(ends) {
+        if !self.passes_between(ends[0], ends[1]) || !self.passes_between(ends[1], ends[0]) {
             return None;
         }
         let wire = self.next;
@@ -102,7 +132,10 @@ impl Network {
 
     /// Sends bytes. They are lost if the link is gone.
     pub fn send(&mut self, wire: WireId, side: Side, bytes: &[u8], now_us: u64) {
-        let delay = 20 + self.random.below(DELAY_US) as u64;
+        let mut delay = 20 + self.random.below(DELAY_US) as u64;
+        if self.late_odds > 0 && self.random.below(self.late_odds) == 0 {
+            delay += self.random.below(LATE_US) as u64;
+        }
         let Some(wire) = self.wires.get_mut(&wire) else { return };
         let flight = &mut wire.flights[side];
         if flight.is_ended || bytes.is_empty() {
@@ -111,12 +144,13 @@ impl Network {
         flight.last_us = flight.last_us.max(now_us + delay);
         flight.bytes += bytes.len();
         flight.pieces.push_back((flight.last_us, bytes.to_vec()));
+        self.arrivals.extend(wire.ends[1 - side].map(|process| (flight.last_us, process)));
     }
 
     /// Receives the bytes that have arrived at this side, or some of them. The flag is true if no more bytes follow.
     pub fn receive(&mut self, id: WireId, side: Side, now_us: u64) -> (Vec<u8>, bool) {
         let Some(wire) = self.wires.get(&id) else { return (Vec::new(), true) };
-        if self.is_blocked(wire.ends) {
+        if !self.passes_between(wire.ends[1 - side], wire.ends[side]) {
             return (Vec::new(), false);
         }
         let splits = self.random.below(8) == 0;

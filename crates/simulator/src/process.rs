@@ -6,17 +6,19 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use config::{Apply, ConfigHost, Loader, Settings};
+use config::{Apply, ConfigHost, Settings};
 use engine::clients::progress::Progress;
 use engine::clients::session::Session;
 use engine::durability::DurabilityTarget;
 use engine::host::{Host, Shutdown};
 use engine::inbox::Message;
 use engine::machine::Machine;
+use engine::migrations::Migration;
 use engine::replication::failover::{FailoverStage, FailoverVerdict};
 use engine::replication::peer::{Ended, Peer, ToSend};
 use engine::replication::replicas::{ReplicaIntroduction, Wanted};
 use engine::replication::serving::{Admitted, Served, Serving, ServingRules};
+use engine::slots::bus::BusRequest;
 use engine::snapshots::{Outcome, Outlet, Piece, Purpose, SnapshotForm};
 use engine::state::Engine;
 use engine::testing::{Bench, request};
@@ -33,40 +35,18 @@ use crate::Wrong;
 use crate::link::{LinkEvent, LinkTurn, SimLink};
 use crate::log::{self, OpenedFiles, SimLog};
 use crate::network::{Network, WireId};
+use crate::reply::{SimReply, parse_reply};
 use crate::saving::{BegunSnapshot, MemorySpool, SimSaving};
+use crate::setup::{Keeps, Setup, settings};
 
 /// Start of the simulation, in microseconds of Unix time.
 const STARTED_US: u64 = 1_700_000_000_000_000;
 /// Interval of the periodic work of the thread that serves replicas, in microseconds.
 const LOOK_US: u64 = 100_000;
+/// A time in which a snapshot's walk ends.
+const WALK_LONG: Duration = Duration::from_secs(3600);
 /// Longest time that a failover may pause a client, in microseconds: longer than the faults of a history.
 const PAUSE_MAX_US: u64 = 8_000_000;
-
-/// The use and the policy of the append-only file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Keeps {
-    /// No append-only file.
-    Nothing,
-    /// The file is synced every second.
-    EverySecond,
-    /// The file is synced before a reply is sent.
-    Always,
-}
-
-/// The configuration of a process, the same after restarts.
-#[derive(Clone, Copy, Debug)]
-pub struct Setup {
-    /// The append-only file.
-    pub keeps: Keeps,
-    /// True to send snapshots to replicas while they are made.
-    pub sends_early: bool,
-    /// Number of replicas that must have a write before its reply is sent.
-    pub durability_replicas: u64,
-    /// Number of workers. They take turns one after the other.
-    pub workers: usize,
-    /// A sync completes in one of this many steps of the log.
-    pub sync_odds: usize,
-}
 
 /// Requests of the engine to the server's threads.
 #[derive(Default)]
@@ -74,6 +54,8 @@ struct HostState {
     opened: Option<OpenedFiles>,
     log: Option<SimLog>,
     begun: VecDeque<BegunSnapshot>,
+    requests: VecDeque<BusRequest>,
+    migrations: VecDeque<Box<Migration>>,
 }
 
 #[derive(Default)]
@@ -116,6 +98,16 @@ impl Host for SimHost {
         Ok(())
     }
 
+    fn migrate(&self, migration: Box<Migration>) -> Result<(), (Box<Migration>, String)> {
+        self.mailbox.state().migrations.push_back(migration);
+        Ok(())
+    }
+
+    fn cluster(&self, request: BusRequest) -> Result<(), String> {
+        self.mailbox.state().requests.push_back(request);
+        Ok(())
+    }
+
     fn save(
         &self,
         purpose: Purpose,
@@ -127,7 +119,9 @@ impl Host for SimHost {
         if purpose == Purpose::Base && state.log.is_none() {
             return Err("there is no append-only file to be rewritten".into());
         }
-        state.begun.push_back(BegunSnapshot { purpose, outlet, pieces });
+        // Before the log reaches the cut, and begins another increment.
+        let last = state.log.as_ref().and_then(|log| log.files.manifest().last_increment()).map(|part| part.sequence);
+        state.begun.push_back(BegunSnapshot { purpose, outlet, pieces, last: last.unwrap_or_default() });
         Ok(())
     }
 }
@@ -141,6 +135,8 @@ struct ServerEnd {
     /// Replies that wait for durability, with the position that must be durable.
     unsettled: VecDeque<(Position, Vec<u8>)>,
     is_parked: bool,
+    /// The time at which the last bytes of the client arrived.
+    began_us: u64,
     /// The time since when a pause blocks the connection.
     paused_us: Option<u64>,
     deadline_us: Option<u64>,
@@ -214,33 +210,6 @@ pub struct SimProcess {
     admin: Session,
 }
 
-fn settings(setup: Setup) -> Result<Settings, Wrong> {
-    let settings = Settings::new();
-    let mut loader = Loader::new(&settings);
-    let (appendonly, appendfsync) = match setup.keeps {
-        Keeps::Nothing => ("no", "everysec"),
-        Keeps::EverySecond => ("yes", "everysec"),
-        Keeps::Always => ("yes", "always"),
-    };
-    let replicas = setup.durability_replicas.to_string();
-    for (name, value) in [
-        ("databases", "2"),
-        ("durability-replicas", &*replicas),
-        ("durability-timeout", "0"),
-        ("enable-debug-command", "yes"),
-        ("rdbchecksum", "no"),
-        ("save", ""),
-        ("appendonly", appendonly),
-        ("appendfsync", appendfsync),
-        ("repl-diskless-sync", if setup.sends_early { "yes" } else { "no" }),
-        ("repl-ping-replica-period", "1"),
-        ("repl-timeout", "3"),
-    ] {
-        loader.directive(&[name.into(), value.into()])?;
-    }
-    Ok(settings)
-}
-
 /// Runs the input of a connection. Returns the number of bytes taken, the replies, and the outcome.
 fn run_all(worker: &mut Worker, session: &mut Session, input: &[u8]) -> (usize, Vec<u8>, Progress) {
     let (mut out, mut at) = (Output::default(), 0);
@@ -271,7 +240,7 @@ impl SimProcess {
         let host = SimHost { mailbox: mailbox.clone(), replication_id: HistoryId::new(name).to_string() };
         let unix_us = STARTED_US + around.now_us;
         let (seed, seeds) = (around.random.next(), [around.random.next()]);
-        let mut bench = Bench::with_host(settings(setup)?, setup.workers, Box::new(host), unix_us, seed);
+        let mut bench = Bench::with_host(settings(number, setup)?, setup.workers, Box::new(host), unix_us, seed);
         bench.never_yield();
         let engine: &'static Engine = bench.worker.engine;
         let _ = mailbox.engine.set(engine);
@@ -334,7 +303,48 @@ impl SimProcess {
         self.link.is_up()
     }
 
-    fn unix_us(&self, now_us: u64) -> u64 {
+    /// Takes the commands for the bus since the last call.
+    pub fn take_requests(&mut self) -> VecDeque<BusRequest> {
+        std::mem::take(&mut self.mailbox.state().requests)
+    }
+
+    /// Takes the migrations of keys that have begun since the last call.
+    pub fn take_migrations(&mut self) -> VecDeque<Box<Migration>> {
+        std::mem::take(&mut self.mailbox.state().migrations)
+    }
+
+    /// Deletes the keys of lost slots, as the first worker does. Returns true if there are more.
+    pub fn drop_slots(&mut self, now_us: u64) -> bool {
+        let unix_us = self.unix_us(now_us);
+        let Some(worker) = self.workers.first_mut() else { return false };
+        worker.begin_turn(unix_us);
+        let has_more = worker.drop_slots();
+        // The deletions wait for no client's reply.
+        let _ = worker.take_durable_after();
+        worker.end_turn();
+        has_more
+    }
+
+    /// The time at which the last bytes on a client's connection arrived.
+    #[must_use]
+    pub fn began_us(&self, wire: WireId) -> Option<u64> {
+        self.ends.get(&wire).map(|end| end.began_us)
+    }
+
+    /// Returns the list of a key as it is in this process, whichever node has its slot. Empty while the data are being loaded.
+    pub fn list(&mut self, key: &str, now_us: u64) -> Vec<String> {
+        let unix_us = self.unix_us(now_us);
+        let Some(worker) = self.workers.first_mut() else { return Vec::new() };
+        worker.begin_turn(unix_us);
+        let bytes = engine::testing::run_here(worker, &mut self.admin, &request(&["LRANGE", key, "0", "-1"]));
+        worker.end_turn();
+        let reply = parse_reply(&bytes).map(|(reply, _)| reply);
+        reply.iter().flat_map(SimReply::items).map(|item| item.text().to_owned()).collect()
+    }
+
+    /// Returns the process's clock, in microseconds of Unix time.
+    #[must_use]
+    pub fn unix_us(&self, now_us: u64) -> u64 {
         (STARTED_US + now_us).saturating_add_signed(self.clock_skew_us)
     }
 
@@ -367,6 +377,7 @@ impl SimProcess {
             input: Vec::new(),
             unsettled: VecDeque::new(),
             is_parked: false,
+            began_us: now_us,
             paused_us: None,
             deadline_us: None,
             is_closing: false,
@@ -436,8 +447,13 @@ impl SimProcess {
         let worker = &mut self.workers[thread];
         worker.serve_late();
         worker.look_for_expired(Duration::from_secs(3600));
+        worker.end_migrations();
+        worker.answer_late_for_bus();
+        worker.continue_slot_changes();
         worker.begin_wanted_snapshot();
-        worker.walk_snapshot(Duration::ZERO);
+        // A node of a cluster has a shard for each slot, nearly all of them empty.
+        let is_long = self.setup.node.is_some() && around.random.below(4) == 0;
+        worker.walk_snapshot(if is_long { WALK_LONG } else { Duration::ZERO });
         let now_ms = worker.clock.now_ms;
         self.engine.pause.end_if_due(now_ms);
         if !self.engine.is_held_up() {
@@ -486,6 +502,9 @@ impl SimProcess {
     fn read(&mut self, wire: WireId, around: &mut Surroundings<'_>) {
         let (bytes, has_ended) = around.network.receive(wire, 1, around.now_us);
         let Some(end) = self.ends.get_mut(&wire) else { return };
+        if !bytes.is_empty() {
+            end.began_us = around.now_us;
+        }
         end.input.extend_from_slice(&bytes);
         if has_ended && bytes.is_empty() {
             return self.close(wire, around);
@@ -562,18 +581,24 @@ impl SimProcess {
                 Message::Acknowledged => self.answer_acknowledged(thread, around),
                 Message::Look => self.run_paused(thread, around),
                 Message::Lanes => self.workers[thread].apply_lanes(),
+                Message::Migrated => self.workers[thread].end_migrations(),
+                Message::ClusterAnswered { client, wait, reply } => {
+                    self.workers[thread].answer_for_bus(client, wait, reply);
+                }
                 _ => {}
             }
         }
     }
 
     fn answer_acknowledged(&mut self, thread: usize, around: &mut Surroundings<'_>) {
+        self.workers[thread].continue_slot_changes();
         let worker = &self.workers[thread];
         for wire in self.wires_of(thread, |end| end.is_parked && worker.has_acknowledged(&end.session)) {
             self.end_wait(wire, around);
         }
         let worker = &self.workers[thread];
-        let is_awaited = !self.wires_of(thread, |end| worker.awaits_acknowledgement(&end.session)).is_empty();
+        let is_awaited = worker.awaits_slot_changes()
+            || !self.wires_of(thread, |end| worker.awaits_acknowledgement(&end.session)).is_empty();
         self.engine.replication.replicas.note_awaited(thread, is_awaited);
     }
 
@@ -615,7 +640,7 @@ impl SimProcess {
             && let Some(begun) = state.begun.pop_front()
         {
             let mark: [u8; MARK_BYTES] = std::array::from_fn(|_| b'a' + (around.random.next() % 26) as u8);
-            let (saving, spool) = SimSaving::begin(self.engine, begun, &self.disk, state.log.as_ref(), mark);
+            let (saving, spool) = SimSaving::begin(self.engine, begun, &self.disk, mark);
             self.saving = Some(saving);
             self.spools.extend(spool);
         }

@@ -69,6 +69,8 @@ pub struct BegunSnapshot {
     pub outlet: Arc<Outlet>,
     /// The receiver of its pieces.
     pub pieces: Receiver<Piece>,
+    /// The last increment of the append-only file at the cut.
+    pub last: u64,
 }
 
 enum Target {
@@ -97,7 +99,6 @@ impl SimSaving {
         engine: &Engine,
         begun: BegunSnapshot,
         disk: &FakeDisk,
-        log: Option<&SimLog>,
         mark: [u8; MARK_BYTES],
     ) -> (SimSaving, Option<Arc<MemorySpool>>) {
         let records = PartialRecords::new(disk.clone(), "temp".into());
@@ -106,7 +107,7 @@ impl SimSaving {
             let spool = Arc::new(MemorySpool { cut, mark, bytes: Mutex::default(), end: AtomicU8::new(0) });
             (Target::Replicas(spool.clone()), Some(spool))
         } else {
-            let last = log.and_then(|log| log.files.manifest().last_increment()).map_or(0, |part| part.sequence);
+            let last = begun.last;
             engine.durability.note_rewrite(true);
             let file = SnapshotFile::begin(disk.clone(), "temp-base".into()).ok();
             (Target::Base { file, last }, None)

@@ -25,8 +25,9 @@ use store::random::Random;
 use crate::Wrong;
 use crate::link::LinkEvent;
 use crate::network::Network;
-use crate::process::{Keeps, ProcessPart, Setup, SimProcess, Surroundings};
+use crate::process::{ProcessPart, SimProcess, Surroundings};
 use crate::reader::ReaderClient;
+use crate::setup::{ADDRESS, Keeps, Setup};
 use crate::writer::{ClientTurn, WriterClient};
 
 /// Number of processes.
@@ -38,8 +39,6 @@ const READERS: usize = 2;
 const TROUBLE_US: u64 = 900_000;
 /// Longest time for all processes to converge afterwards, in microseconds of simulated time.
 const PEACE_US: u64 = 30_000_000;
-/// The address of all processes. Their ports differ.
-const ADDRESS: &str = "10.0.0.1";
 /// Longest time that a reply may be on its way to a client, or unread there, in microseconds.
 const REFUSED_US: u64 = 50_000;
 /// Number of events in the report of a failure.
@@ -205,8 +204,14 @@ impl World {
             let keeps = [Keeps::Nothing, Keeps::EverySecond, Keeps::Always, Keeps::Always][world.random.below(4)];
             let (workers, sync_odds) =
                 (1 + usize::from(world.random.below(16) == 0), [2, 3, 12][world.random.below(3)]);
-            let setup =
-                Setup { keeps, sends_early: world.random.below(3) > 0, durability_replicas, workers, sync_odds };
+            let setup = Setup {
+                keeps,
+                sends_early: world.random.below(3) > 0,
+                durability_replicas,
+                workers,
+                sync_odds,
+                node: None,
+            };
             let disk = Some(FakeDisk::new(world.random.next()));
             let is_complete = number == 0;
             world.seats.push(Seat {

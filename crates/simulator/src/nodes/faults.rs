@@ -1,0 +1,247 @@
+//! The faults of a world of nodes, and the jobs of its operator.
+
+use super::operator::Move;
+use super::world::{Actor, NodesWorld, PROCESSES, TIMEOUT_US};
+
+/// Longest duration of a fault, in microseconds.
+const FAULT_US: usize = 3_000_000;
+/// Longest jump of a clock, in microseconds.
+const JUMP_US: i64 = 10_000_000;
+
+impl NodesWorld {
+    /// Causes a fault.
+    pub(super) fn make_trouble(&mut self) {
+        if self.is_peaceful {
+            return;
+        }
+        self.later(900_000, Actor::Nemesis);
+        let at = self.random.below(PROCESSES);
+        match self.random.below(14) {
+            0 | 1 => self.kill_for_a_while(at),
+            2 | 3 => {
+                if let Some(primary) = self.any_primary() {
+                    self.kill_for_a_while(primary);
+                }
+            }
+            4 => self.cut_off(at, true),
+            5 => self.cut_off(at, false),
+            6 => self.split(),
+            7 => self.change_faults(at, "is stopped", |faults| faults.is_stopped = true),
+            8 => self.change_faults(at, "hangs", |faults| faults.hangs = true),
+            9 => self.change_faults(at, "has a disk that hangs", |faults| faults.disk_hangs = true),
+            10 => self.spoil_disk(at),
+            11 => self.jump(at),
+            12 => self.cut_links(),
+            _ => {
+                self.tell("the operator's program is killed".into());
+                self.operator.be_killed(&mut self.network);
+            }
+        }
+    }
+
+    /// A process that serves slots.
+    fn any_primary(&mut self) -> Option<usize> {
+        let primaries: Vec<usize> =
+            (0..PROCESSES).filter(|at| self.seats[*at].node.as_ref().is_some_and(|node| node.serves())).collect();
+        primaries.get(self.random.below(primaries.len().max(1))).copied()
+    }
+
+    fn kill_for_a_while(&mut self, at: usize) {
+        let with_power = self.random.below(2) == 0;
+        self.kill(at, with_power);
+        self.later(FAULT_US, Actor::Restart(at));
+    }
+
+    fn mend_later(&mut self, at: usize) {
+        self.later(FAULT_US, Actor::Mend(at));
+    }
+
+    fn cut_off(&mut self, at: usize, both_ways: bool) {
+        for other in (0..PROCESSES).filter(|other| *other != at) {
+            self.block_way(at, other);
+            if both_ways {
+                self.block_way(other, at);
+            }
+        }
+        let all = 1 << at | if both_ways { 0 } else { u64::MAX };
+        self.note_faults(all);
+        self.tell(format!("process {at} is cut off{}", if both_ways { "" } else { " one way" }));
+        self.mend_later(at);
+    }
+
+    fn split(&mut self) {
+        let sides = self.random.next();
+        for from in 0..PROCESSES {
+            for to in (0..PROCESSES).filter(|to| sides >> from & 1 != sides >> *to & 1) {
+                self.block_way(from, to);
+            }
+        }
+        self.note_faults(u64::MAX);
+        self.tell(format!("the network is split: {:09b}", sides & 0x1ff));
+        self.later(FAULT_US, Actor::Unblock);
+    }
+
+    fn block_way(&mut self, from: usize, to: usize) {
+        self.network.block_way(from, to, true);
+        self.bus_network.block_way(from, to, true);
+    }
+
+    fn note_faults(&mut self, members: u64) {
+        for at in (0..PROCESSES).filter(|at| members >> at & 1 == 1) {
+            self.promises.note_fault(at, self.now_us, true);
+        }
+    }
+
+    fn change_faults(&mut self, at: usize, what: &str, change: impl FnOnce(&mut super::node::NodeFaults)) {
+        let Some(node) = &mut self.seats[at].node else { return };
+        change(&mut node.faults);
+        self.promises.note_fault(at, self.now_us, true);
+        self.tell(format!("process {at} {what}"));
+        self.mend_later(at);
+    }
+
+    fn spoil_disk(&mut self, at: usize) {
+        let (after, count) = (self.random.below(20) as u64, 1 + self.random.below(30) as u64);
+        let Some(node) = &self.seats[at].node else { return };
+        node.process.spoil_disk(after, count);
+        self.promises.note_fault(at, self.now_us, true);
+        self.tell(format!("the disk of process {at} fails {count} times"));
+        self.mend_later(at);
+    }
+
+    fn jump(&mut self, at: usize) {
+        let jump_us = self.random.below(2 * JUMP_US as usize) as i64 - JUMP_US;
+        let Some(node) = &mut self.seats[at].node else { return };
+        node.process.clock_skew_us += jump_us;
+        self.tell(format!("the clock of process {at} jumps by {jump_us} us"));
+    }
+
+    fn cut_links(&mut self) {
+        let network = if self.random.below(2) == 0 { &mut self.network } else { &mut self.bus_network };
+        if let Some(wire) = network.any() {
+            network.cut(wire);
+            self.note_faults(u64::MAX);
+            (0..PROCESSES).for_each(|at| self.promises.end_faults(at, self.now_us));
+            self.tell(format!("link {wire} is cut"));
+        }
+    }
+
+    /// Ends the faults of a process.
+    pub(super) fn mend(&mut self, at: usize) {
+        for other in 0..PROCESSES {
+            for (from, to) in [(at, other), (other, at)] {
+                self.network.block_way(from, to, false);
+                self.bus_network.block_way(from, to, false);
+            }
+        }
+        if let Some(node) = &mut self.seats[at].node {
+            node.faults = super::node::NodeFaults::default();
+            node.process.spoil_disk(0, 0);
+        }
+        self.promises.end_faults(at, self.now_us);
+        self.wake_all();
+    }
+
+    /// Ends all faults of the network.
+    pub(super) fn unblock(&mut self) {
+        self.network.unblock_all();
+        self.bus_network.unblock_all();
+        self.tell("the network is whole again".into());
+        for at in (0..PROCESSES).filter(|at| self.seats[*at].is_well()).collect::<Vec<_>>() {
+            self.promises.end_faults(at, self.now_us);
+        }
+        self.wake_all();
+    }
+
+    /// Begins another job of the operator, or goes on with the present one.
+    pub(super) fn step_operator(&mut self) {
+        self.later(8_000, Actor::Operator);
+        if let Some(ended) = self.operator.step(&mut self.network, self.now_us) {
+            self.tell(ended);
+        }
+        if !self.operator.is_idle() {
+            return;
+        }
+        if self.is_peaceful {
+            return self.repair();
+        }
+        if self.random.below(60) == 0 {
+            self.begin_job();
+        }
+    }
+
+    fn begin_job(&mut self) {
+        let at = self.random.below(PROCESSES);
+        match self.random.below(5) {
+            0 => {
+                let mode = self.random.below(6);
+                let words: &[&str] = match mode {
+                    0 => &["CLUSTER", "FAILOVER", "FORCE"],
+                    1 => &["CLUSTER", "FAILOVER", "TAKEOVER"],
+                    _ => &["CLUSTER", "FAILOVER"],
+                };
+                let has_data = self.seats[at].node.as_ref().is_some_and(|node| node.process.is_up());
+                // A replica that is forced to take over without its primary's data loses them.
+                if mode > 1 || has_data {
+                    if mode < 2 {
+                        self.note_faults(u64::MAX);
+                        (0..PROCESSES).for_each(|at| self.promises.end_faults(at, self.now_us));
+                    }
+                    self.operator.give(format!("process {at}: {}", words.join(" ")), 0, &[(at, words)]);
+                }
+            }
+            1 => self.hand_over(),
+            _ => {
+                let key = self.random.below(self.keys.len());
+                self.move_slot(usize::from(store::hash::slot_of(self.keys[key].as_bytes())), at);
+            }
+        }
+    }
+
+    /// Hands a slot without keys over by DELSLOTS and ADDSLOTS.
+    fn hand_over(&mut self) {
+        let slot = self.random.below(store::hash::SLOTS);
+        let (Some(from), Some(to)) = (self.owner(slot), self.any_primary()) else { return };
+        let is_used = self.keys.iter().any(|key| usize::from(store::hash::slot_of(key.as_bytes())) == slot);
+        // A slot that changes hands without a new epoch could be claimed twice in the epoch of a collision.
+        if from == to || is_used || self.collides {
+            return;
+        }
+        let text = slot.to_string();
+        let [remove, add] = ["DELSLOTS", "ADDSLOTS"].map(|change| ["CLUSTER", change, &text]);
+        let commands: [(usize, &[&str]); 3] = [(from, &remove), (to, &remove), (to, &add)];
+        self.operator.give(format!("slot {slot} goes from {from} to {to}"), 0, &commands);
+    }
+
+    fn move_slot(&mut self, slot: usize, to: usize) {
+        let Some(from) = self.owner(slot).filter(|from| *from != to) else { return };
+        let Some(target) = self.seats[to].node.as_ref().filter(|node| node.serves()) else { return };
+        let id = |node: &super::node::SimNode| node.bus.machine().table().myself().id.to_string();
+        let Some(source) = &self.seats[from].node else { return };
+        let ids = [id(source), id(target)];
+        self.tell(format!("slot {slot} begins to move from {from} to {to}"));
+        self.operator.move_slot(Move { slot, from, to, ids, source_first: self.mutation.moves_source_first() });
+    }
+
+    /// Repairs what a killed program has left: goes on with moves, and adds slots that nobody has.
+    fn repair(&mut self) {
+        if self.now_us % TIMEOUT_US > TIMEOUT_US / 10 {
+            return;
+        }
+        if let Some((slot, at, is_import)) = self.open_slot() {
+            let to = if is_import { Some(at) } else { self.target_of(slot, at) };
+            match to.zip(self.owner(slot)) {
+                Some((to, from)) if from != to => self.move_slot(slot, to),
+                _ => {
+                    let text = slot.to_string();
+                    let stable: &[&str] = &["CLUSTER", "SETSLOT", &text, "STABLE"];
+                    self.operator.give(format!("slot {slot} is stable at {at}"), 0, &[(at, stable)]);
+                }
+            }
+        } else if let (Some(slot), Some(at)) = (self.unowned_slot(), self.any_primary()) {
+            let text = slot.to_string();
+            let [remove, add] = ["DELSLOTS", "ADDSLOTS"].map(|change| ["CLUSTER", change, &text]);
+            self.operator.give(format!("slot {slot} is added to {at}"), 1, &[(at, &remove), (at, &add)]);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The end of a history: all faults are over, all nodes agree, and all promises are kept.
+
+use cluster::testing::{leftovers, picture};
+use cluster::{Machine, Slot, SlotSet};
+
+use super::node::SimNode;
+use super::world::{Actor, NodesWorld, PROCESSES, TIMEOUT_US};
+use crate::Wrong;
+
+/// Interval between looks, in microseconds.
+const LOOK_US: usize = 200_000;
+/// The time for which all nodes agree before the data are compared, in microseconds.
+const REST_US: u64 = TIMEOUT_US / 2;
+
+impl NodesWorld {
+    /// Ends all faults.
+    pub(super) fn make_peace(&mut self) -> Result<(), Wrong> {
+        self.is_peaceful = true;
+        self.tell("peace".into());
+        for number in 0..PROCESSES {
+            self.restart(number)?;
+            self.mend(number);
+        }
+        self.unblock();
+        Ok(())
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = (usize, &SimNode)> {
+        self.seats.iter().enumerate().filter_map(|(at, seat)| Some((at, seat.node.as_ref()?)))
+    }
+
+    fn machines(&self) -> impl Iterator<Item = (usize, &Machine)> {
+        self.nodes().map(|(at, node)| (at, node.bus.machine()))
+    }
+
+    /// An open slot of a primary, and true if the primary imports it.
+    pub(super) fn open_slot(&self) -> Option<(usize, usize, bool)> {
+        self.nodes().find_map(|(at, node)| {
+            let view = node.view.as_ref().filter(|view| view.is_primary())?;
+            let (slot, open) = view.open_slots().iter().next()?;
+            Some((slot.index(), at, matches!(open, cluster::view::Open::Importing { .. })))
+        })
+    }
+
+    /// The process to which a process's slot is migrating, if it is a primary.
+    pub(super) fn target_of(&self, slot: usize, at: usize) -> Option<usize> {
+        let view = self.seats[at].node.as_ref()?.view.as_ref()?;
+        let cluster::view::Open::Migrating { to } = view.open(Slot::new(slot as u64)?)? else { return None };
+        let id = view.node(to)?.id;
+        self.machines().find(|(_, machine)| machine.table().myself().id == id).map(|(at, _)| at)
+    }
+
+    /// A slot that no process serves.
+    pub(super) fn unowned_slot(&self) -> Option<usize> {
+        let mut slots = SlotSet::FULL;
+        for (_, node) in self.nodes() {
+            if let Some(view) = node.view.as_ref().filter(|view| view.is_primary()) {
+                Slot::all().filter(|slot| view.owner(*slot) == Some(view.me)).for_each(|slot| _ = slots.remove(slot));
+            }
+        }
+        slots.iter().next().map(Slot::index)
+    }
+
+    /// Returns everything in which the nodes do not agree, or that has not ended: L1 to L3.
+    pub(super) fn disagreements(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut machines = self.machines();
+        let Some((first, expected)) = machines.next().map(|(at, machine)| (at, picture(machine))) else { return found };
+        for (at, machine) in machines {
+            let seen = picture(machine);
+            if seen != expected {
+                found.push(format!("L1: processes {first} and {at} differ: {expected:#?} {seen:#?}"));
+            }
+        }
+        for (at, machine) in self.machines() {
+            found.extend(leftovers(machine).into_iter().map(|text| format!("L3: process {at}: {text}")));
+        }
+        let voting = self.machines().map(|(_, machine)| machine.table().myself()).filter(|me| me.is_voting());
+        let mut epochs: Vec<u64> = voting.map(|me| me.config_epoch).collect();
+        let count = epochs.len();
+        epochs.sort_unstable();
+        epochs.dedup();
+        if epochs.len() < count {
+            found.push(format!("L1: epochs collide: {epochs:?}"));
+        }
+        found.extend(self.unowned_slot().map(|slot| format!("L2: nobody has slot {slot}")));
+        found.extend(self.open_slot().map(|(slot, at, _)| format!("L3: slot {slot} is open at {at}")));
+        for (at, node) in self.nodes() {
+            let is_replica = node.view.as_ref().is_some_and(|view| !view.is_primary());
+            let serves = node.serves() || node.view.as_ref().is_some_and(|view| view.is_up());
+            if !serves {
+                found.push(format!("L2: process {at} does not serve"));
+            }
+            if is_replica && !node.process.is_up() {
+                found.push(format!("L2: the link of process {at} is down"));
+            }
+        }
+        found
+    }
+
+    /// Notes whether all nodes agree.
+    pub(super) fn look(&mut self) {
+        self.later(LOOK_US, Actor::Look);
+        let is_done = self.is_peaceful
+            && self.operator.is_idle()
+            && self.clients.iter().all(super::client::ClusterClient::is_idle)
+            && self.disagreements().is_empty();
+        match is_done {
+            true => _ = self.agrees_since_us.get_or_insert(self.now_us),
+            false => self.agrees_since_us = None,
+        }
+    }
+
+    /// Returns true once the history is over. Compares the data then.
+    pub(super) fn is_over(&mut self) -> Result<bool, Wrong> {
+        let is_over = self.agrees_since_us.is_some_and(|since_us| self.now_us > since_us + REST_US);
+        if is_over {
+            (0..self.keys.len()).try_for_each(|key| self.check_key(key))?;
+        }
+        Ok(is_over)
+    }
+
+    fn check_key(&mut self, key: usize) -> Result<(), Wrong> {
+        let slot = usize::from(store::hash::slot_of(self.keys[key].as_bytes()));
+        let owner = self.owner(slot).ok_or(format!("L2: nobody has list {key}"))?;
+        let (found, members) = (self.list(owner, key), self.members(owner));
+        let lost = self.promises.check_list(key, &found, self.lineage(owner), members)?;
+        if lost > 0 {
+            self.tell(format!("list {key} lacks {lost} acknowledged writes in the end"));
+        }
+        self.promises.check_content(key, &found)?;
+        for other in 0..PROCESSES {
+            let other_list = self.list(other, key);
+            let is_member = members >> other & 1 == 1;
+            if is_member && other_list != found || !is_member && !other_list.is_empty() {
+                return Err(format!(
+                    "process {other} has {other_list:?} in list {key}, its owner {owner} has {found:?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,72 @@
+//! Histories of clusters of whole nodes keep all promises, and break one if a rule is left out.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::env;
+use std::process::Command;
+
+/// Number of seeds in an ordinary run.
+const SEEDS: u64 = 300;
+/// Number of seeds for each process: an engine is never freed, and each seed takes some ten megabytes.
+const SEEDS_AT_ONCE: u64 = 10;
+/// Number of processes that run at the same time.
+const PROCESSES: u64 = 2;
+/// Most seeds for a mutation.
+const MUTATED_SEEDS: u64 = 100;
+
+/// Runs seeds in a process of its own. Returns its output if a history has failed.
+fn run(first: u64, count: u64, mutation: Option<&str>) -> Option<String> {
+    let program = env!("CARGO_BIN_EXE_penstock-simulator");
+    let numbers = [first, count].map(|number| number.to_string());
+    let output = Command::new(program).arg("cluster").args(numbers).args(mutation).output().unwrap();
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    (!output.status.success()).then_some(text)
+}
+
+/// Runs the seed in `SIMULATE_SEED`, or the first ones.
+#[test]
+fn clusters_keep_all_promises() {
+    if let Ok(seed) = env::var("SIMULATE_SEED") {
+        assert_eq!(run(seed.parse().unwrap(), 1, None), None);
+        return;
+    }
+    let chunks = |of: u64| (0..SEEDS / SEEDS_AT_ONCE).filter(move |chunk| chunk % PROCESSES == of);
+    std::thread::scope(|scope| {
+        let threads = (0..PROCESSES).map(|of| {
+            scope.spawn(move || {
+                let run = |chunk| run(chunk * SEEDS_AT_ONCE, SEEDS_AT_ONCE, None);
+                chunks(of).filter_map(run).collect::<Vec<_>>()
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        let failed: Vec<String> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+        assert!(failed.is_empty(), "{}", failed.concat());
+    });
+}
+
+/// Looks for the first seed that finds a mutation. The failure must name this promise.
+fn is_found(mutation: &str, promise: &str) {
+    let found = (0..MUTATED_SEEDS).find_map(|seed| run(seed, 1, Some(mutation)));
+    let text = found.unwrap_or_else(|| panic!("nothing is wrong with {mutation}"));
+    assert!(text.contains(promise), "{mutation}: {text}");
+}
+
+#[test]
+fn a_message_before_its_save_is_found() {
+    is_found("save-before-send", ": S3: ");
+}
+
+#[test]
+fn epochs_that_collide_are_found() {
+    is_found("epoch-collision", "L1: ");
+}
+
+#[test]
+fn stale_headers_are_found() {
+    is_found("stale-headers", ": ");
+}
+
+#[test]
+fn a_slot_that_nobody_may_claim_is_found() {
+    is_found("unclaimed-slots", ": ");
+}
