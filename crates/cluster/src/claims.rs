@@ -140,7 +140,8 @@ impl Machine {
         }
         let same_shard = self.table.same_shard(sender, primary);
         if self.table[sender].is_primary() {
-            if same_shard && primary != self.me() && !self.table[primary].is_primary() {
+            let is_news = !self.table[primary].is_primary() || header.config_epoch > self.table[primary].config_epoch;
+            if same_shard && primary != self.me() && is_news {
                 self.table.promote(primary);
                 self.take_epoch(primary, header.config_epoch);
                 // Slots of a replica would not count for the majority until the primary's own header arrives.
@@ -155,6 +156,11 @@ impl Machine {
         let text = format!("Node {} is now a replica of node {}", self.name(sender), self.name(primary));
         self.log(Level::Notice, text);
         self.table.demote(sender, Some(primary));
+        if self.table[primary].is_primary() {
+            // The primary has claimed its slots in this epoch. A slot that it does not know was given up, and anybody may claim it: a
+            // replica's epoch would outlive the claim.
+            self.unbind_all(sender);
+        }
         self.changed();
         self.follow_primary_of_primary();
     }

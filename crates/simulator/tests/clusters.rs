@@ -6,7 +6,7 @@ use std::env;
 use std::process::Command;
 
 /// Number of seeds in an ordinary run.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 160;
 /// Number of seeds for each process: an engine is never freed, and each seed takes some ten megabytes.
 const SEEDS_AT_ONCE: u64 = 10;
 /// Number of processes that run at the same time.
@@ -57,16 +57,6 @@ fn a_message_before_its_save_is_found() {
 }
 
 #[test]
-fn epochs_that_collide_are_found() {
-    is_found("epoch-collision", "L1: ");
-}
-
-#[test]
-fn stale_headers_are_found() {
-    is_found("stale-headers", ": ");
-}
-
-#[test]
 fn a_slot_that_nobody_may_claim_is_found() {
-    is_found("unclaimed-slots", ": ");
+    is_found("unclaimed-slots", "L1: ");
 }

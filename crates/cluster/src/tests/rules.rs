@@ -469,3 +469,24 @@ fn a_winner_that_its_replica_names_has_slots() {
     assert_eq!(world.hosts[5].machine.as_ref().unwrap().table().size(), 3);
     assert_eq!(complaints(world), Vec::<String>::new());
 }
+
+/// A primary gives a slot up, and fails before its replica hears of it. It comes back as a replica, and any primary may claim the slot,
+/// whatever its epoch.
+#[test]
+fn a_replica_has_no_slots() {
+    let mut world = World::cluster(6, 3, 1, None);
+    let number = 16383;
+    (0..6).filter(|host| *host != 2).for_each(|host| world.net.set_cut(host, 2, true));
+    world.command(0, ClusterCommand::DelSlots(vec![slot(number)]));
+    world.command(2, ClusterCommand::DelSlots(vec![slot(number)]));
+    world.crash(2);
+    world.run_ms(5 * TIMEOUT_MS);
+    world.mend();
+    world.run_ms(5 * TIMEOUT_MS);
+    assert!(world.is_primary(5) && !world.is_primary(2));
+    for host in 0..6 {
+        let table = world.hosts[host].machine.as_ref().unwrap().table();
+        let replicas = table.keys().filter(|key| !table[*key].is_primary());
+        assert!(replicas.into_iter().all(|key| table[key].slot_count == 0), "host {host}");
+    }
+}

@@ -27,6 +27,9 @@ use net::{Event, Net};
 /// The node timeout of the world.
 pub(super) const TIMEOUT_MS: u64 = 2000;
 
+/// The duration of a save on a slow disk.
+const SLOW_SAVE_MS: u64 = 5000;
+
 /// The Unix time at which the world begins.
 const UNIX_START_MS: u64 = 1_700_000_000_000;
 
@@ -368,7 +371,7 @@ impl World {
                 self.send(at, link, &message);
             }
             Action::Save { generation, text } => {
-                let delay_ms = if self.hosts[at].slow_disk { 5000 } else { 1 + self.dice.below(20) };
+                let delay_ms = if self.hosts[at].slow_disk { SLOW_SAVE_MS } else { 1 + self.dice.below(20) };
                 let life = self.hosts[at].life;
                 let due = self.now_ms + delay_ms;
                 self.schedule(due, Event::Saved { at, life, generation: generation.0, text });

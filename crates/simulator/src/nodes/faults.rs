@@ -46,6 +46,15 @@ impl NodesWorld {
         primaries.get(self.random.below(primaries.len().max(1))).copied()
     }
 
+    /// A primary with slots. It need not serve: a cluster with a slot that nobody has is down.
+    fn voting_node(&self) -> Option<usize> {
+        let is_voting = |at: &usize| {
+            let node = self.seats[*at].node.as_ref();
+            node.is_some_and(|node| node.bus.machine().table().myself().is_voting())
+        };
+        (0..PROCESSES).find(is_voting)
+    }
+
     fn kill_for_a_while(&mut self, at: usize) {
         let with_power = self.random.below(2) == 0;
         self.kill(at, with_power);
@@ -223,12 +232,16 @@ impl NodesWorld {
         self.operator.move_slot(Move { slot, from, to, ids, source_first: self.mutation.moves_source_first() });
     }
 
-    /// Repairs what a killed program has left: goes on with moves, and adds slots that nobody has.
+    /// Repairs what a killed program has left: adds slots that nobody has, since a cluster without all slots is down, and goes on with moves.
     fn repair(&mut self) {
         if self.now_us % TIMEOUT_US > TIMEOUT_US / 10 {
             return;
         }
-        if let Some((slot, at, is_import)) = self.open_slot() {
+        if let (Some(slot), Some(at)) = (self.unowned_slot(), self.voting_node()) {
+            let text = slot.to_string();
+            let [remove, add] = ["DELSLOTS", "ADDSLOTS"].map(|change| ["CLUSTER", change, &text]);
+            self.operator.give(format!("slot {slot} is added to {at}"), 1, &[(at, &remove), (at, &add)]);
+        } else if let Some((slot, at, is_import)) = self.open_slot() {
             let to = if is_import { Some(at) } else { self.target_of(slot, at) };
             match to.zip(self.owner(slot)) {
                 Some((to, from)) if from != to => self.move_slot(slot, to),
@@ -238,10 +251,6 @@ impl NodesWorld {
                     self.operator.give(format!("slot {slot} is stable at {at}"), 0, &[(at, stable)]);
                 }
             }
-        } else if let (Some(slot), Some(at)) = (self.unowned_slot(), self.any_primary()) {
-            let text = slot.to_string();
-            let [remove, add] = ["DELSLOTS", "ADDSLOTS"].map(|change| ["CLUSTER", change, &text]);
-            self.operator.give(format!("slot {slot} is added to {at}"), 1, &[(at, &remove), (at, &add)]);
         }
     }
 }

@@ -158,8 +158,9 @@ pub(super) struct NodesWorld {
     pub(super) promises: Promises,
     observed: Observed,
     pub(super) keys: Vec<String>,
-    /// The shard that served each list last.
+    /// The shard that served each list last, and the greatest epoch of a process that has served it.
     shards: Vec<Option<ShardId>>,
+    epochs: Vec<u64>,
     pub(super) mutation: Mutation,
     pub(super) is_peaceful: bool,
     /// True if the epochs of the primaries collide at the beginning.
@@ -212,6 +213,7 @@ impl NodesWorld {
             observed: Observed::default(),
             keys,
             shards: vec![None; KEYS],
+            epochs: vec![0; KEYS],
             mutation,
             is_peaceful: false,
             collides: false,
@@ -425,6 +427,14 @@ impl NodesWorld {
     }
 
     fn note_taken(&mut self, number: usize, key: usize) {
+        let Some(node) = &self.seats[number].node else { return };
+        let me = node.bus.machine().table().myself();
+        let (epoch, shard) = (me.config_epoch, Some(me.shard));
+        // A primary that starts again, and does not know its successor yet.
+        if epoch < self.epochs[key] {
+            return;
+        }
+        self.epochs[key] = epoch;
         let lineage = self.lineage(number);
         let (members, found) = (self.members(number), self.list(number, key));
         self.figures.taken += 1;
@@ -433,7 +443,6 @@ impl NodesWorld {
             Ok(lost) => self.tell(format!("process {number} takes list {key} without {lost} acknowledged writes")),
             Err(why) => self.break_promise(why),
         }
-        let shard = self.seats[number].node.as_ref().map(|node| node.bus.machine().table().myself().shard);
         if std::mem::replace(&mut self.shards[key], shard) != shard {
             self.promises.note_moved(key, self.now_us);
         }
@@ -596,7 +605,8 @@ impl NodesWorld {
             let is_quiet = !self.promises.were_hit(u64::MAX, sent_us, self.now_us)
                 && self.seats.iter().all(|seat| seat.rewound_us < sent_us)
                 && self.seats[of.process].serves_since[of.key].is_some_and(|since_us| since_us < sent_us);
-            if is_quiet && others < replicas {
+            // A list without the write in its own process has moved to another node.
+            if is_quiet && holders.contains(&of.process) && others < replicas {
                 let text =
                     format!("S4: WAIT counts {replicas} replicas with write {write}, but {holders:?} have it: {of:?}");
                 return self.break_promise(text);

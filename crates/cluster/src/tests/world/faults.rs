@@ -1,6 +1,6 @@
 //! Clusters, and the faults that they must survive.
 
-use super::{TIMEOUT_MS, World};
+use super::{SLOW_SAVE_MS, TIMEOUT_MS, World};
 use crate::commands::{ClusterCommand, ClusterReply, SetSlot};
 use crate::manual::FailoverMode;
 use crate::slots::{SLOTS, Slot};
@@ -71,23 +71,23 @@ impl World {
     }
 
     /// A primary that others found failed may lose its last writes, even if it works again by now. A planned failover excuses
-    /// nothing.
+    /// nothing. A winner with a slow disk tells nobody before its save is done, and the old primary goes on until then.
     pub(super) fn excuse_replaced(&mut self, winner: usize) {
         let now_ms = self.now_ms;
         if std::mem::take(&mut self.hosts[winner].planned) {
             return;
         }
+        let known_ms = now_ms + if self.hosts[winner].slow_disk { SLOW_SAVE_MS } else { 0 };
         let replaced = self.hosts[winner].follows.and_then(|id| self.host_of(id));
         if let Some(host) = replaced {
-            self.checks.faults.entry(host).or_default().push((now_ms, now_ms));
+            self.checks.faults.entry(host).or_default().push((now_ms, known_ms));
         }
     }
 
     fn end_faults(&mut self) {
         let now_ms = self.now_ms;
-        for (_, end) in self.checks.faults.values_mut().flatten() {
-            *end = (*end).min(now_ms);
-        }
+        let lasts = self.checks.faults.values_mut().flatten().filter(|(_, end)| *end == u64::MAX);
+        lasts.for_each(|(_, end)| *end = now_ms);
     }
 
     /// A random fault.
