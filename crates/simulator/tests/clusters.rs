@@ -6,7 +6,7 @@ use std::env;
 use std::process::Command;
 
 /// Number of seeds in an ordinary run.
-const SEEDS: u64 = 160;
+const SEEDS: u64 = 60;
 /// Number of seeds for each process: an engine is never freed, and each seed takes some ten megabytes.
 const SEEDS_AT_ONCE: u64 = 10;
 /// Number of processes that run at the same time.
