@@ -6,11 +6,7 @@
 /// All commands and subcommands of Redis 7.0 and 8.6.3 and of Valkey 9.1.2, as listed by COMMAND, that the table lacks,
 /// sorted.
 const NAMES: &[&str] = &[
-    "cluster|cancelslotmigrations",
-    "cluster|getslotmigrations",
-    "cluster|migrateslots",
     "cluster|migration",
-    "cluster|syncslots",
     "trimslots",
     "vadd",
     "vcard",

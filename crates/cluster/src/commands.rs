@@ -1,6 +1,7 @@
 //! CLUSTER's subcommands that concern the bus: typed commands, and typed replies that the engine writes in the client's
 //! protocol.
 
+mod claiming;
 mod setslot;
 mod show;
 
@@ -102,6 +103,20 @@ pub enum ClusterCommand {
         change: SetSlot,
         /// True if this server has keys of the slot.
         has_keys: bool,
+    },
+    /// This primary takes the slots of a source that has handed them over with all their keys.
+    ClaimSlots {
+        /// The slots.
+        slots: Box<SlotSet>,
+        /// The name of the source.
+        source: String,
+    },
+    /// The stream of this replica's primary has told the owner of slots.
+    NoteOwner {
+        /// The slots.
+        slots: Box<SlotSet>,
+        /// The owner's name; `None` for this replica's primary.
+        owner: Option<String>,
     },
     /// REPLICATE.
     Replicate {
@@ -266,6 +281,8 @@ impl Machine {
                 self.set_slot(slot, &change, has_keys, from_primary)
             }
             ClusterCommand::CheckSetSlot { slot, change, has_keys } => self.check_set_slot(slot, &change, has_keys),
+            ClusterCommand::ClaimSlots { slots, source } => self.claim_slots(&slots, &source),
+            ClusterCommand::NoteOwner { slots, owner } => self.note_owner(&slots, owner.as_deref()),
             ClusterCommand::Replicate { node, has_keys } => self.replicate(&node, has_keys),
             ClusterCommand::ReplicateNoOne => self.replicate_no_one(),
             ClusterCommand::SetConfigEpoch(epoch) => self.set_config_epoch(epoch),

@@ -1,3 +1,4 @@
+mod claiming;
 mod debugging;
 mod elections;
 mod file;

@@ -695,6 +695,8 @@ settings! {
         .applied(Apply::Cluster);
     /// The admission of commands and transactions with keys in several slots.
     cluster_cross_slot: Choice<CrossSlot> = Directive::choice("cluster-cross-slot", CROSS_SLOTS, "no");
+    /// Length of the log of moves of slots. Moves that are under way are always in the log.
+    cluster_slot_migration_log_max_len: Int = Directive::natural("cluster-slot-migration-log-max-len", "1000");
     /// The treatment of commands whose keys are at other nodes.
     cluster_forward: Choice<ClusterForward> = Directive::choice("cluster-forward", CLUSTER_FORWARDS, "no");
     /// User for forwarded commands at other nodes; empty for `masteruser`.

@@ -112,7 +112,6 @@ const CLUSTER: InertDirectives = InertDirectives {
         Directive::int("cluster-ping-interval", 1, INT_MAX, "1000").hidden(),
         Directive::int("cluster-compatibility-sample-ratio", 0, 100, "0"),
         Directive::bytes("cluster-slot-migration-handoff-max-lag-bytes", 0, "1mb"),
-        Directive::count("cluster-slot-migration-log-max-len", "1000"),
         Directive::count("cluster-slot-migration-write-pause-timeout", "10000"),
         Directive::bytes("slot-migration-max-failover-repl-bytes", 0, "0"),
     ],

@@ -20,7 +20,7 @@ use crate::clients::blocking::Waiter;
 use crate::clients::session::Session;
 use crate::services::{invalidations, notifications};
 use crate::slow_path::{
-    AWAITED, BROADCAST, REPLICA, TRACKED, are_listeners_only, has_listeners, has_watchers_or_waiters,
+    AWAITED, BROADCAST, MOVES_SLOTS, REPLICA, TRACKED, are_listeners_only, has_listeners, has_watchers_or_waiters,
 };
 use crate::worker::Worker;
 use crate::worker::unit::{Cause, Notification};
@@ -96,6 +96,9 @@ impl Worker {
         }
         if self.writes_own_keys(slow_path) {
             classes = ALL_CLASSES;
+        }
+        if slow_path & MOVES_SLOTS != 0 {
+            classes |= Class::Emptied.bit();
         }
         if self.effects.recording {
             events |= EXPIRIES;
@@ -330,6 +333,7 @@ impl Worker {
             }
         }
         if is_emptied {
+            self.engine.slots.jobs.fail_all("Data was flushed");
             // One message for FLUSHALL, independent of the number of databases.
             invalidations::invalidate_all(self, session.as_deref_mut());
         }

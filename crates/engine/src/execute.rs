@@ -11,6 +11,7 @@ mod dispatch;
 mod forward;
 mod gate;
 mod guarded;
+mod importing;
 pub(crate) mod lanes;
 pub mod lookahead;
 mod maintenance;

@@ -140,6 +140,8 @@ pub enum Message {
         /// The answer.
         reply: Box<cluster::commands::ClusterReply>,
     },
+    /// There is work for imports of slots: take it from `engine::slots::jobs`.
+    SlotImports,
     /// This node has lost slots: delete their keys.
     DropSlots,
     /// A condition of all connections has changed (CLIENT PAUSE ended): check the waiting ones again.

@@ -6,6 +6,7 @@
 
 mod beside;
 mod failures;
+mod importing;
 mod lanes;
 mod sharing;
 mod snapshot;
@@ -15,6 +16,7 @@ mod tests;
 
 pub use self::beside::DataBeside;
 pub use self::failures::FailedCommand;
+pub use self::importing::{ImportSplitter, ImportStep, SourceMessage};
 pub use self::stream::runs_by_itself;
 
 use std::sync::Arc;

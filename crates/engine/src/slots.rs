@@ -14,6 +14,7 @@ pub mod bus;
 pub(crate) mod check;
 pub mod forward;
 pub(crate) mod guard;
+pub mod jobs;
 pub(crate) mod stats;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -39,6 +40,8 @@ pub struct Slots {
     pub replicas_take_slots: AtomicBool,
     /// Number of transactions and scripts between two of their commands for the bus.
     holding: AtomicUsize,
+    /// Moves of whole slots.
+    pub jobs: jobs::SlotJobs,
     /// Lost slots with keys that must be deleted.
     pub dropped: bus::DroppedSlots,
     slow_path: Arc<EngineFlags>,
@@ -47,7 +50,7 @@ pub struct Slots {
 impl Slots {
     /// Creates the state of a node without slots, or of a server outside of a cluster.
     #[must_use]
-    pub(crate) fn new(is_node: bool, slow_path: Arc<EngineFlags>) -> Slots {
+    pub(crate) fn new(is_node: bool, workers: usize, slow_path: Arc<EngineFlags>) -> Slots {
         let view = is_node.then(|| Mutex::new(Arc::new(SlotView::new(nothing_known()))));
         Slots {
             view,
@@ -56,6 +59,7 @@ impl Slots {
             waits: bus::Waits::default(),
             replicas_take_slots: AtomicBool::new(false),
             holding: AtomicUsize::new(0),
+            jobs: jobs::SlotJobs::new(workers, slow_path.clone()),
             dropped: bus::DroppedSlots::default(),
             slow_path,
         }
@@ -175,7 +179,7 @@ mod tests {
 
     #[test]
     fn an_old_view_of_a_primary_serves_nothing() {
-        let slots = Slots::new(true, Arc::default());
+        let slots = Slots::new(true, 1, Arc::default());
         slots.replace(Arc::new(SlotView::new(ViewParts { state: ClusterState::Ok, ..nothing_known() })));
         let mut seen = SeenSlots::default();
         let mut is_up = |now_ms| {

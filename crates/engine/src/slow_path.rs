@@ -38,6 +38,8 @@ pub const IMPORTS: u64 = 1 << 13;
 pub const SLOTS_OPEN: u64 = 1 << 14;
 /// The server is a replica that is to take over soon: commands of clients that were told to move wait.
 pub const AWAITS_PROMOTION: u64 = 1 << 15;
+/// Whole slots move to or from this node: a command that empties a database ends the move.
+pub const MOVES_SLOTS: u64 = 1 << 16;
 /// Reasons to refuse write commands because of the disk.
 pub const REFUSES_WRITES: u64 = UNSAVED | UNSNAPPED;
 /// Reasons to keep keys in place: nothing expires, is evicted or moved.

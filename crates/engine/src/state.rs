@@ -277,7 +277,7 @@ impl Engine {
             busy: Busy::new(threads + 1),
             scripts: Scripts::new(table),
             libraries: Libraries::default(),
-            slots: Slots::new(keyspace_is_by_slot, slow_path.clone()),
+            slots: Slots::new(keyspace_is_by_slot, threads, slow_path.clone()),
             slot_stats: SlotStats::new(threads),
             pubsub: PubSub::default(),
             pipelines: Pipelines::default(),
@@ -552,7 +552,7 @@ impl Engine {
 
     /// Returns whether this server is a replica.
     #[must_use]
-    pub(crate) fn is_replica(&self) -> bool {
+    pub fn is_replica(&self) -> bool {
         self.slow_path.has(REPLICA)
     }
 
@@ -643,6 +643,14 @@ impl Engine {
         }
         let has_disk = awaited.on_disk != Some(true) || self.durability.synced() >= awaited.position;
         has_disk && self.replication.replicas.having(awaited.position, awaited.on_disk.is_some()) >= awaited.replicas
+    }
+
+    /// Returns true if all online replicas have a unit, and this server's disk, if the configuration makes replies wait for the disk.
+    #[must_use]
+    pub fn is_safe(&self, position: Position) -> bool {
+        let waits_for_disk = self.settings.appendonly.get() && self.settings.appendfsync.get() == AppendFsync::Always;
+        let has_disk = !waits_for_disk || self.durability.synced() >= position;
+        has_disk && self.replication.replicas.having(position, false) >= self.replication.replicas.online()
     }
 
     /// Makes replies wait for replicas if the configuration requires it, or ends the wait. The caller is alone behind

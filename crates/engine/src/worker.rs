@@ -15,6 +15,7 @@ pub mod turn;
 pub(crate) mod unit;
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use commands::call::{KeyRef, Rules};
 use commands::effects::Effects;
@@ -46,6 +47,7 @@ use crate::scripts::LocalScripts;
 use crate::slots::SeenSlots;
 use crate::slots::bus::LateAnswer;
 use crate::slots::forward::Forwarded;
+use crate::slots::jobs::SlotJob;
 use crate::slow_path::MONITORED;
 use crate::snapshots::WalkProgress;
 use crate::state::Engine;
@@ -93,6 +95,8 @@ pub struct Applying {
     /// The session that applies lanes of other threads' rounds; `is_lane` is true while it does.
     pub(crate) lane_session: Option<Box<Session>>,
     pub(crate) is_lane: bool,
+    /// The sessions of imports of slots that this thread applies.
+    pub(crate) imports: Vec<(Arc<SlotJob>, Box<Session>)>,
 }
 
 /// See the module's documentation.

@@ -478,7 +478,8 @@ impl Connection {
     }
 }
 
-fn write(socket: &mut Socket, output: &Output) -> rustix::io::Result<usize> {
+/// Writes as much as the socket takes, and returns the number of bytes.
+pub fn write(socket: &mut Socket, output: &Output) -> rustix::io::Result<usize> {
     if let Socket::Tls(stream) = socket {
         return stream.write(output);
     }

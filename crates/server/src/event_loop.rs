@@ -425,6 +425,9 @@ impl EventLoop {
         if let Some(wanted) = connection.session.departs.take() {
             return self.depart(key, wanted);
         }
+        if let Some(job) = connection.session.imports.take() {
+            return self.hand_to_import(key, job);
+        }
         connection.progress = progress;
         match progress {
             Progress::Yielded => self.yielded.push_back(key),

@@ -41,6 +41,7 @@ mod restart;
 pub mod run;
 mod saving;
 pub mod shared;
+mod slot_moves;
 pub mod spill;
 mod splice;
 pub mod supervisor;

@@ -47,6 +47,7 @@ use crate::replica;
 use crate::restart::Restart;
 use crate::saving;
 use crate::shared::{NewListeners, Shared};
+use crate::slot_moves;
 use crate::spill::Spill;
 use crate::supervisor::Supervisor;
 use crate::threads;
@@ -515,6 +516,9 @@ fn serve(loaded: LoadedSettings, place: Place) -> Result<(), String> {
     loaded?;
     replica::start(engine, append_only.clone())?;
     if engine.slots.are_on() {
+        if engine.slots.view().is_some_and(|view| view.is_primary()) {
+            slot_moves::end_followed(engine, "Process restarted");
+        }
         mailbox.note_loaded(bus::slots_with_keys(engine));
     }
     log::notice("Ready to accept connections");

@@ -191,6 +191,16 @@ pub const MIGRATION: Thread = Thread {
     ends: "after ten idle seconds",
 };
 
+/// The thread `slot-import`.
+pub const SLOT_IMPORT: Thread = Thread {
+    name: "slot-import",
+    shown: "`slot-import`",
+    started_by: "`slot_moves`, one per import of slots",
+    owns: "the connection of the slots' source",
+    waits_for: "the connection; the worker that applies the commands",
+    ends: "with the import",
+};
+
 /// The thread `http`.
 pub const HTTP: Thread = Thread {
     name: "http",
@@ -240,6 +250,7 @@ pub const ALL: &[Thread] = &[
     SPILL,
     HANDSHAKES,
     MIGRATION,
+    SLOT_IMPORT,
     HTTP,
     HEAP,
     REAPER,

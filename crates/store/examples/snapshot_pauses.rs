@@ -167,8 +167,9 @@ fn main() {
     });
     let totals = Arc::<Totals>::default();
     let begun = Instant::now();
-    let snapshot =
-        keyspace.begin_snapshot(&keyspace.gate().close(), |_| -> Box<dyn Sink> { Counting::new(&totals) }).unwrap();
+    let snapshot = keyspace
+        .begin_snapshot(&keyspace.gate().close(), |_| -> Option<Box<dyn Sink>> { Some(Counting::new(&totals)) })
+        .unwrap();
     let cut = begun.elapsed();
     let is_done = AtomicBool::new(false);
     let (mut steps, mut worst_step) = (0, Duration::ZERO);

@@ -876,7 +876,7 @@ impl<'l, 'k> Db<'l, 'k> {
             return 0;
         }
         let (mut emptied, mut count, mut next) = (Vec::new(), 0, 0);
-        while let Some(shard) = keyspace.next_occupied(self.database, next) {
+        while let Some(shard) = keyspace.next_with_keys(self.database, next) {
             next = shard + 1;
             let flushed = self.locked.visit_with_saver(self.database, shard, |s, saving| {
                 count += s.table.len();

@@ -204,6 +204,8 @@ pub struct Keyspace {
     physical: Box<[AtomicUsize]>,
     /// Indexed by physical database.
     had: Box<[Had]>,
+    /// The shards whose keys are incomplete: see [`Keyspace::stage`].
+    staged: Occupied,
     gate: Gate,
     reaper: Reaper,
     snapshots: Snapshots,
@@ -342,6 +344,7 @@ impl Keyspace {
             savers: (0..count).map(|_| UnsafeCell::default()).collect(),
             physical: (0..databases).map(AtomicUsize::new).collect(),
             had: (0..databases).map(|_| Had::new(count)).collect(),
+            staged: Occupied::new(count),
             // The additional place is for the thread that loads data.
             gate: Gate::new(threads + 1),
             reaper: Reaper::default(),

@@ -219,7 +219,7 @@ impl Keyspace {
     pub fn begin_snapshot(
         &self,
         alone: &Alone<'_>,
-        sink: impl FnMut(usize) -> Box<dyn Sink>,
+        sink: impl FnMut(usize) -> Option<Box<dyn Sink>>,
     ) -> Result<Snapshot, SnapshotRuns> {
         self.all(alone).begin_snapshot(sink)
     }
@@ -246,12 +246,15 @@ impl Keyspace {
 }
 
 impl Locked<'_> {
-    /// Begins a snapshot of this moment. `sink` makes the sink of each shard. Visits no keys. Panics unless all shards
-    /// are held.
+    /// Begins a snapshot of this moment. `sink` makes the sink of each shard, or none for a shard that the snapshot leaves out;
+    /// the walk only marks the entries of such a shard. Visits no keys. Panics unless all shards are held.
     ///
     /// # Errors
     /// If another one runs.
-    pub fn begin_snapshot(&mut self, mut sink: impl FnMut(usize) -> Box<dyn Sink>) -> Result<Snapshot, SnapshotRuns> {
+    pub fn begin_snapshot(
+        &mut self,
+        mut sink: impl FnMut(usize) -> Option<Box<dyn Sink>>,
+    ) -> Result<Snapshot, SnapshotRuns> {
         assert!(self.holds_all(), "a cut needs all shards");
         let keyspace = self.keyspace();
         let mut rounds = keyspace.snapshots().rounds();
@@ -271,7 +274,7 @@ impl Locked<'_> {
             reopened: AtomicUsize::new(0),
         });
         for shard in saved {
-            *self.saver_mut(shard) = Some(Box::new(Saver::new(cut.clone(), Some(sink(shard)))));
+            *self.saver_mut(shard) = Some(Box::new(Saver::new(cut.clone(), sink(shard))));
         }
         rounds.used |= 1 << mark;
         rounds.running = Some(cut.clone());
@@ -441,7 +444,7 @@ struct ShardWalk {
 
 /// The sink and the mark of a saver's entries.
 struct EntryTarget {
-    /// None if entries are only marked: the snapshot was cancelled, or the shard had no keys at the cut.
+    /// None if entries are only marked: the snapshot was cancelled or leaves the shard out, or the shard had no keys at the cut.
     sink: Option<Box<dyn Sink>>,
     mark: u8,
     /// Entries saved since the last update of the snapshot's count.

@@ -21,6 +21,7 @@ use crate::listening::watch::{DbKey, Mark};
 use crate::pipelines::Tally;
 use crate::replication::followed::FollowedStream;
 use crate::replication::replicas::{ReplicaIntroduction, Wanted};
+use crate::slots::jobs::SlotJob;
 use crate::slow_path::{SessionFlag, SessionFlags};
 use access::{Permissions, User};
 use commands::table::Command;
@@ -145,6 +146,9 @@ pub struct Session {
     /// The replication stream that it requests. Once its replies are sent, the connection moves to the thread that
     /// serves replicas.
     pub departs: Option<Wanted>,
+    /// The import that the connection belongs to from now on. Once its replies are sent, the connection moves to the thread of the
+    /// import.
+    pub imports: Option<Arc<SlotJob>>,
     /// The primary's stream, for a session that applies it.
     pub(crate) followed: Option<Box<FollowedStream>>,
     /// Position of the last recorded unit that it committed.
@@ -197,6 +201,7 @@ impl Session {
             tally: None,
             replica: None,
             departs: None,
+            imports: None,
             followed: None,
             wrote: 0,
             awaited: None,

@@ -6,6 +6,7 @@
 
 mod bus;
 mod help;
+mod migrating;
 mod scan;
 mod slots;
 
@@ -105,6 +106,15 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "Gives ranges of slots to the node.",
         "start-slot:integer end-slot:integer [start-slot:integer end-slot:integer ...]:range",
     ),
+    subcommand(
+        "cancelslotmigrations",
+        2,
+        CHANGE,
+        migrating::cancelslotmigrations,
+        "9.0.0",
+        "Cancels all moves of slots away from the node.",
+        "",
+    ),
     subcommand("bumpepoch", 2, CHANGE, bus::bumpepoch, "3.0.0", "Advances the cluster's epoch.", "").tips(CHANGES),
     subcommand(
         "count-failure-reports",
@@ -179,6 +189,15 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
     )
     .scope(Scope::Each)
     .tips(CHANGES),
+    subcommand(
+        "getslotmigrations",
+        2,
+        CHANGE,
+        migrating::getslotmigrations,
+        "9.0.0",
+        "Lists moves of whole slots to the node.",
+        "",
+    ),
     subcommand("help", 2, LOADING | STALE, help::show, "5.0.0", "Describes the subcommands.", ""),
     subcommand("info", 2, LOOK_ALWAYS, bus::info, "3.0.0", "Shows the cluster's state.", "").tips(CHANGES),
     of_slot("keyslot", 3, LOOK, slots::keyslot, "3.0.0", "Answers the slot of a key.", "key:string"),
@@ -193,6 +212,15 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "ip:string port:integer [cluster-bus-port:integer@4.0.0]",
     )
     .history(&[("4.0.0", "The bus's port.")]),
+    subcommand(
+        "migrateslots",
+        -4,
+        CHANGE,
+        migrating::migrateslots,
+        "9.0.0",
+        "Refuses a move of whole slots from the node.",
+        "<SLOTSRANGE start-slot:integer end-slot:integer> <NODE node-id:string>",
+    ),
     subcommand("myid", 2, LOOK_ALWAYS, bus::myid, "3.0.0", "Answers the node's name.", ""),
     subcommand("myshardid", 2, LOOK_ALWAYS, bus::myshardid, "7.2.0", "Answers the name of the node's shard.", "")
         .tips(CHANGES),
@@ -268,6 +296,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         .deprecated("7.0.0", "`CLUSTER SHARDS`")
         .history(&[("4.0.0", "The nodes' names."), ("7.0.0", "More of the nodes' addresses.")])
         .tips(CHANGES),
+    migrating::syncslots_entry(CHANGE),
 ];
 
 /// Refuses CLUSTER without a subcommand.

@@ -4,6 +4,7 @@
 //! share of the shards in steps, and the worker that finds all shards walked ends the snapshot behind the gate. SAVE
 //! and the shutdown do the whole work at once.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use commands::error::Error;
@@ -12,7 +13,7 @@ use journal::lane::Audience;
 use journal::record::{Kind, Record};
 use store::db::{Clock, Db, SideEffects};
 use store::keyspace::{Locked, Shards};
-use store::snapshot::{Ended, Step};
+use store::snapshot::{Ended, Sink, Step};
 
 use crate::inbox::Inbox;
 use crate::machine::version::{PENSTOCK_VERSION, REDIS_VERSION};
@@ -70,16 +71,15 @@ pub(crate) fn begin(
         begun.map_err(|why| Error::new(format!("ERR {why}")))?;
     }
     if purpose == Purpose::Replicas {
+        // The new replica would get later changes of staged keys that its snapshot lacks.
+        engine.slots.jobs.fail_all("Full synchronization of a replica");
         engine.replication.begin_stream(&engine.journal);
         engine.replication.stream.note_cut();
     }
     let (outlet, pieces) = Outlet::new();
     let form = form(engine, purpose);
     let options = options(engine, clock, form);
-    let sink = |_| match form {
-        SnapshotForm::Rdb | SnapshotForm::ValkeyRdb => Box::new(ShardSink::new(outlet.clone(), options)) as Box<_>,
-        SnapshotForm::Commands => Box::new(CommandSink::new(outlet.clone())) as Box<_>,
-    };
+    let sink = |shard| has_shard(engine, purpose, shard).then(|| sink(form, &outlet, options));
     // Only a cancelled snapshot that is still in the walk prevents a new one.
     let Ok(snapshot) = locked.begin_snapshot(sink) else {
         engine.snapshots.want(purpose);
@@ -116,6 +116,20 @@ pub(crate) fn begin(
         engine.durability.cut_at(engine.journal.position());
     }
     Ok(())
+}
+
+/// Returns the sink of a shard.
+fn sink(form: SnapshotForm, outlet: &Arc<Outlet>, options: SinkOptions) -> Box<dyn Sink> {
+    match form {
+        SnapshotForm::Rdb | SnapshotForm::ValkeyRdb => Box::new(ShardSink::new(outlet.clone(), options)),
+        SnapshotForm::Commands => Box::new(CommandSink::new(outlet.clone())),
+    }
+}
+
+/// Returns true if a snapshot has the keys of a shard. Staged keys are only in the base of the append-only file, because the changes
+/// behind it build upon them.
+fn has_shard(engine: &Engine, purpose: Purpose, shard: usize) -> bool {
+    purpose == Purpose::Base || !engine.keyspace.is_staged(shard)
 }
 
 fn form(engine: &Engine, purpose: Purpose) -> SnapshotForm {
@@ -413,7 +427,6 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::Mutex;
     use std::sync::mpsc::Receiver;
 

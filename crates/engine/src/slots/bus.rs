@@ -95,6 +95,11 @@ impl DroppedSlots {
         DeletionWait(deletion)
     }
 
+    /// Returns true if keys of one of these slots must still be deleted.
+    pub(crate) fn has_any(&self, slots: &SlotSet) -> bool {
+        lock(&self.0).iter().any(|(dropped, _)| dropped.intersects(slots))
+    }
+
     /// Returns the next slot with keys that must be deleted.
     pub(crate) fn next(&self) -> Option<Slot> {
         let mut queue = lock(&self.0);
@@ -138,6 +143,7 @@ mod tests {
         assert_eq!(order, [3, 7, 3]);
         first.wait();
         second.wait();
+        assert!(!dropped.has_any(&set(&[3])));
         dropped.add(SlotSet::EMPTY);
         assert_eq!(dropped.next(), None);
     }

@@ -12,6 +12,7 @@ use crate::clients::client::{Client, client_flag};
 use crate::inbox::{Inbox, Message};
 use crate::pubsub::ChannelKind;
 use crate::slots::check::{ends_wait, serves_channels, slot_of};
+use crate::slots::jobs::JobState;
 use crate::slots::{Slot, SlotView};
 
 impl Engine {
@@ -24,10 +25,23 @@ impl Engine {
             self.slot_stats.forget(&lost_slots(&before, &view));
         }
         self.slots.replace(view.clone());
+        self.show_claimed(&view);
         self.end_waits_elsewhere(&view);
         let loses = |name: &[u8]| !serves_channels(&view, Slot::of_hash(store::hash::slot_of(name)));
         if self.pubsub.channel_count(ChannelKind::Shard) > 0 && self.pubsub.any_channel(ChannelKind::Shard, loses) {
             self.inboxes.iter().for_each(|inbox| inbox.send(Message::SlotsChanged));
+        }
+    }
+
+    /// Shows the keys of imports whose slots this node has claimed. The caller has closed the gate, so that clients see the slots and
+    /// their keys from the same moment on.
+    fn show_claimed(&self, view: &SlotView) {
+        for job in self.slots.jobs.under_way() {
+            let is_claimed = job.state() == JobState::FailoverGranted
+                && job.slots.iter().all(|slot| view.owner(slot) == Some(view.me));
+            if is_claimed {
+                self.keyspace.stage(job.slots.iter().map(Slot::index), false);
+            }
         }
     }
 

@@ -25,7 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("pubsub", &["slow_path", "inbox"]),
     ("maintenance", &["slow_path", "replication", "inbox", "pubsub"]),
     ("pipelines", &[]),
-    ("clients", &["slow_path", "replication", "inbox", "listening", "pipelines"]),
+    ("clients", &["slow_path", "slots", "replication", "inbox", "listening", "pipelines"]),
     ("scripts", &["machine", "host"]),
     ("memory", &[]),
     ("advice", &["clients"]),

@@ -18,6 +18,7 @@ use engine::state::Engine;
 use super::mailbox::{BusMail, BusMailbox};
 use super::tasks::TaskQueue;
 use crate::log;
+use crate::slot_moves;
 use crate::threads;
 use crate::time::now_us;
 
@@ -105,8 +106,14 @@ impl Executor {
                 log::notice(format!("The cluster has this server follow {}:{}", primary.host, primary.port));
                 self.follow(Some(primary));
             }
-            Task::Lead => self.follow(None),
-            Task::Empty => self.drop_slots(cluster::Slot::all().collect()),
+            Task::Lead => {
+                self.follow(None);
+                slot_moves::end_followed_later(self.engine, "A failover occurred during slot import");
+            }
+            Task::Empty => {
+                slot_moves::forget_followed(self.engine);
+                self.drop_slots(cluster::Slot::all().collect());
+            }
             Task::DropSlots(slots) => self.drop_slots(*slots),
             Task::Pause { until } => self.pause(until),
             Task::Resume => {
@@ -124,8 +131,10 @@ impl Executor {
     }
 
     /// Has the first worker delete the keys, and waits for it, because a later decision may allow keys in these slots again.
-    fn drop_slots(&self, slots: SlotSet) {
-        let dropped = self.engine.slots.dropped.add(slots);
+    fn drop_slots(&self, lost: SlotSet) {
+        // The keys of an import under way are no leftovers. A slot with leftovers begins no import.
+        let slots = &self.engine.slots;
+        let dropped = slots.jobs.without_imported(lost, |lost| slots.dropped.add(lost));
         self.engine.inboxes[0].send(Message::DropSlots);
         dropped.wait();
     }

@@ -46,6 +46,7 @@ impl EventLoop {
                 }
                 Message::Lanes => self.worker.apply_lanes(),
                 Message::Acknowledged => self.answer_acknowledged(),
+                Message::SlotImports => self.worker.import_slots(),
                 Message::Migrated => self.worker.end_migrations(),
                 Message::ClientsMoved => self.close_moved(),
                 Message::SlotsChanged => self.leave_lost_channels(),

@@ -1,14 +1,17 @@
 //! Connections that move to the thread that serves replicas, and clients that wait for acknowledgements of replicas.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use engine::inbox::Message;
 use engine::replication::replicas::Wanted;
+use engine::slots::jobs::SlotJob;
 use resp::reply::Output;
 
 use super::EventLoop;
 use crate::poller::Poller;
 use crate::primary::Arrival;
+use crate::slot_moves;
 
 impl EventLoop {
     /// Hands over a connection that has asked for the stream. A connection with unread replies is closed instead: a replica awaits each
@@ -27,6 +30,28 @@ impl EventLoop {
         connection.leave(&mut self.worker, &self.shared);
         let client = connection.session.client.clone();
         self.shared.handoff.arrive(Arrival { socket: connection.socket, client, introduction, wanted });
+    }
+
+    /// Hands over a connection that has begun an import of slots. A connection with unread replies is closed instead: a source awaits
+    /// each reply before it begins.
+    #[cold]
+    pub(super) fn hand_to_import(&mut self, key: usize, job: Arc<SlotJob>) {
+        self.send(key);
+        let connection = match self.connections.get(key).is_none_or(|connection| connection.has_replies()) {
+            true => None,
+            false => {
+                self.forget_backlog(key);
+                self.connections.try_remove(key)
+            }
+        };
+        let Some(mut connection) = connection else {
+            slot_moves::give_up_import(self.shared.engine, job);
+            return self.close(key);
+        };
+        self.poller.remove(connection.socket.as_fd());
+        self.by_client.remove(&connection.session.client.id);
+        connection.leave(&mut self.worker, &self.shared);
+        slot_moves::start_import(self.shared.engine, connection.socket, job);
     }
 
     /// Answers clients whose acknowledgements by replicas and the disk have arrived.

@@ -28,7 +28,7 @@ use super::LinkError;
 use crate::append_only::AppendOnly;
 use crate::peer_socket::PeerSocket;
 use crate::time::now_us;
-use crate::{log, process};
+use crate::{log, process, slot_moves};
 
 /// Wait for bytes before the thread checks that the link is still wanted, and sends due messages.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -335,6 +335,7 @@ impl<'f> Link<'f> {
         let engine = self.engine;
         drop(engine.keyspace.gate().close());
         self.note(|_| {})?;
+        slot_moves::forget_followed(engine);
         engine.replication.lose_history();
         self.append_only.turn_off();
         self.append_only.wait_until_off();

@@ -34,6 +34,9 @@ impl Db<'_, '_> {
     /// Like [`Db::scan`], within one slot. The cursor does not contain the slot.
     pub fn scan_slot(&mut self, slot: u16, cursor: u64, count: usize, mut visit: impl FnMut(&Entry)) -> u64 {
         let shard = self.shard_of_slot(slot);
+        if self.locked.keyspace().is_staged(shard) {
+            return 0;
+        }
         let (mut at, mut seen) = (cursor, 0);
         for _ in 0..count.saturating_mul(10).max(1) {
             let next = self.locked.visit(self.database, shard, |s| {

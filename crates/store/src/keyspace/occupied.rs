@@ -45,6 +45,17 @@ impl Occupied {
         was_set
     }
 
+    /// Sets or clears the bits of shards.
+    pub fn set(&self, shards: impl Iterator<Item = usize>, is_set: bool) {
+        for shard in shards {
+            let (word, bit) = (&self.words[shard / WORD], 1 << (shard % WORD));
+            match is_set {
+                true => word.fetch_or(bit, Ordering::AcqRel),
+                false => word.fetch_and(!bit, Ordering::AcqRel),
+            };
+        }
+    }
+
     /// Exchanges all bits with another database's. No other thread may change either meanwhile.
     pub fn exchange(&self, other: &Occupied) {
         for (ours, theirs) in self.words.iter().zip(&other.words) {
@@ -89,12 +100,37 @@ fn nth_bit(words: usize, mut nth: usize, word: impl Fn(usize) -> u64) -> Option<
 }
 
 impl Keyspace {
-    /// Returns the first shard at or after `from` that may have keys of a database.
+    /// Returns the first shard at or after `from` that may have keys of a database, without staged ones.
     #[inline]
     #[must_use]
     pub fn next_occupied(&self, database: usize, from: usize) -> Option<usize> {
         let occupied = &self.had[self.physical(database)].shards;
+        next_bit(occupied.words.len(), from, |index| occupied.word(index) & !self.staged.word(index))
+    }
+
+    /// Like [`Keyspace::next_occupied`], with staged shards.
+    pub(crate) fn next_with_keys(&self, database: usize, from: usize) -> Option<usize> {
+        let occupied = &self.had[self.physical(database)].shards;
         next_bit(occupied.words.len(), from, |index| occupied.word(index))
+    }
+
+    /// Returns true if a shard may have keys of a database, even if it is staged.
+    #[must_use]
+    pub fn has_keys_in(&self, database: usize, shard: usize) -> bool {
+        self.had[self.physical(database)].shards.has(shard)
+    }
+
+    /// Stages shards, or shows them. The keys of a staged shard are incomplete: walks through the keyspace skip them, so that they
+    /// appear in no list or count, and neither expire by themselves nor are evicted. Commands that name them find them.
+    pub fn stage(&self, shards: impl Iterator<Item = usize>, is_staged: bool) {
+        self.staged.set(shards, is_staged);
+    }
+
+    /// Returns true if a shard is staged.
+    #[inline]
+    #[must_use]
+    pub fn is_staged(&self, shard: usize) -> bool {
+        self.staged.has(shard)
     }
 
     /// Returns the first shard among `from`, `from + step`, `from + 2 * step` and so on that may have keys of a database.
@@ -110,14 +146,15 @@ impl Keyspace {
         }
     }
 
-    /// Returns the shards that may have keys of any database, each once. The number `random` chooses the first one evenly.
+    /// Returns the shards that may have keys of any database, each once, without staged ones. The number `random` chooses the first one evenly.
     pub fn occupied_from(&self, random: u64) -> impl Iterator<Item = usize> + use<'_> {
         let with_keys: Vec<_> = (0..self.databases()).filter(|database| self.had_keys(*database)).collect();
         let with_keys = with_keys.into_iter().map(|database| &self.had[self.physical(database)].shards);
         let words = self.shard_count().div_ceil(WORD);
         let mut union = vec![0; words];
         for occupied in with_keys {
-            union.iter_mut().enumerate().for_each(|(index, bits)| *bits |= occupied.word(index));
+            let shown = |index| occupied.word(index) & !self.staged.word(index);
+            union.iter_mut().enumerate().for_each(|(index, bits)| *bits |= shown(index));
         }
         let count: usize = union.iter().map(|bits| bits.count_ones() as usize).sum();
         let first =
@@ -177,6 +214,17 @@ mod tests {
             }
         }
         assert_eq!(keyspace.next_occupied(0, 0), None);
+    }
+
+    #[test]
+    fn walks_skip_staged_shards_until_they_are_shown() {
+        let keyspace = with(&[1, 5, 6]);
+        keyspace.stage([5].into_iter(), true);
+        assert!(keyspace.is_staged(5) && !keyspace.is_staged(6));
+        assert_eq!((keyspace.next_occupied(1, 2), keyspace.next_with_keys(1, 2)), (Some(6), Some(5)));
+        assert_eq!(keyspace.occupied_from(0).collect::<Vec<_>>(), [1, 6]);
+        keyspace.stage([5].into_iter(), false);
+        assert_eq!(keyspace.next_occupied(1, 2), Some(5));
     }
 
     #[test]

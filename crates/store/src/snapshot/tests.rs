@@ -235,9 +235,9 @@ pub(crate) fn begin(keyspace: &Keyspace) -> SnapshotRun {
     let wanted = picture(keyspace);
     let (taken, is_full) = (Arc::<Mutex<Taken>>::default(), Arc::<AtomicBool>::default());
     let mut sinks = BTreeSet::new();
-    let sink = |shard| -> Box<dyn Sink> {
+    let sink = |shard| -> Option<Box<dyn Sink>> {
         assert!(sinks.insert(shard), "a second sink");
-        Box::new(Collecting { shard, taken: taken.clone(), is_full: is_full.clone() })
+        Some(Box::new(Collecting { shard, taken: taken.clone(), is_full: is_full.clone() }))
     };
     let snapshot = keyspace.begin_snapshot(&keyspace.gate().close(), sink).unwrap();
     let of_keys: BTreeSet<_> = wanted.keys().map(|(_, name)| keyspace.shard_of(Key::new(name).hash)).collect();

@@ -6,6 +6,7 @@ mod debugging;
 mod failover;
 mod files;
 mod forwarding;
+mod importing;
 mod joining;
 mod messages;
 mod moving;

@@ -217,6 +217,9 @@ pub(super) fn setslot(turn: &mut Turn<'_, '_>) -> Outcome {
         only_in_cluster(turn)?;
     }
     let slot = slot(turn, 2)?;
+    if !from_primary {
+        super::migrating::check_no_job(turn)?;
+    }
     let timeout_ms = timeout_of_change(turn)?;
     let node = || text(turn, 4);
     let change = match () {

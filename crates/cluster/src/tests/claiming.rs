@@ -1,0 +1,81 @@
+//! The end of a move of whole slots: the target's claim, and a replica's knowledge of it.
+
+use super::world::World;
+use crate::commands::{ClusterCommand, ClusterReply};
+use crate::slots::{Slot, SlotSet};
+
+fn name(world: &World, at: usize) -> String {
+    world.hosts[at].machine.as_ref().unwrap().table().myself().id.to_string()
+}
+
+/// The owner of a slot as a node sees it.
+fn owner(world: &World, at: usize, slot: Slot) -> String {
+    let table = world.hosts[at].machine.as_ref().unwrap().table();
+    table[table.owner(slot).unwrap()].id.to_string()
+}
+
+fn slots(numbers: std::ops::Range<u64>) -> Box<SlotSet> {
+    Box::new(numbers.map(|number| Slot::new(number).unwrap()).collect())
+}
+
+fn claim(world: &mut World, at: usize, numbers: std::ops::Range<u64>, source: &str) -> ClusterReply {
+    let (slots, source) = (slots(numbers), source.to_owned());
+    world.command(at, ClusterCommand::ClaimSlots { slots, source }).unwrap()
+}
+
+#[test]
+fn a_target_claims_slots_of_their_owner_only() {
+    let mut world = World::cluster(6, 3, 1, None);
+    let [first, second, third] = [0, 1, 2].map(|at| name(&world, at));
+    let not_owned = ClusterReply::Error("Slots are no longer owned by source node".into());
+    // Slot 16383 belongs to the third node.
+    assert_eq!(claim(&mut world, 1, 16_380..16_384, &first), not_owned);
+    assert_eq!(claim(&mut world, 1, 0..3, "x"), not_owned);
+    let replica = ClusterReply::Error("A failover occurred during slot import".into());
+    assert_eq!(claim(&mut world, 4, 0..3, &first), replica);
+    assert_eq!(claim(&mut world, 1, 0..3, &first), ClusterReply::Ok);
+    assert_eq!(claim(&mut world, 1, 16_383..16_384, &third), ClusterReply::Ok);
+    world.settle_within(30);
+    for at in 0..6 {
+        for slot in [0, 2, 16_383] {
+            assert_eq!(owner(&world, at, Slot::new(slot).unwrap()), second, "{slot} at {at}");
+        }
+        assert_eq!(owner(&world, at, Slot::new(3).unwrap()), first);
+    }
+    assert!(world.checks.violations.is_empty(), "{}", world.checks.violations.join("\n"));
+}
+
+/// Nobody hears of a claim that is not on disk: after a crash the source still has the slot.
+#[test]
+fn a_claim_that_is_not_on_disk_does_not_count() {
+    let mut world = World::cluster(3, 3, 1, None);
+    let first = name(&world, 0);
+    world.hosts[1].slow_disk = true;
+    world.begin_command(1, ClusterCommand::ClaimSlots { slots: slots(0..3), source: first.clone() });
+    world.kill(1);
+    world.start(1);
+    world.mend();
+    world.settle_within(30);
+    assert!((0..3).all(|at| owner(&world, at, Slot::new(0).unwrap()) == first));
+    assert!(world.checks.violations.is_empty(), "{}", world.checks.violations.join("\n"));
+}
+
+#[test]
+fn a_replica_notes_the_owner_that_its_stream_names() {
+    let mut world = World::cluster(6, 3, 1, None);
+    let (slot, source) = (Slot::new(16_383).unwrap(), name(&world, 2));
+    let at = (3..6).find(|at| {
+        let table = world.hosts[*at].machine.as_ref().unwrap().table();
+        table.myself().primary().is_some_and(|primary| table[primary].id.to_string() == name(&world, 0))
+    });
+    let at = at.unwrap();
+    let note = |owner: Option<String>| ClusterCommand::NoteOwner { slots: slots(16_383..16_384), owner };
+    assert_eq!(world.command(at, note(None)), Some(ClusterReply::Ok));
+    assert_eq!(owner(&world, at, slot), name(&world, 0));
+    assert_eq!(world.command(at, note(Some(source.clone()))), Some(ClusterReply::Ok));
+    assert_eq!(owner(&world, at, slot), source);
+    // An unknown node, and a primary, change nothing.
+    assert_eq!(world.command(at, note(Some("x".into()))), Some(ClusterReply::Ok));
+    assert_eq!(world.command(1, note(None)), Some(ClusterReply::Ok));
+    assert_eq!([owner(&world, at, slot), owner(&world, 1, slot)], [source.clone(), source]);
+}

@@ -1,0 +1,477 @@
+//! Moves of whole slots to this node: the jobs under way, and the log of ended ones.
+//!
+//! The source, a Valkey 9, sends a snapshot of the slots and all later changes. This node, the target, stores them in staged slots and
+//! claims the slots at the end. A thread of the server drives each job. Other threads only ask for its failure
+//! ([`SlotJob::ask_for_failure`]). A replica of a target, and a primary that loads its append-only file, follow jobs without a thread:
+//! they learn the beginning and the end from the stream or the file.
+//!
+//! Source of the semantics: the replies of a running Valkey 9.1.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cluster::slots::SlotRange;
+use cluster::{Slot, SlotSet};
+
+use crate::slow_path::{EngineFlags, MOVES_SLOTS};
+
+/// The length of the names of jobs and nodes.
+pub const NAME_BYTES: usize = 40;
+
+/// The state of a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JobState {
+    /// The source has not sent its first sign of life.
+    WaitingForAck,
+    /// The source sends the snapshot.
+    ReceivingSnapshot,
+    /// The source sends changes, and then holds writes.
+    WaitingForPaused,
+    /// All changes are applied, and the source is asked for the slots.
+    FailoverRequested,
+    /// The source has granted the slots.
+    FailoverGranted,
+    /// The job has failed, and the staged keys are being deleted.
+    CleaningUp,
+    /// Replica of a target: its primary imports the slots.
+    OccurringOnPrimary,
+    /// The job has failed.
+    Failed,
+    /// The target has the slots.
+    Success,
+}
+
+impl JobState {
+    /// Returns the name in GETSLOTMIGRATIONS.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            JobState::WaitingForAck => "waiting-for-ack",
+            JobState::ReceivingSnapshot => "receiving-snapshot",
+            JobState::WaitingForPaused => "waiting-for-paused",
+            JobState::FailoverRequested => "failover-requested",
+            JobState::FailoverGranted => "failover-granted",
+            JobState::CleaningUp => "cleaning-up",
+            JobState::OccurringOnPrimary => "occurring-on-primary",
+            JobState::Failed => "failed",
+            JobState::Success => "success",
+        }
+    }
+
+    /// Returns true if the job has ended, and nothing of it is left to do.
+    #[must_use]
+    pub fn has_ended(self) -> bool {
+        matches!(self, JobState::Failed | JobState::Success)
+    }
+}
+
+/// Ranges of slots as an operator gave them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SlotRanges(pub Vec<SlotRange>);
+
+impl SlotRanges {
+    /// Returns the slots.
+    #[must_use]
+    pub fn set(&self) -> SlotSet {
+        self.0.iter().flat_map(|range| range.slots()).collect()
+    }
+}
+
+impl fmt::Display for SlotRanges {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, SlotRange { first, last }) in self.0.iter().enumerate() {
+            let space = if at > 0 { " " } else { "" };
+            write!(to, "{space}{first}-{last}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The nodes of a job. A job without a thread has none.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JobNodes {
+    /// The name of the target.
+    pub target: String,
+    /// The name of the source.
+    pub source: String,
+}
+
+/// The changing part of a job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JobProgress {
+    /// The state.
+    pub state: JobState,
+    /// The explanation of the state, for people.
+    pub message: String,
+    /// The time of the last change of the state, in seconds of Unix time.
+    pub updated_s: u64,
+    /// The time of the last sign of life of the other node, in seconds of Unix time.
+    pub acked_s: u64,
+    /// The reason of a failure that another thread has asked for.
+    asked_failure: Option<String>,
+    /// True if the stream of a new primary, or its snapshot, has ended the job before its thread noticed the new role.
+    is_ended_by_primary: bool,
+}
+
+/// A job.
+#[derive(Debug)]
+pub struct SlotJob {
+    /// The name: 40 hexadecimal digits.
+    pub name: String,
+    /// The slots in the operator's order.
+    pub ranges: SlotRanges,
+    /// The slots.
+    pub slots: SlotSet,
+    /// The nodes; `None` on a replica, and for a job from the append-only file.
+    pub nodes: Option<JobNodes>,
+    /// The source's name in the stream of a replica's primary.
+    pub source: Option<String>,
+    /// The worker that applies the source's commands.
+    pub worker: usize,
+    /// The beginning, in seconds of Unix time.
+    pub created_s: u64,
+    progress: Mutex<JobProgress>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code panics with the value half changed, so a poisoned lock is harmless.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The facts of a new job.
+#[derive(Debug)]
+pub struct NewJob {
+    /// See [`SlotJob::name`].
+    pub name: String,
+    /// See [`SlotJob::ranges`].
+    pub ranges: SlotRanges,
+    /// See [`SlotJob::nodes`].
+    pub nodes: Option<JobNodes>,
+    /// See [`SlotJob::source`].
+    pub source: Option<String>,
+    /// See [`SlotJob::worker`].
+    pub worker: usize,
+    /// The present time, in seconds of Unix time.
+    pub now_s: u64,
+}
+
+impl SlotJob {
+    /// Returns a job at its beginning.
+    #[must_use]
+    pub fn new(new: NewJob) -> SlotJob {
+        let state = if new.nodes.is_some() { JobState::WaitingForAck } else { JobState::OccurringOnPrimary };
+        let progress = JobProgress {
+            state,
+            message: String::new(),
+            updated_s: new.now_s,
+            acked_s: new.now_s,
+            asked_failure: None,
+            is_ended_by_primary: false,
+        };
+        SlotJob {
+            slots: new.ranges.set(),
+            name: new.name,
+            ranges: new.ranges,
+            nodes: new.nodes,
+            source: new.source,
+            worker: new.worker,
+            created_s: new.now_s,
+            progress: Mutex::new(progress),
+        }
+    }
+
+    /// Returns a copy of the changing part.
+    #[must_use]
+    pub fn progress(&self) -> JobProgress {
+        lock(&self.progress).clone()
+    }
+
+    /// Returns the state.
+    #[must_use]
+    pub fn state(&self) -> JobState {
+        lock(&self.progress).state
+    }
+
+    /// Enters a state.
+    pub fn enter(&self, state: JobState, now_s: u64) {
+        let mut progress = lock(&self.progress);
+        (progress.state, progress.updated_s) = (state, now_s);
+    }
+
+    /// Notes a sign of life of the other node.
+    pub fn note_ack(&self, now_s: u64) {
+        lock(&self.progress).acked_s = now_s;
+    }
+
+    /// Asks the thread of the job to end it without success. The first request counts.
+    pub fn ask_for_failure(&self, message: &str) {
+        let mut progress = lock(&self.progress);
+        if !progress.state.has_ended() && progress.asked_failure.is_none() {
+            progress.asked_failure = Some(message.to_owned());
+        }
+    }
+
+    /// Returns the reason of a failure that another thread has asked for.
+    #[must_use]
+    pub fn asked_failure(&self) -> Option<String> {
+        lock(&self.progress).asked_failure.clone()
+    }
+
+    fn note_primary(&self) {
+        lock(&self.progress).is_ended_by_primary = self.nodes.is_some();
+    }
+
+    /// Returns true if a new primary has ended the job before its thread noticed the new role.
+    #[must_use]
+    pub fn is_ended_by_primary(&self) -> bool {
+        lock(&self.progress).is_ended_by_primary
+    }
+
+    /// Returns true if the job is under way and nobody has asked for its failure.
+    #[must_use]
+    pub fn goes_on(&self) -> bool {
+        let progress = lock(&self.progress);
+        !progress.state.has_ended() && progress.state != JobState::CleaningUp && progress.asked_failure.is_none()
+    }
+}
+
+/// The result of an attempt to apply a part of a source's commands.
+#[derive(Debug)]
+pub enum ImportAnswer {
+    /// So many bytes of whole commands were applied. The others must wait.
+    Applied(usize),
+    /// A command failed, or the job can't go on.
+    Failed(String),
+}
+
+/// Work of a worker for an import.
+#[derive(Debug)]
+pub enum ImportTask {
+    /// Apply whole commands of the source.
+    Apply {
+        /// The job.
+        job: Arc<SlotJob>,
+        /// The commands.
+        commands: Vec<u8>,
+        /// Receives the result.
+        answer: SyncSender<ImportAnswer>,
+    },
+    /// Give a command to replicas and the append-only file, without running it.
+    Record {
+        /// The command.
+        words: Vec<Vec<u8>>,
+        /// Receives true once it is recorded; false if it can't be recorded now.
+        answer: SyncSender<bool>,
+    },
+    /// Forget the session of a job.
+    Forget(Arc<SlotJob>),
+}
+
+/// All jobs.
+pub struct SlotJobs {
+    /// The jobs, from the newest to the oldest.
+    jobs: Mutex<VecDeque<Arc<SlotJob>>>,
+    /// Work for each worker.
+    tasks: Box<[Mutex<VecDeque<ImportTask>>]>,
+    /// The greatest number of jobs in the log.
+    log_max: AtomicUsize,
+    slow_path: Arc<EngineFlags>,
+}
+
+impl SlotJobs {
+    /// Returns an empty log. [`MOVES_SLOTS`] is set while there are jobs under way.
+    #[must_use]
+    pub(crate) fn new(workers: usize, slow_path: Arc<EngineFlags>) -> SlotJobs {
+        let tasks = (0..workers).map(|_| Mutex::default()).collect();
+        SlotJobs { jobs: Mutex::default(), tasks, log_max: AtomicUsize::new(0), slow_path }
+    }
+
+    /// Sets the greatest length of the log. Jobs under way are never removed from it.
+    pub fn keep(&self, max: usize) {
+        self.log_max.store(max, Ordering::Relaxed);
+        self.settle(&mut lock(&self.jobs));
+    }
+
+    /// Drops the oldest ended jobs, and sets the flag.
+    fn settle(&self, jobs: &mut VecDeque<Arc<SlotJob>>) {
+        let max = self.log_max.load(Ordering::Relaxed);
+        while jobs.len() > max
+            && let Some(at) = jobs.iter().rposition(|job| job.state().has_ended())
+        {
+            jobs.remove(at);
+        }
+        self.slow_path.set(MOVES_SLOTS, jobs.iter().any(|job| !job.state().has_ended()));
+    }
+
+    /// Adds a job if `check` admits it. No other job begins or ends meanwhile.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn begin<E>(
+        &self,
+        job: Arc<SlotJob>,
+        check: impl FnOnce(&VecDeque<Arc<SlotJob>>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut jobs = lock(&self.jobs);
+        check(&jobs)?;
+        jobs.push_front(job);
+        self.settle(&mut jobs);
+        Ok(())
+    }
+
+    /// Calls `look` with all jobs, from the newest to the oldest. No job begins or ends meanwhile.
+    pub fn with_all<T>(&self, look: impl FnOnce(&VecDeque<Arc<SlotJob>>) -> T) -> T {
+        look(&lock(&self.jobs))
+    }
+
+    /// Returns the jobs that have not ended.
+    #[must_use]
+    pub fn under_way(&self) -> Vec<Arc<SlotJob>> {
+        self.with_all(|jobs| jobs.iter().filter(|job| !job.state().has_ended()).cloned().collect())
+    }
+
+    /// Returns the job of a name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<Arc<SlotJob>> {
+        self.with_all(|jobs| jobs.iter().find(|job| job.name == name).cloned())
+    }
+
+    /// Returns true if a job that has not ended imports one of these slots.
+    #[must_use]
+    pub fn import_any(&self, slots: &SlotSet) -> bool {
+        self.under_way().iter().any(|job| job.slots.intersects(slots))
+    }
+
+    /// Returns the job that this node only follows and that its primary ends. A job whose thread has not noticed the new role yet only
+    /// learns the end.
+    #[must_use]
+    pub(crate) fn ended_by_primary(&self, name: &str) -> Option<Arc<SlotJob>> {
+        let job =
+            self.with_all(|jobs| jobs.iter().find(|job| job.name == name).inspect(|job| job.note_primary()).cloned());
+        job.filter(|job| job.nodes.is_none())
+    }
+
+    /// Returns the jobs that this node only follows, and ends all others: the data of a primary replace the present ones.
+    #[must_use]
+    pub fn replaced_by_primary(&self) -> Vec<Arc<SlotJob>> {
+        let under_way = |jobs: &VecDeque<Arc<SlotJob>>| {
+            let found = jobs.iter().filter(|job| !job.state().has_ended());
+            found.inspect(|job| job.note_primary()).cloned().collect::<Vec<_>>()
+        };
+        let mut jobs = self.with_all(under_way);
+        jobs.retain(|job| job.nodes.is_none());
+        jobs
+    }
+
+    /// Removes the slots that jobs under way import from a set, and calls `rest` with the others. No job begins or ends meanwhile.
+    pub fn without_imported<T>(&self, mut slots: SlotSet, rest: impl FnOnce(SlotSet) -> T) -> T {
+        self.with_all(|jobs| {
+            let under_way = jobs.iter().filter(|job| !job.state().has_ended());
+            under_way.for_each(|job| slots.subtract(&job.slots));
+            rest(slots)
+        })
+    }
+
+    /// Ends a job in the log.
+    pub fn end(&self, job: &SlotJob, state: JobState, message: &str, now_s: u64) {
+        {
+            let mut progress = lock(&job.progress);
+            (progress.state, progress.updated_s, progress.message) = (state, now_s, message.to_owned());
+        }
+        self.settle(&mut lock(&self.jobs));
+    }
+
+    /// Sets the message of a job that goes on.
+    pub fn explain(&self, job: &SlotJob, message: &str) {
+        lock(&job.progress).message = message.to_owned();
+    }
+
+    /// Asks the threads of all jobs for a failure.
+    pub fn fail_all(&self, message: &str) {
+        let driven = |job: &&Arc<SlotJob>| job.nodes.is_some();
+        self.under_way().iter().filter(driven).for_each(|job| job.ask_for_failure(message));
+    }
+
+    /// Leaves work for a worker. The caller sends it `Message::SlotImports`.
+    pub fn leave(&self, worker: usize, task: ImportTask) {
+        if let Some(tasks) = self.tasks.get(worker) {
+            lock(tasks).push_back(task);
+        }
+    }
+
+    /// Takes the next work of a worker.
+    pub(crate) fn take(&self, worker: usize) -> Option<ImportTask> {
+        self.tasks.get(worker).and_then(|tasks| lock(tasks).pop_front())
+    }
+}
+
+/// Parses a slot's number.
+#[must_use]
+pub(crate) fn slot_of_text(text: &[u8]) -> Option<Slot> {
+    resp::num::parse_i64(text).and_then(|number| u64::try_from(number).ok()).and_then(Slot::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ranges(of: &[(u64, u64)]) -> SlotRanges {
+        let range = |&(first, last): &(u64, u64)| SlotRange::new(Slot::new(first)?, Slot::new(last)?);
+        SlotRanges(of.iter().filter_map(range).collect())
+    }
+
+    fn job(name: &str, first: u64) -> Arc<SlotJob> {
+        let nodes = Some(JobNodes { target: "t".into(), source: "s".into() });
+        let (name, ranges) = (name.to_owned(), ranges(&[(first, first + 1)]));
+        Arc::new(SlotJob::new(NewJob { name, ranges, nodes, source: None, worker: 0, now_s: 5 }))
+    }
+
+    #[test]
+    fn ranges_are_shown_with_both_ends() {
+        assert_eq!(ranges(&[(3, 3), (0, 1)]).to_string(), "3-3 0-1");
+    }
+
+    #[test]
+    fn the_log_drops_the_oldest_ended_jobs_first() {
+        let flags = Arc::<EngineFlags>::default();
+        let jobs = SlotJobs::new(1, flags.clone());
+        jobs.keep(2);
+        let all: Vec<_> = (0..4).map(|at| job(&at.to_string(), at * 2)).collect();
+        for job in &all {
+            jobs.begin(job.clone(), |_| Ok::<(), ()>(())).unwrap();
+        }
+        assert_eq!(jobs.under_way().len(), 4);
+        assert!(flags.has(MOVES_SLOTS));
+        jobs.end(&all[2], JobState::Success, "", 6);
+        jobs.end(&all[1], JobState::Failed, "why", 7);
+        let names = jobs.with_all(|jobs| jobs.iter().map(|job| job.name.clone()).collect::<Vec<_>>());
+        assert_eq!(names, ["3", "0"]);
+        jobs.end(&all[0], JobState::Failed, "", 7);
+        jobs.end(&all[3], JobState::Failed, "", 7);
+        assert!(!flags.has(MOVES_SLOTS) && jobs.find("3").is_some() && jobs.find("2").is_none());
+    }
+
+    #[test]
+    fn only_the_first_request_for_a_failure_counts() {
+        let job = job("a", 0);
+        assert!(job.goes_on());
+        job.ask_for_failure("first");
+        job.ask_for_failure("late");
+        assert_eq!((job.asked_failure().as_deref(), job.goes_on()), (Some("first"), false));
+    }
+
+    #[test]
+    fn slots_of_imports_under_way_are_left_out() {
+        let jobs = SlotJobs::new(1, Arc::default());
+        let job = job("a", 3);
+        jobs.begin(job.clone(), |_| Ok::<(), ()>(())).unwrap();
+        let all = ranges(&[(2, 5)]).set();
+        assert_eq!(jobs.without_imported(all.clone(), |rest| rest.to_string()), "2 5");
+        assert!(jobs.import_any(&all));
+        jobs.end(&job, JobState::Failed, "", 6);
+        assert_eq!(jobs.without_imported(all, |rest| rest.to_string()), "2-5");
+    }
+}
