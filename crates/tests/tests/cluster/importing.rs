@@ -1,6 +1,6 @@
 //! Whole slots that move to Penstock: from Valkey 9, and from a test that speaks for the source.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::time::{Duration, Instant};
 
