@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the client scripts against a server, each script against a fresh one.
 
-    interop/run.py [--server PROGRAM] [--arg ARGUMENT]... [SCRIPT]...
+    interop/run.py [--server PROGRAM] [--arg ARGUMENT]... [--without SCRIPT]... [SCRIPT]...
 
 PROGRAM is `penstock` or anything that takes redis.conf's directives as options (Debian's redis-server serves as a check
 of the scripts themselves). SCRIPT is a name of `SCRIPTS` below; without one, all of them run.
@@ -282,6 +282,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--server", default=str(ROOT / "target/release/penstock"), metavar="PROGRAM")
     parser.add_argument("--arg", action="append", default=[], metavar="ARGUMENT", help="one more for the server")
+    parser.add_argument("--without", action="append", default=[], metavar="SCRIPT", help="leave a script out")
     parser.add_argument("scripts", nargs="*", metavar="SCRIPT", help=", ".join(SCRIPTS))
     options = parser.parse_args()
     unknown = [name for name in options.scripts if name not in SCRIPTS]
@@ -296,6 +297,7 @@ def main():
     if missing and not options.scripts:
         print(f"left out, since what they need is not here: {', '.join(missing)}", flush=True)
     scripts = options.scripts or [name for name in SCRIPTS if name not in left_out]
+    scripts = [name for name in scripts if name not in options.without]
     shared = cluster.Shared(os.path.abspath(program), options.arg)
     with contextlib.closing(shared):
         attempts = ATTEMPTS_AGAINST_REDIS if is_redis else 1
