@@ -16,10 +16,6 @@ const HOST: &str = "127.0.0.1";
 
 const PORT: u16 = 6379;
 
-/// Least length of a flag's name that gets a suggestion, and least likeness of the two names: clap's limit.
-const FLAG_LEN_MIN: usize = 3;
-const LIKENESS_MIN: f64 = 0.7;
-
 /// Default time that `--pipe` waits for the last reply, in seconds.
 const PIPE_TIMEOUT_SECONDS: u64 = 30;
 
@@ -204,28 +200,8 @@ fn is_spelled(arg: &clap::Arg, word: &OsStr) -> bool {
 fn wrong_flag(flag: &str) -> Exit {
     match flags::REFUSED.iter().find(|(refused, _)| *refused == flag) {
         Some((_, reason)) => wrong(&format!("'{flag}' is not supported: {reason}; use redis-cli")),
-        None => {
-            let meant = similar_flag(flag).map_or_else(String::new, |meant| format!("; did you mean '{meant}'?"));
-            Exit::Wrong(format!("Unrecognized option or bad number of args for: '{flag}'{meant}"))
-        }
+        None => Exit::Wrong(format!("Unrecognized option or bad number of args for: '{flag}'")),
     }
-}
-
-/// Returns the most similar long flag, if one is similar enough, with the value behind `=`. A known flag that lacks its value has none.
-fn similar_flag(flag: &str) -> Option<String> {
-    let (typed, value) = flag.split_once('=').map_or((flag, None), |(name, value)| (name, Some(value)));
-    let name = typed.trim_start_matches('-');
-    let flags = flags::command();
-    let known = flags.get_arguments().filter_map(|arg| Some((arg.get_long()?, arg.get_action().takes_values())));
-    let likeness = |long: &str| strsim::jaro(name, long);
-    let (meant, takes_value) = known.max_by(|(a, _), (b, _)| likeness(a).total_cmp(&likeness(b)))?;
-    if name.len() < FLAG_LEN_MIN || likeness(meant) < LIKENESS_MIN || flag.strip_prefix("--") == Some(meant) {
-        return None;
-    }
-    Some(match value {
-        Some(value) if takes_value => format!("--{meant} {value}"),
-        _ => format!("--{meant}"),
-    })
 }
 
 fn wrong(text: &str) -> Exit {
