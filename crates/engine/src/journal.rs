@@ -58,6 +58,12 @@ impl Journal {
         own.unwrap_or_else(|| lane().0)
     }
 
+    /// Returns the bytes that readers have not taken from the lanes.
+    #[must_use]
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.lanes.iter().map(Lane::waiting_bytes).sum()
+    }
+
     /// Begins to record: the reader gets every unit that is committed after this returns, and no earlier one. Returns
     /// `None` if this audience has a reader already. The caller is outside the gate of `keyspace`.
     pub fn read(&self, keyspace: &Keyspace, audience: Audience) -> Option<Merge> {

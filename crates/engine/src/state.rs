@@ -383,12 +383,14 @@ impl Engine {
         self.host.used_memory().saturating_sub(self.waiting_memory())
     }
 
-    /// Returns the bytes that wait for replicas beyond `repl-backlog-size`, and for the disk.
+    /// Returns the bytes that wait for replicas beyond `repl-backlog-size`, and for the disk, and those in the journal's lanes, which the
+    /// readers for both have not taken yet.
     #[must_use]
     pub fn waiting_memory(&self) -> u64 {
         let stream_bytes = self.replication.stream.memory_bytes();
         let (_, unsynced_bytes) = self.durability.file_bytes();
-        stream_bytes.saturating_sub(self.settings.repl_backlog_size.get()) + unsynced_bytes
+        let lane_bytes = self.journal.waiting_bytes() as u64;
+        stream_bytes.saturating_sub(self.settings.repl_backlog_size.get()) + unsynced_bytes + lane_bytes
     }
 
     /// Does the periodic work: samples rates and peaks, removes expired pipeline tokens, begins due snapshots. Call it

@@ -77,6 +77,20 @@ struct Shared {
 }
 
 impl Shared {
+    /// Returns the bytes that the slower reader has not taken yet.
+    #[inline]
+    fn waiting_bytes(&self) -> usize {
+        let appended = self.appended.load(Ordering::Relaxed);
+        let waiting = |seat: &Seat| match seat.is_taken.load(Ordering::Relaxed) {
+            // Negative on another thread, if the reader takes bytes between the two loads.
+            true => {
+                usize::try_from(appended.wrapping_sub(seat.taken.load(Ordering::Relaxed)).cast_signed()).unwrap_or(0)
+            }
+            false => 0,
+        };
+        self.seats.iter().map(waiting).max().unwrap_or(0)
+    }
+
     /// Drops a reference to a closed segment. The last one to do so saves the segment for reuse.
     fn leave(&self, segment: Arc<Segment>) {
         let Some(segment) = Arc::into_inner(segment).filter(|segment| segment.words.len() == SEGMENT_WORDS) else {
@@ -149,6 +163,12 @@ impl Lane {
         let at = segment.ready.load(Ordering::Acquire) & !CLOSED;
         Some(Reader { shared: self.shared.clone(), audience, segment, at, read: Vec::new(), filled: 0, head: 0 })
     }
+
+    /// Like [`Writer::waiting_bytes`], for other threads.
+    #[must_use]
+    pub fn waiting_bytes(&self) -> usize {
+        self.shared.waiting_bytes()
+    }
 }
 
 impl Writer {
@@ -215,12 +235,7 @@ impl Writer {
     #[inline]
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
-        let appended = self.shared.appended.load(Ordering::Relaxed);
-        let waiting = |seat: &Seat| match seat.is_taken.load(Ordering::Relaxed) {
-            true => appended.wrapping_sub(seat.taken.load(Ordering::Relaxed)),
-            false => 0,
-        };
-        self.shared.seats.iter().map(waiting).max().unwrap_or(0)
+        self.shared.waiting_bytes()
     }
 }
 
