@@ -27,7 +27,7 @@ pub(super) const fn syncslots_entry(flags: u32) -> Spec<Run> {
         "9.0.0",
         "Depends on subcommand.",
         "Messages between two nodes that move slots.",
-        "",
+        "word:string [word:string ...]",
     )
 }
 
