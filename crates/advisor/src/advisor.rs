@@ -1,20 +1,22 @@
 //! Takes one trip after the other and adds each trip's waste to the findings.
 
+mod pairs;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use resp::request::Args;
 
 use crate::batches::{Batches, SmallBatches};
 use crate::catalogue::{self, Catalogue, Class, Found, SET_WITH_OPTIONS};
-use crate::connection::{Connection, Last, Pair, Transaction};
+use crate::connection::{Connection, Last, Transaction};
 use crate::evidence::{Command, Source};
 use crate::findings::{Confidence, Findings, Kind, Sighting};
 use crate::hash::{self, mix};
 use crate::loops::{Ended, LoopTrip, PERIOD_MAX, Steps};
 use crate::pattern::Words;
 use crate::polls::Answered;
-use crate::reads::{Asked, Reads, Repeated, Repetition};
-use crate::recent::{self, Answer, Evidence, Origin};
+use crate::reads::{Asked, Reads, Repeated};
+use crate::recent::{Answer, Evidence, Origin};
 use crate::round_trip::Gap;
 use crate::shapes::Shapes;
 use crate::trip::Trip;
@@ -49,8 +51,6 @@ const FEW_COMMANDS: u64 = 2;
 const ARGUMENTS_MAX: usize = 8;
 /// Arguments behind the key among which a written document is looked for.
 const VALUES_MAX: usize = 3;
-/// Longest distance, in trips, between a read and the write that repeats its reply.
-const PAIR_DISTANCE_MAX: u32 = 4;
 
 /// The beginning of a command in a script.
 const SCRIPT_CALL: &[u8] = b"redis.";
@@ -652,79 +652,6 @@ impl<'t> Watch<'_, 't> {
             confidence,
             is_known: repeated.is_known,
             ..self.sighting(Kind::RepeatedRead, Steps::one(repeated.shape, repeated.one_key))
-        });
-    }
-
-    /// True if this command is the second of a pair: it writes a value that the client has just read from the same key,
-    /// or deletes the key. Records the pair. If the read may turn out to be a repeated one, the pair waits until the
-    /// next read decides.
-    #[inline]
-    fn is_paired(&mut self, seen: &Seen<'_>) -> bool {
-        let Some(read) = self.read_before(seen) else { return false };
-        // Without the read value, the client may write for another reason. During a pause it may work with the value.
-        let is_certain = seen.origin.evidence == Evidence::Strong && !seen.is_after_pause;
-        let confidence = if is_certain { Confidence::High } else { Confidence::Medium };
-        let pair = Pair { steps: Steps::pair(read, seen.shape), gap_ns: self.lost_ns(seen), confidence };
-        match self.last.reads.repetition(read) {
-            Repetition::Repeats => return false,
-            Repetition::First => {
-                self.settle_pair();
-                self.last.pair = Some(pair);
-                return false;
-            }
-            Repetition::None | Repetition::Differs => {}
-        }
-        self.pair(&pair);
-        true
-    }
-
-    /// Returns the shape of an earlier read of the command's key if an argument repeats that read's reply, if both are
-    /// documents of JSON, or if the command deletes the key directly after the read.
-    #[inline]
-    fn read_before(&self, seen: &Seen<'_>) -> Option<u64> {
-        let loops = &self.last.loops;
-        let is_read_here = |trip: &&LoopTrip| trip.class == Class::Read && trip.key == seen.key_hash;
-        let origin = &seen.origin;
-        let repeats = origin.evidence != Evidence::None && origin.distance <= PAIR_DISTANCE_MAX;
-        let repeated = repeats.then(|| self.source_of(seen)).flatten().filter(is_read_here);
-        let deletes = matches!(seen.found.verb.name, "DEL" | "UNLINK") && self.trip.command.len() == 2;
-        let deleted = || deletes.then(|| loops.ago(1)).flatten().filter(is_read_here);
-        repeated.or_else(deleted).or_else(|| self.document_before(seen)).map(|trip| trip.shape)
-    }
-
-    /// Returns the trip with the reply that an argument repeats. Over pauses of any length, only the next number counts: the
-    /// client counts on. Other values may be written again after some work, for example to lengthen their life.
-    #[inline]
-    fn source_of(&self, seen: &Seen<'_>) -> Option<&LoopTrip> {
-        let (loops, origin) = (&self.last.loops, &seen.origin);
-        loops.ago(origin.distance).or_else(|| origin.is_next.then(|| loops.ago_over_pauses(origin.distance)).flatten())
-    }
-
-    /// Returns the read of a document of JSON that this command writes anew.
-    fn document_before(&self, seen: &Seen<'_>) -> Option<&LoopTrip> {
-        let loops = &self.last.loops;
-        let before = (1..=PAIR_DISTANCE_MAX).filter_map(|ago| loops.ago(ago));
-        let read = before.into_iter().find(|trip| trip.is_document && trip.key == seen.key_hash)?;
-        let mut values = self.trip.command.from(2).take(VALUES_MAX);
-        (read.class == Class::Read && values.any(recent::is_document)).then_some(read)
-    }
-
-    /// Records the waiting pair, unless its read turned out to be a repeated one.
-    fn settle_pair(&mut self) {
-        if let Some(pair) = self.last.pair.take()
-            && self.last.reads.repetition(pair.steps.shapes[0]) != Repetition::Repeats
-        {
-            self.pair(&pair);
-        }
-    }
-
-    fn pair(&mut self, pair: &Pair) {
-        self.record(Sighting {
-            made: 2,
-            needed: 1,
-            lost_ns: pair.gap_ns,
-            confidence: pair.confidence,
-            ..self.sighting(Kind::ReadComputeWrite, pair.steps)
         });
     }
 
