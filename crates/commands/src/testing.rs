@@ -16,7 +16,7 @@ use store::value::Type;
 use crate::call::{Call, KeyRef, Rules, Wait};
 use crate::effects::{Class, Effects};
 use crate::error::Error;
-use crate::spec::{Begin, Info, KeySpec, Scope, Spec, key_flag};
+use crate::spec::{Begin, Info, KeySpec, Scope, Spec, fact, key_flag};
 use crate::syntax::{self, Argument};
 use crate::{FAMILIES, Handler};
 
@@ -289,9 +289,6 @@ fn check_facts(info: &Info) -> Result<(), String> {
     ])
 }
 
-/// Commands that accept fewer arguments than their notation needs, as in Valkey, and refuse them with texts of their own.
-const SHORT_FORMS: &[&str] = &["migrateslots"];
-
 /// Checks that the notation of an entry's arguments is valid, agrees with its arity, and contains every key that its
 /// key specifications find. `first` is the position of the first argument: 1, or 2 for a subcommand.
 ///
@@ -300,7 +297,7 @@ const SHORT_FORMS: &[&str] = &["migrateslots"];
 pub fn check_syntax(info: &Info, first: usize) -> Result<(), String> {
     let arguments = syntax::parse(info.syntax, info.keys, first).map_err(|e| format!("{e:?}"))?;
     let fewest = first + syntax::least(&arguments);
-    if !info.accepts(fewest) || info.accepts(fewest - 1) && !SHORT_FORMS.contains(&info.name) {
+    if !info.accepts(fewest) || info.accepts(fewest - 1) != info.is(fact::REFUSES_SHORT) {
         return Err(format!("it takes at least {fewest} arguments, but the arity is {}", info.arity));
     }
     let mut found = Vec::new();

@@ -47,6 +47,8 @@ pub mod fact {
     pub const TELLS: u32 = 1 << 21;
     /// Blocks only with an option (BLOCK).
     pub const WAITS_BY_OPTION: u32 = 1 << 22;
+    /// Accepts fewer arguments than its notation needs, as in Valkey, and refuses them with texts of its own.
+    pub const REFUSES_SHORT: u32 = 1 << 23;
 }
 
 /// Event that ends the wait of a blocked command.

@@ -220,7 +220,8 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "9.0.0",
         "Refuses a move of whole slots from the node.",
         "<SLOTSRANGE start-slot:integer end-slot:integer> <NODE node-id:string>",
-    ),
+    )
+    .facts(fact::REFUSES_SHORT),
     subcommand("myid", 2, LOOK_ALWAYS, bus::myid, "3.0.0", "Answers the node's name.", ""),
     subcommand("myshardid", 2, LOOK_ALWAYS, bus::myshardid, "7.2.0", "Answers the name of the node's shard.", "")
         .tips(CHANGES),
