@@ -510,6 +510,14 @@ impl Info {
         self.facts & fact != 0
     }
 
+    /// True if a command with these arguments, including the name, may block: always, or because of BLOCK before STREAMS.
+    #[must_use]
+    pub fn may_block<'a>(&self, args: impl IntoIterator<Item = &'a [u8]>) -> bool {
+        let mut options = args.into_iter().take_while(|arg| !arg.eq_ignore_ascii_case(b"STREAMS"));
+        let mut is_chosen = || options.any(|arg| arg.eq_ignore_ascii_case(b"BLOCK"));
+        self.has(flag::BLOCKING) && (!self.is(fact::WAITS_BY_OPTION) || is_chosen())
+    }
+
     /// True if this number of arguments, including the name, is valid.
     #[inline]
     #[must_use]

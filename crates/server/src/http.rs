@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use commands::spec::{Info, fact, flag};
+use commands::spec::{fact, flag};
 use config::{HttpConsole, LogLevel, Settings};
 use engine::registry::table;
 use front::history::Sample;
@@ -23,10 +23,6 @@ use crate::shared::Shared;
 
 /// The address that CLIENT LIST shows for connections of HTTP requests.
 const ADDRESS: &str = "http:0";
-/// The option that makes an otherwise immediate command wait.
-const BLOCK: &[u8] = b"BLOCK";
-/// The word that ends the options of such a command.
-const STREAMS: &[u8] = b"STREAMS";
 
 /// Opens the listeners of the HTTP port, or none if it is off.
 ///
@@ -150,13 +146,6 @@ impl Upstream for Within {
     }
 }
 
-/// Returns true for a command that may block, always or by an option.
-fn may_wait(info: &Info, args: &[Vec<u8>]) -> bool {
-    let is_optional = info.is(fact::WAITS_BY_OPTION);
-    let mut options = args.iter().take_while(|arg| !arg.eq_ignore_ascii_case(STREAMS));
-    info.has(flag::BLOCKING) && (!is_optional || options.any(|arg| arg.eq_ignore_ascii_case(BLOCK)))
-}
-
 /// Returns the properties of a command.
 fn nature_of(args: &[Vec<u8>]) -> Nature {
     let Some(container) = args.first().and_then(|name| table().find(name)) else { return Nature::default() };
@@ -164,7 +153,8 @@ fn nature_of(args: &[Vec<u8>]) -> Nature {
     let info = command.info;
     let is_either = |fact: u32| container.info.is(fact) || info.is(fact);
     let holds = fact::AT_ONCE | fact::UNCOUNTED | fact::HOLDS_CONNECTION;
-    let holds_connection = is_either(holds) || info.has(flag::NO_AUTH) || may_wait(info, args);
+    let holds_connection =
+        is_either(holds) || info.has(flag::NO_AUTH) || info.may_block(args.iter().map(Vec::as_slice));
     let only_reads = info.has(flag::READONLY) || info.is(fact::TELLS);
     Nature { holds_connection, only_reads: only_reads && !info.has(flag::WRITE) }
 }

@@ -136,20 +136,9 @@ fn depends_on_connection(session: &Session) -> bool {
 
 /// Returns true if a command's result depends on its keys and arguments only, so that it may run at another node for another connection.
 fn depends_on_keys_only(command: &Command, args: &Args<'_>) -> bool {
-    if command.info.has(flag::BLOCKING) && may_block(args) {
-        return false;
-    }
     let info = &command.info;
     let is_shard_message = info.publishes.is_some() && is_sharded(command);
     let has_keys = info.keys.iter().any(|keys| keys.flags & key_flag::NOT_KEY == 0);
     let watches = info.all_categories() & acl::TRANSACTION != 0;
-    (has_keys || is_shard_message) && !watches && !info.is(fact::MIGRATES)
-}
-
-/// Returns true if a command of the blocking family may block with these arguments. The reads of streams block with BLOCK only.
-fn may_block(args: &Args<'_>) -> bool {
-    let name = args.get(0);
-    let reads_streams = name.eq_ignore_ascii_case(b"xread") || name.eq_ignore_ascii_case(b"xreadgroup");
-    let mut options = args.from(1).take_while(|arg| !arg.eq_ignore_ascii_case(b"streams"));
-    !reads_streams || options.any(|arg| arg.eq_ignore_ascii_case(b"block"))
+    (has_keys || is_shard_message) && !watches && !info.is(fact::MIGRATES) && !info.may_block(args.from(0))
 }
