@@ -167,7 +167,7 @@ impl UnansweredBatches {
     }
 
     /// Ends the observation of the present batch without a record.
-    pub(crate) fn drop_present(&mut self) {
+    pub fn drop_present(&mut self) {
         (self.phase, self.arrived, self.is_acknowledged) = (Phase::Arriving, None, false);
     }
 

@@ -18,6 +18,10 @@ pub(super) fn place(connection: &mut Connection) {
 #[cold]
 fn place_behind(connection: &mut Connection) {
     let in_file = connection.replies.len() - connection.replies.output.len() as u64;
+    if connection.deferred.as_ref().is_some_and(|deferred| deferred.missing() > 0) {
+        // No part is the time that other nodes take.
+        return connection.session.batches.drop_present();
+    }
     let until = connection.deferred.as_ref().and_then(|deferred| deferred.until());
     connection.session.batches.place(in_file, until, connection.socket_is_full);
 }

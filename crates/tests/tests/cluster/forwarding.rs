@@ -261,6 +261,27 @@ fn count(node: &Node, client: u64, stop: &AtomicBool) {
     assert!(expected > 50, "{expected}");
 }
 
+/// Batches that wait for other nodes are in no record, because no part of a batch's time is theirs.
+#[test]
+fn batches_that_wait_for_other_nodes_are_not_recorded() {
+    let nodes = cluster(&YES, Make::Penstock);
+    let mut conn = nodes[0].server.connect();
+    let depths = |node: &Node| {
+        let reply = node.reply("LATENCY BATCHES");
+        reply
+            .items()
+            .iter()
+            .step_by(2)
+            .map(|depth| String::from_utf8_lossy(depth.text()).into_owned())
+            .collect::<Vec<_>>()
+    };
+    let replies = conn.pipeline(&["SET f 1", "SET g 1", "GET f"].map(command)).unwrap();
+    assert_eq!(replies[2].text(), b"1");
+    assert!(!depths(&nodes[0]).contains(&"2-15".to_owned()));
+    conn.pipeline(&["SET f 1", "GET f"].map(command)).unwrap();
+    assert!(depths(&nodes[0]).contains(&"2-15".to_owned()));
+}
+
 /// `strict` runs a command after the one before it, although another node runs that.
 #[test]
 fn strict_forwarding_keeps_the_order_between_nodes() {
