@@ -11,7 +11,7 @@ use engine::slots::forward::{Forwarded, Target};
 
 use self::link::{Link, Login, ReplyTo};
 
-/// Tokens of links in the poller begin here. Those of client connections are lower, and those of listening sockets are higher.
+/// The first token of a link in the poller. Tokens of client connections are lower, and tokens of listening sockets are higher.
 pub const LINKS: u64 = 1 << 61;
 
 /// Time after a failed connection before the next attempt, in milliseconds. Commands are refused meanwhile.

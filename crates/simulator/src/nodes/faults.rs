@@ -232,7 +232,7 @@ impl NodesWorld {
         self.operator.move_slot(Move { slot, from, to, ids, source_first: self.mutation.moves_source_first() });
     }
 
-    /// Repairs what a killed program has left: adds slots that nobody has, since a cluster without all slots is down, and goes on with moves.
+    /// Gives slots without an owner to a node, because a cluster without all slots is down, and goes on with the moves of a killed program.
     fn repair(&mut self) {
         if self.now_us % TIMEOUT_US > TIMEOUT_US / 10 {
             return;

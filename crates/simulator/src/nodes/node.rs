@@ -96,7 +96,7 @@ pub struct SimNode {
     opened: Vec<WireId>,
     worked_us: u64,
     timeout_us: u64,
-    /// What the workers serve by.
+    /// The map of the slots that the workers use.
     pub view: Option<Arc<SlotView>>,
 }
 
