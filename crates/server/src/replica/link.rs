@@ -240,22 +240,23 @@ impl<'f> Link<'f> {
     /// they survive the end of the primary.
     fn store(&self, transfer: &mut Transfer<&mut Patient>) -> Result<(BufReader<File>, u64), LinkError> {
         let path = self.engine.settings.in_dir(&format!("temp-primary-{}.rdb", std::process::id()));
-        let mut file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
-        fs::remove_file(&path)?;
+        let open = || File::options().read(true).write(true).create(true).truncate(true).open(&path);
+        let mut file = open().map_err(|error| cannot_store(&error))?;
+        fs::remove_file(&path).map_err(|error| cannot_store(&error))?;
         let (mut part, mut stored, mut said) = (vec![0; STORED_BYTES], 0, Instant::now());
         loop {
             let len = transfer.read(&mut part)?;
             if len == 0 {
                 break;
             }
-            file.write_all(part.get(..len).unwrap_or_default())?;
+            file.write_all(part.get(..len).unwrap_or_default()).map_err(|error| cannot_store(&error))?;
             stored += len as u64;
             if said.elapsed() >= LOOK_EVERY {
                 said = Instant::now();
                 self.note(|link| link.snapshot_read = stored)?;
             }
         }
-        file.rewind()?;
+        file.rewind().map_err(|error| cannot_store(&error))?;
         Ok((BufReader::with_capacity(STORED_BYTES, file), stored))
     }
 
@@ -505,6 +506,13 @@ impl<'f> Link<'f> {
         self.told_synced = self.engine.synced_offset();
         Ok(socket.tell(&acknowledgement(self.applied(), self.told_synced))?)
     }
+}
+
+fn cannot_store(error: &io::Error) -> LinkError {
+    LinkError::Refused(format!(
+        "the primary's snapshot can't be stored in the directory of `dir`: {error}. Make room there, or set repl-diskless-load to \
+         flush-before-load"
+    ))
 }
 
 fn unloadable(why: String) -> LinkError {

@@ -585,6 +585,27 @@ fn a_replica_that_is_far_behind_has_no_keys_evicted() {
     primary.wait_until("nothing waits", |primary| primary.figure("mem_not_counted_for_evict") < 1 << 20);
 }
 
+/// A replica with data and without room for the primary's snapshot keeps its data, says what to do, and tries again.
+#[test]
+fn a_replica_without_room_for_a_snapshot_keeps_its_data() {
+    let primary = primary(&[]);
+    let mut conn = primary.connect();
+    let mut rng = Rng::new(5);
+    for number in 0..300 {
+        let value: String = (0..1000).map(|_| char::from(b'!' + rng.below(90) as u8)).collect();
+        assert_eq!(conn.call(&[b"SET".to_vec(), format!("k{number}").into(), value.into()]).unwrap().text(), b"OK");
+    }
+    let replica = Server::penstock_with_small_files(&["--save", "", "--enable-debug-command", "yes"], 200);
+    assert_eq!(replica.connect().cmd("SET old 1").unwrap().text(), b"OK");
+    let follow = format!("REPLICAOF 127.0.0.1 {}", primary.port());
+    assert_eq!(replica.connect().cmd(&follow).unwrap().text(), b"OK");
+    replica.wait_until("it says what to do", |replica| replica.log().contains("set repl-diskless-load to"));
+    assert_eq!(replica.connect().cmd("GET old").unwrap().text(), b"1");
+    replica.lift_file_limit();
+    replica.wait_until("the link is up", is_up);
+    wait_until_equal(&primary, &replica);
+}
+
 /// Without room on disk for its data, a replica is dropped, and gets a snapshot.
 #[test]
 fn a_replica_that_is_too_far_behind_gets_a_snapshot() {
