@@ -110,8 +110,26 @@ impl Cluster {
         };
         let is_settled =
             |node: usize| self.ask(node, "CLUSTER INFO").contains("cluster_state:ok") && view(node) == view(0);
+        self.wait_until(|| (0..self.nodes.len()).all(is_settled));
+    }
+
+    /// Waits until each of the first nodes knows all of them by their ids.
+    ///
+    /// Gossip spreads a new node: a member that has not heard of it refuses CLUSTER FORGET.
+    fn spread(&self, members: usize) {
+        let ids: Vec<String> = (0..members).map(|node| self.id(node)).collect();
+        let knows_all = |node: usize| {
+            let view = self.ask(node, "CLUSTER NODES");
+            let known = view.lines().filter(|line| !line.contains("handshake"));
+            let known: Vec<&str> = known.filter_map(|line| line.split(' ').next()).collect();
+            ids.iter().all(|id| known.contains(&id.as_str()))
+        };
+        self.wait_until(|| (0..members).all(knows_all));
+    }
+
+    fn wait_until(&self, is_done: impl Fn() -> bool) {
         let end = std::time::Instant::now() + Duration::from_secs(60);
-        while !(0..self.nodes.len()).all(is_settled) {
+        while !is_done() {
             assert!(std::time::Instant::now() < end, "{}", self.ask(0, "CLUSTER NODES"));
             thread::sleep(Duration::from_millis(50));
         }
@@ -214,26 +232,23 @@ fn replicas_and_members_come_and_go() {
         assert!(has("[OK] All 16384 slots covered."));
         let is_replica = |node: usize| cluster.ask(node, "INFO replication").contains("role:slave");
         assert_eq!((0..6).map(is_replica).collect::<Vec<_>>(), [false, false, false, true, true, true]);
-        let end = std::time::Instant::now() + Duration::from_secs(60);
         let views = |node: usize| cluster.ask(node, "CLUSTER NODES").matches(" slave ").count();
-        while !(0..6).all(|node| views(node) + usize::from(is_replica(node)) >= 3) {
-            assert!(std::time::Instant::now() < end);
-            thread::sleep(Duration::from_millis(50));
-        }
+        cluster.wait_until(|| (0..6).all(|node| views(node) + usize::from(is_replica(node)) >= 3));
         both_functions(cluster);
     }
     check(&clusters, "--cluster add-node @6", "");
-    let add = |line: &str, words: &[&str]| {
+    let add = |line: &str, members: usize, words: &[&str]| {
         for cluster in &clusters {
             let added = cluster.run(line, "");
             let has = |text: &&&str| !added.output.iter().any(|line| line.contains(**text));
             assert_eq!(words.iter().find(has), None, "{:?} {added:#?}", cluster.tool);
             assert_eq!(added.status, Some(0));
-            thread::sleep(Duration::from_secs(3));
+            cluster.spread(members);
         }
     };
     add(
         "--cluster add-node @6 @0",
+        7,
         &[
             ">>> Adding node 127.0.0.1:@6 to cluster 127.0.0.1:@0",
             ">>> Getting functions from cluster",
@@ -248,6 +263,7 @@ fn replicas_and_members_come_and_go() {
     }
     add(
         "--cluster add-node @7 @0 --cluster-slave --cluster-master-id #6",
+        8,
         &[">>> Configure node as replica of 127.0.0.1:@6.", "[OK] New node added correctly."],
     );
     let same = |line: &str| {
