@@ -102,14 +102,7 @@ impl KeyHash {
     pub fn of(key: &[u8]) -> KeyHash {
         let seed = SEED.load(Ordering::Relaxed);
         let hash = seeded(seed, key);
-        if seed & WITHOUT_SLOTS != 0 { KeyHash(hash) } else { KeyHash::in_slot(key, hash) }
-    }
-
-    /// Returns a hash with the key's slot in its upper bits.
-    // Not inlined, because servers outside of a cluster never call it.
-    #[inline(never)]
-    fn in_slot(key: &[u8], hash: u64) -> KeyHash {
-        KeyHash(hash & ((1 << SLOT_SHIFT) - 1) | u64::from(slot_of(key)) << SLOT_SHIFT)
+        if seed & WITHOUT_SLOTS != 0 { KeyHash(hash) } else { KeyHash(slots::with_slot(hash, key)) }
     }
 
     /// Returns the slot of the key, if keys are hashed by their slots.

@@ -1,5 +1,9 @@
 //! The slot of a key in a cluster: CRC16/XMODEM of the key, or of its hash tag, modulo 16384. Every server and client of a cluster computes
 //! it in this way.
+//!
+//! Processors with a carry-less multiplication need a third of the instructions of a lookup in tables ([`carry_less`]).
+
+use super::SLOT_SHIFT;
 
 /// Slots of a cluster.
 pub const SLOTS: usize = 1 << 14;
@@ -39,12 +43,40 @@ const fn tables() -> [[u16; 256]; BLOCK] {
 }
 
 /// Returns the slot of a key.
-#[inline]
 #[must_use]
 pub fn slot_of(key: &[u8]) -> u16 {
-    let (sum, has_brace) = checksum(key);
-    let sum = if has_brace { tag_of(key).map_or(sum, |tag| checksum(tag).0) } else { sum };
-    sum % SLOTS as u16
+    (with_slot(0, key) >> SLOT_SHIFT) as u16
+}
+
+/// Returns a hash with the key's slot in its upper bits.
+// Not inlined, because servers outside of a cluster never call it.
+#[inline(never)]
+pub(super) fn with_slot(hash: u64, key: &[u8]) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("pclmulqdq") {
+        // SAFETY: the processor has the target feature.
+        return unsafe { carry_less::with_slot(hash, key) };
+    }
+    with_slot_of_tables(hash, key)
+}
+
+// Not inlined, so that `with_slot` stays small.
+#[inline(never)]
+fn with_slot_of_tables(hash: u64, key: &[u8]) -> u64 {
+    with_slot_by::<Tables>(hash, key)
+}
+
+#[inline(always)]
+fn with_slot_by<S: Sum>(hash: u64, key: &[u8]) -> u64 {
+    let (sum, has_brace) = checksum::<S>(key);
+    let slot = if has_brace { slot_of_tagged(key, sum) } else { sum % SLOTS as u16 };
+    hash & ((1 << SLOT_SHIFT) - 1) | u64::from(slot) << SLOT_SHIFT
+}
+
+/// Returns the slot of a key that contains a `{`. `sum` is the checksum of the whole key.
+#[inline(never)]
+fn slot_of_tagged(key: &[u8], sum: u16) -> u16 {
+    tag_of(key).map_or(sum, |tag| checksum::<Tables>(tag).0) % SLOTS as u16
 }
 
 /// Returns the hash tag of a key: the bytes between the first `{` and the next `}`. The tag is hashed in place of the key. None if there is
@@ -68,11 +100,11 @@ pub fn pattern_slot(pattern: &[u8]) -> Option<u16> {
             (b'{', Tag::Unseen) => open = Tag::Since(at + 1),
             // After an empty tag, the whole key is hashed.
             (b'}', Tag::Since(from)) if from == at => open = Tag::None,
-            (b'}', Tag::Since(from)) => return Some(checksum(&pattern[from..at]).0 % SLOTS as u16),
+            (b'}', Tag::Since(from)) => return Some(checksum::<Tables>(&pattern[from..at]).0 % SLOTS as u16),
             _ => {}
         }
     }
-    Some(checksum(pattern).0 % SLOTS as u16)
+    Some(checksum::<Tables>(pattern).0 % SLOTS as u16)
 }
 
 /// The state of the search for a hash tag.
@@ -83,30 +115,181 @@ enum Tag {
     None,
 }
 
-/// Returns the checksum of some bytes, and true if they contain a `{`.
-#[inline]
-fn checksum(bytes: &[u8]) -> (u16, bool) {
-    // Leading zero bytes don't change the checksum, so the incomplete block comes first.
-    let odd = bytes.len() % BLOCK;
-    let head = match bytes.first_chunk::<BLOCK>() {
-        Some(_) if odd == 0 => 0,
-        Some(first) => u64::from_be_bytes(*first) >> (8 * (BLOCK - odd)),
-        None => bytes.iter().fold(0, |head, &byte| head << 8 | u64::from(byte)),
-    };
-    let (mut sum, mut braces) = (block(head), braces_in(head));
-    for chunk in bytes[odd..].as_chunks::<BLOCK>().0 {
-        let word = u64::from_be_bytes(*chunk);
-        braces |= braces_in(word);
-        sum = block(word ^ u64::from(sum) << 48);
-    }
-    (sum, braces != 0)
+/// The checksum of the bytes so far, and a search for `{` among them.
+trait Sum: Sized {
+    /// The sum of no bytes.
+    fn new() -> Self;
+
+    /// Adds the bytes of a word, the highest byte first.
+    fn add(&mut self, word: u64);
+
+    /// Returns the checksum, and true if there was a `{`.
+    fn finish(self) -> (u16, bool);
 }
 
-/// The checksum of a block.
+/// Lookups in [`TABLES`].
+struct Tables {
+    sum: u16,
+    /// The upper bit of a byte is set if there was a `{` at its place or below.
+    braces: u64,
+}
+
+impl Sum for Tables {
+    #[inline(always)]
+    fn new() -> Tables {
+        Tables { sum: 0, braces: 0 }
+    }
+
+    #[inline(always)]
+    fn add(&mut self, word: u64) {
+        self.braces |= braces_in(word);
+        let word = word ^ u64::from(self.sum) << 48;
+        let part = |zeros: usize| TABLES[zeros][(word >> (8 * zeros)) as usize & 0xFF];
+        self.sum = part(7) ^ part(6) ^ part(5) ^ part(4) ^ part(3) ^ part(2) ^ part(1) ^ part(0);
+    }
+
+    #[inline(always)]
+    fn finish(self) -> (u16, bool) {
+        (self.sum, self.braces != 0)
+    }
+}
+
+/// Checksums by carry-less multiplication, in place of the division by the polynomial (Barrett reduction).
+#[cfg(target_arch = "x86_64")]
+mod carry_less {
+    use std::arch::x86_64::{
+        __m128i, _mm_clmulepi64_si128, _mm_cmpeq_epi8, _mm_cvtsi64_si128, _mm_extract_epi16, _mm_movemask_epi8,
+        _mm_or_si128, _mm_set1_epi8, _mm_setzero_si128,
+    };
+
+    use super::{POLYNOMIAL, Sum, with_slot_by};
+
+    /// The quotient of x^80 by the polynomial, without its highest term x^64.
+    const QUOTIENT: u64 = quotient();
+
+    const fn quotient() -> u64 {
+        let (mut quotient, mut rest, mut bit) = (0, POLYNOMIAL, 0);
+        while bit < 64 {
+            let carries = rest & 0x8000 != 0;
+            quotient = quotient << 1 | carries as u64;
+            rest = if carries { rest << 1 ^ POLYNOMIAL } else { rest << 1 };
+            bit += 1;
+        }
+        quotient
+    }
+
+    /// See [`super::with_slot`].
+    #[target_feature(enable = "pclmulqdq")]
+    pub(super) fn with_slot(hash: u64, key: &[u8]) -> u64 {
+        with_slot_by::<Products>(hash, key)
+    }
+
+    /// Only functions with the target feature use this type.
+    pub(super) struct Products {
+        sum: u16,
+        /// All bits of a byte are set if there was a `{` at its place.
+        braces: __m128i,
+    }
+
+    impl Sum for Products {
+        #[inline(always)]
+        fn new() -> Products {
+            // SAFETY: SSE2 is part of x86-64.
+            Products { sum: 0, braces: unsafe { _mm_setzero_si128() } }
+        }
+
+        #[inline(always)]
+        fn add(&mut self, word: u64) {
+            // SAFETY: SSE2 is part of x86-64, and the callers have the target feature.
+            unsafe {
+                let braces = _mm_cmpeq_epi8(_mm_cvtsi64_si128(word.cast_signed()), _mm_set1_epi8(b'{'.cast_signed()));
+                self.braces = _mm_or_si128(self.braces, braces);
+                self.sum = sum_of(word ^ u64::from(self.sum) << 48);
+            }
+        }
+
+        #[inline(always)]
+        fn finish(self) -> (u16, bool) {
+            // SAFETY: SSE2 is part of x86-64.
+            (self.sum, unsafe { _mm_movemask_epi8(self.braces) } != 0)
+        }
+    }
+
+    /// The word, times x^16, is a multiple of the polynomial plus the checksum. The multiplication finds the factor, of which the checksum
+    /// needs the lowest 16 bits.
+    #[inline]
+    #[target_feature(enable = "pclmulqdq")]
+    fn sum_of(word: u64) -> u16 {
+        let word_vector = _mm_cvtsi64_si128(word.cast_signed());
+        let product = _mm_clmulepi64_si128(word_vector, _mm_cvtsi64_si128(QUOTIENT.cast_signed()), 0);
+        let factor = word as u16 ^ _mm_extract_epi16(product, 4) as u16;
+        const { assert!(POLYNOMIAL == 1 << 12 | 1 << 5 | 1) };
+        factor ^ factor << 5 ^ factor << 12
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::super::{Tables, checksum};
+        use super::*;
+
+        #[target_feature(enable = "pclmulqdq")]
+        fn sums(bytes: &[u8]) -> (u16, bool) {
+            checksum::<Products>(bytes)
+        }
+
+        #[test]
+        fn products_agree_with_tables() {
+            if !is_x86_feature_detected!("pclmulqdq") {
+                return;
+            }
+            let mut word: u64 = 1;
+            for round in 0..10_000_u32 {
+                // Each single bit, then arbitrary words.
+                word = if round < 64 { 1 << round } else { word.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(1) };
+                let bytes = word.to_be_bytes();
+                // SAFETY: the processor has the target feature.
+                assert_eq!(unsafe { sums(&bytes) }, checksum::<Tables>(&bytes), "{word:x}");
+            }
+            // A `{` is the 124th byte.
+            let bytes: Vec<u8> = (0..255).collect();
+            for length in 0..=bytes.len() {
+                // SAFETY: as above.
+                assert_eq!(unsafe { sums(&bytes[..length]) }, checksum::<Tables>(&bytes[..length]), "{length}");
+            }
+        }
+    }
+}
+
+/// Returns the checksum of some bytes, and true if they contain a `{`.
 #[inline(always)]
-fn block(word: u64) -> u16 {
-    let part = |zeros: usize| TABLES[zeros][(word >> (8 * zeros)) as usize & 0xFF];
-    part(7) ^ part(6) ^ part(5) ^ part(4) ^ part(3) ^ part(2) ^ part(1) ^ part(0)
+fn checksum<S: Sum>(bytes: &[u8]) -> (u16, bool) {
+    let odd = bytes.len() % BLOCK;
+    let mut sum = S::new();
+    if odd > 0 {
+        // Leading zero bytes don't change the checksum, so the incomplete block comes first.
+        sum.add(match bytes.first_chunk::<BLOCK>() {
+            Some(first) => u64::from_be_bytes(*first) >> (8 * (BLOCK - odd)),
+            None => short(bytes),
+        });
+    }
+    bytes[odd..].as_chunks::<BLOCK>().0.iter().for_each(|chunk| sum.add(u64::from_be_bytes(*chunk)));
+    sum.finish()
+}
+
+/// Returns fewer than eight bytes as a number. Reads parts that overlap, because a loop of a random length is mispredicted.
+#[inline(always)]
+fn short(bytes: &[u8]) -> u64 {
+    match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>(), bytes) {
+        (Some(first), Some(last), _) => {
+            u64::from(u32::from_be_bytes(*first)) << (8 * (bytes.len() - 4)) | u64::from(u32::from_be_bytes(*last))
+        }
+        (_, _, [first, .., last]) => {
+            let middle = u64::from(bytes[bytes.len() / 2]) << (8 * (bytes.len() - 1 - bytes.len() / 2));
+            u64::from(*first) << (8 * (bytes.len() - 1)) | middle | u64::from(*last)
+        }
+        (_, _, [only]) => u64::from(*only),
+        _ => 0,
+    }
 }
 
 /// Returns a number other than 0 if one of the bytes is `{`.
@@ -161,12 +344,12 @@ mod tests {
         let text: Vec<u8> = (0..200_u32).map(|i| (i * i * 7 + i) as u8 | 0x80).collect();
         for length in 0..text.len() {
             let key = &text[text.len() - length..];
-            assert_eq!(checksum(key), (naive(key), false), "{length}");
+            assert_eq!(checksum::<Tables>(key), (naive(key), false), "{length}");
             assert_eq!(slot_of(key), naive(key) % SLOTS as u16);
             for at in 0..length {
                 let mut braced = key.to_vec();
                 braced[at] = b'{';
-                assert_eq!(checksum(&braced), (naive(&braced), true), "{length} {at}");
+                assert_eq!(checksum::<Tables>(&braced), (naive(&braced), true), "{length} {at}");
             }
         }
     }
