@@ -797,7 +797,8 @@ impl<'l, 'k> Db<'l, 'k> {
             survey.volatile += s.volatile;
             survey.timed_hashes += s.count_timed_hashes();
             survey.overhead_bytes += s.table.memory_bytes() + s.queue_bytes();
-            ttl_ms += u128::from(s.queue.mean_left_ms(now, SAMPLES)) * s.volatile as u128;
+            let left_ms = s.noted_keys().map_or(0, |notes| notes.mean_left_ms(now, SAMPLES));
+            ttl_ms += u128::from(left_ms) * s.volatile as u128;
             ControlFlow::Continue(())
         });
         survey.ttl_ms_mean = ttl_ms.checked_div(survey.volatile as u128).unwrap_or(0) as u64;
@@ -921,7 +922,7 @@ impl<'l, 'k> Db<'l, 'k> {
         let reaper = self.locked.keyspace().reaper();
         let more = self.locked.visit_with_saver(database, shard, |s, mut saving| {
             for _ in 0..limit {
-                let Some(note) = s.queue.pop_due(now) else { return false };
+                let Some(note) = s.pop_due_key(now) else { return false };
                 let name: Option<Box<[u8]>> =
                     s.table.find_where(note.hash, |e| e.is_expired(now)).map(|e| e.key().into());
                 if let Some(name) = name {

@@ -10,22 +10,24 @@
 //! that keeps all others out of the gate takes no locks, and still has only one `Locked` at a time. The invariant also
 //! covers the savers that a snapshot attaches to shards.
 
+mod hints;
 mod occupied;
 
 use std::cell::UnsafeCell;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use self::occupied::Occupied;
 use crate::entry::Entry;
 use crate::expiry::{ExpiryQueue, Note};
 use crate::hash::{self, KeyHash, SHARD_BITS_MAX, SLOTS};
-use crate::prefetch::{Ahead, prefetch, prefetch_to_write};
+use crate::prefetch::Ahead;
 use crate::reaper::Reaper;
 use crate::snapshot::{Saver, Saving, Snapshots};
 use crate::sync::{Alone, Gate, Inside, ShardLock};
 use crate::table::{COMING_STEP, Table};
 use crate::types::timed_hash::TimedHash;
+
+pub use hints::{Hints, ShardHints};
 
 /// Shards of a single thread. They need no locks, but allow long work to proceed in steps. Miri is slow, so it gets fewer.
 const SHARDS_ALONE: usize = if cfg!(miri) { 8 } else { 64 };
@@ -95,23 +97,27 @@ impl<'a> Key<'a> {
     }
 }
 
-/// One shard of one database. The fields that every lookup reads are the first 64 bytes, in two cache lines at most. Alignment to whole lines
-/// would cost memory in each of thousands of shards.
+/// One shard of one database. All that a lookup reads is in one cache line: a node of a cluster has a shard for each slot, and they don't fit
+/// into the cache.
 #[derive(Default)]
-#[repr(C, align(32))]
+#[repr(C, align(64))]
 pub struct Shard {
     pub(crate) table: Table<Entry>,
     /// Keys that have an expiry.
     pub(crate) volatile: usize,
-    pub(crate) queue: ExpiryQueue,
-    /// Expiry times of hash fields. None until the first field with an expiry.
-    pub(crate) fields: Option<Box<FieldQueue>>,
+    /// None until the first expiry.
+    expiries: Option<Box<Expiries>>,
 }
 
-const _: () = assert!(std::mem::offset_of!(Shard, queue) == LOOKED_UP_BYTES && size_of::<Shard>() == 96);
+const _: () = assert!(size_of::<Shard>() == 64, "a lookup would read two cache lines");
 
-/// Size of the fields that every lookup reads.
-const LOOKED_UP_BYTES: usize = 64;
+/// The expiry times of a shard.
+#[derive(Default)]
+struct Expiries {
+    keys: ExpiryQueue,
+    /// Expiry times of hash fields. None until the first field with an expiry.
+    fields: Option<Box<FieldQueue>>,
+}
 
 /// The keys of a shard that hold hashes with fields that may have expired. Each key with expiring fields has at least
 /// one note, with a time no later than its first expiry.
@@ -139,13 +145,14 @@ fn prefetch_fields(table: &Table<Entry>, hashes: &[KeyHash]) {
 
 impl Shard {
     pub(crate) fn note_expiry(&mut self, at_ms: u64, hash: KeyHash) {
-        self.queue.note(at_ms, hash);
+        self.expiries.get_or_insert_default().keys.note(at_ms, hash);
         self.tidy_queue();
     }
 
     /// Notes the next expiry of a field in a key's hash. A note with an earlier time is left as it is.
     pub(crate) fn note_field(&mut self, at_ms: u64, hash: KeyHash) {
-        let FieldQueue { queue, renewed } = &mut **self.fields.get_or_insert_default();
+        let expiries = self.expiries.get_or_insert_default();
+        let FieldQueue { queue, renewed } = &mut **expiries.fields.get_or_insert_default();
         queue.note(at_ms, hash);
         // Renewal looks up every noted key. With no more notes than keys, every note may belong to a different key, and renewal would
         // remove none.
@@ -155,14 +162,25 @@ impl Shard {
         }
     }
 
+    /// The notes of the keys' expiry times. None if no key has had an expiry.
+    pub(crate) fn noted_keys(&self) -> Option<&ExpiryQueue> {
+        self.expiries.as_ref().map(|expiries| &expiries.keys)
+    }
+
+    /// Takes the note of a key that may have expired before `now_ms`.
+    pub(crate) fn pop_due_key(&mut self, now_ms: u64) -> Option<Note> {
+        self.expiries.as_mut()?.keys.pop_due(now_ms)
+    }
+
     /// Takes the note of a key with fields that may have expired before `now_ms`.
     pub(crate) fn pop_due_field(&mut self, now_ms: u64) -> Option<Note> {
-        self.fields.as_mut()?.queue.pop_due(now_ms)
+        self.expiries.as_mut()?.fields.as_mut()?.queue.pop_due(now_ms)
     }
 
     /// Counts the keys that hold hashes with expiring fields. Looks at each of them.
     pub(crate) fn count_timed_hashes(&mut self) -> usize {
-        let Some(fields) = &mut self.fields else { return 0 };
+        let fields = self.expiries.as_mut().and_then(|expiries| expiries.fields.as_mut());
+        let Some(fields) = fields else { return 0 };
         fields.queue.renew(|hash| next_field(&self.table, hash), |coming| prefetch_fields(&self.table, coming));
         fields.renewed = fields.queue.len();
         fields.renewed
@@ -170,16 +188,18 @@ impl Shard {
 
     /// Bytes of both queues.
     pub(crate) fn queue_bytes(&self) -> usize {
-        let fields = self.fields.as_ref().map_or(0, |fields| size_of::<FieldQueue>() + fields.queue.memory_bytes());
-        self.queue.memory_bytes() + fields
+        let Some(Expiries { keys, fields }) = self.expiries.as_deref() else { return 0 };
+        let fields = fields.as_ref().map_or(0, |fields| size_of::<FieldQueue>() + fields.queue.memory_bytes());
+        size_of::<Expiries>() + keys.memory_bytes() + fields
     }
 
     /// Rebuilds the queue with one note per expiring key if it has many more notes than expiring keys.
     pub(crate) fn tidy_queue(&mut self) {
-        if self.queue.is_stale(self.volatile) {
-            let notes = self.table.iter().filter_map(|e| e.expiry().map(|at_ms| Note { at_ms, hash: hash_of(&e) }));
-            self.queue.rebuild(notes.collect::<Vec<_>>().into_iter());
-        }
+        let Some(expiries) = self.expiries.as_mut().filter(|expiries| expiries.keys.is_stale(self.volatile)) else {
+            return;
+        };
+        let notes = self.table.iter().filter_map(|e| e.expiry().map(|at_ms| Note { at_ms, hash: hash_of(&e) }));
+        expiries.keys.rebuild(notes.collect::<Vec<_>>().into_iter());
     }
 }
 
@@ -558,16 +578,6 @@ impl Keyspace {
         [keys, expiries, fields].into_iter().for_each(|had| had.store(false, Ordering::Release));
     }
 
-    /// Returns the prefetcher of a database, for a thread that is inside this keyspace's gate.
-    #[inline]
-    #[must_use]
-    pub fn hints<'k>(&'k self, database: usize, inside: &'k Inside<'_>) -> Hints<'k> {
-        let count = self.locks.len();
-        let FirstShard(first) = self.first_shard(database);
-        let contended = self.contended && !inside.keeps_out();
-        Hints { shards: &self.shards[first..first + count], locks: &self.locks, contended, layout: self.layout }
-    }
-
     /// Returns the index of a database's first shard. It does not change while the caller is inside the gate.
     #[inline]
     pub(crate) fn first_shard(&self, database: usize) -> FirstShard {
@@ -592,90 +602,6 @@ fn shards_of(databases: usize, threads: usize) -> usize {
 fn mark(flag: &AtomicBool) {
     if !flag.load(Ordering::Relaxed) {
         flag.store(true, Ordering::Release);
-    }
-}
-
-/// Prefetches memory of one database for the next commands. A prefetch may come too early or too late, but it is always
-/// harmless.
-pub struct Hints<'k> {
-    shards: &'k [UnsafeCell<Shard>],
-    locks: &'k [PaddedLock],
-    /// True if other threads may hold shards.
-    contended: bool,
-    layout: Layout,
-}
-
-impl Hints<'_> {
-    /// Prefetches the tables of these keys' shards if shards are slots, because 16,384 of them don't fit into the cache.
-    #[inline]
-    pub fn shards(&self, hashes: impl Iterator<Item = KeyHash>) {
-        if self.layout == Layout::Threads {
-            return;
-        }
-        for hash in hashes {
-            let shard = ptr::from_ref(&self.shards[self.shard_of(hash)]).cast::<u8>();
-            prefetch(shard);
-            prefetch(shard.wrapping_add(LOOKED_UP_BYTES - 1));
-        }
-    }
-
-    /// Prefetches the locks of these keys' shards, if there are locks. Each prefetch of a bucket or entry takes its
-    /// shard's lock, and a lock that another core has used last is as far away as memory. Locked instructions wait for
-    /// each other's cache lines; prefetches do not.
-    #[inline]
-    pub fn locks(&self, hashes: impl Iterator<Item = KeyHash>) {
-        if self.contended {
-            hashes.for_each(|hash| prefetch_to_write(ptr::from_ref(&self.locks[self.shard_of(hash)]).cast()));
-        }
-    }
-
-    #[inline]
-    fn shard_of(&self, hash: KeyHash) -> usize {
-        hash.shard(self.shards.len())
-    }
-
-    /// Prefetches the bucket of a key with this hash.
-    #[inline]
-    pub fn bucket(&self, hash: KeyHash) {
-        self.look(hash, (), |shard| shard.table.prefetch_bucket(hash));
-    }
-
-    /// Prefetches the entry; useful once its bucket has arrived. Returns true if the bucket is full, in which case the
-    /// next bucket of the chain is prefetched instead.
-    #[inline]
-    pub fn entry(&self, hash: KeyHash) -> bool {
-        self.look(hash, false, |shard| shard.table.prefetch_record(hash))
-    }
-
-    /// Prefetches an entry in a chained bucket; useful once that bucket has arrived.
-    #[inline]
-    pub fn chained_entry(&self, hash: KeyHash) {
-        self.look(hash, (), |shard| shard.table.prefetch_chained(hash));
-    }
-
-    /// Prefetches the memory behind the entry's value; useful once the entry, or the memory of the previous call, has
-    /// arrived. Returns true if there is more to prefetch, because the value is a collection in its big form.
-    #[inline]
-    pub fn value(&self, hash: KeyHash, ahead: Ahead<'_>) -> bool {
-        self.look(hash, false, |shard| {
-            shard.table.peek_candidate(hash).is_some_and(|entry| entry.prefetch_value(ahead))
-        })
-    }
-
-    /// Reads a shard for a prefetch, unless another thread holds it.
-    #[inline]
-    fn look<T>(&self, hash: KeyHash, otherwise: T, look: impl FnOnce(&Shard) -> T) -> T {
-        let shard = self.shard_of(hash);
-        if self.contended && !self.locks[shard].0.try_lock() {
-            return otherwise;
-        }
-        // SAFETY: either the shard is locked, or only this thread exists or is inside. The thread holds no reference
-        // into a shard meanwhile, because batches prefetch between commands.
-        let result = look(unsafe { &*self.shards[shard].get() });
-        if self.contended {
-            self.locks[shard].0.unlock();
-        }
-        result
     }
 }
 

@@ -36,7 +36,7 @@ use std::ptr::{self, NonNull};
 
 #[cfg(test)]
 pub(crate) use buckets::bits_used;
-use buckets::{Buckets, Home};
+use buckets::{BUCKETS_MAX, Buckets, Home};
 
 use crate::byte_order::is_same;
 use crate::hash::TableHash;
@@ -297,6 +297,7 @@ impl Iterator for Tagged {
 }
 
 /// See the module's documentation.
+#[repr(C)]
 pub struct Table<R: Record> {
     buckets: Buckets,
     len: usize,
@@ -466,7 +467,7 @@ impl<R: Record> Table<R> {
     }
 
     fn insert_into_slot(&mut self, hash: R::Hash, record: R) -> NonNull<Slot> {
-        if self.len * 4 >= self.buckets.len() * FILL_OF_FOUR {
+        if self.len * 4 >= self.buckets.len() * FILL_OF_FOUR && self.buckets.len() < BUCKETS_MAX {
             self.grow();
         }
         self.len += 1;

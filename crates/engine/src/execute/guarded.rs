@@ -5,6 +5,7 @@
 use commands::call::KeyRef;
 use commands::spec::{fact, flag};
 use resp::request::{Args, Batch, Input, Limits, Stop};
+use store::keyspace::{Key, ShardHints};
 
 use super::windows::{BatchRun, Guard, plan, plan_each};
 use crate::clients::session::Session;
@@ -50,7 +51,10 @@ impl Worker {
             Rules { acl_check, worker: self, permissions, database }
         });
         let crosses = self.engine.crosses_slots();
-        let slots = self.view_for(session).map(|view| SlotGuard::new(view, session.reads_replica(), crosses));
+        let slots = self.view_for(session).map(|view| Slots {
+            guard: SlotGuard::new(view, session.reads_replica(), crosses),
+            hints: self.engine.keyspace.shard_hints(database),
+        });
         match (rules, slots) {
             (None, None) => plan(batch, input, planned, keys),
             (None, Some(mut slots)) => plan_by_slots(batch, input, planned, keys, &mut slots),
@@ -76,7 +80,7 @@ fn plan_by_slots(
     input: Input<'_>,
     planned: &mut Vec<Planned>,
     keys: &mut Vec<KeyRef>,
-    slots: &mut SlotGuard<'_>,
+    slots: &mut Slots<'_>,
 ) {
     plan_each(batch, input, planned, keys, slots);
 }
@@ -86,20 +90,31 @@ fn take_slow_path(plan: &mut Planned) {
     (plan.fits, plan.one_key, plan.is_keyless) = (false, None, false);
 }
 
-impl Guard for SlotGuard<'_> {
+/// The guard of an unrestricted user on a node of a cluster. Also prefetches the shards of the keys, because their number is known here first.
+struct Slots<'a> {
+    guard: SlotGuard<'a>,
+    hints: ShardHints<'a>,
+}
+
+impl Guard for Slots<'_> {
     #[inline(always)]
     fn turn_to(&mut self, plan: &Planned) {
-        SlotGuard::turn_to(self, plan.command.is_some_and(|command| command.info.has(flag::READONLY)));
+        self.guard.turn_to(plan.command.is_some_and(|command| command.info.has(flag::READONLY)));
     }
 
     #[inline(always)]
-    fn passes(&self, _: &[u8], keys: &[KeyRef], from: usize) -> bool {
-        SlotGuard::passes(self, keys[from..].iter().map(|key| key.hash))
+    fn passes(&self, only: Option<Key<'_>>, keys: &[KeyRef], from: usize) -> bool {
+        if let Some(key) = only {
+            self.hints.shard(key.hash);
+            return self.guard.serves(key.hash);
+        }
+        keys[from..].iter().for_each(|key| self.hints.shard(key.hash));
+        self.guard.passes(keys[from..].iter().map(|key| key.hash))
     }
 
     #[inline(never)]
-    fn look_again(&mut self, plan: &mut Planned, _: Args<'_>, _: &[u8], keys: &[KeyRef], from: usize) {
-        if !is_across(self, plan, &keys[from..]) {
+    fn look_again(&mut self, plan: &mut Planned, _: Args<'_>, _: Option<Key<'_>>, keys: &[KeyRef], from: usize) {
+        if !is_across(&self.guard, plan, &keys[from..]) {
             take_slow_path(plan);
         }
     }
@@ -113,7 +128,7 @@ fn is_across(slots: &SlotGuard<'_>, plan: &Planned, keys: &[KeyRef]) -> bool {
 /// The guard of a restricted user on a node of a cluster.
 struct Both<'a> {
     rules: Rules<'a>,
-    slots: SlotGuard<'a>,
+    slots: Slots<'a>,
 }
 
 impl Guard for Both<'_> {
@@ -124,17 +139,23 @@ impl Guard for Both<'_> {
     }
 
     #[inline(always)]
-    fn passes(&self, key: &[u8], keys: &[KeyRef], from: usize) -> bool {
-        Guard::passes(&self.slots, key, keys, from) && self.rules.passes(key, keys, from)
+    fn passes(&self, only: Option<Key<'_>>, keys: &[KeyRef], from: usize) -> bool {
+        Guard::passes(&self.slots, only, keys, from) && self.rules.passes(only, keys, from)
     }
 
     #[inline(never)]
-    fn look_again(&mut self, plan: &mut Planned, args: Args<'_>, key: &[u8], keys: &[KeyRef], from: usize) {
-        match Guard::passes(&self.slots, key, keys, from) || is_across(&self.slots, plan, &keys[from..]) {
-            true => self.rules.look_again(plan, args, key, keys, from),
+    fn look_again(&mut self, plan: &mut Planned, args: Args<'_>, only: Option<Key<'_>>, keys: &[KeyRef], from: usize) {
+        match Guard::passes(&self.slots, only, keys, from) || is_across(&self.slots.guard, plan, &keys[from..]) {
+            true => self.rules.look_again(plan, args, only, keys, from),
             false => take_slow_path(plan),
         }
     }
+}
+
+/// Returns the bytes of a command's only key. Rules take an empty one for several keys or none.
+#[inline(always)]
+fn bytes_of<'k>(only: Option<Key<'k>>) -> &'k [u8] {
+    only.map_or(b"", |key| key.bytes)
 }
 
 /// A user's rules, which commands are checked against while they are planned.
@@ -152,13 +173,13 @@ impl Guard for Rules<'_> {
     }
 
     #[inline(always)]
-    fn passes(&self, key: &[u8], _: &[KeyRef], _: usize) -> bool {
-        self.acl_check.passes(key)
+    fn passes(&self, only: Option<Key<'_>>, _: &[KeyRef], _: usize) -> bool {
+        self.acl_check.passes(bytes_of(only))
     }
 
     #[inline(never)]
-    fn look_again(&mut self, plan: &mut Planned, args: Args<'_>, key: &[u8], _: &[KeyRef], _: usize) {
-        let Some(command) = plan.command.filter(|_| !self.acl_check.passes_otherwise(key)) else { return };
+    fn look_again(&mut self, plan: &mut Planned, args: Args<'_>, only: Option<Key<'_>>, _: &[KeyRef], _: usize) {
+        let Some(command) = plan.command.filter(|_| !self.acl_check.passes_otherwise(bytes_of(only))) else { return };
         let asked = self.worker.asked(self.database, command, args);
         if self.permissions.check(asked).is_err() || command.info.is(fact::LOOKS_UP) {
             take_slow_path(plan);

@@ -105,7 +105,6 @@ pub(crate) fn look_ahead(
     if window.len() < 2 || (is_wide && !reads_collection) {
         return;
     }
-    hints.shards(runs(window).map(|(_, hash)| hash));
     hints.locks(runs(window).map(|(_, hash)| hash));
     runs(window).for_each(|(_, hash)| hints.bucket(hash));
     for keys in window.chunks(KEYS_AHEAD) {

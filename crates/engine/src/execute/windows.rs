@@ -9,7 +9,7 @@ use commands::call::KeyRef;
 use commands::spec::flag;
 use resp::reply::{Mark, Output, Reply};
 use resp::request::{Args, Batch, Framer, Input, Limits, Stop};
-use store::hash::KeyHash;
+use store::keyspace::Key;
 use store::shared_bytes;
 use store::sync::Inside;
 
@@ -532,13 +532,13 @@ pub(super) trait Guard {
     /// Called before a command that may differ from the previous one.
     fn turn_to(&mut self, plan: &Planned);
 
-    /// Returns whether the command needs no closer check. `key` is its only key, or empty if it has none or may have
+    /// Returns true if the command needs no closer check. `only` is its only key, or None if it has none or may have
     /// several. `keys` are the keys of all commands planned so far; those from index `from` on are its own.
     // A slice of its own keys would cost a bounds check for each command, also without a guard.
-    fn passes(&self, key: &[u8], keys: &[KeyRef], from: usize) -> bool;
+    fn passes(&self, only: Option<Key<'_>>, keys: &[KeyRef], from: usize) -> bool;
 
     /// Checks a command that doesn't pass.
-    fn look_again(&mut self, plan: &mut Planned, args: Args<'_>, key: &[u8], keys: &[KeyRef], from: usize);
+    fn look_again(&mut self, plan: &mut Planned, args: Args<'_>, only: Option<Key<'_>>, keys: &[KeyRef], from: usize);
 }
 
 /// The guard for a user without restrictions.
@@ -549,11 +549,11 @@ impl Guard for Unguarded {
     fn turn_to(&mut self, _: &Planned) {}
 
     #[inline(always)]
-    fn passes(&self, _: &[u8], _: &[KeyRef], _: usize) -> bool {
+    fn passes(&self, _: Option<Key<'_>>, _: &[KeyRef], _: usize) -> bool {
         true
     }
 
-    fn look_again(&mut self, _: &mut Planned, _: Args<'_>, _: &[u8], _: &[KeyRef], _: usize) {}
+    fn look_again(&mut self, _: &mut Planned, _: Args<'_>, _: Option<Key<'_>>, _: &[KeyRef], _: usize) {}
 }
 
 /// See [`plan`].
@@ -576,11 +576,12 @@ pub(super) fn plan_each(
             guard.turn_to(&found.plan);
         }
         let keys_start = keys.len() as u32;
-        let mut only: &[u8] = b"";
+        let mut only = None;
         match (found.keys, found.plan.command) {
             (KeysAt::Only(at), _) => {
-                only = args.get(at);
-                keys.push(KeyRef { arg: at as u32, hash: KeyHash::of(only) });
+                let key = Key::new(args.get(at));
+                keys.push(KeyRef { arg: at as u32, hash: key.hash });
+                only = Some(key);
             }
             (KeysAt::Declared, Some(command)) => hash_keys(command, args, keys),
             _ => {}

@@ -49,8 +49,9 @@ impl<'v> SlotGuard<'v> {
         self.crosses && hashes.all(|hash| self.serves(hash))
     }
 
+    /// Returns true if commands with this key alone run here.
     #[inline(always)]
-    fn serves(&self, hash: KeyHash) -> bool {
+    pub fn serves(&self, hash: KeyHash) -> bool {
         let slot = usize::from(hash.slot());
         self.of_these[slot / 64] >> (slot % 64) & 1 != 0
     }

@@ -77,12 +77,13 @@ impl Db<'_, '_> {
                 picked.into_iter().for_each(|entry| add(entry, random));
             } else if s.volatile > 0 {
                 s.tidy_queue();
+                let Some(notes) = s.noted_keys() else { return };
                 let noted = |note: Note| s.table.find_where(note.hash, |e| e.expiry().is_some());
-                let mut pick = || (0..NOTES_TRIED).find_map(|_| s.queue.note_at(random.next()).and_then(noted));
+                let mut pick = || (0..NOTES_TRIED).find_map(|_| notes.note_at(random.next()).and_then(noted));
                 let picked: Vec<_> = (0..count).filter_map(|_| pick()).collect();
                 // If the random notes were all stale, search all of them, from a random position: the first note is the
                 // key that expires next.
-                let rest = if picked.is_empty() { s.queue.notes_from(random.next()).find_map(noted) } else { None };
+                let rest = if picked.is_empty() { notes.notes_from(random.next()).find_map(noted) } else { None };
                 picked.into_iter().chain(rest).for_each(|entry| add(entry, random));
             }
         });

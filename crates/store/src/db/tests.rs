@@ -162,7 +162,7 @@ fn refreshing_an_expiry_for_ever_takes_bounded_memory() {
         for i in (0..COUNT * 10).rev() {
             db.set_string(key, b"x", Ttl::At(1000 + i));
         }
-        assert!(db.shard(key.hash).queue.memory_bytes() < 8192);
+        assert!(db.shard(key.hash).queue_bytes() < 8192);
     });
 }
 

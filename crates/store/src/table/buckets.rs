@@ -17,6 +17,9 @@ use super::Bucket;
 /// Buckets of a segment: 16 KB, which are cleared within some microseconds. Miri is slow, so it gets fewer.
 const SEGMENT: usize = if cfg!(miri) { 8 } else { 256 };
 
+/// Maximum number of buckets, 128 GB of them. A table with more records has longer chains.
+pub const BUCKETS_MAX: usize = 1 << 31;
+
 /// Distance between two windows of tags. A tag is a window of 16 bits of the hash. The first `WINDOW_STEP` bits of the
 /// window serve for splits: a split finds its bit in the tag and need not read the records to hash their keys. After
 /// that many doublings of the table the bits are used up; then the split does read the records, and the window moves
@@ -31,10 +34,11 @@ const _: () = assert!(size_of::<Directory>() == size_of::<Vec<NonNull<Bucket>>>(
 
 /// See the module's documentation.
 #[derive(Default)]
+#[repr(C)]
 pub struct Buckets {
     directory: Directory,
-    len: usize,
-    mask: usize,
+    len: u32,
+    mask: u32,
     /// Number of chained buckets, for the memory estimate. As many as the type can count would take 256 GB.
     pub(super) chained: u32,
     /// First bit of the tags' window in buckets that are chosen by all bits of the mask.
@@ -121,7 +125,7 @@ impl Buckets {
     /// Number of buckets.
     #[inline]
     pub fn len(&self) -> usize {
-        self.len
+        self.len as usize
     }
 
     /// Returns true if there are no buckets.
@@ -133,8 +137,8 @@ impl Buckets {
     /// Returns the place of keys with this hash. There must be a bucket.
     #[inline(always)]
     pub fn home_of(&self, hash: u64) -> Home {
-        let index = hash as usize & self.mask;
-        let index = if index < self.len { index } else { index & self.mask >> 1 };
+        let index = hash as u32 & self.mask;
+        let index = if index < self.len { index } else { index & self.mask >> 1 } as usize;
         let shift = if self.is_window_moving { self.shift_of(index) } else { self.shift };
         Home { index, tag: (hash >> shift) as usize & TAG_MASK }
     }
@@ -142,63 +146,66 @@ impl Buckets {
     /// Returns the first bit of a bucket's window while the buckets have different windows.
     #[cold]
     fn shift_of(&self, index: usize) -> u8 {
-        let half = (self.mask >> 1) + 1;
-        let has_been_split = (index & (half - 1)) + half < self.len;
+        let half = (self.mask as usize >> 1) + 1;
+        let has_been_split = (index & (half - 1)) + half < self.len();
         if has_been_split { self.shift } else { self.shift - WINDOW_STEP as u8 }
     }
 
     /// Returns the address of an existing bucket.
     #[inline]
     pub fn at(&self, index: usize) -> NonNull<Bucket> {
-        debug_assert!(index < self.len);
+        debug_assert!(index < self.len());
         // SAFETY: the directory has a segment for every bucket below `len`, and the segment has space for it.
         unsafe { self.directory.get_unchecked(index / SEGMENT).add(index % SEGMENT) }
     }
 
     /// Returns the mask of the largest power of two of buckets; None if there are no buckets.
     pub fn unsplit_mask(&self) -> Option<usize> {
-        let all_split = self.len == self.mask + 1;
-        (!self.is_empty()).then_some(if all_split { self.mask } else { self.mask >> 1 })
+        let mask = self.mask as usize;
+        let all_split = self.len() == mask + 1;
+        (!self.is_empty()).then_some(if all_split { mask } else { mask >> 1 })
     }
 
     /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
-        let room = if self.directory.len() == 1 { capacity(self.len) } else { self.directory.len() * SEGMENT };
+        let room = if self.directory.len() == 1 { capacity(self.len()) } else { self.directory.len() * SEGMENT };
         let directory = if self.directory.spilled() { self.directory.capacity() * size_of::<usize>() } else { 0 };
         room * size_of::<Bucket>() + directory
     }
 
-    /// Adds empty buckets until there are `count`. Call it only while there are no records, because it moves none to
+    /// Adds empty buckets until there are `count`, or [`BUCKETS_MAX`]. Call it only while there are no records, because it moves none to
     /// their new place.
     pub fn grow_to(&mut self, count: usize) {
+        let count = count.min(BUCKETS_MAX);
         if self.is_empty() && count > 0 {
             let first = count.min(SEGMENT);
             self.directory.reserve_exact(count.div_ceil(SEGMENT));
             self.directory.push(allocate(capacity(first)));
             self.set_len(first);
         }
-        while self.len < count {
+        while self.len() < count {
             self.push();
         }
     }
 
-    /// Adds an empty bucket.
+    /// Adds an empty bucket. There must be fewer than `u32::MAX`.
     pub fn push(&mut self) {
-        if self.len.is_multiple_of(SEGMENT) {
-            self.directory.push(allocate(capacity(self.len + 1)));
-        } else if self.len < SEGMENT && self.len.is_power_of_two() {
-            self.resize_only(self.len, capacity(self.len + 1));
+        let len = self.len();
+        if len.is_multiple_of(SEGMENT) {
+            self.directory.push(allocate(capacity(len + 1)));
+        } else if len < SEGMENT && len.is_power_of_two() {
+            self.resize_only(len, capacity(len + 1));
         }
-        self.set_len(self.len + 1);
+        self.set_len(len + 1);
     }
 
     /// Removes the last bucket, which must be empty.
     pub fn pop(&mut self) {
-        let len = self.len - 1;
+        let len = self.len() - 1;
         if len.is_multiple_of(SEGMENT) {
             if let Some(segment) = self.directory.pop() {
                 // SAFETY: the segment held only the last bucket, and is no longer in the directory.
-                unsafe { free(segment, capacity(self.len)) };
+                unsafe { free(segment, capacity(len + 1)) };
             }
         } else if len < SEGMENT && len.is_power_of_two() {
             self.resize_only(len, len);
@@ -207,9 +214,9 @@ impl Buckets {
     }
 
     fn set_len(&mut self, len: usize) {
-        self.len = len;
-        self.mask = len.next_power_of_two() - 1;
-        let level = (self.mask + 1).ilog2();
+        let buckets = len.next_power_of_two();
+        (self.len, self.mask) = (len as u32, (buckets - 1) as u32);
+        let level = buckets.ilog2();
         self.shift = window_shift(level);
         self.is_window_moving = level > 0 && level.is_multiple_of(WINDOW_STEP);
     }
@@ -220,7 +227,7 @@ impl Buckets {
         // SAFETY: both segments have space for the kept buckets. The old one has the capacity that belongs to `len`.
         unsafe {
             new.copy_from_nonoverlapping(self.directory[0], kept);
-            free(self.directory[0], capacity(self.len));
+            free(self.directory[0], capacity(self.len()));
         }
         self.directory[0] = new;
     }
@@ -228,7 +235,7 @@ impl Buckets {
 
 impl Drop for Buckets {
     fn drop(&mut self) {
-        let count = if self.directory.len() == 1 { capacity(self.len) } else { SEGMENT };
+        let count = if self.directory.len() == 1 { capacity(self.len()) } else { SEGMENT };
         for &segment in &self.directory {
             // SAFETY: the directory owns its segments.
             unsafe { free(segment, count) };
