@@ -24,7 +24,9 @@ RECORD = ROOT / "bench" / "instructions.json"
 BATCHES = ["ping", "get", "set", "incr", "hset", "zadd", "lpush1", "sadd1", "zadd1", "mset10", "mget10", "zrange100",
            "setbit", "getbit", "bitcount", "bitfield", "bitop", "pfadd", "pfcount", "pfcount2", "geoadd", "geodist", "hexpire", "hgetex",
            "hsetex", "hgetdel", "httl", "xadd", "xadd+idmp", "lmovem", "get+rules", "set+rules", "get+glob", "get+selector",
-           "set+waiters", "get+trackers", "set+trackers", "set+journal"]
+           "set+waiters", "get+trackers", "set+trackers", "set+journal", "get+slots", "set+slots"]
+# The end of a batch's name that runs it on a node of a cluster.
+SLOTS = "+slots"
 # By how much a batch may exceed its record.
 TOLERANCE = 0.05
 # Batches that are counted, and commands of each; keys few enough that filling takes no time.
@@ -43,7 +45,8 @@ def binary():
 def instructions(path, name, *more):
     """Instructions of one run."""
     command = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null", path]
-    command += ["--keys", str(KEYS), "--rounds", "1", "--count", str(COUNT), "--still", *more, name]
+    more += ("--slots",) if name.endswith(SLOTS) else ()
+    command += ["--keys", str(KEYS), "--rounds", "1", "--count", str(COUNT), "--still", *more, name.removesuffix(SLOTS)]
     run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     found = re.search(r"I\s+refs:\s+([\d,]+)", run.stdout)
     if run.returncode != 0 or not found:
