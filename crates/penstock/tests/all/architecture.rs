@@ -322,8 +322,10 @@ const UNSAFE: &[&str] = &[
     // Locks, hints to the processor and its wider vectors, tagged pointers.
     "crates/store/src/entry.rs",
     "crates/store/src/keyspace.rs",
+    "crates/store/src/keyspace/hints.rs",
     "crates/store/src/popcount.rs",
     "crates/store/src/prefetch.rs",
+    "crates/store/src/hash/slots/carry_less.rs",
     "crates/store/src/six_bits/",
     "crates/store/src/sync.rs",
     "crates/store/src/table.rs",

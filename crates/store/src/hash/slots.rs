@@ -1,7 +1,10 @@
 //! The slot of a key in a cluster: CRC16/XMODEM of the key, or of its hash tag, modulo 16384. Every server and client of a cluster computes
 //! it in this way.
 //!
-//! Processors with a carry-less multiplication need a third of the instructions of a lookup in tables ([`carry_less`]).
+//! Processors with a carry-less multiplication need a third of the instructions of a lookup in tables (`carry_less`).
+
+#[cfg(target_arch = "x86_64")]
+mod carry_less;
 
 use super::SLOT_SHIFT;
 
@@ -53,9 +56,8 @@ pub fn slot_of(key: &[u8]) -> u16 {
 #[inline(never)]
 pub(super) fn with_slot(hash: u64, key: &[u8]) -> u64 {
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("pclmulqdq") {
-        // SAFETY: the processor has the target feature.
-        return unsafe { carry_less::with_slot(hash, key) };
+    if let Some(hash) = carry_less::with_slot(hash, key) {
+        return hash;
     }
     with_slot_of_tables(hash, key)
 }
@@ -151,112 +153,6 @@ impl Sum for Tables {
     #[inline(always)]
     fn finish(self) -> (u16, bool) {
         (self.sum, self.braces != 0)
-    }
-}
-
-/// Checksums by carry-less multiplication, in place of the division by the polynomial (Barrett reduction).
-#[cfg(target_arch = "x86_64")]
-mod carry_less {
-    use std::arch::x86_64::{
-        __m128i, _mm_clmulepi64_si128, _mm_cmpeq_epi8, _mm_cvtsi64_si128, _mm_extract_epi16, _mm_movemask_epi8,
-        _mm_or_si128, _mm_set1_epi8, _mm_setzero_si128,
-    };
-
-    use super::{POLYNOMIAL, Sum, with_slot_by};
-
-    /// The quotient of x^80 by the polynomial, without its highest term x^64.
-    const QUOTIENT: u64 = quotient();
-
-    const fn quotient() -> u64 {
-        let (mut quotient, mut rest, mut bit) = (0, POLYNOMIAL, 0);
-        while bit < 64 {
-            let carries = rest & 0x8000 != 0;
-            quotient = quotient << 1 | carries as u64;
-            rest = if carries { rest << 1 ^ POLYNOMIAL } else { rest << 1 };
-            bit += 1;
-        }
-        quotient
-    }
-
-    /// See [`super::with_slot`].
-    #[target_feature(enable = "pclmulqdq")]
-    pub(super) fn with_slot(hash: u64, key: &[u8]) -> u64 {
-        with_slot_by::<Products>(hash, key)
-    }
-
-    /// Only functions with the target feature use this type.
-    pub(super) struct Products {
-        sum: u16,
-        /// All bits of a byte are set if there was a `{` at its place.
-        braces: __m128i,
-    }
-
-    impl Sum for Products {
-        #[inline(always)]
-        fn new() -> Products {
-            // SAFETY: SSE2 is part of x86-64.
-            Products { sum: 0, braces: unsafe { _mm_setzero_si128() } }
-        }
-
-        #[inline(always)]
-        fn add(&mut self, word: u64) {
-            // SAFETY: SSE2 is part of x86-64, and the callers have the target feature.
-            unsafe {
-                let braces = _mm_cmpeq_epi8(_mm_cvtsi64_si128(word.cast_signed()), _mm_set1_epi8(b'{'.cast_signed()));
-                self.braces = _mm_or_si128(self.braces, braces);
-                self.sum = sum_of(word ^ u64::from(self.sum) << 48);
-            }
-        }
-
-        #[inline(always)]
-        fn finish(self) -> (u16, bool) {
-            // SAFETY: SSE2 is part of x86-64.
-            (self.sum, unsafe { _mm_movemask_epi8(self.braces) } != 0)
-        }
-    }
-
-    /// The word, times x^16, is a multiple of the polynomial plus the checksum. The multiplication finds the factor, of which the checksum
-    /// needs the lowest 16 bits.
-    #[inline]
-    #[target_feature(enable = "pclmulqdq")]
-    fn sum_of(word: u64) -> u16 {
-        let word_vector = _mm_cvtsi64_si128(word.cast_signed());
-        let product = _mm_clmulepi64_si128(word_vector, _mm_cvtsi64_si128(QUOTIENT.cast_signed()), 0);
-        let factor = word as u16 ^ _mm_extract_epi16(product, 4) as u16;
-        const { assert!(POLYNOMIAL == 1 << 12 | 1 << 5 | 1) };
-        factor ^ factor << 5 ^ factor << 12
-    }
-
-    #[cfg(test)]
-    mod tests {
-        use super::super::{Tables, checksum};
-        use super::*;
-
-        #[target_feature(enable = "pclmulqdq")]
-        fn sums(bytes: &[u8]) -> (u16, bool) {
-            checksum::<Products>(bytes)
-        }
-
-        #[test]
-        fn products_agree_with_tables() {
-            if !is_x86_feature_detected!("pclmulqdq") {
-                return;
-            }
-            let mut word: u64 = 1;
-            for round in 0..10_000_u32 {
-                // Each single bit, then arbitrary words.
-                word = if round < 64 { 1 << round } else { word.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(1) };
-                let bytes = word.to_be_bytes();
-                // SAFETY: the processor has the target feature.
-                assert_eq!(unsafe { sums(&bytes) }, checksum::<Tables>(&bytes), "{word:x}");
-            }
-            // A `{` is the 124th byte.
-            let bytes: Vec<u8> = (0..255).collect();
-            for length in 0..=bytes.len() {
-                // SAFETY: as above.
-                assert_eq!(unsafe { sums(&bytes[..length]) }, checksum::<Tables>(&bytes[..length]), "{length}");
-            }
-        }
     }
 }
 
