@@ -217,7 +217,7 @@ impl<F: DiskFile> Appender<F> {
     /// # Errors
     /// The disk's error.
     pub fn trim(&mut self) -> io::Result<()> {
-        debug_assert_eq!(self.unsettled(), 0, "what is to be written would be lost");
+        debug_assert_eq!(self.unsettled(), 0, "the unwritten bytes would be lost");
         if self.file_len > self.settled {
             self.file.truncate(self.settled)?;
             // The lengths are updated only after the sync, so the next call tries again after a failure.

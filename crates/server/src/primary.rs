@@ -261,7 +261,7 @@ impl Primary {
             return;
         }
         if let Err(error) = spilled {
-            log::warning(format!("What replicas are to be sent can't be kept on disk: {error}"));
+            log::warning(format!("The stream for slow replicas can't be kept on disk: {error}"));
         }
         let kept = if is_too_much { memory_max + disk_max } else { memory_max };
         let ended = self.serving.leave_behind(&self.engine.replication, kept);

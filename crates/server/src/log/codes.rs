@@ -42,7 +42,7 @@ const CODES: &[(&str, &str)] = &[
     ("PS303", "The failover is given up: this server goes on as a primary."),
     ("PS304", "commands of the primary's could not be applied"),
     ("PS305", "Replicas lack some of the data "),
-    ("PS306", "What replicas are to be sent can't be kept on disk"),
+    ("PS306", "The stream for slow replicas can't be kept on disk"),
     ("PS307", "it has closed the connection without loading the snapshot"),
     ("PS308", "MIGRATE can't connect to "),
     // The cluster.

@@ -246,7 +246,7 @@ fn report(figures: &MemoryFigures, clients: usize) -> String {
     }
     match findings.is_empty() {
         true => "Nothing unusual about the memory in use.\n".into(),
-        false => format!("What is worth a look:\n\n{}\n", findings.join("\n")),
+        false => format!("Worth a look:\n\n{}\n", findings.join("\n")),
     }
 }
 
