@@ -1,6 +1,7 @@
 //! Takes one trip after the other and adds each trip's waste to the findings.
 
 mod pairs;
+mod proof;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -71,6 +72,9 @@ const SHORT_PAUSE_NS: u64 = 100_000_000;
 /// A client that pauses more often than once in this many trips (two rounds of the longest loop) may do so on purpose.
 const CALM_TRIPS_MIN: u32 = 2 * PERIOD_MAX as u32;
 
+/// Time after a busy moment during which short gaps prove nothing: the machine may have been busy before and after it.
+const BUSY_NS: u64 = 1_000_000_000;
+
 /// Finds wasted trips. Each thread has an advisor of its own; the findings are merged when they are listed.
 #[derive(Debug)]
 pub struct Advisor {
@@ -84,6 +88,8 @@ pub struct Advisor {
     told: Vec<Repeated>,
     /// The rows of small batches that the current trip ends. The memory is reused.
     told_batches: Vec<SmallBatches>,
+    /// Until this time, short gaps prove nothing, because the machine was busy.
+    busy_until_ns: u64,
 }
 
 /// A command in a batch of its own, reduced to hashes.
@@ -130,7 +136,13 @@ impl Advisor {
             findings,
             told: Vec::new(),
             told_batches: Vec::new(),
+            busy_until_ns: 0,
         }
+    }
+
+    /// Notes that more threads of the machine are runnable than it has cores. Short gaps then prove nothing for a second.
+    pub fn note_busy(&mut self, now_ns: u64) {
+        self.busy_until_ns = now_ns + BUSY_NS;
     }
 
     /// The findings so far. An unfinished loop is included after a thousand trips at the latest.
@@ -163,6 +175,7 @@ impl Advisor {
         connection.counts.commands += u64::from(trip.depth);
         let mut last = connection.last.take().unwrap_or_default();
         let mut watch = Watch { advisor: self, connection, last: &mut last, trip };
+        watch.note_unwaited(gap);
         if trip.depth == 1 {
             watch.single(found, gap)
         } else {
@@ -839,6 +852,7 @@ impl<'t> Watch<'_, 't> {
         if self.connection.round_trip.is_unsure() && sighting.kind.is_about_trips() {
             sighting.confidence = Confidence::Low;
         }
+        sighting.confidence = self.confidence(&sighting);
         if self.connection.is_of_log {
             sighting.confidence = sighting.confidence.min(Confidence::Medium);
         }

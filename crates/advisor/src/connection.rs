@@ -85,6 +85,12 @@ pub(crate) struct Last {
     pub unwaited: Unwaited,
     /// Time from the last request to its reply, if both were seen.
     pub served_ns: u64,
+    /// Number of commands in the last batch; 0 before the first one.
+    pub depth: u32,
+    /// True if the client has sent a command by itself without waiting for a reply.
+    pub writes_singly: bool,
+    /// True if a finding of the connection takes gaps for waits.
+    pub took_gaps_for_waits: bool,
 }
 
 /// A transaction that is sent command by command.

@@ -87,6 +87,12 @@ impl Kind {
         }
     }
 
+    /// True if the kind takes gaps between replies and requests for waits of the client.
+    #[must_use]
+    pub fn is_about_waits(self) -> bool {
+        matches!(self, Kind::Loop | Kind::InterleavedLoop | Kind::TransactionInSlices | Kind::SmallPipelines)
+    }
+
     /// True if the kind counts trips that can be saved.
     #[must_use]
     pub fn is_about_trips(self) -> bool {
@@ -427,6 +433,19 @@ impl Findings {
     /// Removes all findings.
     pub fn clear(&mut self) {
         *self = Findings::new(self.bytes_max);
+    }
+
+    /// Lowers the confidence in the client's findings so far that take gaps for waits: the client has sent commands one by one without
+    /// waiting.
+    pub(crate) fn doubt(&mut self, client: &Client) {
+        let of_client = self.all.iter_mut().filter(|finding| *finding.client == *client);
+        for finding in of_client.filter(|finding| finding.kind.is_about_waits()) {
+            let [low, medium, high] = finding.sums.by_confidence;
+            finding.sums.by_confidence = match finding.kind {
+                Kind::TransactionInSlices => [low + medium + high, 0, 0],
+                _ => [low, medium + high, 0],
+            };
+        }
     }
 
     /// Adds one occurrence.

@@ -28,6 +28,7 @@ use engine::slow_path::AWAITED;
 use engine::worker::Worker;
 use journal::order::Position;
 use resp::reply::Output;
+use statistics::machine_load::MachineLoad;
 
 use crate::acceptor::{Acceptor, LISTENERS};
 use crate::busy_turn::{self, BusyTurn};
@@ -104,6 +105,8 @@ pub struct EventLoop {
     /// Measured since the last tick, while memory is compacted or a snapshot walked.
     idleness: Option<Idleness>,
     polling: Polling,
+    /// The machine's load, for the advisor.
+    machine_load: MachineLoad,
     /// How the wait before this turn ended.
     waited: Waited,
     /// Start of the thread.
@@ -179,6 +182,7 @@ impl EventLoop {
             last_cron: Instant::now(),
             idleness: None,
             polling: Polling::new(Instant::now()),
+            machine_load: MachineLoad::default(),
             waited: Waited::NotAtAll,
             began: Instant::now(),
             turn_began_us: now_us(),
@@ -297,6 +301,15 @@ impl EventLoop {
         self.polling.note(if is_tick { Waited::NotAtAll } else { self.waited }, passed, self.ready.len());
         self.poller.take_wake();
         self.worker.begin_turn(self.turn_began_us);
+        self.look_at_load();
+    }
+
+    /// Tells the advisor if threads wait for a core while a client's request is here.
+    fn look_at_load(&mut self) {
+        let is_due = !self.ready.is_empty() && self.worker.has_advisor();
+        if is_due && self.machine_load.read(self.turn_began_us * 1000) == Some(true) {
+            self.worker.note_busy_machine();
+        }
     }
 
     /// Accepts connections and hands them to the threads in turn.

@@ -7,10 +7,12 @@
 //! client ID NAME LIBRARY USER ADDRESS
 //! trip ID DEPTH OVERLAPS ARRIVED_NS REPLIED_NS REPLY_BYTES REPLY COMMAND [ARGUMENT]...
 //! network ID NS
+//! busy NS
 //! close ID NS
 //! ```
 //!
-//! Times are nanoseconds of Unix time. The record `network` has the network's part of a round trip in nanoseconds. OVERLAPS is 1 if the batch was sent before the replies to the previous batch.
+//! Times are nanoseconds of Unix time. The record `network` has the network's part of a round trip in nanoseconds, and
+//! `busy` is a time at which threads of the machine waited for a core. OVERLAPS is 1 if the batch was sent before the replies to the previous batch.
 //! REPLY is the beginning of the first reply, and REPLY_BYTES its length, or -1 if the length is unknown. Arguments are
 //! cut to 256 bytes. A truncated recording is read up to its last complete record.
 
@@ -87,6 +89,11 @@ impl<W: Write> Recorder<W> {
     /// Records the network's part of a connection's round trip.
     pub fn measured(&mut self, id: u64, measured_ns: u64) -> io::Result<()> {
         self.write(&[b"network", id.to_string().as_bytes(), measured_ns.to_string().as_bytes()])
+    }
+
+    /// Records that threads of the machine wait for a core.
+    pub fn busy(&mut self, now_ns: u64) -> io::Result<()> {
+        self.write(&[b"busy", now_ns.to_string().as_bytes()])
     }
 
     /// Records that a connection was closed.
@@ -206,6 +213,7 @@ impl Player<'_> {
             }
             (b"network", 3) => self.connections.get_mut(&id)?.set_round_trip(number(2)?),
             (b"close", 3) => self.advisor.closed(&mut self.connections.remove(&id)?, number(2)?),
+            (b"busy", 2) => self.advisor.note_busy(number(1)?),
             (b"penstock-trips", 2) if id == 1 => {}
             _ => return None,
         }
@@ -228,20 +236,24 @@ mod tests {
     use super::*;
 
     /// Returns a recording of a loop, and the report of the advisor that watched it live.
-    fn recorded() -> (Vec<u8>, String) {
+    fn recorded(shows_all: bool, is_busy: bool) -> (Vec<u8>, String) {
         let mut bytes = Vec::new();
         let mut recorder = Recorder::new(&mut bytes).unwrap();
         let mut advisor = Advisor::new(Config::default());
         let mut client = Client { address: "127.0.0.1".to_owned(), ..Client::default() };
         recorder.opened(1, &client, 1000).unwrap();
         let mut connection = Connection::opened(1, client.clone(), 1000);
+        if is_busy {
+            recorder.busy(2000).unwrap();
+            advisor.note_busy(2000);
+        }
         client.name = "importer".to_owned();
         recorder.renamed(1, &client).unwrap();
         connection.set_client(client);
         for number in 1..=100 {
             let command = OwnedArgs::new([b"GET".as_slice(), format!("key:{number}").as_bytes()].into_iter());
             let now_ns = number * 100_000;
-            let reply = (number % 3 > 0).then(|| Reply::whole(b"$1\r\nx\r\n"));
+            let reply = (shows_all || number % 3 > 0).then(|| Reply::whole(b"$1\r\nx\r\n"));
             let trip = Trip {
                 command: command.args(),
                 key: None,
@@ -274,14 +286,19 @@ mod tests {
 
     #[test]
     fn a_replay_gives_the_same_report() {
-        let (bytes, report) = recorded();
-        assert!(report.contains("\"trips_made\":100"), "{report}");
-        assert_eq!(played(&bytes), (report, 100, 0));
+        for (shows_all, is_busy, confidence) in
+            [(false, false, "medium"), (true, false, "high"), (true, true, "medium")]
+        {
+            let (bytes, report) = recorded(shows_all, is_busy);
+            assert!(report.contains("\"trips_made\":100"), "{report}");
+            assert!(report.contains(&format!("\"{confidence}\"")), "{report}");
+            assert_eq!(played(&bytes), (report, 100, 0));
+        }
     }
 
     #[test]
     fn a_recording_may_be_cut_anywhere() {
-        let (bytes, _) = recorded();
+        let (bytes, _) = recorded(false, true);
         for len in (0..bytes.len()).step_by(7) {
             let (_, trips, skipped) = played(&bytes[..len]);
             assert!(trips <= 100 && skipped == 0, "{len}");

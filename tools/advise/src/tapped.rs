@@ -14,6 +14,7 @@ use advisor::client::Client;
 use advisor::tap::{Tap, Tapped};
 use advisor::{Advisor, Connection, Trip};
 use proxy::{Proxy, Wait, Watcher};
+use statistics::machine_load::MachineLoad;
 
 use crate::recording::Recorder;
 use crate::run::say;
@@ -54,6 +55,8 @@ struct Shared {
     open: Mutex<Vec<Arc<Mutex<Tapped>>>>,
     connections: AtomicU64,
     batches: AtomicU64,
+    /// The load of the machine, on which clients may run.
+    load: Mutex<MachineLoad>,
     /// Additional delay of each round trip.
     rtt: Duration,
     /// A moment as an `Instant`, and in nanoseconds of Unix time.
@@ -103,6 +106,7 @@ impl Shared {
             open: Mutex::default(),
             connections: AtomicU64::new(0),
             batches: AtomicU64::new(0),
+            load: Mutex::default(),
             rtt,
             began: Instant::now(),
             began_ns: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64),
@@ -136,8 +140,18 @@ impl Shared {
 
     fn trip(&self, tapped: &mut Connection, id: u64, trip: &Trip<'_>) {
         self.batches.fetch_add(1, Ordering::Relaxed);
+        self.look_at_load();
         self.record(|recorder| recorder.trip(id, trip));
         lock(&self.advisor).trip(tapped, trip);
+    }
+
+    /// Tells the advisor if threads wait for a core.
+    fn look_at_load(&self) {
+        let now_ns = self.ns(Instant::now());
+        if lock(&self.load).read(now_ns) == Some(true) {
+            self.record(|recorder| recorder.busy(now_ns));
+            lock(&self.advisor).note_busy(now_ns);
+        }
     }
 
     fn close(&self, tapped: &mut Tapped, now: Instant) {

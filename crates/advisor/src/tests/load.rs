@@ -188,3 +188,71 @@ fn a_value_that_the_client_works_with_is_clean() {
         traffic.assert_clean();
     }
 }
+
+/// A client writes each transaction of four commands one by one. The server answers the first rows faster than the client writes, so the
+/// gaps look like waits. Later a command arrives before the reply to the previous one has left.
+fn transactions_written_singly(traffic: &mut Traffic, rows: u32, overlaps_from: u32) {
+    for row in 0..rows {
+        let commands =
+            ["MULTI".to_owned(), format!("INCRBY account:{row} 5"), "SADD accounts 5".to_owned(), "EXEC".to_owned()];
+        for (place, command) in commands.iter().enumerate() {
+            traffic.gap_ns = if place == 0 { 90_000 } else { 30_000 };
+            traffic.overlaps = row >= overlaps_from && place == 2;
+            traffic.send(command, ["OK", "QUEUED", "QUEUED", "[]"][place]);
+        }
+    }
+    traffic.overlaps = false;
+}
+
+/// The first rows alone are no proof.
+#[test]
+fn a_client_that_was_seen_to_write_singly_does_not_surely_wait() {
+    let mut traffic = busy(1_000_000, 1);
+    transactions_written_singly(&mut traffic, 40, 30);
+    for group in traffic.groups() {
+        assert_eq!(group.total.sums.confidence(), Confidence::Low, "{group:#?}");
+    }
+}
+
+/// The doubt concerns the whole connection, and later findings, too.
+#[test]
+fn loops_of_a_client_that_writes_singly_are_never_certain() {
+    for is_first in [true, false] {
+        let mut traffic = busy(1_000_000, 1);
+        if is_first {
+            transactions_written_singly(&mut traffic, 2, 1);
+        }
+        traffic.gap_ns = 60_000;
+        for number in 0..100 {
+            traffic.send(&format!("SET key:{number} v"), "OK");
+        }
+        traffic.send("TIME", "[]");
+        if !is_first {
+            transactions_written_singly(&mut traffic, 2, 1);
+        }
+        assert_eq!(traffic.of_kind(Kind::Loop).total.sums.confidence(), Confidence::Medium, "{is_first}");
+    }
+}
+
+/// Threads that wait for a core answer late, and what was sent at once looks like a wait.
+#[test]
+fn gaps_of_a_busy_machine_are_no_proof() {
+    for (busy_ms, expected) in [(None, Confidence::High), (Some(0), Confidence::Medium), (Some(5000), Confidence::High)]
+    {
+        let mut traffic = Traffic::logged_in();
+        if let Some(ago_ms) = busy_ms {
+            traffic.advisor.note_busy(traffic.now_ns);
+            traffic.pause(ago_ms);
+        }
+        for number in 0..100 {
+            traffic.send(&format!("SET key:{number} v"), "OK");
+        }
+        assert_eq!(traffic.of_kind(Kind::Loop).total.sums.confidence(), expected, "{busy_ms:?}");
+    }
+    let mut traffic = Traffic::logged_in();
+    traffic.advisor.note_busy(traffic.now_ns);
+    transactions_written_singly(&mut traffic, 40, 100);
+    for group in traffic.groups() {
+        assert_eq!(group.total.sums.confidence(), Confidence::Medium, "{group:#?}");
+    }
+}

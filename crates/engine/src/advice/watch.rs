@@ -277,6 +277,13 @@ impl Watch {
         }
     }
 
+    /// Notes that threads of the machine wait for a core.
+    pub(crate) fn note_busy(&mut self, now_ns: u64) {
+        if let Some(advisor) = &mut self.advisor {
+            advisor.note_busy(now_ns);
+        }
+    }
+
     /// Ends the units of work of silent connections.
     pub(crate) fn settle(&mut self, now_ns: u64) {
         self.follow_resets();

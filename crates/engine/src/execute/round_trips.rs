@@ -157,6 +157,19 @@ impl Worker {
         self.advice.keep_pace(now_ns);
     }
 
+    /// Returns true if the thread has an advisor.
+    #[inline]
+    #[must_use]
+    pub fn has_advisor(&self) -> bool {
+        self.advice.is_on()
+    }
+
+    /// Tells the advisor that threads of the machine wait for a core: short gaps then prove nothing.
+    pub fn note_busy_machine(&mut self) {
+        let now_ns = self.clock.present_us() * 1000;
+        self.advice.note_busy(now_ns);
+    }
+
     /// Tells the advisor that a connection is closed.
     pub(super) fn end_trips(&mut self, session: &Session) {
         let now_ns = self.clock.present_us() * 1000;
