@@ -14,7 +14,7 @@ use crate::evidence::{Command, Source};
 use crate::findings::{Confidence, Findings, Kind, Sighting};
 use crate::hash::{self, mix};
 use crate::loops::{Ended, LoopTrip, PERIOD_MAX, Steps};
-use crate::pattern::Words;
+use crate::pattern::{Words, decoded};
 use crate::polls::Answered;
 use crate::reads::{Asked, Reads, Repeated};
 use crate::recent::{Answer, Evidence, Origin};
@@ -53,6 +53,8 @@ const ARGUMENTS_MAX: usize = 8;
 /// Arguments behind the key among which a written document is looked for.
 const VALUES_MAX: usize = 3;
 
+/// Most commands of a transaction that increments a number that the client has read.
+const OPTIMISTIC_MAX: u32 = 8;
 /// The beginning of a command in a script.
 const SCRIPT_CALL: &[u8] = b"redis.";
 /// A blocking command that took longer has waited.
@@ -383,6 +385,9 @@ impl<'t> Watch<'_, 't> {
         // Behind MULTI alone, the rest of a transaction follows.
         let is_behind_multi = std::mem::take(&mut self.last.transaction).trips == 1;
         let continues = matches!(gap, Gap::Overlap) || is_rest || is_behind_multi;
+        if !continues && found.verb.class == Class::Write && self.trip.depth <= OPTIMISTIC_MAX {
+            self.count_in_transaction(&found, gap, shape);
+        }
         self.end_loops(Reads::end);
         if is_behind_multi {
             self.last.batches.rename(shape);
@@ -940,5 +945,5 @@ fn key<'a>(trip: &Trip<'a>, found: &Found) -> (usize, &'a [u8]) {
         (None, 0) if found.verb.traits & catalogue::STREAMS != 0 => behind_streams(trip),
         (None, index) => index,
     };
-    (index.into(), if index == 0 { b"" } else { trip.command.get(index.into()) })
+    (index.into(), if index == 0 { b"" } else { decoded(trip.command.get(index.into())) })
 }

@@ -26,6 +26,9 @@ const TELLING_NUMBER: u64 = 1000;
 const TELLING_BYTES: usize = 4;
 /// Digits of the longest number.
 const DIGITS_MAX: usize = 18;
+/// Distance from a small number to the one that is looked for in its place: chance finds both equally often. Replies also stand for the
+/// next number.
+const OTHER_NUMBER: u64 = 3;
 /// Marks the hashes of numbers.
 const NUMBER: u64 = 0x4e55_4d42;
 
@@ -33,6 +36,8 @@ const NUMBER: u64 = 0x4e55_4d42;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Word {
     hash: u32,
+    /// A small number plus one; 0 for any other word.
+    small: u16,
     /// False if the word stands in replies by chance.
     is_telling: bool,
 }
@@ -54,7 +59,9 @@ fn number(word: &[u8]) -> (&[u8], Option<u64>) {
 }
 
 fn hashed_number(value: u64) -> Word {
-    Word { hash: mix(NUMBER, value) as u32, is_telling: value >= TELLING_NUMBER }
+    let is_telling = value >= TELLING_NUMBER;
+    let small = if is_telling { 0 } else { value as u16 + 1 };
+    Word { hash: mix(NUMBER, value) as u32, small, is_telling }
 }
 
 /// Returns the word's hash: of its number if it ends with one, otherwise of its letters. A prefix before a number
@@ -62,7 +69,7 @@ fn hashed_number(value: u64) -> Word {
 fn hashed(word: &[u8]) -> Word {
     match number(word) {
         (_, Some(value)) => hashed_number(value),
-        _ => Word { hash: hash::bytes(0, word) as u32, is_telling: word.len() >= TELLING_BYTES },
+        _ => Word { hash: hash::bytes(0, word) as u32, small: 0, is_telling: word.len() >= TELLING_BYTES },
     }
 }
 
@@ -221,6 +228,9 @@ pub struct StepEvidence {
     pub predicted: u32,
     /// Rounds in which a number moved by half of its previous move: a binary search.
     pub halved: u32,
+    /// Rounds whose small number stood in a reply, and rounds in which another number in its place did.
+    pub small_found: u32,
+    pub small_by_chance: u32,
     /// Replies that told something new.
     pub telling: u32,
     /// Replies with a hidden part.
@@ -244,11 +254,33 @@ impl StepEvidence {
         let change = command.numbers.wrapping_sub(before.numbers);
         let is_alike = command.template == before.template;
         // The first change is the example for the others.
-        self.predicted += u32::from(is_alike && (change == self.change || self.compared == 1));
+        let is_predicted = is_alike && (change == self.change || self.compared == 1);
+        self.predicted += u32::from(is_predicted);
         self.halved += u32::from(is_alike && is_half(self.change, change, command.weight));
         self.change = change;
         self.repeats = is_alike && change == 0;
+        if !is_predicted {
+            self.look_for_small(command, &before, replies, trip);
+        }
         source(command, &before, replies, trip)
+    }
+
+    /// Looks for the first new small number in the replies, and for another number in its place.
+    fn look_for_small(&mut self, command: &Command, before: &Command, replies: &Words, trip: u32) {
+        let mut new = command.words().iter().filter(|word| word.small > 0 && !before.has(word.hash));
+        let Some(word) = new.next() else { return };
+        let other = hashed_number(u64::from(word.small - 1) + OTHER_NUMBER);
+        self.small_found += u32::from(replies.distance(word.hash, trip).is_some());
+        self.small_by_chance += u32::from(replies.distance(other.hash, trip).is_some());
+    }
+
+    /// True if the small numbers of most commands stand in replies, and not by chance: more often than other numbers do, by three standard
+    /// deviations.
+    pub fn follows_small_numbers(&self) -> bool {
+        let (found, by_chance) = (self.small_found, self.small_by_chance);
+        let surplus = u64::from(found.saturating_sub(by_chance));
+        let variance = u64::from(found) + u64::from(by_chance);
+        found * 2 >= self.compared && surplus * surplus > 9 * variance
     }
 
     /// Takes the reply of the present round.

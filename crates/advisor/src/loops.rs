@@ -176,7 +176,8 @@ impl RoundStep {
     fn walks(&self) -> bool {
         let compared = self.evidence.compared;
         let is_predictable = self.evidence.is_predictable();
-        compared > 2 && !is_predictable && (self.traced * 10 >= compared * 7 || self.evidence.halved * 2 > compared)
+        let is_traced = self.traced * 10 >= compared * 7 || self.evidence.follows_small_numbers();
+        compared > 2 && !is_predictable && (is_traced || self.evidence.halved * 2 > compared)
     }
 
     /// True if the client reads one collection in parts, whose ends can't be seen: each part may begin where the previous one ends.

@@ -271,6 +271,20 @@ fn is_uuid(bytes: &[u8]) -> bool {
     })
 }
 
+/// The beginning of a string that Java has serialized, for example for Spring Data Redis: the magic number, the version and the type. Its
+/// length follows in two bytes.
+const JAVA_STRING: &[u8] = &[0xac, 0xed, 0, 5, b't'];
+
+/// Returns the text of a key that is a serialized Java string, and any other key as it is.
+#[inline]
+pub fn decoded(key: &[u8]) -> &[u8] {
+    match key.strip_prefix(JAVA_STRING) {
+        // A recording cuts long keys.
+        Some([high, low, text @ ..]) if text.len() <= usize::from(u16::from_be_bytes([*high, *low])) => text,
+        _ => key,
+    }
+}
+
 /// Number of beginnings in one bucket.
 const WAYS: usize = 4;
 /// Number of buckets; a power of two.
@@ -444,6 +458,16 @@ mod tests {
 
     fn check(key: &[u8], expected: &str) {
         assert_eq!(Words::default().text(SEED, key), expected, "{}", key.escape_ascii());
+    }
+
+    #[test]
+    fn serialized_strings_of_java_are_decoded() {
+        assert_eq!(decoded(b"\xac\xed\0\x05t\0\x07user:17"), b"user:17");
+        assert_eq!(decoded(b"\xac\xed\0\x05t\x01\0long: the rest is cut"), b"long: the rest is cut");
+        for other in [&b"\xac\xed\0\x05t\0\x02user:17"[..], b"\xac\xed\0\x05t\0", b"\xac\xed\0\x05sr", b"user:17", b""]
+        {
+            assert_eq!(decoded(other), other);
+        }
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! Reads whose reply the same client writes back, changed or not: one command or script could do both.
 
-use super::{Seen, VALUES_MAX, Watch};
-use crate::catalogue::Class;
+use super::{Seen, VALUES_MAX, Watch, key};
+use crate::catalogue::{Class, Found};
 use crate::connection::Pair;
 use crate::findings::{Confidence, Kind, Sighting};
+use crate::hash;
 use crate::loops::{LoopTrip, Steps};
 use crate::reads::Repetition;
 use crate::recent::{self, Evidence};
+use crate::round_trip::Gap;
 
 /// Longest distance, in trips, between a read and the write that repeats its reply.
 const PAIR_DISTANCE_MAX: u32 = 4;
@@ -64,6 +66,27 @@ impl Watch<'_, '_> {
         let read = before.into_iter().find(|trip| trip.is_document && trip.key == seen.key_hash)?;
         let mut values = self.trip.command.from(2).take(VALUES_MAX);
         (read.class == Class::Read && values.any(recent::is_document)).then_some(read)
+    }
+
+    /// Records a number that the client reads, and increments by a transaction or another small batch, often after WATCH of its key.
+    #[cold]
+    pub(super) fn count_in_transaction(&mut self, found: &Found, gap: Gap, write: u64) {
+        let seed = self.advisor.config.seed;
+        let (key_index, key) = key(self.trip, found);
+        let (_, origin) = self.arguments(&self.trip.command, key_index, seed);
+        let key = hash::argument(seed, key);
+        let earlier = |trips: u32| self.last.loops.ago_over_pauses(trips).filter(|trip| trip.key == key);
+        let Some(read) = earlier(1).filter(|trip| trip.class == Class::Read) else { return };
+        // The last reply was to the last command by itself.
+        if !origin.is_next || origin.distance > 0 {
+            return;
+        }
+        let steps = Steps::pair(read.shape, write);
+        let made = 2 + u64::from(earlier(2).is_some_and(|trip| trip.shape != write && trip.class == Class::Read));
+        let gap_ns = if let Gap::RoundTrip(gap_ns) = gap { gap_ns } else { self.connection.round_trip.network_ns() };
+        let lost_ns = gap_ns * (made - 1);
+        let sighting = self.sighting(Kind::ReadComputeWrite, steps);
+        self.record(Sighting { made, needed: 1, lost_ns, confidence: Confidence::Medium, is_known: true, ..sighting });
     }
 
     /// Records the waiting pair, unless its read turned out to be a repeated one.

@@ -459,3 +459,56 @@ fn increments_of_many_keys_are_a_loop() {
     let group = traffic.only();
     assert_eq!((group.total.kind, trips(&group)), (Kind::Loop, (100, 1)));
 }
+
+/// A search for the shortest way asks for the neighbours of the nearest node: each small number stands in some earlier reply.
+#[test]
+fn a_search_through_a_graph_is_no_loop() {
+    use std::cmp::Reverse;
+    const NODES: u64 = 400;
+    let mut traffic = Traffic::logged_in();
+    let mut open = std::collections::BinaryHeap::from([Reverse((0, 0_u64))]);
+    let mut seen = std::collections::HashSet::new();
+    while let Some(Reverse((way, node))) = open.pop().filter(|_| seen.len() < 150) {
+        if !seen.insert(node) {
+            continue;
+        }
+        let mut fields = String::new();
+        for turn in 1..=3 {
+            let (next, length) = ((node * turn * 7 + turn * 131 + 1) % NODES, 1 + (node * 31 + turn * 17) % 97);
+            open.push(Reverse((way + length, next)));
+            for text in [next.to_string(), length.to_string()] {
+                fields += &format!("${}\r\n{text}\r\n", text.len());
+            }
+        }
+        let key = format!("node:{node}");
+        traffic.send_words(&[b"HGETALL", key.as_bytes()], 1, format!("*6\r\n{fields}").as_bytes());
+    }
+    traffic.assert_clean();
+}
+
+/// Small numbers that stand in the replies by chance, as other small numbers do.
+#[test]
+fn replies_with_all_small_numbers_show_no_dependence() {
+    let mut traffic = Traffic::logged_in();
+    for number in 0..200 {
+        let (key, friend) = (number * 7919 % 101, number * 104_729 % 101);
+        traffic.send(
+            &format!("HGET user:{key} friends"),
+            &format!("{friend},{},{}", (friend + 31) % 101, (friend + 64) % 101),
+        );
+    }
+    assert_eq!(traffic.of_kind(Kind::Loop).total.sums.confidence(), Confidence::Medium);
+}
+
+/// Spring's RedisTemplate serializes keys by default.
+#[test]
+fn serialized_keys_of_java_have_patterns() {
+    let mut traffic = Traffic::logged_in();
+    for number in 100..200 {
+        let key = [&b"\xac\xed\0\x05t\0\x08user:"[..], number.to_string().as_bytes()].concat();
+        traffic.send_words(&[b"GET", &key], 1, b"$1\r\nx\r\n");
+    }
+    let group = traffic.only();
+    assert_eq!(steps(&group), ["GET user:<n>"]);
+    assert!(group.total.samples.iter().all(|sample| sample.starts_with(b"user:1")));
+}

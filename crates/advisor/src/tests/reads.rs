@@ -138,3 +138,37 @@ fn a_blocking_read_is_clean() {
     }
     traffic.assert_clean();
 }
+
+/// WATCH and GET of a counter, then a transaction that sets the next number.
+#[test]
+fn a_counter_in_a_transaction_is_found() {
+    for (is_watched, made) in [(true, 300), (false, 200)] {
+        let mut traffic = Traffic::logged_in();
+        for number in 5000..5100 {
+            if is_watched {
+                traffic.send("WATCH stock", "OK");
+            }
+            traffic.send("GET stock", &number.to_string());
+            traffic.batch(&format!("SET stock {}", number + 1), 3);
+        }
+        let group = traffic.only();
+        assert_eq!((group.total.kind, trips(&group)), (Kind::ReadComputeWrite, (made, 100)));
+        assert_eq!(steps(&group), ["GET stock", "SET stock"]);
+        assert_eq!(group.total.sums.confidence(), Confidence::Medium);
+    }
+}
+
+/// The amount depends on the value in another way, or the transaction writes another key.
+#[test]
+fn other_transactions_behind_a_read_are_clean() {
+    for write in ["SET stock {less}", "SET other {next}", "SET stock done"] {
+        let mut traffic = Traffic::logged_in();
+        for number in 5000..5100 {
+            traffic.send("WATCH stock", "OK");
+            traffic.send("GET stock", &number.to_string());
+            let next = (number + 1).to_string();
+            traffic.batch(&write.replace("{less}", &(number - 7).to_string()).replace("{next}", &next), 3);
+        }
+        traffic.assert_clean();
+    }
+}
