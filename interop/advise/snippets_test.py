@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,8 @@ from run import Server  # noqa: E402
 
 ROOT = HERE.parent.parent
 NODE_REDIS = "JavaScript with node-redis"
+# The commands alone, for libraries without code.
+PLAIN = "redis-cli"
 # Errors about data, and not about code.
 FINE = re.compile(
     "no such key|NOSCRIPT|NOGROUP|WRONGTYPE|out of range|Function not found|DUMP payload|is not a(n integer|  ?valid)|could not decode|"
@@ -35,6 +38,8 @@ FINE = re.compile(
     # The value that a script computes from a missing key; commands of a module.
     "arguments must be strings or integers|unknown command 'JSON|Unknown Redis command called from script.*JSON"
 )
+# A place for a value among the commands alone.
+PLACE = re.compile("<([A-Za-z0-9 ]+)>")
 # The variables that a loop over a list binds.
 BINDINGS = [
     r"for \(?(?:const )?\[?([\w, ]+?)\]? (?:in|of) LIST\b", r"LIST\.each do \|([\w, ]+)\|", r"LIST\.(?:flat_)?map \{ \|([\w, ]+)\|",
@@ -136,6 +141,23 @@ def error_of_python(snippet, url):
     return None
 
 
+def run_plain(snippet, client):
+    """Runs the commands of a snippet, each with the values of one round. Returns the error, or None; the loop leaves more data."""
+    loops.run(client, snippet["seed"], redis.ResponseError)
+    values = snippet["values"] | {"sum of the increments": 6}
+    connection = redis.Redis.from_url(snippet["url"], single_connection_client=True)
+    try:
+        for line in snippet["code"].splitlines():
+            words = [] if line.startswith("#") else [word for word in shlex.split(line) if word != "..."]
+            if words and words[0] != "SUBSCRIBE":
+                connection.execute_command(*[PLACE.sub(lambda place: str(values[place[1]]), word) for word in words])
+    except (redis.RedisError, KeyError) as error:
+        return f"{error!r}", None
+    finally:
+        connection.close()
+    return None, None
+
+
 def run_other(program, all_of, url):
     """Runs a program that reads the snippets and prints an error, or null, and the data left, for each."""
     values = {"snapshot": loops.SNAPSHOT, "snippets": all_of, "url": url}
@@ -174,6 +196,8 @@ def outcomes(language, of_language, client, url):
     """An error, or None, and the data left, or None, of each snippet of a language."""
     if language == "Python":
         return [run_python(snippet, client) for snippet in of_language]
+    if language == PLAIN:
+        return [run_plain(snippet, client) for snippet in of_language]
     if language in COMPILERS:
         return COMPILERS[language](of_language, url)
     php = ["/usr/bin/php", HERE / "snippets.php"]
@@ -194,7 +218,7 @@ def languages():
     """The languages whose tools exist on this machine."""
     has_java = shutil.which("javac") and compiled.JARS.exists() and compiled.REDISSON.exists()
     compilers = ["Go"] * bool(shutil.which("go")) + ["Java"] * bool(has_java)
-    return ["Python", "Ruby", "JavaScript", NODE_REDIS, "PHP", "PHP with Predis", *compilers]
+    return [PLAIN, "Python", "Ruby", "JavaScript", NODE_REDIS, "PHP", "PHP with Predis", *compilers]
 
 
 def is_of(language, snippet):

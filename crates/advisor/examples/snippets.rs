@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use advisor::advice::{Language, arguments, code};
+use advisor::advice::{all_code, arguments};
 use advisor::client::Client;
 use advisor::findings::{Finding, FindingStep, Kind, Sums};
 use advisor::waits::Waits;
@@ -41,14 +41,14 @@ fn object(step: &FindingStep) -> String {
 fn print(finding: &Finding) {
     let commands: Vec<String> = finding.steps.iter().map(|step| text(&step.command)).collect();
     let steps: Vec<String> = finding.steps.iter().map(object).collect();
-    for language in Language::ALL {
+    for (language, code) in all_code(finding) {
         println!(
             "{{\"kind\":{},\"commands\":[{}],\"steps\":[{}],\"language\":{},\"code\":{}}}",
             text(finding.kind.name()),
             commands.join(","),
             steps.join(","),
-            text(language.name()),
-            text(&code(finding, language))
+            text(language),
+            text(&code)
         );
     }
 }
@@ -65,7 +65,7 @@ fn commands(kind: Kind) -> Vec<&'static str> {
         Kind::RedirectedCommands => of(&["GET"]),
         Kind::Loop | Kind::InterleavedLoop => [advisor::advice::commands(), of(&["XREADGROUP"])].concat(),
         Kind::RepeatedRead => of(&["GET", "HGET", "ZSCORE", "SISMEMBER", "HGETALL"]),
-        Kind::ReadComputeWrite => of(&["GET", "HGET", "ZSCORE", "LRANGE"]),
+        Kind::ReadComputeWrite => of(&["GET", "HGET", "ZSCORE", "LRANGE", "EXISTS"]),
         _ => of(&["GET", "SET", "HSET", "ZADD", "XADD", "PUBLISH"]),
     }
 }

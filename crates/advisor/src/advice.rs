@@ -6,6 +6,7 @@ mod code;
 mod language;
 mod libraries;
 mod library;
+mod plain;
 mod syntax;
 mod words;
 
@@ -91,6 +92,31 @@ pub fn advice(finding: &Finding) -> Advice {
 #[must_use]
 pub fn code(finding: &Finding, language: Language) -> String {
     code::code(language, remedy(finding), finding)
+}
+
+/// The name of the commands without a library, among the names of the languages.
+pub const PLAIN: &str = "redis-cli";
+
+/// Returns the commands to send instead, as one types them in redis-cli, for a client whose library has no code here. It ends with a
+/// line end.
+#[must_use]
+pub fn plain(finding: &Finding) -> String {
+    plain::commands(remedy(finding), finding)
+}
+
+/// True if the client names a library that has no code here. The code of another library would not run.
+#[must_use]
+pub fn has_other_library(finding: &Finding) -> bool {
+    let library = &finding.client.library;
+    !library.is_empty() && Language::of_library(library).is_none()
+}
+
+/// Returns all code for a finding, each with the name of its language: the commands alone if the client names a library without code.
+#[must_use]
+pub fn all_code(finding: &Finding) -> Vec<(&'static str, String)> {
+    let languages: &[Language] = if has_other_library(finding) { &[] } else { &Language::ALL };
+    let codes = languages.iter().map(|language| (language.name(), code(finding, *language)));
+    codes.chain([(PLAIN, plain(finding))]).collect()
 }
 
 /// Returns the commands with known arguments, for tests of the code.
@@ -186,6 +212,8 @@ fn of_loop(command: &str, one_key: bool) -> Remedy {
 fn of_pair(read: &str, write: &str) -> Remedy {
     match (read, write) {
         ("GET", "SET" | "SETEX") => Remedy::OneCommand("INCRBY"),
+        ("EXISTS", "DEL") => Remedy::OneCommand("DEL"),
+        ("EXISTS", "UNLINK") => Remedy::OneCommand("UNLINK"),
         ("GET", "DEL" | "UNLINK") => Remedy::OneCommand("GETDEL"),
         ("GET", "EXPIRE" | "PEXPIRE") => Remedy::OneCommand("GETEX"),
         ("HGET", "HSET" | "HMSET") => Remedy::OneCommand("HINCRBY"),

@@ -138,7 +138,18 @@ fn entry(number: usize, group: &Group, style: &Style) -> String {
         }
     }
     let language = style.language.or_else(|| Language::of_library(&finding.client.library));
-    let code = language.map(|language| advice::code(finding, language)).unwrap_or_default();
+    let code = match language {
+        Some(language) => advice::code(finding, language),
+        None if advice::has_other_library(finding) => {
+            let library = shown(finding.client.library.as_bytes());
+            format!(
+                "# there is no code for {library}; the commands, as in {}:\n{}",
+                advice::PLAIN,
+                advice::plain(finding)
+            )
+        }
+        None => String::new(),
+    };
     for code_line in code.lines() {
         let _ = writeln!(entry, "       {code_line}");
     }

@@ -234,7 +234,8 @@ pub fn is_read(command: &str) -> bool {
     Catalogue::new().find(name(command).as_bytes()).verb.class == Class::Read
 }
 
-fn is_variable(word: &str) -> bool {
+/// True if a word of a form is the name of a variable.
+pub fn is_variable(word: &str) -> bool {
     word.len() > 1 && word.bytes().all(|byte| byte.is_ascii_lowercase()) && word != "km"
 }
 

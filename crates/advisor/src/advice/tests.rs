@@ -10,7 +10,7 @@ fn step(text: &str, one_key: bool) -> FindingStep {
     FindingStep { command: command.into(), pattern: pattern.into(), one_key, depends: false }
 }
 
-fn finding(kind: Kind, steps: &[&str], one_key: bool) -> Finding {
+pub(super) fn finding(kind: Kind, steps: &[&str], one_key: bool) -> Finding {
     Finding {
         id: 0x1234_5678_9abc_def0,
         kind,
@@ -165,6 +165,13 @@ fn a_read_and_a_write_are_one_command_or_a_script() {
         Language::Python,
         "script = r.register_script(\"\"\"\n  local value = redis.call('LRANGE', KEYS[1], ARGV[1], ARGV[2])\n  local updated = value -- compute it here\n  return redis.call('DEL', KEYS[1])\n\"\"\")\nscript(keys=[\"log\"], args=[start, stop])",
     );
+}
+
+#[test]
+fn a_key_is_removed_without_a_question() {
+    let finding = finding(Kind::ReadComputeWrite, &["EXISTS cart:<n>", "DEL cart:<n>"], false);
+    assert!(advice(&finding).remedy.starts_with("DEL alone"));
+    check(&finding, Language::Python, "value = r.delete(f\"cart:{n}\")");
 }
 
 #[test]

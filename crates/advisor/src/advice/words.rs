@@ -106,6 +106,9 @@ pub fn remedy(remedy: Remedy, finding: &Finding) -> String {
         Remedy::Several(command) => format!("{command} with a count"),
         Remedy::Range => "one LRANGE of the elements".to_owned(),
         Remedy::Omit => "leave the command out: the next one shows that the connection works".to_owned(),
+        Remedy::Pipeline if super::has(finding, "EVALSHA") => {
+            format!("one pipeline{chunks}, or one script that does the work of all calls")
+        }
         Remedy::Pipeline => format!("one pipeline{chunks}"),
         Remedy::Stages if finding.steps.iter().any(|step| step.depends) => {
             "a pipeline for each stage: the replies to the first one are arguments of the next".to_owned()
@@ -113,6 +116,9 @@ pub fn remedy(remedy: Remedy, finding: &Finding) -> String {
         Remedy::Stages => "a pipeline for each stage: first all reads, then all writes".to_owned(),
         Remedy::AskOnce => "ask once and keep the answer".to_owned(),
         Remedy::OneCommand("GETDEL") => "GETDEL, which reads and deletes the key in one command".to_owned(),
+        Remedy::OneCommand(command @ ("DEL" | "UNLINK")) => {
+            format!("{command} alone: it skips keys that do not exist, and its reply is the number of the others")
+        }
         Remedy::OneCommand("GETEX") => "GETEX, which reads the key and sets its time to live in one command".to_owned(),
         Remedy::OneCommand(command) => {
             format!(

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::id;
-use crate::advice::{self, Language};
+use crate::advice;
 use crate::findings::{FindingStep, Findings, Group};
 
 /// Returns all findings, the largest loss of time first, with their code in all languages. Times are nanoseconds. Bytes
@@ -46,8 +46,8 @@ fn group(group: &Group) -> String {
     object.text("seen", &advised.seen);
     object.text("remedy", &advised.remedy);
     let mut code = Object::default();
-    for language in Language::ALL {
-        code.text(language.name(), &advice::code(finding, language));
+    for (language, text) in advice::all_code(finding) {
+        code.text(language, &text);
     }
     object.raw("code", &code.end());
     object.end()

@@ -3,7 +3,7 @@
 use super::traffic::{ROUND_TRIP_NS, Traffic, steps, trips};
 use crate::client::Client;
 use crate::findings::Kind;
-use crate::{Advisor, Config, Connection};
+use crate::{Advisor, Config, Connection, report};
 
 #[test]
 fn a_transaction_in_slices_is_found() {
@@ -277,4 +277,27 @@ fn few_redirected_commands_are_clean() {
         traffic.pause(5);
     }
     traffic.assert_clean();
+}
+
+/// The code of another library would not run.
+#[test]
+fn a_library_without_code_gets_the_commands_alone() {
+    for (library, expected) in
+        [("rueidis 1.0", "# there is no code for rueidis 1.0"), ("redis-py 8.1.0", "r.mset({"), ("", "")]
+    {
+        let mut traffic = Traffic::new();
+        traffic.connection.set_client(Client { library: library.to_owned(), ..Client::default() });
+        for number in 0..100 {
+            traffic.send(&format!("SET key:{number} v"), "OK");
+        }
+        traffic.close();
+        let findings = traffic.advisor.findings();
+        let text = report::text(&findings, &report::Style::default());
+        assert!(text.contains(expected), "{text}");
+        let has_commands = text.contains("       MSET key:<n> <value> key:<n> <value> ...");
+        assert_eq!(has_commands, library.starts_with("rueidis"), "{text}");
+        let json = report::json(&findings);
+        assert!(json.contains("\"redis-cli\":\"MSET"), "{json}");
+        assert_eq!(json.contains("\"Python\":"), !library.starts_with("rueidis"), "{json}");
+    }
 }

@@ -3,7 +3,7 @@
 //! The crate [`advisor`] makes the findings from the batches that [`crate::advice`] shows it. The family is Penstock's
 //! own.
 
-use advisor::advice::{Language, advice, code};
+use advisor::advice::{advice, all_code};
 use advisor::findings::{Finding, FindingStep, Group};
 use advisor::report;
 use commands::error::{Error, Outcome};
@@ -181,9 +181,10 @@ fn details(turn: &mut Turn<'_, '_>, group: &Group) {
     turn.reply.array(finding.samples.len());
     finding.samples.iter().for_each(|sample| turn.reply.bulk(sample));
     turn.reply.bulk("code");
-    turn.reply.map(Language::ALL.len());
-    for language in Language::ALL {
-        text(turn, language.name(), &code(finding, language));
+    let codes = all_code(finding);
+    turn.reply.map(codes.len());
+    for (language, code) in codes {
+        text(turn, language, &code);
     }
 }
 
@@ -212,7 +213,7 @@ fn reset(turn: &mut Turn<'_, '_>) -> Outcome {
 fn advise_help(turn: &mut Turn<'_, '_>) -> Outcome {
     const LINES: &[&str] = &[
         "GET <id>",
-        "    Return all details of a finding, with better code in five languages.",
+        "    Return all details of a finding, with better code for each library.",
         "LIST [COUNT <count>] [CLIENT <name>] [TABLE]",
         "    Return the findings that cost the most time (default: 10, -1 means all), of clients",
         "    with this name if one is given. TABLE returns a text with a line for each finding.",
