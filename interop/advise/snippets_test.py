@@ -144,15 +144,17 @@ def error_of_python(snippet, url):
 def run_plain(snippet, client):
     """Runs the commands of a snippet, each with the values of one round. Returns the error, or None; the loop leaves more data."""
     loops.run(client, snippet["seed"], redis.ResponseError)
-    values = snippet["values"] | {"sum of the increments": 6}
+    values = snippet["values"] | {"sum": 6}
     connection = redis.Redis.from_url(snippet["url"], single_connection_client=True)
     try:
         for line in snippet["code"].splitlines():
             words = [] if line.startswith("#") else [word for word in shlex.split(line) if word != "..."]
             if words and words[0] != "SUBSCRIBE":
                 connection.execute_command(*[PLACE.sub(lambda place: str(values[place[1]]), word) for word in words])
+    except redis.ResponseError as error:
+        return f"{error}", None
     except (redis.RedisError, KeyError) as error:
-        return f"{error!r}", None
+        return f"{type(error).__name__}: {error}", None
     finally:
         connection.close()
     return None, None

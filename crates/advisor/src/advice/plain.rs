@@ -14,7 +14,9 @@ pub fn commands(remedy: Remedy, finding: &Finding) -> String {
     let lines = match remedy {
         Remedy::ManyKeys(command) => vec![plain.many_keys(command)],
         Remedy::ManyMembers(command) => vec![plain.many_members(command)],
-        Remedy::Sum(command) => vec![line(&[command, &plain.key(), "<sum of the increments>"])],
+        Remedy::Sum(command) => {
+            vec!["# sum: of the loop's increments".to_owned(), line(&[command, &plain.key(), "<sum>"])]
+        }
         Remedy::Several("XREADGROUP") => plain.several_entries(),
         Remedy::Several(command) => vec![line(&[command, &plain.key(), "<count>"])],
         Remedy::Range => vec![line(&["LRANGE", &plain.key(), "<start>", "<stop>"])],
@@ -165,6 +167,7 @@ fn arguments(command: &str, pattern: &str) -> impl Iterator<Item = String> {
     let words = calls::form(command, !pattern.is_empty()).split(' ').filter(|word| !word.is_empty());
     words.map(move |word| match word {
         "KEY" => key(pattern),
+        "fields" => "<field> <field> ...".to_owned(),
         word if calls::is_variable(word) => format!("<{word}>"),
         literal => literal.to_owned(),
     })
@@ -196,6 +199,11 @@ mod tests {
             of(Kind::ReadComputeWrite, &["LRANGE log:<n>", "LTRIM log:<n>"], false),
             "EVAL \"local value = redis.call('LRANGE', KEYS[1], ARGV[1], ARGV[2]) \
              local updated = value return redis.call('LTRIM', KEYS[1], ARGV[3], ARGV[4])\" 1 log:<n> <start> <stop> <start> <stop>\n"
+        );
+        assert_eq!(of(Kind::Loop, &["INCR visits"], true), "# sum: of the loop's increments\nINCRBY visits <sum>\n");
+        assert_eq!(
+            of(Kind::Loop, &["HMGET a:<n>"], false),
+            "# in one pipeline, for all keys:\nHMGET a:<n> <field> <field> ...\n"
         );
         assert_eq!(of(Kind::Polling, &["RPOP mail"], true), "BRPOP mail 5\n");
     }
