@@ -235,6 +235,14 @@ const applications = {
     await direct.close();
   },
 
+  // Each basket is asked for before it is removed.
+  async "node-redis-exists-then-del"() {
+    await fill((n) => ["set", `basket:${n}`, "x"]);
+    const client = await nodeRedis();
+    for (const n of numbers) if (await client.exists(`basket:${n}`)) await client.del(`basket:${n}`);
+    client.destroy();
+  },
+
   // A generator asks for one article's tags after the other.
   async "ioredis-async-generator"() {
     await fill((n) => ["sadd", `tags:${n}`, `tag ${n}`, `tag ${n + 1}`]);

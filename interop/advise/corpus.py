@@ -7,6 +7,7 @@ there before. ROUNDS is how often a loop goes round. It prints how long it took.
 
 import contextlib
 import hashlib
+import heapq
 import json
 import os
 import random
@@ -276,6 +277,35 @@ def py_optimistic_lock():
     for _ in range(30):
         r.transaction(spend, "balance")
         time.sleep(THINK_S)
+
+
+def py_optimistic_counter():
+    DIRECT.set("tickets", 5000)
+    r = client()
+
+    def take(pipe):
+        number = int(pipe.get("tickets"))
+        pipe.multi()
+        pipe.set("tickets", number + 1)
+
+    for _ in range(60):
+        r.transaction(take, "tickets")
+
+
+def py_shortest_way():
+    """A search through a graph: the nearest node comes next, and each reply has the ways from it."""
+    nodes = 400
+    pipe = DIRECT.pipeline(transaction=False)
+    for node in range(nodes):
+        pipe.hset(f"node:{node}", mapping={(node * turn * 7 + turn * 131 + 1) % nodes: 1 + (node * 31 + turn * 17) % 97 for turn in (1, 2, 3)})
+    pipe.execute()
+    r, known, near = client(), set(), [(0, 0)]
+    while near and len(known) < 150:
+        way, node = heapq.heappop(near)
+        if node not in known:
+            known.add(node)
+            for other, length in r.hgetall(f"node:{node}").items():
+                heapq.heappush(near, (way + int(length), int(other)))
 
 
 def py_blocking_worker():

@@ -215,6 +215,14 @@ pub struct Source {
     pub is_telling: bool,
 }
 
+/// The evidence that small numbers give.
+#[derive(Clone, Copy, Debug, Default)]
+struct SmallNumbers {
+    compared: u32,
+    found: u32,
+    by_chance: u32,
+}
+
 /// The evidence about one step of a loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StepEvidence {
@@ -228,9 +236,9 @@ pub struct StepEvidence {
     pub predicted: u32,
     /// Rounds in which a number moved by half of its previous move: a binary search.
     pub halved: u32,
-    /// Rounds whose small number stood in a reply, and rounds in which another number in its place did.
-    pub small_found: u32,
-    pub small_by_chance: u32,
+    /// Numbers of all parts of the loop: rounds that were compared, rounds whose small number stood in a reply, and rounds in which
+    /// another number in its place did.
+    small: SmallNumbers,
     /// Replies that told something new.
     pub telling: u32,
     /// Replies with a hidden part.
@@ -251,6 +259,7 @@ impl StepEvidence {
             return Source::default();
         }
         self.compared += 1;
+        self.small.compared += 1;
         let change = command.numbers.wrapping_sub(before.numbers);
         let is_alike = command.template == before.template;
         // The first change is the example for the others.
@@ -270,17 +279,17 @@ impl StepEvidence {
         let mut new = command.words().iter().filter(|word| word.small > 0 && !before.has(word.hash));
         let Some(word) = new.next() else { return };
         let other = hashed_number(u64::from(word.small - 1) + OTHER_NUMBER);
-        self.small_found += u32::from(replies.distance(word.hash, trip).is_some());
-        self.small_by_chance += u32::from(replies.distance(other.hash, trip).is_some());
+        self.small.found += u32::from(replies.distance(word.hash, trip).is_some());
+        self.small.by_chance += u32::from(replies.distance(other.hash, trip).is_some());
     }
 
     /// True if the small numbers of most commands stand in replies, and not by chance: more often than other numbers do, by three standard
     /// deviations.
     pub fn follows_small_numbers(&self) -> bool {
-        let (found, by_chance) = (self.small_found, self.small_by_chance);
+        let SmallNumbers { compared, found, by_chance } = self.small;
         let surplus = u64::from(found.saturating_sub(by_chance));
         let variance = u64::from(found) + u64::from(by_chance);
-        found * 2 >= self.compared && surplus * surplus > 9 * variance
+        found * 2 >= compared && surplus * surplus > 9 * variance
     }
 
     /// Takes the reply of the present round.
@@ -304,7 +313,8 @@ impl StepEvidence {
 
     /// Begins a new part of the same loop.
     pub fn begin_part(&mut self) {
-        *self = StepEvidence { before: self.before, change: self.change, reply: self.reply, ..StepEvidence::default() };
+        let StepEvidence { before, change, reply, small, .. } = *self;
+        *self = StepEvidence { before, change, reply, small, ..StepEvidence::default() };
     }
 }
 

@@ -466,6 +466,8 @@ fn a_search_through_a_graph_is_no_loop() {
     use std::cmp::Reverse;
     const NODES: u64 = 400;
     let mut traffic = Traffic::logged_in();
+    // The client is held up after each twentieth reply, so that the loop has parts.
+    let mut asked = 0;
     let mut open = std::collections::BinaryHeap::from([Reverse((0, 0_u64))]);
     let mut seen = std::collections::HashSet::new();
     while let Some(Reverse((way, node))) = open.pop().filter(|_| seen.len() < 150) {
@@ -481,6 +483,10 @@ fn a_search_through_a_graph_is_no_loop() {
             }
         }
         let key = format!("node:{node}");
+        asked += 1;
+        if asked % 20 == 0 {
+            traffic.pause(30);
+        }
         traffic.send_words(&[b"HGETALL", key.as_bytes()], 1, format!("*6\r\n{fields}").as_bytes());
     }
     traffic.assert_clean();
