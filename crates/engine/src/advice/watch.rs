@@ -17,7 +17,7 @@ use crate::clients::client::Client;
 use crate::clients::round_trips::RoundTrips;
 use config::Settings;
 
-/// Number of one-command batches that a thread analyzes per second. One takes 0.3 microseconds, and twice as long with
+/// Number of batches that a thread analyzes per second. One takes 0.3 microseconds, and twice as long with
 /// small caches.
 const TRIPS_A_SECOND_MAX: u64 = 15_000;
 /// Minimum observation time of a connection, in nanoseconds.
@@ -86,7 +86,7 @@ pub(crate) struct Watch {
     places_max: usize,
     /// Number of slots that may be in use at present.
     places_now: usize,
-    /// Number of one-command batches since the last adjustment.
+    /// Number of batches since the last adjustment.
     shown: u64,
     /// Time of the last adjustment.
     paced_ns: u64,
@@ -151,12 +151,16 @@ impl Watch {
         self.note_watched();
     }
 
-    /// Shows a batch to the advisor, if its connection has a slot or can get one.
-    pub(crate) fn show(&mut self, trips: &mut RoundTrips, client: &Client, shown: &ShownTrip<'_>) {
+    /// Returns true if a connection with a complete batch has a slot, or gets one. `arrived_ns` is the time of the batch's arrival, and
+    /// `trips` has its number of commands.
+    #[inline]
+    pub(crate) fn watches(&mut self, trips: &mut RoundTrips, client: &Client, arrived_ns: u64) -> bool {
         let is_watched = self.places.get(trips.place as usize).is_some_and(|place| place.client == client.id);
-        if !is_watched && !self.find_place(trips, client, shown) {
-            return;
-        }
+        is_watched || self.find_place(trips, client, arrived_ns)
+    }
+
+    /// Shows a batch of a connection that has a slot to the advisor.
+    pub(crate) fn show(&mut self, trips: &mut RoundTrips, client: &Client, shown: &ShownTrip<'_>) {
         let (Some(advisor), Some(place)) = (&mut self.advisor, self.places.get_mut(trips.place as usize)) else {
             return;
         };
@@ -182,18 +186,17 @@ impl Watch {
             redirected: shown.redirected,
         };
         advisor.trip(&mut place.connection, &trip);
-        self.shown += u64::from(shown.commands == 1);
+        self.shown += 1;
     }
 
     /// Finds a slot for a connection. Returns false if all slots are within their minimum observation time.
     #[cold]
-    fn find_place(&mut self, trips: &mut RoundTrips, client: &Client, shown: &ShownTrip<'_>) -> bool {
+    fn find_place(&mut self, trips: &mut RoundTrips, client: &Client, since_ns: u64) -> bool {
         // A pipeline is interesting only as the first batch of a connection.
         let has_just_come = client.batches() <= 1;
-        if shown.commands > 1 && !has_just_come {
+        if trips.commands > 1 && !has_just_come {
             return false;
         }
-        let since_ns = shown.arrived_ns;
         let Some(index) = self.free_place(since_ns) else { return false };
         let connection = if has_just_come {
             Connection::opened(client.id, described(client), since_ns)
@@ -376,14 +379,23 @@ mod tests {
 
         /// Lets time pass; then one connection sends a GET and waits for the reply.
         fn get(&mut self, index: usize, key: u64, passes_ns: u64) {
+            self.batch(index, key, passes_ns, 1);
+        }
+
+        /// Lets time pass; then one connection sends a batch that begins with a GET.
+        fn batch(&mut self, index: usize, key: u64, passes_ns: u64, commands: u32) {
             self.now_ns += passes_ns;
             let (trips, client) = &mut self.connections[index];
-            client.count_batch(1);
+            client.count_batch(commands);
+            trips.commands = commands;
+            if !self.watch.watches(trips, client, self.now_ns) {
+                return;
+            }
             let args = OwnedArgs::new([b"GET".as_slice(), format!("key:{key}").as_bytes()].into_iter());
             let shown = ShownTrip {
                 command: Some(args.args()),
                 key: Some(1),
-                commands: 1,
+                commands,
                 overlaps: false,
                 arrived_ns: self.now_ns,
                 ran_ns: self.now_ns + 1000,
@@ -442,6 +454,18 @@ mod tests {
         assert_eq!(thread.watched(), PLACES_MIN);
         (0..5).for_each(|_| thread.all(200, SECOND_NS));
         assert_eq!(thread.watched(), 50);
+    }
+
+    #[test]
+    fn pipelines_take_time_like_single_commands() {
+        let mut thread = Thread::new("16mb", 50);
+        thread.all(1, SECOND_NS / 10);
+        assert_eq!(thread.watched(), 50);
+        for round in 0..4000 {
+            (0..50).for_each(|index| thread.batch(index, round, SECOND_NS / 200_000, 128));
+        }
+        thread.watch.keep_pace(thread.now_ns);
+        assert_eq!(thread.watched(), PLACES_MIN);
     }
 
     #[test]

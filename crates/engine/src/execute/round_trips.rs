@@ -86,6 +86,11 @@ impl Worker {
         let round_trips = &session.round_trips;
         let arrived = round_trips.begun.unwrap_or(turn_began);
         let arrived_ns = (turn_us * 1000).saturating_sub(nanoseconds(turn_began.since(arrived)));
+        // Most batches of a busy thread are not observed, and need no further work.
+        if !self.advice.watches(&mut session.round_trips, &session.client, arrived_ns) {
+            return;
+        }
+        let round_trips = &session.round_trips;
         let gap = round_trips.replied.map(|replied| nanoseconds(arrived.since(replied)));
         let is_too_soon = gap.is_some_and(|gap_ns| gap_ns < TURNAROUND_NS);
         // A subscriber receives messages among its replies.
