@@ -27,7 +27,8 @@ import shutil
 import sys
 import tempfile
 
-from run import ROOT, Server, free_port, run_bounded
+from cluster import free_port
+from run import ROOT, Server, run_bounded
 
 BLOCK_SECONDS_MAX = 120
 # Between the outputs of a block's commands: a byte that no page shows, then the status of the command before it.

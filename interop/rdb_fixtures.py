@@ -19,7 +19,8 @@ import subprocess
 import tempfile
 import time
 
-from run import ROOT, free_port
+from cluster import free_port
+from run import ROOT
 
 FOLDER = ROOT / "crates/format/tests/fixtures"
 

@@ -121,13 +121,6 @@ START_SECONDS_MAX = 20
 STOP_SECONDS_MAX = 10
 
 
-def free_port():
-    """A port that is free now. Another program could take it before the server does; that is a clear error."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def answers_ping(port):
     """Whether something on `port` answers an inline PING."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
@@ -140,7 +133,7 @@ class Server:
     """A server process with an address, started by `with` and stopped at its end."""
 
     def __init__(self, program, arguments=()):
-        self.port = free_port()
+        self.port = cluster.free_port()
         self.directory = tempfile.mkdtemp(prefix="penstock-clients-")
         self.socket = os.path.join(self.directory, "socket")
         self.command = [program, "--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", self.socket]

@@ -25,7 +25,7 @@ import redis
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from run import free_port  # noqa: E402
+from cluster import free_port  # noqa: E402
 
 CACHE = HERE.parent.parent / ".cache"
 CLIENTS = {
