@@ -379,6 +379,10 @@ impl Machine {
 
     /// Adds free slots to this node, or deletes slots from their owners: all of them or none.
     fn assign(&mut self, ranges: impl Iterator<Item = (Slot, Slot)>, adds: bool) -> ClusterReply {
+        // Redis and Valkey accept it. The replica's table then names the replica as the owner for ever, and no other node knows of it.
+        if adds && !self.table.myself().is_primary() {
+            return error("Please use ADDSLOTS only with masters.");
+        }
         let mut slots = SlotSet::EMPTY;
         for (first, last) in ranges {
             let Some(range) = SlotRange::new(first, last) else {

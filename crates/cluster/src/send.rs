@@ -134,7 +134,8 @@ impl Machine {
     ///
     /// An election or a new slot of this node is news only once it is on disk. The PONG to all nodes follows the save.
     pub(crate) fn send_update(&mut self, to: NodeKey, about: NodeKey) {
-        if about == self.me() && !self.shows_all_claims() {
+        // A replica's claims are its primary's.
+        if about == self.me() && !(self.table.myself().is_primary() && self.shows_all_claims()) {
             return;
         }
         let Some(link) = self.link_to(to) else { return };

@@ -79,3 +79,22 @@ fn a_replica_notes_the_owner_that_its_stream_names() {
     assert_eq!(world.command(1, note(None)), Some(ClusterReply::Ok));
     assert_eq!([owner(&world, at, slot), owner(&world, 1, slot)], [source.clone(), source]);
 }
+
+/// All nodes would redirect to different owners if a replica took a slot that another node claims, too.
+#[test]
+fn a_replica_takes_no_slot_by_command() {
+    let mut world = World::cluster(6, 3, 1, None);
+    let slot = Slot::new(7).unwrap();
+    let owner = (0..3).find(|at| world.hosts[*at].machine.as_ref().unwrap().table().myself().slots.contains(slot));
+    for at in [owner.unwrap(), 3] {
+        assert_eq!(world.command(at, ClusterCommand::DelSlots(vec![slot])), Some(ClusterReply::Ok));
+    }
+    world.run_ms(1000);
+    let refused = Some(ClusterReply::Error("Please use ADDSLOTS only with masters.".into()));
+    assert_eq!(world.command(3, ClusterCommand::AddSlots(vec![slot])), refused);
+    assert_eq!(world.command(3, ClusterCommand::AddSlotsRange(vec![(slot, slot)])), refused);
+    assert_eq!(world.command(1, ClusterCommand::DelSlots(vec![slot])), Some(ClusterReply::Ok));
+    assert_eq!(world.command(1, ClusterCommand::AddSlots(vec![slot])), Some(ClusterReply::Ok));
+    world.settle_within(20);
+    assert!(world.checks.violations.is_empty(), "{}", world.checks.violations.join("\n"));
+}
