@@ -136,7 +136,10 @@ impl Machine {
     pub(crate) fn step_handover(&mut self) {
         let is_waiting = self.handover.is_under_way() && self.handover.replica.is_none() && !self.handover.may_start;
         let Some(offset) = self.handover.paused_offset.filter(|_| is_waiting) else { return };
-        if self.facts.offset >= offset || !self.rules.hold(Rule::PausedOffset) {
+        // A primary that has started again may have a smaller offset, in another history. A replica that has not heard from it since, or has
+        // another offset, lacks its data. Offsets of replicas with data begin at 1.
+        let is_in_step = self.facts.data_age_ms.is_some() && self.facts.offset == offset.max(1);
+        if is_in_step || !self.rules.hold(Rule::PausedOffset) {
             self.handover.may_start = true;
             self.forget_election();
             let text = "All primary replication stream processed, manual failover can start.";
