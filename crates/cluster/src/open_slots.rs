@@ -36,8 +36,11 @@ impl SlotView {
     }
 }
 
-/// Reads the states of open slots. Returns None if the text is malformed.
+/// Reads the states of open slots. An empty text stands for none. Returns None if the text is malformed.
 pub(crate) fn parse(text: &[u8]) -> Option<Vec<Marker>> {
+    if text.is_empty() {
+        return Some(Vec::new());
+    }
     let entries = text.strip_suffix(b",")?.split(|&byte| byte == b',');
     entries.map(parse_marker).collect()
 }
@@ -66,8 +69,10 @@ impl Machine {
                 open.insert(slot, if is_import { OpenSlot::Importing(peer) } else { OpenSlot::Migrating(peer) });
             }
         }
-        self.open = open;
-        self.changed();
+        if open != self.open {
+            self.open = open;
+            self.changed();
+        }
         ClusterReply::Ok
     }
 }

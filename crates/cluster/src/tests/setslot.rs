@@ -85,7 +85,8 @@ fn a_reset_node_claims_nothing_whatever_save_is_under_way() {
     assert_eq!(slots(&world), Some(0));
 }
 
-/// States of open slots go from a primary's view to its replica, and malformed ones change nothing.
+/// States of open slots go from a primary's view to its replica, and malformed ones change nothing. A snapshot without states closes the slots
+/// of a replica that has missed the end of their moves.
 #[test]
 fn open_slots_come_with_a_snapshot() {
     let mut world = World::cluster(6, 3, 1, None);
@@ -103,7 +104,8 @@ fn open_slots_come_with_a_snapshot() {
         ("16384>x,", None),
         (&text[..text.len() - 1], None),
         (&text, Some(text.clone())),
-        ("", Some(text.clone())),
+        ("", None),
+        (&text, Some(text.clone())),
         ("0>0123456789012345678901234567890123456789,", Some("0>0123456789012345678901234567890123456789,".into())),
     ] {
         assert_eq!(world.command(3, take(given)), Some(ClusterReply::Ok));
