@@ -110,6 +110,19 @@ impl Machine {
         self.election.obstacle.map(|(obstacle, _)| obstacle)
     }
 
+    /// Returns true while the data of this node must not be replaced: it is a primary, or may become one with the votes that it has asked
+    /// for. The facts of the last tick don't show data that have gone since.
+    pub fn keeps_data(&self) -> bool {
+        let age_ms = self.election.at_ms.map(|at_ms| self.now.ms.saturating_sub(at_ms));
+        let may_win = self.election.epoch.is_some() && age_ms.is_some_and(|age_ms| age_ms <= self.election_timeout_ms());
+        may_win || self.table.myself().is_primary()
+    }
+
+    /// The time for which votes of an election count.
+    fn election_timeout_ms(&self) -> u64 {
+        (2 * self.config.node_timeout_ms).max(ELECTION_MIN_MS)
+    }
+
     pub(crate) fn forget_election(&mut self) {
         self.election = Election::default();
     }
@@ -141,7 +154,7 @@ impl Machine {
         if let Some(obstacle) = self.forbidden(primary, is_manual) {
             return self.note_obstacle(obstacle);
         }
-        let timeout_ms = (2 * self.config.node_timeout_ms).max(ELECTION_MIN_MS);
+        let timeout_ms = self.election_timeout_ms();
         let age_ms = self.election.at_ms.map(|at_ms| self.now.ms.saturating_sub(at_ms));
         if age_ms.is_none_or(|age_ms| age_ms > 2 * timeout_ms) {
             self.schedule_election(primary, is_manual);

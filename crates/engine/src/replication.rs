@@ -4,6 +4,7 @@
 //! apply received commands ([`Replication::applied`]). The stream to this server's own replicas is in [`stream`].
 //! [`peer`] and [`serving`] decide the next message to each replica, and [`replicas`] has their progress.
 
+pub mod facts;
 pub mod failover;
 pub mod followed;
 pub mod moving;
@@ -121,6 +122,8 @@ struct Followed {
     histories: u64,
     /// True if a replica may know the history's id.
     is_announced: bool,
+    /// True while a primary's snapshot must not replace the data.
+    keeps_data: bool,
     /// The reason that the last link could not be used, until a link succeeds.
     link_error: Option<String>,
     /// The requested failover, until it has ended.
@@ -177,6 +180,7 @@ impl Replication {
             history: History { id, before: None, is_known: false },
             histories: 0,
             is_announced: true,
+            keeps_data: false,
             link_error: None,
             failover: None,
             database: 0,
@@ -491,10 +495,35 @@ impl Replication {
         }
     }
 
-    /// Notes that the data belong to no history, because a primary's snapshot replaces them.
-    pub fn lose_history(&self) {
-        let known = self.history();
-        self.set_history(History { is_known: false, ..known });
+    /// Notes that the data belong to no history, because a primary's snapshot replaces them. Returns false without effect while the data
+    /// are kept: see [`Replication::keep_data`].
+    #[must_use]
+    pub fn lose_history(&self) -> bool {
+        let mut state = self.lock();
+        if state.keeps_data {
+            return false;
+        }
+        state.history.is_known = false;
+        state.histories += 1;
+        state.unsynced.clear();
+        drop(state);
+        self.stream.wake();
+        true
+    }
+
+    /// Keeps the data from being replaced by a primary's snapshot, or allows it again. A replica that has asked for votes may take its
+    /// primary's place at any moment, and must have its data then, even if the primary returns meanwhile. Returns true if the data belong to
+    /// a history: otherwise a snapshot has begun to replace them.
+    pub fn keep_data(&self, keeps: bool) -> bool {
+        let mut state = self.lock();
+        state.keeps_data = keeps;
+        state.history.is_known
+    }
+
+    /// Returns true while a primary's snapshot must not replace the data.
+    #[must_use]
+    pub fn keeps_data(&self) -> bool {
+        self.lock().keeps_data
     }
 
     /// Notes that the data equal a history up to a point, because its snapshot has been loaded. No effect if the server
@@ -668,7 +697,7 @@ mod tests {
         let primary = |port| Some(Primary { host: "10.0.0.1".into(), port });
         replication.follow(&journal, primary(1), true);
         let version = replication.primary().1;
-        replication.lose_history();
+        assert!(replication.lose_history());
         replication.follow(&journal, primary(2), true);
         replication.begin_history(version, HistoryPoint { id: id(2), offset: 70, database: 3 });
         assert_eq!((replication.known_part(), replication.stream_database(), replication.offset()), (None, 0, 0));

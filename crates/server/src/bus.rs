@@ -35,7 +35,7 @@ use persistence::disk::Directory;
 use store::random::Random;
 
 use self::executor::{Task, WaitingClient};
-use self::facts::FactsGatherer;
+use self::facts::ServerFacts;
 use self::link::{BusLink, Received};
 use self::mailbox::{BusMail, BusMailbox};
 use self::queue::Class;
@@ -153,7 +153,7 @@ struct Bus {
     commands: u64,
     saves: Sender<(Generation, String)>,
     tasks: Arc<TaskQueue>,
-    facts: FactsGatherer,
+    facts: ServerFacts,
     random: Random,
     began: Instant,
     /// The memory for reads.
@@ -215,7 +215,7 @@ pub fn start(
                 commands: 0,
                 saves,
                 tasks,
-                facts: FactsGatherer::new(engine, heartbeats, roles),
+                facts: ServerFacts::new(engine, heartbeats, roles),
                 random: Random::new(process::random_seed()),
                 began,
                 room: Vec::new(),
@@ -265,7 +265,13 @@ impl Bus {
 
     fn handle(&mut self, input: Input<'_>) -> Vec<Action> {
         let (now, random) = (now_since(self.began), self.random.next());
-        self.machine.handle(now, random, input)
+        let mut actions = self.machine.handle(now, random, input);
+        // Before votes are asked for. An elected replica without its data would make its primary lose them, too.
+        if self.facts.keep_data(&self.machine) {
+            let facts = self.facts.gather(Duration::from_millis(self.machine.config().node_timeout_ms));
+            actions.extend(self.machine.handle(now, random, Input::Facts(facts)));
+        }
+        actions
     }
 
     /// Gives the machine an input, and carries out its actions. Answers are last: they follow the views of the same input.

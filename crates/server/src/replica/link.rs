@@ -202,6 +202,9 @@ impl<'f> Link<'f> {
         history: HistoryId,
         offset: u64,
     ) -> Result<Vec<u8>, LinkError> {
+        if self.engine.replication.keeps_data() {
+            return Err(kept());
+        }
         self.note(|link| (link.state, link.snapshot_read) = (LinkState::Receiving, 0))?;
         let end = loop {
             // The primary sends empty lines as a sign of life until its snapshot begins.
@@ -331,13 +334,15 @@ impl<'f> Link<'f> {
     }
 
     /// From here on the data belong to no history and no file. Fails if the primary has changed meanwhile: every command that runs while
-    /// commands are refused or held has ended here, including REPLICAOF.
+    /// commands are refused or held has ended here, including REPLICAOF. Fails as well if this node may win an election.
     fn give_data_up(&self) -> Result<(), LinkError> {
         let engine = self.engine;
         drop(engine.keyspace.gate().close());
         self.note(|_| {})?;
+        if !engine.replication.lose_history() {
+            return Err(kept());
+        }
         slot_moves::forget_followed(engine);
-        engine.replication.lose_history();
         self.append_only.turn_off();
         self.append_only.wait_until_off();
         Ok(())
@@ -386,7 +391,11 @@ impl<'f> Link<'f> {
 
     /// Takes over the open slots of a cluster's primary.
     fn take_slot_states(&self, loaded: &Loaded) {
-        let Some(states) = loaded.slot_states.as_deref().filter(|_| self.engine.slots.are_on()) else { return };
+        if !self.engine.slots.are_on() {
+            return;
+        }
+        // A primary without open slots sends none, and slots that are open here have been closed.
+        let states = loaded.slot_states.as_deref().unwrap_or_default();
         let command = ClusterCommand::TakeSlotStates(states.into());
         if let Err(why) = self.engine.host.cluster(BusRequest { command, answer: Answer::Nobody }) {
             log::warning(format!("The states of the primary's slots are lost: {why}"));
@@ -513,6 +522,11 @@ fn cannot_store(error: &io::Error) -> LinkError {
         "the primary's snapshot can't be stored in the directory of `dir`: {error}. Make room there, or set repl-diskless-load to \
          flush-before-load"
     ))
+}
+
+/// The data may be those of the next primary.
+fn kept() -> LinkError {
+    LinkError::NotNow("this node has asked for votes, and keeps its data until the election is over".into())
 }
 
 fn unloadable(why: String) -> LinkError {
