@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::file::NodesFile;
-use crate::id::NodeId;
+use crate::id::{NodeId, ShardId};
 use crate::machine::Machine;
 use crate::node::NodeKey;
 use crate::slots::SlotSet;
@@ -29,6 +29,14 @@ pub struct OnDisk {
 }
 
 impl OnDisk {
+    /// Notes that the save of a text has failed, and that the node goes on (`cluster-config-save-behavior best-effort`). Like Valkey, it shows
+    /// the text's claims from now on. It neither votes nor asks for votes in an epoch that is not on the disk.
+    pub fn go_on_with(&mut self, text: &str) {
+        if let Some(failed) = OnDisk::of(text) {
+            *self = OnDisk { vote: self.vote, current_epoch: self.current_epoch, ..failed };
+        }
+    }
+
     /// Reads the text of a nodes.conf. `None` if it can't be read.
     pub fn of(text: &str) -> Option<OnDisk> {
         let file = NodesFile::parse(text).ok()??;
@@ -88,6 +96,30 @@ impl Observed {
         let text = clash.map(|(other, _)| format!("S2: {claimer} and {other} claim slots in epoch {epoch}"));
         claims.entry(claimer).or_default().add(&header.slots);
         text
+    }
+}
+
+/// The primaries with slots in a machine's table after the last input, with their epochs and shards.
+#[derive(Default, Debug)]
+pub struct SeenPrimaries(BTreeMap<NodeId, (u64, ShardId)>);
+
+impl SeenPrimaries {
+    /// Compares the table with the one before the last input. A primary with slots becomes a replica only of a node of its shard that has at
+    /// least its epoch: stale headers put the new primary below the old one, and two nodes may end as replicas of each other (S6). A node
+    /// that has moved to another shard may follow any epoch.
+    pub fn check(&mut self, machine: &Machine) -> Option<String> {
+        let table = machine.table();
+        let found = table.keys().find_map(|key| {
+            let (node, primary) = (&table[key], table[key].primary()?);
+            let (epoch, shard) = self.0.get(&node.id)?;
+            let above = table[primary].config_epoch;
+            let is_stale = table[primary].shard == *shard && above < *epoch;
+            let text = || format!("S6: {} of epoch {epoch} is put below {} of epoch {above}", node.id, table[primary].id);
+            is_stale.then(text)
+        });
+        let voting = table.keys().map(|key| &table[key]).filter(|node| node.is_voting());
+        self.0 = voting.map(|node| (node.id, (node.config_epoch, node.shard))).collect();
+        found
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::io::Read;
 
+use cluster::commands::ClusterCommand;
 use engine::replay::{Replay, runs_by_itself};
 use engine::replication::LinkState;
 use engine::replication::failover::{HandOver, HandOvers};
-use engine::snapshots::reading::{ExpiredKeys, LoadOptions};
+use engine::slots::bus::{Answer, BusRequest};
+use engine::snapshots::reading::{ExpiredKeys, LoadOptions, Loaded};
 use engine::state::Engine;
 use engine::worker::Worker;
 use replication::answers::acknowledgement;
@@ -240,10 +242,13 @@ impl SimLink {
                 continue;
             }
             let end = End::parse(&line).ok_or_else(|| format!("expected a snapshot, got {}", line.escape_ascii()))?;
+            let engine = turn.engine;
+            // A node that has asked for votes keeps its data until the election is over.
+            if !engine.replication.lose_history() {
+                return Ok(self.end(turn).unwrap_or(LinkEvent::None));
+            }
             self.stage = LinkStage::Receives { history: *history, offset: *offset, end, read: std::mem::take(read) };
             self.note(turn, LinkState::Receiving);
-            let engine = turn.engine;
-            engine.replication.lose_history();
             engine.begin_loading(turn.unix_us / 1_000_000);
             drop(engine.keyspace.gate().close());
             self.is_loading = true;
@@ -277,7 +282,10 @@ impl SimLink {
             Ok(loaded)
         });
         match loaded {
-            Ok(loaded) => Ok((loaded.stream_database.unwrap_or(0), transfer.into_rest())),
+            Ok(loaded) => {
+                take_slot_states(turn.engine, &loaded);
+                Ok((loaded.stream_database.unwrap_or(0), transfer.into_rest()))
+            }
             Err(why) => {
                 Replay::begin(&mut worker, turn.unix_us).empty()?;
                 Err(why)
@@ -360,6 +368,15 @@ fn apply(turn: &mut LinkTurn<'_>, (stream, version): (u64, u64), commands: &[u8]
 fn whole_bytes(engine: &Engine, commands: &[u8]) -> u64 {
     let portion = Splitter::new(engine.keyspace.databases(), |_| false).portion(commands);
     portion.map_or(0, |portion| portion.commands as u64)
+}
+
+/// Takes over the open slots of a cluster's primary.
+fn take_slot_states(engine: &Engine, loaded: &Loaded) {
+    if engine.slots.are_on() {
+        let states = loaded.slot_states.as_deref().unwrap_or_default();
+        let command = ClusterCommand::TakeSlotStates(states.into());
+        let _ = engine.host.cluster(BusRequest { command, answer: Answer::Nobody });
+    }
 }
 
 fn acknowledge(turn: &mut LinkTurn<'_>, wire: WireId) {

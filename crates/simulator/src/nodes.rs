@@ -19,7 +19,6 @@
 
 pub mod bus;
 pub mod client;
-pub mod facts;
 mod faults;
 pub mod migrator;
 pub mod node;

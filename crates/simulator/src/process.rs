@@ -14,6 +14,7 @@ use engine::host::{Host, Shutdown};
 use engine::inbox::Message;
 use engine::machine::Machine;
 use engine::migrations::Migration;
+use engine::pause::PausePurpose;
 use engine::replication::failover::{FailoverStage, FailoverVerdict};
 use engine::replication::peer::{Ended, Peer, ToSend};
 use engine::replication::replicas::{ReplicaIntroduction, Wanted};
@@ -43,6 +44,8 @@ use crate::setup::{Keeps, Setup, settings};
 const STARTED_US: u64 = 1_700_000_000_000_000;
 /// Interval of the periodic work of the thread that serves replicas, in microseconds.
 const LOOK_US: u64 = 100_000;
+/// Time before the next try to begin the append-only file, after the disk has failed, in microseconds.
+const TURN_ON_AGAIN_US: u64 = 500_000;
 /// A time in which a snapshot's walk ends.
 const WALK_LONG: Duration = Duration::from_secs(3600);
 /// Longest time that a failover may pause a client, in microseconds: longer than the faults of a history.
@@ -53,6 +56,8 @@ const PAUSE_MAX_US: u64 = 8_000_000;
 struct HostState {
     opened: Option<OpenedFiles>,
     log: Option<SimLog>,
+    /// The number of append-only files that the process has begun.
+    logs: u64,
     begun: VecDeque<BegunSnapshot>,
     requests: VecDeque<BusRequest>,
     migrations: VecDeque<Box<Migration>>,
@@ -94,6 +99,7 @@ impl Host for SimHost {
         if let Some(opened) = state.opened.take() {
             let merge = read().ok_or("the journal has a reader already")?;
             state.log = Some(SimLog::begin(engine, opened, merge));
+            state.logs += 1;
         }
         Ok(())
     }
@@ -121,7 +127,8 @@ impl Host for SimHost {
         }
         // Before the log reaches the cut, and begins another increment.
         let last = state.log.as_ref().and_then(|log| log.files.manifest().last_increment()).map(|part| part.sequence);
-        state.begun.push_back(BegunSnapshot { purpose, outlet, pieces, last: last.unwrap_or_default() });
+        let log = state.logs;
+        state.begun.push_back(BegunSnapshot { purpose, outlet, pieces, log, last: last.unwrap_or_default() });
         Ok(())
     }
 }
@@ -205,6 +212,8 @@ pub struct SimProcess {
     looked_us: u64,
     link: SimLink,
     saving: Option<SimSaving>,
+    /// The time at which the process tries again to begin an append-only file, after the disk has failed.
+    file_again_us: Option<u64>,
     /// For each worker, the last state of the replies that were given up, because they could not reach enough replicas.
     given_up_seen: Vec<u64>,
     admin: Session,
@@ -274,6 +283,7 @@ impl SimProcess {
             looked_us: around.now_us,
             link: SimLink::default(),
             saving: None,
+            file_again_us: None,
             given_up_seen: vec![0; setup.workers],
             admin,
         })
@@ -395,6 +405,7 @@ impl SimProcess {
             ProcessPart::SecondWorker if self.workers.len() < 2 => {}
             ProcessPart::SecondWorker => self.work(1, around)?,
             ProcessPart::Log => {
+                self.turn_on_again(around.now_us);
                 let odds = self.setup.sync_odds;
                 let (stops_early, ends_sync) = (around.random.below(odds) > 0, around.random.below(odds) == 0);
                 if let Some(log) = &mut self.mailbox.state().log {
@@ -646,7 +657,9 @@ impl SimProcess {
         }
         let Some(saving) = &mut self.saving else { return };
         let count = 1 + around.random.below(10);
-        let outcome: Option<Outcome> = saving.step(self.engine, state.log.as_mut(), count);
+        let logs = state.logs;
+        let log = state.log.as_mut().map(|log| (log, logs));
+        let outcome: Option<Outcome> = saving.step(self.engine, log, count);
         drop(state);
         if let Some(outcome) = outcome
             && let Some(saving) = self.saving.take()
@@ -655,11 +668,17 @@ impl SimProcess {
         }
     }
 
-    fn rules(&self) -> ServingRules {
+    /// Returns true while a replica takes this primary's place in a cluster. It waits for the offset of the last write exactly.
+    fn hands_over(&self, now_us: u64) -> bool {
+        self.engine.pause.holds_for(PausePurpose::ManualFailover, self.unix_us(now_us) / 1000)
+    }
+
+    fn rules(&self, now_us: u64) -> ServingRules {
+        let ping_period = if self.hands_over(now_us) { Duration::MAX } else { Duration::from_secs(1) };
         ServingRules {
             timeout: Duration::from_secs(3),
             waiting_bytes_max: 0,
-            ping_period: Duration::from_secs(1),
+            ping_period,
             backlog_ttl: Duration::ZERO,
             backlog_bytes: self.engine.settings.repl_backlog_size.get(),
             sends_early: self.setup.sends_early,
@@ -681,14 +700,14 @@ impl SimProcess {
         // Like the server's thread, takes some chunks, and the rest the next time.
         let has_units = (0..8).take_while(|_| replication.stream.take()).count() > 0;
         let is_awaited = has_units && engine.durability.is_awaited(DurabilityTarget::Replicas);
-        if replication.take_request() || is_awaited {
+        if (replication.take_request() || is_awaited) && !self.hands_over(around.now_us) {
             replication.stream.ask();
         }
         self.send(around, now);
         self.serving.trim(replication, engine.settings.repl_backlog_size.get(), now);
         if around.now_us - self.looked_us >= LOOK_US {
             self.looked_us = around.now_us;
-            let chores = self.serving.cron(replication, &self.rules(), now);
+            let chores = self.serving.cron(replication, &self.rules(around.now_us), now);
             self.forget(chores.ended, around);
             if chores.wants_snapshot {
                 engine.snapshots.want(Purpose::Replicas);
@@ -843,7 +862,7 @@ impl SimProcess {
                 self.turn_off();
             }
             LinkEvent::LoadingEnds => {
-                self.turn_on();
+                self.turn_on(around.now_us);
                 self.engine.end_loading();
             }
             LinkEvent::None | LinkEvent::Up | LinkEvent::Applied => {}
@@ -856,18 +875,31 @@ impl SimProcess {
         state.opened = None;
         let log = state.log.take();
         drop(state);
+        self.file_again_us = None;
         if let Some(log) = log {
             log.end(self.engine);
         }
     }
 
-    /// Begins a new append-only file. If the disk fails, there is no file.
-    fn turn_on(&mut self) {
-        if self.setup.keeps != Keeps::Nothing
-            && let Ok(opened) = log::open_anew(self.engine, &self.disk)
-        {
-            self.mailbox.state().opened = Some(opened);
-            self.engine.snapshots.want(Purpose::Base);
+    /// Begins a new append-only file. If the disk fails, the process tries again later.
+    fn turn_on(&mut self, now_us: u64) {
+        if self.setup.keeps == Keeps::Nothing {
+            return;
+        }
+        match log::open_anew(self.engine, &self.disk) {
+            Ok(opened) => {
+                self.mailbox.state().opened = Some(opened);
+                self.engine.snapshots.want(Purpose::Base);
+            }
+            Err(_) => self.file_again_us = Some(now_us + TURN_ON_AGAIN_US),
+        }
+    }
+
+    /// Tries again to begin the append-only file. While data are being loaded, the end of the load does it.
+    fn turn_on_again(&mut self, now_us: u64) {
+        if self.file_again_us.is_some_and(|again_us| now_us >= again_us) && !self.engine.is_loading() {
+            self.file_again_us = None;
+            self.turn_on(now_us);
         }
     }
 

@@ -69,15 +69,18 @@ pub struct BegunSnapshot {
     pub outlet: Arc<Outlet>,
     /// The receiver of its pieces.
     pub pieces: Receiver<Piece>,
+    /// The number of the append-only file at the cut.
+    pub log: u64,
     /// The last increment of the append-only file at the cut.
     pub last: u64,
 }
 
 enum Target {
     Replicas(Arc<MemorySpool>),
-    /// The base, and the last increment that it replaces; the next increment follows the base.
+    /// The base of the append-only file of this number, and the last increment that it replaces; the next increment follows the base.
     Base {
         file: Option<SnapshotFile<FakeDisk>>,
+        log: u64,
         last: u64,
     },
 }
@@ -107,10 +110,10 @@ impl SimSaving {
             let spool = Arc::new(MemorySpool { cut, mark, bytes: Mutex::default(), end: AtomicU8::new(0) });
             (Target::Replicas(spool.clone()), Some(spool))
         } else {
-            let last = begun.last;
+            let (log, last) = (begun.log, begun.last);
             engine.durability.note_rewrite(true);
             let file = SnapshotFile::begin(disk.clone(), "temp-base".into()).ok();
-            (Target::Base { file, last }, None)
+            (Target::Base { file, log, last }, None)
         };
         let is_broken = matches!(&target, Target::Base { file: None, .. });
         if is_broken {
@@ -132,8 +135,8 @@ impl SimSaving {
         Ok(())
     }
 
-    /// Takes up to `count` pieces. Returns the outcome once the snapshot has ended.
-    pub fn step(&mut self, engine: &Engine, log: Option<&mut SimLog>, count: usize) -> Option<Outcome> {
+    /// Takes up to `count` pieces. `log` is the present append-only file, with its number. Returns the outcome once the snapshot has ended.
+    pub fn step(&mut self, engine: &Engine, log: Option<(&mut SimLog, u64)>, count: usize) -> Option<Outcome> {
         if self.is_broken {
             return self.wait_for_walk(engine);
         }
@@ -157,7 +160,7 @@ impl SimSaving {
         Some(Outcome::Failed)
     }
 
-    fn take(&mut self, engine: &Engine, log: Option<&mut SimLog>, count: usize) -> io::Result<Option<Outcome>> {
+    fn take(&mut self, engine: &Engine, log: Option<(&mut SimLog, u64)>, count: usize) -> io::Result<Option<Outcome>> {
         for _ in 0..count {
             if self.has_all {
                 return self.finish(engine, log);
@@ -195,11 +198,13 @@ impl SimSaving {
         engine.snapshots.note_pending(self.outlet.pending());
     }
 
-    fn finish(&mut self, engine: &Engine, log: Option<&mut SimLog>) -> io::Result<Option<Outcome>> {
-        let (file, last) = match &mut self.target {
+    fn finish(&mut self, engine: &Engine, log: Option<(&mut SimLog, u64)>) -> io::Result<Option<Outcome>> {
+        let (file, number, last) = match &mut self.target {
             Target::Replicas(spool) => return Ok(Some(Outcome::Saved { bytes: spool.written().0 })),
-            Target::Base { file, last } => (file, *last),
+            Target::Base { file, log, last } => (file, *log, *last),
         };
+        // A later append-only file has other data.
+        let log = log.filter(|(_, present)| *present == number).map(|(log, _)| log);
         // The log begins the increment once it has written everything before the cut.
         if engine.durability.is_cut() {
             return Ok(None);

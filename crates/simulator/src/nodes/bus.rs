@@ -1,19 +1,20 @@
 //! The bus of a node: the steps of the server's thread, on simulated links.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use cluster::commands::ClusterReply;
 use cluster::file::NodesFile;
-use cluster::testing::Rule;
+use cluster::testing::{Rule, SeenPrimaries};
 use cluster::view::ClusterState;
 use cluster::wire::{Frame, Message, frame};
 use cluster::{Action, CommandId, Config, Facts, Generation, Input, LinkId, Machine, Moment};
 use engine::replication::Primary;
+use engine::replication::facts::{FactsGatherer, FactsMoment};
 use engine::slots::bus::{Answer, BusRequest};
 use engine::state::Engine;
 use store::random::Random;
 
-use super::facts::{FactsMoment, SimFacts};
 use super::roles::{SimRoles, SimTask};
 use super::state_file::SimStateFile;
 use crate::network::{Network, Side, WireId};
@@ -27,6 +28,8 @@ const VIEW_MIN_MS: u64 = 300;
 const WORKERS_MAX_US: u64 = 300_000;
 /// Longest time for which an answer waits until the workers see gained slots, in microseconds.
 const ANSWER_MAX_US: u64 = 100_000;
+/// Shortest time without a turn of any worker after which the workers count as hanging, in microseconds.
+const STALLED_MIN_US: u64 = 1_000_000;
 /// Longest duration of a connection's establishment, in microseconds, and the time after which an attempt has failed.
 const CONNECT_US: usize = 6_000;
 const CONNECT_MAX_US: u64 = 1_000_000;
@@ -54,6 +57,20 @@ pub enum BusNews {
     Logged(String),
     /// The process ends.
     Exits(String),
+    /// The machine has broken a promise.
+    Broken(String),
+}
+
+/// The moment of a step.
+pub struct BusMoment {
+    /// The simulated time, in microseconds.
+    pub now_us: u64,
+    /// The process's clock, in microseconds of Unix time.
+    pub unix_us: u64,
+    /// The time since the last turn of a worker, in microseconds.
+    pub silence_us: u64,
+    /// `cluster-node-timeout`, in microseconds.
+    pub timeout_us: u64,
 }
 
 /// The surroundings of a step.
@@ -72,8 +89,8 @@ pub struct BusTurn<'t> {
     pub file: &'t mut SimStateFile,
     /// The executor of the node.
     pub roles: &'t mut SimRoles,
-    /// The moment, for the facts.
-    pub moment: FactsMoment,
+    /// The moment.
+    pub moment: BusMoment,
     /// The longest duration of a save, in microseconds.
     pub save_us: usize,
     /// The news so far.
@@ -93,7 +110,8 @@ pub struct SimBus {
     /// Messages that wait until the workers see gained slots, and the time at which they wait no longer.
     held: VecDeque<Action>,
     held_until_us: u64,
-    facts: SimFacts,
+    facts: FactsGatherer,
+    seen: SeenPrimaries,
     next_tick_us: u64,
 }
 
@@ -122,7 +140,8 @@ impl SimBus {
             early_answers: Vec::new(),
             held: VecDeque::new(),
             held_until_us: 0,
-            facts: SimFacts::default(),
+            facts: FactsGatherer::default(),
+            seen: SeenPrimaries::default(),
             next_tick_us: now_us + random.below(TICK_US as usize) as u64,
         }
     }
@@ -147,7 +166,7 @@ impl SimBus {
 
     /// Tells the machine that the data are loaded.
     pub fn note_loaded(&mut self, turn: &mut BusTurn<'_>) {
-        let facts = self.facts.gather(turn.engine, &turn.moment);
+        let facts = self.facts(turn);
         self.input(turn, Input::Facts(facts));
         self.input(turn, Input::Loaded(Box::new(slots_with_keys(turn.engine))));
     }
@@ -215,7 +234,7 @@ impl SimBus {
     }
 
     fn tick(&mut self, turn: &mut BusTurn<'_>) {
-        let facts = self.facts.gather(turn.engine, &turn.moment);
+        let facts = self.facts(turn);
         self.input(turn, Input::Facts(facts));
         self.input(turn, Input::Tick);
         if self.machine.state() == ClusterState::Ok && !facts.stalled {
@@ -228,6 +247,18 @@ impl SimBus {
         for (_, id, reply) in late.collect::<Vec<_>>() {
             self.answer(turn, id, reply);
         }
+    }
+
+    /// The state of the node outside of its bus, as the server gathers it.
+    fn facts(&mut self, turn: &BusTurn<'_>) -> Facts {
+        let moment = FactsMoment {
+            carried_out: turn.roles.carried_out(),
+            now: Duration::from_micros(turn.moment.now_us),
+            unix_s: turn.moment.unix_us / 1_000_000,
+            loading: turn.engine.is_loading(),
+            stalled: turn.moment.silence_us > (turn.moment.timeout_us / 2).max(STALLED_MIN_US),
+        };
+        self.facts.gather(&turn.engine.replication, &moment)
     }
 
     fn note_replicas(&self, turn: &BusTurn<'_>) {
@@ -294,6 +325,11 @@ impl SimBus {
         let unix_ms = turn.moment.unix_us / 1000;
         let now = Moment { ms: (turn.moment.now_us - self.began_us) / 1000 + 1, unix_ms };
         let mut actions = self.machine.handle(now, turn.random.next(), input);
+        if self.facts.keep_data(&turn.engine.replication, self.machine.keeps_data()) {
+            let facts = self.facts(turn);
+            actions.extend(self.machine.handle(now, turn.random.next(), Input::Facts(facts)));
+        }
+        turn.news.extend(self.seen.check(&self.machine).map(BusNews::Broken));
         let answers: Vec<Action> = actions.extract_if(.., |action| matches!(action, Action::Answer(..))).collect();
         let has_gained = awaited_view && !self.machine.awaits_view();
         let is_message = |action: &mut Action| has_gained && matches!(action, Action::Send { .. });
@@ -349,11 +385,14 @@ impl SimBus {
                 turn.file.begin(generation, text, due_us);
             }
             Action::Follow { ip, port, full, .. } => {
-                self.facts.note_follows(turn.engine, full);
+                self.facts.note_follows(full);
                 // A link opens its wire by the number of the process.
                 turn.roles.push(SimTask::Follow(Primary { host: ip, port: port.saturating_sub(PORTS) }));
             }
-            Action::Lead => turn.roles.push(SimTask::Lead),
+            Action::Lead => {
+                self.facts.note_leads();
+                turn.roles.push(SimTask::Lead);
+            }
             Action::Empty => turn.roles.push(SimTask::DropSlots(Box::new(cluster::Slot::all().collect()))),
             Action::Pause { until_ms } => {
                 turn.roles.push(SimTask::Pause { until_us: self.began_us + (until_ms - 1) * 1000 });

@@ -213,7 +213,7 @@ impl ClusterClient {
                 // The replies before the loss of a role are the last ones of a connection.
                 let end = if why.starts_with("UNBLOCKED") { WriteEnd::Unknown } else { WriteEnd::Refused };
                 turn.news.push(ClientNews::Ended { write, end, wire: pipeline.wire });
-                self.refused(why, key, turn);
+                self.refused(why, (pipeline.process, key), turn);
             }
             (Asked::Wait, SimReply::Number(replicas)) if *replicas > 0 && !pipeline.acknowledged.is_empty() => {
                 let (writes, replicas) = (pipeline.acknowledged.clone(), *replicas as usize);
@@ -223,7 +223,7 @@ impl ClusterClient {
         }
     }
 
-    fn refused(&mut self, why: &str, key: usize, turn: &mut ClientTurn<'_>) {
+    fn refused(&mut self, why: &str, (asked, key): (usize, usize), turn: &mut ClientTurn<'_>) {
         let mut words = why.split(' ');
         let kind = words.next().unwrap_or_default();
         let port = words.nth(1).and_then(|address| address.rsplit_once(':')).and_then(|(_, port)| port.parse().ok());
@@ -237,7 +237,7 @@ impl ClusterClient {
                 }
             }
             ("TRYAGAIN" | "MISCONF" | "UNBLOCKED", _) => {}
-            _ => turn.news.push(ClientNews::Wrong(format!("a write is refused: {why}"))),
+            _ => turn.news.push(ClientNews::Wrong(format!("process {asked} refuses a write of list {key}: {why}"))),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The faults of a world of nodes, and the jobs of its operator.
 
+use super::node::{NodeFaults, SimNode};
 use super::operator::Move;
 use super::world::{Actor, NodesWorld, PROCESSES, TIMEOUT_US};
 
@@ -101,7 +102,12 @@ impl NodesWorld {
         }
     }
 
-    fn change_faults(&mut self, at: usize, what: &str, change: impl FnOnce(&mut super::node::NodeFaults)) {
+    /// Notes a fault of all processes at this moment.
+    pub(super) fn excuse_all(&mut self) {
+        (0..PROCESSES).for_each(|at| self.promises.note_fault(at, self.now_us, false));
+    }
+
+    fn change_faults(&mut self, at: usize, what: &str, change: impl FnOnce(&mut NodeFaults)) {
         let Some(node) = &mut self.seats[at].node else { return };
         change(&mut node.faults);
         self.promises.note_fault(at, self.now_us, true);
@@ -111,7 +117,8 @@ impl NodesWorld {
 
     fn spoil_disk(&mut self, at: usize) {
         let (after, count) = (self.random.below(20) as u64, 1 + self.random.below(30) as u64);
-        let Some(node) = &self.seats[at].node else { return };
+        let Some(node) = &mut self.seats[at].node else { return };
+        node.faults.disk_fails = true;
         node.process.spoil_disk(after, count);
         self.promises.note_fault(at, self.now_us, true);
         self.tell(format!("the disk of process {at} fails {count} times"));
@@ -129,8 +136,7 @@ impl NodesWorld {
         let network = if self.random.below(2) == 0 { &mut self.network } else { &mut self.bus_network };
         if let Some(wire) = network.any() {
             network.cut(wire);
-            self.note_faults(u64::MAX);
-            (0..PROCESSES).for_each(|at| self.promises.end_faults(at, self.now_us));
+            self.excuse_all();
             self.tell(format!("link {wire} is cut"));
         }
     }
@@ -144,11 +150,24 @@ impl NodesWorld {
             }
         }
         if let Some(node) = &mut self.seats[at].node {
-            node.faults = super::node::NodeFaults::default();
+            node.faults = NodeFaults::default();
             node.process.spoil_disk(0, 0);
         }
-        self.promises.end_faults(at, self.now_us);
+        self.end_faults();
         self.wake_all();
+    }
+
+    /// Notes the end of the faults of all processes without any.
+    pub(super) fn end_faults(&mut self) {
+        for at in (0..PROCESSES).filter(|at| self.is_mended(*at)).collect::<Vec<_>>() {
+            self.promises.end_faults(at, self.now_us);
+        }
+    }
+
+    fn is_mended(&self, at: usize) -> bool {
+        let passes = |other: usize| self.bus_network.passes(at, other) && self.bus_network.passes(other, at);
+        let faults = self.seats[at].node.as_ref().map(|node| node.faults);
+        faults == Some(NodeFaults::default()) && (0..PROCESSES).all(passes)
     }
 
     /// Ends all faults of the network.
@@ -156,9 +175,7 @@ impl NodesWorld {
         self.network.unblock_all();
         self.bus_network.unblock_all();
         self.tell("the network is whole again".into());
-        for at in (0..PROCESSES).filter(|at| self.seats[*at].is_well()).collect::<Vec<_>>() {
-            self.promises.end_faults(at, self.now_us);
-        }
+        self.end_faults();
         self.wake_all();
     }
 
@@ -192,10 +209,6 @@ impl NodesWorld {
                 let has_data = self.seats[at].node.as_ref().is_some_and(|node| node.process.is_up());
                 // A replica that is forced to take over without its primary's data loses them.
                 if mode > 1 || has_data {
-                    if mode < 2 {
-                        self.note_faults(u64::MAX);
-                        (0..PROCESSES).for_each(|at| self.promises.end_faults(at, self.now_us));
-                    }
                     self.operator.give(format!("process {at}: {}", words.join(" ")), 0, &[(at, words)]);
                 }
             }
@@ -225,7 +238,7 @@ impl NodesWorld {
     fn move_slot(&mut self, slot: usize, to: usize) {
         let Some(from) = self.owner(slot).filter(|from| *from != to) else { return };
         let Some(target) = self.seats[to].node.as_ref().filter(|node| node.serves()) else { return };
-        let id = |node: &super::node::SimNode| node.bus.machine().table().myself().id.to_string();
+        let id = |node: &SimNode| node.bus.machine().table().myself().id.to_string();
         let Some(source) = &self.seats[from].node else { return };
         let ids = [id(source), id(target)];
         self.tell(format!("slot {slot} begins to move from {from} to {to}"));
@@ -243,6 +256,8 @@ impl NodesWorld {
             self.operator.give(format!("slot {slot} is added to {at}"), 1, &[(at, &remove), (at, &add)]);
         } else if let Some((slot, at, is_import)) = self.open_slot() {
             let to = if is_import { Some(at) } else { self.target_of(slot, at) };
+            // A target that has become a replica takes no slots.
+            let to = to.filter(|to| self.seats[*to].node.as_ref().is_some_and(SimNode::serves));
             match to.zip(self.owner(slot)) {
                 Some((to, from)) if from != to => self.move_slot(slot, to),
                 _ => {

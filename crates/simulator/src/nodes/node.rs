@@ -10,8 +10,7 @@ use engine::slots::bus::BusRequest;
 use persistence::fake::FakeDisk;
 use store::random::Random;
 
-use super::bus::{BusNews, BusTurn, SimBus};
-use super::facts::FactsMoment;
+use super::bus::{BusMoment, BusNews, BusTurn, SimBus};
 use super::migrator::SimMigrator;
 use super::roles::{RoleEvent, SimRoles};
 use super::state_file::{self, SimStateFile};
@@ -69,7 +68,7 @@ pub enum NodeNews {
 }
 
 /// Faults of a node that end.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct NodeFaults {
     /// The process is stopped.
     pub is_stopped: bool,
@@ -77,6 +76,8 @@ pub struct NodeFaults {
     pub hangs: bool,
     /// No write to the disk ends.
     pub disk_hangs: bool,
+    /// Some calls of the disk fail.
+    pub disk_fails: bool,
 }
 
 /// See the module's documentation.
@@ -124,7 +125,7 @@ impl SimNode {
             bus,
             faults: NodeFaults::default(),
             roles: SimRoles::default(),
-            file: SimStateFile::open(disk),
+            file: SimStateFile::open(disk, setup.node.is_some_and(|node| node.goes_on)),
             migrator: SimMigrator::default(),
             requests: VecDeque::new(),
             paused: None,
@@ -153,7 +154,7 @@ impl SimNode {
         self.opened.push(wire);
     }
 
-    /// The content of nodes.conf that is certainly on the disk.
+    /// The content of nodes.conf that is certainly on the disk, or that the node may show without it.
     #[must_use]
     pub fn on_disk(&self) -> &cluster::testing::OnDisk {
         self.file.on_disk()
@@ -272,7 +273,7 @@ impl SimNode {
         call: impl FnOnce(&mut SimBus, &mut BusTurn<'_>),
     ) {
         let mut heard = Vec::new();
-        let moment = FactsMoment {
+        let moment = BusMoment {
             now_us: world.now_us,
             unix_us: self.process.unix_us(world.now_us),
             silence_us: world.now_us - self.worked_us,

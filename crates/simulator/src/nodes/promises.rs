@@ -129,8 +129,9 @@ impl Promises {
             }
             if !self.is_excused(of, members) {
                 return Err(format!(
-                    "S4: process {} lacks write {write} without a fault, and has {found:?}: {of:?}",
-                    lineage.0
+                    "S4: process {} lacks write {write} without a fault, and has {} others: {of:?}",
+                    lineage.0,
+                    found.len()
                 ));
             }
             self.writes[write].is_excused = true;

@@ -50,6 +50,8 @@ pub struct SimRoles {
     tasks: VecDeque<SimTask>,
     /// True while keys of lost slots are being deleted. Later decisions wait, because they may allow keys in these slots again.
     is_dropping: bool,
+    /// The number of changes of the role that are carried out.
+    carried_out: u64,
 }
 
 /// The effect of a decision that concerns the bus or the world.
@@ -79,6 +81,12 @@ impl SimRoles {
         self.tasks.is_empty() && !self.is_dropping
     }
 
+    /// The number of changes of the role that are carried out.
+    #[must_use]
+    pub fn carried_out(&self) -> u64 {
+        self.carried_out
+    }
+
     /// Carries out the next decision.
     pub fn step(&mut self, process: &mut SimProcess, now_us: u64) -> Option<RoleEvent> {
         if self.is_dropping {
@@ -96,10 +104,12 @@ impl SimRoles {
             SimTask::Follow(primary) => {
                 let _alone = engine.keyspace.gate().close();
                 engine.follow(Some(primary), now_ms);
+                self.carried_out += 1;
             }
             SimTask::Lead => {
                 let _alone = engine.keyspace.gate().close();
                 engine.follow(None, now_ms);
+                self.carried_out += 1;
             }
             SimTask::DropSlots(slots) => {
                 drop(engine.slots.dropped.add(*slots));

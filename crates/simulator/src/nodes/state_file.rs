@@ -24,19 +24,21 @@ struct Save {
 pub struct SimStateFile {
     disk: FakeDisk,
     saves: VecDeque<Save>,
-    /// The content that is certainly on the disk.
+    /// True if the node goes on after a failed save.
+    goes_on: bool,
+    /// The content that is certainly on the disk, or that a node may show without it.
     on_disk: OnDisk,
 }
 
 impl SimStateFile {
-    /// Opens the file of a disk.
+    /// Opens the file of a disk. `goes_on`: the node goes on after a failed save.
     #[must_use]
-    pub fn open(disk: FakeDisk) -> SimStateFile {
+    pub fn open(disk: FakeDisk, goes_on: bool) -> SimStateFile {
         let on_disk = read(&disk).and_then(|text| OnDisk::of(&text)).unwrap_or_default();
-        SimStateFile { disk, saves: VecDeque::new(), on_disk }
+        SimStateFile { disk, saves: VecDeque::new(), goes_on, on_disk }
     }
 
-    /// The content that is certainly on the disk.
+    /// The content that is certainly on the disk, or that the node may show without it.
     #[must_use]
     pub fn on_disk(&self) -> &OnDisk {
         &self.on_disk
@@ -51,8 +53,10 @@ impl SimStateFile {
     pub fn step(&mut self, now_us: u64) -> Option<(Generation, io::Result<()>)> {
         let save = self.saves.pop_front_if(|save| save.due_us <= now_us)?;
         let saved = write(&self.disk, save.text.as_bytes());
-        if saved.is_ok() {
-            self.on_disk = OnDisk::of(&save.text).unwrap_or_default();
+        match &saved {
+            Ok(()) => self.on_disk = OnDisk::of(&save.text).unwrap_or_default(),
+            Err(_) if self.goes_on => self.on_disk.go_on_with(&save.text),
+            Err(_) => {}
         }
         Some((save.generation, saved))
     }

@@ -103,6 +103,8 @@ pub(super) struct Seat {
     serves_since: Vec<Option<u64>>,
     /// The last time at which other data replaced the process's data.
     rewound_us: u64,
+    /// True if an operator has forced the process to take over, and the request may still count.
+    is_forced: bool,
 }
 
 impl Seat {
@@ -264,6 +266,7 @@ impl NodesWorld {
                 busy_turns: 0,
                 serves_since: vec![None; KEYS],
                 rewound_us: 0,
+                is_forced: false,
             });
         }
         (0..PROCESSES).try_for_each(|number| self.start(number))
@@ -379,9 +382,7 @@ impl NodesWorld {
                     found.into_iter().for_each(|why| self.break_promise(format!("process {number}: {why}")));
                 }
                 NodeNews::Bus(BusNews::Logged(text)) => {
-                    if text.contains("election won") {
-                        self.check_winner(number);
-                    }
+                    self.note_logged(number, &text);
                     self.tell(format!("{number}: {text}"));
                 }
                 NodeNews::Bus(BusNews::Exits(why)) => {
@@ -389,6 +390,7 @@ impl NodesWorld {
                     self.kill(number, false);
                     self.later(1_000_000, Actor::Restart(number));
                 }
+                NodeNews::Bus(BusNews::Broken(why)) => self.break_promise(format!("process {number}: {why}")),
                 NodeNews::Viewed(view) => self.note_view(number, &view),
                 NodeNews::Rewound => {
                     self.seats[number].rewound_us = self.now_us;
@@ -397,6 +399,20 @@ impl NodesWorld {
             }
         }
         Ok(())
+    }
+
+    /// Notes an event that the machine's log shows.
+    fn note_logged(&mut self, number: usize, text: &str) {
+        if text.contains("failover user request accepted") || text.contains("Manual failover timed out") {
+            self.seats[number].is_forced = text.starts_with("Forced");
+        }
+        if text.contains("election won") {
+            self.check_winner(number);
+            // The request may be seconds old. Writes that the replica lacks are lost, as in Valkey.
+            if std::mem::take(&mut self.seats[number].is_forced) {
+                self.excuse_all();
+            }
+        }
     }
 
     /// Checks that a majority has voted in the winner's epoch (S1).
@@ -419,14 +435,15 @@ impl NodesWorld {
             let since = self.seats[number].serves_since[key];
             if owns && since.is_none() {
                 self.seats[number].serves_since[key] = Some(self.now_us);
-                self.note_taken(number, key);
+                self.note_taken(number, key, view.open(slot_of(&self.keys[key])).is_some());
             } else if !owns {
                 self.seats[number].serves_since[key] = None;
             }
         }
     }
 
-    fn note_taken(&mut self, number: usize, key: usize) {
+    /// Notes that a process serves a list. While its slot is open, the list may be at the other end of the move, and is not checked.
+    fn note_taken(&mut self, number: usize, key: usize, is_open: bool) {
         let Some(node) = &self.seats[number].node else { return };
         let me = node.bus.machine().table().myself();
         let (epoch, shard) = (me.config_epoch, Some(me.shard));
@@ -435,16 +452,21 @@ impl NodesWorld {
             return;
         }
         self.epochs[key] = epoch;
-        let lineage = self.lineage(number);
-        let (members, found) = (self.members(number), self.list(number, key));
         self.figures.taken += 1;
+        if !is_open {
+            self.check_taken(number, key);
+        }
+        if std::mem::replace(&mut self.shards[key], shard) != shard {
+            self.promises.note_moved(key, self.now_us);
+        }
+    }
+
+    fn check_taken(&mut self, number: usize, key: usize) {
+        let (lineage, members, found) = (self.lineage(number), self.members(number), self.list(number, key));
         match self.promises.check_list(key, &found, lineage, members) {
             Ok(0) => {}
             Ok(lost) => self.tell(format!("process {number} takes list {key} without {lost} acknowledged writes")),
             Err(why) => self.break_promise(why),
-        }
-        if std::mem::replace(&mut self.shards[key], shard) != shard {
-            self.promises.note_moved(key, self.now_us);
         }
     }
 
@@ -520,7 +542,7 @@ impl NodesWorld {
         let seat = &mut self.seats[number];
         let Some(node) = seat.node.take() else { return };
         seat.disk = Some(node.be_killed(with_power, seed));
-        seat.serves_since = vec![None; KEYS];
+        (seat.serves_since, seat.is_forced) = (vec![None; KEYS], false);
         self.network.cut_all_of(number);
         self.bus_network.cut_all_of(number);
         self.promises.note_fault(number, self.now_us, true);
@@ -532,8 +554,8 @@ impl NodesWorld {
         if self.seats[number].node.is_none() {
             self.figures.restarts += 1;
             self.tell(format!("process {number} starts again"));
-            self.promises.end_faults(number, self.now_us);
             self.start(number)?;
+            self.end_faults();
         }
         Ok(())
     }
