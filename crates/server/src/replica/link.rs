@@ -280,7 +280,7 @@ impl<'f> Link<'f> {
         }
         engine.snapshots.loading.expect(bytes.unwrap_or_default());
         let loaded = self.give_data_up().and_then(|()| {
-            let loaded = self.load_from(from, bytes);
+            let loaded = self.unrecorded(|| self.load_from(from, bytes));
             self.begin_data(loaded.as_ref().ok().map(|loaded| (loaded, point(loaded))));
             loaded
         });
@@ -308,10 +308,13 @@ impl<'f> Link<'f> {
         let (data, loaded) = read?;
         engine.begin_reloading(now_us() / 1000);
         let exchanged = self.give_data_up().and_then(|()| {
-            let exchanged = Replay::begin(&mut worker, now_us()).exchange(data);
-            if exchanged.is_err() {
-                let _ = Replay::begin(&mut worker, now_us()).empty();
-            }
+            let exchanged = self.unrecorded(|| {
+                let exchanged = Replay::begin(&mut worker, now_us()).exchange(data);
+                if exchanged.is_err() {
+                    let _ = Replay::begin(&mut worker, now_us()).empty();
+                }
+                exchanged
+            });
             self.begin_data(exchanged.is_ok().then(|| (&loaded, point(&loaded))));
             exchanged.map_err(LinkError::Refused)
         });
@@ -363,6 +366,15 @@ impl<'f> Link<'f> {
                 Err(why) => self.append_only.turn_on_later(engine, &why),
             }
         }
+    }
+
+    /// Replaces the data without recording it. A failover may make this server a primary meanwhile, with a stream of its own: its reader would
+    /// wait for ever for the units of this worker, which has no lane, and no later write would reach a replica. No client's command runs.
+    fn unrecorded<T>(&self, replace: impl FnOnce() -> T) -> T {
+        self.engine.journal.suspend(true);
+        let replaced = replace();
+        self.engine.journal.suspend(false);
+        replaced
     }
 
     /// Returns a worker without clients. Its number follows the numbers of the threads that serve clients.
