@@ -114,7 +114,8 @@ impl Machine {
     /// for. The facts of the last tick don't show data that have gone since.
     pub fn keeps_data(&self) -> bool {
         let age_ms = self.election.at_ms.map(|at_ms| self.now.ms.saturating_sub(at_ms));
-        let may_win = self.election.epoch.is_some() && age_ms.is_some_and(|age_ms| age_ms <= self.election_timeout_ms());
+        let may_win =
+            self.election.epoch.is_some() && age_ms.is_some_and(|age_ms| age_ms <= self.election_timeout_ms());
         may_win || self.table.myself().is_primary()
     }
 

@@ -114,7 +114,8 @@ impl SeenPrimaries {
             let (epoch, shard) = self.0.get(&node.id)?;
             let above = table[primary].config_epoch;
             let is_stale = table[primary].shard == *shard && above < *epoch;
-            let text = || format!("S6: {} of epoch {epoch} is put below {} of epoch {above}", node.id, table[primary].id);
+            let text =
+                || format!("S6: {} of epoch {epoch} is put below {} of epoch {above}", node.id, table[primary].id);
             is_stale.then(text)
         });
         let voting = table.keys().map(|key| &table[key]).filter(|node| node.is_voting());
