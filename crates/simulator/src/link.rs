@@ -272,6 +272,14 @@ impl SimLink {
 
     /// Loads the received part of a snapshot. Returns the database selected at its end and the bytes behind it.
     fn load(&mut self, turn: &mut LinkTurn<'_>, end: End, read: &[u8]) -> Result<(usize, Vec<u8>), String> {
+        // As in the server: the process may be a primary by now, and no reader gets the units of a worker without a lane.
+        turn.engine.journal.suspend(true);
+        let loaded = self.load_unrecorded(turn, end, read);
+        turn.engine.journal.suspend(false);
+        loaded
+    }
+
+    fn load_unrecorded(&mut self, turn: &mut LinkTurn<'_>, end: End, read: &[u8]) -> Result<(usize, Vec<u8>), String> {
         let mut worker = Worker::new(turn.engine.inboxes.len(), turn.engine, 1);
         Replay::begin(&mut worker, turn.unix_us).empty()?;
         let options = LoadOptions { expired: ExpiredKeys::Kept, checks: false, replaces: false, bytes: None };

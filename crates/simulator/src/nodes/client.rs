@@ -213,6 +213,11 @@ impl ClusterClient {
                 // The replies before the loss of a role are the last ones of a connection.
                 let end = if why.starts_with("UNBLOCKED") { WriteEnd::Unknown } else { WriteEnd::Refused };
                 turn.news.push(ClientNews::Ended { write, end, wire: pipeline.wire });
+                let asks = pipeline.asked.iter().any(|asked| matches!(asked, Asked::Asking));
+                if asks && why.starts_with("READONLY") {
+                    // A failover has replaced the target of the move. Valkey has the same reply.
+                    return;
+                }
                 self.refused(why, (pipeline.process, key), turn);
             }
             (Asked::Wait, SimReply::Number(replicas)) if *replicas > 0 && !pipeline.acknowledged.is_empty() => {

@@ -1,11 +1,18 @@
 //! The faults of a world of nodes, and the jobs of its operator.
 
+use cluster::Machine;
+use cluster::testing::leftovers;
+
 use super::node::{NodeFaults, SimNode};
 use super::operator::Move;
 use super::world::{Actor, NodesWorld, PROCESSES, TIMEOUT_US};
 
 /// Longest duration of a fault, in microseconds.
 const FAULT_US: usize = 3_000_000;
+/// A process is struck at one of so many commands of the operator, more often at the end of a move, within this time, in microseconds.
+const STRIKE_ODDS: usize = 60;
+const STRIKE_ODDS_AT_END: usize = 10;
+const STRIKE_US: usize = 60_000;
 /// Longest jump of a clock, in microseconds.
 const JUMP_US: i64 = 10_000_000;
 
@@ -42,9 +49,13 @@ impl NodesWorld {
 
     /// A process that serves slots.
     fn any_primary(&mut self) -> Option<usize> {
-        let primaries: Vec<usize> =
-            (0..PROCESSES).filter(|at| self.seats[*at].node.as_ref().is_some_and(|node| node.serves())).collect();
+        let primaries = self.serving();
         primaries.get(self.random.below(primaries.len().max(1))).copied()
+    }
+
+    /// The processes that serve slots.
+    fn serving(&self) -> Vec<usize> {
+        (0..PROCESSES).filter(|at| self.seats[*at].node.as_ref().is_some_and(SimNode::serves)).collect()
     }
 
     /// A primary with slots. It need not serve: a cluster with a slot that nobody has is down.
@@ -60,6 +71,13 @@ impl NodesWorld {
         let with_power = self.random.below(2) == 0;
         self.kill(at, with_power);
         self.later(FAULT_US, Actor::Restart(at));
+    }
+
+    /// Kills a process at the worst moment: while it executes a command, or before it has told other nodes of the change.
+    pub(super) fn strike(&mut self, at: usize) {
+        if !self.is_peaceful {
+            self.kill_for_a_while(at);
+        }
     }
 
     fn mend_later(&mut self, at: usize) {
@@ -185,20 +203,26 @@ impl NodesWorld {
         if let Some(ended) = self.operator.step(&mut self.network, self.now_us) {
             self.tell(ended);
         }
+        if let Some((at, ends_move)) = self.operator.take_sent().filter(|_| !self.is_peaceful) {
+            let odds = if ends_move { STRIKE_ODDS_AT_END } else { STRIKE_ODDS };
+            if self.random.below(odds) == 0 {
+                self.later(STRIKE_US, Actor::Strike(at));
+            }
+        }
         if !self.operator.is_idle() {
             return;
         }
         if self.is_peaceful {
             return self.repair();
         }
-        if self.random.below(60) == 0 {
+        if self.now_us >= self.next_job_us && self.random.below(60) == 0 {
             self.begin_job();
         }
     }
 
     fn begin_job(&mut self) {
         let at = self.random.below(PROCESSES);
-        match self.random.below(5) {
+        match self.random.below(6) {
             0 => {
                 let mode = self.random.below(6);
                 let words: &[&str] = match mode {
@@ -213,10 +237,30 @@ impl NodesWorld {
                 }
             }
             1 => self.hand_over(),
+            2 => self.collide(),
             _ => {
                 let key = self.random.below(self.keys.len());
                 self.move_slot(usize::from(store::hash::slot_of(self.keys[key].as_bytes())), at);
             }
+        }
+    }
+
+    /// Has all primaries take the next epoch at the same time, each without knowing of the others. An epoch without votes may also be that of an
+    /// election, and two nodes of a shard then claim their slots in it, as in Redis and Valkey. Epochs therefore collide in a cluster at
+    /// rest only, and slots do not move until the collision is over.
+    fn collide(&mut self) {
+        let is_calm = |machine: &Machine| {
+            let table = machine.table();
+            leftovers(machine).is_empty() && table.keys().all(|key| !table[key].has_failed())
+        };
+        if !(0..PROCESSES).all(|at| self.is_mended(at)) || !self.machines().all(|(_, machine)| is_calm(machine)) {
+            return;
+        }
+        self.collides = true;
+        self.next_job_us = self.now_us + TIMEOUT_US;
+        self.tell("epochs collide".into());
+        for at in self.serving() {
+            self.bump_epoch(at);
         }
     }
 
@@ -256,8 +300,13 @@ impl NodesWorld {
             self.operator.give(format!("slot {slot} is added to {at}"), 1, &[(at, &remove), (at, &add)]);
         } else if let Some((slot, at, is_import)) = self.open_slot() {
             let to = if is_import { Some(at) } else { self.target_of(slot, at) };
-            // A target that has become a replica takes no slots.
-            let to = to.filter(|to| self.seats[*to].node.as_ref().is_some_and(SimNode::serves));
+            let role = |to: &usize| self.seats[*to].node.as_ref().map(|node| (node.is_primary(), node.serves()));
+            // A target that has become a replica takes no slots. A primary may have keys of the slot, and serves in a moment.
+            let to = match to.and_then(|to| Some((to, role(&to)?))) {
+                Some((to, (true, true))) => Some(to),
+                Some((_, (true, false))) => return,
+                _ => None,
+            };
             match to.zip(self.owner(slot)) {
                 Some((to, from)) if from != to => self.move_slot(slot, to),
                 _ => {

@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use cluster::commands::ClusterCommand;
 use cluster::file::NodesFile;
 use cluster::testing::Rule;
 use cluster::{SlotView, view::ClusterState};
-use engine::slots::bus::BusRequest;
+use engine::slots::bus::{Answer, BusRequest};
 use persistence::fake::FakeDisk;
 use store::random::Random;
 
@@ -165,6 +166,18 @@ impl SimNode {
     pub fn serves(&self) -> bool {
         self.view.as_ref().is_some_and(|view| view.is_up() && view.is_primary())
             && self.bus.machine().state() == ClusterState::Ok
+    }
+
+    /// Has the node take the next epoch without votes.
+    pub fn bump_epoch(&mut self, world: &mut NodeWorld<'_>, news: &mut Vec<NodeNews>) {
+        let request = BusRequest { command: ClusterCommand::BumpEpoch, answer: Answer::Nobody };
+        self.with_bus(world, news, |bus, turn| bus.command(turn, request));
+    }
+
+    /// Returns true if the node is a primary, as its machine decides.
+    #[must_use]
+    pub fn is_primary(&self) -> bool {
+        self.bus.machine().table().myself().is_primary()
     }
 
     /// The next time at which the node has something to do without a message.

@@ -101,9 +101,16 @@ struct Flight {
 pub struct Operator {
     job: Option<Job>,
     flight: Option<Flight>,
+    /// The process of the last command, until [`Operator::take_sent`] is called, and true if the command gives a slot another owner.
+    sent: Option<(usize, bool)>,
 }
 
 impl Operator {
+    /// Takes the process to which a command has been sent since the last call. The flag is true if the command gives a slot another owner.
+    pub fn take_sent(&mut self) -> Option<(usize, bool)> {
+        self.sent.take()
+    }
+
     /// Returns true if there is no job.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -148,6 +155,7 @@ impl Operator {
         let Some(next) = next else { return self.end("done") };
         let Some(wire) = network.open([None, Some(next.process)]) else { return self.end("no connection") };
         network.send(wire, 0, &request(&next.words), now_us);
+        self.sent = Some((next.process, next.words.iter().any(|word| word == "NODE")));
         let due_us = now_us + PATIENCE_US;
         self.flight = Some(Flight { wire, read: Vec::new(), due_us, lists, may_fail: next.may_fail });
         None

@@ -1,6 +1,7 @@
 //! The end of a history: all faults are over, all nodes agree, and all promises are kept.
 
 use cluster::testing::{leftovers, picture};
+use cluster::view::Open;
 use cluster::{Machine, Slot, SlotSet};
 
 use super::node::SimNode;
@@ -29,23 +30,25 @@ impl NodesWorld {
         self.seats.iter().enumerate().filter_map(|(at, seat)| Some((at, seat.node.as_ref()?)))
     }
 
-    fn machines(&self) -> impl Iterator<Item = (usize, &Machine)> {
+    pub(super) fn machines(&self) -> impl Iterator<Item = (usize, &Machine)> {
         self.nodes().map(|(at, node)| (at, node.bus.machine()))
     }
 
-    /// An open slot of a primary, and true if the primary imports it.
+    /// An open slot of a primary, and true if the primary imports it. Imports are first, because their nodes may have keys of the slot.
     pub(super) fn open_slot(&self) -> Option<(usize, usize, bool)> {
-        self.nodes().find_map(|(at, node)| {
+        let open = self.nodes().filter_map(|(at, node)| {
             let view = node.view.as_ref().filter(|view| view.is_primary())?;
-            let (slot, open) = view.open_slots().iter().next()?;
-            Some((slot.index(), at, matches!(open, cluster::view::Open::Importing { .. })))
-        })
+            let is_import = |open: &Open| matches!(open, Open::Importing { .. });
+            let (slot, open) = view.open_slots().iter().max_by_key(|(_, open)| is_import(open))?;
+            Some((slot.index(), at, is_import(open)))
+        });
+        open.max_by_key(|(_, _, is_import)| *is_import)
     }
 
     /// The process to which a process's slot is migrating, if it is a primary.
     pub(super) fn target_of(&self, slot: usize, at: usize) -> Option<usize> {
         let view = self.seats[at].node.as_ref()?.view.as_ref()?;
-        let cluster::view::Open::Migrating { to } = view.open(Slot::new(slot as u64)?)? else { return None };
+        let Open::Migrating { to } = view.open(Slot::new(slot as u64)?)? else { return None };
         let id = view.node(to)?.id;
         self.machines().find(|(_, machine)| machine.table().myself().id == id).map(|(at, _)| at)
     }

@@ -84,6 +84,8 @@ pub(super) enum Actor {
     Client(usize),
     Operator,
     Nemesis,
+    /// A process is killed while it executes an operator's command, or right after.
+    Strike(usize),
     Restart(usize),
     Mend(usize),
     Unblock,
@@ -165,8 +167,10 @@ pub(super) struct NodesWorld {
     epochs: Vec<u64>,
     pub(super) mutation: Mutation,
     pub(super) is_peaceful: bool,
-    /// True if the epochs of the primaries collide at the beginning.
+    /// True if epochs of primaries have collided.
     pub(super) collides: bool,
+    /// The operator begins no job before this time.
+    pub(super) next_job_us: u64,
     /// The time since which all nodes agree.
     pub(super) agrees_since_us: Option<u64>,
     wrong: Option<Wrong>,
@@ -219,6 +223,7 @@ impl NodesWorld {
             mutation,
             is_peaceful: false,
             collides: false,
+            next_job_us: 0,
             agrees_since_us: None,
             wrong: None,
             events: VecDeque::new(),
@@ -340,6 +345,7 @@ impl NodesWorld {
             Actor::Client(number) => self.step_client(number),
             Actor::Operator => self.step_operator(),
             Actor::Nemesis => self.make_trouble(),
+            Actor::Strike(number) => self.strike(number),
             Actor::Restart(number) => self.restart(number)?,
             Actor::Mend(number) => self.mend(number),
             Actor::Unblock => self.unblock(),
@@ -535,6 +541,19 @@ impl NodesWorld {
         self.seats[number].node = Some(node);
         self.schedule_turn(number, self.now_us + 1);
         self.take_news(number, news)
+    }
+
+    /// Has a process take the next epoch without votes.
+    pub(super) fn bump_epoch(&mut self, number: usize) {
+        let (mut news, running) = (Vec::new(), self.running());
+        let NodesWorld { seats, network, bus_network, random, now_us, mutation, .. } = self;
+        let mut world = NodeWorld { network, bus_network, random, running, now_us: *now_us, without: mutation.rule() };
+        if let Some(node) = &mut seats[number].node {
+            node.bump_epoch(&mut world, &mut news);
+        }
+        if let Err(why) = self.take_news(number, news) {
+            self.break_promise(why);
+        }
     }
 
     pub(super) fn kill(&mut self, number: usize, with_power: bool) {
