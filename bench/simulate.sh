@@ -33,7 +33,7 @@ run_some() {
     output=$(WORLD_SEED=$first WORLD_SEEDS=$each "$program" --ignored --exact tests::elections::many_worlds_are_sound 2>&1 || true)
     ;;
   esac
-  failed=$(grep -E '^seed [0-9]+' <<<"$output" | cut -c1-400 | sed -E 's/^seed ([0-9]+)/failed \1/' || true)
+  failed=$(grep -E '^seed [0-9]+' <<<"$output" | cut -c1-400 | sed -E 's/^seed ([0-9]+)[,:]?/failed \1/' || true)
   # A process that crashes names no seed.
   grep -qE '^[0-9]+ histories|^test result' <<<"$output" || failed=${failed:+$failed$'\n'}"failed $first the process ended: $(tail -n 1 <<<"$output")"
   { [ -z "$failed" ] || echo "$failed"; echo "done $first $each"; } >>"$progress"
@@ -82,7 +82,7 @@ deadline=0
 # A line for each process, without those that have run.
 seq "$first" "$each" $((first + count - 1)) |
   awk 'FILENAME != "-" { if ($1 == "done") ran[$2] = 1; next } !($1 in ran)' "$progress" - |
-  xargs -P "$processes" -I{} "$0" --some "$kind" {} "$each" "$program" "$progress" "$deadline" || true
+  xargs -P "$processes" -I{} "$0" --some "$kind" {} "$each" "$program" "$progress" "$deadline" 2> >(grep -v 'status 255' >&2) || true
 awk -v first="$first" -v end=$((first + count)) -v kind="$kind" '
   $2 < first || $2 >= end { next }
   $1 == "done" { ran += $3 }
