@@ -166,9 +166,12 @@ pub fn sums(all: &[&BatchHistograms]) -> [ClassSums; DEPTH_CLASSES] {
 /// Returns the present sums over threads, for each class that has batches.
 #[must_use]
 pub fn summaries(all: &[&BatchHistograms]) -> Vec<ClassSummary> {
-    let classes = CLASSES.iter().enumerate().map(|(class, &(_, depth))| {
+    let classes = CLASSES.iter().enumerate().filter_map(|(class, &(_, depth))| {
         let threads: Vec<&ClassTimes> = all.iter().filter_map(|histograms| histograms.0.get(class)).collect();
         let batches = Distribution::of(threads.iter().map(|times| &times.total.histogram)).count();
+        if batches == 0 {
+            return None;
+        }
         let names = std::iter::once(TOTAL).chain(Part::ALL.map(Part::name));
         let parts = names.enumerate().map(|(at, name)| {
             let of_part: Vec<&Durations> = threads.iter().filter_map(|times| times.all().nth(at)).collect();
@@ -177,9 +180,9 @@ pub fn summaries(all: &[&BatchHistograms]) -> Vec<ClassSummary> {
             let sum_us = to_microseconds(of_part.iter().map(|durations| durations.ticks.get()).sum());
             Summary { name, sum_us, durations: recorded.with_zeros(zeros) }
         });
-        ClassSummary { depth, batches, parts: parts.collect() }
+        Some(ClassSummary { depth, batches, parts: parts.collect() })
     });
-    classes.filter(|class| class.batches > 0).collect()
+    classes.collect()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! other threads may read slightly stale figures.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::stats::Counter;
 
@@ -30,7 +31,39 @@ fn last_of(bucket: usize) -> u64 {
 
 /// A histogram that allocates its buckets at the first value.
 #[derive(Default)]
-pub struct Histogram(OnceLock<Box<[Counter; BUCKETS]>>);
+pub struct Histogram(OnceLock<Box<Buckets>>);
+
+/// The counters of a histogram take nearly five kilobytes. Most durations of a command are within a few doublings, so readers and resets
+/// visit the counters of those only.
+struct Buckets {
+    counters: [Counter; BUCKETS],
+    /// A bit for each doubling that may have counts. Set after an addition, so that a reset at the same time leaves no counts without a bit.
+    doublings: AtomicU64,
+}
+
+const _: () = assert!(BUCKETS / PARTS <= u64::BITS as usize);
+
+impl Buckets {
+    fn new() -> Box<Buckets> {
+        Box::new(Buckets { counters: std::array::from_fn(|_| Counter::default()), doublings: AtomicU64::new(0) })
+    }
+
+    /// Adds bits. Only the owning thread calls this.
+    fn note(&self, doublings: u64) {
+        let known = self.doublings.load(Ordering::Relaxed);
+        if doublings & !known != 0 {
+            self.doublings.store(known | doublings, Ordering::Release);
+        }
+    }
+
+    /// Returns the counters of the doublings in `bits`, each with its bucket.
+    fn of_doublings(&self, bits: u64) -> impl Iterator<Item = (usize, &Counter)> {
+        (0..BUCKETS / PARTS)
+            .filter(move |doubling| bits >> doubling & 1 != 0)
+            .flat_map(|doubling| doubling * PARTS..(doubling + 1) * PARTS)
+            .filter_map(|bucket| Some((bucket, self.counters.get(bucket)?)))
+    }
+}
 
 impl std::fmt::Debug for Histogram {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -41,24 +74,31 @@ impl std::fmt::Debug for Histogram {
 impl Histogram {
     /// Counts values. Only the owning thread calls this.
     pub fn record(&self, values: &[u64]) {
-        let buckets = self.0.get_or_init(|| Box::new(std::array::from_fn(|_| Counter::default())));
+        let buckets = self.0.get_or_init(Buckets::new);
+        let mut doublings = 0;
         for &value in values {
-            if let Some(counter) = buckets.get(bucket_of(value)) {
+            let bucket = bucket_of(value);
+            if let Some(counter) = buckets.counters.get(bucket) {
                 counter.add(1);
+                doublings |= 1 << (bucket / PARTS);
             }
         }
+        buckets.note(doublings);
     }
 
     /// Undoes the count of a value.
     pub fn take_back(&self, value: u64) {
-        if let Some(counter) = self.0.get().and_then(|buckets| buckets.get(bucket_of(value))) {
+        if let Some(counter) = self.0.get().and_then(|buckets| buckets.counters.get(bucket_of(value))) {
             counter.take_back(1);
         }
     }
 
     /// Resets all buckets.
     pub fn reset(&self) {
-        self.0.get().into_iter().flat_map(|buckets| buckets.iter()).for_each(Counter::reset);
+        if let Some(buckets) = self.0.get() {
+            let doublings = buckets.doublings.swap(0, Ordering::AcqRel);
+            buckets.of_doublings(doublings).for_each(|(_, counter)| counter.reset());
+        }
     }
 }
 
@@ -72,15 +112,21 @@ pub struct Distribution {
 impl Distribution {
     /// Sums the present contents of these histograms.
     pub fn of<'h>(all: impl Iterator<Item = &'h Histogram>) -> Distribution {
-        let mut used = all.filter_map(|h| h.0.get());
-        let Some(first) = used.next() else { return Distribution::default() };
-        let mut sums: [u64; BUCKETS] = std::array::from_fn(|bucket| first[bucket].get());
-        for buckets in used {
-            sums.iter_mut().zip(buckets.iter()).for_each(|(sum, counter)| *sum += counter.get());
+        let mut used = all.filter_map(|h| h.0.get()).peekable();
+        if used.peek().is_none() {
+            return Distribution::default();
         }
+        let (mut sums, mut doublings) = ([0; BUCKETS], 0);
+        for buckets in used {
+            let bits = buckets.doublings.load(Ordering::Acquire);
+            doublings |= bits;
+            buckets.of_doublings(bits).for_each(|(bucket, counter)| sums[bucket] += counter.get());
+        }
+        let first = doublings.trailing_zeros() as usize * PARTS;
+        let end = (u64::BITS - doublings.leading_zeros()) as usize * PARTS;
+        let filled = (first..end).filter_map(|bucket| Some((bucket, *sums.get(bucket).filter(|count| **count > 0)?)));
         let mut total = 0;
-        let filled = sums.into_iter().enumerate().filter(|(_, count)| *count > 0);
-        let cumulative = filled.map(|(bucket, count)| {
+        let cumulative = filled.map(|(bucket, count): (usize, u64)| {
             total += count;
             (last_of(bucket), total)
         });
@@ -162,8 +208,13 @@ mod tests {
         assert_eq!((with_zeros.count(), with_zeros.percentile(50.0), with_zeros.count_up_to(0)), (200, 0, 100));
         let more = with_zeros.with_zeros(50);
         assert_eq!((more.count(), more.count_up_to(0), more.with_zeros(0).count()), (250, 150, 250));
-        a.reset();
-        assert_eq!(Distribution::of([&a].into_iter()).count(), 0);
+        for _ in 0..2 {
+            a.reset();
+            assert_eq!(Distribution::of([&a].into_iter()).count(), 0);
+            a.reset();
+            a.record(&[5]);
+            assert_eq!(Distribution::of([&a].into_iter()).count(), 1);
+        }
         assert_eq!(Distribution::default().percentile(50.0), 0);
     }
 }
