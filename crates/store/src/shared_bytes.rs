@@ -15,6 +15,21 @@ use crate::popcount::count_ones;
 /// Limit in bytes up to which a growing string doubles its capacity; beyond it the spare capacity is a quarter. Spare
 /// capacity of long strings costs much memory, and growth by any constant factor keeps appends amortised.
 const EAGER_GROWTH_BYTES_MAX: usize = 1024 * 1024;
+/// Part of its length that a string without spare capacity gets at its first growth. Such a string was stored as a whole, and perhaps
+/// grows only once. The allocator's blocks are larger than requested, so a small growth usually needs no other block.
+const FIRST_GROWTH_PART: usize = 64;
+
+/// Spare capacity of a string that was received into its own block: its line end.
+const RECEIVED_SPARE_BYTES: usize = 2;
+
+/// Returns the spare capacity of a string that grows to `len` bytes. `has_grown` is false if it had no spare capacity.
+fn spare_bytes(len: usize, has_grown: bool) -> usize {
+    match has_grown {
+        false => len / FIRST_GROWTH_PART,
+        true if len <= EAGER_GROWTH_BYTES_MAX => len,
+        true => len / 4,
+    }
+}
 
 thread_local! {
     /// The blocks that the running commands of this thread may keep as strings.
@@ -125,8 +140,7 @@ impl Long {
         let bytes = Arc::make_mut(&mut self.bytes);
         let before = bytes.len();
         if len > bytes.capacity() {
-            let spare = if len <= EAGER_GROWTH_BYTES_MAX { len } else { len / 4 };
-            bytes.reserve_exact(len - before + spare);
+            bytes.reserve_exact(len - before + spare_bytes(len, bytes.capacity() > before + RECEIVED_SPARE_BYTES));
             // The counts have the old capacity.
             self.counts.take();
         }
@@ -176,6 +190,28 @@ mod tests {
             received([&inner].into_iter(), || assert!(keeps(&inner) && !keeps(&outer)));
             assert!(keeps(&outer) && !keeps(&inner));
         });
+    }
+
+    #[test]
+    fn spare_capacity_is_small_at_the_first_growth_and_large_at_the_next() {
+        let mut long = Long::from(vec![0; 64_000]);
+        let grow = |long: &mut Long, len: usize| {
+            long.part_mut(len, len - 1..len);
+            long.bytes.capacity()
+        };
+        let mut received = Vec::with_capacity(64_000 + RECEIVED_SPARE_BYTES);
+        received.resize(64_000, 0);
+        assert!((64_003..66_000).contains(&grow(&mut Long::from(received), 64_003)));
+        let first = grow(&mut long, 64_001);
+        assert!((64_001..66_000).contains(&first), "{first}");
+        assert_eq!(grow(&mut long, first - 5), first);
+        let second = grow(&mut long, first + 9);
+        assert!(second >= 2 * first, "{second}");
+        // A string that is full at each growth still grows seldom.
+        let mut long = Long::from(vec![0; 64_000]);
+        let capacities: std::collections::BTreeSet<usize> =
+            (64_001..if cfg!(miri) { 66_000 } else { 200_000 }).map(|len| grow(&mut long, len)).collect();
+        assert!(capacities.len() < 100, "{}", capacities.len());
     }
 
     #[test]
