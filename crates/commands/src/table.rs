@@ -260,6 +260,12 @@ impl Table {
         &self.commands
     }
 
+    /// Returns the number of commands that clients can call, without subcommands.
+    #[must_use]
+    pub fn callable_count(&self) -> usize {
+        self.by_name.len()
+    }
+
     /// Returns all commands and subcommands that clients can call.
     pub fn callable(&self) -> impl Iterator<Item = &Command> + Clone {
         let is_removed = |command: &Command| command.parent.map_or(command, |id| &self.commands[id]).is_removed();

@@ -10,9 +10,12 @@ mod keys;
 #[cfg(test)]
 mod tests;
 
+use std::sync::{Arc, OnceLock};
+
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{LOADING, STALE};
 use commands::spec::{Group, Spec, acl, fact, key_flag};
+use resp::reply::{Output, Proto, Reply};
 use store::glob;
 
 use crate::families::help::help;
@@ -106,14 +109,25 @@ fn subcommands<'t>(table: &'t Table, command: &'t Command) -> impl ExactSizeIter
 }
 
 fn all(turn: &mut Turn<'_, '_>) -> Outcome {
-    let table = turn.engine().table;
-    turn.reply.array(top(table).count());
-    top(table).for_each(|command| info::write(&mut turn.reply, table, command));
+    /// The encoded reply in each version of the protocol, since the table never changes.
+    static ENCODED: [OnceLock<Arc<Vec<u8>>>; 2] = [const { OnceLock::new() }; 2];
+    let (table, proto) = (turn.engine().table, turn.reply.proto());
+    let encoded = ENCODED[usize::from(turn.reply.is_resp3())].get_or_init(|| encode_all(table, proto));
+    turn.reply.output().extend_shared(encoded.clone());
     Ok(())
 }
 
+/// Returns the descriptions of all commands, as the reply in a version of the protocol.
+fn encode_all(table: &Table, proto: Proto) -> Arc<Vec<u8>> {
+    let mut output = Output::default();
+    let mut reply = Reply::new(&mut output, proto);
+    reply.array(table.callable_count());
+    top(table).for_each(|command| info::write(&mut reply, table, command));
+    Arc::new(output.joined().to_vec())
+}
+
 fn count(turn: &mut Turn<'_, '_>) -> Outcome {
-    let count = top(turn.engine().table).count();
+    let count = turn.engine().table.callable_count();
     turn.reply.count(count);
     Ok(())
 }
