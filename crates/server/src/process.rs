@@ -7,8 +7,9 @@ use std::fmt::Write as _;
 use std::fs;
 use std::hash::{BuildHasher, Hasher};
 use std::os::unix::fs::FileExt;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use engine::machine::{CpuTime, Machine, Usage};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -25,6 +26,10 @@ const FEW_THREADS: usize = 2;
 /// Descriptors of every further worker thread: its poller, the poller's timer, its waker, the other threads' duplicate of it, and one in
 /// reserve for refusing clients.
 const DESCRIPTORS_A_THREAD: u64 = 5;
+
+/// Time for which a reading of the resident memory is used again. A reading takes longer than most commands, and dashboards ask for it on
+/// every connection. Redis reads it as often.
+const RESIDENT_VALID: Duration = Duration::from_millis(100);
 
 /// Descriptors requested beyond these, if the system has them: for connections of operators beyond `maxclients`, and for the threads of
 /// handshakes.
@@ -146,9 +151,23 @@ fn cpu_time(who: UsageWho) -> CpuTime {
         .unwrap_or_default()
 }
 
-/// Returns the resident memory of the process in bytes.
+/// Returns the resident memory of the process in bytes, as of at most [`RESIDENT_VALID`] ago.
 #[must_use]
 pub fn resident_bytes() -> u64 {
+    static LAST: Mutex<Option<Reading>> = Mutex::new(None);
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = Instant::now();
+    last.take_if(|reading| now.saturating_duration_since(reading.at) >= RESIDENT_VALID);
+    last.get_or_insert_with(|| Reading { at: now, bytes: read_resident_bytes() }).bytes
+}
+
+/// A reading of the resident memory.
+struct Reading {
+    at: Instant,
+    bytes: u64,
+}
+
+fn read_resident_bytes() -> u64 {
     // Seven numbers of up to twenty digits. A buffer of this size saves the calls for the file's size and for its end.
     let mut statm = [0; 160];
     let read = fs::File::open("/proc/self/statm").and_then(|file| file.read_at(&mut statm, 0)).unwrap_or(0);
