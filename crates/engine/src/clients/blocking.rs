@@ -424,12 +424,18 @@ impl Waiters {
     /// Returns the number of keys with waiters.
     #[must_use]
     pub fn key_count(&self) -> usize {
+        if !self.any() {
+            return 0;
+        }
         (0..self.shards.len()).map(|shard| self.with(shard, |queues| queues.len())).sum()
     }
 
     /// Returns the number of keys with waiters that read for a consumer group. Deletion of these keys ends the wait.
     #[must_use]
     pub fn group_key_count(&self) -> usize {
+        if !self.any_in_groups() {
+            return 0;
+        }
         let count = |queues: &mut Queues| queues.values().filter(|queue| is_read_in_group(queue)).count();
         (0..self.shards.len()).map(|shard| self.with(shard, count)).sum()
     }
@@ -437,7 +443,7 @@ impl Waiters {
     /// Returns all keys with waiters in a database, with their shards.
     #[must_use]
     pub fn keys(&self, database: usize) -> Vec<(usize, DbKey)> {
-        self.keys_where(database, |_| true)
+        if self.any() { self.keys_where(database, |_| true) } else { Vec::new() }
     }
 
     /// Returns the keys with waiters that read for a consumer group.

@@ -82,6 +82,10 @@ impl Watchers {
 
     /// Marks the watchers of all keys for which `concerns` is true. The caller holds all shards.
     pub fn touch_where(&self, concerns: impl Fn(usize, &[u8]) -> bool) {
+        // No watcher can be added meanwhile.
+        if !self.any() {
+            return;
+        }
         for shard in 0..self.shards.len() {
             self.with(shard, |all| {
                 for (_, marks) in all.iter().filter(|((db, key), _)| concerns(*db, key)) {
