@@ -30,6 +30,8 @@ pub struct Selector {
     pub(super) databases: Option<Vec<u32>>,
     /// The checks before each command runs, compiled from the other fields.
     pub(super) requirements: Box<[Requirement]>,
+    /// True if the checks are those of the other fields.
+    pub(super) is_compiled: bool,
 }
 
 impl Selector {
@@ -47,10 +49,15 @@ impl Selector {
             channels: Vec::new(),
             databases: None,
             requirements: vec![Requirement::default(); commands].into(),
+            is_compiled: false,
         }
     }
 
     fn compile(&mut self, table: &Table) {
+        // Changes of passwords are the usual ones, and concern no command.
+        if std::mem::replace(&mut self.is_compiled, true) {
+            return;
+        }
         let all_databases = self.databases.is_none();
         for command in table.all() {
             let may_run = self.allows(command);

@@ -138,6 +138,7 @@ impl<'t> RuleReader<'t> {
 
     /// Applies one rule about commands, keys, channels or databases.
     fn select(self, selector: &mut Selector, rule: &[u8]) -> Result<(), BadRule> {
+        selector.is_compiled = false;
         match (rule.to_ascii_lowercase().as_slice(), rule) {
             (b"allkeys" | b"~*", _) => (selector.all_keys, selector.keys) = (true, Vec::new()),
             (b"resetkeys", _) => (selector.all_keys, selector.keys) = (false, Vec::new()),
