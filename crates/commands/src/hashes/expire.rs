@@ -13,7 +13,7 @@ use store::keyspace::Key;
 use store::table::Ref;
 use store::types::hash::{Hash, HashLimits};
 use store::types::packed::ItemText;
-use store::types::timed_hash::{Living, TimedHash};
+use store::types::timed_hash::{ExpiryChange, Living, TimedHash};
 use store::value::{Type, Value};
 
 use super::change::note_removed;
@@ -114,14 +114,20 @@ fn set_expiry(call: &mut Call<'_, '_, '_>, unit: TimeUnit, name: &str) -> Outcom
     let mut set = Vec::new();
     let is_empty = call.db.change_timed(key, |hash| {
         for field in fields.map(|at| args.get(at)) {
-            let figure = match hash.living(now).expiry(field) {
-                None => NO_FIELD,
-                Some(current) if !condition.allows(at, current) => NOT_SET,
-                Some(_) => {
+            let mut figure = NO_FIELD;
+            hash.change_expiry(field, now, |current| {
+                let (change, figure_of_change) = match at > now {
+                    _ if !condition.allows(at, current) => (ExpiryChange::Keep, NOT_SET),
+                    true => (ExpiryChange::Set(at), SET),
+                    // The time is in the past.
+                    false => (ExpiryChange::Remove, REMOVED),
+                };
+                figure = figure_of_change;
+                if change != ExpiryChange::Keep {
                     set.push(field);
-                    give_expiry(hash, field, at, now)
                 }
-            };
+                change
+            });
             reply.int(figure);
         }
         hash.is_empty()

@@ -36,6 +36,17 @@ enum Form {
     Big(TightBox<TimedFields>),
 }
 
+/// A change of a field, decided by its expiry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ExpiryChange {
+    /// None.
+    Keep,
+    /// The field expires at this time, in milliseconds of Unix time.
+    Set(u64),
+    /// The field is removed.
+    Remove,
+}
+
 /// Returns true if a field with this expiry is due.
 #[inline]
 fn is_due(expiry: Option<u64>, now_ms: u64) -> bool {
@@ -217,6 +228,26 @@ impl TimedHash {
             Form::Small(small) => small.set_expiry(field, expiry),
             Form::Big(fields) => fields.set_expiry(field, expiry),
         }
+    }
+
+    /// Changes the expiry of a field that is not due: `decide` gets the present expiry. Returns false if there is no such field. The small
+    /// form is searched once.
+    pub fn change_expiry(
+        &mut self,
+        field: &[u8],
+        now_ms: u64,
+        decide: impl FnOnce(Option<u64>) -> ExpiryChange,
+    ) -> bool {
+        if let Form::Small(small) = &mut self.0 {
+            return small.change_expiry(field, now_ms, decide);
+        }
+        let Some(before) = self.living(now_ms).expiry(field) else { return false };
+        match decide(before) {
+            ExpiryChange::Keep => {}
+            ExpiryChange::Set(at_ms) => self.set_expiry(field, Some(at_ms)),
+            ExpiryChange::Remove => drop(self.remove(field)),
+        }
+        true
     }
 
     /// Converts the hash to the big form, with space for `more` fields.

@@ -6,7 +6,7 @@
 
 use super::super::packed::{self, Item, ItemText, Packed, Pos};
 use super::super::set::below;
-use super::{EXPIRY_MS_MAX, after, is_due};
+use super::{EXPIRY_MS_MAX, ExpiryChange, after, is_due, kept};
 use crate::compact::Mover;
 use crate::expiry::Ttl;
 
@@ -142,6 +142,26 @@ impl PackedTimedFields {
             let before = expiry_of(self.0.item_at(positions.time));
             self.set_time(positions, before, expiry, true);
         }
+    }
+
+    /// See [`super::TimedHash::change_expiry`].
+    pub fn change_expiry(
+        &mut self,
+        field: &[u8],
+        now_ms: u64,
+        decide: impl FnOnce(Option<u64>) -> ExpiryChange,
+    ) -> bool {
+        let Some(positions) = self.positions_of(field) else { return false };
+        let before = expiry_of(self.0.item_at(positions.time));
+        if is_due(before, now_ms) {
+            return false;
+        }
+        match decide(before) {
+            ExpiryChange::Keep => {}
+            ExpiryChange::Set(at_ms) => self.set_time(positions, before, Some(kept(at_ms)), true),
+            ExpiryChange::Remove => self.0.remove_at(positions.field, STRIDE),
+        }
+        true
     }
 
     /// Returns the position for a field with this expiry among the fields from `start` on, without its `own` present position.

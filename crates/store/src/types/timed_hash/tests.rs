@@ -77,7 +77,7 @@ fn change(hash: &mut TimedHash, model: &mut Model, limits: &HashLimits, random: 
     assert_eq!(alive.get(&field).as_deref(), known.map(|(value, _)| value.as_slice()));
     assert_eq!(alive.value_len(&field), known.map(|(value, _)| value.len()));
     assert_eq!(hash.has_due(&field, now_ms), known.is_none() && model.contains_key(&field));
-    match random.below(24) {
+    match random.below(28) {
         0..8 => {
             let (value, ttl) = (value(random), ttl(random, now_ms));
             let expiry = after(ttl, model.get(&field).and_then(|(_, expiry)| *expiry));
@@ -107,6 +107,27 @@ fn change(hash: &mut TimedHash, model: &mut Model, limits: &HashLimits, random: 
             assert!(picked.map_or(wanted.is_empty(), |(field, value)| wanted[&*field] == *value));
         }
         22 => *hash = hash.clone(),
+        24..28 => {
+            let at_ms = now_ms + random.below(60) as u64;
+            let change = [ExpiryChange::Keep, ExpiryChange::Set(at_ms), ExpiryChange::Set(at_ms), ExpiryChange::Remove]
+                [random.below(4)];
+            let known = known.map(|(_, expiry)| *expiry);
+            let mut seen = None;
+            let found = hash.change_expiry(&field, now_ms, |before| {
+                seen = Some(before);
+                change
+            });
+            assert_eq!((found, seen), (known.is_some(), known));
+            match change {
+                ExpiryChange::Set(at_ms) if found => {
+                    model.entry(field).and_modify(|known| known.1 = Some(at_ms));
+                }
+                ExpiryChange::Remove if found => {
+                    model.remove(&field);
+                }
+                _ => {}
+            }
+        }
         _ => {
             let mut mover = Mover::new(&|_| true, 1000);
             let mut cursor = hash.compact(0, &mut mover);
