@@ -18,6 +18,8 @@ use super::value::{HEADER_BYTES, SPARSE_BYTES_MAX};
 const ZERO_MAX: usize = 64;
 const VALUE_MAX: u8 = 32;
 const VALUE_RUN_MAX: usize = 4;
+/// Opcodes of one byte that are worth skipping at once. Fewer of them are skipped in pairs.
+const SHORT_OPCODES_MIN: usize = 4;
 /// Number of opcodes that are checked for merging after a change, beginning with the one before it.
 const MERGED_OPCODES: usize = 5;
 
@@ -232,17 +234,22 @@ impl Finger {
             self.byte += run.bytes;
             self.register += run.len;
             // After the first opcode, because most small HyperLogLogs begin with a long one.
-            self.skip_short_opcodes(bytes, register);
+            self.skip_opcodes(bytes, register);
         }
     }
 
-    /// Skips opcodes of one byte, up to eight at a time, as long as all of them lie before a register.
+    /// Skips several opcodes at a time, as long as all of them lie before a register: up to eight of one byte, or a run of zeros with the
+    /// value behind it. A HyperLogLog of some ten to hundred elements consists of such pairs.
     #[inline]
-    fn skip_short_opcodes(&mut self, bytes: &[u8], register: usize) {
+    fn skip_opcodes(&mut self, bytes: &[u8], register: usize) {
         while let Some(opcodes) = bytes.get(self.byte..).and_then(|rest| rest.first_chunk::<8>()) {
-            let (count, registers) = short_opcodes(u64::from_le_bytes(*opcodes));
-            if count == 0 || self.register + registers > register {
-                return;
+            let word = u64::from_le_bytes(*opcodes);
+            let (count, registers) = short_opcodes(word);
+            if count < SHORT_OPCODES_MIN || self.register + registers > register {
+                if !self.skip_pair(word, register) {
+                    return;
+                }
+                continue;
             }
             self.byte += count;
             self.register += registers;
@@ -254,6 +261,25 @@ impl Finger {
                 _ => [before, Some((self.byte - 2, self.register - last - short_len(opcodes[count - 2])))],
             };
         }
+    }
+
+    /// Skips a run of zeros and the opcode of a value behind it, if a word begins with them and both lie before a register. Returns
+    /// whether it did.
+    #[inline]
+    fn skip_pair(&mut self, word: u64, register: usize) -> bool {
+        let (first, second) = (word as usize & 0xff, word as usize >> 8 & 0xff);
+        // An XZERO has a second byte. Its length is computed without a branch, because long and short runs alternate at random.
+        let is_long = first >> 6 & 1;
+        let zeros = if is_long == 1 { (first & 0x3f) << 8 | second } else { first } + 1;
+        let value = (word >> (8 + 8 * is_long)) as usize & 0xff;
+        let (middle, end) = (self.register + zeros, self.register + zeros + (value & 3) + 1);
+        if first & 0x80 != 0 || value & 0x80 == 0 || end > register {
+            return false;
+        }
+        self.before = [Some((self.byte + 1 + is_long, middle)), Some((self.byte, self.register))];
+        self.byte += 2 + is_long;
+        self.register = end;
+        true
     }
 
     /// Steps back to the opcode before it, from which merging starts.
@@ -430,6 +456,35 @@ mod tests {
                 (run, slow.byte, slow.register, slow.before),
                 "{register}"
             );
+        }
+    }
+
+    #[test]
+    fn positions_are_found_among_opcodes_of_all_kinds() {
+        let mut state = 3_u64;
+        for round in 0..2000_u64 {
+            let mut bytes = vec![0; HEADER_BYTES];
+            let mut all = Vec::new();
+            let mut register = 0;
+            while bytes.len() < HEADER_BYTES + 60 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let [kind, low, ..] = (state >> 33).to_le_bytes();
+                all.push((bytes.len(), register));
+                // Few long runs, many, or hardly any values.
+                match (kind % 8, round % 3) {
+                    (0..4, 0) | (0..2, 1) | (0..6, 2) => bytes.extend([0x40 | kind >> 6, low]),
+                    (4..6, _) => bytes.push(low & 0x3f),
+                    _ => bytes.push(low | 0x80),
+                }
+                let (at, first) = all[all.len() - 1];
+                register = first + EqualRegisters::first(&bytes[at..]).unwrap().len;
+            }
+            for (index, &(byte, first)) in all.iter().enumerate() {
+                let mut finger = Finger::default();
+                finger.seek(&bytes, first).unwrap();
+                let before = [1, 2].map(|back| index.checked_sub(back).map(|index| all[index]));
+                assert_eq!((finger.byte, finger.register, finger.before), (byte, first, before), "{round}");
+            }
         }
     }
 
