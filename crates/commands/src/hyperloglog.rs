@@ -166,7 +166,8 @@ fn overwrite(entry: &mut Entry, bytes: &[u8]) {
 /// Creates a missing key.
 fn store(call: &mut Call<'_, '_, '_>, key: Key<'_>, bytes: Vec<u8>) {
     if bytes.len() > EMBEDDED_BYTES_MAX {
-        call.db.set_object(key, Value::long(Long::from(bytes)), Ttl::Clear);
+        // A copy, because insertions have doubled the capacity. Allocators don't move a block that shrinks by less than half.
+        call.db.set_object(key, Value::long(Long::from(bytes.as_slice().to_vec())), Ttl::Clear);
         return;
     }
     call.set_raw(key, &bytes, Ttl::Clear);
