@@ -19,6 +19,9 @@ pub const BLOCK_BYTES_MAX: usize = 32 << 10;
 /// before the next check of the queue.
 const PIECES_RESERVED: u64 = 3;
 
+/// Maximum bytes of a turn's replies by reference. The kernel copies them in a quarter of a millisecond, for which other connections wait.
+const SHARED_TURN_BYTES_MAX: u64 = 1 << 20;
+
 /// Memory is scarce once this part of the total is in use: one sixteenth.
 const SCARCE_PART: u64 = 16;
 /// The disk is behind once this part of the memory waits for it: one thirty-second, more than a disk needs to stay
@@ -73,6 +76,13 @@ impl Share {
     #[must_use]
     pub fn turn(self) -> u64 {
         self.piece / 4
+    }
+
+    /// Returns the bytes of replies after which a turn ends if nearly all of them are values by reference. Their keys usually hold the
+    /// memory anyway, and each system call, with the wake-up of the client, costs as much as some 10 KB.
+    #[must_use]
+    pub fn shared_turn(self) -> usize {
+        self.memory.min(SHARED_TURN_BYTES_MAX) as usize
     }
 
     /// Returns true if a connection whose queue takes `memory` may run more requests.

@@ -88,6 +88,11 @@ impl Segment {
         held + SEGMENT_BYTES
     }
 
+    /// Number of bytes of memory of a shared value, otherwise 0.
+    fn shared_memory(&self) -> usize {
+        if matches!(self, Segment::Shared(_)) { self.memory() } else { 0 }
+    }
+
     /// The longest slice that begins at `at`.
     fn slice(&self, at: usize) -> &[u8] {
         match self {
@@ -105,6 +110,8 @@ pub struct Output {
     sealed: VecDeque<Segment>,
     sealed_bytes: usize,
     sealed_memory: usize,
+    /// The part of `sealed_memory` that shared values take.
+    shared_memory: usize,
     /// Buffer for new replies.
     pub(crate) tail: Vec<u8>,
     /// Number of bytes of the first segment (the tail, if no segment is sealed) that were sent.
@@ -148,11 +155,10 @@ impl Output {
         self.sealed_memory + self.tail.len()
     }
 
-    /// The part of [`memory`](Output::memory) that shared values take. Visits all segments.
+    /// The part of [`memory`](Output::memory) that shared values take.
     #[must_use]
     pub fn shared_memory(&self) -> usize {
-        let shared = self.sealed.iter().filter(|segment| matches!(segment, Segment::Shared(_)));
-        shared.map(Segment::memory).sum()
+        self.shared_memory
     }
 
     /// Number of unsent segments, including the tail if it isn't empty.
@@ -209,9 +215,15 @@ impl Output {
     }
 
     fn push(&mut self, segment: Segment) {
+        self.count(&segment);
+        self.sealed.push_back(segment);
+    }
+
+    /// Adds a new segment to the sums.
+    fn count(&mut self, segment: &Segment) {
         self.sealed_bytes += segment.len();
         self.sealed_memory += segment.memory();
-        self.sealed.push_back(segment);
+        self.shared_memory += segment.shared_memory();
     }
 
     /// Removes the first or the last segment.
@@ -219,6 +231,7 @@ impl Output {
         let segment = if first { self.sealed.pop_front() } else { self.sealed.pop_back() }?;
         self.sealed_bytes -= segment.len();
         self.sealed_memory -= segment.memory();
+        self.shared_memory -= segment.shared_memory();
         Some(segment)
     }
 
@@ -274,8 +287,7 @@ impl Output {
 
     fn push_front(&mut self, segment: Segment) {
         if segment.len() > 0 {
-            self.sealed_bytes += segment.len();
-            self.sealed_memory += segment.memory();
+            self.count(&segment);
             self.sealed.push_front(segment);
         }
     }
@@ -347,8 +359,7 @@ impl Output {
             // The mark is at the very end of data that was sealed later, so the bytes get their own segment.
             Some(Segment::Shared(_) | Segment::RepeatedReply(_)) => {
                 let segment = Segment::Bytes(bytes.to_vec());
-                self.sealed_bytes += segment.len();
-                self.sealed_memory += segment.memory();
+                self.count(&segment);
                 self.sealed.insert(mark.segments, segment);
             }
             None => drop(self.tail.splice(mark.offset..mark.offset, bytes.iter().copied())),

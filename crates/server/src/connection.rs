@@ -26,7 +26,7 @@ use crate::splice::Splice;
 use crate::tls::stream::TlsStream;
 
 /// Slices in one vectored write. The others follow in the next.
-const SLICES_AT_ONCE: usize = 64;
+const SLICES_AT_ONCE: usize = 128;
 /// Bytes sent to a connection in one turn. Other connections must not starve while a fast peer takes everything.
 const SEND_BYTES_MAX: usize = 1024 * 1024;
 /// A request of at least this many bytes gets a buffer of its announced size. The buffer is filled exactly, and no bytes are moved during

@@ -64,9 +64,10 @@ pub(super) struct BatchRun<'b> {
 }
 
 impl BatchRun<'_> {
+    /// Returns true if the replies are as large as those of a turn may be. `len` is the length of the output.
     #[inline(always)]
-    fn is_over(&self, now: Ticks, turn_ticks: u64, out: &Output) -> bool {
-        now.since(self.began) > turn_ticks || out.len() > self.replies_end
+    fn is_full(&self, worker: &Worker, out: &Output, len: usize) -> bool {
+        len > self.replies_end && !worker.has_room_for_shared(self, out)
     }
 }
 
@@ -101,6 +102,17 @@ enum Window {
 }
 
 impl Worker {
+    /// Returns true if a turn may go on although its replies exceed their limit, because most of them are values by reference. Replies of
+    /// a connection that doesn't read are limited in any case.
+    #[cold]
+    #[inline(never)]
+    fn has_room_for_shared(&self, batch_run: &BatchRun<'_>, out: &Output) -> bool {
+        let own = out.len().saturating_sub(out.shared_memory());
+        let is_read = self.pace.turn_bytes_max == usize::MAX;
+        let room = || self.engine.replies.share(&self.engine.settings).shared_turn();
+        is_read && own <= batch_run.replies_end && out.len() <= batch_run.written + room()
+    }
+
     pub(super) fn run_with_tables(
         &mut self,
         session: &mut Session,
@@ -249,7 +261,8 @@ impl Worker {
                     }
                 }
             }
-            if batch_run.is_over(Ticks::now(), self.pace.turn_ticks, out) || self.forwarded.is_full() {
+            let is_late = Ticks::now().since(batch_run.began) > self.pace.turn_ticks;
+            if is_late || batch_run.is_full(self, out, out.len()) || self.forwarded.is_full() {
                 return Progress::Yielded;
             }
         }
@@ -358,7 +371,7 @@ impl Worker {
             }
             batch_run.at = request.end as usize;
             // A window of slow commands may take much longer than a turn, and its replies may take much memory.
-            if (self.ticks > turn_end || len > batch_run.replies_end) && Some(batch_run.at) != last_end {
+            if (self.ticks > turn_end || batch_run.is_full(self, out, len)) && Some(batch_run.at) != last_end {
                 batch_run.commands += index as u32 + 1;
                 session.framer.forget();
                 return ControlFlow::Break(Progress::Yielded);
@@ -621,6 +634,30 @@ mod tests {
         let (at, progress) = bench.worker.run(&mut session, input[..].into(), at, &mut out);
         assert_eq!((at, progress), (input.len() - 2, Progress::Ready));
         assert_eq!(out.slices().collect::<Vec<_>>().concat(), b"+OK\r\n+OK\r\n+PONG\r\n");
+    }
+
+    #[test]
+    fn values_by_reference_fill_a_turn_later_than_copied_ones() {
+        let mut bench = Bench::default();
+        bench.never_yield();
+        let mut session = bench.open();
+        let gets = |key: &str| request(&["GET", key]).repeat(200);
+        let mut ran = |bench: &mut Bench, key: &str, value_bytes: usize| {
+            bench.run(&mut session, &request(&["SET", key, &"v".repeat(value_bytes)]));
+            let (input, mut out) = (gets(key), Output::default());
+            let (at, progress) = bench.worker.run(&mut session, input[..].into(), 0, &mut out);
+            assert_eq!(progress, Progress::Yielded);
+            at / request(&["GET", key]).len()
+        };
+        let (copied, shared) = (10_000, 20_000);
+        assert_eq!([ran(&mut bench, "c", copied), ran(&mut bench, "s", shared)], [7, 53]);
+        // The client doesn't read.
+        bench.worker.end_turns_after(16 << 10);
+        assert_eq!([ran(&mut bench, "c", copied), ran(&mut bench, "s", shared)], [2, 1]);
+        bench.worker.end_turns_after(usize::MAX);
+        // Many other clients don't read.
+        bench.worker.engine.replies.waiting.add(1024);
+        assert_eq!([ran(&mut bench, "c", copied), ran(&mut bench, "s", shared)], [7, 14]);
     }
 
     #[test]
