@@ -404,6 +404,8 @@ impl Machine {
         lost.subtract(&self.table.myself().slots);
         if self.table.myself().is_primary() && !lost.is_empty() {
             self.log(Level::Notice, format!("Deleting keys in dirty slot {lost}, which other nodes have taken"));
+            // Clients must be redirected before the keys disappear.
+            self.show_view();
             self.actions.push(Action::DropSlots(Box::new(lost)));
         }
     }

@@ -403,7 +403,11 @@ impl World {
                     self.winners.push(at);
                 }
             }
-            Action::DropSlots(_) | Action::Deliver { .. } => {}
+            Action::DropSlots(slots) => {
+                let shows = self.hosts[at].view.as_ref().is_some_and(|view| view.mine.intersects(&slots));
+                assert!(!shows, "node {at} deletes the keys of slots that it still shows as its own: {slots}");
+            }
+            Action::Deliver { .. } => {}
             Action::Exit(text) => panic!("host {at} exits: {text}"),
         }
     }
