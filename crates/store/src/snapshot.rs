@@ -39,6 +39,9 @@
 //! last one does not end: its walk continues without sinks ([`Ended::Sweeping`]) until all entries have its mark. In
 //! this way a cancellation costs nothing, nothing is walked at the gate, and an unsaved entry never counts as saved.
 //!
+//! A snapshot that leaves out shards does not visit their entries, which keep their older marks, as after a cancellation. It marks
+//! the entries of all shards if no mark would be left for the next snapshot.
+//!
 //! # Cost
 //! While no snapshot runs, each of these places tests one byte (`Snapshots::runs`).
 //!
@@ -175,6 +178,8 @@ struct Rounds {
     running: Option<Arc<Cut>>,
     /// True if the running snapshot was cancelled.
     is_sweep: bool,
+    /// True if the running snapshot leaves out shards, whose entries keep their marks.
+    is_partial: bool,
 }
 
 /// The bits of all marks.
@@ -246,8 +251,9 @@ impl Keyspace {
 }
 
 impl Locked<'_> {
-    /// Begins a snapshot of this moment. `sink` makes the sink of each shard, or none for a shard that the snapshot leaves out;
-    /// the walk only marks the entries of such a shard. Visits no keys. Panics unless all shards are held.
+    /// Begins a snapshot of this moment. `sink` makes the sink of each shard, or none for a shard that the snapshot leaves out.
+    /// The walk skips such a shard while marks are left for the next snapshot; otherwise it marks the shard's entries. Visits no
+    /// keys. Panics unless all shards are held.
     ///
     /// # Errors
     /// If another one runs.
@@ -264,7 +270,13 @@ impl Locked<'_> {
         let mark = rounds.unused_mark();
         // Most slots may be empty, because they belong to other nodes.
         let is_saved = |shard: &usize| keyspace.layout() == Layout::Threads || keyspace.is_occupied(*shard);
-        let saved: Vec<_> = (0..keyspace.shard_count()).filter(is_saved).collect();
+        let mut saved: Vec<_> =
+            (0..keyspace.shard_count()).filter(is_saved).map(|shard| (shard, sink(shard))).collect();
+        rounds.used |= 1 << mark;
+        rounds.is_partial = rounds.used != ALL_MARKS && saved.iter().any(|(_, sink)| sink.is_none());
+        if rounds.is_partial {
+            saved.retain(|(_, sink)| sink.is_some());
+        }
         let cut = Arc::new(Cut {
             mark,
             databases: keyspace.physical_with_keys(),
@@ -273,10 +285,9 @@ impl Locked<'_> {
             keys_saved: AtomicUsize::new(0),
             reopened: AtomicUsize::new(0),
         });
-        for shard in saved {
-            *self.saver_mut(shard) = Some(Box::new(Saver::new(cut.clone(), sink(shard))));
+        for (shard, sink) in saved {
+            *self.saver_mut(shard) = Some(Box::new(Saver::new(cut.clone(), sink)));
         }
-        rounds.used |= 1 << mark;
         rounds.running = Some(cut.clone());
         keyspace.snapshots().mark.store(mark, Ordering::Relaxed);
         Ok(Snapshot(cut))
@@ -291,7 +302,8 @@ impl Locked<'_> {
         let cut = rounds.running.take()?;
         let is_walked = cut.shards_left.load(Ordering::Relaxed) == 0;
         if is_walked {
-            rounds.used = 1 << cut.mark;
+            // Entries of the shards that were left out have older marks.
+            rounds.used = if rounds.is_partial { rounds.used } else { 1 << cut.mark };
         } else if rounds.is_sweep || rounds.used == ALL_MARKS {
             self.drop_sinks();
             (rounds.running, rounds.is_sweep) = (Some(cut), true);

@@ -688,6 +688,40 @@ fn cancelled_snapshots_leave_no_trace_and_used_up_marks_are_swept() {
     assert_eq!(sweeps, [6, 12, 18]);
 }
 
+/// Begins a snapshot of every other shard.
+fn begin_partly(keyspace: &Keyspace) -> SnapshotRun {
+    let mut wanted = picture(keyspace);
+    wanted.retain(|(_, name), _| keyspace.shard_of(Key::new(name).hash).is_multiple_of(2));
+    let (taken, is_full) = (Arc::<Mutex<Taken>>::default(), Arc::<AtomicBool>::default());
+    let mut sinks = BTreeSet::new();
+    let sink = |shard: usize| -> Option<Box<dyn Sink>> {
+        shard.is_multiple_of(2).then(|| -> Box<dyn Sink> {
+            sinks.insert(shard);
+            Box::new(Collecting { shard, taken: taken.clone(), is_full: is_full.clone() })
+        })
+    };
+    let snapshot = keyspace.begin_snapshot(&keyspace.gate().close(), sink).unwrap();
+    SnapshotRun { snapshot, taken, is_full, wanted, sinks }
+}
+
+#[test]
+fn snapshots_of_some_shards_and_of_all_may_follow_each_other() {
+    let mut history = History::new(3);
+    (0..rounds(300)).for_each(|_| history.change());
+    for round in 0..30 {
+        let run = if round % 10 == 9 { begin(&history.keyspace) } else { begin_partly(&history.keyspace) };
+        (0..20).for_each(|_| history.step());
+        (0..rounds(20)).for_each(|_| history.change());
+        if round % 4 == 3 {
+            _ = end(&history.keyspace);
+            walk_to_the_end(&history.keyspace);
+            _ = end(&history.keyspace);
+        } else {
+            run.check(&history.keyspace);
+        }
+    }
+}
+
 #[test]
 fn threads_that_write_and_walk_concurrently_save_the_cut() {
     const THREADS: usize = 2;
