@@ -30,6 +30,8 @@ pub enum ValueKind {
     },
     /// A number of bytes like [`ValueKind::Bytes`], or a percentage up to `100%`, which is stored as a negative number.
     BytesOrPercent,
+    /// A number of bytes like [`ValueKind::Bytes`], or -1 for no limit.
+    BytesOrUnlimited,
     /// An octal number up to `max`, for example a file mode.
     Octal {
         /// The maximum of accepted numbers.
@@ -94,6 +96,7 @@ impl ValueKind {
                 parse_bytes(arg).ok_or(NOT_BYTES.into()).and_then(|bytes| in_range(bytes, min, max))
             }
             ValueKind::BytesOrPercent => return parse_bytes_or_percent(arg).map(Value::Number),
+            ValueKind::BytesOrUnlimited => parse_bytes_or_unlimited(arg),
             ValueKind::Octal { max } => parse_octal(arg, max),
             ValueKind::Choice(words) => parse_choice(arg, words),
             ValueKind::KeyspaceEvents => special::parse_keyspace_events(arg).map(i128::from),
@@ -128,7 +131,10 @@ impl ValueKind {
         match (self, value) {
             (ValueKind::Save, Value::Text(text)) => special::save_lines(text),
             (ValueKind::OutputLimits, Value::Limits(limits)) => special::output_limit_lines(limits),
-            (ValueKind::Bytes { .. } | ValueKind::BytesOrPercent, Value::Number(bytes @ 0..)) => {
+            (
+                ValueKind::Bytes { .. } | ValueKind::BytesOrPercent | ValueKind::BytesOrUnlimited,
+                Value::Number(bytes @ 0..),
+            ) => {
                 vec![format!("{name} {}", with_unit(*bytes))]
             }
             (ValueKind::Text | ValueKind::Directory | ValueKind::KeyspaceEvents, value) => {
@@ -138,6 +144,13 @@ impl ValueKind {
             (ValueKind::Words(_), Value::Text(text)) if text.is_empty() => vec![format!("{name} \"\"")],
             (_, value) => vec![format!("{name} {}", self.show(value))],
         }
+    }
+}
+
+fn parse_bytes_or_unlimited(arg: &str) -> Result<i128, String> {
+    match arg.starts_with('-') {
+        true => parse_int(arg, -1, i64::MAX).map(i128::from),
+        false => parse_bytes(arg).ok_or(NOT_BYTES.into()).and_then(|bytes| in_range(bytes, 0, i64::MAX as u64)),
     }
 }
 

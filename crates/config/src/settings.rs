@@ -697,6 +697,9 @@ settings! {
     cluster_cross_slot: Choice<CrossSlot> = Directive::choice("cluster-cross-slot", CROSS_SLOTS, "no");
     /// Length of the log of moves of slots. Moves that are under way are always in the log.
     cluster_slot_migration_log_max_len: Int = Directive::natural("cluster-slot-migration-log-max-len", "1000");
+    /// Bytes of changes that the target of moving slots may lack when writes are held; -1 for any number.
+    slot_migration_max_failover_repl_bytes: Int = Directive::new("slot-migration-max-failover-repl-bytes",
+        ValueKind::BytesOrUnlimited, "0");
     /// The treatment of commands whose keys are at other nodes.
     cluster_forward: Choice<ClusterForward> = Directive::choice("cluster-forward", CLUSTER_FORWARDS, "no");
     /// User for forwarded commands at other nodes; empty for `masteruser`.

@@ -106,14 +106,13 @@ const REPLICATION: InertDirectives = InertDirectives {
 };
 
 const CLUSTER: InertDirectives = InertDirectives {
-    why: "Slots move key by key, and nodes are pinged once a second.",
+    why: "Nodes are pinged once a second. Slots move as in Valkey, not as in Redis 8.4.",
     awaits: true,
     directives: &[
         Directive::int("cluster-ping-interval", 1, INT_MAX, "1000").hidden(),
         Directive::int("cluster-compatibility-sample-ratio", 0, 100, "0"),
         Directive::bytes("cluster-slot-migration-handoff-max-lag-bytes", 0, "1mb"),
         Directive::count("cluster-slot-migration-write-pause-timeout", "10000"),
-        Directive::bytes("slot-migration-max-failover-repl-bytes", 0, "0"),
     ],
 };
 

@@ -138,6 +138,14 @@ pub trait Host: ConfigHost + Send + Sync {
         Err((migration, "keys can't be migrated here".into()))
     }
 
+    /// Begins to carry out the exports of `Engine::slots.jobs`, in a thread that ends after the last.
+    ///
+    /// # Errors
+    /// The reason why it can't begin.
+    fn export_slots(&self) -> Result<(), String> {
+        Err("slots can't be moved here".into())
+    }
+
     /// Passes a command to the cluster's bus.
     ///
     /// # Errors

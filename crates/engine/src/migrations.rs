@@ -5,13 +5,16 @@
 //! not. Until the other server has replied, commands that would change the keys wait, but readers don't. Then the
 //! connection's thread deletes the keys that have arrived. A key that has changed nevertheless, for example by a script
 //! with undeclared keys, is not deleted but sent again: each key is watched like with WATCH.
+//!
+//! The same block holds the keys of whole slots while another node takes them over ([`Migrations::hold_slots`]).
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use store::hash::KeyHash;
+use cluster::{Slot, SlotSet};
+use store::hash::{self, KeyHash};
 
 use crate::listening::watch::{DbKey, Mark};
 use crate::slow_path::{EngineFlags, MIGRATES};
@@ -113,10 +116,24 @@ impl Migration {
     }
 }
 
+/// Keys that do not change now.
+#[derive(Default)]
+struct Held {
+    /// Number of migrations of each key.
+    keys: HashMap<DbKey, usize>,
+    /// Slots that another node is taking over.
+    slots: SlotSet,
+}
+
+impl Held {
+    fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.slots.is_empty()
+    }
+}
+
 /// The state that all migrations share.
 pub struct Migrations {
-    /// Number of migrations of each key.
-    held: Mutex<HashMap<DbKey, usize>>,
+    held: Mutex<Held>,
     bytes: AtomicUsize,
     ids: AtomicU64,
     /// Ended migrations, by the thread that continues them.
@@ -166,28 +183,43 @@ impl Migrations {
     /// Blocks commands that would change a key. The caller holds its shard.
     pub(crate) fn hold(&self, key: DbKey) {
         let mut held = lock(&self.held);
-        *held.entry(key).or_insert(0) += 1;
+        *held.keys.entry(key).or_insert(0) += 1;
         self.slow_path.set(MIGRATES, true);
     }
 
     /// Ends this migration's block of a key.
     pub(crate) fn let_go(&self, key: &DbKey) {
         let mut held = lock(&self.held);
-        if let Some(count) = held.get_mut(key) {
+        if let Some(count) = held.keys.get_mut(key) {
             *count -= 1;
             if *count == 0 {
-                held.remove(key);
+                held.keys.remove(key);
             }
         }
-        if held.is_empty() {
-            self.slow_path.set(MIGRATES, false);
-        }
+        self.slow_path.set(MIGRATES, !held.is_empty());
     }
 
-    /// Returns true if a key is in transit.
+    /// Blocks commands that would change a key of these slots. The caller is alone behind the gate.
+    pub(crate) fn hold_slots(&self, slots: &SlotSet) {
+        let mut held = lock(&self.held);
+        held.slots.add(slots);
+        self.slow_path.set(MIGRATES, !held.is_empty());
+    }
+
+    /// Ends the block of these slots.
+    pub(crate) fn let_slots_go(&self, slots: &SlotSet) {
+        let mut held = lock(&self.held);
+        held.slots.subtract(slots);
+        self.slow_path.set(MIGRATES, !held.is_empty());
+    }
+
+    /// Returns true if a key is in transit, or in a slot that another node is taking over.
     #[must_use]
     pub(crate) fn holds(&self, database: usize, key: &[u8]) -> bool {
-        lock(&self.held).contains_key(&(database, key.into()))
+        let held = lock(&self.held);
+        let is_in_slots = || held.slots.contains(Slot::of_hash(hash::slot_of(key)));
+        !held.keys.is_empty() && held.keys.contains_key(&(database, key.into()))
+            || !held.slots.is_empty() && is_in_slots()
     }
 
     /// Leaves a migration that has ended, successfully or not, for the thread that continues it. The caller notifies
@@ -220,6 +252,20 @@ mod tests {
         assert!(migrations.holds(3, b"k") && slow_path.has(MIGRATES));
         migrations.let_go(&key);
         assert!(!migrations.holds(3, b"k") && !slow_path.has(MIGRATES));
+    }
+
+    #[test]
+    fn the_keys_of_held_slots_are_held_in_all_databases() {
+        let slow_path = Arc::<EngineFlags>::default();
+        let migrations = Migrations::new(1, slow_path.clone());
+        let slots: SlotSet = std::iter::once(Slot::of_hash(hash::slot_of(b"{a}"))).collect();
+        migrations.hold((0, b"k"[..].into()));
+        migrations.hold_slots(&slots);
+        assert!(migrations.holds(0, b"{a}1") && migrations.holds(3, b"a") && !migrations.holds(0, b"b"));
+        migrations.let_go(&(0, b"k"[..].into()));
+        assert!(slow_path.has(MIGRATES));
+        migrations.let_slots_go(&slots);
+        assert!(!migrations.holds(0, b"{a}1") && !slow_path.has(MIGRATES));
     }
 
     #[test]

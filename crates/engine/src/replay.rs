@@ -5,6 +5,7 @@
 //! have commands that do; the caller decides about each ([`Replay::commands_or`]).
 
 mod beside;
+mod exporting;
 mod failures;
 mod importing;
 mod lanes;
@@ -15,6 +16,7 @@ mod stream;
 mod tests;
 
 pub use self::beside::DataBeside;
+pub use self::exporting::{SlotFeed, TargetMessage, TargetMessages};
 pub use self::failures::FailedCommand;
 pub use self::importing::{ImportSplitter, ImportStep, SourceMessage};
 pub use self::stream::runs_by_itself;

@@ -10,6 +10,7 @@ mod key_reader;
 mod loading;
 pub mod reading;
 mod sink;
+mod slots;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -24,6 +25,7 @@ pub use self::figures::{Outcome, SnapshotFigures};
 pub use self::loading::LoadProgress;
 pub(crate) use self::sink::ShardSink;
 pub use self::sink::{AccessKind, SinkOptions};
+pub use self::slots::{BegunSlots, CannotBegin, SlotsHandover, WantedSlots};
 
 /// The name of a snapshot's auxiliary field with a pipeline token. Other servers ignore it.
 pub(crate) const TOKEN_FIELD: &[u8] = b"penstock-pipeline";
@@ -48,6 +50,8 @@ pub enum Purpose {
     Base,
     /// Replicas, which receive the stream after it.
     Replicas,
+    /// Another node, which takes over slots and receives the later changes of their keys: a snapshot of these slots, as commands.
+    Slots,
 }
 
 /// The form of a snapshot.
@@ -227,6 +231,8 @@ pub struct Snapshots {
     state: Mutex<Making>,
     /// The progress of loading data.
     pub loading: LoadProgress,
+    /// The slots of the next snapshot for another node.
+    wanted_slots: Mutex<Option<WantedSlots>>,
     /// Notified at the end of a snapshot.
     ended: Condvar,
     /// The number of the present walk; 0 if there is none.
@@ -382,6 +388,23 @@ impl Snapshots {
             state.wanted.push(purpose);
         }
         self.is_wanted.store(true, Ordering::Release);
+    }
+
+    /// Requests a snapshot of slots, instead of the request before.
+    pub fn want_slots(&self, wanted: WantedSlots) {
+        *self.wanted_slots.lock().unwrap_or_else(PoisonError::into_inner) = Some(wanted);
+        self.want(Purpose::Slots);
+    }
+
+    /// Withdraws the request for a snapshot of slots.
+    pub fn forget_slots(&self) {
+        drop(self.take_slots());
+        self.forget_wanted(Purpose::Slots);
+    }
+
+    /// Takes the request for a snapshot of slots.
+    pub(crate) fn take_slots(&self) -> Option<WantedSlots> {
+        self.wanted_slots.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Returns the purpose of the next snapshot.

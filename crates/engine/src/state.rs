@@ -3,6 +3,7 @@
 mod ending;
 mod failing_over;
 mod following;
+mod holding;
 mod replacing;
 
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! A lane: a queue of one worker thread's units for the readers, in the order in which the thread committed them.
 //!
-//! One thread writes and up to two read, each at its own pace, without a lock per unit. A lane is a chain of segments.
+//! One thread writes and up to three read, each at its own pace, without a lock per unit. A lane is a chain of segments.
 //! A unit never spans segments, and becomes visible to the readers by one store of the segment's length:
 //!
 //! ```text
@@ -31,7 +31,7 @@ const COPIED_WORDS: usize = 2 * 1024;
 /// sleeps. New segments cost page faults.
 const SPARES_MAX: usize = 16;
 /// Maximum number of readers: one per [`Audience`].
-const READERS: usize = 2;
+const READERS: usize = 3;
 /// The bit of [`Segment::ready`] that marks a segment as complete, with a next segment.
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
@@ -56,6 +56,8 @@ pub enum Audience {
     File = 0,
     /// Replicas.
     Replicas = 1,
+    /// The node that takes over slots of this one.
+    Slots = 2,
 }
 
 /// Progress of a reader.

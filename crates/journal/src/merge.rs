@@ -35,6 +35,12 @@ impl Merge {
         Merge { lanes, next: last + 1, at: 0 }
     }
 
+    /// Returns the position of the last unit that was taken, or of the last one before the reading began.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        self.next - 1
+    }
+
     /// Returns true if the next unit has arrived.
     pub fn has_unit(&mut self) -> bool {
         let next = self.next;

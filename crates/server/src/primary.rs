@@ -5,7 +5,7 @@
 //! receives their acknowledgements. `engine::replication::serving` decides which bytes are sent. One thread serves all replicas: each costs
 //! one system call for all the bytes since the last one.
 
-mod backlog_file;
+pub mod backlog_file;
 mod handoff;
 mod peer;
 pub mod spool;
@@ -253,7 +253,7 @@ impl Primary {
         let limit = settings.client_output_buffer_limit.get(ClientClass::Replica);
         let memory_max = settings.repl_backlog_size.get().max(limit.soft_bytes).max(MEMORY_MIN);
         let stream = &self.engine.replication.stream;
-        let spilled = stream.spill(memory_max, || BacklogFile::make(&settings.in_dir("")));
+        let spilled = stream.spill(memory_max, || BacklogFile::make(&settings.in_dir(""), "backlog"));
         let bytes = stream.with_backlog(|backlog| backlog.bytes()).unwrap_or(0);
         let disk_max = settings.reply_spill_limit.get();
         let is_too_much = bytes.saturating_sub(memory_max) > disk_max;

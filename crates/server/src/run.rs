@@ -318,6 +318,10 @@ impl Host for ServerHost {
         }
     }
 
+    fn export_slots(&self) -> Result<(), String> {
+        slot_moves::start_exports(self.engine()?)
+    }
+
     fn cluster(&self, request: BusRequest) -> Result<(), String> {
         self.bus.leave(BusMail::Command(request));
         Ok(())

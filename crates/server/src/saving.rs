@@ -80,6 +80,7 @@ pub fn start(
             handoff.begin_snapshot(spool.clone());
             (directory, format!("temp-replicas-{process}.rdb"), Destination::Replicas(spool))
         }
+        Purpose::Slots => return Err("the snapshot of slots has no file".into()),
     };
     let encoding = match form {
         SnapshotForm::Rdb | SnapshotForm::ValkeyRdb => Encoding::Rdb(settings.rdbchecksum.get().then(Crc64::new)),
@@ -90,7 +91,7 @@ pub fn start(
         Purpose::File => settings.rdb_save_incremental_fsync.get(),
         Purpose::Base => settings.aof_rewrite_incremental_fsync.get(),
         // A file that ends with the process needs no sync.
-        Purpose::Replicas => false,
+        Purpose::Replicas | Purpose::Slots => false,
     };
     let write = move || saving.run(directory, temporary, syncs_early);
     let thread = threads::spawn(&threads::SNAPSHOT, write);

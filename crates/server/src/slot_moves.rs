@@ -1,10 +1,13 @@
-//! Moves of whole slots between nodes: a thread for each import, and the end of imports that this node only followed.
+//! Moves of whole slots between nodes: a thread for each import, one for all exports, and the end of imports that this node only
+//! followed.
 //!
 //! See `engine::slots::jobs` for the jobs, and docs/cluster.md for the order of the messages.
 
 mod ending;
+mod export;
 mod import;
 mod records;
 
 pub use self::ending::{end_followed, end_followed_later, forget_followed};
+pub use self::export::start as start_exports;
 pub use self::import::{give_up as give_up_import, start as start_import};

@@ -191,6 +191,16 @@ pub const MIGRATION: Thread = Thread {
     ends: "after ten idle seconds",
 };
 
+/// The thread `slot-export`.
+pub const SLOT_EXPORT: Thread = Thread {
+    name: "slot-export",
+    shown: "`slot-export`",
+    started_by: "`slot_moves`, at the first export of slots",
+    owns: "the connection to the slots' target; a reader of the journal",
+    waits_for: "the connection; units of the journal",
+    ends: "with the last export",
+};
+
 /// The thread `slot-import`.
 pub const SLOT_IMPORT: Thread = Thread {
     name: "slot-import",
@@ -250,6 +260,7 @@ pub const ALL: &[Thread] = &[
     SPILL,
     HANDSHAKES,
     MIGRATION,
+    SLOT_EXPORT,
     SLOT_IMPORT,
     HTTP,
     HEAP,

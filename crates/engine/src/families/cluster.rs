@@ -5,6 +5,7 @@
 //! Source of the semantics: Redis's command pages of the group "cluster", and the replies of a running server.
 
 mod bus;
+mod exporting;
 mod help;
 mod migrating;
 mod scan;
@@ -110,7 +111,7 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "cancelslotmigrations",
         2,
         CHANGE,
-        migrating::cancelslotmigrations,
+        exporting::cancelslotmigrations,
         "9.0.0",
         "Cancels all moves of slots away from the node.",
         "",
@@ -216,10 +217,10 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "migrateslots",
         -4,
         CHANGE,
-        migrating::migrateslots,
+        exporting::migrateslots,
         "9.0.0",
-        "Refuses a move of whole slots from the node.",
-        "<SLOTSRANGE start-slot:integer end-slot:integer> <NODE node-id:string>",
+        "Moves whole slots to other nodes.",
+        "SLOTSRANGE start-slot:integer end-slot:integer [start-slot:integer end-slot:integer ...] NODE node-id:string",
     )
     .facts(fact::REFUSES_SHORT),
     subcommand("myid", 2, LOOK_ALWAYS, bus::myid, "3.0.0", "Answers the node's name.", ""),

@@ -5,6 +5,7 @@
 //! and the shutdown do the whole work at once.
 
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use commands::error::Error;
@@ -19,9 +20,11 @@ use crate::inbox::Inbox;
 use crate::machine::version::{PENSTOCK_VERSION, REDIS_VERSION};
 use crate::pause::PausePurpose;
 use crate::services::slow;
+use crate::slots::Slot;
 use crate::snapshots::{
-    AccessKind, CommandSink, HISTORY_FIELD, OFFSET_FIELD, Outlet, Purpose, Running, SCRIPT_FIELD, SLOT_STATES_FIELD,
-    STREAM_DATABASE_FIELD, ShardSink, SinkOptions, SnapshotForm, TOKEN_FIELD, WalkProgress,
+    AccessKind, BegunSlots, CommandSink, HISTORY_FIELD, OFFSET_FIELD, Outlet, Piece, Purpose, Running, SCRIPT_FIELD,
+    SLOT_STATES_FIELD, STREAM_DATABASE_FIELD, ShardSink, SinkOptions, SnapshotForm, TOKEN_FIELD, WalkProgress,
+    WantedSlots,
 };
 use crate::state::Engine;
 use crate::worker::Worker;
@@ -57,7 +60,7 @@ pub(crate) fn begin(
         Some(Purpose::Base) => {
             return Err(Error::new("ERR Background append only file rewriting already in progress"));
         }
-        Some(Purpose::Replicas) => return Err(Error::new(ANOTHER_RUNS)),
+        Some(Purpose::Replicas | Purpose::Slots) => return Err(Error::new(ANOTHER_RUNS)),
         None => {}
     }
     // The previous snapshot must end first, because both use the same file name. A base replaces the files that were
@@ -72,25 +75,45 @@ pub(crate) fn begin(
     }
     if purpose == Purpose::Replicas {
         // The new replica would get later changes of staged keys that its snapshot lacks.
-        engine.slots.jobs.fail_all("Full synchronization of a replica");
+        engine.slots.jobs.fail_imports("Full synchronization of a replica");
         engine.replication.begin_stream(&engine.journal);
         engine.replication.stream.note_cut();
+    }
+    let wanted_slots = if purpose == Purpose::Slots { engine.snapshots.take_slots() } else { None };
+    if purpose == Purpose::Slots && wanted_slots.is_none() {
+        // The request was withdrawn.
+        return Ok(());
     }
     let (outlet, pieces) = Outlet::new();
     let form = form(engine, purpose);
     let options = options(engine, clock, form);
-    let sink = |shard| has_shard(engine, purpose, shard).then(|| sink(form, &outlet, options));
+    let is_wanted = |shard| match &wanted_slots {
+        None => has_shard(engine, purpose, shard),
+        Some(wanted) => Slot::new(shard as u64).is_some_and(|slot| wanted.slots().contains(slot)),
+    };
+    let sink = |shard| is_wanted(shard).then(|| sink(form, &outlet, options));
     // Only a cancelled snapshot that is still in the walk prevents a new one.
     let Ok(snapshot) = locked.begin_snapshot(sink) else {
-        engine.snapshots.want(purpose);
+        match wanted_slots {
+            None => engine.snapshots.want(purpose),
+            Some(wanted) => engine.snapshots.want_slots(wanted),
+        }
         return Ok(());
     };
     let sizes = sizes(engine, locked, clock);
-    outlet.send(match form {
-        SnapshotForm::Rdb | SnapshotForm::ValkeyRdb => rdb_prologue(engine, clock, purpose, &sizes, options.options),
-        SnapshotForm::Commands => command_prologue(engine, clock),
-    });
-    if let Err(why) = engine.host.save(purpose, form, outlet.clone(), pieces) {
+    let begun = match wanted_slots {
+        Some(wanted) => begin_slots(engine, &wanted, outlet.clone(), pieces),
+        None => {
+            outlet.send(match form {
+                SnapshotForm::Commands => command_prologue(engine, clock),
+                SnapshotForm::Rdb | SnapshotForm::ValkeyRdb => {
+                    rdb_prologue(engine, clock, purpose, &sizes, options.options)
+                }
+            });
+            engine.host.save(purpose, form, outlet.clone(), pieces)
+        }
+    };
+    if let Err(why) = begun {
         let _ = locked.end_snapshot();
         return Err(Error::new(format!("ERR {why}")));
     }
@@ -118,6 +141,20 @@ pub(crate) fn begin(
     Ok(())
 }
 
+/// Hands a snapshot of slots, and the later changes, to the thread that has requested them. All shards are held.
+fn begin_slots(
+    engine: &Engine,
+    wanted: &WantedSlots,
+    outlet: Arc<Outlet>,
+    pieces: Receiver<Piece>,
+) -> Result<(), String> {
+    let changes = engine.journal.read_alone(Audience::Slots).ok_or("other slots are moving away")?;
+    wanted.hand_over(BegunSlots { outlet, pieces, changes }).map_err(|begun| {
+        engine.journal.end_alone(begun.changes);
+        "the move of slots has ended".to_owned()
+    })
+}
+
 /// Returns the sink of a shard.
 fn sink(form: SnapshotForm, outlet: &Arc<Outlet>, options: SinkOptions) -> Box<dyn Sink> {
     match form {
@@ -137,6 +174,7 @@ fn form(engine: &Engine, purpose: Purpose) -> SnapshotForm {
         Purpose::Base if !engine.settings.aof_use_rdb_preamble.get() => SnapshotForm::Commands,
         Purpose::Base | Purpose::File => SnapshotForm::Rdb,
         Purpose::Replicas => engine.replication.replicas.wanted_form(),
+        Purpose::Slots => SnapshotForm::Commands,
     }
 }
 
@@ -204,7 +242,7 @@ fn rdb_prologue(engine: &Engine, clock: &Clock, purpose: Purpose, sizes: &[Datab
     }
     let tokens = match purpose {
         Purpose::File => engine.pipelines.states(clock.now_ms),
-        Purpose::Base | Purpose::Replicas => engine.pipelines.states_before_units(clock.now_ms),
+        Purpose::Base | Purpose::Replicas | Purpose::Slots => engine.pipelines.states_before_units(clock.now_ms),
     };
     for state in &tokens {
         state.records().iter().for_each(|record| writer.aux(&mut out, TOKEN_FIELD, record));

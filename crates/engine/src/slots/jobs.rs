@@ -1,15 +1,16 @@
-//! Moves of whole slots to this node: the jobs under way, and the log of ended ones.
+//! Moves of whole slots to and from this node: the jobs under way, and the log of ended ones.
 //!
-//! The source, a Valkey 9, sends a snapshot of the slots and all later changes. This node, the target, stores them in staged slots and
-//! claims the slots at the end. A thread of the server drives each job. Other threads only ask for its failure
-//! ([`SlotJob::ask_for_failure`]). A replica of a target, and a primary that loads its append-only file, follow jobs without a thread:
-//! they learn the beginning and the end from the stream or the file.
+//! The source sends a snapshot of the slots and all later changes. The target stores them in staged slots and claims the slots at the
+//! end. A thread of the server drives each import, and one thread drives all exports, one after another. Other threads only ask for
+//! the failure of a job ([`SlotJob::ask_for_failure`]). A replica of a target, and a primary that loads its append-only file, follow
+//! imports without a thread: they learn the beginning and the end from the stream or the file. A replica of a source knows nothing of
+//! exports.
 //!
 //! Source of the semantics: the replies of a running Valkey 9.1.
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,9 +22,45 @@ use crate::slow_path::{EngineFlags, MOVES_SLOTS};
 /// The length of the names of jobs and nodes.
 pub const NAME_BYTES: usize = 40;
 
-/// The state of a job.
+/// The direction of a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// This node is the target.
+    Import,
+    /// This node is the source.
+    Export,
+}
+
+impl Operation {
+    /// Returns the name in GETSLOTMIGRATIONS.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::Import => "IMPORT",
+            Operation::Export => "EXPORT",
+        }
+    }
+}
+
+/// The state of a job. The names of states that both directions have are the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobState {
+    /// Export: earlier exports are under way, or the connection to the target is being opened.
+    Connecting,
+    /// Export: the target checks the password.
+    ReadingAuthResponse,
+    /// Export: the target decides on the request.
+    ReadingEstablishResponse,
+    /// Export: another snapshot is being made.
+    WaitingToSnapshot,
+    /// Export: the snapshot is being made and sent.
+    Snapshotting,
+    /// Export: changes are sent.
+    Replicating,
+    /// Export: the target waits for the end of the changes, and too many of them have not been sent.
+    WaitingToPause,
+    /// Export: writes to the slots are held, and the target applies the last changes.
+    FailoverPaused,
     /// The source has not sent its first sign of life.
     WaitingForAck,
     /// The source sends the snapshot.
@@ -40,6 +77,8 @@ pub enum JobState {
     OccurringOnPrimary,
     /// The job has failed.
     Failed,
+    /// Export: an operator has cancelled the job.
+    Cancelled,
     /// The target has the slots.
     Success,
 }
@@ -49,6 +88,14 @@ impl JobState {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            JobState::Connecting => "connecting",
+            JobState::ReadingAuthResponse => "reading-auth-response",
+            JobState::ReadingEstablishResponse => "reading-establish-response",
+            JobState::WaitingToSnapshot => "waiting-to-snapshot",
+            JobState::Snapshotting => "snapshotting",
+            JobState::Replicating => "replicating",
+            JobState::WaitingToPause => "waiting-to-pause",
+            JobState::FailoverPaused => "failover-paused",
             JobState::WaitingForAck => "waiting-for-ack",
             JobState::ReceivingSnapshot => "receiving-snapshot",
             JobState::WaitingForPaused => "waiting-for-paused",
@@ -57,6 +104,7 @@ impl JobState {
             JobState::CleaningUp => "cleaning-up",
             JobState::OccurringOnPrimary => "occurring-on-primary",
             JobState::Failed => "failed",
+            JobState::Cancelled => "cancelled",
             JobState::Success => "success",
         }
     }
@@ -64,7 +112,7 @@ impl JobState {
     /// Returns true if the job has ended, and nothing of it is left to do.
     #[must_use]
     pub fn has_ended(self) -> bool {
-        matches!(self, JobState::Failed | JobState::Success)
+        matches!(self, JobState::Failed | JobState::Cancelled | JobState::Success)
     }
 }
 
@@ -110,8 +158,12 @@ pub struct JobProgress {
     pub updated_s: u64,
     /// The time of the last sign of life of the other node, in seconds of Unix time.
     pub acked_s: u64,
+    /// Export: bytes of changes that have not been sent.
+    pub remaining_bytes: u64,
     /// The reason of a failure that another thread has asked for.
     asked_failure: Option<String>,
+    /// True if an operator has asked for the end.
+    is_cancelled: bool,
     /// True if the stream of a new primary, or its snapshot, has ended the job before its thread noticed the new role.
     is_ended_by_primary: bool,
 }
@@ -121,6 +173,8 @@ pub struct JobProgress {
 pub struct SlotJob {
     /// The name: 40 hexadecimal digits.
     pub name: String,
+    /// The direction.
+    pub operation: Operation,
     /// The slots in the operator's order.
     pub ranges: SlotRanges,
     /// The slots.
@@ -146,6 +200,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct NewJob {
     /// See [`SlotJob::name`].
     pub name: String,
+    /// See [`SlotJob::operation`].
+    pub operation: Operation,
     /// See [`SlotJob::ranges`].
     pub ranges: SlotRanges,
     /// See [`SlotJob::nodes`].
@@ -162,18 +218,25 @@ impl SlotJob {
     /// Returns a job at its beginning.
     #[must_use]
     pub fn new(new: NewJob) -> SlotJob {
-        let state = if new.nodes.is_some() { JobState::WaitingForAck } else { JobState::OccurringOnPrimary };
+        let state = match new.operation {
+            Operation::Export => JobState::Connecting,
+            Operation::Import if new.nodes.is_some() => JobState::WaitingForAck,
+            Operation::Import => JobState::OccurringOnPrimary,
+        };
         let progress = JobProgress {
             state,
             message: String::new(),
             updated_s: new.now_s,
             acked_s: new.now_s,
+            remaining_bytes: 0,
             asked_failure: None,
+            is_cancelled: false,
             is_ended_by_primary: false,
         };
         SlotJob {
             slots: new.ranges.set(),
             name: new.name,
+            operation: new.operation,
             ranges: new.ranges,
             nodes: new.nodes,
             source: new.source,
@@ -212,6 +275,43 @@ impl SlotJob {
         if !progress.state.has_ended() && progress.asked_failure.is_none() {
             progress.asked_failure = Some(message.to_owned());
         }
+    }
+
+    /// Asks for the end of an export, in the name of an operator. Returns false if the export has ended, or if its target may have
+    /// the slots already.
+    pub fn cancel(&self) -> bool {
+        let mut progress = lock(&self.progress);
+        let may_end = !progress.state.has_ended() && progress.state != JobState::FailoverGranted;
+        if may_end && progress.asked_failure.is_none() {
+            (progress.asked_failure, progress.is_cancelled) = (Some(String::new()), true);
+        }
+        may_end
+    }
+
+    /// Grants the slots of an export to the target.
+    ///
+    /// # Errors
+    /// The reason of a failure that another thread has asked for.
+    pub fn grant(&self, now_s: u64) -> Result<(), String> {
+        let mut progress = lock(&self.progress);
+        match &progress.asked_failure {
+            Some(why) => Err(why.clone()),
+            None => {
+                (progress.state, progress.updated_s) = (JobState::FailoverGranted, now_s);
+                Ok(())
+            }
+        }
+    }
+
+    /// Sets the number of bytes of changes that have not been sent.
+    pub fn note_remaining(&self, bytes: u64) {
+        lock(&self.progress).remaining_bytes = bytes;
+    }
+
+    /// Returns the state of a job that ends without success.
+    #[must_use]
+    pub fn failed_state(&self) -> JobState {
+        if lock(&self.progress).is_cancelled { JobState::Cancelled } else { JobState::Failed }
     }
 
     /// Returns the reason of a failure that another thread has asked for.
@@ -278,6 +378,10 @@ pub struct SlotJobs {
     tasks: Box<[Mutex<VecDeque<ImportTask>>]>,
     /// The greatest number of jobs in the log.
     log_max: AtomicUsize,
+    /// True while a thread drives exports. Changed under the lock of the jobs.
+    is_exporting: AtomicBool,
+    /// DEBUG: exports do not hold writes.
+    pub prevents_pause: AtomicBool,
     slow_path: Arc<EngineFlags>,
 }
 
@@ -286,7 +390,14 @@ impl SlotJobs {
     #[must_use]
     pub(crate) fn new(workers: usize, slow_path: Arc<EngineFlags>) -> SlotJobs {
         let tasks = (0..workers).map(|_| Mutex::default()).collect();
-        SlotJobs { jobs: Mutex::default(), tasks, log_max: AtomicUsize::new(0), slow_path }
+        SlotJobs {
+            jobs: Mutex::default(),
+            tasks,
+            log_max: AtomicUsize::new(0),
+            is_exporting: AtomicBool::new(false),
+            prevents_pause: AtomicBool::new(false),
+            slow_path,
+        }
     }
 
     /// Sets the greatest length of the log. Jobs under way are never removed from it.
@@ -322,6 +433,33 @@ impl SlotJobs {
         Ok(())
     }
 
+    /// Adds exports if `check` admits them. No other job begins or ends meanwhile. Returns true if the caller must have a thread drive
+    /// the exports: see [`SlotJobs::next_export`].
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn begin_exports<E>(
+        &self,
+        exports: Vec<Arc<SlotJob>>,
+        check: impl FnOnce(&VecDeque<Arc<SlotJob>>) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        let mut jobs = lock(&self.jobs);
+        check(&jobs)?;
+        exports.into_iter().for_each(|job| jobs.push_front(job));
+        self.settle(&mut jobs);
+        Ok(!self.is_exporting.swap(true, Ordering::Relaxed))
+    }
+
+    /// Returns the oldest export that has not ended. If there is none, the calling thread drives no exports any more.
+    #[must_use]
+    pub fn next_export(&self) -> Option<Arc<SlotJob>> {
+        let jobs = lock(&self.jobs);
+        let is_next = |job: &&Arc<SlotJob>| job.operation == Operation::Export && !job.state().has_ended();
+        let next = jobs.iter().rev().find(is_next).cloned();
+        self.is_exporting.store(next.is_some(), Ordering::Relaxed);
+        next
+    }
+
     /// Calls `look` with all jobs, from the newest to the oldest. No job begins or ends meanwhile.
     pub fn with_all<T>(&self, look: impl FnOnce(&VecDeque<Arc<SlotJob>>) -> T) -> T {
         look(&lock(&self.jobs))
@@ -333,6 +471,14 @@ impl SlotJobs {
         self.with_all(|jobs| jobs.iter().filter(|job| !job.state().has_ended()).cloned().collect())
     }
 
+    /// Returns the jobs of a direction that have not ended.
+    #[must_use]
+    pub fn under_way_as(&self, operation: Operation) -> Vec<Arc<SlotJob>> {
+        let mut jobs = self.under_way();
+        jobs.retain(|job| job.operation == operation);
+        jobs
+    }
+
     /// Returns the job of a name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<Arc<SlotJob>> {
@@ -342,7 +488,7 @@ impl SlotJobs {
     /// Returns true if a job that has not ended imports one of these slots.
     #[must_use]
     pub fn import_any(&self, slots: &SlotSet) -> bool {
-        self.under_way().iter().any(|job| job.slots.intersects(slots))
+        self.under_way_as(Operation::Import).iter().any(|job| job.slots.intersects(slots))
     }
 
     /// Returns the job that this node only follows and that its primary ends. A job whose thread has not noticed the new role yet only
@@ -358,7 +504,7 @@ impl SlotJobs {
     #[must_use]
     pub fn replaced_by_primary(&self) -> Vec<Arc<SlotJob>> {
         let under_way = |jobs: &VecDeque<Arc<SlotJob>>| {
-            let found = jobs.iter().filter(|job| !job.state().has_ended());
+            let found = jobs.iter().filter(|job| job.operation == Operation::Import && !job.state().has_ended());
             found.inspect(|job| job.note_primary()).cloned().collect::<Vec<_>>()
         };
         let mut jobs = self.with_all(under_way);
@@ -369,8 +515,8 @@ impl SlotJobs {
     /// Removes the slots that jobs under way import from a set, and calls `rest` with the others. No job begins or ends meanwhile.
     pub fn without_imported<T>(&self, mut slots: SlotSet, rest: impl FnOnce(SlotSet) -> T) -> T {
         self.with_all(|jobs| {
-            let under_way = jobs.iter().filter(|job| !job.state().has_ended());
-            under_way.for_each(|job| slots.subtract(&job.slots));
+            let imports = jobs.iter().filter(|job| job.operation == Operation::Import && !job.state().has_ended());
+            imports.for_each(|job| slots.subtract(&job.slots));
             rest(slots)
         })
     }
@@ -393,6 +539,12 @@ impl SlotJobs {
     pub fn fail_all(&self, message: &str) {
         let driven = |job: &&Arc<SlotJob>| job.nodes.is_some();
         self.under_way().iter().filter(driven).for_each(|job| job.ask_for_failure(message));
+    }
+
+    /// Asks the threads of all imports for a failure.
+    pub fn fail_imports(&self, message: &str) {
+        let driven = |job: &&Arc<SlotJob>| job.nodes.is_some();
+        self.under_way_as(Operation::Import).iter().filter(driven).for_each(|job| job.ask_for_failure(message));
     }
 
     /// Leaves work for a worker. The caller sends it `Message::SlotImports`.
@@ -426,7 +578,15 @@ mod tests {
     fn job(name: &str, first: u64) -> Arc<SlotJob> {
         let nodes = Some(JobNodes { target: "t".into(), source: "s".into() });
         let (name, ranges) = (name.to_owned(), ranges(&[(first, first + 1)]));
-        Arc::new(SlotJob::new(NewJob { name, ranges, nodes, source: None, worker: 0, now_s: 5 }))
+        let operation = Operation::Import;
+        Arc::new(SlotJob::new(NewJob { name, operation, ranges, nodes, source: None, worker: 0, now_s: 5 }))
+    }
+
+    fn export(name: &str, first: u64) -> Arc<SlotJob> {
+        let nodes = Some(JobNodes { target: "t".into(), source: "s".into() });
+        let (name, ranges) = (name.to_owned(), ranges(&[(first, first + 1)]));
+        let operation = Operation::Export;
+        Arc::new(SlotJob::new(NewJob { name, operation, ranges, nodes, source: None, worker: 0, now_s: 5 }))
     }
 
     #[test]
@@ -461,6 +621,31 @@ mod tests {
         job.ask_for_failure("first");
         job.ask_for_failure("late");
         assert_eq!((job.asked_failure().as_deref(), job.goes_on()), (Some("first"), false));
+    }
+
+    #[test]
+    fn one_thread_drives_exports_from_the_oldest_to_the_newest() {
+        let jobs = SlotJobs::new(1, Arc::default());
+        let admit = |_: &VecDeque<Arc<SlotJob>>| Ok::<(), ()>(());
+        let all = [export("a", 0), export("b", 2), export("c", 4)];
+        assert_eq!(jobs.begin_exports(all[..2].to_vec(), admit), Ok(true));
+        assert_eq!(jobs.begin_exports(all[2..].to_vec(), admit), Ok(false));
+        for job in &all {
+            assert_eq!(jobs.next_export().map(|next| next.name.clone()), Some(job.name.clone()));
+            jobs.end(job, JobState::Success, "", 6);
+        }
+        assert!(jobs.next_export().is_none());
+        assert_eq!(jobs.begin_exports(vec![export("d", 0)], admit), Ok(true));
+        assert_eq!(jobs.without_imported(ranges(&[(0, 1)]).set(), |rest| rest.to_string()), "0-1");
+    }
+
+    #[test]
+    fn an_export_is_cancelled_or_granted() {
+        let (early, late) = (export("a", 0), export("b", 2));
+        assert!(early.cancel() && early.grant(6).is_err());
+        assert_eq!((early.failed_state(), early.state()), (JobState::Cancelled, JobState::Connecting));
+        assert!(late.grant(6).is_ok() && !late.cancel());
+        assert_eq!((late.failed_state(), late.state()), (JobState::Failed, JobState::FailoverGranted));
     }
 
     #[test]

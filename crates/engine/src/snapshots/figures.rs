@@ -67,7 +67,7 @@ impl SnapshotFigures {
                 (self.base_tried_s, self.base_has_failed) = (now_s, true);
                 self.base_failures += 1;
             }
-            Purpose::Replicas => {}
+            Purpose::Replicas | Purpose::Slots => {}
         }
     }
 
@@ -95,7 +95,7 @@ impl SnapshotFigures {
                     self.base_bytes = bytes;
                 }
             }
-            Purpose::Replicas => {}
+            Purpose::Replicas | Purpose::Slots => {}
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::clients::client::{Client, client_flag};
 use crate::inbox::{Inbox, Message};
 use crate::pubsub::ChannelKind;
 use crate::slots::check::{ends_wait, serves_channels, slot_of};
-use crate::slots::jobs::JobState;
+use crate::slots::jobs::{JobState, Operation};
 use crate::slots::{Slot, SlotView};
 
 impl Engine {
@@ -36,7 +36,7 @@ impl Engine {
     /// Shows the keys of imports whose slots this node has claimed. The caller has closed the gate, so that clients see the slots and
     /// their keys from the same moment on.
     fn show_claimed(&self, view: &SlotView) {
-        for job in self.slots.jobs.under_way() {
+        for job in self.slots.jobs.under_way_as(Operation::Import) {
             let is_claimed = job.state() == JobState::FailoverGranted
                 && job.slots.iter().all(|slot| view.owner(slot) == Some(view.me));
             if is_claimed {

@@ -1,4 +1,4 @@
-//! The file for the part of the stream that slow replicas have not been sent. It has no name, and is freed with its last user.
+//! The file for the part of a stream that slow receivers have not been sent. It has no name, and is freed with its last user.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,12 +11,12 @@ use replication::backlog::Overflow;
 pub struct BacklogFile(File);
 
 impl BacklogFile {
-    /// Creates the file in a directory.
+    /// Creates the file in a directory, for a purpose. One thread serves each purpose.
     ///
     /// # Errors
     /// If the file can't be created.
-    pub fn make(directory: &Path) -> io::Result<Box<dyn Overflow>> {
-        let path = directory.join(format!("temp-backlog-{}", std::process::id()));
+    pub fn make(directory: &Path, purpose: &str) -> io::Result<Box<dyn Overflow>> {
+        let path = directory.join(format!("temp-{purpose}-{}", std::process::id()));
         let file = File::options().create_new(true).read(true).append(true).open(&path)?;
         std::fs::remove_file(&path)?;
         Ok(Box::new(BacklogFile(file)))

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use cluster::commands::{ClusterCommand, ClusterReply};
 use engine::replay::{ImportSplitter, ImportStep, SourceMessage};
 use engine::slots::bus::{Answer, BusRequest};
-use engine::slots::jobs::{ImportAnswer, JobNodes, JobState, NewJob, SlotJob};
+use engine::slots::jobs::{ImportAnswer, JobNodes, JobState, NewJob, Operation, SlotJob};
 use engine::state::Engine;
 use resp::reply::Output;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -135,6 +135,7 @@ impl Import {
         let (jobs, job) = (&self.engine.slots.jobs, &self.job);
         let followed = Arc::new(SlotJob::new(NewJob {
             name: job.name.clone(),
+            operation: Operation::Import,
             ranges: job.ranges.clone(),
             nodes: None,
             source: job.source.clone(),

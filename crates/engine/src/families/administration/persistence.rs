@@ -68,12 +68,12 @@ fn bgsave(turn: &mut Turn<'_, '_>) -> Outcome {
     let snapshots = &turn.engine().snapshots;
     match snapshots.purpose() {
         Some(Purpose::File) => Err(Error::new("ERR Background save already in progress")),
-        Some(Purpose::Base | Purpose::Replicas) if is_scheduled => {
+        Some(Purpose::Base | Purpose::Replicas | Purpose::Slots) if is_scheduled => {
             snapshots.want(Purpose::File);
             turn.reply.simple("Background saving scheduled");
             Ok(())
         }
-        Some(Purpose::Base | Purpose::Replicas) => Err(Error::new(saving::ANOTHER_RUNS)),
+        Some(Purpose::Base | Purpose::Replicas | Purpose::Slots) => Err(Error::new(saving::ANOTHER_RUNS)),
         None => {
             begin(turn, Purpose::File)?;
             turn.reply.simple("Background saving started");
@@ -111,7 +111,7 @@ fn bgrewriteaof(turn: &mut Turn<'_, '_>) -> Outcome {
         Some(Purpose::Base) => {
             return Err(Error::new("ERR Background append only file rewriting already in progress"));
         }
-        Some(Purpose::File | Purpose::Replicas) => {
+        Some(Purpose::File | Purpose::Replicas | Purpose::Slots) => {
             engine.snapshots.want(Purpose::Base);
             turn.reply.simple("Background append only file rewriting scheduled");
         }

@@ -1,20 +1,21 @@
-//! The commands that move whole slots: MIGRATESLOTS, GETSLOTMIGRATIONS, CANCELSLOTMIGRATIONS, and SYNCSLOTS between the nodes.
+//! Moves of whole slots: their list, GETSLOTMIGRATIONS, and the messages between the nodes, SYNCSLOTS. The commands that begin and
+//! cancel moves are in `exporting`.
 //!
 //! Source of the semantics: the replies of a running Valkey 9.1, and its messages on the wire.
 
 use std::sync::Arc;
 
+use cluster::SlotView;
 use cluster::commands::ClusterCommand;
 use cluster::slots::SlotRange;
 use cluster::view::{NodeIndex, Open};
-use cluster::{SlotSet, SlotView};
 use commands::error::{Error, Outcome};
 use commands::spec::{Group, Spec};
 use resp::num::parse_i64;
 
 use super::only_in_cluster;
 use crate::slots::bus::{Answer, BusRequest};
-use crate::slots::jobs::{JobNodes, JobState, NAME_BYTES, NewJob, SlotJob, SlotRanges, slot_of_text};
+use crate::slots::jobs::{JobNodes, JobState, NAME_BYTES, NewJob, Operation, SlotJob, SlotRanges, slot_of_text};
 use crate::state::Engine;
 use crate::worker::turn::{Run, Turn};
 
@@ -32,24 +33,24 @@ pub(super) const fn syncslots_entry(flags: u32) -> Spec<Run> {
 }
 
 /// Returns the view of the slots.
-fn view(turn: &Turn<'_, '_>) -> Result<Arc<SlotView>, Error> {
+pub(super) fn view(turn: &Turn<'_, '_>) -> Result<Arc<SlotView>, Error> {
     only_in_cluster(turn)?;
     turn.engine().slots.view().ok_or(Error::SYNTAX)
 }
 
 /// Returns the name of a node.
-fn name_of(view: &SlotView, node: NodeIndex) -> String {
+pub(super) fn name_of(view: &SlotView, node: NodeIndex) -> String {
     view.node(node).map(|node| node.id.to_string()).unwrap_or_default()
 }
 
 /// Returns the node of a name.
-fn node_named(view: &SlotView, name: &[u8]) -> Option<NodeIndex> {
+pub(super) fn node_named(view: &SlotView, name: &[u8]) -> Option<NodeIndex> {
     let at = view.nodes.iter().position(|node| node.id.as_str().as_bytes() == name)?;
     u16::try_from(at).ok().map(NodeIndex::new)
 }
 
 /// Checks that slots may begin to move to or from this node.
-fn check_start(view: &SlotView) -> Result<(), Error> {
+pub(super) fn check_start(view: &SlotView) -> Result<(), Error> {
     if !view.is_primary() {
         return Err(Error::fixed("ERR Slot migration can only be used on primary nodes."));
     }
@@ -65,7 +66,7 @@ fn check_start(view: &SlotView) -> Result<(), Error> {
 
 /// Parses ranges of slots from the argument `from` on, up to the first argument that is no number. Returns them, their owner, and the
 /// index behind them.
-fn parse_ranges(
+pub(super) fn parse_ranges(
     turn: &Turn<'_, '_>,
     view: &SlotView,
     from: usize,
@@ -103,49 +104,6 @@ fn parse_ranges(
     }
 }
 
-/// Checks the request, and refuses it: this node gives slots away key by key only.
-pub(super) fn migrateslots(turn: &mut Turn<'_, '_>) -> Outcome {
-    let view = view(turn)?;
-    check_start(&view)?;
-    let (mut all, mut at) = (SlotSet::EMPTY, 2);
-    while at < turn.len() {
-        if !turn.is(at, "slotsrange") {
-            return Err(Error::SYNTAX);
-        }
-        let (ranges, owner, end) = parse_ranges(turn, &view, at + 1)?;
-        if owner != Some(view.me) {
-            return Err(Error::fixed("ERR Slots are not served by this node."));
-        }
-        let slots = ranges.set();
-        if slots.intersects(&all) {
-            return Err(Error::fixed("ERR Slot ranges in migrations overlap"));
-        }
-        all.add(&slots);
-        if end + 1 >= turn.len() || !turn.is(end, "node") {
-            return Err(Error::SYNTAX);
-        }
-        check_target(turn.arg(end + 1), &view)?;
-        at = end + 2;
-    }
-    Err(NO_SOURCE)
-}
-
-const NO_SOURCE: Error = Error::fixed(
-    "ERR This node can't be the source of a slot migration. Move the slots key by key, with CLUSTER SETSLOT and MIGRATE",
-);
-
-fn check_target(name: &[u8], view: &SlotView) -> Result<(), Error> {
-    let shown = || String::from_utf8_lossy(name).into_owned();
-    if name.len() != NAME_BYTES {
-        return Err(Error::new(format!("ERR Invalid node name: {}", shown())));
-    }
-    match node_named(view, name) {
-        None => Err(Error::new(format!("ERR Unknown node name: {}", shown()))),
-        Some(node) if node == view.me => Err(Error::fixed("ERR Target node can not be this node.")),
-        Some(_) => Ok(()),
-    }
-}
-
 pub(super) fn getslotmigrations(turn: &mut Turn<'_, '_>) -> Outcome {
     only_in_cluster(turn)?;
     let jobs = turn.engine().slots.jobs.with_all(|jobs| jobs.iter().cloned().collect::<Vec<_>>());
@@ -157,7 +115,7 @@ pub(super) fn getslotmigrations(turn: &mut Turn<'_, '_>) -> Outcome {
 fn write_job(turn: &mut Turn<'_, '_>, job: &SlotJob) {
     let progress = job.progress();
     let ranges = job.ranges.to_string();
-    let fields = [("name", job.name.as_str()), ("operation", "IMPORT"), ("slot_ranges", ranges.as_str())];
+    let fields = [("name", job.name.as_str()), ("operation", job.operation.name()), ("slot_ranges", ranges.as_str())];
     let reply = &mut turn.reply;
     reply.map(if job.nodes.is_some() { 12 } else { 10 });
     for (name, value) in fields {
@@ -179,24 +137,19 @@ fn write_job(turn: &mut Turn<'_, '_>, job: &SlotJob) {
         reply.bulk(name);
         reply.bulk(value);
     }
-    // Figures of a source.
-    for name in ["cow_size", "remaining_repl_size"] {
+    // The snapshot takes no copy of the memory.
+    for (name, value) in [("cow_size", 0), ("remaining_repl_size", progress.remaining_bytes)] {
         reply.bulk(name);
-        reply.int(0);
+        reply.int(value as i64);
     }
-}
-
-/// Cancels moves away from this node. There are none.
-pub(super) fn cancelslotmigrations(turn: &mut Turn<'_, '_>) -> Outcome {
-    only_in_cluster(turn)?;
-    Err(Error::fixed("ERR No migrations ongoing"))
 }
 
 /// Refuses SETSLOT while whole slots move.
 pub(super) fn check_no_job(turn: &Turn<'_, '_>) -> Result<(), Error> {
-    match turn.engine().slots.jobs.under_way().is_empty() {
-        true => Ok(()),
-        false => Err(Error::fixed("ERR Slot import in progress.")),
+    match turn.engine().slots.jobs.under_way().first().map(|job| job.operation) {
+        None => Ok(()),
+        Some(Operation::Export) => Err(Error::fixed("ERR Slot export in progress.")),
+        Some(Operation::Import) => Err(Error::fixed("ERR Slot import in progress.")),
     }
 }
 
@@ -326,7 +279,8 @@ fn establish(turn: &mut Turn<'_, '_>) -> Outcome {
     let target = name_of(&view, view.me);
     let nodes = source.clone().filter(|_| !is_from_log).map(|source| JobNodes { target, source });
     let (worker, now_s) = (turn.worker.id, turn.now_ms() / 1000);
-    let job = Arc::new(SlotJob::new(NewJob { name, ranges, nodes, source, worker, now_s }));
+    let job =
+        Arc::new(SlotJob::new(NewJob { name, operation: Operation::Import, ranges, nodes, source, worker, now_s }));
     match begin_import(engine, &job, is_from_log) {
         // The file is loaded while one of its imports is under way.
         Err(_) if is_from_log => {}

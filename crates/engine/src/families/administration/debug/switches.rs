@@ -3,7 +3,10 @@
 //! Test suites use the former to reach rare paths in Redis. Penstock has other structures, so the arguments are only
 //! checked, with Redis's replies.
 
+use std::sync::atomic::Ordering;
+
 use commands::error::{Error, Outcome};
+use resp::num::parse_i64;
 
 use crate::worker::turn::Turn;
 use config::LogLevel;
@@ -48,6 +51,14 @@ pub(super) fn reply_buffer(turn: &mut Turn<'_, '_>) -> Outcome {
 
 /// An option without a meaning in Penstock.
 pub(super) fn nothing(turn: &mut Turn<'_, '_>) -> Outcome {
+    turn.reply.ok();
+    Ok(())
+}
+
+/// `SLOTMIGRATION PREVENT-PAUSE on`: moves of slots away from this node hold no writes, and so they do not end.
+pub(super) fn prevent_pause(turn: &mut Turn<'_, '_>) -> Outcome {
+    let on = parse_i64(turn.arg(3)).unwrap_or(0) != 0;
+    turn.engine().slots.jobs.prevents_pause.store(on, Ordering::Relaxed);
     turn.reply.ok();
     Ok(())
 }

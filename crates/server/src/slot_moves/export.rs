@@ -1,0 +1,671 @@
+//! Exports: the source's side of moves of slots. One thread carries them out, one after another.
+//!
+//! The thread connects to the target and sends ESTABLISH. The snapshot of the slots and a reader of the journal begin at the same
+//! moment, behind the closed gate. The thread sends the snapshot, then the changes of the slots since that moment. Changes that the
+//! target has not taken wait in memory, and on disk beyond a limit. After the target's REQUEST-PAUSE, and once few changes are unsent,
+//! writes to the slots are held. The target gets the last changes, PAUSED and, if it asks for them, the slots (FAILOVER-GRANTED). The
+//! export ends when the bus shows the target's claim. The node then deletes the keys, as for any lost slot.
+//!
+//! Only this thread ends the hold. A grant is therefore never followed by a write that the target lacks, unless the target claims the
+//! slots later than [`Export::claim_time`].
+
+mod link;
+mod outgoing;
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+use cluster::SlotView;
+use config::{ClientClass, LogLevel};
+use engine::inbox::Message;
+use engine::pause::PausePurpose;
+use engine::replay::{SlotFeed, TargetMessage, TargetMessages};
+use engine::slots::jobs::{JobState, Operation, SlotJob};
+use engine::snapshots::{BegunSlots, CannotBegin, Outcome, Outlet, Piece, SlotsHandover, WantedSlots};
+use engine::state::Engine;
+use journal::merge::Merge;
+use journal::order::Position;
+
+use self::link::TargetLink;
+use self::outgoing::Outgoing;
+use crate::log;
+use crate::threads;
+use crate::time::now_us;
+
+/// Wait while nothing is expected from the journal.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Wait for units of the journal and for the snapshot, which do not wake the thread.
+const DOZE: Duration = Duration::from_millis(1);
+/// Interval of signs of life to the target.
+const ACK_EVERY: Duration = Duration::from_secs(1);
+/// Bytes of changes that are assembled at once.
+const CHUNK_BYTES: usize = 128 << 10;
+/// Units of the journal that are looked at for a chunk: most may concern other slots.
+const UNITS_AT_ONCE: u64 = 4096;
+/// Chunks of changes, and pieces of the snapshot, that are taken before bytes are sent.
+const TAKEN_AT_ONCE: usize = 64;
+/// Writes to the socket before units are taken again.
+const WRITES_AT_ONCE: usize = 64;
+/// Bytes of the snapshot in memory, and the number of unsent ones for which the walk stops at most. Further bytes come from commands that
+/// change keys before they were saved; these go to disk.
+const SNAPSHOT_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of changes that memory holds under any limits.
+const MEMORY_MIN: u64 = 1 << 20;
+/// The hold of writes, in multiples of `cluster-manual-failover-timeout`: Valkey's figure.
+const HOLD_FACTOR: u32 = 2;
+
+/// The shortest hold behind the grant. A target of Penstock claims the slots within 1.5 s of its request, or never; the rest is for the
+/// network.
+const CLAIM_TIME_MIN: Duration = Duration::from_secs(3);
+
+const LOST: &str =
+    "Connection lost to target. Check CLUSTER GETSLOTMIGRATIONS on the target node for more information.";
+const UNEXPECTED: &str = "Unexpected state machine transition";
+const SILENT: &str = "Timed out after too long with no interaction";
+const NOT_MINE: &str = "Slots are no longer owned by myself";
+const NOT_PAUSED: &str = "Unpaused before failover completed";
+const NOT_APPLIED: &str = "Timed out before streaming completed";
+const NOT_CLAIMED: &str = "Unpaused before migration completed (migration may have succeeded with lost writes)";
+const NOT_BEGUN: &str = "Failed to start snapshot";
+const NOT_SAVED: &str = "Failed to perform snapshot";
+const FAILS_OVER: &str = "A failover occurred during slot export";
+
+/// Starts the thread.
+///
+/// # Errors
+/// The reason why it can't start.
+pub fn start(engine: &'static Engine) -> Result<(), String> {
+    let run = move || {
+        while let Some(job) = engine.slots.jobs.next_export() {
+            Export::new(engine, job).run();
+        }
+    };
+    threads::spawn(&threads::SLOT_EXPORT, run).map(drop).map_err(threads::cannot_start)
+}
+
+/// The snapshot that is being made.
+struct SlotSnapshot {
+    outlet: Arc<Outlet>,
+    pieces: Receiver<Piece>,
+    /// Bytes that were taken and not reported as done.
+    undone: usize,
+    /// True if all pieces have come.
+    has_all: bool,
+}
+
+/// The hold of writes.
+struct Hold {
+    /// The last unit that the target must have.
+    end: Position,
+    began: Instant,
+    /// True once the target has been sent all changes up to the end, or they are on their way.
+    is_told: bool,
+}
+
+/// An export that is carried out.
+struct Export {
+    engine: &'static Engine,
+    job: Arc<SlotJob>,
+    /// None before the connection, and after its end once the slots are granted.
+    link: Option<TargetLink>,
+    messages: TargetMessages,
+    wanted: Option<Arc<SlotsHandover>>,
+    snapshot: Option<SlotSnapshot>,
+    changes: Option<Merge>,
+    /// Each stream selects its own databases.
+    snapshot_feed: SlotFeed,
+    change_feed: SlotFeed,
+    snapshot_bytes: Outgoing,
+    change_bytes: Outgoing,
+    hold: Option<Hold>,
+    granted: Option<Instant>,
+    chunk: Vec<u8>,
+    heard: Instant,
+    told: Instant,
+    looked: Instant,
+}
+
+impl Export {
+    fn new(engine: &'static Engine, job: Arc<SlotJob>) -> Export {
+        let now = Instant::now();
+        let (snapshot_feed, change_feed) = (SlotFeed::new(job.slots.clone()), SlotFeed::new(job.slots.clone()));
+        Export {
+            engine,
+            job,
+            link: None,
+            messages: TargetMessages::default(),
+            wanted: None,
+            snapshot: None,
+            changes: None,
+            snapshot_feed,
+            change_feed,
+            snapshot_bytes: Outgoing::new("slots"),
+            change_bytes: Outgoing::new("slot-changes"),
+            hold: None,
+            granted: None,
+            chunk: Vec::new(),
+            heard: now,
+            told: now,
+            looked: now,
+        }
+    }
+
+    fn run(mut self) {
+        log::notice(format!("The export {} of the slots {} begins", self.job.name, self.job.ranges));
+        let ended = self.establish().and_then(|()| self.follow());
+        self.let_go();
+        // The target learns a failure from the end of the connection.
+        self.link = None;
+        self.end_snapshot();
+        if let Some(changes) = self.changes.take() {
+            self.engine.journal.end(&self.engine.keyspace, changes);
+        }
+        let (jobs, job) = (&self.engine.slots.jobs, &self.job);
+        job.note_remaining(0);
+        match ended {
+            Ok(()) => {
+                log::notice(format!("The export {} is complete: the target has the slots", job.name));
+                jobs.end(job, JobState::Success, "", now_s());
+            }
+            Err(why) => {
+                let (state, slots) = (job.failed_state(), &job.ranges);
+                log::warning(format!("The export {} of the slots {slots} has {}: {why}", job.name, state.name()));
+                jobs.end(job, state, &why, now_s());
+            }
+        }
+    }
+
+    /// Ends the hold of writes.
+    fn let_go(&mut self) {
+        if let Some(hold) = self.hold.take() {
+            self.engine.let_slots_go(&self.job.slots);
+            let held = hold.began.elapsed().as_secs_f64() * 1000.0;
+            log::notice(format!("Writes to the slots of {} were held for {held:.3} ms", self.job.name));
+        }
+    }
+
+    fn enter(&self, state: JobState) {
+        log::write(LogLevel::Verbose, &format!("The export {} enters the state {}", self.job.name, state.name()));
+        self.job.enter(state, now_s());
+    }
+
+    /// Connects to the target, logs in, and asks it to import the slots.
+    fn establish(&mut self) -> Result<(), String> {
+        self.check()?;
+        let cannot = |why: String| format!("Unable to connect to target node: {why}");
+        let mut link = self.connect().map_err(cannot)?;
+        while !link.wait_for_connection(LOOK_EVERY) {
+            self.check()?;
+        }
+        while !link.connect().map_err(|error| cannot(error.to_string()))? {
+            link.wait(false, LOOK_EVERY);
+            self.check()?;
+        }
+        self.log_in(&mut link)?;
+        self.request(&mut link)?;
+        self.link = Some(link);
+        self.want_snapshot();
+        self.tell("ACK");
+        Ok(())
+    }
+
+    /// Begins to connect to the target.
+    fn connect(&self) -> Result<TargetLink, String> {
+        let view = self.engine.slots.view().ok_or(NOT_MINE)?;
+        let target = self.job.nodes.as_ref().map(|nodes| nodes.target.as_str());
+        let node = view.nodes.iter().find(|node| Some(node.id.as_str()) == target);
+        TargetLink::open(node.ok_or("target node not found")?, &self.engine.settings)
+    }
+
+    fn log_in(&mut self, link: &mut TargetLink) -> Result<(), String> {
+        let settings = &self.engine.settings;
+        let (user, password) = (settings.masteruser.get(), settings.masterauth.get());
+        if password.is_empty() {
+            return Ok(());
+        }
+        self.enter(JobState::ReadingAuthResponse);
+        let words = if user.is_empty() { vec!["AUTH", &password] } else { vec!["AUTH", &user, &password] };
+        self.ask(link, &words).map_err(|why| format!("Failed to AUTH to target node: {why}"))
+    }
+
+    /// Asks the target to import the slots.
+    fn request(&mut self, link: &mut TargetLink) -> Result<(), String> {
+        self.enter(JobState::ReadingEstablishResponse);
+        let job = self.job.clone();
+        let source = job.nodes.as_ref().map(|nodes| nodes.source.as_str()).unwrap_or_default();
+        let ends = job.ranges.0.iter().flat_map(|range| [range.first, range.last]);
+        let slots: Vec<_> = ends.map(|slot| slot.to_string()).collect();
+        let mut words = vec!["CLUSTER", "SYNCSLOTS", "ESTABLISH", "SOURCE", source, "NAME", &job.name, "SLOTSRANGE"];
+        words.extend(slots.iter().map(String::as_str));
+        self.ask(link, &words).map_err(|why| format!("Received error during handshake to target: {why}"))
+    }
+
+    /// Sends a request, and waits until it is accepted.
+    fn ask(&mut self, link: &mut TargetLink, words: &[&str]) -> Result<(), String> {
+        link.send(words, self.timeout()).map_err(|error| error.to_string())?;
+        loop {
+            if let Some(line) = link.take_line() {
+                self.heard = Instant::now();
+                return if line.starts_with('-') { Err(line) } else { Ok(()) };
+            }
+            if !link.read().map_err(|error| error.to_string())? {
+                link.wait(false, LOOK_EVERY);
+            }
+            self.check()?;
+        }
+    }
+
+    fn want_snapshot(&mut self) {
+        let handover = Arc::<SlotsHandover>::default();
+        self.wanted = Some(handover.clone());
+        self.enter(JobState::WaitingToSnapshot);
+        self.engine.snapshots.want_slots(WantedSlots::new(self.job.slots.clone(), handover));
+        if let Some(inbox) = self.engine.inboxes.first() {
+            inbox.send(Message::Look);
+        }
+    }
+
+    /// Sends the slots until the target has claimed them.
+    fn follow(&mut self) -> Result<(), String> {
+        loop {
+            let mut has_worked = self.read()?;
+            has_worked |= self.take_snapshot()?;
+            has_worked |= self.take_changes()?;
+            has_worked |= self.send()?;
+            if self.advance()? {
+                return Ok(());
+            }
+            self.check()?;
+            if !has_worked {
+                self.wait();
+            }
+        }
+    }
+
+    fn wait(&self) {
+        let timeout = if self.changes.is_some() || self.wanted.is_some() { DOZE } else { LOOK_EVERY };
+        let bytes = if self.has_sent_snapshot() { &self.change_bytes } else { &self.snapshot_bytes };
+        match &self.link {
+            Some(link) => _ = link.wait(bytes.unsent() > 0, timeout),
+            None => std::thread::sleep(timeout),
+        }
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(self.engine.settings.repl_timeout_s.get().unsigned_abs())
+    }
+
+    /// The time for which writes are held before the grant.
+    fn hold_time(&self) -> Duration {
+        let timeout_ms = self.engine.settings.cluster_manual_failover_timeout_ms.get().unsigned_abs();
+        Duration::from_millis(timeout_ms) * HOLD_FACTOR
+    }
+
+    /// The time after the grant in which the target must claim the slots.
+    fn claim_time(&self) -> Duration {
+        self.hold_time().max(CLAIM_TIME_MIN)
+    }
+
+    /// Reads and obeys the target's messages.
+    fn read(&mut self) -> Result<bool, String> {
+        match self.read_messages() {
+            // The target may have claimed the slots: the hold goes on.
+            Err(_) if self.granted.is_some() => {
+                self.link = None;
+                Ok(false)
+            }
+            read => read,
+        }
+    }
+
+    fn read_messages(&mut self) -> Result<bool, String> {
+        let Some(link) = &mut self.link else { return Ok(false) };
+        let has_read = link.read().map_err(|_| LOST)?;
+        while let Some(link) = &mut self.link
+            && let Some((message, end)) = self.messages.next(&link.input)?
+        {
+            link.input.drain(..end);
+            self.heard = Instant::now();
+            self.obey(message)?;
+        }
+        Ok(has_read)
+    }
+
+    fn obey(&mut self, message: TargetMessage) -> Result<(), String> {
+        match (message, self.job.state()) {
+            (TargetMessage::Ack, _) => self.job.note_ack(now_s()),
+            (TargetMessage::Other, _) => {}
+            (TargetMessage::RequestPause, JobState::Snapshotting | JobState::Replicating)
+                if self.has_sent_snapshot() =>
+            {
+                self.enter(JobState::WaitingToPause);
+            }
+            (TargetMessage::RequestFailover, JobState::FailoverPaused) => self.grant()?,
+            _ => return Err(UNEXPECTED.into()),
+        }
+        Ok(())
+    }
+
+    /// Takes pieces of the snapshot.
+    fn take_snapshot(&mut self) -> Result<bool, String> {
+        let Some(snapshot) = &mut self.snapshot else { return Ok(false) };
+        let mut has_taken = false;
+        for _ in 0..TAKEN_AT_ONCE {
+            match snapshot.pieces.try_recv() {
+                Ok(Piece::Bytes(bytes)) => {
+                    has_taken = true;
+                    snapshot.undone += bytes.len();
+                    self.snapshot_feed.snapshot(&bytes, &mut self.chunk);
+                    let kept = self.snapshot_bytes.append(self.engine, &self.chunk, SNAPSHOT_BYTES_MAX);
+                    self.chunk.clear();
+                    kept.map_err(|error| format!("The snapshot can't be kept on disk: {error}"))?;
+                }
+                Ok(Piece::Whole) => snapshot.has_all = true,
+                Ok(Piece::Cancelled | Piece::Part { .. } | Piece::RecordEnd(_)) | Err(TryRecvError::Disconnected) => {
+                    snapshot.has_all = true;
+                    return Err(NOT_SAVED.into());
+                }
+                Err(TryRecvError::Empty) => break,
+            }
+        }
+        // The walk stops while too many bytes are not reported.
+        let open = usize::try_from(self.snapshot_bytes.unsent().min(SNAPSHOT_BYTES_MAX)).unwrap_or(usize::MAX);
+        let done = snapshot.undone.saturating_sub(open);
+        snapshot.undone -= done;
+        snapshot.outlet.note_done(done);
+        self.engine.snapshots.note_pending(snapshot.outlet.pending());
+        if snapshot.has_all && self.engine.snapshots.delay_left(self.delay_us()).is_zero() {
+            self.close_snapshot(Outcome::Saved { bytes: 0 });
+            self.snapshot_bytes.push(&syncslots("SNAPSHOT-EOF"));
+        }
+        Ok(has_taken)
+    }
+
+    fn delay_us(&self) -> u64 {
+        self.engine.settings.rdb_key_save_delay_us.get().max(0).unsigned_abs()
+    }
+
+    /// Lets the next snapshot begin.
+    fn close_snapshot(&mut self, outcome: Outcome) {
+        if let Some(snapshot) = self.snapshot.take() {
+            snapshot.outlet.note_done(snapshot.undone);
+            self.engine.snapshots.note_pending(0);
+            self.engine.snapshots.note_ended(outcome, now_s());
+            self.engine.follow_snapshots();
+        }
+    }
+
+    /// Withdraws the request for a snapshot, or ends the snapshot without success.
+    fn end_snapshot(&mut self) {
+        if let Some(wanted) = self.wanted.take() {
+            self.engine.snapshots.forget_slots();
+            if let Some(begun) = wanted.withdraw() {
+                self.begin(begun);
+            }
+        }
+        let Some(snapshot) = &mut self.snapshot else { return };
+        snapshot.outlet.note_broken();
+        while !snapshot.has_all {
+            match snapshot.pieces.recv() {
+                Ok(Piece::Bytes(bytes) | Piece::Part { bytes, .. }) => {
+                    snapshot.outlet.note_done(bytes.len());
+                    self.engine.snapshots.note_pending(snapshot.outlet.pending());
+                }
+                Ok(Piece::RecordEnd(_)) => {}
+                Ok(Piece::Whole | Piece::Cancelled) | Err(_) => snapshot.has_all = true,
+            }
+        }
+        self.close_snapshot(Outcome::Cancelled);
+    }
+
+    fn begin(&mut self, begun: BegunSlots) {
+        let BegunSlots { outlet, pieces, changes } = begun;
+        self.wanted = None;
+        self.snapshot = Some(SlotSnapshot { outlet, pieces, undone: 0, has_all: false });
+        self.changes = Some(changes);
+    }
+
+    /// Returns true once the target has been sent the whole snapshot.
+    fn has_sent_snapshot(&self) -> bool {
+        self.wanted.is_none() && self.snapshot.is_none() && self.snapshot_bytes.unsent() == 0
+    }
+
+    /// Takes units of the journal.
+    fn take_changes(&mut self) -> Result<bool, String> {
+        let Some(changes) = &mut self.changes else { return Ok(false) };
+        let before = changes.position();
+        let end = self.hold.as_ref().map_or(Position::MAX, |hold| hold.end);
+        let memory_max = memory_max(self.engine);
+        for _ in 0..TAKEN_AT_ONCE {
+            let from = changes.position();
+            while self.chunk.len() < CHUNK_BYTES
+                && changes.position() - from < UNITS_AT_ONCE
+                && let Some(unit) = changes.next_unit()
+            {
+                match unit.position <= end {
+                    // The target has all changes, and nothing can be done about later ones. The lanes must be emptied.
+                    _ if self.granted.is_some() => {}
+                    true => self.change_feed.unit(unit.entries(), &mut self.chunk)?,
+                    false => self.change_feed.late_unit(unit.entries())?,
+                }
+            }
+            if changes.position() == from || self.granted.is_some() {
+                break;
+            }
+            let kept = self.change_bytes.append(self.engine, &self.chunk, memory_max);
+            self.chunk.clear();
+            kept.map_err(|error| format!("Changes that the target has not taken can't be kept on disk: {error}"))?;
+        }
+        let position = changes.position();
+        if self.granted.is_none() {
+            self.check_bounds(memory_max)?;
+        }
+        if let Some(hold) = &mut self.hold
+            && !hold.is_told
+            && position >= hold.end
+        {
+            hold.is_told = true;
+            self.tell("PAUSED");
+        }
+        Ok(position != before)
+    }
+
+    /// Fails if memory and disk hold no more changes.
+    fn check_bounds(&self, memory_max: u64) -> Result<(), String> {
+        let disk_max = self.engine.settings.reply_spill_limit.get();
+        match self.change_bytes.unsent() > memory_max.saturating_add(disk_max) {
+            true => {
+                Err("The target takes changes too slowly: see client-output-buffer-limit and reply-spill-limit".into())
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Appends a message to the stream.
+    fn tell(&mut self, message: &str) {
+        self.told = Instant::now();
+        self.bytes().push(&syncslots(message));
+    }
+
+    /// Returns the part of the stream that is sent now.
+    fn bytes(&mut self) -> &mut Outgoing {
+        if self.has_sent_snapshot() { &mut self.change_bytes } else { &mut self.snapshot_bytes }
+    }
+
+    /// Sends as much as the socket takes.
+    fn send(&mut self) -> Result<bool, String> {
+        let mut has_sent = false;
+        for _ in 0..WRITES_AT_ONCE {
+            let is_snapshot = !self.has_sent_snapshot();
+            let Some(link) = &mut self.link else { return Ok(false) };
+            let bytes = if is_snapshot { &mut self.snapshot_bytes } else { &mut self.change_bytes };
+            match link.flush().and_then(|()| bytes.send(link)) {
+                Ok(false) => break,
+                Ok(true) => (has_sent, self.told) = (true, Instant::now()),
+                Err(_) if self.granted.is_some() => {
+                    self.link = None;
+                    return Ok(false);
+                }
+                Err(_) => return Err(LOST.into()),
+            }
+        }
+        self.job.note_remaining(self.change_bytes.unsent());
+        Ok(has_sent)
+    }
+
+    /// Takes the next step that no message asks for. Returns true if the target has claimed the slots.
+    fn advance(&mut self) -> Result<bool, String> {
+        match self.job.state() {
+            JobState::WaitingToSnapshot => {
+                let begun = self.wanted.as_ref().map_or(Err(CannotBegin), |wanted| wanted.take());
+                let begun = begun.map_err(|CannotBegin| NOT_BEGUN)?;
+                if let Some(begun) = begun {
+                    self.begin(begun);
+                    self.enter(JobState::Snapshotting);
+                }
+            }
+            JobState::Snapshotting if self.has_sent_snapshot() => self.enter(JobState::Replicating),
+            JobState::WaitingToPause => self.pause(),
+            JobState::FailoverPaused if self.hold_is_over() => return Err(NOT_APPLIED.into()),
+            JobState::FailoverGranted => {
+                if self.is_claimed() {
+                    return Ok(true);
+                }
+                if self.granted.is_none_or(|granted| granted.elapsed() > self.claim_time()) {
+                    log::warning(format!(
+                        "The target of the export {} was granted the slots and has not claimed them. If it does so later, \
+                         writes of clients from now on are lost",
+                        self.job.name
+                    ));
+                    return Err(NOT_CLAIMED.into());
+                }
+            }
+            _ => {}
+        }
+        Ok(false)
+    }
+
+    /// Holds writes to the slots if few changes are unsent.
+    fn pause(&mut self) {
+        let max = self.engine.settings.slot_migration_max_failover_repl_bytes.get();
+        let is_behind = u64::try_from(max).is_ok_and(|max| self.change_bytes.unsent() > max);
+        if is_behind || self.engine.slots.jobs.prevents_pause.load(std::sync::atomic::Ordering::Relaxed) {
+            return;
+        }
+        let began = Instant::now();
+        let end = self.engine.hold_slots(&self.job.slots);
+        self.hold = Some(Hold { end, began, is_told: false });
+        self.enter(JobState::FailoverPaused);
+    }
+
+    fn hold_is_over(&self) -> bool {
+        self.hold.as_ref().is_none_or(|hold| hold.began.elapsed() > self.hold_time())
+    }
+
+    /// Grants the slots to the target.
+    fn grant(&mut self) -> Result<(), String> {
+        if self.hold_is_over() {
+            return Err(NOT_PAUSED.into());
+        }
+        if !self.hold.as_ref().is_some_and(|hold| hold.is_told) {
+            return Err(UNEXPECTED.into());
+        }
+        self.take_changes()?;
+        self.check_owner()?;
+        self.job.grant(now_s())?;
+        self.granted = Some(Instant::now());
+        self.tell("FAILOVER-GRANTED");
+        Ok(())
+    }
+
+    /// Checks that the export goes on, and sends a sign of life if one is due.
+    fn check(&mut self) -> Result<(), String> {
+        if self.looked.elapsed() >= LOOK_EVERY {
+            self.looked = Instant::now();
+            self.end_cancelled();
+            if self.granted.is_none() {
+                self.check_owner()?;
+            }
+        }
+        if self.granted.is_some() {
+            return Ok(());
+        }
+        if let Some(why) = self.job.asked_failure() {
+            return Err(why);
+        }
+        if self.heard.elapsed() > self.timeout() {
+            return Err(SILENT.into());
+        }
+        let is_due = self.link.is_some() && self.hold.is_none() && self.told.elapsed() >= ACK_EVERY;
+        if is_due && self.bytes().unsent() == 0 {
+            self.tell("ACK");
+        }
+        Ok(())
+    }
+
+    /// Ends the exports that an operator has cancelled while they waited for this one.
+    fn end_cancelled(&self) {
+        let jobs = &self.engine.slots.jobs;
+        for job in jobs.under_way_as(Operation::Export) {
+            if job.name != self.job.name
+                && let Some(why) = job.asked_failure()
+            {
+                jobs.end(&job, job.failed_state(), &why, now_s());
+            }
+        }
+    }
+
+    /// Checks that this node still has all slots.
+    fn check_owner(&self) -> Result<(), String> {
+        let view = self.engine.slots.view().ok_or(NOT_MINE)?;
+        if self.engine.pause.holds_for(PausePurpose::ManualFailover, now_us() / 1000) {
+            return Err(FAILS_OVER.into());
+        }
+        match view.is_primary() && self.owner_is(&view, None) {
+            true => Ok(()),
+            false => Err(NOT_MINE.into()),
+        }
+    }
+
+    /// Returns true once the target has all slots.
+    fn is_claimed(&self) -> bool {
+        let target = self.job.nodes.as_ref().map(|nodes| nodes.target.as_str());
+        target.is_some() && self.engine.slots.view().is_some_and(|view| self.owner_is(&view, target))
+    }
+
+    /// Returns true if all slots belong to the node of this name, or to this node.
+    fn owner_is(&self, view: &SlotView, name: Option<&str>) -> bool {
+        let node = match name {
+            None => Some(view.me),
+            Some(name) => {
+                let mut slots = self.job.slots.iter();
+                let owner = slots.next().and_then(|slot| view.owner(slot));
+                owner.filter(|owner| view.node(*owner).is_some_and(|node| node.id.as_str() == name))
+            }
+        };
+        node.is_some() && self.job.slots.iter().all(|slot| view.owner(slot) == node)
+    }
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        // A panic of the thread must not hold writes for ever.
+        self.let_go();
+    }
+}
+
+/// Returns the number of bytes of changes that memory holds.
+fn memory_max(engine: &Engine) -> u64 {
+    let limit = engine.settings.client_output_buffer_limit.get(ClientClass::Replica);
+    limit.soft_bytes.max(MEMORY_MIN)
+}
+
+/// Returns a message as a request.
+fn syncslots(message: &str) -> Vec<u8> {
+    format!("*3\r\n$7\r\nCLUSTER\r\n$9\r\nSYNCSLOTS\r\n${}\r\n{message}\r\n", message.len()).into_bytes()
+}
+
+fn now_s() -> u64 {
+    now_us() / 1_000_000
+}
