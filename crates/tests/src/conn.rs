@@ -19,7 +19,11 @@ pub struct Conn {
 impl Conn {
     /// Connects to `port` on the loopback address, without Nagle's delay, so that each write is its own packet.
     pub fn open(port: u16) -> io::Result<Conn> {
-        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        Conn::of(TcpStream::connect(("127.0.0.1", port))?)
+    }
+
+    /// Takes a stream over, for example one that a test has accepted.
+    pub fn of(stream: TcpStream) -> io::Result<Conn> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;

@@ -453,7 +453,7 @@ fn valkey_cli_reshards_atomically() {
     assert_eq!(target.reply("DBSIZE").integer(), Some(1), "{:?}", began.elapsed());
 }
 
-/// The replies of this node, which is never a source, to requests that a source also refuses.
+/// The replies to requests that a source refuses.
 #[test]
 fn a_source_s_commands_are_refused() {
     let mut refused = Vec::new();

@@ -3,6 +3,7 @@
 mod advising;
 mod crossing;
 mod debugging;
+mod exporting;
 mod failover;
 mod files;
 mod forwarding;
