@@ -6,7 +6,7 @@
 //! connection's thread deletes the keys that have arrived. A key that has changed nevertheless, for example by a script
 //! with undeclared keys, is not deleted but sent again: each key is watched like with WATCH.
 //!
-//! The same block holds the keys of whole slots while another node takes them over ([`Migrations::hold_slots`]).
+//! The same block holds the keys of whole slots while another node takes them over (`Migrations::hold_slots`).
 
 use std::collections::HashMap;
 use std::fmt;
