@@ -151,7 +151,7 @@ fn cpu_time(who: UsageWho) -> CpuTime {
         .unwrap_or_default()
 }
 
-/// Returns the resident memory of the process in bytes, as of at most [`RESIDENT_VALID`] ago.
+/// Returns the resident memory of the process in bytes, as of at most a tenth of a second ago.
 #[must_use]
 pub fn resident_bytes() -> u64 {
     static LAST: Mutex<Option<Reading>> = Mutex::new(None);
