@@ -104,11 +104,14 @@ pub fn plain(finding: &Finding) -> String {
     plain::commands(remedy(finding), finding)
 }
 
+/// The name of the HTTP port among libraries. Its clients may be written in any language.
+const HTTP: &str = "penstock-http";
+
 /// True if the client names a library that has no code here. The code of another library would not run.
 #[must_use]
 pub fn has_other_library(finding: &Finding) -> bool {
     let library = &finding.client.library;
-    !library.is_empty() && Language::of_library(library).is_none()
+    !library.is_empty() && !library.starts_with(HTTP) && Language::of_library(library).is_none()
 }
 
 /// Returns all code for a finding, each with the name of its language: the commands alone if the client names a library without code.

@@ -35,6 +35,7 @@ mod evidence;
 pub mod findings;
 mod hash;
 mod loops;
+pub mod machine_load;
 pub mod monitor;
 mod pattern;
 mod polls;

@@ -28,7 +28,6 @@ use engine::slow_path::AWAITED;
 use engine::worker::Worker;
 use journal::order::Position;
 use resp::reply::Output;
-use statistics::machine_load::MachineLoad;
 
 use crate::acceptor::{Acceptor, LISTENERS};
 use crate::busy_turn::{self, BusyTurn};
@@ -39,6 +38,7 @@ use crate::listener::Listener;
 use crate::log;
 use crate::pending_input::PendingInput;
 use crate::poller::{Epoll, Poller, Ready, TICK};
+use crate::process;
 use crate::shared::Shared;
 use crate::time::now_us;
 
@@ -105,8 +105,6 @@ pub struct EventLoop {
     /// Measured since the last tick, while memory is compacted or a snapshot walked.
     idleness: Option<Idleness>,
     polling: Polling,
-    /// The machine's load, for the advisor.
-    machine_load: MachineLoad,
     /// How the wait before this turn ended.
     waited: Waited,
     /// Start of the thread.
@@ -182,7 +180,6 @@ impl EventLoop {
             last_cron: Instant::now(),
             idleness: None,
             polling: Polling::new(Instant::now()),
-            machine_load: MachineLoad::default(),
             waited: Waited::NotAtAll,
             began: Instant::now(),
             turn_began_us: now_us(),
@@ -306,9 +303,8 @@ impl EventLoop {
 
     /// Tells the advisor if threads wait for a core while a client's request is here.
     fn look_at_load(&mut self) {
-        let is_due = !self.ready.is_empty() && self.worker.has_advisor();
-        if is_due && self.machine_load.read(self.turn_began_us * 1000) == Some(true) {
-            self.worker.note_busy_machine();
+        if !self.ready.is_empty() {
+            self.worker.look_at_load(self.turn_began_us * 1000, process::load_average);
         }
     }
 

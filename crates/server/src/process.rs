@@ -151,6 +151,12 @@ fn cpu_time(who: UsageWho) -> CpuTime {
         .unwrap_or_default()
 }
 
+/// Returns the text of `/proc/loadavg`: the machine's load averages, and its runnable threads. None if the system has none.
+#[must_use]
+pub fn load_average() -> Option<String> {
+    fs::read_to_string("/proc/loadavg").ok()
+}
+
 /// Returns the resident memory of the process in bytes, as of at most a tenth of a second ago.
 #[must_use]
 pub fn resident_bytes() -> u64 {

@@ -1,20 +1,20 @@
 //! Runs a proxy before a server. The proxy passes all traffic on, and shows round trips with their replies to the
 //! advisor.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::sleep;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ::client::{Acceptance, Config};
 use advisor::client::Client;
+use advisor::machine_load::MachineLoad;
 use advisor::tap::{Tap, Tapped};
 use advisor::{Advisor, Connection, Trip};
 use proxy::{Proxy, Wait, Watcher};
-use statistics::machine_load::MachineLoad;
 
 use crate::recording::Recorder;
 use crate::run::say;
@@ -106,7 +106,7 @@ impl Shared {
             open: Mutex::default(),
             connections: AtomicU64::new(0),
             batches: AtomicU64::new(0),
-            load: Mutex::default(),
+            load: Mutex::new(MachineLoad::new(thread::available_parallelism().map_or(1, usize::from))),
             rtt,
             began: Instant::now(),
             began_ns: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64),
@@ -148,7 +148,8 @@ impl Shared {
     /// Tells the advisor if threads wait for a core.
     fn look_at_load(&self) {
         let now_ns = self.ns(Instant::now());
-        if lock(&self.load).read(now_ns) == Some(true) {
+        let read = || fs::read_to_string("/proc/loadavg").ok();
+        if lock(&self.load).look(now_ns, read) == Some(true) {
             self.record(|recorder| recorder.busy(now_ns));
             lock(&self.advisor).note_busy(now_ns);
         }

@@ -282,9 +282,12 @@ fn few_redirected_commands_are_clean() {
 /// The code of another library would not run.
 #[test]
 fn a_library_without_code_gets_the_commands_alone() {
-    for (library, expected) in
-        [("rueidis 1.0", "# there is no code for rueidis 1.0"), ("redis-py 8.1.0", "r.mset({"), ("", "")]
-    {
+    for (library, expected) in [
+        ("rueidis 1.0", "# there is no code for rueidis 1.0"),
+        ("redis-py 8.1.0", "r.mset({"),
+        ("penstock-http 0.4.0", ""),
+        ("", ""),
+    ] {
         let mut traffic = Traffic::new();
         traffic.connection.set_client(Client { library: library.to_owned(), ..Client::default() });
         for number in 0..100 {

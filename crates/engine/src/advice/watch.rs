@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use advisor::client::host;
+use advisor::machine_load::MachineLoad;
 use advisor::{Advisor, Config, Connection, Reply, Trip};
 use resp::request::{Args, ArgsBuffer};
 
@@ -97,6 +98,7 @@ pub(crate) struct Watch {
     login: ArgsBuffer,
     /// Number of resets that the advisor has followed.
     resets: usize,
+    load: MachineLoad,
 }
 
 impl Watch {
@@ -117,6 +119,7 @@ impl Watch {
             hand: 0,
             login,
             resets: 0,
+            load: MachineLoad::new(std::thread::available_parallelism().map_or(1, usize::from)),
         }
     }
 
@@ -280,9 +283,12 @@ impl Watch {
         }
     }
 
-    /// Notes that threads of the machine wait for a core.
-    pub(crate) fn note_busy(&mut self, now_ns: u64) {
-        if let Some(advisor) = &mut self.advisor {
+    /// Looks at the machine's load if that is due: short gaps prove nothing while threads wait for a core.
+    #[inline]
+    pub(crate) fn look_at_load(&mut self, now_ns: u64, read: impl FnOnce() -> Option<String>) {
+        if let Some(advisor) = &mut self.advisor
+            && self.load.look(now_ns, read) == Some(true)
+        {
             advisor.note_busy(now_ns);
         }
     }

@@ -162,17 +162,10 @@ impl Worker {
         self.advice.keep_pace(now_ns);
     }
 
-    /// Returns true if the thread has an advisor.
+    /// Has the advisor look at the machine's load from time to time, while a client's request is here. `read` reads `/proc/loadavg`.
     #[inline]
-    #[must_use]
-    pub fn has_advisor(&self) -> bool {
-        self.advice.is_on()
-    }
-
-    /// Tells the advisor that threads of the machine wait for a core: short gaps then prove nothing.
-    pub fn note_busy_machine(&mut self) {
-        let now_ns = self.clock.present_us() * 1000;
-        self.advice.note_busy(now_ns);
+    pub fn look_at_load(&mut self, now_ns: u64, read: impl FnOnce() -> Option<String>) {
+        self.advice.look_at_load(now_ns, read);
     }
 
     /// Tells the advisor that a connection is closed.

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity};
-use statistics::machine_load::runnable;
+
+use crate::process;
 
 /// Short waits in a row before a thread polls.
 const SHORT_WAITS_MIN: u32 = 16;
@@ -129,6 +130,11 @@ impl Drop for Permit {
 /// Returns the number of cores that this process may use.
 fn cores() -> usize {
     sched_getaffinity(None).map_or(1, |set: CpuSet| set.count() as usize)
+}
+
+/// Returns the runnable threads of the whole machine, including this one, if the system tells.
+fn runnable() -> Option<usize> {
+    process::load_average()?.split(' ').nth(3)?.split('/').next()?.parse().ok()
 }
 
 #[cfg(test)]
