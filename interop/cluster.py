@@ -291,9 +291,12 @@ class Cluster:
     # --- the requests ---
 
     def tag(self):
+        self.wait_until_ready()
         return tag_of(self.primaries()[0].slots[0])
 
     def reshard(self):
+        # The manager refuses to work on a cluster whose nodes do not agree.
+        self.wait_until_ready()
         first, *_, last = self.primaries()
         slot = str(first.slots[0])
 
