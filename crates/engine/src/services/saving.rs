@@ -445,13 +445,18 @@ impl Worker {
         }
     }
 
-    /// Begins the requested snapshot, if possible now. The thread is outside of the gate.
+    /// Begins the requested snapshot, if possible now. A snapshot of data that are being loaded would lack the rest of them, so the request
+    /// waits for the end of the load. The thread is outside of the gate.
     pub fn begin_wanted_snapshot(&mut self) {
         let engine = self.engine;
-        if engine.snapshots.wanted().is_none() || !engine.snapshots.are_idle() {
+        if engine.snapshots.wanted().is_none() || !engine.snapshots.are_idle() || engine.is_loading() {
             return;
         }
         let Some(alone) = engine.keyspace.gate().close_unless(engine.busy.ends_waits()) else { return };
+        // A load may have begun before the gate was closed.
+        if engine.is_loading() {
+            return;
+        }
         // Taken behind the gate, so that other threads see the request until the snapshot runs.
         let Some(purpose) = engine.snapshots.take_wanted() else { return };
         if let Err(why) = begin(engine, &mut engine.keyspace.all(&alone), &self.clock, purpose) {
@@ -493,6 +498,19 @@ mod tests {
         fn apply(&self, _: Apply, _: &Settings) -> Result<(), String> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn a_requested_snapshot_waits_for_the_end_of_a_load() {
+        let mut bench = Bench::with_host(Settings::new(), 1, Box::<Taker>::default(), 1_700_000_000_000_000, 1);
+        let snapshots = &bench.worker.engine.snapshots;
+        snapshots.want(Purpose::File);
+        bench.worker.engine.begin_reloading(1_700_000_000_000);
+        bench.worker.begin_wanted_snapshot();
+        assert_eq!((snapshots.purpose(), snapshots.wanted()), (None, Some(Purpose::File)));
+        bench.worker.engine.end_reloading();
+        bench.worker.begin_wanted_snapshot();
+        assert_eq!((snapshots.purpose(), snapshots.wanted()), (Some(Purpose::File), None));
     }
 
     #[test]
