@@ -1,6 +1,8 @@
 //! The map of slots that worker threads see: immutable, shared behind an `Arc`, replaced as a whole.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::id::{NodeId, ShardId};
 use crate::slots::{SLOTS, Slot, SlotSet};
@@ -242,6 +244,39 @@ pub struct SlotView {
     pub pubsubshard_when_down: bool,
     owners: Box<[u16]>,
     open: BTreeMap<Slot, Open>,
+    /// Shared with the clones of the view.
+    deadline_ms: Arc<AtomicU64>,
+}
+
+/// The deadline of the latest view. The bus extends it in each tick.
+///
+/// Each view has a deadline of its own, and only that of the latest one is extended. A worker that still uses an earlier view, for example
+/// because the process was stopped, therefore can't serve by it for longer than the bus allowed when it made that view.
+#[derive(Debug, Default)]
+pub struct ViewDeadline {
+    latest: Option<Arc<SlotView>>,
+    until_ms: u64,
+}
+
+impl ViewDeadline {
+    /// Notes the view that the workers shall use from now on. It has the present deadline.
+    pub fn follow(&mut self, view: &Arc<SlotView>) {
+        view.deadline_ms.store(self.until_ms, Ordering::Relaxed);
+        self.latest = Some(view.clone());
+    }
+
+    /// Extends the deadline of the latest view to this Unix time, in milliseconds.
+    pub fn extend(&mut self, until_ms: u64) {
+        self.extend_next(until_ms);
+        if let Some(latest) = &self.latest {
+            latest.deadline_ms.store(until_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets the deadline of the next view to this Unix time, in milliseconds. The latest view keeps its deadline.
+    pub fn extend_next(&mut self, until_ms: u64) {
+        self.until_ms = until_ms;
+    }
 }
 
 impl SlotView {
@@ -273,7 +308,14 @@ impl SlotView {
             pubsubshard_when_down: parts.pubsubshard_when_down,
             owners,
             open: parts.open,
+            deadline_ms: Arc::new(AtomicU64::new(u64::MAX)),
         }
+    }
+
+    /// Returns true if the deadline has passed at this Unix time, in milliseconds. A view without a [`ViewDeadline`] has none.
+    #[inline]
+    pub fn is_late(&self, now_ms: u64) -> bool {
+        now_ms > self.deadline_ms.load(Ordering::Relaxed)
     }
 
     /// Returns the view of a primary that may have been replaced while its process was stopped.

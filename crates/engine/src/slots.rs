@@ -31,9 +31,6 @@ pub struct Slots {
     view: Option<Mutex<Arc<SlotView>>>,
     /// Number of the current view.
     version: AtomicU64,
-    /// The Unix time in milliseconds up to which the view of a primary counts. The cluster's thread extends it in each tick. After this
-    /// process was stopped, a replica may have replaced it, and its threads may run before the cluster's thread does.
-    valid_until_ms: AtomicU64,
     /// The numbers of waits for the bus.
     pub(crate) waits: bus::Waits,
     /// True if the replicas of this primary apply SETSLOT from its stream. Replicas of Valkey do, replicas of Redis do not.
@@ -55,7 +52,6 @@ impl Slots {
         Slots {
             view,
             version: AtomicU64::new(1),
-            valid_until_ms: AtomicU64::new(u64::MAX),
             waits: bus::Waits::default(),
             replicas_take_slots: AtomicBool::new(false),
             holding: AtomicUsize::new(0),
@@ -106,11 +102,6 @@ impl Slots {
         self.holding.load(Ordering::Acquire) > 0
     }
 
-    /// Lets a primary serve by its view until this Unix time, in milliseconds.
-    pub fn extend(&self, until_ms: u64) {
-        self.valid_until_ms.store(until_ms, Ordering::Relaxed);
-    }
-
     /// Replaces the view. The caller has closed the gate.
     pub(crate) fn replace(&self, view: Arc<SlotView>) {
         let Some(held) = &self.view else { return };
@@ -140,8 +131,9 @@ fn nothing_known() -> ViewParts {
 pub(crate) struct SeenSlots {
     view: Option<Arc<SlotView>>,
     version: u64,
-    /// True if the view doesn't count any more.
-    is_old: bool,
+    /// True if the view's deadline had passed when the thread looked last. After this process was stopped, a replica may have replaced it,
+    /// and its threads may run before the cluster's thread does.
+    is_late: bool,
 }
 
 impl SeenSlots {
@@ -156,40 +148,69 @@ impl SeenSlots {
     #[inline]
     pub fn follow(&mut self, slots: &Slots, now_ms: u64) -> bool {
         let version = slots.version.load(Ordering::Acquire);
-        let is_old = now_ms > slots.valid_until_ms.load(Ordering::Relaxed);
-        if version == self.version && is_old == self.is_old {
+        let is_late = self.view.as_ref().is_some_and(|view| view.is_late(now_ms));
+        if version == self.version && is_late == self.is_late {
             return false;
         }
-        self.adopt(slots.view(), is_old);
+        self.adopt(slots.view(), now_ms);
         self.version = version;
         true
     }
 
     #[cold]
-    fn adopt(&mut self, view: Option<Arc<SlotView>>, is_old: bool) {
-        let doubts = |view: &Arc<SlotView>| is_old && view.is_up() && view.is_primary();
+    fn adopt(&mut self, view: Option<Arc<SlotView>>, now_ms: u64) {
+        self.is_late = view.as_ref().is_some_and(|view| view.is_late(now_ms));
+        let doubts = |view: &Arc<SlotView>| self.is_late && view.is_up() && view.is_primary();
         self.view = view.map(|view| if doubts(&view) { Arc::new(view.in_doubt()) } else { view });
-        self.is_old = is_old;
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use cluster::view::ViewDeadline;
+
     use super::*;
 
+    fn view(edition: u64) -> Arc<SlotView> {
+        Arc::new(SlotView::new(ViewParts { edition, state: ClusterState::Ok, ..nothing_known() }))
+    }
+
     #[test]
-    fn an_old_view_of_a_primary_serves_nothing() {
+    fn a_late_view_of_a_primary_serves_nothing() {
         let slots = Slots::new(true, 1, Arc::default());
-        slots.replace(Arc::new(SlotView::new(ViewParts { state: ClusterState::Ok, ..nothing_known() })));
+        let view = view(1);
+        slots.replace(view.clone());
         let mut seen = SeenSlots::default();
         let mut is_up = |now_ms| {
             let is_new = seen.follow(&slots, now_ms);
             (is_new, seen.view().unwrap().is_up())
         };
         assert_eq!(is_up(5000), (true, true));
-        slots.extend(6000);
+        let mut deadline = ViewDeadline::default();
+        deadline.follow(&view);
+        deadline.extend(6000);
         assert_eq!([is_up(6000), is_up(6001), is_up(6002)], [(false, true), (true, false), (false, false)]);
-        slots.extend(7000);
+        deadline.extend(7000);
         assert_eq!([is_up(6900), is_up(6901)], [(true, true), (false, true)]);
+    }
+
+    /// The bus of a process that was stopped may have learned of the successor, and extend the deadline, before a worker gets the new view.
+    #[test]
+    fn a_view_is_not_extended_by_a_later_one() {
+        let slots = Slots::new(true, 1, Arc::default());
+        let (first, second) = (view(1), view(2));
+        let mut deadline = ViewDeadline::default();
+        deadline.extend_next(5000);
+        deadline.follow(&first);
+        slots.replace(first);
+        let mut seen = SeenSlots::default();
+        assert!(seen.follow(&slots, 5000) && seen.view().unwrap().is_up());
+        deadline.extend_next(9000);
+        assert!(seen.follow(&slots, 8000) && !seen.view().unwrap().is_up());
+        deadline.follow(&second);
+        deadline.extend(9500);
+        assert!(!seen.follow(&slots, 8000) && !seen.view().unwrap().is_up());
+        slots.replace(second);
+        assert!(seen.follow(&slots, 9500) && seen.view().unwrap().is_up());
     }
 }

@@ -23,7 +23,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cluster::dialect::Dialect;
-use cluster::view::ClusterState;
+use cluster::view::{ClusterState, ViewDeadline};
 use cluster::wire::{Frame, Kind, Message, frame};
 use cluster::{Action, CommandId, Facts, Generation, Input, Level, LinkId, Machine, Moment, Slot, SlotSet};
 use config::{LogLevel, Settings};
@@ -154,6 +154,7 @@ struct Bus {
     saves: Sender<(Generation, String)>,
     tasks: Arc<TaskQueue>,
     facts: ServerFacts,
+    deadline: ViewDeadline,
     random: Random,
     began: Instant,
     /// The memory for reads.
@@ -216,6 +217,7 @@ pub fn start(
                 saves,
                 tasks,
                 facts: ServerFacts::new(engine, heartbeats, roles),
+                deadline: ViewDeadline::default(),
                 random: Random::new(process::random_seed()),
                 began,
                 room: Vec::new(),
@@ -282,7 +284,8 @@ impl Bus {
         if was_down && self.machine.state() == ClusterState::Ok {
             // Without this, the node would refuse commands until the next tick.
             let timeout = Duration::from_millis(self.machine.config().node_timeout_ms);
-            self.extend_view(began_ms, timeout, self.facts.are_stalled(timeout));
+            let until_ms = self.deadline_after(began_ms, timeout, self.facts.are_stalled(timeout));
+            until_ms.into_iter().for_each(|until_ms| self.deadline.extend_next(until_ms));
         }
         let is_answer = |action: &mut Action| matches!(action, Action::Answer(..));
         let answers: Vec<Action> = actions.extract_if(.., is_answer).collect();
@@ -330,7 +333,8 @@ impl Bus {
         let facts = self.facts.gather(timeout);
         self.input(Input::Facts(facts));
         self.input(Input::Tick);
-        self.extend_view(began_ms, timeout, facts.stalled);
+        let until_ms = self.deadline_after(began_ms, timeout, facts.stalled);
+        until_ms.into_iter().for_each(|until_ms| self.deadline.extend(until_ms));
         self.note_replicas();
         self.give_late_answers();
         let late = self.links.iter().filter(|(_, link)| link.is_late()).map(|(token, _)| *token);
@@ -341,13 +345,12 @@ impl Bus {
         }
     }
 
-    /// Lets this node serve a while longer, counted from the beginning of the tick: the process may have been stopped within the tick. Ticks
-    /// that are later than this mean that the process was stopped: see `Machine::tick`, which then waits for answers of a majority.
-    fn extend_view(&self, began_ms: u64, timeout: Duration, is_stalled: bool) {
-        if self.machine.state() == ClusterState::Ok && !is_stalled {
-            let span = (timeout / 2).max(VIEW_MIN);
-            self.engine.slots.extend(began_ms + span.as_millis() as u64);
-        }
+    /// Returns the Unix time in milliseconds until which this node may serve; `None` if it may not serve any longer than before. The time
+    /// is counted from the beginning of the tick, because the process may have been stopped within the tick. Ticks that are later than
+    /// this mean that the process was stopped: see `Machine::tick`, which then waits for answers of a majority.
+    fn deadline_after(&self, began_ms: u64, timeout: Duration, is_stalled: bool) -> Option<u64> {
+        let span = (timeout / 2).max(VIEW_MIN);
+        (self.machine.state() == ClusterState::Ok && !is_stalled).then(|| began_ms + span.as_millis() as u64)
     }
 
     /// Notes whether this node's replicas take changes of slots from the stream.
@@ -425,7 +428,10 @@ impl Bus {
                 self.carry_out(Task::Pause { until });
             }
             Action::Resume => self.carry_out(Task::Resume),
-            Action::View(view) => self.carry_out(Task::View(view)),
+            Action::View(view) => {
+                self.deadline.follow(&view);
+                self.carry_out(Task::View(view));
+            }
             Action::DropSlots(slots) => self.carry_out(Task::DropSlots(slots)),
             Action::Deliver { channel, message, sharded } => self.deliver(&channel, &message, sharded),
             Action::Answer(id, reply) => {

@@ -291,12 +291,13 @@ impl EventLoop {
     }
 
     fn begin_turn(&mut self) {
+        // Before the clock is read: a process may be stopped in a system call.
+        self.poller.take_wake();
         let before_us = std::mem::replace(&mut self.turn_began_us, now_us());
         let passed = Duration::from_micros(self.turn_began_us.saturating_sub(before_us));
         // An early tick tells nothing about the time until clients send.
         let is_tick = self.waited == Waited::Slept && self.ready.is_empty() && self.ticks_early;
         self.polling.note(if is_tick { Waited::NotAtAll } else { self.waited }, passed, self.ready.len());
-        self.poller.take_wake();
         self.worker.begin_turn(self.turn_began_us);
         self.look_at_load();
     }

@@ -133,6 +133,8 @@ impl Worker {
         // While a busy script calls this, the thread is inside already.
         let mut inside = if self.scripts.busy_turn { None } else { self.enter_gate_for_batch() };
         if session.is_clustered() {
+            // The process may have been stopped since the turn began.
+            self.clock.follow(Ticks::now());
             self.slots.follow(&self.engine.slots, self.clock.now_ms);
         }
         let (at, progress) = self.run_inside(session, input, from, out, &mut inside);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cluster::commands::ClusterReply;
 use cluster::file::NodesFile;
 use cluster::testing::{Rule, SeenPrimaries};
-use cluster::view::ClusterState;
+use cluster::view::{ClusterState, ViewDeadline};
 use cluster::wire::{Frame, Message, frame};
 use cluster::{Action, CommandId, Config, Facts, Generation, Input, LinkId, Machine, Moment};
 use engine::replication::Primary;
@@ -111,6 +111,7 @@ pub struct SimBus {
     held: VecDeque<Action>,
     held_until_us: u64,
     facts: FactsGatherer,
+    deadline: ViewDeadline,
     seen: SeenPrimaries,
     next_tick_us: u64,
 }
@@ -141,6 +142,7 @@ impl SimBus {
             held: VecDeque::new(),
             held_until_us: 0,
             facts: FactsGatherer::default(),
+            deadline: ViewDeadline::default(),
             seen: SeenPrimaries::default(),
             next_tick_us: now_us + random.below(TICK_US as usize) as u64,
         }
@@ -239,7 +241,7 @@ impl SimBus {
         self.input(turn, Input::Tick);
         if self.machine.state() == ClusterState::Ok && !facts.stalled {
             let span_ms = (turn.moment.timeout_us / 2000).max(VIEW_MIN_MS);
-            turn.engine.slots.extend(turn.moment.unix_us / 1000 + span_ms);
+            self.deadline.extend(turn.moment.unix_us / 1000 + span_ms);
         }
         self.note_replicas(turn);
         let now_us = turn.moment.now_us;
@@ -398,7 +400,10 @@ impl SimBus {
                 turn.roles.push(SimTask::Pause { until_us: self.began_us + (until_ms - 1) * 1000 });
             }
             Action::Resume => turn.roles.push(SimTask::Resume),
-            Action::View(view) => turn.roles.push(SimTask::View(view)),
+            Action::View(view) => {
+                self.deadline.follow(&view);
+                turn.roles.push(SimTask::View(view));
+            }
             Action::DropSlots(slots) => turn.roles.push(SimTask::DropSlots(slots)),
             Action::Deliver { .. } | Action::Answer(..) => {}
             Action::Log(_, text) => turn.news.push(BusNews::Logged(text)),
