@@ -9,7 +9,7 @@ use penstock_tests::conn::Conn;
 use penstock_tests::directory::Directory;
 use penstock_tests::hanging_disk::HangingDisk;
 use penstock_tests::reply::Reply;
-use penstock_tests::server::Server;
+use penstock_tests::server::{Server, comes_true};
 
 /// Time for which a cause lasts, and the least part of it that must be found, in microseconds.
 const CAUSE: Duration = Duration::from_millis(300);
@@ -27,6 +27,13 @@ fn sum_us(conn: &mut Conn, depth: &str, part: &str) -> i64 {
     let classes = conn.cmd("LATENCY BATCHES").unwrap();
     let part = field(&classes, depth).and_then(|class| field(class, part));
     part.and_then(|part| field(part, "usec")).and_then(Reply::integer).unwrap_or(0)
+}
+
+/// Returns the number of bytes that the server has read from a client.
+fn read_from(conn: &mut Conn, client: i64) -> i64 {
+    let line = conn.cmd(&format!("CLIENT LIST ID {client}")).unwrap();
+    let line = String::from_utf8_lossy(line.text()).into_owned();
+    line.split(' ').find_map(|field| field.strip_prefix("tot-net-in=")?.parse().ok()).unwrap()
 }
 
 /// Checks that this part alone has a cause.
@@ -121,11 +128,16 @@ fn missing_replicas_are_waited_for() {
 fn replies_behind_unread_ones_wait_for_the_client() {
     let server = Server::penstock(&["--threads", "1"]);
     let (mut lazy, mut other) = (server.connect(), server.connect());
+    let lazy_id = lazy.cmd("CLIENT ID").unwrap().integer().unwrap();
     other.cmd(&format!("SET big {}", "x".repeat(1 << 20))).unwrap();
     other.cmd("LATENCY BATCHES RESET").unwrap();
     lazy.send("GET big\r\n".repeat(40).as_bytes()).unwrap();
     std::thread::sleep(Duration::from_millis(100));
-    lazy.send(b"PING\r\nPING\r\n").unwrap();
+    let before = read_from(&mut other, lazy_id);
+    let batch = b"PING\r\nPING\r\n";
+    lazy.send(batch).unwrap();
+    // The time of a batch begins when the server reads it, which a busy machine delays.
+    assert!(comes_true(|| read_from(&mut other, lazy_id) >= before + batch.len() as i64));
     std::thread::sleep(CAUSE);
     lazy.read_n(42).unwrap();
     check_only(&mut other, "2-15", &["client"]);
