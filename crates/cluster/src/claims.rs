@@ -71,6 +71,7 @@ impl Machine {
             if header.primary.is_none() {
                 self.correct(sender, header);
             }
+            self.remind(sender, header);
             return;
         }
         let was_replica = !self.table[sender].is_primary();
@@ -204,9 +205,22 @@ impl Machine {
         }
     }
 
+    /// Tells a primary of its own claims if it shows older ones. With `cluster-config-save-behavior best-effort`, a node shows claims that it
+    /// could not save, and a crash makes it forget them. Without the reminder all its headers would be stale.
+    fn remind(&mut self, sender: NodeKey, header: &Header) {
+        let node = &self.table[sender];
+        let has_more = node.is_voting() && node.config_epoch > header.config_epoch;
+        if has_more && self.rules.hold(Rule::OwnClaims) {
+            self.send_update(sender, sender);
+        }
+    }
+
     /// Takes over the slots of a node from an UPDATE, which any third node may send.
     pub(crate) fn take_update(&mut self, epoch: u64, node: &NodeId, slots: &SlotSet) {
-        let Some(key) = self.table.find(node).filter(|key| *key != self.me()) else { return };
+        let Some(key) = self.table.find(node) else { return };
+        if key == self.me() {
+            return self.take_claims_back(epoch, slots);
+        }
         if self.table[key].config_epoch.max(self.table.epoch(key)) >= epoch {
             return;
         }
@@ -214,6 +228,30 @@ impl Machine {
         self.take_epoch(key, epoch);
         self.changed();
         self.take_slots(key, epoch, slots);
+    }
+
+    /// Takes back claims of this node that others know and nodes.conf lacks. Nobody else has this epoch. Slots with a greater epoch have gone
+    /// to other nodes since.
+    fn take_claims_back(&mut self, epoch: u64, slots: &SlotSet) {
+        let me = self.me();
+        if epoch <= self.table.myself().config_epoch.max(self.table.epoch(me)) {
+            return;
+        }
+        self.log(Level::Warning, format!("Taking back the claims of epoch {epoch}, which nodes.conf lacks"));
+        if !self.table.myself().is_primary() {
+            self.table.promote(me);
+            self.actions.push(Action::Lead);
+            self.end_handover();
+            self.forget_election();
+        }
+        self.table.myself_mut().config_epoch = epoch;
+        self.current_epoch = self.current_epoch.max(epoch);
+        for slot in self.winnable(me, epoch, slots).iter() {
+            self.open.remove(&slot);
+            self.table.bind(slot, me);
+        }
+        self.changed();
+        self.todo.broadcast = true;
     }
 
     /// Takes a new epoch if another primary has this node's epoch and a greater name. The other node keeps its epoch.

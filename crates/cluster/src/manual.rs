@@ -21,6 +21,10 @@ pub enum FailoverMode {
     Takeover,
 }
 
+/// The time for which the last PING with the flag of a pause proves that the primary holds back writes, in milliseconds. The primary sends one
+/// each tick. After a restart it takes no writes for longer than this time.
+const PAUSE_PROOF_MS: u64 = 1000;
+
 /// A manual failover, at either end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Handover {
@@ -30,6 +34,8 @@ pub(crate) struct Handover {
     replica: Option<NodeKey>,
     /// The offset behind the primary's last write.
     paused_offset: Option<u64>,
+    /// At the replica: the link and the time of the primary's last PING or PONG with the flag of a pause.
+    seen_paused: Option<(LinkId, u64)>,
     /// At the replica: the election may begin.
     pub(crate) may_start: bool,
 }
@@ -120,11 +126,20 @@ impl Machine {
         self.handover.replica == Some(key) && self.is_paused()
     }
 
-    /// At the replica: takes the offset behind the primary's last write.
-    pub(crate) fn take_paused_offset(&mut self, sender: NodeKey, header: &Header) {
-        let is_mine = self.table.myself().primary() == Some(sender) && self.handover.is_under_way();
-        let is_paused = header.message_flags.has(MessageFlags::PAUSED);
-        if is_mine && is_paused && self.handover.paused_offset.is_none() {
+    /// At the replica: takes the offset behind the primary's last write from a PING or a PONG. One without the flag of a pause tells that the
+    /// primary takes writes again: it has started again, or has ended the pause. Messages on different links may overtake each other.
+    pub(crate) fn take_paused_offset(&mut self, link: LinkId, sender: NodeKey, header: &Header) {
+        if self.table.myself().primary() != Some(sender) || !self.handover.is_under_way() {
+            return;
+        }
+        if !header.message_flags.has(MessageFlags::PAUSED) {
+            if self.handover.seen_paused.is_some_and(|(seen, _)| seen == link) && self.rules.hold(Rule::PauseProof) {
+                self.give_handover_up();
+            }
+            return;
+        }
+        self.handover.seen_paused = Some((link, self.now.ms));
+        if self.handover.paused_offset.is_none() {
             self.handover.paused_offset = Some(header.offset);
             self.todo.failover = true;
             let text = format!("Received replication offset for paused primary manual failover: {}", header.offset);
@@ -132,8 +147,29 @@ impl Machine {
         }
     }
 
+    /// At the replica: gives a planned failover up, because the primary may take writes that this replica would not have.
+    fn give_handover_up(&mut self) {
+        self.log(Level::Warning, "Manual failover given up: the primary does not hold back writes any more.".into());
+        self.end_handover();
+        self.forget_election();
+    }
+
+    /// Ends a manual failover after its deadline. A process that was stopped may count a vote before its next tick.
+    fn end_late_handover(&mut self) {
+        if self.handover.until_ms.is_some_and(|until_ms| self.now.ms > until_ms) {
+            self.log(Level::Warning, "Manual failover timed out.".into());
+            self.end_handover();
+            self.forget_election();
+        }
+        let is_proved = |(_, seen_ms): (LinkId, u64)| self.now.ms <= seen_ms + PAUSE_PROOF_MS;
+        if !self.handover.seen_paused.is_none_or(is_proved) && self.rules.hold(Rule::PauseProof) {
+            self.give_handover_up();
+        }
+    }
+
     /// At the replica: lets the election begin once all data is there.
     pub(crate) fn step_handover(&mut self) {
+        self.end_late_handover();
         let is_waiting = self.handover.is_under_way() && self.handover.replica.is_none() && !self.handover.may_start;
         let Some(offset) = self.handover.paused_offset.filter(|_| is_waiting) else { return };
         // A primary that has started again may have a smaller offset, in another history. A replica that has not heard from it since, or has
@@ -147,13 +183,8 @@ impl Machine {
         }
     }
 
-    /// Ends a manual failover after its deadline, and continues elections and moves to orphaned primaries.
+    /// Continues manual failovers, elections and moves to orphaned primaries.
     pub(crate) fn tick_failover(&mut self) {
-        if self.handover.until_ms.is_some_and(|until_ms| self.now.ms > until_ms) {
-            self.log(Level::Warning, "Manual failover timed out.".into());
-            self.end_handover();
-            self.forget_election();
-        }
         self.todo.failover = true;
         self.consider_orphans();
     }

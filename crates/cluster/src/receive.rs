@@ -68,6 +68,9 @@ impl Machine {
         let sender = self.sender(id, header);
         if let Some(sender) = sender {
             self.take_header(id, sender, header);
+            if matches!(body, Body::Ping { .. }) {
+                self.take_paused_offset(id, sender, header);
+            }
         }
         let body = match body {
             Body::Ping { kind, gossip, extensions } => {
@@ -134,7 +137,6 @@ impl Machine {
         node.data_received_ms = Some(now_ms);
         node.offset = header.offset;
         self.current_epoch = self.current_epoch.max(header.current_epoch);
-        self.take_paused_offset(sender, header);
     }
 
     fn take_ping(

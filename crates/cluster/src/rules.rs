@@ -40,6 +40,10 @@ pub enum Rule {
     OwnData,
     /// A manual failover waits for the primary's last offset.
     PausedOffset,
+    /// A manual failover ends once the primary takes writes again.
+    PauseProof,
+    /// A primary that shows older claims than others know is told of its own.
+    OwnClaims,
 }
 
 /// The rules in force: all of them outside of tests.

@@ -5,8 +5,7 @@
 use std::env;
 use std::process::Command;
 
-/// Number of seeds in an ordinary run. `bench/simulate.sh` runs more. Two defects behind these seeds are open: see "Simulated clusters" in
-/// bench/NOTES.md.
+/// Number of seeds in an ordinary run. `bench/simulate.sh` runs more.
 const SEEDS: u64 = 40;
 /// Number of seeds for each process: an engine is never freed, and each seed takes some ten megabytes.
 const SEEDS_AT_ONCE: u64 = 10;

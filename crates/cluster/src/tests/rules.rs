@@ -490,3 +490,67 @@ fn a_replica_has_no_slots() {
         assert!(replicas.into_iter().all(|key| table[key].slot_count == 0), "host {host}");
     }
 }
+
+/// A primary starts again during a planned failover, and holds no writes back any more. The first election of the replica finds no majority, and
+/// a second one would take the place of a primary that has gone on.
+#[test]
+fn pause_proof() {
+    check(Rule::PauseProof, 1, |seed, without| {
+        let mut world = World::cluster(6, 3, seed, without);
+        world.write_with_clients(true);
+        let mut config = world.hosts[3].machine.as_ref().unwrap().config().clone();
+        config.manual_failover_timeout_ms = 60_000;
+        world.input(3, Input::Configured(Box::new(config)));
+        world.run_ms(1000);
+        let set_cut = |world: &mut World, cut| {
+            for voter in [1, 2] {
+                world.net.set_cut(voter, 3, cut);
+                world.net.set_cut(3, voter, cut);
+            }
+        };
+        set_cut(&mut world, true);
+        world.start_election(3, FailoverMode::Planned);
+        world.run_ms(500);
+        world.kill(0);
+        world.start(0);
+        world.run_ms(3 * TIMEOUT_MS);
+        set_cut(&mut world, false);
+        world.run_ms(5 * TIMEOUT_MS);
+        let mut found = Vec::new();
+        expect(&mut found, world.is_primary(0) && world.winners.is_empty(), "the replica has taken over");
+        found.extend(complaints(world));
+        found
+    });
+}
+
+/// Nodes are killed after they have shown claims that they could not save: a primary with a new epoch and a new slot, and a winner of an election.
+#[test]
+fn own_claims() {
+    check(Rule::OwnClaims, 1, |seed, without| {
+        let mut world = World::cluster(6, 3, seed, without);
+        let [disk, winners_disk] = [0, 4].map(|host| world.hosts[host].disk.clone());
+        let source = world.id(2);
+        let target = world.id(0);
+        for (host, change) in
+            [(0, SetSlot::Importing(source)), (0, SetSlot::Node(target.clone())), (2, SetSlot::Node(target))]
+        {
+            let command =
+                ClusterCommand::SetSlot { slot: slot(16383), change, has_keys: false, from_primary: false };
+            assert_eq!(world.command(host, command), Some(ClusterReply::Ok));
+        }
+        assert_eq!(world.command(4, ClusterCommand::Failover(FailoverMode::Planned)), Some(ClusterReply::Ok));
+        world.run_ms(TIMEOUT_MS);
+        let mut found = Vec::new();
+        expect(&mut found, world.is_primary(4), "the replica has not taken over");
+        for (host, disk) in [(0, disk), (4, winners_disk)] {
+            world.kill(host);
+            world.hosts[host].disk = disk;
+            world.start(host);
+        }
+        world.run_ms(5 * TIMEOUT_MS);
+        expect(&mut found, world.is_primary(4), "the winner has forgotten its election");
+        expect(&mut found, owner(&world, 0, 16383) == Some(0), "the slot is lost");
+        found.extend(complaints(world));
+        found
+    });
+}
