@@ -175,8 +175,7 @@ impl Machine {
     }
 
     pub(crate) fn unbind_all(&mut self, key: NodeKey) {
-        let slots = Arc::clone(&self.table[key].slots);
-        slots.iter().for_each(|slot| self.table.unbind(slot));
+        self.table.unbind_all(key);
     }
 
     /// Makes this node, as a replica of a replica, follow the primary of both.
@@ -246,10 +245,9 @@ impl Machine {
         }
         self.table.myself_mut().config_epoch = epoch;
         self.current_epoch = self.current_epoch.max(epoch);
-        for slot in self.winnable(me, epoch, slots).iter() {
-            self.open.remove(&slot);
-            self.table.bind(slot, me);
-        }
+        let taken = self.winnable(me, epoch, slots);
+        self.open.retain(|slot, _| !taken.contains(*slot));
+        self.table.bind_all(&taken, me);
         self.changed();
         self.todo.broadcast = true;
     }
@@ -296,8 +294,8 @@ impl Machine {
         let takes_mine = taken.intersects(&self.table[my_primary].slots);
         for slot in taken.iter() {
             self.redirect_marker(slot, claimer);
-            self.table.bind(slot, claimer);
         }
+        self.table.bind_all(&taken, claimer);
         if !taken.is_empty() {
             self.changed();
         }

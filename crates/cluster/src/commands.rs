@@ -237,6 +237,13 @@ pub(crate) fn unknown(node: &str) -> ClusterReply {
     ClusterReply::Error(format!("Unknown node {node}"))
 }
 
+impl ClusterCommand {
+    /// Returns true if the command depends on this node's data. It needs fresh facts.
+    pub fn concerns_data(&self) -> bool {
+        matches!(self, ClusterCommand::Failover(_) | ClusterCommand::FailoverAtShutdown(_))
+    }
+}
+
 impl Machine {
     /// Executes a command. If the command changes nodes.conf, its reply waits until the change is on disk.
     pub(crate) fn command(&mut self, id: CommandId, command: ClusterCommand) {

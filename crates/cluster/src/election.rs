@@ -35,6 +35,8 @@ pub enum Obstacle {
     NoSlots,
     /// This replica has never been in sync with its primary, so it may have the data of another shard.
     NoData,
+    /// The data are being loaded, or a load of the primary's snapshot has failed.
+    Incomplete,
     /// The data is too old.
     OldData {
         /// The age of the data.
@@ -70,6 +72,7 @@ impl fmt::Display for Obstacle {
             Obstacle::Forbidden => write!(to, "cluster-replica-no-failover is on"),
             Obstacle::NoSlots => write!(to, "the failed primary has no slots"),
             Obstacle::NoData => write!(to, "this replica has never been in step with its primary"),
+            Obstacle::Incomplete => write!(to, "the data of this replica are incomplete"),
             Obstacle::OldData { age_ms, age_ms_max } => write!(
                 to,
                 "disconnected from the primary for {age_ms} ms, and cluster-replica-validity-factor allows {age_ms_max} ms"
@@ -168,6 +171,9 @@ impl Machine {
         if self.saves.have_failed() {
             return Some(Obstacle::NoSave);
         }
+        if self.lacks_data() {
+            return Some(Obstacle::Incomplete);
+        }
         if is_manual {
             return None;
         }
@@ -184,6 +190,11 @@ impl Machine {
         let factor = self.config.replica_validity_factor;
         let age_ms_max = self.config.replica_ping_period_ms + timeout_ms * (factor + 1);
         (factor != 0 && age_ms > age_ms_max).then_some(Obstacle::OldData { age_ms, age_ms_max })
+    }
+
+    /// Returns true if this replica would lose data of the shard by taking over, even if an operator forces it.
+    pub(crate) fn lacks_data(&self) -> bool {
+        (self.facts.loading || self.facts.incomplete) && self.rules.hold(Rule::OwnData)
     }
 
     fn note_obstacle(&mut self, obstacle: Obstacle) {
@@ -385,7 +396,7 @@ impl Machine {
         slots.subtract(&self.table.unclaimed);
         self.table.promote(me);
         self.table.myself_mut().migrate_to = true;
-        slots.iter().for_each(|slot| self.table.bind(slot, me));
+        self.table.bind_all(&slots, me);
         self.unbind_all(primary);
         self.actions.push(Action::Lead);
         self.drop_foreign();

@@ -45,6 +45,9 @@ pub struct Facts {
     /// The time since this replica last heard from its present primary; `None` if it has never been in sync with that primary. Its data may
     /// then belong to another shard.
     pub data_age_ms: Option<u64>,
+    /// True while a primary's snapshot replaces the data of this replica, and after the load of one has failed: a part of the data is missing,
+    /// or all of them.
+    pub incomplete: bool,
     /// True if the workers are stuck. The bus is silent then, so that the other nodes regard this node as failed.
     pub stalled: bool,
 }

@@ -177,6 +177,7 @@ impl Machine {
         if std::mem::take(&mut self.todo.failover) {
             self.step_failover();
         }
+        self.follow_peers_of_open_slots();
         if std::mem::take(&mut self.todo.state) {
             self.evaluate_state();
         }

@@ -60,6 +60,15 @@ impl Machine {
         if mode == FailoverMode::Planned && !is_reachable {
             return error("Master is down or failed, please use CLUSTER FAILOVER FORCE");
         }
+        // TAKEOVER is the last resort after a load that has failed.
+        let lacks_data = match mode {
+            FailoverMode::Planned => false,
+            FailoverMode::Force => self.lacks_data(),
+            FailoverMode::Takeover => self.facts.loading,
+        };
+        if lacks_data {
+            return error("The data of this replica are incomplete. A failover would lose the data of the shard");
+        }
         self.end_handover();
         self.forget_election();
         if mode == FailoverMode::Takeover {

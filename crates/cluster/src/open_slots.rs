@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::commands::ClusterReply;
+use crate::commands::{ClusterReply, SetSlot};
 use crate::id::NodeId;
 use crate::io::Level;
 use crate::machine::{Machine, OpenSlot};
+use crate::node::NodeKey;
 use crate::slots::Slot;
 use crate::view::{Open, SlotView};
 
@@ -20,17 +21,31 @@ pub(crate) struct Marker {
 }
 
 impl SlotView {
-    /// Returns the states of the open slots, for a snapshot; `None` if no slot is open.
-    pub fn slot_states(&self) -> Option<String> {
-        let mut text = String::new();
+    /// Returns the states of the open slots, for a snapshot; `None` if no slot is open. `under_way`: changes in their order that the replicas
+    /// have and this view does not show.
+    pub fn slot_states(&self, under_way: &[(Slot, SetSlot)]) -> Option<String> {
+        let mut states = BTreeMap::new();
         for (slot, open) in self.open_slots() {
             let (sign, peer) = match open {
                 Open::Importing { from } => ('<', from),
                 Open::Migrating { to } => ('>', to),
             };
             if let Some(node) = self.node(*peer) {
-                let _ = write!(text, "{slot}{sign}{},", node.id);
+                states.insert(*slot, (sign, node.id.to_string()));
             }
+        }
+        for (slot, change) in under_way {
+            match change {
+                SetSlot::Migrating(to) => _ = states.insert(*slot, ('>', to.clone())),
+                SetSlot::Importing(from) => _ = states.insert(*slot, ('<', from.clone())),
+                SetSlot::Stable => _ = states.remove(slot),
+                // The new owner's claim closes the slot everywhere.
+                SetSlot::Node(_) => {}
+            }
+        }
+        let mut text = String::new();
+        for (slot, (sign, peer)) in states {
+            let _ = write!(text, "{slot}{sign}{peer},");
         }
         Some(text).filter(|text| !text.is_empty())
     }
@@ -53,6 +68,26 @@ fn parse_marker(entry: &[u8]) -> Option<Marker> {
 }
 
 impl Machine {
+    /// Redirects open slots whose other end has become a replica in its shard to its primary. Clients would be redirected to the replica, which
+    /// sends them back. A slot that migrates within this node's shard goes nowhere.
+    pub(crate) fn follow_peers_of_open_slots(&mut self) {
+        let (table, me) = (&self.table, self.table.me());
+        let successor = |(slot, open): (&Slot, &OpenSlot)| {
+            let primary = table[open.peer()].primary()?;
+            let is_shard = table[primary].is_primary() && table.same_shard(open.peer(), primary);
+            is_shard.then_some((*slot, *open, primary))
+        };
+        let replaced: Vec<(Slot, OpenSlot, NodeKey)> = self.open.iter().filter_map(successor).collect();
+        for (slot, open, primary) in replaced {
+            match open {
+                _ if self.table.same_shard(primary, me) => _ = self.open.remove(&slot),
+                OpenSlot::Migrating(_) => _ = self.open.insert(slot, OpenSlot::Migrating(primary)),
+                OpenSlot::Importing(_) => _ = self.open.insert(slot, OpenSlot::Importing(primary)),
+            }
+            self.changed();
+        }
+    }
+
     /// Takes over the open slots of the primary, which its snapshot has brought. They replace the slots that were open here.
     pub(crate) fn take_slot_states(&mut self, text: &[u8]) -> ClusterReply {
         let Some(markers) = parse(text) else {

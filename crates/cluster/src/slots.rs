@@ -198,11 +198,15 @@ impl SlotSet {
 
     /// The slots in order.
     pub fn iter(&self) -> impl Iterator<Item = Slot> {
-        self.words.iter().enumerate().flat_map(|(at, &word)| {
-            let rest = |word: u64| (word != 0).then_some(word);
-            let lowest_off = move |word: &u64| rest(word & (word - 1));
-            std::iter::successors(rest(word), lowest_off)
-                .map(move |word| Slot((at * 64) as u16 + word.trailing_zeros() as u16))
+        let (mut at, mut word) = (0, self.words[0]);
+        std::iter::from_fn(move || {
+            while word == 0 {
+                at += 1;
+                word = *self.words.get(at)?;
+            }
+            let slot = Slot((at * 64) as u16 + word.trailing_zeros() as u16);
+            word &= word - 1;
+            Some(slot)
         })
     }
 

@@ -1,6 +1,6 @@
 //! The known nodes, the owners of slots, and the nodes that were forgotten.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
@@ -133,8 +133,7 @@ impl Table {
 
     /// Removes a node: its slots are nobody's, its reports are withdrawn, and its replicas have an unknown primary.
     pub(crate) fn remove(&mut self, key: NodeKey) {
-        let slots = Arc::clone(&self[key].slots);
-        slots.iter().for_each(|slot| self.unbind(slot));
+        self.unbind_all(key);
         self.by_id.remove(&self.nodes[key.index()].id);
         for node in &mut self.nodes {
             node.reports.remove(&key);
@@ -179,6 +178,45 @@ impl Table {
         self.owners[slot.index()] = NOBODY;
         self.unclaimed.remove(slot);
         self.promised.remove(slot);
+    }
+
+    /// Binds slots to a node, and unbinds them from their owners.
+    pub(crate) fn bind_all(&mut self, slots: &SlotSet, key: NodeKey) {
+        if slots.is_empty() {
+            return;
+        }
+        let (mut losers, mut last) = (BTreeSet::new(), NOBODY);
+        for slot in slots.iter() {
+            let loser = std::mem::replace(&mut self.owners[slot.index()], key.0);
+            // Neighbours mostly have the same owner.
+            if loser != last {
+                last = loser;
+                losers.insert(loser);
+            }
+        }
+        losers.remove(&NOBODY);
+        for loser in losers {
+            let node = &mut self[NodeKey(loser)];
+            Arc::make_mut(&mut node.slots).subtract(slots);
+            node.slot_count = node.slots.len();
+        }
+        self.unclaimed.subtract(slots);
+        self.promised.subtract(slots);
+        if self[key].slot_count == 0 && self.has_replicas() {
+            self[key].migrate_to = true;
+        }
+        let node = &mut self[key];
+        Arc::make_mut(&mut node.slots).add(slots);
+        node.slot_count = node.slots.len();
+    }
+
+    /// Takes all slots from a node.
+    pub(crate) fn unbind_all(&mut self, key: NodeKey) {
+        let slots = std::mem::take(&mut self[key].slots);
+        self[key].slot_count = 0;
+        slots.iter().for_each(|slot| self.owners[slot.index()] = NOBODY);
+        self.unclaimed.subtract(&slots);
+        self.promised.subtract(&slots);
     }
 
     /// Returns true if any node may claim the slot.

@@ -124,6 +124,8 @@ struct Followed {
     is_announced: bool,
     /// True while a primary's snapshot must not replace the data.
     keeps_data: bool,
+    /// True while a primary's snapshot replaces the data, and after the load of one has failed.
+    is_incomplete: bool,
     /// The reason that the last link could not be used, until a link succeeds.
     link_error: Option<String>,
     /// The requested failover, until it has ended.
@@ -181,6 +183,7 @@ impl Replication {
             histories: 0,
             is_announced: true,
             keeps_data: false,
+            is_incomplete: false,
             link_error: None,
             failover: None,
             database: 0,
@@ -270,6 +273,7 @@ impl Replication {
         }
         if primary.is_none() {
             self.own_keys.clear();
+            state.is_incomplete = false;
         }
         state.histories += 1;
         (state.primary, state.link_error) = (primary, None);
@@ -503,7 +507,7 @@ impl Replication {
         if state.keeps_data {
             return false;
         }
-        state.history.is_known = false;
+        (state.history.is_known, state.is_incomplete) = (false, true);
         state.histories += 1;
         state.unsynced.clear();
         drop(state);
@@ -518,6 +522,13 @@ impl Replication {
         let mut state = self.lock();
         state.keeps_data = keeps;
         state.history.is_known
+    }
+
+    /// Returns true while a primary's snapshot replaces the data, and after the load of one has failed. A server without a primary has the
+    /// data that it has.
+    #[must_use]
+    pub fn lacks_data(&self) -> bool {
+        self.lock().is_incomplete
     }
 
     /// Returns true while a primary's snapshot must not replace the data.
@@ -537,7 +548,7 @@ impl Replication {
         self.stream.restart(offset);
         self.own_keys.clear();
         state.database = database;
-        state.history = History { id, before: None, is_known: true };
+        (state.history, state.is_incomplete) = (History { id, before: None, is_known: true }, false);
         state.histories += 1;
         state.unsynced.clear();
         let link = &mut state.link;

@@ -11,6 +11,7 @@
 //! This module does not know sessions or keys.
 
 pub mod bus;
+pub(crate) mod changes;
 pub(crate) mod check;
 pub mod forward;
 pub(crate) mod guard;
@@ -39,6 +40,8 @@ pub struct Slots {
     holding: AtomicUsize,
     /// Moves of whole slots.
     pub jobs: jobs::SlotJobs,
+    /// Changes that the replicas have, and the bus has not executed.
+    pub(crate) under_way: changes::ChangesUnderWay,
     /// Lost slots with keys that must be deleted.
     pub dropped: bus::DroppedSlots,
     slow_path: Arc<EngineFlags>,
@@ -56,6 +59,7 @@ impl Slots {
             replicas_take_slots: AtomicBool::new(false),
             holding: AtomicUsize::new(0),
             jobs: jobs::SlotJobs::new(workers, slow_path.clone()),
+            under_way: changes::ChangesUnderWay::default(),
             dropped: bus::DroppedSlots::default(),
             slow_path,
         }
@@ -72,6 +76,11 @@ impl Slots {
     #[must_use]
     pub fn view(&self) -> Option<Arc<SlotView>> {
         self.view.as_ref().map(|view| view.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    /// Returns the states of the open slots, for a snapshot that is cut now; `None` if no slot is open, or outside of a cluster.
+    pub(crate) fn states(&self) -> Option<String> {
+        self.view()?.slot_states(&self.under_way.all())
     }
 
     /// Returns true if this server is a primary of a cluster with slots.

@@ -362,6 +362,12 @@ impl Bus {
         self.engine.slots.replicas_take_slots.store(all_take, Ordering::Relaxed);
     }
 
+    fn refresh_facts(&mut self) {
+        let timeout = Duration::from_millis(self.machine.config().node_timeout_ms);
+        let facts = self.facts.gather(timeout);
+        self.input(Input::Facts(facts));
+    }
+
     /// Takes the mail. While a transaction gives commands, messages of other nodes wait for its end, but not longer than [`HELD_MAX`].
     fn take_mail(&mut self) {
         self.take_all_mail();
@@ -379,11 +385,14 @@ impl Bus {
             match mail {
                 BusMail::Command(request) => {
                     self.commands += 1;
-                    let id = CommandId(self.commands);
+                    let (id, concerns_data) = (CommandId(self.commands), request.command.concerns_data());
                     let input = match &request.answer {
                         Answer::Thread(_) => Input::CommandAtOnce(id, request.command),
                         Answer::Client { .. } | Answer::Nobody => Input::Command(id, request.command),
                     };
+                    if concerns_data {
+                        self.refresh_facts();
+                    }
                     self.waiting_commands.insert(id, request.answer);
                     self.input(input);
                 }
@@ -399,9 +408,7 @@ impl Bus {
                     self.input(Input::Configured(Box::new(config)));
                 }
                 BusMail::Loaded(slots) => {
-                    let timeout = Duration::from_millis(self.machine.config().node_timeout_ms);
-                    let facts = self.facts.gather(timeout);
-                    self.input(Input::Facts(facts));
+                    self.refresh_facts();
                     self.input(Input::Loaded(slots));
                 }
             }

@@ -19,7 +19,7 @@ impl Machine {
         if !self.table.myself().is_primary() && !from_primary {
             return error(NOT_PRIMARY);
         }
-        let target = match self.target_of(slot, change, has_keys) {
+        let target = match self.target_of(slot, change, has_keys, from_primary) {
             Ok(target) => target,
             Err(reply) => return reply,
         };
@@ -44,11 +44,18 @@ impl Machine {
         if !self.table.myself().is_primary() {
             return error(NOT_PRIMARY);
         }
-        self.target_of(slot, change, has_keys).map_or_else(|reply| reply, |_| ClusterReply::Ok)
+        self.target_of(slot, change, has_keys, false).map_or_else(|reply| reply, |_| ClusterReply::Ok)
     }
 
-    /// Checks a change, and returns the node that it names.
-    fn target_of(&self, slot: Slot, change: &SetSlot, has_keys: bool) -> Result<Option<NodeKey>, ClusterReply> {
+    /// Checks a change, and returns the node that it names. This node's primary has checked its changes itself, and its node may have become a
+    /// replica since.
+    fn target_of(
+        &self,
+        slot: Slot,
+        change: &SetSlot,
+        has_keys: bool,
+        from_primary: bool,
+    ) -> Result<Option<NodeKey>, ClusterReply> {
         let is_mine = self.table.owner(slot) == Some(self.me());
         let target = match change {
             SetSlot::Stable => return Ok(None),
@@ -57,6 +64,9 @@ impl Machine {
             }
             SetSlot::Importing(_) if is_mine => {
                 return Err(ClusterReply::Error(format!("I'm already the owner of hash slot {slot}")));
+            }
+            SetSlot::Migrating(node) | SetSlot::Importing(node) if from_primary => {
+                self.named(node).filter(|key| *key != self.me()).ok_or_else(|| unknown(node))?
             }
             SetSlot::Migrating(node) | SetSlot::Importing(node) => self.other_primary(node)?,
             SetSlot::Node(node) => self.primary_named(node, unknown(node))?,

@@ -212,7 +212,7 @@ impl NodeLine {
     /// Binds the line's slots, and the replica to its primary.
     fn connect(&self, table: &mut Table) {
         let Some(key) = table.find(&self.id) else { return };
-        self.slots.iter().for_each(|slot| table.bind(slot, key));
+        table.bind_all(&self.slots, key);
         let primary = self.primary.and_then(|primary| table.known(primary));
         if let Some(primary) = primary.filter(|primary| !table.closes_cycle(key, *primary)) {
             table.demote(key, Some(primary));

@@ -65,6 +65,34 @@ fn a_planned_failover_needs_the_data_of_the_present_primary() {
     assert_sound(&world);
 }
 
+/// A replica whose data are being replaced would lose them all. FORCE is refused, and an election that FORCE has begun waits for the data.
+#[test]
+fn a_forced_failover_waits_for_complete_data() {
+    let mut world = World::cluster(6, 3, 15, None);
+    let mut config = world.hosts[3].machine.as_ref().unwrap().config().clone();
+    config.manual_failover_timeout_ms = 60_000;
+    world.input(3, crate::io::Input::Configured(Box::new(config)));
+    world.hosts[3].loads = true;
+    world.run_ms(200);
+    let reply = world.command(3, ClusterCommand::Failover(FailoverMode::Force));
+    assert!(matches!(reply, Some(ClusterReply::Error(text)) if text.starts_with("The data of this replica")));
+    world.hosts[3].loads = false;
+    world.run_ms(200);
+    world.isolate(3);
+    assert_eq!(world.command(3, ClusterCommand::Failover(FailoverMode::Force)), Some(ClusterReply::Ok));
+    world.hosts[3].loads = true;
+    world.run_ms(200);
+    world.mend();
+    world.run_ms(10 * TIMEOUT_MS);
+    assert!(!world.is_primary(3));
+    let obstacle = world.hosts[3].machine.as_ref().unwrap().failover_obstacle();
+    assert_eq!(obstacle, Some(crate::election::Obstacle::Incomplete));
+    world.hosts[3].loads = false;
+    world.run_ms(5 * TIMEOUT_MS);
+    assert!(world.is_primary(3));
+    assert_sound(&world);
+}
+
 /// A life of faults, and peace behind it.
 fn storm(hosts: usize, shards: usize, seed: u64, rounds: u64, without: Option<Rule>) -> World {
     let mut world = World::cluster(hosts, shards, seed, without);

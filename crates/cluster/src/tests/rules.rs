@@ -534,8 +534,7 @@ fn own_claims() {
         for (host, change) in
             [(0, SetSlot::Importing(source)), (0, SetSlot::Node(target.clone())), (2, SetSlot::Node(target))]
         {
-            let command =
-                ClusterCommand::SetSlot { slot: slot(16383), change, has_keys: false, from_primary: false };
+            let command = ClusterCommand::SetSlot { slot: slot(16383), change, has_keys: false, from_primary: false };
             assert_eq!(world.command(host, command), Some(ClusterReply::Ok));
         }
         assert_eq!(world.command(4, ClusterCommand::Failover(FailoverMode::Planned)), Some(ClusterReply::Ok));

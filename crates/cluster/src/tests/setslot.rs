@@ -95,7 +95,7 @@ fn open_slots_come_with_a_snapshot() {
     both(&mut world, 0, slots[0], &SetSlot::Migrating(target.clone()), false);
     both(&mut world, 0, slots[1], &SetSlot::Importing(source.clone()), false);
     world.run_ms(1000);
-    let states = |world: &World, at: usize| world.hosts[at].view.as_ref().unwrap().slot_states();
+    let states = |world: &World, at: usize| world.hosts[at].view.as_ref().unwrap().slot_states(&[]);
     let text = format!("0>{target},16383<{source},");
     assert_eq!(states(&world, 0), Some(text.clone()));
     let take = |text: &str| ClusterCommand::TakeSlotStates(text.as_bytes().into());
@@ -107,13 +107,26 @@ fn open_slots_come_with_a_snapshot() {
         ("", None),
         (&text, Some(text.clone())),
         ("0>0123456789012345678901234567890123456789,", Some("0>0123456789012345678901234567890123456789,".into())),
+        // The targets have become replicas: one of host 1, one of this node's primary.
+        (&format!("0>{},7>{},", name(&world, 4), name(&world, 3)), Some(format!("0>{target},"))),
+        (&format!("16383<{},", name(&world, 5)), Some(format!("16383<{source},"))),
     ] {
         assert_eq!(world.command(3, take(given)), Some(ClusterReply::Ok));
         world.run_ms(1000);
         assert_eq!(states(&world, 3), open, "{given:?}");
     }
+    // So may the target of a change in the stream.
+    let change = SetSlot::Migrating(name(&world, 4));
+    let command = ClusterCommand::SetSlot { slot: slots[0], change, has_keys: false, from_primary: true };
+    assert_eq!(world.command(3, command), Some(ClusterReply::Ok));
+    world.run_ms(1000);
+    assert_eq!(states(&world, 3), Some(format!("0>{target},16383<{source},")));
     // A primary knows its open slots itself.
     assert_eq!(world.command(0, take(&format!("5>{target},"))), Some(ClusterReply::Ok));
     world.run_ms(1000);
     assert_eq!(states(&world, 0), Some(text));
+    // The replicas have changes that this node has not executed.
+    let view = world.hosts[0].view.as_ref().unwrap();
+    let under_way = [(slots[0], SetSlot::Stable), (Slot::new(7).unwrap(), SetSlot::Migrating(target.clone()))];
+    assert_eq!(view.slot_states(&under_way), Some(format!("7>{target},16383<{source},")));
 }

@@ -90,6 +90,8 @@ pub(super) struct Host {
     planned: bool,
     /// True if the host, as a replica, copies nothing.
     pub(super) lags: bool,
+    /// True if a snapshot replaces the host's data.
+    pub(super) loads: bool,
     /// True if the process is stopped.
     pub(super) stopped: bool,
     /// True if the workers hang. The bus has ticks, and says nothing.
@@ -168,6 +170,7 @@ impl World {
             slow_disk: false,
             planned: false,
             lags: false,
+            loads: false,
             stopped: false,
             hangs: false,
             replies: BTreeMap::new(),
@@ -307,6 +310,7 @@ impl World {
             offset: if host.follows.is_some() && host.heard_ms.is_none() { 0 } else { host.log.len() as u64 },
             loading: false,
             data_age_ms: host.heard_ms.map(|heard_ms| self.now_ms - heard_ms),
+            incomplete: host.loads,
             stalled: host.hangs,
         }
     }

@@ -33,7 +33,10 @@ impl Worker {
             Some(Awaited::Bus { wait, for_replicas }) if wait == answer.wait => Some(for_replicas),
             _ => None,
         });
-        let Some((waiter, for_replicas)) = waiter.zip(for_replicas) else { return Ok(()) };
+        let Some((waiter, for_replicas)) = waiter.zip(for_replicas) else {
+            self.engine.slots.under_way.end(answer.wait);
+            return Ok(());
+        };
         self.clock.follow(Ticks::now());
         // The answer counts for the connection's pipeline, which no other connection takes over meanwhile.
         let inside = self.enter_gate();
@@ -43,6 +46,7 @@ impl Worker {
         if self.begin_slot_change(&waiter, answer.wait, &answer.reply) {
             return Ok(());
         }
+        self.engine.slots.under_way.end(answer.wait);
         if !waiter.claim() {
             return Ok(());
         }

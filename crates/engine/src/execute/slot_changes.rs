@@ -41,6 +41,9 @@ impl Worker {
             timeout_ms: None,
         };
         let change = &mut self.slot_changes[at];
+        if let ClusterCommand::SetSlot { slot, change, .. } = &change.command {
+            self.engine.slots.under_way.begin(wait, *slot, change.clone());
+        }
         change.awaited = Some((awaited, self.clock.now_ms.saturating_add(change.timeout_ms)));
         let replication = &self.engine.replication;
         replication.replicas.note_awaited(self.id, true);

@@ -100,6 +100,7 @@ impl FactsGatherer {
             offset: if follows { if self.has_own_data { offset.max(1) } else { 0 } } else { offset },
             loading: moment.loading,
             data_age_ms: data_age.filter(|_| follows).map(|age| age.as_millis() as u64),
+            incomplete: replication.lacks_data(),
             stalled: moment.stalled,
         }
     }

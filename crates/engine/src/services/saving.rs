@@ -236,7 +236,7 @@ fn rdb_prologue(engine: &Engine, clock: &Clock, purpose: Purpose, sizes: &[Datab
         writer.aux(&mut out, OFFSET_FIELD, point.offset.to_string().as_bytes());
     }
     if purpose == Purpose::Replicas
-        && let Some(states) = engine.slots.view().and_then(|view| view.slot_states())
+        && let Some(states) = engine.slots.states()
     {
         writer.aux(&mut out, SLOT_STATES_FIELD, states.as_bytes());
     }

@@ -1,0 +1,118 @@
+//! Changes of slots on their way to the replicas.
+
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use cluster::commands::{ClusterCommand, ClusterReply};
+use config::{Apply, ConfigHost, Loader, Settings};
+use engine::host::{Host, Shutdown};
+use engine::replication::Primary;
+use engine::replication::replicas::{ReplicaFigures, ReplicaStage};
+use engine::slots::bus::{Answer, BusRequest};
+use engine::snapshots::{Outcome, Outlet, Piece, Purpose, SnapshotForm};
+use engine::testing::{Bench, request};
+use replication::id::{HistoryId, HistoryPoint};
+
+use crate::world::*;
+
+/// A server that notes requests to its bus, and the snapshots that begin.
+#[derive(Default)]
+struct Notes {
+    requests: Mutex<Vec<BusRequest>>,
+    snapshots: Mutex<Vec<Receiver<Piece>>>,
+}
+
+struct Server(Arc<Notes>);
+
+impl ConfigHost for Server {
+    fn apply(&self, _: Apply, _: &Settings) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl Host for Server {
+    fn shut_down(&self, _: Shutdown) {}
+
+    fn cluster(&self, request: BusRequest) -> Result<(), String> {
+        self.0.requests.lock().unwrap().push(request);
+        Ok(())
+    }
+
+    fn save(&self, _: Purpose, _: SnapshotForm, _: Arc<Outlet>, pieces: Receiver<Piece>) -> Result<(), String> {
+        self.0.snapshots.lock().unwrap().push(pieces);
+        Ok(())
+    }
+}
+
+/// A primary with a replica that takes changes of slots from its stream.
+fn primary() -> (Node, Arc<Notes>) {
+    store::hash::hash_by_slot();
+    let notes = Arc::<Notes>::default();
+    let host = Box::new(Server(notes.clone()));
+    let settings = Settings::new();
+    // Names of equal letters would be compressed in snapshots.
+    Loader::new(&settings).directive(&[b"rdbcompression".to_vec(), b"no".to_vec()]).unwrap();
+    let bench = Bench::with_host(settings, 1, host, 1_700_000_000_000_000, 1);
+    let engine = bench.worker.engine;
+    let point = HistoryPoint { id: HistoryId::new([1; 20]), offset: 50, database: 0 };
+    engine.follow(Some(Primary { host: "10.0.0.1".into(), port: 1 }), 0);
+    engine.replication.begin_history(engine.replication.primary().1, point);
+    engine.follow(None, 0);
+    let (position, synced_position) = (engine.journal.position(), engine.journal.position());
+    engine.replication.replicas.note(vec![ReplicaFigures {
+        client: 1000,
+        address: "10.0.0.2".into(),
+        port: 1,
+        stage: ReplicaStage::Online,
+        offset: 0,
+        synced: 0,
+        position,
+        synced_position,
+        heard_ms: 0,
+        node: None,
+        takes_over: false,
+    }]);
+    engine.slots.replicas_take_slots.store(true, Ordering::Relaxed);
+    let node = Node { bench };
+    node.see(parts());
+    (node, notes)
+}
+
+/// The states of slots at the beginning of a snapshot for replicas that is cut now.
+fn states(node: &mut Node, notes: &Notes) -> Option<String> {
+    let engine = node.bench.worker.engine;
+    engine.snapshots.want(Purpose::Replicas);
+    node.bench.worker.begin_wanted_snapshot();
+    while node.bench.worker.walk_snapshot(Duration::from_secs(1)) {}
+    let pieces = notes.snapshots.lock().unwrap().pop().unwrap();
+    let header = match pieces.try_recv() {
+        Ok(Piece::Bytes(bytes)) => bytes,
+        _ => Vec::new(),
+    };
+    assert!(!header.is_empty(), "a snapshot begins with its header");
+    let text = String::from_utf8_lossy(&header).into_owned();
+    engine.snapshots.note_ended(Outcome::Failed, 0);
+    let (_, rest) = text.split_once("cluster-slot-states")?;
+    let end = rest.find(',').unwrap() + 1;
+    // A length precedes the text.
+    Some(rest[..end].trim_start_matches(|letter: char| !letter.is_ascii_digit()).to_owned())
+}
+
+/// A replica that loads a snapshot from between the two moments gets the change neither from the stream nor from the map.
+#[test]
+fn a_snapshot_shows_a_change_that_is_in_the_stream_and_not_in_the_map() {
+    let (mut node, notes) = primary();
+    let mut session = node.open();
+    let target = "b".repeat(40);
+    node.bench.run(&mut session, &request(&["cluster", "setslot", "12182", "migrating", &target]));
+    let check = notes.requests.lock().unwrap().pop().unwrap();
+    assert!(matches!(check.command, ClusterCommand::CheckSetSlot { .. }));
+    let Answer::Client { client, wait, .. } = check.answer else { panic!("nobody waits") };
+    assert_eq!(states(&mut node, &notes), None);
+    node.bench.worker.answer_for_bus(client, wait, Box::new(ClusterReply::Ok));
+    assert_eq!(states(&mut node, &notes), Some(format!("12182>{target},")));
+    node.bench.worker.answer_for_bus(client, wait, Box::new(ClusterReply::NotReplicated));
+    assert_eq!(states(&mut node, &notes), None);
+}
