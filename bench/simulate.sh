@@ -69,8 +69,8 @@ esac
 if [ "$kind" = machines ]; then
   program=$(cargo test -q -p penstock-cluster --lib --no-run --message-format=json | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
 else
-  cargo build --quiet --release -p penstock-simulator
-  program=$target/release/penstock-simulator
+  cargo build --quiet --profile simulation -p penstock-simulator
+  program=$target/simulation/penstock-simulator
 fi
 if [ -z "$progress" ]; then
   progress=$(mktemp)

@@ -58,7 +58,9 @@ impl NodesWorld {
         let mut slots = SlotSet::FULL;
         for (_, node) in self.nodes() {
             if let Some(view) = node.view.as_ref().filter(|view| view.is_primary()) {
-                Slot::all().filter(|slot| view.owner(*slot) == Some(view.me)).for_each(|slot| _ = slots.remove(slot));
+                slots.subtract(&view.mine);
+                let open = view.open_slots().keys().filter(|slot| view.owner(**slot) == Some(view.me));
+                open.for_each(|slot| _ = slots.remove(*slot));
             }
         }
         slots.iter().next().map(Slot::index)
