@@ -16,9 +16,9 @@ use super::End;
 
 /// Minimum size of a buffer, in bytes: below it, growing costs more than it saves.
 const BUFFER_BYTES_MIN: usize = 64;
-/// Up to this size in bytes buffers grow by a half. It is the maximum that `list-max-listpack-size` allows for a node;
-/// only large elements and large batches exceed it. Beyond it buffers grow by an eighth.
-const HALVES_BYTES_MAX: usize = 64 * 1024;
+/// Up to this size in bytes buffers grow to the allocator's next size class, a seventh to a quarter larger. It is the maximum that
+/// `list-max-listpack-size` allows for a node; only large elements and large batches exceed it. Beyond it buffers grow by an eighth.
+const CLASSES_BYTES_MAX: usize = 64 * 1024;
 
 /// A sequence of items with slack at both ends.
 #[derive(Clone, Debug, Default)]
@@ -312,14 +312,16 @@ impl From<Packed> for ListNode {
     }
 }
 
-/// Returns the size of a buffer that holds `used` bytes and needs `needed`: half as much again, but not beyond a power
-/// of two, because the limits of nodes are powers of two and a full node should have no slack.
+/// Returns the size of a buffer that holds `used` bytes and needs `needed`: one of the allocator's size classes, of which there are four per
+/// doubling. A larger buffer would hold more slack, and a smaller one would take as much memory. The limits of nodes are powers of two, so a
+/// full node has hardly any slack.
 fn grown(used: usize, needed: usize) -> usize {
     // A large first element most likely stays alone in its node.
     if used == 0 && needed > BUFFER_BYTES_MIN * 16 {
         needed
-    } else if needed <= HALVES_BYTES_MAX {
-        needed.next_power_of_two().min(needed + needed / 2).max(BUFFER_BYTES_MIN)
+    } else if needed <= CLASSES_BYTES_MAX {
+        let needed = needed.max(BUFFER_BYTES_MIN);
+        needed.next_multiple_of(1 << ((needed - 1).ilog2() - 2))
     } else {
         needed + needed / 8
     }
