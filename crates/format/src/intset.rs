@@ -16,7 +16,7 @@ pub fn write(out: &mut Vec<u8>, width: usize, ints: &[u8]) {
 
 /// Returns the integers of a block; none if it is invalid or they don't ascend.
 #[must_use]
-pub fn parse(block: &[u8]) -> Option<impl ExactSizeIterator<Item = i64> + Clone> {
+pub fn parse(block: &[u8]) -> Option<impl DoubleEndedIterator<Item = i64> + ExactSizeIterator + Clone> {
     let (header, ints) = block.split_at_checked(HEADER_BYTES)?;
     let width = u32::from_le_bytes(*header.first_chunk()?) as usize;
     let count = u32::from_le_bytes(*header.last_chunk()?) as usize;

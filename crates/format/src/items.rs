@@ -1,6 +1,8 @@
 //! The items of a block in which Redis stores a small collection.
 
-use store::types::packed::{Item, Packed};
+use store::types::packed::{self, Item, Packed};
+
+use crate::listpack::INT_TEXT_BYTES_MAX;
 
 /// Reads the item at the beginning of some bytes, given the number of remaining items. Returns it with the remaining
 /// bytes.
@@ -12,25 +14,53 @@ pub(crate) type ReadItem = for<'a> fn(&'a [u8], usize) -> Option<(Item<'a>, &'a 
 pub struct Items<'a> {
     rest: &'a [u8],
     left: usize,
-    read: ReadItem,
-    /// True if each item has the shortest encoding of a listpack.
-    is_shortest: bool,
+    encoding: Encoding,
+    /// No text of an item has more bytes.
+    longest: usize,
+}
+
+/// The encoding of checked items.
+#[derive(Clone, Copy, Debug)]
+enum Encoding {
+    /// The shortest one of a listpack, as in a [`Packed`].
+    Shortest,
+    /// Another one, with the function that reads it.
+    Other(ReadItem),
 }
 
 impl<'a> Items<'a> {
     /// Creates an iterator over `count` items, given the bytes without the block's header and end.
     pub(crate) fn new(items: &'a [u8], count: usize, read: ReadItem) -> Items<'a> {
-        Items { rest: items, left: count, read, is_shortest: false }
+        Items { rest: items, left: count, encoding: Encoding::Other(read), longest: usize::MAX }
     }
 
-    /// Marks items of a listpack, each in its shortest encoding.
-    pub(crate) fn shortest(self, is_shortest: bool) -> Items<'a> {
-        Items { is_shortest, ..self }
+    /// Creates an iterator over `count` items of a checked listpack, each in its shortest encoding.
+    pub(crate) fn shortest(items: &'a [u8], count: usize) -> Items<'a> {
+        Items { rest: items, left: count, encoding: Encoding::Shortest, longest: usize::MAX }
+    }
+
+    /// Notes that no text of an item has more bytes.
+    pub(crate) fn with_longest(self, longest: usize) -> Items<'a> {
+        Items { longest, ..self }
+    }
+
+    /// No text of an item has more bytes than this.
+    pub(crate) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// Returns true if the text of each item has at most `longest` bytes.
+    pub(crate) fn all_fit(&self, longest: usize) -> bool {
+        let fits = |item: Item<'_>| match item {
+            Item::Str(bytes) => bytes.len() <= longest,
+            Item::Int(_) => longest >= INT_TEXT_BYTES_MAX || item.text_len() <= longest,
+        };
+        self.longest <= longest || self.clone().all(fits)
     }
 
     /// Returns the bytes of the items, if they are encoded as in a [`Packed`].
     pub(crate) fn encoded(&self) -> Option<&'a [u8]> {
-        self.is_shortest.then_some(self.rest)
+        matches!(self.encoding, Encoding::Shortest).then_some(self.rest)
     }
 
     /// Packs the items.
@@ -47,8 +77,13 @@ impl<'a> Items<'a> {
 impl<'a> Iterator for Items<'a> {
     type Item = Item<'a>;
 
+    #[inline]
     fn next(&mut self) -> Option<Item<'a>> {
-        let (item, rest) = (self.read)(self.rest, self.left)?;
+        let (item, rest) = match self.encoding {
+            Encoding::Shortest if self.rest.is_empty() => return None,
+            Encoding::Shortest => packed::split_first(self.rest),
+            Encoding::Other(read) => read(self.rest, self.left)?,
+        };
         self.rest = rest;
         self.left -= 1;
         Some(item)

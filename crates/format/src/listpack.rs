@@ -7,7 +7,7 @@
 //! [`store::types::packed`] shows the layout of an item. The reader accepts longer encodings than necessary: numbers
 //! may be wider, and a string may contain the digits of an integer.
 
-use store::types::packed::{self, Item};
+use store::types::packed::{self, Item, ItemText};
 
 use crate::items::Items;
 
@@ -16,6 +16,9 @@ pub const HEADER_BYTES: usize = 6;
 const END: u8 = 0xFF;
 /// A count that is unknown or too large.
 const COUNT_UNKNOWN: u16 = u16::MAX;
+
+/// Longest text of an integer, in bytes.
+pub(crate) const INT_TEXT_BYTES_MAX: usize = 20;
 
 /// Size of a listpack without its items, in bytes.
 pub const FRAME_BYTES: usize = HEADER_BYTES + 1;
@@ -38,13 +41,19 @@ pub fn parse(block: &[u8]) -> Option<Items<'_>> {
     let mut unread = Unread::open(block)?;
     let (items, mut is_shortest) = (unread.rest, true);
     while !unread.is_empty() {
+        if unread.skip_plain() {
+            continue;
+        }
         let before = unread.rest.len();
         let item = unread.next()?;
         // Every longer encoding has a different size.
         is_shortest &= packed::encoded_len(item) == before - unread.rest.len();
+        unread.longest = unread.longest.max(INT_TEXT_BYTES_MAX.max(before - unread.rest.len()));
     }
     let count = unread.checked_count()?;
-    Some(Items::new(items, count, |bytes, _| read(bytes)).shortest(is_shortest))
+    let items =
+        if is_shortest { Items::shortest(items, count) } else { Items::new(items, count, |bytes, _| read(bytes)) };
+    Some(items.with_longest(unread.longest))
 }
 
 /// The unread items of a listpack, which are checked while they are read. For blocks that need no other pass.
@@ -55,6 +64,8 @@ pub(crate) struct Unread<'b> {
     read: usize,
     /// Number of items according to the header.
     said: u16,
+    /// No text of an item that [`parse`] has read has more bytes.
+    longest: usize,
 }
 
 impl<'b> Unread<'b> {
@@ -64,12 +75,56 @@ impl<'b> Unread<'b> {
         let (&end, rest) = rest.split_last()?;
         let bytes = u32::from_le_bytes(*header.first_chunk()?);
         let said = u16::from_le_bytes(*header.last_chunk()?);
-        (bytes as usize == block.len() && end == END).then_some(Unread { rest, read: 0, said })
+        (bytes as usize == block.len() && end == END).then_some(Unread { rest, read: 0, said, longest: 0 })
     }
 
     /// Returns true if all items were read.
     pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()
+    }
+
+    /// Skips the next item if it is a number up to 127 or a short text that can't be an integer, as most items are, and has no damage. Such
+    /// an item has its shortest encoding. Otherwise returns false.
+    #[inline]
+    fn skip_plain(&mut self) -> bool {
+        let body = match *self.rest {
+            [0..=0x7F, ..] => 1,
+            [head @ 0x81..=0xBF, text, ..] if text > b'9' => usize::from(head & 0x3F) + 1,
+            _ => return false,
+        };
+        if self.rest.get(body).is_none_or(|&back| usize::from(back) != body) {
+            return false;
+        }
+        self.rest = &self.rest[body + 1..];
+        self.read += 1;
+        // A number of one byte has up to three digits.
+        self.longest = self.longest.max(body + 2);
+        true
+    }
+
+    /// Reads an integer; none if the next item is another one, or damaged.
+    #[inline]
+    pub(crate) fn int(&mut self) -> Option<i64> {
+        // Most integers of a stream are small.
+        if let [small @ 0..=0x7F, 1, ref rest @ ..] = *self.rest {
+            self.rest = rest;
+            self.read += 1;
+            return Some(small.into());
+        }
+        if let Item::Int(int) = self.next()? { Some(int) } else { None }
+    }
+
+    /// Reads the text of an item; none if it is damaged.
+    #[inline]
+    pub(crate) fn text(&mut self) -> Option<ItemText<'b>> {
+        if let [head @ 0x80..=0xBF, ref rest @ ..] = *self.rest {
+            let (text, rest) = rest.split_at_checked(usize::from(head & 0x3F))?;
+            let (&back, rest) = rest.split_first()?;
+            self.rest = rest;
+            self.read += 1;
+            return (usize::from(back) == text.len() + 1).then(|| ItemText::from(text));
+        }
+        Some(self.next()?.text())
     }
 
     /// Number of items that were read so far.

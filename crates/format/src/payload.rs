@@ -5,6 +5,8 @@
 //! FUNCTION DUMP and RESTORE: | 0xF5 text, for each library | version | CRC-64 |
 //! ```
 
+use std::cell::RefCell;
+
 use store::entry::{Entry, View};
 
 use crate::Limits;
@@ -26,6 +28,15 @@ pub enum BadPayload {
 
 /// Creates payloads. Reuse it, because it has a table of 256 KB.
 pub struct Dumper(Writer);
+
+thread_local! {
+    static DUMPER: RefCell<Dumper> = RefCell::new(Dumper::new());
+}
+
+/// Runs `run` with a dumper that the thread keeps.
+pub fn with_dumper<T>(run: impl FnOnce(&mut Dumper) -> T) -> T {
+    DUMPER.with_borrow_mut(run)
+}
 
 impl Default for Dumper {
     fn default() -> Self {

@@ -128,7 +128,7 @@ pub(super) fn sinterstore(call: &mut Call<'_, '_, '_>) -> Outcome {
     let sets = smallest_first(sets_at(&mut call.db, keys)?);
     let ints = sets.split_first().and_then(|(first, others)| filtered_ints(first, others, true));
     if let Some(ints) = ints.filter(|ints| ints.len() <= limits.ints_max()) {
-        return store(call, Set::from_ints(IntSet::of_ascending(&ints)), "sinterstore");
+        return store(call, Set::from_ints(IntSet::of_ascending(ints.iter().copied())), "sinterstore");
     }
     let mut result = Set::new();
     if sets.first().is_some_and(|set| set.ints().is_none()) {
@@ -183,7 +183,7 @@ fn union_of_ints(sets: &[&Set], limits: &SetLimits) -> Option<Set> {
     // Each part is ascending; this sort is fast for such input.
     all.sort();
     all.dedup();
-    (all.len() <= limits.ints_max()).then(|| Set::from_ints(IntSet::of_ascending(&all)))
+    (all.len() <= limits.ints_max()).then(|| Set::from_ints(IntSet::of_ascending(all.iter().copied())))
 }
 
 /// Returns the union of all sets.
@@ -313,7 +313,7 @@ impl<'s> Difference<'s> {
     fn to_set(&self, limits: &SetLimits) -> Set {
         let ints = filtered_ints(self.first, &self.others, false);
         if let Some(ints) = ints.filter(|ints| ints.len() <= limits.ints_max()) {
-            return Set::from_ints(IntSet::of_ascending(&ints));
+            return Set::from_ints(IntSet::of_ascending(ints.iter().copied()));
         }
         if !self.looks_up() {
             return self.without_others(limits);

@@ -120,6 +120,8 @@ const TIMED_FIELDS_VERSION: u16 = 12;
 const PRODUCERS_VERSION: u16 = 13;
 /// Minimum size of a string, in bytes, that gets its own node instead of a listpack, as in Redis.
 const PLAIN_NODE_BYTES_MIN: usize = 1 << 30;
+/// Two lengths, and the footer of a payload.
+const SPARE_BYTES: usize = 32;
 /// Largest size of a string that may be an integer.
 const INT_BYTES_MAX: usize = 11;
 /// Largest magnitude of a score that Redis stores as an integer.
@@ -508,11 +510,14 @@ impl Writer {
         if self.options.compress
             && let Some(packed) = self.compressor.compress(bytes)
         {
+            // With the room for the footer of a payload, so that a long string moves only once.
+            out.reserve(packed.len() + SPARE_BYTES);
             out.push(head::LZF);
             length(out, packed.len() as u64);
             length(out, bytes.len() as u64);
             out.extend_from_slice(packed);
         } else {
+            out.reserve(bytes.len() + SPARE_BYTES);
             length(out, bytes.len() as u64);
             out.extend_from_slice(bytes);
         }

@@ -124,24 +124,24 @@ impl IntSet {
         let all = below.into_iter().chain(self.iter()).chain(above);
         self.0 = if i32::try_from(value).is_ok() {
             // The other integers are narrower, so the cast loses nothing.
-            Ints::W32(Sorted::of(all.map(|int| int as i32)))
+            Ints::W32(Sorted::of(self.len() + 1, all.map(|int| int as i32)))
         } else {
-            Ints::W64(Sorted::of(all))
+            Ints::W64(Sorted::of(self.len() + 1, all))
         };
     }
 
     /// Returns a set of integers that are in ascending order without duplicates.
     #[must_use]
-    pub fn of_ascending(ints: &[i64]) -> IntSet {
-        let all = || ints.iter().copied();
-        let ends = [ints.first(), ints.last()];
-        let fits = |least: i64, greatest: i64| ends.iter().flatten().all(|end| (least..=greatest).contains(*end));
+    pub fn of_ascending(ints: impl DoubleEndedIterator<Item = i64> + ExactSizeIterator + Clone) -> IntSet {
+        let ends = [ints.clone().next(), ints.clone().next_back()];
+        let fits = |least: i64, greatest: i64| ends.iter().flatten().all(|end| (least..=greatest).contains(end));
+        let count = ints.len();
         IntSet(if fits(i16::MIN.into(), i16::MAX.into()) {
-            Ints::W16(Sorted::of(all().map(|int| int as i16)))
+            Ints::W16(Sorted::of(count, ints.map(|int| int as i16)))
         } else if fits(i32::MIN.into(), i32::MAX.into()) {
-            Ints::W32(Sorted::of(all().map(|int| int as i32)))
+            Ints::W32(Sorted::of(count, ints.map(|int| int as i32)))
         } else {
-            Ints::W64(Sorted::of(all()))
+            Ints::W64(Sorted::of(count, ints))
         })
     }
 
@@ -256,11 +256,12 @@ impl<T: Width> Sorted<T> {
         Sorted { block: Block::new(), width: PhantomData }
     }
 
-    /// Returns a block of integers that are in ascending order.
-    fn of(ints: impl Iterator<Item = T>) -> Self {
-        let mut bytes = Vec::new();
-        ints.for_each(|int| bytes.extend_from_slice(int.bytes().as_ref()));
-        Sorted { block: Block::of(&bytes, 0), width: PhantomData }
+    /// Returns a block of `count` integers that are in ascending order.
+    fn of(count: usize, ints: impl Iterator<Item = T>) -> Self {
+        let mut block = Block::new();
+        let places = block.splice(0, 0, count * size_of::<T>()).chunks_exact_mut(size_of::<T>());
+        places.zip(ints).for_each(|(place, int)| place.copy_from_slice(int.bytes().as_ref()));
+        Sorted { block, width: PhantomData }
     }
 
     #[inline]
@@ -401,7 +402,8 @@ mod tests {
             &[0, i64::from(i32::MAX) + 1],
             &[i64::MIN, i64::MAX],
         ] {
-            let (made, inserted) = (IntSet::of_ascending(ints), ints.iter().copied().collect::<IntSet>());
+            let (made, inserted) =
+                (IntSet::of_ascending(ints.iter().copied()), ints.iter().copied().collect::<IntSet>());
             assert_eq!(made.raw(), inserted.raw(), "{ints:?}");
             check(&made, &ints.iter().copied().collect());
         }

@@ -43,6 +43,9 @@ pub const PACKED_BYTES_MAX: usize = 512;
 /// a queue with a length around that limit does not change its form each time.
 const PACKED_BYTES_BACK: usize = PACKED_BYTES_MAX / 2;
 
+/// Number of bytes by which an integer's digits may be longer than its item: of 20 and 10 bytes.
+const INT_GROWTH_BYTES_MAX: usize = 10;
+
 /// Bytes of Redis's listpacks around their items: a header of six and an end mark. The limits include them.
 const LISTPACK_FRAME_BYTES: usize = 7;
 
@@ -282,23 +285,37 @@ impl List {
         }
     }
 
-    /// Adds the `count` items of a block behind the last element without reading them all, if the result equals pushes one after the other.
-    /// Otherwise returns false. The items are encoded as in [`Packed::items`].
+    /// Adds the `count` items of a block behind the last element without reading them all. They become a node of their own, as in Redis,
+    /// even if the node exceeds the limit in bytes. Returns false if the node before has room, or the block is too large for a node. The
+    /// items are encoded as in [`Packed::items`].
     pub fn push_block(&mut self, items: &[u8], count: usize, limits: ListLimits) -> bool {
-        if items.is_empty() || !quick::fits_one_node(items, count, limits) {
+        if items.is_empty() || !quick::is_node(items, count, limits) {
             return false;
         }
         if self.is_empty() {
-            match Packed::of_items(items, count) {
-                block if items.len() <= PACKED_BYTES_MAX => self.0 = Form::Packed(block),
-                block => self.become_big(Big::Node(ListNode::from(block))),
-            }
-            return true;
+            return self.begin_with(items, count, limits);
         }
         let first_bytes = packed::decode(items).0.text_len();
         self.make_room(first_bytes, 1, limits);
         let FormMut::Quick(quick) = self.view_mut() else { return false };
         quick.push_block(items, count, first_bytes, limits)
+    }
+
+    /// Fills an empty list with a node. Returns false if single pushes may lead to another form.
+    fn begin_with(&mut self, items: &[u8], count: usize, limits: ListLimits) -> bool {
+        // The list becomes a quicklist if the last push exceeds the limit, or an earlier one with an integer.
+        let last_at = items.len() - packed::size_before(items);
+        let last_bytes = packed::decode(&items[last_at..]).0.text_len();
+        if limits.exceeded(last_at + last_bytes, count) {
+            self.become_big(Big::Quick(Quick::from(ListNode::of_items(items, count))));
+        } else if limits.exceeded(last_at + INT_GROWTH_BYTES_MAX, count) {
+            return false;
+        } else if items.len() <= PACKED_BYTES_MAX {
+            self.0 = Form::Packed(Packed::of_items(items, count));
+        } else {
+            self.become_big(Big::Node(ListNode::of_items(items, count)));
+        }
+        true
     }
 
     /// Removes the element at an end after passing it to `visit`, so that a reply can be written without a copy.

@@ -41,6 +41,7 @@ use crate::compact::Mover;
 
 pub use item::{ITEM_BYTES_MAX, Item, ItemText, encoded_len};
 pub(super) use item::{Needle, decode, encode, size, size_before};
+use item::{SHORT_STR_BYTES_MAX, STR_6};
 
 /// The offset of an item in its block, or of the block's end. Valid until the block changes before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -346,8 +347,31 @@ impl Packed {
     }
 }
 
+/// Returns the first of some encoded items, and the others. The items must be valid, and there must be at least one.
+#[inline]
+pub fn split_first(items: &[u8]) -> (Item<'_>, &[u8]) {
+    let (item, size) = decode(items);
+    (item, &items[size..])
+}
+
 /// Appends an encoded item to the bytes of others.
+#[inline]
 pub fn append_item(out: &mut Vec<u8>, item: Item<'_>) {
+    // Most items are short, and need no zeros in their place first.
+    match item {
+        Item::Int(small @ 0..=127) => out.extend_from_slice(&[small as u8, 1]),
+        Item::Str(bytes) if bytes.len() <= SHORT_STR_BYTES_MAX => {
+            out.reserve(bytes.len() + 2);
+            out.push(STR_6 | bytes.len() as u8);
+            out.extend_from_slice(bytes);
+            out.push(bytes.len() as u8 + 1);
+        }
+        item => append_long_item(out, item),
+    }
+}
+
+#[inline(never)]
+fn append_long_item(out: &mut Vec<u8>, item: Item<'_>) {
     let at = out.len();
     out.resize(at + encoded_len(item), 0);
     encode(item, &mut out[at..]);
@@ -632,6 +656,27 @@ mod tests {
         assert_eq!(packed.items(), redis);
         packed.push_back(&[b'x'; 16_378]);
         assert!(packed.items().ends_with(b"xxx\0\xFF\xFF"));
+    }
+
+    #[test]
+    fn appended_items_equal_those_of_a_block() {
+        let (mut out, mut packed) = (Vec::new(), Packed::new());
+        for len in [0, 1, 62, 63, 64, 125, 126, 4095, 4096] {
+            append_item(&mut out, Item::Str(&vec![b'x'; len]));
+            packed.push_back(&vec![b'x'; len]);
+        }
+        for int in [0, 1, 127, 128, -1, 5000, i64::MIN, i64::MAX] {
+            append_item(&mut out, Item::Int(int));
+            packed.push_back(int);
+        }
+        assert_eq!(out, packed.items());
+        let (mut rest, mut count) = (&out[..], 0);
+        while !rest.is_empty() {
+            let (item, others) = split_first(rest);
+            assert_eq!(Some(item), packed.get(count));
+            (rest, count) = (others, count + 1);
+        }
+        assert_eq!(count, packed.len());
     }
 
     #[test]

@@ -477,6 +477,13 @@ impl ZSet {
             Form::Big(TightBox::new(IndexedZSet::from_sorted(len, sorted)))
         })
     }
+
+    /// Returns the small set of alternating members and scores, or none if the limits don't allow it. The scores are integers up to 2^53,
+    /// and the pairs are unique and in ascending order. No member has more than `longest` bytes.
+    pub fn from_packed(block: &[u8], members: usize, longest: usize, limits: ZSetLimits) -> Option<ZSet> {
+        let fits = limits.packs(members, longest, block.len());
+        fits.then(|| ZSet(Form::Small(PackedZSet::from_packed(Packed::of_items(block, 2 * members)))))
+    }
 }
 
 /// Converts a set to the big form, with space for some more members.

@@ -18,6 +18,7 @@ use store::value::Value;
 use super::error::{Error, Flaw};
 use super::source::Source;
 use crate::items::Items;
+use crate::listpack::INT_TEXT_BYTES_MAX;
 use crate::rdb::{NODE_PACKED, NODE_PLAIN, RESERVED_MAX};
 use crate::{Limits, listpack, ziplist};
 
@@ -28,8 +29,8 @@ const NO_SCORE: Flaw = Flaw::Damaged("a score");
 /// Largest number of elements that are compared pairwise to find duplicates; for more, their hashes are sorted.
 const COMPARED_MAX: usize = 12;
 
-/// Longest text of an integer, in bytes.
-const INT_TEXT_BYTES_MAX: usize = 20;
+/// Largest magnitude up to which a score stores all integers exactly.
+const INT_SCORE_MAX: u64 = 1 << f64::MANTISSA_DIGITS;
 
 /// Values in place of the length of a score's text, for scores that are not finite numbers.
 const SCORE_NAN: u8 = 253;
@@ -197,12 +198,16 @@ fn packed_members(group: &ElementGroup, limits: &Limits) -> Option<Packed> {
     Some(packed)
 }
 
-pub(super) fn set_of_ints(ints: impl ExactSizeIterator<Item = i64>, limits: &Limits) -> Result<Value, Flaw> {
+/// Returns the set of ascending integers.
+pub(super) fn set_of_ints(
+    ints: impl DoubleEndedIterator<Item = i64> + ExactSizeIterator + Clone,
+    limits: &Limits,
+) -> Result<Value, Flaw> {
     if ints.len() == 0 {
         return Err(Flaw::Empty);
     }
     if ints.len() <= limits.set.ints_max() {
-        return Ok(Value::Set(Set::from_ints(ints.collect::<IntSet>())));
+        return Ok(Value::Set(Set::from_ints(IntSet::of_ascending(ints))));
     }
     let mut set = Set::new();
     for (at, int) in ints.enumerate() {
@@ -220,7 +225,7 @@ pub(super) fn set_of(members: Items<'_>, limits: &Limits) -> Result<Set, Flaw> {
     if count == 0 {
         return Err(Flaw::Empty);
     }
-    if count <= limits.set.listpack_entries && members.clone().all(|member| fits(member, longest)) {
+    if count <= limits.set.listpack_entries && members.all_fit(longest) {
         differ(members.clone())?;
         return Ok(Set::from_packed(members.packed()));
     }
@@ -256,11 +261,9 @@ fn differ<'b>(items: impl ExactSizeIterator<Item = Item<'b>> + Clone) -> Result<
         }
         return Ok(());
     }
-    let mut hashes: Vec<u64> = items.clone().map(|item| item.with_bytes(hash_of_bytes)).collect();
-    hashes.sort_unstable();
+    let hashes: Vec<u64> = items.clone().map(|item| item.with_bytes(hash_of_bytes)).collect();
     // Equal items have equal hashes. Unequal items rarely do, so items with equal hashes are compared.
-    let alike = hashes.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
-    for hash in alike {
+    for hash in alike(&hashes) {
         let mut suspects: Vec<_> = items.clone().filter(|item| item.with_bytes(hash_of_bytes) == hash).collect();
         while let Some(suspect) = suspects.pop() {
             if suspects.contains(&suspect) {
@@ -269,6 +272,28 @@ fn differ<'b>(items: impl ExactSizeIterator<Item = Item<'b>> + Clone) -> Result<
         }
     }
     Ok(())
+}
+
+/// Returns the hashes that occur before.
+fn alike(hashes: &[u64]) -> Vec<u64> {
+    // An open table of numbers of hashes, counted from 1. At least half of it is empty, and the hashes are seeded.
+    let mut table = vec![0u32; (2 * hashes.len()).next_power_of_two()];
+    let mask = table.len() - 1;
+    let mut alike = Vec::new();
+    for (&hash, number) in hashes.iter().zip(1..) {
+        let mut place = hash as usize & mask;
+        while table[place] != 0 {
+            if hashes[table[place] as usize - 1] == hash {
+                alike.push(hash);
+                break;
+            }
+            place = (place + 1) & mask;
+        }
+        if table[place] == 0 {
+            table[place] = number;
+        }
+    }
+    alike
 }
 
 // --- sorted sets ------------------------------------------------------------------------------------------------------
@@ -317,7 +342,13 @@ fn text_score<R: Read>(source: &mut Source<R>) -> Result<f64, Error> {
 }
 
 pub(super) fn zset_of(items: Items<'_>, limits: &Limits) -> Result<ZSet, Flaw> {
-    let pairs = pairs(items)?;
+    let pairs = pairs(items.clone())?;
+    if let Some(block) = items.encoded().filter(|_| integers_ascend(pairs.clone()))
+        && let Some(set) = ZSet::from_packed(block, pairs.len(), items.longest(), limits.zset)
+    {
+        differ(pairs.map(|(member, _)| member))?;
+        return Ok(set);
+    }
     let mut scored = Vec::with_capacity(reserved_in_memory(pairs.len() as u64));
     for (member, score) in pairs.clone() {
         let score = match score {
@@ -344,6 +375,21 @@ pub(super) fn zset_of(items: Items<'_>, limits: &Limits) -> Result<ZSet, Flaw> {
         add(&mut builder, ItemHash::of(member), member, *score)?;
     }
     Ok(builder.finish(limits.zset))
+}
+
+/// Returns true if all scores are integers of up to 53 bits, and the pairs ascend: the block of a small sorted set has the same items.
+fn integers_ascend<'b>(pairs: impl Iterator<Item = (Item<'b>, Item<'b>)>) -> bool {
+    let mut before: Option<(i64, Item<'b>)> = None;
+    for (member, score) in pairs {
+        let Item::Int(score) = score else { return false };
+        let ascends =
+            before.is_none_or(|(lower, other)| lower < score || lower == score && *other.text() < *member.text());
+        if !ascends || score.unsigned_abs() > INT_SCORE_MAX {
+            return false;
+        }
+        before = Some((score, member));
+    }
+    true
 }
 
 // --- hashes -----------------------------------------------------------------------------------------------------------
@@ -484,7 +530,7 @@ pub(super) fn listpack_expiring<R: Read>(
 /// Keeps the items of a small hash as they are, if they have times, are ordered, and are few enough.
 fn small_timed_hash(items: Items<'_>, limits: &Limits) -> Result<Option<TimedHash>, Flaw> {
     let (count, longest) = (items.len() / 3, limits.hash.listpack_value);
-    if count > limits.hash.listpack_entries || !items.clone().all(|item| fits(item, longest)) {
+    if count > limits.hash.listpack_entries || !items.all_fit(longest) {
         return Ok(None);
     }
     let Some(hash) = TimedHash::from_packed(items.clone().packed()).filter(|hash| hash.timed_count() > 0) else {
@@ -518,7 +564,7 @@ impl<I: Iterator> ExactSizeIterator for Fields<I> {}
 pub(super) fn hash_of(items: Items<'_>, limits: &Limits) -> Result<Hash, Flaw> {
     let pairs = pairs(items.clone())?;
     let longest = limits.hash.listpack_value;
-    if pairs.len() <= limits.hash.listpack_entries && items.clone().all(|item| fits(item, longest)) {
+    if pairs.len() <= limits.hash.listpack_entries && items.all_fit(longest) {
         differ(pairs.map(|(field, _)| field))?;
         return Ok(Hash::from_packed(items.packed()));
     }

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use store::types::packed::{Item, ItemText};
+use store::types::packed::ItemText;
 use store::types::stream::{Delivery, Entries, Group, IdentityLimits, Producers, Stream, StreamId, StreamLimits};
 use store::unaligned_box::TightBox;
 use store::value::Value;
@@ -75,14 +75,15 @@ fn add_block(entries: &mut Entries, first: StreamId, block: &[u8]) -> Result<(),
     if found == [live, deleted] && items.checked_count().is_some() { Ok(()) } else { Err(BAD_BLOCK) }
 }
 
+#[inline]
 fn int(items: &mut Unread<'_>) -> Result<i64, Flaw> {
-    if let Some(Item::Int(int)) = items.next() { Ok(int) } else { Err(BAD_BLOCK) }
+    items.int().ok_or(BAD_BLOCK)
 }
 
 /// Reads `count` items into `texts`.
 fn take<'b>(items: &mut Unread<'b>, count: i64, texts: &mut Vec<ItemText<'b>>) -> Result<(), Flaw> {
     for _ in 0..usize::try_from(count).map_err(|_| BAD_BLOCK)? {
-        texts.push(items.next().ok_or(BAD_BLOCK)?.text());
+        texts.push(items.text().ok_or(BAD_BLOCK)?);
     }
     Ok(())
 }

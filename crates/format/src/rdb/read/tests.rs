@@ -603,6 +603,45 @@ fn encodings_of_older_servers_are_read() {
 }
 
 #[test]
+fn packed_sorted_sets_with_integer_scores_are_read_in_any_order() {
+    let exact = 1i64 << 53;
+    let expected: [(&[u8], i64); 6] = [(b"e", -exact), (b"", -7), (b"7", 0), (b"a", 5), (b"b", 5), (b"d", exact)];
+    let texts: Vec<Vec<u8>> = expected.iter().map(|(_, score)| score.to_string().into_bytes()).collect();
+    let pairs: Vec<[&[u8]; 2]> =
+        expected.iter().zip(&texts).map(|((member, _), score)| [*member, &score[..]]).collect();
+    let found = |pairs: &[[&[u8]; 2]]| {
+        let block = text(&listpack_of(&pairs.concat()));
+        only(b"REDIS0011", &[b"\x11\x01k", &block[..]].concat())
+    };
+    let named = expected.map(|(member, score)| format!("{}={}", member.escape_ascii(), (score as f64).to_bits()));
+    let ascending = format!("k None listpack {}", named.join(" "));
+    assert_eq!(found(&pairs), ascending);
+    for other in 1..pairs.len() {
+        let mut pairs = pairs.clone();
+        pairs.swap(other - 1, other);
+        assert_eq!(found(&pairs), ascending, "{other}");
+    }
+    // An integer that the score rounds.
+    let beyond = format!("k None listpack m={}", (exact as f64).to_bits());
+    assert_eq!(found(&[[b"m", b"9007199254740993"]]), beyond);
+    let twice = text(&listpack_of(&[b"a", b"1", b"a", b"2"]));
+    assert!(refusal(&[b"\x11\x01k", &twice[..]].concat()).contains("a collection with a duplicate element"));
+}
+
+#[test]
+fn members_decide_at_their_exact_length_whether_a_block_stays() {
+    let kinds: [(u8, &[&[u8]]); 3] = [(b'\x10', &[b"v"]), (b'\x11', &[b"1"]), (b'\x14', &[])];
+    for (code, values) in kinds {
+        for len in 58..70 {
+            let member = vec![b'm'; len];
+            let block = text(&listpack_of(&[&[&member[..]], values].concat()));
+            let read = only(b"REDIS0011", &[&[code][..], b"\x01k", &block].concat());
+            assert_eq!(read.starts_with("k None listpack "), len <= 64, "{code} {len}: {read}");
+        }
+    }
+}
+
+#[test]
 fn hashes_whose_fields_may_expire_are_read() {
     let pairs = b"\x02\x01f\x01v\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01g\x01w\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF";
     assert_eq!(only(b"VALKEY080", &[b"\x16\x01k", &pairs[..]].concat()), "k None listpack f=v g=w");

@@ -18,8 +18,8 @@ use crate::snapshot::{Budget, ElementSink, Step};
 /// head and back length, for elements that fit into a node.
 const ITEM_OVERHEAD_BYTES: usize = 8;
 
-/// Number of bytes by which an integer's digits may be longer than its item: of 20 and 10 bytes.
-const INT_GROWTH_BYTES_MAX: usize = 10;
+/// Largest node that is taken over from another list, in bytes: the highest limit that `list-max-listpack-size` allows.
+const NODE_BYTES_MAX: usize = 64 * 1024;
 
 /// Maximum size of a node after an element is replaced, in bytes. Replacements ignore the limits, so that their cost is
 /// bounded by one node. But a node must stay far below 4 GiB, and elements of this size can have their own nodes
@@ -402,13 +402,10 @@ impl From<ListNode> for Quick {
     }
 }
 
-/// Returns true if pushes one after the other fill one node with these items.
-pub fn fits_one_node(items: &[u8], count: usize, limits: ListLimits) -> bool {
-    let last_at = items.len() - packed::size_before(items);
-    let last_bytes = packed::decode(&items[last_at..]).0.text_len();
-    // The text of an integer before the last item may be longer than its encoding.
-    let last_push = last_at + last_bytes.max(INT_GROWTH_BYTES_MAX) + ITEM_OVERHEAD_BYTES;
-    !limits.exceeded(last_push, count)
+/// Returns true if items that another list had in one node can stay together. Pushes of several elements at once, and other limits, make
+/// nodes that exceed the limit in bytes. Redis keeps these, too.
+pub fn is_node(items: &[u8], count: usize, limits: ListLimits) -> bool {
+    items.len() <= NODE_BYTES_MAX && !limits.exceeded(0, count)
 }
 
 /// Returns true if an element of `len` bytes may be added to a node.

@@ -341,6 +341,34 @@ fn add_block(list: &mut List, items: &[u8], count: usize, limits: ListLimits) ->
 }
 
 #[test]
+fn a_block_that_exceeds_the_limit_stays_together() {
+    let limits = ListLimits::default();
+    // One push of all elements counts only their bytes.
+    let made = filled_at_once(600, 13, limits);
+    let blocks: Vec<_> = made.blocks().collect();
+    assert_eq!((blocks.len(), blocks[0].0.len()), (1, 9000));
+    let mut list = List::new();
+    for part in 1..4 {
+        assert!(add_block(&mut list, blocks[0].0, 600, limits));
+        assert_eq!((list.encoding(), list.node_count(), list.len()), ("quicklist", part, 600 * part));
+    }
+    assert!(list.blocks().all(|block| block == blocks[0]));
+    list.push(End::Right, b"more", limits);
+    assert_eq!(list.node_count(), 4);
+    // Too long for any node, and too many for this limit.
+    let long = Packed::of_items(&blocks[0].0.repeat(8), 4800);
+    assert!(!add_block(&mut List::new(), long.items(), long.len(), limits));
+    assert!(!add_block(&mut List::new(), blocks[0].0, 600, ListLimits::new(599)));
+}
+
+/// A list to which elements of this size were added by one push.
+fn filled_at_once(count: usize, bytes: usize, limits: ListLimits) -> List {
+    let (mut list, element) = (List::new(), vec![b'x'; bytes]);
+    list.push_all(End::Right, std::iter::repeat_n(&element[..], count), limits);
+    list
+}
+
+#[test]
 fn a_block_is_added_like_its_elements() {
     let mut whole = 0;
     for seed in 0..if cfg!(miri) { 5 } else { 300 } {
@@ -350,7 +378,13 @@ fn a_block_is_added_like_its_elements() {
         let (mut blocks, mut last) = (List::new(), Packed::new());
         (0..random.below(if cfg!(miri) { 30 } else { 800 }))
             .for_each(|_| blocks.push(End::Right, &random.element(), limits));
-        (0..random.below(10)).for_each(|_| last.push_back(&random.element()));
+        (0..random.below(10)).for_each(|_| {
+            let element = random.element();
+            // Longer blocks stay together.
+            if !limits.exceeded(last.bytes() + element.len() + 8, last.len() + 1) {
+                last.push_back(&element);
+            }
+        });
         let (mut by_blocks, mut by_elements) = (List::new(), List::new());
         for (items, count) in blocks.blocks().chain([(last.items(), last.len())]) {
             whole += usize::from(add_block(&mut by_blocks, items, count, limits));

@@ -87,6 +87,12 @@ enum TextBytes<'a> {
     Digits(Digits),
 }
 
+impl<'a> From<&'a [u8]> for ItemText<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self(TextBytes::Borrowed(bytes))
+    }
+}
+
 impl Deref for ItemText<'_> {
     type Target = [u8];
 
@@ -162,7 +168,7 @@ fn canonical_int(bytes: &[u8]) -> Option<i64> {
 }
 
 // The first byte of an item tells its kind; see the diagram in `packed`.
-const STR_6: u8 = 0x80;
+pub(super) const STR_6: u8 = 0x80;
 const INT_13: u8 = 0xC0;
 const STR_12: u8 = 0xE0;
 const STR_32: u8 = 0xF0;
@@ -362,7 +368,7 @@ fn int_head_len(value: i64) -> usize {
 }
 
 /// Maximum length of a string with a head of one byte.
-const SHORT_STR_BYTES_MAX: usize = (INT_13 - STR_6 - 1) as usize;
+pub(super) const SHORT_STR_BYTES_MAX: usize = (INT_13 - STR_6 - 1) as usize;
 
 /// Writes `item` into `entry`, which has exactly `encoded_len` bytes.
 #[inline(always)]

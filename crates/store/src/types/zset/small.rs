@@ -73,6 +73,11 @@ impl PackedZSet {
         Self(block)
     }
 
+    /// Returns the set of a block of alternating members and integer scores, which are unique and in ascending order.
+    pub fn from_packed(block: Packed) -> Self {
+        Self(block)
+    }
+
     /// The block of members and scores.
     pub fn packed(&self) -> &Packed {
         &self.0
