@@ -1,8 +1,9 @@
 //! DUMP and RESTORE: serialized values in Redis's format.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
-use format::payload::{BadPayload, Dumper, is_common, read_value, resealed};
+use format::payload::{BadPayload, Dumper, is_common, read_value, resealed, with_dumper};
 use resp::num::IntText;
 use store::entry::View;
 use store::keyspace::Key;
@@ -13,15 +14,17 @@ use crate::effects::Class;
 use crate::error::{Error, Outcome};
 
 thread_local! {
-    /// Created by the thread's first DUMP, since it has a table of 256 KB.
-    static DUMPER: RefCell<Dumper> = RefCell::new(Dumper::new());
     /// Serializes payloads that all replicas read.
     static COMMON_DUMPER: RefCell<Dumper> = RefCell::new(Dumper::common());
 }
 
 pub(super) fn dump(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let payload = call.db.view(call.key(1)).map(|view| DUMPER.with_borrow_mut(|dumper| dumper.value(&view)));
-    call.reply.bulk_or_null(payload);
+    let payload = call.db.view(call.key(1)).map(|view| with_dumper(|dumper| dumper.value(&view)));
+    match payload {
+        // The reply takes the payload over.
+        Some(payload) if payload.len() >= resp::output::SHARED_BYTES_MIN => call.reply.bulk_shared(&Arc::new(payload)),
+        payload => call.reply.bulk_or_null(payload),
+    }
     Ok(())
 }
 

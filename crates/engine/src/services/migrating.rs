@@ -1,8 +1,6 @@
 //! Keys that migrate to other servers: their dumps, and the commands that wait meanwhile.
 
-use std::cell::RefCell;
-
-use format::payload::Dumper;
+use format::payload::with_dumper;
 use store::db::Db;
 use store::keyspace::Key;
 
@@ -10,11 +8,6 @@ use crate::inbox::Message;
 use crate::listening::watch::{DbKey, Mark};
 use crate::migrations::{MigratingKey, Migration};
 use crate::state::Engine;
-
-thread_local! {
-    /// Created by the thread's first MIGRATE, because its table takes 256 kB.
-    static DUMPER: RefCell<Dumper> = RefCell::new(Dumper::new());
-}
 
 /// Blocks commands that would change the keys of a migration, and tracks changes that happen nevertheless. The caller
 /// holds their shards.
@@ -49,7 +42,7 @@ pub(crate) fn wake_held_up(engine: &Engine) {
 /// Returns a key with its value, if it exists.
 pub(crate) fn dump(db: &mut Db<'_, '_>, key: Key<'_>) -> Option<MigratingKey> {
     let expires_ms = db.look(key)?.expiry();
-    let payload = db.view(key).map(|view| DUMPER.with_borrow_mut(|dumper| dumper.value(&view)))?;
+    let payload = db.view(key).map(|view| with_dumper(|dumper| dumper.value(&view)))?;
     let (name, changed) = (key.bytes.into(), Mark::default());
     Some(MigratingKey { name, hash: key.hash, payload, expires_ms, changed, has_arrived: false })
 }

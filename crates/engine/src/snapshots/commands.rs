@@ -5,10 +5,9 @@
 //! Redis, so a large collection's commands mix with others and take little memory. A stream is restored from its
 //! payload, because its groups and pending entries would take a command each.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
-use format::payload::Dumper;
+use format::payload::with_dumper;
 use journal::record::{Kind, Record};
 use resp::num::{IntText, write_f64, write_u64};
 use store::entry::{Entry, View};
@@ -157,13 +156,8 @@ fn write_expiry(record: &mut Record, database: usize, key: &[u8], expiry: Option
     }
 }
 
-thread_local! {
-    /// Made at the thread's first stream, because it has a table of 256 KB.
-    static DUMPER: RefCell<Dumper> = RefCell::new(Dumper::new());
-}
-
 fn write_payload(record: &mut Record, database: usize, key: &[u8], view: &View<'_>, expiry: Option<u64>) {
-    let payload = DUMPER.with_borrow_mut(|dumper| dumper.value(view));
+    let payload = with_dumper(|dumper| dumper.value(view));
     let mut digits = IntText::new();
     let expiry = digits.u64(expiry.unwrap_or(0));
     record.push(database, Kind::Command, [&b"RESTORE"[..], key, expiry, &payload, b"ABSTTL"].into_iter());

@@ -82,10 +82,18 @@ fn lolwut(turn: &mut Turn<'_, '_>) -> Outcome {
     let (columns, rows) = (number(PICTURE.0, PICTURE_MAX.0), number(PICTURE.1, PICTURE_MAX.1));
     let mut picture = String::new();
     for _ in 0..rows {
-        picture.extend((0..columns).map(|_| if turn.worker.random.next() & 1 == 0 { '╱' } else { '╲' }));
+        for start in (0..columns).step_by(u64::BITS as usize) {
+            // A random number is enough for 64 walls.
+            let walls = turn.worker.random.next();
+            let wall = |bit| if walls >> bit & 1 == 0 { '╱' } else { '╲' };
+            picture.extend((0..(columns - start).min(u64::BITS.into())).map(wall));
+        }
         picture.push('\n');
     }
-    turn.reply.verbatim("txt", format!("{picture}\nA way through for every command. Redis ver. {REDIS_VERSION}\n"));
+    picture.push_str("\nA way through for every command. Redis ver. ");
+    picture.push_str(REDIS_VERSION);
+    picture.push('\n');
+    turn.reply.verbatim("txt", picture);
     Ok(())
 }
 

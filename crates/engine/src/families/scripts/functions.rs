@@ -9,7 +9,7 @@ use commands::spec::flag::{
 };
 use commands::spec::key_flag::{ACCESS, RO, RW, UPDATE};
 use commands::spec::{Group, KeySpec, Scope, Script, Spec, acl, fact};
-use format::payload::{BadPayload, Dumper, common_functions, read_functions};
+use format::payload::{BadPayload, common_functions, read_functions, with_dumper};
 use resp::num;
 use store::glob;
 
@@ -220,7 +220,8 @@ fn wrong_number(turn: &Turn<'_, '_>) -> Error {
 
 fn dump(turn: &mut Turn<'_, '_>) -> Outcome {
     let libraries = turn.engine().libraries.all();
-    turn.reply.bulk(Dumper::new().functions(libraries.iter().map(|library| &*library.text)));
+    let texts = libraries.iter().map(|library| &*library.text);
+    turn.reply.bulk(with_dumper(|dumper| dumper.functions(texts)));
     Ok(())
 }
 
