@@ -162,32 +162,23 @@ impl Pass<'_> {
         }
     }
 
-    /// The three bytes at this position of the input as a number, the first one highest.
+    /// Stores the three bytes' position, and returns the last stored position for their hash.
     #[inline(always)]
-    fn three(&self, at: usize) -> u32 {
-        // One load instead of three, except at the end of the input.
-        match self.input[at..].first_chunk::<4>() {
-            Some(four) => u32::from_be_bytes(*four) >> 8,
-            None => self.input[at..at + 3].iter().fold(0, |three, &byte| three << 8 | u32::from(byte)),
-        }
-    }
-
-    /// Stores the position of these three bytes, and returns the last stored position for their hash.
-    #[inline(always)]
-    fn note(&mut self, three: u32, at: usize) -> u32 {
-        let slot = (three >> (24 - HASH_BITS)).wrapping_sub(three.wrapping_mul(5)) as u16;
-        std::mem::replace(&mut self.seen[usize::from(slot)], self.base + at as u32)
+    fn note(&mut self, at: usize) -> u32 {
+        let bytes = &self.input[at..at + 3];
+        let three = u32::from(bytes[0]) << 16 | u32::from(bytes[1]) << 8 | u32::from(bytes[2]);
+        let slot = (three >> (24 - HASH_BITS)).wrapping_sub(three.wrapping_mul(5)) & ((1 << HASH_BITS) - 1);
+        std::mem::replace(&mut self.seen[slot as usize], self.base + at as u32)
     }
 
     /// Returns the previous position of the next three bytes, if it is within reach. Copies never begin at the first
     /// byte of the input.
     #[inline(always)]
     fn match_here(&mut self) -> Option<usize> {
-        let three = self.three(self.at);
-        let seen = self.note(three, self.at);
+        let seen = self.note(self.at);
         let from = seen.checked_sub(self.base)? as usize;
         let within_reach = from > 0 && from < self.at && self.at - from <= OFFSET_MAX;
-        (within_reach && self.three(from) == three).then_some(from)
+        (within_reach && self.input[from..from + 3] == self.input[self.at..self.at + 3]).then_some(from)
     }
 
     /// Length of a copy from `from`; the first three bytes are known to be equal. LibLZF checks its bound, which leaves two bytes of the input, only
@@ -225,9 +216,8 @@ impl Pass<'_> {
         self.open_run();
         self.at += len;
         if self.at + 2 < self.input.len() {
-            for at in [self.at - 2, self.at - 1] {
-                self.note(self.three(at), at);
-            }
+            self.note(self.at - 2);
+            self.note(self.at - 1);
         }
     }
 }
