@@ -1,10 +1,11 @@
 //! Certificates for tests of TLS, and servers that use them.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType, date_time_ymd};
 
 use crate::ports::free_port;
 use crate::server::Server;
@@ -30,6 +31,10 @@ impl Certificates {
         let mut expired = params("client");
         (expired.not_before, expired.not_after) = (date_time_ymd(2001, 1, 1), date_time_ymd(2002, 1, 1));
         certificates.issue("expired", &authority, expired);
+        // A node of a cluster is known by its address.
+        let mut node = params("node");
+        node.subject_alt_names.push(SanType::IpAddress(Ipv4Addr::LOCALHOST.into()));
+        certificates.issue("node", &authority, node);
         certificates.issue("stranger", &self::authority("another"), params("client"));
         // The server's replacement certificate.
         certificates.issue("renewed", &authority, params("server"));
@@ -52,7 +57,7 @@ impl Certificates {
     }
 
     /// The path of `ca.pem`, or of NAME`.pem` or NAME`.key`. Names: `server` and its replacement `renewed`, `client`,
-    /// `default` (also its common name), `expired`, and `stranger`, which another authority has issued.
+    /// `default` (also its common name), `node` (for 127.0.0.1), `expired`, and `stranger`, which another authority has issued.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }

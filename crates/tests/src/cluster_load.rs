@@ -80,6 +80,16 @@ impl Load {
 }
 
 impl Written {
+    /// Checks that slots with load have moved, and that no acknowledged value is lost.
+    pub fn check_moved(&self, mut get: impl FnMut(&str) -> Reply) {
+        assert!(self.redirections > 0, "no slot with load has moved");
+        for (number, [acknowledged, _]) in self.values.iter().enumerate() {
+            let text = String::from_utf8_lossy(get(&format!("GET {}", key(number))).text()).into_owned();
+            let found: u64 = text.parse().unwrap_or(0);
+            assert!(found >= *acknowledged, "{}: {found} of {acknowledged} acknowledged", key(number));
+        }
+    }
+
     /// Checks that a cluster has the values that must be there.
     pub fn check(&self, mut get: impl FnMut(&str) -> Reply) {
         for (number, [acknowledged, confirmed]) in self.values.iter().enumerate() {

@@ -149,6 +149,8 @@ pub struct Session {
     /// The import that the connection belongs to from now on. Once its replies are sent, the connection moves to the thread of the
     /// import.
     pub imports: Option<Arc<SlotJob>>,
+    /// True if an import on this connection is to report its progress to the source.
+    pub(crate) reports_import: bool,
     /// The primary's stream, for a session that applies it.
     pub(crate) followed: Option<Box<FollowedStream>>,
     /// Position of the last recorded unit that it committed.
@@ -202,6 +204,7 @@ impl Session {
             replica: None,
             departs: None,
             imports: None,
+            reports_import: false,
             followed: None,
             wrote: 0,
             awaited: None,

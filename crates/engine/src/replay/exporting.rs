@@ -5,7 +5,7 @@
 
 use cluster::{Slot, SlotSet};
 use journal::record::{Entry, entries};
-use resp::num::write_u64;
+use resp::num::{parse_i64, write_u64};
 use resp::request::{Args, Batch, Framer, Input, Limits, Stop};
 use store::hash;
 
@@ -142,6 +142,8 @@ pub enum TargetMessage {
     RequestPause,
     /// All changes are applied: the target asks for the slots.
     RequestFailover,
+    /// The target has applied so many bytes of the stream. Only a target of Penstock says so, if it was asked to.
+    Applied(u64),
     /// The target's abilities, or a message for others.
     Other,
 }
@@ -185,7 +187,9 @@ impl TargetMessages {
             ("request-failover", TargetMessage::RequestFailover),
             ("capa", TargetMessage::Other),
         ];
+        let applied = || (is(2, "applied") && args.len() == 4).then(|| parse_i64(args.get(3))).flatten();
         let found = words.into_iter().find(|(name, _)| is(2, name)).map(|(_, message)| message);
+        let found = found.or_else(|| u64::try_from(applied()?).ok().map(TargetMessage::Applied));
         let message = found.ok_or("Unknown SYNCSLOTS subcommand used")?;
         Ok(Some((message, request.end as usize)))
     }
@@ -251,17 +255,24 @@ mod tests {
     fn messages_of_a_target_are_told_apart() {
         let messages = &mut TargetMessages::default();
         let text = |word: &str| request(&["CLUSTER", "SYNCSLOTS", word]);
-        let all = [text("ack"), text("REQUEST-PAUSE"), text("REQUEST-FAILOVER"), text("CAPA")].concat();
+        let applied = request(&["CLUSTER", "SYNCSLOTS", "APPLIED", "70000"]);
+        let all = [text("ack"), text("REQUEST-PAUSE"), text("REQUEST-FAILOVER"), applied, text("CAPA")].concat();
         let (mut at, mut seen) = (0, Vec::new());
         while let Some((message, end)) = messages.next(&all[at..]).unwrap() {
             seen.push(message);
             at += end;
         }
-        let expected =
-            [TargetMessage::Ack, TargetMessage::RequestPause, TargetMessage::RequestFailover, TargetMessage::Other];
+        let expected = [
+            TargetMessage::Ack,
+            TargetMessage::RequestPause,
+            TargetMessage::RequestFailover,
+            TargetMessage::Applied(70000),
+            TargetMessage::Other,
+        ];
         assert_eq!((seen.as_slice(), at), (&expected[..], all.len()));
         assert_eq!(messages.next(&all[..10]), Ok(None));
-        for bad in [&b"-ERR no\r\n"[..], &text("FINISH"), &request(&["PING"]), b"*1\r\n:5\r\n"] {
+        let impossible = request(&["CLUSTER", "SYNCSLOTS", "APPLIED", "-1"]);
+        for bad in [&b"-ERR no\r\n"[..], &text("FINISH"), &text("APPLIED"), &impossible, b"*1\r\n:5\r\n"] {
             assert!(messages.next(bad).is_err(), "{}", bad.escape_ascii());
         }
     }

@@ -10,9 +10,10 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use cluster::slots::SlotRange;
 use cluster::{Slot, SlotSet};
@@ -160,6 +161,9 @@ pub struct JobProgress {
     pub acked_s: u64,
     /// Export: bytes of changes that have not been sent.
     pub remaining_bytes: u64,
+    /// The longest time for which writes to the slots were held, in milliseconds. Import: the part of the target, from the last change
+    /// until it serves the slots.
+    pub hold_ms: u64,
     /// The reason of a failure that another thread has asked for.
     asked_failure: Option<String>,
     /// True if an operator has asked for the end.
@@ -185,6 +189,8 @@ pub struct SlotJob {
     pub source: Option<String>,
     /// The worker that applies the source's commands.
     pub worker: usize,
+    /// Import: true if the source wants to know the number of applied bytes.
+    pub reports_progress: bool,
     /// The beginning, in seconds of Unix time.
     pub created_s: u64,
     progress: Mutex<JobProgress>,
@@ -210,6 +216,8 @@ pub struct NewJob {
     pub source: Option<String>,
     /// See [`SlotJob::worker`].
     pub worker: usize,
+    /// See [`SlotJob::reports_progress`].
+    pub reports_progress: bool,
     /// The present time, in seconds of Unix time.
     pub now_s: u64,
 }
@@ -229,6 +237,7 @@ impl SlotJob {
             updated_s: new.now_s,
             acked_s: new.now_s,
             remaining_bytes: 0,
+            hold_ms: 0,
             asked_failure: None,
             is_cancelled: false,
             is_ended_by_primary: false,
@@ -241,6 +250,7 @@ impl SlotJob {
             nodes: new.nodes,
             source: new.source,
             worker: new.worker,
+            reports_progress: new.reports_progress,
             created_s: new.now_s,
             progress: Mutex::new(progress),
         }
@@ -308,6 +318,12 @@ impl SlotJob {
         lock(&self.progress).remaining_bytes = bytes;
     }
 
+    /// Notes that writes to the slots were held.
+    pub fn note_hold(&self, time: Duration) {
+        let mut progress = lock(&self.progress);
+        progress.hold_ms = progress.hold_ms.max(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+    }
+
     /// Returns the state of a job that ends without success.
     #[must_use]
     pub fn failed_state(&self) -> JobState {
@@ -370,6 +386,19 @@ pub enum ImportTask {
     Forget(Arc<SlotJob>),
 }
 
+/// Bytes of moves of slots, for INFO.
+#[derive(Default)]
+pub struct MoveBytes {
+    /// Memory of the stream of the export that is under way.
+    pub export_memory: AtomicU64,
+    /// Memory of the streams of all imports that are under way.
+    pub import_memory: AtomicU64,
+    /// Bytes that were sent to targets since the start.
+    pub exported: AtomicU64,
+    /// Bytes that were received from sources since the start.
+    pub imported: AtomicU64,
+}
+
 /// All jobs.
 pub struct SlotJobs {
     /// The jobs, from the newest to the oldest.
@@ -382,6 +411,10 @@ pub struct SlotJobs {
     is_exporting: AtomicBool,
     /// DEBUG: exports do not hold writes.
     pub prevents_pause: AtomicBool,
+    /// DEBUG: imports do not claim slots that were granted.
+    pub prevents_failover: AtomicBool,
+    /// The bytes of all jobs.
+    pub bytes: MoveBytes,
     slow_path: Arc<EngineFlags>,
 }
 
@@ -396,6 +429,8 @@ impl SlotJobs {
             log_max: AtomicUsize::new(0),
             is_exporting: AtomicBool::new(false),
             prevents_pause: AtomicBool::new(false),
+            prevents_failover: AtomicBool::new(false),
+            bytes: MoveBytes::default(),
             slow_path,
         }
     }
@@ -579,14 +614,32 @@ mod tests {
         let nodes = Some(JobNodes { target: "t".into(), source: "s".into() });
         let (name, ranges) = (name.to_owned(), ranges(&[(first, first + 1)]));
         let operation = Operation::Import;
-        Arc::new(SlotJob::new(NewJob { name, operation, ranges, nodes, source: None, worker: 0, now_s: 5 }))
+        Arc::new(SlotJob::new(NewJob {
+            name,
+            operation,
+            ranges,
+            nodes,
+            source: None,
+            worker: 0,
+            reports_progress: false,
+            now_s: 5,
+        }))
     }
 
     fn export(name: &str, first: u64) -> Arc<SlotJob> {
         let nodes = Some(JobNodes { target: "t".into(), source: "s".into() });
         let (name, ranges) = (name.to_owned(), ranges(&[(first, first + 1)]));
         let operation = Operation::Export;
-        Arc::new(SlotJob::new(NewJob { name, operation, ranges, nodes, source: None, worker: 0, now_s: 5 }))
+        Arc::new(SlotJob::new(NewJob {
+            name,
+            operation,
+            ranges,
+            nodes,
+            source: None,
+            worker: 0,
+            reports_progress: false,
+            now_s: 5,
+        }))
     }
 
     #[test]

@@ -15,6 +15,8 @@ const STEP_US: f64 = 1000.0;
 
 impl Worker {
     /// Deletes keys of lost slots for a moment. Returns whether there are more. `serve` serves the waiters of deleted keys.
+    ///
+    /// A pause does not stop the deletion, as in Valkey: the bus's later decisions wait for it, and one of them may end the pause.
     pub(crate) fn drop_slot_keys(&mut self, serve: impl FnOnce(&mut Worker, &mut GateGuard)) -> bool {
         let Some(first) = self.engine.slots.dropped.next() else { return false };
         let began = Ticks::now();

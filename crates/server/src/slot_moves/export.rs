@@ -2,17 +2,19 @@
 //!
 //! The thread connects to the target and sends ESTABLISH. The snapshot of the slots and a reader of the journal begin at the same
 //! moment, behind the closed gate. The thread sends the snapshot, then the changes of the slots since that moment. Changes that the
-//! target has not taken wait in memory, and on disk beyond a limit. After the target's REQUEST-PAUSE, and once few changes are unsent,
-//! writes to the slots are held. The target gets the last changes, PAUSED and, if it asks for them, the slots (FAILOVER-GRANTED). The
-//! export ends when the bus shows the target's claim. The node then deletes the keys, as for any lost slot.
+//! target has not taken wait in memory, and on disk beyond a limit. After the target's REQUEST-PAUSE, and once the target has nearly
+//! caught up, writes to the slots are held ([`approach`]). The target gets the last changes, PAUSED and, if it asks for them, the slots
+//! (FAILOVER-GRANTED). The export ends when the bus shows the target's claim. The node then deletes the keys, as for any lost slot.
 //!
 //! Only this thread ends the hold. A grant is therefore never followed by a write that the target lacks, unless the target claims the
 //! slots later than [`Export::claim_time`].
 
+mod approach;
 mod link;
 mod outgoing;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -27,6 +29,7 @@ use engine::state::Engine;
 use journal::merge::Merge;
 use journal::order::Position;
 
+use self::approach::Approach;
 use self::link::TargetLink;
 use self::outgoing::Outgoing;
 use crate::log;
@@ -37,6 +40,8 @@ use crate::time::now_us;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Wait for units of the journal and for the snapshot, which do not wake the thread.
 const DOZE: Duration = Duration::from_millis(1);
+/// Units of the journal that may be left when the end of the changes is set.
+const FEW_UNITS: u64 = 512;
 /// Interval of signs of life to the target.
 const ACK_EVERY: Duration = Duration::from_secs(1);
 /// Bytes of changes that are assembled at once.
@@ -96,9 +101,9 @@ struct SlotSnapshot {
 
 /// The hold of writes.
 struct Hold {
-    /// The last unit that the target must have.
-    end: Position,
     began: Instant,
+    /// The last unit that the target must have. None as long as the hold may end without the handover.
+    end: Option<Position>,
     /// True once the target has been sent all changes up to the end, or they are on their way.
     is_told: bool,
 }
@@ -118,7 +123,12 @@ struct Export {
     change_feed: SlotFeed,
     snapshot_bytes: Outgoing,
     change_bytes: Outgoing,
+    approach: Approach,
     hold: Option<Hold>,
+    /// Holds that ended without the handover.
+    brakes: u64,
+    /// Sent bytes that the figures of INFO include.
+    noted: u64,
     granted: Option<Instant>,
     chunk: Vec<u8>,
     heard: Instant,
@@ -142,7 +152,10 @@ impl Export {
             change_feed,
             snapshot_bytes: Outgoing::new("slots"),
             change_bytes: Outgoing::new("slot-changes"),
+            approach: Approach::new(now),
             hold: None,
+            brakes: 0,
+            noted: 0,
             granted: None,
             chunk: Vec::new(),
             heard: now,
@@ -163,6 +176,7 @@ impl Export {
         }
         let (jobs, job) = (&self.engine.slots.jobs, &self.job);
         job.note_remaining(0);
+        self.engine.slots.jobs.bytes.export_memory.store(0, Ordering::Relaxed);
         match ended {
             Ok(()) => {
                 log::notice(format!("The export {} is complete: the target has the slots", job.name));
@@ -178,11 +192,22 @@ impl Export {
 
     /// Ends the hold of writes.
     fn let_go(&mut self) {
-        if let Some(hold) = self.hold.take() {
-            self.engine.let_slots_go(&self.job.slots);
-            let held = hold.began.elapsed().as_secs_f64() * 1000.0;
-            log::notice(format!("Writes to the slots of {} were held for {held:.3} ms", self.job.name));
+        if let Some(hold) = self.release() {
+            let held = hold.as_secs_f64() * 1000.0;
+            let (name, brakes) = (&self.job.name, self.brakes);
+            log::notice(format!(
+                "Writes to the slots of {name} were held for {held:.3} ms, after {brakes} shorter holds"
+            ));
         }
+    }
+
+    /// Lets held writes go on. Returns the time for which they were held.
+    fn release(&mut self) -> Option<Duration> {
+        let hold = self.hold.take()?;
+        self.engine.let_slots_go(&self.job.slots);
+        let held = hold.began.elapsed();
+        self.job.note_hold(held);
+        Some(held)
     }
 
     fn enter(&self, state: JobState) {
@@ -226,28 +251,34 @@ impl Export {
         }
         self.enter(JobState::ReadingAuthResponse);
         let words = if user.is_empty() { vec!["AUTH", &password] } else { vec!["AUTH", &user, &password] };
-        self.ask(link, &words).map_err(|why| format!("Failed to AUTH to target node: {why}"))
+        let answer = self.ask(link, &words).and_then(accepted);
+        answer.map_err(|why| format!("Failed to AUTH to target node: {why}"))
     }
 
     /// Asks the target to import the slots.
     fn request(&mut self, link: &mut TargetLink) -> Result<(), String> {
         self.enter(JobState::ReadingEstablishResponse);
+        // A target other than Penstock answers an error.
+        if self.ask(link, &["CLUSTER", "SYNCSLOTS", "REPORT-PROGRESS"])?.starts_with('+') {
+            self.approach.expect_reports();
+        }
         let job = self.job.clone();
         let source = job.nodes.as_ref().map(|nodes| nodes.source.as_str()).unwrap_or_default();
         let ends = job.ranges.0.iter().flat_map(|range| [range.first, range.last]);
         let slots: Vec<_> = ends.map(|slot| slot.to_string()).collect();
         let mut words = vec!["CLUSTER", "SYNCSLOTS", "ESTABLISH", "SOURCE", source, "NAME", &job.name, "SLOTSRANGE"];
         words.extend(slots.iter().map(String::as_str));
-        self.ask(link, &words).map_err(|why| format!("Received error during handshake to target: {why}"))
+        let answer = self.ask(link, &words).and_then(accepted);
+        answer.map_err(|why| format!("Received error during handshake to target: {why}"))
     }
 
-    /// Sends a request, and waits until it is accepted.
-    fn ask(&mut self, link: &mut TargetLink, words: &[&str]) -> Result<(), String> {
+    /// Sends a request, and waits for the answer.
+    fn ask(&mut self, link: &mut TargetLink, words: &[&str]) -> Result<String, String> {
         link.send(words, self.timeout()).map_err(|error| error.to_string())?;
         loop {
             if let Some(line) = link.take_line() {
                 self.heard = Instant::now();
-                return if line.starts_with('-') { Err(line) } else { Ok(()) };
+                return Ok(line);
             }
             if !link.read().map_err(|error| error.to_string())? {
                 link.wait(false, LOOK_EVERY);
@@ -336,6 +367,10 @@ impl Export {
         match (message, self.job.state()) {
             (TargetMessage::Ack, _) => self.job.note_ack(now_s()),
             (TargetMessage::Other, _) => {}
+            (TargetMessage::Applied(bytes), _) => {
+                let written = self.written();
+                self.approach.note_applied(bytes, written, Instant::now())?;
+            }
             (TargetMessage::RequestPause, JobState::Snapshotting | JobState::Replicating)
                 if self.has_sent_snapshot() =>
             {
@@ -435,7 +470,7 @@ impl Export {
     fn take_changes(&mut self) -> Result<bool, String> {
         let Some(changes) = &mut self.changes else { return Ok(false) };
         let before = changes.position();
-        let end = self.hold.as_ref().map_or(Position::MAX, |hold| hold.end);
+        let end = self.hold.as_ref().and_then(|hold| hold.end).unwrap_or(Position::MAX);
         let memory_max = memory_max(self.engine);
         for _ in 0..TAKEN_AT_ONCE {
             let from = changes.position();
@@ -463,7 +498,7 @@ impl Export {
         }
         if let Some(hold) = &mut self.hold
             && !hold.is_told
-            && position >= hold.end
+            && hold.end.is_some_and(|end| position >= end)
         {
             hold.is_told = true;
             self.tell("PAUSED");
@@ -511,7 +546,16 @@ impl Export {
             }
         }
         self.job.note_remaining(self.change_bytes.unsent());
+        self.note_bytes();
         Ok(has_sent)
+    }
+
+    /// Notes the figures of INFO.
+    fn note_bytes(&mut self) {
+        let (figures, written) = (&self.engine.slots.jobs.bytes, self.written());
+        figures.exported.fetch_add(written - std::mem::replace(&mut self.noted, written), Ordering::Relaxed);
+        let memory = self.snapshot_bytes.memory_bytes() + self.change_bytes.memory_bytes();
+        figures.export_memory.store(memory, Ordering::Relaxed);
     }
 
     /// Takes the next step that no message asks for. Returns true if the target has claimed the slots.
@@ -526,7 +570,7 @@ impl Export {
                 }
             }
             JobState::Snapshotting if self.has_sent_snapshot() => self.enter(JobState::Replicating),
-            JobState::WaitingToPause => self.pause(),
+            JobState::WaitingToPause => self.pause(Instant::now()),
             JobState::FailoverPaused if self.hold_is_over() => return Err(NOT_APPLIED.into()),
             JobState::FailoverGranted => {
                 if self.is_claimed() {
@@ -546,17 +590,44 @@ impl Export {
         Ok(false)
     }
 
-    /// Holds writes to the slots if few changes are unsent.
-    fn pause(&mut self) {
-        let max = self.engine.settings.slot_migration_max_failover_repl_bytes.get();
-        let is_behind = u64::try_from(max).is_ok_and(|max| self.change_bytes.unsent() > max);
-        if is_behind || self.engine.slots.jobs.prevents_pause.load(std::sync::atomic::Ordering::Relaxed) {
-            return;
+    /// The number of bytes of the stream that the link has taken.
+    fn written(&self) -> u64 {
+        self.snapshot_bytes.sent() + self.change_bytes.sent()
+    }
+
+    /// Holds writes to the slots once the target has nearly caught up, or for a moment so that it catches up.
+    fn pause(&mut self, now: Instant) {
+        let prevents_pause = self.engine.slots.jobs.prevents_pause.load(Ordering::Relaxed);
+        // The units that have not been taken: those of other slots count, too.
+        let (position, taken) = (self.engine.journal.position(), self.changes.as_ref().map(Merge::position));
+        let is_behind = taken.is_some_and(|taken| position.saturating_sub(taken) > FEW_UNITS);
+        let max = u64::try_from(self.engine.settings.slot_migration_max_failover_repl_bytes.get()).ok();
+        let unsent = self.change_bytes.unsent();
+        let in_kernel = self.link.as_ref().map_or(0, TargetLink::bytes_on_way);
+        let remaining = self.approach.remaining(self.written(), in_kernel, unsent);
+        match self.hold.as_ref().map(|hold| hold.began) {
+            _ if prevents_pause => _ = self.release(),
+            None => {
+                if max.is_none() || self.approach.may_begin(remaining, now) {
+                    // Until the end is known, all changes are sent, also removals that the target will do by itself.
+                    _ = self.engine.hold_slots(&self.job.slots);
+                    self.hold = Some(Hold { began: now, end: None, is_told: false });
+                }
+            }
+            Some(_) if max.is_none_or(|max| unsent <= max && !is_behind && self.approach.is_ready(remaining)) => {
+                if let Some(hold) = &mut self.hold {
+                    hold.end = Some(position);
+                }
+                self.enter(JobState::FailoverPaused);
+            }
+            Some(began) => {
+                if self.approach.must_release(began, now) {
+                    self.release();
+                    self.brakes += 1;
+                    self.approach.note_release(remaining, now);
+                }
+            }
         }
-        let began = Instant::now();
-        let end = self.engine.hold_slots(&self.job.slots);
-        self.hold = Some(Hold { end, began, is_told: false });
-        self.enter(JobState::FailoverPaused);
     }
 
     fn hold_is_over(&self) -> bool {
@@ -659,6 +730,11 @@ impl Drop for Export {
 fn memory_max(engine: &Engine) -> u64 {
     let limit = engine.settings.client_output_buffer_limit.get(ClientClass::Replica);
     limit.soft_bytes.max(MEMORY_MIN)
+}
+
+/// Returns an answer that is no error.
+fn accepted(line: String) -> Result<(), String> {
+    if line.starts_with('-') { Err(line) } else { Ok(()) }
 }
 
 /// Returns a message as a request.

@@ -9,6 +9,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ use engine::replay::{ImportSplitter, ImportStep, SourceMessage};
 use engine::slots::bus::{Answer, BusRequest};
 use engine::slots::jobs::{ImportAnswer, JobNodes, JobState, NewJob, Operation, SlotJob};
 use engine::state::Engine;
+use resp::parse::encode_request;
 use resp::reply::Output;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -96,6 +98,10 @@ struct Import {
     input: Vec<u8>,
     /// The start of the input that has not been applied.
     at: usize,
+    /// Bytes that were applied before the input.
+    drained: u64,
+    /// Memory of the input that the figures of INFO include.
+    noted: u64,
     heard: Instant,
     told: Instant,
     /// The time of the request for the slots.
@@ -106,17 +112,33 @@ impl Import {
     fn new(engine: &'static Engine, socket: Socket, job: Arc<SlotJob>) -> Import {
         let splitter = ImportSplitter::new(job.slots.clone(), engine.settings.proto_max_bulk_len.get());
         let now = Instant::now();
-        Import { engine, socket, job, splitter, input: Vec::new(), at: 0, heard: now, told: now, asked: None }
+        Import {
+            engine,
+            socket,
+            job,
+            splitter,
+            input: Vec::new(),
+            at: 0,
+            drained: 0,
+            noted: 0,
+            heard: now,
+            told: now,
+            asked: None,
+        }
     }
 
     fn run(mut self) {
         log::notice(format!("The import {} of the slots {} begins", self.job.name, self.job.ranges));
         let ended = self.send(b"+OK\r\n").and_then(|()| self.follow());
         records::forget(self.engine, &self.job);
+        self.engine.slots.jobs.bytes.import_memory.fetch_sub(self.noted, Ordering::Relaxed);
         match ended {
             Ok(()) => {
                 self.engine.slots.jobs.end(&self.job, JobState::Success, "", now_s());
-                log::notice(format!("The import {} is complete: this node has the slots", self.job.name));
+                let (name, ms) = (&self.job.name, self.job.progress().hold_ms);
+                log::notice(format!(
+                    "The import {name} is complete: this node has the slots, {ms} ms after the last change"
+                ));
             }
             Err(Ended::Demoted) => self.keep_as_followed(),
             Err(Ended::Failed(why)) => self.fail(&why),
@@ -140,6 +162,7 @@ impl Import {
             nodes: None,
             source: job.source.clone(),
             worker: job.worker,
+            reports_progress: false,
             now_s: now_s(),
         }));
         // Under the lock of the jobs, so that an end is never missed.
@@ -163,6 +186,7 @@ impl Import {
                     return self.claim();
                 }
             }
+            self.drained += self.at as u64;
             self.input.drain(..std::mem::take(&mut self.at));
             self.read(&mut part)?;
             self.check()?;
@@ -197,6 +221,9 @@ impl Import {
                         }
                     }
                     self.check()?;
+                }
+                if self.job.reports_progress {
+                    self.tell_all(&["APPLIED", &(self.drained + self.at as u64).to_string()])?;
                 }
                 Ok(true)
             }
@@ -278,6 +305,11 @@ impl Import {
             Ok(Some(len)) => {
                 self.heard = Instant::now();
                 self.input.extend_from_slice(part.get(..len).unwrap_or_default());
+                let figures = &self.engine.slots.jobs.bytes;
+                figures.imported.fetch_add(len as u64, Ordering::Relaxed);
+                let memory = self.input.capacity() as u64;
+                let before = std::mem::replace(&mut self.noted, memory);
+                figures.import_memory.fetch_add(memory.wrapping_sub(before), Ordering::Relaxed);
                 Ok(())
             }
             Ok(None) => Ok(()),
@@ -291,9 +323,15 @@ impl Import {
     }
 
     fn tell(&mut self, message: &str) -> Result<(), Ended> {
+        self.tell_all(&[message])
+    }
+
+    /// Sends a message of several words.
+    fn tell_all(&mut self, words: &[&str]) -> Result<(), Ended> {
         self.told = Instant::now();
-        let text = format!("*3\r\n$7\r\nCLUSTER\r\n$9\r\nSYNCSLOTS\r\n${}\r\n{message}\r\n", message.len());
-        self.send(text.as_bytes())
+        let mut request = Vec::new();
+        encode_request(&[&["CLUSTER", "SYNCSLOTS"], words].concat(), &mut request);
+        self.send(&request)
     }
 
     /// Sends bytes. The source reads all the time, so a full socket means that it is stuck.
@@ -314,13 +352,19 @@ impl Import {
 
     /// Claims the slots. The replicas get all changes first, then the end of the import.
     fn claim(&mut self) -> Result<(), Ended> {
+        while self.engine.slots.jobs.prevents_failover.load(Ordering::Relaxed) {
+            self.check_time()?;
+            std::thread::sleep(WAIT_STEP);
+        }
         self.wait_until_safe()?;
         records::finish(self.engine, &self.job, "success", "");
         // After a failure from here on, the replicas believe that this node has the slots, until they learn the end of the job.
         self.wait_until_safe()?;
         self.check_owner()?;
         self.take_slots()?;
-        self.wait_until_shown()
+        self.wait_until_shown()?;
+        self.job.note_hold(self.asked.map_or(Duration::ZERO, |asked| asked.elapsed()));
+        Ok(())
     }
 
     /// Waits until the replicas, and the disk if it is awaited, have all changes so far.

@@ -6,7 +6,8 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use penstock_tests::bytes::{command, encode};
-use penstock_tests::cluster_load::{Load, key};
+use penstock_tests::certificates::Certificates;
+use penstock_tests::cluster_load::Load;
 use penstock_tests::conn::Conn;
 use penstock_tests::nodes::{Client, Make, Node, join, node, node_with, replicate, settle};
 use penstock_tests::reply::Reply;
@@ -139,11 +140,7 @@ fn slots_move_under_load() {
         std::thread::sleep(Duration::from_millis(300));
         let written = load.stop();
         settle(&nodes.each_ref());
-        assert!(written.redirections > 0, "no slot with load has moved");
-        for (number, [acknowledged, _]) in written.values.iter().enumerate() {
-            let found: u64 = text(&client.run(&format!("GET {}", key(number)))).parse().unwrap();
-            assert!(found >= *acknowledged, "{}: {found} of {acknowledged} acknowledged", key(number));
-        }
+        written.check_moved(|command| client.run(command));
         assert_eq!(client.run("GET {a}many:2999").text(), b"2999");
         nodes[2].wait_until("the source has deleted the keys", |node| keys_in(node, slot_of_a(node)) == 0);
     }
@@ -193,14 +190,26 @@ fn pair_with_listener() -> ([Node; 2], TcpListener) {
 }
 
 impl Target {
-    /// Accepts the source's request.
+    /// Accepts the source's request, like a target that reports no progress.
     fn accept(listener: &TcpListener) -> Target {
-        let conn = Conn::of(listener.accept().unwrap().0).unwrap();
-        conn.set_patience(Duration::from_secs(20)).unwrap();
-        let mut target = Target { conn };
+        Target::accept_with(listener, b"-ERR syntax error\r\n")
+    }
+
+    /// Accepts the source's request. `answer` is the one to the request for reports.
+    fn accept_with(listener: &TcpListener, answer: &[u8]) -> Target {
+        let mut target = Target::connected(listener, answer);
         assert_eq!(target.next()[2], "ESTABLISH");
         target.conn.send(b"+OK\r\n").unwrap();
         target.expect("ACK");
+        target
+    }
+
+    fn connected(listener: &TcpListener, answer: &[u8]) -> Target {
+        let conn = Conn::of(listener.accept().unwrap().0).unwrap();
+        conn.set_patience(Duration::from_secs(20)).unwrap();
+        let mut target = Target { conn };
+        assert_eq!(target.next()[2], "REPORT-PROGRESS");
+        target.conn.send(answer).unwrap();
         target
     }
 
@@ -225,6 +234,16 @@ impl Target {
 
     fn tell(&mut self, message: &str) {
         self.conn.send(&encode(&command(&format!("CLUSTER SYNCSLOTS {message}")))).unwrap();
+    }
+
+    /// Reads up to a change, which the function returns.
+    fn next_command(&mut self) -> String {
+        loop {
+            let words = self.next();
+            if !["CLUSTER", "SELECT"].contains(&words[0].as_str()) {
+                return words.join(" ");
+            }
+        }
     }
 
     /// Takes the snapshot, and has writes held.
@@ -334,11 +353,138 @@ fn a_target_s_messages_have_an_order() {
         wait_for_failure(&source, message);
     }
     migrate(&source, &target, &format!("{slot} {slot}"));
-    let mut conn = Conn::of(listener.accept().unwrap().0).unwrap();
-    conn.read().unwrap();
-    conn.send(b"-ERR not now\r\n").unwrap();
+    let mut link = Target::connected(&listener, b"+OK\r\n");
+    link.next();
+    link.conn.send(b"-ERR not now\r\n").unwrap();
     wait_for_failure(&source, "Received error during handshake to target: -ERR not now");
     assert_eq!(source.text("SET {a}1 8"), "OK");
+}
+
+/// Reports decide when the hold begins. Writers that are too fast are held for moments.
+#[test]
+fn writes_are_held_once_the_target_has_applied_the_changes() {
+    let ([source, target], listener) = pair_with_listener();
+    let slot = slot_of_a(&source);
+    migrate(&source, &target, &format!("{slot} {slot}"));
+    let mut link = Target::accept_with(&listener, b"+OK\r\n");
+    link.expect("SNAPSHOT-EOF");
+    let mut writer = source.server.connect();
+    let value = "x".repeat(100_000);
+    let mut applied = 0;
+    for number in 0..20 {
+        writer.cmd(&format!("SET {{a}}1 {number}{value}")).unwrap();
+        let words = link.next_command();
+        applied += encode(&command(&words)).len();
+    }
+    link.tell("REQUEST-PAUSE");
+    wait_for_state(&source, "waiting-to-pause");
+    source.wait_until("writers were held", |source| job_field(source, "hold_ms") != "0");
+    assert_eq!(job_field(&source, "state"), "waiting-to-pause");
+    assert_eq!(writer.cmd("APPEND {a}1 x").unwrap().integer(), Some(100_003));
+    applied += encode(&command(&link.next_command())).len();
+    link.tell(&format!("APPLIED {applied}"));
+    assert_eq!(link.expect("PAUSED"), Vec::<String>::new());
+    assert_eq!(job_field(&source, "state"), "failover-paused");
+    link.tell("APPLIED 1");
+    wait_for_failure(&source, "The target has reported an impossible progress");
+    assert_eq!(source.text("SET {a}1 7"), "OK");
+}
+
+#[test]
+fn changes_that_a_target_does_not_take_go_to_disk_up_to_a_limit() {
+    let ([source, target], listener) = pair_with_listener();
+    for command in ["client-output-buffer-limit replica 0 1mb 60", "reply-spill-limit 64mb"] {
+        let (name, value) = command.split_once(' ').unwrap();
+        assert_eq!(source.quoted(&format!("CONFIG SET {name} \"{value}\"")).text(), b"OK");
+    }
+    let slot = slot_of_a(&source);
+    migrate(&source, &target, &format!("{slot} {slot}"));
+    let mut link = Target::accept(&listener);
+    link.expect("SNAPSHOT-EOF");
+    let mut writer = source.server.connect();
+    let write = |writer: &mut Conn, number: usize| {
+        let reply = writer.cmd(&format!("SET {{a}}1 {number}:{}", "x".repeat(1_000_000))).unwrap();
+        assert_eq!(reply.text(), b"OK");
+    };
+    // The kernel holds some megabytes.
+    let mut written = 0;
+    let remaining = |source: &Node| job_field(source, "remaining_repl_size").parse::<u64>().unwrap();
+    while remaining(&source) < 8_000_000 {
+        write(&mut writer, written);
+        written += 1;
+        assert!(written < 200, "the kernel takes everything");
+    }
+    source.wait_until("a part is on disk", |source| {
+        source.server.nameless_files().iter().any(|bytes| *bytes > 4_000_000)
+    });
+    for number in 0..written {
+        let words = link.next_command();
+        assert!(words.starts_with(&format!("SET {{a}}1 {number}:x")), "{number}: {}", &words[..20]);
+    }
+    source
+        .wait_until("the disk is free", |source| source.server.nameless_files().iter().all(|bytes| *bytes < 1_000_000));
+    for number in 0..200 {
+        write(&mut writer, number);
+        if job_field(&source, "state") == "failed" {
+            break;
+        }
+    }
+    wait_for_failure(
+        &source,
+        "The target takes changes too slowly: see client-output-buffer-limit and reply-spill-limit",
+    );
+}
+
+#[test]
+fn the_keys_of_all_databases_move() {
+    for make in targets() {
+        let with = |make| node_with(make, &["--cluster-databases", "16"]);
+        let [source, target] = pair(with(Make::Penstock), with(make));
+        let slot = slot_of_a(&source);
+        let mut conn = source.server.connect();
+        for database in [0, 1, 15] {
+            for command in [format!("SELECT {database}"), format!("SET {{a}} {database}"), "SET d stays".into()] {
+                assert_eq!(conn.cmd(&command).unwrap().text(), b"OK");
+            }
+        }
+        migrate(&source, &target, &format!("{slot} {slot}"));
+        wait_for_state(&source, "success");
+        settle(&[&source, &target]);
+        let mut conn = target.server.connect();
+        for database in [0, 1, 15] {
+            conn.cmd(&format!("SELECT {database}")).unwrap();
+            assert_eq!(conn.cmd("GET {a}").unwrap().text(), database.to_string().as_bytes(), "{make:?}");
+            assert_eq!(conn.cmd("DBSIZE").unwrap().integer(), Some(1));
+        }
+        source.wait_until("it has deleted the keys", |source| keys_in(source, slot) == 0);
+    }
+}
+
+/// The link is encrypted with `tls-replication`. A target whose authority is unknown gets no slot.
+#[test]
+fn slots_move_over_encrypted_links() {
+    let certificates = Certificates::create();
+    let node_of = |certificate: &str| {
+        let port = penstock_tests::ports::free_port().unwrap().to_string();
+        let files = [format!("{certificate}.pem"), format!("{certificate}.key"), "ca.pem".into()];
+        let [cert, key, ca] = files.map(|name| certificates.text(&name));
+        let files = ["--tls-cert-file", &cert, "--tls-key-file", &key, "--tls-ca-cert-file", &ca];
+        let more = ["--tls-port", &port, "--tls-replication", "yes", "--tls-auth-clients", "yes"];
+        node_with(Make::Penstock, &[&more[..], &files].concat())
+    };
+    for (certificate, state) in [("node", "success"), ("stranger", "failed")] {
+        let [source, target] = pair(node_of("node"), node_of(certificate));
+        let slot = slot_of_a(&source);
+        for key in 0..2000 {
+            source.ok(&format!("SET {{a}}{key} {}", "x".repeat(500)));
+        }
+        migrate(&source, &target, &format!("{slot} {slot}"));
+        source.wait_until("its job has ended", |source| job_field(source, "state") == state);
+        let message = job_field(&source, "message");
+        assert_eq!(message.starts_with("Unable to connect to target node"), state == "failed", "{message}");
+        let owner = if state == "success" { &target } else { &source };
+        owner.wait_until("it has the keys", |owner| owner.text("GET {a}1999").len() == 500);
+    }
 }
 
 /// The source is stopped while the target has the snapshot.
@@ -391,6 +537,42 @@ fn a_source_that_dies_keeps_its_slots() {
         settle(&[&source, &target]);
         assert_eq!(keys_in(&source, slot), 0);
         assert_eq!(Client::new(&source).run("GET {a}1").text(), b"7");
+    }
+}
+
+/// Either side is killed while the source is in a state. The source has the slot and its key afterwards, and the next move succeeds.
+#[test]
+fn either_side_may_die_in_any_state() {
+    let more = [&DEBUGGING[..], &HOLD, &["--appendonly", "yes", "--appendfsync", "always"]].concat();
+    // What keeps the move in the state, at the source or at the target, and what ends that.
+    let states = [
+        ("snapshotting", 0, ["CONFIG SET rdb-key-save-delay 100000", "CONFIG SET rdb-key-save-delay 0"]),
+        ("waiting-to-pause", 0, ["DEBUG SLOTMIGRATION PREVENT-PAUSE 1", "DEBUG SLOTMIGRATION PREVENT-PAUSE 0"]),
+        ("failover-granted", 1, ["DEBUG SLOTMIGRATION PREVENT-FAILOVER 1", "DEBUG SLOTMIGRATION PREVENT-FAILOVER 0"]),
+    ];
+    for (state, keeper, [keep, end]) in states {
+        for killed in [0, 1] {
+            let mut nodes = pair(node_with(Make::Penstock, &more), node_with(Make::Penstock, &more));
+            let slot = slot_of_a(&nodes[0]);
+            for key in 0..100 {
+                nodes[0].ok(&format!("SET {{a}}{key} 7"));
+            }
+            nodes[keeper].ok(keep);
+            migrate(&nodes[0], &nodes[1], &format!("{slot} {slot}"));
+            wait_for_state(&nodes[0], state);
+            nodes[killed].server.kill();
+            wait_for_state(&nodes[1 - killed], "failed");
+            nodes[killed].server.restart();
+            settle(&nodes.each_ref());
+            nodes[1].wait_until("no staged key is left", |target| keys_in(target, slot) == 0);
+            assert_eq!(nodes[0].text("GET {a}99"), "7", "{state}, {killed}");
+            nodes[keeper].ok(end);
+            migrate(&nodes[0], &nodes[1], &format!("{slot} {slot}"));
+            wait_for_state(&nodes[0], "success");
+            settle(&nodes.each_ref());
+            assert_eq!(nodes[1].text("GET {a}99"), "7", "{state}, {killed}");
+            nodes[0].wait_until("it has deleted the keys", |source| keys_in(source, slot) == 0);
+        }
     }
 }
 

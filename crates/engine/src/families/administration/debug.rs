@@ -122,7 +122,9 @@ fn debug(turn: &mut Turn<'_, '_>) -> Outcome {
         (b"SET-ACTIVE-EXPIRE", 3) => set_active_expire(turn),
         (b"SET-SKIP-CHECKSUM-VALIDATION", 3) => set_skip_checksums(turn),
         (b"SLEEP", 3) => sleep(turn),
-        (b"SLOTMIGRATION", 4) if turn.is(2, "PREVENT-PAUSE") => switches::prevent_pause(turn),
+        (b"SLOTMIGRATION", 4) if turn.is(2, "PREVENT-PAUSE") || turn.is(2, "PREVENT-FAILOVER") => {
+            switches::slot_migration(turn)
+        }
         _ => Err(Error::new(format!(
             "ERR unknown subcommand or wrong number of arguments for '{}'. Try DEBUG HELP.",
             String::from_utf8_lossy(turn.arg(1))
@@ -383,6 +385,8 @@ fn debug_help(turn: &mut Turn<'_, '_>) -> Outcome {
         "    Accept payloads of RESTORE with a wrong checksum.",
         "SLEEP <seconds>",
         "    Stop the server for <seconds>. Decimals allowed.",
+        "SLOTMIGRATION PREVENT-FAILOVER <0|1>",
+        "    Setting it to 1 keeps this node from claiming slots that it was granted.",
         "SLOTMIGRATION PREVENT-PAUSE <0|1>",
         "    Setting it to 1 keeps moves of whole slots away from this node from ending.",
     ];

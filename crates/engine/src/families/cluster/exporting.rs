@@ -61,7 +61,16 @@ fn begin(turn: &mut Turn<'_, '_>, view: &SlotView, jobs: Vec<(SlotRanges, String
         let name = NodeId::random(|| turn.worker.random.next()).to_string();
         let nodes = Some(JobNodes { target, source: source.clone() });
         let operation = Operation::Export;
-        Arc::new(SlotJob::new(NewJob { name, operation, ranges, nodes, source: None, worker: 0, now_s }))
+        Arc::new(SlotJob::new(NewJob {
+            name,
+            operation,
+            ranges,
+            nodes,
+            source: None,
+            worker: 0,
+            reports_progress: false,
+            now_s,
+        }))
     };
     let jobs: Vec<_> = jobs.into_iter().map(&mut job_of).collect();
     engine.slots.jobs.keep(engine.settings.cluster_slot_migration_log_max_len.get_usize());

@@ -117,7 +117,7 @@ fn write_job(turn: &mut Turn<'_, '_>, job: &SlotJob) {
     let ranges = job.ranges.to_string();
     let fields = [("name", job.name.as_str()), ("operation", job.operation.name()), ("slot_ranges", ranges.as_str())];
     let reply = &mut turn.reply;
-    reply.map(if job.nodes.is_some() { 12 } else { 10 });
+    reply.map(if job.nodes.is_some() { 13 } else { 10 });
     for (name, value) in fields {
         reply.bulk(name);
         reply.bulk(value);
@@ -141,6 +141,11 @@ fn write_job(turn: &mut Turn<'_, '_>, job: &SlotJob) {
     for (name, value) in [("cow_size", 0), ("remaining_repl_size", progress.remaining_bytes)] {
         reply.bulk(name);
         reply.int(value as i64);
+    }
+    if job.nodes.is_some() {
+        // Not in Valkey.
+        reply.bulk("hold_ms");
+        reply.int(i64::try_from(progress.hold_ms).unwrap_or(i64::MAX));
     }
 }
 
@@ -167,6 +172,12 @@ pub(super) fn syncslots(turn: &mut Turn<'_, '_>) -> Outcome {
     }
     if turn.session.applies_stream() {
         // A Valkey primary's own messages to the source.
+        turn.reply.ok();
+        return Ok(());
+    }
+    if turn.is(2, "report-progress") {
+        // A source of Penstock asks before ESTABLISH. Other targets answer an error, and the connection stays usable.
+        turn.session.reports_import = true;
         turn.reply.ok();
         return Ok(());
     }
@@ -279,8 +290,9 @@ fn establish(turn: &mut Turn<'_, '_>) -> Outcome {
     let target = name_of(&view, view.me);
     let nodes = source.clone().filter(|_| !is_from_log).map(|source| JobNodes { target, source });
     let (worker, now_s) = (turn.worker.id, turn.now_ms() / 1000);
-    let job =
-        Arc::new(SlotJob::new(NewJob { name, operation: Operation::Import, ranges, nodes, source, worker, now_s }));
+    let (operation, reports_progress) = (Operation::Import, turn.session.reports_import);
+    let new = NewJob { name, operation, ranges, nodes, source, worker, reports_progress, now_s };
+    let job = Arc::new(SlotJob::new(new));
     match begin_import(engine, &job, is_from_log) {
         // The file is loaded while one of its imports is under way.
         Err(_) if is_from_log => {}

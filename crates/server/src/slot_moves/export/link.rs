@@ -69,6 +69,11 @@ impl TargetLink {
         self.socket.write(bytes).map(Option::unwrap_or_default)
     }
 
+    /// Returns the bytes that the kernel has and the target's has not acknowledged.
+    pub fn bytes_on_way(&self) -> u64 {
+        tcp_info::bytes_on_way(self.socket.as_fd()).unwrap_or_default()
+    }
+
     /// Sends encrypted bytes that were written before.
     ///
     /// # Errors

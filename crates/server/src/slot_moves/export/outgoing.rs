@@ -28,6 +28,16 @@ impl Outgoing {
         self.backlog.end() - self.sent
     }
 
+    /// The number of bytes that have been sent.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// The memory of the bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.backlog.memory_bytes()
+    }
+
     /// Adds a message.
     pub fn push(&mut self, message: &[u8]) {
         self.backlog.append(message);

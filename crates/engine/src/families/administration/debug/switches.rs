@@ -56,9 +56,12 @@ pub(super) fn nothing(turn: &mut Turn<'_, '_>) -> Outcome {
 }
 
 /// `SLOTMIGRATION PREVENT-PAUSE on`: moves of slots away from this node hold no writes, and so they do not end.
-pub(super) fn prevent_pause(turn: &mut Turn<'_, '_>) -> Outcome {
+/// `SLOTMIGRATION PREVENT-FAILOVER on`: this node does not claim slots that it was granted.
+pub(super) fn slot_migration(turn: &mut Turn<'_, '_>) -> Outcome {
     let on = parse_i64(turn.arg(3)).unwrap_or(0) != 0;
-    turn.engine().slots.jobs.prevents_pause.store(on, Ordering::Relaxed);
+    let jobs = &turn.engine().slots.jobs;
+    let switch = if turn.is(2, "PREVENT-PAUSE") { &jobs.prevents_pause } else { &jobs.prevents_failover };
+    switch.store(on, Ordering::Relaxed);
     turn.reply.ok();
     Ok(())
 }

@@ -200,6 +200,9 @@ pub(super) fn memory(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.constants(&[("mem_clients_slaves", "0")]);
     text.field("mem_clients_normal", clients);
     text.field("mem_cluster_links", engine.host.cluster_memory());
+    let moves = &engine.slots.jobs.bytes;
+    text.field("mem_cluster_slot_import", moves.import_memory.load(Ordering::Relaxed));
+    text.field("mem_cluster_slot_export", moves.export_memory.load(Ordering::Relaxed));
     text.constants(&[("mem_aof_buffer", "0")]);
     text.constants(&[("mem_replica_full_sync_buffer", "0"), ("mem_replicas_repl_buffer", "0")]);
     text.constants(&[("mem_overhead_db_hashtable_rehashing", "0")]);
@@ -245,6 +248,9 @@ pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.field("total_net_input_bytes", totals.net_in);
     text.field("total_net_output_bytes", totals.net_out);
     text.constants(&[("total_net_repl_input_bytes", "0"), ("total_net_repl_output_bytes", "0")]);
+    let moves = &engine.slots.jobs.bytes;
+    text.field("total_net_cluster_slot_import_bytes", moves.imported.load(Ordering::Relaxed));
+    text.field("total_net_cluster_slot_export_bytes", moves.exported.load(Ordering::Relaxed));
     text.field("instantaneous_input_kbps", kilobytes(rates.net_in));
     text.field("instantaneous_output_kbps", kilobytes(rates.net_out));
     text.constants(&[("instantaneous_input_repl_kbps", "0.00"), ("instantaneous_output_repl_kbps", "0.00")]);
