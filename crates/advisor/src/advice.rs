@@ -77,9 +77,9 @@ pub(crate) enum Remedy {
 /// The pattern of Sidekiq's set of queues.
 const SIDEKIQ_QUEUES: &str = "queues";
 
-/// True if Sidekiq sent the commands of a finding.
+/// True if the commands of a finding fill the queues of Sidekiq.
 fn is_of_sidekiq(finding: &Finding) -> bool {
-    finding.steps.iter().any(|step| &*step.pattern == SIDEKIQ_QUEUES)
+    finding.steps.iter().any(|step| &*step.pattern == SIDEKIQ_QUEUES && &*step.command == "SADD")
 }
 
 /// Returns the advice on a finding.
@@ -179,7 +179,6 @@ fn of_loop(command: &str, one_key: bool) -> Remedy {
         ("SET", false) => Remedy::ManyKeys("MSET"),
         ("DEL", false) => Remedy::ManyKeys("DEL"),
         ("UNLINK", false) => Remedy::ManyKeys("UNLINK"),
-        ("EXISTS", false) => Remedy::ManyKeys("EXISTS"),
         ("HGET", true) => Remedy::ManyMembers("HMGET"),
         ("HSET" | "HMSET", true) => Remedy::ManyMembers("HSET"),
         ("HDEL", true) => Remedy::ManyMembers("HDEL"),

@@ -548,6 +548,8 @@ impl<'t> Watch<'_, 't> {
         }
         if seen.has(catalogue::POLLED) || self.is_lock(seen) {
             self.poll(seen);
+        } else if class == Class::Write {
+            self.last.polls.written(seen.key_hash);
         }
         match class {
             Class::Read => self.read(seen),
@@ -682,6 +684,7 @@ impl<'t> Watch<'_, 't> {
         }
         let answered = Answered {
             question,
+            key: seen.key_hash,
             asked_ns: self.trip.arrived_ns,
             reply: seen.answer.hash,
             is_empty: seen.answer.is_empty,
@@ -802,7 +805,7 @@ impl<'t> Watch<'_, 't> {
             lost_ns: ended.lost_ns,
             confidence,
             is_known: ended.is_known,
-            ..self.sighting(kind, ended.steps)
+            ..self.sighting(kind, ended.steps.distinct())
         });
     }
 

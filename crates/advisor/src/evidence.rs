@@ -249,6 +249,8 @@ pub struct StepEvidence {
     reply: u64,
     /// True if the last command was equal to the one before.
     repeats: bool,
+    /// Number of commands that were equal to the one before.
+    repeated: u32,
 }
 
 impl StepEvidence {
@@ -268,6 +270,7 @@ impl StepEvidence {
         self.halved += u32::from(is_alike && is_half(self.change, change, command.weight));
         self.change = change;
         self.repeats = is_alike && change == 0;
+        self.repeated += u32::from(self.repeats);
         if !is_predicted {
             self.look_for_small(command, &before, replies, trip);
         }
@@ -304,6 +307,11 @@ impl StepEvidence {
     /// True if the last command was equal to the one before, so that no reply changed it.
     pub fn is_repeated(&self) -> bool {
         self.compared > 0 && self.repeats
+    }
+
+    /// True if nearly all commands are equal, and their replies mostly, too.
+    pub fn asks_again(&self) -> bool {
+        self.compared > 2 && self.repeated * 10 >= self.compared * 9 && self.telling * 2 < self.compared
     }
 
     /// True if the commands of all rounds follow from the first two.

@@ -77,6 +77,23 @@ impl Steps {
         steps
     }
 
+    /// Returns the steps with each shape once. A round repeats a shape if only some of its keys need another step.
+    pub fn distinct(&self) -> Steps {
+        let mut distinct = Steps::default();
+        for (index, (shape, one_key)) in self.iter().enumerate() {
+            let len = usize::from(distinct.len);
+            if let Some(known) = distinct.shapes.iter().take(len).position(|known| *known == shape) {
+                distinct.one_key &= !(1 << known);
+                continue;
+            }
+            distinct.shapes[len] = shape;
+            distinct.one_key |= u8::from(one_key) << len;
+            distinct.depends |= u8::from(self.depends(index)) << len;
+            distinct.len += 1;
+        }
+        distinct
+    }
+
     /// True if this step needs a reply to an earlier one.
     pub fn depends(&self, index: usize) -> bool {
         self.depends >> index & 1 != 0
@@ -332,8 +349,20 @@ impl Rounds {
         let is_chain = !(0..usize::from(self.period)).any(|begin| self.follows_sources(begin));
         let is_walk = self.steps().iter().any(|step| step.walks() || step.counts_on() || step.reads_pages());
         let is_pairs = self.paired * 2 >= rounds;
-        let polls = self.period == 1 && self.steps[0].class == Class::Pop && self.empty * 10 >= self.made * 7;
+        let polls = self.period == 1 && self.polls(&self.steps[0]);
         is_chain || is_walk || is_pairs || polls || self.is_paced()
+    }
+
+    /// True if the client waits for another one: it asks an empty queue or tries to take a lock, or it repeats one read. The reads and
+    /// the polls of the connection count such trips.
+    fn polls(&self, step: &RoundStep) -> bool {
+        let is_empty = self.empty * 10 >= self.made * 7;
+        match step.class {
+            Class::Pop => is_empty,
+            Class::Write => is_empty && step.evidence.asks_again(),
+            Class::Read => step.evidence.asks_again(),
+            _ => false,
+        }
     }
 
     /// True if the client pauses so often that the parts between its pauses are no loops.

@@ -10,6 +10,8 @@ const ASKED_MIN: u32 = 8;
 struct Question {
     /// The hash of command and key; 0 for a free entry.
     question: u64,
+    /// The key's hash.
+    key: u64,
     last_ns: u64,
     /// The usual time between two questions.
     interval_ns: u64,
@@ -17,7 +19,7 @@ struct Question {
     asked: u32,
     steady: u32,
     empty: u32,
-    /// Number of questions without a preceding wait.
+    /// Number of questions without a preceding wait, and of the client's own writes to the key.
     at_once: u32,
 }
 
@@ -37,6 +39,8 @@ pub struct Polled {
 pub struct Answered {
     /// The hash of command and key.
     pub question: u64,
+    /// The key's hash.
+    pub key: u64,
     /// Time of the question.
     pub asked_ns: u64,
     /// The hash of the reply; 0 if unknown.
@@ -61,6 +65,14 @@ impl Polls {
         }
     }
 
+    /// Counts the client's own write to a key: such a client does not wait until another one changes the key.
+    #[inline]
+    pub fn written(&mut self, key: u64) {
+        for known in self.questions.iter_mut().filter(|known| known.key == key) {
+            known.at_once += 1;
+        }
+    }
+
     /// Adds a question. Returns the counts if the client is polling.
     pub fn ask(&mut self, answered: &Answered) -> Option<Polled> {
         let known = self.questions.iter_mut().find(|question| question.question == answered.question);
@@ -69,6 +81,7 @@ impl Polls {
             self.next = self.next.wrapping_add(1);
             *place = Question {
                 question: answered.question,
+                key: answered.key,
                 last_ns: answered.asked_ns,
                 reply: answered.reply,
                 ..Question::default()
@@ -113,7 +126,7 @@ mod tests {
             now += wait;
             reply += u64::from(found);
             let reply = if found { reply } else { 1 };
-            polls.ask(&Answered { question: 5, asked_ns: now, reply, is_empty: !found })
+            polls.ask(&Answered { question: 5, key: 5, asked_ns: now, reply, is_empty: !found })
         });
         told.map(|polled| polled.made).sum()
     }
@@ -129,13 +142,27 @@ mod tests {
         let (mut polls, mut told) = (Polls::default(), 0);
         for turn in 0..400_u64 {
             if turn % 3 == 0 {
-                let answered = Answered { question: 5, asked_ns: turn * 1_000_000, reply: 1, is_empty: true };
+                let answered = Answered { question: 5, key: 5, asked_ns: turn * 1_000_000, reply: 1, is_empty: true };
                 told += polls.ask(&answered).map_or(0, |polled| polled.made);
             } else {
                 polls.ask_at_once(5);
             }
         }
         assert_eq!(told, 0);
+    }
+
+    #[test]
+    fn a_client_does_not_poll_keys_that_it_writes_itself() {
+        let asked = |own_key| {
+            let (mut polls, mut told) = (Polls::default(), 0);
+            for turn in 0..400_u64 {
+                let answered = Answered { question: 5, key: 7, asked_ns: turn * 1_000_000, reply: 1, is_empty: false };
+                told += polls.ask(&answered).map_or(0, |polled| polled.made);
+                polls.written(own_key);
+            }
+            told
+        };
+        assert_eq!((asked(7), asked(8)), (0, 392));
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! the gaps of a login, during which a client doesn't think. The rest is the client's. It belongs to a loop only if it is
 //! short, and close to the shortest one. Without a measurement the lowest gaps stand for the round trip.
 
-/// Without a measurement, a gap of up to this many times the lowest gaps looks like a round trip. With one, so does a
-/// gap whose client time is up to this many times the lowest client time.
+/// Without a measurement, a gap of up to this many times the lowest gaps looks like a round trip, unless only long client time explains
+/// it. With one, so does a gap whose client time is up to this many times the lowest client time.
 const TIMES_MAX: u64 = 4;
 /// A gap above the lowest gaps by at most this much looks like a round trip, too: on a fast network the client's own
 /// work varies.
@@ -74,7 +74,10 @@ impl RoundTrip {
                 let client_ns = self.low_ns.saturating_sub(network_ns) * TIMES_MAX;
                 network_ns + network_ns / JITTER_SHARE + client_ns.clamp(CLIENT_MIN_NS, CLIENT_MAX_NS)
             }
-            None => (self.low_ns * TIMES_MAX).max(self.low_ns + ABOVE_MAX_NS),
+            None => {
+                let most_ns = self.low_ns + self.low_ns / JITTER_SHARE + CLIENT_MAX_NS;
+                (self.low_ns * TIMES_MAX).max(self.low_ns + ABOVE_MAX_NS).min(most_ns)
+            }
         };
         longest_ns.min(ROUND_TRIP_MAX_NS)
     }
@@ -167,6 +170,18 @@ mod tests {
         assert_eq!(trips.classify(2_000 * US), Gap::RoundTrip(2_000 * US));
         assert_eq!(trips.classify(20_000 * US), Gap::Pause(20_000 * US));
         assert!(!trips.is_unsure());
+    }
+
+    /// A slow network adds the same time to each gap, so its gaps differ by no more than those of a fast one.
+    #[test]
+    fn the_client_s_time_is_bounded_without_a_measurement() {
+        for low_ms in [2, 10, 40] {
+            let mut trips = RoundTrip::default();
+            trips.classify(low_ms * 1000 * US);
+            let (near, far) = ((low_ms * 1000 + 1000) * US, (low_ms * 1250 + 1600) * US);
+            assert_eq!(trips.classify(near), Gap::RoundTrip(near), "{low_ms}");
+            assert_eq!(trips.classify(far), Gap::Pause(far), "{low_ms}");
+        }
     }
 
     #[test]

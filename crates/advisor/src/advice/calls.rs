@@ -259,7 +259,6 @@ fn go_name(command: &str) -> &'static str {
     const NAMES: &[(&str, &str)] = &[
         ("DEL", "Del"),
         ("UNLINK", "Unlink"),
-        ("EXISTS", "Exists"),
         ("TOUCH", "Touch"),
         ("XACK", "XAck"),
         ("XDEL", "XDel"),

@@ -158,7 +158,7 @@ impl Writer<'_> {
     /// The call of a framework, if the keys show the framework and the library has a template for it.
     fn of_framework(&self, remedy: Remedy) -> Option<Vec<String>> {
         if is_of_sidekiq(self.finding) {
-            let name = (remedy == Remedy::LargerPipelines).then_some("sidekiq")?;
+            let name = matches!(remedy, Remedy::LargerPipelines | Remedy::Pipeline).then_some("sidekiq")?;
             return self.library.form(&[name]).map(|_| self.block(name));
         }
         let key = self.pattern().strip_prefix(DJANGO_PREFIX)?;
@@ -200,7 +200,7 @@ impl Writer<'_> {
         );
         let reply = match command {
             "MGET" => Some("values"),
-            "EXISTS" | "TOUCH" => Some("count"),
+            "TOUCH" => Some("count"),
             _ => None,
         };
         self.finish(self.form_with(&[command, "keys"], &holes, &names, &[]), reply)

@@ -174,6 +174,27 @@ fn a_key_is_removed_without_a_question() {
     check(&finding, Language::Python, "value = r.delete(f\"cart:{n}\")");
 }
 
+/// EXISTS of several keys answers only their number.
+#[test]
+fn existing_keys_are_asked_for_in_a_pipeline() {
+    let finding = finding(Kind::Loop, &["EXISTS online:<n>"], false);
+    assert_eq!(advice(&finding).remedy, "one pipeline; or one EXISTS of all keys if their number is enough");
+    check(
+        &finding,
+        Language::Python,
+        "pipe = r.pipeline(transaction=False)\nfor n in items:\n  pipe.exists(f\"online:{n}\")\nreplies = pipe.execute()",
+    );
+}
+
+#[test]
+fn an_element_that_goes_to_another_list_is_moved() {
+    let mut finding = finding(Kind::InterleavedLoop, &["LPOP failed", "RPUSH ready"], true);
+    finding.steps[1].depends = true;
+    assert!(advice(&finding).remedy.contains("LMOVE"), "{}", advice(&finding).remedy);
+    finding.steps[1].command = "SADD".into();
+    assert!(!advice(&finding).remedy.contains("LMOVE"));
+}
+
 #[test]
 fn polling_becomes_waiting() {
     check(&finding(Kind::Polling, &["LPOP jobs"], true), Language::Python, "element = r.blpop(\"jobs\", timeout=5)");
@@ -241,6 +262,10 @@ fn a_framework_has_calls_of_its_own() {
         Language::Ruby,
         "# Job: the class of the jobs; item: the argument of a job\nJob.perform_bulk(items.map { |item| [item] })",
     );
+    // redis-rb 4 writes the commands one by one.
+    let written_singly = finding(Kind::InterleavedLoop, &["SADD queues", "LPUSH queue:mails"], true);
+    assert!(advice(&written_singly).remedy.ends_with("perform_bulk in Sidekiq"));
+    assert!(super::code(&written_singly, Language::Ruby).contains("Job.perform_bulk"));
     let code = super::code(&cache(Kind::Loop, "GET :<n>:page:<n>"), Language::Ruby);
     assert!(code.contains("redis.mget(items.map { |n, n2| \":#{n}:page:#{n2}\" })"), "{code}");
 }

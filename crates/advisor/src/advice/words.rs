@@ -1,7 +1,7 @@
 //! The advice in sentences.
 
 use super::Remedy;
-use crate::findings::{Finding, Kind};
+use crate::findings::{Finding, FindingStep, Kind};
 use crate::report::{bytes, count, duration};
 
 /// Describes the observed traffic.
@@ -82,6 +82,12 @@ pub fn seen(finding: &Finding) -> String {
     }
 }
 
+/// True if an element of one list goes to another, so that it is lost if the client stops in between.
+fn moves(steps: &[FindingStep]) -> bool {
+    let is_move = |pop: &str, push: &str| matches!((pop, push), ("LPOP" | "RPOP", "LPUSH" | "RPUSH"));
+    matches!(steps, [pop, push] if push.depends && pop.one_key && push.one_key && is_move(&pop.command, &push.command))
+}
+
 /// Describes the remedy.
 pub fn remedy(remedy: Remedy, finding: &Finding) -> String {
     let chunks = if finding.sums.made > 10_000 { ", at most 1,000 at a time" } else { "" };
@@ -92,7 +98,7 @@ pub fn remedy(remedy: Remedy, finding: &Finding) -> String {
         Remedy::Several("XREADGROUP") => {
             "XREADGROUP with a larger COUNT, and one XACK of all its entries".to_owned()
         }
-        Remedy::LargerPipelines if super::is_of_sidekiq(finding) => {
+        Remedy::LargerPipelines | Remedy::Pipeline if super::is_of_sidekiq(finding) => {
             format!("one pipeline of all commands{chunks}; perform_bulk in Sidekiq")
         }
         Remedy::LargerPipelines => format!("one pipeline of all commands{chunks}"),
@@ -109,13 +115,21 @@ pub fn remedy(remedy: Remedy, finding: &Finding) -> String {
         Remedy::Pipeline if super::has(finding, "EVALSHA") => {
             format!("one pipeline{chunks}, or one script that does the work of all calls")
         }
+        Remedy::Pipeline if finding.kind == Kind::Loop && super::has(finding, "EXISTS") => {
+            format!("one pipeline{chunks}; or one EXISTS of all keys if their number is enough")
+        }
         Remedy::Pipeline => format!("one pipeline{chunks}"),
+        Remedy::Stages if moves(&finding.steps) => {
+            "a pipeline of LMOVE, which moves an element from one list to the other in one command; or a pipeline for each stage".to_owned()
+        }
         Remedy::Stages if finding.steps.iter().any(|step| step.depends) => {
             "a pipeline for each stage: the replies to the first one are arguments of the next".to_owned()
         }
         Remedy::Stages => "a pipeline for each stage: first all reads, then all writes".to_owned(),
         Remedy::AskOnce => "ask once and keep the answer".to_owned(),
-        Remedy::OneCommand("GETDEL") => "GETDEL, which reads and deletes the key in one command".to_owned(),
+        Remedy::OneCommand("GETDEL") => {
+            "GETDEL, which reads and deletes the key in one command; if the value decides: first all reads, then one DEL".to_owned()
+        }
         Remedy::OneCommand(command @ ("DEL" | "UNLINK")) => {
             format!("{command} alone: it skips keys that do not exist, and its reply is the number of the others")
         }

@@ -13,6 +13,12 @@ use crate::round_trip::Gap;
 /// Longest distance, in trips, between a read and the write that repeats its reply.
 const PAIR_DISTANCE_MAX: u32 = 4;
 
+/// True for a command that removes members by their names. Of several clients that read the same member, its reply tells who has removed
+/// it: no write is lost.
+fn removes_member(command: &str) -> bool {
+    matches!(command, "ZREM" | "SREM" | "LREM" | "HDEL" | "XDEL" | "XACK")
+}
+
 impl Watch<'_, '_> {
     /// True if this command is the second of a pair: it writes a value that the client has just read from the same key,
     /// or deletes the key. Records the pair. If the read may turn out to be a repeated one, the pair waits until the
@@ -33,7 +39,9 @@ impl Watch<'_, '_> {
             }
             Repetition::None | Repetition::Differs => {}
         }
-        self.pair(&pair);
+        if !removes_member(seen.found.verb.name) {
+            self.pair(&pair);
+        }
         true
     }
 

@@ -36,7 +36,7 @@ impl Watch<'_, '_> {
         self.last.took_gaps_for_waits = true;
         let is_busy = sighting.now_ns < self.advisor.busy_until_ns;
         match (self.last.writes_singly, sighting.kind) {
-            (true, Kind::TransactionInSlices) => Confidence::Low,
+            (is_single, Kind::TransactionInSlices) if is_single || is_busy => Confidence::Low,
             (is_single, _) if is_single || is_busy => sighting.confidence.min(Confidence::Medium),
             _ => sighting.confidence,
         }

@@ -1,6 +1,6 @@
 //! Loops, and traffic that only looks like a loop.
 
-use super::traffic::{COMMAND_NS, ROUND_TRIP_NS, TRIP_NS, Traffic, steps, trips};
+use super::traffic::{COMMAND_NS, Noise, ROUND_TRIP_NS, TRIP_NS, Traffic, steps, trips};
 use crate::findings::{Confidence, Kind};
 
 #[test]
@@ -517,4 +517,34 @@ fn serialized_keys_of_java_have_patterns() {
     let group = traffic.only();
     assert_eq!(steps(&group), ["GET user:<n>"]);
     assert!(group.total.samples.iter().all(|sample| sample.starts_with(b"user:1")));
+}
+
+/// Each key is asked about, and some of them are changed.
+#[test]
+fn a_step_of_some_rounds_is_a_step() {
+    let mut traffic = Traffic::logged_in();
+    let mut random = 7_u64;
+    for number in 0..400 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let key = format!("upload:{}", number * 37 % 1009);
+        let is_orphan = random >> 33 & 3 != 0;
+        traffic.send(&format!("TTL {key}"), if is_orphan { ":-1" } else { ":500" });
+        if is_orphan {
+            traffic.send(&format!("EXPIRE {key} 3600"), ":1");
+        }
+    }
+    let found: Vec<_> = traffic.groups().iter().map(steps).collect();
+    assert!(found.contains(&vec!["TTL upload:<n>".to_owned(), "EXPIRE upload:<n>".to_owned()]), "{found:?}");
+    assert!(found.iter().all(|steps| steps.len() <= 2), "{found:?}");
+}
+
+/// A log shows no network. The gaps of a client that thinks vary by more than those of a slow network.
+#[test]
+fn a_client_that_thinks_for_varying_times_is_no_slow_network() {
+    let mut traffic = Traffic::new();
+    (traffic.noise, traffic.gap_ns) = (Some(Noise::new(1, 10)), 2_000_000);
+    for number in 0..300 {
+        traffic.send(&format!("GET fragment:{}", number * 37 % 71), "some text");
+    }
+    traffic.assert_clean();
 }

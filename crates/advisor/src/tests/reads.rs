@@ -172,3 +172,46 @@ fn other_transactions_behind_a_read_are_clean() {
         traffic.assert_clean();
     }
 }
+
+/// A leader asks for its own lease and lengthens it: it does not wait for another client.
+#[test]
+fn a_key_that_the_client_writes_itself_is_not_polled() {
+    let mut traffic = Traffic::logged_in();
+    for _ in 0..100 {
+        traffic.pause(50);
+        traffic.send("GET leader", "node-a1b2");
+        traffic.send("PEXPIRE leader 3000", ":1");
+    }
+    assert!(traffic.groups().iter().all(|group| group.total.kind != Kind::Polling));
+}
+
+/// Without a measurement of the network, the pauses of polling look like round trips.
+#[test]
+fn a_question_that_is_asked_again_is_no_loop() {
+    let polled = |command: &str, answer: &str| {
+        let mut traffic = Traffic::new();
+        traffic.gap_ns = 20_000_000;
+        for _ in 0..80 {
+            traffic.send(command, answer);
+        }
+        traffic.only().total.kind
+    };
+    assert_eq!(polled("GET render:81:state", "running"), Kind::Polling);
+    assert_eq!(polled("SET lock:invoice t81 PX 5000 NX", "nil"), Kind::Polling);
+}
+
+/// Workers that share an ordered queue: each takes the first member, and the reply to ZREM tells who has it.
+#[test]
+fn a_member_that_is_claimed_by_its_removal_is_clean() {
+    let mut traffic = Traffic::logged_in();
+    for number in 0..100 {
+        let job = format!("job-{:x}", number * 104_729);
+        let due = format!("*1\r\n${}\r\n{job}\r\n", job.len());
+        let range: [&[u8]; 7] = [b"ZRANGEBYSCORE", b"delayed", b"0", b"1000", b"LIMIT", b"0", b"1"];
+        traffic.send_words(&range, 1, due.as_bytes());
+        traffic.send(&format!("ZREM delayed {job}"), ":1");
+        traffic.pause(6);
+        traffic.send(&format!("RPUSH done {job}"), ":9");
+    }
+    traffic.assert_clean();
+}

@@ -68,7 +68,6 @@ pub const LIBRARY: Library = Library {
     forms: &[
         ("TOUCH", "$keys = [];\n<each>$keys[] = <key>;\n$redis->executeCommand(RawCommand::create(\"TOUCH\", ...$keys))"),
         ("UNLINK", "$keys = [];\n<each>$keys[] = <key>;\n$redis->executeCommand(RawCommand::create(\"UNLINK\", ...$keys))"),
-        ("EXISTS", "$keys = [];\n<each>$keys[] = <key>;\n$redis->exists(...$keys)"),
         ("keys", "$keys = [];\n<each>$keys[] = <key>;\n$redis-><method>($keys)"),
         ("MSET", "$pairs = [];\n<each>$pairs[<key>] = <value>;\n$redis->mset($pairs)"),
         ("members", "$redis-><method>(<key>, $members)"),

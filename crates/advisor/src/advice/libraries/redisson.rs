@@ -113,7 +113,6 @@ pub const LIBRARY: Library = Library {
         ("MGET", "redisson.getBuckets().get(items.stream().map(<binding> -> <key>).toArray(String[]::new))"),
         ("DEL", "redisson.getKeys().delete(items.stream().map(<binding> -> <key>).toArray(String[]::new))"),
         ("UNLINK", "redisson.getKeys().unlink(items.stream().map(<binding> -> <key>).toArray(String[]::new))"),
-        ("EXISTS", "redisson.getKeys().countExists(items.stream().map(<binding> -> <key>).toArray(String[]::new))"),
         ("TOUCH", "redisson.getKeys().touch(items.stream().map(<binding> -> <key>).toArray(String[]::new))"),
         (
             "MSET",

@@ -92,7 +92,6 @@ pub const LIBRARY: Library = Library {
         ("MGET", "redis.opsForValue().multiGet(items.stream().map(<binding> -> <key>).toList())"),
         ("DEL", "redis.delete(items.stream().map(<binding> -> <key>).toList())"),
         ("UNLINK", "redis.unlink(items.stream().map(<binding> -> <key>).toList())"),
-        ("EXISTS", "redis.countExistingKeys(items.stream().map(<binding> -> <key>).toList())"),
         (
             "TOUCH",
             "var keys = items.stream().map(<binding> -> <key>).toArray(String[]::new);
