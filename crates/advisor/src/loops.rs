@@ -15,6 +15,8 @@ const REMEMBERED: usize = 32;
 const _: () = assert!(REMEMBERED >= 3 * PERIOD_MAX && REMEMBERED.is_power_of_two());
 /// Number of rounds that make a loop.
 const ROUNDS_MIN: u32 = 3;
+/// Fewer compared rounds are no evidence of a search.
+const COMPARED_MIN: u32 = 3;
 /// Most times that the longest gap of a round's steps is longer than the shortest, if the client waits for each reply.
 const EVEN_TIMES_MAX: u64 = 3;
 /// Number of trips of one shape that make a loop.
@@ -193,8 +195,10 @@ impl RoundStep {
     fn walks(&self) -> bool {
         let compared = self.evidence.compared;
         let is_predictable = self.evidence.is_predictable();
-        let is_traced = self.traced * 10 >= compared * 7 || self.evidence.follows_small_numbers();
-        compared > 2 && !is_predictable && (is_traced || self.evidence.halved * 2 > compared)
+        // A new word that does not stand in replies by chance is evidence even in a short run.
+        let is_traced = compared > 0 && self.traced * 10 >= compared * 7;
+        let is_search = self.evidence.follows_small_numbers() || self.evidence.halved * 2 > compared;
+        !is_predictable && (is_traced || compared >= COMPARED_MIN && is_search)
     }
 
     /// True if the client reads one collection in parts, whose ends can't be seen: each part may begin where the previous one ends.
@@ -602,9 +606,11 @@ impl Loops {
         }
     }
 
-    /// Returns the loop's counts so far and resets them; the loop continues.
+    /// Returns the loop's counts so far and resets them; the loop continues. Too few rounds are no evidence: they count with the next
+    /// ones.
     pub fn cut(&mut self) -> Option<Ended> {
-        if self.run.period == 0 {
+        let has_evidence = self.run.steps().iter().all(|step| step.evidence.compared >= COMPARED_MIN);
+        if self.run.period == 0 || self.run.made < REMEMBERED as u32 && !has_evidence {
             return None;
         }
         let ended = self.run.ended(None);

@@ -256,3 +256,19 @@ fn gaps_of_a_busy_machine_are_no_proof() {
         assert_eq!(group.total.sums.confidence(), Confidence::Low, "{group:#?}");
     }
 }
+
+/// A busy machine delays each fifth step of a chain, and the server looks at the silent connection meanwhile: so few steps are no evidence.
+#[test]
+fn a_chain_whose_client_is_held_up_is_clean() {
+    let name = |number: u64| format!("{:x}", number * 7919 + 40_000);
+    let mut traffic = Traffic::logged_in();
+    for number in 0..200 {
+        let document = format!("{{\"text\":\"text {number}\",\"parent\":\"{}\"}}", name(number + 1));
+        traffic.send(&format!("GET comment:{}", name(number)), &document);
+        if number % 5 == 0 {
+            traffic.pause(8);
+            traffic.advisor.settle(&mut traffic.connection, traffic.now_ns);
+        }
+    }
+    traffic.assert_clean();
+}
