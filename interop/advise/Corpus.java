@@ -186,6 +186,41 @@ public class Corpus {
                     } while (!cursor.equals("0"));
                 }
             }
+            // Workers take the first job that is due; the reply to ZREM tells which of them has it.
+            case "jedis-delayed-jobs" -> {
+                try (Jedis direct = jedis("DIRECT_URL"); Pipeline pipe = direct.pipelined()) {
+                    for (int n = 0; n < 50; n++) {
+                        pipe.zadd("delayed", n, "job-" + Integer.toHexString(n * 104_729));
+                    }
+                    pipe.sync();
+                }
+                try (Jedis jedis = jedis("PENSTOCK_URL")) {
+                    for (int n = 0; n < 50; n++) {
+                        String due = jedis.zrangeByScore("delayed", 0, 1000, 0, 1).get(0);
+                        if (jedis.zrem("delayed", due) == 1) {
+                            Thread.sleep(THINK_MS);
+                            jedis.rpush("done", due);
+                        }
+                    }
+                }
+            }
+            // The value of a stock: price and number of each article, one by one.
+            case "jedis-price-and-stock" -> {
+                try (Jedis direct = jedis("DIRECT_URL"); Pipeline pipe = direct.pipelined()) {
+                    for (int n = 0; n < ROUNDS; n++) {
+                        pipe.set("price:" + (n * 11 + 4), "" + (199 + n * 5));
+                        pipe.hset("stock:" + (n * 11 + 4), "left", "" + n * 31 % 23);
+                    }
+                    pipe.sync();
+                }
+                try (Jedis jedis = jedis("PENSTOCK_URL")) {
+                    long value = 0;
+                    for (int n = 0; n < ROUNDS; n++) {
+                        long price = Long.parseLong(jedis.get("price:" + (n * 11 + 4)));
+                        value += price * Long.parseLong(jedis.hget("stock:" + (n * 11 + 4), "left"));
+                    }
+                }
+            }
             default -> throw new IllegalArgumentException(name);
         }
     }

@@ -267,6 +267,38 @@ const applications = {
     }
     client.destroy();
   },
+
+  // Friends of a user, one by one: EXISTS of all keys would answer only their number.
+  async "ioredis-online-friends"() {
+    await fill((n) => ["set", `online:${n * 3}`, "1"]);
+    const redis = new Redis(URL_);
+    const online = [];
+    for (const n of numbers) if (await redis.exists(`online:${n}`)) online.push(n);
+    redis.disconnect();
+  },
+
+  // A session is read for each request, and its life is lengthened when the request is done.
+  async "node-redis-session-touch"() {
+    await fill((n) => ["set", `sess:${n * 7919}`, JSON.stringify({ uid: n })]);
+    const client = await nodeRedis();
+    for (let n = 0; n < 80; n++) {
+      const session = `sess:${((n * 31) % ROUNDS) * 7919}`;
+      await client.get(session);
+      await sleep(5 + ((n * 7919) % 15));
+      await client.expire(session, 600);
+      await sleep(3 + ((n * 7919) % 11));
+    }
+    client.destroy();
+  },
+
+  // The number of a comment's parent stands in the comment.
+  async "node-redis-comment-ancestors"() {
+    const name = (n) => (n * 7919 + 40_000).toString(16);
+    await fill((n) => ["set", `comment:${name(n)}`, JSON.stringify({ text: `text ${n}`, parent: n ? name(n - 1) : null })]);
+    const client = await nodeRedis();
+    for (let at = name(ROUNDS - 1); at; ) at = JSON.parse(await client.get(`comment:${at}`)).parent;
+    client.destroy();
+  },
 };
 
 const began = performance.now();

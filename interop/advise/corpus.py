@@ -906,6 +906,54 @@ def py_sliding_window():
         time.sleep(THINK_S)
 
 
+# --- leases, claims and searches --------------------------------------------------------------------------------------
+
+
+def py_leader_heartbeat():
+    """A leader that lengthens its own lease as long as it has it."""
+    r = client()
+    r.set("leader", "node-a1b2c3", nx=True, px=3000)
+    for _ in range(50):
+        if r.get("leader") == "node-a1b2c3":
+            r.pexpire("leader", 3000)
+        time.sleep(0.05)
+
+
+def py_transfers():
+    """Transfers between two accounts, each behind WATCH of both."""
+    fill(lambda n: ("SET", f"account:{n}", 10_000 + n * 31))
+    r, chance = client(), random.Random(4)
+    for _ in range(50):
+        source, target = (f"account:{n}" for n in chance.sample(range(ROUNDS), 2))
+        with r.pipeline() as pipe:
+            pipe.watch(source, target)
+            first, second = map(int, pipe.mget(source, target))
+            pipe.multi()
+            pipe.set(source, first - 5)
+            pipe.set(target, second + 5)
+            pipe.execute()
+        time.sleep(THINK_S)
+
+
+def py_failed_jobs_again():
+    """Each failed job goes back to the queue."""
+    fill(lambda n: ("RPUSH", "jobs:failed", json.dumps({"id": n, "amount": n * 7919 % 1009})))
+    r = client()
+    while job := r.lpop("jobs:failed"):
+        r.rpush("jobs:ready", job)
+
+
+def py_uploads_without_end():
+    """The time to live of each upload is read, and most of them get one."""
+    chance = random.Random(5)
+    for n in range(ROUNDS):
+        DIRECT.set(f"upload:{n * 7919 % 10_007}", "x", ex=500 if chance.random() < 0.25 else None)
+    r = client()
+    for n in range(ROUNDS):
+        if r.ttl(f"upload:{n * 7919 % 10_007}") == -1:
+            r.expire(f"upload:{n * 7919 % 10_007}", 3600)
+
+
 APPLICATIONS = {name.replace("_", "-"): run for name, run in list(globals().items()) if callable(run)}
 
 if __name__ == "__main__":

@@ -206,6 +206,30 @@ def rb_category_path
   ROUNDS.times { category = redis.hget("category:#{category}", 'parent') }
 end
 
+# Fragments of pages, which are rendered if they are not in the cache. Requests take different times.
+def rb_fragments_of_requests
+  redis = Redis.new(url: URL)
+  random = Random.new(6)
+  100.times do
+    key = "fragment:#{random.rand(70)}"
+    redis.set(key, "<p>#{random.rand(1000)}</p>", ex: 60) unless redis.get(key)
+    sleep 0.002 + random.rand * 0.01
+  end
+end
+
+# A captcha is written for each form, and taken when the form comes back.
+def rb_captchas
+  redis = Redis.new(url: URL)
+  random = Random.new(7)
+  60.times do
+    token = random.bytes(8).unpack1('H*')
+    redis.setex("captcha:#{token}", 120, random.rand(9999).to_s)
+    sleep 0.004 + random.rand * 0.006
+    redis.getdel("captcha:#{token}")
+    sleep 0.004 + random.rand * 0.006
+  end
+end
+
 began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 send(ARGV.fetch(0).tr('-', '_'))
 puts format('%.6f s', Process.clock_gettime(Process::CLOCK_MONOTONIC) - began)

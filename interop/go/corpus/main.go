@@ -213,6 +213,46 @@ var applications = map[string]func(){
 			time.Sleep(20 * time.Millisecond)
 		}
 	},
+	// The first missing chunk is looked for by doubled steps, and then by halves.
+	"go-first-missing-chunk": func() {
+		_, err := client("DIRECT_URL").Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for n := 0; n < 900; n++ {
+				pipe.Set(ctx, fmt.Sprintf("chunk:%d", n), "x", 0)
+			}
+			return nil
+		})
+		check(err)
+		r := client("PENSTOCK_URL")
+		has := func(n int) bool { return r.Exists(ctx, fmt.Sprintf("chunk:%d", n)).Val() == 1 }
+		for search := 0; search < 10; search++ {
+			low, high := 0, 1
+			for has(high) {
+				low, high = high, high*2
+			}
+			for high-low > 1 {
+				if middle := (low + high) / 2; has(middle) {
+					low = middle
+				} else {
+					high = middle
+				}
+			}
+			check(r.Set(ctx, fmt.Sprintf("chunk:%d", high), "x", 0).Err())
+			time.Sleep(20 * time.Millisecond)
+		}
+	},
+	// A seat is taken, a ticket gets the next number, and the number is part of its key.
+	"go-seats-and-tickets": func() {
+		r := client("PENSTOCK_URL")
+		shows := rand.New(rand.NewSource(11))
+		for n := 0; n < 60; n++ {
+			show := fmt.Sprintf("show:%d", shows.Intn(50))
+			check(r.HIncrBy(ctx, show, "left", -1).Err())
+			ticket, err := r.Incr(ctx, "tickets").Result()
+			check(err)
+			check(r.HSet(ctx, fmt.Sprintf("ticket:%d", ticket), "show", show).Err())
+			time.Sleep(20 * time.Millisecond)
+		}
+	},
 }
 
 func main() {
