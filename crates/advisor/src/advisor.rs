@@ -282,9 +282,12 @@ impl Advisor {
         // Connecting takes a round trip, too.
         let needed = counts.batches - counts.setup;
         let ended_ns = connection.replied_ns.unwrap_or(now_ns);
+        // A pool keeps connections that it rarely needs.
+        let is_kept = now_ns.saturating_sub(ended_ns) > SHORT_PAUSE_NS;
         let sighting = Sighting {
             made: counts.batches + 1,
             needed,
+            confidence: if is_kept { Confidence::Medium } else { Confidence::High },
             lost_ns: counts.setup_ns + connection.round_trip.network_ns(),
             ..sighting(Kind::ConnectionPerCommand, Steps::one(counts.first_shape, false), connection.id, ended_ns)
         };

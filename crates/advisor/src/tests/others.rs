@@ -2,7 +2,7 @@
 
 use super::traffic::{ROUND_TRIP_NS, Traffic, steps, trips};
 use crate::client::Client;
-use crate::findings::Kind;
+use crate::findings::{Confidence, Kind};
 use crate::{Advisor, Config, Connection, report};
 
 #[test]
@@ -69,6 +69,20 @@ fn a_connection_for_a_command_is_found() {
     assert_eq!(steps(&group), ["GET key:<n>"]);
     // Connecting takes a round trip and the client's time behind it; AUTH and SELECT take two more.
     assert_eq!(group.total.sums.lost_ns, 100 * 4 * ROUND_TRIP_NS);
+}
+
+/// A pool opens connections for a burst, and closes them when they have been idle.
+#[test]
+fn connections_that_a_pool_may_have_kept_are_no_proof() {
+    let mut traffic = Traffic::new();
+    for id in 0..100 {
+        traffic.connection = Connection::opened(id, Client::default(), traffic.now_ns);
+        traffic.send("SELECT 1", "OK");
+        traffic.send(&format!("GET key:{id}"), "x");
+        traffic.pause(500);
+        traffic.close();
+    }
+    assert_eq!(traffic.only().total.sums.confidence(), Confidence::Medium);
 }
 
 #[test]
