@@ -148,14 +148,17 @@ impl DeferredReplies {
         self.chunks.get_mut(index as usize)?.splice.as_deref_mut()
     }
 
-    /// Takes another node's reply to a command of the chunk with this number.
-    pub fn fill(&mut self, number: u64, index: usize, reply: &[u8]) {
+    /// Takes other nodes' replies to commands of the chunk with this number. Each has the index of its command.
+    pub fn fill<'r>(&mut self, number: u64, replies: impl Iterator<Item = (usize, &'r [u8])>) {
         let is_last = number == self.last_number();
         let Some(splice) = self.splice(number) else { return };
-        if splice.fill(index, reply) {
-            self.missing -= 1;
-            self.ended_bytes += if is_last { 0 } else { reply.len() };
+        let (missing, bytes) = (splice.missing(), splice.bytes());
+        for (index, reply) in replies {
+            splice.fill(index, reply);
         }
+        let (arrived, more) = (missing - splice.missing(), splice.bytes() - bytes);
+        self.missing -= arrived;
+        self.ended_bytes += if is_last { 0 } else { more };
     }
 
     /// Moves the complete chunks that need no position above `safe` to the end of `output`. Returns true if none are left.

@@ -134,7 +134,7 @@ impl Worker {
     /// Returns whether these flags may make a command wait or fail: because of CLIENT PAUSE, the disk, or backpressure.
     /// Replayed commands have been accepted already.
     #[inline]
-    fn may_hold_back(&self, slow_path: u64) -> bool {
+    pub(super) fn may_hold_back(&self, slow_path: u64) -> bool {
         slow_path != 0 && (slow_path & HOLDS != 0 && !self.clock.replays || self.full_inboxes.any())
     }
 

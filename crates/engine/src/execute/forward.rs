@@ -3,17 +3,21 @@
 //! A redirect becomes an entry of [`Forwarded`] instead of an error, if the connection is one of a client that knows no clusters and the
 //! command depends on nothing but its keys. The server sends the entries after the run and puts the replies into their places.
 
+use std::sync::atomic::Ordering;
+
 use commands::spec::{acl, fact, flag, key_flag};
 use resp::reply::{Output, Proto};
 
 use super::Invocation;
 use crate::clients::client::client_flag;
+use crate::clients::progress::Progress;
 use crate::clients::session::{Multi, ReplyMode, Session};
 use crate::clients::transaction::is_exec;
 use crate::services::routing::is_sharded;
 use crate::slots::check::Redirect;
 use crate::slots::forward::{Forwarded, ForwardedCommand};
-use crate::worker::Worker;
+use crate::worker::tables::Planned;
+use crate::worker::{GateGuard, Worker, hash_keys};
 use cluster::view::NodeIndex;
 use commands::table::Command;
 use config::ClusterForward;
@@ -46,48 +50,86 @@ impl Worker {
         (is_open && is_free).then_some(destination)
     }
 
+    /// Returns true if commands of a session may be planned as those of other nodes. They must not wait for each other.
+    pub(super) fn forwards_directly(&self, session: &Session) -> bool {
+        session.forwarding.is_open() && self.engine.settings.cluster_forward.get() == ClusterForward::Yes
+    }
+
+    /// Runs a command whose plan names another node. `is_fast`: the session and this node need no checks. The command takes the path of all
+    /// others if they do, or if its result depends on the connection since an earlier command of the batch.
+    pub(super) fn dispatch_foreign(
+        &mut self,
+        session: &mut Session,
+        plan: &Planned,
+        args: &Args<'_>,
+        (node, is_fast): (NodeIndex, bool),
+        out: &mut Output,
+        inside: &mut GateGuard,
+    ) -> Progress {
+        let Some(command) = plan.command else { return self.dispatch(session, plan, args, &[], out, inside) };
+        let is_open = is_fast && session.forwarding.is_open() && !self.may_hold_back(self.slow_path());
+        if !is_open || depends_on_connection(session) {
+            let mut keys = Vec::new();
+            hash_keys(command, *args, &mut keys);
+            return self.dispatch(session, plan, args, &keys, out, inside);
+        }
+        session.client.last_command.store(command.id as u32, Ordering::Relaxed);
+        let only_reads = command.info.has(flag::READONLY);
+        self.push_forwarded(session, (node, false), out, |forwarded| {
+            forwarded.push_request(args);
+            (only_reads, 0)
+        });
+        Progress::Ready
+    }
+
     /// Forwards a command, or the transaction that EXEC ends.
     pub(super) fn forward(
         &mut self,
         session: &mut Session,
         invoked: Invocation<'_>,
-        (node, asks): Destination,
+        destination: Destination,
         out: &Output,
     ) {
-        let Some(view) = self.slots.view() else { return };
-        let (edition, uses_tls) = (view.edition, self.engine.settings.tls_cluster.get());
-        let Some(node) = view.nodes.get(node.place()) else { return };
-        session.forwarding.note(edition, node.id);
-        let address = (node.endpoints.ip.as_str(), node.endpoints.ports.of(uses_tls));
-        let target = self.forwarded.target(node.id, address, session.proto == Proto::Resp3);
         let transaction = if is_exec(invoked.command) { session.multi.take() } else { None };
-        let (only_reads, skipped) = match transaction {
-            Some(multi) => {
-                session.set_multi(None);
-                self.push_transaction(&multi, invoked.args)
-            }
-            None => {
-                self.forwarded.push_request(invoked.args);
-                (self.only_reads(invoked.command, invoked.args), 0)
-            }
-        };
-        let (at, end) = (out.len(), self.forwarded.requests.len());
-        self.forwarded.commands.push(ForwardedCommand { at, target, asks, only_reads, skipped, end });
-        self.stats().forwarded_commands.add(1);
+        if let Some(multi) = transaction {
+            session.set_multi(None);
+            let only_reads = multi.queue.iter().all(|queued| self.only_reads(queued.command, &queued.args.args()));
+            self.push_forwarded(session, destination, out, |forwarded| {
+                push_transaction(forwarded, &multi, invoked.args);
+                (only_reads, multi.queue.len() + 1)
+            });
+        } else {
+            let only_reads = self.only_reads(invoked.command, invoked.args);
+            self.push_forwarded(session, destination, out, |forwarded| {
+                forwarded.push_request(invoked.args);
+                (only_reads, 0)
+            });
+        }
         if self.engine.settings.cluster_forward.get() == ClusterForward::Strict {
             session.set_awaits_node(true);
         }
     }
 
-    /// Appends the requests of a transaction. Returns true if it changes nothing, and the number of replies before EXEC's.
-    fn push_transaction(&mut self, multi: &Multi, exec: &Args<'_>) -> (bool, usize) {
-        self.forwarded.requests.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
-        for queued in &multi.queue {
-            self.forwarded.push_request(&queued.args.args());
-        }
-        self.forwarded.push_request(exec);
-        let only_reads = multi.queue.iter().all(|queued| self.only_reads(queued.command, &queued.args.args()));
-        (only_reads, multi.queue.len() + 1)
+    /// Appends the requests that `push` writes to those for a node. `push` returns true if they change nothing, and the number of replies
+    /// before the one that the client gets.
+    #[inline]
+    fn push_forwarded(
+        &mut self,
+        session: &mut Session,
+        (node, asks): Destination,
+        out: &Output,
+        push: impl FnOnce(&mut Forwarded) -> (bool, usize),
+    ) {
+        let Some(view) = self.slots.view() else { return };
+        let Some(node) = view.nodes.get(node.place()) else { return };
+        session.forwarding.note(view.edition, node.id);
+        let uses_tls = || self.engine.settings.tls_cluster.get();
+        let address = || (node.endpoints.ip.as_str(), node.endpoints.ports.of(uses_tls()));
+        let target = self.forwarded.target(node.id, address, session.proto == Proto::Resp3);
+        let (only_reads, skipped) = push(&mut self.forwarded);
+        let (at, end) = (out.len(), self.forwarded.requests.len());
+        self.forwarded.commands.push(ForwardedCommand { at, target, asks, only_reads, skipped, end });
+        self.stats().forwarded_commands.add(1);
     }
 
     fn only_reads(&self, command: &Command, args: &Args<'_>) -> bool {
@@ -119,6 +161,15 @@ impl Worker {
     }
 }
 
+/// Appends the requests of a transaction.
+fn push_transaction(forwarded: &mut Forwarded, multi: &Multi, exec: &Args<'_>) {
+    forwarded.requests.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
+    for queued in &multi.queue {
+        forwarded.push_request(&queued.args.args());
+    }
+    forwarded.push_request(exec);
+}
+
 /// Returns true if the results of a session's commands depend on its connection to this node.
 fn depends_on_connection(session: &Session) -> bool {
     // The links to other nodes stay in database 0.
@@ -141,4 +192,25 @@ fn depends_on_keys_only(command: &Command, args: &Args<'_>) -> bool {
     let has_keys = info.keys.iter().any(|keys| keys.flags & key_flag::NOT_KEY == 0);
     let watches = info.all_categories() & acl::TRANSACTION != 0;
     (has_keys || is_shard_message) && !watches && !info.is(fact::MIGRATES) && !info.may_block(args.from(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::table;
+    use commands::table::KeysAt;
+
+    /// The plan forwards commands without the checks of their arguments.
+    #[test]
+    fn commands_that_only_see_one_key_depend_on_their_arguments_alone() {
+        let see_one = |command: &&Command| command.keys_handler.is_some() && matches!(command.keys, KeysAt::Only(_));
+        let all: Vec<_> = table().all().iter().filter(see_one).collect();
+        assert!(all.len() > 100);
+        for command in all {
+            let info = &command.info;
+            assert!(info.keys.iter().any(|keys| keys.flags & key_flag::NOT_KEY == 0), "{}", command.name);
+            assert!(info.script.is_none() && info.publishes.is_none() && !info.has(flag::BLOCKING), "{}", command.name);
+            assert!(info.all_categories() & acl::TRANSACTION == 0 && !info.is(fact::MIGRATES), "{}", command.name);
+        }
+    }
 }

@@ -11,6 +11,8 @@ use super::windows::{BatchRun, Guard, plan, plan_each};
 use crate::clients::session::Session;
 use crate::replies::UNAUTHENTICATED_BYTES_MAX;
 use crate::services::routing::is_sharded;
+use crate::slots::SlotView;
+use crate::slots::check::{moved_to, slot_of};
 use crate::slots::guard::SlotGuard;
 use crate::worker::Worker;
 use crate::worker::tables::{Planned, Tables};
@@ -51,9 +53,11 @@ impl Worker {
             Rules { acl_check, worker: self, permissions, database }
         });
         let crosses = self.engine.crosses_slots();
+        let forwards = self.forwards_directly(session);
         let slots = self.view_for(session).map(|view| Slots {
             guard: SlotGuard::new(view, session.reads_replica(), crosses),
             hints: self.engine.keyspace.shard_hints(database),
+            others: forwards.then_some(view),
         });
         match (rules, slots) {
             (None, None) => plan(batch, input, planned, keys),
@@ -94,6 +98,22 @@ fn take_slow_path(plan: &mut Planned) {
 struct Slots<'a> {
     guard: SlotGuard<'a>,
     hints: ShardHints<'a>,
+    /// The view, if commands may be forwarded to the nodes that serve their keys.
+    others: Option<&'a SlotView>,
+}
+
+impl Slots<'_> {
+    /// Plans that another node runs a command, if the command only sees its only key, and that node serves the key.
+    #[inline(always)]
+    fn forward(&self, plan: &mut Planned, only: Option<Key<'_>>, keys: &mut Vec<KeyRef>, from: usize) {
+        if let (Some(view), Some(key), true) = (self.others, only, plan.one_key.is_some()) {
+            plan.forwards_to = moved_to(view, slot_of(key.hash));
+            if plan.forwards_to.is_some() {
+                keys.truncate(from);
+                plan.keys_end = plan.keys_start;
+            }
+        }
+    }
 }
 
 impl Guard for Slots<'_> {
@@ -105,16 +125,27 @@ impl Guard for Slots<'_> {
     #[inline(always)]
     fn passes(&self, only: Option<Key<'_>>, keys: &[KeyRef], from: usize) -> bool {
         if let Some(key) = only {
-            self.hints.shard(key.hash);
-            return self.guard.serves(key.hash);
+            let is_here = self.guard.serves(key.hash);
+            if is_here {
+                self.hints.shard(key.hash);
+            }
+            return is_here;
         }
         keys[from..].iter().for_each(|key| self.hints.shard(key.hash));
         self.guard.passes(keys[from..].iter().map(|key| key.hash))
     }
 
     #[inline(never)]
-    fn look_again(&mut self, plan: &mut Planned, _: Args<'_>, _: Option<Key<'_>>, keys: &[KeyRef], from: usize) {
+    fn look_again(
+        &mut self,
+        plan: &mut Planned,
+        _: Args<'_>,
+        only: Option<Key<'_>>,
+        keys: &mut Vec<KeyRef>,
+        from: usize,
+    ) {
         if !is_across(&self.guard, plan, &keys[from..]) {
+            self.forward(plan, only, keys, from);
             take_slow_path(plan);
         }
     }
@@ -144,7 +175,14 @@ impl Guard for Both<'_> {
     }
 
     #[inline(never)]
-    fn look_again(&mut self, plan: &mut Planned, args: Args<'_>, only: Option<Key<'_>>, keys: &[KeyRef], from: usize) {
+    fn look_again(
+        &mut self,
+        plan: &mut Planned,
+        args: Args<'_>,
+        only: Option<Key<'_>>,
+        keys: &mut Vec<KeyRef>,
+        from: usize,
+    ) {
         match Guard::passes(&self.slots, only, keys, from) || is_across(&self.slots.guard, plan, &keys[from..]) {
             true => self.rules.look_again(plan, args, only, keys, from),
             false => take_slow_path(plan),
@@ -178,7 +216,7 @@ impl Guard for Rules<'_> {
     }
 
     #[inline(never)]
-    fn look_again(&mut self, plan: &mut Planned, args: Args<'_>, only: Option<Key<'_>>, _: &[KeyRef], _: usize) {
+    fn look_again(&mut self, plan: &mut Planned, args: Args<'_>, only: Option<Key<'_>>, _: &mut Vec<KeyRef>, _: usize) {
         let Some(command) = plan.command.filter(|_| !self.acl_check.passes_otherwise(bytes_of(only))) else { return };
         let asked = self.worker.asked(self.database, command, args);
         if self.permissions.check(asked).is_err() || command.info.is(fact::LOOKS_UP) {

@@ -102,10 +102,8 @@ impl Worker {
         let index = usize::from(requests.len() > 1 && requests.first().is_some_and(is_multi));
         let request = requests.get(index);
         let key = tables.planned.get(index).map(|plan| {
-            match tables.keys.get(plan.keys_start as usize..plan.keys_end as usize) {
-                Some([first, ..]) => u8::try_from(first.arg).unwrap_or(0),
-                _ => 0,
-            }
+            let first = plan.first_key(&tables.keys).unwrap_or(0);
+            u8::try_from(first).unwrap_or(0)
         });
         let is_alone = round_trips.commands == 1 && batch_run.commands == 1;
         let reply = (is_alone && progress != Progress::Parked).then(|| {

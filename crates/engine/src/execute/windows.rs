@@ -347,6 +347,8 @@ impl Worker {
                 && let Some(key) = keys.get(plan.keys_start as usize)
             {
                 self.dispatch_one_key(session, plan, args, key, out, inside)
+            } else if let Some(node) = plan.forwards_to {
+                self.dispatch_foreign(session, plan, args, (node, is_fast), out, inside)
             } else {
                 let keys = plan.keys_of(keys);
                 let progress = if is_fast && plan.is_keyless {
@@ -510,6 +512,7 @@ impl Found {
             fits: false,
             is_keyless: false,
             is_brief: false,
+            forwards_to: None,
         },
         is_all: false,
     };
@@ -552,8 +555,15 @@ pub(super) trait Guard {
     // A slice of its own keys would cost a bounds check for each command, also without a guard.
     fn passes(&self, only: Option<Key<'_>>, keys: &[KeyRef], from: usize) -> bool;
 
-    /// Checks a command that doesn't pass.
-    fn look_again(&mut self, plan: &mut Planned, args: Args<'_>, only: Option<Key<'_>>, keys: &[KeyRef], from: usize);
+    /// Checks a command that doesn't pass. May remove the command's keys, which begin at index `from`.
+    fn look_again(
+        &mut self,
+        plan: &mut Planned,
+        args: Args<'_>,
+        only: Option<Key<'_>>,
+        keys: &mut Vec<KeyRef>,
+        from: usize,
+    );
 }
 
 /// The guard for a user without restrictions.
@@ -568,7 +578,7 @@ impl Guard for Unguarded {
         true
     }
 
-    fn look_again(&mut self, _: &mut Planned, _: Args<'_>, _: Option<Key<'_>>, _: &[KeyRef], _: usize) {}
+    fn look_again(&mut self, _: &mut Planned, _: Args<'_>, _: Option<Key<'_>>, _: &mut Vec<KeyRef>, _: usize) {}
 }
 
 /// See [`plan`].

@@ -121,6 +121,13 @@ pub(crate) fn route(view: &SlotView, slots: KeySlots, query: RouteQuery) -> Resu
     }
 }
 
+/// Returns the other node to which [`route`] redirects commands with keys in this slot, if that needs no closer look.
+#[inline]
+pub(crate) fn moved_to(view: &SlotView, slot: Slot) -> Option<NodeIndex> {
+    let owner = view.owner(slot).filter(|owner| *owner != view.me)?;
+    (view.is_up() && view.open(slot).is_none()).then_some(owner)
+}
+
 /// Checks that this node serves all slots of a command with keys in several slots, and that all are stable
 /// (`cluster-cross-slot local`).
 ///

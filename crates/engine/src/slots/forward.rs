@@ -63,10 +63,11 @@ impl Forwarded {
     }
 
     /// Returns the index of a node, which is added at its first command.
-    pub(crate) fn target(&mut self, id: NodeId, (host, port): (&str, u16), resp3: bool) -> usize {
+    pub(crate) fn target<'h>(&mut self, id: NodeId, address: impl FnOnce() -> (&'h str, u16), resp3: bool) -> usize {
         if let Some(index) = self.ids.iter().position(|known| *known == (id, resp3)) {
             return index;
         }
+        let (host, port) = address();
         self.ids.push((id, resp3));
         self.targets.push(Target { host: host.to_owned(), port, resp3 });
         self.targets.len() - 1

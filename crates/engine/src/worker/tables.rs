@@ -1,10 +1,11 @@
 //! The plan of a window's requests.
 
+use cluster::view::NodeIndex;
 use commands::Handler;
 use commands::call::KeyRef;
 use resp::request::Batch;
 
-use commands::table::Command;
+use commands::table::{Command, KeysAt};
 
 /// The greatest number of keys that memory is kept for from batch to batch.
 pub(crate) const KEPT_KEYS_MAX: usize = 64 * 1024;
@@ -27,6 +28,9 @@ pub(crate) struct Planned {
     pub is_brief: bool,
     /// True if the command is fast, sees the session and takes no shards: the second fast path of `execute::dispatch`.
     pub is_keyless: bool,
+    /// The other node of the cluster that serves the command's only key, if that node may run the command for the client. Such a key is not
+    /// among the keys of the window, because it is not here.
+    pub forwards_to: Option<NodeIndex>,
 }
 
 impl Planned {
@@ -34,6 +38,15 @@ impl Planned {
     #[inline]
     pub fn keys_of<'k>(&self, keys: &'k [KeyRef]) -> &'k [KeyRef] {
         &keys[self.keys_start as usize..self.keys_end as usize]
+    }
+
+    /// Returns the index of the argument that is this request's first key. `keys` are the keys of its window.
+    pub fn first_key(&self, keys: &[KeyRef]) -> Option<usize> {
+        let here = || Some(keys.get(self.keys_start as usize..self.keys_end as usize)?.first()?.arg as usize);
+        match self.command.filter(|_| self.forwards_to.is_some()).map(|command| command.keys) {
+            Some(KeysAt::Only(at)) => Some(at),
+            _ => here(),
+        }
     }
 }
 

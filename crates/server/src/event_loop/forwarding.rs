@@ -11,21 +11,13 @@ use std::os::fd::AsFd;
 use super::EventLoop;
 use crate::acceptor::LISTENERS;
 use crate::forward::LINKS;
-use crate::forward::link::{Broken, Received, ReplyTo, Unanswered};
+use crate::forward::link::{Broken, Outcome, Received, ReplyTo, Unanswered};
 use crate::log;
 use crate::poller::{Poller, Ready};
 use crate::splice::Splice;
 
 /// Bytes of other nodes' replies that one client may wait for. A client with more of them is closed.
 const HELD_BYTES_MAX: usize = 256 * 1024 * 1024;
-
-/// Replies of other nodes, copied from their links.
-#[derive(Default)]
-struct Arrived {
-    bytes: Vec<u8>,
-    /// The place of each reply, the end of its bytes, and true if it is a redirect.
-    replies: Vec<(ReplyTo, usize, bool)>,
-}
 
 impl EventLoop {
     /// Gives a connection the replies of its run, some of which other nodes will give, and queues the requests for these nodes.
@@ -101,12 +93,15 @@ impl EventLoop {
     fn serve_link(&mut self, id: u64, read: bool, write: bool) {
         let now_ms = self.steady_ms();
         let Some(link) = self.links.get_mut(id) else { return };
-        let mut arrived = Arrived::default();
         let result = match link.connect() {
-            Ok(true) if read => link.receive(now_ms, |received| arrived.take(received)),
+            Ok(true) if read => link.receive(now_ms),
             result => result.map(drop),
         };
-        self.deliver_forwarded(&arrived);
+        let received = link.take_received();
+        self.deliver_forwarded(&received);
+        if let Some(link) = self.links.get_mut(id) {
+            link.give_back(received);
+        }
         match result {
             Ok(()) if write => self.send_link(id),
             Ok(()) => {}
@@ -140,33 +135,27 @@ impl EventLoop {
     }
 
     /// Puts replies into their places, and sends redirected commands to the nodes that the redirects name.
-    fn deliver_forwarded(&mut self, arrived: &Arrived) {
-        let mut start = 0;
-        for of_chunk in arrived.replies.chunk_by(|(a, ..), (b, ..)| (a.client, a.chunk) == (b.client, b.chunk)) {
-            let (first, end) = (start, of_chunk.last().map_or(start, |(_, end, _)| *end));
-            self.fill_chunk(&arrived.bytes[first..end], first, of_chunk);
-            start = end;
+    fn deliver_forwarded(&mut self, received: &Received) {
+        for of_chunk in received.outcomes.chunk_by(|(a, _), (b, _)| (a.client, a.chunk) == (b.client, b.chunk)) {
+            self.fill_chunk(&received.bytes, of_chunk);
         }
     }
 
-    /// Puts replies for one chunk of one client into their places. `bytes` has them, and begins at `base` of all that have arrived.
-    fn fill_chunk(&mut self, bytes: &[u8], base: usize, replies: &[(ReplyTo, usize, bool)]) {
-        let Some((ReplyTo { client, chunk, .. }, ..)) = replies.first().copied() else { return };
+    /// Puts replies for one chunk of one client into their places. `bytes` has them.
+    fn fill_chunk(&mut self, bytes: &[u8], outcomes: &[(ReplyTo, Outcome)]) {
+        let Some(&(ReplyTo { client, chunk, .. }, _)) = outcomes.first() else { return };
         let deferred = self.by_client.get(&client).and_then(|&key| self.connections.get_mut(key)?.deferred.as_mut());
         let Some(deferred) = deferred else { return };
-        let (mut start, mut redirects) = (0, Vec::new());
-        for &(to, end, is_redirect) in replies {
-            let reply = &bytes[start..end - base];
-            start = end - base;
-            if is_redirect {
-                redirects.push((to, reply));
-            } else {
-                deferred.fill(chunk, to.index, reply);
-            }
-        }
-        for (to, redirect) in redirects {
-            if !self.send_again(to, redirect) {
-                self.fill(to, &[b"-", redirect, b"\r\n"].concat());
+        let replies = outcomes.iter().filter_map(|(to, outcome)| match outcome {
+            Outcome::Reply(place) => Some((to.index, bytes.get(place.clone())?)),
+            Outcome::Redirect(_) => None,
+        });
+        deferred.fill(chunk, replies);
+        for (to, outcome) in outcomes {
+            if let Outcome::Redirect(line) = outcome
+                && !self.send_again(*to, line)
+            {
+                self.fill(*to, &[b"-", &**line, b"\r\n"].concat());
             }
         }
         self.after_fill(client, chunk);
@@ -203,7 +192,7 @@ impl EventLoop {
     fn fill(&mut self, to: ReplyTo, reply: &[u8]) {
         let deferred = self.by_client.get(&to.client).and_then(|&key| self.connections.get_mut(key)?.deferred.as_mut());
         if let Some(deferred) = deferred {
-            deferred.fill(to.chunk, to.index, reply);
+            deferred.fill(to.chunk, std::iter::once((to.index, reply)));
             self.after_fill(to.client, to.chunk);
         }
     }
@@ -263,17 +252,6 @@ impl EventLoop {
         for id in self.links.late(self.steady_ms(), timeout_ms) {
             self.end_link(id, &Broken { reason: format!("no reply within {timeout_ms} ms") });
         }
-    }
-}
-
-impl Arrived {
-    fn take(&mut self, received: Received<'_>) {
-        let (to, bytes, is_redirect) = match received {
-            Received::Reply(to, reply) => (to, reply, false),
-            Received::Redirect(to, line) => (to, line, true),
-        };
-        self.bytes.extend_from_slice(bytes);
-        self.replies.push((to, self.bytes.len(), is_redirect));
     }
 }
 

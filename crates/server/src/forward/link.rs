@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use engine::slots::forward::{ForwardedCommand, Target};
@@ -74,13 +75,22 @@ pub struct Unanswered {
     pub is_unknown: bool,
 }
 
-/// A reply that the link has received.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Received<'r> {
-    /// A reply for a client.
-    Reply(ReplyTo, &'r [u8]),
+/// The result of a command at the other node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// The reply for the client: its place in [`Received::bytes`].
+    Reply(Range<usize>),
     /// The other node names another node that has the keys: a line of `MOVED` or `ASK`, without `-`.
-    Redirect(ReplyTo, &'r [u8]),
+    Redirect(Vec<u8>),
+}
+
+/// Replies that the link has received.
+#[derive(Default, Debug)]
+pub struct Received {
+    /// The input. It may end with the beginning of another reply.
+    pub bytes: Vec<u8>,
+    /// The results of commands, in order.
+    pub outcomes: Vec<(ReplyTo, Outcome)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,7 +111,12 @@ pub struct Link {
     output_sent: usize,
     /// Bytes sent before those in `output`.
     sent_before: u64,
-    input: Vec<u8>,
+    /// The input, and the outcomes of commands in it that have not been taken.
+    received: Received,
+    /// The end of the input in `received`. The rest is room for the next read, so that each byte is set to zero only once.
+    filled: usize,
+    /// The end of the complete replies in the input.
+    parsed: usize,
     skimmer: Skimmer,
     expected: VecDeque<Expected>,
     /// The redirect of a queued command of the present transaction.
@@ -125,7 +140,9 @@ impl Link {
             output: Vec::new(),
             output_sent: 0,
             sent_before: 0,
-            input: Vec::new(),
+            received: Received::default(),
+            filled: 0,
+            parsed: 0,
             skimmer: Skimmer::new(),
             expected: VecDeque::new(),
             redirect: None,
@@ -211,23 +228,24 @@ impl Link {
         self.phase == Phase::Open
     }
 
-    /// Reads replies, and gives each to `take`.
+    /// Reads replies. [`Link::take_received`] has them, also after an error.
     ///
     /// # Errors
-    /// The link is broken. The replies before have been given.
-    pub fn receive(&mut self, now_ms: u64, mut take: impl FnMut(Received<'_>)) -> Result<(), Broken> {
+    /// The link is broken.
+    pub fn receive(&mut self, now_ms: u64) -> Result<(), Broken> {
         let mut left = TURN_BYTES;
         while left > 0 {
-            let start = self.input.len();
-            self.input.resize(start + READ_BYTES, 0);
-            let read = self.socket.read(&mut self.input[start..]);
-            self.input.truncate(start + read.as_ref().ok().copied().flatten().unwrap_or(0));
-            match read.map_err(Broken::new)? {
+            let (start, end) = (self.filled, self.filled + READ_BYTES);
+            if self.received.bytes.len() < end {
+                self.received.bytes.resize(end, 0);
+            }
+            match self.socket.read(&mut self.received.bytes[start..end]).map_err(Broken::new)? {
                 None => break,
                 Some(0) => return Err(Broken::new("the other node closed the connection")),
                 Some(bytes) => {
                     (self.active_ms, left) = (now_ms, left.saturating_sub(bytes));
-                    self.take_replies(start, &mut take)?;
+                    self.filled = start + bytes;
+                    self.parse(start)?;
                     if bytes < READ_BYTES && matches!(self.socket, BusSocket::Plain(_)) {
                         break;
                     }
@@ -237,25 +255,40 @@ impl Link {
         Ok(())
     }
 
-    /// Gives the complete replies to `take`. The input up to `new` has been looked at.
-    fn take_replies(&mut self, new: usize, take: &mut impl FnMut(Received<'_>)) -> Result<(), Broken> {
-        let input = std::mem::take(&mut self.input);
-        let (mut start, mut at) = (0, new);
-        while at < input.len() {
+    /// Takes the replies that have been received. The caller gives their memory back.
+    pub fn take_received(&mut self) -> Received {
+        std::mem::take(&mut self.received)
+    }
+
+    /// Takes the memory of replies back, and keeps the beginning of the next reply.
+    pub fn give_back(&mut self, mut received: Received) {
+        received.bytes.copy_within(self.parsed..self.filled, 0);
+        (self.filled, self.parsed) = (self.filled - self.parsed, 0);
+        if received.bytes.len() > KEPT_BYTES {
+            received.bytes.truncate(self.filled.max(KEPT_BYTES));
+            received.bytes.shrink_to_fit();
+        }
+        received.outcomes.clear();
+        self.received = received;
+    }
+
+    /// Finds the complete replies in the input, which has been parsed up to `new`.
+    fn parse(&mut self, new: usize) -> Result<(), Broken> {
+        let mut at = new;
+        while at < self.filled {
             let before = self.skimmer.replies();
-            at += self.skimmer.feed_one(&input[at..]).map_err(Broken::new)?;
+            at += self.skimmer.feed_one(&self.received.bytes[at..self.filled]).map_err(Broken::new)?;
             if self.skimmer.replies() > before {
-                self.take_reply(&input[start..at], take)?;
-                start = at;
+                let reply = self.parsed..at;
+                self.parsed = at;
+                self.take_reply(reply)?;
             }
         }
-        self.input = input;
-        self.input.drain(..start);
-        self.input.shrink_to(KEPT_BYTES);
         Ok(())
     }
 
-    fn take_reply(&mut self, reply: &[u8], take: &mut impl FnMut(Received<'_>)) -> Result<(), Broken> {
+    fn take_reply(&mut self, place: Range<usize>) -> Result<(), Broken> {
+        let reply = &self.received.bytes[place.clone()];
         match self.expected.pop_front() {
             None => return Err(Broken::new("the other node sent a reply without a request")),
             Some(Expected::Login) => {
@@ -268,11 +301,14 @@ impl Link {
             Some(Expected::Queued) => {
                 self.redirect = self.redirect.take().or_else(|| redirect(reply).map(<[u8]>::to_vec))
             }
-            Some(Expected::Reply { to, .. }) => match (redirect(reply), self.redirect.take()) {
-                (Some(line), _) => take(Received::Redirect(to, line)),
-                (None, Some(line)) if reply.starts_with(b"-EXECABORT") => take(Received::Redirect(to, &line)),
-                (None, _) => take(Received::Reply(to, reply)),
-            },
+            Some(Expected::Reply { to, .. }) => {
+                let of_transaction = self.redirect.take().filter(|_| reply.starts_with(b"-EXECABORT"));
+                let outcome = match redirect(reply).map(<[u8]>::to_vec).or(of_transaction) {
+                    Some(line) => Outcome::Redirect(line),
+                    None => Outcome::Reply(place),
+                };
+                self.received.outcomes.push((to, outcome));
+            }
         }
         Ok(())
     }
@@ -361,16 +397,24 @@ mod tests {
     fn receive(link: &mut Link, count: usize) -> Result<Vec<String>, Broken> {
         let mut received = Vec::new();
         while received.len() < count {
-            link.receive(9, |it| {
-                received.push(format!("{it:?}").replace("ReplyTo { client: 7, chunk: 3, index: ", "{ "))
-            })?;
+            let result = link.receive(9);
+            let taken = link.take_received();
+            for (to, outcome) in &taken.outcomes {
+                assert_eq!((to.client, to.chunk), (7, 3));
+                received.push(match outcome {
+                    Outcome::Reply(place) => shown("Reply", to.index, &taken.bytes[place.clone()]),
+                    Outcome::Redirect(line) => shown("Redirect", to.index, line),
+                });
+            }
+            link.give_back(taken);
+            result?;
             std::thread::yield_now();
         }
         Ok(received)
     }
 
-    fn shown(kind: &str, index: usize, bytes: &str) -> String {
-        format!("{kind}({{ {index} }}, {:?})", bytes.as_bytes())
+    fn shown(kind: &str, index: usize, bytes: impl AsRef<[u8]>) -> String {
+        format!("{kind} {index}: {:?}", String::from_utf8_lossy(bytes.as_ref()))
     }
 
     #[test]

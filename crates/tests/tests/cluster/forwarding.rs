@@ -194,6 +194,27 @@ fn commands_that_depend_on_the_connection_are_redirected() {
     assert!(is_moved(&text(&mut conn, "GET g")));
 }
 
+/// A command of a batch changes the connection, so that the next commands of the same batch get redirects.
+#[test]
+fn the_connection_may_change_within_a_batch() {
+    let nodes = cluster(&YES, Make::Penstock);
+    assert_eq!(text(&mut nodes[0].server.connect(), "SET g 1"), "OK");
+    let changes = ["CLUSTER SLOTS", "READONLY", "CLIENT TRACKING ON", "WATCH f", "PIPELINE ABORT ON REDIRECTS"];
+    for change in changes {
+        let mut conn = nodes[0].server.connect();
+        conn.cmd("HELLO 3").unwrap();
+        let batch: Vec<Command> = ["GET g", "GET g", change, "GET g", "GET f"].map(command).into();
+        let replies = conn.pipeline(&batch).unwrap();
+        assert_eq!([replies[0].text(), replies[1].text()], [b"1", b"1"], "{change}");
+        assert!(replies[3].text().starts_with(b"MOVED "), "{change}: {:?}", replies[3]);
+    }
+    let mut conn = nodes[0].server.connect();
+    let batch: Vec<Command> = ["GET g", "MULTI", "GET g", "GET g", "EXEC", "GET g"].map(command).into();
+    let replies = conn.pipeline(&batch).unwrap();
+    assert_eq!([0, 2, 3, 5].map(|at| replies[at].text()), [&b"1"[..], b"QUEUED", b"QUEUED", b"1"]);
+    assert!(replies[4].items().iter().all(|reply| reply.text() == b"1") && replies[4].items().len() == 2);
+}
+
 /// A half-moved slot: its owner asks for the keys that have left, whether it is this node or another one.
 #[test]
 fn keys_that_have_left_an_open_slot_are_found() {
