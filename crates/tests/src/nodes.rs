@@ -173,6 +173,12 @@ impl Node {
         self.info("cluster_state") == "ok"
     }
 
+    /// True if it leads, and serves the slot of this key. The bus knows of an election before the workers do: they serve the slots once
+    /// nodes.conf is saved.
+    pub fn leads(&self, key: &str) -> bool {
+        self.own().is("master") && self.is_ok() && !self.reply(&format!("TYPE {key}")).is_error()
+    }
+
     /// Waits for a condition.
     pub fn wait_until(&self, what: &str, holds: impl Fn(&Node) -> bool) {
         let holds = || holds(self);

@@ -118,7 +118,7 @@ fn replicas_of_each_make_have_all_keys() {
         assert!(expected.len() > 30, "{expected:?}");
         assert_eq!(contents(&replica, true), expected, "{make:?}");
         replica.ok("CLUSTER FAILOVER");
-        replica.wait_until("it leads", |node| node.own().is("master") && node.is_ok());
+        replica.wait_until("it leads", |node| node.leads("last"));
         assert_eq!(contents(&replica, false), expected, "{make:?}");
     }
 }
@@ -188,7 +188,7 @@ fn a_failover_ends_waits_over_several_slots() {
     let slot = primary.reply("CLUSTER KEYSLOT first").integer().unwrap();
     let redirect = format!("MOVED {slot} 127.0.0.1:{}", replica.server.port());
     assert_eq!(String::from_utf8_lossy(waiting.read().unwrap().text()), redirect);
-    replica.wait_until("it leads", |node| node.own().is("master") && node.is_ok());
+    replica.wait_until("it leads", |node| node.leads("first"));
     replica.ok("MSET first 1 second 2");
 }
 

@@ -45,10 +45,10 @@ fn hand_over(primary: Make, replica: Make, end: impl Fn(&Node)) {
     end(&nodes[0]);
     let acknowledged = writer.join().unwrap();
     nodes[0].server.wait_until_ended();
-    nodes[3].wait_until("it takes over", |node| node.own().is("master") && node.is_ok());
+    nodes[3].wait_until("it takes over", |node| node.leads("b"));
     assert!(nodes[3].server.log().contains("Forced failover primary request accepted"), "{}", nodes[3].server.log());
-    let value = nodes[3].reply("GET b");
-    let value: i64 = String::from_utf8_lossy(value.text()).parse().unwrap();
+    let value = nodes[3].text("GET b");
+    let value: i64 = value.parse().unwrap_or_else(|_| panic!("{value}\n{}", nodes[3].server.log()));
     assert!(value >= acknowledged, "{value} after {acknowledged} acknowledged writes");
     nodes[3].ok("CONFIG SET cluster-replica-no-failover no");
     // The old primary comes back as a replica.

@@ -8,6 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use ::tests::ports::free_port;
 use resp::parse::{ReplyLimits, parse};
 
 use super::*;
@@ -444,7 +445,7 @@ fn a_broken_connection_leaves_fates() {
 fn a_dead_node_is_replaced_by_the_slots_new_owner() {
     let nodes = Nodes::start(2, |_, _| Reaction::Default);
     // The second node's slots belong to a port without a listener.
-    let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let dead = free_port().unwrap();
     {
         let mut state = nodes.state.lock().unwrap();
         state.addresses.push(NodeAddress { host: "127.0.0.1".into(), port: dead });
@@ -466,7 +467,7 @@ fn a_dead_node_is_replaced_by_the_slots_new_owner() {
 #[test]
 fn a_node_that_stays_dead_costs_only_its_own_commands() {
     let nodes = Nodes::start(2, |_, _| Reaction::Default);
-    let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let dead = free_port().unwrap();
     nodes.state.lock().unwrap().addresses[1].port = dead;
     let mut cluster = nodes.connect();
     let results = cluster.run(&sets(["b", "a"]));

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::common::{bulk, config, connect, ok, on_both};
 use client::{Client, ClientOptions, Command, Config, Error, Fate, Lost, Pipeline, Proto, Transaction, Value, Window};
+use tests::ports::free_port;
 
 fn client(server: &tests::server::Server) -> Client {
     Client::connect(&config(server)).unwrap()
@@ -359,8 +360,9 @@ fn a_killed_connection_is_made_anew() {
 
 #[test]
 fn a_server_that_comes_back_is_found_again() {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let port = listener.local_addr().unwrap().port();
+    // No other test takes this port while nobody listens on it.
+    let port = free_port().unwrap();
+    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
     let answer = |listener: &TcpListener| {
         let (mut stream, _) = listener.accept().unwrap();
         let mut chunk = [0; 100];
@@ -393,8 +395,9 @@ fn a_server_that_comes_back_is_found_again() {
 
 #[test]
 fn giving_up_is_reported_to_all_waiters() {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let config = Config::tcp("127.0.0.1", listener.local_addr().unwrap().port());
+    let port = free_port().unwrap();
+    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let config = Config::tcp("127.0.0.1", port);
     let mut options = ClientOptions::default();
     options.give_up_after = Duration::from_millis(200);
     let client = Client::with_options(&config, options).unwrap();
