@@ -166,6 +166,14 @@ fn a_replica_without_a_majority_says_so() {
     nodes[1..3].iter().for_each(|voter| net.mend_one_way(&nodes[3], voter));
     nodes[3].wait_until("it is elected", |node| node.own().is("master"));
     assert_eq!(nodes[3].info("cluster_failover_obstacle"), "");
+    // The voters have not heard from the winner for long. While they suspect it, they would elect its old primary once that one is back.
+    let winner = nodes[3].id();
+    for voter in &nodes[1..3] {
+        voter.wait_until("it hears from the winner", |node| {
+            let nodes = node.nodes();
+            nodes[&winner].is("master") && !["fail", "fail?"].iter().any(|flag| nodes[&winner].is(flag))
+        });
+    }
     net.mend();
     check_succession(&nodes, "before");
 }

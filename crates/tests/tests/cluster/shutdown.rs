@@ -48,7 +48,7 @@ fn hand_over(primary: Make, replica: Make, end: impl Fn(&Node)) {
     nodes[3].wait_until("it takes over", |node| node.leads("b"));
     assert!(nodes[3].server.log().contains("Forced failover primary request accepted"), "{}", nodes[3].server.log());
     let value = nodes[3].text("GET b");
-    let value: i64 = value.parse().unwrap_or_else(|_| panic!("{value}\n{}", nodes[3].server.log()));
+    let value: i64 = value.parse().unwrap_or(-1);
     assert!(value >= acknowledged, "{value} after {acknowledged} acknowledged writes");
     nodes[3].ok("CONFIG SET cluster-replica-no-failover no");
     // The old primary comes back as a replica.
