@@ -236,8 +236,8 @@ pub struct StepEvidence {
     pub predicted: u32,
     /// Rounds in which a number moved by half of its previous move: a binary search.
     pub halved: u32,
-    /// Numbers of all parts of the loop: rounds that were compared, rounds whose small number stood in a reply, and rounds in which
-    /// another number in its place did.
+    /// The counts for the test of small numbers, over all parts of the loop: compared rounds, rounds whose small number stood in a reply,
+    /// and rounds in which a reply had another number in its place.
     small: SmallNumbers,
     /// Replies that told something new.
     pub telling: u32,

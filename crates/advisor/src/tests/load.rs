@@ -234,7 +234,7 @@ fn loops_of_a_client_that_writes_singly_are_never_certain() {
     }
 }
 
-/// Threads that wait for a core answer late, and what was sent at once looks like a wait.
+/// A thread that waits for a core answers late. Commands that a client sent at once then look as if it had waited for each reply.
 #[test]
 fn gaps_of_a_busy_machine_are_no_proof() {
     for (busy_ms, expected) in [(None, Confidence::High), (Some(0), Confidence::Medium), (Some(5000), Confidence::High)]

@@ -470,8 +470,8 @@ fn a_winner_that_its_replica_names_has_slots() {
     assert_eq!(complaints(world), Vec::<String>::new());
 }
 
-/// A primary gives a slot up, and fails before its replica hears of it. It comes back as a replica, and any primary may claim the slot,
-/// whatever its epoch.
+/// A primary gives a slot up, and fails before its replica hears of it. It comes back as a replica. Any primary may
+/// claim the slot, also one with an older epoch.
 #[test]
 fn a_replica_has_no_slots() {
     let mut world = World::cluster(6, 3, 1, None);

@@ -610,15 +610,12 @@ mod tests {
         SlotRanges(of.iter().filter_map(range).collect())
     }
 
-    fn job(name: &str, first: u64) -> Arc<SlotJob> {
-        let nodes = Some(JobNodes { target: "t".into(), source: "s".into() });
-        let (name, ranges) = (name.to_owned(), ranges(&[(first, first + 1)]));
-        let operation = Operation::Import;
+    fn new_job(operation: Operation, name: &str, first: u64) -> Arc<SlotJob> {
         Arc::new(SlotJob::new(NewJob {
-            name,
+            name: name.to_owned(),
             operation,
-            ranges,
-            nodes,
+            ranges: ranges(&[(first, first + 1)]),
+            nodes: Some(JobNodes { target: "t".into(), source: "s".into() }),
             source: None,
             worker: 0,
             reports_progress: false,
@@ -626,20 +623,12 @@ mod tests {
         }))
     }
 
+    fn job(name: &str, first: u64) -> Arc<SlotJob> {
+        new_job(Operation::Import, name, first)
+    }
+
     fn export(name: &str, first: u64) -> Arc<SlotJob> {
-        let nodes = Some(JobNodes { target: "t".into(), source: "s".into() });
-        let (name, ranges) = (name.to_owned(), ranges(&[(first, first + 1)]));
-        let operation = Operation::Export;
-        Arc::new(SlotJob::new(NewJob {
-            name,
-            operation,
-            ranges,
-            nodes,
-            source: None,
-            worker: 0,
-            reports_progress: false,
-            now_s: 5,
-        }))
+        new_job(Operation::Export, name, first)
     }
 
     #[test]

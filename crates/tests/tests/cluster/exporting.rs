@@ -544,7 +544,7 @@ fn a_source_that_dies_keeps_its_slots() {
 #[test]
 fn either_side_may_die_in_any_state() {
     let more = [&DEBUGGING[..], &HOLD, &["--appendonly", "yes", "--appendfsync", "always"]].concat();
-    // What keeps the move in the state, at the source or at the target, and what ends that.
+    // Each state with the node that keeps the move in it (0: the source, 1: the target), and the commands that begin and end this.
     let states = [
         ("snapshotting", 0, ["CONFIG SET rdb-key-save-delay 100000", "CONFIG SET rdb-key-save-delay 0"]),
         ("waiting-to-pause", 0, ["DEBUG SLOTMIGRATION PREVENT-PAUSE 1", "DEBUG SLOTMIGRATION PREVENT-PAUSE 0"]),
