@@ -262,10 +262,13 @@ impl Link {
 
     /// Takes the memory of replies back, and keeps the beginning of the next reply.
     pub fn give_back(&mut self, mut received: Received) {
-        received.bytes.copy_within(self.parsed..self.filled, 0);
-        (self.filled, self.parsed) = (self.filled - self.parsed, 0);
-        if received.bytes.len() > KEPT_BYTES {
-            received.bytes.truncate(self.filled.max(KEPT_BYTES));
+        if self.parsed > 0 {
+            received.bytes.copy_within(self.parsed..self.filled, 0);
+            (self.filled, self.parsed) = (self.filled - self.parsed, 0);
+        }
+        // An incomplete reply that is large keeps its memory: it would be copied with each read otherwise.
+        if received.bytes.len() > KEPT_BYTES && self.filled <= KEPT_BYTES {
+            received.bytes.truncate(KEPT_BYTES);
             received.bytes.shrink_to_fit();
         }
         received.outcomes.clear();
@@ -437,6 +440,26 @@ mod tests {
             [shown("Reply", 0, "*2\r\n$1\r\na\r\n:1\r\n"), shown("Redirect", 1, "MOVED 5 10.0.0.1:7"),]
         );
         assert!(!link.is_late(1_000_000, 10), "there is nothing to wait for");
+    }
+
+    #[test]
+    fn the_memory_of_a_large_reply_is_freed_once_it_is_complete() {
+        let (mut link, mut other) = open_link(None);
+        link.push(&command(0, true), false, b"", to(0), 0);
+        let (value, len) = (vec![b'x'; 3 << 20], 3 << 20);
+        let sender = std::thread::spawn(move || {
+            other.write_all(format!("+OK\r\n+OK\r\n${len}\r\n").as_bytes()).unwrap();
+            other.write_all(&[&value[..], b"\r\n+"].concat()).unwrap();
+            other
+        });
+        let received = receive(&mut link, 1).unwrap();
+        assert!(received[0].len() > len, "{}", received[0].len());
+        let _other = sender.join().unwrap();
+        while link.filled == 0 {
+            link.receive(9).unwrap();
+            std::thread::yield_now();
+        }
+        assert_eq!((link.filled, link.received.bytes.len()), (1, KEPT_BYTES));
     }
 
     #[test]
