@@ -275,13 +275,18 @@ async function live(page, server) {
   await shot(page, "live");
   await card("MONITOR").locator("button:text-is('stop')").click();
   await card("MONITOR").locator("[role=status]", { hasText: "stopped" }).waitFor();
-  for (let tries = 0; (await command(server.port, "CLIENT LIST")).includes("cmd=monitor"); tries += 1) {
-    check("the connection ends", tries < 100, true);
-    await sleep(50);
-  }
+  await ends(server, "cmd=monitor");
   await page.selectOption("select[aria-label=log]", "large-reply");
   await sees(page, "commandlog-large-reply-larger-than");
   await sees(page, "primary at offset");
+}
+
+// Waits until no connection's line in CLIENT LIST has this text.
+async function ends(server, part) {
+  for (let tries = 0; (await command(server.port, "CLIENT LIST")).includes(part); tries += 1) {
+    check("the connection ends", tries < 100, true);
+    await sleep(50);
+  }
 }
 
 // Nothing needs a pointer: views, a search, a key, an edit, and dialogs.
@@ -383,6 +388,8 @@ async function main() {
   await keys(page, server);
   await live(page, server);
   await close(page);
+  // The server notices a moment later that the page has closed its view.
+  await ends(server, "cmd=psubscribe");
   await limits(server);
   server.remove();
 }

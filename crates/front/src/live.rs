@@ -165,12 +165,14 @@ pub(crate) async fn open(
         let _ = sender.try_send(line(first, view.strings()));
     }
     let edition = port.upstream.edition();
-    spawn_local(async move { pump(slot, feed, LiveFilter::new(view), edition, sender).await });
+    spawn_local(async move { pump(feed, slot, LiveFilter::new(view), edition, sender).await });
     Ok(receiver)
 }
 
 /// Passes lines on until the browser or the server closes the connection, the users change, or the console is off.
-async fn pump(slot: Slot, mut feed: Feed, mut filter: LiveFilter, edition: u64, sender: Sender<Bytes>) {
+///
+/// The slot is released before the connection closes, so a view that has left CLIENT LIST has made room for another.
+async fn pump(mut feed: Feed, slot: Slot, mut filter: LiveFilter, edition: u64, sender: Sender<Bytes>) {
     let mut report = interval(REPORT_INTERVAL);
     report.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

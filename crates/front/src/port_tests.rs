@@ -16,7 +16,8 @@ use crate::{ConsoleMode, Nature, Terms, Upstream};
 /// Time for a response on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server that answers OK to each command, sends lines after MONITOR, and refuses INFO if so configured.
+/// A server that answers OK to each command, sends lines after MONITOR, and refuses INFO if so configured. The password
+/// of each user is "right".
 #[derive(Default)]
 struct Stub {
     edition: AtomicU64,
@@ -64,7 +65,7 @@ impl Upstream for Stub {
             body_bytes_max: 1 << 20,
             reply_bytes_max: 1 << 20,
             timeout: PATIENCE,
-            unauthenticated_rate: 100,
+            unauthenticated_rate: 1,
         }
     }
 
@@ -87,6 +88,7 @@ fn answer(mut socket: UnixStream, refuses_info: bool) -> Option<()> {
         let count = lines.next()?.trim_start_matches('*').parse::<usize>().ok()?;
         let words: Vec<String> = (0..count).filter_map(|_| lines.nth(1)).collect();
         let reply: &[u8] = match words.first().map(String::as_str) {
+            Some("AUTH") if words.last().is_none_or(|word| word != "right") => b"-WRONGPASS invalid\r\n",
             Some("INFO") if refuses_info => b"-NOPERM no INFO\r\n",
             Some("SUBSCRIBE") => {
                 b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\nhi\r\n"
@@ -108,11 +110,17 @@ fn start() -> (Arc<Stub>, SocketAddr) {
 
 /// Sends a request, and returns the connection.
 fn send(address: SocketAddr, method: &str, path: &str, body: &str) -> TcpStream {
+    send_with(address, method, path, "", body)
+}
+
+/// Sends a request with further headers, each of which ends with a line break.
+fn send_with(address: SocketAddr, method: &str, path: &str, headers: &str, body: &str) -> TcpStream {
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let length = body.len();
-    let head =
-        format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}content-length: {length}\r\n\r\n"
+    );
     socket.write_all((head + body).as_bytes()).unwrap();
     socket
 }
@@ -162,6 +170,24 @@ fn the_history_needs_the_right_to_info() {
     stub.edition.fetch_add(1, Relaxed);
     let text = response(address, "GET", "/console/history?span=60", "");
     assert!(text.starts_with("HTTP/1.1 403 ") && text.contains("NOPERM no INFO"), "{text}");
+}
+
+#[test]
+fn guesses_disturb_nobody_whose_password_was_known_before_the_users_changed() {
+    let (stub, address) = start();
+    let status = |password: &str| {
+        let headers = format!("authorization: Bearer alice:{password}\r\n");
+        let mut text = String::new();
+        send_with(address, "GET", "/console/history?span=60", &headers, "").read_to_string(&mut text).unwrap();
+        text.split(' ').nth(1).unwrap().to_owned()
+    };
+    assert_eq!(status("right"), "200");
+    let refused = |password: &str| (0..100).any(|_| status(password) == "429");
+    assert!(refused("wrong"));
+    stub.edition.fetch_add(1, Relaxed);
+    assert_eq!((status("right"), status("right")), ("200".to_owned(), "200".to_owned()));
+    // The change was no licence to guess.
+    assert!(refused("wrong") && status("right") == "200");
 }
 
 #[test]

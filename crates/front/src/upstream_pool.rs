@@ -57,7 +57,7 @@ pub(crate) struct UpstreamPool {
     upstream: Arc<dyn Upstream>,
     running: Arc<Semaphore>,
     idle: RefCell<VecDeque<UpstreamConnection>>,
-    /// Credentials that were valid, with the edition of the users.
+    /// Credentials that were valid when they were last checked, with the edition of the users at that time.
     known: RefCell<HashMap<Identity, u64>>,
     allowances: RefCell<Allowances>,
 }
@@ -88,12 +88,17 @@ impl UpstreamPool {
     /// Authenticates before the request's body is read.
     pub(crate) async fn admit(&self, identity: Identity, peer: IpAddr, terms: &Terms) -> Result<Admitted, Failure> {
         let edition = self.upstream.edition();
-        let is_known = match &identity {
+        let valid_at = self.known.borrow().get(&identity).copied();
+        let is_admitted = match &identity {
             Identity::Anybody => self.upstream.is_open(),
-            user => self.known.borrow().get(user) == Some(&edition),
+            Identity::User { .. } => valid_at == Some(edition),
         };
-        if !is_known {
-            if !self.allowances.borrow_mut().take(peer, terms.unauthenticated_rate, Instant::now()) {
+        if !is_admitted {
+            // After a change of the users, credentials that were valid before are checked at no charge. Otherwise an
+            // attacker could lock out everybody behind the same address with each change.
+            if valid_at.is_none()
+                && !self.allowances.borrow_mut().take(peer, terms.unauthenticated_rate, Instant::now())
+            {
                 return Err(Failure::new(
                     StatusCode::TOO_MANY_REQUESTS,
                     "ERR too many requests with a missing or wrong token; wait a second",
@@ -102,15 +107,28 @@ impl UpstreamPool {
             if identity == Identity::Anybody {
                 return Err(unauthorized("WRONGPASS a token is missing: send 'Authorization: Bearer user:password'"));
             }
-            let line = timeout(terms.timeout, self.connect(&identity, edition)).await.map_err(|_| too_slow())??;
-            self.keep(line);
-            let mut known = self.known.borrow_mut();
-            if known.len() >= KNOWN_MAX {
-                known.clear();
-            }
-            known.insert(identity.clone(), edition);
+            self.authenticate(&identity, edition, terms).await?;
         }
         Ok(Admitted { identity, edition })
+    }
+
+    /// Checks credentials, and remembers valid ones. Credentials that are invalid now are forgotten: each further check
+    /// takes from the allowance of its address.
+    async fn authenticate(&self, identity: &Identity, edition: u64, terms: &Terms) -> Result<(), Failure> {
+        let connected = timeout(terms.timeout, self.connect(identity, edition)).await.map_err(|_| too_slow())?;
+        let mut known = self.known.borrow_mut();
+        let line = connected.inspect_err(|failure| {
+            if failure.status == StatusCode::UNAUTHORIZED {
+                known.remove(identity);
+            }
+        })?;
+        if known.len() >= KNOWN_MAX && !known.contains_key(identity) {
+            known.clear();
+        }
+        known.insert(identity.clone(), edition);
+        drop(known);
+        self.keep(line);
+        Ok(())
     }
 
     /// Runs commands as one batch in a database and returns one reply per command.
