@@ -385,8 +385,12 @@ impl<'t> Watch<'_, 't> {
         if is_rest {
             self.last.loops.abandon(shape);
         }
+        let trips_since_multi = std::mem::take(&mut self.last.transaction).trips;
+        if trips_since_multi > 0 || found.verb.class == Class::Multi {
+            self.note_pipelined_transaction();
+        }
         // Behind MULTI alone, the rest of a transaction follows.
-        let is_behind_multi = std::mem::take(&mut self.last.transaction).trips == 1;
+        let is_behind_multi = trips_since_multi == 1;
         let continues = matches!(gap, Gap::Overlap) || is_rest || is_behind_multi;
         if !continues && found.verb.class == Class::Write && self.trip.depth <= OPTIMISTIC_MAX {
             self.count_in_transaction(&found, gap, shape);
@@ -427,6 +431,9 @@ impl<'t> Watch<'_, 't> {
                 self.last.batches.rename(seen.shape);
             }
             self.last.transaction.is_pipelined = true;
+            if self.last.transaction.trips > 0 {
+                self.note_pipelined_transaction();
+            }
             self.last.loops.abandon(seen.shape);
             self.end_loops(Reads::end);
         } else if self.is_held_up(&seen, gap) {
@@ -779,7 +786,7 @@ impl<'t> Watch<'_, 't> {
 
     fn end_transaction(&mut self, seen: &Seen<'_>) {
         let transaction = std::mem::take(&mut self.last.transaction);
-        if transaction.trips < 2 || transaction.is_pipelined {
+        if transaction.trips < 2 || transaction.is_pipelined || self.last.pipelines_transactions {
             return;
         }
         self.tell_batches(Batches::end);

@@ -91,6 +91,8 @@ pub(crate) struct Last {
     pub writes_singly: bool,
     /// True if a finding of the connection takes gaps for waits.
     pub took_gaps_for_waits: bool,
+    /// True if the client has sent commands of a transaction at once.
+    pub pipelines_transactions: bool,
 }
 
 /// A transaction that is sent command by command.

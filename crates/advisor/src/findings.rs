@@ -435,11 +435,11 @@ impl Findings {
         *self = Findings::new(self.bytes_max);
     }
 
-    /// Lowers the confidence in the client's findings so far that take gaps for waits: the client has sent commands one by one without
-    /// waiting.
-    pub(crate) fn doubt(&mut self, client: &Client) {
+    /// Lowers the confidence in the client's findings of these kinds so far. They take gaps for waits, and the client has sent commands
+    /// without waiting.
+    pub(crate) fn doubt(&mut self, client: &Client, kinds: impl Fn(Kind) -> bool) {
         let of_client = self.all.iter_mut().filter(|finding| *finding.client == *client);
-        for finding in of_client.filter(|finding| finding.kind.is_about_waits()) {
+        for finding in of_client.filter(|finding| kinds(finding.kind)) {
             let [low, medium, high] = finding.sums.by_confidence;
             finding.sums.by_confidence = match finding.kind {
                 Kind::TransactionInSlices => [low + medium + high, 0, 0],

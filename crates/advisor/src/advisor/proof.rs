@@ -21,10 +21,27 @@ impl Watch<'_, '_> {
         }
     }
 
+    /// Notes that the client sent commands of a transaction at once. A client has one way to send transactions. Those whose commands
+    /// came one by one were written singly, without waiting, and the server was quick.
+    #[inline]
+    pub(super) fn note_pipelined_transaction(&mut self) {
+        if !self.last.pipelines_transactions {
+            self.last.pipelines_transactions = true;
+            self.doubt_transactions();
+        }
+    }
+
     #[cold]
     fn doubt(&mut self) {
         if std::mem::take(&mut self.last.took_gaps_for_waits) {
-            self.advisor.findings().doubt(&self.connection.client);
+            self.advisor.findings().doubt(&self.connection.client, Kind::is_about_waits);
+        }
+    }
+
+    #[cold]
+    fn doubt_transactions(&mut self) {
+        if self.last.took_gaps_for_waits {
+            self.advisor.findings().doubt(&self.connection.client, |kind| matches!(kind, Kind::TransactionInSlices));
         }
     }
 

@@ -214,6 +214,35 @@ fn a_client_that_was_seen_to_write_singly_does_not_surely_wait() {
     }
 }
 
+/// A client that sends the commands behind MULTI at once, if only sometimes and to another key, does not wait for each.
+#[test]
+fn transactions_that_come_in_different_parts_are_not_in_slices() {
+    for begins_with_multi in [true, false] {
+        let mut traffic = Traffic::new();
+        for row in 0..70 {
+            let room = ["lobby", "dev", "ops", "fun"][row % 4];
+            let add = format!("ZADD chat:{room} 1 m");
+            traffic.send(&format!("INCR chat:{room}:seq"), ":1");
+            if room != "fun" {
+                traffic.send("MULTI", "OK");
+                traffic.send(&add, "QUEUED");
+                traffic.send(&format!("PUBLISH chat:{room} 1"), "QUEUED");
+                traffic.send("EXEC", "[]");
+            } else if begins_with_multi {
+                traffic.batch("MULTI", 4);
+            } else {
+                traffic.send("MULTI", "OK");
+                traffic.batch(&add, 3);
+            }
+            traffic.pause(5);
+        }
+        for group in traffic.groups() {
+            let sums = &group.total.sums;
+            assert!(sums.confidence() == Confidence::Low && sums.made <= 2 * 4, "{group:#?}");
+        }
+    }
+}
+
 /// The doubt concerns the whole connection, and later findings, too.
 #[test]
 fn loops_of_a_client_that_writes_singly_are_never_certain() {
