@@ -150,6 +150,7 @@ struct Rounds {
     /// Trips with an unknown reply, and trips with an empty reply.
     unknown: u32,
     empty: u32,
+    is_last_empty: bool,
     /// Trips that are the write of a read-compute-write pair.
     paired: u32,
     /// Trips of the first step with the key of the last step's previous trip.
@@ -278,6 +279,7 @@ impl Rounds {
         }
         self.unknown += u32::from(!trip.is_known);
         self.empty += u32::from(trip.is_empty);
+        self.is_last_empty = trip.is_empty;
         self.paired += u32::from(trip.is_paired);
     }
 
@@ -354,7 +356,13 @@ impl Rounds {
         let is_walk = self.steps().iter().any(|step| step.walks() || step.counts_on() || step.reads_pages());
         let is_pairs = self.paired * 2 >= rounds;
         let polls = self.period == 1 && self.polls(&self.steps[0]);
-        is_chain || is_walk || is_pairs || polls || self.is_paced()
+        is_chain || is_walk || is_pairs || polls || self.ends_when_found() || self.is_paced()
+    }
+
+    /// True if the run ended with its only reply that was not empty. The client looked for a key that exists, or for a name that is free
+    /// (SET with NX), and each reply decided whether it went on.
+    fn ends_when_found(&self) -> bool {
+        self.period == 1 && self.empty + 1 == self.made && !self.is_last_empty
     }
 
     /// True if the client waits for another one: it asks an empty queue or tries to take a lock, or it repeats one read. The reads and

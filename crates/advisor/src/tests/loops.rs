@@ -462,6 +462,26 @@ fn increments_of_many_keys_are_a_loop() {
 
 /// A search for the shortest way asks for the neighbours of the nearest node: each small number stands in some earlier reply.
 #[test]
+fn a_client_that_goes_on_until_a_reply_is_not_empty_does_not_loop() {
+    let send = |traffic: &mut Traffic, id: u32, reply| {
+        traffic.send(&format!("SET webhook:evt_{:08x} 1 NX EX 86400", id.wrapping_mul(2_654_435_761)), reply);
+    };
+    let mut traffic = Traffic::logged_in();
+    for event in 0..20 {
+        (0..5).for_each(|known| send(&mut traffic, event * 7 + known, "nil"));
+        send(&mut traffic, event * 7 + 5, "OK");
+        traffic.pause(4);
+        traffic.send("XADD webhooks * event e", "1-1");
+    }
+    traffic.assert_clean();
+    // Each key is set, whether it exists or not.
+    let mut traffic = Traffic::logged_in();
+    (0..100).for_each(|id| traffic.send(&format!("SET key:{id} v NX"), if id % 7 == 0 { "OK" } else { "nil" }));
+    traffic.send("TIME", "[]");
+    assert_eq!(trips(&traffic.of_kind(Kind::Loop)), (100, 1));
+}
+
+#[test]
 fn a_search_through_a_graph_is_no_loop() {
     use std::cmp::Reverse;
     const NODES: u64 = 400;
