@@ -176,6 +176,8 @@ struct RoundStep {
     depended: u32,
     /// How often a new word came from a reply of an earlier round, and does not do so by chance.
     traced: u32,
+    /// How often a new word came from a reply of the last round, and does not do so by chance.
+    followed: u32,
     /// How often a small number of the step came from its own previous reply. A count grows with each command, for example.
     counted: u32,
     evidence: StepEvidence,
@@ -200,6 +202,12 @@ impl RoundStep {
         let is_traced = compared > 0 && self.traced * 10 >= compared * 7;
         let is_search = self.evidence.follows_small_numbers() || self.evidence.halved * 2 > compared;
         !is_predictable && (is_traced || compared >= COMPARED_MIN && is_search)
+    }
+
+    /// True if the step surely takes a word from a reply of the last round. In a short run, few of its trips were compared.
+    fn follows(&self) -> bool {
+        let compared = self.evidence.compared;
+        compared > 0 && self.followed * 10 >= compared * 7
     }
 
     /// True if the client reads one collection in parts, whose ends can't be seen: each part may begin where the previous one ends.
@@ -254,6 +262,8 @@ impl Rounds {
         step.made += 1;
         let period = u16::from(self.period);
         step.traced += u32::from(trip.source.distance >= period && trip.source.is_telling);
+        let is_of_last_round = (1..=period).contains(&trip.source.distance);
+        step.followed += u32::from(is_of_last_round && trip.source.is_telling);
         let is_seen = trip.origin > 0;
         let distance = if is_seen { trip.origin.into() } else { trip.source.distance };
         let changes_other_key = trip.class == Class::Write && step.made > 1 && !step.has_one_key();
@@ -352,7 +362,8 @@ impl Rounds {
     fn is_no_loop(&self) -> bool {
         let rounds = self.made / u32::from(self.period.max(1));
         // No order of the steps has all sources before their dependents: the dependence goes around.
-        let is_chain = !(0..usize::from(self.period)).any(|begin| self.follows_sources(begin));
+        let is_chain = !(0..usize::from(self.period)).any(|begin| self.follows_sources(begin))
+            || self.steps().iter().all(RoundStep::follows);
         let is_walk = self.steps().iter().any(|step| step.walks() || step.counts_on() || step.reads_pages());
         let is_pairs = self.paired * 2 >= rounds;
         let polls = self.period == 1 && self.polls(&self.steps[0]);

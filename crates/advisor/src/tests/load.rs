@@ -73,6 +73,20 @@ fn a_web_worker_of_two_milliseconds_is_clean() {
     traffic.assert_clean();
 }
 
+/// Some names in hexadecimal look like numbers, so short parts of the chain look like rounds of two steps.
+#[test]
+fn a_chain_of_keys_of_two_patterns_is_clean() {
+    let name = |n: u32| {
+        if n % 9 == 8 || n % 2 == 0 { format!("{}", 40_000 + n * 7919) } else { format!("{:x}f", 0xa_0000 + n * 97) }
+    };
+    let mut traffic = Traffic::logged_in();
+    for n in 0..200 {
+        let document = format!("{{\"text\": \"text {n}\", \"parent\": \"{}\"}}", name(n + 1));
+        traffic.send(&format!("GET comment:{}", name(n)), &document);
+    }
+    traffic.assert_clean();
+}
+
 #[test]
 fn a_chain_of_keys_is_clean() {
     let mut traffic = busy(20, 5);
