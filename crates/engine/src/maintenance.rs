@@ -8,11 +8,16 @@
 //! 2. The primary announces the move and goes on to serve, so that clients finish their commands on old connections.
 //! 3. Writes wait, the replica gets the rest of the stream and becomes the primary, and the held commands run there.
 //!
-//! Source of the forms: the parsers of go-redis (`push/`, `maintnotifications`) and redis-py (`maint_notifications`).
+//! A node of a cluster announces the moves of its slots to the clients of a cluster. A client fetches the map of slots anew then, before a
+//! redirect costs it a round trip.
+//!
+//! Source of the forms: the parsers of go-redis (`push/`, `maintnotifications`), redis-py (`maint_notifications`) and node-redis
+//! (`enterprise-maintenance-manager`).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cluster::SlotSet;
 use resp::reply::{Output, Proto, Reply};
 
 use crate::inbox::Inbox;
@@ -42,6 +47,21 @@ pub enum Announcement {
     FailedOver,
     /// Clients connect to another server from now on.
     Moving(Primary),
+    /// Slots of this node are about to go to another node, and writes to them wait.
+    SlotsMigrating(Box<SlotSet>),
+    /// Slots of this node have gone to other nodes.
+    SlotsMigrated(Vec<SlotsMigrated>),
+}
+
+/// Slots that have gone from one node to another.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SlotsMigrated {
+    /// The endpoint of the node that had the slots, `host:port`.
+    pub source: String,
+    /// The endpoint of the node that has them now, `host:port`.
+    pub target: String,
+    /// The slots.
+    pub slots: SlotSet,
 }
 
 /// The clients that listen, by the form of the address that they want.
@@ -64,6 +84,10 @@ pub struct Maintenance {
     slow_path: Arc<EngineFlags>,
     /// The server that took this one's place, and the end of the time for which clients are told.
     moved: Mutex<Option<(Primary, u64)>>,
+    /// Slots that have gone to other nodes and were not announced yet.
+    migrated: Mutex<SlotSet>,
+    /// True if `migrated` has a slot.
+    has_migrated: AtomicBool,
 }
 
 impl Maintenance {
@@ -76,6 +100,8 @@ impl Maintenance {
             held_until_ms: Mutex::new(0),
             slow_path,
             moved: Mutex::new(None),
+            migrated: Mutex::default(),
+            has_migrated: AtomicBool::new(false),
         }
     }
 
@@ -127,6 +153,23 @@ impl Maintenance {
     pub(crate) fn announce_to(&self, audience: &Audience, inboxes: &[Inbox], announcement: &Announcement, now_ms: u64) {
         let number = self.next_number(now_ms);
         send(audience, inboxes, |reply| write(reply, announcement, number, true));
+    }
+
+    /// Notes slots that have gone to other nodes.
+    pub(crate) fn note_migrated(&self, slots: &SlotSet) {
+        if slots.is_empty() {
+            return;
+        }
+        self.migrated.lock().unwrap_or_else(PoisonError::into_inner).add(slots);
+        self.has_migrated.store(true, Ordering::Release);
+    }
+
+    /// Returns the slots that have gone to other nodes since the last call.
+    pub(crate) fn take_migrated(&self) -> SlotSet {
+        match self.has_migrated.load(Ordering::Acquire) && self.has_migrated.swap(false, Ordering::AcqRel) {
+            true => std::mem::take(&mut *self.migrated.lock().unwrap_or_else(PoisonError::into_inner)),
+            false => SlotSet::EMPTY,
+        }
     }
 
     /// Notes that another server takes this server's place, or that none does. `now_ms` is Unix time.
@@ -231,7 +274,30 @@ fn write(reply: &mut Reply<'_>, announcement: &Announcement, number: u64, has_ad
                 (false, _) => reply.null(),
             }
         }
+        Announcement::SlotsMigrating(slots) => {
+            reply.push(3);
+            reply.bulk("SMIGRATING");
+            reply.int(number);
+            reply.bulk(listed(slots));
+        }
+        Announcement::SlotsMigrated(migrated) => {
+            reply.push(3);
+            reply.bulk("SMIGRATED");
+            reply.int(number);
+            reply.array(migrated.len());
+            for SlotsMigrated { source, target, slots } in migrated {
+                reply.array(3);
+                reply.bulk(source);
+                reply.bulk(target);
+                reply.bulk(listed(slots));
+            }
+        }
     }
+}
+
+/// Returns slots and ranges of slots, separated by commas.
+fn listed(slots: &SlotSet) -> String {
+    slots.to_string().replace(' ', ",")
 }
 
 #[cfg(test)]
@@ -252,6 +318,16 @@ mod tests {
         assert_eq!(text(&to("h"), true), ">4 $6 MOVING :7 :15 $3 h:7 ");
         assert_eq!(text(&to("::1"), true), ">4 $6 MOVING :7 :15 $7 [::1]:7 ");
         assert_eq!(text(&to("h"), false), ">4 $6 MOVING :7 :15 _ ");
+    }
+
+    #[test]
+    fn moves_of_slots_have_the_forms_that_clients_parse() {
+        let slots: SlotSet = cluster::Slot::all().take(12).filter(|slot| slot.index() != 1).collect();
+        let migrating = text(&Announcement::SlotsMigrating(Box::new(slots.clone())), true);
+        assert_eq!(migrating, ">3 $10 SMIGRATING :7 $6 0,2-11 ");
+        let migrated = SlotsMigrated { source: "a:1".into(), target: "b:2".into(), slots };
+        let migrated = text(&Announcement::SlotsMigrated(vec![migrated]), false);
+        assert_eq!(migrated, ">3 $9 SMIGRATED :7 *1 *3 $3 a:1 $3 b:2 $6 0,2-11 ");
     }
 
     #[test]

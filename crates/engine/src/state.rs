@@ -1,5 +1,6 @@
 //! The state that all threads share.
 
+mod announcing;
 mod ending;
 mod failing_over;
 mod following;

@@ -7,6 +7,7 @@ use cluster::view::ClientPath;
 use resp::reply::{Output, Reply};
 
 use super::Engine;
+use super::announcing::migrated_slots;
 use crate::clients::blocking::Waiter;
 use crate::clients::client::{Client, client_flag};
 use crate::inbox::{Inbox, Message};
@@ -23,6 +24,9 @@ impl Engine {
         let _alone = self.keyspace.gate().close();
         if let Some(before) = self.slots.view() {
             self.slot_stats.forget(&lost_slots(&before, &view));
+            if self.maintenance.listeners() > 0 {
+                self.maintenance.note_migrated(&migrated_slots(&before, &view));
+            }
         }
         self.slots.replace(view.clone());
         self.show_claimed(&view);

@@ -5,6 +5,7 @@
 
 extern crate penstock_engine as engine;
 
+mod announcing;
 mod changes;
 mod commands;
 mod crossing;

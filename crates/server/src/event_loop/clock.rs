@@ -190,6 +190,7 @@ impl EventLoop {
         let engine = self.shared.engine;
         engine.pause.end_if_due(self.worker.clock.now_ms);
         engine.end_overdue_hold(self.worker.clock.now_ms);
+        engine.announce_migrated(self.worker.clock.now_ms);
         if !self.paused.is_empty() {
             if engine.is_held_up() { self.tick_early() } else { self.run_paused() }
         }

@@ -618,6 +618,7 @@ impl Export {
                 if let Some(hold) = &mut self.hold {
                     hold.end = Some(position);
                 }
+                self.engine.announce_migrating(&self.job.slots, now_us() / 1000);
                 self.enter(JobState::FailoverPaused);
             }
             Some(began) => {

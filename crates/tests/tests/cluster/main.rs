@@ -1,6 +1,7 @@
 //! Penstock as a node of a real cluster, beside Debian's Redis 7.0 and, where they are found, Valkey 9 and Redis 8.
 
 mod advising;
+mod announcing;
 mod crossing;
 mod debugging;
 mod exporting;
