@@ -77,7 +77,11 @@ fn a_web_worker_of_two_milliseconds_is_clean() {
 #[test]
 fn a_chain_of_keys_of_two_patterns_is_clean() {
     let name = |n: u32| {
-        if n % 9 == 8 || n % 2 == 0 { format!("{}", 40_000 + n * 7919) } else { format!("{:x}f", 0xa_0000 + n * 97) }
+        if n % 9 == 8 || n.is_multiple_of(2) {
+            format!("{}", 40_000 + n * 7919)
+        } else {
+            format!("{:x}f", 0xa_0000 + n * 97)
+        }
     };
     let mut traffic = Traffic::logged_in();
     for n in 0..200 {
