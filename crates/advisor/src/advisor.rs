@@ -323,6 +323,11 @@ fn has_options(command: &Args<'_>, found: &Found) -> bool {
     command.len() > 3 && found.verb.name == "SET"
 }
 
+/// True for SUBSCRIBE, PSUBSCRIBE and SSUBSCRIBE.
+fn is_subscription(name: &[u8]) -> bool {
+    [b"SUBSCRIBE".as_slice(), b"PSUBSCRIBE", b"SSUBSCRIBE"].iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
 fn lock(findings: &Mutex<Findings>) -> MutexGuard<'_, Findings> {
     // A panic under this lock leaves the data consistent.
     findings.lock().unwrap_or_else(PoisonError::into_inner)
@@ -471,7 +476,13 @@ impl<'t> Watch<'_, 't> {
                 seen.found.verb = &catalogue::TAKES_ONE;
                 self.usual(&seen);
             }
-            Class::Setup | Class::Wait => self.end(),
+            Class::Setup | Class::Wait => {
+                if is_subscription(self.trip.command.get(0)) {
+                    // Messages come on a connection of their own, for any number of commands.
+                    self.connection.opened_ns = None;
+                }
+                self.end();
+            }
             Class::Read | Class::Write | Class::Pop | Class::Other => self.continue_transaction(&seen),
         }
         if self.begins_pipeline() {

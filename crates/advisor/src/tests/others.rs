@@ -71,6 +71,18 @@ fn a_connection_for_a_command_is_found() {
     assert_eq!(group.total.sums.lost_ns, 100 * 4 * ROUND_TRIP_NS);
 }
 
+/// A subscription needs a connection of its own.
+#[test]
+fn a_connection_for_a_subscription_is_clean() {
+    let mut traffic = Traffic::new();
+    for id in 0..100 {
+        traffic.connection = Connection::opened(id, Client::default(), traffic.now_ns);
+        traffic.send(&format!("{} room:{id}", ["SUBSCRIBE", "psubscribe"][id as usize % 2]), "[]");
+        traffic.close();
+    }
+    traffic.assert_clean();
+}
+
 /// A pool opens connections for a burst, and closes them when they have been idle.
 #[test]
 fn connections_that_a_pool_may_have_kept_are_no_proof() {
