@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 const pageOfCluster = "../docs/cluster.md"
@@ -38,7 +39,13 @@ func cluster(ctx context.Context) {
 		must(0, client.Close())
 	}
 	clusterReplicas(ctx)
-	client := redis.NewClusterClient(clusterOptions(3))
+	// By default the client listens to announcements (SMIGRATED). It may meet no MOVED then.
+	listener := redis.NewClusterClient(clusterOptions(3))
+	reshard(goRedis{ctx, listener}, "go:announced")
+	must(0, listener.Close())
+	options := clusterOptions(3)
+	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	client := redis.NewClusterClient(options)
 	changes(goRedis{ctx, client}, "go")
 	for number := range clusterKeys {
 		check("GET at the end", must(client.Get(ctx, fmt.Sprintf("go:%d", number)).Int()), number)

@@ -84,12 +84,18 @@ func (all *counters) verify() {
 	check("counters", all.client.read(all.keys), slices.Repeat([]string{fmt.Sprint(all.rounds)}, len(all.keys)))
 }
 
-// changes lets slots move, a replica take over, and a primary die, while the client writes.
-func changes(client clusterClient, prefix string) {
-	moving := counters{client: client, keys: clusterNames("{"+event("tag")+"}"+prefix+":%d", clusterMoving)}
+// reshard lets slots move while the client writes, and returns its counters.
+func reshard(client clusterClient, prefix string) *counters {
+	moving := &counters{client: client, keys: clusterNames("{"+event("tag")+"}"+prefix+":%d", clusterMoving)}
 	moving.increase()
 	during("reshard", moving.increase)
 	moving.verify()
+	return moving
+}
+
+// changes lets slots move, a replica take over, and a primary die, while the client writes. The client must follow redirects.
+func changes(client clusterClient, prefix string) {
+	moving := reshard(client, prefix)
 	var moved, asked int
 	must(fmt.Sscan(event("redirects"), &moved, &asked))
 	check(fmt.Sprintf("%d MOVED and %d ASK were followed", moved, asked), moved > 0 && asked > 0, true)

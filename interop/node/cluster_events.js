@@ -83,13 +83,19 @@ class Counters {
   }
 }
 
-// Slots move, a replica takes over, and a primary dies, while the client writes.
-async function changes(client, prefix) {
+// Slots move while the client writes. Returns its counters.
+async function reshard(client, prefix) {
   const tag = await event("tag");
   const moving = new Counters(client, numbers(MOVING).map((number) => `{${tag}}${prefix}:${number}`));
   await moving.increase();
   await during("reshard", () => moving.increase());
   await moving.verify();
+  return moving;
+}
+
+// Slots move, a replica takes over, and a primary dies, while the client writes. It must follow redirects.
+async function changes(client, prefix) {
+  const moving = await reshard(client, prefix);
   const [moved, asked] = (await event("redirects")).split(" ").map(Number);
   check(`${moved} MOVED and ${asked} ASK were followed`, moved > 0 && asked > 0, true);
 
@@ -116,4 +122,4 @@ async function pagesClient(name, constructor) {
   return new Function(name, `return (async () => { ${here} return client; })();`)(constructor);
 }
 
-module.exports = { DEPTH, PORTS, becomes, changes, event, numbers, pagesClient };
+module.exports = { DEPTH, PORTS, becomes, changes, event, numbers, pagesClient, reshard };

@@ -4,7 +4,7 @@
 const { setTimeout: sleep } = require("node:timers/promises");
 const { createCluster } = require("redis");
 const { check, run } = require("./checks.js");
-const { DEPTH, PORTS, becomes, changes, numbers, pagesClient } = require("./cluster_events.js");
+const { DEPTH, PORTS, becomes, changes, numbers, pagesClient, reshard } = require("./cluster_events.js");
 
 const KEYS = 200;
 const PATIENCE_MS = 120_000;
@@ -106,7 +106,11 @@ async function main() {
   check("SET by the page's client", await ofPage.set("nr:page", 1), "OK");
   await ofPage.close();
   await replicas();
-  const client = await connect();
+  // By default the client listens to announcements (SMIGRATED). It may meet no MOVED then.
+  const listener = await connect();
+  await reshard(listener, "nr:announced");
+  await listener.close();
+  const client = await connect({ defaults: { maintNotifications: "disabled" } });
   await changes(client, "nr");
   for (const number of numbers(KEYS)) check("GET at the end", await client.get(`nr:${number}`), String(number));
   client.destroy();

@@ -11,6 +11,7 @@ import time
 
 import redis
 from redis.cluster import ClusterNode, LoadBalancingStrategy, RedisCluster
+from redis.maint_notifications import MaintNotificationsConfig
 
 PORTS = [int(port) for port in os.environ["PENSTOCK_PORTS"].split(",")]
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/cluster.md"
@@ -218,14 +219,24 @@ class Counters:
         check("counters", pipe.execute(), [str(self.rounds)] * len(self.keys))
 
 
-def reshard(client):
+def increase_during_reshard(client, prefix):
     tag = event("tag")
-    counters = Counters(client, [f"{{{tag}}}py:{number}" for number in range(MOVING)])
+    counters = Counters(client, [f"{{{tag}}}{prefix}:{number}" for number in range(MOVING)])
     counters.increase()
     during("reshard", counters.increase)
     counters.verify()
+
+
+def reshard(client):
+    increase_during_reshard(client, "py")
     moved, asked = map(int, event("redirects").split())
     check(f"{asked} ASK and {moved} MOVED were followed", asked > 0 and moved > 0, True)
+
+
+def announced_reshard():
+    """Slots move while the client listens to announcements (SMIGRATED), as it does by default with RESP3. It may meet no MOVED then."""
+    with connect(3) as client:
+        increase_during_reshard(client, "py:announced")
 
 
 def failover(client):
@@ -265,7 +276,9 @@ def main():
         client.close()
     the_pages_client()
     replicas(3)
-    client = connect(3)
+    announced_reshard()
+    # Without announcements, the client follows redirects.
+    client = connect(3, maint_notifications_config=MaintNotificationsConfig(enabled=False))
     for part in (reshard, failover, kill):
         part(client)
     for number in range(KEYS):
