@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use store::snapshot::Snapshot;
 
-pub(crate) use self::commands::CommandSink;
+pub(crate) use self::commands::{CommandSink, piece_bytes};
 pub use self::figures::{Outcome, SnapshotFigures};
 pub use self::loading::LoadProgress;
 pub(crate) use self::sink::ShardSink;

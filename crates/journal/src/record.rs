@@ -130,6 +130,12 @@ impl Record {
         &self.bytes
     }
 
+    /// Returns the memory of the entries, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Adds a command. `args` begins with its name.
     #[inline]
     pub fn push<'a>(&mut self, database: usize, kind: Kind, args: impl ExactSizeIterator<Item = &'a [u8]>) {

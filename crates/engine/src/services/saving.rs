@@ -24,7 +24,7 @@ use crate::slots::Slot;
 use crate::snapshots::{
     AccessKind, BegunSlots, CommandSink, HISTORY_FIELD, OFFSET_FIELD, Outlet, Piece, Purpose, Running, SCRIPT_FIELD,
     SLOT_STATES_FIELD, STREAM_DATABASE_FIELD, ShardSink, SinkOptions, SnapshotForm, TOKEN_FIELD, WalkProgress,
-    WantedSlots,
+    WantedSlots, piece_bytes,
 };
 use crate::state::Engine;
 use crate::worker::Worker;
@@ -91,7 +91,13 @@ pub(crate) fn begin(
         None => has_shard(engine, purpose, shard),
         Some(wanted) => Slot::new(shard as u64).is_some_and(|slot| wanted.slots().contains(slot)),
     };
-    let sink = |shard| is_wanted(shard).then(|| sink(form, &outlet, options));
+    let shards = (0..engine.keyspace.shard_count()).filter(|shard| is_wanted(*shard)).count();
+    let sink = |shard| {
+        is_wanted(shard).then(|| match purpose {
+            Purpose::Slots => Box::new(CommandSink::of_slot(outlet.clone(), piece_bytes(shards))) as Box<dyn Sink>,
+            Purpose::File | Purpose::Base | Purpose::Replicas => sink(form, &outlet, options, shards),
+        })
+    };
     // Only a cancelled snapshot that is still in the walk prevents a new one.
     let Ok(snapshot) = locked.begin_snapshot(sink) else {
         match wanted_slots {
@@ -155,11 +161,11 @@ fn begin_slots(
     })
 }
 
-/// Returns the sink of a shard.
-fn sink(form: SnapshotForm, outlet: &Arc<Outlet>, options: SinkOptions) -> Box<dyn Sink> {
+/// Returns the sink of one of so many shards.
+fn sink(form: SnapshotForm, outlet: &Arc<Outlet>, options: SinkOptions, shards: usize) -> Box<dyn Sink> {
     match form {
         SnapshotForm::Rdb | SnapshotForm::ValkeyRdb => Box::new(ShardSink::new(outlet.clone(), options)),
-        SnapshotForm::Commands => Box::new(CommandSink::new(outlet.clone())),
+        SnapshotForm::Commands => Box::new(CommandSink::new(outlet.clone(), piece_bytes(shards))),
     }
 }
 

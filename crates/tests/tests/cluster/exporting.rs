@@ -97,6 +97,10 @@ fn keys_of_all_types_move_with_their_expiries() {
         for member in 0..3000 {
             client.run(&format!("SADD {{a}}large {member}"));
         }
+        // Short strings share commands.
+        for number in 0..200 {
+            client.run(&format!("SET {{a}}many:{number} {number}"));
+        }
         source.ok("SET d stays");
         let before: Vec<_> = VALUES.iter().map(|(_, read)| client.run(read)).collect();
         migrate(&source, &target, &format!("{slot} {slot}"));
@@ -109,6 +113,9 @@ fn keys_of_all_types_move_with_their_expiries() {
         assert!(target.reply("HPTTL {a}fields FIELDS 1 f").items()[0].integer().unwrap() > 9_000_000);
         assert!(target.reply("PTTL {a}ttl").integer().unwrap() > 9_000_000);
         assert_eq!(target.reply("SCARD {a}large").integer(), Some(3000));
+        for number in 0..200 {
+            assert_eq!(target.text(&format!("GET {{a}}many:{number}")), number.to_string());
+        }
         assert_eq!(target.reply("XPENDING {a}stream group").items()[0].integer(), Some(1));
         source.wait_until("it has deleted the keys", |source| keys_in(source, slot) == 0);
         assert!(source.text("GET {a}string").starts_with("MOVED"));
