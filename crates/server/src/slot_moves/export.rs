@@ -2,9 +2,9 @@
 //!
 //! The thread connects to the target and sends ESTABLISH. The snapshot of the slots and a reader of the journal begin at the same
 //! moment, behind the closed gate. The thread sends the snapshot, then the changes of the slots since that moment. Changes that the
-//! target has not taken wait in memory, and on disk beyond a limit. After the target's REQUEST-PAUSE, and once the target has nearly
-//! caught up, writes to the slots are held ([`approach`]). The target gets the last changes, PAUSED and, if it asks for them, the slots
-//! (FAILOVER-GRANTED). The export ends when the bus shows the target's claim. The node then deletes the keys, as for any lost slot.
+//! target has not taken wait in memory, and on disk beyond some megabytes. After the target's REQUEST-PAUSE, and once the target has
+//! nearly caught up, writes to the slots are held ([`approach`]). The target gets the last changes, PAUSED and, if it asks for them, the
+//! slots (FAILOVER-GRANTED). The export ends when the bus shows the target's claim. The node then deletes the keys, as for any lost slot.
 //!
 //! Only this thread ends the hold. A grant is therefore never followed by a write that the target lacks, unless the target claims the
 //! slots later than [`Export::claim_time`].
@@ -32,6 +32,7 @@ use journal::order::Position;
 use self::approach::Approach;
 use self::link::TargetLink;
 use self::outgoing::Outgoing;
+use super::in_ms;
 use crate::log;
 use crate::threads;
 use crate::time::now_us;
@@ -57,6 +58,8 @@ const WRITES_AT_ONCE: usize = 64;
 const SNAPSHOT_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of changes that memory holds under any limits.
 const MEMORY_MIN: u64 = 1 << 20;
+/// Bytes of changes that memory holds at most if the disk takes others. Some megabytes keep the link busy.
+const MEMORY_MAX: u64 = 16 << 20;
 /// The hold of writes, in multiples of `cluster-manual-failover-timeout`: Valkey's figure.
 const HOLD_FACTOR: u32 = 2;
 
@@ -102,10 +105,24 @@ struct SlotSnapshot {
 /// The hold of writes.
 struct Hold {
     began: Instant,
-    /// The last unit that the target must have. None as long as the hold may end without the handover.
-    end: Option<Position>,
+    /// The last unit that the target must have, and the time at which it became known. None as long as the hold may end without the
+    /// handover.
+    end: Option<(Position, Instant)>,
     /// True once the target has been sent all changes up to the end, or they are on their way.
     is_told: bool,
+}
+
+impl Hold {
+    /// Returns the parts of a hold that led to a grant, as text.
+    fn parts(&self, granted: Option<Instant>, now: Instant) -> Option<String> {
+        let ((_, ended), granted) = (self.end?, granted?);
+        Some(format!(
+            " ({:.3} until few changes were left, {:.3} until the target had all, {:.3} until it had claimed the slots)",
+            in_ms(ended.saturating_duration_since(self.began)),
+            in_ms(granted.saturating_duration_since(ended)),
+            in_ms(now.saturating_duration_since(granted))
+        ))
+    }
 }
 
 /// An export that is carried out.
@@ -192,11 +209,12 @@ impl Export {
 
     /// Ends the hold of writes.
     fn let_go(&mut self) {
-        if let Some(hold) = self.release() {
-            let held = hold.as_secs_f64() * 1000.0;
+        let parts = self.hold.as_ref().and_then(|hold| hold.parts(self.granted, Instant::now())).unwrap_or_default();
+        if let Some(held) = self.release() {
             let (name, brakes) = (&self.job.name, self.brakes);
             log::notice(format!(
-                "Writes to the slots of {name} were held for {held:.3} ms, after {brakes} shorter holds"
+                "Writes to the slots of {name} were held for {:.3} ms{parts}, after {brakes} shorter holds",
+                in_ms(held)
             ));
         }
     }
@@ -470,8 +488,8 @@ impl Export {
     fn take_changes(&mut self) -> Result<bool, String> {
         let Some(changes) = &mut self.changes else { return Ok(false) };
         let before = changes.position();
-        let end = self.hold.as_ref().and_then(|hold| hold.end).unwrap_or(Position::MAX);
-        let memory_max = memory_max(self.engine);
+        let end = self.hold.as_ref().and_then(|hold| hold.end).map_or(Position::MAX, |(end, _)| end);
+        let bounds = Bounds::of(self.engine);
         for _ in 0..TAKEN_AT_ONCE {
             let from = changes.position();
             while self.chunk.len() < CHUNK_BYTES
@@ -488,33 +506,22 @@ impl Export {
             if changes.position() == from || self.granted.is_some() {
                 break;
             }
-            let kept = self.change_bytes.append(self.engine, &self.chunk, memory_max);
+            let kept = self.change_bytes.append(self.engine, &self.chunk, bounds.memory);
             self.chunk.clear();
             kept.map_err(|error| format!("Changes that the target has not taken can't be kept on disk: {error}"))?;
         }
         let position = changes.position();
         if self.granted.is_none() {
-            self.check_bounds(memory_max)?;
+            bounds.check(self.change_bytes.unsent())?;
         }
         if let Some(hold) = &mut self.hold
             && !hold.is_told
-            && hold.end.is_some_and(|end| position >= end)
+            && hold.end.is_some_and(|(end, _)| position >= end)
         {
             hold.is_told = true;
             self.tell("PAUSED");
         }
         Ok(position != before)
-    }
-
-    /// Fails if memory and disk hold no more changes.
-    fn check_bounds(&self, memory_max: u64) -> Result<(), String> {
-        let disk_max = self.engine.settings.reply_spill_limit.get();
-        match self.change_bytes.unsent() > memory_max.saturating_add(disk_max) {
-            true => {
-                Err("The target takes changes too slowly: see client-output-buffer-limit and reply-spill-limit".into())
-            }
-            false => Ok(()),
-        }
     }
 
     /// Appends a message to the stream.
@@ -616,7 +623,7 @@ impl Export {
             }
             Some(_) if max.is_none_or(|max| unsent <= max && !is_behind && self.approach.is_ready(remaining)) => {
                 if let Some(hold) = &mut self.hold {
-                    hold.end = Some(position);
+                    hold.end = Some((position, now));
                 }
                 self.engine.announce_migrating(&self.job.slots, now_us() / 1000);
                 self.enter(JobState::FailoverPaused);
@@ -727,10 +734,36 @@ impl Drop for Export {
     }
 }
 
-/// Returns the number of bytes of changes that memory holds.
-fn memory_max(engine: &Engine) -> u64 {
-    let limit = engine.settings.client_output_buffer_limit.get(ClientClass::Replica);
-    limit.soft_bytes.max(MEMORY_MIN)
+/// The numbers of bytes of changes that wait for the link at most.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Bounds {
+    /// In memory. Others are on disk.
+    memory: u64,
+    all: u64,
+}
+
+impl Bounds {
+    fn of(engine: &Engine) -> Bounds {
+        let limit = engine.settings.client_output_buffer_limit.get(ClientClass::Replica);
+        Bounds::new(limit.soft_bytes, engine.settings.reply_spill_limit.get())
+    }
+
+    /// Returns the bounds for a soft limit of replicas' output, and for a limit of bytes on disk.
+    fn new(soft_bytes: u64, disk_bytes: u64) -> Bounds {
+        let soft_bytes = soft_bytes.max(MEMORY_MIN);
+        let memory = if disk_bytes == 0 { soft_bytes } else { soft_bytes.min(MEMORY_MAX) };
+        Bounds { memory, all: soft_bytes.saturating_add(disk_bytes) }
+    }
+
+    /// Fails if more bytes wait.
+    fn check(self, unsent: u64) -> Result<(), String> {
+        match unsent > self.all {
+            true => {
+                Err("The target takes changes too slowly: see client-output-buffer-limit and reply-spill-limit".into())
+            }
+            false => Ok(()),
+        }
+    }
 }
 
 /// Returns an answer that is no error.
@@ -745,4 +778,33 @@ fn syncslots(message: &str) -> Vec<u8> {
 
 fn now_s() -> u64 {
     now_us() / 1_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hold_tells_its_parts_once_the_slots_are_granted() {
+        let began = Instant::now();
+        let at = |ms| began + Duration::from_millis(ms);
+        let hold = |end| Hold { began, end, is_told: true };
+        let parts = hold(Some((7, at(2)))).parts(Some(at(5)), at(9)).unwrap();
+        let expected =
+            "2.000 until few changes were left, 3.000 until the target had all, 4.000 until it had claimed the slots";
+        assert_eq!(parts, format!(" ({expected})"));
+        assert_eq!((hold(None).parts(Some(at(5)), at(9)), hold(Some((7, at(2)))).parts(None, at(9))), (None, None));
+    }
+
+    #[test]
+    fn changes_go_to_disk_before_they_take_much_memory() {
+        assert_eq!(Bounds::new(64 << 20, 1 << 30), Bounds { memory: 16 << 20, all: (64 << 20) + (1 << 30) });
+        assert_eq!(Bounds::new(2 << 20, 1 << 30).memory, 2 << 20);
+        assert_eq!(Bounds::new(0, 1 << 30).memory, MEMORY_MIN);
+        // No disk: memory holds all that may wait.
+        assert_eq!(Bounds::new(64 << 20, 0), Bounds { memory: 64 << 20, all: 64 << 20 });
+        assert!(
+            Bounds::new(64 << 20, 0).check(64 << 20).is_ok() && Bounds::new(64 << 20, 0).check((64 << 20) + 1).is_err()
+        );
+    }
 }
