@@ -96,7 +96,15 @@ pub struct Applying {
     pub(crate) lane_session: Option<Box<Session>>,
     pub(crate) is_lane: bool,
     /// The sessions of imports of slots that this thread applies.
-    pub(crate) imports: Vec<(Arc<SlotJob>, Box<Session>)>,
+    pub(crate) imports: Vec<ImportSession>,
+}
+
+/// The session of an import of slots.
+pub(crate) struct ImportSession {
+    pub(crate) job: Arc<SlotJob>,
+    pub(crate) session: Box<Session>,
+    /// The number of the next part of the source's stream.
+    pub(crate) next: u64,
 }
 
 /// See the module's documentation.

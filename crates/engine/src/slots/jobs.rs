@@ -357,8 +357,10 @@ impl SlotJob {
 /// The result of an attempt to apply a part of a source's commands.
 #[derive(Debug)]
 pub enum ImportAnswer {
-    /// So many bytes of whole commands were applied. The others must wait.
-    Applied(usize),
+    /// All commands were applied.
+    Applied,
+    /// No command was applied: they must wait, or the part before them must be applied first.
+    Later,
     /// A command failed, or the job can't go on.
     Failed(String),
 }
@@ -370,6 +372,8 @@ pub enum ImportTask {
     Apply {
         /// The job.
         job: Arc<SlotJob>,
+        /// The number of this part of the source's stream, from 0. A part is applied only after the one before it.
+        number: u64,
         /// The commands.
         commands: Vec<u8>,
         /// Receives the result.

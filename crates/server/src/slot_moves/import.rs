@@ -7,10 +7,11 @@
 //! A source holds writes for a limited time. A target that was stopped in between must not claim the slots later, because the source
 //! may have taken new writes: see [`CLAIM_TIME_MAX`].
 
+use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use cluster::commands::{ClusterCommand, ClusterReply};
@@ -23,7 +24,7 @@ use resp::reply::Output;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::{ending, records};
+use super::{ending, in_ms, records};
 use crate::connection::{self, Socket};
 use crate::log;
 use crate::threads;
@@ -35,6 +36,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const ACK_EVERY: Duration = Duration::from_secs(1);
 /// Bytes read at once.
 const PART_BYTES: usize = 256 << 10;
+/// Parts of the stream that a worker has at once: it applies one while the thread reads the next.
+const PARTS_MAX: usize = 2;
+/// Interval between checks that the source has the slots.
+const OWNER_EVERY: Duration = Duration::from_millis(20);
 /// Interval between checks of a condition that other threads fulfil.
 const WAIT_STEP: Duration = Duration::from_millis(1);
 /// The time between the request for the slots and their claim. A source holds writes for at least two seconds after its grant; the
@@ -89,6 +94,14 @@ impl From<&str> for Ended {
     }
 }
 
+/// A part of the stream that the worker has.
+struct Part {
+    number: u64,
+    /// Its bytes. The input has them until they are applied.
+    len: usize,
+    answer: Receiver<ImportAnswer>,
+}
+
 /// The state of the thread.
 struct Import {
     engine: &'static Engine,
@@ -98,12 +111,19 @@ struct Import {
     input: Vec<u8>,
     /// The start of the input that has not been applied.
     at: usize,
+    /// The start of the input that the worker has not been given.
+    given: usize,
+    /// The parts that the worker has, in order.
+    parts: VecDeque<Part>,
+    /// The number of the next part.
+    number: u64,
     /// Bytes that were applied before the input.
     drained: u64,
     /// Memory of the input that the figures of INFO include.
     noted: u64,
     heard: Instant,
     told: Instant,
+    looked: Instant,
     /// The time of the request for the slots.
     asked: Option<Instant>,
 }
@@ -119,10 +139,14 @@ impl Import {
             splitter,
             input: Vec::new(),
             at: 0,
+            given: 0,
+            parts: VecDeque::new(),
+            number: 0,
             drained: 0,
             noted: 0,
             heard: now,
             told: now,
+            looked: now,
             asked: None,
         }
     }
@@ -130,6 +154,8 @@ impl Import {
     fn run(mut self) {
         log::notice(format!("The import {} of the slots {} begins", self.job.name, self.job.ranges));
         let ended = self.send(b"+OK\r\n").and_then(|()| self.follow());
+        // The worker must not apply a part after the staged keys are deleted.
+        self.parts.drain(..).for_each(|part| _ = part.answer.recv());
         records::forget(self.engine, &self.job);
         self.engine.slots.jobs.bytes.import_memory.fetch_sub(self.noted, Ordering::Relaxed);
         match ended {
@@ -179,7 +205,7 @@ impl Import {
 
     /// Applies the source's stream until this node has claimed the slots.
     fn follow(&mut self) -> Result<(), Ended> {
-        let mut part = vec![0; PART_BYTES];
+        let mut bytes = vec![0; PART_BYTES];
         loop {
             while self.take_step()? {
                 if self.job.state() == JobState::FailoverGranted {
@@ -187,19 +213,30 @@ impl Import {
                 }
             }
             self.drained += self.at as u64;
+            self.given -= self.at;
             self.input.drain(..std::mem::take(&mut self.at));
-            self.read(&mut part)?;
+            // The worker has work while bytes are read. The thread waits for either, and for the worker first.
+            if !self.read(&mut bytes)? {
+                match self.parts.is_empty() {
+                    true => self.wait_for(PollFlags::IN),
+                    false => self.await_part()?,
+                }
+            }
             self.check()?;
         }
     }
 
     /// Takes the next step of the input. Returns false if more bytes are needed.
     fn take_step(&mut self) -> Result<bool, Ended> {
-        let rest = self.input.get(self.at..).unwrap_or_default();
+        let rest = self.input.get(self.given..).unwrap_or_default();
         match self.splitter.next_step(rest).map_err(Ended::Failed)? {
             ImportStep::NeedsMore => Ok(false),
             ImportStep::Message { end, message } => {
-                self.at += end;
+                while !self.parts.is_empty() {
+                    self.await_part()?;
+                }
+                self.given += end;
+                self.at = self.given;
                 self.obey(message)?;
                 Ok(true)
             }
@@ -207,26 +244,51 @@ impl Import {
                 if !matches!(self.job.state(), JobState::ReceivingSnapshot | JobState::WaitingForPaused) {
                     return Err(UNEXPECTED.into());
                 }
-                let mut done = 0;
-                while done < end {
-                    let commands = self.input.get(self.at..self.at + end - done).unwrap_or_default();
-                    match records::apply(self.engine, &self.job, commands) {
-                        ImportAnswer::Applied(bytes) => {
-                            self.at += bytes;
-                            done += bytes;
-                        }
-                        ImportAnswer::Failed(why) => {
-                            self.check()?;
-                            return Err(Ended::Failed(why));
-                        }
-                    }
-                    self.check()?;
+                while self.parts.len() >= PARTS_MAX {
+                    self.await_part()?;
                 }
+                let commands = self.input.get(self.given..self.given + end).unwrap_or_default();
+                let answer = records::apply(self.engine, &self.job, self.number, commands);
+                self.parts.push_back(Part { number: self.number, len: end, answer });
+                self.number += 1;
+                self.given += end;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Waits until the worker has applied the first of its parts, or refused it.
+    fn await_part(&mut self) -> Result<(), Ended> {
+        let Some(part) = self.parts.front() else { return Ok(()) };
+        match part.answer.recv() {
+            Ok(ImportAnswer::Applied) => {
+                self.at += part.len;
+                self.parts.pop_front();
                 if self.job.reports_progress {
                     self.tell_all(&["APPLIED", &(self.drained + self.at as u64).to_string()])?;
                 }
-                Ok(true)
             }
+            Ok(ImportAnswer::Later) => self.give_again(),
+            Ok(ImportAnswer::Failed(why)) => {
+                self.parts.pop_front();
+                self.check()?;
+                return Err(Ended::Failed(why));
+            }
+            Err(_) => return Err("The server ends".into()),
+        }
+        self.check()
+    }
+
+    /// Gives the worker its parts once more, after it has refused the first one.
+    fn give_again(&mut self) {
+        // It refuses the others, too, and must have done so before it sees the first one again.
+        self.parts.iter().skip(1).for_each(|part| _ = part.answer.recv());
+        std::thread::sleep(records::RETRY_AFTER);
+        let mut at = self.at;
+        for part in &mut self.parts {
+            let commands = self.input.get(at..at + part.len).unwrap_or_default();
+            part.answer = records::apply(self.engine, &self.job, part.number, commands);
+            at += part.len;
         }
     }
 
@@ -268,7 +330,10 @@ impl Import {
         if self.heard.elapsed() > limit {
             return Err(SILENT.into());
         }
-        self.check_owner()?;
+        if self.looked.elapsed() >= OWNER_EVERY {
+            self.looked = Instant::now();
+            self.check_owner()?;
+        }
         if self.told.elapsed() >= ACK_EVERY && self.job.state() != JobState::WaitingForAck {
             self.tell("ACK")?;
         }
@@ -295,24 +360,21 @@ impl Import {
         }
     }
 
-    /// Waits for bytes, and reads some.
-    fn read(&mut self, part: &mut [u8]) -> Result<(), Ended> {
-        if !self.socket.is_pending() {
-            self.wait_for(PollFlags::IN);
-        }
-        match connection::read(&mut self.socket, part) {
+    /// Reads some bytes. Returns false if there are none now.
+    fn read(&mut self, into: &mut [u8]) -> Result<bool, Ended> {
+        match connection::read(&mut self.socket, into) {
             Ok(Some(0)) | Err(_) => Err(LOST.into()),
             Ok(Some(len)) => {
                 self.heard = Instant::now();
-                self.input.extend_from_slice(part.get(..len).unwrap_or_default());
+                self.input.extend_from_slice(into.get(..len).unwrap_or_default());
                 let figures = &self.engine.slots.jobs.bytes;
                 figures.imported.fetch_add(len as u64, Ordering::Relaxed);
                 let memory = self.input.capacity() as u64;
                 let before = std::mem::replace(&mut self.noted, memory);
                 figures.import_memory.fetch_add(memory.wrapping_sub(before), Ordering::Relaxed);
-                Ok(())
+                Ok(true)
             }
-            Ok(None) => Ok(()),
+            Ok(None) => Ok(false),
         }
     }
 
@@ -356,14 +418,26 @@ impl Import {
             self.check_time()?;
             std::thread::sleep(WAIT_STEP);
         }
+        let granted = Instant::now();
         self.wait_until_safe()?;
         records::finish(self.engine, &self.job, "success", "");
         // After a failure from here on, the replicas believe that this node has the slots, until they learn the end of the job.
         self.wait_until_safe()?;
+        let safe = Instant::now();
         self.check_owner()?;
         self.take_slots()?;
         self.wait_until_shown()?;
-        self.job.note_hold(self.asked.map_or(Duration::ZERO, |asked| asked.elapsed()));
+        let asked = self.asked.unwrap_or(granted);
+        self.job.note_hold(asked.elapsed());
+        log::notice(format!(
+            "The slots of {} were granted {:.3} ms after the request, replicas and the append-only file had all changes {:.3} ms later, \
+             and {} was saved and workers served them another {:.3} ms later",
+            self.job.name,
+            in_ms(granted.saturating_duration_since(asked)),
+            in_ms(safe.saturating_duration_since(granted)),
+            self.engine.settings.cluster_config_file.get(),
+            in_ms(safe.elapsed())
+        ));
         Ok(())
     }
 

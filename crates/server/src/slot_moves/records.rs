@@ -1,7 +1,7 @@
 //! Work that the threads of moves leave for a worker.
 
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use engine::inbox::Message;
@@ -9,7 +9,7 @@ use engine::slots::jobs::{ImportAnswer, ImportTask, SlotJob};
 use engine::state::Engine;
 
 /// Wait before a worker gets work again that it could not do.
-const RETRY_AFTER: Duration = Duration::from_millis(1);
+pub const RETRY_AFTER: Duration = Duration::from_millis(1);
 
 /// Leaves work for a worker, and wakes it.
 fn leave(engine: &'static Engine, worker: usize, task: ImportTask) {
@@ -19,18 +19,11 @@ fn leave(engine: &'static Engine, worker: usize, task: ImportTask) {
     }
 }
 
-/// Has the worker of a job apply whole commands, or none of them if they must wait.
-pub fn apply(engine: &'static Engine, job: &Arc<SlotJob>, commands: &[u8]) -> ImportAnswer {
+/// Has the worker of a job apply a part of the source's stream, whole commands. Returns the receiver of the result.
+pub fn apply(engine: &'static Engine, job: &Arc<SlotJob>, number: u64, commands: &[u8]) -> Receiver<ImportAnswer> {
     let (answer, answered) = sync_channel(1);
-    leave(engine, job.worker, ImportTask::Apply { job: job.clone(), commands: commands.to_vec(), answer });
-    match answered.recv() {
-        Ok(ImportAnswer::Applied(0)) => {
-            std::thread::sleep(RETRY_AFTER);
-            ImportAnswer::Applied(0)
-        }
-        Ok(answer) => answer,
-        Err(_) => ImportAnswer::Failed("The server ends".into()),
-    }
+    leave(engine, job.worker, ImportTask::Apply { job: job.clone(), number, commands: commands.to_vec(), answer });
+    answered
 }
 
 /// Tells replicas and the append-only file the end of an import. A replica, and a server that ends, tell nobody.
