@@ -11,13 +11,15 @@ commands to slots that stay. The round then makes
 1. a full synchronization of a replica, which is removed afterwards,
 2. the move, with CLUSTER MIGRATESLOTS at the source,
 
-both under the same load. It prints a line:
+both under the same load, with some seconds of the load alone before each (`--before`). It prints a line:
 
 - `sync`, `move`: seconds until the replica is linked, and until the source says `success`,
 - `hold`: milliseconds for which the servers' logs or GETSLOTMIGRATIONS say that writes were held (Penstock only),
 - `stall`: the longest pipeline of a writer during the move, in milliseconds: the hold as clients see it, with the redirection,
-- `p99`: the probe's 99th percentile before and during the move, and its longest command, in milliseconds,
-- `memory`: the source's greatest resident memory during the move, forked children's own pages included, in percent of that before,
+- `p99`: the probe's 99th percentile before the move, during the synchronization and during the move, and its longest command in the move, in
+  milliseconds,
+- `memory`: the source's greatest resident memory during the move, forked children's own pages included, in percent of that before and in MB
+  more, and the percentage for the load alone before the move and for the synchronization,
 - `writes`: thousands of writes a second before and during the move,
 - `lost`: acknowledged writes that are missing. The exit status is 1 if there is one.
 
@@ -83,6 +85,18 @@ class Conn:
             return [self.read() for _ in range(int(rest))]
         return int(rest) if kind == b":" else line[:-2]
 
+    def find_bad(self, count):
+        """Reads so many replies to SET. Returns the first that is an error."""
+        good = b"+OK\r\n" * count
+        text = self.replies.read(len(b"+OK\r\n"))
+        if text == b"+OK\r\n":
+            # A pipeline is redirected as a whole.
+            text += self.replies.read(len(good) - len(text))
+        if text == good:
+            return None
+        lines = (text + b"".join(self.replies.readline() for _ in range(count - text.count(b"\n")))).split(b"\r\n")
+        return next(line for line in lines if line != b"+OK")
+
     def ask(self, *words):
         self.socket.sendall(encode(*(word if isinstance(word, bytes) else str(word).encode() for word in words)))
         return self.read()
@@ -142,6 +156,38 @@ def memory_kb(pid):
     return status_kb(f"/proc/{pid}/status", "VmRSS") + own
 
 
+class Peak:
+    """The greatest memory of a process since the object was made, in percent of the memory at that moment."""
+
+    def __init__(self, pid):
+        self.pid, self.before = pid, memory_kb(pid)
+        self.greatest = self.before
+
+    def look(self):
+        self.greatest = max(self.greatest, memory_kb(self.pid))
+        return True
+
+    def percent(self):
+        return 100 * self.greatest / self.before
+
+
+class Span:
+    """A part of the round: its times and the memory of the source."""
+
+    def __init__(self, node):
+        self.peak, self.begin = Peak(node.process.pid), time.monotonic()
+
+    def end_at(self, condition):
+        """Waits for a condition."""
+        while self.peak.look() and not condition():
+            time.sleep(0.05)
+        self.end = time.monotonic()
+        return self
+
+    def took(self):
+        return self.end - self.begin
+
+
 def write(port, keys, rate, number, times, stop):
     """Writes pipelines at a rate, each to one slot. Notes the begin and the time of each, and the last acknowledged value of each key."""
     conns, owners, at, began = {}, {}, 0, time.monotonic()
@@ -156,8 +202,7 @@ def write(port, keys, rate, number, times, stop):
             to = owners.get(here, port)
             conn = conns.get(to) or conns.setdefault(to, Conn(to))
             conn.socket.sendall(blob)
-            replies = [conn.read() for _ in keys[here]]
-            bad = next((reply for reply in replies if reply != b"+OK"), None)
+            bad = conn.find_bad(len(keys[here]))
             if bad is None:
                 break
             if not bad.startswith(b"-MOVED"):
@@ -205,9 +250,17 @@ class Load:
         for child in self.children:
             child.join()
 
-    def took_ms(self, is_probe, begin, end):
+    def took_ms(self, is_probe, span):
+        """The sorted times of the probe's commands, or of the writers' pipelines, in a part of the round."""
         noted = (pair for number, (pairs, _) in self.results.items() if (number < 0) == is_probe for pair in pairs)
-        return sorted(took * 1000 for begun, took in noted if begun < end and begun + took > begin) or [0]
+        return sorted(took * 1000 for begun, took in noted if begun < span.end and begun + took > span.begin) or [0]
+
+    def p99_ms(self, span):
+        times = self.took_ms(True, span)
+        return times[int(len(times) * 0.99)]
+
+    def writes_k(self, span):
+        return len(self.took_ms(False, span)) * DEPTH / 1000 / span.took()
 
     def lost(self, port):
         """Acknowledged values that the new owner lacks."""
@@ -248,18 +301,34 @@ def run(name, command, args, directory):
 
 
 def full_sync(source, command, args, directory):
-    """The seconds of a full synchronization."""
+    """A full synchronization."""
     replica = Node(command, args.port + 2, directory / "replica")
     try:
         replica.ask("CLUSTER", "MEET", "127.0.0.1", source.port)
         replica.wait(lambda: replica.is_ok(3))
-        begin = time.monotonic()
+        span = Span(source)
         replica.wait(lambda: replica.ask("CLUSTER", "REPLICATE", source.id) == b"+OK")
-        replica.wait(lambda: replica.info("master_link_status") == "up")
-        return time.monotonic() - begin
+        return span.end_at(lambda: replica.info("master_link_status") == "up")
     finally:
         replica.end()
         shutil.rmtree(directory / "replica")
+
+
+def calm(source, args):
+    """The load alone."""
+    span = Span(source)
+    return span.end_at(lambda: time.monotonic() >= span.begin + args.before)
+
+
+def move(source, target, args):
+    """The move. None if it fails."""
+    span = Span(source)
+    answer = source.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", args.first, args.first + args.slots - 1, "NODE", target.id)
+    if answer != b"+OK":
+        sys.exit(f"{source.port}: {answer}")
+    states = [b"success", b"failed"]
+    span.end_at(lambda: job(source, b"state") in states or time.monotonic() > span.begin + args.limit)
+    return span if job(source, b"state") == b"success" else None
 
 
 def measure(name, nodes, command, args, directory):
@@ -274,40 +343,30 @@ def measure(name, nodes, command, args, directory):
     hot = {n: [[b"{%b}hot:%d" % (tag, i % HOT_KEYS) for i in range(DEPTH)] for tag in moving[n :: args.writers]] for n in range(args.writers)}
     load = Load(source.port, hot, args)
     time.sleep(args.before)
-    sync = full_sync(source, command, args, directory) if args.full_sync else float("nan")
-    time.sleep(args.before)
-    before, begin = memory_kb(source.process.pid), time.monotonic()
-    answer = source.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", args.first, args.first + args.slots - 1, "NODE", target.id)
-    if answer != b"+OK":
-        sys.exit(f"{name}: {answer}")
-    peak, state = before, b""
-    while state not in (b"success", b"failed"):
-        peak = max(peak, memory_kb(source.process.pid))
-        time.sleep(0.05)
-        state = job(source, b"state")
-        if time.monotonic() > begin + args.limit:
-            state = b"failed"
-    end = time.monotonic()
+    sync = full_sync(source, command, args, directory) if args.full_sync else None
+    alone, moved = calm(source, args), move(source, target, args)
     time.sleep(1)
     load.end()
-    if state != b"success":
+    if moved is None:
         print(f"{name}: the move failed: {job(source, b'message')} {job(target, b'message')}", flush=True)
         return None
-    probes, calm = load.took_ms(True, begin, end), load.took_ms(True, begin - args.before, begin)
-    p99 = [times[int(len(times) * 0.99)] for times in (calm, probes)]
-    writes = [len(load.took_ms(False, a, b)) * DEPTH / 1000 / (b - a) for a, b in ((begin - args.before, begin), (begin, end))]
+    nan = float("nan")
     return {
-        "sync_s": sync,
-        "move_s": end - begin,
+        "sync_s": sync.took() if sync else nan,
+        "move_s": moved.took(),
         "hold_ms": float(job(source, b"hold_ms") or "nan"),
         "target_ms": float(job(target, b"hold_ms") or "nan"),
-        "stall_ms": load.took_ms(False, begin, end)[-1],
-        "p99_before_ms": p99[0],
-        "p99_ms": p99[1],
-        "longest_ms": probes[-1],
-        "memory_%": 100 * peak / before,
-        "writes_before_k": writes[0],
-        "writes_k": writes[1],
+        "stall_ms": load.took_ms(False, moved)[-1],
+        "p99_before_ms": load.p99_ms(alone),
+        "p99_sync_ms": load.p99_ms(sync) if sync else nan,
+        "p99_ms": load.p99_ms(moved),
+        "longest_ms": load.took_ms(True, moved)[-1],
+        "memory_before_%": alone.peak.percent(),
+        "memory_sync_%": sync.peak.percent() if sync else nan,
+        "memory_%": moved.peak.percent(),
+        "memory_mb": (moved.peak.greatest - moved.peak.before) / 1024,
+        "writes_before_k": load.writes_k(alone),
+        "writes_k": load.writes_k(moved),
         "lost": load.lost(target.port),
     }
 
