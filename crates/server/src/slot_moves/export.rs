@@ -59,7 +59,7 @@ const SNAPSHOT_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of changes that memory holds under any limits.
 const MEMORY_MIN: u64 = 1 << 20;
 /// Bytes of changes that memory holds at most if the disk takes others. Some megabytes keep the link busy.
-const MEMORY_MAX: u64 = 16 << 20;
+const MEMORY_MAX: u64 = 8 << 20;
 /// The hold of writes, in multiples of `cluster-manual-failover-timeout`: Valkey's figure.
 const HOLD_FACTOR: u32 = 2;
 
@@ -798,7 +798,7 @@ mod tests {
 
     #[test]
     fn changes_go_to_disk_before_they_take_much_memory() {
-        assert_eq!(Bounds::new(64 << 20, 1 << 30), Bounds { memory: 16 << 20, all: (64 << 20) + (1 << 30) });
+        assert_eq!(Bounds::new(64 << 20, 1 << 30), Bounds { memory: 8 << 20, all: (64 << 20) + (1 << 30) });
         assert_eq!(Bounds::new(2 << 20, 1 << 30).memory, 2 << 20);
         assert_eq!(Bounds::new(0, 1 << 30).memory, MEMORY_MIN);
         // No disk: memory holds all that may wait.
