@@ -20,7 +20,7 @@ both under the same load, with some seconds of the load alone before each (`--be
   milliseconds,
 - `memory`: the source's greatest resident memory during the move, forked children's own pages included, in percent of that before and in MB
   more, and the percentage for the load alone before the move and for the synchronization,
-- `writes`: thousands of writes a second before and during the move,
+- `writes`: thousands of writes a second before the move, during the synchronization and during the move,
 - `lost`: acknowledged writes that are missing. The exit status is 1 if there is one.
 
 Needs Linux. The load runs in this process's children, on the same cores as the servers: compare servers, not machines.
@@ -366,6 +366,7 @@ def measure(name, nodes, command, args, directory):
         "memory_%": moved.peak.percent(),
         "memory_mb": (moved.peak.greatest - moved.peak.before) / 1024,
         "writes_before_k": load.writes_k(alone),
+        "writes_sync_k": load.writes_k(sync) if sync else nan,
         "writes_k": load.writes_k(moved),
         "lost": load.lost(target.port),
     }
