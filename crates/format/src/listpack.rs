@@ -114,17 +114,36 @@ impl<'b> Unread<'b> {
         if let Item::Int(int) = self.next()? { Some(int) } else { None }
     }
 
+    /// Reads a short text; none if the next item is another one, or damaged.
+    #[inline]
+    fn short_text(&mut self) -> Option<&'b [u8]> {
+        let [head @ 0x80..=0xBF, ref rest @ ..] = *self.rest else { return None };
+        let (text, rest) = rest.split_at_checked(usize::from(head & 0x3F))?;
+        let (&back, rest) = rest.split_first()?;
+        if usize::from(back) != text.len() + 1 {
+            return None;
+        }
+        self.rest = rest;
+        self.read += 1;
+        Some(text)
+    }
+
     /// Reads the text of an item; none if it is damaged.
     #[inline]
     pub(crate) fn text(&mut self) -> Option<ItemText<'b>> {
-        if let [head @ 0x80..=0xBF, ref rest @ ..] = *self.rest {
-            let (text, rest) = rest.split_at_checked(usize::from(head & 0x3F))?;
-            let (&back, rest) = rest.split_first()?;
-            self.rest = rest;
-            self.read += 1;
-            return (usize::from(back) == text.len() + 1).then(|| ItemText::from(text));
+        match self.short_text() {
+            Some(text) => Some(ItemText::from(text)),
+            None => Some(self.next()?.text()),
         }
-        Some(self.next()?.text())
+    }
+
+    /// Passes the text of the next item to `visit`, and returns its result; none if the item is damaged.
+    #[inline]
+    pub(crate) fn with_text<T>(&mut self, visit: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        match self.short_text() {
+            Some(text) => Some(visit(text)),
+            None => Some(self.next()?.with_bytes(visit)),
+        }
     }
 
     /// Number of items that were read so far.

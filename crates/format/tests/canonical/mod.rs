@@ -79,8 +79,8 @@ fn stream_parts(stream: &Stream) -> Vec<String> {
     let entries = &stream.entries;
     let state = [entries.last_id.to_string(), entries.max_deleted_id.to_string(), entries.entries_added.to_string()];
     let mut parts = state.to_vec();
-    for (_, block) in entries.blocks() {
-        for entry in block {
+    for block in entries.blocks() {
+        for entry in block.entries {
             let pairs: Vec<_> = entry.map(|(field, value)| format!("{}={}", text(field), text(value))).collect();
             parts.push(format!("{}:{}", entry.id, pairs.join(",")));
         }

@@ -19,7 +19,7 @@ use std::ops::Bound;
 use block::{BlockRange, EntryBlock};
 use listpack::ListpackBytes;
 
-pub use block::StreamEntry;
+pub use block::{StreamEntry, Values};
 pub use group::{Consumer, Delivery, Group, Pending};
 pub use id::StreamId;
 pub use producers::{Identities, IdentityLimits, Producers};
@@ -105,13 +105,25 @@ pub struct Stream {
     pub producers: Option<Box<Producers>>,
 }
 
+/// A block of a stream.
+#[derive(Clone, Debug)]
+pub struct StreamBlock<'e> {
+    /// The ID of the first entry that it has had, even if that is deleted.
+    pub first: StreamId,
+    /// Number of its entries.
+    pub len: usize,
+    /// Its entries.
+    pub entries: Range<'e>,
+}
+
 /// The entries of a stream, and the necessary facts about removed ones.
 #[derive(Clone, Debug, Default)]
 pub struct Entries {
     blocks: BTreeMap<StreamId, EntryBlock>,
     tail: EntryBlock,
-    /// Size of the last block in Redis; arbitrary while the block is empty.
-    tail_listpack: ListpackBytes,
+    /// Size of the last block in Redis; arbitrary while the block is empty. None if it was loaded, until an entry is added with a
+    /// limit for it.
+    tail_listpack: Option<ListpackBytes>,
     len: u64,
     /// The highest ID that any entry has had. XSETID can change it.
     pub last_id: StreamId,
@@ -191,42 +203,45 @@ impl Entries {
     ) {
         debug_assert!(id > self.last_id);
         let bytes: usize = pairs.clone().map(<[u8]>::len).sum();
-        if self.is_tail_full(id, bytes, limits) && !self.tail.is_empty() {
+        let mut listpack = self.tail_listpack;
+        if limits.bytes_max < StreamLimits::BYTES_MAX {
+            listpack.get_or_insert_with(|| self.tail.listpack_bytes());
+        }
+        if self.is_tail_full(listpack, id, bytes, limits) && !self.tail.is_empty() {
             self.seal();
         }
         if self.tail.is_empty() {
-            self.tail_listpack = ListpackBytes::of_empty(pairs.clone());
+            listpack = Some(ListpackBytes::of_empty(pairs.clone()));
         }
         let has_same_fields = self.tail.push(id, pairs.clone());
-        if has_same_fields {
-            self.tail_listpack.add_values(self.tail.first, id, pairs.skip(1).step_by(2));
-        } else {
-            self.tail_listpack.add_pairs(self.tail.first, id, pairs);
+        match &mut listpack {
+            Some(listpack) if has_same_fields => {
+                listpack.add_values(self.tail.first, id, pairs.skip(1).step_by(2));
+            }
+            Some(listpack) => listpack.add_pairs(self.tail.first, id, pairs),
+            None => {}
         }
+        self.tail_listpack = listpack;
         self.note_added(id);
     }
 
-    /// Like [`Entries::push`] for an entry with the same fields as the first one of the last block, given its values in the
-    /// same order. Returns false, and adds nothing, if the last block is full or empty.
-    pub fn push_values<'a>(
-        &mut self,
-        id: StreamId,
-        values: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
-        limits: StreamLimits,
-    ) -> bool {
-        let bytes: usize = values.clone().map(<[u8]>::len).sum();
-        if self.tail.is_empty() || self.is_tail_full(id, bytes + self.tail.name_bytes(), limits) {
+    /// Appends an entry of a stored block, with the same fields as the first entry of the last block. `write` appends its values. Returns false,
+    /// and adds nothing, if `write` returns none, or if the last block is empty or full. The ID must be greater than `last_id`.
+    #[inline]
+    pub fn push_values(&mut self, id: StreamId, write: impl FnOnce(&mut Values<'_>) -> Option<()>) -> bool {
+        debug_assert!(id > self.last_id);
+        if self.tail.is_empty() || self.tail.push_values(id, StreamLimits::BYTES_MAX, write).is_none() {
             return false;
         }
-        self.tail.push_values(id, values.clone());
-        self.tail_listpack.add_values(self.tail.first, id, values);
+        self.tail_listpack = None;
         self.note_added(id);
         true
     }
 
     /// Returns true if the last block has no room for an entry with this ID and fields and values of this size.
-    fn is_tail_full(&self, id: StreamId, bytes: usize, limits: StreamLimits) -> bool {
-        self.tail_listpack.with_counts(self.tail.live, self.tail.dead) + bytes >= limits.bytes_max
+    fn is_tail_full(&self, listpack: Option<ListpackBytes>, id: StreamId, bytes: usize, limits: StreamLimits) -> bool {
+        let in_redis = listpack.map_or(0, |listpack| listpack.with_counts(self.tail.live, self.tail.dead));
+        in_redis + bytes >= limits.bytes_max
             || self.tail.len() + bytes >= StreamLimits::BYTES_MAX
             || self.tail.entries() >= limits.entries_max
             // XSETID may have reset the ID to before a deleted entry that is still in its block.
@@ -246,13 +261,13 @@ impl Entries {
         }
     }
 
-    /// Iterates over the blocks, first to last: the ID of the first entry that each block has had, even if it is
-    /// deleted, and its entries.
-    pub fn blocks(&self) -> impl Iterator<Item = (StreamId, Range<'_>)> {
+    /// Iterates over the blocks, first to last.
+    pub fn blocks(&self) -> impl Iterator<Item = StreamBlock<'_>> {
         let tail = (!self.tail.is_empty()).then_some(&self.tail);
-        self.blocks.values().chain(tail).map(|block| {
-            let entries = Range { front: Some(block.range(StreamId::MIN, StreamId::MAX)), ..Range::default() };
-            (block.first, entries)
+        self.blocks.values().chain(tail).map(|block| StreamBlock {
+            first: block.first,
+            len: block.live as usize,
+            entries: Range { front: Some(block.range(StreamId::MIN, StreamId::MAX)), ..Range::default() },
         })
     }
 

@@ -3,7 +3,9 @@
 use std::io::Read;
 
 use store::types::packed::ItemText;
-use store::types::stream::{Delivery, Entries, Group, IdentityLimits, Producers, Stream, StreamId, StreamLimits};
+use store::types::stream::{
+    Delivery, Entries, Group, IdentityLimits, Producers, Stream, StreamId, StreamLimits, Values,
+};
 use store::unaligned_box::TightBox;
 use store::value::Value;
 
@@ -36,8 +38,8 @@ pub(super) fn read<R: Read>(source: &mut Source<R>, code: u8, active_times: &[u8
     for _ in 0..source.length()? {
         let first = source.string()?.with_bytes(|bytes| bytes.try_into().ok().map(id_of));
         let Some(first) = first else { return Err(source.flaw(BAD_BLOCK)) };
-        let block = source.string_owned()?;
-        add_block(&mut stream.entries, first, &block).map_err(|flaw| source.flaw(flaw))?;
+        let added = source.string()?.with_bytes(|block| add_block(&mut stream.entries, first, block));
+        added.map_err(|flaw| source.flaw(flaw))?;
     }
     read_state(source, code, &mut stream.entries)?;
     let mut active_times = active_times.as_chunks().0.iter();
@@ -66,7 +68,7 @@ fn add_block(entries: &mut Entries, first: StreamId, block: &[u8]) -> Result<(),
         return Err(BAD_BLOCK);
     }
     entries.end_block();
-    let mut block = BlockEntries { first, names, texts: Vec::new(), begins_with_names: None };
+    let mut block = BlockEntries { first, names, texts: Vec::new(), begins_with_names: false };
     let mut found = [0, 0];
     while !items.is_empty() {
         let was_deleted = block.add_entry(entries, &mut items)?;
@@ -96,8 +98,8 @@ struct BlockEntries<'b> {
     names: Vec<ItemText<'b>>,
     /// The present entry's values, or its fields and values in turn.
     texts: Vec<ItemText<'b>>,
-    /// True if the block's first remaining entry has its fields; none before it.
-    begins_with_names: Option<bool>,
+    /// True if the fields of the last block that was made have these names.
+    begins_with_names: bool,
 }
 
 impl<'b> BlockEntries<'b> {
@@ -108,23 +110,39 @@ impl<'b> BlockEntries<'b> {
         // Differences are signed and wrap around.
         let (ms, seq) = (int(items)? as u64, int(items)? as u64);
         let id = StreamId::new(self.first.ms.wrapping_add(ms), self.first.seq.wrapping_add(seq));
-        let has_names = flags & ENTRY_SAME_FIELDS != 0;
+        let (is_deleted, has_names) = (flags & ENTRY_DELETED != 0, flags & ENTRY_SAME_FIELDS != 0);
+        let ascends = id >= self.first && (is_deleted || id > entries.last_id);
+        if flags & !(ENTRY_DELETED | ENTRY_SAME_FIELDS) != 0 || !ascends {
+            return Err(BAD_BLOCK);
+        }
+        if !is_deleted && has_names && self.begins_with_names {
+            let unread = items.clone();
+            if entries.push_values(id, |values| self.copy_values(items, before, values)) {
+                return Ok(false);
+            }
+            *items = unread;
+        }
         let count = if has_names { self.names.len() as i64 } else { int(items)?.checked_mul(2).ok_or(BAD_BLOCK)? };
         self.texts.clear();
         take(items, count, &mut self.texts)?;
-        let count = items.read() - before;
-        let well_formed = int(items)? == count as i64 && flags & !(ENTRY_DELETED | ENTRY_SAME_FIELDS) == 0;
-        if !well_formed || id < self.first || self.text_bytes(has_names) > StreamLimits::BYTES_MAX {
+        end_entry(items, before).ok_or(BAD_BLOCK)?;
+        if self.text_bytes(has_names) > StreamLimits::BYTES_MAX {
             return Err(BAD_BLOCK);
         }
-        if flags & ENTRY_DELETED != 0 {
-            return Ok(true);
+        if !is_deleted {
+            self.push(entries, id, has_names);
         }
-        if id <= entries.last_id {
-            return Err(BAD_BLOCK);
+        Ok(is_deleted)
+    }
+
+    /// Copies the values of an entry with the block's fields, and checks its end; none if an item is damaged. `before` is the number of
+    /// items that were read before the entry.
+    #[inline]
+    fn copy_values(&self, items: &mut Unread<'b>, before: usize, values: &mut Values<'_>) -> Option<()> {
+        for _ in 0..self.names.len() {
+            items.with_text(|text| values.push(text))?;
         }
-        self.push(entries, id, has_names);
-        Ok(false)
+        end_entry(items, before)
     }
 
     /// Bytes of the present entry's fields and values.
@@ -134,20 +152,25 @@ impl<'b> BlockEntries<'b> {
     }
 
     fn push(&mut self, entries: &mut Entries, id: StreamId, has_names: bool) {
-        let limits = StreamLimits::new(0, 0);
+        let (limits, blocks) = (StreamLimits::new(0, 0), entries.block_count());
         let texts = self.texts.iter().map(|text| &**text);
-        let is_like_first = has_names && self.begins_with_names == Some(true);
-        if is_like_first && entries.push_values(id, texts.clone(), limits) {
-            return;
-        }
         if has_names {
             let pairs: Vec<&[u8]> = self.names.iter().zip(texts).flat_map(|(name, value)| [&**name, value]).collect();
             entries.push(id, pairs.iter().copied(), limits);
         } else {
             entries.push(id, texts, limits);
         }
-        self.begins_with_names.get_or_insert(has_names);
+        if entries.block_count() > blocks {
+            self.begins_with_names = has_names;
+        }
     }
+}
+
+/// Reads the item behind an entry: the number of its items, of which the first one comes after `before` others. None for another number.
+#[inline]
+fn end_entry(items: &mut Unread<'_>, before: usize) -> Option<()> {
+    let count = items.read() - before;
+    (items.int()? == count as i64).then_some(())
 }
 
 /// Reads the stream's state beside its entries.

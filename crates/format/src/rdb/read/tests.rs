@@ -206,9 +206,9 @@ fn described_stream(stream: &Stream) -> Vec<String> {
     let entries = &stream.entries;
     let mut parts =
         vec![format!("{:?}", (entries.len(), entries.last_id, entries.max_deleted_id, entries.entries_added))];
-    for (_, block) in entries.blocks() {
+    for block in entries.blocks() {
         parts.push("block".into());
-        parts.extend(block.map(|entry| format!("{} {:?}", entry.id, entry.collect::<Vec<_>>())));
+        parts.extend(block.entries.map(|entry| format!("{} {:?}", entry.id, entry.collect::<Vec<_>>())));
     }
     for (name, group) in &stream.groups {
         parts.push(format!("{name:?} {} {:?} {:?}", group.last_id, group.entries_read, group.pending()));
@@ -349,9 +349,7 @@ fn write_in_parts(writer: &mut Writer, out: &mut Vec<u8>, entry: &Entry, access:
                 access,
                 Collection::Stream(stream.entries.block_count() as u64, stream.producers.is_some()),
             );
-            for (first, entries) in stream.entries.blocks() {
-                writer.stream_block(out, first, entries);
-            }
+            stream.entries.blocks().for_each(|block| writer.stream_block(out, block));
             writer.stream_rest(out, stream);
         }
         Value::Suggestions(suggestions) => {

@@ -21,7 +21,7 @@
 //! Source: the comments in Redis's `t_stream.c`. Deleted entries are left out.
 
 use store::types::packed::{Item, append_item};
-use store::types::stream::{Group, Producers, Range, Stream, StreamEntry, StreamId};
+use store::types::stream::{Group, Producers, Stream, StreamBlock, StreamEntry, StreamId};
 
 use super::{Target, Writer, length};
 use crate::rdb::{AUX_ACTIVE, ENTRY_SAME_FIELDS, ID_BYTES, code};
@@ -62,9 +62,7 @@ impl Writer {
 
     pub(super) fn stream(&mut self, out: &mut Vec<u8>, stream: &Stream) {
         length(out, stream.entries.block_count() as u64);
-        for (first, entries) in stream.entries.blocks() {
-            self.stream_block(out, first, entries);
-        }
+        stream.entries.blocks().for_each(|block| self.stream_block(out, block));
         self.stream_rest(out, stream);
     }
 
@@ -81,9 +79,9 @@ impl Writer {
     }
 
     /// Writes a block of a stream that is written in parts, as returned by [`store::types::stream::Entries::blocks`].
-    pub fn stream_block(&mut self, out: &mut Vec<u8>, first: StreamId, entries: Range<'_>) {
-        self.bytes(out, &id_bytes(first));
-        self.listpack_of(out, |items| block_items(items, first, entries));
+    pub fn stream_block(&mut self, out: &mut Vec<u8>, block: StreamBlock<'_>) {
+        self.bytes(out, &id_bytes(block.first));
+        self.listpack_of(out, |items| block_items(items, block));
     }
 
     /// Writes the part of a stream after its blocks.
@@ -146,10 +144,10 @@ impl Writer {
 }
 
 /// Appends the items of a block's listpack, and returns their number.
-fn block_items(out: &mut Vec<u8>, first: StreamId, entries: Range<'_>) -> usize {
+fn block_items(out: &mut Vec<u8>, StreamBlock { first, len, entries }: StreamBlock<'_>) -> usize {
     let Some(head) = entries.clone().next() else { return 0 };
     let names = head.map(|(name, _)| name);
-    let counts = [entries.clone().count() as i64, 0, names.len() as i64].map(Item::Int);
+    let counts = [len as i64, 0, names.len() as i64].map(Item::Int);
     counts.into_iter().for_each(|count| append_item(out, count));
     names.for_each(|name| append_item(out, Item::from(name)));
     append_item(out, Item::Int(0));

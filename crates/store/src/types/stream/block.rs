@@ -24,6 +24,7 @@
 //! A deleted entry is marked, and is freed with its whole block.
 
 use super::id::StreamId;
+use super::listpack::ListpackBytes;
 
 /// The entry is deleted.
 const DELETED: u8 = 1;
@@ -72,6 +73,26 @@ fn number_before(bytes: &[u8]) -> (usize, usize) {
 fn put_text(out: &mut Vec<u8>, text: &[u8]) {
     put_number(out, text.len() as u64);
     out.extend_from_slice(text);
+}
+
+/// Replaces the byte at this offset by a length of more than one byte.
+#[cold]
+fn put_long_length(out: &mut Vec<u8>, at: usize, len: usize) {
+    let mut number = Vec::new();
+    put_number(&mut number, len as u64);
+    out.splice(at..=at, number);
+}
+
+/// Appends the values of an entry to its block.
+#[derive(Debug)]
+pub struct Values<'b>(&'b mut Vec<u8>);
+
+impl Values<'_> {
+    /// Appends the next value.
+    #[inline]
+    pub fn push(&mut self, value: &[u8]) {
+        put_text(self.0, value);
+    }
 }
 
 fn text_bytes(text: &[u8]) -> usize {
@@ -127,8 +148,13 @@ impl<'b> StreamEntry<'b> {
         shared || self.len == other.len && self.map(|(name, _)| name).eq(other.map(|(name, _)| name))
     }
 
+    /// Its fields and values in turn.
+    fn texts(self) -> Vec<&'b [u8]> {
+        self.flat_map(|(field, value)| [field, value]).collect()
+    }
+
     /// Iterates over the values.
-    pub fn values(self) -> impl Iterator<Item = &'b [u8]> {
+    pub fn values(self) -> impl ExactSizeIterator<Item = &'b [u8]> {
         let (has_own_names, mut rest) = (self.fields.is_none(), self.rest);
         (0..self.len).map(move |_| {
             if has_own_names {
@@ -224,11 +250,6 @@ impl EntryBlock {
         BlockReader(&self.bytes)
     }
 
-    /// Bytes of the names of the block's fields and of their lengths.
-    pub(super) fn name_bytes(&self) -> usize {
-        self.start as usize
-    }
-
     /// Appends an entry. `pairs` are alternating fields and values. Returns true if the fields are the block's.
     pub(super) fn push<'a>(&mut self, id: StreamId, pairs: impl ExactSizeIterator<Item = &'a [u8]> + Clone) -> bool {
         if self.is_empty() {
@@ -236,22 +257,54 @@ impl EntryBlock {
         }
         let has_same_fields = self.has_fields(pairs.clone());
         if has_same_fields {
-            self.push_values(id, pairs.skip(1).step_by(2));
+            self.push_texts(id, None, pairs.skip(1).step_by(2));
         } else {
             self.push_texts(id, Some(pairs.len() as u64 / 2), pairs);
         }
         has_same_fields
     }
 
-    /// Appends an entry with the block's fields, given its values.
-    pub(super) fn push_values<'a>(&mut self, id: StreamId, values: impl Iterator<Item = &'a [u8]> + Clone) {
-        self.push_texts(id, None, values);
+    /// Appends an entry with the block's fields. `write` appends its values. Returns none, and adds nothing, if `write` does, or if the block
+    /// would exceed `bytes_max`.
+    #[inline]
+    pub(super) fn push_values(
+        &mut self,
+        id: StreamId,
+        bytes_max: usize,
+        write: impl FnOnce(&mut Values<'_>) -> Option<()>,
+    ) -> Option<()> {
+        let at = self.bytes.len();
+        let (ms, seq) = self.relative(id);
+        let out = &mut self.bytes;
+        // The second byte is the place of the length.
+        out.extend_from_slice(&[SAME_FIELDS, 0]);
+        put_number(out, ms);
+        put_number(out, seq);
+        let written = write(&mut Values(out)).filter(|()| out.len() <= bytes_max);
+        if written.is_none() {
+            out.truncate(at);
+            return None;
+        }
+        match out.len() - at - 2 {
+            len @ 0..0x80 => out[at + 1] = len as u8,
+            len => put_long_length(out, at + 1, len),
+        }
+        put_number_reversed(out, (out.len() - at) as u64);
+        self.last = id;
+        self.live += 1;
+        Some(())
+    }
+
+    /// Returns the two numbers of an entry's ID, as they are stored.
+    #[inline]
+    fn relative(&self, id: StreamId) -> (u64, u64) {
+        let ms = id.ms - self.first.ms;
+        (ms, if ms == 0 { id.seq - self.first.seq } else { id.seq })
     }
 
     /// Appends an entry. `texts` are values, or after a count of fields those fields and values in turn.
     fn push_texts<'a>(&mut self, id: StreamId, count: Option<u64>, texts: impl Iterator<Item = &'a [u8]> + Clone) {
-        let ms = id.ms - self.first.ms;
-        let seq = if ms == 0 { id.seq - self.first.seq } else { id.seq };
+        let (ms, seq) = self.relative(id);
         let len = number_bytes(ms)
             + number_bytes(seq)
             + count.map_or(0, number_bytes)
@@ -356,6 +409,25 @@ impl EntryBlock {
             }
         }
         at
+    }
+
+    /// Returns the bytes that the block would have in Redis, with its deleted entries.
+    pub(super) fn listpack_bytes(&self) -> ListpackBytes {
+        let (mut bytes, mut at) = (ListpackBytes::default(), self.start as usize);
+        while at < self.bytes.len() {
+            let span = self.span(at);
+            let entry = self.entry(&span);
+            if at == self.start as usize {
+                bytes = ListpackBytes::of_empty(entry.texts().into_iter());
+            }
+            if entry.fields.is_some() {
+                bytes.add_values(self.first, entry.id, entry.values());
+            } else {
+                bytes.add_pairs(self.first, entry.id, entry.texts().into_iter());
+            }
+            at = span.next;
+        }
+        bytes
     }
 
     /// Returns the ID of the first entry that is not deleted. There must be one.

@@ -356,9 +356,66 @@ fn blocks_hold_all_entries_and_end_on_request() {
         entries.push(StreamId::new(1, number), [&b"a"[..], b"1"].into_iter(), StreamLimits::new(0, 0));
     }
     entries.remove(StreamId::new(1, 7));
-    let blocks: Vec<_> = entries.blocks().map(|(first, block)| (first.seq, block.count())).collect();
+    let blocks: Vec<_> = entries.blocks().map(|block| (block.first.seq, block.len)).collect();
     assert_eq!(blocks, [(1, 6), (7, 6), (14, 7), (21, 7), (28, 3)]);
     assert_eq!(entries.block_count(), 5);
-    let all: Vec<_> = entries.blocks().flat_map(|(_, block)| block.map(|entry| entry.id)).collect();
+    assert!(entries.blocks().all(|block| block.entries.count() == block.len));
+    let all: Vec<_> = entries.blocks().flat_map(|block| block.entries.map(|entry| entry.id)).collect();
     assert!(entries.range(StreamId::MIN, StreamId::MAX).map(|entry| entry.id).eq(all));
+}
+
+#[test]
+fn entries_of_stored_blocks_equal_added_ones() {
+    let limits = StreamLimits::new(0, 0);
+    for seed in 0..200 {
+        let random = &mut Random::new(seed);
+        let (mut added, mut loaded) = (Entries::default(), Entries::default());
+        let mut id = StreamId::new(5, 3);
+        for _ in 0..random.below(40) {
+            id = if random.below(2) == 0 { StreamId::new(id.ms, id.seq + 1) } else { StreamId::new(id.ms + 200, 1) };
+            let values = [0; 2].map(|_| vec![b'1'; random.below(3) * random.below(90)]);
+            let field: &[u8] = if random.below(10) == 0 { b"other" } else { b"a" };
+            let pairs = [field, &*values[0], b"b", &*values[1]];
+            added.push(id, pairs.into_iter(), limits);
+            let write = |out: &mut Values<'_>| {
+                values.iter().for_each(|value| out.push(value));
+                Some(())
+            };
+            let is_like_first =
+                loaded.first().is_some_and(|mut first| first.next().is_some_and(|(name, _)| name == field));
+            // What is given up leaves nothing.
+            assert!(!loaded.push_values(id, |out| write(out).and(None)));
+            if !is_like_first || !loaded.push_values(id, write) {
+                loaded.push(id, pairs.into_iter(), limits);
+            }
+        }
+        let all = |entries: &Entries| {
+            let texts =
+                |entry: StreamEntry<'_>| (entry.id, entry.map(|(f, v)| [f, v].map(<[u8]>::to_vec)).collect::<Vec<_>>());
+            let (from, to) = (StreamId::MIN, StreamId::MAX);
+            let back = entries.range(from, to).rev().map(|entry| entry.id).collect::<Vec<_>>();
+            (entries.range(from, to).map(texts).collect::<Vec<_>>(), back)
+        };
+        assert_eq!(all(&loaded), all(&added), "{seed}");
+        assert_eq!((loaded.len(), loaded.last_id), (added.len(), added.last_id));
+        // New entries end the block at the same place, and deleted ones don't matter.
+        let listpack = |entries: &Entries| entries.tail_listpack.unwrap_or_else(|| entries.tail.listpack_bytes());
+        let size = |entries: &Entries| listpack(entries).with_counts(entries.tail.live, entries.tail.dead);
+        assert!(added.is_empty() || size(&loaded) == size(&added), "{seed}");
+        if let Some(first) = added.first().map(|entry| entry.id).filter(|_| added.len() > 1) {
+            assert!(added.remove(first) && loaded.remove(first));
+            assert_eq!(
+                (size(&loaded), listpack(&added).with_counts(0, 0)),
+                (size(&added), loaded.tail.listpack_bytes().with_counts(0, 0))
+            );
+        }
+        // A limit that is exactly reached.
+        let limits = StreamLimits::new(size(&added) + 4, 0);
+        for entries in [&mut added, &mut loaded] {
+            (1..=2).for_each(|ms| {
+                entries.push(StreamId::new(id.ms + ms, 1), [&b"a"[..], b"1", b"b", b"2"].into_iter(), limits)
+            });
+        }
+        assert_eq!(loaded.block_count(), added.block_count(), "{seed}");
+    }
 }
