@@ -13,11 +13,11 @@
 /// Longest literal run, in bytes.
 const RUN_MAX: usize = 32;
 /// Largest distance of a copy, in bytes.
-const OFFSET_MAX: usize = 1 << 13;
+const OFFSET_MAX: u32 = 1 << 13;
 /// Longest copy, in bytes.
 const COPY_MAX: usize = 264;
 /// Bytes of a copy that are compared one at a time.
-const NEAR_BYTES: usize = 16;
+const NEAR_BYTES: usize = 19;
 /// Largest number of output bytes per input byte.
 const EXPANSION_MAX: usize = COPY_MAX / 3;
 /// Redis compresses only strings that are longer than this, in bytes.
@@ -61,7 +61,7 @@ impl Compressor {
             out.resize(out_max + STEP_BYTES_MAX, 0);
         }
         let seen = seen.get_or_insert_with(no_positions);
-        let packed = Pass { input, base, seen, out: &mut *out, out_max, at: 0, len: 0, run: 0 }.compress();
+        let packed = pack(input, base, seen, &mut Output::new(out, out_max));
         packed.map(|len| &out[..len])
     }
 
@@ -82,58 +82,114 @@ fn no_positions() -> Box<Positions> {
     vec![0; 1 << HASH_BITS].into_boxed_slice().try_into().unwrap_or_else(|_| Box::new([0; 1 << HASH_BITS]))
 }
 
-/// Compression of one string.
-struct Pass<'a> {
-    input: &'a [u8],
-    base: u32,
-    seen: &'a mut Positions,
-    /// A buffer for `out_max` bytes and one more step.
+/// Compresses a string whose first byte has the position `base`. Returns the length of the output; none if it doesn't become short enough.
+fn pack(input: &[u8], base: u32, seen: &mut Positions, output: &mut Output<'_>) -> Option<usize> {
+    let end = base + input.len() as u32;
+    let (mut rest, mut two) = (input, u16::from_be_bytes(*input.first_chunk()?));
+    while let [first, _, third, ..] = *rest {
+        let next = two << 8 | u16::from(third);
+        let now = end - rest.len() as u32;
+        // Copies never begin at the first byte of the input. Positions up to there are those of earlier strings.
+        let before = std::mem::replace(&mut seen[slot(two, next)], now);
+        two = next;
+        if before > base && now - before <= OFFSET_MAX {
+            let from = &input[(before - base) as usize..];
+            if three(from) == three(rest) {
+                let len = match_len(from, rest);
+                output.copy(len, now - before)?;
+                // The search goes on behind the copy. The positions of its last two bytes are noted.
+                let last = &rest[len - 2..];
+                rest = &last[2..];
+                if let Some((four, [_, ..])) = last.split_first_chunk() {
+                    let four = u32::from_be_bytes(*four);
+                    let noted = end - last.len() as u32;
+                    let [one, other] = [(four >> 16) as u16, (four >> 8) as u16];
+                    two = four as u16;
+                    seen[slot(one, other)] = noted;
+                    seen[slot(other, two)] = noted + 1;
+                }
+                continue;
+            }
+        }
+        output.checked_literal(first)?;
+        rest = &rest[1..];
+    }
+    output.finish(rest)
+}
+
+/// Returns the place of the hash of three bytes, given the first two and the last two.
+#[inline(always)]
+fn slot(two: u16, next: u16) -> usize {
+    two.wrapping_sub(next.wrapping_mul(5)).into()
+}
+
+/// Returns the first three bytes as a number, from four bytes if possible: one access is faster than two.
+#[inline(always)]
+fn three(bytes: &[u8]) -> Option<u32> {
+    match bytes.first_chunk() {
+        Some(four) => Some(u32::from_le_bytes(*four) << 8),
+        None => bytes.first_chunk().map(|&[one, two, three]| u32::from_le_bytes([0, one, two, three])),
+    }
+}
+
+/// Length of a copy of the bytes of `from` to `rest`, which have equal first three bytes.
+#[inline(always)]
+fn match_len(from: &[u8], rest: &[u8]) -> usize {
+    // Most copies are short. The processor predicts these branches and goes on, while a length that is computed from the bytes delays the
+    // next search.
+    if let (Some(one), Some(other)) = (from.first_chunk::<NEAR_BYTES>(), rest.first_chunk::<NEAR_BYTES>())
+        && let Some(equal) = (3..NEAR_BYTES).find(|&place| one[place] != other[place])
+    {
+        return equal;
+    }
+    long_match_len(from, rest)
+}
+
+/// Like [`match_len`], for long copies and near the end of the input. LibLZF checks its bound, which leaves two bytes of the input, only after
+/// sixteen steps or in short inputs after the first one.
+#[inline(never)]
+fn long_match_len(from: &[u8], rest: &[u8]) -> usize {
+    let left = rest.len();
+    let bound = (left - 2).min(COPY_MAX);
+    let most = bound.max(if bound > 16 { NEAR_BYTES } else { 3 }).min(left);
+    equal_bytes(&from[..most], &rest[..most])
+}
+
+/// The compressed string.
+struct Output<'a> {
+    /// A buffer for `max` bytes and one more step.
     out: &'a mut [u8],
-    out_max: usize,
-    /// The next byte of the input.
-    at: usize,
-    /// Length of the output.
+    max: usize,
+    /// Length so far.
     len: usize,
     /// Length of the literal run that is being written; the byte with its length precedes it.
     run: usize,
 }
 
-impl Pass<'_> {
-    /// Returns the length of the output; none if it doesn't become short enough.
-    fn compress(mut self) -> Option<usize> {
-        self.open_run();
-        while self.at + 2 < self.input.len() {
-            match self.match_here() {
-                Some(from) => {
-                    // LibLZF makes this check before it writes a copy; the same check gives up on the same strings.
-                    let pending = usize::from(self.run == 0);
-                    if self.len + 4 - pending >= self.out_max {
-                        return None;
-                    }
-                    self.copy(from);
-                }
-                None => {
-                    if self.len >= self.out_max {
-                        return None;
-                    }
-                    self.literal();
-                }
-            }
-        }
-        if self.len + 3 > self.out_max {
-            return None;
-        }
-        while self.at < self.input.len() {
-            self.literal();
-        }
-        self.close_run();
-        Some(self.len)
+impl<'a> Output<'a> {
+    /// Begins with an empty run.
+    fn new(out: &'a mut [u8], max: usize) -> Self {
+        Output { out, max, len: 1, run: 0 }
     }
 
+    /// Writes a copy; none if there is no room. LibLZF makes the same checks, so it gives up on the same strings.
     #[inline(always)]
-    fn put(&mut self, byte: u8) {
-        self.out[self.len] = byte;
-        self.len += 1;
+    fn copy(&mut self, len: usize, back: u32) -> Option<()> {
+        if self.len + 4 >= self.max && self.len + 4 - usize::from(self.run == 0) >= self.max {
+            return None;
+        }
+        self.close_run();
+        let (code, [high, low]) = (len - 2, ((back - 1) as u16).to_be_bytes());
+        let place = self.out[self.len..].first_chunk_mut::<3>()?;
+        if code < 7 {
+            (place[0], place[1]) = ((code as u8) << 5 | high, low);
+            self.len += 2;
+        } else {
+            *place = [7 << 5 | high, (code - 7) as u8, low];
+            self.len += 3;
+        }
+        self.open_run();
+        Some(())
     }
 
     #[inline(always)]
@@ -143,18 +199,27 @@ impl Pass<'_> {
         self.len += 1;
     }
 
+    /// Writes the length of the run. The place of the length of an empty run is free again.
     #[inline(always)]
     fn close_run(&mut self) {
+        self.out[self.len - self.run - 1] = (self.run as u8).wrapping_sub(1);
         self.len -= usize::from(self.run == 0);
-        if let Some(length) = self.run.checked_sub(1) {
-            self.out[self.len - self.run - 1] = length as u8;
+    }
+
+    /// Writes a literal byte; none if there is no room.
+    #[inline(always)]
+    fn checked_literal(&mut self, byte: u8) -> Option<()> {
+        if self.len >= self.max {
+            return None;
         }
+        self.literal(byte);
+        Some(())
     }
 
     #[inline(always)]
-    fn literal(&mut self) {
-        self.put(self.input[self.at]);
-        self.at += 1;
+    fn literal(&mut self, byte: u8) {
+        self.out[self.len] = byte;
+        self.len += 1;
         self.run += 1;
         if self.run == RUN_MAX {
             self.close_run();
@@ -162,63 +227,14 @@ impl Pass<'_> {
         }
     }
 
-    /// Stores the three bytes' position, and returns the last stored position for their hash.
-    #[inline(always)]
-    fn note(&mut self, at: usize) -> u32 {
-        let bytes = &self.input[at..at + 3];
-        let three = u32::from(bytes[0]) << 16 | u32::from(bytes[1]) << 8 | u32::from(bytes[2]);
-        let slot = (three >> (24 - HASH_BITS)).wrapping_sub(three.wrapping_mul(5)) & ((1 << HASH_BITS) - 1);
-        std::mem::replace(&mut self.seen[slot as usize], self.base + at as u32)
-    }
-
-    /// Returns the previous position of the next three bytes, if it is within reach. Copies never begin at the first
-    /// byte of the input.
-    #[inline(always)]
-    fn match_here(&mut self) -> Option<usize> {
-        let seen = self.note(self.at);
-        let from = seen.checked_sub(self.base)? as usize;
-        let within_reach = from > 0 && from < self.at && self.at - from <= OFFSET_MAX;
-        (within_reach && self.input[from..from + 3] == self.input[self.at..self.at + 3]).then_some(from)
-    }
-
-    /// Length of a copy from `from`; the first three bytes are known to be equal. LibLZF checks its bound, which leaves two bytes of the input, only
-    /// after sixteen steps or in short inputs after the first one.
-    #[inline(always)]
-    fn match_len(&self, from: usize) -> usize {
-        let left = self.input.len() - self.at;
-        let bound = (left - 2).min(COPY_MAX);
-        let most = bound.max(if bound > 16 { 19 } else { 3 }).min(left);
-        let (first, second) = (&self.input[from..from + most], &self.input[self.at..self.at + most]);
-        // Most copies are short. The processor predicts these branches and goes on, while a length that is computed from
-        // the bytes delays the next search.
-        if let (Some(one), Some(other)) = (first.first_chunk::<NEAR_BYTES>(), second.first_chunk::<NEAR_BYTES>()) {
-            return match (3..NEAR_BYTES).find(|&place| one[place] != other[place]) {
-                Some(equal) => equal,
-                None => NEAR_BYTES + equal_bytes(&first[NEAR_BYTES..], &second[NEAR_BYTES..]),
-            };
+    /// Writes the last bytes, up to two, and returns the whole length; none if there is no room.
+    fn finish(&mut self, rest: &[u8]) -> Option<usize> {
+        if self.len + 3 > self.max {
+            return None;
         }
-        equal_bytes(first, second)
-    }
-
-    #[inline(always)]
-    fn copy(&mut self, from: usize) {
-        let len = self.match_len(from);
-        let offset = self.at - from - 1;
+        rest.iter().for_each(|&byte| self.literal(byte));
         self.close_run();
-        let (code, high) = (len - 2, (offset >> 8) as u8);
-        if code < 7 {
-            self.put((code as u8) << 5 | high);
-        } else {
-            self.put(7 << 5 | high);
-            self.put((code - 7) as u8);
-        }
-        self.put(offset as u8);
-        self.open_run();
-        self.at += len;
-        if self.at + 2 < self.input.len() {
-            self.note(self.at - 2);
-            self.note(self.at - 1);
-        }
+        Some(self.len)
     }
 }
 
