@@ -9,7 +9,7 @@ use store::prefetch::Ahead;
 use store::types::hash::Hash;
 use store::types::intset::IntSet;
 use store::types::list::{End, List};
-use store::types::packed::{ITEM_BYTES_MAX, Item, ItemText, Packed};
+use store::types::packed::{ITEM_BYTES_MAX, Item, ItemText, append_item};
 use store::types::set::Set;
 use store::types::timed_hash::TimedHash;
 use store::types::zset::{ZSet, ZSetBuilder};
@@ -18,7 +18,6 @@ use store::value::Value;
 use super::error::{Error, Flaw};
 use super::source::Source;
 use crate::items::Items;
-use crate::listpack::INT_TEXT_BYTES_MAX;
 use crate::rdb::{NODE_PACKED, NODE_PLAIN, RESERVED_MAX};
 use crate::{Limits, listpack, ziplist};
 
@@ -154,48 +153,65 @@ pub(super) fn append(list: &mut List, items: Items<'_>, limits: &Limits) -> Resu
 
 pub(super) fn set<R: Read>(source: &mut Source<R>, limits: &Limits) -> Result<Set, Error> {
     let count = count(source)?;
+    if count <= PACKED_MAX.min(limits.set.listpack_entries as u64) {
+        return small_set(source, count as usize, limits);
+    }
     let (mut set, mut group, mut left) = (Set::new(), ElementGroup::default(), count);
-    let is_small = count <= PACKED_MAX.min(limits.set.listpack_entries as u64);
     while left > 0 {
         group.clear();
-        let at_once = if is_small { left } else { left.min(AT_ONCE as u64) };
-        for _ in 0..at_once {
+        for _ in 0..left.min(AT_ONCE as u64) {
             group.read(source)?;
         }
         if left == count
             && let Some((first, _)) = group.elements().next()
         {
-            let packed = if is_small { packed_members(&group, limits) } else { None };
-            if let Some(members) = packed {
-                return Ok(Set::from_packed(members));
-            }
             set.prepare(first, reserved(count, source), &limits.set);
         }
         left -= group.ends.len() as u64;
         group.elements().for_each(|(member, _)| _ = set.prefetch(Ahead::Bucket(member)));
         for (member, offset) in group.elements() {
-            match checked(member).map(|member| set.insert(member, &limits.set)) {
-                Ok(true) => {}
-                Ok(false) => return Err(Error { offset, flaw: TWICE }),
-                Err(flaw) => return Err(Error { offset, flaw }),
-            }
+            insert(&mut set, member, limits).map_err(|flaw| Error { offset, flaw })?;
         }
     }
     Ok(set)
 }
 
-/// Packs the members of a small set, which is faster than adding one at a time. Returns none if a member is too long, if one
-/// occurs twice, or if the first one is an integer, since sets of integers have a form of their own.
-fn packed_members(group: &ElementGroup, limits: &Limits) -> Option<Packed> {
-    let items: Vec<Item<'_>> = group.elements().map(|(member, _)| Item::from(member)).collect();
-    let is_text = matches!(items.first(), Some(Item::Str(_)));
-    let fit = items.iter().all(|&item| fits(item, limits.set.listpack_value.min(ITEM_BYTES_MAX)));
-    if !is_text || !fit || differ(items.iter().copied()).is_err() {
-        return None;
+fn insert(set: &mut Set, member: &[u8], limits: &Limits) -> Result<(), Flaw> {
+    if set.insert(checked(member)?, &limits.set) { Ok(()) } else { Err(TWICE) }
+}
+
+/// Reads a set that is so small that its members are packed, which is faster than adding one at a time. Sets of integers, and those with
+/// a long member, have other forms.
+fn small_set<R: Read>(source: &mut Source<R>, count: usize, limits: &Limits) -> Result<Set, Error> {
+    let (mut members, mut longest) = (Vec::new(), 0);
+    let (mut hashes, mut offsets) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    for _ in 0..count {
+        let text = source.string()?;
+        let member = if let Item::Str(text) = text { checked(text).map(Item::from) } else { Ok(text) };
+        match member {
+            Ok(member) => {
+                longest = longest.max(member.text_len());
+                hashes.push(member.with_bytes(hash_of_bytes));
+                append_item(&mut members, member);
+            }
+            Err(flaw) => return Err(source.flaw(flaw)),
+        }
+        offsets.push(source.mark());
     }
-    let mut packed = Packed::new();
-    packed.extend(items.iter().copied());
-    Some(packed)
+    let members = Items::shortest(&members, count);
+    let is_text = matches!(members.clone().next(), Some(Item::Str(_)));
+    if is_text && longest <= limits.set.listpack_value && differ_by(members.clone(), &hashes) {
+        return Ok(Set::from_packed(members.packed()));
+    }
+    let mut set = Set::new();
+    for (member, offset) in members.zip(offsets) {
+        let text = member.text();
+        if set.is_empty() {
+            set.prepare(&text, count, &limits.set);
+        }
+        insert(&mut set, &text, limits).map_err(|flaw| Error { offset, flaw })?;
+    }
+    Ok(set)
 }
 
 /// Returns the set of ascending integers.
@@ -242,14 +258,6 @@ pub(super) fn set_of(members: Items<'_>, limits: &Limits) -> Result<Set, Flaw> {
     Ok(set)
 }
 
-/// Returns true if an item's text has at most `longest` bytes.
-fn fits(item: Item<'_>, longest: usize) -> bool {
-    match item {
-        Item::Str(bytes) => bytes.len() <= longest,
-        Item::Int(_) => longest >= INT_TEXT_BYTES_MAX || item.text_len() <= longest,
-    }
-}
-
 /// Checks that all items are different.
 fn differ<'b>(items: impl ExactSizeIterator<Item = Item<'b>> + Clone) -> Result<(), Flaw> {
     let mut rest = items.clone();
@@ -262,16 +270,21 @@ fn differ<'b>(items: impl ExactSizeIterator<Item = Item<'b>> + Clone) -> Result<
         return Ok(());
     }
     let hashes: Vec<u64> = items.clone().map(|item| item.with_bytes(hash_of_bytes)).collect();
+    if differ_by(items, &hashes) { Ok(()) } else { Err(TWICE) }
+}
+
+/// Returns true if all items are different, given their hashes.
+fn differ_by<'b>(items: impl Iterator<Item = Item<'b>> + Clone, hashes: &[u64]) -> bool {
     // Equal items have equal hashes. Unequal items rarely do, so items with equal hashes are compared.
-    for hash in alike(&hashes) {
+    alike(hashes).into_iter().all(|hash| {
         let mut suspects: Vec<_> = items.clone().filter(|item| item.with_bytes(hash_of_bytes) == hash).collect();
         while let Some(suspect) = suspects.pop() {
             if suspects.contains(&suspect) {
-                return Err(TWICE);
+                return false;
             }
         }
-    }
-    Ok(())
+        true
+    })
 }
 
 /// Returns the hashes that occur before.
