@@ -56,13 +56,20 @@ impl Buckets {
         }
     }
 
-    /// Returns the counters of the doublings in `bits`, each with its bucket.
-    fn of_doublings(&self, bits: u64) -> impl Iterator<Item = (usize, &Counter)> {
-        (0..BUCKETS / PARTS)
-            .filter(move |doubling| bits >> doubling & 1 != 0)
-            .flat_map(|doubling| doubling * PARTS..(doubling + 1) * PARTS)
-            .filter_map(|bucket| Some((bucket, self.counters.get(bucket)?)))
+    /// Returns the count of a bucket.
+    fn count(&self, bucket: usize) -> u64 {
+        self.counters.get(bucket).map_or(0, Counter::get)
     }
+}
+
+/// Returns the buckets of the doublings in `bits`, ascending.
+fn buckets_of(bits: u64) -> impl Iterator<Item = usize> {
+    let rest = |bits: &u64| Some(bits & bits.wrapping_sub(1));
+    let doublings = std::iter::successors(Some(bits), rest).take_while(|bits| *bits != 0);
+    doublings.flat_map(|bits| {
+        let first = bits.trailing_zeros() as usize * PARTS;
+        first..first + PARTS
+    })
 }
 
 impl std::fmt::Debug for Histogram {
@@ -97,7 +104,7 @@ impl Histogram {
     pub fn reset(&self) {
         if let Some(buckets) = self.0.get() {
             let doublings = buckets.doublings.swap(0, Ordering::AcqRel);
-            buckets.of_doublings(doublings).for_each(|(_, counter)| counter.reset());
+            buckets_of(doublings).filter_map(|bucket| buckets.counters.get(bucket)).for_each(Counter::reset);
         }
     }
 }
@@ -112,25 +119,18 @@ pub struct Distribution {
 impl Distribution {
     /// Sums the present contents of these histograms.
     pub fn of<'h>(all: impl Iterator<Item = &'h Histogram>) -> Distribution {
-        let mut used = all.filter_map(|h| h.0.get()).peekable();
-        if used.peek().is_none() {
-            return Distribution::default();
-        }
-        let (mut sums, mut doublings) = ([0; BUCKETS], 0);
-        for buckets in used {
-            let bits = buckets.doublings.load(Ordering::Acquire);
-            doublings |= bits;
-            buckets.of_doublings(bits).for_each(|(bucket, counter)| sums[bucket] += counter.get());
-        }
-        let first = doublings.trailing_zeros() as usize * PARTS;
-        let end = (u64::BITS - doublings.leading_zeros()) as usize * PARTS;
-        let filled = (first..end).filter_map(|bucket| Some((bucket, *sums.get(bucket).filter(|count| **count > 0)?)));
+        let used: Vec<&Buckets> = all.filter_map(|histogram| histogram.0.get().map(|buckets| &**buckets)).collect();
+        let doublings = used.iter().fold(0, |bits, buckets| bits | buckets.doublings.load(Ordering::Acquire));
+        let mut cumulative = Vec::with_capacity(doublings.count_ones() as usize * PARTS);
         let mut total = 0;
-        let cumulative = filled.map(|(bucket, count): (usize, u64)| {
-            total += count;
-            (last_of(bucket), total)
-        });
-        Distribution { cumulative: cumulative.collect() }
+        for bucket in buckets_of(doublings) {
+            let count: u64 = used.iter().map(|buckets| buckets.count(bucket)).sum();
+            if count > 0 {
+                total += count;
+                cumulative.push((last_of(bucket), total));
+            }
+        }
+        Distribution { cumulative }
     }
 
     /// Adds this number of zeros.

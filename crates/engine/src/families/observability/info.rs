@@ -9,18 +9,20 @@ mod by_command;
 mod persistence;
 mod replies;
 mod sections;
+mod text;
 
 pub(crate) use sections::clients_bytes;
 
-use std::collections::BTreeSet;
-use std::fmt::{Display, Write as _};
+use std::sync::Arc;
 
 use commands::error::Outcome;
 use commands::spec::flag::{LOADING, STALE};
 use commands::spec::{Group, Scope, Spec, acl, fact};
 use store::db::{Db, Survey};
 
+use crate::clients::client::Client;
 use crate::worker::turn::{Run, Turn};
+use text::{InfoText, Microseconds, percent};
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] = &[Spec::new("info", -1, LOADING | STALE, Run::Session(info))
@@ -85,6 +87,8 @@ struct Gathered<'g, 't, 'k> {
     turn: &'g mut Turn<'t, 'k>,
     /// Figures of every database, gathered for the first section that needs them.
     surveys: Option<Vec<Survey>>,
+    /// All connections, likewise.
+    clients: Option<Vec<Arc<Client>>>,
 }
 
 impl Gathered<'_, '_, '_> {
@@ -92,6 +96,12 @@ impl Gathered<'_, '_, '_> {
     fn surveys(&mut self) -> &[Survey] {
         let turn = &mut *self.turn;
         self.surveys.get_or_insert_with(|| surveys(turn))
+    }
+
+    /// Returns all connections.
+    fn clients(&mut self) -> &[Arc<Client>] {
+        let engine = self.turn.engine();
+        self.clients.get_or_insert_with(|| engine.clients.all())
     }
 }
 
@@ -103,82 +113,38 @@ pub(crate) fn surveys(turn: &mut Turn<'_, '_>) -> Vec<Survey> {
     (0..databases).map(survey).collect()
 }
 
-/// Capacity for the text of the default sections.
-const TEXT_BYTES_USUAL: usize = 8 << 10;
+/// A bit for each section, by its index in [`SECTIONS`].
+type SectionBits = u32;
 
-/// The text so far.
-struct InfoText(String);
+const _: () = assert!(SECTIONS.len() <= SectionBits::BITS as usize);
 
-impl InfoText {
-    /// Writes a field.
-    fn field(&mut self, name: &str, value: impl Display) {
-        self.0.push_str(name);
-        // Writing to a string can't fail.
-        let _ = write!(self.0, ":{value}\r\n");
-    }
-
-    /// Writes a number of bytes, for programs and for people.
-    fn bytes(&mut self, name: &str, bytes: u64) {
-        self.field(name, bytes);
-        self.0.push_str(name);
-        self.field("_human", human_bytes(bytes));
-    }
-
-    /// Writes constant fields, in Redis's words.
-    fn constants(&mut self, fields: &[(&str, &str)]) {
-        for &(name, value) in fields {
-            [name, ":", value, "\r\n"].iter().for_each(|text| self.0.push_str(text));
-        }
-    }
+/// Returns the sections that `wanted` selects.
+fn sections(wanted: impl Fn(&InfoSection) -> bool) -> SectionBits {
+    SECTIONS.iter().enumerate().fold(0, |bits, (index, section)| bits | SectionBits::from(wanted(section)) << index)
 }
 
-/// Formats a number of bytes for people, in Redis's form.
-fn human_bytes(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["K", "M", "G", "T", "P"];
-    if bytes < 1024 {
-        return format!("{bytes}B");
+/// Returns the sections that an argument names.
+fn named(arg: &[u8]) -> SectionBits {
+    match &*arg.to_ascii_lowercase() {
+        b"all" | b"everything" => sections(|section| section.name != DEBUG),
+        b"default" => sections(|section| section.by_default),
+        name => sections(|section| section.name.as_bytes() == name),
     }
-    let mut value = bytes as f64 / 1024.0;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    format!("{value:.2}{}", UNITS[unit])
-}
-
-/// Formats a part in percent; 0 if the whole is 0.
-fn percent(part: u64, whole: u64) -> String {
-    format!("{:.2}%", if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 })
-}
-
-/// Returns the indexes in [`SECTIONS`] of the requested sections.
-fn asked_for<'a>(args: impl Iterator<Item = &'a [u8]>) -> BTreeSet<usize> {
-    let mut places = BTreeSet::new();
-    for arg in args {
-        let arg = arg.to_ascii_lowercase();
-        let wanted = |section: &InfoSection| match &*arg {
-            b"all" | b"everything" => section.name != DEBUG,
-            b"default" => section.by_default,
-            name => section.name.as_bytes() == name,
-        };
-        places.extend(SECTIONS.iter().enumerate().filter(|(_, s)| wanted(s)).map(|(i, _)| i));
-    }
-    places
 }
 
 fn info(turn: &mut Turn<'_, '_>) -> Outcome {
-    let places = if turn.is_empty() { asked_for([&b"default"[..]].into_iter()) } else { asked_for(turn.args.from(1)) };
-    let mut gathered = Gathered { turn, surveys: None };
-    let mut text = InfoText(String::with_capacity(TEXT_BYTES_USUAL));
-    for section in places.into_iter().map(|i| &SECTIONS[i]) {
-        if !text.0.is_empty() {
-            text.0.push_str("\r\n");
-        }
-        let _ = write!(text.0, "# {}\r\n", section.title);
+    let asked = if turn.is_empty() {
+        sections(|section| section.by_default)
+    } else {
+        turn.args.from(1).fold(0, |bits, arg| bits | named(arg))
+    };
+    let mut gathered = Gathered { turn, surveys: None, clients: None };
+    let mut text = InfoText::new();
+    for (_, section) in SECTIONS.iter().enumerate().filter(|(index, _)| asked >> index & 1 != 0) {
+        text.begin_section(section.title);
         (section.write)(&mut gathered, &mut text);
     }
-    turn.reply.verbatim("txt", text.0);
+    turn.reply.verbatim("txt", text.into_bytes());
     Ok(())
 }
 
@@ -186,7 +152,6 @@ fn info(turn: &mut Turn<'_, '_>) -> Outcome {
 mod tests {
     use std::sync::atomic::Ordering;
 
-    use super::*;
     use crate::machine::Machine;
     use crate::replies::NoRoom;
     use crate::testing::Bench;
@@ -393,21 +358,6 @@ mod tests {
         };
         assert_eq!(shown(&mut bench), "5000 5000 5 1 500");
         assert_eq!(shown(&mut bench), "0 0 0 0 0");
-    }
-
-    #[test]
-    fn bytes_are_shown_as_redis_does() {
-        for (bytes, shown) in [
-            (0, "0B"),
-            (1023, "1023B"),
-            (1024, "1.00K"),
-            (1 << 20, "1.00M"),
-            (3 << 29, "1.50G"),
-            (1 << 40, "1.00T"),
-            (u64::MAX, "16384.00P"),
-        ] {
-            assert_eq!(human_bytes(bytes), shown);
-        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::families::observability::latency::distribution;
 use statistics::stats::{CommandStats, errors_by_code};
 use statistics::ticks::to_microseconds;
 
-use super::{Gathered, InfoText};
+use super::{Gathered, InfoText, Microseconds};
 
 pub(super) fn calls(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     let engine = gathered.turn.engine();
@@ -43,8 +43,11 @@ pub(super) fn latencies(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText
             continue;
         }
         let shown = percentiles.split_whitespace().filter_map(|p| Some((p, p.parse().ok()?)));
-        let shown = shown.map(|(p, percent)| format!("p{p}={:.3}", to_microseconds(distribution.percentile(percent))));
-        let shown: Vec<String> = shown.collect();
-        text.field(&format!("latency_percentiles_usec_{}", command.name), shown.join(","));
+        text.parts(&["latency_percentiles_usec_", &command.name]);
+        for (index, (p, percent)) in shown.enumerate() {
+            text.parts(&[if index == 0 { ":p" } else { ",p" }, p, "="]);
+            text.add(Microseconds(to_microseconds(distribution.percentile(percent))));
+        }
+        text.last("");
     }
 }

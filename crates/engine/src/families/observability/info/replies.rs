@@ -16,7 +16,7 @@ pub(super) fn replies(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) 
     text.field("reply_spilling_clients", figures.spilling.get());
     text.bytes("reply_spill", figures.spill_bytes.get());
     // CLIENT LIST can't show it per connection, because some client libraries refuse unknown fields.
-    if let Some((bytes, client)) = largest_spill(&engine.clients.all()) {
+    if let Some((bytes, client)) = largest_spill(gathered.clients()) {
         text.field("reply_spill_largest", format!("id={},addr={},bytes={bytes}", client.id, client.addr));
     }
     text.field("reply_held_clients", figures.held.get());
@@ -25,7 +25,8 @@ pub(super) fn replies(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) 
     text.field("reply_read_back_bytes", figures.read_back.get());
     text.field("reply_spill_failures", figures.spill_failures.get());
     for cause in NoRoom::ALL {
-        text.field(&format!("reply_stall_closes_{}", cause.name()), figures.stall_closes[cause as usize].get());
+        text.parts(&["reply_stall_closes_", cause.name(), ":"]);
+        text.last(figures.stall_closes[cause as usize].get());
     }
     text.field("reply_unauthenticated_closes", figures.unauthenticated_closes.get());
     text.field("monitor_lines_dropped", figures.monitor_drops.get());

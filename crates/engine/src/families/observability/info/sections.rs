@@ -84,9 +84,8 @@ fn listeners(gathered: &Gathered<'_, '_, '_>, text: &mut InfoText) {
 }
 
 pub(super) fn clients(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
-    let engine = gathered.turn.engine();
-    let all = engine.clients.all();
-    let now_s = gathered.turn.now_ms() / 1000;
+    let (engine, now_ms) = (gathered.turn.engine(), gathered.turn.now_ms());
+    let (all, now_s) = (gathered.clients(), now_ms / 1000);
     let max = |recent: fn(&WorkerStats) -> &RecentMax, present: fn(&Client) -> u64| {
         let of_threads = engine.stats.iter().map(|s| recent(s).get(now_s));
         of_threads.chain(all.iter().map(|c| present(c))).max().unwrap_or(0)
@@ -105,11 +104,11 @@ pub(super) fn clients(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) 
     text.field("pipeline_tokens", engine.pipelines.count());
     text.field("pubsub_clients", count(client_flag::PUBSUB));
     text.field("watching_clients", watched.clone().filter(|&n| n > 0).count());
-    text.field("clients_in_timeout_table", with_timeouts(&all));
+    text.field("clients_in_timeout_table", with_timeouts(all));
     text.field("total_watched_keys", watched.map(u64::from).sum::<u64>());
     text.field("total_blocking_keys", engine.waiters.key_count());
     text.field("total_blocking_keys_on_nokey", engine.waiters.group_key_count());
-    paused(engine, gathered.turn.now_ms(), text);
+    paused(engine, now_ms, text);
 }
 
 /// Writes the paused commands, the reason and the remaining time. A pause that ends by itself, for example for a
@@ -161,7 +160,7 @@ pub(super) fn memory(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     let used = engine.host.used_memory();
     engine.memory.note(used, gathered.turn.now_ms() / 1000);
     let (peak, start, resident) = (engine.memory.peak(), engine.memory.start(), engine.host.resident_memory());
-    let clients = clients_bytes(engine);
+    let clients = gathered.clients().iter().map(|client| memory_bytes(client)).sum::<u64>();
     let tables: usize = gathered.surveys().iter().map(|s| s.overhead_bytes).sum();
     let stream_bytes = engine.replication.stream.memory_bytes();
     let backlog = engine.replication.backlog_memory(engine.settings.repl_backlog_size.get());
@@ -187,7 +186,7 @@ pub(super) fn memory(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.bytes("maxmemory", engine.settings.maxmemory.get());
     text.field("maxmemory_policy", engine.settings.maxmemory_policy.get().word());
     let ratio = if used == 0 { 0.0 } else { resident as f64 / used as f64 };
-    let beyond = resident as i128 - i128::from(used);
+    let beyond = (resident as i64).wrapping_sub(used as i64);
     text.field("allocator_frag_ratio", format!("{ratio:.2}"));
     text.field("allocator_frag_bytes", beyond);
     text.constants(&[("allocator_rss_ratio", "1.00"), ("allocator_rss_bytes", "0")]);
@@ -304,7 +303,8 @@ pub(super) fn stats(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     text.field("client_output_buffer_limit_disconnections", totals.output_limit_closes);
     text.constants(&[("reply_buffer_shrinks", "0"), ("reply_buffer_expands", "0")]);
     for (kind, count) in ["auth", "cmd", "key", "channel", "db", "tls_cert"].iter().zip(engine.users.denials.counts()) {
-        text.field(&format!("acl_access_denied_{kind}"), count);
+        text.parts(&["acl_access_denied_", kind, ":"]);
+        text.last(count);
     }
     text.field("eventloop_cycles", totals.turns);
     text.field("eventloop_duration_sum", to_microseconds(totals.turn_ticks) as u64);
@@ -338,8 +338,8 @@ pub(super) fn replication(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoTe
     }
     let failover = engine.replication.failover();
     text.field("master_failover_state", Failover::state_name(failover.as_ref()));
-    text.field("master_replid", history.id);
-    text.field("master_replid2", history.before.map_or(HistoryId::NONE, |(id, _)| id));
+    text.field("master_replid", format_args!("{}", history.id));
+    text.field("master_replid2", format_args!("{}", history.before.map_or(HistoryId::NONE, |(id, _)| id)));
     text.field("master_repl_offset", engine.replicated_offset());
     text.field("second_repl_offset", history.before.map_or(-1, |(_, offset)| offset as i64));
     let backlog = engine.replication.stream.figures();
@@ -387,9 +387,10 @@ fn replica(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText, primary: &P
 pub(super) fn cpu(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     let usage = gathered.turn.engine().host.usage();
     let mut both = |suffix: &str, time: CpuTime| {
-        let seconds = |us: u64| format!("{}.{:06}", us / 1_000_000, us % 1_000_000);
-        text.field(&format!("used_cpu_sys{suffix}"), seconds(time.system_us));
-        text.field(&format!("used_cpu_user{suffix}"), seconds(time.user_us));
+        for (kind, us) in [("sys", time.system_us), ("user", time.user_us)] {
+            text.parts(&["used_cpu_", kind, suffix, ":"]);
+            text.last(format_args!("{}.{:06}", us / 1_000_000, us % 1_000_000));
+        }
     };
     both("", usage.cpu);
     both("_children", usage.cpu_children);
@@ -425,8 +426,10 @@ pub(super) fn tls(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     let certificates = gathered.turn.engine().host.certificates();
     for (name, certificate) in ["server", "client", "ca"].iter().zip(certificates) {
         let (serial, ends_s) = certificate.map_or(("none".into(), 0), |known| (known.serial, known.ends_s));
-        text.field(&format!("tls_{name}_cert_serial"), serial);
-        text.field(&format!("tls_{name}_cert_expires_in_seconds"), ends_s.saturating_sub(now_s));
+        text.parts(&["tls_", name, "_cert_serial:"]);
+        text.last(&serial);
+        text.parts(&["tls_", name, "_cert_expires_in_seconds:"]);
+        text.last(ends_s.saturating_sub(now_s));
     }
 }
 
