@@ -23,6 +23,11 @@ use config::LogLevel;
 /// Default and maximum columns and rows of LOLWUT's picture: Redis's limits.
 const PICTURE: (i64, i64) = (66, 8);
 const PICTURE_MAX: (i64, i64) = (1000, 200);
+const WALL_BYTES: usize = 3;
+/// ╱ and ╲ in UTF-8.
+const WALLS: [[u8; WALL_BYTES]; 2] = [*b"\xE2\x95\xB1", *b"\xE2\x95\xB2"];
+/// Room for the ends of lines and the text below the picture, in bytes.
+const PICTURE_TEXT_BYTES: usize = 256;
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] = &[
@@ -80,19 +85,18 @@ fn lolwut(turn: &mut Turn<'_, '_>) -> Outcome {
     // As in Redis, an invalid number is ignored.
     let mut number = |default: i64, max: i64| numbers.next().and_then(num::parse_i64).unwrap_or(default).clamp(1, max);
     let (columns, rows) = (number(PICTURE.0, PICTURE_MAX.0), number(PICTURE.1, PICTURE_MAX.1));
-    let mut picture = String::new();
+    let mut picture = Vec::with_capacity((columns * rows) as usize * WALL_BYTES + PICTURE_TEXT_BYTES);
     for _ in 0..rows {
         for start in (0..columns).step_by(u64::BITS as usize) {
             // A random number is enough for 64 walls.
             let walls = turn.worker.random.next();
-            let wall = |bit| if walls >> bit & 1 == 0 { '╱' } else { '╲' };
-            picture.extend((0..(columns - start).min(u64::BITS.into())).map(wall));
+            let wall = |bit| WALLS[(walls >> bit & 1) as usize];
+            (0..(columns - start).min(u64::BITS.into())).for_each(|bit| picture.extend_from_slice(&wall(bit)));
         }
-        picture.push('\n');
+        picture.push(b'\n');
     }
-    picture.push_str("\nA way through for every command. Redis ver. ");
-    picture.push_str(REDIS_VERSION);
-    picture.push('\n');
+    let text = ["\nA way through for every command. Redis ver. ", REDIS_VERSION, "\n"];
+    text.iter().for_each(|part| picture.extend_from_slice(part.as_bytes()));
     turn.reply.verbatim("txt", picture);
     Ok(())
 }
