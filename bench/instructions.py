@@ -22,9 +22,11 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECORD = ROOT / "bench" / "instructions.json"
 BATCHES = ["ping", "get", "set", "incr", "hset", "zadd", "lpush1", "sadd1", "zadd1", "mset10", "mget10", "zrange100",
-           "setbit", "getbit", "bitcount", "bitfield", "bitop", "pfadd", "pfcount", "pfcount2", "geoadd", "geodist", "hexpire", "hgetex",
-           "hsetex", "hgetdel", "httl", "xadd", "xadd+idmp", "lmovem", "get+rules", "set+rules", "get+glob", "get+selector",
-           "set+waiters", "get+trackers", "set+trackers", "set+journal", "get+slots", "set+slots"]
+           "setbit", "getbit", "bitcount", "bitfield", "bitop", "pfadd", "pfadd5", "pfcount", "pfcount2", "geoadd", "geodist", "hexpire",
+           "hgetex", "hsetex", "hgetdel", "httl", "xadd", "xadd+idmp", "lmovem", "sinter2", "randomkey", "resetstat", "swapdb",
+           "restore_hash", "restore_list", "restore_set", "restore_ints", "restore_zset", "restore_stream", "sort_numbers",
+           "get+rules", "set+rules", "get+glob", "get+selector", "set+waiters", "get+trackers", "set+trackers", "set+journal",
+           "get+slots", "set+slots"]
 # The end of a batch's name that runs it on a node of a cluster.
 SLOTS = "+slots"
 # By how much a batch may exceed its record.

@@ -46,6 +46,13 @@ const NUMBER_BYTES: usize = 12;
 /// Number of batches of a round.
 const BATCHES: usize = 640;
 
+/// A command that serializes the value at a key and restores it at another one.
+macro_rules! copying_script {
+    ($key:literal) => {
+        concat!("EVAL return\tredis.call('restore',KEYS[1],0,redis.call('dump',KEYS[2]),'replace') 2 copy ", $key)
+    };
+}
+
 /// Name and command of each batch; `#` is a random number below the number of keys, `~` a number that never repeats in
 /// a row.
 const CASES: &[(&str, &str)] = &[
@@ -84,6 +91,18 @@ const CASES: &[(&str, &str)] = &[
     ("xadd", "XADD stream:# MAXLEN 10 * field vvvvvvvvvvvvvvvv"),
     ("xadd+idmp", "XADD stream:# IDMP producer # MAXLEN 10 * field vvvvvvvvvvvvvvvv"),
     ("lmovem", "LMOVEM list:# list:# LEFT RIGHT COUNT 2 BULK"),
+    ("sinter2", "SINTER ints:1 ints:2"),
+    ("randomkey", "RANDOMKEY"),
+    ("resetstat", "CONFIG RESETSTAT"),
+    ("swapdb", "SWAPDB 1 2"),
+    ("pfadd5", "PFADD hll # # # # #"),
+    ("restore_hash", copying_script!("hash:100")),
+    ("restore_list", copying_script!("list:600")),
+    ("restore_set", copying_script!("set:100")),
+    ("restore_ints", copying_script!("ints:100")),
+    ("restore_zset", copying_script!("zset:100")),
+    ("restore_stream", copying_script!("stream:100")),
+    ("sort_numbers", "EVAL local\tt={}for\ti=1,100\tdo\tt[i]=i*37%101\tend\ttable.sort(t)return\tt[1] 0"),
     ("get+rules", "GET key:#"),
     ("set+rules", "SET key:# vvvvvvvvvvvvvvvv"),
     ("get+glob", "GET key:#"),
@@ -270,6 +289,23 @@ fn fill(bench: &mut Bench, session: &mut Session, pattern: &str, keys: u64) {
     }
 }
 
+/// Commands that make the data of a case which has more than one key or element.
+fn before(name: &str) -> Vec<String> {
+    let some = |count, word: fn(usize) -> String| (0..count).map(word).collect::<Vec<_>>().join(" ");
+    let words = |word: fn(usize) -> String| some(100, word);
+    match name {
+        "sinter2" => [1, 2].map(|set| format!("SADD ints:{set} {}", words(|i| (i * 7).to_string()))).into(),
+        "restore_hash" => vec![format!("HSET hash:100 {}", words(|i| format!("field:{i:04} value:{i:04}")))],
+        "restore_list" => vec![format!("RPUSH list:600 {}", some(600, |i| format!("member:{i:06}")))],
+        "restore_ints" => vec![format!("SADD ints:100 {}", words(|i| (i * 7).to_string()))],
+        "restore_zset" => vec![format!("ZADD zset:100 {}", words(|i| format!("{} member:{i:06}", i * 3)))],
+        "restore_set" => vec![format!("SADD set:100 {}", words(|i| format!("member:{i:06}")))],
+        "restore_stream" => (1..=100).map(|i| format!("XADD stream:100 1-{i} field value:{i:06} more v")).collect(),
+        "randomkey" => (0..1000).map(|i| format!("SET key:{i} v")).collect(),
+        _ => Vec::new(),
+    }
+}
+
 /// Opens connections that block on or watch keys that no batch touches.
 fn listen(bench: &mut Bench) -> Vec<Session> {
     let open = |command: &str, bench: &mut Bench| {
@@ -331,6 +367,7 @@ fn main() -> ExitCode {
         }
         let mut session = bench.open();
         let mut sessions: Vec<Session> = (0..CLIENTS).map(|_| bench.open()).collect();
+        before(name).iter().for_each(|line| drop(bench.line(&mut session, line)));
         fill(&mut bench, &mut session, pattern, options.keys);
         if let Some(rules) = rules(name) {
             bench.line(&mut session, &format!("ACL SETUSER limited on nopass {rules}"));
