@@ -108,6 +108,7 @@ impl NodesWorld {
         self.later(LOOK_US, Actor::Look);
         let is_done = self.is_peaceful
             && self.operator.is_idle()
+            && self.clients_finish()
             && self.clients.iter().all(super::client::ClusterClient::is_idle)
             && self.disagreements().is_empty();
         match is_done {
