@@ -9,6 +9,7 @@ use crate::machine::{Machine, OpenSlot};
 use crate::node::{Health, NodeKey};
 use crate::rules::Rule;
 use crate::slots::{Slot, SlotSet};
+use crate::view::ClusterState;
 use crate::wire::Header;
 
 /// The claims that a header shows.
@@ -88,7 +89,7 @@ impl Machine {
             self.take_slots(sender, header.config_epoch, &header.slots);
             self.correct(sender, header);
         }
-        self.resolve_collision(sender, header.config_epoch);
+        self.resolve_collision(sender, header);
     }
 
     /// Returns true if a header is stale: this node knows a greater epoch than the header's.
@@ -253,14 +254,45 @@ impl Machine {
     }
 
     /// Takes a new epoch if another primary has this node's epoch and a greater name. The other node keeps its epoch.
-    fn resolve_collision(&mut self, sender: NodeKey, epoch: u64) {
+    fn resolve_collision(&mut self, sender: NodeKey, header: &Header) {
         let me = self.table.myself();
-        let collides = me.is_primary() && self.table[sender].is_primary() && epoch == me.config_epoch;
+        let collides = me.is_primary() && self.table[sender].is_primary() && header.config_epoch == me.config_epoch;
         if collides && me.id < self.table[sender].id && self.rules.hold(Rule::EpochCollision) {
+            if self.is_replaced_by(sender, header) {
+                return self.yield_slots(sender, header);
+            }
             self.take_new_epoch();
             let text = format!("configEpoch collision with node {}", self.name(sender));
             self.log(Level::Notice, text);
         }
+    }
+
+    /// Returns true if another node of this shard has probably won the epoch that this node has taken without votes, and told nobody of
+    /// before it failed. A greater epoch would take the slots and the writes of the last seconds from the winner. Only the node with the
+    /// smaller name resolves a collision, so two nodes never yield to each other.
+    fn is_replaced_by(&self, sender: NodeKey, header: &Header) -> bool {
+        let me = self.table.myself();
+        let has_votes = self.last_vote_epoch == me.config_epoch;
+        let is_rival = self.table.same_shard(sender, self.me()) && me.slots.intersects(&header.slots);
+        // Two epochs without votes: a node that serves is the better one.
+        let serves_alone = self.state == ClusterState::Ok && header.is_down;
+        is_rival && !has_votes && !serves_alone && self.rules.hold(Rule::VotesWin)
+    }
+
+    /// Leaves the slots that another node claims in the same epoch to that node.
+    fn yield_slots(&mut self, winner: NodeKey, header: &Header) {
+        let text = format!("Node {} has taken this node's place in the same configEpoch", self.name(winner));
+        self.log(Level::Warning, text);
+        let mut disputed = (*self.table.myself().slots).clone();
+        disputed.intersect(&header.slots);
+        self.table.unclaimed.add(&disputed);
+        self.take_slots(winner, header.config_epoch, &header.slots);
+    }
+
+    /// Notes that this node has an epoch by votes or by an operator's decision. The node itself counts as a voter, so that nodes.conf tells
+    /// such an epoch from one without votes after a restart.
+    pub(crate) fn vote_for_myself(&mut self, epoch: u64) {
+        self.last_vote_epoch = self.last_vote_epoch.max(epoch);
     }
 
     /// Takes the next epoch, without votes.
@@ -275,13 +307,16 @@ impl Machine {
 
     /// Takes the next epoch unless this node's is the greatest. Returns true if it has taken one.
     pub(crate) fn bump_epoch(&mut self) -> bool {
-        let greatest = self.table.greatest_epoch().max(self.current_epoch);
-        let mine = self.table.myself().config_epoch;
-        let bumps = mine == 0 || mine != greatest;
+        let bumps = self.must_bump(self.table.myself().config_epoch);
         if bumps {
             self.take_new_epoch();
         }
         bumps
+    }
+
+    /// Returns true if a node with this epoch must take a new one so that its claims win everywhere.
+    pub(crate) fn must_bump(&self, epoch: u64) -> bool {
+        epoch == 0 || epoch != self.table.greatest_epoch().max(self.current_epoch)
     }
 
     /// Binds the claimed slots to their claimer, except slots that their owner still claims with at least the same epoch.

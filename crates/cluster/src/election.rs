@@ -349,11 +349,29 @@ impl Machine {
     /// Begins an election. The request for votes is sent once its epoch is on disk, because this node must not ask twice in an epoch, even
     /// after a crash.
     fn ask_for_votes(&mut self, _is_manual: bool) {
-        self.current_epoch += 1;
+        // The primary may have heard of a greater epoch before it took the next one, and have failed before it told anybody. A winner with the
+        // same epoch and the same slots would have to share them with it.
+        self.current_epoch += 1 + u64::from(self.has_unseen_bump());
         let epoch = self.current_epoch;
         self.election.epoch = Some(epoch);
         self.log(Level::Notice, format!("Starting a failover election for epoch {epoch}."));
         self.after_save(Waiting::AskForVotes { epoch });
+    }
+
+    /// Notes on a replica that its primary takes the next epoch without votes, unless it has the greatest. Headers will show the epoch, or the
+    /// primary fails before. All nodes hear of the epoch from its replicas, and nobody else takes it.
+    pub(crate) fn expect_bump(&mut self, primary: NodeKey) {
+        let shown = self.table[primary].config_epoch;
+        if self.must_bump(shown) && self.rules.hold(Rule::UnseenEpoch) {
+            self.current_epoch += 1;
+            self.unseen_bump = Some((primary, shown));
+        }
+    }
+
+    /// Returns true if this node's primary has taken an epoch without votes that none of its headers has shown.
+    fn has_unseen_bump(&self) -> bool {
+        let shown = self.table.myself().primary().map(|primary| (primary, self.table[primary].config_epoch));
+        self.unseen_bump.is_some() && self.unseen_bump == shown
     }
 
     /// Sends the requests for votes. They name the election's epoch, even if this node knows a greater one by now: votes of
@@ -386,6 +404,7 @@ impl Machine {
     fn win(&mut self, primary: NodeKey, epoch: u64) {
         self.log(Level::Notice, "Failover election won: I'm the new primary.".into());
         self.table.myself_mut().config_epoch = epoch;
+        self.vote_for_myself(epoch);
         self.replace(primary);
     }
 

@@ -78,6 +78,8 @@ pub struct Machine {
     pub(crate) stats: Stats,
     pub(crate) election: Election,
     pub(crate) handover: Handover,
+    /// On a replica: a primary that took an epoch without votes, and the epoch that its headers showed until then.
+    pub(crate) unseen_bump: Option<(NodeKey, u64)>,
     pub(crate) edition: u64,
     pub(crate) ticks: u64,
     pub(crate) last_tick_ms: Option<u64>,
@@ -134,6 +136,7 @@ impl Machine {
             stats: Stats::default(),
             election: Election::default(),
             handover: Handover::default(),
+            unseen_bump: None,
             edition: 0,
             ticks: 0,
             last_tick_ms: None,

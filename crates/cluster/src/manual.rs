@@ -74,6 +74,7 @@ impl Machine {
         if mode == FailoverMode::Takeover {
             self.log(Level::Notice, "Taking over the primary (user request).".into());
             self.bump_epoch();
+            self.vote_for_myself(self.table.myself().config_epoch);
             self.replace(primary);
             return ClusterReply::Ok;
         }

@@ -44,6 +44,10 @@ pub enum Rule {
     PauseProof,
     /// A primary that shows older claims than others know is told of its own.
     OwnClaims,
+    /// A primary without votes for its epoch yields to a node of its shard that has the same epoch.
+    VotesWin,
+    /// A replica leaves out the epoch that its primary has taken at the end of an import, and may have told nobody.
+    UnseenEpoch,
 }
 
 /// The rules in force: all of them outside of tests.

@@ -59,6 +59,10 @@ pub struct Observed {
     votes: BTreeMap<(NodeId, u64), usize>,
     /// The claims of each epoch.
     claims: BTreeMap<u64, BTreeMap<NodeId, SlotSet>>,
+    /// The winners of elections, by their epochs.
+    winners: BTreeMap<u64, NodeId>,
+    /// The nodes that took an epoch without votes, and showed it only after another node had won it: the epoch, and the disputed slots.
+    late: BTreeMap<NodeId, (u64, SlotSet)>,
 }
 
 impl Observed {
@@ -79,6 +83,12 @@ impl Observed {
         self.votes.keys().filter(|(_, voted)| *voted == epoch).count()
     }
 
+    /// Notes the winner of an election.
+    pub fn note_winner(&mut self, epoch: u64, winner: NodeId) {
+        self.winners.insert(epoch, winner);
+        self.late.remove(&winner);
+    }
+
     fn check_vote(&mut self, header: &Header) -> Option<String> {
         let (voter, epoch) = (header.sender, header.current_epoch);
         let count = self.votes.entry((voter, epoch)).or_default();
@@ -91,8 +101,27 @@ impl Observed {
         if header.primary.is_some() || header.slots.is_empty() || epoch == 0 {
             return None;
         }
+        match self.late.get(&claimer) {
+            Some((lost, _)) if epoch <= *lost => return None,
+            Some((lost, slots)) if header.slots.is_superset(slots) => {
+                return Some(format!("S2: {claimer} takes slots back from the winner of epoch {lost}"));
+            }
+            _ => {}
+        }
+        let winner = self.winners.get(&epoch);
         let claims = self.claims.entry(epoch).or_default();
-        let clash = claims.iter().find(|(id, slots)| **id != claimer && slots.intersects(&header.slots));
+        let is_late = |id: &NodeId| self.late.get(id).is_some_and(|(lost, _)| *lost == epoch);
+        let mut others = claims.iter().filter(|(id, _)| **id != claimer && !is_late(id));
+        let clash = others.find(|(_, slots)| slots.intersects(&header.slots));
+        // An epoch without votes that its node has saved, and shown to nobody before it was killed. Nobody knows better until the node hears
+        // from the winner, and it must yield then.
+        let is_new = !claims.contains_key(&claimer);
+        if let Some((_, slots)) = clash.filter(|(other, _)| is_new && winner == Some(other)) {
+            let mut disputed = slots.clone();
+            disputed.intersect(&header.slots);
+            self.late.insert(claimer, (epoch, disputed));
+            return None;
+        }
         let text = clash.map(|(other, _)| format!("S2: {claimer} and {other} claim slots in epoch {epoch}"));
         claims.entry(claimer).or_default().add(&header.slots);
         text

@@ -41,6 +41,9 @@ impl Machine {
             None => Some(primary),
         };
         let Some(owner) = named else { return ClusterReply::Ok };
+        if owner == primary {
+            self.expect_bump(primary);
+        }
         for slot in slots.iter() {
             self.table.bind(slot, owner);
             match owner == primary {

@@ -138,6 +138,8 @@ impl Machine {
         if to == self.me() {
             self.bump_epoch();
             self.todo.broadcast = true;
+        } else {
+            self.expect_bump(to);
         }
     }
 }

@@ -553,3 +553,78 @@ fn own_claims() {
         found
     });
 }
+
+/// The epoch of a host's slots.
+fn epoch(world: &World, at: usize) -> u64 {
+    world.hosts[at].machine.as_ref().unwrap().table().myself().config_epoch
+}
+
+/// A primary has saved an epoch without votes, and is killed before anybody hears of it. Returns the epoch.
+fn fail_with_an_unseen_epoch(world: &mut World) -> u64 {
+    let unseen = epoch(world, 0);
+    let text = world.hosts[0].machine.as_ref().unwrap().file_text();
+    world.crash(0);
+    world.write_disk(0, text);
+    unseen
+}
+
+/// The stream has told the replica of the end of an import. Neither the replica nor another target takes the same epoch.
+#[test]
+fn unseen_epoch() {
+    check(Rule::UnseenEpoch, 1, |seed, without| {
+        let mut world = World::cluster(6, 3, seed, without);
+        let (source, target) = (world.id(2), world.id(0));
+        for (host, from_primary) in [(3, true), (0, false)] {
+            for change in [SetSlot::Importing(source.clone()), SetSlot::Node(target.clone())] {
+                let command = ClusterCommand::SetSlot { slot: slot(16383), change, has_keys: false, from_primary };
+                world.begin_command(host, command);
+            }
+        }
+        let unseen = fail_with_an_unseen_epoch(&mut world);
+        world.run_ms(TIMEOUT_MS);
+        world.command(1, ClusterCommand::BumpEpoch);
+        let mut found = Vec::new();
+        expect(&mut found, epoch(&world, 1) > unseen, "another primary has taken the epoch");
+        world.run_ms(5 * TIMEOUT_MS);
+        expect(&mut found, world.is_primary(3), "the replica has not taken over");
+        expect(&mut found, epoch(&world, 3) > unseen, "the replica has won the epoch of its primary");
+        found.extend(complaints(world));
+        found
+    });
+}
+
+/// The replica can't know of the epoch. The primary comes back, with a greater or a smaller name than the winner's.
+#[test]
+fn votes_win() {
+    check(Rule::VotesWin, 4, |seed, without| {
+        let mut world = World::cluster(6, 3, seed, without);
+        world.begin_command(0, ClusterCommand::BumpEpoch);
+        let unseen = fail_with_an_unseen_epoch(&mut world);
+        world.run_ms(5 * TIMEOUT_MS);
+        let mut found = Vec::new();
+        expect(&mut found, epoch(&world, 3) == unseen, "the replica has not won the epoch of its primary");
+        world.mend();
+        world.run_ms(5 * TIMEOUT_MS);
+        expect(&mut found, world.is_primary(3) && !world.is_primary(0), "the old primary has come back");
+        found.extend(complaints(world));
+        found
+    });
+}
+
+/// A winner starts again, and an old primary with the same epoch comes back at this moment.
+#[test]
+fn a_winner_that_starts_again_yields_to_nobody() {
+    for seed in 0..4 {
+        let mut world = World::cluster(6, 3, seed, None);
+        world.isolate(0);
+        world.begin_command(0, ClusterCommand::BumpEpoch);
+        world.run_ms(5 * TIMEOUT_MS);
+        assert!(world.is_primary(3) && epoch(&world, 3) == epoch(&world, 0), "seed {seed}");
+        world.kill(3);
+        world.mend();
+        world.run_ms(5 * TIMEOUT_MS);
+        assert!(world.is_primary(3) && !world.is_primary(0), "seed {seed}");
+        world.settle_within(30);
+        assert_eq!(world.disagreements(), Vec::<String>::new(), "seed {seed}");
+    }
+}

@@ -360,7 +360,7 @@ impl World {
         Rc::make_mut(&mut self.hosts[to].log).extend(numbers);
     }
 
-    fn write_disk(&mut self, at: usize, text: String) {
+    pub(super) fn write_disk(&mut self, at: usize, text: String) {
         let host = &mut self.hosts[at];
         host.on_disk = OnDisk::of(&text).unwrap();
         host.disk = Some(text);

@@ -425,7 +425,9 @@ impl NodesWorld {
     fn check_winner(&mut self, number: usize) {
         self.figures.elections += 1;
         let Some(node) = &self.seats[number].node else { return };
-        let epoch = node.bus.machine().table().myself().config_epoch;
+        let me = node.bus.machine().table().myself();
+        let epoch = me.config_epoch;
+        self.observed.note_winner(epoch, me.id);
         let voters = self.observed.voters(epoch);
         if voters < SHARDS / 2 + 1 {
             self.break_promise(format!("S1: process {number} wins epoch {epoch} with {voters} votes"));

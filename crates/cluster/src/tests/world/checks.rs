@@ -52,6 +52,7 @@ impl World {
     pub(super) fn check_winner(&mut self, at: usize) {
         let Some(machine) = &self.hosts[at].machine else { return };
         let (epoch, quorum) = (machine.table().myself().config_epoch, self.shards / 2 + 1);
+        self.checks.observed.note_winner(epoch, machine.table().myself().id);
         let voters = self.checks.observed.voters(epoch);
         if voters < quorum {
             self.violate(format!("S1: host {at} wins epoch {epoch} with {voters} votes of {quorum}"));
