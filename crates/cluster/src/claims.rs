@@ -187,8 +187,9 @@ impl Machine {
             let below = primary.map(|primary| self.table[primary].id.to_string()).unwrap_or_default();
             let text = format!("I'm a sub-replica! Reconfiguring myself as a replica of {above_name} from {below}");
             self.log(Level::Notice, text);
+            // Within the shard a move of a slot goes on. A replica without the marker would delete the keys of an import when it wins.
             let full = !self.table.same_shard(above, self.me());
-            self.follow(above, true, full);
+            self.follow(above, full, full);
         }
     }
 

@@ -1,8 +1,9 @@
 //! CLUSTER SETSLOT: its check alone, and its refusals.
 
-use super::world::World;
+use super::world::{TIMEOUT_MS, World};
 use crate::commands::{ClusterCommand, ClusterReply, SetSlot};
 use crate::io::{CommandId, Input};
+use crate::manual::FailoverMode;
 use crate::slots::Slot;
 
 fn name(world: &World, at: usize) -> String {
@@ -87,6 +88,27 @@ fn a_reset_node_claims_nothing_whatever_save_is_under_way() {
 
 /// States of open slots go from a primary's view to its replica, and malformed ones change nothing. A snapshot without states closes the slots
 /// of a replica that has missed the end of their moves.
+/// A replica believes that its old primary has a slot that the winner does not claim. It follows the winner once the old primary does. The move
+/// of another slot goes on.
+#[test]
+fn a_replica_of_a_replaced_primary_keeps_open_slots() {
+    let mut world = World::cluster(9, 3, 1, None);
+    let (slot, source) = (Slot::new(16_383).unwrap(), name(&world, 2));
+    let (importing, node) = (SetSlot::Importing(source.clone()), SetSlot::Node(name(&world, 0)));
+    let other = Slot::new(16_382).unwrap();
+    for (at, slot, change) in [(3, slot, &importing), (6, slot, &importing), (0, slot, &importing), (6, other, &node)] {
+        let command = ClusterCommand::SetSlot { slot, change: change.clone(), has_keys: false, from_primary: at != 0 };
+        assert_eq!(world.command(at, command), Some(ClusterReply::Ok));
+    }
+    assert_eq!(world.command(3, ClusterCommand::Failover(FailoverMode::Planned)), Some(ClusterReply::Ok));
+    world.run_ms(TIMEOUT_MS);
+    let table = world.hosts[6].machine.as_ref().unwrap().table();
+    assert_eq!(table.myself().primary().map(|key| table[key].id.to_string()), Some(name(&world, 3)));
+    for at in [3, 6] {
+        assert!(world.hosts[at].machine.as_ref().unwrap().open.contains_key(&slot), "host {at}");
+    }
+}
+
 #[test]
 fn open_slots_come_with_a_snapshot() {
     let mut world = World::cluster(6, 3, 1, None);
