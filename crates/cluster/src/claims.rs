@@ -83,6 +83,7 @@ impl Machine {
         if header.primary.is_some() {
             return;
         }
+        self.close_imports_of_primary(sender, &header.slots);
         // A slot can be marked as unclaimed while its owner keeps it. A new claim clears the mark, although the sets are equal.
         let reclaims = self.table.unclaimed.intersects(&header.slots);
         if was_replica || reclaims || self.table[sender].slots != header.slots {
@@ -372,6 +373,12 @@ impl Machine {
         given_up.subtract(claimed);
         self.table.promised.subtract(claimed);
         given_up.subtract(&self.table.promised);
+        if self.table.myself().primary() == Some(claimer) {
+            // The primary needs a moment for the end of an import. Longer without a claim, it has not executed the end.
+            let timeout_ms = self.config.node_timeout_ms;
+            self.finished.retain(|_, (_, finished_ms)| self.now.ms <= *finished_ms + timeout_ms);
+            self.finished.keys().for_each(|slot| _ = given_up.remove(*slot));
+        }
         self.table.unclaimed.add(&given_up);
     }
 
@@ -381,8 +388,11 @@ impl Machine {
         others.subtract(&self.table[claimer].slots);
         let wins = |slot: &Slot| {
             let owner = self.table.owner(*slot).filter(|_| !self.table.is_unclaimed(*slot));
-            let by_epoch =
-                |owner: NodeKey| self.table[owner].config_epoch < epoch || !self.rules.hold(Rule::GreaterEpochWins);
+            // The source of an import has no keys of the slot any more, and may not know it.
+            let finished = self.finished.get(slot).map_or(0, |(known_epoch, _)| *known_epoch);
+            let by_epoch = |owner: NodeKey| {
+                self.table[owner].config_epoch.max(finished) < epoch || !self.rules.hold(Rule::GreaterEpochWins)
+            };
             owner.is_none_or(by_epoch)
         };
         others.iter().filter(wins).collect()
@@ -399,6 +409,23 @@ impl Machine {
                 false => _ = self.open.remove(&slot),
             },
             _ => {}
+        }
+    }
+
+    /// Removes the markers of this replica for slots that its primary has imported.
+    fn close_imports_of_primary(&mut self, primary: NodeKey, claimed: &SlotSet) {
+        if self.table.myself().primary() == Some(primary) {
+            self.close_imports(claimed);
+            self.finished.retain(|slot, _| !claimed.contains(*slot));
+        }
+    }
+
+    /// Removes the markers of imports of slots that their target has now.
+    pub(crate) fn close_imports(&mut self, imported: &SlotSet) {
+        let before = self.open.len();
+        self.open.retain(|slot, open| !matches!(open, OpenSlot::Importing(_)) || !imported.contains(*slot));
+        if self.open.len() < before {
+            self.changed();
         }
     }
 
@@ -489,6 +516,7 @@ impl Machine {
             self.table.promote(primary);
         }
         self.unbind_all(me);
+        self.finished.clear();
         if closes_slots {
             self.open.clear();
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::id::NodeId;
 use crate::io::{Action, Level};
@@ -9,7 +10,7 @@ use crate::machine::{Machine, OpenSlot};
 use crate::node::{Health, NodeKey};
 use crate::rules::Rule;
 use crate::saves::Waiting;
-use crate::slots::SlotSet;
+use crate::slots::{Slot, SlotSet};
 use crate::wire::{Body, Header, MessageFlags, NodeFlags};
 
 /// The unit of delays before an election: the node timeout divided by the first constant, at most the second one in milliseconds.
@@ -383,8 +384,13 @@ impl Machine {
         }
         let forces = self.handover.may_start || self.is_obvious(primary);
         let flags = MessageFlags::default().with(MessageFlags::FORCE_VOTE, forces);
+        let finished: Vec<Slot> = self.finished.keys().copied().collect();
         for link in self.links_to_all() {
-            self.send_at_epoch(link, Body::AuthRequest, flags, epoch);
+            let mut header = self.header(flags);
+            header.current_epoch = epoch;
+            // The voters know another owner of these slots, perhaps with a greater epoch than the primary's. The winner's epoch is greater.
+            finished.iter().for_each(|slot| _ = Arc::make_mut(&mut header.slots).remove(*slot));
+            self.send_as(link, header, Body::AuthRequest);
         }
     }
 
@@ -416,6 +422,8 @@ impl Machine {
         self.table.promote(me);
         self.table.myself_mut().migrate_to = true;
         self.table.bind_all(&slots, me);
+        self.close_imports(&slots);
+        self.finished.clear();
         self.unbind_all(primary);
         self.actions.push(Action::Lead);
         self.drop_foreign();

@@ -80,6 +80,9 @@ pub struct Machine {
     pub(crate) handover: Handover,
     /// On a replica: a primary that took an epoch without votes, and the epoch that its headers showed until then.
     pub(crate) unseen_bump: Option<(NodeKey, u64)>,
+    /// On a replica: slots whose import its primary has finished by command, before the primary's headers claim them. The greatest epoch that was
+    /// known then, and the time.
+    pub(crate) finished: BTreeMap<Slot, (u64, u64)>,
     pub(crate) edition: u64,
     pub(crate) ticks: u64,
     pub(crate) last_tick_ms: Option<u64>,
@@ -137,6 +140,7 @@ impl Machine {
             election: Election::default(),
             handover: Handover::default(),
             unseen_bump: None,
+            finished: BTreeMap::new(),
             edition: 0,
             ticks: 0,
             last_tick_ms: None,

@@ -97,6 +97,7 @@ impl Machine {
         if self.table.myself().is_primary() {
             return ClusterReply::Ok;
         }
+        self.finished.clear();
         let mut open = BTreeMap::new();
         for Marker { slot, is_import, peer } in markers {
             // Gossip brings the address of an unknown node.

@@ -19,7 +19,7 @@ impl Machine {
     }
 
     /// The header of a message. It shows this node's claims as they are on disk.
-    fn header(&self, message_flags: MessageFlags) -> Box<Header> {
+    pub(crate) fn header(&self, message_flags: MessageFlags) -> Box<Header> {
         let claims = self.shown_claims();
         let me = self.table.myself();
         let is_primary = claims.primary.is_none();
@@ -60,7 +60,7 @@ impl Machine {
         self.send_as(link, header, body);
     }
 
-    fn send_as(&mut self, link: LinkId, header: Box<Header>, body: Body) {
+    pub(crate) fn send_as(&mut self, link: LinkId, header: Box<Header>, body: Body) {
         if self.links.get(link).is_some_and(|link| link.is_up) {
             self.stats.sent.note_message(body.kind());
             self.actions.push(Action::Send { link, message: Message::Full(header, body) });

@@ -128,18 +128,20 @@ impl Machine {
         }
     }
 
-    /// Ends the import of a slot. The target takes a new epoch, so that its claim wins everywhere.
+    /// Ends the import of a slot. The target takes a new epoch, so that its claim wins everywhere. A replica of the target keeps the marker until
+    /// the target claims the slot: the target may fail before. The replica has the keys then, and claims the slot when it takes the target's place.
     fn end_import(&mut self, slot: Slot, to: NodeKey) {
         let is_mine = to == self.me() || self.table.myself().primary() == Some(to);
         if !is_mine || !matches!(self.open.get(&slot), Some(OpenSlot::Importing(_))) {
             return;
         }
-        self.open.remove(&slot);
         if to == self.me() {
+            self.open.remove(&slot);
             self.bump_epoch();
             self.todo.broadcast = true;
         } else {
             self.expect_bump(to);
+            self.finished.insert(slot, (self.current_epoch, self.now.ms));
         }
     }
 }

@@ -10,6 +10,12 @@ fn name(world: &World, at: usize) -> String {
     world.hosts[at].machine.as_ref().unwrap().table().myself().id.to_string()
 }
 
+/// The owner of a slot as a node sees it.
+fn owner(world: &World, at: usize, slot: Slot) -> String {
+    let table = world.hosts[at].machine.as_ref().unwrap().table();
+    table.owner(slot).map(|owner| table[owner].id.to_string()).unwrap_or_default()
+}
+
 /// The reply of the check and that of the command, which must be equal.
 fn both(world: &mut World, at: usize, slot: Slot, change: &SetSlot, has_keys: bool) -> ClusterReply {
     let check = ClusterCommand::CheckSetSlot { slot, change: change.clone(), has_keys };
@@ -88,6 +94,50 @@ fn a_reset_node_claims_nothing_whatever_save_is_under_way() {
 
 /// States of open slots go from a primary's view to its replica, and malformed ones change nothing. A snapshot without states closes the slots
 /// of a replica that has missed the end of their moves.
+/// The target of a move is killed right after its replica has executed the end. The source has the greater epoch, and still claims the slot. The
+/// replica has the keys, and takes the slot with the target's place.
+#[test]
+fn a_slot_survives_the_failure_of_its_target_at_the_end() {
+    let mut world = World::cluster(6, 3, 1, None);
+    let (slot, names) = (Slot::new(16_383).unwrap(), [0, 2, 3].map(|at| name(&world, at)));
+    let [target, source, successor] = &names;
+    let importing = SetSlot::Importing(source.clone());
+    let set = |world: &mut World, at, change: SetSlot| {
+        let command = ClusterCommand::SetSlot {
+            slot,
+            change,
+            has_keys: false,
+            from_primary: at == 3 && world.winners.is_empty(),
+        };
+        assert_eq!(world.command(at, command), Some(ClusterReply::Ok));
+    };
+    set(&mut world, 3, importing.clone());
+    set(&mut world, 0, importing);
+    set(&mut world, 2, SetSlot::Migrating(target.clone()));
+    set(&mut world, 3, SetSlot::Node(target.clone()));
+    world.run_ms(TIMEOUT_MS / 2);
+    world.crash(0);
+    world.run_ms(5 * TIMEOUT_MS);
+    assert!(world.is_primary(3));
+    assert_eq!(owner(&world, 3, slot), *successor, "the keys are deleted");
+    world.mend();
+    world.settle_within(30);
+    assert!(world.checks.violations.is_empty(), "{}", world.checks.violations.join("\n"));
+    for host in 0..6 {
+        assert_eq!(owner(&world, host, slot), *successor);
+        assert!(world.hosts[host].machine.as_ref().unwrap().open.is_empty());
+    }
+}
+
+#[test]
+fn a_replica_closes_a_slot_that_its_primary_has_imported() {
+    let mut world = World::cluster(6, 3, 1, None);
+    world.move_slot(16_383, 0);
+    world.settle_within(30);
+    assert!(world.checks.violations.is_empty(), "{}", world.checks.violations.join("\n"));
+    assert!(world.hosts.iter().all(|host| host.machine.as_ref().unwrap().open.is_empty()));
+}
+
 /// A replica believes that its old primary has a slot that the winner does not claim. It follows the winner once the old primary does. The move
 /// of another slot goes on.
 #[test]
