@@ -232,6 +232,10 @@ impl SimBus {
         self.commands += 1;
         let id = CommandId(self.commands);
         self.waiting.insert(id, request.answer);
+        if request.command.concerns_data() {
+            let facts = self.facts(turn);
+            self.input(turn, Input::Facts(facts));
+        }
         self.input(turn, Input::Command(id, request.command));
     }
 
