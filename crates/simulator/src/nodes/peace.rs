@@ -150,7 +150,7 @@ impl NodesWorld {
             let follows = other == owner || self.follows(other, owner);
             if follows && other_list != found || !follows && !other_list.is_empty() {
                 return Err(format!(
-                    "process {other} has {other_list:?} in list {key}, its owner {owner} has {found:?}"
+                    "S5: process {other} has {other_list:?} in list {key}, its owner {owner} has {found:?}"
                 ));
             }
         }
