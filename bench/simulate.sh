@@ -88,4 +88,13 @@ awk -v first="$first" -v end=$((first + count)) -v kind="$kind" '
   $1 == "done" { ran += $3 }
   $1 == "failed" && !($2 in seen) { seen[$2] = 1; failed++; seeds = seeds " " $2 }
   END { printf "%d histories (%s) from seed %d on, %d failed%s%s\n", ran, kind, first, failed, failed ? ":" : "", seeds; exit failed > 0 }
+' "$progress" || replays=1
+[ -n "${replays:-}" ] || exit 0
+# The command that replays each failure.
+awk -v first="$first" -v end=$((first + count)) -v kind="$kind" '
+  $1 != "failed" || $2 < first || $2 >= end || $2 in seen { next }
+  { seen[$2] = 1 }
+  kind == "machines" { printf "WORLD_SEED=%s WORLD_SEEDS=1 cargo test -p penstock-cluster --lib -- --ignored many_worlds_are_sound\n", $2; next }
+  { printf "cargo run --profile simulation -p penstock-simulator --%s %s\n", kind == "clusters" ? " cluster" : "", $2 }
 ' "$progress"
+exit 1
