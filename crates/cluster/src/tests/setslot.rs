@@ -92,8 +92,6 @@ fn a_reset_node_claims_nothing_whatever_save_is_under_way() {
     assert_eq!(slots(&world), Some(0));
 }
 
-/// States of open slots go from a primary's view to its replica, and malformed ones change nothing. A snapshot without states closes the slots
-/// of a replica that has missed the end of their moves.
 /// The target of a move is killed right after its replica has executed the end. The source has the greater epoch, and still claims the slot. The
 /// replica has the keys, and takes the slot with the target's place.
 #[test]
@@ -159,6 +157,8 @@ fn a_replica_of_a_replaced_primary_keeps_open_slots() {
     }
 }
 
+/// States of open slots go from a primary's view to its replica, and malformed ones change nothing. A snapshot without states closes the slots
+/// of a replica that has missed the end of their moves.
 #[test]
 fn open_slots_come_with_a_snapshot() {
     let mut world = World::cluster(6, 3, 1, None);
