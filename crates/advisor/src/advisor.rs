@@ -589,6 +589,7 @@ impl<'t> Watch<'_, 't> {
             is_paced: seen.is_after_pause,
             // A script may read and write anything, so its effect is unknown.
             class: if class == Class::ScriptText { Class::Other } else { class },
+            name: seen.found.hash as u16,
             origin: self.distance(&seen.origin),
             source,
             is_document: seen.answer.is_document,
@@ -699,7 +700,9 @@ impl<'t> Watch<'_, 't> {
     /// Handles a question that a client may ask at a steady pace.
     fn poll(&mut self, seen: &Seen<'_>) {
         let is_pop = matches!(seen.found.verb.class, Class::Pop | Class::Write);
-        let question = mix(seen.found.hash, seen.key_hash) | 1;
+        let question = mix(seen.found.hash, seen.key_hash);
+        // Fields are different questions; the bounds of a range that ends now are one.
+        let question = if seen.has(catalogue::MEMBER) { mix(question, seen.arguments) | 1 } else { question | 1 };
         if !(seen.is_paced || is_pop && seen.answer.is_empty) {
             return self.last.polls.ask_at_once(question);
         }

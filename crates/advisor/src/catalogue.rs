@@ -119,7 +119,7 @@ const VERBS: &[Verb] = &[
     verb("RESTORE", Write, 1, 0),
     verb("SORT", Other, 1, 0),
     verb("SORT_RO", Read, 1, 0),
-    verb("HGET", Read, 1, MEMBER),
+    verb("HGET", Read, 1, MEMBER | POLLED),
     verb("HMGET", Read, 1, MEMBER),
     verb("HEXISTS", Read, 1, MEMBER),
     verb("HSTRLEN", Read, 1, MEMBER),

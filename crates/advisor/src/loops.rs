@@ -37,6 +37,8 @@ pub struct LoopTrip {
     pub is_paced: bool,
     /// The effect of the command.
     pub class: Class,
+    /// A hash of the command's name.
+    pub name: u16,
     /// The distance in trips to the reply that one of the arguments repeats; 0 if no recent reply matches.
     pub origin: u8,
     /// The reply that the command's new words come from, if the trip continues a loop.
@@ -164,6 +166,7 @@ struct RoundStep {
     shape: u64,
     key: u64,
     class: Class,
+    name: u16,
     /// Number of runs of the step, and of runs with the key of the previous round.
     made: u32,
     same_key: u32,
@@ -258,7 +261,7 @@ impl Rounds {
         self.wrapped += u32::from(position == 0 && last.made > 0 && last.key == trip.key);
         let step = &mut self.steps[usize::from(position) % PERIOD_MAX];
         step.same_key += u32::from(step.made > 0 && step.key == trip.key);
-        (step.shape, step.key, step.class) = (trip.shape, trip.key, trip.class);
+        (step.shape, step.key, step.class, step.name) = (trip.shape, trip.key, trip.class, trip.name);
         step.made += 1;
         let period = u16::from(self.period);
         step.traced += u32::from(trip.source.distance >= period && trip.source.is_telling);
@@ -367,7 +370,15 @@ impl Rounds {
         let is_walk = self.steps().iter().any(|step| step.walks() || step.counts_on() || step.reads_pages());
         let is_pairs = self.paired * 2 >= rounds;
         let polls = self.period == 1 && self.polls(&self.steps[0]);
-        is_chain || is_walk || is_pairs || polls || self.ends_when_found() || self.is_paced()
+        is_chain || is_walk || is_pairs || polls || self.ends_when_found() || self.is_chance() || self.is_paced()
+    }
+
+    /// True if the steps are one command with keys of several patterns, and the run was too short for a look at their replies. The patterns of
+    /// a chain of keys repeat by chance.
+    fn is_chance(&self) -> bool {
+        let [first, rest @ ..] = self.steps() else { return false };
+        let is_short = self.steps().iter().all(|step| step.evidence.compared == 0);
+        is_short && !rest.is_empty() && rest.iter().all(|step| step.name == first.name)
     }
 
     /// True if the run ended with its only reply that was not empty. The client looked for a key that exists, or for a name that is free
@@ -663,7 +674,8 @@ mod tests {
     use super::*;
 
     fn trip(shape: u8) -> LoopTrip {
-        LoopTrip { shape: shape.into(), gap_ns: 10, class: Class::Write, is_known: true, ..LoopTrip::default() }
+        let (shape, name) = (shape.into(), shape.into());
+        LoopTrip { shape, name, gap_ns: 10, class: Class::Write, is_known: true, ..LoopTrip::default() }
     }
 
     /// The loops in a text in which each letter is a trip's shape and a blank is a pause: steps, trips made, trips

@@ -197,6 +197,7 @@ fn a_question_that_is_asked_again_is_no_loop() {
         traffic.only().total.kind
     };
     assert_eq!(polled("GET render:81:state", "running"), Kind::Polling);
+    assert_eq!(polled("HGET render:81 state", "running"), Kind::Polling);
     assert_eq!(polled("SET lock:invoice t81 PX 5000 NX", "nil"), Kind::Polling);
 }
 
