@@ -119,7 +119,12 @@ impl NodesWorld {
 
     /// Returns true once the history is over. Compares the data then.
     pub(super) fn is_over(&mut self) -> Result<bool, Wrong> {
-        let is_over = self.agrees_since_us.is_some_and(|since_us| self.now_us > since_us + REST_US);
+        let has_rested = self.agrees_since_us.is_some_and(|since_us| self.now_us > since_us + REST_US);
+        // A replica may have begun to follow an orphaned primary since the last look. It has no data yet.
+        let is_over = has_rested && self.disagreements().is_empty();
+        if has_rested && !is_over {
+            self.agrees_since_us = None;
+        }
         if is_over {
             (0..self.keys.len()).try_for_each(|key| self.check_key(key))?;
         }
