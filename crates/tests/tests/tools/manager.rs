@@ -38,6 +38,28 @@ struct Cluster {
     nodes: Vec<Server>,
 }
 
+/// Replaces a port by a name. A slot can have the same number: slots stand within brackets or behind the word "slot".
+fn without_port(text: &str, port: u16, name: &str) -> String {
+    let port = port.to_string();
+    let mut parts = text.split(&port);
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for rest in parts {
+        let ends_range = out.ends_with('-') && rest.starts_with(']');
+        let is_slot = out.ends_with('[') || ends_range || out.ends_with("slot ");
+        let is_part = out.ends_with(|c: char| c.is_ascii_digit()) || rest.starts_with(|c: char| c.is_ascii_digit());
+        out.push_str(if is_slot || is_part { &port } else { name });
+        out.push_str(rest);
+    }
+    out
+}
+
+#[test]
+fn a_port_is_told_from_a_slot() {
+    let text = "127.0.0.1:16001 slots:[0-16001],[16001-16383] slot 16001 of 1160012, node-16001-x";
+    let expected = "127.0.0.1:@0 slots:[0-16001],[16001-16383] slot 16001 of 1160012, node-@0-x";
+    assert_eq!(without_port(text, 16_001, "@0"), expected);
+}
+
 impl Cluster {
     /// Starts empty nodes.
     fn start(tool: Tool, count: usize) -> Self {
@@ -92,7 +114,7 @@ impl Cluster {
         for node in 0..self.nodes.len() {
             let id = self.id(node);
             text = text.replace(&id, &format!("#{node}")).replace(&id[..8], &format!("#{node}"));
-            text = text.replace(&self.nodes[node].port().to_string(), &format!("@{node}"));
+            text = without_port(&text, self.nodes[node].port(), &format!("@{node}"));
         }
         // The dots of a wait for the others: none, if they are quick.
         let is_wait = |line: &&str| line.bytes().all(|byte| byte == b'.');
