@@ -370,12 +370,18 @@ impl Rounds {
         let is_walk = self.steps().iter().any(|step| step.walks() || step.counts_on() || step.reads_pages());
         let is_pairs = self.paired * 2 >= rounds;
         let polls = self.period == 1 && self.polls(&self.steps[0]);
-        is_chain || is_walk || is_pairs || polls || self.ends_when_found() || self.is_chance() || self.is_paced()
+        is_chain
+            || is_walk
+            || is_pairs
+            || polls
+            || self.ends_when_found()
+            || self.repeats_by_chance()
+            || self.is_paced()
     }
 
     /// True if the steps are one command with keys of several patterns, and the run was too short for a look at their replies. The patterns of
     /// a chain of keys repeat by chance.
-    fn is_chance(&self) -> bool {
+    fn repeats_by_chance(&self) -> bool {
         let [first, rest @ ..] = self.steps() else { return false };
         let is_short = self.steps().iter().all(|step| step.evidence.compared == 0);
         is_short && !rest.is_empty() && rest.iter().all(|step| step.name == first.name)

@@ -21,8 +21,8 @@ impl Watch<'_, '_> {
         }
     }
 
-    /// Notes that the client sent commands of a transaction at once. A client has one way to send transactions. Those whose commands
-    /// came one by one were written singly, without waiting, and the server was quick.
+    /// Notes that the client sent commands of a transaction at once. A client sends all its transactions in one way.
+    /// Where the commands came one by one, the client wrote them without waiting, and the server answered before the next one came.
     #[inline]
     pub(super) fn note_pipelined_transaction(&mut self) {
         if !self.last.pipelines_transactions {

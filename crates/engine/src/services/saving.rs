@@ -161,7 +161,7 @@ fn begin_slots(
     })
 }
 
-/// Returns the sink of one of so many shards.
+/// Returns the sink of a shard, one of `shards` that the snapshot has.
 fn sink(form: SnapshotForm, outlet: &Arc<Outlet>, options: SinkOptions, shards: usize) -> Box<dyn Sink> {
     match form {
         SnapshotForm::Rdb | SnapshotForm::ValkeyRdb => Box::new(ShardSink::new(outlet.clone(), options)),

@@ -28,7 +28,7 @@ const PIECE_BYTES_MIN: usize = 4 * 1024;
 /// Bytes of the unfinished pieces of all shards. Each shard may have one, since commands save the entries that they change.
 const UNFINISHED_BYTES: usize = 8 << 20;
 
-/// Returns the bytes from which a shard's piece is handed over, in a snapshot of so many shards.
+/// Returns the bytes from which a shard's piece is handed over, in a snapshot of `shards` shards.
 pub(crate) fn piece_bytes(shards: usize) -> usize {
     (UNFINISHED_BYTES / shards.max(1)).clamp(PIECE_BYTES_MIN, PIECE_BYTES)
 }
@@ -321,7 +321,7 @@ impl ItemWriter {
     }
 }
 
-/// Adds a command with so many arguments, each written as a bulk string.
+/// Adds a command with `count` arguments, which `args` has as bulk strings.
 fn write_command(record: &mut Record, database: usize, name: &str, count: usize, args: &[u8]) {
     let mut command = Vec::with_capacity(args.len() + name.len() + 24);
     command.push(b'*');

@@ -383,7 +383,7 @@ fn entries_of_stored_blocks_equal_added_ones() {
             };
             let is_like_first =
                 loaded.first().is_some_and(|mut first| first.next().is_some_and(|(name, _)| name == field));
-            // What is given up leaves nothing.
+            // An abandoned entry leaves nothing.
             assert!(!loaded.push_values(id, |out| write(out).and(None)));
             if !is_like_first || !loaded.push_values(id, write) {
                 loaded.push(id, pairs.into_iter(), limits);
