@@ -278,7 +278,13 @@ impl Manager<'_> {
 
     /// Sends a request to a node. An error is printed and stops the subcommand.
     fn must(&mut self, node: usize, request: &[impl AsRef<[u8]>]) -> Outcome<Value> {
-        match self.request(node, request) {
+        let reply = self.request(node, request);
+        self.reported(node, reply)
+    }
+
+    /// Returns a node's reply. An error is printed and stops the subcommand.
+    fn reported(&mut self, node: usize, reply: Result<Value, String>) -> Outcome<Value> {
+        match reply {
             Ok(reply) => Ok(reply),
             Err(error) => {
                 self.report_reply_error(node, &error)?;

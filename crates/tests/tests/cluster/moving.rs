@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use penstock_tests::nodes::{Client, Make, Node, join, node, replicate, settle};
+use penstock_tests::server::{comes_true, subject_program};
+use std::process::Stdio;
 
 /// Moves a slot as redis-cli's reshard does.
 pub fn move_slot(slot: u64, from: &Node, to: &Node, others: &[&Node]) {
@@ -119,9 +121,9 @@ fn a_change_of_a_slot_waits_for_the_replicas() {
         let target = nodes[1].id();
         let marker = format!("[7->-{target}]");
         for _ in 0..10 {
-            nodes[0].ok(&format!("CLUSTER SETSLOT 7 MIGRATING {target}"));
+            nodes[0].ok(&format!("CLUSTER SETSLOT 7 MIGRATING {target} TIMEOUT 30000"));
             assert!(nodes[3].own().slots.contains(&marker), "{peer:?}");
-            nodes[0].ok("CLUSTER SETSLOT 7 STABLE");
+            nodes[0].ok("CLUSTER SETSLOT 7 STABLE TIMEOUT 30000");
         }
         let mut sleeping = nodes[3].server.connect();
         sleeping.send(b"DEBUG SLEEP 1.5\r\n").unwrap();
@@ -132,10 +134,33 @@ fn a_change_of_a_slot_waits_for_the_replicas() {
         sleeping.read().unwrap();
         // A refused command reaches no replica.
         assert_eq!(nodes[0].text("CLUSTER SETSLOT 16000 MIGRATING x"), "ERR I'm not the owner of hash slot 16000");
-        nodes[0].ok(&format!("CLUSTER SETSLOT 7 NODE {} TIMEOUT 5000", nodes[0].id()));
-        nodes[0].ok("CLUSTER SETSLOT 7 STABLE TIMEOUT 5000");
+        nodes[0].ok(&format!("CLUSTER SETSLOT 7 NODE {} TIMEOUT 30000", nodes[0].id()));
+        nodes[0].ok("CLUSTER SETSLOT 7 STABLE TIMEOUT 30000");
         assert!(!nodes[3].own().slots.contains(&marker), "{peer:?}");
     }
+}
+
+/// A primary refuses a change of a slot if its replica needs longer than two seconds. The manager repeats the change.
+#[test]
+fn a_reshard_survives_a_slow_replica() {
+    let slow = penstock_tests::nodes::node_with(Make::Penstock, &["--enable-debug-command", "yes"]);
+    let nodes = [node(Make::Penstock), node(Make::Penstock), node(Make::Penstock), slow];
+    join(&[&nodes[0], &nodes[1], &nodes[2]]);
+    nodes[3].meet(&nodes[0]);
+    settle(&nodes.each_ref());
+    replicate(&nodes[3], &nodes[0]);
+    settle(&nodes.each_ref());
+    let address = format!("127.0.0.1:{}", nodes[0].server.port());
+    let (from, to) = (nodes[0].id(), nodes[1].id());
+    let mut manager = std::process::Command::new(subject_program());
+    manager.args(["cli", "--cluster", "reshard", &address, "--cluster-from", &from, "--cluster-to", &to]);
+    let manager = manager.args(["--cluster-slots", "60", "--cluster-yes"]).stdout(Stdio::piped()).spawn().unwrap();
+    let slots = || nodes[1].own().slots;
+    assert!(comes_true(|| slots().contains(&"0".to_owned()) || slots().iter().any(|range| range.starts_with("0-"))));
+    nodes[3].ok("DEBUG SLEEP 3");
+    let output = manager.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(slots().contains(&"0-59".to_owned()));
 }
 
 /// Tools that repair clusters change slots in transactions.

@@ -10,6 +10,12 @@ use client::cluster::Slot;
 /// A source that has lost its last slot is a replica already when it is told the slot's new owner.
 const NO_MASTER_ANY_MORE: &str = "ERR Please use SETSLOT only with masters.";
 
+/// The code of the error of a primary whose replicas have not acknowledged a change of a slot in time. The slot is unchanged there.
+const NOT_ACKNOWLEDGED: &str = "NOREPLICAS";
+
+/// Limit of the attempts to change a slot at a primary with slow replicas. Each waits for two seconds at the primary.
+const SET_SLOT_ATTEMPTS_MAX: usize = 10;
+
 /// Options of a move.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MoveOptions {
@@ -58,14 +64,18 @@ impl Manager<'_> {
         self.set_slot(target, slot, "node", target)?;
         // The others save the slot's owner at the same time, because each save waits for a disk.
         let id = self.nodes[target].id.clone();
-        let request = ["CLUSTER", "SETSLOT", &slot.to_string(), "node", &id];
+        let number = slot.to_string();
+        let request = ["CLUSTER", "SETSLOT", &number, "node", &id];
         let others = self.masters().into_iter().filter(|other| *other != source && *other != target);
         let told: Vec<usize> = [source].into_iter().chain(others).collect();
         let begun: Vec<_> = told.iter().map(|&node| self.nodes[node].begin(&request)).collect();
         let replies: Vec<_> = told
             .iter()
             .zip(begun)
-            .map(|(&node, begun)| (node, begun.and_then(|()| self.nodes[node].finish())))
+            .map(|(&node, begun)| {
+                let reply = begun.and_then(|()| self.nodes[node].finish());
+                (node, self.repeat_until_acknowledged(node, &request, reply))
+            })
             .collect();
         let is_failure = |node: usize, error: &str| node != source || !error.starts_with(NO_MASTER_ANY_MORE);
         let errors = replies.into_iter().filter_map(|(node, reply)| Some((node, reply.err()?)));
@@ -82,17 +92,40 @@ impl Manager<'_> {
 
     fn try_set_slot(&mut self, node: usize, slot: Slot, state: &str, other: usize) -> Result<Value, String> {
         let id = self.nodes[other].id.clone();
-        self.request(node, &["CLUSTER", "SETSLOT", &slot.to_string(), state, &id])
+        self.request_set_slot(node, &["CLUSTER", "SETSLOT", &slot.to_string(), state, &id])
+    }
+
+    /// Sends a SETSLOT request. Repeats it while the node's replicas are slow: a move that stops here would leave the slot open.
+    fn request_set_slot(&mut self, node: usize, request: &[&str]) -> Result<Value, String> {
+        let reply = self.request(node, request);
+        self.repeat_until_acknowledged(node, request, reply)
+    }
+
+    /// Repeats a SETSLOT request, whose first reply is given, while the node's replicas are slow. Returns the last reply.
+    fn repeat_until_acknowledged(
+        &mut self,
+        node: usize,
+        request: &[&str],
+        mut reply: Result<Value, String>,
+    ) -> Result<Value, String> {
+        for _ in 1..SET_SLOT_ATTEMPTS_MAX {
+            match &reply {
+                Err(error) if error.starts_with(NOT_ACKNOWLEDGED) => reply = self.request(node, request),
+                _ => break,
+            }
+        }
+        reply
     }
 
     pub(super) fn set_slot(&mut self, node: usize, slot: Slot, state: &str, other: usize) -> Outcome {
-        let id = self.nodes[other].id.clone();
-        self.must(node, &["CLUSTER", "SETSLOT", &slot.to_string(), state, &id]).map(drop)
+        let reply = self.try_set_slot(node, slot, state, other);
+        self.reported(node, reply).map(drop)
     }
 
     /// Ends the move of a slot at a node.
     pub(super) fn close_slot(&mut self, node: usize, slot: Slot) -> Outcome {
-        self.must(node, &["CLUSTER", "SETSLOT", &slot.to_string(), "STABLE"]).map(drop)
+        let reply = self.request_set_slot(node, &["CLUSTER", "SETSLOT", &slot.to_string(), "STABLE"]);
+        self.reported(node, reply).map(drop)
     }
 
     /// Makes a node forget the owner of a slot, if it knows one.
