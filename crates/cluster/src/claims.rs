@@ -66,15 +66,22 @@ impl Machine {
 
     /// Takes over the role and the slots that a header claims for its sender. A stale header changes nothing, and a stale primary is
     /// told of the newer claims.
-    pub(crate) fn take_role_and_slots(&mut self, sender: NodeKey, header: &Header) {
+    ///
+    /// `is_present`: the sender has sent the header after all of its claims that are known here.
+    pub(crate) fn take_role_and_slots(&mut self, sender: NodeKey, header: &Header, is_present: bool) {
         let named = header.primary.and_then(|primary| self.table.find(&primary));
-        if self.is_stale(sender, named, header) {
+        let is_present = is_present && self.rules.hold(Rule::PresentClaims);
+        if is_present && header.primary.is_none() {
+            self.forget_epoch(sender, header.config_epoch);
+        }
+        if self.is_stale(sender, named, header, is_present) {
             if header.primary.is_none() {
                 self.correct(sender, header);
             }
             self.remind(sender, header);
             return;
         }
+        self.table[sender].note_claims();
         let was_replica = !self.table[sender].is_primary();
         match header.primary {
             None => self.take_primary(sender, header.config_epoch),
@@ -96,16 +103,22 @@ impl Machine {
     /// Returns true if a header is stale: this node knows a greater epoch than the header's.
     ///
     /// The known epoch depends on the sender's claim:
-    /// - A primary with slots: the greater of its own last epoch and its shard's, because it may have become a replica since.
+    /// - A primary with slots: the greater of its own last epoch and its shard's, because it may have become a replica since. If the header is
+    ///   the present one (`is_present`), the sender is no replica, and its own epoch alone counts.
     /// - A primary without slots claims nothing, and may have been reset. Its header is never stale.
     /// - A replica of a primary in its own shard: the greater of both nodes' epochs. The epoch of a replica that was a primary without slots,
     ///   after a reset, has no meaning.
     /// - A replica of a primary in another shard: that primary's epoch. The replica was moved, so its own old epoch has no meaning.
     /// - A replica of an unknown primary: nothing is known, and its header is never stale.
-    fn is_stale(&self, sender: NodeKey, named: Option<NodeKey>, header: &Header) -> bool {
+    ///
+    /// The shard's epoch alone would make headers stale for ever. A primary may keep a slot while a replica wins the others, and a node that has
+    /// missed the election of this primary takes it for a replica with the winner's epoch. A crash also makes a node forget that it
+    /// has become a replica, if it could not save that.
+    fn is_stale(&self, sender: NodeKey, named: Option<NodeKey>, header: &Header, is_present: bool) -> bool {
         let epoch = |key: NodeKey| self.table[key].config_epoch;
         let known = match (header.primary, named) {
             (None, _) if header.slots.is_empty() => 0,
+            (None, _) if is_present => epoch(sender),
             (None, _) => epoch(sender).max(self.table.epoch(sender)),
             (Some(_), None) => 0,
             (Some(_), Some(primary)) if self.table[primary].is_primary() && self.table[sender].slot_count == 0 => {
@@ -115,6 +128,16 @@ impl Machine {
             (Some(_), Some(primary)) => epoch(primary),
         };
         known > header.config_epoch && self.rules.hold(Rule::StaleHeaders)
+    }
+
+    /// Gives up a greater epoch of a node without slots: the node has forgotten it, or it was the epoch of its primary. A primary with slots is
+    /// told of its own epoch instead ([`Machine::remind`]), because the slots are bound with it.
+    fn forget_epoch(&mut self, sender: NodeKey, epoch: u64) {
+        let node = &mut self.table[sender];
+        if node.slot_count == 0 && node.config_epoch > epoch {
+            node.config_epoch = epoch;
+            self.changed();
+        }
     }
 
     fn take_primary(&mut self, sender: NodeKey, epoch: u64) {

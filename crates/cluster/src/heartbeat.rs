@@ -91,7 +91,7 @@ impl Machine {
         let link = self.links.make(key, &ip, self.now.ms);
         let node = &mut self.table[key];
         node.attempt_ms = Some(self.now.ms);
-        node.outbound = Some(link);
+        node.connect_by(link);
         // The timeout of a PING is the only cause of a suspicion, so an unreachable node gets one that counts as sent.
         node.ping_sent_ms = node.ping_sent_ms.or(Some(self.now.ms));
         self.actions.push(Action::Connect { link, ip, port });

@@ -113,6 +113,10 @@ pub struct Node {
     pub reports: BTreeMap<NodeKey, u64>,
     /// The link that this node has made.
     pub outbound: Option<LinkId>,
+    /// The PINGs on that link whose PONGs have not come.
+    pub unanswered: u32,
+    /// The PONGs among these that may be older than the node's known claims, because their PINGs were sent before the claims became known.
+    pub old_pongs: u32,
     /// The link that the other node has made.
     pub inbound: Option<LinkId>,
 }
@@ -150,8 +154,32 @@ impl Node {
             orphaned_since_ms: None,
             reports: BTreeMap::new(),
             outbound: None,
+            unanswered: 0,
+            old_pongs: 0,
             inbound: None,
         }
+    }
+
+    /// Sets the link that this node has made. All PONGs on it will be newer than the known claims.
+    pub(crate) fn connect_by(&mut self, link: LinkId) {
+        self.outbound = Some(link);
+        (self.unanswered, self.old_pongs) = (0, 0);
+    }
+
+    /// Notes that the node's claims have become known. A PONG is newer only if it answers a later PING.
+    pub(crate) fn note_claims(&mut self) {
+        self.old_pongs = self.unanswered;
+    }
+
+    /// Notes a PONG on the link that this node has made. Returns true if the node has sent it after all claims of it that are known here.
+    ///
+    /// A node answers the PINGs of a link in their order, and sends no other PONG on it. If it drops a PING, its later answers count as
+    /// older than they are.
+    pub(crate) fn note_pong(&mut self) -> bool {
+        let is_newer = self.old_pongs == 0;
+        self.old_pongs = self.old_pongs.saturating_sub(1);
+        self.unanswered = self.unanswered.saturating_sub(1);
+        is_newer
     }
 
     /// True if the node is a primary.

@@ -162,7 +162,8 @@ impl Machine {
         if kind == Kind::Ping && id.is_inbound() {
             self.take_address_of_header(id, sender, header);
         }
-        self.take_role_and_slots(sender, header);
+        let is_present = kind == Kind::Pong && !id.is_inbound() && self.table[sender].note_pong();
+        self.take_role_and_slots(sender, header, is_present);
         self.read_gossip(sender, header.current_epoch, gossip);
         if header.message_flags.has(MessageFlags::EXTENSIONS) && self.is_known(sender, header) {
             self.take_extensions(sender, extensions);

@@ -6,6 +6,8 @@
 pub enum Rule {
     /// Role and slots of a stale header are ignored.
     StaleHeaders,
+    /// A PONG that answers a PING of this moment shows the present role and slots of a node, also with an old epoch.
+    PresentClaims,
     /// A message with a new vote, epoch or claim is sent only after the save that has it.
     SaveBeforeSend,
     /// If two primaries have the same epoch, one of them takes a new epoch.

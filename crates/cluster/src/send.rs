@@ -102,8 +102,10 @@ impl Machine {
         match kind {
             Kind::Ping => node.ping_sent_ms = node.ping_sent_ms.or(Some(now_ms)),
             Kind::Meet => node.meet_sent_ms = Some(now_ms),
-            _ => {}
+            // Nobody answers a PONG.
+            _ => return,
         }
+        node.unanswered = node.unanswered.saturating_add(1);
     }
 
     /// Returns the extensions about this node.

@@ -275,6 +275,7 @@ impl Table {
         let node = &mut self[key];
         node.migrate_to |= node.primary().is_some() && !is_me;
         node.role = PeerRole::Primary;
+        node.note_claims();
     }
 
     /// Makes a node a replica. The shard of the primary becomes its own.
@@ -283,6 +284,7 @@ impl Table {
         let node = &mut self[key];
         node.role = PeerRole::Replica(primary);
         node.migrate_to = false;
+        node.note_claims();
         node.shard = shard.unwrap_or(node.shard);
         if let Some(primary) = primary {
             self[primary].migrate_to |= primary != self.me;

@@ -628,3 +628,86 @@ fn a_winner_that_starts_again_yields_to_nobody() {
         assert_eq!(world.disagreements(), Vec::<String>::new(), "seed {seed}");
     }
 }
+
+/// Has host 3 win shard 0, and take a slot that it tells nobody of. Host 0 takes its place, and host 3 comes back with this slot alone and
+/// its old epoch. Host 5 hears nothing of all this.
+fn keep_a_slot(world: &mut World) {
+    world.crash(5);
+    world.command(3, ClusterCommand::Failover(FailoverMode::Planned));
+    world.run_ms(TIMEOUT_MS);
+    for host in [2, 3] {
+        world.command(host, ClusterCommand::DelSlots(vec![slot(16383)]));
+    }
+    world.begin_command(3, ClusterCommand::AddSlots(vec![slot(16383)]));
+    let text = world.hosts[3].machine.as_ref().unwrap().file_text();
+    world.crash(3);
+    world.write_disk(3, text);
+    world.run_ms(5 * TIMEOUT_MS);
+    world.start(3);
+    world.run_ms(5 * TIMEOUT_MS);
+}
+
+/// A node takes a primary for a replica, because it has missed the failovers of a shard: only the other one of its primaries has a great
+/// epoch. Later the primary forgets after a crash that it has become a replica.
+#[test]
+fn present_claims() {
+    check(Rule::PresentClaims, 1, |seed, without| {
+        let mut world = World::cluster(6, 3, seed, without);
+        keep_a_slot(&mut world);
+        let mut found = Vec::new();
+        expect(&mut found, world.is_primary(0) && world.is_primary(3), "the shard has one primary");
+        expect(&mut found, owner(&world, 0, 16383) == Some(3), "the slot is lost");
+        world.start(5);
+        world.run_ms(2 * TIMEOUT_MS);
+        expect(&mut found, owner(&world, 5, 16383) == Some(3), "a node ignores a primary that it takes for a replica");
+        found
+    });
+}
+
+#[test]
+fn present_claims_of_a_node_that_has_forgotten_its_primary() {
+    check(Rule::PresentClaims, 1, |seed, without| {
+        let mut world = World::cluster(6, 3, seed, without);
+        keep_a_slot(&mut world);
+        let (primary, disk) = (world.id(0), world.hosts[3].disk.clone());
+        world.command(3, ClusterCommand::DelSlots(vec![slot(16383)]));
+        world.command(3, ClusterCommand::Replicate { node: primary, has_keys: false });
+        world.run_ms(TIMEOUT_MS);
+        let mut found = Vec::new();
+        expect(&mut found, !world.is_primary(3) && owner(&world, 1, 16383).is_none(), "the primary is no replica");
+        world.kill(3);
+        world.write_disk(3, disk.unwrap());
+        world.start(3);
+        world.start(5);
+        found.extend(complaints(world));
+        found
+    });
+}
+
+/// A PONG may be older than claims that have come by another link. The PONG of a later PING is not.
+#[test]
+fn only_the_answer_to_a_later_ping_shows_present_claims() {
+    let mut world = World::cluster(6, 3, 1, None);
+    world.command(3, ClusterCommand::Failover(FailoverMode::Planned));
+    world.run_ms(TIMEOUT_MS);
+    let Ok(Message::Full(header, _)) = wire::read(&world.last_message(3, 5)) else { panic!() };
+    let body = Body::Ping { kind: wire::Kind::Pong, gossip: Vec::new(), extensions: Vec::new() };
+    let pong = Message::Full(header, body).to_bytes();
+    world.command(0, ClusterCommand::Failover(FailoverMode::Planned));
+    world.run_ms(TIMEOUT_MS);
+    world.net.set_cut(3, 5, true);
+    let id = NodeId::new(world.id(3).as_bytes()).unwrap();
+    let table = |world: &World| world.hosts[5].machine.as_ref().unwrap().table().clone();
+    let key = table(&world).find(&id).unwrap();
+    let is_primary = |world: &World| table(world)[key].is_primary();
+    while table(&world)[key].unanswered == 0 {
+        world.run_ms(100);
+    }
+    world.hosts[5].machine.as_mut().unwrap().table[key].note_claims();
+    for expected in [false, true] {
+        assert!(!is_primary(&world));
+        let link = table(&world)[key].outbound.unwrap();
+        world.input(5, Input::Received { link, bytes: &pong });
+        assert_eq!(is_primary(&world), expected);
+    }
+}
