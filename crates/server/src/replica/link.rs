@@ -707,3 +707,6 @@ impl Write for Patient {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
