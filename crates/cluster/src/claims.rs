@@ -361,7 +361,6 @@ impl Machine {
         }
         self.unbind_predecessors(claimer);
         self.follow_failovers_of_targets(claimer, epoch, claimed);
-        self.take_abandoned_imports(claimer, claimed);
         let lost_all = had_slots && takes_mine && self.table[my_primary].slot_count == 0;
         let both_empty = self.is_empty_shard_of(claimer, epoch, claimed);
         if (lost_all || both_empty) && self.follows_winner(claimer) {
@@ -470,28 +469,6 @@ impl Machine {
         for slot in replaced {
             self.open.insert(slot, OpenSlot::Migrating(claimer));
             self.changed();
-        }
-    }
-
-    /// Takes the slots that this node imports and their source no longer claims. This node, or its former primary, has missed the end of
-    /// the import, and without it nobody would serve the slots.
-    fn take_abandoned_imports(&mut self, source: NodeKey, claimed: &SlotSet) {
-        if !self.table.myself().is_primary() {
-            return;
-        }
-        let is_abandoned =
-            |slot: &Slot, open: &OpenSlot| *open == OpenSlot::Importing(source) && !claimed.contains(*slot);
-        let abandoned = self.open.iter().filter(|(slot, open)| is_abandoned(slot, open));
-        let abandoned: Vec<Slot> = abandoned.map(|(slot, _)| *slot).collect();
-        for slot in abandoned {
-            self.open.remove(&slot);
-            self.changed();
-            let owner = self.table.owner(slot);
-            if owner.is_none_or(|owner| owner == source) {
-                self.log(Level::Notice, format!("Taking slot {slot}, which its source has given up."));
-                self.table.bind(slot, self.me());
-                self.bump_epoch();
-            }
         }
     }
 

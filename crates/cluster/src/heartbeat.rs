@@ -40,6 +40,7 @@ impl Machine {
         for key in self.table.others() {
             self.tend(key);
         }
+        self.take_abandoned_imports();
         self.tick_failover();
         if self.state != ClusterState::Ok {
             self.todo.state = true;

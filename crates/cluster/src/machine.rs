@@ -83,6 +83,8 @@ pub struct Machine {
     /// On a replica: slots whose import its primary has finished by command, before the primary's headers claim them. The greatest epoch that was
     /// known then, and the time.
     pub(crate) finished: BTreeMap<Slot, (u64, u64)>,
+    /// On a primary: slots that it imports and that nobody claims, and the time since which this is so.
+    pub(crate) abandoned: BTreeMap<Slot, u64>,
     pub(crate) edition: u64,
     pub(crate) ticks: u64,
     pub(crate) last_tick_ms: Option<u64>,
@@ -141,6 +143,7 @@ impl Machine {
             handover: Handover::default(),
             unseen_bump: None,
             finished: BTreeMap::new(),
+            abandoned: BTreeMap::new(),
             edition: 0,
             ticks: 0,
             last_tick_ms: None,

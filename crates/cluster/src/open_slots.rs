@@ -88,6 +88,44 @@ impl Machine {
         }
     }
 
+    /// Takes the slots that this primary imports and that nobody claims. This node, or its former primary, has missed the end of the import, and
+    /// without it nobody would serve the slots.
+    ///
+    /// The headers of a source also lack slots that a replica of it has won. This node therefore waits for a node timeout, and until it has
+    /// heard from all nodes of the source's shard that have not failed. The winner's claim has come by then.
+    pub(crate) fn take_abandoned_imports(&mut self) {
+        let is_nobodys = |(slot, open): &(&Slot, &OpenSlot)| {
+            let OpenSlot::Importing(source) = **open else { return false };
+            let owner = self.table.owner(**slot);
+            self.table.is_unclaimed(**slot) && owner.is_none_or(|owner| owner == source)
+        };
+        let open = self.open.iter().filter(|_| self.table.myself().is_primary());
+        let abandoned: Vec<(Slot, NodeKey)> =
+            open.filter(is_nobodys).map(|(slot, open)| (*slot, open.peer())).collect();
+        let now_ms = self.now.ms;
+        let since = |slot: Slot| self.abandoned.get(&slot).copied().unwrap_or(now_ms);
+        self.abandoned = abandoned.iter().map(|(slot, _)| (*slot, since(*slot))).collect();
+        for (slot, source) in abandoned {
+            if self.is_abandoned(slot, source) {
+                self.log(Level::Notice, format!("Taking slot {slot}, which its source has given up."));
+                self.open.remove(&slot);
+                self.table.bind(slot, self.me());
+                self.bump_epoch();
+                self.changed();
+            }
+        }
+    }
+
+    fn is_abandoned(&self, slot: Slot, source: NodeKey) -> bool {
+        let Some(since_ms) = self.abandoned.get(&slot) else { return false };
+        let has_told = |key: NodeKey| {
+            let node = &self.table[key];
+            node.has_failed() || node.data_received_ms > Some(*since_ms)
+        };
+        let mut shard = self.table.keys().filter(|key| *key != self.me() && self.table.same_shard(*key, source));
+        self.now.ms >= since_ms + self.config.node_timeout_ms && shard.all(has_told)
+    }
+
     /// Takes over the open slots of the primary, which its snapshot has brought. They replace the slots that were open here.
     pub(crate) fn take_slot_states(&mut self, text: &[u8]) -> ClusterReply {
         let Some(markers) = parse(text) else {

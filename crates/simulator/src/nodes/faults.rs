@@ -295,6 +295,10 @@ impl NodesWorld {
             return;
         }
         if let (Some(slot), Some(at)) = (self.unowned_slot(), self.voting_node()) {
+            // The target of a move has the keys, and takes a slot that its source has given up.
+            if self.is_imported(slot) {
+                return;
+            }
             let text = slot.to_string();
             let [remove, add] = ["DELSLOTS", "ADDSLOTS"].map(|change| ["CLUSTER", change, &text]);
             self.operator.give(format!("slot {slot} is added to {at}"), 1, &[(at, &remove), (at, &add)]);

@@ -45,6 +45,15 @@ impl NodesWorld {
         open.max_by_key(|(_, _, is_import)| *is_import)
     }
 
+    /// Returns true if a primary imports a slot.
+    pub(super) fn is_imported(&self, slot: usize) -> bool {
+        let imports = |node: &SimNode| {
+            let view = node.view.as_ref().filter(|view| view.is_primary())?;
+            Some(matches!(view.open(Slot::new(slot as u64)?)?, Open::Importing { .. }))
+        };
+        self.nodes().any(|(_, node)| imports(node) == Some(true))
+    }
+
     /// The process to which a process's slot is migrating, if it is a primary.
     pub(super) fn target_of(&self, slot: usize, at: usize) -> Option<usize> {
         let view = self.seats[at].node.as_ref()?.view.as_ref()?;
