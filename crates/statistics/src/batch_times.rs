@@ -163,24 +163,30 @@ pub fn sums(all: &[&BatchHistograms]) -> [ClassSums; DEPTH_CLASSES] {
     })
 }
 
+/// Sums the durations of several threads.
+fn summary<'d>(name: &'static str, durations: impl Iterator<Item = &'d Durations> + Clone) -> Summary {
+    let sum_us = to_microseconds(durations.clone().map(|durations| durations.ticks.get()).sum());
+    Summary { name, sum_us, durations: Distribution::of(durations.map(|durations| &durations.histogram)) }
+}
+
 /// Returns the present sums over threads, for each class that has batches.
 #[must_use]
 pub fn summaries(all: &[&BatchHistograms]) -> Vec<ClassSummary> {
     let classes = CLASSES.iter().enumerate().filter_map(|(class, &(_, depth))| {
-        let threads: Vec<&ClassTimes> = all.iter().filter_map(|histograms| histograms.0.get(class)).collect();
-        let batches = Distribution::of(threads.iter().map(|times| &times.total.histogram)).count();
+        let threads = all.iter().filter_map(|histograms| histograms.0.get(class));
+        let total = summary(TOTAL, threads.clone().map(|times| &times.total));
+        let batches = total.durations.count();
         if batches == 0 {
             return None;
         }
-        let names = std::iter::once(TOTAL).chain(Part::ALL.map(Part::name));
-        let parts = names.enumerate().map(|(at, name)| {
-            let of_part: Vec<&Durations> = threads.iter().filter_map(|times| times.all().nth(at)).collect();
-            let recorded = Distribution::of(of_part.iter().map(|durations| &durations.histogram));
-            let zeros = batches.saturating_sub(recorded.count());
-            let sum_us = to_microseconds(of_part.iter().map(|durations| durations.ticks.get()).sum());
-            Summary { name, sum_us, durations: recorded.with_zeros(zeros) }
-        });
-        Some(ClassSummary { depth, batches, parts: parts.collect() })
+        let mut parts = Vec::with_capacity(1 + PARTS);
+        parts.push(total);
+        for part in Part::ALL {
+            let recorded = summary(part.name(), threads.clone().filter_map(|times| times.parts.get(part as usize)));
+            let zeros = batches.saturating_sub(recorded.durations.count());
+            parts.push(Summary { durations: recorded.durations.with_zeros(zeros), ..recorded });
+        }
+        Some(ClassSummary { depth, batches, parts })
     });
     classes.collect()
 }

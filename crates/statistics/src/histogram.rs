@@ -55,21 +55,13 @@ impl Buckets {
             self.doublings.store(known | doublings, Ordering::Release);
         }
     }
-
-    /// Returns the count of a bucket.
-    fn count(&self, bucket: usize) -> u64 {
-        self.counters.get(bucket).map_or(0, Counter::get)
-    }
 }
 
-/// Returns the buckets of the doublings in `bits`, ascending.
-fn buckets_of(bits: u64) -> impl Iterator<Item = usize> {
+/// Returns the first buckets of the doublings in `bits`, ascending.
+fn firsts_of(bits: u64) -> impl Iterator<Item = usize> {
     let rest = |bits: &u64| Some(bits & bits.wrapping_sub(1));
     let doublings = std::iter::successors(Some(bits), rest).take_while(|bits| *bits != 0);
-    doublings.flat_map(|bits| {
-        let first = bits.trailing_zeros() as usize * PARTS;
-        first..first + PARTS
-    })
+    doublings.map(|bits| bits.trailing_zeros() as usize * PARTS)
 }
 
 impl std::fmt::Debug for Histogram {
@@ -104,72 +96,110 @@ impl Histogram {
     pub fn reset(&self) {
         if let Some(buckets) = self.0.get() {
             let doublings = buckets.doublings.swap(0, Ordering::AcqRel);
-            buckets_of(doublings).filter_map(|bucket| buckets.counters.get(bucket)).for_each(Counter::reset);
+            let counters = firsts_of(doublings).flat_map(|first| buckets.counters.iter().skip(first).take(PARTS));
+            counters.for_each(Counter::reset);
         }
     }
 }
 
-/// The sum of several histograms.
+/// The counts of a doubling, without those of the others.
+struct Doubling {
+    /// Index of its first bucket.
+    first: usize,
+    /// Sum of its counts; not zero.
+    total: u64,
+    counts: [u64; PARTS],
+}
+
+impl Doubling {
+    /// Returns the greatest value and the count of each bucket.
+    fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.counts.iter().enumerate().map(|(part, &count)| (last_of(self.first + part), count))
+    }
+}
+
+/// The sum of several histograms. Counts are copied and added up as they are, because a branch for each bucket would be predicted badly.
 #[derive(Default)]
 pub struct Distribution {
-    /// For each non-empty bucket, its greatest value and the number of values up to it, ascending.
-    cumulative: Vec<(u64, u64)>,
+    /// Zeros beside those of the histograms.
+    zeros: u64,
+    /// The doublings with counts, ascending.
+    doublings: Vec<Doubling>,
 }
 
 impl Distribution {
     /// Sums the present contents of these histograms.
-    pub fn of<'h>(all: impl Iterator<Item = &'h Histogram>) -> Distribution {
-        let used: Vec<&Buckets> = all.filter_map(|histogram| histogram.0.get().map(|buckets| &**buckets)).collect();
-        let doublings = used.iter().fold(0, |bits, buckets| bits | buckets.doublings.load(Ordering::Acquire));
-        let mut cumulative = Vec::with_capacity(doublings.count_ones() as usize * PARTS);
-        let mut total = 0;
-        for bucket in buckets_of(doublings) {
-            let count: u64 = used.iter().map(|buckets| buckets.count(bucket)).sum();
-            if count > 0 {
-                total += count;
-                cumulative.push((last_of(bucket), total));
+    pub fn of<'h>(all: impl Iterator<Item = &'h Histogram> + Clone) -> Distribution {
+        let used = all.filter_map(|histogram| histogram.0.get());
+        let bits = used.clone().fold(0, |bits, buckets| bits | buckets.doublings.load(Ordering::Acquire));
+        let mut doublings = Vec::with_capacity(bits.count_ones() as usize);
+        for first in firsts_of(bits) {
+            let mut counts = [0; PARTS];
+            for counters in used.clone().filter_map(|buckets| buckets.counters.get(first..)?.first_chunk::<PARTS>()) {
+                counts.iter_mut().zip(counters).for_each(|(sum, counter)| *sum += counter.get());
+            }
+            let total = counts.iter().sum();
+            if total > 0 {
+                doublings.push(Doubling { first, total, counts });
             }
         }
-        Distribution { cumulative }
+        Distribution { zeros: 0, doublings }
     }
 
     /// Adds this number of zeros.
     #[must_use]
     pub fn with_zeros(mut self, count: u64) -> Distribution {
-        if count > 0 {
-            if self.cumulative.first().is_none_or(|&(value, _)| value > 0) {
-                self.cumulative.insert(0, (0, 0));
-            }
-            self.cumulative.iter_mut().for_each(|(_, total)| *total += count);
-        }
+        self.zeros += count;
         self
     }
 
     /// Returns the number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.cumulative.last().map_or(0, |&(_, total)| total)
+        self.zeros + self.doublings.iter().map(|doubling| doubling.total).sum::<u64>()
     }
 
     /// Returns the greatest value of each non-empty bucket, ascending, with the number of values in the bucket.
     pub fn counts(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let earlier = std::iter::once(0).chain(self.cumulative.iter().map(|&(_, total)| total));
-        self.cumulative.iter().zip(earlier).map(|(&(last, total), earlier)| (last, total - earlier))
+        let zeros =
+            self.doublings.first().filter(|doubling| doubling.first == 0).map_or(0, |doubling| doubling.counts[0]);
+        let beyond = self.doublings.iter().flat_map(Doubling::buckets).filter(|&(last, _)| last > 0);
+        std::iter::once((0, self.zeros + zeros)).chain(beyond).filter(|&(_, count)| count > 0)
     }
 
     /// Returns the value that `percent` percent of all values don't exceed; 0 if there are no values.
     #[must_use]
     pub fn percentile(&self, percent: f64) -> u64 {
         let rank = (percent / 100.0 * self.count() as f64).ceil().max(1.0) as u64;
-        let at = self.cumulative.partition_point(|&(_, total)| total < rank);
-        self.cumulative.get(at).or(self.cumulative.last()).map_or(0, |&(value, _)| value)
+        let mut before = self.zeros;
+        if before >= rank {
+            return 0;
+        }
+        for doubling in &self.doublings {
+            if before + doubling.total >= rank {
+                let reached = |&(_, count): &(u64, u64)| {
+                    before += count;
+                    before >= rank
+                };
+                return doubling.buckets().find(reached).map_or(0, |(last, _)| last);
+            }
+            before += doubling.total;
+        }
+        self.counts().last().map_or(0, |(last, _)| last)
     }
 
     /// Returns the number of values up to this one, with the precision of a bucket.
     #[must_use]
     pub fn count_up_to(&self, value: u64) -> u64 {
-        let at = self.cumulative.partition_point(|&(last, _)| last <= value);
-        at.checked_sub(1).and_then(|at| self.cumulative.get(at)).map_or(0, |&(_, total)| total)
+        let mut count = self.zeros;
+        for doubling in &self.doublings {
+            if last_of(doubling.first + PARTS - 1) > value {
+                let up_to = doubling.buckets().take_while(|&(last, _)| last <= value);
+                return count + up_to.map(|(_, count)| count).sum::<u64>();
+            }
+            count += doubling.total;
+        }
+        count
     }
 }
 
