@@ -26,8 +26,8 @@ pub(super) fn keys(call: &mut Call<'_, '_, '_>) -> Outcome {
         return reply_if_exists(call, pattern);
     }
     let (mark, mut count) = (call.reply.deferred(), 0);
-    let filter = Filter { pattern: Some(pattern), kind: None, due_ms: call.db.due_ms() };
-    let slot = slot_of(call, Some(pattern));
+    let filter = Filter { names: Names::of(pattern), kind: None, due_ms: call.db.due_ms() };
+    let slot = slot_of(call, pattern);
     let Call { db, reply, .. } = call;
     let visit = |entry: &Entry| {
         if filter.passes(entry) {
@@ -45,8 +45,8 @@ pub(super) fn keys(call: &mut Call<'_, '_, '_>) -> Outcome {
 }
 
 /// Returns the only slot that can contain matching keys, if the pattern has a hash tag and the server is a cluster's node.
-fn slot_of(call: &Call<'_, '_, '_>, pattern: Option<&[u8]>) -> Option<u16> {
-    pattern.filter(|_| call.db.is_by_slot()).and_then(pattern_slot)
+fn slot_of(call: &Call<'_, '_, '_>, pattern: &[u8]) -> Option<u16> {
+    if call.db.is_by_slot() { pattern_slot(pattern) } else { None }
 }
 
 /// Replies to KEYS for a pattern that can match only one key.
@@ -59,10 +59,31 @@ fn reply_if_exists(call: &mut Call<'_, '_, '_>, name: &[u8]) -> Outcome {
     Ok(())
 }
 
+/// The names that a pattern matches.
+#[derive(Clone, Copy)]
+struct Names<'c> {
+    /// The pattern; `*` matches all names, even an empty one.
+    pattern: &'c [u8],
+    /// The beginning of all matching names. Its comparison rejects most other names sooner than the pattern.
+    prefix: &'c [u8],
+    are_all: bool,
+}
+
+impl<'c> Names<'c> {
+    const ALL: Names<'static> = Names { pattern: b"*", prefix: b"", are_all: true };
+
+    fn of(pattern: &'c [u8]) -> Self {
+        Names { pattern, prefix: glob::literal_prefix(pattern), are_all: pattern == b"*" }
+    }
+
+    fn have(&self, name: &[u8]) -> bool {
+        self.are_all || name.starts_with(self.prefix) && glob::matches(self.pattern, name, false)
+    }
+}
+
 /// Conditions for listed keys.
 struct Filter<'c> {
-    /// Pattern for names; none lists all.
-    pattern: Option<&'c [u8]>,
+    names: Names<'c>,
     /// Name of a type; none lists all.
     kind: Option<&'c [u8]>,
     due_ms: u64,
@@ -70,12 +91,13 @@ struct Filter<'c> {
 
 impl Filter<'_> {
     fn is_named(&self, entry: &Entry) -> bool {
-        self.pattern.is_none_or(|pattern| pattern == b"*" || glob::matches(pattern, entry.key(), false))
+        self.names.have(entry.key())
     }
 
     fn passes(&self, entry: &Entry) -> bool {
-        !entry.is_expired(self.due_ms)
-            && self.is_named(entry)
+        // Names are compared first, because an expired key is seldom.
+        self.is_named(entry)
+            && !entry.is_expired(self.due_ms)
             && self.kind.is_none_or(|kind| kind.eq_ignore_ascii_case(entry.kind().name().as_bytes()))
     }
 }
@@ -86,7 +108,7 @@ struct KeyScan<'c> {
 }
 
 fn options<'c>(call: &Call<'c, '_, '_>) -> Result<KeyScan<'c>, Error> {
-    let filter = Filter { pattern: None, kind: None, due_ms: call.db.due_ms() };
+    let filter = Filter { names: Names::ALL, kind: None, due_ms: call.db.due_ms() };
     let mut options = KeyScan { count: COUNT_DEFAULT, filter };
     for index in (2..call.len()).step_by(2) {
         if index + 1 == call.len() {
@@ -99,7 +121,7 @@ fn options<'c>(call: &Call<'c, '_, '_>) -> Result<KeyScan<'c>, Error> {
                 return Err(Error::SYNTAX);
             }
         } else if call.is(index, "match") {
-            options.filter.pattern = Some(value);
+            options.filter.names = Names::of(value);
         } else if call.is(index, "type") {
             options.filter.kind = Some(value);
         } else {
@@ -124,7 +146,7 @@ pub(super) fn scan(call: &mut Call<'_, '_, '_>) -> Outcome {
             found_count += 1;
         }
     };
-    let next = match slot_of(call, filter.pattern) {
+    let next = match slot_of(call, filter.names.pattern) {
         Some(slot) => call.db.scan_slot_living(slot, cursor, count, meets, visit),
         None => call.db.scan_living(cursor, count, meets, visit),
     };
