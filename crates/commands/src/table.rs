@@ -100,12 +100,14 @@ const NAME_SLOTS: usize = 2048;
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Folded {
     words: [u64; 2],
-    len: usize,
+    len: u32,
+    /// For a subcommand, the container's index plus one; 0 for a command.
+    container: u32,
 }
 
 impl Folded {
     /// No name.
-    const NONE: Folded = Folded { words: [0; 2], len: 0 };
+    const NONE: Folded = Folded { words: [0; 2], len: 0, container: 0 };
 
     /// Two overlapping loads cover any length between one and two words; a copy of variable length would cost more than
     /// the rest of the lookup.
@@ -129,13 +131,18 @@ impl Folded {
             _ => return None,
         };
         // The bit also maps other bytes onto digits and underscores: see `Slot::exact`.
-        Some(Folded { words: words.map(|w| w | CASE), len })
+        Some(Folded { words: words.map(|w| w | CASE), len: len as u32, container: 0 })
+    }
+
+    /// The name as that of a subcommand.
+    fn within(self, container: usize) -> Folded {
+        Folded { container: container as u32 + 1, ..self }
     }
 
     #[inline]
     fn slot(self) -> usize {
-        let mixed =
-            (self.words[0] ^ self.words[1].rotate_left(29) ^ self.len as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let rest = u64::from(self.len) | u64::from(self.container) << 32;
+        let mixed = (self.words[0] ^ self.words[1].rotate_left(29) ^ rest).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         (mixed >> 48) as usize % NAME_SLOTS
     }
 }
@@ -156,7 +163,7 @@ pub const NO_SUCH_COMMAND: &str = "No such command in rename-command";
 /// The table of commands.
 pub struct Table {
     commands: Vec<Command>,
-    /// Names of up to 16 bytes, for the fast lookup.
+    /// Names of up to 16 bytes of commands and subcommands, for the fast lookup.
     name_slots: Box<[Slot]>,
     by_name: HashMap<String, usize>,
 }
@@ -203,8 +210,11 @@ impl Table {
         self.name_slots.fill(EMPTY);
         for command in self.commands.iter().filter(|c| c.parent.is_none() && !c.is_removed()) {
             self.by_name.insert(command.called.clone(), command.id);
+        }
+        for command in self.commands.iter().filter(|c| !c.is_removed()) {
             let name = command.called.as_bytes();
             let Some(folded) = Folded::of(name) else { continue };
+            let folded = command.parent.map_or(folded, |container| folded.within(container));
             let mut slot = folded.slot();
             while self.name_slots[slot].id != u32::MAX {
                 slot = (slot + 1) % NAME_SLOTS;
@@ -277,6 +287,11 @@ impl Table {
     #[must_use]
     pub fn find(&self, name: &[u8]) -> Option<&Command> {
         let Some(folded) = Folded::of(name) else { return self.find_long(name) };
+        self.find_folded(folded, name)
+    }
+
+    #[inline]
+    fn find_folded(&self, folded: Folded, name: &[u8]) -> Option<&Command> {
         let mut slot = folded.slot();
         loop {
             let found = &self.name_slots[slot];
@@ -307,6 +322,9 @@ impl Table {
     /// Returns a container's subcommand, by name.
     #[must_use]
     pub fn subcommand(&self, container: &Command, name: &[u8]) -> Option<&Command> {
+        if let Some(folded) = Folded::of(name) {
+            return self.find_folded(folded.within(container.id), name);
+        }
         let subs = container.subcommands.iter().map(|&id| &self.commands[id]);
         subs.into_iter().find(|s| s.info.name.as_bytes().eq_ignore_ascii_case(name))
     }
