@@ -10,6 +10,22 @@ const PLAIN_EXPONENT_MIN: i32 = -4;
 /// Exponents of the doubles that 128 bits can scale to 17 digits without loss.
 const EXACT_EXPONENTS: std::ops::Range<i32> = -6..DIGITS as i32;
 
+/// Powers of ten, up to that which scales the least of these doubles.
+const POWERS: [u128; 23] = {
+    let mut powers = [1; 23];
+    let mut at = 1;
+    while at < powers.len() {
+        powers[at] = powers[at - 1] * 10;
+        at += 1;
+    }
+    powers
+};
+/// The doubles nearest to the powers of ten of [`EXACT_EXPONENTS`].
+const NEAREST_POWERS: [f64; 23] = [
+    1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14,
+    1e15, 1e16,
+];
+
 /// Size of the longest text, as in `-2.2250738585072014e-308`, rounded up.
 const TEXT_BYTES_MAX: usize = 32;
 
@@ -105,12 +121,11 @@ struct Decimal {
 impl Decimal {
     /// Rounds a positive finite double to 17 digits, ties to even.
     fn new(value: f64) -> Self {
-        // The logarithm is exact enough to be one off at most.
-        let guess = value.log10().floor() as i32;
-        let mut exponents = guess - 1..=guess + 1;
-        if EXACT_EXPONENTS.contains(exponents.start()) && EXACT_EXPONENTS.contains(exponents.end()) {
+        let exponent = exponent_of(value);
+        if EXACT_EXPONENTS.contains(&exponent) && EXACT_EXPONENTS.contains(&(exponent + 1)) {
             // A number just below a power of ten has 17 digits with the lower exponent, unless it is rounded to that power.
-            return exponents.find_map(|exponent| Self::exact(value, exponent)).unwrap_or_else(|| Self::printed(value));
+            let exact = Self::exact(value, exponent).or_else(|| Self::exact(value, exponent + 1));
+            return exact.unwrap_or_else(|| Self::printed(value));
         }
         Self::printed(value)
     }
@@ -121,7 +136,7 @@ impl Decimal {
         let mantissa = u128::from(bits & ((1 << 52) - 1) | 1 << 52);
         let shift = (bits >> 52) as i32 - 1075;
         // At most 53 bits and 22 digits, which have 74 bits.
-        let scaled = mantissa * 10u128.pow((DIGITS as i32 - 1 - exponent) as u32);
+        let scaled = mantissa * POWERS.get((DIGITS as i32 - 1 - exponent) as usize)?;
         let rounded = if shift >= 0 { scaled << shift } else { shifted_to_nearest(scaled, shift.unsigned_abs()) };
         (LIMIT / 10..LIMIT).contains(&rounded).then(|| Self { digits: digits(rounded as u64), exponent })
     }
@@ -136,6 +151,16 @@ impl Decimal {
     }
 }
 
+/// Returns the decimal exponent of a double in the range of [`EXACT_EXPONENTS`], or one less if the double is the nearest to a power of ten.
+/// Returns an exponent outside of that range for all others.
+fn exponent_of(value: f64) -> i32 {
+    // The binary exponent times the logarithm of 2, rounded down, is exact or one too low.
+    let binary = (value.to_bits() >> 52) as i32 - 1023;
+    let low = (binary * 1233) >> 12;
+    let next = usize::try_from(low + 1 - EXACT_EXPONENTS.start).ok().and_then(|place| NEAREST_POWERS.get(place));
+    low + i32::from(next.is_some_and(|power| value > *power))
+}
+
 /// Divides by a power of two and rounds to the nearest integer, ties to even.
 fn shifted_to_nearest(value: u128, shift: u32) -> u128 {
     if shift >= u128::BITS {
@@ -146,13 +171,9 @@ fn shifted_to_nearest(value: u128, shift: u32) -> u128 {
     whole + u128::from(is_up)
 }
 
-fn digits(mut number: u64) -> [u8; DIGITS] {
-    let mut digits = [b'0'; DIGITS];
-    for place in digits.iter_mut().rev() {
-        *place = b'0' + (number % 10) as u8;
-        number /= 10;
-    }
-    digits
+/// Returns the digits of a number with as many.
+fn digits(number: u64) -> [u8; DIGITS] {
+    itoa::Buffer::new().format(number).as_bytes().first_chunk().copied().unwrap_or([b'0'; DIGITS])
 }
 
 #[cfg(test)]
