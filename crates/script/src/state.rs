@@ -186,8 +186,9 @@ impl LuaState {
     /// Like `absolute`; panics if there is no value at the index.
     #[inline]
     fn existing(&self, index: c_int) -> c_int {
-        let at = self.absolute(index);
-        assert!(at <= self.top(), "a native looked above its stack");
+        let top = self.top();
+        let at = if index > 0 { index } else { top + index + 1 };
+        assert!(index != 0 && at > 0 && at <= top, "a native looked beyond its stack");
         at
     }
 
@@ -316,11 +317,12 @@ impl LuaState {
     /// borrow prevents changes of the stack. For other uses see [`LuaState::argument`].
     #[must_use]
     pub fn bytes(&self, index: c_int) -> Option<&[u8]> {
-        if self.kind(index) != LuaType::String {
+        let at = self.absolute(index);
+        if self.kind(at) != LuaType::String {
             return None;
         }
         // SAFETY: the string stays on the stack while the state is borrowed.
-        Some(unsafe { self.argument(index) })
+        Some(unsafe { self.argument(at) })
     }
 
     /// Returns the bytes of a string, or of a number, which becomes a string in its place. For any other value, returns

@@ -41,12 +41,16 @@ pub(crate) fn write(state: &mut LuaState, reply: &mut Reply<'_>, host: &mut dyn 
 
 fn write_nested(state: &mut LuaState, reply: &mut Reply<'_>, host: &mut dyn Host) {
     let mut levels = Vec::new();
+    // The highest place of a value above which there are enough slots. Those of its neighbours need no further look.
+    let mut fitting = 0;
     loop {
-        if !state.fits(SLOTS) {
+        let top = state.top();
+        if top > fitting && !state.fits(SLOTS) {
             reply.error(TOO_DEEP);
             state.pop(1);
         } else {
-            levels.extend(write_value(state, reply, host));
+            fitting = fitting.max(top);
+            levels.extend(write_value(state, top, reply, host));
         }
         while levels.last_mut().is_some_and(|level| !push_next(state, level)) {
             levels.pop();
@@ -90,14 +94,14 @@ fn push_next(state: &mut LuaState, level: &mut Level) -> bool {
     false
 }
 
-/// Pops the value on top of the stack and writes it. For a non-empty collection it writes only the length, and returns
+/// Pops the value at the top of the stack, `top`, and writes it. For a non-empty collection it writes only the length, and returns
 /// the level with the elements.
-fn write_value(state: &mut LuaState, reply: &mut Reply<'_>, host: &mut dyn Host) -> Option<Level> {
-    match state.kind(-1) {
-        LuaType::String => reply.bulk(state.bytes(-1).unwrap_or_default()),
-        LuaType::Number => reply.int(integer(state.number(-1).unwrap_or(0.0))),
+fn write_value(state: &mut LuaState, top: c_int, reply: &mut Reply<'_>, host: &mut dyn Host) -> Option<Level> {
+    match state.kind(top) {
+        LuaType::String => reply.bulk(state.bytes(top).unwrap_or_default()),
+        LuaType::Number => reply.int(integer(state.number(top).unwrap_or(0.0))),
         // In RESP2, Lua's false is null.
-        LuaType::Boolean => write_boolean(state.boolean(-1), reply, state.speaks_resp3()),
+        LuaType::Boolean => write_boolean(state.boolean(top), reply, state.speaks_resp3()),
         LuaType::Table => return write_table(state, reply, host),
         _ => reply.null(),
     }
@@ -165,9 +169,10 @@ fn open_meant(state: &mut LuaState, reply: &mut Reply<'_>) -> Option<Level> {
 /// Returns the number of elements before the first nil. Lua's own border may be another one.
 fn len_to_first_hole(state: &mut LuaState) -> c_int {
     let mut len = 0;
+    let table = state.top();
     loop {
-        state.raw_get_at(-1, len + 1);
-        let is_end = state.kind(-1) == LuaType::Nil;
+        state.raw_get_at(table, len + 1);
+        let is_end = state.kind(table + 1) == LuaType::Nil;
         state.pop(1);
         if is_end {
             return len;

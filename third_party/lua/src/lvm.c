@@ -44,12 +44,36 @@ const TValue *luaV_tonumber (const TValue *obj, TValue *n) {
 }
 
 
+/*
+** Penstock: integers are written without `sprintf', which takes several times
+** as long. Below 10^14 their digits are the text of LUA_NUMBER_FMT, but for
+** zero, which may have a sign. The digits end at `end'.
+*/
+#define INTEGER_LIMIT	1e14
+
+static char *integer2str (char *end, lua_Number n) {
+  unsigned long long left = (unsigned long long)(n < 0 ? -n : n);
+  do {
+    *--end = (char)('0' + left % 10);
+    left /= 10;
+  } while (left != 0);
+  if (n < 0) *--end = '-';
+  return end;
+}
+
+
 int luaV_tostring (lua_State *L, StkId obj) {
   if (!ttisnumber(obj))
     return 0;
   else {
     char s[LUAI_MAXNUMBER2STR];
     lua_Number n = nvalue(obj);
+    if (n != 0 && n > -INTEGER_LIMIT && n < INTEGER_LIMIT &&
+        n == (lua_Number)(long long)n) {
+      char *first = integer2str(s + sizeof(s), n);
+      setsvalue2s(L, obj, luaS_newlstr(L, first, s + sizeof(s) - first));
+      return 1;
+    }
     lua_number2str(s, n);
     setsvalue2s(L, obj, luaS_new(L, s));
     return 1;

@@ -61,6 +61,29 @@ fn run(text: &str) -> String {
     run_all(&[&format!("local _, value = pcall(function() {text} end) return tostring(value)")])
 }
 
+#[test]
+fn numbers_become_the_text_of_printf() {
+    for (number, text) in [
+        ("0", "0"),
+        ("0 * -1", "-0"),
+        ("7", "7"),
+        ("-7", "-7"),
+        ("1234567890", "1234567890"),
+        ("99999999999999", "99999999999999"),
+        ("-99999999999999", "-99999999999999"),
+        ("1e14", "1e+14"),
+        ("-1e14", "-1e+14"),
+        ("2^53", "9.007199254741e+15"),
+        ("0.5", "0.5"),
+        ("-1.5", "-1.5"),
+        ("99999999999999.5", "1e+14"),
+        ("1/0", "inf"),
+    ] {
+        assert_eq!(run(&format!("return {number}")), text);
+        assert_eq!(run(&format!("return ({number}) .. ''")), text);
+    }
+}
+
 /// Checks pairs of a script and its result.
 fn check(cases: &[(&str, &str)]) {
     for (script, expected) in cases {

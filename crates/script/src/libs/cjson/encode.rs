@@ -21,17 +21,18 @@ pub fn encode(state: &mut LuaState) -> Result<c_int, Raise> {
     encoded.map(|()| 1)
 }
 
-/// Returns an upper bound for the length of a quoted string. The bytes are counted only for long strings, since an
+/// Returns an upper bound for the length of a string on the stack between quotes. The bytes are counted only for long strings, since an
 /// escape takes six bytes (CVE-2022-24834).
-fn quoted_len(bytes: &[u8]) -> usize {
+fn quoted_len(state: &LuaState, index: c_int) -> usize {
     /// A string up to this length takes little memory in any case.
     const SHORT_BYTES: usize = 4096;
     const ESCAPE_BYTES: usize = 6;
-    if bytes.len() <= SHORT_BYTES {
-        return ESCAPE_BYTES * bytes.len();
+    let len = state.raw_len(index);
+    if len <= SHORT_BYTES {
+        return ESCAPE_BYTES * len;
     }
-    let escaped = bytes.iter().filter(|&&byte| ESCAPED[usize::from(byte)]).count();
-    bytes.len() + (ESCAPE_BYTES - 1) * escaped
+    let escaped = state.bytes(index).unwrap_or_default().iter().filter(|&&byte| ESCAPED[usize::from(byte)]).count();
+    len + (ESCAPE_BYTES - 1) * escaped
 }
 
 /// The text that is being built. The methods read the value on top of the stack.
@@ -42,9 +43,12 @@ struct Encoder {
 
 impl Encoder {
     fn value(&mut self, state: &mut LuaState, depth: c_int) -> Result<(), Raise> {
+        let kind = state.kind(-1);
+        if kind == LuaType::String {
+            return self.string(state, -1);
+        }
         state.room_for(self.out.len())?;
-        match state.kind(-1) {
-            LuaType::String => return self.string(state, -1),
+        match kind {
             LuaType::Number => return self.number(state, -1),
             LuaType::Boolean if state.boolean(-1) => self.out.extend_from_slice(b"true"),
             LuaType::Boolean => self.out.extend_from_slice(b"false"),
@@ -156,7 +160,7 @@ impl Encoder {
     }
 
     fn string(&mut self, state: &mut LuaState, index: c_int) -> Result<(), Raise> {
-        state.room_for(self.out.len() + quoted_len(state.bytes(index).unwrap_or_default()))?;
+        state.room_for(self.out.len() + quoted_len(state, index))?;
         self.quote(state.bytes(index).unwrap_or_default());
         Ok(())
     }
