@@ -23,9 +23,14 @@ use config::LogLevel;
 /// Default and maximum columns and rows of LOLWUT's picture: Redis's limits.
 const PICTURE: (i64, i64) = (66, 8);
 const PICTURE_MAX: (i64, i64) = (1000, 200);
+/// Bytes of a wall, ╱ or ╲, in UTF-8. The last bit tells which it is.
 const WALL_BYTES: usize = 3;
-/// ╱ and ╲ in UTF-8.
-const WALLS: [[u8; WALL_BYTES]; 2] = [*b"\xE2\x95\xB1", *b"\xE2\x95\xB2"];
+const WALL: [u8; WALL_BYTES] = *b"\xE2\x95\xB1";
+const LAST_BYTES: [u8; 2] = [0xB1, 0xB2];
+/// Walls that are drawn at once: those of a byte of random bits.
+const GROUP: usize = 8;
+/// The group of each byte, the lowest bit first.
+static GROUPS: [[u8; GROUP * WALL_BYTES]; 256] = groups();
 /// Room for the ends of lines and the text below the picture, in bytes.
 const PICTURE_TEXT_BYTES: usize = 256;
 
@@ -74,6 +79,20 @@ fn time(turn: &mut Turn<'_, '_>) -> Outcome {
     Ok(())
 }
 
+/// Draws all groups.
+const fn groups() -> [[u8; GROUP * WALL_BYTES]; 256] {
+    let mut groups = [[0; GROUP * WALL_BYTES]; 256];
+    let mut at = 0;
+    while at < 256 * GROUP {
+        let (byte, bit) = (at / GROUP, at % GROUP);
+        let wall = &mut groups[byte];
+        (wall[bit * WALL_BYTES], wall[bit * WALL_BYTES + 1]) = (WALL[0], WALL[1]);
+        wall[bit * WALL_BYTES + 2] = LAST_BYTES[byte >> bit & 1];
+        at += 1;
+    }
+    groups
+}
+
 /// Draws a maze with this number of columns and rows, from one random bit for each place.
 fn lolwut(turn: &mut Turn<'_, '_>) -> Outcome {
     let mut numbers = if turn.len() > 2 && turn.is(1, "VERSION") {
@@ -85,14 +104,18 @@ fn lolwut(turn: &mut Turn<'_, '_>) -> Outcome {
     // As in Redis, an invalid number is ignored.
     let mut number = |default: i64, max: i64| numbers.next().and_then(num::parse_i64).unwrap_or(default).clamp(1, max);
     let (columns, rows) = (number(PICTURE.0, PICTURE_MAX.0), number(PICTURE.1, PICTURE_MAX.1));
-    let mut picture = Vec::with_capacity((columns * rows) as usize * WALL_BYTES + PICTURE_TEXT_BYTES);
+    let mut picture = Vec::with_capacity(rows as usize * (columns as usize * WALL_BYTES + 1) + PICTURE_TEXT_BYTES);
     for _ in 0..rows {
-        for start in (0..columns).step_by(u64::BITS as usize) {
-            // A random number is enough for 64 walls.
-            let walls = turn.worker.random.next();
-            let wall = |bit| WALLS[(walls >> bit & 1) as usize];
-            (0..(columns - start).min(u64::BITS.into())).for_each(|bit| picture.extend_from_slice(&wall(bit)));
+        let end = picture.len() + columns as usize * WALL_BYTES;
+        while picture.len() < end {
+            // A random number is enough for eight groups.
+            for byte in turn.worker.random.next().to_le_bytes() {
+                if picture.len() < end {
+                    picture.extend_from_slice(&GROUPS[usize::from(byte)]);
+                }
+            }
         }
+        picture.truncate(end);
         picture.push(b'\n');
     }
     let text = ["\nA way through for every command. Redis ver. ", REDIS_VERSION, "\n"];
@@ -236,6 +259,12 @@ mod tests {
         let picture = bench.line(&mut session, "LOLWUT VERSION 5 7 3");
         assert_eq!(picture.lines().take(3).map(|l| l.replace(['╱', '╲'], "")).collect::<String>(), "$117|");
         assert!(picture.ends_with("Redis ver. 7.4.0\n"), "{picture}");
+        // Columns on both sides of a group of walls, and of a random number's.
+        for columns in [7, 8, 9, 63, 64, 65, 66, 200] {
+            let picture = bench.line(&mut session, &format!("LOLWUT {columns} 2"));
+            let walls = |line: &str| line.chars().filter(|place| ['╱', '╲'].contains(place)).count();
+            assert_eq!(picture.lines().take(3).map(walls).collect::<Vec<_>>(), [columns, columns, 0]);
+        }
         check_resp3(&[("LOLWUT 0 0 1 2 3", "=59|txt:╱\n\nA way through for every command. Redis ver. 7.4.0\n")]);
     }
 
