@@ -3,6 +3,8 @@
 //! Source of the semantics: Redis's pages of MEMORY USAGE, STATS, DOCTOR, PURGE and MALLOC-STATS. The texts for people
 //! are Penstock's own.
 
+use std::borrow::Cow;
+
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{LOADING, READONLY, STALE};
 use commands::spec::key_flag::RO;
@@ -156,7 +158,7 @@ fn stats(turn: &mut Turn<'_, '_>) -> Outcome {
     let rows = rows(&figures, &surveys);
     turn.reply.map(rows.len());
     for (name, stat) in rows {
-        turn.reply.bulk(name);
+        turn.reply.bulk(&*name);
         match stat {
             Stat::Int(value) => turn.reply.int(value),
             Stat::Ratio(value) => turn.reply.double(value),
@@ -172,10 +174,10 @@ fn stats(turn: &mut Turn<'_, '_>) -> Outcome {
     Ok(())
 }
 
-fn rows(figures: &MemoryFigures, surveys: &[Survey]) -> Vec<(String, Stat)> {
-    let int = |name: &str, value: u64| (name.to_string(), Stat::Int(value as i64));
-    let exact = |name: &str, value: f64| (name.to_string(), Stat::Ratio(value));
-    let beyond = |name: &str| (name.to_string(), Stat::Int(figures.resident as i64 - figures.used as i64));
+fn rows(figures: &MemoryFigures, surveys: &[Survey]) -> Vec<(Cow<'static, str>, Stat)> {
+    let int = |name: &'static str, value: u64| (Cow::Borrowed(name), Stat::Int(value as i64));
+    let exact = |name: &'static str, value: f64| (Cow::Borrowed(name), Stat::Ratio(value));
+    let beyond = |name: &'static str| (Cow::Borrowed(name), Stat::Int(figures.resident as i64 - figures.used as i64));
     let mut rows = vec![
         int("peak.allocated", figures.peak),
         int("total.allocated", figures.used),
@@ -189,7 +191,7 @@ fn rows(figures: &MemoryFigures, surveys: &[Survey]) -> Vec<(String, Stat)> {
         int("functions.caches", figures.functions),
     ];
     let filled = surveys.iter().enumerate().filter(|(_, s)| s.keys > 0);
-    rows.extend(filled.map(|(i, s)| (format!("db.{i}"), Stat::Tables(s.overhead_bytes))));
+    rows.extend(filled.map(|(i, s)| (Cow::Owned(format!("db.{i}")), Stat::Tables(s.overhead_bytes))));
     let beside_start = figures.used.saturating_sub(figures.start);
     rows.extend([
         int("overhead.total", figures.overhead()),
