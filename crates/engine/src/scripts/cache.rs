@@ -60,8 +60,17 @@ pub(crate) struct ScriptProfile {
 impl ScriptProfile {
     /// Returns the facts of a script or library before its first run, as far as its text shows them.
     pub(crate) fn predicted(commands: &Table, text: &[u8]) -> ScriptProfile {
-        let reaches_beyond = names_whole_keyspace(commands, text);
+        Self::of(names_whole_keyspace(commands, text))
+    }
+
+    /// Returns the facts before the first run, given whether the text names commands of the whole keyspace.
+    fn of(reaches_beyond: bool) -> ScriptProfile {
         ScriptProfile { has_run: AtomicBool::new(reaches_beyond), reaches_beyond: AtomicBool::new(reaches_beyond) }
+    }
+
+    /// Returns the same facts, for another function of a library's text.
+    pub(crate) fn again(&self) -> ScriptProfile {
+        Self::of(self.reaches_beyond())
     }
 
     /// Returns whether the facts are unknown.

@@ -51,11 +51,12 @@ impl Library {
         text: &[u8],
         registered: &[Registered],
     ) -> Library {
+        let predicted = ScriptProfile::predicted(commands, text);
         let functions = registered.iter().map(|function| Function {
             name: function.name.clone(),
             description: function.description.clone(),
             rights: function.flags.iter().filter_map(|f| Rights::named(f)).fold(Rights::default(), Rights::with),
-            profile: ScriptProfile::predicted(commands, text),
+            profile: predicted.again(),
         });
         Library { name, text: text.into(), functions: functions.collect(), gone: AtomicBool::new(false) }
     }
