@@ -108,7 +108,8 @@ impl Machine {
         if self.table[sender].primary() != Some(self.me()) {
             return;
         }
-        self.end_handover();
+        // Writes stay held back in between: a replica that has asked earlier may win without them.
+        self.handover = Handover::default();
         let timeout_ms = self.config.manual_failover_timeout_ms;
         self.handover.until_ms = Some(self.now.ms + timeout_ms);
         self.handover.replica = Some(sender);

@@ -48,6 +48,26 @@ fn a_planned_failover_loses_no_write() {
     assert_eq!(world.lost_writes(), Vec::<String>::new());
 }
 
+/// The replica that has asked first may win. A write that the primary takes when the second one asks would be lost.
+#[test]
+fn a_second_planned_failover_lets_no_write_pass() {
+    let mut world = World::cluster(9, 3, 3, None);
+    world.write_with_clients(true);
+    world.run_ms(2000);
+    [3, 6].into_iter().for_each(|replica| world.hosts[replica].lags = true);
+    world.run_ms(500);
+    for replica in [3, 6] {
+        assert_eq!(world.command(replica, ClusterCommand::Failover(FailoverMode::Planned)), Some(ClusterReply::Ok));
+        world.run_ms(200);
+        assert!(world.is_primary(0));
+        assert_eq!(world.hosts[0].resumed, 0);
+    }
+    world.hosts[6].lags = false;
+    world.run_ms(TIMEOUT_MS);
+    assert!(world.is_primary(6));
+    assert_sound(&world);
+}
+
 /// Offsets of two histories can't be compared: the primary has started again, and the replica has not noticed it.
 #[test]
 fn a_planned_failover_needs_the_data_of_the_present_primary() {

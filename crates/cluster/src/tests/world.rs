@@ -82,6 +82,8 @@ pub(super) struct Host {
     heard_ms: Option<u64>,
     pub(super) view: Option<Arc<SlotView>>,
     paused_until_ms: u64,
+    /// The number of times that a pause was ended.
+    pub(super) resumed: u64,
     /// The number of starts. Results of saves from an earlier life are ignored.
     life: u64,
     /// True if saves take very long.
@@ -166,6 +168,7 @@ impl World {
             heard_ms: None,
             view: None,
             paused_until_ms: 0,
+            resumed: 0,
             life: 0,
             slow_disk: false,
             planned: false,
@@ -395,7 +398,10 @@ impl World {
                 let offset = self.hosts[at].log.len() as u64;
                 self.input(at, Input::Paused { offset });
             }
-            Action::Resume => self.hosts[at].paused_until_ms = 0,
+            Action::Resume => {
+                self.hosts[at].paused_until_ms = 0;
+                self.hosts[at].resumed += 1;
+            }
             Action::View(view) => self.hosts[at].view = Some(view),
             Action::Answer(CommandId(id), reply) => _ = self.hosts[at].replies.insert(id, reply),
             Action::Log(level, text) => {
