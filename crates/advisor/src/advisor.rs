@@ -1,5 +1,6 @@
 //! Takes one trip after the other and adds each trip's waste to the findings.
 
+mod merged;
 mod pairs;
 mod proof;
 
@@ -98,6 +99,7 @@ pub struct Advisor {
 struct Seen<'a> {
     found: Found,
     shape: u64,
+    frame: u32,
     key: &'a [u8],
     key_hash: u64,
     /// The hash of the arguments behind the key.
@@ -294,26 +296,31 @@ impl Advisor {
         self.record(connection, &sighting);
     }
 
-    /// Returns the hash of a command's shape, and learns the shape if it is new.
+    /// Returns the hash of a command's shape, and its frame. Learns the shape if it is new.
     #[inline]
-    fn shape(&mut self, command: &Args<'_>, found: &Found, key: &[u8]) -> u64 {
+    fn shape(&mut self, command: &Args<'_>, found: &Found, key: &[u8]) -> (u64, u32) {
         let seed = self.config.seed;
         let has_options = has_options(command, found);
         let shape = mix(self.words.pattern(seed, key), found.hash ^ u64::from(has_options));
-        if self.shapes.touch(shape) { shape } else { self.learn(command, found, key) }
+        match self.shapes.touch(shape) {
+            Some(frame) => (shape, frame),
+            None => self.learn(command, found, key),
+        }
     }
 
     #[cold]
-    fn learn(&mut self, command: &Args<'_>, found: &Found, key: &[u8]) -> u64 {
+    fn learn(&mut self, command: &Args<'_>, found: &Found, key: &[u8]) -> (u64, u32) {
         let seed = self.config.seed;
         self.words.learn_key(seed, key);
         let has_options = has_options(command, found);
         let shape = mix(self.words.pattern(seed, key), found.hash ^ u64::from(has_options));
-        if !self.shapes.touch(shape) {
-            let name = if has_options { SET_WITH_OPTIONS.as_bytes() } else { command.get(0) };
-            self.shapes.insert(shape, name, self.words.text(seed, key));
+        if let Some(frame) = self.shapes.touch(shape) {
+            return (shape, frame);
         }
-        shape
+        let frame = mix(self.words.structure(seed, key), found.hash ^ u64::from(has_options)) as u32;
+        let name = if has_options { SET_WITH_OPTIONS.as_bytes() } else { command.get(0) };
+        self.shapes.insert(shape, frame, name, self.words.text(seed, key));
+        (shape, frame)
     }
 }
 
@@ -382,10 +389,11 @@ impl<'t> Watch<'_, 't> {
     fn several(&mut self, found: Found, gap: Gap) {
         if self.begins_pipeline() || self.connection.counts.first_shape == 0 {
             let (_, key) = key(self.trip, &found);
-            self.last.pipeline = self.advisor.shape(&self.trip.command, &found, key);
+            (self.last.pipeline, _) = self.advisor.shape(&self.trip.command, &found, key);
         }
         let shape = self.last.pipeline;
         // A batch that follows single commands of the same shape at once is the rest of a pipeline that came in parts.
+        let frame = self.advisor.shapes.touch(shape).unwrap_or_default();
         let is_rest = !matches!(gap, Gap::Pause(_)) && self.last.loops.ago(1).is_some_and(|trip| trip.shape == shape);
         if is_rest {
             self.last.loops.abandon(shape);
@@ -402,9 +410,9 @@ impl<'t> Watch<'_, 't> {
         }
         self.end_loops(Reads::end);
         if is_behind_multi {
-            self.last.batches.rename(shape);
+            self.last.batches.rename((shape, frame));
         }
-        self.batch(gap, shape, self.trip.depth, continues);
+        self.batch(gap, (shape, frame), self.trip.depth, continues);
         let trips = if is_rest { UNWAITED_SINGLY_TRIPS } else { UNWAITED_TRIPS };
         self.last.unwaited.remember(shape, self.last.trip.saturating_add(trips));
         if self.connection.counts.first_shape == 0 {
@@ -425,7 +433,7 @@ impl<'t> Watch<'_, 't> {
         let mut seen = self.reduce(found, gap);
         let is_pipelined = self.is_pipelined(&seen, gap);
         if is_pipelined || matches!(found.verb.class, Class::Multi) {
-            self.batch(gap, seen.shape, 1, is_pipelined);
+            self.batch(gap, (seen.shape, seen.frame), 1, is_pipelined);
         } else if let (Class::Exec, 0, Gap::RoundTrip(gap_ns)) = (found.verb.class, self.last.transaction.trips, gap) {
             self.last.batches.execute(gap_ns);
         } else if !self.last.batches.is_empty() && self.last.transaction.trips == 0 {
@@ -433,7 +441,7 @@ impl<'t> Watch<'_, 't> {
         }
         if is_pipelined {
             if self.last.transaction.trips == 1 {
-                self.last.batches.rename(seen.shape);
+                self.last.batches.rename((seen.shape, seen.frame));
             }
             self.last.transaction.is_pipelined = true;
             if self.last.transaction.trips > 0 {
@@ -501,7 +509,7 @@ impl<'t> Watch<'_, 't> {
     }
 
     /// Adds a batch to the row of small batches, or the rest of a batch.
-    fn batch(&mut self, gap: Gap, shape: u64, depth: u32, continues: bool) {
+    fn batch(&mut self, gap: Gap, shape: (u64, u32), depth: u32, continues: bool) {
         let gap_ns = match gap {
             _ if continues => return self.last.batches.extend(depth),
             Gap::RoundTrip(gap_ns) => gap_ns + self.last.served_ns.min(gap_ns),
@@ -520,12 +528,13 @@ impl<'t> Watch<'_, 't> {
         let told = &mut self.advisor.told_batches;
         look(&mut self.last.batches, &mut |batches| told.push(batches));
         while let Some(batches) = self.advisor.told_batches.pop() {
+            let shape = self.batches_shape(&batches);
             self.record(Sighting {
                 made: batches.made,
                 needed: batches.needed,
                 lost_ns: batches.lost_ns,
                 confidence,
-                ..self.sighting(Kind::SmallPipelines, Steps::one(batches.shape, false))
+                ..self.sighting(Kind::SmallPipelines, Steps::one(shape, false))
             });
         }
     }
@@ -544,7 +553,7 @@ impl<'t> Watch<'_, 't> {
     /// read and a write, go on: they are a matter of order.
     fn pause(&mut self, seen: &Seen<'_>) {
         self.last.reads.pause();
-        if !self.last.loops.goes_on_with(seen.shape)
+        if !self.last.loops.goes_on_with(seen.shape, seen.frame)
             && let Some(ended) = self.last.loops.pause()
         {
             self.loop_ended(&ended);
@@ -557,7 +566,7 @@ impl<'t> Watch<'_, 't> {
     fn is_held_up(&self, seen: &Seen<'_>, gap: Gap) -> bool {
         matches!(gap, Gap::Pause(pause_ns) if pause_ns <= HELD_UP_NS_MAX)
             && self.last.trip.wrapping_sub(self.last.calm_since) >= CALM_TRIPS_MIN
-            && self.last.loops.goes_on_with(seen.shape)
+            && self.last.loops.goes_on_with(seen.shape, seen.frame)
     }
 
     /// Handles a command outside transactions and logins.
@@ -577,13 +586,14 @@ impl<'t> Watch<'_, 't> {
             Class::Write | Class::Pop => self.tell(|reads, tell| reads.written(seen.key_hash, tell)),
             _ => self.tell(|reads, tell| reads.written_all(tell)),
         }
-        if self.last.loops.breaks(seen.shape) {
+        if self.last.loops.breaks(seen.shape, seen.frame) {
             self.tell(|reads, tell| reads.settle(tell));
         }
         let is_paired = class == Class::Write && self.is_paired(seen);
         let source = if self.last.loops.is_running() { self.weigh(seen) } else { Source::default() };
         let trip = LoopTrip {
             shape: seen.shape,
+            frame: seen.frame,
             key: seen.key_hash,
             gap_ns: seen.gap_ns,
             is_paced: seen.is_after_pause,
@@ -600,13 +610,16 @@ impl<'t> Watch<'_, 't> {
         if let Some(ended) = self.last.loops.push(trip) {
             self.loop_ended(&ended);
         }
+        if self.last.loops.is_merged() {
+            self.merged(seen);
+        }
     }
 
     /// Weighs the evidence of a trip that continues a loop. Returns the reply that its new words come from.
     fn weigh(&mut self, seen: &Seen<'_>) -> Source {
         let trip = self.last.trip;
         let Last { loops, words, .. } = &mut *self.last;
-        let Some(evidence) = loops.evidence(seen.shape) else { return Source::default() };
+        let Some(evidence) = loops.evidence(seen.shape, seen.frame) else { return Source::default() };
         let command = Command::of(self.trip.command.from(1).take(ARGUMENTS_MAX));
         let source = evidence.compare(&command, words, trip);
         if let Some(reply) = &self.trip.reply {
@@ -898,7 +911,7 @@ impl<'t> Watch<'_, 't> {
         let command = self.trip.command;
         let seed = self.advisor.config.seed;
         let (key_index, key) = key(self.trip, &found);
-        let shape = self.advisor.shape(&command, &found, key);
+        let (shape, frame) = self.advisor.shape(&command, &found, key);
         let (arguments, origin) = self.arguments(&command, key_index, seed);
         let answer = match &self.trip.reply {
             Some(reply) => self.last.recent.learn(reply.start, reply.len, self.last.trip, seed),
@@ -910,7 +923,7 @@ impl<'t> Watch<'_, 't> {
         let is_after_pause = matches!(gap, Gap::Pause(_));
         let is_paced = is_after_pause || self.connection.round_trip.is_unsure();
         let key_hash = hash::argument(seed, key);
-        Seen { found, shape, key, key_hash, arguments, origin, answer, gap_ns, is_paced, is_after_pause }
+        Seen { found, shape, frame, key, key_hash, arguments, origin, answer, gap_ns, is_paced, is_after_pause }
     }
 
     /// Returns the hash of all arguments but the key, and the reply that one of them repeats.

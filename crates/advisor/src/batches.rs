@@ -1,6 +1,6 @@
 //! Small batches in a row: a loop that sends a pipeline or a transaction in each of its rounds, and waits for it.
 //!
-//! A connection's last batches are counted by their shape and size. A pause or a command outside the batches ends the
+//! A connection's last batches are counted by the frame of their first command, and by their size. A pause or a command outside the batches ends the
 //! counts, because the next batch may depend on it.
 
 use crate::loops::CHUNK;
@@ -12,11 +12,14 @@ const KINDS: usize = 4;
 /// With fewer batches, there is no loop.
 const BATCHES_MIN: u32 = 4;
 
-/// Batches of one shape and size.
+/// Batches of one frame and size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Batch {
     /// The shape of the first command; 0 for a free entry.
     shape: u64,
+    /// Another shape with this frame; 0 if there is none.
+    other: u64,
+    frame: u32,
     /// Number of commands.
     depth: u32,
     /// Number of batches.
@@ -31,6 +34,9 @@ struct Batch {
 pub struct SmallBatches {
     /// The shape of the first command.
     pub shape: u64,
+    /// Another shape of first commands with the same frame; 0 if there is none.
+    pub other: u64,
+    pub frame: u32,
     /// Round trips made, and round trips that would have been enough.
     pub made: u64,
     pub needed: u64,
@@ -45,6 +51,8 @@ impl Batch {
         let is_loop = self.made >= BATCHES_MIN && wasted > 0;
         is_loop.then(|| SmallBatches {
             shape: self.shape,
+            other: self.other,
+            frame: self.frame,
             made: self.trips.into(),
             needed: needed.into(),
             lost_ns: (u128::from(self.gaps_ns) * u128::from(wasted) / u128::from(self.trips)) as u64,
@@ -63,15 +71,15 @@ pub struct Batches {
 
 impl Batches {
     /// Begins a batch that the client sent after the replies to the previous one.
-    pub fn begin(&mut self, shape: u64, depth: u32, gap_ns: u64, tell: &mut dyn FnMut(SmallBatches)) {
+    pub fn begin(&mut self, (shape, frame): (u64, u32), depth: u32, gap_ns: u64, tell: &mut dyn FnMut(SmallBatches)) {
         self.count(tell);
-        self.current = Batch { shape, depth, made: 1, trips: 1, gaps_ns: gap_ns };
+        self.current = Batch { shape, frame, depth, other: 0, made: 1, trips: 1, gaps_ns: gap_ns };
     }
 
     /// Gives the current batch another shape: behind MULTI, the first command says more.
-    pub fn rename(&mut self, shape: u64) {
+    pub fn rename(&mut self, (shape, frame): (u64, u32)) {
         if self.current.shape != 0 {
-            self.current.shape = shape;
+            (self.current.shape, self.current.frame) = (shape, frame);
         }
     }
 
@@ -93,8 +101,9 @@ impl Batches {
         if batch.shape == 0 || !(2..=SMALL_MAX).contains(&batch.depth) {
             return;
         }
-        let known = self.kinds.iter_mut().find(|known| (known.shape, known.depth) == (batch.shape, batch.depth));
+        let known = self.kinds.iter_mut().find(|known| (known.frame, known.depth) == (batch.frame, batch.depth));
         if let Some(known) = known {
+            known.other = if known.shape == batch.shape { known.other } else { batch.shape };
             known.made += 1;
             known.trips += batch.trips;
             known.gaps_ns += batch.gaps_ns;
@@ -136,7 +145,7 @@ mod tests {
             if depth == 0 {
                 state.end(&mut tell);
             } else {
-                state.begin(shape, depth, 10, &mut tell);
+                state.begin((shape, shape as u32 / 10), depth, 10, &mut tell);
             }
         }
         state.end(&mut tell);
@@ -145,11 +154,13 @@ mod tests {
 
     #[test]
     fn small_batches_in_a_row_are_counted_by_shape_and_size() {
-        assert_eq!(told((0..100).map(|_| (1, 3))), [(1, 100, 1)]);
-        let mixed = (0..100).map(|turn| if turn % 2 == 0 { (1, 3) } else { (2, 4) });
+        assert_eq!(told((0..100).map(|_| (10, 3))), [(10, 100, 1)]);
+        let mixed = (0..100).map(|turn| if turn % 2 == 0 { (10, 3) } else { (20, 4) });
         let mut found = told(mixed);
         found.sort_unstable();
-        assert_eq!(found, [(1, 50, 1), (2, 50, 1)]);
+        assert_eq!(found, [(10, 50, 1), (20, 50, 1)]);
+        let words = (0..100).map(|turn| (10 + turn % 6, 3));
+        assert_eq!(told(words), [(10, 100, 1)], "shapes of one frame");
         assert_eq!(told((0..1000).map(|_| (1, 4))), [(1, 1000, 4)]);
     }
 
@@ -164,7 +175,7 @@ mod tests {
     fn a_batch_that_comes_in_parts_is_one() {
         let (mut state, mut made) = (Batches::default(), 0);
         for _ in 0..10 {
-            state.begin(1, 1, 10, &mut |_| ());
+            state.begin((1, 1), 1, 10, &mut |_| ());
             state.extend(2);
         }
         state.end(&mut |batches| made = batches.made);

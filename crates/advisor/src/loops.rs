@@ -4,6 +4,11 @@
 //! For each period, a counter holds the number of consecutive trips that have the shape of the trip one period before.
 //! Four trips make a loop of period one, and three rounds one of a longer period. The loop ends with the first trip
 //! that doesn't fit, or with a pause.
+//!
+//! Keys with few different words in one place have several shapes, which follow each other in any order. Such trips make a
+//! loop of merged shapes ([`merged`]).
+
+mod merged;
 
 use crate::catalogue::Class;
 use crate::evidence::{Source, StepEvidence};
@@ -29,6 +34,8 @@ pub const CHUNK: u32 = 1000;
 pub struct LoopTrip {
     /// Command and key pattern.
     pub shape: u64,
+    /// Equal for shapes that differ only in words, or in the forms of their holes.
+    pub frame: u32,
     /// The key's hash.
     pub key: u64,
     /// The gap before the trip if it looked like a round trip, otherwise 0.
@@ -153,6 +160,9 @@ struct Rounds {
     unknown: u32,
     empty: u32,
     is_last_empty: bool,
+    /// True if trips of one frame belong to one step, and true if such steps have shapes of their own.
+    is_merged: bool,
+    is_named: bool,
     /// Trips that are the write of a read-compute-write pair.
     paired: u32,
     /// Trips of the first step with the key of the last step's previous trip.
@@ -164,6 +174,7 @@ struct Rounds {
 #[derive(Clone, Copy, Debug, Default)]
 struct RoundStep {
     shape: u64,
+    frame: u32,
     key: u64,
     class: Class,
     name: u16,
@@ -261,7 +272,8 @@ impl Rounds {
         self.wrapped += u32::from(position == 0 && last.made > 0 && last.key == trip.key);
         let step = &mut self.steps[usize::from(position) % PERIOD_MAX];
         step.same_key += u32::from(step.made > 0 && step.key == trip.key);
-        (step.shape, step.key, step.class, step.name) = (trip.shape, trip.key, trip.class, trip.name);
+        step.shape = if self.is_named { step.shape } else { trip.shape };
+        (step.frame, step.key, step.class, step.name) = (trip.frame, trip.key, trip.class, trip.name);
         step.made += 1;
         let period = u16::from(self.period);
         step.traced += u32::from(trip.source.distance >= period && trip.source.is_telling);
@@ -488,6 +500,8 @@ pub struct Loops {
     len: u32,
     /// Trips since the last batch of several commands, over all pauses.
     known: u32,
+    /// Number of trips, as in `next`, when a loop was last reported.
+    told: u32,
     /// For each period, the number of consecutive trips that have the shape of the trip one period before.
     matches: [u32; PERIOD_MAX],
     run: Rounds,
@@ -500,6 +514,7 @@ impl Default for Loops {
             next: 0,
             len: 0,
             known: 0,
+            told: 0,
             matches: [0; PERIOD_MAX],
             run: Rounds::default(),
         }
@@ -526,16 +541,17 @@ impl Loops {
         is_remembered.then(|| &self.trips[self.next.wrapping_sub(trips) as usize % REMEMBERED])
     }
 
-    /// True if a trip of this shape ends the loop.
+    /// True if a trip of this shape and frame ends the loop.
     #[inline]
-    pub fn breaks(&self, shape: u64) -> bool {
-        self.run.period != 0 && self.run.steps[usize::from(self.run.position) % PERIOD_MAX].shape != shape
+    pub fn breaks(&self, shape: u64, frame: u32) -> bool {
+        let step = &self.run.steps[usize::from(self.run.position) % PERIOD_MAX];
+        self.run.period != 0 && step.shape != shape && !(self.run.is_merged && step.frame == frame)
     }
 
-    /// True if a trip of this shape continues the current loop.
+    /// True if a trip of this shape and frame continues the current loop.
     #[inline]
-    pub fn goes_on_with(&self, shape: u64) -> bool {
-        self.run.period != 0 && !self.breaks(shape)
+    pub fn goes_on_with(&self, shape: u64, frame: u32) -> bool {
+        self.run.period != 0 && !self.breaks(shape, frame)
     }
 
     /// True while a loop goes on.
@@ -544,10 +560,10 @@ impl Loops {
         self.run.period != 0
     }
 
-    /// The evidence about the step that a trip of this shape continues.
+    /// The evidence about the step that a trip of this shape and frame continues.
     #[inline]
-    pub fn evidence(&mut self, shape: u64) -> Option<&mut StepEvidence> {
-        let is_next = self.goes_on_with(shape);
+    pub fn evidence(&mut self, shape: u64, frame: u32) -> Option<&mut StepEvidence> {
+        let is_next = self.goes_on_with(shape, frame);
         is_next.then(|| &mut self.run.steps[usize::from(self.run.position) % PERIOD_MAX].evidence)
     }
 
@@ -566,9 +582,14 @@ impl Loops {
             self.count_matches(&trip);
             self.remember(&trip);
             self.begin();
+            if self.run.period == 0 && self.next.is_multiple_of(merged::LOOKED_EVERY) {
+                self.begin_merged();
+            }
             return None;
         }
-        let fits = self.ago(self.run.period.into()).is_some_and(|before| before.shape == trip.shape);
+        let is_merged = self.run.is_merged;
+        let fits = |before: &LoopTrip| before.shape == trip.shape || is_merged && before.frame == trip.frame;
+        let fits = self.ago(self.run.period.into()).is_some_and(fits);
         self.remember(&trip);
         if !fits {
             return self.broken(&trip);
@@ -580,7 +601,10 @@ impl Loops {
 
     /// Forgets the current loop if a trip of this shape belongs to it: the client does not wait for its replies.
     pub fn abandon(&mut self, shape: u64) {
-        if self.run.period != 0 && self.run.steps().iter().any(|step| step.shape == shape) {
+        let is_of_run = |step: &RoundStep| step.shape == shape;
+        let is_merged_with = |ago| self.ago(ago).is_some_and(|trip| trip.shape == shape);
+        let is_recent = self.run.is_merged && (1..=REMEMBERED as u32).any(is_merged_with);
+        if self.run.period != 0 && (is_recent || self.run.steps().iter().any(is_of_run)) {
             self.run = Rounds::default();
         }
     }
@@ -606,8 +630,7 @@ impl Loops {
     /// Ends the loop, because the last trip doesn't fit it. Within a loop the counters of matches stand still, so they
     /// are recomputed here.
     fn broken(&mut self, trip: &LoopTrip) -> Option<Ended> {
-        let ended = self.run.ended(Some((trip.shape, trip.gap_ns)));
-        self.run = Rounds::default();
+        let before = std::mem::take(&mut self.run);
         for period in 1..=PERIOD_MAX as u32 {
             let fits = |ago: &u32| match (self.ago(*ago), self.ago(ago + period)) {
                 (Some(after), Some(before)) => after.shape == before.shape,
@@ -615,7 +638,14 @@ impl Loops {
             };
             self.matches[period as usize - 1] = (1..=REMEMBERED as u32).take_while(fits).count() as u32;
         }
+        if self.continues_merged(&before) {
+            return None;
+        }
         self.begin();
+        let ended = before.ended(Some((trip.shape, trip.gap_ns)));
+        if ended.is_some() {
+            self.told = self.next.wrapping_sub(1);
+        }
         ended
     }
 
@@ -636,6 +666,11 @@ impl Loops {
 
     fn begin_run(&mut self, period: u8, trips: u32) {
         self.run = Rounds { period, ..Rounds::default() };
+        self.add_last(trips);
+    }
+
+    /// Adds the last trips to a run that begins.
+    fn add_last(&mut self, trips: u32) {
         for ago in (1..=trips).rev() {
             let Some(trip) = self.ago(ago).copied() else { continue };
             self.run.add(&trip, ago == trips);
@@ -650,9 +685,11 @@ impl Loops {
             return None;
         }
         let ended = self.run.ended(None);
-        let mut next = Rounds { period: self.run.period, position: self.run.position, ..Rounds::default() };
+        let Rounds { period, position, is_merged, is_named, .. } = self.run;
+        let mut next = Rounds { period, position, is_merged, is_named, ..Rounds::default() };
         for (step, old) in next.steps.iter_mut().zip(&self.run.steps) {
             (step.shape, step.key, step.class, step.evidence) = (old.shape, old.key, old.class, old.evidence);
+            step.frame = old.frame;
             step.evidence.begin_part();
         }
         self.run = next;
@@ -680,8 +717,8 @@ mod tests {
     use super::*;
 
     fn trip(shape: u8) -> LoopTrip {
-        let (shape, name) = (shape.into(), shape.into());
-        LoopTrip { shape, name, gap_ns: 10, class: Class::Write, is_known: true, ..LoopTrip::default() }
+        let (shape, name, frame) = (shape.into(), shape.into(), shape.into());
+        LoopTrip { shape, name, frame, gap_ns: 10, class: Class::Write, is_known: true, ..LoopTrip::default() }
     }
 
     /// The loops in a text in which each letter is a trip's shape and a blank is a pause: steps, trips made, trips

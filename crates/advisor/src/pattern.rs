@@ -355,6 +355,22 @@ impl Words {
         Pieces::of(key).fold(seed, |hash, piece| self.hashes(hash, &piece).pattern)
     }
 
+    /// The hash of a key's structure: its separators, the number of its tokens, and its first word. Keys of one structure
+    /// may differ in their other words, and in the forms of their tokens.
+    pub fn structure(&self, seed: u64, key: &[u8]) -> u64 {
+        let (mut hash, mut structure, mut has_word) = (seed, 0, false);
+        for piece in Pieces::of(key) {
+            let hashes = self.hashes(hash, &piece);
+            hash = hashes.pattern;
+            structure = place(structure, &piece);
+            if !hashes.is_hole && !has_word && !piece.token.is_empty() {
+                structure = mix(structure, hashes.word);
+                has_word = true;
+            }
+        }
+        structure
+    }
+
     /// Returns the hashes after one more piece.
     #[inline]
     fn hashes(&self, hash: u64, piece: &Piece) -> PieceHashes {
@@ -408,6 +424,63 @@ impl Words {
             }
         }
         text
+    }
+}
+
+/// Returns the pattern of the keys of two patterns. A token that differs becomes a hole. Returns None if the patterns
+/// differ in more than their tokens.
+pub fn merged(a: &str, b: &str) -> Option<String> {
+    let (first, second) = (text_pieces(a), text_pieces(b));
+    let is_alike = first.len() == second.len() && first.iter().zip(&second).all(|(one, other)| one.0 == other.0);
+    let token = |one, other| match (one, other) {
+        _ if one == other => one,
+        _ if is_form(one) || is_form(other) => TokenKind::Identifier.text(),
+        _ => TokenKind::Word { stem: 0 }.text(),
+    };
+    let pieces = first.iter().zip(&second).flat_map(|(one, other)| [one.0, token(one.1, other.1)]);
+    is_alike.then(|| pieces.collect())
+}
+
+/// Cuts the text of a pattern into separators and the tokens behind them.
+fn text_pieces(text: &str) -> Vec<(&str, &str)> {
+    let (mut pieces, mut rest) = (Vec::new(), text);
+    while !rest.is_empty() {
+        let begin = (0..rest.len()).find(|at| token_bytes(&rest.as_bytes()[*at..]) > 0).unwrap_or(rest.len());
+        let mut end = begin;
+        while let len @ 1.. = token_bytes(rest.as_bytes().get(end..).unwrap_or_default()) {
+            end += len;
+        }
+        let (piece, after) = rest.split_at(end);
+        pieces.push(piece.split_at(begin));
+        rest = after;
+    }
+    pieces
+}
+
+/// The texts of all holes.
+const HOLES: [TokenKind; 8] = [
+    TokenKind::Number,
+    TokenKind::Date,
+    TokenKind::Uuid,
+    TokenKind::Hash,
+    TokenKind::Identifier,
+    TokenKind::Binary,
+    TokenKind::Rest,
+    TokenKind::Word { stem: 0 },
+];
+
+/// True for the text of a hole that a token's form makes.
+fn is_form(token: &str) -> bool {
+    HOLES.iter().any(|kind| !matches!(kind, TokenKind::Word { .. }) && kind.text() == token)
+}
+
+/// Returns the length of the part of a token at the start of a pattern's text: a byte, or the text of a hole. Returns 0 for a
+/// separator.
+fn token_bytes(text: &[u8]) -> usize {
+    match text.first() {
+        Some(b'<') => HOLES.iter().map(|kind| kind.text()).find(|hole| text.starts_with(hole.as_bytes())).map_or(0, str::len),
+        Some(&byte) => usize::from(class(byte) & !CONTROL != 0),
+        None => 0,
     }
 }
 
@@ -566,6 +639,35 @@ mod tests {
                 let same_hash = words.pattern(SEED, a.as_bytes()) == words.pattern(SEED, b.as_bytes());
                 assert_eq!(same_text, same_hash, "{a} {b}");
             }
+        }
+    }
+
+    #[test]
+    fn patterns_merge_where_their_tokens_differ() {
+        let check = |a, b, expected: Option<&str>| assert_eq!(merged(a, b).as_deref(), expected, "{a} {b}");
+        check("depot:HAM:stock", "depot:MUC:stock", Some("depot:<word>:stock"));
+        check("depot:<word>:stock", "depot:MUC:stock", Some("depot:<word>:stock"));
+        check("parcel:<hash>", "parcel:<n>", Some("parcel:<id>"));
+        check("parcel:<hash>", "parcel:ab<n>", Some("parcel:<id>"));
+        check("a:item<n>:x", "a:item<n>:x", Some("a:item<n>:x"));
+        check("straße:x", "straße:ü", Some("straße:<word>"));
+        check("<a>:x:", "<a>:y:", Some("<a>:<word>:"));
+        check("", "", Some(""));
+        check("a:b", "a.b", None);
+        check("a:b", "a:b:c", None);
+    }
+
+    #[test]
+    fn keys_of_one_structure_differ_in_words_behind_the_first() {
+        let words = Words::default();
+        let same = |a: &str, b: &str| {
+            words.structure(SEED, a.as_bytes()) == words.structure(SEED, b.as_bytes())
+        };
+        assert!(same("depot:HAM:stock", "depot:MUC:stock"));
+        assert!(same("parcel:12345678", "parcel:1234abcd"));
+        assert!(same("17:name", "18:name"));
+        for (a, b) in [("user:5", "cart:5"), ("17:name", "17:mail"), ("a:b", "a.b"), ("a:b", "a:b:c"), ("a", "b")] {
+            assert!(!same(a, b), "{a} {b}");
         }
     }
 

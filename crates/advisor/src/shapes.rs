@@ -4,7 +4,7 @@
 use crate::hash::{self, HashedMap};
 
 /// Upper bound for the bytes of a shape, including its texts and its index entry.
-pub const SHAPE_BYTES_MAX: usize = 320;
+pub const SHAPE_BYTES_MAX: usize = 328;
 /// Longest name of a command in reports, in bytes.
 const NAME_BYTES_MAX: usize = 32;
 
@@ -19,6 +19,8 @@ pub struct Shape {
     pub command: Box<str>,
     /// The key's pattern; empty for a command without a key.
     pub pattern: Box<str>,
+    /// The hash of the command and of the key's structure, without most words.
+    frame: u32,
     /// True if the shape was used since the clock hand passed.
     is_used: bool,
 }
@@ -47,21 +49,20 @@ impl Shapes {
         self.slots.get(*self.index.get(&hash)? as usize)
     }
 
-    /// Marks a shape as used. Returns false if it isn't known.
+    /// Marks a shape as used. Returns its frame, or None if the shape isn't known.
     #[inline]
-    pub fn touch(&mut self, hash: u64) -> bool {
-        let Some(&slot) = self.index.get(&hash) else { return false };
-        if let Some(shape) = self.slots.get_mut(slot as usize) {
-            shape.is_used = true;
-        }
-        true
+    pub fn touch(&mut self, hash: u64) -> Option<u32> {
+        let slot = *self.index.get(&hash)?;
+        let shape = self.slots.get_mut(slot as usize)?;
+        shape.is_used = true;
+        Some(shape.frame)
     }
 
-    /// Adds a shape.
-    pub fn insert(&mut self, hash: u64, command: &[u8], pattern: String) {
+    /// Adds a shape. Shapes with one frame differ only in words, or in the forms of their holes.
+    pub fn insert(&mut self, hash: u64, frame: u32, command: &[u8], pattern: String) {
         let command = name(command);
         let identity = hash::mix(hash::bytes(0, command.as_bytes()), hash::bytes(1, pattern.as_bytes()));
-        let shape = Shape { hash, identity, command: command.into(), pattern: pattern.into(), is_used: true };
+        let shape = Shape { hash, identity, command: command.into(), pattern: pattern.into(), frame, is_used: true };
         let slot = self.free_slot();
         match self.slots.get_mut(slot) {
             Some(place) => *place = shape,
@@ -112,16 +113,16 @@ mod tests {
     fn shapes_unused_for_long_are_evicted() {
         let mut shapes = Shapes::new(0);
         for hash in 0..16 {
-            shapes.insert(hash, b"get", format!("a:{hash}"));
+            shapes.insert(hash, hash as u32, b"get", format!("a:{hash}"));
         }
         // The first round of the hand clears all marks.
-        shapes.insert(16, b"get", String::new());
-        assert!(shapes.touch(5));
+        shapes.insert(16, 16, b"get", String::new());
+        assert_eq!(shapes.touch(5), Some(5));
         for hash in 17..30 {
-            shapes.insert(hash, b"get", String::new());
+            shapes.insert(hash, hash as u32, b"get", String::new());
         }
         assert_eq!((shapes.len(), shapes.dropped()), (16, 14));
-        assert!(shapes.touch(5) && !shapes.touch(6));
+        assert!(shapes.touch(5).is_some() && shapes.touch(6).is_none());
         assert_eq!(shapes.get(5).map(|shape| &*shape.pattern), Some("a:5"));
         assert!(shapes.index.len() <= 16);
     }

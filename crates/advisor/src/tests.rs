@@ -2,6 +2,7 @@
 
 mod load;
 mod loops;
+mod merged;
 mod movies;
 mod others;
 mod reads;
