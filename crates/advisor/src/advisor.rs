@@ -1,8 +1,9 @@
 //! Takes one trip after the other and adds each trip's waste to the findings.
 
-mod merged;
+mod named;
 mod pairs;
 mod proof;
+mod scripts;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,6 +12,7 @@ use resp::request::Args;
 use crate::batches::{Batches, SmallBatches};
 use crate::catalogue::{self, Catalogue, Class, Found, SET_WITH_OPTIONS};
 use crate::connection::{Connection, Last, Transaction};
+use crate::digest;
 use crate::evidence::{Command, Source};
 use crate::findings::{Confidence, Findings, Kind, Sighting};
 use crate::hash::{self, mix};
@@ -56,8 +58,6 @@ const VALUES_MAX: usize = 3;
 
 /// Most commands of a transaction that increments a number that the client has read.
 const OPTIMISTIC_MAX: u32 = 8;
-/// The beginning of a command in a script.
-const SCRIPT_CALL: &[u8] = b"redis.";
 /// A blocking command that took longer has waited.
 const WAITED_NS_MIN: u64 = 2_000_000;
 
@@ -289,7 +289,7 @@ impl Advisor {
         let sighting = Sighting {
             made: counts.batches + 1,
             needed,
-            confidence: if is_kept { Confidence::Medium } else { Confidence::High },
+            confidence: if is_kept || connection.is_of_log { Confidence::Medium } else { Confidence::High },
             lost_ns: counts.setup_ns + connection.round_trip.network_ns(),
             ..sighting(Kind::ConnectionPerCommand, Steps::one(counts.first_shape, false), connection.id, ended_ns)
         };
@@ -576,7 +576,11 @@ impl<'t> Watch<'_, 't> {
         if seen.has(catalogue::HEAVY | catalogue::ALL_KEYS) {
             self.heavy(seen);
         }
-        if seen.has(catalogue::POLLED) || self.is_lock(seen) {
+        let is_lock = self.is_lock(seen);
+        if is_lock {
+            self.tell(Reads::locks);
+        }
+        if seen.has(catalogue::POLLED) || is_lock {
             self.poll(seen);
         } else if class == Class::Write {
             self.last.polls.written(seen.key_hash);
@@ -627,6 +631,12 @@ impl<'t> Watch<'_, 't> {
             let is_count = seen.found.verb.class == Class::Write && reply.start.first() == Some(&b':');
             let is_silent = is_count || seen.answer.is_empty || seen.answer.is_status;
             let is_whole = words.learn(reply.start, reply.len, trip, &command);
+            if is_whole
+                && evidence.may_be_digests(source)
+                && let Some(like) = digest::of_key(seen.key)
+            {
+                words.learn_digest(reply.start, like, trip);
+            }
             let is_array = reply.start.first() == Some(&b'*');
             evidence.answered(seen.answer.hash, is_silent, is_whole, is_array);
         }
@@ -661,6 +671,7 @@ impl<'t> Watch<'_, 't> {
             key: seen.key_hash,
             arguments: seen.arguments,
             reply: seen.answer.hash,
+            is_empty: seen.answer.is_empty,
             is_trivial: seen.answer.is_trivial,
             gap_ns: self.lost_ns(seen),
             is_paced: seen.is_paced,
@@ -694,6 +705,9 @@ impl<'t> Watch<'_, 't> {
     }
 
     fn repeated(&mut self, repeated: &Repeated) {
+        if self.is_framework(repeated) {
+            return;
+        }
         self.last.loops.spare(repeated.made - repeated.needed, repeated.gaps_ns);
         let confidence = match (repeated.is_known, repeated.is_certain) {
             (false, _) => Confidence::Low,
@@ -741,10 +755,11 @@ impl<'t> Watch<'_, 't> {
         });
     }
 
-    /// True if the command takes a lock that another client may have: SET with NX.
+    /// True if the command may take a lock that another client has: SETNX, or SET with NX.
     fn is_lock(&self, seen: &Seen<'_>) -> bool {
-        has_options(&self.trip.command, &seen.found)
-            && self.trip.command.from(3).take(ARGUMENTS_MAX).any(|option| option.eq_ignore_ascii_case(b"NX"))
+        seen.found.verb.name == "SETNX"
+            || has_options(&self.trip.command, &seen.found)
+                && self.trip.command.from(3).take(ARGUMENTS_MAX).any(|option| option.eq_ignore_ascii_case(b"NX"))
     }
 
     /// Handles a command that may have a large reply, or that goes through all keys.
@@ -759,40 +774,6 @@ impl<'t> Watch<'_, 't> {
                 bytes,
                 busy_ns,
                 ..self.sighting(Kind::HeavyCommand, Steps::one(seen.shape, false))
-            });
-        }
-    }
-
-    /// Handles a script that is sent as text: checks whether the same text was sent before.
-    fn script(&mut self, seen: &Seen<'_>) {
-        let text = self.trip.command.get(1);
-        let hash = hash::argument(self.advisor.config.seed, text) | 1;
-        if !self.last.scripts.contains(&hash) {
-            self.changing_script(seen, text);
-            let place = usize::from(self.last.next_script) % self.last.scripts.len();
-            self.last.scripts[place] = hash;
-            self.last.next_script = self.last.next_script.wrapping_add(1);
-            return;
-        }
-        self.record(Sighting {
-            made: 1,
-            needed: 1,
-            bytes: text.len() as u64,
-            ..self.sighting(Kind::ScriptInFull, Steps::one(seen.shape, false))
-        });
-    }
-
-    /// Handles a script with a new text: checks whether it differs from the last one only in its values.
-    fn changing_script(&mut self, seen: &Seen<'_>, text: &[u8]) {
-        let template = template(text);
-        let is_alike = std::mem::replace(&mut self.last.script_template, template) == template;
-        // A script without calls has nothing to save.
-        if is_alike && text.windows(SCRIPT_CALL.len()).any(|part| part == SCRIPT_CALL) {
-            self.record(Sighting {
-                made: 1,
-                needed: 1,
-                bytes: text.len() as u64,
-                ..self.sighting(Kind::ChangingScript, Steps::one(seen.shape, false))
             });
         }
     }
@@ -830,7 +811,7 @@ impl<'t> Watch<'_, 't> {
         // On a fast network, replies can be on their way before the next command of a pipeline comes.
         let pipelines = ended.steps.iter().any(|(shape, _)| self.last.unwaited.knows(shape));
         let confidence = match ended.is_proven && !ended.may_depend {
-            _ if pipelines => Confidence::Low,
+            _ if pipelines || ended.may_be_derived => Confidence::Low,
             true => Confidence::High,
             false => Confidence::Medium,
         };
@@ -948,22 +929,6 @@ impl<'t> Watch<'_, 't> {
         }
         (mix(all, command.len() as u64), origin)
     }
-}
-
-/// Returns the hash of a script's text without its numbers and without the texts in quotes.
-fn template(text: &[u8]) -> u64 {
-    let (mut hash, mut quote) = (0, None);
-    for &byte in text {
-        let is_quote = matches!(byte, b'"' | b'\'');
-        match quote {
-            Some(open) if open == byte => quote = None,
-            Some(_) => {}
-            None if is_quote => quote = Some(byte),
-            None if byte.is_ascii_digit() => {}
-            None => hash = mix(hash, byte.into()),
-        }
-    }
-    hash | 1
 }
 
 /// Returns the index of the first key behind the word STREAMS; 0 without one.

@@ -8,6 +8,7 @@
 //! amounts as in the rounds before. A loop of predictable commands was known before it began, unless its commands stand
 //! in the replies.
 
+use crate::digest;
 use crate::hash::{self, mix};
 
 /// Number of words of replies that are remembered: enough for a walk through a tree of a hundred nodes, level by level.
@@ -18,8 +19,9 @@ const REPEATED: u8 = 16;
 const REPLY_BYTES_MAX: usize = 256;
 /// Number of words of a command that are examined.
 pub const COMMAND_WORDS: usize = 8;
-/// Bytes of an argument that are examined. A longer argument is predictable only if it does not change.
-const ARGUMENT_BYTES_MAX: usize = 64;
+/// Bytes of an argument that are examined: a key with a digest of SHA-256 is shorter. A longer argument is predictable only if it does not
+/// change.
+const ARGUMENT_BYTES_MAX: usize = 96;
 /// Smaller numbers stand in replies by chance.
 const TELLING_NUMBER: u64 = 1000;
 /// Shorter words stand in replies by chance.
@@ -29,6 +31,8 @@ const DIGITS_MAX: usize = 18;
 /// Distance from a small number to the one that is looked for in its place: chance finds both equally often. Replies also stand for the
 /// next number.
 const OTHER_NUMBER: u64 = 3;
+/// Number of rounds after which digests of replies are no longer looked for in vain.
+const DIGESTS_MAX: u32 = 8;
 /// Marks the hashes of numbers.
 const NUMBER: u64 = 0x4e55_4d42;
 
@@ -40,6 +44,8 @@ struct Word {
     small: u16,
     /// False if the word stands in replies by chance.
     is_telling: bool,
+    /// True if the word has the form of a digest.
+    is_digest: bool,
 }
 
 /// Cuts a text into words: runs of letters, digits and bytes beyond ASCII.
@@ -61,7 +67,7 @@ fn number(word: &[u8]) -> (&[u8], Option<u64>) {
 fn hashed_number(value: u64) -> Word {
     let is_telling = value >= TELLING_NUMBER;
     let small = if is_telling { 0 } else { value as u16 + 1 };
-    Word { hash: mix(NUMBER, value) as u32, small, is_telling }
+    Word { hash: mix(NUMBER, value) as u32, small, is_telling, is_digest: false }
 }
 
 /// Returns the word's hash: of its number if it ends with one, otherwise of its letters. A prefix before a number
@@ -69,7 +75,12 @@ fn hashed_number(value: u64) -> Word {
 fn hashed(word: &[u8]) -> Word {
     match number(word) {
         (_, Some(value)) => hashed_number(value),
-        _ => Word { hash: hash::bytes(0, word) as u32, small: 0, is_telling: word.len() >= TELLING_BYTES },
+        _ => Word {
+            hash: hash::bytes(0, word) as u32,
+            small: 0,
+            is_telling: word.len() >= TELLING_BYTES,
+            is_digest: digest::is_digest(word),
+        },
     }
 }
 
@@ -167,6 +178,15 @@ impl Words {
         reply.len() as u64 == len
     }
 
+    /// Remembers the digest of a reply in the form of `like` as a word of the reply.
+    #[cold]
+    pub fn learn_digest(&mut self, reply: &[u8], like: &[u8], trip: u32) {
+        let Some((payload, [])) = element(reply) else { return };
+        if let Some(digest) = digest::digest(payload, like) {
+            self.push(hashed(digest.as_bytes()).hash, trip);
+        }
+    }
+
     fn learn_word(&mut self, word: &[u8], trip: u32, command: &Command) {
         let known = hashed(word);
         if command.has(known.hash) {
@@ -213,6 +233,8 @@ pub struct Source {
     pub distance: u16,
     /// True if the word does not stand in replies by chance.
     pub is_telling: bool,
+    /// True if no reply has the new words, and one of them is a digest: it may be the digest of a reply.
+    pub is_derived: bool,
 }
 
 /// The evidence that small numbers give.
@@ -314,6 +336,11 @@ impl StepEvidence {
         self.compared > 2 && self.repeated * 10 >= self.compared * 9 && self.telling * 2 < self.compared
     }
 
+    /// True if a look for digests of replies is worth its time: few rounds were compared, or the last command had such a digest.
+    pub fn may_be_digests(&self, source: Source) -> bool {
+        self.compared < DIGESTS_MAX || source.distance > 0
+    }
+
     /// True if the commands of all rounds follow from the first two.
     pub fn is_predictable(&self) -> bool {
         self.compared > 1 && self.predicted + 1 >= self.compared
@@ -337,10 +364,13 @@ fn is_half(before: u64, change: u64, weight: u64) -> bool {
 }
 
 fn source(command: &Command, before: &Command, replies: &Words, trip: u32) -> Source {
-    let new = command.words().iter().filter(|word| !before.has(word.hash));
-    let found = new.filter_map(|word| Some((replies.distance(word.hash, trip)?, word.is_telling)));
+    let new = || command.words().iter().filter(|word| !before.has(word.hash));
+    let found = new().filter_map(|word| Some((replies.distance(word.hash, trip)?, word.is_telling)));
     let nearest = found.min_by_key(|(distance, _)| *distance);
-    nearest.map_or_else(Source::default, |(distance, is_telling)| Source { distance, is_telling })
+    match nearest {
+        Some((distance, is_telling)) => Source { distance, is_telling, is_derived: false },
+        None => Source { is_derived: new().any(|word| word.is_digest), ..Source::default() },
+    }
 }
 
 #[cfg(test)]

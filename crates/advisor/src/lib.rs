@@ -31,6 +31,7 @@ mod batches;
 mod catalogue;
 pub mod client;
 pub mod connection;
+mod digest;
 mod evidence;
 pub mod findings;
 mod hash;

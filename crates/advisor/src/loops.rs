@@ -135,6 +135,8 @@ pub struct Ended {
     pub may_depend: bool,
     /// True if no command depends on a reply of an earlier round.
     pub is_proven: bool,
+    /// True if keys may be digests of replies.
+    pub may_be_derived: bool,
     /// The shape of the trip that followed at once, and the gap before it.
     pub after: Option<(u64, u64)>,
 }
@@ -192,6 +194,8 @@ struct RoundStep {
     traced: u32,
     /// How often a new word came from a reply of the last round, and does not do so by chance.
     followed: u32,
+    /// How often a new word may be the digest of a reply.
+    derived: u32,
     /// How often a small number of the step came from its own previous reply. A count grows with each command, for example.
     counted: u32,
     evidence: StepEvidence,
@@ -229,6 +233,11 @@ impl RoundStep {
         let compared = self.evidence.compared;
         let pages = compared > 2 && self.evidence.pages * 10 >= compared * 9;
         self.class == Class::Read && self.has_one_key() && pages && !self.evidence.is_predictable()
+    }
+
+    /// True if the step reads keys that may be digests of earlier replies.
+    fn may_be_derived(&self) -> bool {
+        self.class == Class::Read && self.derived * 2 > self.evidence.compared
     }
 
     /// True if the commands were known before the replies, as far as their own words tell.
@@ -278,6 +287,7 @@ impl Rounds {
         let period = u16::from(self.period);
         step.traced += u32::from(trip.source.distance >= period && trip.source.is_telling);
         let is_of_last_round = (1..=period).contains(&trip.source.distance);
+        step.derived += u32::from(trip.source.is_derived);
         step.followed += u32::from(is_of_last_round && trip.source.is_telling);
         let is_seen = trip.origin > 0;
         let distance = if is_seen { trip.origin.into() } else { trip.source.distance };
@@ -462,6 +472,7 @@ impl Rounds {
             is_known: self.unknown == 0,
             may_depend,
             is_proven: self.is_proven(),
+            may_be_derived: self.steps().iter().any(RoundStep::may_be_derived),
             after,
         })
     }

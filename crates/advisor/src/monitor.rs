@@ -178,6 +178,8 @@ pub struct MonitorReader {
     counts: LogCounts,
     /// Clients that were introduced, by address and port.
     known: HashMap<Box<[u8]>, Client>,
+    /// Number of complete lists of connections so far: one before the log, and one at its end.
+    lists: u32,
 }
 
 /// Counters of a log.
@@ -330,14 +332,21 @@ impl MonitorReader {
 
     /// Sets the attributes of the client with this address and port. The address comes from the log.
     pub fn introduce(&mut self, source: &[u8], client: Client) {
-        if self.known.len() >= CONNECTIONS_MAX {
-            return;
-        }
         if let Some(watched) = self.connections.get_mut(source) {
+            // The connection is still open.
+            watched.connection.opened_ns = None;
             watched.client = Client { address: watched.client.address.clone(), ..client.clone() };
             watched.connection.set_client(watched.client.clone());
         }
-        self.known.insert(source.into(), client);
+        if self.known.len() < CONNECTIONS_MAX {
+            self.known.insert(source.into(), client);
+        }
+    }
+
+    /// Notes that all open connections were introduced. After the first list, any other connection opens in the log. After the second one, it
+    /// has closed, too.
+    pub fn note_list(&mut self) {
+        self.lists += u32::from(self.known.len() < CONNECTIONS_MAX);
     }
 
     /// Takes the next bytes of the log.
@@ -369,8 +378,10 @@ impl MonitorReader {
         // The last line may lack its line end, and may be truncated.
         let line = std::mem::take(&mut self.line);
         self.line(&line, advisor);
+        let shows_ends = self.lists > 1;
         for (_, mut watched) in self.connections.drain() {
             watched.show(advisor);
+            watched.connection.opened_ns = watched.connection.opened_ns.filter(|_| shows_ends);
             advisor.closed(&mut watched.connection, watched.last_ns);
         }
     }
@@ -411,14 +422,18 @@ impl MonitorReader {
         if self.connections.len() >= CONNECTIONS_MAX {
             for (_, mut watched) in self.connections.drain() {
                 watched.show(advisor);
+                watched.connection.opened_ns = None;
                 advisor.closed(&mut watched.connection, watched.last_ns);
             }
         }
         self.counts.connections += 1;
         let address = host(&String::from_utf8_lossy(source)).to_owned();
         let client = Client { address, ..self.known.get(source).cloned().unwrap_or_default() };
+        let opens = self.lists == 1 && !self.known.contains_key(source);
+        let mut connection = Connection::new(self.counts.connections, client.clone()).of_log();
+        connection.opened_ns = opens.then_some(time_ns);
         let watched = Watched {
-            connection: Connection::new(self.counts.connections, client.clone()).of_log(),
+            connection,
             client,
             first: ArgsBuffer::default(),
             depth: 0,

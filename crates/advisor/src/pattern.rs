@@ -478,7 +478,9 @@ fn is_form(token: &str) -> bool {
 /// separator.
 fn token_bytes(text: &[u8]) -> usize {
     match text.first() {
-        Some(b'<') => HOLES.iter().map(|kind| kind.text()).find(|hole| text.starts_with(hole.as_bytes())).map_or(0, str::len),
+        Some(b'<') => {
+            HOLES.iter().map(|kind| kind.text()).find(|hole| text.starts_with(hole.as_bytes())).map_or(0, str::len)
+        }
         Some(&byte) => usize::from(class(byte) & !CONTROL != 0),
         None => 0,
     }
@@ -660,9 +662,7 @@ mod tests {
     #[test]
     fn keys_of_one_structure_differ_in_words_behind_the_first() {
         let words = Words::default();
-        let same = |a: &str, b: &str| {
-            words.structure(SEED, a.as_bytes()) == words.structure(SEED, b.as_bytes())
-        };
+        let same = |a: &str, b: &str| words.structure(SEED, a.as_bytes()) == words.structure(SEED, b.as_bytes());
         assert!(same("depot:HAM:stock", "depot:MUC:stock"));
         assert!(same("parcel:12345678", "parcel:1234abcd"));
         assert!(same("17:name", "18:name"));

@@ -10,6 +10,9 @@
 //! after the question. They do not wait for a change, however long their pauses are: on a busy machine most gaps are
 //! long. Several members show this, so the reads of the first ones are held back until then.
 //!
+//! One repetition of an empty answer is no waste: a client looks again once it has a lock, because another one may have written
+//! the value. After the client has taken a lock in the server, it may read anything again for this reason.
+//!
 //! A read that repeats an earlier one over a short pause counts if pauses are rare among its repetitions: the client did
 //! not choose them. Otherwise the first read after each pause was needed.
 
@@ -54,6 +57,8 @@ pub struct Asked {
     pub arguments: u64,
     /// The reply's hash; 0 if unknown.
     pub reply: u64,
+    /// True if the reply is known to be empty.
+    pub is_empty: bool,
     /// True if the reply carries little information.
     pub is_trivial: bool,
     /// The gap before the read; 0 if it is not a round trip.
@@ -176,10 +181,16 @@ struct Single {
     /// Repetitions with no other command in between: the client may wait for a change.
     at_once: u32,
     is_first_told: bool,
+    is_empty: bool,
     is_trivial: bool,
 }
 
 impl Single {
+    /// True if the client may have looked again because it got a lock in the meantime.
+    fn is_second_look(&self) -> bool {
+        self.is_empty && self.repeated == 1 && !self.is_first_told
+    }
+
     /// Counts a pause before a repetition, or its absence.
     fn count(&mut self, is_paced: bool) {
         if self.lately >= ASKED_MAX {
@@ -191,6 +202,9 @@ impl Single {
     }
 
     fn told(&mut self) -> Option<Repeated> {
+        if self.is_second_look() {
+            return None;
+        }
         let is_rarely_paced = self.lately_paced * PACED_SHARE <= self.lately;
         let paced = if is_rarely_paced { 0 } else { self.paced };
         let wasted = self.repeated - paced;
@@ -303,8 +317,10 @@ impl Reads {
         if let Some(single) = self.singles.iter_mut().find(|single| single.read == read) {
             if single.reply != asked.reply {
                 single.told().map(&mut *tell);
-                *single =
-                    Single { repeated: 0, reply: asked.reply, is_first_told: false, pauses: self.pauses, ..*single };
+                let reply = asked.reply;
+                let (is_empty, is_trivial, pauses) = (asked.is_empty, asked.is_trivial, self.pauses);
+                (single.repeated, single.paced, single.gaps_ns, single.at_once) = (0, 0, 0, 0);
+                *single = Single { reply, is_first_told: false, is_empty, is_trivial, pauses, ..*single };
                 return false;
             }
             single.repeated += 1;
@@ -326,6 +342,7 @@ impl Reads {
             key: asked.key,
             reply: asked.reply,
             shape: asked.shape,
+            is_empty: asked.is_empty,
             is_trivial: asked.is_trivial,
             pauses: self.pauses,
             ..Single::default()
@@ -341,6 +358,16 @@ impl Reads {
             track.written += 1;
         }
         for single in self.singles.iter_mut().filter(|single| single.key == key && single.read != 0) {
+            single.told().map(&mut *tell);
+            *single = Single::default();
+        }
+    }
+
+    /// Forgets the last command if it was a read: the client takes a lock, and then reads again what another one may have
+    /// written.
+    pub fn locks(&mut self, tell: &mut dyn FnMut(Repeated)) {
+        let last = self.last;
+        for single in self.singles.iter_mut().filter(|single| last != 0 && single.read == last) {
             single.told().map(&mut *tell);
             *single = Single::default();
         }
@@ -414,7 +441,17 @@ mod tests {
     use super::*;
 
     fn asked(key: u64, member: u64, reply: u64) -> Asked {
-        Asked { command: 1, shape: 9, key, arguments: member, reply, is_trivial: false, gap_ns: 10, is_paced: false }
+        Asked {
+            command: 1,
+            shape: 9,
+            key,
+            arguments: member,
+            reply,
+            is_empty: false,
+            is_trivial: false,
+            gap_ns: 10,
+            is_paced: false,
+        }
     }
 
     /// The reported reads of members for reads given as (key, member, reply): trips made, trips needed, and gaps.
@@ -560,6 +597,42 @@ mod tests {
             }
             state.end(&mut tell);
             assert_eq!(told, [!is_alone]);
+        }
+    }
+
+    #[test]
+    fn a_second_look_for_a_missing_value_is_no_waste() {
+        for (looks, expected) in [(1, (0, 0)), (2, (0, 0)), (3, (30, 10))] {
+            let (mut state, mut told) = (Reads::default(), (0, 0));
+            let mut tell = |repeated: Repeated| told = (told.0 + repeated.made, told.1 + repeated.needed);
+            for key in 0..10 {
+                for _ in 0..looks {
+                    state.single(&Asked { is_empty: true, is_trivial: true, ..asked(key, 0, 7) }, &mut tell);
+                    state.settle(&mut tell);
+                }
+                state.written(key, &mut tell);
+            }
+            state.end(&mut tell);
+            assert_eq!(told, expected, "{looks}");
+        }
+    }
+
+    #[test]
+    fn a_read_after_a_lock_is_no_repetition() {
+        for locks in [true, false] {
+            let (mut state, mut told) = (Reads::default(), 0);
+            let mut tell = |repeated: Repeated| told += repeated.made - repeated.needed;
+            for key in 0..10 {
+                state.single(&asked(key, 0, 7), &mut tell);
+                if locks {
+                    state.locks(&mut tell);
+                }
+                state.written(100 + key, &mut tell);
+                state.single(&asked(key, 0, 7), &mut tell);
+                state.written(key, &mut tell);
+            }
+            state.end(&mut tell);
+            assert_eq!(told, if locks { 0 } else { 10 });
         }
     }
 }

@@ -53,7 +53,7 @@ pub fn look(server: &Config, limits: Limits, advisor: &mut Advisor, is_over: &At
         Ok(false) => say("the server has closed the MONITOR connection; its output may have been read too slowly"),
         Err(error) => say(&format!("the connection broke: {error}")),
     }
-    // Names the clients that have connected in the meantime.
+    // Names the clients that have connected in the meantime, and shows which connections are still open.
     introduce(&mut control, &mut reader);
     reader.end(advisor);
     Ok(reader.counts())
@@ -104,7 +104,8 @@ fn wait(stream: &dyn Stream, time: Duration) -> io::Result<()> {
     }
 }
 
-/// Passes the clients of CLIENT LIST to the reader. If the server refuses the command, the clients have no names.
+/// Passes the clients of CLIENT LIST to the reader. If the server refuses the command, the clients have no names, and new connections
+/// can't be told from old ones.
 fn introduce(control: &mut Connection, reader: &mut MonitorReader) {
     let list = match control.command(&["CLIENT", "LIST"]) {
         Ok(Value::Bulk(text)) => text,
@@ -116,6 +117,7 @@ fn introduce(control: &mut Connection, reader: &mut MonitorReader) {
             reader.introduce(source.as_bytes(), client);
         }
     }
+    reader.note_list();
 }
 
 /// Parses a line of CLIENT LIST into the address with its port, and the client's description.

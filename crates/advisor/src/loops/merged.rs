@@ -22,7 +22,9 @@ const _: () = assert!(TRIPS_MIN + LOOKED_EVERY <= REMEMBERED as u32);
 impl Loops {
     /// Begins a run of frames if the last trips make one.
     pub(super) fn begin_merged(&mut self) -> bool {
-        let Some((period, trips)) = (1..=PERIOD_MAX as u32).find_map(|period| self.frames(period)) else { return false };
+        let Some((period, trips)) = (1..=PERIOD_MAX as u32).find_map(|period| self.frames(period)) else {
+            return false;
+        };
         // Trips of a reported loop do not count twice.
         let trips = trips.min(self.next.wrapping_sub(self.told));
         if trips < period * ROUNDS_MIN {
@@ -77,8 +79,11 @@ impl Loops {
         }
         // The next trip belongs to the step at `position`, as does the trip one period ago.
         let ago = |step: u32| period - (step + period - u32::from(self.run.position)) % period;
-        let trips = |step: u32| (ago(step)..=REMEMBERED as u32).step_by(period as usize).filter_map(|ago| self.ago(ago));
-        let of_run = |step: u32| trips(step).take_while(move |trip: &&LoopTrip| trip.frame == self.run.steps[step as usize].frame);
+        let trips =
+            |step: u32| (ago(step)..=REMEMBERED as u32).step_by(period as usize).filter_map(|ago| self.ago(ago));
+        let of_run = |step: u32| {
+            trips(step).take_while(move |trip: &&LoopTrip| trip.frame == self.run.steps[step as usize].frame)
+        };
         let shapes = |step: u32| {
             let mut shapes: Vec<u64> = of_run(step).map(|trip| trip.shape).collect();
             shapes.sort_unstable();

@@ -121,6 +121,41 @@ fn clients_tell_their_names() {
     assert_eq!(groups[0].total.client.to_string(), "importer (redis-py 5.0) at a");
 }
 
+/// The trips of connections with a command each, after a list of `before` of them, and with a list of `open` ones at the end.
+fn short_lives(before: usize, open: Option<usize>) -> Option<u64> {
+    let (mut reader, mut advisor) = (MonitorReader::new(), Advisor::new(Config::default()));
+    let source = |number: usize| format!("10.0.0.5:{}", 5000 + number);
+    (0..before).for_each(|number| reader.introduce(source(number).as_bytes(), Client::default()));
+    reader.note_list();
+    for number in 0..100 {
+        let seconds = number + 1;
+        let log = format!(
+            "{seconds}.000000 [0 {from}] \"client\" \"setinfo\" \"LIB-NAME\" \"x\"\n\
+             {seconds}.000100 [0 {from}] \"GET\" \"key:{number}\"\n",
+            from = source(number)
+        );
+        reader.feed(log.as_bytes(), &mut advisor);
+    }
+    if let Some(open) = open {
+        (0..open).for_each(|number| reader.introduce(source(99 - number).as_bytes(), Client::default()));
+        reader.note_list();
+    }
+    reader.end(&mut advisor);
+    let groups = advisor.findings().groups();
+    assert!(groups.iter().all(|group| group.total.kind == Kind::ConnectionPerCommand), "{groups:#?}");
+    assert!(groups.iter().all(|group| group.total.sums.confidence() == Confidence::Medium), "{groups:#?}");
+    groups.first().map(|group| group.total.sums.count)
+}
+
+/// Only lists of the open connections show that a connection opens and closes.
+#[test]
+fn connections_for_one_command_are_found_between_lists() {
+    assert_eq!(short_lives(0, Some(0)), Some(100));
+    assert_eq!(short_lives(20, Some(30)), Some(50));
+    assert_eq!(short_lives(0, Some(100)), None, "a pool");
+    assert_eq!(short_lives(0, None), None);
+}
+
 /// Checks the reply of a line: its beginning and its length.
 fn check_reply(line: &str, expected: Option<(&[u8], u64)>) {
     let mut texts = Texts::default();

@@ -19,7 +19,10 @@ fn few_words_in_random_order_make_one_loop() {
     for words in 2..=DEPOTS.len() {
         let (mut traffic, mut next) = (Traffic::new(), random(words as u64));
         for number in 0..200 {
-            traffic.send(&format!("PFADD visitors:{}:2026-11-25 v{}", DEPOTS[next() as usize], number * 7919 % 1000), ":1");
+            traffic.send(
+                &format!("PFADD visitors:{}:2026-11-25 v{}", DEPOTS[next() as usize], number * 7919 % 1000),
+                ":1",
+            );
         }
         let groups = traffic.groups();
         let group = groups.iter().find(|group| steps(group) == ["PFADD visitors:<word>:<date>"]).unwrap();

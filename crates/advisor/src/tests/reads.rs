@@ -216,3 +216,20 @@ fn a_member_that_is_claimed_by_its_removal_is_clean() {
     }
     traffic.assert_clean();
 }
+
+/// Django reads a session again before it saves it.
+#[test]
+fn reads_that_django_repeats_are_no_finding() {
+    for prefix in [":1:django.contrib.sessions.cache", ":1:article-"] {
+        let mut traffic = Traffic::logged_in();
+        for number in 0..40 {
+            traffic.pause(20);
+            let key = format!("{prefix}abcdefghij0123456789a{number}z{number}");
+            traffic.send(&format!("GET {key}"), "a session");
+            traffic.send(&format!("GET {key}"), "a session");
+            traffic.send(&format!("SET {key} other EX 3600"), "OK");
+        }
+        let is_django = prefix.contains("django");
+        assert_eq!(traffic.groups().is_empty(), is_django, "{prefix}");
+    }
+}

@@ -1,11 +1,21 @@
-//! The names of the steps of a loop over keys with few different words in one place.
+//! Shapes: the names of the steps of a loop over keys with few different words in one place, and the keys of frameworks.
 
 use super::{Seen, Watch};
 use crate::batches::SmallBatches;
 use crate::hash::{self, mix};
 use crate::pattern;
+use crate::reads::Repeated;
+
+/// Keys of Django's sessions. Django reads a session again before it saves it, and no application can change this.
+const DJANGO_SESSIONS: &str = ":django.contrib.sessions.";
 
 impl Watch<'_, '_> {
+    /// True if a framework repeats these reads by itself.
+    pub(super) fn is_framework(&self, repeated: &Repeated) -> bool {
+        let shape = self.advisor.shapes.get(repeated.shape);
+        repeated.one_key && shape.is_some_and(|shape| shape.pattern.contains(DJANGO_SESSIONS))
+    }
+
     /// Names the steps of a loop of frames that has just begun, and takes the key as a sample of its step.
     #[cold]
     pub(super) fn merged(&mut self, seen: &Seen<'_>) {
