@@ -212,13 +212,19 @@ impl RoundStep {
         self.counted * 2 > self.made && !self.evidence.is_predictable()
     }
 
-    /// True if the next command can't be known before the reply: it walks through the replies, or searches by halves.
-    fn walks(&self) -> bool {
+    /// True if the replies mostly tell something new.
+    fn tells(&self) -> bool {
+        self.evidence.telling * 2 > self.evidence.compared
+    }
+
+    /// True if the next command can't be known before the reply: it walks through the replies, or searches by halves. Replies that are
+    /// always the same contain small numbers, but no walk needs them.
+    fn walks(&self, tells: bool) -> bool {
         let compared = self.evidence.compared;
         let is_predictable = self.evidence.is_predictable();
         // A new word that does not stand in replies by chance is evidence even in a short run.
         let is_traced = compared > 0 && self.traced * 10 >= compared * 7;
-        let is_search = self.evidence.follows_small_numbers() || self.evidence.halved * 2 > compared;
+        let is_search = tells && self.evidence.follows_small_numbers() || self.evidence.halved * 2 > compared;
         !is_predictable && (is_traced || compared >= COMPARED_MIN && is_search)
     }
 
@@ -389,7 +395,8 @@ impl Rounds {
         // No order of the steps has all sources before their dependents: the dependence goes around.
         let is_chain = !(0..usize::from(self.period)).any(|begin| self.follows_sources(begin))
             || self.steps().iter().all(RoundStep::follows);
-        let is_walk = self.steps().iter().any(|step| step.walks() || step.counts_on() || step.reads_pages());
+        let tells = self.steps().iter().any(RoundStep::tells);
+        let is_walk = self.steps().iter().any(|step| step.walks(tells) || step.counts_on() || step.reads_pages());
         let is_pairs = self.paired * 2 >= rounds;
         let polls = self.period == 1 && self.polls(&self.steps[0]);
         is_chain

@@ -22,7 +22,9 @@ const _: () = assert!(TRIPS_MIN + LOOKED_EVERY <= REMEMBERED as u32);
 impl Loops {
     /// Begins a run of frames if the last trips make one.
     pub(super) fn begin_merged(&mut self) -> bool {
-        let Some((period, trips)) = (1..=PERIOD_MAX as u32).find_map(|period| self.frames(period)) else {
+        // A multiple of the shortest period repeats the frames, too.
+        let mut periods = (1..=PERIOD_MAX as u32).filter_map(|period| Some((period, self.frames(period)?)));
+        let Some((period, trips)) = periods.next().filter(|(period, trips)| self.take_turns(*period, *trips)) else {
             return false;
         };
         // Trips of a reported loop do not count twice.
@@ -41,20 +43,26 @@ impl Loops {
         is_remembered && self.begin_merged()
     }
 
-    /// Returns the period and the number of the last trips if they repeat a sequence of so many frames, and shapes take turns in it.
-    fn frames(&self, period: u32) -> Option<(u32, u32)> {
-        let pair = |ago: u32| Some((self.ago(ago)?, self.ago(ago + period)?));
-        let fits = |ago: &u32| pair(*ago).is_some_and(|(after, before)| after.frame == before.frame);
+    /// Returns the last trip but some, and the one a period before it.
+    fn pair(&self, ago: u32, period: u32) -> Option<(&LoopTrip, &LoopTrip)> {
+        Some((self.ago(ago)?, self.ago(ago + period)?))
+    }
+
+    /// Returns the number of the last trips if enough of them repeat a sequence of so many frames.
+    fn frames(&self, period: u32) -> Option<u32> {
+        let fits = |ago: &u32| self.pair(*ago, period).is_some_and(|(after, before)| after.frame == before.frame);
         let matches = (1..=REMEMBERED as u32).take_while(fits).count() as u32;
         let trips = matches + period;
-        if trips < TRIPS_MIN.max(period * ROUNDS_MIN) {
-            return None;
-        }
+        (trips >= TRIPS_MIN.max(period * ROUNDS_MIN)).then_some(trips)
+    }
+
+    /// True if shapes take turns in the last trips, which repeat a sequence of so many frames.
+    fn take_turns(&self, period: u32, trips: u32) -> bool {
         let may_be_exact = trips < REMEMBERED as u32 && self.matches.iter().any(|matches| *matches >= EXACT_MIN);
-        let is_change = |ago: &u32| pair(*ago).is_some_and(|(after, before)| after.shape != before.shape);
-        let changes = (1..=matches).filter(is_change).count() as u32;
+        let is_change = |ago: &u32| self.pair(*ago, period).is_some_and(|(after, before)| after.shape != before.shape);
+        let changes = (1..=trips - period).filter(is_change).count() as u32;
         let returns = (changes + period).saturating_sub(self.shapes(trips));
-        (!may_be_exact && changes >= CHANGES_MIN && returns >= RETURNS_MIN).then_some((period, trips))
+        !may_be_exact && changes >= CHANGES_MIN && returns >= RETURNS_MIN
     }
 
     /// Number of different shapes of the last trips.

@@ -598,3 +598,16 @@ fn a_loop_over_digests_has_low_confidence() {
         assert_eq!(traffic.only().total.sums.confidence(), expected, "{command}");
     }
 }
+
+/// The replies of writes are always 1, and a number of the next command is often 1 or 2.
+#[test]
+fn small_numbers_in_equal_replies_are_no_walk() {
+    let mut traffic = Traffic::logged_in();
+    for number in 0..110_u64 {
+        let digits = (number * 7919 % 1000).to_string();
+        let host: String = digits.bytes().map(|digit| (digit + 50) as char).collect();
+        traffic.send(&format!("SADD dns:{host}:a 10.{}.{number}.{}", number % 4, number * 7 % 250), ":1");
+        traffic.send(&format!("EXPIRE dns:{host}:a 86400"), ":1");
+    }
+    assert!(trips(&traffic.only()).0 >= 200);
+}
