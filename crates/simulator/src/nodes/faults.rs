@@ -284,9 +284,18 @@ impl NodesWorld {
         let Some(target) = self.seats[to].node.as_ref().filter(|node| node.serves()) else { return };
         let id = |node: &SimNode| node.bus.machine().table().myself().id.to_string();
         let Some(source) = &self.seats[from].node else { return };
+        if self.has_other_target(slot, from, to) {
+            return;
+        }
         let ids = [id(source), id(target)];
         self.tell(format!("slot {slot} begins to move from {from} to {to}"));
         self.operator.move_slot(Move { slot, from, to, ids, source_first: self.mutation.moves_source_first() });
+    }
+
+    /// Returns true if a slot is on its way to another target, which may have a part of the keys. Like redis-cli, the operator changes no target.
+    fn has_other_target(&self, slot: usize, from: usize, to: usize) -> bool {
+        let has_other = self.is_migrating(slot, from) && self.target_of(slot, from) != Some(to);
+        has_other && self.mutation.minds_open_slots()
     }
 
     /// Gives slots without an owner to a node, because a cluster without all slots is down, and goes on with the moves of a killed program.
@@ -296,7 +305,7 @@ impl NodesWorld {
         }
         if let (Some(slot), Some(at)) = (self.unowned_slot(), self.voting_node()) {
             // The target of a move has the keys, and takes a slot that its source has given up.
-            if self.is_imported(slot) {
+            if self.is_imported(slot) && self.mutation.minds_open_slots() {
                 return;
             }
             let text = slot.to_string();
@@ -312,7 +321,7 @@ impl NodesWorld {
                 _ => None,
             };
             match to.zip(self.owner(slot)) {
-                Some((to, from)) if from != to => self.move_slot(slot, to),
+                Some((to, from)) if from != to && !self.has_other_target(slot, from, to) => self.move_slot(slot, to),
                 _ => {
                     let text = slot.to_string();
                     let stable: &[&str] = &["CLUSTER", "SETSLOT", &text, "STABLE"];

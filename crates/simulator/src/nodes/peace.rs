@@ -54,6 +54,12 @@ impl NodesWorld {
         self.nodes().any(|(_, node)| imports(node) == Some(true))
     }
 
+    /// Returns true if a process's slot is migrating.
+    pub(super) fn is_migrating(&self, slot: usize, at: usize) -> bool {
+        let open = |node: &SimNode| node.view.as_ref()?.open(Slot::new(slot as u64)?);
+        matches!(self.seats[at].node.as_ref().and_then(open), Some(Open::Migrating { .. }))
+    }
+
     /// The process to which a process's slot is migrating, if it is a primary.
     pub(super) fn target_of(&self, slot: usize, at: usize) -> Option<usize> {
         let view = self.seats[at].node.as_ref()?.view.as_ref()?;

@@ -50,7 +50,8 @@ pub enum Mutation {
     None,
     /// A rule of the protocol is left out.
     Rule(Rule),
-    /// The source gives a moved slot up before the target takes it.
+    /// The source gives a moved slot up before the target takes it. The operator does not see that the slot is still open, and may give it to
+    /// another node.
     SourceFirst,
 }
 
@@ -74,6 +75,11 @@ impl Mutation {
 
     pub(super) fn moves_source_first(self) -> bool {
         self == Mutation::SourceFirst
+    }
+
+    /// Returns true if the operator leaves an open slot to the target of its move.
+    pub(super) fn minds_open_slots(self) -> bool {
+        self != Mutation::SourceFirst
     }
 }
 
