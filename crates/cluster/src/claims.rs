@@ -405,6 +405,9 @@ impl Machine {
     }
 
     /// Returns the claimed slots that the claimer gets: those without an owner, unclaimed ones, and those of an owner with a smaller epoch.
+    ///
+    /// A slot that moves from this shard to the claimer also goes there for the same epoch. The claimer has taken the epoch without votes at the
+    /// end of the move, and has the keys. Meanwhile a replica of the source may have won the same epoch.
     fn winnable(&self, claimer: NodeKey, epoch: u64, claimed: &SlotSet) -> SlotSet {
         let mut others = claimed.clone();
         others.subtract(&self.table[claimer].slots);
@@ -412,8 +415,11 @@ impl Machine {
             let owner = self.table.owner(*slot).filter(|_| !self.table.is_unclaimed(*slot));
             // The source of an import has no keys of the slot any more, and may not know it.
             let finished = self.finished.get(slot).map_or(0, |(known_epoch, _)| *known_epoch);
+            let has_moved = self.open.get(slot) == Some(&OpenSlot::Migrating(claimer));
             let by_epoch = |owner: NodeKey| {
-                self.table[owner].config_epoch.max(finished) < epoch || !self.rules.hold(Rule::GreaterEpochWins)
+                let known = self.table[owner].config_epoch.max(finished);
+                let completes = has_moved && known == epoch && self.table.same_shard(owner, self.me());
+                known < epoch || completes || !self.rules.hold(Rule::GreaterEpochWins)
             };
             owner.is_none_or(by_epoch)
         };

@@ -60,20 +60,32 @@ pub struct Observed {
     /// The claims of each epoch.
     claims: BTreeMap<u64, BTreeMap<NodeId, SlotSet>>,
     /// The winners of elections, by their epochs.
-    winners: BTreeMap<u64, NodeId>,
-    /// The nodes that took an epoch without votes, and showed it only after another node had won it: the epoch, and the disputed slots.
-    late: BTreeMap<NodeId, (u64, SlotSet)>,
+    winners: BTreeMap<u64, (NodeId, ShardId)>,
+    /// The nodes that took an epoch without votes, and showed it only after another node had won it.
+    late: BTreeMap<NodeId, Late>,
+}
+
+/// A late claim.
+#[derive(Debug)]
+struct Late {
+    epoch: u64,
+    /// The slots that the winner has as well.
+    disputed: SlotSet,
+    /// True if the winner is of the same shard. Otherwise the slots have moved to the late node from the winner's shard, with their keys: a
+    /// node that has ended an import may keep them.
+    is_replaced: bool,
 }
 
 impl Observed {
     /// Checks a message that leaves a node with this disk: a node votes once in an epoch (S1), two nodes don't claim the same slot in one
-    /// epoch (S2), and no message shows a vote, an epoch or a slot that is not on the sender's disk (S3). Returns the violations.
-    pub fn check(&mut self, disk: &OnDisk, message: &Message) -> Vec<String> {
+    /// epoch (S2), and no message shows a vote, an epoch or a slot that is not on the sender's disk (S3). Returns the violations. `shard`: the
+    /// node's shard.
+    pub fn check(&mut self, disk: &OnDisk, shard: ShardId, message: &Message) -> Vec<String> {
         let Message::Full(header, body) = message else { return Vec::new() };
         let mut found: Vec<String> = unsaved(disk, header, body).into_iter().collect();
         found.extend(match body {
             Body::AuthAck => self.check_vote(header),
-            _ => self.check_claim(header),
+            _ => self.check_claim(header, shard),
         });
         found
     }
@@ -84,8 +96,8 @@ impl Observed {
     }
 
     /// Notes the winner of an election.
-    pub fn note_winner(&mut self, epoch: u64, winner: NodeId) {
-        self.winners.insert(epoch, winner);
+    pub fn note_winner(&mut self, epoch: u64, winner: NodeId, shard: ShardId) {
+        self.winners.insert(epoch, (winner, shard));
         self.late.remove(&winner);
     }
 
@@ -96,30 +108,31 @@ impl Observed {
         (*count > 1).then(|| format!("S1: {voter} votes twice in epoch {epoch}"))
     }
 
-    fn check_claim(&mut self, header: &Header) -> Option<String> {
+    fn check_claim(&mut self, header: &Header, shard: ShardId) -> Option<String> {
         let (claimer, epoch) = (header.sender, header.config_epoch);
         if header.primary.is_some() || header.slots.is_empty() || epoch == 0 {
             return None;
         }
         match self.late.get(&claimer) {
-            Some((lost, _)) if epoch <= *lost => return None,
-            Some((lost, slots)) if header.slots.is_superset(slots) => {
-                return Some(format!("S2: {claimer} takes slots back from the winner of epoch {lost}"));
+            Some(late) if epoch <= late.epoch => return None,
+            Some(late) if late.is_replaced && header.slots.is_superset(&late.disputed) => {
+                return Some(format!("S2: {claimer} takes slots back from the winner of epoch {}", late.epoch));
             }
             _ => {}
         }
         let winner = self.winners.get(&epoch);
         let claims = self.claims.entry(epoch).or_default();
-        let is_late = |id: &NodeId| self.late.get(id).is_some_and(|(lost, _)| *lost == epoch);
+        let is_late = |id: &NodeId| self.late.get(id).is_some_and(|late| late.epoch == epoch);
         let mut others = claims.iter().filter(|(id, _)| **id != claimer && !is_late(id));
         let clash = others.find(|(_, slots)| slots.intersects(&header.slots));
         // An epoch without votes that its node has saved, and shown to nobody before it was killed. Nobody knows better until the node hears
         // from the winner, and it must yield then.
         let is_new = !claims.contains_key(&claimer);
-        if let Some((_, slots)) = clash.filter(|(other, _)| is_new && winner == Some(other)) {
+        let by_winner = clash.zip(winner).filter(|((other, _), (id, _))| is_new && *other == id);
+        if let Some(((_, slots), (_, winners_shard))) = by_winner {
             let mut disputed = slots.clone();
             disputed.intersect(&header.slots);
-            self.late.insert(claimer, (epoch, disputed));
+            self.late.insert(claimer, Late { epoch, disputed, is_replaced: shard == *winners_shard });
             return None;
         }
         let text = clash.map(|(other, _)| format!("S2: {claimer} and {other} claim slots in epoch {epoch}"));

@@ -240,3 +240,32 @@ fn a_slot_of_a_replaced_source_is_not_abandoned() {
     assert_eq!(world.checks.violations, Vec::<String>::new());
     assert_eq!([0, 1, 2].map(|host| owner(&world, host, number)), [&successor; 3].map(String::clone));
 }
+
+/// The target of a move has saved its new epoch, and is killed before anybody hears of it. A replica of the source wins the same epoch. The
+/// target has the keys, and keeps the slot, whether its name is the greater one or not.
+#[test]
+fn a_target_keeps_a_slot_that_has_moved_in_an_epoch_that_another_node_has_won() {
+    for seed in 0..4 {
+        let mut world = World::cluster(6, 3, seed, None);
+        let slot = Slot::new(7).unwrap();
+        let (source, target) = (name(&world, 0), name(&world, 1));
+        let set = |change, from_primary| ClusterCommand::SetSlot { slot, change, has_keys: false, from_primary };
+        world.command(1, set(SetSlot::Importing(source), false));
+        for (host, from_primary) in [(0, false), (3, true)] {
+            world.command(host, set(SetSlot::Migrating(target.clone()), from_primary));
+        }
+        world.begin_command(1, set(SetSlot::Node(target.clone()), false));
+        let epoch = |world: &World, at: usize| world.hosts[at].machine.as_ref().unwrap().table().myself().config_epoch;
+        let unseen = epoch(&world, 1);
+        let text = world.hosts[1].machine.as_ref().unwrap().file_text();
+        world.crash(1);
+        world.write_disk(1, text);
+        world.command(3, ClusterCommand::Failover(FailoverMode::Planned));
+        world.run_ms(TIMEOUT_MS);
+        assert!(world.is_primary(3) && epoch(&world, 3) == unseen, "seed {seed}");
+        world.mend();
+        world.settle_within(30);
+        assert_eq!(world.checks.violations, Vec::<String>::new(), "seed {seed}");
+        assert_eq!((0..6).map(|host| owner(&world, host, slot)).collect::<Vec<_>>(), vec![target; 6], "seed {seed}");
+    }
+}

@@ -390,7 +390,8 @@ impl NodesWorld {
             match one {
                 NodeNews::Bus(BusNews::Sent(message)) => {
                     let Some(node) = &self.seats[number].node else { continue };
-                    let found = self.observed.check(node.on_disk(), &message);
+                    let shard = node.bus.machine().table().myself().shard;
+                    let found = self.observed.check(node.on_disk(), shard, &message);
                     found.into_iter().for_each(|why| self.break_promise(format!("process {number}: {why}")));
                 }
                 NodeNews::Bus(BusNews::Logged(text)) => {
@@ -433,7 +434,7 @@ impl NodesWorld {
         let Some(node) = &self.seats[number].node else { return };
         let me = node.bus.machine().table().myself();
         let epoch = me.config_epoch;
-        self.observed.note_winner(epoch, me.id);
+        self.observed.note_winner(epoch, me.id, me.shard);
         let voters = self.observed.voters(epoch);
         if voters < SHARDS / 2 + 1 {
             self.break_promise(format!("S1: process {number} wins epoch {epoch} with {voters} votes"));

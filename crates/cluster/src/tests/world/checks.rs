@@ -42,8 +42,9 @@ impl World {
 
     /// Checks S1 to S3 for a message that leaves a host.
     pub(super) fn check_message(&mut self, at: usize, message: &Message) {
-        let disk = &self.hosts[at].on_disk;
-        for text in self.checks.observed.check(disk, message) {
+        let host = &self.hosts[at];
+        let Some(machine) = &host.machine else { return };
+        for text in self.checks.observed.check(&host.on_disk, machine.table().myself().shard, message) {
             self.violate(format!("{text} by host {at}"));
         }
     }
@@ -51,8 +52,9 @@ impl World {
     /// Checks S1 for a winner: a majority of the primaries has voted in its epoch.
     pub(super) fn check_winner(&mut self, at: usize) {
         let Some(machine) = &self.hosts[at].machine else { return };
-        let (epoch, quorum) = (machine.table().myself().config_epoch, self.shards / 2 + 1);
-        self.checks.observed.note_winner(epoch, machine.table().myself().id);
+        let (me, quorum) = (machine.table().myself(), self.shards / 2 + 1);
+        let epoch = me.config_epoch;
+        self.checks.observed.note_winner(epoch, me.id, me.shard);
         let voters = self.checks.observed.voters(epoch);
         if voters < quorum {
             self.violate(format!("S1: host {at} wins epoch {epoch} with {voters} votes of {quorum}"));
