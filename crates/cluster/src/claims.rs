@@ -246,13 +246,28 @@ impl Machine {
         if key == self.me() {
             return self.take_claims_back(epoch, slots);
         }
-        if self.table[key].config_epoch.max(self.table.epoch(key)) >= epoch {
+        let known = self.table[key].config_epoch.max(self.table.epoch(key));
+        if known == epoch {
+            self.complete_moves(key, slots);
+        }
+        if known >= epoch {
             return;
         }
         self.table.promote(key);
         self.take_epoch(key, epoch);
         self.changed();
         self.take_slots(key, epoch, slots);
+    }
+
+    /// Gives the target of a move the slots that it has according to its replicas. The replicas execute the end of a move first, and the target,
+    /// whose epoch need not change, may fail before it does. A failover of this shard would take the slots from it.
+    fn complete_moves(&mut self, target: NodeKey, slots: &SlotSet) {
+        let has_moved = |slot: &Slot| self.open.get(slot) == Some(&OpenSlot::Migrating(target));
+        let mut claimed: SlotSet = slots.iter().filter(has_moved).collect();
+        if !claimed.is_empty() && self.table.myself().is_primary() {
+            claimed.add(&self.table[target].slots);
+            self.take_slots(target, self.table[target].config_epoch, &claimed);
+        }
     }
 
     /// Takes back claims of this node that others know and nodes.conf lacks. Nobody else has this epoch. Slots with a greater epoch have gone

@@ -269,3 +269,30 @@ fn a_target_keeps_a_slot_that_has_moved_in_an_epoch_that_another_node_has_won() 
         assert_eq!((0..6).map(|host| owner(&world, host, slot)).collect::<Vec<_>>(), vec![target; 6], "seed {seed}");
     }
 }
+
+/// The replica of a target has executed the end of a move, and the target fails before it does. The source gives the slot up, so that the
+/// winner of its failover does not have it.
+#[test]
+fn a_source_hears_of_the_end_of_a_move_from_the_targets_replica() {
+    let mut world = World::cluster(6, 3, 1, None);
+    let slot = Slot::new(7).unwrap();
+    let (source, target) = (name(&world, 0), name(&world, 2));
+    let set = |change, from_primary| ClusterCommand::SetSlot { slot, change, has_keys: false, from_primary };
+    for (host, from_primary) in [(2, false), (5, true)] {
+        world.command(host, set(SetSlot::Importing(source.clone()), from_primary));
+    }
+    for (host, from_primary) in [(0, false), (3, true)] {
+        world.command(host, set(SetSlot::Migrating(target.clone()), from_primary));
+    }
+    world.crash(2);
+    world.command(5, set(SetSlot::Node(target.clone()), true));
+    world.run_ms(TIMEOUT_MS * 3 / 4);
+    assert_eq!(owner(&world, 0, slot), target);
+    world.command(3, ClusterCommand::Failover(FailoverMode::Planned));
+    world.run_ms(200);
+    world.mend();
+    world.settle_within(30);
+    assert!(world.is_primary(3));
+    assert_eq!(world.checks.violations, Vec::<String>::new());
+    assert_eq!((0..6).map(|host| owner(&world, host, slot)).collect::<Vec<_>>(), vec![target; 6]);
+}
