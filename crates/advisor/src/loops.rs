@@ -400,6 +400,7 @@ impl Rounds {
         let is_pairs = self.paired * 2 >= rounds;
         let polls = self.period == 1 && self.polls(&self.steps[0]);
         is_chain
+            || self.may_walk_in_frames()
             || is_walk
             || is_pairs
             || polls

@@ -5,7 +5,7 @@
 //! frames instead of shapes, if the shapes of a frame take turns: two loops one after the other, each over one shape, stay
 //! separate. A loop of shapes is preferred, so a loop of frames needs more trips.
 
-use super::{LoopTrip, Loops, PERIOD_MAX, REMEMBERED, ROUNDS_MIN, Rounds};
+use super::{LoopTrip, Loops, PERIOD_MAX, REMEMBERED, ROUNDS_MIN, RoundStep, Rounds};
 
 /// Number of trips after which a loop of frames is looked for again.
 pub(super) const LOOKED_EVERY: u32 = 8;
@@ -18,6 +18,21 @@ const RETURNS_MIN: u32 = 2;
 /// After so many trips of a loop of shapes, the next trips decide whether it becomes one.
 const EXACT_MIN: u32 = PERIOD_MAX as u32;
 const _: () = assert!(TRIPS_MIN + LOOKED_EVERY <= REMEMBERED as u32);
+
+/// With fewer compared rounds, a read of a loop of frames may walk through the replies.
+const COMPARED_MIN: u32 = 16;
+
+impl Rounds {
+    /// True if the run is one of frames, and the client may walk through its replies. An automaton, for example, has few states, and the record
+    /// of each one names the next. A reply often names the state that the client is in, so half of the rounds show a walk.
+    pub(super) fn may_walk_in_frames(&self) -> bool {
+        let walks = |step: &RoundStep| {
+            let compared = step.evidence.compared;
+            step.asks() && (compared < COMPARED_MIN || step.traced * 2 > compared)
+        };
+        self.is_merged && self.steps().iter().any(walks)
+    }
+}
 
 impl Loops {
     /// Begins a run of frames if the last trips make one.

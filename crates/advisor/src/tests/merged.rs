@@ -121,3 +121,22 @@ fn pipelines_over_many_words_are_one_row() {
     let group = traffic.of_kind(Kind::SmallPipelines);
     assert_eq!((steps(&group), trips(&group).0), (vec!["SADD depot:<word>:stock".to_owned()], 100));
 }
+
+/// The record of each state names the next one. The client pauses, so that the parts are short.
+#[test]
+fn an_automaton_of_few_states_is_clean() {
+    for pause_after in [20, 40, 1000] {
+        let (mut traffic, mut next) = (Traffic::logged_in(), random(4));
+        let states = ["start", "billing", "fault", "agent"];
+        let mut state = "start:0".to_owned();
+        for number in 0..400_u64 {
+            if number % pause_after == 0 {
+                traffic.pause(30);
+            }
+            let reply = format!("{}:{}", states[next() as usize], next() * 10 + number * 7919 % 10);
+            traffic.send(&format!("HGET menu:{state} {}", next()), &reply);
+            state = reply;
+        }
+        traffic.assert_clean();
+    }
+}
