@@ -845,7 +845,7 @@ impl<'t> Watch<'_, 't> {
         self.tell_batches(Batches::end);
         self.settle_pair();
         self.tell(Reads::rest);
-        if let Some(ended) = self.last.loops.pause() {
+        if let Some(ended) = self.last.loops.rest() {
             self.loop_ended(&ended);
         }
     }

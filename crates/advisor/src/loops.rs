@@ -519,6 +519,8 @@ pub struct Loops {
     len: u32,
     /// Trips since the last batch of several commands, over all pauses.
     known: u32,
+    /// Trips since the last long pause or batch of several commands, over short pauses.
+    near: u32,
     /// Number of trips, as in `next`, when a loop was last reported.
     told: u32,
     /// For each period, the number of consecutive trips that have the shape of the trip one period before.
@@ -533,6 +535,7 @@ impl Default for Loops {
             next: 0,
             len: 0,
             known: 0,
+            near: 0,
             told: 0,
             matches: [0; PERIOD_MAX],
             run: Rounds::default(),
@@ -634,6 +637,7 @@ impl Loops {
         self.next = self.next.wrapping_add(1);
         self.len = self.len.saturating_add(1);
         self.known = self.known.saturating_add(1);
+        self.near = self.near.saturating_add(1);
     }
 
     /// Updates the counters of matches of all periods.
@@ -691,7 +695,7 @@ impl Loops {
     /// Adds the last trips to a run that begins.
     fn add_last(&mut self, trips: u32) {
         for ago in (1..=trips).rev() {
-            let Some(trip) = self.ago(ago).copied() else { continue };
+            let Some(trip) = self.among(trips, ago).copied() else { continue };
             self.run.add(&trip, ago == trips);
         }
     }
@@ -718,10 +722,16 @@ impl Loops {
     /// Ends the loop and forgets the last trips, because of a batch of several commands.
     pub fn end(&mut self) -> Option<Ended> {
         self.known = 0;
+        self.rest()
+    }
+
+    /// Ends the loop because of a long pause.
+    pub fn rest(&mut self) -> Option<Ended> {
+        self.near = 0;
         self.pause()
     }
 
-    /// Ends the loop because of a pause. Only [`Loops::ago_over_pauses`] knows the trips before it.
+    /// Ends the loop because of a pause. Only loops of frames and [`Loops::ago_over_pauses`] know the trips before it.
     pub fn pause(&mut self) -> Option<Ended> {
         let ended = if self.run.period == 0 { None } else { self.run.ended(None) };
         self.run = Rounds::default();

@@ -49,6 +49,7 @@ impl Loops {
         }
         self.run = Rounds { period: period as u8, is_merged: true, ..Rounds::default() };
         self.add_last(trips);
+        self.len = self.len.max(trips);
         true
     }
 
@@ -58,9 +59,15 @@ impl Loops {
         is_remembered && self.begin_merged()
     }
 
+    /// Returns the trip this many trips ago, even if short pauses came between. Pauses are frequent on a busy machine; a run with too many
+    /// of them is no loop.
+    fn near(&self, trips: u32) -> Option<&LoopTrip> {
+        self.among(self.near, trips)
+    }
+
     /// Returns the last trip but some, and the one a period before it.
     fn pair(&self, ago: u32, period: u32) -> Option<(&LoopTrip, &LoopTrip)> {
-        Some((self.ago(ago)?, self.ago(ago + period)?))
+        Some((self.near(ago)?, self.near(ago + period)?))
     }
 
     /// Returns the number of the last trips if enough of them repeat a sequence of so many frames.
@@ -82,7 +89,7 @@ impl Loops {
 
     /// Number of different shapes of the last trips.
     fn shapes(&self, trips: u32) -> u32 {
-        let shape = |ago: u32| self.ago(ago).map(|trip| trip.shape);
+        let shape = |ago: u32| self.near(ago).map(|trip| trip.shape);
         let is_new = |ago: &u32| (1..*ago).all(|later| shape(later) != shape(*ago));
         (1..=trips).filter(is_new).count() as u32
     }
@@ -103,7 +110,7 @@ impl Loops {
         // The next trip belongs to the step at `position`, as does the trip one period ago.
         let ago = |step: u32| period - (step + period - u32::from(self.run.position)) % period;
         let trips =
-            |step: u32| (ago(step)..=REMEMBERED as u32).step_by(period as usize).filter_map(|ago| self.ago(ago));
+            |step: u32| (ago(step)..=REMEMBERED as u32).step_by(period as usize).filter_map(|ago| self.near(ago));
         let of_run = |step: u32| {
             trips(step).take_while(move |trip: &&LoopTrip| trip.frame == self.run.steps[step as usize].frame)
         };

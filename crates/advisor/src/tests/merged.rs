@@ -32,6 +32,23 @@ fn few_words_in_random_order_make_one_loop() {
     }
 }
 
+/// On a busy machine a client is often held up, and trips between two pauses are too few to show a loop.
+#[test]
+fn a_loop_over_few_words_is_found_over_pauses() {
+    for (pause_after, is_loop) in [(7, true), (12, true), (2, false)] {
+        let (mut traffic, mut next) = (Traffic::logged_in(), random(4));
+        for number in 0..200 {
+            if number % pause_after == 0 {
+                traffic.pause(6);
+            }
+            traffic.send(&format!("PFADD visitors:{} v{}", DEPOTS[next() as usize], number * 7919 % 1000), ":1");
+        }
+        let groups = traffic.groups();
+        let made = groups.iter().filter(|group| steps(group) == ["PFADD visitors:<word>"]).map(|group| trips(group).0);
+        assert_eq!(made.sum::<u64>() > 160, is_loop, "{pause_after}: {groups:#?}");
+    }
+}
+
 #[test]
 fn few_words_in_one_step_make_one_interleaved_loop() {
     let (mut traffic, mut next) = (Traffic::new(), random(4));
