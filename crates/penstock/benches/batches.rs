@@ -95,6 +95,13 @@ const CASES: &[(&str, &str)] = &[
     ("randomkey", "RANDOMKEY"),
     ("resetstat", "CONFIG RESETSTAT"),
     ("swapdb", "SWAPDB 1 2"),
+    ("keys_none", "KEYS x*y"),
+    ("scan", "SCAN 0"),
+    ("info", "INFO"),
+    ("memory_stats", "MEMORY STATS"),
+    ("acl_setuser", "ACL SETUSER default on"),
+    ("lolwut", "LOLWUT"),
+    ("dump_fractions", "DUMP zset:fractions"),
     ("pfadd5", "PFADD hll # # # # #"),
     ("restore_hash", copying_script!("hash:100")),
     ("restore_list", copying_script!("list:600")),
@@ -103,6 +110,11 @@ const CASES: &[(&str, &str)] = &[
     ("restore_zset", copying_script!("zset:100")),
     ("restore_stream", copying_script!("stream:100")),
     ("sort_numbers", "EVAL local\tt={}for\ti=1,100\tdo\tt[i]=i*37%101\tend\ttable.sort(t)return\tt[1] 0"),
+    ("texts", "EVAL local\tt={}for\ti=1,200\tdo\tt[i]='value'..i\tend\treturn\tt 0"),
+    (
+        "library",
+        "FUNCTION LOAD REPLACE #!lua\tname=lib\nredis.register_function('set',function(keys,args)return\tredis.call('set',keys[1],args[1])end)",
+    ),
     ("get+rules", "GET key:#"),
     ("set+rules", "SET key:# vvvvvvvvvvvvvvvv"),
     ("get+glob", "GET key:#"),
@@ -210,7 +222,8 @@ fn batch(pattern: &str, numbers: &mut impl FnMut() -> u64, commands: usize, into
         let _ = write!(into, "*{}\r\n", words.len());
         for word in &words {
             let number = numbers();
-            let _ = match word.split_once('#') {
+            // The first line of a library begins with the same byte.
+            let _ = match word.split_once('#').filter(|(_, after)| !after.starts_with('!')) {
                 Some((before, after)) => {
                     let bytes = before.len() + NUMBER_BYTES + after.len();
                     write!(into, "${bytes}\r\n{before}{number:0>NUMBER_BYTES$}{after}\r\n")
@@ -301,7 +314,13 @@ fn before(name: &str) -> Vec<String> {
         "restore_zset" => vec![format!("ZADD zset:100 {}", words(|i| format!("{} member:{i:06}", i * 3)))],
         "restore_set" => vec![format!("SADD set:100 {}", words(|i| format!("member:{i:06}")))],
         "restore_stream" => (1..=100).map(|i| format!("XADD stream:100 1-{i} field value:{i:06} more v")).collect(),
-        "randomkey" => (0..1000).map(|i| format!("SET key:{i} v")).collect(),
+        "dump_fractions" => {
+            vec![format!(
+                "ZADD zset:fractions {}",
+                words(|i| format!("{} member:{i:06}", f64::from(i as u32 * 7919 % 10_007) / 17.0))
+            )]
+        }
+        "randomkey" | "keys_none" | "scan" => (0..1000).map(|i| format!("SET key:{i} v")).collect(),
         _ => Vec::new(),
     }
 }
