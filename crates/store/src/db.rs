@@ -846,18 +846,18 @@ impl<'l, 'k> Db<'l, 'k> {
 
     /// Picks a shard with a probability in proportion to its number of keys. Returns None if there are no keys.
     fn pick_shard(&mut self, random: &mut dyn FnMut() -> u64) -> Option<usize> {
-        /// Room for the shards of a database of one thread.
-        const SHARDS_USUAL: usize = 64;
-        // The shards up to each one have this number of keys. A random number for each shard in place of these sums would take longer.
-        let (mut total, mut sums) = (0, Vec::with_capacity(SHARDS_USUAL));
+        let (mut total, mut picked) = (0_u64, None);
         let _ = self.visit_occupied(|shard, s| {
-            total += s.table.len() as u64;
-            sums.push((shard, total));
+            let len = s.table.len() as u64;
+            total += len;
+            // Each shard takes the place of the earlier ones with the probability of its part of the keys so far, so that
+            // one visit of the shards is enough.
+            if (u128::from(random()) * u128::from(total)) >> 64 < u128::from(len) {
+                picked = Some(shard);
+            }
             ControlFlow::Continue(())
         });
-        let nth = ((u128::from(random()) * u128::from(total)) >> 64) as u64;
-        let (shard, _) = sums.get(sums.partition_point(|&(_, sum)| sum <= nth))?;
-        Some(*shard)
+        picked
     }
 
     /// Returns an evenly picked key of a shard, and true if it has expired. Returns None if other threads have removed the
