@@ -46,6 +46,8 @@ pub mod spill;
 mod splice;
 pub mod supervisor;
 pub mod syslog;
+#[cfg(test)]
+mod testing;
 pub mod threads;
 pub mod time;
 pub mod title;

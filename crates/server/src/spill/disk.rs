@@ -151,8 +151,8 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     use super::super::chunks::CHUNK_BYTES;
-    use super::super::tests::engine;
     use super::*;
+    use crate::testing::engine;
 
     /// Bytes of all files on disk.
     fn on_disk(spools: &Spools) -> u64 {

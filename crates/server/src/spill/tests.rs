@@ -1,34 +1,7 @@
 use std::sync::{Arc, Mutex};
 
-use config::{Apply, ConfigHost, Loader, Settings};
-use engine::host::{Host, Shutdown};
-use engine::inbox::Wake;
-
 use super::*;
-
-struct NoServer;
-
-impl ConfigHost for NoServer {
-    fn apply(&self, _: Apply, _: &Settings) -> Result<(), String> {
-        Ok(())
-    }
-}
-
-impl Host for NoServer {
-    fn shut_down(&self, _: Shutdown) {}
-}
-
-impl Wake for NoServer {
-    fn wake(&self) {}
-}
-
-pub(super) fn engine(directives: &[(&str, &str)]) -> &'static Engine {
-    let settings = Settings::new();
-    for (name, value) in directives {
-        Loader::new(&settings).directive(&[name.as_bytes().to_vec(), value.as_bytes().to_vec()]).unwrap();
-    }
-    Engine::start(engine::registry::table(), settings, None, vec![Box::new(NoServer)], Box::new(NoServer), 0)
-}
+use crate::testing::engine;
 
 /// A disk in memory of limited size, which fails on demand.
 #[derive(Default)]

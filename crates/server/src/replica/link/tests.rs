@@ -1,34 +1,9 @@
 use std::net::TcpListener;
 
-use config::{Apply, ConfigHost, Loader, Settings};
-use engine::host::{Host, Shutdown};
-use engine::inbox::Wake;
 use journal::lane::Audience;
 
 use super::*;
-
-struct NoServer;
-
-impl ConfigHost for NoServer {
-    fn apply(&self, _: Apply, _: &Settings) -> Result<(), String> {
-        Ok(())
-    }
-}
-
-impl Host for NoServer {
-    fn shut_down(&self, _: Shutdown) {}
-}
-
-impl Wake for NoServer {
-    fn wake(&self) {}
-}
-
-fn engine(diskless_load: &str) -> &'static Engine {
-    let settings = Settings::new();
-    let directive = [b"repl-diskless-load".to_vec(), diskless_load.as_bytes().to_vec()];
-    Loader::new(&settings).directive(&directive).unwrap();
-    Engine::start(engine::registry::table(), settings, None, vec![Box::new(NoServer)], Box::new(NoServer), 0)
-}
+use crate::testing::engine;
 
 /// A snapshot of one key, without a checksum, behind the line with its length.
 fn snapshot() -> Vec<u8> {
@@ -43,7 +18,7 @@ fn a_load_does_not_hold_up_the_stream_of_a_new_primary() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     for diskless_load in ["flush-before-load", "swapdb"] {
-        let engine = engine(diskless_load);
+        let engine = engine(&[("repl-diskless-load", diskless_load)]);
         let mut worker = Worker::new(0, engine, 1);
         let append_only = Arc::default();
         let version = engine.replication.primary().1;
