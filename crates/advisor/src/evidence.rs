@@ -258,8 +258,8 @@ pub struct StepEvidence {
     pub predicted: u32,
     /// Rounds in which a number moved by half of its previous move: a binary search.
     pub halved: u32,
-    /// The counts for the test of small numbers, over all parts of the loop: compared rounds, rounds whose small number stood in a reply,
-    /// and rounds in which a reply had another number in its place.
+    /// The counts for the test of small numbers, over all parts of the loop. They count the compared rounds, the rounds whose small number
+    /// stood in a reply, and the rounds whose reply had another number in its place.
     small: SmallNumbers,
     /// Replies that told something new.
     pub telling: u32,

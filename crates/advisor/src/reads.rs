@@ -363,8 +363,8 @@ impl Reads {
         }
     }
 
-    /// Forgets the last command if it was a read: the client takes a lock, and then reads again what another one may have
-    /// written.
+    /// Forgets the last command if it was a read. The client takes a lock now, and may read the same value again, because another client may
+    /// have written it before.
     pub fn locks(&mut self, tell: &mut dyn FnMut(Repeated)) {
         let last = self.last;
         for single in self.singles.iter_mut().filter(|single| last != 0 && single.read == last) {

@@ -41,7 +41,7 @@ pub(crate) fn write(state: &mut LuaState, reply: &mut Reply<'_>, host: &mut dyn 
 
 fn write_nested(state: &mut LuaState, reply: &mut Reply<'_>, host: &mut dyn Host) {
     let mut levels = Vec::new();
-    // The highest place of a value above which there are enough slots. Those of its neighbours need no further look.
+    // The highest place of a value with enough free slots above it. Values at the same or a lower place need no further check.
     let mut fitting = 0;
     loop {
         let top = state.top();

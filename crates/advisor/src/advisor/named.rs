@@ -1,4 +1,4 @@
-//! Shapes: the names of the steps of a loop over keys with few different words in one place, and the keys of frameworks.
+//! Rules that need the names of keys: names for loops over keys with few different words in one place, and the keys of frameworks.
 
 use super::{Seen, Watch};
 use crate::batches::SmallBatches;

@@ -65,7 +65,7 @@ impl Loops {
         self.among(self.near, trips)
     }
 
-    /// Returns the last trip but some, and the one a period before it.
+    /// Returns the trip this many trips ago, and the one a period before it.
     fn pair(&self, ago: u32, period: u32) -> Option<(&LoopTrip, &LoopTrip)> {
         Some((self.near(ago)?, self.near(ago + period)?))
     }
