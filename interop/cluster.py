@@ -36,7 +36,7 @@ MOVED_KEYS = 5
 WAIT_SECONDS_MAX = 60
 
 # Ports of servers, the same as in crates/tests/src/ports.rs, which has the reasons. Both use one file.
-PORTS = range(10_240, 20_000)
+PORTS = range(16_400, 22_400)
 BUS_OFFSET = 10_000
 PORTS_FILE = f"penstock-tests-ports-{os.getuid()}"
 

@@ -38,26 +38,24 @@ struct Cluster {
     nodes: Vec<Server>,
 }
 
-/// Replaces a port by a name. A slot can have the same number: slots stand within brackets or behind the word "slot".
+/// Replaces a port by a name, except within a longer number. Ports of tests are greater than every slot.
 fn without_port(text: &str, port: u16, name: &str) -> String {
     let port = port.to_string();
     let mut parts = text.split(&port);
     let mut out = parts.next().unwrap_or_default().to_owned();
     for rest in parts {
-        let ends_range = out.ends_with('-') && rest.starts_with(']');
-        let is_slot = out.ends_with('[') || ends_range || out.ends_with("slot ");
         let is_part = out.ends_with(|c: char| c.is_ascii_digit()) || rest.starts_with(|c: char| c.is_ascii_digit());
-        out.push_str(if is_slot || is_part { &port } else { name });
+        out.push_str(if is_part { &port } else { name });
         out.push_str(rest);
     }
     out
 }
 
 #[test]
-fn a_port_is_told_from_a_slot() {
-    let text = "127.0.0.1:16001 slots:[0-16001],[16001-16383] slot 16001 of 1160012, node-16001-x";
-    let expected = "127.0.0.1:@0 slots:[0-16001],[16001-16383] slot 16001 of 1160012, node-@0-x";
-    assert_eq!(without_port(text, 16_001, "@0"), expected);
+fn a_port_within_a_longer_number_stays() {
+    let text = "127.0.0.1:16401 slots:[0-1640] of 1164012, node-16401-x";
+    let expected = "127.0.0.1:@0 slots:[0-1640] of 1164012, node-@0-x";
+    assert_eq!(without_port(text, 16_401, "@0"), expected);
 }
 
 impl Cluster {
