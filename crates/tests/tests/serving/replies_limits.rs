@@ -225,8 +225,8 @@ fn a_disk_has_its_space_back_as_soon_as_a_connection_is_closed() {
     // Closed by the client, and by an operator.
     for kill in [false, true] {
         let socket = connect(&server);
-        let count = send_echoes(&socket, SPILLED as usize + (20 << 20)) as u64;
         let ran = server.figure("total_commands_processed");
+        let count = send_echoes(&socket, SPILLED as usize + (20 << 20)) as u64;
         server.wait_until("all has run", |server| server.figure("total_commands_processed") > ran + count);
         assert!(before - disk.free() > SPILLED / 2, "{} bytes are free", disk.free());
         if kill {
