@@ -50,5 +50,6 @@ pub mod syslog;
 mod testing;
 pub mod threads;
 pub mod time;
+mod time_slice;
 pub mod title;
 pub mod tls;

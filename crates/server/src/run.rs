@@ -52,6 +52,7 @@ use crate::spill::Spill;
 use crate::supervisor::Supervisor;
 use crate::threads;
 use crate::time::now_us;
+use crate::time_slice;
 use crate::title::Title;
 use crate::tls::handshakes::Handshakes;
 
@@ -498,12 +499,14 @@ fn serve(loaded: LoadedSettings, place: Place) -> Result<(), String> {
     let mut handles = Vec::new();
     for (id, (wake, worker)) in wakes.into_iter().zip(workers).enumerate() {
         let (shared, listeners) = (shared.clone(), listeners.take().unwrap_or_default());
-        let serve = move || match Epoll::new(wake).and_then(|poller| EventLoop::new(shared, worker, poller, listeners))
-        {
-            Ok(event_loop) => event_loop.run(),
-            Err(error) => {
-                log::warning(cannot_poll(error));
-                let _ = signal_hook::low_level::raise(SIGTERM);
+        let serve = move || {
+            time_slice::shorten();
+            match Epoll::new(wake).and_then(|poller| EventLoop::new(shared, worker, poller, listeners)) {
+                Ok(event_loop) => event_loop.run(),
+                Err(error) => {
+                    log::warning(cannot_poll(error));
+                    let _ = signal_hook::low_level::raise(SIGTERM);
+                }
             }
         };
         let thread = threads::spawn_numbered(&threads::WORKER, id, serve);

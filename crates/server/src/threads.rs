@@ -4,6 +4,8 @@
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
+use crate::time_slice;
+
 /// A kind of thread.
 #[derive(Debug)]
 pub struct Thread {
@@ -267,7 +269,7 @@ pub const ALL: &[Thread] = &[
     REAPER,
 ];
 
-/// Starts a thread.
+/// Starts a thread. It has the default time slice, also if a worker starts it.
 ///
 /// # Errors
 /// Returns the system's error if it can start no other thread; [`cannot_start`] describes it.
@@ -275,7 +277,7 @@ pub fn spawn<T: Send + 'static>(
     thread: &Thread,
     run: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
-    Builder::new().name(thread.name.to_owned()).spawn(run)
+    start(thread.name.to_owned(), run)
 }
 
 /// Like [`spawn`], for one of several threads of a kind.
@@ -287,7 +289,14 @@ pub fn spawn_numbered<T: Send + 'static>(
     number: usize,
     run: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
-    Builder::new().name(thread.numbered(number)).spawn(run)
+    start(thread.numbered(number), run)
+}
+
+fn start<T: Send + 'static>(name: String, run: impl FnOnce() -> T + Send + 'static) -> io::Result<JoinHandle<T>> {
+    Builder::new().name(name).spawn(|| {
+        time_slice::reset();
+        run()
+    })
 }
 
 impl Thread {

@@ -313,11 +313,12 @@ const UNSAFE: &[&str] = &[
     "crates/engine/src/worker/busy_script_handler.rs",
     // Lua's interface.
     "crates/script/src/",
-    // The allocator and its address range, separately borrowed connections, the title of the process.
+    // The allocator and its address range, separately borrowed connections, the time slice, the title of the process.
     "crates/server/src/allocator.rs",
     "crates/server/src/connections.rs",
     "crates/server/src/huge_pages.rs",
     "crates/server/src/huge_pages/",
+    "crates/server/src/time_slice.rs",
     "crates/server/src/title.rs",
     // Locks, hints to the processor and its wider vectors, tagged pointers.
     "crates/store/src/entry.rs",
