@@ -242,6 +242,7 @@ fn words_are_coloured_while_they_are_typed() {
     let screen = terminal.tmux(&["capture-pane", "-p", "-e"]);
     assert!(screen.contains("[1mset") && screen.contains("[32m\"a b\"") && screen.contains("[36m100"), "{screen:?}");
     terminal.press("C-c");
+    terminal.wait_for(&format!("\n{}", prompt(&server)));
     terminal.type_text("sett k");
     terminal.wait_until("the line", |screen| screen.ends_with("sett k"));
     let screen = terminal.tmux(&["capture-pane", "-p", "-e"]);
