@@ -111,6 +111,11 @@ pub enum ClusterCommand {
         /// The name of the source.
         source: String,
     },
+    /// This primary keeps slots that it has granted to a target, which has not claimed them. No late claim counts any more.
+    KeepSlots {
+        /// The slots.
+        slots: Box<SlotSet>,
+    },
     /// The stream of this replica's primary has told the owner of slots.
     NoteOwner {
         /// The slots.
@@ -289,6 +294,7 @@ impl Machine {
             }
             ClusterCommand::CheckSetSlot { slot, change, has_keys } => self.check_set_slot(slot, &change, has_keys),
             ClusterCommand::ClaimSlots { slots, source } => self.claim_slots(&slots, &source),
+            ClusterCommand::KeepSlots { slots } => self.keep_slots(&slots),
             ClusterCommand::NoteOwner { slots, owner } => self.note_owner(&slots, owner.as_deref()),
             ClusterCommand::Replicate { node, has_keys } => self.replicate(&node, has_keys),
             ClusterCommand::ReplicateNoOne => self.replicate_no_one(),

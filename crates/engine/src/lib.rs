@@ -47,5 +47,9 @@ pub mod registry;
 // The run of a batch.
 pub mod execute;
 pub mod replay;
+
+// Work of threads beside those for clients.
+pub mod slot_moves;
+
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

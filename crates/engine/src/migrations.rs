@@ -213,6 +213,12 @@ impl Migrations {
         self.slow_path.set(MIGRATES, !held.is_empty());
     }
 
+    /// Returns true while commands that would change a key of some slot are blocked.
+    #[must_use]
+    pub fn hold_any_slot(&self) -> bool {
+        !lock(&self.held).slots.is_empty()
+    }
+
     /// Returns true if a key is in transit, or in a slot that another node is taking over.
     #[must_use]
     pub(crate) fn holds(&self, database: usize, key: &[u8]) -> bool {

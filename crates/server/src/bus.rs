@@ -388,7 +388,9 @@ impl Bus {
                     let (id, concerns_data) = (CommandId(self.commands), request.command.concerns_data());
                     let input = match &request.answer {
                         Answer::Thread(_) => Input::CommandAtOnce(id, request.command),
-                        Answer::Client { .. } | Answer::Nobody => Input::Command(id, request.command),
+                        Answer::Client { .. } | Answer::Machine(_) | Answer::Nobody => {
+                            Input::Command(id, request.command)
+                        }
                     };
                     if concerns_data {
                         self.refresh_facts();
@@ -447,7 +449,7 @@ impl Bus {
                         self.carry_out(Task::Answer(WaitingClient { client, worker, wait }, Box::new(reply)));
                     }
                     // The thread may have given up.
-                    Some(Answer::Thread(thread)) => _ = thread.try_send(reply),
+                    Some(Answer::Thread(thread) | Answer::Machine(thread)) => _ = thread.try_send(reply),
                     Some(Answer::Nobody) | None => {}
                 }
             }

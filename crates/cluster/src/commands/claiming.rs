@@ -13,6 +13,10 @@ impl Machine {
             return error("A failover occurred during slot import");
         }
         let owner = self.named(source);
+        // The caller asks again if it has missed the answer.
+        if self.table.myself().slots.is_superset(slots) {
+            return ClusterReply::Ok;
+        }
         if owner.is_none() || slots.iter().any(|slot| self.table.owner(slot) != owner) {
             return error("Slots are no longer owned by source node");
         }
@@ -29,6 +33,19 @@ impl Machine {
         }
         self.changed();
         self.todo.broadcast = true;
+        ClusterReply::Ok
+    }
+
+    /// Takes an epoch above the one that the target of a move may have taken for its claim. The target's claim, or the one of its replica that
+    /// wins an election, has no effect from then on: each of them has heard of this epoch before it claims, or claims with a smaller one.
+    pub(super) fn keep_slots(&mut self, slots: &SlotSet) -> ClusterReply {
+        let me = self.table.myself();
+        if !me.is_primary() || !me.slots.is_superset(slots) {
+            return error("Slots are no longer owned by myself");
+        }
+        // The target may have saved a claim in the next epoch, and have ended before it told anybody.
+        self.current_epoch += 1;
+        self.take_new_epoch();
         ClusterReply::Ok
     }
 

@@ -98,3 +98,53 @@ fn a_replica_takes_no_slot_by_command() {
     world.settle_within(20);
     assert!(world.checks.violations.is_empty(), "{}", world.checks.violations.join("\n"));
 }
+
+/// A target that has saved its claim, and has told nobody, starts again after the source has taken writes. Both orders of names: the smaller one
+/// resolves a collision of epochs.
+#[test]
+fn a_late_claim_of_a_target_does_not_count() {
+    for (source, target) in [(0, 1), (1, 0), (0, 2), (2, 0)] {
+        let mut world = World::cluster(3, 3, 1, None);
+        let (source_name, target_name) = (name(&world, source), name(&world, target));
+        let slot = world.hosts[source].machine.as_ref().unwrap().table().myself().slots.iter().next().unwrap();
+        let first = slot.index() as u64;
+        for other in (0..3).filter(|other| *other != target) {
+            world.net.set_cut(target, other, true);
+        }
+        assert_eq!(claim(&mut world, target, first..first + 3, &source_name), ClusterReply::Ok);
+        assert_eq!(owner(&world, target, slot), target_name);
+        world.kill(target);
+        world.mend();
+        let kept = world.command(source, ClusterCommand::KeepSlots { slots: slots(first..first + 3) });
+        assert_eq!(kept, Some(ClusterReply::Ok));
+        world.start(target);
+        world.settle_within(30);
+        assert!((0..3).all(|at| owner(&world, at, slot) == source_name), "from {source} to {target}");
+        assert!(world.checks.violations.is_empty(), "{}", world.checks.violations.join("\n"));
+    }
+}
+
+/// The target ends between the message to its replicas and its claim, and a replica wins after the source has taken writes.
+#[test]
+fn a_target_s_replica_does_not_claim_slots_that_the_source_keeps() {
+    let mut world = World::cluster(6, 3, 1, None);
+    let (source, slot) = (name(&world, 0), Slot::new(0).unwrap());
+    let follows = |at: &usize| {
+        let table = world.hosts[*at].machine.as_ref().unwrap().table();
+        table.myself().primary().is_some_and(|primary| table[primary].id.to_string() == name(&world, 1))
+    };
+    let replica = (3..6).find(follows).unwrap();
+    world.command(replica, ClusterCommand::NoteOwner { slots: slots(0..3), owner: None }).unwrap();
+    world.kill(1);
+    assert_eq!(world.command(0, ClusterCommand::KeepSlots { slots: slots(0..3) }), Some(ClusterReply::Ok));
+    world.run_ms(60_000);
+    let table = world.hosts[replica].machine.as_ref().unwrap().table();
+    assert!(table.myself().is_primary());
+    for at in [0, 2, 3, 4, 5] {
+        assert_eq!(owner(&world, at, slot), source, "at {at}");
+    }
+    let mine = ClusterCommand::KeepSlots { slots: slots(0..3) };
+    let refused = Some(ClusterReply::Error("Slots are no longer owned by myself".into()));
+    assert_eq!(world.command(replica, mine), refused);
+    assert!(world.checks.violations.is_empty(), "{}", world.checks.violations.join("\n"));
+}

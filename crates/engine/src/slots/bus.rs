@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use cluster::SlotSet;
 use cluster::commands::{ClusterCommand, ClusterReply};
@@ -24,6 +25,8 @@ pub enum Answer {
     },
     /// A thread that waits for it: the command is one of a transaction or a script.
     Thread(SyncSender<ClusterReply>),
+    /// A machine that looks for it later: a change is on disk before the answer.
+    Machine(SyncSender<ClusterReply>),
     /// Nobody: the command is part of the primary's stream.
     Nobody,
 }
@@ -75,6 +78,19 @@ impl DeletionWait {
         while !*is_done {
             is_done = self.0.done.wait(is_done).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Returns true once the keys are deleted.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        *lock(&self.0.is_done)
+    }
+
+    /// Waits until the keys are deleted, at most for this time.
+    pub fn block(&self, longest: Duration) {
+        let is_done = lock(&self.0.is_done);
+        // The caller checks the state after the wait.
+        drop(self.0.done.wait_timeout_while(is_done, longest, |is_done| !*is_done));
     }
 }
 

@@ -143,6 +143,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "replay",
         &["slow_path", "replication", "inbox", "clients", "worker", "services", "registry", "execute", "snapshots"],
     ),
+    ("slot_moves", &["slots", "pause", "inbox", "snapshots", "state", "replay"]),
 ];
 
 /// The type with methods in several rooms: calling one is an arrow to the room that defines it.

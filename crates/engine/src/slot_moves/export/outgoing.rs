@@ -2,11 +2,9 @@
 
 use std::io;
 
-use engine::state::Engine;
 use replication::backlog::Backlog;
 
-use super::link::TargetLink;
-use crate::primary::backlog_file::BacklogFile;
+use crate::slot_moves::TargetLink;
 
 /// Whole commands that are sent in order.
 pub struct Outgoing {
@@ -47,16 +45,16 @@ impl Outgoing {
     ///
     /// # Errors
     /// The disk takes no more.
-    pub fn append(&mut self, engine: &Engine, bytes: &[u8], memory_max: u64) -> io::Result<()> {
+    pub fn append(&mut self, link: &dyn TargetLink, bytes: &[u8], memory_max: u64) -> io::Result<()> {
         self.backlog.append(bytes);
-        self.backlog.spill(memory_max, || BacklogFile::make(&engine.settings.in_dir(""), self.purpose))
+        self.backlog.spill(memory_max, || link.make_overflow(self.purpose))
     }
 
     /// Sends some bytes. Returns false if there are none, or the socket takes none now.
     ///
     /// # Errors
     /// The connection is broken, or the overflow can't be read.
-    pub fn send(&mut self, link: &mut TargetLink) -> io::Result<bool> {
+    pub fn send(&mut self, link: &mut dyn TargetLink) -> io::Result<bool> {
         let sent = match self.backlog.piece(self.sent, &mut self.scratch)? {
             None | Some([]) => return Ok(false),
             Some(piece) => link.write(piece)?,

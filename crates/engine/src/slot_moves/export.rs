@@ -1,45 +1,44 @@
-//! Exports: the source's side of moves of slots. One thread carries them out, one after another.
+//! An export: the source's side of a move of slots.
 //!
-//! The thread connects to the target and sends ESTABLISH. The snapshot of the slots and a reader of the journal begin at the same
-//! moment, behind the closed gate. The thread sends the snapshot, then the changes of the slots since that moment. Changes that the
+//! The machine connects to the target and sends ESTABLISH. The snapshot of the slots and a reader of the journal begin at the same
+//! moment, behind the closed gate. The machine sends the snapshot, then the changes of the slots since that moment. Changes that the
 //! target has not taken wait in memory, and on disk beyond some megabytes. After the target's REQUEST-PAUSE, and once the target has
 //! nearly caught up, writes to the slots are held ([`approach`]). The target gets the last changes, PAUSED and, if it asks for them, the
 //! slots (FAILOVER-GRANTED). The export ends when the bus shows the target's claim. The node then deletes the keys, as for any lost slot.
 //!
-//! Only this thread ends the hold. A grant is therefore never followed by a write that the target lacks, unless the target claims the
-//! slots later than [`Export::claim_time`].
+//! Only this machine ends the hold. A target that has not claimed the slots in time may still do so later, or its replica. This node
+//! therefore takes a greater epoch before it lets writes go on ([`keeping`]): the late claim does not count.
 
 mod approach;
-mod link;
+mod keeping;
 mod outgoing;
+mod talk;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cluster::SlotView;
 use config::{ClientClass, LogLevel};
-use engine::inbox::Message;
-use engine::pause::PausePurpose;
-use engine::replay::{SlotFeed, TargetMessage, TargetMessages};
-use engine::slots::jobs::{JobState, Operation, SlotJob};
-use engine::snapshots::{BegunSlots, CannotBegin, Outcome, Outlet, Piece, SlotsHandover, WantedSlots};
-use engine::state::Engine;
 use journal::merge::Merge;
 use journal::order::Position;
 
 use self::approach::Approach;
-use self::link::TargetLink;
+use self::keeping::Keeping;
 use self::outgoing::Outgoing;
-use super::in_ms;
-use crate::log;
-use crate::threads;
-use crate::time::now_us;
+use self::talk::Talk;
+use super::{MoveWait, TargetLink, in_ms};
+use crate::inbox::Message;
+use crate::pause::PausePurpose;
+use crate::replay::{SlotFeed, TargetMessage, TargetMessages};
+use crate::slots::jobs::{JobState, Operation, SlotJob};
+use crate::snapshots::{BegunSlots, CannotBegin, Outcome, Outlet, Piece, SlotsHandover, WantedSlots};
+use crate::state::Engine;
 
 /// Wait while nothing is expected from the journal.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Wait for units of the journal and for the snapshot, which do not wake the thread.
+/// Wait for units of the journal and for the snapshot, which do not wake the caller.
 const DOZE: Duration = Duration::from_millis(1);
 /// Units of the journal that may be left when the end of the changes is set.
 const FEW_UNITS: u64 = 512;
@@ -79,19 +78,6 @@ const NOT_BEGUN: &str = "Failed to start snapshot";
 const NOT_SAVED: &str = "Failed to perform snapshot";
 const FAILS_OVER: &str = "A failover occurred during slot export";
 
-/// Starts the thread.
-///
-/// # Errors
-/// The reason why it can't start.
-pub fn start(engine: &'static Engine) -> Result<(), String> {
-    let run = move || {
-        while let Some(job) = engine.slots.jobs.next_export() {
-            Export::new(engine, job).run();
-        }
-    };
-    threads::spawn(&threads::SLOT_EXPORT, run).map(drop).map_err(threads::cannot_start)
-}
-
 /// The snapshot that is being made.
 struct SlotSnapshot {
     outlet: Arc<Outlet>,
@@ -104,33 +90,38 @@ struct SlotSnapshot {
 
 /// The hold of writes.
 struct Hold {
-    began: Instant,
+    began: Duration,
     /// The last unit that the target must have, and the time at which it became known. None as long as the hold may end without the
     /// handover.
-    end: Option<(Position, Instant)>,
+    end: Option<(Position, Duration)>,
     /// True once the target has been sent all changes up to the end, or they are on their way.
     is_told: bool,
 }
 
 impl Hold {
     /// Returns the parts of a hold that led to a grant, as text.
-    fn parts(&self, granted: Option<Instant>, now: Instant) -> Option<String> {
+    fn parts(&self, granted: Option<Duration>, now: Duration) -> Option<String> {
         let ((_, ended), granted) = (self.end?, granted?);
         Some(format!(
             " ({:.3} until few changes were left, {:.3} until the target had all, {:.3} until it had claimed the slots)",
-            in_ms(ended.saturating_duration_since(self.began)),
-            in_ms(granted.saturating_duration_since(ended)),
-            in_ms(now.saturating_duration_since(granted))
+            in_ms(ended.saturating_sub(self.began)),
+            in_ms(granted.saturating_sub(ended)),
+            in_ms(now.saturating_sub(granted))
         ))
     }
 }
 
-/// An export that is carried out.
-struct Export {
+/// See the module's documentation.
+pub struct Export {
     engine: &'static Engine,
     job: Arc<SlotJob>,
-    /// None before the connection, and after its end once the slots are granted.
-    link: Option<TargetLink>,
+    talk: Talk,
+    /// False before the connection, and after its end once the slots are granted.
+    is_linked: bool,
+    /// Bytes of the target that have been read and not used.
+    input: Vec<u8>,
+    /// Bytes of a request that have not been sent.
+    request: Vec<u8>,
     messages: TargetMessages,
     wanted: Option<Arc<SlotsHandover>>,
     snapshot: Option<SlotSnapshot>,
@@ -146,21 +137,33 @@ struct Export {
     brakes: u64,
     /// Sent bytes that the figures of INFO include.
     noted: u64,
-    granted: Option<Instant>,
+    granted: Option<Duration>,
+    keeping: Option<Keeping>,
     chunk: Vec<u8>,
-    heard: Instant,
-    told: Instant,
-    looked: Instant,
+    /// The time of the present step.
+    now: Duration,
+    heard: Duration,
+    told: Duration,
+    looked: Duration,
+    /// The result, while the snapshot ends.
+    ended: Option<Result<(), String>>,
+    is_over: bool,
 }
 
 impl Export {
-    fn new(engine: &'static Engine, job: Arc<SlotJob>) -> Export {
-        let now = Instant::now();
+    /// Begins an export.
+    #[must_use]
+    pub fn begin(engine: &'static Engine, job: Arc<SlotJob>, link: &dyn TargetLink) -> Export {
+        let now = link.now();
+        engine.host.log(LogLevel::Notice, &format!("The export {} of the slots {} begins", job.name, job.ranges));
         let (snapshot_feed, change_feed) = (SlotFeed::new(job.slots.clone()), SlotFeed::new(job.slots.clone()));
         Export {
             engine,
             job,
-            link: None,
+            talk: Talk::default(),
+            is_linked: false,
+            input: Vec::new(),
+            request: Vec::new(),
             messages: TargetMessages::default(),
             wanted: None,
             snapshot: None,
@@ -174,48 +177,90 @@ impl Export {
             brakes: 0,
             noted: 0,
             granted: None,
+            keeping: None,
             chunk: Vec::new(),
+            now,
             heard: now,
             told: now,
             looked: now,
+            ended: None,
+            is_over: false,
         }
     }
 
-    fn run(mut self) {
-        log::notice(format!("The export {} of the slots {} begins", self.job.name, self.job.ranges));
-        let ended = self.establish().and_then(|()| self.follow());
+    /// Takes a step.
+    pub fn step(&mut self, link: &mut dyn TargetLink) -> MoveWait {
+        self.now = link.now();
+        if self.is_over {
+            return MoveWait::Over;
+        }
+        if self.ended.is_none() {
+            let stepped = if self.talk.is_over() { self.follow(link) } else { self.talk(link) };
+            match stepped {
+                Ok(Some(wait)) => return wait,
+                Ok(None) => self.begin_end(Ok(()), link),
+                Err(why) => self.begin_end(Err(why), link),
+            }
+        }
+        match self.drain_snapshot(link) {
+            true => self.end(link),
+            false => MoveWait::Time(DOZE),
+        }
+    }
+
+    /// Waits for the result of another thread, at most for this time.
+    pub fn block(&mut self, longest: Duration) {
+        if let Some(keeping) = &mut self.keeping {
+            keeping.block(longest);
+        }
+    }
+
+    /// Ends the hold and the connection. The target learns a failure from the end of the connection.
+    fn begin_end(&mut self, ended: Result<(), String>, link: &mut dyn TargetLink) {
         self.let_go();
-        // The target learns a failure from the end of the connection.
-        self.link = None;
-        self.end_snapshot();
+        link.close();
+        self.is_linked = false;
+        self.break_snapshot();
+        self.ended = Some(ended);
+    }
+
+    fn end(&mut self, link: &dyn TargetLink) -> MoveWait {
         if let Some(changes) = self.changes.take() {
             self.engine.journal.end(&self.engine.keyspace, changes);
         }
         let (jobs, job) = (&self.engine.slots.jobs, &self.job);
         job.note_remaining(0);
-        self.engine.slots.jobs.bytes.export_memory.store(0, Ordering::Relaxed);
-        match ended {
-            Ok(()) => {
-                log::notice(format!("The export {} is complete: the target has the slots", job.name));
-                jobs.end(job, JobState::Success, "", now_s());
+        jobs.bytes.export_memory.store(0, Ordering::Relaxed);
+        match self.ended.take() {
+            None | Some(Ok(())) => {
+                self.log(LogLevel::Notice, &format!("The export {} is complete: the target has the slots", job.name));
+                jobs.end(job, JobState::Success, "", link.unix_s());
             }
-            Err(why) => {
+            Some(Err(why)) => {
                 let (state, slots) = (job.failed_state(), &job.ranges);
-                log::warning(format!("The export {} of the slots {slots} has {}: {why}", job.name, state.name()));
-                jobs.end(job, state, &why, now_s());
+                let text = format!("The export {} of the slots {slots} has {}: {why}", job.name, state.name());
+                self.log(LogLevel::Warning, &text);
+                jobs.end(job, state, &why, link.unix_s());
             }
         }
+        self.is_over = true;
+        MoveWait::Over
+    }
+
+    fn log(&self, level: LogLevel, text: &str) {
+        self.engine.host.log(level, text);
     }
 
     /// Ends the hold of writes.
     fn let_go(&mut self) {
-        let parts = self.hold.as_ref().and_then(|hold| hold.parts(self.granted, Instant::now())).unwrap_or_default();
+        let parts = self.hold.as_ref().and_then(|hold| hold.parts(self.granted, self.now)).unwrap_or_default();
         if let Some(held) = self.release() {
             let (name, brakes) = (&self.job.name, self.brakes);
-            log::notice(format!(
+            let text = format!(
                 "Writes to the slots of {name} were held for {:.3} ms{parts}, after {brakes} shorter holds",
                 in_ms(held)
-            ));
+            );
+            self.log(LogLevel::Notice, &text);
         }
     }
 
@@ -223,121 +268,47 @@ impl Export {
     fn release(&mut self) -> Option<Duration> {
         let hold = self.hold.take()?;
         self.engine.let_slots_go(&self.job.slots);
-        let held = hold.began.elapsed();
+        let held = self.now.saturating_sub(hold.began);
         self.job.note_hold(held);
         Some(held)
     }
 
-    fn enter(&self, state: JobState) {
-        log::write(LogLevel::Verbose, &format!("The export {} enters the state {}", self.job.name, state.name()));
-        self.job.enter(state, now_s());
+    fn enter(&self, state: JobState, link: &dyn TargetLink) {
+        self.log(LogLevel::Verbose, &format!("The export {} enters the state {}", self.job.name, state.name()));
+        self.job.enter(state, link.unix_s());
     }
 
-    /// Connects to the target, logs in, and asks it to import the slots.
-    fn establish(&mut self) -> Result<(), String> {
-        self.check()?;
-        let cannot = |why: String| format!("Unable to connect to target node: {why}");
-        let mut link = self.connect().map_err(cannot)?;
-        while !link.wait_for_connection(LOOK_EVERY) {
-            self.check()?;
-        }
-        while !link.connect().map_err(|error| cannot(error.to_string()))? {
-            link.wait(false, LOOK_EVERY);
-            self.check()?;
-        }
-        self.log_in(&mut link)?;
-        self.request(&mut link)?;
-        self.link = Some(link);
-        self.want_snapshot();
-        self.tell("ACK");
-        Ok(())
-    }
-
-    /// Begins to connect to the target.
-    fn connect(&self) -> Result<TargetLink, String> {
-        let view = self.engine.slots.view().ok_or(NOT_MINE)?;
-        let target = self.job.nodes.as_ref().map(|nodes| nodes.target.as_str());
-        let node = view.nodes.iter().find(|node| Some(node.id.as_str()) == target);
-        TargetLink::open(node.ok_or("target node not found")?, &self.engine.settings)
-    }
-
-    fn log_in(&mut self, link: &mut TargetLink) -> Result<(), String> {
-        let settings = &self.engine.settings;
-        let (user, password) = (settings.masteruser.get(), settings.masterauth.get());
-        if password.is_empty() {
-            return Ok(());
-        }
-        self.enter(JobState::ReadingAuthResponse);
-        let words = if user.is_empty() { vec!["AUTH", &password] } else { vec!["AUTH", &user, &password] };
-        let answer = self.ask(link, &words).and_then(accepted);
-        answer.map_err(|why| format!("Failed to AUTH to target node: {why}"))
-    }
-
-    /// Asks the target to import the slots.
-    fn request(&mut self, link: &mut TargetLink) -> Result<(), String> {
-        self.enter(JobState::ReadingEstablishResponse);
-        // A target other than Penstock answers an error.
-        if self.ask(link, &["CLUSTER", "SYNCSLOTS", "REPORT-PROGRESS"])?.starts_with('+') {
-            self.approach.expect_reports();
-        }
-        let job = self.job.clone();
-        let source = job.nodes.as_ref().map(|nodes| nodes.source.as_str()).unwrap_or_default();
-        let ends = job.ranges.0.iter().flat_map(|range| [range.first, range.last]);
-        let slots: Vec<_> = ends.map(|slot| slot.to_string()).collect();
-        let mut words = vec!["CLUSTER", "SYNCSLOTS", "ESTABLISH", "SOURCE", source, "NAME", &job.name, "SLOTSRANGE"];
-        words.extend(slots.iter().map(String::as_str));
-        let answer = self.ask(link, &words).and_then(accepted);
-        answer.map_err(|why| format!("Received error during handshake to target: {why}"))
-    }
-
-    /// Sends a request, and waits for the answer.
-    fn ask(&mut self, link: &mut TargetLink, words: &[&str]) -> Result<String, String> {
-        link.send(words, self.timeout()).map_err(|error| error.to_string())?;
-        loop {
-            if let Some(line) = link.take_line() {
-                self.heard = Instant::now();
-                return Ok(line);
-            }
-            if !link.read().map_err(|error| error.to_string())? {
-                link.wait(false, LOOK_EVERY);
-            }
-            self.check()?;
-        }
-    }
-
-    fn want_snapshot(&mut self) {
+    fn want_snapshot(&mut self, link: &dyn TargetLink) {
         let handover = Arc::<SlotsHandover>::default();
         self.wanted = Some(handover.clone());
-        self.enter(JobState::WaitingToSnapshot);
+        self.enter(JobState::WaitingToSnapshot, link);
         self.engine.snapshots.want_slots(WantedSlots::new(self.job.slots.clone(), handover));
         if let Some(inbox) = self.engine.inboxes.first() {
             inbox.send(Message::Look);
         }
     }
 
-    /// Sends the slots until the target has claimed them.
-    fn follow(&mut self) -> Result<(), String> {
-        loop {
-            let mut has_worked = self.read()?;
-            has_worked |= self.take_snapshot()?;
-            has_worked |= self.take_changes()?;
-            has_worked |= self.send()?;
-            if self.advance()? {
-                return Ok(());
-            }
-            self.check()?;
-            if !has_worked {
-                self.wait();
-            }
+    /// Sends a part of the slots. Returns `None` once the target has claimed them.
+    fn follow(&mut self, link: &mut dyn TargetLink) -> Result<Option<MoveWait>, String> {
+        let mut has_worked = self.read(link)?;
+        has_worked |= self.take_snapshot(link)?;
+        has_worked |= self.take_changes(link)?;
+        has_worked |= self.send(link)?;
+        self.now = link.now();
+        if self.advance(link)? {
+            return Ok(None);
         }
+        self.check(link)?;
+        Ok(Some(if has_worked { MoveWait::Nothing } else { self.wait() }))
     }
 
-    fn wait(&self) {
+    fn wait(&self) -> MoveWait {
         let timeout = if self.changes.is_some() || self.wanted.is_some() { DOZE } else { LOOK_EVERY };
         let bytes = if self.has_sent_snapshot() { &self.change_bytes } else { &self.snapshot_bytes };
-        match &self.link {
-            Some(link) => _ = link.wait(bytes.unsent() > 0, timeout),
-            None => std::thread::sleep(timeout),
+        match self.is_linked {
+            true if bytes.unsent() > 0 => MoveWait::Room(timeout),
+            true => MoveWait::Bytes(timeout),
+            false => MoveWait::Time(timeout),
         }
     }
 
@@ -351,57 +322,57 @@ impl Export {
         Duration::from_millis(timeout_ms) * HOLD_FACTOR
     }
 
-    /// The time after the grant in which the target must claim the slots.
-    fn claim_time(&self) -> Duration {
-        self.hold_time().max(CLAIM_TIME_MIN)
-    }
-
     /// Reads and obeys the target's messages.
-    fn read(&mut self) -> Result<bool, String> {
-        match self.read_messages() {
+    fn read(&mut self, link: &mut dyn TargetLink) -> Result<bool, String> {
+        match self.read_messages(link) {
             // The target may have claimed the slots: the hold goes on.
             Err(_) if self.granted.is_some() => {
-                self.link = None;
+                self.lose_link(link);
                 Ok(false)
             }
             read => read,
         }
     }
 
-    fn read_messages(&mut self) -> Result<bool, String> {
-        let Some(link) = &mut self.link else { return Ok(false) };
-        let has_read = link.read().map_err(|_| LOST)?;
-        while let Some(link) = &mut self.link
-            && let Some((message, end)) = self.messages.next(&link.input)?
-        {
-            link.input.drain(..end);
-            self.heard = Instant::now();
-            self.obey(message)?;
+    fn lose_link(&mut self, link: &mut dyn TargetLink) {
+        link.close();
+        self.is_linked = false;
+    }
+
+    fn read_messages(&mut self, link: &mut dyn TargetLink) -> Result<bool, String> {
+        if !self.is_linked {
+            return Ok(false);
+        }
+        let has_read = link.read(&mut self.input).map_err(|_| LOST)?;
+        while let Some((message, end)) = self.messages.next(&self.input)? {
+            self.input.drain(..end);
+            self.heard = self.now;
+            self.obey(message, link)?;
         }
         Ok(has_read)
     }
 
-    fn obey(&mut self, message: TargetMessage) -> Result<(), String> {
+    fn obey(&mut self, message: TargetMessage, link: &mut dyn TargetLink) -> Result<(), String> {
         match (message, self.job.state()) {
-            (TargetMessage::Ack, _) => self.job.note_ack(now_s()),
+            (TargetMessage::Ack, _) => self.job.note_ack(link.unix_s()),
             (TargetMessage::Other, _) => {}
             (TargetMessage::Applied(bytes), _) => {
                 let written = self.written();
-                self.approach.note_applied(bytes, written, Instant::now())?;
+                self.approach.note_applied(bytes, written, self.now)?;
             }
             (TargetMessage::RequestPause, JobState::Snapshotting | JobState::Replicating)
                 if self.has_sent_snapshot() =>
             {
-                self.enter(JobState::WaitingToPause);
+                self.enter(JobState::WaitingToPause, link);
             }
-            (TargetMessage::RequestFailover, JobState::FailoverPaused) => self.grant()?,
+            (TargetMessage::RequestFailover, JobState::FailoverPaused) => self.grant(link)?,
             _ => return Err(UNEXPECTED.into()),
         }
         Ok(())
     }
 
     /// Takes pieces of the snapshot.
-    fn take_snapshot(&mut self) -> Result<bool, String> {
+    fn take_snapshot(&mut self, link: &dyn TargetLink) -> Result<bool, String> {
         let Some(snapshot) = &mut self.snapshot else { return Ok(false) };
         let mut has_taken = false;
         for _ in 0..TAKEN_AT_ONCE {
@@ -410,7 +381,7 @@ impl Export {
                     has_taken = true;
                     snapshot.undone += bytes.len();
                     self.snapshot_feed.snapshot(&bytes, &mut self.chunk);
-                    let kept = self.snapshot_bytes.append(self.engine, &self.chunk, SNAPSHOT_BYTES_MAX);
+                    let kept = self.snapshot_bytes.append(link, &self.chunk, SNAPSHOT_BYTES_MAX);
                     self.chunk.clear();
                     kept.map_err(|error| format!("The snapshot can't be kept on disk: {error}"))?;
                 }
@@ -429,7 +400,7 @@ impl Export {
         snapshot.outlet.note_done(done);
         self.engine.snapshots.note_pending(snapshot.outlet.pending());
         if snapshot.has_all && self.engine.snapshots.delay_left(self.delay_us()).is_zero() {
-            self.close_snapshot(Outcome::Saved { bytes: 0 });
+            self.close_snapshot(Outcome::Saved { bytes: 0 }, link.unix_s());
             self.snapshot_bytes.push(&syncslots("SNAPSHOT-EOF"));
         }
         Ok(has_taken)
@@ -440,39 +411,47 @@ impl Export {
     }
 
     /// Lets the next snapshot begin.
-    fn close_snapshot(&mut self, outcome: Outcome) {
+    fn close_snapshot(&mut self, outcome: Outcome, unix_s: u64) {
         if let Some(snapshot) = self.snapshot.take() {
             snapshot.outlet.note_done(snapshot.undone);
             self.engine.snapshots.note_pending(0);
-            self.engine.snapshots.note_ended(outcome, now_s());
+            self.engine.snapshots.note_ended(outcome, unix_s);
             self.engine.follow_snapshots();
         }
     }
 
-    /// Withdraws the request for a snapshot, or ends the snapshot without success.
-    fn end_snapshot(&mut self) {
+    /// Withdraws the request for a snapshot, or has the snapshot end without success.
+    fn break_snapshot(&mut self) {
         if let Some(wanted) = self.wanted.take() {
             self.engine.snapshots.forget_slots();
             if let Some(begun) = wanted.withdraw() {
-                self.begin(begun);
+                self.take_begun(begun);
             }
         }
-        let Some(snapshot) = &mut self.snapshot else { return };
-        snapshot.outlet.note_broken();
+        if let Some(snapshot) = &self.snapshot {
+            snapshot.outlet.note_broken();
+        }
+    }
+
+    /// Drops the pieces of a broken snapshot. Returns true after the last one.
+    fn drain_snapshot(&mut self, link: &dyn TargetLink) -> bool {
+        let Some(snapshot) = &mut self.snapshot else { return true };
         while !snapshot.has_all {
-            match snapshot.pieces.recv() {
+            match snapshot.pieces.try_recv() {
                 Ok(Piece::Bytes(bytes) | Piece::Part { bytes, .. }) => {
                     snapshot.outlet.note_done(bytes.len());
                     self.engine.snapshots.note_pending(snapshot.outlet.pending());
                 }
                 Ok(Piece::RecordEnd(_)) => {}
-                Ok(Piece::Whole | Piece::Cancelled) | Err(_) => snapshot.has_all = true,
+                Err(TryRecvError::Empty) => return false,
+                Ok(Piece::Whole | Piece::Cancelled) | Err(TryRecvError::Disconnected) => snapshot.has_all = true,
             }
         }
-        self.close_snapshot(Outcome::Cancelled);
+        self.close_snapshot(Outcome::Cancelled, link.unix_s());
+        true
     }
 
-    fn begin(&mut self, begun: BegunSlots) {
+    fn take_begun(&mut self, begun: BegunSlots) {
         let BegunSlots { outlet, pieces, changes } = begun;
         self.wanted = None;
         self.snapshot = Some(SlotSnapshot { outlet, pieces, undone: 0, has_all: false });
@@ -485,7 +464,7 @@ impl Export {
     }
 
     /// Takes units of the journal.
-    fn take_changes(&mut self) -> Result<bool, String> {
+    fn take_changes(&mut self, link: &dyn TargetLink) -> Result<bool, String> {
         let Some(changes) = &mut self.changes else { return Ok(false) };
         let before = changes.position();
         let end = self.hold.as_ref().and_then(|hold| hold.end).map_or(Position::MAX, |(end, _)| end);
@@ -506,7 +485,7 @@ impl Export {
             if changes.position() == from || self.granted.is_some() {
                 break;
             }
-            let kept = self.change_bytes.append(self.engine, &self.chunk, bounds.memory);
+            let kept = self.change_bytes.append(link, &self.chunk, bounds.memory);
             self.chunk.clear();
             kept.map_err(|error| format!("Changes that the target has not taken can't be kept on disk: {error}"))?;
         }
@@ -526,7 +505,7 @@ impl Export {
 
     /// Appends a message to the stream.
     fn tell(&mut self, message: &str) {
-        self.told = Instant::now();
+        self.told = self.now;
         self.bytes().push(&syncslots(message));
     }
 
@@ -536,17 +515,19 @@ impl Export {
     }
 
     /// Sends as much as the socket takes.
-    fn send(&mut self) -> Result<bool, String> {
+    fn send(&mut self, link: &mut dyn TargetLink) -> Result<bool, String> {
         let mut has_sent = false;
         for _ in 0..WRITES_AT_ONCE {
             let is_snapshot = !self.has_sent_snapshot();
-            let Some(link) = &mut self.link else { return Ok(false) };
+            if !self.is_linked {
+                return Ok(false);
+            }
             let bytes = if is_snapshot { &mut self.snapshot_bytes } else { &mut self.change_bytes };
             match link.flush().and_then(|()| bytes.send(link)) {
                 Ok(false) => break,
-                Ok(true) => (has_sent, self.told) = (true, Instant::now()),
+                Ok(true) => (has_sent, self.told) = (true, self.now),
                 Err(_) if self.granted.is_some() => {
-                    self.link = None;
+                    self.lose_link(link);
                     return Ok(false);
                 }
                 Err(_) => return Err(LOST.into()),
@@ -566,32 +547,20 @@ impl Export {
     }
 
     /// Takes the next step that no message asks for. Returns true if the target has claimed the slots.
-    fn advance(&mut self) -> Result<bool, String> {
+    fn advance(&mut self, link: &dyn TargetLink) -> Result<bool, String> {
         match self.job.state() {
             JobState::WaitingToSnapshot => {
                 let begun = self.wanted.as_ref().map_or(Err(CannotBegin), |wanted| wanted.take());
                 let begun = begun.map_err(|CannotBegin| NOT_BEGUN)?;
                 if let Some(begun) = begun {
-                    self.begin(begun);
-                    self.enter(JobState::Snapshotting);
+                    self.take_begun(begun);
+                    self.enter(JobState::Snapshotting, link);
                 }
             }
-            JobState::Snapshotting if self.has_sent_snapshot() => self.enter(JobState::Replicating),
-            JobState::WaitingToPause => self.pause(Instant::now()),
+            JobState::Snapshotting if self.has_sent_snapshot() => self.enter(JobState::Replicating, link),
+            JobState::WaitingToPause => self.pause(link),
             JobState::FailoverPaused if self.hold_is_over() => return Err(NOT_APPLIED.into()),
-            JobState::FailoverGranted => {
-                if self.is_claimed() {
-                    return Ok(true);
-                }
-                if self.granted.is_none_or(|granted| granted.elapsed() > self.claim_time()) {
-                    log::warning(format!(
-                        "The target of the export {} was granted the slots and has not claimed them. If it does so later, \
-                         writes of clients from now on are lost",
-                        self.job.name
-                    ));
-                    return Err(NOT_CLAIMED.into());
-                }
-            }
+            JobState::FailoverGranted => return self.await_claim(),
             _ => {}
         }
         Ok(false)
@@ -603,14 +572,15 @@ impl Export {
     }
 
     /// Holds writes to the slots once the target has nearly caught up, or for a moment so that it catches up.
-    fn pause(&mut self, now: Instant) {
+    fn pause(&mut self, link: &dyn TargetLink) {
+        let now = self.now;
         let prevents_pause = self.engine.slots.jobs.prevents_pause.load(Ordering::Relaxed);
         // The units that have not been taken: those of other slots count, too.
         let (position, taken) = (self.engine.journal.position(), self.changes.as_ref().map(Merge::position));
         let is_behind = taken.is_some_and(|taken| position.saturating_sub(taken) > FEW_UNITS);
         let max = u64::try_from(self.engine.settings.slot_migration_max_failover_repl_bytes.get()).ok();
         let unsent = self.change_bytes.unsent();
-        let in_kernel = self.link.as_ref().map_or(0, TargetLink::bytes_on_way);
+        let in_kernel = if self.is_linked { link.bytes_on_way() } else { 0 };
         let remaining = self.approach.remaining(self.written(), in_kernel, unsent);
         match self.hold.as_ref().map(|hold| hold.began) {
             _ if prevents_pause => _ = self.release(),
@@ -625,8 +595,8 @@ impl Export {
                 if let Some(hold) = &mut self.hold {
                     hold.end = Some((position, now));
                 }
-                self.engine.announce_migrating(&self.job.slots, now_us() / 1000);
-                self.enter(JobState::FailoverPaused);
+                self.engine.announce_migrating(&self.job.slots, link.unix_us() / 1000);
+                self.enter(JobState::FailoverPaused, link);
             }
             Some(began) => {
                 if self.approach.must_release(began, now) {
@@ -639,32 +609,32 @@ impl Export {
     }
 
     fn hold_is_over(&self) -> bool {
-        self.hold.as_ref().is_none_or(|hold| hold.began.elapsed() > self.hold_time())
+        self.hold.as_ref().is_none_or(|hold| self.now.saturating_sub(hold.began) > self.hold_time())
     }
 
     /// Grants the slots to the target.
-    fn grant(&mut self) -> Result<(), String> {
+    fn grant(&mut self, link: &dyn TargetLink) -> Result<(), String> {
         if self.hold_is_over() {
             return Err(NOT_PAUSED.into());
         }
         if !self.hold.as_ref().is_some_and(|hold| hold.is_told) {
             return Err(UNEXPECTED.into());
         }
-        self.take_changes()?;
-        self.check_owner()?;
-        self.job.grant(now_s())?;
-        self.granted = Some(Instant::now());
+        self.take_changes(link)?;
+        self.check_owner(link)?;
+        self.job.grant(link.unix_s())?;
+        self.granted = Some(self.now);
         self.tell("FAILOVER-GRANTED");
         Ok(())
     }
 
     /// Checks that the export goes on, and sends a sign of life if one is due.
-    fn check(&mut self) -> Result<(), String> {
-        if self.looked.elapsed() >= LOOK_EVERY {
-            self.looked = Instant::now();
-            self.end_cancelled();
+    fn check(&mut self, link: &dyn TargetLink) -> Result<(), String> {
+        if self.now.saturating_sub(self.looked) >= LOOK_EVERY {
+            self.looked = self.now;
+            self.end_cancelled(link);
             if self.granted.is_none() {
-                self.check_owner()?;
+                self.check_owner(link)?;
             }
         }
         if self.granted.is_some() {
@@ -673,10 +643,10 @@ impl Export {
         if let Some(why) = self.job.asked_failure() {
             return Err(why);
         }
-        if self.heard.elapsed() > self.timeout() {
+        if self.now.saturating_sub(self.heard) > self.timeout() {
             return Err(SILENT.into());
         }
-        let is_due = self.link.is_some() && self.hold.is_none() && self.told.elapsed() >= ACK_EVERY;
+        let is_due = self.talk.is_over() && self.hold.is_none() && self.now.saturating_sub(self.told) >= ACK_EVERY;
         if is_due && self.bytes().unsent() == 0 {
             self.tell("ACK");
         }
@@ -684,21 +654,21 @@ impl Export {
     }
 
     /// Ends the exports that an operator has cancelled while they waited for this one.
-    fn end_cancelled(&self) {
+    fn end_cancelled(&self, link: &dyn TargetLink) {
         let jobs = &self.engine.slots.jobs;
         for job in jobs.under_way_as(Operation::Export) {
             if job.name != self.job.name
                 && let Some(why) = job.asked_failure()
             {
-                jobs.end(&job, job.failed_state(), &why, now_s());
+                jobs.end(&job, job.failed_state(), &why, link.unix_s());
             }
         }
     }
 
     /// Checks that this node still has all slots.
-    fn check_owner(&self) -> Result<(), String> {
+    fn check_owner(&self, link: &dyn TargetLink) -> Result<(), String> {
         let view = self.engine.slots.view().ok_or(NOT_MINE)?;
-        if self.engine.pause.holds_for(PausePurpose::ManualFailover, now_us() / 1000) {
+        if self.engine.pause.holds_for(PausePurpose::ManualFailover, link.unix_us() / 1000) {
             return Err(FAILS_OVER.into());
         }
         match view.is_primary() && self.owner_is(&view, None) {
@@ -766,18 +736,9 @@ impl Bounds {
     }
 }
 
-/// Returns an answer that is no error.
-fn accepted(line: String) -> Result<(), String> {
-    if line.starts_with('-') { Err(line) } else { Ok(()) }
-}
-
 /// Returns a message as a request.
 fn syncslots(message: &str) -> Vec<u8> {
     format!("*3\r\n$7\r\nCLUSTER\r\n$9\r\nSYNCSLOTS\r\n${}\r\n{message}\r\n", message.len()).into_bytes()
-}
-
-fn now_s() -> u64 {
-    now_us() / 1_000_000
 }
 
 #[cfg(test)]
@@ -786,7 +747,7 @@ mod tests {
 
     #[test]
     fn a_hold_tells_its_parts_once_the_slots_are_granted() {
-        let began = Instant::now();
+        let began = Duration::from_secs(9);
         let at = |ms| began + Duration::from_millis(ms);
         let hold = |end| Hold { began, end, is_told: true };
         let parts = hold(Some((7, at(2)))).parts(Some(at(5)), at(9)).unwrap();
