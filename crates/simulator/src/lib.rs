@@ -12,6 +12,7 @@
 
 pub mod link;
 pub mod log;
+pub mod moves;
 pub mod network;
 pub mod nodes;
 pub mod process;

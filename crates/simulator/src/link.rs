@@ -247,6 +247,7 @@ impl SimLink {
             if !engine.replication.lose_history() {
                 return Ok(self.end(turn).unwrap_or(LinkEvent::None));
             }
+            engine::slot_moves::forget_followed(engine, turn.unix_us / 1_000_000);
             self.stage = LinkStage::Receives { history: *history, offset: *offset, end, read: std::mem::take(read) };
             self.note(turn, LinkState::Receiving);
             engine.begin_loading(turn.unix_us / 1_000_000);

@@ -6,7 +6,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use config::{Apply, ConfigHost, Settings};
+use config::{Apply, ConfigHost, LogLevel, Settings};
 use engine::clients::progress::Progress;
 use engine::clients::session::Session;
 use engine::durability::DurabilityTarget;
@@ -20,6 +20,7 @@ use engine::replication::peer::{Ended, Peer, ToSend};
 use engine::replication::replicas::{ReplicaIntroduction, Wanted};
 use engine::replication::serving::{Admitted, Served, Serving, ServingRules};
 use engine::slots::bus::BusRequest;
+use engine::slots::jobs::SlotJob;
 use engine::snapshots::{Outcome, Outlet, Piece, Purpose, SnapshotForm};
 use engine::state::Engine;
 use engine::testing::{Bench, request};
@@ -35,6 +36,7 @@ use store::random::Random;
 use crate::Wrong;
 use crate::link::{LinkEvent, LinkTurn, SimLink};
 use crate::log::{self, OpenedFiles, SimLog};
+use crate::moves::{MovesTurn, SimMoves};
 use crate::network::{Network, WireId};
 use crate::reply::{SimReply, parse_reply};
 use crate::saving::{BegunSnapshot, MemorySpool, SimSaving};
@@ -46,6 +48,8 @@ const STARTED_US: u64 = 1_700_000_000_000_000;
 const LOOK_US: u64 = 100_000;
 /// Time before the next try to begin the append-only file, after the disk has failed, in microseconds.
 const TURN_ON_AGAIN_US: u64 = 500_000;
+/// Most parts of a deletion of slots in a step: all, because a part takes a real time, and a history must not depend on it.
+const PARTS_MAX: usize = 10_000;
 /// A time in which a snapshot's walk ends.
 const WALK_LONG: Duration = Duration::from_secs(3600);
 /// Longest time that a failover may pause a client, in microseconds: longer than the faults of a history.
@@ -61,6 +65,10 @@ struct HostState {
     begun: VecDeque<BegunSnapshot>,
     requests: VecDeque<BusRequest>,
     migrations: VecDeque<Box<Migration>>,
+    /// True if exports of slots must be carried out.
+    exports: bool,
+    /// Lines of the log.
+    lines: Vec<String>,
 }
 
 #[derive(Default)]
@@ -107,6 +115,17 @@ impl Host for SimHost {
     fn migrate(&self, migration: Box<Migration>) -> Result<(), (Box<Migration>, String)> {
         self.mailbox.state().migrations.push_back(migration);
         Ok(())
+    }
+
+    fn export_slots(&self) -> Result<(), String> {
+        self.mailbox.state().exports = true;
+        Ok(())
+    }
+
+    fn log(&self, level: LogLevel, message: &str) {
+        if matches!(level, LogLevel::Notice | LogLevel::Warning) {
+            self.mailbox.state().lines.push(message.to_owned());
+        }
     }
 
     fn cluster(&self, request: BusRequest) -> Result<(), String> {
@@ -175,10 +194,12 @@ pub enum ProcessPart {
     Replicas,
     /// The thread that follows a primary.
     Link,
+    /// The threads that move whole slots. A server outside of a cluster has none.
+    Moves,
 }
 
 impl ProcessPart {
-    /// All parts.
+    /// All parts of a server outside of a cluster.
     pub const ALL: [ProcessPart; 6] = [
         ProcessPart::Worker,
         ProcessPart::SecondWorker,
@@ -211,6 +232,7 @@ pub struct SimProcess {
     serving: Serving<MemorySpool, WireId>,
     looked_us: u64,
     link: SimLink,
+    moves: SimMoves,
     saving: Option<SimSaving>,
     /// The time at which the process tries again to begin an append-only file, after the disk has failed.
     file_again_us: Option<u64>,
@@ -282,6 +304,7 @@ impl SimProcess {
             serving,
             looked_us: around.now_us,
             link: SimLink::default(),
+            moves: SimMoves::default(),
             saving: None,
             file_again_us: None,
             given_up_seen: vec![0; setup.workers],
@@ -415,6 +438,7 @@ impl SimProcess {
             ProcessPart::Saving => self.save(around),
             ProcessPart::Replicas => self.serve_replicas(around),
             ProcessPart::Link => return self.follow(around),
+            ProcessPart::Moves => self.move_slots(around),
         }
         Ok(LinkEvent::None)
     }
@@ -543,6 +567,9 @@ impl SimProcess {
         if let Some(wanted) = end.session.departs.take() {
             return self.depart(wire, wanted);
         }
+        if let Some(job) = end.session.imports.take() {
+            return self.hand_to_import(wire, job, around);
+        }
         end.paused_us = (ran == Progress::Paused).then_some(around.now_us);
         end.is_closing = ran == Progress::Closing;
         if ran == Progress::Parked {
@@ -578,6 +605,42 @@ impl SimProcess {
         self.arrivals.push((wire, end.session.client.id, introduction, wanted));
     }
 
+    /// Hands a connection over to the part that imports slots. A source awaits each reply before it begins.
+    fn hand_to_import(&mut self, wire: WireId, job: Arc<SlotJob>, around: &mut Surroundings<'_>) {
+        let Some(mut end) = self.ends.remove(&wire) else { return };
+        self.workers[end.thread].close(&mut end.session);
+        if end.unsettled.iter().all(|(_, bytes)| bytes.is_empty()) {
+            return self.moves.begin_import(Some(wire), job);
+        }
+        around.network.close(wire, 1);
+        self.moves.begin_import(None, job);
+    }
+
+    fn move_slots(&mut self, around: &mut Surroundings<'_>) {
+        if std::mem::take(&mut self.mailbox.state().exports) {
+            self.moves.begin_exports();
+        }
+        let unix_us = self.unix_us(around.now_us);
+        let (process, engine, now_us) = (self.number, self.engine, around.now_us);
+        self.moves.step(&mut MovesTurn { process, engine, network: &mut *around.network, now_us, unix_us });
+    }
+
+    /// Begins to end the imports that this process only followed, now that it is a primary.
+    pub fn end_followed(&mut self, message: &str) {
+        self.moves.end_followed(self.engine, message);
+    }
+
+    /// Returns true if no import that this process only followed is being ended.
+    #[must_use]
+    pub fn has_ended_followed(&self) -> bool {
+        self.moves.have_ended_followed()
+    }
+
+    /// Takes the lines of the log since the last call.
+    pub fn take_lines(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.mailbox.state().lines)
+    }
+
     fn take_inbox(&mut self, thread: usize, around: &mut Surroundings<'_>) {
         for message in self.engine.inboxes[thread].take() {
             match message {
@@ -593,6 +656,8 @@ impl SimProcess {
                 Message::Look => self.run_paused(thread, around),
                 Message::Lanes => self.workers[thread].apply_lanes(),
                 Message::Migrated => self.workers[thread].end_migrations(),
+                Message::SlotImports => self.workers[thread].import_slots(),
+                Message::DropSlots => _ = (0..PARTS_MAX).all(|_| self.workers[thread].drop_slots()),
                 Message::ClusterAnswered { client, wait, reply } => {
                     self.workers[thread].answer_for_bus(client, wait, reply);
                 }

@@ -39,6 +39,8 @@ pub struct NodeSetup {
     pub timeout_ms: u64,
     /// True if the node goes on when nodes.conf can't be saved.
     pub goes_on: bool,
+    /// `cluster-manual-failover-timeout`.
+    pub handover_ms: u64,
 }
 
 /// The port of the first process of a cluster. The ports of the bus are [`BUS_PORTS`] higher.
@@ -84,6 +86,7 @@ pub(crate) fn settings(number: usize, setup: Setup) -> Result<Settings, Wrong> {
             ("port", &port.to_string()),
             ("cluster-port", &(port + BUS_PORTS).to_string()),
             ("cluster-node-timeout", &node.timeout_ms.to_string()),
+            ("cluster-manual-failover-timeout", &node.handover_ms.to_string()),
             ("cluster-config-save-behavior", if node.goes_on { "best-effort" } else { "sync" }),
         ] {
             loader.directive(&[name.into(), value.into()])?;

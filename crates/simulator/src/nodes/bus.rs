@@ -361,8 +361,12 @@ impl SimBus {
     }
 
     fn answer(&mut self, turn: &mut BusTurn<'_>, id: CommandId, reply: ClusterReply) {
-        if let Some(Answer::Client { client, worker, wait }) = self.waiting.remove(&id) {
-            turn.roles.push(SimTask::Answer { client, worker, wait, reply: Box::new(reply) });
+        match self.waiting.remove(&id) {
+            Some(Answer::Client { client, worker, wait }) => {
+                turn.roles.push(SimTask::Answer { client, worker, wait, reply: Box::new(reply) });
+            }
+            Some(Answer::Machine(machine)) => _ = machine.try_send(reply),
+            Some(Answer::Thread(_) | Answer::Nobody) | None => {}
         }
     }
 
@@ -399,7 +403,7 @@ impl SimBus {
                 self.facts.note_leads();
                 turn.roles.push(SimTask::Lead);
             }
-            Action::Empty => turn.roles.push(SimTask::DropSlots(Box::new(cluster::Slot::all().collect()))),
+            Action::Empty => turn.roles.push(SimTask::Empty),
             Action::Pause { until_ms } => {
                 turn.roles.push(SimTask::Pause { until_us: self.began_us + (until_ms - 1) * 1000 });
             }

@@ -2,6 +2,7 @@
 
 use cluster::Machine;
 use cluster::testing::leftovers;
+use engine::slots::jobs::JobState;
 
 use super::node::{NodeFaults, SimNode};
 use super::operator::Move;
@@ -13,6 +14,17 @@ const FAULT_US: usize = 3_000_000;
 const STRIKE_ODDS: usize = 60;
 const STRIKE_ODDS_AT_END: usize = 10;
 const STRIKE_US: usize = 60_000;
+/// The last states of a move of whole slots are short.
+const STRIKE_AT_END_US: usize = 12_000;
+/// The operator begins a job in one of so many steps. Moves of whole slots end by themselves.
+const JOB_ODDS: usize = 60;
+const JOB_ODDS_WHOLE: usize = 15;
+/// A party of a move of whole slots is struck at one of so many changes of its state, more often at the end of the move.
+const STRIKE_ODDS_AT_MOVE: usize = 40;
+/// Most slots of a move by one command.
+const SLOTS_MAX: usize = 2000;
+/// The shortest time between two moves of whole slots, in microseconds.
+const NEXT_MOVE_US: u64 = 200_000;
 /// Longest jump of a clock, in microseconds.
 const JUMP_US: i64 = 10_000_000;
 
@@ -77,6 +89,20 @@ impl NodesWorld {
     pub(super) fn strike(&mut self, at: usize) {
         if !self.is_peaceful {
             self.kill_for_a_while(at);
+        }
+    }
+
+    /// Kills one of the parties of a move now and then.
+    pub(super) fn strike_at_move(&mut self, at: usize) {
+        let is_end = |(_, state): &(String, JobState)| {
+            matches!(state, JobState::FailoverPaused | JobState::FailoverRequested | JobState::FailoverGranted)
+        };
+        let (odds, within_us) = match self.seats[at].moves.iter().any(is_end) {
+            true => (STRIKE_ODDS_AT_END, STRIKE_AT_END_US),
+            false => (STRIKE_ODDS_AT_MOVE, STRIKE_US),
+        };
+        if !self.is_peaceful && self.random.below(odds) == 0 {
+            self.later(within_us, Actor::Strike(at));
         }
     }
 
@@ -215,7 +241,8 @@ impl NodesWorld {
         if self.is_peaceful {
             return self.repair();
         }
-        if self.now_us >= self.next_job_us && self.random.below(60) == 0 {
+        let odds = if self.moves_whole { JOB_ODDS_WHOLE } else { JOB_ODDS };
+        if self.now_us >= self.next_job_us && self.random.below(odds) == 0 {
             self.begin_job();
         }
     }
@@ -239,6 +266,7 @@ impl NodesWorld {
             1 => self.hand_over(),
             2 => self.collide(),
             _ => {
+                let at = if self.moves_whole { self.any_primary().unwrap_or(at) } else { at };
                 let key = self.random.below(self.keys.len());
                 self.move_slot(usize::from(store::hash::slot_of(self.keys[key].as_bytes())), at);
             }
@@ -253,7 +281,10 @@ impl NodesWorld {
             let table = machine.table();
             leftovers(machine).is_empty() && table.keys().all(|key| !table[key].has_failed())
         };
-        if !(0..PROCESSES).all(|at| self.is_mended(at)) || !self.machines().all(|(_, machine)| is_calm(machine)) {
+        if self.moves_any()
+            || !(0..PROCESSES).all(|at| self.is_mended(at))
+            || !self.machines().all(|(_, machine)| is_calm(machine))
+        {
             return;
         }
         self.collides = true;
@@ -288,6 +319,9 @@ impl NodesWorld {
             return;
         }
         let ids = [id(source), id(target)];
+        if self.moves_whole {
+            return self.move_whole(slot, from, to, &ids[1]);
+        }
         self.tell(format!("slot {slot} begins to move from {from} to {to}"));
         self.operator.move_slot(Move { slot, from, to, ids, source_first: self.mutation.moves_source_first() });
     }
@@ -296,6 +330,21 @@ impl NodesWorld {
     fn has_other_target(&self, slot: usize, from: usize, to: usize) -> bool {
         let has_other = self.is_migrating(slot, from) && self.target_of(slot, from) != Some(to);
         has_other && self.mutation.minds_open_slots()
+    }
+
+    /// Moves a slot and its neighbours by one command.
+    fn move_whole(&mut self, slot: usize, from: usize, to: usize, target: &str) {
+        let last = slot + self.random.below(SLOTS_MAX);
+        let last = (slot..=last).take_while(|at| self.owner(*at) == Some(from)).last().unwrap_or(slot);
+        let (first, last) = (slot.to_string(), last.to_string());
+        let words = ["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", &first, &last, "NODE", target];
+        self.next_job_us = self.now_us + NEXT_MOVE_US;
+        let name = format!("slots {first} to {last} move from {from} to {to}");
+        let cancel: [&str; 2] = ["CLUSTER", "CANCELSLOTMIGRATIONS"];
+        match self.random.below(8) {
+            0 => self.operator.give(name, 2, &[(from, &words), (from, &cancel)]),
+            _ => self.operator.give(name, 0, &[(from, &words)]),
+        }
     }
 
     /// Gives slots without an owner to a node, because a cluster without all slots is down, and goes on with the moves of a killed program.

@@ -30,13 +30,17 @@ enum NodePart {
     Process(ProcessPart),
 }
 
-const PARTS: [NodePart; 9] = [
+/// Most steps that a start takes to end the imports in the append-only file.
+const START_STEPS_MAX: usize = 1000;
+
+const PARTS: [NodePart; 10] = [
     NodePart::Bus,
     NodePart::Process(ProcessPart::Worker),
     NodePart::Process(ProcessPart::Link),
     NodePart::Process(ProcessPart::Log),
     NodePart::Process(ProcessPart::Replicas),
     NodePart::Process(ProcessPart::Saving),
+    NodePart::Process(ProcessPart::Moves),
     NodePart::Roles,
     NodePart::File,
     NodePart::Migrator,
@@ -64,6 +68,8 @@ pub enum NodeNews {
     Bus(BusNews),
     /// The workers serve by another view.
     Viewed(Arc<SlotView>),
+    /// A line of the engine's log.
+    Logged(String),
     /// Other or older data have replaced the node's data.
     Rewound,
 }
@@ -139,8 +145,27 @@ impl SimNode {
         while !node.roles.are_done() {
             node.step_roles(world, news);
         }
+        node.end_followed(world)?;
         node.with_bus(world, news, SimBus::note_loaded);
         Ok(node)
+    }
+
+    /// Ends the imports that the append-only file contains, before the node serves.
+    fn end_followed(&mut self, world: &mut NodeWorld<'_>) -> Result<(), Wrong> {
+        if self.process.engine().slots.view().is_none_or(|view| !view.is_primary()) {
+            return Ok(());
+        }
+        self.process.end_followed("Process restarted");
+        for _ in 0..START_STEPS_MAX {
+            if self.process.has_ended_followed() {
+                return Ok(());
+            }
+            let mut around = Surroundings { network: world.network, random: world.random, now_us: world.now_us };
+            for part in [ProcessPart::Moves, ProcessPart::Worker, ProcessPart::Log] {
+                self.process.step(part, &mut around)?;
+            }
+        }
+        Err("L3: the imports in the append-only file do not end".into())
     }
 
     /// Returns the disk after a kill or a loss of power.
@@ -230,6 +255,7 @@ impl SimNode {
                 let rewinds = self.process.rewinds;
                 let mut around = Surroundings { network: world.network, random: world.random, now_us: world.now_us };
                 self.process.step(part, &mut around)?;
+                news.extend(self.process.take_lines().into_iter().map(NodeNews::Logged));
                 if self.process.rewinds != rewinds {
                     news.push(NodeNews::Rewound);
                 }

@@ -3,6 +3,7 @@
 use cluster::testing::{leftovers, picture};
 use cluster::view::Open;
 use cluster::{Machine, Slot, SlotSet};
+use engine::slots::jobs::Operation;
 
 use super::node::SimNode;
 use super::world::{Actor, NodesWorld, PROCESSES, TIMEOUT_US};
@@ -81,6 +82,50 @@ impl NodesWorld {
         slots.iter().next().map(Slot::index)
     }
 
+    /// Returns true if a whole slot moves.
+    pub(super) fn moves_any(&self) -> bool {
+        self.nodes().any(|(_, node)| !node.process.engine().slots.jobs.under_way().is_empty())
+    }
+
+    /// The moves of whole slots that have not ended, and the keys that they have left hidden.
+    fn moves_left(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for (at, node) in self.nodes() {
+            let engine = node.process.engine();
+            for job in engine.slots.jobs.under_way() {
+                found.push(format!("L3: move {} is {} at process {at}", job.name, job.state().name()));
+            }
+            if (0..store::hash::SLOTS).any(|slot| engine.keyspace.is_staged(slot)) {
+                found.push(format!("L3: process {at} has a staged slot"));
+            }
+            if engine.migrations.hold_any_slot() {
+                found.push(format!("L3: process {at} holds writes"));
+            }
+        }
+        found
+    }
+
+    /// Checks that no process lists a key of a slot that another node still has (S5).
+    fn check_hidden(&mut self) {
+        for at in 0..PROCESSES {
+            let Some(node) = &mut self.seats[at].node else { continue };
+            let imports = node.process.engine().slots.jobs.under_way_as(Operation::Import);
+            if imports.is_empty() {
+                continue;
+            }
+            let listed = node.process.admin(&["KEYS", "*"], self.now_us);
+            let view = node.view.clone();
+            let has = |slot: Slot| view.as_ref().is_some_and(|view| view.owner(slot) == Some(view.me));
+            let is_moving = |key: &&String| {
+                let slot = Slot::of_hash(store::hash::slot_of(key.as_bytes()));
+                imports.iter().any(|job| job.slots.contains(slot)) && !has(slot)
+            };
+            if let Some(key) = self.keys.iter().filter(is_moving).find(|key| listed.contains(key.as_str())) {
+                return self.break_promise(format!("S5: process {at} lists {key}, which it has not imported yet"));
+            }
+        }
+    }
+
     /// Returns everything in which the nodes do not agree, or that has not ended: L1 to L3.
     pub(super) fn disagreements(&self) -> Vec<String> {
         let mut found = Vec::new();
@@ -104,6 +149,7 @@ impl NodesWorld {
             found.push(format!("L1: epochs collide: {epochs:?}"));
         }
         found.extend(self.unowned_slot().map(|slot| format!("L2: nobody has slot {slot}")));
+        found.extend(self.moves_left());
         found.extend(self.open_slot().map(|(slot, at, _)| format!("L3: slot {slot} is open at {at}")));
         for (at, node) in self.nodes() {
             let is_replica = node.view.as_ref().is_some_and(|view| !view.is_primary());
@@ -121,6 +167,7 @@ impl NodesWorld {
     /// Notes whether all nodes agree.
     pub(super) fn look(&mut self) {
         self.later(LOOK_US, Actor::Look);
+        self.check_hidden();
         let is_done = self.is_peaceful
             && self.operator.is_idle()
             && self.clients_finish()

@@ -22,6 +22,8 @@ pub enum SimTask {
     Follow(Primary),
     /// Stop replicating.
     Lead,
+    /// Delete all data.
+    Empty,
     /// Delete the keys of slots.
     DropSlots(Box<SlotSet>),
     /// Hold back writes until a time, and report the offset behind the last one.
@@ -110,9 +112,16 @@ impl SimRoles {
                 let _alone = engine.keyspace.gate().close();
                 engine.follow(None, now_ms);
                 self.carried_out += 1;
+                process.end_followed("A failover occurred during slot import");
             }
             SimTask::DropSlots(slots) => {
-                drop(engine.slots.dropped.add(*slots));
+                // The keys of an import under way are no leftovers.
+                engine.slots.jobs.without_imported(*slots, |slots| drop(engine.slots.dropped.add(slots)));
+                self.is_dropping = true;
+            }
+            SimTask::Empty => {
+                engine::slot_moves::forget_followed(engine, now_ms / 1000);
+                drop(engine.slots.dropped.add(cluster::Slot::all().collect()));
                 self.is_dropping = true;
             }
             SimTask::Pause { until_us } => {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use cluster::testing::{Observed, Rule, cycle};
 use cluster::{NodeId, ShardId, Slot, SlotView};
+use engine::slots::jobs::JobState;
 use persistence::fake::FakeDisk;
 use store::random::Random;
 
@@ -30,6 +31,9 @@ pub(super) const TIMEOUT_US: u64 = 1_000_000;
 /// The beginning and the end of the faults, in microseconds. Restarted primaries do not serve for two seconds.
 const TROUBLE_US: u64 = 2_400_000;
 const PEACE_US: u64 = 7_000_000;
+/// `cluster-manual-failover-timeout`, and with moves of whole slots, which hold writes for a multiple of it: no longer than faults last.
+const HANDOVER_MS: u64 = 5000;
+const WHOLE_HANDOVER_MS: u64 = 1000;
 /// Longest time in which two nodes may serve one slot, in microseconds.
 const OVERLAP_US: u64 = TIMEOUT_US * 3 / 2;
 /// Longest time for all nodes to agree after the last fault, in microseconds.
@@ -113,6 +117,8 @@ pub(super) struct Seat {
     rewound_us: u64,
     /// True if an operator has forced the process to take over, and the request may still count.
     is_forced: bool,
+    /// The moves of whole slots under way, and their states.
+    pub(super) moves: Vec<(String, JobState)>,
 }
 
 impl Seat {
@@ -173,6 +179,8 @@ pub(super) struct NodesWorld {
     epochs: Vec<u64>,
     pub(super) mutation: Mutation,
     pub(super) is_peaceful: bool,
+    /// True if the operator moves whole slots by one command (MIGRATESLOTS); else it moves them key by key.
+    pub(super) moves_whole: bool,
     /// True if epochs of primaries have collided.
     pub(super) collides: bool,
     /// The operator begins no job before this time.
@@ -208,6 +216,7 @@ fn slot_of(key: &str) -> Slot {
 impl NodesWorld {
     fn new(seed: u64, mutation: Mutation) -> Result<NodesWorld, Wrong> {
         let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0xc105);
+        let moves_whole = mutation == Mutation::None && random.below(2) == 0;
         let (network, mut bus_network) = (Network::new(random.next()), Network::new(random.next()));
         bus_network.be_late([0, 100, 20][random.below(3)]);
         let keys: Vec<String> = (0..KEYS).map(|key| format!("list:{key}")).collect();
@@ -228,6 +237,7 @@ impl NodesWorld {
             epochs: vec![0; KEYS],
             mutation,
             is_peaceful: false,
+            moves_whole,
             collides: false,
             next_job_us: 0,
             agrees_since_us: None,
@@ -262,7 +272,11 @@ impl NodesWorld {
             durability_replicas: 0,
             workers: 1,
             sync_odds: 2,
-            node: Some(NodeSetup { timeout_ms: TIMEOUT_US / 1000, goes_on: random.below(2) == 0 }),
+            node: Some(NodeSetup {
+                timeout_ms: TIMEOUT_US / 1000,
+                goes_on: random.below(2) == 0,
+                handover_ms: if self.moves_whole { WHOLE_HANDOVER_MS } else { HANDOVER_MS },
+            }),
         };
         for me in 0..PROCESSES {
             let disk = FakeDisk::new(self.random.next());
@@ -278,6 +292,7 @@ impl NodesWorld {
                 serves_since: vec![None; KEYS],
                 rewound_us: 0,
                 is_forced: false,
+                moves: Vec::new(),
             });
         }
         (0..PROCESSES).try_for_each(|number| self.start(number))
@@ -378,7 +393,23 @@ impl NodesWorld {
         let most_us = if seat.busy_turns > 0 { BUSY_US } else { IDLE_US };
         let next_us = self.now_us + 100 + self.random.below(most_us) as u64;
         self.schedule_turn(number, next_us.min(due_us.max(self.now_us + 100)));
-        self.take_news(number, news)
+        self.take_news(number, news)?;
+        self.note_moves(number);
+        Ok(())
+    }
+
+    /// Notes the states of moves of whole slots. A process may be struck in any state.
+    fn note_moves(&mut self, number: usize) {
+        let Some(node) = &self.seats[number].node else { return };
+        let under_way = node.process.engine().slots.jobs.under_way();
+        let moves: Vec<_> = under_way.iter().map(|job| (job.name.clone(), job.state())).collect();
+        if moves == self.seats[number].moves {
+            return;
+        }
+        let states: Vec<_> = moves.iter().map(|(name, state)| format!("{} {}", &name[..4], state.name())).collect();
+        self.tell(format!("{number}: moves under way: {}", states.join(", ")));
+        self.seats[number].moves = moves;
+        self.strike_at_move(number);
     }
 
     fn running(&self) -> u64 {
@@ -404,6 +435,7 @@ impl NodesWorld {
                     self.later(1_000_000, Actor::Restart(number));
                 }
                 NodeNews::Bus(BusNews::Broken(why)) => self.break_promise(format!("process {number}: {why}")),
+                NodeNews::Logged(text) => self.tell(format!("{number}: {text}")),
                 NodeNews::Viewed(view) => self.note_view(number, &view),
                 NodeNews::Rewound => {
                     self.seats[number].rewound_us = self.now_us;
@@ -463,7 +495,7 @@ impl NodesWorld {
         let me = node.bus.machine().table().myself();
         let (epoch, shard) = (me.config_epoch, Some(me.shard));
         // A primary that starts again, and does not know its successor yet.
-        if epoch < self.epochs[key] {
+        if epoch < self.epochs[key] || self.is_succeeded(number, key, epoch) {
             return;
         }
         self.epochs[key] = epoch;
@@ -474,6 +506,17 @@ impl NodesWorld {
         if std::mem::replace(&mut self.shards[key], shard) != shard {
             self.promises.note_moved(key, self.now_us);
         }
+    }
+
+    /// Returns true if another process has heard of a greater epoch of a list's slot than this one of a process that serves it. The claim is on
+    /// disk then, but the workers of the claimer may hang, or the claimer has failed.
+    fn is_succeeded(&self, number: usize, key: usize, epoch: u64) -> bool {
+        let slot = slot_of(&self.keys[key]);
+        self.machines().filter(|(at, _)| *at != number).any(|(_, machine)| {
+            let table = machine.table();
+            let owner = table.owner(slot).filter(|owner| *owner != table.me());
+            owner.is_some_and(|owner| table[owner].config_epoch > epoch)
+        })
     }
 
     fn check_taken(&mut self, number: usize, key: usize) {
@@ -570,7 +613,7 @@ impl NodesWorld {
         let seat = &mut self.seats[number];
         let Some(node) = seat.node.take() else { return };
         seat.disk = Some(node.be_killed(with_power, seed));
-        (seat.serves_since, seat.is_forced) = (vec![None; KEYS], false);
+        (seat.serves_since, seat.is_forced, seat.moves) = (vec![None; KEYS], false, Vec::new());
         self.network.cut_all_of(number);
         self.bus_network.cut_all_of(number);
         self.promises.note_fault(number, self.now_us, true);
