@@ -1,32 +1,36 @@
-//! Runs histories: `penstock-simulator [cluster] <first seed> <count> [<mutation>]`. Reports a failing history with the seed that repeats it.
+//! Runs histories: `penstock-simulator [cluster|moves] <first seed> <count> [<mutation>]`. Reports a failing history with the seed that repeats it.
 
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
-use penstock_simulator::nodes::{self, Mutation, NodesFigures};
+use penstock_simulator::nodes::{self, Mutation, NodesFigures, SlotMoves};
 use penstock_simulator::world::{HistoryFigures, run_history};
 
-const USAGE: &str = "usage: penstock-simulator [cluster] <first seed> [<count>] [<mutation>]";
+const USAGE: &str = "usage: penstock-simulator [cluster|moves] <first seed> [<count>] [<mutation>]";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let is_cluster = words.first().is_some_and(|word| word == "cluster");
+    let moves = match words.first().map(String::as_str) {
+        Some("cluster") => Some(SlotMoves::ByKey),
+        Some("moves") => Some(SlotMoves::Whole),
+        _ => None,
+    };
     let mut numbers = words.iter().filter_map(|word| word.parse::<u64>().ok());
     let (Some(first), count) = (numbers.next(), numbers.next().unwrap_or(1)) else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    let is_sound = match (is_cluster, words.get(3)) {
-        (false, _) => run_replication(first, count),
-        (true, None) => run_cluster(first, count, Mutation::None),
-        (true, Some(name)) => {
+    let is_sound = match (moves, words.get(3)) {
+        (None, _) => run_replication(first, count),
+        (Some(moves), None) => run_cluster(first, count, moves, Mutation::None),
+        (Some(moves), Some(name)) => {
             let mutation = Mutation::ALL.iter().find(|(known, _)| known == name);
             let Some((_, mutation)) = mutation else {
                 eprintln!("{USAGE}, one of {:?}", Mutation::ALL.map(|(name, _)| name));
                 return ExitCode::from(2);
             };
-            run_cluster(first, count, *mutation)
+            run_cluster(first, count, moves, *mutation)
         }
     };
     if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -55,11 +59,11 @@ fn run_replication(first: u64, count: u64) -> bool {
 }
 
 /// Runs histories of clusters. Returns false if one fails.
-fn run_cluster(first: u64, count: u64, mutation: Mutation) -> bool {
+fn run_cluster(first: u64, count: u64, moves: SlotMoves, mutation: Mutation) -> bool {
     store::hash::hash_by_slot();
     let (mut failed, mut sum) = (0, NodesFigures::default());
     for seed in first..first.saturating_add(count) {
-        match nodes::run_history(seed, mutation) {
+        match nodes::run_history(seed, moves, mutation) {
             Ok(figures) => sum.add(&figures),
             Err(why) => {
                 eprintln!("{why}\n");

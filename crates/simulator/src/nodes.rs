@@ -29,4 +29,4 @@ pub mod roles;
 pub mod state_file;
 mod world;
 
-pub use world::{Mutation, NodesFigures, run_history};
+pub use world::{Mutation, NodesFigures, SlotMoves, run_history};

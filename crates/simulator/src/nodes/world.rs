@@ -87,6 +87,15 @@ impl Mutation {
     }
 }
 
+/// The command with which the operator moves slots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SlotMoves {
+    /// SETSLOT and MIGRATE: key by key.
+    ByKey,
+    /// MIGRATESLOTS: several slots at once.
+    Whole,
+}
+
 /// An actor that takes a step.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Actor {
@@ -197,8 +206,8 @@ pub(super) struct NodesWorld {
 ///
 /// # Errors
 /// The broken promise, and the last events.
-pub fn run_history(seed: u64, mutation: Mutation) -> Result<NodesFigures, Wrong> {
-    let mut world = NodesWorld::new(seed, mutation)?;
+pub fn run_history(seed: u64, moves: SlotMoves, mutation: Mutation) -> Result<NodesFigures, Wrong> {
+    let mut world = NodesWorld::new(seed, moves, mutation)?;
     let ended = world.run();
     let mut figures = world.figures;
     figures.ms = world.now_us / 1000;
@@ -214,9 +223,8 @@ fn slot_of(key: &str) -> Slot {
 }
 
 impl NodesWorld {
-    fn new(seed: u64, mutation: Mutation) -> Result<NodesWorld, Wrong> {
+    fn new(seed: u64, moves: SlotMoves, mutation: Mutation) -> Result<NodesWorld, Wrong> {
         let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0xc105);
-        let moves_whole = mutation == Mutation::None && random.below(2) == 0;
         let (network, mut bus_network) = (Network::new(random.next()), Network::new(random.next()));
         bus_network.be_late([0, 100, 20][random.below(3)]);
         let keys: Vec<String> = (0..KEYS).map(|key| format!("list:{key}")).collect();
@@ -237,7 +245,7 @@ impl NodesWorld {
             epochs: vec![0; KEYS],
             mutation,
             is_peaceful: false,
-            moves_whole,
+            moves_whole: moves == SlotMoves::Whole,
             collides: false,
             next_job_us: 0,
             agrees_since_us: None,
