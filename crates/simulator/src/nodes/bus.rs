@@ -21,7 +21,7 @@ use crate::network::{Network, Side, WireId};
 use crate::setup::{BUS_PORTS, PORTS};
 
 /// The time between two ticks, in microseconds.
-const TICK_US: u64 = 100_000;
+pub(super) const TICK_US: u64 = 100_000;
 /// Shortest time for which a tick lets the node serve, in milliseconds.
 const VIEW_MIN_MS: u64 = 300;
 /// Longest time for which messages about gained slots wait for the workers, in microseconds.

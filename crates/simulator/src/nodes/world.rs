@@ -11,7 +11,7 @@ use engine::slots::jobs::JobState;
 use persistence::fake::FakeDisk;
 use store::random::Random;
 
-use super::bus::BusNews;
+use super::bus::{BusNews, TICK_US};
 use super::client::{ClientNews, ClientTurn, ClusterClient, WriteEnd};
 use super::node::{NodeNews, NodeWorld, SimNode};
 use super::operator::Operator;
@@ -34,8 +34,10 @@ const PEACE_US: u64 = 7_000_000;
 /// `cluster-manual-failover-timeout`, and with moves of whole slots, which hold writes for a multiple of it: no longer than faults last.
 const HANDOVER_MS: u64 = 5000;
 const WHOLE_HANDOVER_MS: u64 = 1000;
-/// Longest time in which two nodes may serve one slot, in microseconds.
-const OVERLAP_US: u64 = TIMEOUT_US * 3 / 2;
+/// Longest time in which two nodes may serve one slot, in microseconds. A failover on command may come just before its old primary is cut off.
+/// The old primary then sends its next PING up to half a timeout after the last PONG, and suspects the others another timeout later. Each of
+/// the two waits for a tick, and for a turn of the process.
+const OVERLAP_US: u64 = TIMEOUT_US * 3 / 2 + 2 * (TICK_US + IDLE_US as u64);
 /// Longest time for all nodes to agree after the last fault, in microseconds.
 const AGREE_US: u64 = 60 * TIMEOUT_US;
 /// Longest time between two turns of an idle process, in microseconds, and of a busy one.
