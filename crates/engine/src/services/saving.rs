@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use cluster::SlotSet;
 use commands::error::Error;
 use format::rdb::{Options, Target, Writer};
 use journal::lane::Audience;
@@ -87,8 +88,9 @@ pub(crate) fn begin(
     let (outlet, pieces) = Outlet::new();
     let form = form(engine, purpose);
     let options = options(engine, clock, form);
+    let claimed = engine.slots.jobs.claimed();
     let is_wanted = |shard| match &wanted_slots {
-        None => has_shard(engine, purpose, shard),
+        None => has_shard(engine, purpose, &claimed, shard),
         Some(wanted) => Slot::new(shard as u64).is_some_and(|slot| wanted.slots().contains(slot)),
     };
     let shards = (0..engine.keyspace.shard_count()).filter(|shard| is_wanted(*shard)).count();
@@ -169,10 +171,11 @@ fn sink(form: SnapshotForm, outlet: &Arc<Outlet>, options: SinkOptions, shards: 
     }
 }
 
-/// Returns true if a snapshot has the keys of a shard. Staged keys are only in the base of the append-only file, because the changes
-/// behind it build upon them.
-fn has_shard(engine: &Engine, purpose: Purpose, shard: usize) -> bool {
-    purpose == Purpose::Base || !engine.keyspace.is_staged(shard)
+/// Returns true if a snapshot has the keys of a shard. Staged keys are in the base of the append-only file, because the changes behind it
+/// build upon them. Other snapshots have them once this node claims their slots: nothing ends the import any more.
+fn has_shard(engine: &Engine, purpose: Purpose, claimed: &SlotSet, shard: usize) -> bool {
+    let is_claimed = || Slot::new(shard as u64).is_some_and(|slot| claimed.contains(slot));
+    purpose == Purpose::Base || !engine.keyspace.is_staged(shard) || is_claimed()
 }
 
 fn form(engine: &Engine, purpose: Purpose) -> SnapshotForm {

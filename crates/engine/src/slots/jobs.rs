@@ -168,6 +168,8 @@ pub struct JobProgress {
     asked_failure: Option<String>,
     /// True if an operator has asked for the end.
     is_cancelled: bool,
+    /// True once this node claims the slots of an import, or has claimed them.
+    claims: bool,
     /// True if the stream of a new primary, or its snapshot, has ended the job before its thread noticed the new role.
     is_ended_by_primary: bool,
 }
@@ -240,6 +242,7 @@ impl SlotJob {
             hold_ms: 0,
             asked_failure: None,
             is_cancelled: false,
+            claims: false,
             is_ended_by_primary: false,
         };
         SlotJob {
@@ -279,10 +282,10 @@ impl SlotJob {
         lock(&self.progress).acked_s = now_s;
     }
 
-    /// Asks the thread of the job to end it without success. The first request counts.
+    /// Asks the thread of the job to end it without success. The first request counts. A claim goes on.
     pub fn ask_for_failure(&self, message: &str) {
         let mut progress = lock(&self.progress);
-        if !progress.state.has_ended() && progress.asked_failure.is_none() {
+        if !progress.state.has_ended() && !progress.claims && progress.asked_failure.is_none() {
             progress.asked_failure = Some(message.to_owned());
         }
     }
@@ -311,6 +314,16 @@ impl SlotJob {
                 Ok(())
             }
         }
+    }
+
+    /// Notes that this node claims the slots of an import now. Other threads can't ask for a failure any more.
+    ///
+    /// # Errors
+    /// The reason of a failure that another thread has asked for.
+    pub fn claim(&self) -> Result<(), String> {
+        let mut progress = lock(&self.progress);
+        progress.claims = progress.asked_failure.is_none();
+        progress.asked_failure.clone().map_or(Ok(()), Err)
     }
 
     /// Sets the number of bytes of changes that have not been sent.
@@ -551,6 +564,19 @@ impl SlotJobs {
         jobs
     }
 
+    /// Returns the slots of imports under way that this node claims. All of their keys are here.
+    #[must_use]
+    pub fn claimed(&self) -> SlotSet {
+        let mut slots = SlotSet::EMPTY;
+        for job in self.under_way_as(Operation::Import) {
+            let progress = lock(&job.progress);
+            if progress.claims && progress.state != JobState::CleaningUp {
+                slots.add(&job.slots);
+            }
+        }
+        slots
+    }
+
     /// Removes the slots that jobs under way import from a set, and calls `rest` with the others. No job begins or ends meanwhile.
     pub fn without_imported<T>(&self, mut slots: SlotSet, rest: impl FnOnce(SlotSet) -> T) -> T {
         self.with_all(|jobs| {
@@ -633,6 +659,23 @@ mod tests {
 
     fn export(name: &str, first: u64) -> Arc<SlotJob> {
         new_job(Operation::Export, name, first)
+    }
+
+    /// A full synchronization of a replica ends an import whose keys its snapshot lacks, or has the keys.
+    #[test]
+    fn an_import_fails_or_is_claimed() {
+        let jobs = SlotJobs::new(1, Arc::default());
+        let (claimed, failed) = (job("claimed", 5), job("failed", 9));
+        for job in [&claimed, &failed] {
+            jobs.begin(job.clone(), |_| Ok::<(), ()>(())).unwrap();
+        }
+        assert!(jobs.claimed().is_empty());
+        assert_eq!(claimed.claim(), Ok(()));
+        jobs.fail_imports("full");
+        assert_eq!((claimed.asked_failure(), failed.claim()), (None, Err("full".into())));
+        assert_eq!(jobs.claimed(), claimed.slots);
+        claimed.enter(JobState::CleaningUp, 6);
+        assert!(jobs.claimed().is_empty());
     }
 
     #[test]

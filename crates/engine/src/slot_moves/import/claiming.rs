@@ -102,6 +102,7 @@ impl Import {
                     true => {
                         claim.safe = now;
                         self.check_owner()?;
+                        self.job.claim().map_err(Ended::Failed)?;
                         (self.ask_bus(now)?, MoveWait::Nothing)
                     }
                 }
