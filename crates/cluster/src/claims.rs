@@ -297,7 +297,9 @@ impl Machine {
     fn resolve_collision(&mut self, sender: NodeKey, header: &Header) {
         let me = self.table.myself();
         let collides = me.is_primary() && self.table[sender].is_primary() && header.config_epoch == me.config_epoch;
-        if collides && me.id < self.table[sender].id && self.rules.hold(Rule::EpochCollision) {
+        // The target of a move may have claimed slots with the next epoch, so this node takes none before it knows.
+        let may_take_epoch = self.granted.is_none();
+        if collides && may_take_epoch && me.id < self.table[sender].id && self.rules.hold(Rule::EpochCollision) {
             if self.is_replaced_by(sender, header) {
                 return self.yield_slots(sender, header);
             }
@@ -370,6 +372,7 @@ impl Machine {
         for slot in taken.iter() {
             self.redirect_marker(slot, claimer);
         }
+        self.granted.take_if(|(_, slots)| slots.intersects(&taken));
         self.table.bind_all(&taken, claimer);
         if !taken.is_empty() {
             self.changed();
@@ -422,7 +425,8 @@ impl Machine {
     /// Returns the claimed slots that the claimer gets: those without an owner, unclaimed ones, and those of an owner with a smaller epoch.
     ///
     /// A slot that moves from this shard to the claimer also goes there for the same epoch. The claimer has taken the epoch without votes at the
-    /// end of the move, and has the keys. Meanwhile a replica of the source may have won the same epoch.
+    /// end of the move, and has the keys. Meanwhile a replica of the source may have won the same epoch. A source that has granted slots
+    /// gives them up in the same way.
     fn winnable(&self, claimer: NodeKey, epoch: u64, claimed: &SlotSet) -> SlotSet {
         let mut others = claimed.clone();
         others.subtract(&self.table[claimer].slots);
@@ -430,7 +434,9 @@ impl Machine {
             let owner = self.table.owner(*slot).filter(|_| !self.table.is_unclaimed(*slot));
             // The source of an import has no keys of the slot any more, and may not know it.
             let finished = self.finished.get(slot).map_or(0, |(known_epoch, _)| *known_epoch);
-            let has_moved = self.open.get(slot) == Some(&OpenSlot::Migrating(claimer));
+            let is_granted = |(target, slots): &(NodeKey, Box<SlotSet>)| *target == claimer && slots.contains(*slot);
+            let has_moved = self.open.get(slot) == Some(&OpenSlot::Migrating(claimer))
+                || self.granted.as_ref().is_some_and(is_granted);
             let by_epoch = |owner: NodeKey| {
                 let known = self.table[owner].config_epoch.max(finished);
                 let completes = has_moved && known == epoch && self.table.same_shard(owner, self.me());
@@ -538,6 +544,7 @@ impl Machine {
         }
         self.unbind_all(me);
         self.finished.clear();
+        self.granted = None;
         if closes_slots {
             self.open.clear();
         }

@@ -111,11 +111,21 @@ pub enum ClusterCommand {
         /// The name of the source.
         source: String,
     },
+    /// This primary grants slots to the target of a move, and holds writes to them. The reply is [`ClusterReply::Later`] while the target's
+    /// claim could have no greater epoch than this node's.
+    GrantSlots {
+        /// The slots.
+        slots: Box<SlotSet>,
+        /// The name of the target.
+        target: String,
+    },
     /// This primary keeps slots that it has granted to a target, which has not claimed them. No late claim counts any more.
     KeepSlots {
         /// The slots.
         slots: Box<SlotSet>,
     },
+    /// The move of slots that this primary has granted is over.
+    EndGrant,
     /// The stream of this replica's primary has told the owner of slots.
     NoteOwner {
         /// The slots.
@@ -216,6 +226,8 @@ pub enum ClusterReply {
     Error(String),
     /// The error of a change that the replicas have not acknowledged in time. The machine itself never returns it.
     NotReplicated,
+    /// The command must come again in a moment. No client gets this reply.
+    Later,
     /// A status.
     Status(String),
     /// A text.
@@ -294,7 +306,9 @@ impl Machine {
             }
             ClusterCommand::CheckSetSlot { slot, change, has_keys } => self.check_set_slot(slot, &change, has_keys),
             ClusterCommand::ClaimSlots { slots, source } => self.claim_slots(&slots, &source),
+            ClusterCommand::GrantSlots { slots, target } => self.grant_slots(&slots, &target),
             ClusterCommand::KeepSlots { slots } => self.keep_slots(&slots),
+            ClusterCommand::EndGrant => self.end_grant(),
             ClusterCommand::NoteOwner { slots, owner } => self.note_owner(&slots, owner.as_deref()),
             ClusterCommand::Replicate { node, has_keys } => self.replicate(&node, has_keys),
             ClusterCommand::ReplicateNoOne => self.replicate_no_one(),
@@ -496,6 +510,9 @@ impl Machine {
     }
 
     fn bump(&mut self) -> ClusterReply {
+        if self.granted.is_some() {
+            return error("Slots are being handed over to another node. Try again in a moment");
+        }
         let word = if self.bump_epoch() { "BUMPED" } else { "STILL" };
         ClusterReply::Status(format!("{word} {}", self.table.myself().config_epoch))
     }

@@ -362,8 +362,15 @@ impl Machine {
     /// Notes on a replica that its primary takes the next epoch without votes, unless it has the greatest. Headers will show the epoch, or the
     /// primary fails before. All nodes hear of the epoch from its replicas, and nobody else takes it.
     pub(crate) fn expect_bump(&mut self, primary: NodeKey) {
+        if self.must_bump(self.table[primary].config_epoch) {
+            self.expect_new_epoch(primary);
+        }
+    }
+
+    /// Notes on a replica that its primary takes the next epoch without votes.
+    pub(crate) fn expect_new_epoch(&mut self, primary: NodeKey) {
         let shown = self.table[primary].config_epoch;
-        if self.must_bump(shown) && self.rules.hold(Rule::UnseenEpoch) {
+        if self.rules.hold(Rule::UnseenEpoch) {
             self.current_epoch += 1;
             self.unseen_bump = Some((primary, shown));
         }

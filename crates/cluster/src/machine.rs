@@ -83,6 +83,8 @@ pub struct Machine {
     /// On a replica: slots whose import its primary has finished by command, before the primary's headers claim them. The greatest epoch that was
     /// known then, and the time.
     pub(crate) finished: BTreeMap<Slot, (u64, u64)>,
+    /// On a primary: slots that it has granted to the target of a move, and the target.
+    pub(crate) granted: Option<(NodeKey, Box<SlotSet>)>,
     /// On a primary: slots that it imports and that nobody claims, and the time since which this is so.
     pub(crate) abandoned: BTreeMap<Slot, u64>,
     pub(crate) edition: u64,
@@ -143,6 +145,7 @@ impl Machine {
             handover: Handover::default(),
             unseen_bump: None,
             finished: BTreeMap::new(),
+            granted: None,
             abandoned: BTreeMap::new(),
             edition: 0,
             ticks: 0,
@@ -305,6 +308,7 @@ impl Machine {
             self.close(link);
         }
         self.open.retain(|_, open| open.peer() != key);
+        self.granted.take_if(|(target, _)| *target == key);
         self.table.remove(key);
         self.changed();
     }

@@ -108,6 +108,11 @@ impl Machine {
         if self.table[sender].primary() != Some(self.me()) {
             return;
         }
+        // The replica would claim the granted slots, too.
+        if self.granted.is_some() {
+            let text = format!("A manual failover by replica {} is refused while slots are handed over", self.name(sender));
+            return self.log(Level::Warning, text);
+        }
         // Writes stay held back in between: a replica that has asked earlier may win without them.
         self.handover = Handover::default();
         let timeout_ms = self.config.manual_failover_timeout_ms;

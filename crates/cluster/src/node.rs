@@ -75,6 +75,8 @@ pub struct Node {
     pub announced: NodeFlags,
     /// The epoch of its slots, for a primary.
     pub config_epoch: u64,
+    /// The greatest epoch that it knew when it sent its last message.
+    pub known_epoch: u64,
     /// The slots that are bound to it.
     pub slots: Arc<SlotSet>,
     /// The number of these slots.
@@ -135,6 +137,7 @@ impl Node {
             migrate_to: false,
             announced: NodeFlags::default(),
             config_epoch: 0,
+            known_epoch: 0,
             slots: Arc::default(),
             slot_count: 0,
             offset: 0,

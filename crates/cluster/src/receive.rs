@@ -136,6 +136,7 @@ impl Machine {
         node.announce(header.flags, reads_extensions || node.announced.has(NodeFlags::EXTENSIONS));
         node.data_received_ms = Some(now_ms);
         node.offset = header.offset;
+        node.known_epoch = header.current_epoch;
         self.current_epoch = self.current_epoch.max(header.current_epoch);
     }
 

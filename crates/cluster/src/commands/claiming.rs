@@ -1,11 +1,45 @@
-//! The end of a move of whole slots: the target claims them, and its replicas learn of the claim from its stream.
+//! The end of a move of whole slots: the source grants them, the target claims them, and its replicas learn of the claim from its stream.
+//!
+//! The epoch of the claim must be above the source's, and no other claim to the slots may have it. The source therefore grants the slots once
+//! the target has shown that it knows the source's epoch, and takes no epoch until the claim comes or the source keeps the slots.
 
 use super::{ClusterReply, error};
 use crate::io::Level;
 use crate::machine::Machine;
 use crate::slots::SlotSet;
+use crate::wire::Kind;
 
 impl Machine {
+    /// Grants slots to the target of a move. The target asks for votes of nobody, and takes the next epoch that it knows.
+    pub(super) fn grant_slots(&mut self, slots: &SlotSet, target: &str) -> ClusterReply {
+        let me = self.table.myself();
+        if !me.is_primary() || !me.slots.is_superset(slots) {
+            return error("Slots are no longer owned by myself");
+        }
+        if self.handover.is_under_way() {
+            return error("A failover occurred during slot export");
+        }
+        let epoch = me.config_epoch;
+        let Some(target) = self.named(target).filter(|key| *key != self.me() && self.table[*key].is_primary()) else {
+            return error("The target is no primary");
+        };
+        let node = &self.table[target];
+        if node.known_epoch < epoch || node.config_epoch == epoch || !self.shows_all_claims() {
+            if let Some(link) = self.link_to(target) {
+                self.ping(link, Kind::Ping);
+            }
+            return ClusterReply::Later;
+        }
+        self.granted = Some((target, Box::new(slots.clone())));
+        ClusterReply::Ok
+    }
+
+    /// Forgets the granted slots.
+    pub(super) fn end_grant(&mut self) -> ClusterReply {
+        self.granted = None;
+        ClusterReply::Ok
+    }
+
     /// Binds slots of the source to this primary, with an epoch above the source's. The claim is on disk before any message or
     /// view shows it, like each change of this node's slots.
     pub(super) fn claim_slots(&mut self, slots: &SlotSet, source: &str) -> ClusterReply {
@@ -20,17 +54,17 @@ impl Machine {
         if owner.is_none() || slots.iter().any(|slot| self.table.owner(slot) != owner) {
             return error("Slots are no longer owned by source node");
         }
+        // Slots of this node may be claimed with the next epoch at this moment.
+        if self.granted.is_some() {
+            return ClusterReply::Later;
+        }
         self.log(Level::Notice, format!("Taking slots {slots} from node {source}, which has handed them over"));
         let me = self.me();
         for slot in slots.iter() {
             self.open.remove(&slot);
             self.table.bind(slot, me);
         }
-        let source_epoch = owner.map_or(0, |owner| self.table.epoch(owner));
-        self.bump_epoch();
-        if self.table.myself().config_epoch <= source_epoch {
-            self.take_new_epoch();
-        }
+        self.take_new_epoch();
         self.changed();
         self.todo.broadcast = true;
         ClusterReply::Ok
@@ -43,6 +77,7 @@ impl Machine {
         if !me.is_primary() || !me.slots.is_superset(slots) {
             return error("Slots are no longer owned by myself");
         }
+        self.granted = None;
         // The target may have saved a claim in the next epoch, and have ended before it told anybody.
         self.current_epoch += 1;
         self.take_new_epoch();
@@ -59,7 +94,7 @@ impl Machine {
         };
         let Some(owner) = named else { return ClusterReply::Ok };
         if owner == primary {
-            self.expect_bump(primary);
+            self.expect_new_epoch(primary);
         }
         for slot in slots.iter() {
             self.table.bind(slot, owner);

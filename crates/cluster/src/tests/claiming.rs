@@ -148,3 +148,54 @@ fn a_target_s_replica_does_not_claim_slots_that_the_source_keeps() {
     assert_eq!(world.command(replica, mine), refused);
     assert!(world.checks.violations.is_empty(), "{}", world.checks.violations.join("\n"));
 }
+
+fn grant(world: &mut World, at: usize, numbers: std::ops::Range<u64>, target: &str) -> Option<ClusterReply> {
+    world.command(at, ClusterCommand::GrantSlots { slots: slots(numbers), target: target.to_owned() })
+}
+
+/// The claim of a target that does not know the source's epoch could have this epoch, and two nodes would claim the slots in it.
+#[test]
+fn a_source_grants_slots_once_the_target_knows_its_epoch() {
+    let mut world = World::cluster(3, 3, 1, None);
+    let [source, target] = [0, 1].map(|at| name(&world, at));
+    assert_eq!(grant(&mut world, 0, 0..3, &target), Some(ClusterReply::Ok));
+    assert_eq!(world.command(0, ClusterCommand::EndGrant), Some(ClusterReply::Ok));
+    world.net.set_cut(0, 1, true);
+    world.net.set_cut(0, 2, true);
+    assert_eq!(world.command(0, ClusterCommand::KeepSlots { slots: slots(0..3) }), Some(ClusterReply::Ok));
+    assert_eq!(grant(&mut world, 0, 0..3, &target), Some(ClusterReply::Later));
+    world.mend();
+    world.run_ms(300);
+    assert_eq!(grant(&mut world, 0, 0..3, &target), Some(ClusterReply::Ok));
+    assert_eq!(claim(&mut world, 1, 0..3, &source), ClusterReply::Ok);
+    world.settle_within(30);
+    assert!((0..3).all(|at| owner(&world, at, Slot::new(0).unwrap()) == target));
+    let refused = [
+        (grant(&mut world, 0, 0..3, &target), "Slots are no longer owned by myself"),
+        (grant(&mut world, 1, 0..3, "x"), "The target is no primary"),
+        (grant(&mut world, 1, 0..3, &target), "The target is no primary"),
+    ];
+    for (reply, text) in refused {
+        assert_eq!(reply, Some(ClusterReply::Error(text.into())));
+    }
+    assert!(world.checks.violations.is_empty(), "{}", world.checks.violations.join("\n"));
+}
+
+/// The target may have claimed the slots with the next epoch, and the source has not heard of it.
+#[test]
+fn a_source_takes_no_epoch_while_slots_are_granted() {
+    let mut world = World::cluster(3, 3, 1, None);
+    let [target, third] = [1, 2].map(|at| name(&world, at));
+    let epoch = |world: &World| world.hosts[0].machine.as_ref().unwrap().table().myself().config_epoch;
+    let before = epoch(&world);
+    assert_eq!(grant(&mut world, 0, 0..3, &target), Some(ClusterReply::Ok));
+    assert_eq!(claim(&mut world, 0, 16_380..16_384, &third), ClusterReply::Later);
+    let bumped = world.command(0, ClusterCommand::BumpEpoch);
+    assert!(matches!(bumped, Some(ClusterReply::Error(_))), "{bumped:?}");
+    assert_eq!(epoch(&world), before);
+    assert_eq!(world.command(0, ClusterCommand::EndGrant), Some(ClusterReply::Ok));
+    assert_eq!(claim(&mut world, 0, 16_380..16_384, &third), ClusterReply::Ok);
+    assert!(epoch(&world) > before);
+    world.settle_within(30);
+    assert!(world.checks.violations.is_empty(), "{}", world.checks.violations.join("\n"));
+}

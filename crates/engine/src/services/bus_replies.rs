@@ -25,6 +25,7 @@ pub(crate) fn write(answer: &ClusterReply, reply: &mut Reply<'_>) {
         ClusterReply::Ok => reply.ok(),
         ClusterReply::Error(text) => reply.error(format!("ERR {text}")),
         ClusterReply::NotReplicated => reply.error(NOT_REPLICATED),
+        ClusterReply::Later => reply.error("ERR The node is busy. Try again in a moment"),
         ClusterReply::Status(text) => reply.status(text),
         ClusterReply::Bulk(text) => reply.bulk(text),
         ClusterReply::Verbatim(text) => reply.verbatim("txt", text),

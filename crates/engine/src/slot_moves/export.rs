@@ -10,6 +10,7 @@
 //! therefore takes a greater epoch before it lets writes go on ([`keeping`]): the late claim does not count.
 
 mod approach;
+mod granting;
 mod keeping;
 mod outgoing;
 mod talk;
@@ -25,6 +26,7 @@ use journal::merge::Merge;
 use journal::order::Position;
 
 use self::approach::Approach;
+use self::granting::Granting;
 use self::keeping::Keeping;
 use self::outgoing::Outgoing;
 use self::talk::Talk;
@@ -137,6 +139,7 @@ pub struct Export {
     brakes: u64,
     /// Sent bytes that the figures of INFO include.
     noted: u64,
+    granting: Option<Granting>,
     granted: Option<Duration>,
     keeping: Option<Keeping>,
     chunk: Vec<u8>,
@@ -176,6 +179,7 @@ impl Export {
             hold: None,
             brakes: 0,
             noted: 0,
+            granting: None,
             granted: None,
             keeping: None,
             chunk: Vec::new(),
@@ -212,12 +216,15 @@ impl Export {
     pub fn block(&mut self, longest: Duration) {
         if let Some(keeping) = &mut self.keeping {
             keeping.block(longest);
+        } else if let Some(granting) = &mut self.granting {
+            granting.block(longest);
         }
     }
 
     /// Ends the hold and the connection. The target learns a failure from the end of the connection.
     fn begin_end(&mut self, ended: Result<(), String>, link: &mut dyn TargetLink) {
         self.let_go();
+        self.end_grant();
         link.close();
         self.is_linked = false;
         self.break_snapshot();
@@ -365,7 +372,9 @@ impl Export {
             {
                 self.enter(JobState::WaitingToPause, link);
             }
-            (TargetMessage::RequestFailover, JobState::FailoverPaused) => self.grant(link)?,
+            (TargetMessage::RequestFailover, JobState::FailoverPaused) if self.granting.is_none() => {
+                self.begin_grant(link)?;
+            }
             _ => return Err(UNEXPECTED.into()),
         }
         Ok(())
@@ -560,6 +569,7 @@ impl Export {
             JobState::Snapshotting if self.has_sent_snapshot() => self.enter(JobState::Replicating, link),
             JobState::WaitingToPause => self.pause(link),
             JobState::FailoverPaused if self.hold_is_over() => return Err(NOT_APPLIED.into()),
+            JobState::FailoverPaused => self.step_grant(link)?,
             JobState::FailoverGranted => return self.await_claim(),
             _ => {}
         }
@@ -610,22 +620,6 @@ impl Export {
 
     fn hold_is_over(&self) -> bool {
         self.hold.as_ref().is_none_or(|hold| self.now.saturating_sub(hold.began) > self.hold_time())
-    }
-
-    /// Grants the slots to the target.
-    fn grant(&mut self, link: &dyn TargetLink) -> Result<(), String> {
-        if self.hold_is_over() {
-            return Err(NOT_PAUSED.into());
-        }
-        if !self.hold.as_ref().is_some_and(|hold| hold.is_told) {
-            return Err(UNEXPECTED.into());
-        }
-        self.take_changes(link)?;
-        self.check_owner(link)?;
-        self.job.grant(link.unix_s())?;
-        self.granted = Some(self.now);
-        self.tell("FAILOVER-GRANTED");
-        Ok(())
     }
 
     /// Checks that the export goes on, and sends a sign of life if one is due.
@@ -699,8 +693,9 @@ impl Export {
 
 impl Drop for Export {
     fn drop(&mut self) {
-        // A panic of the thread must not hold writes for ever.
+        // A panic of the thread must not hold writes, or the bus, for ever.
         self.let_go();
+        self.end_grant();
     }
 }
 

@@ -12,6 +12,7 @@ use crate::slot_moves::awaited::Awaited;
 use crate::slot_moves::records::Recording;
 use crate::slot_moves::{MoveWait, SourceLink, in_ms};
 use crate::slots::bus::{Answer, BusRequest};
+use crate::slots::jobs::{JobState, Operation};
 
 /// Interval between checks of a condition that other threads fulfil.
 const WAIT_STEP: Duration = Duration::from_millis(1);
@@ -31,6 +32,8 @@ enum Stage {
     SavesEnd(Position),
     /// The bus claims the slots, and saves the claim.
     AsksBus { answer: Awaited<ClusterReply>, until: Duration },
+    /// The bus is asked again at this time.
+    AsksLater(Duration),
     /// The workers begin to serve the slots.
     AwaitsView { until: Duration },
 }
@@ -61,7 +64,11 @@ impl Claim {
         match &mut self.stage {
             Stage::RecordsEnd(recording) => recording.block(longest),
             Stage::AsksBus { answer, .. } => answer.block(longest),
-            Stage::MayBegin | Stage::SavesChanges(_) | Stage::SavesEnd(_) | Stage::AwaitsView { .. } => {}
+            Stage::MayBegin
+            | Stage::SavesChanges(_)
+            | Stage::SavesEnd(_)
+            | Stage::AsksLater(_)
+            | Stage::AwaitsView { .. } => {}
         }
     }
 }
@@ -73,7 +80,7 @@ impl Import {
         let (stage, wait) = match claim.stage {
             Stage::MayBegin => {
                 self.check_time(now)?;
-                match self.engine.slots.jobs.prevents_failover.load(Ordering::Relaxed) {
+                match self.must_wait() {
                     true => (Stage::MayBegin, MoveWait::Time(WAIT_STEP)),
                     false => {
                         claim.granted = now;
@@ -110,9 +117,17 @@ impl Import {
             Stage::AsksBus { mut answer, until } => match answer.take() {
                 None if now < until => (Stage::AsksBus { answer, until }, MoveWait::Thread),
                 Some(Ok(ClusterReply::Error(why))) => return Err(Ended::Failed(why)),
+                Some(Ok(ClusterReply::Later)) => (Stage::AsksLater(now + WAIT_STEP), MoveWait::Time(WAIT_STEP)),
                 // The bus answers late at most: the claim is made, and its view will come.
                 _ => (Stage::AwaitsView { until: now + BUS_TIME_MAX }, MoveWait::Nothing),
             },
+            Stage::AsksLater(at) => {
+                self.check_time(now)?;
+                match now < at {
+                    true => (Stage::AsksLater(at), MoveWait::Time(at - now)),
+                    false => (self.ask_bus(now)?, MoveWait::Nothing),
+                }
+            }
             Stage::AwaitsView { until } => {
                 if self.serves() {
                     self.note_claimed(&claim, now);
@@ -130,6 +145,17 @@ impl Import {
         };
         claim.stage = stage;
         Ok(Claimed::NotYet(claim, wait))
+    }
+
+    /// Returns true while no claim may begin: DEBUG forbids it, or this node has granted other slots, and takes no epoch until their target
+    /// has claimed them.
+    fn must_wait(&self) -> bool {
+        let jobs = &self.engine.slots.jobs;
+        let has_granted = || {
+            let exports = jobs.under_way_as(Operation::Export);
+            exports.iter().any(|job| job.state() == JobState::FailoverGranted)
+        };
+        jobs.prevents_failover.load(Ordering::Relaxed) || has_granted()
     }
 
     /// Asks the replicas for their offsets. Returns the position that they must reach.
