@@ -148,7 +148,7 @@ impl SimLink {
             port: turn.process as u16,
             version: engine::machine::version::VALKEY_VERSION.to_owned(),
             node: turn.engine.slots.view().and_then(|view| view.node(view.me).map(|me| me.id.to_string())),
-            known: turn.engine.replication.known_part(),
+            known: turn.engine.continues_from(),
             ..Introduction::default()
         };
         let (handshake, first) = Handshake::begin(introduction);

@@ -238,6 +238,9 @@ impl Import {
             reports_progress: false,
             now_s,
         }));
+        if job.is_orphaned() {
+            followed.orphan();
+        }
         // Under the lock of the jobs, so that an end is never missed.
         let goes_on = jobs.begin(followed, |_| if job.is_ended_by_primary() { Err(()) } else { Ok(()) });
         if goes_on.is_err() {

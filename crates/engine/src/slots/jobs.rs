@@ -170,6 +170,8 @@ pub struct JobProgress {
     is_cancelled: bool,
     /// True once this node claims the slots of an import, or has claimed them.
     claims: bool,
+    /// True for an import if this node has followed another primary since its beginning.
+    is_orphaned: bool,
     /// True if the stream of a new primary, or its snapshot, has ended the job before its thread noticed the new role.
     is_ended_by_primary: bool,
 }
@@ -243,6 +245,7 @@ impl SlotJob {
             asked_failure: None,
             is_cancelled: false,
             claims: false,
+            is_orphaned: false,
             is_ended_by_primary: false,
         };
         SlotJob {
@@ -347,6 +350,17 @@ impl SlotJob {
     #[must_use]
     pub fn asked_failure(&self) -> Option<String> {
         lock(&self.progress).asked_failure.clone()
+    }
+
+    /// Notes that this node follows another primary than at the beginning of an import.
+    pub fn orphan(&self) {
+        lock(&self.progress).is_orphaned = true;
+    }
+
+    /// Returns true if this node has followed another primary since the beginning of an import.
+    #[must_use]
+    pub fn is_orphaned(&self) -> bool {
+        lock(&self.progress).is_orphaned
     }
 
     fn note_primary(&self) {
@@ -575,6 +589,18 @@ impl SlotJobs {
             }
         }
         slots
+    }
+
+    /// Notes that this node follows another primary now.
+    pub(crate) fn orphan_imports(&self) {
+        self.under_way_as(Operation::Import).iter().for_each(|job| job.orphan());
+    }
+
+    /// Returns true if an import is under way that began under another primary. The present one need not know the import: its data may
+    /// come from a snapshot of that time, which has no staged keys.
+    #[must_use]
+    pub fn have_orphans(&self) -> bool {
+        self.under_way_as(Operation::Import).iter().any(|job| job.is_orphaned())
     }
 
     /// Removes the slots that jobs under way import from a set, and calls `rest` with the others. No job begins or ends meanwhile.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use replication::id::HistoryId;
 use resp::reply::{Output, Reply};
 
 use super::Engine;
@@ -42,11 +43,19 @@ impl Engine {
         self.follow_durability();
         self.settings.note_replicaof(primary.as_ref().map(|primary| (&*primary.host, primary.port)));
         if primary.is_some() {
+            self.slots.jobs.orphan_imports();
             // This precedes the end of the waits, because their replies belong to no history.
             self.pipelines.take_back_all(now_ms);
             self.end_waits(is_moved_from);
         }
         true
+    }
+
+    /// Returns the history and the offset from which this replica asks its primary to continue. Without them it asks for all data: it has
+    /// none of a history, or the keys of an import whose end a new primary might not tell.
+    #[must_use]
+    pub fn continues_from(&self) -> Option<(HistoryId, u64)> {
+        if self.slots.jobs.have_orphans() { None } else { self.replication.known_part() }
     }
 
     /// Ends blocking commands with an error and closes their connections, because only the new primary can serve them. A replica of a

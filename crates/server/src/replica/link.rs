@@ -160,7 +160,7 @@ impl<'f> Link<'f> {
             address: (!address.is_empty()).then(|| address.to_string()),
             version: engine::machine::version::VALKEY_VERSION.to_owned(),
             node: self.engine.slots.view().and_then(|view| view.node(view.me).map(|me| me.id.to_string())),
-            known: self.engine.replication.known_part(),
+            known: self.engine.continues_from(),
             hands_over: self.hand_over == HandOver::Asks,
         }
     }
