@@ -110,7 +110,8 @@ impl Machine {
         }
         // The replica would claim the granted slots, too.
         if self.granted.is_some() {
-            let text = format!("A manual failover by replica {} is refused while slots are handed over", self.name(sender));
+            let text =
+                format!("A manual failover by replica {} is refused while slots are handed over", self.name(sender));
             return self.log(Level::Warning, text);
         }
         // Writes stay held back in between: a replica that has asked earlier may win without them.

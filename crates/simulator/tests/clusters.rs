@@ -4,36 +4,42 @@
 
 use std::env;
 use std::process::Command;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Number of seeds in an ordinary run. The stage `simulation` of `./test` runs a thousand, and `bench/simulate.sh` any number.
-const SEEDS: u64 = 40;
+/// Numbers of seeds in an ordinary run: of clusters whose slots move key by key, and as a whole. The stage `simulation` of `./test` runs a
+/// thousand, and `bench/simulate.sh` any number.
+const SEEDS: [(&str, u64); 2] = [("cluster", 30), ("moves", 20)];
 /// Number of seeds for each process: an engine is never freed, and each seed takes some ten megabytes.
 const SEEDS_AT_ONCE: u64 = 10;
 /// Most seeds for a mutation.
 const MUTATED_SEEDS: u64 = 40;
 
-/// Runs seeds in a process of its own. Returns its output if a history has failed.
-fn run(first: u64, count: u64, mutation: Option<&str>) -> Option<String> {
+/// Runs seeds of a kind in a process of its own. Returns its output if a history has failed.
+fn run(kind: &str, first: u64, count: u64, mutation: Option<&str>) -> Option<String> {
     let program = env!("CARGO_BIN_EXE_penstock-simulator");
     let numbers = [first, count].map(|number| number.to_string());
-    let output = Command::new(program).arg("cluster").args(numbers).args(mutation).output().unwrap();
+    let output = Command::new(program).arg(kind).args(numbers).args(mutation).output().unwrap();
     let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
     (!output.status.success()).then_some(text)
 }
 
-/// Runs the seed in `SIMULATE_SEED`, or the first ones.
+/// Runs the seed in `SIMULATE_SEED` of each kind, or the first ones.
 #[test]
 fn clusters_keep_all_promises() {
     if let Ok(seed) = env::var("SIMULATE_SEED") {
-        assert_eq!(run(seed.parse().unwrap(), 1, None), None);
+        for (kind, _) in SEEDS {
+            assert_eq!(run(kind, seed.parse().unwrap(), 1, None), None, "{kind}");
+        }
         return;
     }
-    let (cores, next) = (thread::available_parallelism().map_or(2, usize::from), AtomicU64::new(0));
+    let (cores, next) = (thread::available_parallelism().map_or(2, usize::from), AtomicUsize::new(0));
+    let firsts = |(kind, count)| (0..count).step_by(SEEDS_AT_ONCE as usize).map(move |first| (kind, first));
+    let parts: Vec<(&str, u64)> = SEEDS.into_iter().flat_map(firsts).collect();
     let run_some = || {
-        let next_first = || Some(next.fetch_add(SEEDS_AT_ONCE, Ordering::Relaxed)).filter(|first| *first < SEEDS);
-        std::iter::from_fn(next_first).filter_map(|first| run(first, SEEDS_AT_ONCE, None)).collect::<Vec<_>>()
+        let next_part = || parts.get(next.fetch_add(1, Ordering::Relaxed));
+        let run_part = |(kind, first): &(&str, u64)| run(kind, *first, SEEDS_AT_ONCE, None);
+        std::iter::from_fn(next_part).filter_map(run_part).collect::<Vec<_>>()
     };
     let failed = thread::scope(|scope| {
         let threads: Vec<_> = (0..cores).map(|_| scope.spawn(run_some)).collect();
@@ -44,7 +50,7 @@ fn clusters_keep_all_promises() {
 
 /// Looks for the first seed that finds a mutation. The failure must name this promise.
 fn is_found(mutation: &str, promise: &str) {
-    let found = (0..MUTATED_SEEDS).find_map(|seed| run(seed, 1, Some(mutation)));
+    let found = (0..MUTATED_SEEDS).find_map(|seed| run("cluster", seed, 1, Some(mutation)));
     let text = found.unwrap_or_else(|| panic!("nothing is wrong with {mutation}"));
     assert!(text.contains(promise), "{mutation}: {text}");
 }

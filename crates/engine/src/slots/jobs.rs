@@ -704,6 +704,20 @@ mod tests {
         assert!(jobs.claimed().is_empty());
     }
 
+    /// A new primary need not know the import.
+    #[test]
+    fn an_import_is_orphaned_until_its_end() {
+        let jobs = SlotJobs::new(1, Arc::default());
+        let (before, after) = (job("before", 5), job("after", 9));
+        jobs.begin(before.clone(), |_| Ok::<(), ()>(())).unwrap();
+        assert!(!jobs.have_orphans());
+        jobs.orphan_imports();
+        jobs.begin(after.clone(), |_| Ok::<(), ()>(())).unwrap();
+        assert!(jobs.have_orphans() && before.is_orphaned() && !after.is_orphaned());
+        jobs.end(&before, JobState::Failed, "", 6);
+        assert!(!jobs.have_orphans());
+    }
+
     #[test]
     fn ranges_are_shown_with_both_ends() {
         assert_eq!(ranges(&[(3, 3), (0, 1)]).to_string(), "3-3 0-1");
