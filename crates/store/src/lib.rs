@@ -4,6 +4,7 @@
 
 pub mod byte_order;
 pub mod compact;
+pub mod crc64;
 pub mod db;
 pub mod entry;
 pub mod expiry;

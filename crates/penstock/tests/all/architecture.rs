@@ -321,6 +321,7 @@ const UNSAFE: &[&str] = &[
     "crates/server/src/time_slice.rs",
     "crates/server/src/title.rs",
     // Locks, hints to the processor and its wider vectors, tagged pointers.
+    "crates/store/src/crc64.rs",
     "crates/store/src/entry.rs",
     "crates/store/src/keyspace.rs",
     "crates/store/src/keyspace/hints.rs",
