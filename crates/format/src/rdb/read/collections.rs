@@ -180,10 +180,13 @@ fn insert(set: &mut Set, member: &[u8], limits: &Limits) -> Result<(), Flaw> {
     if set.insert(checked(member)?, &limits.set) { Ok(()) } else { Err(TWICE) }
 }
 
+/// Room for each member of a small set, in bytes. Larger members make the buffer grow.
+const MEMBER_BYTES_USUAL: usize = 16;
+
 /// Reads a set that is so small that its members are packed, which is faster than adding one at a time. Sets of integers, and those with
 /// a long member, have other forms.
 fn small_set<R: Read>(source: &mut Source<R>, count: usize, limits: &Limits) -> Result<Set, Error> {
-    let (mut members, mut longest) = (Vec::new(), 0);
+    let (mut members, mut longest) = (Vec::with_capacity(count * MEMBER_BYTES_USUAL), 0);
     let (mut hashes, mut offsets) = (Vec::with_capacity(count), Vec::with_capacity(count));
     for _ in 0..count {
         let text = source.string()?;
