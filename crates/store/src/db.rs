@@ -765,10 +765,8 @@ impl<'l, 'k> Db<'l, 'k> {
     /// Calls `visit` with the number of each shard that may have keys, and the shard, until it breaks or a shard cannot be
     /// locked.
     fn visit_occupied(&mut self, mut visit: impl FnMut(usize, &mut Shard) -> ControlFlow<()>) -> ControlFlow<()> {
-        let mut shard = 0;
-        while let Some(here) = self.locked.keyspace().next_occupied(self.database, shard) {
-            self.locked.visit(self.database, here, |s| visit(here, s)).unwrap_or(ControlFlow::Break(()))?;
-            shard = here + 1;
+        for shard in self.locked.keyspace().occupied_shards(self.database) {
+            self.locked.visit(self.database, shard, |s| visit(shard, s)).unwrap_or(ControlFlow::Break(()))?;
         }
         ControlFlow::Continue(())
     }

@@ -333,6 +333,37 @@ struct GiveUp<'k> {
     done: bool,
 }
 
+impl GiveUp<'_> {
+    /// Locks a shard for its visit. The caller holds no shard. Returns None if an earlier visit, or this wait, was given up.
+    #[inline]
+    fn lock<'k>(&mut self, keyspace: &'k Keyspace, shard: usize) -> Option<OneVisit<'k>> {
+        self.done = self.done || !keyspace.take_unless(shard, &self.when);
+        // Not `then_some`: it would build the value in any case, and its drop would unlock a shard that is not held.
+        (!self.done).then(|| OneVisit { keyspace, shard })
+    }
+}
+
+/// A shard that is locked for one visit. It is simpler than a [`Locked`], because a walk through the keyspace makes one for each shard.
+struct OneVisit<'k> {
+    keyspace: &'k Keyspace,
+    shard: usize,
+}
+
+impl OneVisit<'_> {
+    #[inline]
+    fn shard_mut(&mut self, first: FirstShard) -> &mut Shard {
+        // SAFETY: the shard is locked, and `self` is borrowed mutably, so no other reference to the shard exists.
+        unsafe { &mut *self.keyspace.cell(first, self.shard).get() }
+    }
+}
+
+impl Drop for OneVisit<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.keyspace.give(self.shard);
+    }
+}
+
 /// The right to touch some shards. Dropping it releases them.
 pub struct Locked<'k> {
     keyspace: &'k Keyspace,
@@ -560,6 +591,14 @@ impl Keyspace {
         self.had[first.0 / self.shard_count()].shards.clear(shard)
     }
 
+    /// Frees the buckets of a shard without keys, and the notes of removed keys. The caller holds the shard.
+    #[inline]
+    fn free_if_vacant(&self, first: FirstShard, shard: usize, of_database: &mut Shard) {
+        if of_database.table.is_empty() && self.note_vacant(first, shard) {
+            *of_database = Shard::default();
+        }
+    }
+
     /// Marks a database as one that has keys with an expiry.
     #[inline]
     pub(crate) fn mark_expiries(&self, database: usize) {
@@ -760,8 +799,18 @@ impl<'k> Locked<'k> {
     }
 
     /// Visits one shard, and locks it for the visit if no shard is held. Returns None if it cannot be locked.
+    #[inline]
     pub(crate) fn visit<T>(&mut self, database: usize, shard: usize, visit: impl FnOnce(&mut Shard) -> T) -> Option<T> {
-        self.visit_with_saver(database, shard, |of_database, _| visit(of_database))
+        let keyspace = self.keyspace;
+        let first = keyspace.first_shard(database);
+        let visit_in = |of_database: &mut Shard| {
+            let visited = visit(of_database);
+            keyspace.free_if_vacant(first, shard, of_database);
+            visited
+        };
+        let Held::Each(give_up) = &mut self.held else { return Some(visit_in(self.shard_mut(first, shard))) };
+        let mut alone = give_up.lock(keyspace, shard)?;
+        Some(visit_in(alone.shard_mut(first)))
     }
 
     /// Like [`Locked::visit`], but also passes the shard's saver if a snapshot runs.
@@ -771,21 +820,17 @@ impl<'k> Locked<'k> {
         shard: usize,
         visit: impl FnOnce(&mut Shard, Option<Saving<'_>>) -> T,
     ) -> Option<T> {
-        let first = self.keyspace.first_shard(database);
         let keyspace = self.keyspace;
+        let first = keyspace.first_shard(database);
         let visit_in = |locked: &mut Locked<'_>| {
             let (of_database, saving) = locked.with_saver(first, shard);
             let visited = visit(of_database, saving);
-            if of_database.table.is_empty() && keyspace.note_vacant(first, shard) {
-                // Frees the buckets, and the notes of removed keys.
-                *of_database = Shard::default();
-            }
+            keyspace.free_if_vacant(first, shard, of_database);
             visited
         };
         let Held::Each(give_up) = &mut self.held else { return Some(visit_in(self)) };
-        let locked = if give_up.done { None } else { self.keyspace.lock(Shards::One(shard), give_up.when) };
-        give_up.done = locked.is_none();
-        locked.map(|mut locked| visit_in(&mut locked))
+        let _alone = give_up.lock(keyspace, shard)?;
+        Some(visit_in(&mut Locked { keyspace, held: Held::Own(shard) }))
     }
 
     /// Returns true if a shard was not visited, so that the result is incomplete.

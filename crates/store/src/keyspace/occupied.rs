@@ -108,6 +108,13 @@ impl Keyspace {
         next_bit(occupied.words.len(), from, |index| occupied.word(index) & !self.staged.word(index))
     }
 
+    /// Returns the shards that may have keys of a database, without staged ones, in ascending order. The iterator may have shards that have
+    /// become empty, or staged, since it was created.
+    #[inline]
+    pub(crate) fn occupied_shards(&self, database: usize) -> OccupiedShards<'_> {
+        OccupiedShards { had: &self.had[self.physical(database)].shards, staged: &self.staged, next_word: 0, bits: 0 }
+    }
+
     /// Like [`Keyspace::next_occupied`], with staged shards.
     pub(crate) fn next_with_keys(&self, database: usize, from: usize) -> Option<usize> {
         let occupied = &self.had[self.physical(database)].shards;
@@ -174,6 +181,31 @@ impl Keyspace {
     }
 }
 
+/// See [`Keyspace::occupied_shards`].
+pub(crate) struct OccupiedShards<'k> {
+    had: &'k Occupied,
+    staged: &'k Occupied,
+    next_word: usize,
+    /// The shards of the word before `next_word` that are still to come.
+    bits: u64,
+}
+
+impl Iterator for OccupiedShards<'_> {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        while self.bits == 0 {
+            let had = self.had.words.get(self.next_word)?.load(Ordering::Acquire);
+            self.bits = had & !self.staged.word(self.next_word);
+            self.next_word += 1;
+        }
+        let bit = self.bits.trailing_zeros() as usize;
+        self.bits &= self.bits - 1;
+        Some((self.next_word - 1) * WORD + bit)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,6 +246,20 @@ mod tests {
             }
         }
         assert_eq!(keyspace.next_occupied(0, 0), None);
+    }
+
+    #[test]
+    fn the_iterator_finds_the_shards_that_single_steps_find() {
+        let keyspace = Keyspace::new(3, 4);
+        assert!(keyspace.shard_count() > 2 * WORD);
+        let set = [0, 1, 5, WORD - 1, 2 * WORD, keyspace.shard_count() - 1];
+        set.iter().for_each(|&shard| keyspace.mark_keys(1, shard));
+        keyspace.stage([5].into_iter(), true);
+        let steps = std::iter::successors(keyspace.next_occupied(1, 0), |last| keyspace.next_occupied(1, last + 1));
+        let found: Vec<_> = keyspace.occupied_shards(1).collect();
+        assert_eq!(found, steps.collect::<Vec<_>>());
+        assert_eq!(found, set.into_iter().filter(|shard| *shard != 5).collect::<Vec<_>>());
+        assert_eq!(keyspace.occupied_shards(0).next(), None);
     }
 
     #[test]
