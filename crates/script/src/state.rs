@@ -547,6 +547,26 @@ impl LuaState {
         unsafe { ffi::lua_rawgeti_(self.raw, at, key) };
     }
 
+    /// Returns the number of elements of a table before the first nil. Lua's own border may be another one.
+    pub fn len_to_first_nil(&mut self, table: c_int) -> c_int {
+        let at = self.table(table);
+        self.one_more();
+        let (top, mut len) = (self.top(), 0);
+        loop {
+            // SAFETY: the state is alive, the table exists, and there is room for the element, which is popped again.
+            let kind = unsafe {
+                ffi::lua_rawgeti_(self.raw, at, len + 1);
+                let kind = ffi::lua_type(self.raw, top + 1);
+                ffi::lua_settop(self.raw, top);
+                kind
+            };
+            if LuaType::of(kind) == LuaType::Nil {
+                return len;
+            }
+            len += 1;
+        }
+    }
+
     /// Pushes the value of a string key.
     pub fn raw_get_named(&mut self, table: c_int, key: &str) {
         let at = self.table(table);

@@ -148,7 +148,7 @@ fn write_table(state: &mut LuaState, reply: &mut Reply<'_>, host: &mut dyn Host)
             return Some(level);
         }
     }
-    let len = len_to_first_hole(state);
+    let len = state.len_to_first_nil(-1);
     reply.array(len as usize);
     Some(Level::Sequence { written: 0, len })
 }
@@ -164,21 +164,6 @@ fn open_meant(state: &mut LuaState, reply: &mut Reply<'_>) -> Option<Level> {
         return Some(Level::Set);
     }
     None
-}
-
-/// Returns the number of elements before the first nil. Lua's own border may be another one.
-fn len_to_first_hole(state: &mut LuaState) -> c_int {
-    let mut len = 0;
-    let table = state.top();
-    loop {
-        state.raw_get_at(table, len + 1);
-        let is_end = state.kind(table + 1) == LuaType::Nil;
-        state.pop(1);
-        if is_end {
-            return len;
-        }
-        len += 1;
-    }
 }
 
 /// Writes a table that stands for a value other than a collection, and returns true if it does. The table stays on the

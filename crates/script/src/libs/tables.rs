@@ -127,10 +127,12 @@ fn sort_numbers(state: &mut LuaState, len: c_int) -> bool {
     if len > SORTED_AT_ONCE_MAX {
         return false;
     }
-    let mut numbers = Vec::new();
+    let mut numbers = Vec::with_capacity(usize::try_from(len).unwrap_or(0));
+    // The place of each element. A place from the top down would have to be counted for each access.
+    let place = state.top() + 1;
     for item in 1..=len {
         state.raw_get_at(1, item);
-        let number = if state.kind(-1) == LuaType::Number { state.number(-1) } else { None };
+        let number = if state.kind(place) == LuaType::Number { state.number(place) } else { None };
         state.pop(1);
         match number {
             Some(number) if !number.is_nan() && (number != 0.0 || number.is_sign_positive()) => numbers.push(number),
