@@ -211,6 +211,7 @@ impl Worker {
         tables: &mut Tables,
         inside: &mut GateGuard,
     ) -> Progress {
+        let mut window_max = WINDOW;
         loop {
             // The next steps may take long, so other threads may enter.
             inside.iter_mut().for_each(Inside::let_in);
@@ -229,7 +230,7 @@ impl Worker {
             }
             tables.batch.clear();
             let is_monitored = !self.engine.monitors.is_empty();
-            let window = if is_monitored { self.split_at_monitors(session, batch_run, WINDOW) } else { WINDOW };
+            let window = if is_monitored { self.split_at_monitors(session, batch_run, window_max) } else { window_max };
             let (end, stop) = self.frame_window(session, batch_run, tables, window);
             if self.must_await_log(&tables.planned) {
                 session.framer.forget();
@@ -252,9 +253,14 @@ impl Worker {
             }
             match progress {
                 ControlFlow::Break(progress) => return progress,
-                // A cut window changed the limits, so the end that framing found is invalid.
-                ControlFlow::Continue(Window::Cut) => {}
+                // A cut window changed the limits, so the end that framing found is invalid. The requests behind it are framed again, and
+                // the next one may cut its window as well.
+                ControlFlow::Continue(Window::Cut) => {
+                    let run = (batch_run.commands - before) as usize;
+                    window_max = if run == 0 { window_max } else { run.min(WINDOW) };
+                }
                 ControlFlow::Continue(Window::Whole) => {
+                    window_max = WINDOW.min(2 * window_max);
                     batch_run.at = end;
                     match stop {
                         Stop::Full => {}
