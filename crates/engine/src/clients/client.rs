@@ -260,6 +260,12 @@ impl Client {
         self.user().clone().unwrap_or_else(|| DEFAULT.to_string())
     }
 
+    /// Returns true if this is the user's name.
+    #[must_use]
+    pub fn is_user(&self, name: &str) -> bool {
+        self.user().as_deref().unwrap_or(DEFAULT) == name
+    }
+
     /// Returns a version that grows with each change of the names or the user.
     #[inline]
     pub(crate) fn names_version(&self) -> u32 {

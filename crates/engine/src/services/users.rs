@@ -144,7 +144,7 @@ pub(crate) fn become_default(engine: &Engine, session: &mut Session) {
 /// closed gate.
 pub(crate) fn follow(worker: &Worker, session: &mut Session, changes: &Changes) {
     let engine = worker.engine;
-    let is = |client: &Client, user: &User| client.user_name() == user.shown();
+    let is = |client: &Client, user: &User| client.is_user(user.shown());
     let clients = engine.clients.all();
     for user in &changes.removed {
         clients.iter().filter(|client| is(client, user)).for_each(|client| close(engine, session, client));
