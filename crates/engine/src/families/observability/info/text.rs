@@ -30,7 +30,8 @@ impl InfoText {
 
     /// Writes a field.
     pub(super) fn field(&mut self, name: &str, value: impl Figure) {
-        self.parts(&[name, ":"]);
+        self.0.extend_from_slice(name.as_bytes());
+        self.0.push(b':');
         self.last(value);
     }
 
@@ -47,19 +48,25 @@ impl InfoText {
     /// Writes the last part of a field.
     pub(super) fn last(&mut self, part: impl Figure) {
         part.write(&mut self.0);
-        self.0.extend_from_slice(b"\r\n");
+        self.end_field();
+    }
+
+    /// Ends a line. Pushing bytes takes less time than copying them.
+    fn end_field(&mut self) {
+        self.0.push(b'\r');
+        self.0.push(b'\n');
     }
 
     /// Writes a number of bytes, for programs and for people.
     pub(super) fn bytes(&mut self, name: &str, bytes: u64) {
         self.field(name, bytes);
         self.parts(&[name]);
-        self.field("_human", human_bytes(bytes));
+        self.field("_human", HumanBytes(bytes));
     }
 
     /// Writes constant fields, in Redis's words.
     pub(super) fn constants(&mut self, fields: &[(&str, &str)]) {
-        fields.iter().for_each(|(name, value)| self.parts(&[name, ":", value, "\r\n"]));
+        fields.iter().for_each(|(name, value)| self.field(name, *value));
     }
 }
 
@@ -120,19 +127,28 @@ impl Figure for Microseconds {
     }
 }
 
-/// Formats a number of bytes for people, in Redis's form.
-fn human_bytes(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["K", "M", "G", "T", "P"];
-    if bytes < 1024 {
-        return format!("{bytes}B");
+/// A number of bytes for people, in Redis's form: with two decimals of the largest fitting unit, ties to even.
+struct HumanBytes(u64);
+
+impl Figure for HumanBytes {
+    fn write(&self, out: &mut Vec<u8>) {
+        const UNITS: &[u8; 5] = b"KMGTP";
+        let unit = (self.0.max(1).ilog2() / 10) as usize;
+        let Some(letter) = unit.checked_sub(1).map(|unit| UNITS[unit.min(UNITS.len() - 1)]) else {
+            write_u64(out, self.0);
+            return out.push(b'B');
+        };
+        let hundredths = rounded_shift(u128::from(self.0) * 100, 10 * unit.min(UNITS.len()) as u32);
+        write_u64(out, hundredths / 100);
+        out.extend_from_slice(&[b'.', b'0' + (hundredths / 10 % 10) as u8, b'0' + (hundredths % 10) as u8, letter]);
     }
-    let mut value = bytes as f64 / 1024.0;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    format!("{value:.2}{}", UNITS[unit])
+}
+
+/// Divides by a power of two and rounds to the nearest, ties to even. `bits` is at least 1.
+fn rounded_shift(number: u128, bits: u32) -> u64 {
+    let (quotient, rest) = (number >> bits, number & ((1 << bits) - 1));
+    let half = 1 << (bits - 1);
+    (quotient + u128::from(rest > half || rest == half && quotient % 2 == 1)) as u64
 }
 
 /// Formats a part in percent; 0 if the whole is 0.
@@ -143,6 +159,12 @@ pub(super) fn percent(part: u64, whole: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn human_bytes(bytes: u64) -> String {
+        let mut out = Vec::new();
+        HumanBytes(bytes).write(&mut out);
+        String::from_utf8(out).unwrap()
+    }
 
     #[test]
     fn bytes_are_shown_as_redis_does() {
@@ -156,6 +178,16 @@ mod tests {
             (u64::MAX, "16384.00P"),
         ] {
             assert_eq!(human_bytes(bytes), shown);
+        }
+    }
+
+    #[test]
+    fn bytes_are_rounded_as_the_formatter_rounds_them() {
+        let mut bytes = 1 << 10;
+        while bytes < 1 << 20 {
+            assert_eq!(human_bytes(bytes), format!("{:.2}K", bytes as f64 / 1024.0), "{bytes}");
+            assert_eq!(human_bytes(bytes << 20), format!("{:.2}G", bytes as f64 / 1024.0), "{bytes} MB");
+            bytes += 1;
         }
     }
 
