@@ -29,7 +29,8 @@ EXEMPT = {
     "client|import-source": "is for imports", "client|capa": "is for redirects", "hotkeys|*": "starts and stops a measurement", "hotkeys": "starts and stops a measurement",
     "advise|get": "needs a finding", "pipeline": "only answers an error", "pipeline|end": "needs a token of the connection",
     "pipeline|resume": "needs a token of the connection", "pipeline|start": "needs a token of the connection",
-    "pipeline|status": "needs a token of the connection", "pipeline|list": "needs a token of the connection", "pipeline|help": "is for people", "xidmprecord": "is for files", "restore-asking": "is RESTORE in a cluster",
+    "pipeline|status": "needs a token of the connection", "pipeline|list": "needs a token of the connection", "pipeline|help": "is for people",
+    "pipeline|attach": "is for nodes of a cluster", "pipeline|at": "is for nodes of a cluster", "xidmprecord": "is for files", "restore-asking": "is RESTORE in a cluster",
 }
 
 

@@ -118,6 +118,12 @@ impl Pause {
         self.periods.iter().any(|period| period.holds(now_ms) && period.all.load(Ordering::Relaxed))
     }
 
+    /// Returns true if there is a pause for this reason now.
+    #[must_use]
+    pub fn is_for(&self, purpose: PausePurpose, now_ms: u64) -> bool {
+        self.periods[purpose as usize].holds(now_ms)
+    }
+
     /// Returns the reason of the present pause; with several, of the longest one.
     #[must_use]
     pub fn purpose(&self, now_ms: u64) -> Option<PausePurpose> {

@@ -14,6 +14,7 @@
 //! PIPELINE KEEP token ttl_ms executed failed database [position error ...] [user]     from PIPELINE START
 //! PIPELINE COUNT token executed failed database [position error ...]           the failures since the last record
 //! PIPELINE ABORT token (OFF | on synced position error)                        see `pipelines::abort`
+//! PIPELINE FORWARD token generation name                                       see `pipelines::nodes`
 //! PIPELINE END token
 //! ```
 //!
@@ -23,6 +24,7 @@
 //! A token belongs to the user who started it; the default user, if the record names no user.
 
 pub mod abort;
+pub mod nodes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -32,6 +34,7 @@ use journal::record::{self, Kind, Record};
 use resp::request::{Batch, Framer, Limits};
 
 use self::abort::{AbortOn, AbortState, SyncOutcome};
+use self::nodes::ForwardState;
 
 /// Maximum size of a token in bytes: far more than a random identifier or a file name needs.
 pub const TOKEN_BYTES_MAX: usize = 256;
@@ -106,6 +109,8 @@ pub struct TokenState {
     pub progress: PipelineProgress,
     /// Present if it stops at its first failure.
     pub abort: Option<AbortState>,
+    /// Present if several nodes of a cluster count for it.
+    pub forward: Option<ForwardState>,
 }
 
 impl TokenState {
@@ -118,6 +123,7 @@ impl TokenState {
             push_abort(&self.token, self.abort.as_ref(), &mut record);
             records.extend(record::entries(record.bytes()).map(|entry| entry.command.to_vec()));
         }
+        records.extend(self.forward.as_ref().map(|forward| forward.record(&self.token)));
         records
     }
 
@@ -188,6 +194,8 @@ pub struct Pipeline {
     /// Number of commands in the journal, and the database after them.
     recorded: AtomicU64,
     failures: Mutex<Failures>,
+    /// Present if several nodes of a cluster count for it.
+    forward: Mutex<Option<ForwardState>>,
     /// True if a failure has stopped it. Follows `failures`.
     is_stopped: AtomicBool,
 }
@@ -209,6 +217,7 @@ impl Pipeline {
             expires_ms: None,
             progress: PipelineProgress::default(),
             abort: Some(abort),
+            forward: None,
         })
     }
 
@@ -363,13 +372,15 @@ impl Pipeline {
         }
     }
 
-    /// Marks everything as recorded: a snapshot with this state precedes the next units. The caller is alone behind the
-    /// gate.
-    fn note_recorded(&self) {
+    /// Marks everything as recorded, and returns it: a snapshot or a record with this state precedes the next units. No
+    /// other thread counts meanwhile.
+    pub(crate) fn recorded_state(&self) -> TokenState {
         let mut known = lock(&self.failures);
         known.recorded = known.first.len();
         known.recorded_abort = known.abort.clone();
         self.recorded.store(self.executed(), Ordering::Relaxed);
+        drop(known);
+        self.state()
     }
 
     /// Returns the relation of a connection to the token.
@@ -380,6 +391,11 @@ impl Pipeline {
             ENDED => Ownership::Ended,
             _ => Ownership::Lost,
         }
+    }
+
+    /// Returns its lifetime without a connection, in milliseconds.
+    pub(crate) fn ttl_ms(&self) -> u64 {
+        self.ttl_ms
     }
 
     /// Returns the user who started it.
@@ -409,12 +425,13 @@ impl Pipeline {
             expires_ms: known(&self.expires_ms),
             progress: self.progress(),
             abort: self.abort(),
+            forward: self.forward(),
         }
     }
 }
 
 impl Failure {
-    fn new(position: u64, error: &[u8]) -> Failure {
+    pub(crate) fn new(position: u64, error: &[u8]) -> Failure {
         Failure { position, error: error[..error.len().min(ERROR_BYTES_MAX)].into() }
     }
 }
@@ -439,6 +456,7 @@ impl From<TokenState> for Pipeline {
                 recorded_abort: state.abort.clone(),
                 abort: state.abort,
             }),
+            forward: Mutex::new(state.forward),
         }
     }
 }
@@ -481,6 +499,8 @@ pub enum Refused {
 pub struct Pipelines {
     table: Mutex<PipelineTable>,
     count: AtomicUsize,
+    /// The number of names for other nodes' tokens that this process has made.
+    names: AtomicU64,
 }
 
 impl Pipelines {
@@ -491,6 +511,11 @@ impl Pipelines {
         let result = run(&mut table);
         self.count.store(table.by_token.len(), Ordering::Relaxed);
         result
+    }
+
+    /// Returns a number that no earlier call has returned.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.names.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Adds a token, unless there are `max` already.
@@ -593,8 +618,9 @@ impl Pipelines {
                 };
                 let (token, user) = ((*token).into(), user.into());
                 let expires_ms = Some(now_ms.saturating_add(ttl_ms));
-                let abort = None;
-                self.keep(TokenState { token, user, ttl_ms, holder: None, expires_ms, progress, abort }, now_ms);
+                let (abort, forward) = (None, None);
+                let state = TokenState { token, user, ttl_ms, holder: None, expires_ms, progress, abort, forward };
+                self.keep(state, now_ms);
                 true
             }
             [b"PIPELINE", b"ABORT", token, words @ ..] => {
@@ -605,26 +631,35 @@ impl Pipelines {
                         None => return false,
                     },
                 };
-                // Like a count, it may follow the token's end.
-                let Some(pipeline) = self.get(token, now_ms) else { return true };
-                let expires_ms = Some(now_ms.saturating_add(pipeline.ttl_ms));
-                self.keep(TokenState { holder: None, expires_ms, abort, ..pipeline.state() }, now_ms);
+                self.replay_change(token, now_ms, |state| state.abort = abort);
+                true
+            }
+            [b"PIPELINE", b"FORWARD", token, words @ ..] => {
+                let Some(forward) = ForwardState::of_record(words) else { return false };
+                self.replay_change(token, now_ms, |state| state.forward = Some(forward));
                 true
             }
             [b"PIPELINE", b"COUNT", token, ..] => {
                 let Some(mut progress) = PipelineProgress::of_record(&words[3..]) else { return false };
-                // A count may follow the token's end, because the connection continues uncounted.
-                let Some(pipeline) = self.get(token, now_ms) else { return true };
-                let TokenState { user, ttl_ms, progress: before, abort, .. } = pipeline.state();
-                progress.failures.splice(0..0, before.failures);
-                progress.failures.truncate(FAILURES_MAX);
-                let expires_ms = Some(now_ms.saturating_add(ttl_ms));
-                let token = (*token).into();
-                self.keep(TokenState { token, user, ttl_ms, holder: None, expires_ms, progress, abort }, now_ms);
+                self.replay_change(token, now_ms, |state| {
+                    progress.failures.splice(0..0, std::mem::take(&mut state.progress.failures));
+                    progress.failures.truncate(FAILURES_MAX);
+                    state.progress = progress;
+                });
                 true
             }
             _ => false,
         }
+    }
+
+    /// Applies a record to a token, if it exists. A record may follow the token's end, because the connection continues
+    /// uncounted.
+    fn replay_change(&self, token: &[u8], now_ms: u64, change: impl FnOnce(&mut TokenState)) {
+        let Some(pipeline) = self.get(token, now_ms) else { return };
+        let expires_ms = Some(now_ms.saturating_add(pipeline.ttl_ms));
+        let mut state = TokenState { holder: None, expires_ms, ..pipeline.state() };
+        change(&mut state);
+        self.keep(state, now_ms);
     }
 
     /// Adds or replaces a token, without a connection.
@@ -663,8 +698,8 @@ impl Pipelines {
     /// caller is alone behind the gate.
     #[must_use]
     pub fn states_before_units(&self, now_ms: u64) -> Vec<TokenState> {
-        self.with(now_ms, |table| table.by_token.values().for_each(|pipeline| pipeline.note_recorded()));
-        self.states(now_ms)
+        // In one piece: replies of other nodes are counted outside of the gate, under the table's lock.
+        self.with(now_ms, |table| table.by_token.values().map(|pipeline| pipeline.recorded_state()).collect())
     }
 }
 
@@ -687,13 +722,15 @@ pub struct Tally {
     failures: Vec<Failure>,
     /// `None` if the running command doesn't count, or has been counted.
     running: Option<RunningCommand>,
+    /// True if a command of the open transaction belongs to another node of the cluster.
+    is_redirected: bool,
 }
 
 impl Tally {
     /// Starts to count for this pipeline with the next command.
     #[must_use]
     pub fn new(pipeline: Arc<Pipeline>) -> Tally {
-        Tally { pipeline, open: 0, failed: 0, failures: Vec::new(), running: None }
+        Tally { pipeline, open: 0, failed: 0, failures: Vec::new(), running: None, is_redirected: false }
     }
 
     /// Returns the pipeline.
@@ -707,7 +744,7 @@ impl Tally {
     pub(crate) fn without_token(&self, client: u64) -> Option<Tally> {
         let state = self.pipeline.abort()?.moved(self.pipeline.executed(), 0);
         let pipeline = Arc::new(Pipeline::without_token(client, state));
-        Some(Tally { pipeline, open: self.open, failed: 0, failures: Vec::new(), running: None })
+        Some(Tally { open: self.open, ..Tally::new(pipeline) })
     }
 
     /// Returns true if the running command has failed with an error that stops the pipeline.
@@ -751,6 +788,9 @@ impl Tally {
         if in_transaction {
             return;
         }
+        if self.is_redirected {
+            return self.forget_open();
+        }
         self.pipeline.database.store(database, Ordering::Relaxed);
         self.pipeline.add(std::mem::take(&mut self.open));
         if self.failed > 0 {
@@ -770,6 +810,31 @@ impl Tally {
         if self.failures.len() < FAILURES_MAX {
             self.failures.push(Failure::new(position, error));
         }
+    }
+
+    /// Takes the running command, or the transaction that it ends, out of the count, because another node runs it. Returns
+    /// its first position and the number of commands. [`Pipelines::count_answered`] counts them.
+    pub(crate) fn defer(&mut self) -> Option<(u64, u64)> {
+        self.running.take()?;
+        let commands = self.open + 1;
+        self.forget_open();
+        Some((self.pipeline.executed() + 1, commands))
+    }
+
+    /// Notes that the running command, or the open transaction, belongs to another node of the cluster, which will run and
+    /// count it.
+    pub(crate) fn redirect(&mut self, in_transaction: bool) {
+        self.running = None;
+        self.is_redirected = in_transaction;
+        if !in_transaction {
+            self.forget_open();
+        }
+    }
+
+    /// Forgets the open transaction.
+    fn forget_open(&mut self) {
+        (self.open, self.failed, self.is_redirected) = (0, 0, false);
+        self.failures.clear();
     }
 
     /// Records the progress of the pipeline, including the running command if it `counts`. `database` is selected after

@@ -766,6 +766,11 @@ impl Engine {
             && (self.is_paused(now_ms) && self.pauses(session, command, args, now_ms) || is_migrated())
     }
 
+    /// Returns true while a replica is to take this server's place, and must receive all records.
+    pub(crate) fn fails_over(&self, now_ms: u64) -> bool {
+        self.pause.is_for(PausePurpose::ManualFailover, now_ms) || self.replication.is_failing_over()
+    }
+
     /// Returns a command's flags, or the flags that its script declares.
     pub(crate) fn flags_of(&self, command: &Command, args: &Args<'_>) -> u32 {
         rights::flags(&self.scripts, &self.libraries, command, args)
@@ -806,7 +811,7 @@ impl Engine {
         // A token's count is a unit of the stream, too. Without this, a failover would never find a replica that has
         // everything.
         let has_token = || session.tally().is_some_and(|tally| tally.pipeline().has_token());
-        let counts = || has_token() && !command.info.has(flag::ADMIN) && self.replication.is_failing_over();
+        let counts = || has_token() && !command.info.has(flag::ADMIN) && self.fails_over(now_ms);
         self.pause.holds_all(now_ms) || runs() || (is_exec(command) && queued()) || counts()
     }
 }

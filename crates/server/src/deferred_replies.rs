@@ -161,6 +161,25 @@ impl DeferredReplies {
         self.ended_bytes += if is_last { 0 } else { more };
     }
 
+    /// Replaces all replies of other nodes in the chunk with this number by one.
+    pub fn replace(&mut self, number: u64, reply: &Output) {
+        let is_last = number == self.last_number();
+        let Some(splice) = self.splice(number) else { return };
+        let before = splice.bytes();
+        splice.replace(reply);
+        let after = splice.bytes();
+        if !is_last {
+            self.ended_bytes = (self.ended_bytes + after).saturating_sub(before);
+        }
+    }
+
+    /// Takes the number of the chunk whose commands wait for a position that is safe now.
+    pub fn take_held(&mut self, safe: Position) -> Option<u64> {
+        let splices = self.chunks.iter_mut().zip(self.released..).filter(|(chunk, _)| chunk.until <= safe);
+        let mut held = splices.filter_map(|(chunk, number)| chunk.splice.as_mut()?.set_held(false).then_some(number));
+        held.next()
+    }
+
     /// Moves the complete chunks that need no position above `safe` to the end of `output`. Returns true if none are left.
     pub fn release(&mut self, safe: Position, output: &mut Output) -> bool {
         while let Some(chunk) = self.chunks.front_mut()

@@ -429,6 +429,7 @@ impl EventLoop {
             self.take_replies(key, &mut replies, durable_after);
             self.fresh_replies = replies;
         }
+        self.end_tokens(key);
         let Some(connection) = self.connections.get_mut(key) else { return };
         batches::place(connection);
         connection.note_input(&self.worker);
@@ -506,6 +507,7 @@ impl EventLoop {
         }
         self.poller.remove(connection.socket.as_fd());
         self.by_client.remove(&connection.session.client.id);
+        self.end_links_of(connection.session.client.id);
         // Before the socket is closed at the end of this function: the peer may tell others.
         connection.leave(&mut self.worker, &self.shared);
     }

@@ -1,6 +1,7 @@
 //! A thread's links to other nodes of the cluster, for the commands that these run for its clients (`cluster-forward`).
 //!
-//! There is one link for each node and version of the protocol, because replies differ between versions.
+//! There is one link for each node and version of the protocol, because replies differ between versions. A client with a pipeline token has
+//! its own links: the nodes count its commands, and refuse them once the client has lost the token.
 
 pub mod link;
 
@@ -22,6 +23,8 @@ const RETRY_MS: u64 = 500;
 pub struct Links {
     by_id: HashMap<u64, Link>,
     by_target: HashMap<Target, u64>,
+    /// The clients' own links.
+    by_client: HashMap<u64, Vec<u64>>,
     next_id: u64,
     /// Links with requests to send at the end of the turn.
     to_send: Vec<u64>,
@@ -41,11 +44,22 @@ impl Links {
         self.by_id.get_mut(&id)
     }
 
-    /// Returns the id of the link to a node, and true if it is new.
+    /// Returns the ids of a client's own links.
+    pub fn of_client(&self, client: u64) -> Vec<u64> {
+        self.by_client.get(&client).cloned().unwrap_or_default()
+    }
+
+    /// Returns the id of the link to a node for a client, and true if it is new.
     ///
     /// # Errors
     /// The reason why there is no link.
-    pub fn to(&mut self, target: &Target, settings: &Settings, now_ms: u64) -> Result<(u64, bool), String> {
+    pub fn to(
+        &mut self,
+        target: &Target,
+        client: u64,
+        settings: &Settings,
+        now_ms: u64,
+    ) -> Result<(u64, bool), String> {
         if let Some(&id) = self.by_target.get(target) {
             return Ok((id, false));
         }
@@ -58,6 +72,9 @@ impl Links {
         self.next_id += 1;
         self.by_id.insert(id, Link::new(target.clone(), socket, login(settings), now_ms));
         self.by_target.insert(target.clone(), id);
+        if target.counter.is_some() {
+            self.by_client.entry(client).or_default().push(id);
+        }
         Ok((id, true))
     }
 
@@ -95,6 +112,17 @@ impl Links {
         }
     }
 
+    /// Ends the tokens of other nodes that counted for a client under this name. The links end then.
+    pub fn end_tokens(&mut self, client: u64, name: &[u8], now_ms: u64) {
+        for id in self.of_client(client) {
+            let Some(link) = self.by_id.get_mut(&id) else { continue };
+            if link.target.counter.as_ref().is_some_and(|counter| *counter.name == *name) {
+                link.end_token(now_ms);
+                self.to_send.push(id);
+            }
+        }
+    }
+
     /// Takes the links with requests to send.
     pub fn take_to_send(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.to_send)
@@ -102,8 +130,17 @@ impl Links {
 
     /// Removes a link.
     pub fn remove(&mut self, id: u64) -> Option<Link> {
-        self.by_target.retain(|_, of| *of != id);
-        self.by_id.remove(&id)
+        let link = self.by_id.remove(&id)?;
+        if self.by_target.get(&link.target) == Some(&id) {
+            self.by_target.remove(&link.target);
+        }
+        if link.target.counter.is_some() {
+            self.by_client.retain(|_, links| {
+                links.retain(|of| *of != id);
+                !links.is_empty()
+            });
+        }
+        Some(link)
     }
 
     /// Returns the links whose nodes have not answered for this time.

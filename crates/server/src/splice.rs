@@ -26,18 +26,40 @@ pub struct Splice {
     /// The replies that have arrived.
     replies: Vec<u8>,
     missing: usize,
+    /// True until the commands are sent, if they wait for the changes before them to be durable.
+    is_held: bool,
 }
 
 impl Splice {
     /// Creates the places for the replies to these commands.
     pub fn new(forwarded: Forwarded) -> Splice {
         let missing = forwarded.commands.len();
-        Splice { places: vec![Place::default(); missing], replies: Vec::new(), missing, forwarded }
+        Splice { places: vec![Place::default(); missing], replies: Vec::new(), missing, is_held: false, forwarded }
     }
 
     /// The commands.
     pub fn forwarded(&self) -> &Forwarded {
         &self.forwarded
+    }
+
+    /// Holds the commands, or sends them. Returns the state before.
+    pub fn set_held(&mut self, is_held: bool) -> bool {
+        std::mem::replace(&mut self.is_held, is_held)
+    }
+
+    /// Returns the reply to a command; empty if it has not arrived.
+    pub fn reply(&self, index: usize) -> &[u8] {
+        let place = self.places.get(index).copied().unwrap_or_default();
+        self.replies.get(place.start..place.start + place.len).unwrap_or_default()
+    }
+
+    /// Replaces all replies by one.
+    pub fn replace(&mut self, reply: &Output) {
+        self.replies.clear();
+        reply.slices().for_each(|slice| self.replies.extend_from_slice(slice));
+        for (index, place) in self.places.iter_mut().enumerate() {
+            (place.start, place.len) = (0, if index == 0 { self.replies.len() } else { 0 });
+        }
     }
 
     /// The number of replies that have not arrived.
@@ -82,9 +104,9 @@ impl Splice {
                 (slice, at) = (rest, at + part.len());
             }
         };
-        for (command, place) in self.forwarded.commands.iter().zip(&self.places) {
+        for (index, command) in self.forwarded.commands.iter().enumerate() {
             copy_until(command.at, output);
-            output.extend(self.replies.get(place.start..place.start + place.len).unwrap_or_default());
+            output.extend(self.reply(index));
         }
         copy_until(usize::MAX, output);
     }
@@ -97,8 +119,9 @@ mod tests {
     use super::*;
 
     fn commands_at(places: &[usize]) -> Forwarded {
+        let (asks, only_reads, counted, attaches) = (false, true, None, false);
         let command =
-            |&at: &usize| ForwardedCommand { at, target: 0, asks: false, only_reads: true, skipped: 0, end: 0 };
+            |&at: &usize| ForwardedCommand { at, target: 0, asks, only_reads, counted, attaches, skipped: 0, end: 0 };
         let mut forwarded = Forwarded::default();
         forwarded.commands = places.iter().map(command).collect();
         forwarded
@@ -126,6 +149,14 @@ mod tests {
         let mut splice = Splice::new(commands_at(&[0]));
         assert!(splice.fill(0, b"+OK\r\n") && !splice.fill(1, b"+OK\r\n"));
         assert_eq!(assembled(&splice, b""), "<+OK\r\n>");
+    }
+
+    #[test]
+    fn one_reply_replaces_all() {
+        let mut splice = Splice::new(commands_at(&[1, 1, 1]));
+        assert!([2, 0, 1].iter().all(|index| splice.fill(*index, b"xyz")));
+        splice.replace(&Output::from(b"one".to_vec()));
+        assert_eq!((assembled(&splice, b"12"), splice.bytes()), ("<1one2>".into(), 3));
     }
 
     #[test]

@@ -1,11 +1,16 @@
 //! Counts a connection's commands for its pipeline, if it has a token or stops at failures: see `pipelines`.
 
+use std::sync::Arc;
+
 use journal::record::Record;
+use resp::skim::Skimmer;
 
 use super::progress::Progress;
 use super::session::Session;
 use crate::listening::watch::Watchers;
-use crate::pipelines::{Ownership, Pipelines, Tally};
+use crate::pipelines::nodes::{ForwardState, KEPT_LONGER_S};
+use crate::pipelines::{FAILURES_MAX, Failure, Ownership, Pipelines, Tally};
+use crate::slots::forward::{Counted, Counter};
 use commands::table::Command;
 
 impl Session {
@@ -51,9 +56,12 @@ impl Session {
         }
     }
 
-    /// Returns true if the pipeline has progressed beyond its last record in the journal.
+    /// Returns true if the pipeline has progressed beyond its last record in the journal. Only the connection that has the
+    /// token may record it: another one could record a count between the record and the count of the present command.
     pub(crate) fn has_unrecorded_count(&self) -> bool {
-        self.tally().is_some_and(|tally| tally.pipeline().is_unrecorded())
+        self.tally().is_some_and(|tally| {
+            tally.pipeline().ownership_of(self.client.id) == Ownership::Held && tally.pipeline().is_unrecorded()
+        })
     }
 
     /// Counts the running command, unless it is counted already or must not be. A failure that stops the pipeline
@@ -85,6 +93,48 @@ impl Session {
         }
     }
 
+    /// Returns true if the next command must wait for forwarded ones: it changes the token, or the session has one, so that
+    /// one command runs at a time.
+    #[inline]
+    pub(crate) fn awaits_forwarded(&self, is_of_pipeline: impl FnOnce() -> bool) -> bool {
+        let has_token = || self.tally().is_some_and(|tally| tally.pipeline().has_token());
+        self.forwarding.is_waiting() && (has_token() || is_of_pipeline())
+    }
+
+    /// Returns the token of other nodes for the commands that they run for this session, and the positions of the command that is
+    /// forwarded now.
+    pub(crate) fn defer_count(&mut self) -> Option<(Arc<Counter>, Counted)> {
+        let counter = self.counter()?;
+        let (position, commands) = self.tally_mut()?.defer()?;
+        Some((counter, Counted { position, commands }))
+    }
+
+    /// Returns the token of other nodes for the commands that they run for this session.
+    #[must_use]
+    pub fn counter(&self) -> Option<Arc<Counter>> {
+        let pipeline = self.tally()?.pipeline();
+        let ForwardState { generation, name } = pipeline.forward().filter(|forward| !forward.name.is_empty())?;
+        let ttl_s = pipeline.ttl_ms().div_ceil(1000).saturating_add(KEPT_LONGER_S);
+        Some(Arc::new(Counter { name, generation, ttl_s }))
+    }
+
+    /// Counts commands that another node has answered. Does nothing if another connection has taken the token over.
+    pub(crate) fn count_answered(&mut self, pipelines: &Pipelines, counted: Counted, reply: &[u8]) {
+        let Some(tally) = self.tally() else { return };
+        let (failed, failures) = failures_in(counted, reply);
+        pipelines.count_answered(tally.pipeline(), self.client.id, counted.commands, failures, failed);
+    }
+
+    /// Excludes a redirected command, or its whole transaction, from the count, if this node counts for another node of the
+    /// cluster, which sends the command on.
+    #[cold]
+    pub(crate) fn count_redirected(&mut self) {
+        let in_transaction = self.multi.is_some();
+        if let Some(tally) = self.tally_mut().filter(|tally| tally.pipeline().is_of_owner()) {
+            tally.redirect(in_transaction);
+        }
+    }
+
     /// Marks the running command as failed, even if the error came from a command that it ran.
     #[cold]
     pub(crate) fn count_failure(&mut self, command: Option<&Command>, error: &[u8]) {
@@ -107,7 +157,8 @@ impl Session {
 
     /// Returns true if another connection has taken over the token of this connection.
     #[inline]
-    pub(crate) fn has_lost_token(&self) -> bool {
+    #[must_use]
+    pub fn has_lost_token(&self) -> bool {
         self.tally().is_some_and(|tally| match tally.pipeline().ownership_of(self.client.id) {
             Ownership::Held => false,
             // Another connection may have taken the token over and ended it already.
@@ -121,5 +172,48 @@ impl Session {
         if let Some(tally) = self.set_tally(None) {
             pipelines.let_go(tally.pipeline(), self.client.id, now_ms);
         }
+    }
+}
+
+/// Returns the number of errors in the reply to a command, or to EXEC, and the first ones with their positions.
+fn failures_in(counted: Counted, reply: &[u8]) -> (u64, Vec<Failure>) {
+    let (mut failed, mut failures) = (0, Vec::new());
+    let last = counted.position + counted.commands.saturating_sub(1);
+    // The reply is complete and has been parsed once.
+    let _ = Skimmer::new().feed(reply, |error| {
+        let position = match error.element {
+            // MULTI precedes the first queued command.
+            Some(element) if counted.commands > 1 => counted.position + 1 + element,
+            // An error within the reply of one command is no failure of the command.
+            Some(_) => return,
+            None => last,
+        };
+        failed += 1;
+        if failures.len() < FAILURES_MAX {
+            failures.push(Failure::new(position, error.text));
+        }
+    });
+    (failed, failures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_of_forwarded_commands_have_the_positions_of_the_pipeline() {
+        let found = |position, commands, reply: &str| {
+            let (failed, failures) = failures_in(Counted { position, commands }, reply.as_bytes());
+            let texts = failures.iter().map(|it| format!("{} {}", it.position, String::from_utf8_lossy(&it.error)));
+            (failed, texts.collect::<Vec<_>>().join(", "))
+        };
+        assert_eq!(found(5, 1, "+OK\r\n"), (0, String::new()));
+        assert_eq!(found(5, 1, "-ERR no\r\n"), (1, "5 ERR no".into()));
+        assert_eq!(found(5, 1, "*2\r\n:1\r\n-ERR no\r\n"), (0, String::new()));
+        let replies = "*3\r\n-ERR a\r\n*1\r\n:1\r\n-ERR b\r\n";
+        assert_eq!(found(5, 5, replies), (2, "6 ERR a, 8 ERR b".into()));
+        assert_eq!(found(5, 5, "-EXECABORT no\r\n"), (1, "9 EXECABORT no".into()));
+        let many = format!("*40\r\n{}", "-ERR\r\n".repeat(40));
+        assert_eq!(found(1, 42, &many).0, 40);
     }
 }

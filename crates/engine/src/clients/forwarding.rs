@@ -13,6 +13,8 @@ pub struct Forwarding {
     edition: u64,
     /// The node that runs the last forwarded command.
     node: Option<NodeId>,
+    /// The name of other nodes' tokens that the client's PIPELINE END makes useless.
+    ended: Option<Box<[u8]>>,
 }
 
 impl Forwarding {
@@ -26,6 +28,16 @@ impl Forwarding {
         self.is_possible && !self.is_declined
     }
 
+    /// Notes the name of other nodes' tokens that have become useless.
+    pub(crate) fn note_ended(&mut self, name: Box<[u8]>) {
+        self.ended = Some(name);
+    }
+
+    /// Takes the name of other nodes' tokens that have become useless.
+    pub fn take_ended(&mut self) -> Option<Box<[u8]>> {
+        self.ended.take()
+    }
+
     /// Notes a forwarded command.
     pub(crate) fn note(&mut self, edition: u64, node: NodeId) {
         (self.edition, self.node) = (edition, Some(node));
@@ -34,6 +46,11 @@ impl Forwarding {
     /// Notes that all forwarded commands are answered.
     pub(crate) fn end(&mut self) {
         (self.edition, self.node) = (0, None);
+    }
+
+    /// Returns true if forwarded commands are unanswered.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.edition != 0
     }
 
     /// Returns true if a command may run under this edition of the map: a slot with unanswered commands has the same owner. Otherwise the

@@ -297,7 +297,7 @@ fn runs_when_stopped(command: Option<&Command>, args: &Args<'_>) -> bool {
 }
 
 /// Returns whether a request belongs to PIPELINE, even a refused one; these are never counted.
-fn is_of_pipeline(name: &[u8]) -> bool {
+pub(super) fn is_of_pipeline(name: &[u8]) -> bool {
     table().find(name).is_some_and(|command| command.info.is(fact::UNCOUNTED))
 }
 

@@ -19,7 +19,7 @@ use resp::reply::{Mark, Output, Reply};
 use resp::request::Args;
 
 use super::Invocation;
-use super::admission::{Admission, SENT_HTTP, is_http};
+use super::admission::{Admission, SENT_HTTP, is_http, is_of_pipeline};
 use super::transaction::{queue, runs_within_multi};
 use crate::clients::client::client_flag;
 use crate::clients::progress::Progress;
@@ -43,6 +43,9 @@ impl Worker {
     ) -> Progress {
         // The command may read the counters.
         self.meter.count();
+        if session.awaits_forwarded(|| is_of_pipeline(args.get(0))) {
+            return Progress::AwaitsNodes;
+        }
         // This thread may have left the gate since the last command, and another connection may have taken the token.
         if session.tally().is_some() && !session.begin_counted(plan.command) {
             return Progress::Gone;

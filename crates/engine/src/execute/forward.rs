@@ -15,7 +15,7 @@ use crate::clients::session::{Multi, ReplyMode, Session};
 use crate::clients::transaction::is_exec;
 use crate::services::routing::is_sharded;
 use crate::slots::check::Redirect;
-use crate::slots::forward::{Forwarded, ForwardedCommand};
+use crate::slots::forward::{Counted, Forwarded, ForwardedCommand};
 use crate::worker::tables::Planned;
 use crate::worker::{GateGuard, Worker, hash_keys};
 use cluster::view::NodeIndex;
@@ -68,14 +68,14 @@ impl Worker {
     ) -> Progress {
         let Some(command) = plan.command else { return self.dispatch(session, plan, args, &[], out, inside) };
         let is_open = is_fast && session.forwarding.is_open() && !self.may_hold_back(self.slow_path());
-        if !is_open || depends_on_connection(session) {
+        if !is_open || session.tally().is_some() || depends_on_connection(session) {
             let mut keys = Vec::new();
             hash_keys(command, *args, &mut keys);
             return self.dispatch(session, plan, args, &keys, out, inside);
         }
         session.client.last_command.store(command.id as u32, Ordering::Relaxed);
         let only_reads = command.info.has(flag::READONLY);
-        self.push_forwarded(session, (node, false), out, |forwarded| {
+        self.push_forwarded(session, (node, false), None, out, |forwarded| {
             forwarded.push_request(args);
             (only_reads, 0)
         });
@@ -91,16 +91,21 @@ impl Worker {
         out: &Output,
     ) {
         let transaction = if is_exec(invoked.command) { session.multi.take() } else { None };
+        // Once its reply has arrived, `count_answered` counts the command.
+        let counted = session.defer_count().map(|(counter, counted)| {
+            self.forwarded.counter = Some(counter);
+            counted
+        });
         if let Some(multi) = transaction {
             session.set_multi(None);
             let only_reads = multi.queue.iter().all(|queued| self.only_reads(queued.command, &queued.args.args()));
-            self.push_forwarded(session, destination, out, |forwarded| {
+            self.push_forwarded(session, destination, counted, out, |forwarded| {
                 push_transaction(forwarded, &multi, invoked.args);
                 (only_reads, multi.queue.len() + 1)
             });
         } else {
             let only_reads = self.only_reads(invoked.command, invoked.args);
-            self.push_forwarded(session, destination, out, |forwarded| {
+            self.push_forwarded(session, destination, counted, out, |forwarded| {
                 forwarded.push_request(invoked.args);
                 (only_reads, 0)
             });
@@ -117,6 +122,7 @@ impl Worker {
         &mut self,
         session: &mut Session,
         (node, asks): Destination,
+        counted: Option<Counted>,
         out: &Output,
         push: impl FnOnce(&mut Forwarded) -> (bool, usize),
     ) {
@@ -128,7 +134,17 @@ impl Worker {
         let target = self.forwarded.target(node.id, address, session.proto == Proto::Resp3);
         let (only_reads, skipped) = push(&mut self.forwarded);
         let (at, end) = (out.len(), self.forwarded.requests.len());
-        self.forwarded.commands.push(ForwardedCommand { at, target, asks, only_reads, skipped, end });
+        let attaches = false;
+        self.forwarded.commands.push(ForwardedCommand {
+            at,
+            target,
+            asks,
+            only_reads,
+            counted,
+            attaches,
+            skipped,
+            end,
+        });
         self.stats().forwarded_commands.add(1);
     }
 
@@ -154,6 +170,29 @@ impl Worker {
         }
     }
 
+    /// Counts a command that another node has answered, for the session's pipeline, and records the count. `counted` has its positions.
+    /// Returns false during a failover: the replica that takes this server's place would miss the record, so that the caller closes the
+    /// connection. RESUME asks the other node then.
+    #[must_use]
+    pub fn count_answered(&mut self, session: &mut Session, counted: Counted, reply: &[u8]) -> bool {
+        // Behind the gate, because a failover begins with a pause, and closes the gate before it takes the replica's offset.
+        let inside = self.enter_gate();
+        if self.engine.fails_over(self.clock.now_ms) {
+            return false;
+        }
+        session.count_answered(&self.engine.pipelines, counted, reply);
+        if inside.is_some() {
+            // The next unit's reply must not wait for this record. The session's next forwarded command does.
+            let durable_after = self.durable_after;
+            self.commit_count(session);
+            self.durable_after = durable_after;
+            if self.wrote > 0 {
+                session.wrote = std::mem::take(&mut self.wrote);
+            }
+        }
+        true
+    }
+
     /// Takes the forwarded commands of the run that has ended. None if there are none.
     #[inline]
     pub fn take_forwarded(&mut self) -> Option<Forwarded> {
@@ -174,7 +213,7 @@ fn push_transaction(forwarded: &mut Forwarded, multi: &Multi, exec: &Args<'_>) {
 fn depends_on_connection(session: &Session) -> bool {
     // The links to other nodes stay in database 0.
     session.database_ahead() != 0
-        || session.tally().is_some()
+        || session.tally().is_some_and(|tally| !tally.pipeline().is_of_home())
         || session.reply_mode() != ReplyMode::On
         || session.caches()
         || session.reads_replica()

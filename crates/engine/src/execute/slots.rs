@@ -129,6 +129,7 @@ impl Worker {
         {
             multi.aborted = true;
         }
+        session.count_redirected();
         self.answer_refused(session, Some(command), args, error, out);
     }
 }

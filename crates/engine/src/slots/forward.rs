@@ -1,5 +1,7 @@
 //! The commands of one run of a connection that other nodes must run. The server sends them and puts the replies into their places.
 
+use std::sync::Arc;
+
 use cluster::NodeId;
 use resp::parse::encode_request;
 use resp::request::Args;
@@ -16,6 +18,28 @@ pub struct Target {
     pub port: u16,
     /// True if the client has chosen RESP3.
     pub resp3: bool,
+    /// Present if the commands count for a pipeline token. Its link is the client's own.
+    pub counter: Option<Arc<Counter>>,
+}
+
+/// The token of the nodes that run commands of a pipeline, as `PIPELINE ATTACH` names it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Counter {
+    /// The token.
+    pub name: Box<[u8]>,
+    /// The generation of the client.
+    pub generation: u64,
+    /// The seconds that a node keeps the token without a link.
+    pub ttl_s: u64,
+}
+
+/// The positions of a command, or of a transaction, in its pipeline.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Counted {
+    /// The first one.
+    pub position: u64,
+    /// Their number.
+    pub commands: u64,
 }
 
 /// One forwarded command, or one transaction.
@@ -29,6 +53,10 @@ pub struct ForwardedCommand {
     pub asks: bool,
     /// True if it changes nothing.
     pub only_reads: bool,
+    /// Its positions in the pipeline, if it counts for a token.
+    pub counted: Option<Counted>,
+    /// True if the reply is that of `PIPELINE ATTACH`, and there is no other request.
+    pub attaches: bool,
     /// The number of replies before its own that the client does not get: those of a transaction's queued commands.
     pub skipped: usize,
     /// The end of its requests in [`Forwarded::requests`]. They begin at the end of the previous command's.
@@ -46,6 +74,8 @@ pub struct Forwarded {
     pub requests: Vec<u8>,
     /// The ids of the nodes of `targets`, with the form of their replies.
     ids: Vec<(NodeId, bool)>,
+    /// The token that the commands of the run count for. All or none of them count.
+    pub(crate) counter: Option<Arc<Counter>>,
 }
 
 impl Forwarded {
@@ -69,7 +99,7 @@ impl Forwarded {
         }
         let (host, port) = address();
         self.ids.push((id, resp3));
-        self.targets.push(Target { host: host.to_owned(), port, resp3 });
+        self.targets.push(Target { host: host.to_owned(), port, resp3, counter: self.counter.clone() });
         self.targets.len() - 1
     }
 
@@ -79,6 +109,27 @@ impl Forwarded {
             Some(request) => self.requests.extend_from_slice(request),
             None => encode_request(&args.from(0).collect::<Vec<_>>(), &mut self.requests),
         }
+    }
+
+    /// Returns true if the commands count for a pipeline token. There is only one command or transaction then, or one question for each
+    /// node.
+    #[must_use]
+    pub fn is_counted(&self) -> bool {
+        self.counter.is_some()
+    }
+
+    /// Appends the question for a node's count of the pipeline. The reply comes behind `at` bytes of the run's own replies.
+    pub(crate) fn push_attach<'h>(
+        &mut self,
+        id: NodeId,
+        address: impl FnOnce() -> (&'h str, u16),
+        resp3: bool,
+        at: usize,
+    ) {
+        let target = self.target(id, address, resp3);
+        let end = self.requests.len();
+        let (asks, only_reads, skipped, counted, attaches) = (false, true, 0, None, true);
+        self.commands.push(ForwardedCommand { at, target, asks, only_reads, counted, attaches, skipped, end });
     }
 
     /// Returns the indexes of a node's commands.

@@ -113,6 +113,7 @@ impl EventLoop {
     }
 
     pub(super) fn release_connection(&mut self, key: usize, safe: Position) {
+        self.send_held(key, safe);
         let Some(connection) = self.connections.get_mut(key) else { return };
         let ahead = connection.replies.len();
         connection.release_replies(safe);

@@ -1,7 +1,9 @@
 //! Commands that other nodes run for this thread's clients (`cluster-forward`): sends them, and puts the replies into their places.
 
 use engine::clients::progress::Progress;
+use engine::families::connections::pipeline::end_resume;
 use engine::slots::forward::{Forwarded, Target};
+use engine::slow_path::AWAITED;
 use journal::order::Position;
 use resp::reply::Output;
 
@@ -29,11 +31,29 @@ impl EventLoop {
         durable_after: Position,
     ) {
         let now_ms = self.steady_ms();
+        let engine = self.shared.engine;
         let Some(connection) = self.connections.get_mut(key) else { return replies.clear(0) };
         let client = connection.session.client.id;
-        let (chunk, until) = connection.take_spliced(replies, Splice::new(forwarded), durable_after, now_ms);
+        let is_counted = forwarded.is_counted();
+        let mut splice = Splice::new(forwarded);
+        // A counted command must not outlive the count of the commands before it.
+        let wrote = if is_counted && engine.slow_path.has(AWAITED) { connection.session.wrote } else { 0 };
+        let is_held = is_counted && durable_after.max(wrote) > engine.durability.safe();
+        splice.set_held(is_held);
+        let (chunk, until) = connection.take_spliced(replies, splice, durable_after.max(wrote), now_ms);
         self.deferred.push(Reverse((until, client)));
-        self.send_chunk(key, client, chunk);
+        if !is_held {
+            self.send_chunk(key, client, chunk);
+        }
+    }
+
+    /// Queues the requests that waited for the changes before them, if these are durable now.
+    pub(super) fn send_held(&mut self, key: usize, safe: Position) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let client = connection.session.client.id;
+        if let Some(chunk) = connection.deferred.as_mut().and_then(|deferred| deferred.take_held(safe)) {
+            self.send_chunk(key, client, chunk);
+        }
     }
 
     /// Queues the requests of a chunk.
@@ -47,7 +67,7 @@ impl EventLoop {
         let mut new = Vec::new();
         let mut failed = Vec::new();
         for (target, node) in forwarded.targets.iter().enumerate() {
-            match self.links.to(node, settings, now_ms) {
+            match self.links.to(node, client, settings, now_ms) {
                 Ok((id, is_new)) => {
                     new.extend(is_new.then_some(id));
                     self.links.push_all(id, forwarded, target, |index| ReplyTo { client, chunk, index }, now_ms);
@@ -73,7 +93,7 @@ impl EventLoop {
         let token = LINKS + id;
         let added = self.poller.add(link.as_fd(), token);
         if let Err(error) = added.and_then(|()| self.poller.watch(link.as_fd(), token, true, true)) {
-            self.end_link(id, &Broken { reason: error.to_string() });
+            self.end_link(id, &Broken::new(error));
         }
     }
 
@@ -130,7 +150,7 @@ impl EventLoop {
             return;
         }
         if let Err(error) = self.poller.watch(link.as_fd(), LINKS + id, true, waits) {
-            self.end_link(id, &Broken { reason: error.to_string() });
+            self.end_link(id, &Broken::new(error));
         }
     }
 
@@ -170,13 +190,14 @@ impl EventLoop {
         let Some(splice) = connection.deferred.as_mut().and_then(|deferred| deferred.splice(to.chunk)) else {
             return true;
         };
-        if !splice.may_redirect(to.index) {
+        // Once another connection has resumed the token, nothing more may be sent for this one.
+        if !splice.may_redirect(to.index) || connection.session.has_lost_token() {
             return false;
         }
         let forwarded = splice.forwarded();
         let from = forwarded.commands.get(to.index).and_then(|command| forwarded.targets.get(command.target));
         let Some((target, asks)) = from.and_then(|from| named_by(redirect, from)) else { return false };
-        match self.links.to(&target, &self.shared.engine.settings, now_ms) {
+        match self.links.to(&target, to.client, &self.shared.engine.settings, now_ms) {
             Ok((id, is_new)) => {
                 self.links.push(id, forwarded, to.index, asks, to, now_ms);
                 if is_new {
@@ -211,6 +232,8 @@ impl EventLoop {
             return;
         }
         let are_all_there = deferred.missing() == 0;
+        self.end_counted(key, chunk);
+        let Some(connection) = self.connections.get_mut(key) else { return };
         if are_all_there {
             connection.session.end_forwarding();
         }
@@ -220,10 +243,66 @@ impl EventLoop {
         }
     }
 
+    /// Counts the command of a complete chunk for its pipeline, or ends PIPELINE RESUME.
+    fn end_counted(&mut self, key: usize, chunk: u64) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(deferred) = connection.deferred.as_mut() else { return };
+        let Some(splice) = deferred.splice(chunk).filter(|splice| splice.forwarded().is_counted()) else { return };
+        let commands = &splice.forwarded().commands;
+        if commands.iter().any(|command| command.attaches) {
+            let answers: Vec<&[u8]> = (0..commands.len()).map(|index| splice.reply(index)).collect();
+            let reply = end_resume(&mut self.worker, &mut connection.session, &answers);
+            return deferred.replace(chunk, &reply);
+        }
+        let mut are_counted = true;
+        for (index, command) in commands.iter().enumerate() {
+            if let Some(counted) = command.counted {
+                are_counted &= self.worker.count_answered(&mut connection.session, counted, splice.reply(index));
+            }
+        }
+        if !are_counted {
+            self.close(key);
+        }
+    }
+
+    /// Ends the links of a client that has gone. Links that end a token end by themselves.
+    pub(super) fn end_links_of(&mut self, client: u64) {
+        for id in self.links.of_client(client) {
+            if self.links.get_mut(id).is_some_and(|link| !link.is_ending())
+                && let Some(link) = self.links.remove(id)
+            {
+                self.poller.remove(link.as_fd());
+            }
+        }
+    }
+
+    /// Has other nodes forget the token that the connection has ended.
+    pub(super) fn end_tokens(&mut self, key: usize) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(name) = connection.session.forwarding.take_ended() else { return };
+        let client = connection.session.client.id;
+        let now_ms = self.steady_ms();
+        self.links.end_tokens(client, &name, now_ms);
+    }
+
+    /// Closes a client whose pipeline can't be counted, because the outcome of a command is unknown. PIPELINE RESUME finds out.
+    fn close_uncertain(&mut self, client: u64, target: &Target) {
+        let Some(&key) = self.by_client.get(&client) else { return };
+        let (host, port) = (&target.host, target.port);
+        log::warning(format!(
+            "Closing client {client}: the link to {host}:{port} broke while a command of its pipeline was on its way. PIPELINE RESUME \
+             tells the client if the command has run."
+        ));
+        self.close(key);
+    }
+
     /// Ends a link, and answers its commands with errors.
     fn end_link(&mut self, id: u64, broken: &Broken) {
         let Some(link) = self.links.remove(id) else { return };
         self.poller.remove(link.as_fd());
+        if broken.is_wanted {
+            return;
+        }
         let target = link.target.clone();
         log::warning(format!(
             "The link for forwarded commands to {}:{} ended: {}.",
@@ -233,6 +312,11 @@ impl EventLoop {
             self.links.note_failure(&target, &broken.reason, self.steady_ms());
         }
         for Unanswered { to, is_unknown } in link.end() {
+            if is_unknown && target.counter.is_some() {
+                self.worker.stats().forwarding_failures.add(1);
+                self.close_uncertain(to.client, &target);
+                continue;
+            }
             let error = if is_unknown {
                 outcome_unknown(&target, &broken.reason)
             } else {
@@ -250,7 +334,7 @@ impl EventLoop {
         }
         let timeout_ms = self.shared.settings().cluster_node_timeout_ms.get().unsigned_abs();
         for id in self.links.late(self.steady_ms(), timeout_ms) {
-            self.end_link(id, &Broken { reason: format!("no reply within {timeout_ms} ms") });
+            self.end_link(id, &Broken::new(format!("no reply within {timeout_ms} ms")));
         }
     }
 }
@@ -262,7 +346,7 @@ fn named_by(redirect: &[u8], from: &Target) -> Option<(Target, bool)> {
     let (asks, endpoint) = (words.next()? == "ASK", words.nth(1)?);
     let (host, port) = endpoint.rsplit_once(':')?;
     let host = if host.is_empty() { &from.host } else { host };
-    Some((Target { host: host.to_owned(), port: port.parse().ok()?, resp3: from.resp3 }, asks))
+    Some((Target { host: host.to_owned(), port: port.parse().ok()?, ..from.clone() }, asks))
 }
 
 /// The error for a command that has not run, or that only reads.
@@ -296,7 +380,7 @@ mod tests {
 
     #[test]
     fn redirects_name_nodes() {
-        let from = Target { host: "10.0.0.1".into(), port: 7000, resp3: false };
+        let from = Target { host: "10.0.0.1".into(), port: 7000, resp3: false, counter: None };
         let named =
             |line: &str| named_by(line.as_bytes(), &from).map(|(it, asks)| (format!("{}:{}", it.host, it.port), asks));
         assert_eq!(named("MOVED 1 10.0.0.2:7001"), Some(("10.0.0.2:7001".into(), false)));

@@ -42,6 +42,10 @@ enum Expected {
     Login,
     /// The reply is unused: the other node may not know the command.
     Nothing,
+    /// The other node counts for the client's pipeline, or the link is useless. The client may be asking for the count.
+    Attached { to: Option<ReplyTo> },
+    /// The other node has forgotten the count, and the link ends.
+    Ended,
     /// The reply to a command of a transaction, before EXEC's. A redirect concerns the whole transaction.
     Queued,
     /// The reply is for a client.
@@ -58,11 +62,14 @@ enum Expected {
 pub struct Broken {
     /// The reason.
     pub reason: String,
+    /// True if this end is no failure.
+    pub is_wanted: bool,
 }
 
 impl Broken {
-    fn new(reason: impl std::fmt::Display) -> Broken {
-        Broken { reason: reason.to_string() }
+    /// Creates the end of a link that has failed.
+    pub fn new(reason: impl std::fmt::Display) -> Broken {
+        Broken { reason: reason.to_string(), is_wanted: false }
     }
 }
 
@@ -121,6 +128,12 @@ pub struct Link {
     expected: VecDeque<Expected>,
     /// The redirect of a queued command of the present transaction.
     redirect: Option<Vec<u8>>,
+    /// True if the other node has been told to count.
+    is_attached: bool,
+    /// True if the other node has refused the link, so that it ran no command.
+    is_refused: bool,
+    /// True if the other node has been told to forget the count.
+    is_ending: bool,
     /// The time of the last progress, in milliseconds of the thread's monotonic clock.
     active_ms: u64,
     /// True while the poller watches for room to write.
@@ -146,6 +159,9 @@ impl Link {
             skimmer: Skimmer::new(),
             expected: VecDeque::new(),
             redirect: None,
+            is_attached: false,
+            is_refused: false,
+            is_ending: false,
             active_ms: now_ms,
             wants_write: true,
         };
@@ -176,13 +192,51 @@ impl Link {
         if self.expected.is_empty() {
             self.active_ms = now_ms;
         }
-        if asks {
-            self.ask(&["ASKING"], Expected::Nothing);
+        if self.target.counter.is_some() && (command.attaches || !self.is_attached) {
+            self.attach(command.attaches.then_some(to));
         }
+        if command.attaches {
+            return;
+        }
+        match command.counted {
+            Some(counted) => {
+                let position = counted.position.to_string();
+                let words = ["PIPELINE", "AT", &position, "ASKING"];
+                self.ask(&words[..3 + usize::from(asks)], Expected::Nothing);
+            }
+            None if asks => self.ask(&["ASKING"], Expected::Nothing),
+            None => {}
+        }
+        // The client of a counted command is closed rather than told a guess.
+        let only_reads = command.only_reads && command.counted.is_none();
         let sent_from = self.sent_before + self.output.len() as u64;
         self.output.extend_from_slice(requests);
         self.expected.extend(std::iter::repeat_n(Expected::Queued, command.skipped));
-        self.expected.push_back(Expected::Reply { to, only_reads: command.only_reads, sent_from });
+        self.expected.push_back(Expected::Reply { to, only_reads, sent_from });
+    }
+
+    /// Has the other node count for the client's pipeline. `to` gets its present count.
+    fn attach(&mut self, to: Option<ReplyTo>) {
+        let Some(counter) = self.target.counter.clone() else { return };
+        self.is_attached = true;
+        let [generation, seconds] = [counter.generation, counter.ttl_s].map(|number| number.to_string());
+        let name = String::from_utf8_lossy(&counter.name);
+        self.ask(&["PIPELINE", "ATTACH", &name, &generation, &seconds], Expected::Attached { to });
+    }
+
+    /// Has the other node forget its count for the client's pipeline.
+    pub fn end_token(&mut self, now_ms: u64) {
+        let Some(counter) = self.target.counter.clone().filter(|_| !self.is_ending) else { return };
+        if self.expected.is_empty() {
+            self.active_ms = now_ms;
+        }
+        self.is_ending = true;
+        self.ask(&["PIPELINE", "END", &String::from_utf8_lossy(&counter.name)], Expected::Ended);
+    }
+
+    /// Returns true if the link ends by itself.
+    pub fn is_ending(&self) -> bool {
+        self.is_ending
     }
 
     /// Returns true if there are requests to send.
@@ -295,10 +349,21 @@ impl Link {
         match self.expected.pop_front() {
             None => return Err(Broken::new("the other node sent a reply without a request")),
             Some(Expected::Login) => {
-                if let Some(error) = reply.strip_prefix(b"-") {
-                    let text = String::from_utf8_lossy(error).trim_end().to_owned();
+                if let Some(text) = error_text(reply) {
+                    self.is_refused = true;
                     return Err(Broken::new(format!("the other node refuses the login: {text}")));
                 }
+            }
+            Some(Expected::Attached { to }) => {
+                let error = error_text(reply);
+                self.received.outcomes.extend(to.map(|to| (to, Outcome::Reply(place))));
+                if let Some(text) = error {
+                    self.is_refused = true;
+                    return Err(Broken::new(format!("the other node does not count for a pipeline token: {text}")));
+                }
+            }
+            Some(Expected::Ended) => {
+                return Err(Broken { reason: "the pipeline token has ended".to_owned(), is_wanted: true });
             }
             Some(Expected::Nothing) => {}
             Some(Expected::Queued) => {
@@ -323,14 +388,20 @@ impl Link {
 
     /// Ends the link. Returns the commands without a reply.
     pub fn end(self) -> impl Iterator<Item = Unanswered> {
-        let sent = self.sent_before + self.output_sent as u64;
+        let sent = if self.is_refused { 0 } else { self.sent_before + self.output_sent as u64 };
         self.expected.into_iter().filter_map(move |expected| match expected {
             Expected::Reply { to, only_reads, sent_from } => {
                 Some(Unanswered { to, is_unknown: !only_reads && sent_from < sent })
             }
+            Expected::Attached { to } => to.map(|to| Unanswered { to, is_unknown: false }),
             _ => None,
         })
     }
+}
+
+/// Returns the text of an error reply.
+fn error_text(reply: &[u8]) -> Option<String> {
+    reply.strip_prefix(b"-").map(|error| String::from_utf8_lossy(error).trim_end().to_owned())
 }
 
 /// Returns the line of a redirect, without `-` and the line's end.
@@ -362,6 +433,9 @@ pub fn open(target: &Target, settings: &config::Settings) -> Result<BusSocket, S
 mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
+    use std::sync::Arc;
+
+    use engine::slots::forward::{Counted, Counter};
 
     use super::*;
 
@@ -369,7 +443,7 @@ mod tests {
         "*1\r\n$6\r\nASKING\r\n*4\r\n$6\r\nCLIENT\r\n$7\r\nSETINFO\r\n$8\r\nLIB-NAME\r\n$16\r\npenstock-forward\r\n";
 
     fn command(skipped: usize, only_reads: bool) -> ForwardedCommand {
-        ForwardedCommand { at: 0, target: 0, asks: false, only_reads, skipped, end: 0 }
+        ForwardedCommand { at: 0, target: 0, asks: false, only_reads, counted: None, attaches: false, skipped, end: 0 }
     }
 
     fn to(index: usize) -> ReplyTo {
@@ -378,9 +452,19 @@ mod tests {
 
     /// Returns an open link, and the other end of its connection.
     fn open_link(login: Login) -> (Link, TcpStream) {
+        open_link_for(login, None)
+    }
+
+    /// Returns an open link for the pipeline of a client.
+    fn counting_link() -> (Link, TcpStream) {
+        let counter = Counter { name: b"n"[..].into(), generation: 7, ttl_s: 60 };
+        open_link_for(None, Some(Arc::new(counter)))
+    }
+
+    fn open_link_for(login: Login, counter: Option<Arc<Counter>>) -> (Link, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let target = Target { host: address.ip().to_string(), port: address.port(), resp3: false };
+        let target = Target { host: address.ip().to_string(), port: address.port(), resp3: false, counter };
         let socket = BusSocket::connect(&target.host, target.port, "").unwrap();
         let (other, _) = listener.accept().unwrap();
         let mut link = Link::new(target, BusSocket::Plain(socket), login, 0);
@@ -491,6 +575,67 @@ mod tests {
         assert!(receive(&mut link, 1).is_err());
         let unanswered: Vec<_> = link.end().map(|it| (it.to.index, it.is_unknown)).collect();
         assert_eq!(unanswered, [(0, false), (1, true), (2, false)]);
+    }
+
+    const ATTACH: &str = "*5\r\n$8\r\nPIPELINE\r\n$6\r\nATTACH\r\n$1\r\nn\r\n$1\r\n7\r\n$2\r\n60\r\n";
+
+    fn counted(position: u64, only_reads: bool) -> ForwardedCommand {
+        ForwardedCommand { counted: Some(Counted { position, commands: 1 }), ..command(0, only_reads) }
+    }
+
+    #[test]
+    fn counted_commands_follow_their_positions() {
+        let (mut link, mut other) = counting_link();
+        let ask = ForwardedCommand { attaches: true, ..command(0, true) };
+        link.push(&ask, false, b"", to(0), 5);
+        link.push(&counted(3, false), false, b"*1\r\n$1\r\nA\r\n", to(1), 5);
+        link.push(&counted(4, false), true, b"*1\r\n$1\r\nB\r\n", to(2), 5);
+        link.send().unwrap();
+        let at = |position, asking| format!("PIPELINE\r\n$2\r\nAT\r\n$1\r\n{position}\r\n{asking}*1\r\n$1\r\n");
+        let [first, second] = [at(3, ""), at(4, "$6\r\nASKING\r\n")];
+        expect(&mut other, &format!("{INTRODUCTION}{ATTACH}*3\r\n$8\r\n{first}A\r\n*4\r\n$8\r\n{second}B\r\n"));
+        other.write_all(b"+OK\r\n+OK\r\n*2\r\n:2\r\n:0\r\n+OK\r\n:5\r\n+OK\r\n-ASK 5 h:7\r\n").unwrap();
+        let expected =
+            [shown("Reply", 0, "*2\r\n:2\r\n:0\r\n"), shown("Reply", 1, ":5\r\n"), shown("Redirect", 2, "ASK 5 h:7")];
+        assert_eq!(receive(&mut link, 3).unwrap(), expected);
+        link.end_token(9);
+        link.end_token(9);
+        link.send().unwrap();
+        expect(&mut other, "*3\r\n$8\r\nPIPELINE\r\n$3\r\nEND\r\n$1\r\nn\r\n");
+        other.write_all(b"+OK\r\n").unwrap();
+        let end = receive(&mut link, 1).unwrap_err();
+        assert!(end.is_wanted && link.is_ending());
+    }
+
+    #[test]
+    fn a_node_that_refuses_to_count_has_run_nothing() {
+        for asks in [false, true] {
+            let (mut link, mut other) = counting_link();
+            if asks {
+                link.push(&ForwardedCommand { attaches: true, ..command(0, true) }, false, b"", to(0), 0);
+            }
+            link.push(&counted(1, false), false, b"*1\r\n$5\r\nWRITE\r\n", to(1), 0);
+            link.send().unwrap();
+            other.write_all(b"+OK\r\n+OK\r\n-ERR unknown command\r\n").unwrap();
+            let broken = receive(&mut link, 2).unwrap_err();
+            assert_eq!(broken.reason, "the other node does not count for a pipeline token: ERR unknown command");
+            assert_eq!(link.take_received().outcomes.len(), 0);
+            let unanswered: Vec<_> = link.end().map(|it| (it.to.index, it.is_unknown)).collect();
+            assert_eq!(unanswered, [(1, false)]);
+        }
+    }
+
+    /// A counted read is as uncertain as a write: the count must be exact.
+    #[test]
+    fn a_counted_command_that_is_sent_has_an_unknown_outcome() {
+        let (mut link, other) = counting_link();
+        link.push(&counted(1, true), false, b"*1\r\n$4\r\nREAD\r\n", to(0), 0);
+        link.send().unwrap();
+        link.push(&counted(2, false), false, b"*1\r\n$5\r\nWRITE\r\n", to(1), 0);
+        link.push(&ForwardedCommand { attaches: true, ..command(0, true) }, false, b"", to(2), 0);
+        drop(other);
+        let unanswered: Vec<_> = link.end().map(|it| (it.to.index, it.is_unknown)).collect();
+        assert_eq!(unanswered, [(0, true), (1, false), (2, false)]);
     }
 
     #[test]

@@ -167,10 +167,6 @@ fn commands_that_depend_on_the_connection_are_redirected() {
     assert!(conn.cmd("XREAD STREAMS g 0").unwrap().is_null());
     assert_eq!(text(&mut conn, "SET g 1"), "OK");
     assert_eq!(conn.cmd("SPUBLISH g message").unwrap().integer(), Some(0));
-    // A pipeline with a token counts on this node only.
-    let mut counted = nodes[0].server.connect();
-    counted.cmd("PIPELINE START token").unwrap();
-    assert!(is_moved(&text(&mut counted, "GET g")));
     let mut stopping = nodes[0].server.connect();
     stopping.cmd("PIPELINE ABORT ON REDIRECTS").unwrap();
     assert!(is_moved(&text(&mut stopping, "GET g")));

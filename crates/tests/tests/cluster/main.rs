@@ -2,6 +2,7 @@
 
 mod advising;
 mod announcing;
+mod counting;
 mod crossing;
 mod debugging;
 mod exporting;

@@ -4,22 +4,26 @@
 //! `pipelines.rs` describes the count and its exactness. The family is Penstock's own.
 
 mod abort;
+mod attach;
 mod info;
+mod resume;
+
+pub use self::resume::end_resume;
 
 use std::sync::Arc;
 
 use commands::error::{Error, Outcome};
-use commands::spec::flag::{ADMIN, DENYOOM, FAST, NO_MULTI, NOSCRIPT};
+use commands::spec::flag::{ADMIN, DENYOOM, FAST, MAY_REPLICATE, NO_MULTI, NOSCRIPT};
 use commands::spec::{Group, Scope, Spec, fact};
 use resp::num;
 use resp::reply::Reply;
 
 use crate::families::help::help;
 use crate::machine::version::PENSTOCK_VERSION;
+use crate::pipelines::nodes::ForwardState;
 use crate::pipelines::{
     DEFAULT_USER, Pipeline, PipelineProgress, Refused, TOKEN_BYTES_MAX, Tally, TokenState, word_of_user,
 };
-use crate::services::closing::close_client;
 use crate::worker::turn::{Run, Turn};
 use config::PIPELINE_TOKEN_TTL_S_MAX;
 
@@ -40,6 +44,8 @@ const IS_REPLICA: Error = Error::fixed(
 
 /// These commands don't count, and are refused within a transaction, whose commands count at its end.
 const ALL: u32 = NOSCRIPT | NO_MULTI;
+/// The flags of commands that change tokens. CLIENT PAUSE WRITE holds them: during a failover, the replica waits until it has all records.
+const CHANGES: u32 = ALL | MAY_REPLICATE;
 
 /// The family's entries.
 pub const COMMANDS: &[Spec<Run>] = &[Spec::new("pipeline", -2, ALL, Run::Session(container))
@@ -62,7 +68,22 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "Chooses whether commands behind a failing one are skipped until PIPELINE SYNC.",
         "<ON [ERRORS] [REDIRECTS] | OFF>:mode",
     ),
-    Spec::new("end", 3, ALL | FAST, Run::Session(end)).brief().docs(
+    Spec::new("at", -3, CHANGES | FAST, Run::Session(attach::at)).brief().docs(
+        Group::Connection,
+        PENSTOCK_VERSION,
+        "O(1)",
+        "An internal command for nodes of a cluster. Names the position of the next command in its pipeline.",
+        "position:integer [ASKING]",
+    ),
+    // Runs alone, like RESUME.
+    Spec::new("attach", 5, CHANGES, Run::Session(attach::attach)).scope(Scope::Whole).docs(
+        Group::Connection,
+        PENSTOCK_VERSION,
+        "O(log N) where N is the number of tokens",
+        "An internal command for nodes of a cluster. Counts the next commands for another node's token.",
+        "token generation:integer seconds:integer",
+    ),
+    Spec::new("end", 3, CHANGES | FAST, Run::Session(end)).brief().docs(
         Group::Connection,
         PENSTOCK_VERSION,
         "O(log N) where N is the number of tokens",
@@ -91,14 +112,14 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "",
     ),
     // Runs alone: no thread is within a batch, so every executed command has been counted.
-    Spec::new("resume", 3, ALL, Run::Session(resume)).scope(Scope::Whole).docs(
+    Spec::new("resume", 3, ALL, Run::Session(resume::resume)).scope(Scope::Whole).docs(
         Group::Connection,
         PENSTOCK_VERSION,
         "O(log N) where N is the number of tokens",
         "Takes a token over from a broken connection, and returns the progress of its pipeline.",
         "token",
     ),
-    Spec::new("start", -3, ALL | DENYOOM, Run::Session(start)).docs(
+    Spec::new("start", -3, CHANGES | DENYOOM, Run::Session(start)).docs(
         Group::Connection,
         PENSTOCK_VERSION,
         "O(log N) where N is the number of tokens",
@@ -129,31 +150,28 @@ fn container(_: &mut Turn<'_, '_>) -> Outcome {
 fn start(turn: &mut Turn<'_, '_>) -> Outcome {
     turn.session.count_not();
     check_primary(turn)?;
+    check_token_size(turn.arg(2))?;
     let state = TokenState {
-        token: checked_token(turn)?.into(),
+        token: turn.arg(2).into(),
         user: user_of(turn).into(),
         ttl_ms: ttl_ms(turn)?,
         holder: Some(turn.session.client.id),
         expires_ms: None,
         progress: PipelineProgress { database: turn.session.database, ..PipelineProgress::default() },
         abort: None,
+        forward: turn.session.forwarding.is_open().then(|| new_forward_state(turn)),
     };
     if turn.session.tally().is_some_and(|tally| tally.pipeline().has_token()) {
         return Err(OTHER_TOKEN);
     }
-    let (engine, now_ms) = (turn.engine(), turn.now_ms());
-    let max = engine.settings.pipeline_tokens_max.get_usize();
-    let pipeline = engine.pipelines.add(state, max, now_ms).map_err(|refused| match refused {
-        Refused::Exists => EXISTS,
-        Refused::Full => Error::new(format!(
-            "ERR There are {max} pipeline tokens already (pipeline-tokens-max); delete some with PIPELINE END, or \
-             wait until some expire"
-        )),
-    })?;
+    let pipeline = add(turn, state)?;
     let numbers = [pipeline.state().ttl_ms, 0, 0, turn.session.database as u64].map(|number| number.to_string());
     let words = [&b"PIPELINE"[..], b"KEEP", turn.arg(2)].into_iter().chain(numbers.iter().map(|n| n.as_bytes()));
     let words = words.chain(word_of_user(pipeline.user()));
     turn.worker.effects.record_own(words.collect::<Vec<_>>().into_iter());
+    if let Some(forward) = pipeline.forward() {
+        record_forward(turn, &pipeline, &forward);
+    }
     if let Some(before) = turn.session.tally() {
         pipeline.take_abort(before.pipeline());
     }
@@ -162,15 +180,41 @@ fn start(turn: &mut Turn<'_, '_>) -> Outcome {
     Ok(())
 }
 
+/// Returns the state of a new token whose commands other nodes may run, too.
+fn new_forward_state(turn: &Turn<'_, '_>) -> ForwardState {
+    let engine = turn.engine();
+    let number = engine.pipelines.next_number();
+    let name = format!("forwarded:{}:{number}", engine.machine.run_id).into_bytes().into();
+    ForwardState { generation: turn.now_ms(), name }
+}
+
+/// Records the state of a token whose commands other nodes may run, too.
+fn record_forward(turn: &mut Turn<'_, '_>, pipeline: &Pipeline, forward: &ForwardState) {
+    let generation = forward.generation.to_string();
+    let words = [&b"PIPELINE"[..], b"FORWARD", pipeline.token(), generation.as_bytes(), &forward.name];
+    turn.worker.effects.record_own(words.into_iter());
+}
+
+/// Adds a token.
+fn add(turn: &Turn<'_, '_>, state: TokenState) -> Result<Arc<Pipeline>, Error> {
+    let max = turn.engine().settings.pipeline_tokens_max.get_usize();
+    turn.engine().pipelines.add(state, max, turn.now_ms()).map_err(|refused| match refused {
+        Refused::Exists => EXISTS,
+        Refused::Full => Error::new(format!(
+            "ERR There are {max} pipeline tokens already (pipeline-tokens-max); delete some with PIPELINE END, or \
+             wait until some expire"
+        )),
+    })
+}
+
 /// Tokens of a replica change only with its primary's stream.
 fn check_primary(turn: &Turn<'_, '_>) -> Outcome {
     if turn.engine().is_replica() { Err(IS_REPLICA) } else { Ok(()) }
 }
 
-fn checked_token<'t>(turn: &Turn<'t, '_>) -> Result<&'t [u8], Error> {
-    let token = turn.arg(2);
+fn check_token_size(token: &[u8]) -> Outcome {
     if (1..=TOKEN_BYTES_MAX).contains(&token.len()) {
-        return Ok(token);
+        return Ok(());
     }
     Err(Error::new(format!("ERR A pipeline token has 1 to {TOKEN_BYTES_MAX} bytes")))
 }
@@ -185,36 +229,6 @@ fn ttl_ms(turn: &Turn<'_, '_>) -> Result<u64, Error> {
         return Err(Error::invalid_expire("pipeline|start"));
     }
     Ok(seconds as u64 * 1000)
-}
-
-fn resume(turn: &mut Turn<'_, '_>) -> Outcome {
-    turn.session.count_not();
-    check_primary(turn)?;
-    let (engine, now_ms, me) = (turn.engine(), turn.now_ms(), turn.session.client.id);
-    let pipeline = find(turn)?;
-    let is_other = |tally: &Tally| tally.pipeline().has_token() && !Arc::ptr_eq(tally.pipeline(), &pipeline);
-    if turn.session.tally().is_some_and(is_other) {
-        return Err(OTHER_TOKEN);
-    }
-    let Some((pipeline, before)) = engine.pipelines.hand_over(turn.arg(2), me, now_ms) else { return Err(NO_TOKEN) };
-    if let Some(client) = before.filter(|&before| before != me).and_then(|before| engine.clients.get(before)) {
-        close_client(engine, &client);
-    }
-    let before = turn.session.tally().map(|tally| tally.pipeline().clone());
-    if before.as_ref().is_none_or(|before| !before.has_token()) {
-        // The token's own mode prevails, so that the rest of the pipeline is answered as on the old connection.
-        if let Some(before) = before.filter(|_| pipeline.abort().is_none()) {
-            pipeline.take_abort(&before);
-        }
-        turn.session.set_tally(Some(Box::new(Tally::new(pipeline.clone()))));
-    }
-    // The client's next commands expect the database of the old connection.
-    turn.session.select(pipeline.database());
-    turn.worker.depend_on_all();
-    // WAIT in this connection covers the writes of the old one.
-    turn.worker.wrote = turn.engine().journal.position();
-    write_progress(&mut turn.reply, &pipeline.progress());
-    Ok(())
 }
 
 fn status(turn: &mut Turn<'_, '_>) -> Outcome {
@@ -257,9 +271,14 @@ fn write_progress(reply: &mut Reply<'_>, progress: &PipelineProgress) {
 fn end(turn: &mut Turn<'_, '_>) -> Outcome {
     turn.session.count_not();
     check_primary(turn)?;
-    find(turn)?;
+    let pipeline = find(turn)?;
     if !turn.engine().pipelines.remove(turn.arg(2), turn.now_ms()) {
         return Err(NO_TOKEN);
+    }
+    // The session's links end the tokens of other nodes. Without them, those expire.
+    let is_own = turn.session.tally().is_some_and(|tally| Arc::ptr_eq(tally.pipeline(), &pipeline));
+    if let Some(forward) = pipeline.forward().filter(|_| is_own) {
+        turn.session.forwarding.note_ended(forward.name);
     }
     turn.worker.effects.record_own([&b"PIPELINE"[..], b"END", turn.arg(2)].into_iter());
     turn.reply.ok();

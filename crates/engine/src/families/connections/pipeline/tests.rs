@@ -7,6 +7,7 @@ use crate::clients::progress::Progress;
 use crate::clients::session::Session;
 use crate::inbox::Message;
 use crate::pipelines::abort::{AbortOn, AbortState};
+use crate::pipelines::nodes::ForwardState;
 use crate::pipelines::{ERROR_BYTES_MAX, FAILURES_MAX, Failure};
 use crate::testing::{Bench, check, request};
 use config::{Loader, Settings};
@@ -47,7 +48,7 @@ fn wait(bench: &mut Bench, seconds: u64) {
 }
 
 /// Returns the connections that the thread was told to close since the last call.
-fn told_to_close(bench: &Bench) -> Vec<u64> {
+pub(super) fn told_to_close(bench: &Bench) -> Vec<u64> {
     let closed = |m: Message| if let Message::Close { client } = m { Some(client) } else { None };
     bench.worker.engine.inboxes[0].take().into_iter().filter_map(closed).collect()
 }
@@ -538,6 +539,7 @@ fn a_token_can_be_recreated_from_its_state() {
         expires_ms: Some(5),
         abort: Some(AbortState { on: AbortOn::Errors, synced: -2, failure: failures.first().cloned() }),
         progress: PipelineProgress { executed: 7, failed: 2, failures, database: 3 },
+        forward: Some(ForwardState { generation: 9, name: b"n"[..].into() }),
     };
     assert_eq!(Pipeline::from(state.clone()).state(), state);
 }
@@ -617,10 +619,12 @@ fn a_token_is_in_its_records() {
     let aborts = [None, Some(AbortState::new(AbortOn::Redirects, 7)), Some(stopped)];
     for (user, failures) in [("default", vec![]), ("al", vec![]), ("default", failures.clone()), ("al", failures)] {
         for abort in aborts.clone() {
+            let forward = abort.as_ref().map(|_| ForwardState { generation: 9, name: user.as_bytes().into() });
             let (failed, failures) = (failures.len() as u64, failures.clone());
             let progress = PipelineProgress { executed: 7, failed, failures, database: 3 };
             let (token, user) = (b"t"[..].into(), user.as_bytes().into());
-            let state = TokenState { token, user, ttl_ms: 1000, holder: None, expires_ms: Some(1005), progress, abort };
+            let (ttl_ms, holder, expires_ms) = (1000, None, Some(1005));
+            let state = TokenState { token, user, ttl_ms, holder, expires_ms, progress, abort, forward };
             let pipelines = &bench.worker.engine.pipelines;
             assert!(state.records().iter().all(|record| pipelines.replay_record(record, 5)));
             assert_eq!(pipelines.states(6), [state]);
