@@ -171,6 +171,13 @@ impl Endpoints {
         }
     }
 
+    /// Returns true if the node, or its clients, may name it by this host and port.
+    pub fn are_at(&self, host: &str, port: u16, tls: bool) -> bool {
+        let hosts = [&self.ip, &self.client_ipv4, &self.client_ipv6, &self.hostname];
+        let ports = [self.ports.of(tls), self.client_ports.of(tls)];
+        !host.is_empty() && port != 0 && hosts.iter().any(|known| *known == host) && ports.contains(&port)
+    }
+
     /// The endpoint of a kind for a client.
     pub fn shown(&self, kind: EndpointKind, path: ClientPath) -> Endpoint<'_> {
         let host = match kind {

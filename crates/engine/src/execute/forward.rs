@@ -18,7 +18,7 @@ use crate::slots::check::Redirect;
 use crate::slots::forward::{Counted, Forwarded, ForwardedCommand};
 use crate::worker::tables::Planned;
 use crate::worker::{GateGuard, Worker, hash_keys};
-use cluster::view::NodeIndex;
+use cluster::view::{NodeIndex, NodeView};
 use commands::table::Command;
 use config::ClusterForward;
 use resp::request::Args;
@@ -191,6 +191,15 @@ impl Worker {
             }
         }
         true
+    }
+
+    /// Returns true if this node knows the node at this address. Only known nodes may run commands of a pipeline with a token, because
+    /// RESUME asks these.
+    #[must_use]
+    pub fn knows_node(&self, host: &str, port: u16) -> bool {
+        let tls = self.engine.settings.tls_cluster.get();
+        let is_there = |node: &NodeView| node.endpoints.are_at(host, port, tls);
+        self.slots.view().is_some_and(|view| view.nodes.iter().any(is_there))
     }
 
     /// Takes the forwarded commands of the run that has ended. None if there are none.

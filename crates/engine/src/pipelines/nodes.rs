@@ -18,7 +18,8 @@
 //!    *generation*, and an owner refuses lesser ones. RESUME attaches to the token of each owner. An owner that has answered runs
 //!    no more commands of the old client, neither delayed ones nor those of links that arrive late, and its answer has the
 //!    count of the last one that ran. RESUME fails if an owner can't be asked.
-//! 4. *Redirects run nothing.* A command that an owner redirects is not counted there. The home sends it to the other node.
+//! 4. *Redirects run nothing.* A command that an owner redirects is not counted there. The home sends it to the other node, if it
+//!    knows that node, so that RESUME asks it. Otherwise the client gets the redirect.
 //! 5. *No guesses.* If a link breaks with a command on its way, the home closes the client's connection instead of counting.
 //!    RESUME then finds out. A command that was not sent, or was refused, counts as executed and failed: it never runs.
 //!    The client of an old generation sends nothing, because its home checks the token's holder first.

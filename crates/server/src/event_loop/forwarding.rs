@@ -197,6 +197,9 @@ impl EventLoop {
         let forwarded = splice.forwarded();
         let from = forwarded.commands.get(to.index).and_then(|command| forwarded.targets.get(command.target));
         let Some((target, asks)) = from.and_then(|from| named_by(redirect, from)) else { return false };
+        if target.counter.is_some() && !self.worker.knows_node(&target.host, target.port) {
+            return false;
+        }
         match self.links.to(&target, to.client, &self.shared.engine.settings, now_ms) {
             Ok((id, is_new)) => {
                 self.links.push(id, forwarded, to.index, asks, to, now_ms);

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use penstock_tests::bytes::{Command, command};
 use penstock_tests::conn::Conn;
-use penstock_tests::nodes::{Make, Node, join, node_with};
+use penstock_tests::nodes::{Make, Node, join, node_with, replicate, settle};
 use penstock_tests::reply::Reply;
+use penstock_tests::server::comes_true;
 
 use crate::moving::move_slot;
 
@@ -41,7 +42,8 @@ fn field<'r>(reply: &'r Reply, name: &str) -> &'r Reply {
 
 /// A client that runs each of its commands once.
 struct OnceClient {
-    port: u16,
+    /// The nodes that may have the tokens. The client tries the last one first.
+    ports: Vec<u16>,
     name: String,
     conn: Option<Conn>,
     tokens: u64,
@@ -50,8 +52,8 @@ struct OnceClient {
 }
 
 impl OnceClient {
-    fn new(node: &Node, name: &str) -> OnceClient {
-        OnceClient { port: node.server.port(), name: name.to_owned(), conn: None, tokens: 0, breaks: 0 }
+    fn new(homes: &[u16], name: &str) -> OnceClient {
+        OnceClient { ports: homes.to_vec(), name: name.to_owned(), conn: None, tokens: 0, breaks: 0 }
     }
 
     fn token(&self) -> String {
@@ -62,13 +64,15 @@ impl OnceClient {
     fn persist<T>(&mut self, mut attempt: impl FnMut(&mut OnceClient, &mut Conn) -> Option<T>) -> T {
         let began = Instant::now();
         loop {
-            if let Ok(mut conn) = self.conn.take().map_or_else(|| Conn::open(self.port), Ok)
+            let port = self.ports[self.ports.len() - 1];
+            if let Ok(mut conn) = self.conn.take().map_or_else(|| Conn::open(port), Ok)
                 && let Some(result) = attempt(self, &mut conn)
             {
                 self.conn = Some(conn);
                 return result;
             }
             assert!(began.elapsed() < PATIENCE, "{} can't go on", self.name);
+            self.ports.rotate_right(1);
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -150,13 +154,29 @@ fn keys_of(client: &str) -> impl Iterator<Item = String> {
     (0..60).map(move |at| format!("{{{}}}{client}", KEYS[(at % 7 + at / 5) % 3]))
 }
 
+/// Ends the clients, also when the test fails.
+struct Stop<'s>(&'s AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Runs increments of keys of all nodes through the first node until `disturb` returns, and checks the numbers. Returns the number of
 /// pipelines that broke.
 fn count_while(nodes: &mut [Node], disturb: impl FnOnce(&mut [Node])) -> u64 {
+    count_at(nodes, &[0], disturb)
+}
+
+/// Like [`count_while`]. One of the nodes `homes` runs the pipelines.
+fn count_at(nodes: &mut [Node], homes: &[usize], disturb: impl FnOnce(&mut [Node])) -> u64 {
+    let homes: Vec<u16> = homes.iter().map(|home| nodes[*home].server.port()).collect();
     let stop = AtomicBool::new(false);
     let ran = std::thread::scope(|scope| {
+        let at_end = Stop(&stop);
         let clients = ["a", "b"].map(|name| {
-            let (stop, mut client) = (&stop, OnceClient::new(&nodes[0], name));
+            let (stop, mut client) = (&stop, OnceClient::new(&homes, name));
             scope.spawn(move || {
                 let mut rounds = 0;
                 while !stop.load(Ordering::Relaxed) || rounds < 3 {
@@ -167,7 +187,7 @@ fn count_while(nodes: &mut [Node], disturb: impl FnOnce(&mut [Node])) -> u64 {
             })
         });
         disturb(nodes);
-        stop.store(true, Ordering::Relaxed);
+        drop(at_end);
         clients.map(|client| client.join().unwrap())
     });
     let mut expected: BTreeMap<String, i64> = BTreeMap::new();
@@ -175,6 +195,8 @@ fn count_while(nodes: &mut [Node], disturb: impl FnOnce(&mut [Node])) -> u64 {
         keys_of(name).for_each(|key| *expected.entry(key).or_default() += rounds);
     }
     for (key, count) in expected {
+        // Nodes with replicas agree on the owner a little later.
+        assert!(comes_true(|| nodes.iter().any(|node| node.leads(&key))), "nobody leads {key}");
         let owner = nodes.iter().find(|node| node.leads(&key)).unwrap();
         assert_eq!(owner.text(&format!("GET {key}")), count.to_string(), "{key}");
     }
@@ -243,7 +265,7 @@ fn a_broken_link_closes_the_client_who_learns_the_count() {
     nodes[1].signal("CONT");
     nodes[1].ok("CLIENT UNPAUSE");
     let mut client =
-        OnceClient { conn: Some(conn), tokens: 0, breaks: 0, port: nodes[0].server.port(), name: "t".into() };
+        OnceClient { conn: Some(conn), tokens: 0, breaks: 0, ports: vec![nodes[0].server.port()], name: "t".into() };
     client.persist(|_, conn| {
         let resumed = conn.cmd("PIPELINE RESUME t").unwrap();
         (!resumed.is_error()).then(|| assert_eq!(field(&resumed, "executed").integer(), Some(1)))
@@ -316,4 +338,104 @@ fn each_command_runs_once_although_nodes_are_killed() {
         }
     });
     assert!(breaks > 2, "{breaks}");
+}
+/// Waits until a node has had others run more commands of the pipelines.
+fn wait_for_pipelines(home: &Node) {
+    let forwarded = |home: &Node| home.server.figure("cluster_forwarded_commands");
+    let before = forwarded(home);
+    home.wait_until("pipelines run", |home| forwarded(home) > before + 10);
+}
+
+/// Has a replica take its primary's place, once all nodes know of its role.
+fn take_over(nodes: &[Node], replica: usize) {
+    nodes[replica].wait_until_linked();
+    settle(&nodes.iter().collect::<Vec<_>>());
+    nodes[replica].ok("CLUSTER FAILOVER");
+    nodes[replica].wait_until("it has taken over", |node| node.own().is("master"));
+}
+
+/// Returns three nodes with the slots, and a replica of one of them.
+fn cluster_with_replica(of: usize) -> [Node; 4] {
+    let [first, second, third] = cluster(&[]);
+    let replica = node_with(Make::Penstock, &["--cluster-forward", "yes"]);
+    replica.meet(&first);
+    let nodes = [first, second, third, replica];
+    replicate(&nodes[3], &nodes[of]);
+    settle(&nodes.each_ref());
+    nodes
+}
+
+/// A replica takes the place of an owner, and the owner takes it back.
+#[test]
+fn each_command_runs_once_despite_failovers_of_an_owner() {
+    count_while(&mut cluster_with_replica(1), |nodes| {
+        for next in [3, 1] {
+            wait_for_pipelines(&nodes[0]);
+            take_over(nodes, next);
+        }
+    });
+}
+
+/// A replica takes the place of the node that the clients are connected to, and that node takes it back. The clients resume at the other one.
+#[test]
+fn each_command_runs_once_despite_failovers_of_the_home() {
+    let breaks = count_at(&mut cluster_with_replica(0), &[0, 3], |nodes| {
+        for (home, next) in [(0, 3), (3, 0), (0, 3)] {
+            wait_for_pipelines(&nodes[home]);
+            take_over(nodes, next);
+        }
+    });
+    // A client may be between two pipelines.
+    assert!(breaks > 0, "{breaks}");
+}
+
+/// The node that the clients are connected to dies, and its replica has all that was acknowledged.
+#[test]
+fn each_command_runs_once_although_the_home_is_lost() {
+    let mut nodes = cluster_with_replica(0);
+    nodes[0].ok("CONFIG SET durability-replicas 1");
+    let breaks = count_at(&mut nodes, &[0, 3], |nodes| {
+        wait_for_pipelines(&nodes[0]);
+        nodes[0].server.kill();
+        nodes[3].wait_until("it has taken over", |node| node.leads(KEYS[0]));
+        nodes[0].server.restart();
+        nodes[0].wait_until("it follows", |node| node.own().is("slave"));
+        nodes[0].wait_until_linked();
+    });
+    assert!(breaks > 0, "{breaks}");
+}
+
+/// RESUME can't ask a node that the home does not know. Therefore no command of the pipeline runs there.
+#[test]
+fn a_node_that_the_home_does_not_know_runs_no_counted_command() {
+    let [first, second, third] = cluster(&[]);
+    let fourth = node_with(Make::Penstock, &[]);
+    fourth.meet(&second);
+    let nodes = [first, second, third, fourth];
+    settle(&nodes.each_ref());
+    let slot = nodes[1].reply("CLUSTER KEYSLOT g").integer().unwrap();
+    nodes[3].ok(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", nodes[1].id()));
+    nodes[1].ok(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", nodes[3].id()));
+    // The first node knows the fourth one, which runs the command.
+    let mut conn = nodes[0].server.connect();
+    assert_eq!(text(&conn.cmd("PIPELINE START t").unwrap()), "OK");
+    assert_eq!(conn.cmd("INCR {g}1").unwrap().integer(), Some(1));
+    nodes[0].ok(&format!("CLUSTER FORGET {}", nodes[3].id()));
+    nodes[0].wait_until("it has forgotten the node", |node| node.nodes().len() == 3);
+    assert_eq!(text(&conn.cmd("INCR {g}2").unwrap()), format!("ASK {slot} 127.0.0.1:{}", nodes[3].server.port()));
+    let status = conn.cmd("PIPELINE STATUS t").unwrap();
+    assert_eq!((field(&status, "executed").integer(), field(&status, "failed").integer()), (Some(2), Some(1)));
+}
+
+/// A node that may have lost its place to a replica tells no count, knows of no token that is missing, and starts none.
+#[test]
+fn a_node_of_a_cluster_that_is_down_does_not_count() {
+    let node = node_with(Make::Penstock, &["--cluster-forward", "yes"]);
+    for command in ["ATTACH t 1 60", "RESUME t", "START t"] {
+        assert_eq!(text(&node.reply(&format!("PIPELINE {command}"))), "CLUSTERDOWN The cluster is down");
+    }
+    node.ok("CLUSTER ADDSLOTSRANGE 0 16383");
+    node.wait_until("it counts", |node| !node.reply("PIPELINE ATTACH t 1 60").is_error());
+    assert!(text(&node.reply("PIPELINE RESUME u")).starts_with("NOTOKEN "));
+    node.ok("PIPELINE START u");
 }

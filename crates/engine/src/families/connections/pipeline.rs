@@ -151,6 +151,9 @@ fn start(turn: &mut Turn<'_, '_>) -> Outcome {
     turn.session.count_not();
     check_primary(turn)?;
     check_token_size(turn.arg(2))?;
+    if turn.session.forwarding.is_open() {
+        check_cluster(turn)?;
+    }
     let state = TokenState {
         token: turn.arg(2).into(),
         user: user_of(turn).into(),
@@ -210,6 +213,15 @@ fn add(turn: &Turn<'_, '_>, state: TokenState) -> Result<Arc<Pipeline>, Error> {
 /// Tokens of a replica change only with its primary's stream.
 fn check_primary(turn: &Turn<'_, '_>) -> Outcome {
     if turn.engine().is_replica() { Err(IS_REPLICA) } else { Ok(()) }
+}
+
+/// Refuses while this node can't know if a replica has taken its place, for example after the process was stopped or has started again. The
+/// replica may have counted further, and a token that starts here would be lost.
+fn check_cluster(turn: &Turn<'_, '_>) -> Outcome {
+    match turn.worker.slots.view() {
+        Some(view) if !view.is_up() => Err(Error::fixed("CLUSTERDOWN The cluster is down")),
+        _ => Ok(()),
+    }
 }
 
 fn check_token_size(token: &[u8]) -> Outcome {

@@ -4,7 +4,7 @@ use commands::error::{Error, Outcome};
 use journal::record::Kind;
 use resp::num;
 
-use super::{EXISTS, OTHER_TOKEN, add, check_primary, check_token_size, find};
+use super::{EXISTS, OTHER_TOKEN, add, check_cluster, check_primary, check_token_size, find};
 use crate::pipelines::nodes::ForwardState;
 use crate::pipelines::{Pipeline, PipelineProgress, Tally, TokenState};
 use crate::services::closing::close_client;
@@ -70,15 +70,6 @@ pub(super) fn attach(turn: &mut Turn<'_, '_>) -> Outcome {
         turn.reply.bulk(&failure.error);
     }
     Ok(())
-}
-
-/// Refuses while this node can't know if a replica has taken its place, for example after the process was stopped. The replica may have
-/// counted further.
-fn check_cluster(turn: &Turn<'_, '_>) -> Outcome {
-    match turn.worker.slots.view() {
-        Some(view) if !view.is_up() => Err(Error::fixed("CLUSTERDOWN The cluster is down")),
-        _ => Ok(()),
-    }
 }
 
 /// Says that the next command, or transaction, begins at this position, and that all commands before it are finished.

@@ -10,7 +10,7 @@ use resp::num;
 use resp::parse::{ReplyLimits, Value, parse};
 use resp::reply::{Output, Reply};
 
-use super::{NO_TOKEN, OTHER_TOKEN, check_primary, find, write_progress};
+use super::{NO_TOKEN, OTHER_TOKEN, check_cluster, check_primary, find, write_progress};
 use crate::clients::session::{ReplyMode, Session};
 use crate::pipelines::nodes::OwnersCount;
 use crate::pipelines::{Failure, Pipeline, Tally};
@@ -26,7 +26,12 @@ pub(super) fn resume(turn: &mut Turn<'_, '_>) -> Outcome {
     turn.session.count_not();
     check_primary(turn)?;
     let (engine, now_ms, me) = (turn.engine(), turn.now_ms(), turn.session.client.id);
-    let pipeline = find(turn)?;
+    let pipeline = match find(turn) {
+        Err(error) if error == NO_TOKEN && turn.session.forwarding.is_possible => {
+            return check_cluster(turn).and(Err(error));
+        }
+        found => found?,
+    };
     let is_other = |tally: &Tally| tally.pipeline().has_token() && !Arc::ptr_eq(tally.pipeline(), &pipeline);
     if turn.session.tally().is_some_and(is_other) {
         return Err(OTHER_TOKEN);
@@ -115,8 +120,11 @@ fn owners(view: &SlotView, counts_here: bool) -> impl Iterator<Item = &NodeView>
 /// Ends RESUME once all owners have answered. Returns its reply. If an owner has not told its count, the session doesn't get the token.
 pub fn end_resume(worker: &mut Worker, session: &mut Session, answers: &[&[u8]]) -> Output {
     let mut out = Output::default();
-    let counts: Result<Vec<OwnersCount>, Vec<u8>> = match worker.engine.fails_over(worker.clock.now_ms) {
-        // The replica that takes this server's place would miss the record of the count.
+    // Behind the gate, because roles change behind the closed gate.
+    let _inside = worker.enter_gate();
+    let loses_place = worker.engine.is_replica() || worker.engine.fails_over(worker.clock.now_ms);
+    let counts: Result<Vec<OwnersCount>, Vec<u8>> = match loses_place {
+        // The replica that takes this server's place would miss the record of the count, and a replica's tokens have no connections.
         true => Err(b"CLUSTERDOWN A replica is taking this server's place; send PIPELINE RESUME to it".to_vec()),
         false => answers.iter().map(|answer| count_of(answer)).collect(),
     };
