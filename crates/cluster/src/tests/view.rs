@@ -88,3 +88,20 @@ fn endpoints_follow_the_clients_connection() {
     assert_eq!(view.endpoint(NodeIndex::new(1), ClientPath::default()).host, "?");
     assert_eq!(view.endpoint(NodeIndex::new(8), ClientPath::default()), Endpoint { host: "?", port: 0 });
 }
+
+#[test]
+fn endpoints_are_found_by_all_their_names() {
+    let endpoints = Endpoints {
+        ip: "10.0.0.1".into(),
+        client_ipv4: "1.2.3.4".into(),
+        hostname: "host".into(),
+        ports: Ports { plain: 7000, tls: 0 },
+        client_ports: Ports { plain: 17000, tls: 0 },
+        ..Endpoints::default()
+    };
+    let is_there = |host: &str, port| endpoints.are_at(host, port, false);
+    for host in ["10.0.0.1", "1.2.3.4", "host"] {
+        assert!(is_there(host, 7000) && is_there(host, 17000) && !is_there(host, 7001), "{host}");
+    }
+    assert!(!is_there("10.0.0.2", 7000) && !is_there("", 7000) && !endpoints.are_at("host", 0, true));
+}
