@@ -37,7 +37,8 @@ fn text(reply: &Reply) -> String {
 /// Returns the field of a reply of STATUS or RESUME in RESP2.
 fn field<'r>(reply: &'r Reply, name: &str) -> &'r Reply {
     let at = reply.items().iter().position(|item| item.text() == name.as_bytes());
-    &reply.items()[at.unwrap_or_else(|| panic!("{}", reply.escaped())) + 1]
+    assert!(at.is_some(), "{}", reply.escaped());
+    &reply.items()[at.unwrap() + 1]
 }
 
 /// A client that runs each of its commands once.
