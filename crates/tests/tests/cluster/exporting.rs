@@ -39,6 +39,12 @@ fn job_field(node: &Node, name: &str) -> String {
     job_fields(node, name).first().cloned().unwrap_or_default()
 }
 
+fn wait_for_end(node: &Node) {
+    node.wait_until("its job has ended", |node| {
+        ["failed", "cancelled", "success"].contains(&job_field(node, "state").as_str())
+    });
+}
+
 fn wait_for_state(node: &Node, state: &str) {
     node.wait_until(&format!("its job is in the state {state}"), |node| {
         let now = job_field(node, "state");
@@ -575,7 +581,9 @@ fn either_side_may_die_in_any_state() {
             assert_eq!(nodes[0].text("GET {a}99"), "7", "{state}, {killed}");
             nodes[keeper].ok(end);
             migrate(&nodes[0], &nodes[1], &format!("{slot} {slot}"));
-            wait_for_state(&nodes[0], "success");
+            wait_for_end(&nodes[0]);
+            let logs = || format!("{}\n{}", nodes[0].server.log(), nodes[1].server.log());
+            assert_eq!(job_field(&nodes[0], "state"), "success", "{state}, {killed}: {}", logs());
             settle(&nodes.each_ref());
             assert_eq!(nodes[1].text("GET {a}99"), "7", "{state}, {killed}");
             nodes[0].wait_until("it has deleted the keys", |source| keys_in(source, slot) == 0);
