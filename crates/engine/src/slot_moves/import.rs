@@ -99,6 +99,8 @@ pub struct Import {
     at: usize,
     /// The start of the input that the worker has not been given.
     given: usize,
+    /// The step at `given`, while the worker must apply a part first. Finding it again would read all its commands again.
+    next: Option<ImportStep>,
     /// The parts that the worker has, in order.
     parts: VecDeque<Part>,
     /// The number of the next part.
@@ -135,6 +137,7 @@ impl Import {
             input: Vec::new(),
             at: 0,
             given: 0,
+            next: None,
             parts: VecDeque::new(),
             number: 0,
             again: None,
@@ -282,10 +285,15 @@ impl Import {
     /// Takes the next step of the input.
     fn take_step(&mut self, link: &mut dyn SourceLink) -> Result<Step, Ended> {
         let rest = self.input.get(self.given..).unwrap_or_default();
-        match self.splitter.next_step(rest).map_err(Ended::Failed)? {
+        let next = match self.next.take() {
+            Some(next) => next,
+            None => self.splitter.next_step(rest).map_err(Ended::Failed)?,
+        };
+        match next {
             ImportStep::NeedsMore => Ok(Step::NeedsMore),
             ImportStep::Message { end, message } => {
                 if !self.parts.is_empty() {
+                    self.next = Some(next);
                     return Ok(Step::NeedsWorker);
                 }
                 self.given += end;
@@ -298,6 +306,7 @@ impl Import {
                     return Err(UNEXPECTED.into());
                 }
                 if self.parts.len() >= PARTS_MAX {
+                    self.next = Some(next);
                     return Ok(Step::NeedsWorker);
                 }
                 let commands = self.input.get(self.given..self.given + end).unwrap_or_default();
