@@ -91,17 +91,9 @@ fn endpoints_follow_the_clients_connection() {
 
 #[test]
 fn endpoints_are_found_by_all_their_names() {
-    let endpoints = Endpoints {
-        ip: "10.0.0.1".into(),
-        client_ipv4: "1.2.3.4".into(),
-        hostname: "host".into(),
-        ports: Ports { plain: 7000, tls: 0 },
-        client_ports: Ports { plain: 17000, tls: 0 },
-        ..Endpoints::default()
-    };
-    let is_there = |host: &str, port| endpoints.are_at(host, port, false);
-    for host in ["10.0.0.1", "1.2.3.4", "host"] {
-        assert!(is_there(host, 7000) && is_there(host, 17000) && !is_there(host, 7001), "{host}");
+    let endpoints = node('a', Role::Primary).endpoints;
+    let is_there = |host: &str, port| endpoints.are_at(host, port, true);
+    for host in ["10.0.0.1", "192.0.2.1", "host"] {
+        assert!(is_there(host, 6380) && is_there(host, 443) && !is_there(host, 6379), "{host}");
     }
-    assert!(!is_there("10.0.0.2", 7000) && !is_there("", 7000) && !endpoints.are_at("host", 0, true));
 }
