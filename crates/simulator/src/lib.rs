@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod host;
 pub mod link;
 pub mod log;
 pub mod moves;

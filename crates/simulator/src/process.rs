@@ -2,17 +2,13 @@
 //! steps, like the server's threads.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use config::{Apply, ConfigHost, LogLevel, Settings};
 use engine::clients::progress::Progress;
 use engine::clients::session::Session;
 use engine::durability::DurabilityTarget;
-use engine::host::{Host, Shutdown};
 use engine::inbox::Message;
-use engine::machine::Machine;
 use engine::migrations::Migration;
 use engine::pause::PausePurpose;
 use engine::replication::failover::{FailoverStage, FailoverVerdict};
@@ -21,11 +17,10 @@ use engine::replication::replicas::{ReplicaIntroduction, Wanted};
 use engine::replication::serving::{Admitted, Served, Serving, ServingRules};
 use engine::slots::bus::BusRequest;
 use engine::slots::jobs::SlotJob;
-use engine::snapshots::{Outcome, Outlet, Piece, Purpose, SnapshotForm};
+use engine::snapshots::{Outcome, Purpose};
 use engine::state::Engine;
 use engine::testing::{Bench, request};
 use engine::worker::Worker;
-use journal::merge::Merge;
 use journal::order::Position;
 use persistence::fake::FakeDisk;
 use replication::id::HistoryId;
@@ -34,12 +29,13 @@ use resp::reply::Output;
 use store::random::Random;
 
 use crate::Wrong;
+use crate::host::{HostMailbox, SimHost};
 use crate::link::{LinkEvent, LinkTurn, SimLink};
-use crate::log::{self, OpenedFiles, SimLog};
+use crate::log::{self, SimLog};
 use crate::moves::{MovesTurn, SimMoves};
 use crate::network::{Network, WireId};
 use crate::reply::{SimReply, parse_reply};
-use crate::saving::{BegunSnapshot, MemorySpool, SimSaving};
+use crate::saving::{MemorySpool, SimSaving};
 use crate::setup::{Keeps, Setup, settings};
 
 /// Start of the simulation, in microseconds of Unix time.
@@ -54,103 +50,6 @@ const PARTS_MAX: usize = 10_000;
 const WALK_LONG: Duration = Duration::from_secs(3600);
 /// Longest time that a failover may pause a client, in microseconds: longer than the faults of a history.
 const PAUSE_MAX_US: u64 = 8_000_000;
-
-/// Requests of the engine to the server's threads.
-#[derive(Default)]
-struct HostState {
-    opened: Option<OpenedFiles>,
-    log: Option<SimLog>,
-    /// The number of append-only files that the process has begun.
-    logs: u64,
-    begun: VecDeque<BegunSnapshot>,
-    requests: VecDeque<BusRequest>,
-    migrations: VecDeque<Box<Migration>>,
-    /// True if exports of slots must be carried out.
-    exports: bool,
-    /// Lines of the log.
-    lines: Vec<String>,
-}
-
-#[derive(Default)]
-struct HostMailbox {
-    engine: OnceLock<&'static Engine>,
-    state: Mutex<HostState>,
-}
-
-impl HostMailbox {
-    fn state(&self) -> MutexGuard<'_, HostState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-struct SimHost {
-    mailbox: Arc<HostMailbox>,
-    replication_id: String,
-}
-
-impl ConfigHost for SimHost {
-    fn apply(&self, _: Apply, _: &Settings) -> Result<(), String> {
-        Ok(())
-    }
-}
-
-impl Host for SimHost {
-    fn shut_down(&self, _: Shutdown) {}
-
-    fn machine(&self) -> Machine {
-        Machine { replication_id: self.replication_id.clone(), ..Machine::default() }
-    }
-
-    fn begin_append_only_file(&self, read: &mut dyn FnMut() -> Option<Merge>) -> Result<(), String> {
-        let mut state = self.mailbox.state();
-        let Some(engine) = self.mailbox.engine.get() else { return Ok(()) };
-        if let Some(opened) = state.opened.take() {
-            let merge = read().ok_or("the journal has a reader already")?;
-            state.log = Some(SimLog::begin(engine, opened, merge));
-            state.logs += 1;
-        }
-        Ok(())
-    }
-
-    fn migrate(&self, migration: Box<Migration>) -> Result<(), (Box<Migration>, String)> {
-        self.mailbox.state().migrations.push_back(migration);
-        Ok(())
-    }
-
-    fn export_slots(&self) -> Result<(), String> {
-        self.mailbox.state().exports = true;
-        Ok(())
-    }
-
-    fn log(&self, level: LogLevel, message: &str) {
-        if matches!(level, LogLevel::Notice | LogLevel::Warning) {
-            self.mailbox.state().lines.push(message.to_owned());
-        }
-    }
-
-    fn cluster(&self, request: BusRequest) -> Result<(), String> {
-        self.mailbox.state().requests.push_back(request);
-        Ok(())
-    }
-
-    fn save(
-        &self,
-        purpose: Purpose,
-        _: SnapshotForm,
-        outlet: Arc<Outlet>,
-        pieces: Receiver<Piece>,
-    ) -> Result<(), String> {
-        let mut state = self.mailbox.state();
-        if purpose == Purpose::Base && state.log.is_none() {
-            return Err("there is no append-only file to be rewritten".into());
-        }
-        // Before the log reaches the cut, and begins another increment.
-        let last = state.log.as_ref().and_then(|log| log.files.manifest().last_increment()).map(|part| part.sequence);
-        let log = state.logs;
-        state.begun.push_back(BegunSnapshot { purpose, outlet, pieces, log, last: last.unwrap_or_default() });
-        Ok(())
-    }
-}
 
 /// The server's end of a client's connection.
 struct ServerEnd {

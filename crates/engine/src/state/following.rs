@@ -51,8 +51,8 @@ impl Engine {
         true
     }
 
-    /// Returns the history and the offset from which this replica asks its primary to continue. Without them it asks for all data: it has
-    /// none of a history, or the keys of an import whose end a new primary might not tell.
+    /// Returns the history and the offset from which this replica asks its primary to continue. Returns `None` if it must ask for all data:
+    /// it has no history, or it has keys of an import that the new primary may not know, and thus never ends.
     #[must_use]
     pub fn continues_from(&self) -> Option<(HistoryId, u64)> {
         if self.slots.jobs.have_orphans() { None } else { self.replication.known_part() }
