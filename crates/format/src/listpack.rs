@@ -56,9 +56,20 @@ pub fn parse(block: &[u8]) -> Option<Items<'_>> {
     Some(items.with_longest(unread.longest))
 }
 
+/// A position in a listpack.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    /// Bytes of the remaining items.
+    left: usize,
+    /// Number of items before.
+    read: usize,
+}
+
 /// The unread items of a listpack, which are checked while they are read. For blocks that need no other pass.
 #[derive(Clone, Debug)]
 pub(crate) struct Unread<'b> {
+    /// All items.
+    items: &'b [u8],
     rest: &'b [u8],
     /// Number of items that were read.
     read: usize,
@@ -75,7 +86,19 @@ impl<'b> Unread<'b> {
         let (&end, rest) = rest.split_last()?;
         let bytes = u32::from_le_bytes(*header.first_chunk()?);
         let said = u16::from_le_bytes(*header.last_chunk()?);
-        (bytes as usize == block.len() && end == END).then_some(Unread { rest, read: 0, said, longest: 0 })
+        (bytes as usize == block.len() && end == END).then_some(Unread { items: rest, rest, read: 0, said, longest: 0 })
+    }
+
+    /// Returns the position, for [`Self::return_to`]. It stays in registers, while the wide loads of a copy of the whole would wait for narrower
+    /// stores.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { left: self.rest.len(), read: self.read }
+    }
+
+    /// Returns to an earlier position.
+    pub(crate) fn return_to(&mut self, mark: Mark) {
+        self.rest = &self.items[self.items.len() - mark.left..];
+        self.read = mark.read;
     }
 
     /// Returns true if all items were read.
@@ -258,6 +281,24 @@ mod tests {
         block.extend_from_slice(packed.items());
         finish(&mut block, packed.len());
         block
+    }
+
+    #[test]
+    fn items_are_read_again_from_a_mark() {
+        let mut packed = Packed::new();
+        for text in ["one", "two", "three"] {
+            packed.push_back(text.as_bytes());
+        }
+        let block = written(&packed);
+        let mut unread = Unread::open(&block).unwrap();
+        unread.next().unwrap();
+        let mark = unread.mark();
+        for _ in 0..2 {
+            assert_eq!(unread.with_text(<[u8]>::to_vec).unwrap(), b"two");
+            unread.return_to(mark);
+        }
+        assert_eq!((unread.read(), unread.by_ref().count()), (1, 2));
+        assert_eq!(unread.checked_count(), Some(3));
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub(super) fn read<R: Read>(source: &mut Source<R>, code: u8, active_times: &[u8
         let first = source.string()?.with_bytes(|bytes| bytes.try_into().ok().map(id_of));
         let Some(first) = first else { return Err(source.flaw(BAD_BLOCK)) };
         let added = source.string()?.with_bytes(|block| add_block(&mut stream.entries, first, block));
-        added.map_err(|flaw| source.flaw(flaw))?;
+        added.ok_or_else(|| source.flaw(BAD_BLOCK))?;
     }
     read_state(source, code, &mut stream.entries)?;
     let mut active_times = active_times.as_chunks().0.iter();
@@ -54,18 +54,18 @@ pub(super) fn read<R: Read>(source: &mut Source<R>, code: u8, active_times: &[u8
     Ok(Value::Stream(TightBox::new(stream)))
 }
 
-/// Appends the entries of a block as a separate block. After an error the entries are incomplete.
-fn add_block(entries: &mut Entries, first: StreamId, block: &[u8]) -> Result<(), Flaw> {
-    let mut items = Unread::open(block).ok_or(BAD_BLOCK)?;
+/// Appends the entries of a block as a separate block. Returns none if the block is damaged; the entries are incomplete then.
+fn add_block(entries: &mut Entries, first: StreamId, block: &[u8]) -> Option<()> {
+    let mut items = Unread::open(block)?;
     let mut counts = [0; 3];
     for count in &mut counts {
-        *count = int(&mut items)?;
+        *count = items.int()?;
     }
     let [live, deleted, fields] = counts;
     let mut names = Vec::new();
     take(&mut items, fields, &mut names)?;
-    if int(&mut items)? != 0 || live < 0 || deleted < 0 {
-        return Err(BAD_BLOCK);
+    if items.int()? != 0 || live < 0 || deleted < 0 {
+        return None;
     }
     entries.end_block();
     let mut block = BlockEntries { first, names, texts: Vec::new(), begins_with_names: false };
@@ -74,20 +74,15 @@ fn add_block(entries: &mut Entries, first: StreamId, block: &[u8]) -> Result<(),
         let was_deleted = block.add_entry(entries, &mut items)?;
         found[usize::from(was_deleted)] += 1;
     }
-    if found == [live, deleted] && items.checked_count().is_some() { Ok(()) } else { Err(BAD_BLOCK) }
+    (found == [live, deleted] && items.checked_count().is_some()).then_some(())
 }
 
-#[inline]
-fn int(items: &mut Unread<'_>) -> Result<i64, Flaw> {
-    items.int().ok_or(BAD_BLOCK)
-}
-
-/// Reads `count` items into `texts`.
-fn take<'b>(items: &mut Unread<'b>, count: i64, texts: &mut Vec<ItemText<'b>>) -> Result<(), Flaw> {
-    for _ in 0..usize::try_from(count).map_err(|_| BAD_BLOCK)? {
-        texts.push(items.text().ok_or(BAD_BLOCK)?);
+/// Reads `count` items into `texts`; none if one of them is damaged.
+fn take<'b>(items: &mut Unread<'b>, count: i64, texts: &mut Vec<ItemText<'b>>) -> Option<()> {
+    for _ in 0..usize::try_from(count).ok()? {
+        texts.push(items.text()?);
     }
-    Ok(())
+    Some(())
 }
 
 /// Reads the entries of a block.
@@ -103,36 +98,36 @@ struct BlockEntries<'b> {
 }
 
 impl<'b> BlockEntries<'b> {
-    /// Adds an entry unless it is deleted; returns true if it is deleted.
-    fn add_entry(&mut self, entries: &mut Entries, items: &mut Unread<'b>) -> Result<bool, Flaw> {
+    /// Adds an entry unless it is deleted; returns true if it is deleted, and none if it is damaged.
+    fn add_entry(&mut self, entries: &mut Entries, items: &mut Unread<'b>) -> Option<bool> {
         let before = items.read();
-        let flags = int(items)?;
+        let flags = items.int()?;
         // Differences are signed and wrap around.
-        let (ms, seq) = (int(items)? as u64, int(items)? as u64);
+        let (ms, seq) = (items.int()? as u64, items.int()? as u64);
         let id = StreamId::new(self.first.ms.wrapping_add(ms), self.first.seq.wrapping_add(seq));
         let (is_deleted, has_names) = (flags & ENTRY_DELETED != 0, flags & ENTRY_SAME_FIELDS != 0);
         let ascends = id >= self.first && (is_deleted || id > entries.last_id);
         if flags & !(ENTRY_DELETED | ENTRY_SAME_FIELDS) != 0 || !ascends {
-            return Err(BAD_BLOCK);
+            return None;
         }
         if !is_deleted && has_names && self.begins_with_names {
-            let unread = items.clone();
+            let mark = items.mark();
             if entries.push_values(id, |values| self.copy_values(items, before, values)) {
-                return Ok(false);
+                return Some(false);
             }
-            *items = unread;
+            items.return_to(mark);
         }
-        let count = if has_names { self.names.len() as i64 } else { int(items)?.checked_mul(2).ok_or(BAD_BLOCK)? };
+        let count = if has_names { self.names.len() as i64 } else { items.int()?.checked_mul(2)? };
         self.texts.clear();
         take(items, count, &mut self.texts)?;
-        end_entry(items, before).ok_or(BAD_BLOCK)?;
+        end_entry(items, before)?;
         if self.text_bytes(has_names) > StreamLimits::BYTES_MAX {
-            return Err(BAD_BLOCK);
+            return None;
         }
         if !is_deleted {
             self.push(entries, id, has_names);
         }
-        Ok(is_deleted)
+        Some(is_deleted)
     }
 
     /// Copies the values of an entry with the block's fields, and checks its end; none if an item is damaged. `before` is the number of

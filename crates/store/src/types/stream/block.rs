@@ -39,7 +39,12 @@ fn number_bytes(number: u64) -> usize {
 }
 
 #[inline]
-fn put_number(out: &mut Vec<u8>, mut number: u64) {
+fn put_number(out: &mut Vec<u8>, number: u64) {
+    if number < 0x80 { out.push(number as u8) } else { put_large_number(out, number) }
+}
+
+#[inline(never)]
+fn put_large_number(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
         number >>= NUMBER_BITS;
@@ -52,7 +57,9 @@ fn put_number(out: &mut Vec<u8>, mut number: u64) {
 fn put_number_reversed(out: &mut Vec<u8>, number: u64) {
     let start = out.len();
     put_number(out, number);
-    out[start..].reverse();
+    if out.len() > start + 1 {
+        out[start..].reverse();
+    }
 }
 
 /// Returns the number that ends at the end of `bytes`, and its size in bytes.
@@ -277,9 +284,13 @@ impl EntryBlock {
         let (ms, seq) = self.relative(id);
         let out = &mut self.bytes;
         // The second byte is the place of the length.
-        out.extend_from_slice(&[SAME_FIELDS, 0]);
-        put_number(out, ms);
-        put_number(out, seq);
+        if ms | seq < 0x80 {
+            out.extend_from_slice(&[SAME_FIELDS, 0, ms as u8, seq as u8]);
+        } else {
+            out.extend_from_slice(&[SAME_FIELDS, 0]);
+            put_number(out, ms);
+            put_number(out, seq);
+        }
         let written = write(&mut Values(out)).filter(|()| out.len() <= bytes_max);
         if written.is_none() {
             out.truncate(at);
