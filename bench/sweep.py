@@ -15,7 +15,8 @@ first: the medians in nanoseconds of the server's CPU for a command, and the tim
 The commands come in pipelines of 50 on one connection. `--depth` and `--connections` change both, and `--every 10` measures a tenth of the
 cases. The servers are stopped while many connections send, so that they find all requests at once, as busy servers do. `--longest` measures
 the client's longest wait for a single command instead of CPU time: the time of each command of a case is the least of all rounds, and the
-longest one of a case counts. `sweep_chart.py` makes a chart of the output.
+longest one of a case counts. `--with-client` adds the client's CPU time: the kernel does a part of the work for a large reply in either
+process, depending on their pace. `sweep_chart.py` makes a chart of the output.
 
 Needs Linux (/proc/PID/task/*/schedstat, taskset) and two cores.
 """
@@ -181,17 +182,21 @@ class Running:
             for connection, (_, replies) in pairs:
                 connection.skip(replies)
 
+    def cpu_ns(self):
+        """CPU time so far: the server's, and the client's if the load asks for it."""
+        return servers.cpu_ns(self.process) + (time.process_time_ns() if self.load.with_client else 0)
+
     def round(self):
-        """Returns the server's CPU time for all measured batches."""
+        """Returns the CPU time for all measured batches."""
         self.send(self.prepare)
         time.sleep(SETTLED_SECONDS)
-        before = servers.cpu_ns(self.process)
+        before = self.cpu_ns()
         if len(self.connections) > 1:
             self.send_by_all(self.measured)
         else:
             self.send(self.measured)
         time.sleep(SETTLED_SECONDS)
-        taken = servers.cpu_ns(self.process) - before
+        taken = self.cpu_ns() - before
         self.send(self.tidy)
         return taken
 
@@ -209,10 +214,10 @@ class Running:
 
 
 class Load:
-    """Depth of the pipelines and number of connections."""
+    """Depth of the pipelines and number of connections, and if the client's CPU time counts."""
 
-    def __init__(self, depth, connections):
-        self.depth, self.connections = depth, connections
+    def __init__(self, depth, connections, with_client=False):
+        self.depth, self.connections, self.with_client = depth, connections, with_client
 
 
 def commands_of(running):
@@ -301,9 +306,10 @@ def chosen(args):
 
 
 def sweep(args, started):
-    last, load = started[-1][0], Load(args.depth, args.connections)
+    last, load = started[-1][0], Load(args.depth, args.connections, args.with_client)
     measured = measure_singles if args.longest else measure
-    print(f"# depth {args.depth}, {args.connections} connections, {'the longest single command' if args.longest else 'CPU time'}", flush=True)
+    figure = "the longest single command" if args.longest else "CPU time" + " with the client" * args.with_client
+    print(f"# depth {args.depth}, {args.connections} connections, {figure}", flush=True)
     rows = []
     for case in chosen(args):
         rows.append(Row(case, measured(case, started, args.rounds, load), last))
@@ -341,6 +347,7 @@ def main():
     parser.add_argument("--connections", type=int, default=1)
     parser.add_argument("--every", type=int, default=1, metavar="N", help="measure each Nth case only")
     parser.add_argument("--longest", action="store_true", help="measure the longest wait for a single command")
+    parser.add_argument("--with-client", action="store_true", help="add the client's CPU time")
     parser.add_argument("--client-core", type=int, default=1)
     args = parser.parse_args()
     os.sched_setaffinity(0, {args.client_core})
