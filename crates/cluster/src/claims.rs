@@ -12,6 +12,10 @@ use crate::slots::{Slot, SlotSet};
 use crate::view::ClusterState;
 use crate::wire::Header;
 
+/// The shortest time for which a replica expects the claim of slots that its stream has promised to its primary. A target claims slots within
+/// two seconds, and needs some time to save the claim.
+const PROMISE_MIN_MS: u64 = 5000;
+
 /// The claims that a header shows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Claims {
@@ -27,12 +31,32 @@ impl Machine {
     /// This node's claims; a replica shows its primary's.
     pub(crate) fn current_claims(&self) -> Claims {
         let primary = self.table.myself().primary();
-        let source = &self.table[primary.unwrap_or(self.me())];
+        let source = primary.unwrap_or(self.me());
         Claims {
-            config_epoch: source.config_epoch,
-            slots: Arc::clone(&source.slots),
-            primary: primary.map(|_| source.id),
+            config_epoch: self.table[source].config_epoch,
+            slots: self.known_claims(source),
+            primary: primary.map(|primary| self.table[primary].id),
         }
+    }
+
+    /// The slots of a node without those that a replica's stream has promised to its primary at the end of a move of whole slots. The primary
+    /// claims them in a moment, or never: it may have failed before its claim was on disk, and its source keeps the slots then. Slots that
+    /// have moved key by key are at the primary in either case.
+    pub(crate) fn known_claims(&self, key: NodeKey) -> Arc<SlotSet> {
+        let mut slots = Arc::clone(&self.table[key].slots);
+        if slots.intersects(&self.table.promised) {
+            Arc::make_mut(&mut slots).subtract(&self.promised_as_whole());
+        }
+        slots
+    }
+
+    fn promised_as_whole(&self) -> SlotSet {
+        if !self.rules.hold(Rule::PromisedSlots) {
+            return SlotSet::EMPTY;
+        }
+        let mut promised = self.table.promised.clone();
+        self.finished.keys().for_each(|slot| _ = promised.remove(*slot));
+        promised
     }
 
     /// The claims that others may see: those on disk, without slots that are lost.
@@ -221,6 +245,7 @@ impl Machine {
     fn correct(&mut self, sender: NodeKey, header: &Header) {
         let mut disputed = (*header.slots).clone();
         disputed.subtract(&self.table[sender].slots);
+        disputed.subtract(&self.promised_as_whole());
         let owner = disputed.iter().find_map(|slot| {
             let owner = self.table.owner(slot).filter(|_| !self.table.is_unclaimed(slot))?;
             (self.table[owner].config_epoch > header.config_epoch).then_some(owner)
@@ -411,8 +436,6 @@ impl Machine {
         let mut given_up = (*self.table[claimer].slots).clone();
         self.table.unclaimed.subtract(&given_up);
         given_up.subtract(claimed);
-        self.table.promised.subtract(claimed);
-        given_up.subtract(&self.table.promised);
         if self.table.myself().primary() == Some(claimer) {
             // The primary needs a moment for the end of an import. Longer without a claim, it has not executed the end.
             let timeout_ms = self.config.node_timeout_ms;
@@ -420,6 +443,9 @@ impl Machine {
             self.finished.keys().for_each(|slot| _ = given_up.remove(*slot));
         }
         self.table.unclaimed.add(&given_up);
+            self.table.promised.subtract(claimed);
+            self.expire_promises();
+            given_up.subtract(&self.table.promised);
     }
 
     /// Returns the claimed slots that the claimer gets: those without an owner, unclaimed ones, and those of an owner with a smaller epoch.
@@ -428,6 +454,14 @@ impl Machine {
     /// end of the move, and has the keys. Meanwhile a replica of the source may have won the same epoch. A source that has granted slots
     /// gives them up in the same way.
     fn winnable(&self, claimer: NodeKey, epoch: u64, claimed: &SlotSet) -> SlotSet {
+    /// Forgets slots that the primary was to claim long ago. It has started again since, and its claim was not on disk.
+    fn expire_promises(&mut self) {
+        let longest_ms = (2 * self.config.node_timeout_ms).max(PROMISE_MIN_MS);
+        if self.now.ms > self.promised_ms + longest_ms && self.rules.hold(Rule::PromisedSlots) {
+            self.table.promised = SlotSet::EMPTY;
+        }
+    }
+
         let mut others = claimed.clone();
         others.subtract(&self.table[claimer].slots);
         let wins = |slot: &Slot| {

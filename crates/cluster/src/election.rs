@@ -402,6 +402,7 @@ impl Machine {
     }
 
     /// Counts a vote.
+            Arc::make_mut(&mut header.slots).add(&self.table[primary].slots);
     pub(crate) fn count_vote(&mut self, sender: NodeKey, header: &Header) {
         let is_mine = match self.rules.hold(Rule::VoteEpoch) {
             true => self.election.epoch == Some(header.current_epoch),

@@ -84,6 +84,8 @@ pub struct Machine {
     /// known then, and the time.
     pub(crate) finished: BTreeMap<Slot, (u64, u64)>,
     /// On a primary: slots that it has granted to the target of a move, and the target.
+    /// On a replica: the time of the last promise of slots to its primary.
+    pub(crate) promised_ms: u64,
     pub(crate) granted: Option<(NodeKey, Box<SlotSet>)>,
     /// On a primary: slots that it imports and that nobody claims, and the time since which this is so.
     pub(crate) abandoned: BTreeMap<Slot, u64>,
@@ -148,6 +150,7 @@ impl Machine {
             granted: None,
             abandoned: BTreeMap::new(),
             edition: 0,
+            promised_ms: 0,
             ticks: 0,
             last_tick_ms: None,
             viewed: SlotSet::EMPTY,

@@ -48,6 +48,8 @@ pub enum Rule {
     OwnClaims,
     /// A primary without votes for its epoch yields to a node of its shard that has the same epoch.
     VotesWin,
+    /// A replica tells nobody of slots that its primary has not claimed yet, and expects the claim for a time only.
+    PromisedSlots,
     /// A replica leaves out the epoch that its primary has taken at the end of an import, and may have told nobody.
     UnseenEpoch,
 }

@@ -158,12 +158,11 @@ impl Machine {
     }
 
     fn claims_of_other(&self, key: NodeKey) -> (u64, Arc<SlotSet>) {
-        let node = &self.table[key];
-        let mut slots = Arc::clone(&node.slots);
+        let mut slots = self.known_claims(key);
         if self.rules.hold(Rule::UnclaimedSlots) && slots.intersects(&self.table.unclaimed) {
             Arc::make_mut(&mut slots).subtract(&self.table.unclaimed);
         }
-        (node.config_epoch, slots)
+        (self.table[key].config_epoch, slots)
     }
 
     /// Sends a message for subscribers: to all nodes, or to this shard's.

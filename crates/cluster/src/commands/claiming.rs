@@ -6,7 +6,7 @@
 use super::{ClusterReply, error};
 use crate::io::Level;
 use crate::machine::Machine;
-use crate::slots::SlotSet;
+use crate::slots::{Slot, SlotSet};
 use crate::wire::Kind;
 
 impl Machine {
@@ -99,7 +99,7 @@ impl Machine {
         for slot in slots.iter() {
             self.table.bind(slot, owner);
             match owner == primary {
-                true => _ = self.table.promised.insert(slot),
+                true => self.promise(slot),
                 false => _ = self.table.promised.remove(slot),
             }
         }
@@ -107,3 +107,9 @@ impl Machine {
         ClusterReply::Ok
     }
 }
+
+    /// Notes on a replica that its primary claims a slot in a moment.
+    pub(super) fn promise(&mut self, slot: Slot) {
+        self.table.promised.insert(slot);
+        self.promised_ms = self.now.ms;
+    }

@@ -107,7 +107,7 @@ impl Machine {
         let was_mine = self.table.owner(slot) == Some(my_primary);
         self.table.bind(slot, to);
         if to != me && to == my_primary {
-            self.table.promised.insert(slot);
+            self.promise(slot);
         }
         if was_mine && self.table[my_primary].slot_count == 0 {
             self.lose_last_slot(to);

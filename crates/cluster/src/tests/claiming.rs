@@ -2,6 +2,7 @@
 
 use super::world::World;
 use crate::commands::{ClusterCommand, ClusterReply};
+use crate::rules::Rule;
 use crate::slots::{Slot, SlotSet};
 
 fn name(world: &World, at: usize) -> String {
@@ -12,6 +13,11 @@ fn name(world: &World, at: usize) -> String {
 fn owner(world: &World, at: usize, slot: Slot) -> String {
     let table = world.hosts[at].machine.as_ref().unwrap().table();
     table[table.owner(slot).unwrap()].id.to_string()
+}
+
+fn owner_or_none(world: &World, at: usize, slot: Slot) -> Option<String> {
+    let table = world.hosts[at].machine.as_ref().unwrap().table();
+    table.owner(slot).map(|owner| table[owner].id.to_string())
 }
 
 fn slots(numbers: std::ops::Range<u64>) -> Box<SlotSet> {
@@ -198,4 +204,29 @@ fn a_source_takes_no_epoch_while_slots_are_granted() {
     assert!(epoch(&world) > before);
     world.settle_within(30);
     assert!(world.checks.violations.is_empty(), "{}", world.checks.violations.join("\n"));
+}
+
+/// A replica knows of its primary's claim, and the primary fails before the claim is on disk. The source has missed an earlier epoch of the
+/// target: the replica must not tell it that the target has the slots.
+#[test]
+fn a_promise_to_a_target_is_no_claim() {
+    for without in [None, Some(Rule::PromisedSlots)] {
+        let mut world = World::cluster(6, 3, 1, without);
+        let (source, slot) = (name(&world, 1), world.hosts[1].machine.as_ref().unwrap().table().myself().slots.iter());
+        let first = slot.map(|slot| slot.index() as u64).next().unwrap();
+        world.kill(1);
+        let bumped = world.command(0, ClusterCommand::BumpEpoch);
+        assert!(matches!(bumped, Some(ClusterReply::Status(text)) if text.starts_with("BUMPED")));
+        world.run_ms(100);
+        let note = ClusterCommand::NoteOwner { slots: slots(first..first + 3), owner: None };
+        assert_eq!(world.command(3, note), Some(ClusterReply::Ok));
+        [(0, 1), (1, 0)].into_iter().for_each(|(from, to)| world.net.set_cut(from, to, true));
+        world.start(1);
+        world.run_ms(500);
+        world.mend();
+        world.settle_within(30);
+        let has_slot = |at: &usize| owner_or_none(&world, *at, Slot::new(first).unwrap()) == Some(source.clone());
+        let is_sound = world.checks.violations.is_empty() && (0..6).all(|at| has_slot(&at));
+        assert_eq!(is_sound, without.is_none(), "{}", world.checks.violations.join("\n"));
+    }
 }
