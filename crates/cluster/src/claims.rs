@@ -392,7 +392,13 @@ impl Machine {
         let my_primary = self.table.myself().primary().unwrap_or(me);
         let (had_slots, had_own) = (self.table[my_primary].slot_count > 0, Arc::clone(&self.table.myself().slots));
         self.note_unclaimed(claimer, claimed);
-        let taken = self.winnable(claimer, epoch, claimed);
+        let mut taken = self.winnable(claimer, epoch, claimed);
+        let kept = self.kept_imports(claimer, &taken);
+        taken.subtract(&kept);
+        self.keep_imports(claimer, epoch, &kept);
+        if !self.table.same_shard(claimer, me) {
+            self.forget_imports(&taken);
+        }
         let takes_mine = taken.intersects(&self.table[my_primary].slots);
         for slot in taken.iter() {
             self.redirect_marker(slot, claimer);
@@ -437,23 +443,17 @@ impl Machine {
         self.table.unclaimed.subtract(&given_up);
         given_up.subtract(claimed);
         if self.table.myself().primary() == Some(claimer) {
+            self.table.promised.subtract(claimed);
+            self.expire_promises();
+            given_up.subtract(&self.table.promised);
             // The primary needs a moment for the end of an import. Longer without a claim, it has not executed the end.
             let timeout_ms = self.config.node_timeout_ms;
             self.finished.retain(|_, (_, finished_ms)| self.now.ms <= *finished_ms + timeout_ms);
             self.finished.keys().for_each(|slot| _ = given_up.remove(*slot));
         }
         self.table.unclaimed.add(&given_up);
-            self.table.promised.subtract(claimed);
-            self.expire_promises();
-            given_up.subtract(&self.table.promised);
     }
 
-    /// Returns the claimed slots that the claimer gets: those without an owner, unclaimed ones, and those of an owner with a smaller epoch.
-    ///
-    /// A slot that moves from this shard to the claimer also goes there for the same epoch. The claimer has taken the epoch without votes at the
-    /// end of the move, and has the keys. Meanwhile a replica of the source may have won the same epoch. A source that has granted slots
-    /// gives them up in the same way.
-    fn winnable(&self, claimer: NodeKey, epoch: u64, claimed: &SlotSet) -> SlotSet {
     /// Forgets slots that the primary was to claim long ago. It has started again since, and its claim was not on disk.
     fn expire_promises(&mut self) {
         let longest_ms = (2 * self.config.node_timeout_ms).max(PROMISE_MIN_MS);
@@ -462,6 +462,12 @@ impl Machine {
         }
     }
 
+    /// Returns the claimed slots that the claimer gets: those without an owner, unclaimed ones, and those of an owner with a smaller epoch.
+    ///
+    /// A slot that moves from this shard to the claimer also goes there for the same epoch. The claimer has taken the epoch without votes at the
+    /// end of the move, and has the keys. Meanwhile a replica of the source may have won the same epoch. A source that has granted slots
+    /// gives them up in the same way.
+    fn winnable(&self, claimer: NodeKey, epoch: u64, claimed: &SlotSet) -> SlotSet {
         let mut others = claimed.clone();
         others.subtract(&self.table[claimer].slots);
         let wins = |slot: &Slot| {
@@ -500,6 +506,7 @@ impl Machine {
         if self.table.myself().primary() == Some(primary) {
             self.close_imports(claimed);
             self.finished.retain(|slot, _| !claimed.contains(*slot));
+            self.compare_imports(claimed);
         }
     }
 
@@ -581,6 +588,7 @@ impl Machine {
         self.granted = None;
         if closes_slots {
             self.open.clear();
+            self.imported.clear();
         }
         self.table.demote(me, Some(primary));
         // The workers learn first that the slots are gone, so that they redirect writes. A replica that still showed slots as its own would

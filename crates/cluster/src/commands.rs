@@ -378,6 +378,7 @@ impl Machine {
             self.actions.extend([Action::Lead, Action::Empty]);
         }
         self.open.clear();
+        self.imported.clear();
         self.end_handover();
         self.forget_election();
         self.table.others().into_iter().for_each(|key| self.remove_node(key));
@@ -426,6 +427,7 @@ impl Machine {
                 }
             }
         }
+        self.forget_imports(&slots);
         for slot in slots.iter() {
             if matches!(self.open.get(&slot), Some(crate::machine::OpenSlot::Importing(_))) {
                 self.open.remove(&slot);
@@ -452,6 +454,7 @@ impl Machine {
             return error("DB must be empty to perform CLUSTER FLUSHSLOTS.");
         }
         self.unbind_all(self.me());
+        self.imported.clear();
         self.changed();
         ClusterReply::Ok
     }
@@ -484,6 +487,7 @@ impl Machine {
         self.table.promote(self.me());
         self.table.myself_mut().shard = shard;
         self.open.clear();
+        self.imported.clear();
         self.end_handover();
         self.forget_election();
         self.actions.extend([Action::Lead, Action::Empty]);

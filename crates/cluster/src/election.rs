@@ -108,6 +108,13 @@ pub(crate) struct Election {
     obstacle: Option<(Obstacle, u64)>,
 }
 
+impl Election {
+    /// True if votes were asked for.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.epoch.is_some()
+    }
+}
+
 impl Machine {
     /// The reason for a failover of this replica that hasn't happened; `None` if there is no need for one.
     pub fn failover_obstacle(&self) -> Option<Obstacle> {
@@ -391,10 +398,11 @@ impl Machine {
         }
         let forces = self.handover.may_start || self.is_obvious(primary);
         let flags = MessageFlags::default().with(MessageFlags::FORCE_VOTE, forces);
-        let finished: Vec<Slot> = self.finished.keys().copied().collect();
+        let finished: Vec<Slot> = self.finished.keys().copied().chain(self.disputed_imports()).collect();
         for link in self.links_to_all() {
             let mut header = self.header(flags);
             header.current_epoch = epoch;
+            Arc::make_mut(&mut header.slots).add(&self.table[primary].slots);
             // The voters know another owner of these slots, perhaps with a greater epoch than the primary's. The winner's epoch is greater.
             finished.iter().for_each(|slot| _ = Arc::make_mut(&mut header.slots).remove(*slot));
             self.send_as(link, header, Body::AuthRequest);
@@ -402,7 +410,6 @@ impl Machine {
     }
 
     /// Counts a vote.
-            Arc::make_mut(&mut header.slots).add(&self.table[primary].slots);
     pub(crate) fn count_vote(&mut self, sender: NodeKey, header: &Header) {
         let is_mine = match self.rules.hold(Rule::VoteEpoch) {
             true => self.election.epoch == Some(header.current_epoch),
@@ -432,6 +439,7 @@ impl Machine {
         self.table.bind_all(&slots, me);
         self.close_imports(&slots);
         self.finished.clear();
+        self.renew_imports();
         self.unbind_all(primary);
         self.actions.push(Action::Lead);
         self.drop_foreign();

@@ -41,6 +41,7 @@ impl Machine {
             self.tend(key);
         }
         self.take_abandoned_imports();
+        self.expire_imports();
         self.tick_failover();
         if self.state != ClusterState::Ok {
             self.todo.state = true;

@@ -17,6 +17,7 @@ pub mod file;
 mod gossip;
 mod heartbeat;
 pub mod id;
+mod imported;
 pub mod io;
 pub mod links;
 pub mod machine;

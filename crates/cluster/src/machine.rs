@@ -12,6 +12,7 @@ use crate::dialect;
 use crate::election::Election;
 use crate::file::NodesFile;
 use crate::id::{NodeId, ShardId};
+use crate::imported::Imports;
 use crate::io::{Action, Facts, Input, Level, Moment};
 use crate::links::{LinkId, Links};
 use crate::manual::Handover;
@@ -83,9 +84,11 @@ pub struct Machine {
     /// On a replica: slots whose import its primary has finished by command, before the primary's headers claim them. The greatest epoch that was
     /// known then, and the time.
     pub(crate) finished: BTreeMap<Slot, (u64, u64)>,
-    /// On a primary: slots that it has granted to the target of a move, and the target.
+    /// The slots that this shard has imported a moment ago.
+    pub(crate) imported: Imports,
     /// On a replica: the time of the last promise of slots to its primary.
     pub(crate) promised_ms: u64,
+    /// On a primary: slots that it has granted to the target of a move, and the target.
     pub(crate) granted: Option<(NodeKey, Box<SlotSet>)>,
     /// On a primary: slots that it imports and that nobody claims, and the time since which this is so.
     pub(crate) abandoned: BTreeMap<Slot, u64>,
@@ -147,10 +150,11 @@ impl Machine {
             handover: Handover::default(),
             unseen_bump: None,
             finished: BTreeMap::new(),
+            imported: Imports::new(),
+            promised_ms: 0,
             granted: None,
             abandoned: BTreeMap::new(),
             edition: 0,
-            promised_ms: 0,
             ticks: 0,
             last_tick_ms: None,
             viewed: SlotSet::EMPTY,

@@ -136,6 +136,7 @@ impl Machine {
             return ClusterReply::Ok;
         }
         self.finished.clear();
+        self.imported.clear();
         let mut open = BTreeMap::new();
         for Marker { slot, is_import, peer } in markers {
             // Gossip brings the address of an unknown node.

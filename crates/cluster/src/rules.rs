@@ -50,6 +50,8 @@ pub enum Rule {
     VotesWin,
     /// A replica tells nobody of slots that its primary has not claimed yet, and expects the claim for a time only.
     PromisedSlots,
+    /// The target of a move keeps its slots if a failover of the source's shard has missed the end of the move.
+    FinishedImports,
     /// A replica leaves out the epoch that its primary has taken at the end of an import, and may have told nobody.
     UnseenEpoch,
 }

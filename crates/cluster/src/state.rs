@@ -51,6 +51,14 @@ impl Machine {
         self.set_state(down.map_or(ClusterState::Ok, ClusterState::Down));
     }
 
+    /// Returns true if this node may have been without the majority since a time, or was stopped and has not found the majority yet.
+    pub(crate) fn was_cut_off_since(&self, since_ms: u64) -> bool {
+        let was_in_minority = self.clock.minority_ms.is_some_and(|minority_ms| minority_ms >= since_ms);
+        let timeout_ms = self.config.node_timeout_ms;
+        let has_ticked = self.last_tick_ms.is_some_and(|tick_ms| self.now.ms <= tick_ms + timeout_ms / 2);
+        was_in_minority || self.clock.woke_ms.is_some() || !has_ticked
+    }
+
     /// Notes that this process was stopped for long enough to be replaced.
     pub(crate) fn wake(&mut self) {
         self.clock.woke_ms = Some(self.now.ms);

@@ -2,6 +2,7 @@ mod claiming;
 mod debugging;
 mod elections;
 mod file;
+mod imported;
 mod rules;
 mod setslot;
 mod view;

@@ -4,6 +4,7 @@
 //! the target has shown that it knows the source's epoch, and takes no epoch until the claim comes or the source keeps the slots.
 
 use super::{ClusterReply, error};
+use crate::imported::MoveKind;
 use crate::io::Level;
 use crate::machine::Machine;
 use crate::slots::{Slot, SlotSet};
@@ -30,6 +31,7 @@ impl Machine {
             }
             return ClusterReply::Later;
         }
+        self.forget_imports(slots);
         self.granted = Some((target, Box::new(slots.clone())));
         ClusterReply::Ok
     }
@@ -51,9 +53,9 @@ impl Machine {
         if self.table.myself().slots.is_superset(slots) {
             return ClusterReply::Ok;
         }
-        if owner.is_none() || slots.iter().any(|slot| self.table.owner(slot) != owner) {
+        let Some(owner) = owner.filter(|owner| slots.iter().all(|slot| self.table.owner(slot) == Some(*owner))) else {
             return error("Slots are no longer owned by source node");
-        }
+        };
         // Slots of this node may be claimed with the next epoch at this moment.
         if self.granted.is_some() {
             return ClusterReply::Later;
@@ -63,6 +65,7 @@ impl Machine {
         for slot in slots.iter() {
             self.open.remove(&slot);
             self.table.bind(slot, me);
+            self.note_import(slot, owner, MoveKind::Whole);
         }
         self.take_new_epoch();
         self.changed();
@@ -96,7 +99,13 @@ impl Machine {
         if owner == primary {
             self.expect_new_epoch(primary);
         }
+        if owner != primary {
+            self.forget_imports(slots);
+        }
         for slot in slots.iter() {
+            if let Some(source) = self.table.owner(slot).filter(|_| owner == primary) {
+                self.note_import(slot, source, MoveKind::Whole);
+            }
             self.table.bind(slot, owner);
             match owner == primary {
                 true => self.promise(slot),
@@ -106,10 +115,10 @@ impl Machine {
         self.changed();
         ClusterReply::Ok
     }
-}
 
     /// Notes on a replica that its primary claims a slot in a moment.
     pub(super) fn promise(&mut self, slot: Slot) {
         self.table.promised.insert(slot);
         self.promised_ms = self.now.ms;
     }
+}

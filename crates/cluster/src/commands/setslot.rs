@@ -1,6 +1,7 @@
 //! CLUSTER SETSLOT.
 
 use super::{ClusterReply, SetSlot, error, unknown};
+use crate::imported::MoveKind;
 use crate::io::Level;
 use crate::machine::{Machine, OpenSlot};
 use crate::node::NodeKey;
@@ -23,6 +24,10 @@ impl Machine {
             Ok(target) => target,
             Err(reply) => return reply,
         };
+        let my_primary = self.table.myself().primary().unwrap_or(self.me());
+        if *change != SetSlot::Stable && target != Some(my_primary) {
+            self.imported.remove(&slot);
+        }
         match (change, target) {
             (SetSlot::Migrating(_), Some(to)) => {
                 self.log(Level::Notice, format!("Migrating slot {slot} to node {}", self.name(to)));
@@ -132,9 +137,8 @@ impl Machine {
     /// the target claims the slot: the target may fail before. The replica has the keys then, and claims the slot when it takes the target's place.
     fn end_import(&mut self, slot: Slot, to: NodeKey) {
         let is_mine = to == self.me() || self.table.myself().primary() == Some(to);
-        if !is_mine || !matches!(self.open.get(&slot), Some(OpenSlot::Importing(_))) {
-            return;
-        }
+        let Some(OpenSlot::Importing(source)) = self.open.get(&slot).copied().filter(|_| is_mine) else { return };
+        self.note_import(slot, source, MoveKind::ByKey);
         if to == self.me() {
             self.open.remove(&slot);
             self.bump_epoch();
