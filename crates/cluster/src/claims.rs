@@ -443,8 +443,6 @@ impl Machine {
         self.table.unclaimed.subtract(&given_up);
         given_up.subtract(claimed);
         if self.table.myself().primary() == Some(claimer) {
-            self.table.promised.subtract(claimed);
-            self.expire_promises();
             given_up.subtract(&self.table.promised);
             // The primary needs a moment for the end of an import. Longer without a claim, it has not executed the end.
             let timeout_ms = self.config.node_timeout_ms;
@@ -501,10 +499,12 @@ impl Machine {
         }
     }
 
-    /// Removes the markers of this replica for slots that its primary has imported.
+    /// Removes the markers and the promises of this replica for slots that its primary has imported.
     fn close_imports_of_primary(&mut self, primary: NodeKey, claimed: &SlotSet) {
         if self.table.myself().primary() == Some(primary) {
             self.close_imports(claimed);
+            self.table.promised.subtract(claimed);
+            self.expire_promises();
             self.finished.retain(|slot, _| !claimed.contains(*slot));
             self.compare_imports(claimed);
         }

@@ -230,3 +230,18 @@ fn a_promise_to_a_target_is_no_claim() {
         assert_eq!(is_sound, without.is_none(), "{}", world.checks.violations.join("\n"));
     }
 }
+
+/// A promise ends with the primary's claim, also if the claim changes nothing in the replica's table.
+#[test]
+fn a_claim_ends_a_promise() {
+    let mut world = World::cluster(6, 3, 1, None);
+    let source = name(&world, 2);
+    let note = ClusterCommand::NoteOwner { slots: slots(16_380..16_384), owner: None };
+    assert_eq!(world.command(3, note), Some(ClusterReply::Ok));
+    let shown = |world: &World| world.hosts[3].machine.as_ref().unwrap().shown_claims().slots.len();
+    let before = shown(&world);
+    assert_eq!(claim(&mut world, 0, 16_380..16_384, &source), ClusterReply::Ok);
+    world.run_ms(1000);
+    assert_eq!(shown(&world), before + 4);
+    assert!(world.hosts[3].machine.as_ref().unwrap().table().promised.is_empty());
+}
